@@ -1,0 +1,25 @@
+"""OneFlow on PyTorch: `import oneflow as flow` runs OneFlow programs, `import oneflow as torch` PyTorch's.
+
+Tensors are torch tensors. Names come from the tables in `_tables/` (see `_bind.py`) and else from
+torch itself; `oneflow.nn.Graph` turns a training step into one compiled program.
+"""
+if __name__ != "oneflow":
+    raise ImportError(f"this package is imported as `oneflow`, not as {__name__!r}: install it (pip install .) and write `import oneflow`")
+
+import torch as _torch
+
+from . import _bind
+from .version import __version__
+
+_bind.install_import_hook()
+_bind.add_tensor_and_module_attributes()
+
+Tensor = _torch.Tensor
+
+from . import env, nn, optim, sbp  # noqa: E402
+from ._global.placement import placement  # noqa: E402
+
+__getattr__, __dir__ = _bind.fall_through(__name__, "torch", also="compatible.single_client")
+
+if _bind.dialect_at_start() == "torch":
+    __getattr__("set_dialect")("torch")

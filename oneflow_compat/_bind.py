@@ -1,0 +1,318 @@
+"""The only reader of the tables: turns rows into names of the public modules.
+
+A public module ends with
+
+    __getattr__, __dir__ = fall_through(__name__, "torch.nn")
+
+and from then on `module.NAME` is looked up in this order, once, and kept in the module:
+
+1. a row of `_tables/functions.py` (our own function or class);
+2. a row of `_tables/renames.py` (torch's function, other argument names);
+3. a sub-module of ours;
+4. torch's own object of that name, the very same one;
+5. for the top level only, a name of the job-function API (`_tables/legacy.py`).
+
+`import oneflow.a.b` of a path we do not ship hands out the module `torch.a.b` (`_TorchFinder`).
+Names are resolved at first use, so a table may be long and `import oneflow` stays quick.
+"""
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+
+ROOT = __package__  # "oneflow"
+_MISSING = object()
+
+
+class TableError(ImportError):
+    """A row of a table is wrong: unknown target, a name bound twice, a changed signature."""
+
+
+# --------------------------------------------------------------------------- targets
+def import_target(path: str):
+    """The object at "module:name" (ours, relative to the package) or "torch.a.b"."""
+    if ":" in path:
+        module, name = path.split(":")
+        obj = importlib.import_module("." + module, ROOT)
+    else:
+        parts = path.split(".")
+        obj, rest = importlib.import_module(parts[0]), parts[1:]
+        for i, part in enumerate(rest[:-1]):
+            nxt = getattr(obj, part, _MISSING)
+            obj = importlib.import_module(".".join(parts[: i + 2])) if nxt is _MISSING else nxt
+        name = rest[-1] if rest else None
+        if name is None:
+            return obj
+    try:
+        return getattr(obj, name)
+    except AttributeError:
+        raise TableError(f"table row names {path!r}, which does not exist") from None
+
+
+@functools.cache
+def function_rows(namespace: str) -> dict[str, str]:
+    """{public name: "module:name"} of our own functions and classes in one public namespace."""
+    from ._tables.functions import FUNCTIONS
+
+    rows: dict[str, str] = {}
+    for module, names in FUNCTIONS.get(namespace, {}).items():
+        for name in names.split():
+            public, _, inner = name.partition("=")
+            if public in rows:
+                raise TableError(f"{namespace}.{public} is bound twice: {rows[public]} and {module}")
+            rows[public] = f"{module}:{inner or public}"
+    return rows
+
+
+@functools.cache
+def rename_rows(namespace: str) -> dict[str, tuple]:
+    from ._tables.renames import RENAMES
+
+    rows = RENAMES.get(namespace, {})
+    twice = set(rows) & set(function_rows(namespace))
+    if twice:
+        raise TableError(f"{namespace}: {sorted(twice)} are in functions.py and in renames.py")
+    return rows
+
+
+def alias_rows(namespace: str) -> list[str]:
+    from ._tables.aliases import ALIASES
+
+    return ALIASES.get(namespace, "").split()
+
+
+# --------------------------------------------------------------------------- renaming wrapper
+def renamed(public: str, target, spec: str):
+    """torch's `target` under OneFlow's argument names.
+
+    `spec` lists OneFlow's parameters in order, `of=torch` where torch calls one otherwise and
+    `name:default` where torch does not tell the default: "inputs=tensors dim:0". Positions must
+    agree with torch's, so a positional call goes straight through and torch's own keywords stay valid.
+    """
+    parameters = [_parameter(item) for item in spec.split()]
+    pairs = {ours: theirs for ours, theirs, _ in parameters if ours != theirs}
+
+    def call(*args, **kwargs):
+        if not pairs.keys().isdisjoint(kwargs):
+            kwargs = _rename(call.__name__, kwargs, pairs)
+        return target(*args, **kwargs)
+
+    call.__module__, _, call.__name__ = public.rpartition(".")
+    call.__qualname__ = call.__name__
+    same = ", ".join(f"`{ours}` (torch: `{theirs}`)" for ours, theirs in pairs.items())
+    call.__doc__ = f"torch's `{getattr(target, '__name__', target)}` under OneFlow's argument names: {same}. torch's names are accepted too."
+    call.__signature__ = _signature(parameters, target)
+    return call
+
+
+def _parameter(item: str):
+    ours, _, theirs = item.partition("=")
+    ours, _, default = ours.partition(":")
+    theirs, _, default2 = theirs.partition(":")
+    return ours, theirs or ours, default or default2
+
+
+def _rename(function, kwargs, pairs):
+    out = {}
+    for name, value in kwargs.items():
+        name = pairs.get(name, name)
+        if name in out:
+            raise TypeError(f"{function}() got the argument {name!r} twice, under torch's and OneFlow's name")
+        out[name] = value
+    return out
+
+
+def _signature(parameters, target):
+    """OneFlow's parameters, then torch's remaining keywords."""
+    import ast
+    import inspect
+
+    P = inspect.Parameter
+    try:
+        theirs = {p.name: p for p in inspect.signature(target).parameters.values()}
+    except (TypeError, ValueError):
+        theirs = {}
+    out, optional = [], False
+    for ours, name, text in parameters:
+        default = theirs[name].default if name in theirs else P.empty
+        if text:
+            default = ast.literal_eval(text)
+        elif optional and default is P.empty:
+            default = None
+        optional = optional or default is not P.empty
+        out.append(P(ours, P.POSITIONAL_OR_KEYWORD, default=default))
+    taken = {name for pair in parameters for name in pair[:2]}
+    for p in theirs.values():
+        if p.name not in taken and p.kind in (P.POSITIONAL_OR_KEYWORD, P.KEYWORD_ONLY):
+            out.append(p.replace(kind=P.KEYWORD_ONLY, default=None if p.default is P.empty else p.default))
+    out.append(P("kwargs", P.VAR_KEYWORD))
+    return inspect.Signature(out)
+
+
+# --------------------------------------------------------------------------- modules
+def fall_through(name: str, torch_name: str | None, also: str | None = None):
+    """The `__getattr__` and `__dir__` of the public module `name`, backed by torch's `torch_name`.
+
+    `also` names a second module of ours to look into last ("compatible.single_client").
+    """
+    relative = name[len(ROOT) + 1:]
+
+    def __getattr__(attr):
+        if attr.startswith("__") and attr.endswith("__"):
+            raise AttributeError(f"module {name!r} has no attribute {attr!r}")
+        value = _resolve(name, relative, torch_name, also, attr)
+        setattr(sys.modules[name], attr, value)
+        return value
+
+    def __dir__():
+        own = {n for n in vars(sys.modules[name]) if not n.startswith("_ft")}
+        theirs = dir(_torch_module(torch_name)) if torch_name else []
+        return sorted(own | set(function_rows(name)) | set(rename_rows(name)) | set(theirs))
+
+    return __getattr__, __dir__
+
+
+def _resolve(name, relative, torch_name, also, attr):
+    target = function_rows(name).get(attr)
+    if target is not None:
+        return import_target(target)
+    row = rename_rows(name).get(attr)
+    if row is not None:
+        return renamed(f"{name}.{attr}", import_target(row[0]), row[1])
+    if _is_ours(f"{name}.{attr}"):
+        return importlib.import_module(f"{name}.{attr}")
+    if torch_name is not None:
+        value = getattr(_torch_module(torch_name), attr, _MISSING)
+        if value is not _MISSING:
+            return value
+        if not attr.startswith("_"):
+            try:
+                return importlib.import_module(f"{torch_name}.{attr}")
+            except ImportError:
+                pass
+    if also is not None and not attr.startswith("_"):
+        value = getattr(importlib.import_module(f"{ROOT}.{also}"), attr, _MISSING)
+        if value is not _MISSING:
+            return value
+    raise AttributeError(_no_such_name(name, torch_name, attr))
+
+
+def _torch_module(torch_name: str):
+    module = sys.modules.get(torch_name)
+    return module if module is not None else importlib.import_module(torch_name)
+
+
+def _no_such_name(name, torch_name, attr):
+    import difflib
+
+    close = difflib.get_close_matches(attr, list(function_rows(name)) + (dir(_torch_module(torch_name)) if torch_name else []), 1)
+    where = f"neither OneFlow's {name}" + (f" nor {torch_name}" if torch_name else "") + " has it here"
+    return f"module {name!r} has no attribute {attr!r}: {where}" + (f"; did you mean {close[0]!r}?" if close else "")
+
+
+# --------------------------------------------------------------------------- imports
+def _is_ours(fullname: str) -> bool:
+    """Do we ship a module of this name?"""
+    if fullname in sys.modules:
+        return getattr(sys.modules[fullname], "__name__", "") == fullname
+    parent, _, last = fullname.rpartition(".")
+    module = sys.modules.get(parent)
+    if module is None or getattr(module, "__name__", "") != parent or not hasattr(module, "__path__"):
+        return False
+    return importlib.machinery.PathFinder.find_spec(fullname, module.__path__) is not None
+
+
+class _TorchFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """`import oneflow.a.b` where only torch has `a.b`: the module torch.a.b itself, never a copy."""
+
+    def find_spec(self, fullname, path=None, target=None):
+        if not fullname.startswith(ROOT + ".") or _is_ours(fullname):
+            return None
+        parent, _, last = fullname.rpartition(".")
+        base = getattr(sys.modules.get(parent), "__name__", "")
+        base = "torch" + base[len(ROOT):] if base.split(".")[0] == ROOT else base
+        try:
+            found = base and importlib.util.find_spec(f"{base}.{last}")
+        except (ImportError, ValueError):
+            found = None
+        if not found:
+            return None
+        spec = importlib.machinery.ModuleSpec(fullname, self, origin=f"{base}.{last}")
+        spec.loader_state = f"{base}.{last}"
+        return spec
+
+    def create_module(self, spec):
+        module = importlib.import_module(spec.loader_state)
+        spec.loader_state = (module, module.__spec__)
+        return module
+
+    def exec_module(self, module):
+        spec = module.__spec__
+        if isinstance(spec.loader_state, tuple):
+            module.__spec__ = spec.loader_state[1]
+
+
+def install_import_hook():
+    if not any(isinstance(f, _TorchFinder) for f in sys.meta_path):
+        sys.meta_path.insert(0, _TorchFinder())
+
+
+# --------------------------------------------------------------------------- classes of torch
+def add_attributes(cls, rows: dict, expected: dict | None = None):
+    """Put the rows {name: (kind, "module:function", why)} on torch's class.
+
+    kind "method" and "property" refuse a name that torch has; "replace" wraps a method of
+    torch's (the function gets the original as `original=` once, and returns the new one).
+    """
+    for name, (kind, target, _why) in rows.items():
+        there = getattr(cls, name, _MISSING)
+        if kind == "replace":
+            if there is _MISSING:
+                raise TableError(f"{cls.__name__}.{name} cannot be replaced: torch has no such attribute")
+            if not hasattr(there, "__oneflow_original__"):
+                made = import_target(target)(there)
+                made.__oneflow_original__ = there
+                setattr(cls, name, made)
+            continue
+        if there is not _MISSING and not getattr(_function_of(there), "__module__", "").startswith(ROOT):
+            raise TableError(f"{cls.__name__}.{name} is torch's own; a row must not replace it silently")
+        function = import_target(target)
+        setattr(cls, name, property(function) if kind == "property" else function)
+
+
+def _function_of(attribute):
+    return attribute.fget if isinstance(attribute, property) else attribute
+
+
+def apply_dialect(dialect: str):
+    """Bind every row of `_tables/dialect.py` to torch's object ("torch") or to ours ("oneflow")."""
+    from ._tables.dialect import DIALECT
+
+    for public, torch_path in DIALECT.items():
+        module_name, _, name = public.rpartition(".")
+        module = importlib.import_module(module_name)
+        ours = vars(module).setdefault("_dialect_ours", {})
+        if name not in ours:
+            ours[name] = getattr(module, name)
+        setattr(module, name, import_target(torch_path) if dialect == "torch" else ours[name])
+
+
+def dialect_at_start() -> str:
+    from . import _env
+
+    return _env.get("ONEFLOW_DIALECT")
+
+
+def add_tensor_and_module_attributes():
+    """The tables of additions to torch.Tensor and torch.nn.Module."""
+    import torch
+
+    from ._tables.module import MODULE
+    from ._tables.tensor import TENSOR
+
+    add_attributes(torch.Tensor, TENSOR)
+    add_attributes(torch.nn.Module, MODULE)

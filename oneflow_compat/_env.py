@@ -1,0 +1,37 @@
+"""Every environment variable the package reads, in one place (table in docs/environment.md).
+
+Values are read when asked for, never at import, and nothing is ever written.
+"""
+from __future__ import annotations
+
+import os
+
+# name: (default, meaning)
+VARIABLES = {
+    "ONEFLOW_DIALECT": ("oneflow", "whose meaning holds where OneFlow and torch disagree: oneflow or torch"),
+    "ONEFLOW_GRAPH_BACKEND": ("", "default backend of nn.Graph: aten, inductor, ...; empty: chosen by the package"),
+    "RANK": ("0", "number of this process, set by the launcher"),
+    "LOCAL_RANK": ("0", "number of this process on its node, set by the launcher"),
+    "WORLD_SIZE": ("1", "number of processes, set by the launcher"),
+    "LOCAL_WORLD_SIZE": ("", "number of processes on this node, set by the launcher"),
+    "ONEFLOW_TEST_DEVICE_NUM": ("1", "devices a test may use, read by oneflow.unittest"),
+    "ONEFLOW_TEST_CPU_ONLY": ("", "tests run on the CPU only, read by oneflow.unittest"),
+}
+
+
+def get(name: str) -> str:
+    """The value of a variable listed in VARIABLES, or its default."""
+    return os.environ.get(name, VARIABLES[name][0])
+
+
+def get_int(name: str) -> int:
+    text = get(name)
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"environment variable {name} must be a whole number, found {text!r}") from None
+
+
+def is_set(name: str) -> bool:
+    """True for any value but the empty one, "0" and "false"."""
+    return get(name).lower() not in ("", "0", "false", "off", "no")

@@ -1,0 +1,14 @@
+"""The exceptions this package raises beyond Python's own."""
+
+
+class OneFlowError(RuntimeError):
+    """Base class; also `oneflow._oneflow_internal.exception.Exception`."""
+
+
+class UnsupportedError(OneFlowError, NotImplementedError):
+    """A OneFlow feature that this package does not have; the text names the difference row."""
+
+
+def unsupported(what: str, difference: str, instead: str) -> UnsupportedError:
+    """An error that says what was asked, which row of docs/differences.md explains it, and what to do."""
+    return UnsupportedError(f"{what} is not supported here (docs/differences.md: {difference}). {instead}")

@@ -1,0 +1,45 @@
+"""nn.Module's methods for global tensors."""
+from __future__ import annotations
+
+import torch
+
+from .tensor import GlobalTensor, make_global, to_local as _tensor_to_local
+
+
+def to_global(self, placement=None, sbp=None):
+    """Make every parameter and buffer global on `placement` with the rules `sbp`; returns the module.
+
+    On a module that is global already, `placement` or `sbp` alone moves it.
+    """
+    def change(t):
+        if isinstance(t, GlobalTensor):
+            return make_global(_tensor_to_local(t), placement or t._of_placement, sbp or t._of_sbp)
+        if placement is None or sbp is None:
+            raise RuntimeError("Module.to_global() of local parameters needs both a placement and an sbp")
+        return make_global(t, placement, sbp)
+
+    return _each(self, change)
+
+
+def to_local(self):
+    """Make every parameter and buffer an ordinary tensor; returns the module."""
+    return _each(self, lambda t: _tensor_to_local(t) if isinstance(t, GlobalTensor) else t)
+
+
+def to_consistent(self, *args, **kwargs):
+    """Removed from OneFlow; use to_global."""
+    raise RuntimeError("Module.to_consistent was removed from OneFlow; use Module.to_global")
+
+
+def _each(module, change):
+    done = {}
+    for m in module.modules():
+        for name, p in m._parameters.items():
+            if p is not None:
+                if id(p) not in done:
+                    done[id(p)] = torch.nn.Parameter(change(p.detach()), requires_grad=p.requires_grad)
+                m._parameters[name] = done[id(p)]
+        for name, b in m._buffers.items():
+            if b is not None:
+                m._buffers[name] = change(b)
+    return module

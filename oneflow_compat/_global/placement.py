@@ -1,0 +1,70 @@
+"""`oneflow.placement`: a device type and a grid of ranks."""
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+_TYPES = ("cpu", "cuda", "npu", "xpu", "mlu", "meta")
+
+
+class placement:
+    """Where a global tensor lives: a device type and the ranks that hold it.
+
+    placement(type, ranks): `ranks` is a (nested) list of ints, or OneFlow's older
+    {node: device(s)} form, with `hierarchy` as the shape of the grid. A value object: compared,
+    hashed and printed by content. Ranks beyond the world size are refused at use, not here.
+    """
+
+    __slots__ = ("_type", "_ranks")
+
+    def __init__(self, type=None, ranks=None, hierarchy=None, *, device_type=None, device_ids=None):
+        type = device_type if type is None else type
+        ranks = device_ids if ranks is None else ranks
+        if type not in _TYPES:
+            raise RuntimeError(f"placement: device type must be 'cpu' or 'cuda', found {type!r}")
+        if isinstance(ranks, dict):
+            ranks = [r for node in sorted(ranks) for r in np.atleast_1d(np.asarray(ranks[node])).ravel().tolist()]
+        if ranks is None:
+            raise TypeError("placement: the ranks are missing; write placement('cpu', ranks=[0])")
+        array = np.asarray(list(ranks) if isinstance(ranks, range) else ranks, dtype=np.int64)
+        if array.ndim == 0:
+            array = array.reshape(1)
+        if array.size == 0 or (array < 0).any() or len(set(array.ravel().tolist())) != array.size:
+            raise RuntimeError(f"placement: ranks must be different non-negative numbers, found {np.asarray(ranks).tolist()}")
+        self._type, self._ranks = type, array.reshape(tuple(hierarchy)) if hierarchy is not None else array
+
+    type = property(lambda self: self._type, doc='"cpu" or "cuda"')
+    device_type = property(lambda self: self._type, doc="older name of `type`")
+    ranks = property(lambda self: self._ranks.copy(), doc="numpy int64 array, shaped as the hierarchy")
+    hierarchy = property(lambda self: torch.Size(self._ranks.shape), doc="shape of the rank grid")
+
+    @property
+    def parallel_conf(self) -> str:
+        """Text form of the placement, as OneFlow's protobuf message prints it."""
+        names = "".join(f'device_name: "@0:{r}" ' for r in self._ranks.ravel().tolist())
+        dims = "".join(f"dim: {d} " for d in self._ranks.shape)
+        return f'{names}device_tag: "{self._type}" hierarchy {{ {dims}}}'
+
+    @staticmethod
+    def all(type: str) -> "placement":
+        """The placement of every rank in the world."""
+        from .. import env
+
+        return placement(type, list(range(env.get_world_size())))
+
+    def __eq__(self, other):
+        if not isinstance(other, placement):
+            return NotImplemented
+        return self._type == other._type and self._ranks.shape == other._ranks.shape and bool((self._ranks == other._ranks).all())
+
+    def __hash__(self):
+        return hash((self._type, self._ranks.shape, tuple(self._ranks.ravel().tolist())))
+
+    def __repr__(self):
+        return f'oneflow.placement(type="{self._type}", ranks={self._ranks.tolist()})'
+
+    def __reduce__(self):
+        return placement, (self._type, self._ranks.tolist())
+
+
+placement.__module__ = "oneflow"

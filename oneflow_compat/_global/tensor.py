@@ -1,0 +1,215 @@
+"""Global tensors on one rank.
+
+On one rank every distribution rule holds the whole tensor, so a global tensor is the tensor itself
+plus its placement and rules, carried through operations by `__torch_function__`.
+"""
+from __future__ import annotations
+
+import torch
+
+from .._errors import unsupported
+from ..sbp import broadcast, partial_sum, sbp as Rule
+from .placement import placement as Placement
+
+
+class GlobalTensor(torch.Tensor):
+    """A torch tensor with a placement and one rule per dimension of its rank grid."""
+
+    _of_placement: Placement
+    _of_sbp: tuple
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        with torch._C.DisableTorchFunctionSubclass():
+            out = func(*args, **(kwargs or {}))
+        if func in _PLAIN:
+            return out
+        source = _first_global((*args, *(kwargs or {}).values()))
+        return _mark_results(out, source) if source is not None else out
+
+    def __reduce_ex__(self, protocol):
+        return _rebuild, (self.to_local().detach(), self._of_placement, self._of_sbp, self.requires_grad)
+
+    def __deepcopy__(self, memo):
+        with torch._C.DisableTorchFunctionSubclass():
+            copy = self.detach().clone()
+        copy = make_global(copy, self._of_placement, self._of_sbp).requires_grad_(self.requires_grad)
+        if getattr(self, "_is_param", False):
+            copy._is_param = True
+        memo[id(self)] = copy
+        return copy
+
+    def __repr__(self, *, tensor_contents=None):
+        text = repr(self.to_local().detach())
+        extra = f"placement={self._of_placement!r}, sbp={self._of_sbp!r}" + (", requires_grad=True" if self.requires_grad else "")
+        return f"{text[:-1]}, {extra})"
+
+
+def _plain():
+    T = torch.Tensor
+    return {T.numpy, T.item, T.tolist, T.is_leaf.__get__, T.shape.__get__, T.dtype.__get__, T.device.__get__}
+
+
+_PLAIN = _plain()
+
+
+def _first_global(values):
+    for v in values:
+        if isinstance(v, GlobalTensor):
+            return v
+        if isinstance(v, (list, tuple)):
+            found = _first_global(v)
+            if found is not None:
+                return found
+    return None
+
+
+def _mark_results(out, source):
+    if isinstance(out, GlobalTensor):
+        if not hasattr(out, "_of_placement"):
+            _mark(out, source._of_placement, _rules_for(out, source))
+        return out
+    if isinstance(out, torch.Tensor):
+        if isinstance(out, torch.nn.Parameter):
+            return out
+        return _mark(out.as_subclass(GlobalTensor), source._of_placement, _rules_for(out, source))
+    if isinstance(out, tuple) and hasattr(out, "_fields"):
+        return type(out)(*(_mark_results(o, source) for o in out))
+    if type(out) in (list, tuple):
+        return type(out)(_mark_results(o, source) for o in out)
+    if isinstance(out, tuple) and type(out).__module__ == "torch.return_types":
+        return type(out)([_mark_results(o, source) for o in out])
+    return out
+
+
+def _rules_for(out, source):
+    same = out.dim() == source.dim()
+    return tuple(r if same or r._kind != "split" else (partial_sum if out.dim() < source.dim() else broadcast) for r in source._of_sbp)
+
+
+def _mark(tensor, placement, rules):
+    tensor._of_placement, tensor._of_sbp = placement, rules
+    return tensor
+
+
+def make_global(tensor: torch.Tensor, placement: Placement, rules) -> GlobalTensor:
+    """`tensor` (any torch tensor, autograd kept) as the global tensor on `placement` with `rules`."""
+    rules = check_rules(rules, placement, tensor.dim())
+    check_ranks(placement)
+    with torch._C.DisableTorchFunctionSubclass():
+        if tensor.device.type != placement.type:
+            tensor = tensor.to(f"{placement.type}:0" if placement.type != "cpu" else "cpu")
+        return _mark(torch.Tensor.as_subclass(tensor, GlobalTensor), placement, rules)
+
+
+def check_ranks(placement: Placement):
+    if placement.ranks.size > 1 or placement.ranks.ravel()[0] != 0:
+        raise unsupported(
+            f"a global tensor on the ranks {placement.ranks.tolist()}", "global-multi-rank",
+            "One rank is supported: placement(type, ranks=[0]). For several processes use torch.distributed.tensor.")
+
+
+def check_rules(rules, placement: Placement, ndim: int) -> tuple:
+    if isinstance(rules, Rule):
+        rules = (rules,)
+    if not isinstance(rules, (tuple, list)) or not all(isinstance(r, Rule) for r in rules):
+        raise TypeError(f"sbp must be one rule or a list of rules (oneflow.sbp.split(0), broadcast, partial_sum), found {rules!r}")
+    if len(rules) != len(placement.hierarchy):
+        raise RuntimeError(f"sbp has {len(rules)} rules for a placement of {len(placement.hierarchy)} dimensions; give one rule each")
+    for r in rules:
+        if r._kind == "split" and r._dim >= max(ndim, 1):
+            raise RuntimeError(f"{r!r} of a tensor of {ndim} dimensions: the dimension does not exist")
+    return tuple(rules)
+
+
+def _rebuild(local, placement, rules, requires_grad):
+    return make_global(local, placement, rules).requires_grad_(requires_grad)
+
+
+# --------------------------------------------------------------------------- rows of _tables/tensor.py
+def is_global(self) -> bool:
+    """True for a tensor with a placement."""
+    return isinstance(self, GlobalTensor)
+
+
+def is_local(self) -> bool:
+    """True for an ordinary tensor."""
+    return not isinstance(self, GlobalTensor)
+
+
+def is_consistent(self):
+    """Removed from OneFlow; use is_global."""
+    raise RuntimeError("Tensor.is_consistent was removed from OneFlow; use Tensor.is_global")
+
+
+def placement(self):
+    """The placement of a global tensor; RuntimeError on a local one."""
+    if not isinstance(self, GlobalTensor):
+        raise RuntimeError("a local tensor has no placement; use .device, or make it global with .to_global(placement, sbp)")
+    return self._of_placement
+
+
+def sbp(self):
+    """The tuple of rules of a global tensor; RuntimeError on a local one."""
+    if not isinstance(self, GlobalTensor):
+        raise RuntimeError("a local tensor has no sbp; make it global with .to_global(placement, sbp)")
+    return self._of_sbp
+
+
+def to_global(self, placement=None, sbp=None, *, grad_sbp=None, check_meta=None, copy=False):
+    """This tensor as a global tensor, or a global one moved to another placement or rules.
+
+    A local tensor needs both `placement` and `sbp`. `grad_sbp` and `check_meta` concern several
+    ranks. Autograd passes through.
+    """
+    if placement is None and not isinstance(self, GlobalTensor):
+        raise RuntimeError("to_global() of a local tensor needs a placement and an sbp, found placement=None")
+    placement = self._of_placement if placement is None else placement
+    if not isinstance(placement, Placement):
+        raise TypeError(f"to_global: placement must be an oneflow.placement, found {type(placement).__name__}")
+    if sbp is None:
+        if not isinstance(self, GlobalTensor):
+            raise RuntimeError("to_global() of a local tensor needs a placement and an sbp, found sbp=None")
+        sbp = self._of_sbp
+    local = to_local(self) if isinstance(self, GlobalTensor) else self
+    return make_global(local.clone() if copy else local, placement, sbp)
+
+
+def to_local(self, *, copy=False):
+    """The shard of this rank as an ordinary tensor; RuntimeError on a local tensor."""
+    if not isinstance(self, GlobalTensor):
+        raise RuntimeError("to_local() needs a global tensor, found a local one; use the tensor as it is")
+    with torch._C.DisableTorchFunctionSubclass():
+        local = self.as_subclass(torch.Tensor)
+        return local.clone() if copy else local
+
+
+def to_consistent(self, *args, **kwargs):
+    """Removed from OneFlow; use to_global."""
+    raise RuntimeError("to_consistent was removed from OneFlow; use to_global")
+
+
+def global_to_global(self, placement=None, sbp=None, *, grad_sbp=None, check_meta=False, copy=False):
+    """`to_global` of a tensor that is global already."""
+    if not isinstance(self, GlobalTensor):
+        raise RuntimeError("global_to_global() needs a global tensor, found a local one; use to_global or local_to_global")
+    return to_global(self, placement, sbp, grad_sbp=grad_sbp, copy=copy)
+
+
+def local_to_global(self, placement=None, sbp=None, *, check_meta=True, copy=False):
+    """`to_global` of a tensor that is local."""
+    if isinstance(self, GlobalTensor):
+        raise RuntimeError("local_to_global() needs a local tensor, found a global one; use to_global or global_to_global")
+    return to_global(self, placement, sbp, copy=copy)
+
+
+def global_id(self) -> int:
+    """A number that names this global tensor; RuntimeError on a local one."""
+    placement_of = placement.__wrapped__ if hasattr(placement, "__wrapped__") else placement
+    placement_of(self)
+    return id(self)
+
+
+def check_meta_consistency(self):
+    """Check that shape and dtype agree over ranks; with one rank they do."""
+    placement(self)

@@ -1,0 +1,55 @@
+"""Core types and switches: device, the dialect."""
+from __future__ import annotations
+
+import torch
+
+__all__ = ["device", "set_dialect", "get_dialect", "is_tensor"]
+
+is_tensor = torch.is_tensor
+
+
+class _DeviceType(type):
+    def __instancecheck__(cls, obj):
+        return isinstance(obj, torch.device)
+
+    def __subclasscheck__(cls, sub):
+        return sub is cls or issubclass(sub, torch.device)
+
+
+class device(metaclass=_DeviceType):
+    """A torch.device; an accelerator without a number is number 0, as in OneFlow.
+
+    `oneflow.device("cuda") == oneflow.device("cuda:0")`; "cpu" stays without a number because
+    tensors report it so. Takes ("cuda", 1), ("cuda:1"), (torch.device), (1), (type=, index=).
+    """
+
+    def __new__(cls, *args, **kwargs):
+        made = torch.device(*args, **kwargs)
+        if made.index is None and made.type not in ("cpu", "meta"):
+            made = torch.device(made.type, 0)
+        return made
+
+
+_dialect = None
+
+
+def get_dialect() -> str:
+    """"oneflow" or "torch": whose meaning holds for the rows of `_tables/dialect.py`."""
+    from .. import _env
+
+    return _dialect or _env.get("ONEFLOW_DIALECT")
+
+
+def set_dialect(name: str) -> None:
+    """Choose whose meaning holds where OneFlow and torch disagree: "oneflow" (the default) or "torch".
+
+    Switches exactly the rows of `_tables/dialect.py`, by binding each name to torch's object or
+    to ours. Objects taken out of the namespace earlier keep the meaning they had.
+    """
+    global _dialect
+    if name not in ("oneflow", "torch"):
+        raise ValueError(f"set_dialect: asked for {name!r}; the dialects are 'oneflow' and 'torch'")
+    from .._bind import apply_dialect
+
+    apply_dialect(name)
+    _dialect = name

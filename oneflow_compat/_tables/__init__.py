@@ -1,0 +1,1 @@
+"""Data only. `_bind.py` is the one reader."""

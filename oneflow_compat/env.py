@@ -1,0 +1,52 @@
+"""oneflow.env: ranks, devices, and the knobs of OneFlow's runtime."""
+from __future__ import annotations
+
+from . import _env
+
+
+def get_rank() -> int:
+    """Number of this process among all (0 without a launcher)."""
+    return _env.get_int("RANK")
+
+
+def get_local_rank() -> int:
+    """Number of this process on its node."""
+    return _env.get_int("LOCAL_RANK")
+
+
+def get_world_size() -> int:
+    """How many processes take part (1 without a launcher)."""
+    return _env.get_int("WORLD_SIZE")
+
+
+def get_node_size() -> int:
+    """How many nodes take part."""
+    local = _env.get("LOCAL_WORLD_SIZE")
+    return max(1, get_world_size() // int(local)) if local else 1
+
+
+def all_device_placement(device_type: str):
+    """The placement holding every rank, on `device_type` ("cpu", "cuda")."""
+    from ._global.placement import placement
+
+    return placement.all(device_type)
+
+
+def is_multi_client() -> bool:
+    return True
+
+
+def init_rdma():
+    """OneFlow's RDMA transport; torch's backends choose their transport themselves, so nothing is switched."""
+    from ._errors import unsupported
+
+    raise unsupported("env.init_rdma()", "rdma", "NCCL and Gloo use RDMA by themselves where the network has it.")
+
+
+def rdma_is_initialized() -> bool:
+    """Always False: OneFlow's own RDMA transport does not exist here."""
+    return False
+
+
+def destory_rdma():
+    """Nothing to end: OneFlow's own RDMA transport is never started (the name is OneFlow's spelling)."""

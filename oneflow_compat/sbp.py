@@ -1,0 +1,52 @@
+"""oneflow.sbp: how a global tensor is spread over ranks: split(dim), broadcast, partial_sum."""
+from __future__ import annotations
+
+
+class sbp:
+    """One distribution rule. `broadcast` and `partial_sum` are instances that may also be called."""
+
+    __slots__ = ("_kind", "_dim")
+
+    def __init__(self, kind, dim=None):
+        self._kind, self._dim = kind, dim
+
+    def __call__(self):
+        if self._kind == "split":
+            raise TypeError("sbp.split(dim) is already a rule; it is not called again")
+        return self
+
+    def _ToAttrStr(self):
+        return {"split": f"S({self._dim})", "broadcast": "B", "partial_sum": "P"}[self._kind]
+
+    def __eq__(self, other):
+        return isinstance(other, sbp) and (self._kind, self._dim) == (other._kind, other._dim)
+
+    def __hash__(self):
+        return hash((self._kind, self._dim))
+
+    def __repr__(self):
+        return f"oneflow.sbp.split(dim={self._dim})" if self._kind == "split" else f"oneflow.sbp.{self._kind}"
+
+    def __reduce__(self):
+        return _make, (self._kind, self._dim)
+
+
+def _make(kind, dim):
+    return split(dim) if kind == "split" else (broadcast if kind == "broadcast" else partial_sum)
+
+
+def split(dim=None, **kwargs):
+    """The rule that cuts a tensor along `dim` (0 to 5); `axis=` is an older spelling."""
+    axis = kwargs.pop("axis", dim)
+    if kwargs or axis is None:
+        raise TypeError(f"sbp.split(dim) takes one dimension, found dim={dim!r} {kwargs or ''}")
+    axis = int(axis)
+    if axis < 0:
+        raise RuntimeError(f"sbp.split: the dimension must not be negative, found {axis}")
+    if axis >= 6:
+        raise RuntimeError(f"sbp.split: the dimension must be below 6, found {axis}")
+    return sbp("split", axis)
+
+
+broadcast = sbp("broadcast")
+partial_sum = sbp("partial_sum")
