@@ -1,0 +1,59 @@
+"""The engine: a Python build function becomes one captured ATen program per input signature.
+
+Two front ends use it (nn/graph/ and compatible/single_client/); it knows neither. The entry point:
+
+    engine = Engine(
+        build,                # callable(*args, **kwargs); runs only while a program is captured
+        modules={},           # {prefix: nn.Module}: their parameters and buffers are named "prefix.a.b"
+        tensors={},           # {name: Tensor}: further named state (a get_variable table)
+        optimizers=(),        # [(torch.optim.Optimizer, lr scheduler or None), ...]
+        grad_scaler=None,     # torch.amp.GradScaler, StaticGradScaler or None
+        recompute=(),         # modules whose activations are recomputed in backward
+        config=Config(),      # what passes and which backend; see config.py
+        name="graph",
+    )
+    out = engine(*args, **kwargs)         # build + backward + clip + unscale + step, then scheduler.step()
+    engine.compile(*args, **kwargs)       # the same without running: returns the Program
+    engine.program                        # the last used Program, None before the first call
+    engine.programs                       # every cached Program, most recently used last
+
+`modules`, `tensors`, `optimizers`, `grad_scaler` and `recompute` may each be a callable returning the value. They are read
+after build() has run under capture, so a front end may create variables and its optimizer inside build.
+Real tensors created inside build (variables, constants kept between calls) must be made under
+
+    with outside_capture(): ...
+
+otherwise they are symbolic and die with the capture. `capturing()` is true while build runs.
+
+Rules both front ends can rely on:
+- build must call backward itself; the engine only steps optimizers afterwards. p.grad is left as it was
+  before the call, gradients never accumulate between calls.
+- Every real tensor that the captured code touches is a live input of the program: module state by its
+  place in the module, optimizer state by its place in optimizer.state, other tensors by object.
+- group["lr"] is an input. Groups that have clip_grad_max_norm and clip_grad_norm_type are clipped by
+  their own total norm before the update.
+- An exception inside build leaves parameters, buffers, gradients, optimizer state and the random state as they were.
+"""
+
+__all__ = ["Config", "Engine", "Program", "Slot", "capturing", "outside_capture"]
+
+_HOME = {
+    "Config": "config",
+    "Engine": "runtime",
+    "Program": "program",
+    "Slot": "program",
+    "capturing": "capture",
+    "outside_capture": "capture",
+}
+
+
+def __getattr__(name):
+    """Resolve the public names on first use, so that importing the package costs nothing."""
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
