@@ -1,0 +1,56 @@
+# make demo   sets everything up and runs the main job
+# make test   sets everything up and passes the tests
+# PYTHON=python3.12 chooses the interpreter; TORCH_INDEX=URL an index of CPU wheels of torch.
+PYTHON ?= python3
+VENV   ?= .venv
+TORCH  ?= torch==2.13.0
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
+JOBS   ?= 2
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test test-slow test-gpu lint parity bench clean
+
+demo: $(VENV)/.extras
+	OMP_NUM_THREADS=2 $(BIN)/python docs/examples/train_digits.py
+
+test: $(VENV)/.extras
+	$(BIN)/python -m pytest -m "not slow and not gpu and not oracle and not network" -n $(JOBS)
+
+test-slow: $(VENV)/.extras
+	$(BIN)/python -m pytest -m "slow and not gpu and not network" -n $(JOBS)
+
+test-gpu: $(VENV)/.extras
+	$(BIN)/python -m pytest -m gpu
+
+lint: $(VENV)/.extras
+	$(PIP) install ruff mypy
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m mypy
+
+bench: $(VENV)/.extras
+	OMP_NUM_THREADS=2 $(BIN)/python tests/benchmarks/overhead.py
+	OMP_NUM_THREADS=2 $(BIN)/python tests/benchmarks/graph.py
+
+# A torch that the interpreter has already is used as it is; otherwise the pinned one is installed.
+$(VENV)/.torch:
+	@echo "setting up $(VENV) (once)"
+	if $(PYTHON) -c "import torch" 2>/dev/null; then $(PYTHON) -m venv --system-site-packages $(VENV); else $(PYTHON) -m venv $(VENV); fi
+	$(PIP) install "setuptools>=68,<81" wheel ninja numpy
+	$(BIN)/python -c "import torch" 2>/dev/null || $(PIP) install $(TORCH) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+	touch $@
+
+$(VENV)/.package: $(VENV)/.torch setup.py pyproject.toml $(wildcard csrc/*.cpp csrc/*/*.cpp csrc/*/*.h csrc/*.h)
+	@echo "building the package"
+	$(PIP) install --no-build-isolation --no-deps -e .
+	touch $@
+
+# flowvision and vit-pytorch name requirements that have no CPU build; what they use of them is listed here.
+$(VENV)/.extras: $(VENV)/.package requirements-test.txt
+	@echo "installing what the demo and the tests use"
+	$(PIP) install -r requirements-test.txt
+	$(PIP) install --no-deps --no-build-isolation flowvision==0.2.2 vit-pytorch
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info demo_output parity_output

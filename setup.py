@@ -1,0 +1,33 @@
+"""Build of the import packages `oneflow` (from oneflow_compat/) and `oneflow_autotest` (from autotest/)."""
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+
+
+def packages(name, folder):
+    return [name] + [f"{name}.{p}" for p in find_packages(str(HERE / folder))]
+
+
+setup(
+    name="oneflow-compat",
+    version=re.search(r'__version__ = "([^"]+)"', (HERE / "oneflow_compat" / "version.py").read_text()).group(1),
+    description="OneFlow programs, old and new, on PyTorch; nn.Graph: a whole training step as one compiled program",
+    long_description=(HERE / "README.md").read_text(),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.10",
+    package_dir={"oneflow": "oneflow_compat", "oneflow_autotest": "autotest"},
+    packages=packages("oneflow", "oneflow_compat") + packages("oneflow_autotest", "autotest"),
+    install_requires=["torch>=2.11", "numpy"],
+    extras_require={
+        "autotest": ["pytest>=7.4", "hypothesis>=6.90"],
+        "data": ["pillow"],
+        "embedding": ["lmdb"],
+        "safetensors": ["safetensors"],
+        "demo": ["flowvision", "scikit-learn", "matplotlib", "tqdm"],
+    },
+    zip_safe=False,
+)
