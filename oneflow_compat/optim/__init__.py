@@ -1,0 +1,16 @@
+"""oneflow.optim: OneFlow's optimizers, as subclasses of torch's; torch's other optimizers fall through."""
+from .._bind import fall_through as _ft
+from . import lr_scheduler
+from .adadelta import Adadelta
+from .adagrad import Adagrad
+from .adam import Adam
+from .adamw import AdamW
+from .lamb import LAMB
+from .lbfgs import LBFGS
+from .optimizer import Optimizer
+from .rmsprop import RMSprop
+from .sgd import SGD
+
+__all__ = ["Adadelta", "Adagrad", "Adam", "AdamW", "LAMB", "LBFGS", "Optimizer", "RMSprop", "SGD", "lr_scheduler"]
+
+__getattr__, __dir__ = _ft(__name__, "torch.optim")

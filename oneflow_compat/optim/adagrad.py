@@ -1,0 +1,24 @@
+"""oneflow.optim.Adagrad."""
+from __future__ import annotations
+
+import torch
+
+from .._bind import fall_through as _ft
+from .optimizer import Optimizer, flag
+
+__all__ = ["Adagrad"]
+
+
+class Adagrad(Optimizer, torch.optim.Adagrad):
+    """Adagrad on torch's kernels; the default lr is 1e-3 (torch: 1e-2)."""
+
+    _option_names = ("lr", "initial_accumulator_value", "lr_decay", "weight_decay", "eps")
+
+    def __init__(self, params, lr=0.001, lr_decay=0.0, weight_decay=0, initial_accumulator_value=0.0, eps=1e-10,
+                 contiguous_params=False, *, foreach=None, maximize=False, differentiable=False, fused=None):
+        self._init_as(torch.optim.Adagrad, params, {"contiguous_params": contiguous_params},
+                      lr=lr, lr_decay=lr_decay, weight_decay=weight_decay, eps=eps, foreach=foreach, maximize=maximize,
+                      initial_accumulator_value=initial_accumulator_value, differentiable=differentiable, fused=flag(fused))
+
+
+__getattr__, __dir__ = _ft(__name__, "torch.optim.adagrad")

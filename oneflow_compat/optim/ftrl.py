@@ -1,0 +1,45 @@
+"""The FTRL-proximal optimizer behind `oneflow.one_embedding.Ftrl` (not in torch)."""
+from __future__ import annotations
+
+import torch
+
+from . import _own
+from .optimizer import Optimizer, check
+
+__all__ = ["Ftrl"]
+
+
+class Ftrl(Optimizer):
+    """FTRL-proximal with L1 (`lambda1`) and L2 (`lambda2`) penalties; keeps `accumulate` and `z` per parameter."""
+
+    _option_names = ("lr", "weight_decay", "lr_power", "initial_accumulator_value", "lambda1", "lambda2", "beta")
+    _renames = {}
+
+    def __init__(self, params, lr=0.001, weight_decay=0.0, lr_power=-0.5, initial_accumulator_value=0.1, lambda1=0.0,
+                 lambda2=0.0, beta=0.0):
+        check(lr >= 0.0, "lr", lr, "must not be negative")
+        check(weight_decay >= 0.0, "weight_decay", weight_decay, "must not be negative")
+        check(initial_accumulator_value >= 0.0, "initial_accumulator_value", initial_accumulator_value, "must not be negative")
+        check(lr_power <= 0.0, "lr_power", lr_power, "must be at most 0")
+        super().__init__(params, dict(lr=lr, weight_decay=weight_decay, lr_power=lr_power, lambda1=lambda1,
+                                      lambda2=lambda2, beta=beta, initial_accumulator_value=initial_accumulator_value))
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        loss = _own.run_closure(closure)
+        for group in self.param_groups:
+            lr, power, beta = group["lr"], -group["lr_power"], group["beta"]
+            slots = {"accumulate": group["initial_accumulator_value"], "z": 0.0}
+            for p, grad, state in _own.gather(self, group, slots, "Ftrl"):
+                state["step"].add_(1)
+                if group["weight_decay"] != 0:
+                    grad = grad.add(p, alpha=group["weight_decay"])
+                n, z = state["accumulate"], state["z"]
+                n_new = n.addcmul(grad, grad)
+                root = n_new.pow(power)
+                z.add_(grad).sub_((root - n.pow(power)) / lr * p)
+                n.copy_(n_new)
+                shrunk = z.sign() * group["lambda1"] - z
+                step = shrunk / ((beta + root) / lr + group["lambda2"])
+                p.copy_(torch.where(z.abs() > group["lambda1"], step, torch.zeros_like(p)))
+        return loss

@@ -1,0 +1,22 @@
+"""oneflow.optim.lr_scheduler: OneFlow's schedulers; torch's others (OneCycleLR, CyclicLR, ...) fall through."""
+from ..._bind import fall_through as _ft
+from .base import LRScheduler, _LRScheduler
+from .compose import ChainedScheduler, SequentialLR, WarmUpLR, WarmupLR
+from .formulas import (
+    ConstantLR,
+    CosineAnnealingLR,
+    CosineAnnealingWarmRestarts,
+    CosineDecayLR,
+    ExponentialLR,
+    LambdaLR,
+    LinearLR,
+    MultiplicativeLR,
+    MultiStepLR,
+    PolynomialLR,
+    StepLR,
+)
+from .plateau import ReduceLROnPlateau
+
+LrScheduler = LRScheduler  # the name in OneFlow before 0.7
+
+__getattr__, __dir__ = _ft(__name__, "torch.optim.lr_scheduler")

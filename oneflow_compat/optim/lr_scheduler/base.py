@@ -1,0 +1,105 @@
+"""The base class of OneFlow's learning rate schedulers, on torch's.
+
+A OneFlow scheduler is a closed formula: `get_lr(base_lr, step)` gives the rate of one group at one step.
+torch's protocol, `get_lr()` for all groups from the present rates, is recognised by the number of
+arguments, so user classes of both kinds work.
+"""
+from __future__ import annotations
+
+import functools
+import inspect
+
+import torch.optim.lr_scheduler as _torch
+
+__all__ = ["LRScheduler"]
+
+
+@functools.cache
+def has_formula(cls) -> bool:
+    """Does `cls.get_lr` take (base_lr, step)?"""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = list(inspect.signature(cls.get_lr).parameters.values())[1:]
+    return sum(p.kind in kinds for p in parameters) >= 2 or any(p.kind is p.VAR_POSITIONAL for p in parameters)
+
+
+class LRScheduler(_torch.LRScheduler):
+    """Base class: `LRScheduler(optimizer, last_step=-1, verbose=False)`; `last_epoch` is the same as `last_step`.
+
+    `verbose=True` prints a line per group at every step. `step(epoch)` sets the step, as in torch.
+    """
+
+    def __init__(self, optimizer, last_step=-1, verbose=False, *, last_epoch=None):
+        self.verbose = verbose
+        _torch.LRScheduler.__init__(self, optimizer, last_step if last_epoch is None else last_epoch)
+
+    @property
+    def last_step(self):
+        return self.last_epoch
+
+    @last_step.setter
+    def last_step(self, value):
+        self.last_epoch = value
+
+    def get_lr(self, base_lr, step):
+        """The rate of a group whose initial rate is `base_lr`, at `step`."""
+        raise NotImplementedError(f"{type(self).__name__} must define get_lr(self, base_lr, step)")
+
+    def step(self, epoch=None):
+        self._step_count += 1
+        self._update_lr(epoch)
+
+    def _update_lr(self, epoch=None):
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        self.update_lrs(self._rates())
+
+    @property
+    def closed(self) -> bool:
+        """Can `rates_at` tell any step's rates? False for a subclass with torch's get_lr(self)."""
+        return has_formula(type(self))
+
+    def rates_at(self, base_lrs, step) -> list:
+        """The rates of all groups at `step`, from their initial rates, without stepping."""
+        return [self.get_lr(base_lr, step) for base_lr in base_lrs]
+
+    def _rates(self) -> list:
+        if self.closed:
+            return self.rates_at(self.base_lrs, self.last_epoch)
+        self._get_lr_called_within_step = True  # torch's own get_lr() warns without it
+        try:
+            return self.get_lr()
+        finally:
+            self._get_lr_called_within_step = False
+
+    def update_lrs(self, rates) -> None:
+        groups = self.optimizer.param_groups
+        if len(rates) != len(groups):
+            raise ValueError(f"{type(self).__name__} computed {len(rates)} rates for {len(groups)} parameter groups")
+        for i, (group, rate) in enumerate(zip(groups, rates)):
+            if hasattr(group["lr"], "fill_"):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = float(rate) if hasattr(rate, "item") else rate
+            if self.verbose:
+                self.print_lr(i, rate)
+        self._last_lr = [g["lr"].clone() if hasattr(g["lr"], "clone") else g["lr"] for g in groups]
+
+    def print_lr(self, group, rate) -> None:
+        print(f"Last step {self.last_step} of {type(self)} adjusting learning rate of param_groups[{group}] to {float(rate):.5f}")
+
+    def state_dict(self) -> dict:
+        """Everything but the optimizer; the step is there under both names, `last_epoch` and `last_step`."""
+        state = {key: value for key, value in self.__dict__.items() if key != "optimizer"}
+        state["last_step"] = self.last_epoch
+        return state
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        state = dict(state_dict)
+        last = state.pop("last_step", None)
+        if "last_epoch" not in state and last is not None:
+            state["last_epoch"] = last
+            state.setdefault("_step_count", last + 1)
+        self.__dict__.update(state)
+
+
+class _LRScheduler(LRScheduler):
+    """The base class under torch's older private name."""

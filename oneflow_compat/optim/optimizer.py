@@ -1,0 +1,204 @@
+"""oneflow.optim.optimizer: the base class of optimizers and the parameter groups.
+
+`Optimizer` is torch's with what OneFlow adds: `zero_grad()` keeps zero tensors, `clip_grad()`, groups
+that are `ParamGroup` objects, and checkpoints in either layout (`_layout.py`).
+"""
+from __future__ import annotations
+
+import warnings
+from collections.abc import MutableMapping
+
+import torch
+from torch.optim.optimizer import required
+
+from .._bind import fall_through as _ft
+from .._errors import unsupported
+from . import _layout
+
+__all__ = ["Optimizer", "ParamGroup", "required"]
+
+CLIP_KEYS = ("clip_grad_max_norm", "clip_grad_norm_type")
+
+
+class _Options(MutableMapping):
+    """A live view of a group without its parameters."""
+
+    def __init__(self, group):
+        self._group = group
+
+    def __getitem__(self, key):
+        if key == "params":
+            raise KeyError(key)
+        return self._group[key]
+
+    def __setitem__(self, key, value):
+        if key == "params":
+            raise KeyError("params is no option; use group.parameters")
+        self._group[key] = value
+
+    def __delitem__(self, key):
+        if key == "params":
+            raise KeyError(key)
+        del self._group[key]
+
+    def __iter__(self):
+        return (key for key in self._group if key != "params")
+
+    def __len__(self):
+        return len(self._group) - ("params" in self._group)
+
+    def __repr__(self):
+        return repr(dict(self))
+
+
+class ParamGroup(dict):
+    """One parameter group: torch's dict, and OneFlow's `.parameters` and `.options`.
+
+    `items()`, `in` and iteration are a dict's (OneFlow's object lists its private fields there).
+    """
+
+    def __init__(self, parameters=(), default_options=None):
+        super().__init__(default_options or {})
+        self.update(parameters)
+
+    @property
+    def parameters(self) -> list:
+        return self["params"]
+
+    @property
+    def options(self):
+        return _Options(self)
+
+    @property
+    def _options(self):
+        return _Options(self)
+
+    @property
+    def _enable_clip_grad(self) -> bool:
+        return all(self.get(key) is not None for key in CLIP_KEYS)
+
+    @property
+    def contiguous_parameters(self) -> list:
+        """The packed buffers of a group made with `contiguous_params=True`; an error without it."""
+        if not self.get("contiguous_params"):
+            raise AttributeError("contiguous_parameters: this group was not made with contiguous_params=True")
+        from ..nn.utils.parameters_grouping import ContiguousParamsGroup
+
+        return ContiguousParamsGroup([self["params"]]).grouped_parameters
+
+
+class Optimizer(torch.optim.Optimizer):
+    """Base of every optimizer: `Optimizer(parameters, options)`, or torch's `(params, defaults)`.
+
+    A subclass written for OneFlow (`self._state[p]`, `group.parameters`) and one written for torch
+    (`self.state[p]`, `group["params"]`) both work. `state_dict()` has torch's layout.
+    """
+
+    _renames: dict = {}  # slot names: torch's -> OneFlow's, where they differ
+    _option_names: tuple | None = None  # the options in OneFlow's own checkpoint, in its order
+    _counts_steps = True  # torch keeps a step per parameter
+
+    def __init__(self, parameters=None, options=None, *, params=None, defaults=None):
+        parameters = params if parameters is None else parameters
+        options = defaults if options is None else options
+        if parameters is None:
+            raise TypeError(f"{type(self).__name__}() needs the parameters to optimise (parameters=, or torch's params=)")
+        torch.optim.Optimizer.__init__(self, parameters, dict(options or {}))
+
+    def _init_as(self, torch_class, params, more, **kwargs):
+        """torch's constructor, with `more` options in every group that it does not know."""
+        self._more_options = more
+        torch_class.__init__(self, params, **kwargs)
+        self.defaults.update(more)
+        self._pack_contiguous()
+
+    def _pack_contiguous(self):
+        for group in self.param_groups:
+            if group.get("contiguous_params"):
+                from ..nn.utils.parameters_grouping import ContiguousParamsGroup
+
+                ContiguousParamsGroup([group["params"]])
+
+    # ------------------------------------------------------------------ groups
+    def add_param_group(self, param_group: dict) -> None:
+        if not isinstance(param_group, dict):
+            raise TypeError(f"add_param_group() takes a dict with 'params', got {type(param_group).__name__}")
+        if "params" not in param_group:
+            raise ValueError(f"a parameter group needs the key 'params'; this one has {sorted(param_group)}")
+        group = ParamGroup(param_group)
+        for key, value in getattr(self, "_more_options", {}).items():
+            group.setdefault(key, value)
+        super().add_param_group(group)
+
+    @property
+    def _default_options(self):
+        return self.defaults
+
+    @property
+    def _state(self):
+        self.state.setdefault("step", 0)
+        return self.state
+
+    @property
+    def support_sparse(self) -> bool:
+        """Can nn.Graph update an embedding's rows only? OneFlow's answer per class."""
+        return False
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        self.param_groups[:] = [g if isinstance(g, ParamGroup) else ParamGroup(g) for g in self.param_groups]
+        for group in self.param_groups:
+            for key, value in self.defaults.items():
+                group.setdefault(key, value)
+
+    # ------------------------------------------------------------------ gradients
+    def zero_grad(self, set_to_none: bool = False) -> None:
+        """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`)."""
+        super().zero_grad(set_to_none=set_to_none)
+
+    def clip_grad(self, error_if_nonfinite: bool = False) -> None:
+        """Clip each group that has `clip_grad_max_norm` and `clip_grad_norm_type`, by the group's own norm.
+
+        Call it between `backward()` and `step()`; `step()` alone never clips.
+        """
+        clipped = False
+        for group in self.param_groups:
+            if all(group.get(key) is not None for key in CLIP_KEYS):
+                clipped = True
+                torch.nn.utils.clip_grad_norm_(
+                    group["params"], group[CLIP_KEYS[0]], group[CLIP_KEYS[1]], error_if_nonfinite=error_if_nonfinite
+                )
+        if not clipped:
+            warnings.warn(f"clip_grad() clipped nothing: no parameter group has both {CLIP_KEYS[0]!r} and {CLIP_KEYS[1]!r}", stacklevel=2)
+
+    # ------------------------------------------------------------------ checkpoints
+    def state_dict(self, layout: str = "torch") -> dict:
+        """The state in torch's layout, or in OneFlow's with `layout="oneflow"`."""
+        state = super().state_dict()
+        if layout == "torch":
+            return state
+        if layout != "oneflow":
+            raise ValueError(f"layout is 'torch' or 'oneflow', not {layout!r}")
+        if self._option_names is None:
+            raise unsupported(f"{type(self).__name__}.state_dict(layout='oneflow')", "optimizer-state-layout",
+                              "OneFlow 0.9.0 has no such optimizer; use the default layout.")
+        return _layout.to_oneflow(state, self._renames, self._option_names)
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        """Accepts both layouts, whoever wrote them."""
+        if _layout.is_oneflow(state_dict):
+            state_dict = _layout.from_oneflow(state_dict, self._renames, self.param_groups, self._counts_steps)
+        super().load_state_dict(state_dict)
+
+
+def flag(value):
+    """OneFlow's `fused=False` as torch's None: False would also forbid torch's multi-tensor kernels."""
+    return value or None
+
+
+def check(condition, name, value, wanted):
+    if not condition:
+        raise ValueError(f"{name}={value!r}: {wanted}")
+
+
+__getattr__, __dir__ = _ft(__name__, "torch.optim.optimizer")

@@ -1,0 +1,85 @@
+"""oneflow.optim.RMSprop."""
+from __future__ import annotations
+
+import torch
+
+from .._bind import fall_through as _ft
+from . import _own
+from .optimizer import Optimizer
+
+__all__ = ["RMSprop"]
+
+
+class RMSprop(Optimizer, torch.optim.RMSprop):
+    """p -= lr * g / sqrt(mean(g*g) + eps): eps inside the root (torch: outside); lr defaults to 1e-3.
+
+    `centered` subtracts mean(g)**2 under the root; weight decay is L2. `momentum` > 0, which OneFlow
+    refuses, accumulates lr-free updates as torch does. Complex parameters and sparse gradients raise.
+    """
+
+    _option_names = ("lr", "alpha", "eps", "weight_decay", "centered")
+
+    def __init__(self, params, lr=0.001, alpha=0.99, eps=1e-08, weight_decay=0, momentum=0.0, centered=False,
+                 contiguous_params=False, *, capturable=False, foreach=None, maximize=False):
+        self._init_as(torch.optim.RMSprop, params, {"contiguous_params": contiguous_params},
+                      lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum, centered=centered,
+                      capturable=capturable, foreach=foreach, maximize=maximize)
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        loss = _own.run_closure(closure)
+        for group in self.param_groups:
+            slots = {"square_avg": 0.0}
+            if group["centered"]:
+                slots["grad_avg"] = 0.0
+            if group["momentum"] > 0:
+                slots["momentum_buffer"] = 0.0
+            found = _own.gather(self, group, slots, "RMSprop")
+            if found:
+                (_foreach if _own.use_foreach(group, found) else _single)(group, found)
+        return loss
+
+
+def _single(group, found):
+    lr, alpha, eps = group["lr"], group["alpha"], group["eps"]
+    for p, grad, state in found:
+        state["step"] += 1
+        if group["weight_decay"] != 0:
+            grad = grad.add(p, alpha=group["weight_decay"])
+        square = state["square_avg"].mul_(alpha).addcmul_(grad, grad, value=1 - alpha)
+        if group["centered"]:
+            mean = state["grad_avg"].mul_(alpha).add_(grad, alpha=1 - alpha)
+            square = square.addcmul(mean, mean, value=-1)
+        update = grad / (square + eps).sqrt_()
+        if group["momentum"] > 0:
+            update = state["momentum_buffer"].mul_(group["momentum"]).add_(update)
+        p.sub_(update * lr)
+
+
+def _foreach(group, found):
+    """The same operations in the same order on all tensors at once."""
+    lr, alpha, eps = group["lr"], group["alpha"], group["eps"]
+    params, grads = [p for p, _, _ in found], [g for _, g, _ in found]
+    torch._foreach_add_([s["step"] for _, _, s in found], 1)
+    if group["weight_decay"] != 0:
+        grads = torch._foreach_add(grads, params, alpha=group["weight_decay"])
+    squares = [s["square_avg"] for _, _, s in found]
+    torch._foreach_mul_(squares, alpha)
+    torch._foreach_addcmul_(squares, grads, grads, value=1 - alpha)
+    if group["centered"]:
+        means = [s["grad_avg"] for _, _, s in found]
+        torch._foreach_mul_(means, alpha)
+        torch._foreach_add_(means, grads, alpha=1 - alpha)
+        squares = torch._foreach_addcmul(squares, means, means, value=-1)
+    roots = torch._foreach_add(squares, eps)
+    torch._foreach_sqrt_(roots)
+    updates = torch._foreach_div(grads, roots)
+    if group["momentum"] > 0:
+        buffers = [s["momentum_buffer"] for _, _, s in found]
+        torch._foreach_mul_(buffers, group["momentum"])
+        torch._foreach_add_(buffers, updates)
+        updates = buffers
+    torch._foreach_sub_(params, torch._foreach_mul(updates, lr))
+
+
+__getattr__, __dir__ = _ft(__name__, "torch.optim.rmsprop")
