@@ -1,0 +1,84 @@
+"""Helpers for functions under OneFlow's argument names that hand most calls straight to torch."""
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+
+
+def parse(text: str) -> inspect.Signature:
+    """The signature written as "(input, dim=None, **torch_keywords)"; a free name as default stands for itself."""
+    body = text.strip()
+    return inspect.signature(eval(f"lambda {body[1:-1]}: None", {"__builtins__": {}, "inf": float("inf"), "True": True, "False": False, "None": None}))
+
+
+def documented(text: str, name: str | None = None, doc: str | None = None):
+    """Decorator: show the signature `text` for a function whose body takes *args, **kwargs."""
+    signature = parse(text)
+
+    def decorate(function):
+        function.__signature__ = signature
+        if name:
+            function.__name__ = function.__qualname__ = name
+        function.__module__ = "oneflow"
+        if doc:
+            function.__doc__ = doc
+        return function
+
+    return decorate
+
+
+def spelled(pairs: str):
+    """Decorator: also accept torch's keyword names, "torch=ours" pairs: @spelled("input=x axis=dim")."""
+    mapping = dict(item.split("=") for item in pairs.split())
+
+    def decorate(function):
+        @functools.wraps(function)
+        def call(*args, **kwargs):
+            if kwargs and not mapping.keys().isdisjoint(kwargs):
+                kwargs = rename(function.__name__, kwargs, mapping)
+            return function(*args, **kwargs)
+
+        return call
+
+    return decorate
+
+
+def rename(function: str, kwargs: dict, mapping) -> dict:
+    out = {}
+    for name, value in kwargs.items():
+        name = mapping.get(name, name)
+        if name in out:
+            raise TypeError(f"{function}() got the argument {name!r} twice, under torch's and OneFlow's name")
+        out[name] = value
+    return out
+
+
+def or_else(target, name: str, signature: str, doc: str):
+    """Decorator for the slow path `function(error, *args, **kwargs)` of `target`.
+
+    The result calls torch's `target`; only when that refuses the call is the decorated function asked,
+    which returns a result or `REFUSED` (torch's own error is raised then).
+    """
+    shown = parse(signature)
+
+    def decorate(slow):
+        def call(*args, **kwargs):
+            try:
+                return target(*args, **kwargs)
+            except (TypeError, RuntimeError, NotImplementedError) as error:
+                out = slow(error, *args, **kwargs)
+                if out is REFUSED:
+                    raise
+                return out
+
+        call.__name__ = call.__qualname__ = name
+        call.__module__ = "oneflow"
+        call.__doc__ = doc
+        call.__signature__ = shown
+        return call
+
+    return decorate
+
+
+REFUSED = types.SimpleNamespace(__name__="REFUSED")

@@ -1,0 +1,244 @@
+"""Creation functions: torch's, with `placement=`/`sbp=` and OneFlow's positional dtype and device.
+
+The common call goes straight to torch's function. `tensor` and `as_tensor` differ in one more way:
+NumPy floating scalars, and lists of them or of arrays, get the default dtype as Python floats do.
+"""
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from ._signature import documented, parse
+
+__all__ = ["zeros", "ones", "empty", "full", "eye", "arange", "linspace", "logspace", "zeros_like", "ones_like", "full_like",
+           "empty_like", "empty_strided", "hann_window", "rand", "randn", "randint", "randint_like", "randn_like",
+           "randperm", "normal", "tensor", "as_tensor", "new_empty", "new_zeros", "new_ones", "new_full", "from_numpy",
+           "frombuffer"]
+
+_GLOBAL = frozenset(("placement", "sbp"))
+
+
+def make(function: str, target, args: tuple, kwargs: dict):
+    """target(*args, **kwargs), made global when kwargs hold placement= and sbp=."""
+    placement, sbp = kwargs.pop("placement", None), kwargs.pop("sbp", None)
+    if placement is None and sbp is None:
+        return target(*args, **kwargs)
+    from .._global.placement import placement as Placement
+    from .._global.tensor import make_global
+
+    if placement is None or sbp is None:
+        missing, given = ("placement", "sbp") if placement is None else ("sbp", "placement")
+        raise TypeError(f"{function}() got {given}= without {missing}=; a global tensor needs both, a local one neither")
+    if not isinstance(placement, Placement):
+        raise TypeError(f"{function}(): placement must be an oneflow.placement, found {type(placement).__name__}")
+    if kwargs.get("device") is not None:
+        raise TypeError(f"{function}() got device= and placement=; a global tensor's device is its placement's")
+    requires_grad = kwargs.pop("requires_grad", False)
+    out = make_global(target(*args, **kwargs), placement, sbp)
+    return out.requires_grad_(True) if requires_grad else out
+
+
+def creation(target, signature: str, torch_positional: int | None = None, spelling: dict | None = None, what: str = ""):
+    """`target` under the documented `signature`.
+
+    `torch_positional` is how many arguments torch takes by position; those after it, positional in
+    OneFlow, are handed on by name. `spelling` maps OneFlow's keyword names to torch's.
+    """
+    name = target.__name__
+    shown = parse(signature)
+    names = [p.name for p in shown.parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    limit = len(names) if torch_positional is None else torch_positional
+    spelling = spelling or {}
+    ours = _GLOBAL | spelling.keys()
+
+    def more(args, kwargs):
+        if len(args) > limit and names:
+            if len(args) > len(names):
+                raise TypeError(f"{name}() takes {len(names)} positional arguments, {len(args)} were given; its signature is {name}{shown}")
+            for key, value in zip(names[limit:], args[limit:]):
+                if key in kwargs:
+                    raise TypeError(f"{name}() got the argument {key!r} twice, by position and by name")
+                kwargs[key] = value
+            args = args[:limit]
+        for key in spelling.keys() & kwargs.keys():
+            kwargs[spelling[key]] = kwargs.pop(key)
+        return make(name, target, args, kwargs)
+
+    if names:
+        def call(*args, **kwargs):
+            if len(args) <= limit and ours.isdisjoint(kwargs):
+                return target(*args, **kwargs)
+            return more(args, kwargs)
+    else:
+        def call(*args, **kwargs):
+            if ours.isdisjoint(kwargs):
+                return target(*args, **kwargs)
+            return more(args, kwargs)
+
+    call.__name__ = call.__qualname__ = name
+    call.__module__, call.__signature__ = "oneflow", shown
+    call.__doc__ = (f"{what or f'torch.{name}'}; `placement` and `sbp`, both or neither, make a global tensor. "
+                    f"torch's other keywords ({'out, ' if hasattr(torch, name) else ''}layout, pin_memory, ...) are accepted.")
+    return call
+
+
+_TAIL = "dtype=None, device=None, placement=None, sbp=None, requires_grad=False"
+_SIZE = f"(*size, {_TAIL}, pin_memory=False, **torch_keywords)"
+_RANDOM = "(*size, dtype=None, device=None, placement=None, sbp=None, generator=None, requires_grad=False, **torch_keywords)"
+
+zeros = creation(torch.zeros, _SIZE)
+ones = creation(torch.ones, _SIZE)
+empty = creation(torch.empty, _SIZE)
+rand = creation(torch.rand, _RANDOM)
+randn = creation(torch.randn, _RANDOM)
+full = creation(torch.full, f"(size, fill_value, {_TAIL}, **torch_keywords)", 2)
+linspace = creation(torch.linspace, f"(start, end, steps, {_TAIL}, **torch_keywords)", 3)
+logspace = creation(torch.logspace, f"(start, end, steps, base=10.0, {_TAIL}, **torch_keywords)", 4)
+zeros_like = creation(torch.zeros_like, f"(input, {_TAIL}, **torch_keywords)", 1)
+ones_like = creation(torch.ones_like, f"(input, {_TAIL}, **torch_keywords)", 1)
+empty_like = creation(torch.empty_like, f"(input, {_TAIL}, **torch_keywords)", 1)
+full_like = creation(torch.full_like, f"(input, fill_value, {_TAIL}, **torch_keywords)", 2)
+randn_like = creation(torch.randn_like, f"(input, *, {_TAIL}, generator=None, **torch_keywords)")
+randint_like = creation(torch.randint_like, f"(x, low, high=None, *, {_TAIL}, generator=None, **torch_keywords)", spelling={"x": "input"})
+_eye = creation(torch.eye, f"(n, m=None, *, {_TAIL}, **torch_keywords)")
+empty_strided = creation(torch.empty_strided, "(shape, stride, dtype=None, device=None, requires_grad=False, pin_memory=False, **torch_keywords)", 2, {"shape": "size"})
+hann_window = creation(torch.hann_window, f"(window_length, periodic=True, *, {_TAIL}, **torch_keywords)")
+randint = creation(torch.randint, f"(low, high, size=None, *, {_TAIL}, generator=None, **torch_keywords)")
+randperm = creation(torch.randperm, f"(n, *, generator=None, {_TAIL}, **torch_keywords)")
+_arange = creation(torch.arange, f"(start, end=None, step=1, {_TAIL}, **torch_keywords)", 3)
+
+
+@documented(f"(n, m=None, *, {_TAIL}, **torch_keywords)")
+def eye(n, m=None, **kwargs):
+    """torch.eye; placement= and sbp= make it global."""
+    return _eye(n, n if m is None else m, **kwargs)
+
+
+@documented(f"(start=None, end=None, step=1, {_TAIL}, **torch_keywords)")
+def arange(*args, **kwargs):
+    """torch.arange; dtype and device also by position, `end=None` as in OneFlow, placement= and sbp= make it global."""
+    if len(args) < 2 or args[1] is not None:
+        if kwargs.get("end", 0) is not None:
+            return _arange(*args, **kwargs)
+        kwargs.pop("end")
+        return _arange(*args, **kwargs)
+    # arange(n, None, step): OneFlow's way of leaving out the end
+    return _arange(0, args[0], *args[2:], **kwargs)
+
+
+@documented(f"(mean, std=1.0, size=None, *, {_TAIL}, generator=None, out=None, **torch_keywords)")
+def normal(*args, **kwargs):
+    """torch.normal; `size` may be an int, `requires_grad` is honoured, placement= and sbp= make it global."""
+    if len(args) > 2 and type(args[2]) is int:
+        args = (*args[:2], (args[2],))
+    elif type(kwargs.get("size")) is int:
+        kwargs["size"] = (kwargs["size"],)
+    if len(args) < 3 and "size" not in kwargs and kwargs.pop("requires_grad", False):
+        return make("normal", torch.normal, args, kwargs).requires_grad_(True)
+    if _GLOBAL.isdisjoint(kwargs):
+        return torch.normal(*args, **kwargs)
+    return make("normal", torch.normal, args, kwargs)
+
+
+# --------------------------------------------------------------------------- from data
+_NO_NUMPY_SCALAR = (torch.Tensor, np.ndarray, int, float, bool, complex, torch.nn.Parameter)
+
+
+def _dtype_of(data):
+    """The default dtype when the first leaf of nested lists is a NumPy floating scalar or array, else None."""
+    leaf, depth = data, 0
+    while type(leaf) in (list, tuple) and leaf:
+        leaf, depth = _first_floating(leaf), depth + 1
+    if isinstance(leaf, np.floating) or (depth and isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f"):
+        return torch.get_default_dtype()
+    return None
+
+
+def _first_floating(sequence):
+    first = sequence[0]
+    if type(first) is int:  # [1, np.float64(1.5)]: the integer does not decide
+        for item in sequence:
+            if type(item) is not int:
+                return item
+    return first
+
+
+def _from_data(target, name, data, dtype, kwargs):
+    if dtype is None and type(data) not in _NO_NUMPY_SCALAR:
+        dtype = _dtype_of(data)
+    if type(data) is list and data and isinstance(data[0], np.ndarray):
+        data = np.array(data)
+    if not _GLOBAL.isdisjoint(kwargs):
+        return make(name, target, (data,), {"dtype": dtype, **kwargs})
+    try:
+        return target(data, dtype=dtype, **kwargs)
+    except ValueError:
+        if isinstance(data, np.ndarray) and any(s < 0 for s in data.strides):
+            return target(data.copy(), dtype=dtype, **kwargs)
+        raise
+    except RuntimeError as error:
+        if "overflow" not in str(error) or dtype is None or isinstance(data, (np.ndarray, torch.Tensor)):
+            raise
+        return target(data, dtype=torch.int64, **kwargs).to(dtype)  # integers wrap, as in OneFlow
+
+
+@documented("(data, dtype=None, device=None, requires_grad=False, pin_memory=False, *, placement=None, sbp=None)")
+def tensor(data, dtype=None, device=None, requires_grad=False, pin_memory=False, **kwargs):
+    """A copy of `data` as a tensor.
+
+    NumPy floating scalars, and lists of them or of floating arrays, get the default dtype (torch: their
+    own); arrays with negative strides are copied; integers too large for `dtype` wrap.
+    """
+    if not kwargs and device is None and not pin_memory and (dtype is not None or type(data) in _NO_NUMPY_SCALAR):
+        try:
+            return torch.tensor(data, dtype=dtype, requires_grad=requires_grad)
+        except (ValueError, RuntimeError):
+            pass
+    return _from_data(torch.tensor, "tensor", data, dtype, {"device": device, "requires_grad": requires_grad, "pin_memory": pin_memory, **kwargs})
+
+
+@documented("(data, dtype=None, device=None, *, placement=None, sbp=None)")
+def as_tensor(data, dtype=None, device=None, **kwargs):
+    """`data` as a tensor, without a copy where possible; NumPy floating scalars as in `oneflow.tensor`."""
+    if not kwargs and (dtype is not None or type(data) in _NO_NUMPY_SCALAR):
+        return torch.as_tensor(data, dtype=dtype, device=device)
+    return _from_data(torch.as_tensor, "as_tensor", data, dtype, {"device": device, **kwargs})
+
+
+def from_numpy(obj=None, **kwargs):
+    """The tensor sharing the memory of the array `obj` (torch calls it `ndarray`)."""
+    if kwargs:
+        obj = kwargs.pop("ndarray", obj)
+    if kwargs:
+        raise TypeError(f"from_numpy() got unexpected keywords {sorted(kwargs)}; it takes one array")
+    return torch.from_numpy(obj)
+
+
+def frombuffer(buffer, dtype, count=-1, offset=0, requires_grad=False):
+    """torch.frombuffer with every argument also by position."""
+    return torch.frombuffer(buffer, dtype=dtype, count=count, offset=offset, requires_grad=requires_grad)
+
+
+# --------------------------------------------------------------------------- like another tensor
+def new_empty(x, size, dtype=None, device=None, placement=None, sbp=None, requires_grad=False):
+    """An empty tensor of `size` with the dtype and device of `x` unless given."""
+    return make("new_empty", x.new_empty, (size,), _given(dtype, device, placement, sbp, requires_grad))
+
+
+def new_zeros(x, size=None, dtype=None, device=None, placement=None, sbp=None, requires_grad=False):
+    """Zeros of `size` (default: that of `x`) with the dtype and device of `x` unless given."""
+    return make("new_zeros", x.new_zeros, (x.shape if size is None else size,), _given(dtype, device, placement, sbp, requires_grad))
+
+
+def new_ones(x, size=None, dtype=None, device=None, placement=None, sbp=None, requires_grad=False):
+    """Ones of `size` (default: that of `x`) with the dtype and device of `x` unless given."""
+    return make("new_ones", x.new_ones, (x.shape if size is None else size,), _given(dtype, device, placement, sbp, requires_grad))
+
+
+def new_full(x, size, fill_value, dtype=None, device=None, placement=None, sbp=None, requires_grad=False):
+    """A tensor of `size` filled with `fill_value`, with the dtype and device of `x` unless given."""
+    return make("new_full", x.new_full, (size, fill_value), _given(dtype, device, placement, sbp, requires_grad))
+
+
+def _given(dtype, device, placement, sbp, requires_grad):
+    return {k: v for k, v in dict(dtype=dtype, device=device, placement=placement, sbp=sbp, requires_grad=requires_grad).items() if v is not None}
