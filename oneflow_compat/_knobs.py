@@ -1,0 +1,31 @@
+"""Runtime knobs that are checked and remembered, and have no effect here (`_tables/knobs.py`)."""
+from __future__ import annotations
+
+from ._tables.knobs import KNOBS
+
+_values: dict[str, object] = {}
+
+
+def knob(path: str):
+    """The setter of one row of KNOBS; also callable without a value where OneFlow has a default."""
+    default, kind, why = KNOBS[path]
+    name = path.rpartition(".")[2]
+
+    def setter(val=default):
+        if kind is bool and not isinstance(val, (bool, int)) or kind is int and (isinstance(val, bool) or not isinstance(val, int)):
+            raise TypeError(f"oneflow.{path}(val) takes {kind.__name__}, found {type(val).__name__} {val!r}")
+        _values[path] = kind(val)
+
+    setter.__name__ = setter.__qualname__ = name
+    setter.__doc__ = f"Remembered, without effect: {why}."
+    return setter
+
+
+def read(path: str):
+    """The value last set, or the default."""
+    return _values.get(path, KNOBS[path][0])
+
+
+def setters(prefix: str) -> dict:
+    """{name: setter} of the knobs directly under `prefix`."""
+    return {p.rpartition(".")[2]: knob(p) for p in KNOBS if p.rpartition(".")[0] == prefix}

@@ -1,0 +1,55 @@
+"""oneflow._oneflow_internal: the few names of OneFlow's C++ module that client code and its tests reach for."""
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from . import eager, exception, flags, lazy_mode, test_api
+
+TensorTuple = list
+dtype = torch.dtype
+Size = torch.Size
+
+
+def cpu_broadcast(data: bytes, src: int = 0):
+    """Rank `src`'s bytes on every rank."""
+    from ..framework.check_point_v2 import _broadcast_py_object
+
+    return _broadcast_py_object(data, src)
+
+
+def CudaSynchronize(device_id: int = 0):
+    """Wait for the device; nothing without CUDA."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize(device_id)
+
+
+def GetCUDAMemoryUsed() -> int:
+    """MiB in use on the current CUDA device."""
+    return torch.cuda.memory_allocated() >> 20 if torch.cuda.is_available() else 0
+
+
+def GetCPUMemoryUsed() -> int:
+    """MiB this process holds."""
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+
+
+def GetCurrentStack(depth: int = 2) -> str:
+    """The caller's stack, innermost last."""
+    import traceback
+
+    return "".join(traceback.format_stack(limit=depth + 1)[:-1])
+
+
+def __getattr__(name):
+    if name == "_C":
+        import oneflow._C as module
+
+        return module
+    if name in ("placement", "sbp", "device", "Generator"):
+        import oneflow
+
+        return getattr(oneflow, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}: OneFlow's C++ runtime does not exist here; use the public API")

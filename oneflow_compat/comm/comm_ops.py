@@ -1,0 +1,126 @@
+"""Collectives in OneFlow's call form, on torch.distributed.
+
+Each works in place on its tensor as OneFlow's does and needs no process group with one process;
+with several, the default group is made at the first call from the launcher's variables.
+"""
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+
+from .. import env
+
+__all__ = ["all_reduce", "all_gather", "all_gather_into_tensor", "all_to_all", "broadcast", "barrier", "reduce", "reduce_scatter",
+           "reduce_scatter_tensor", "gather", "scatter", "send", "recv"]
+
+
+def _alone() -> bool:
+    if env.get_world_size() == 1 and not dist.is_initialized():
+        return True
+    if not dist.is_initialized():
+        dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+    return dist.get_world_size() == 1
+
+
+def _check_rank(name, rank):
+    if not 0 <= rank < env.get_world_size():
+        raise RuntimeError(f"comm.{name}: rank {rank} does not exist, there are {env.get_world_size()}")
+
+
+def all_reduce(tensor):
+    """Sum of `tensor` over ranks, in place."""
+    if not _alone():
+        dist.all_reduce(tensor)
+
+
+def all_gather(tensor_list, tensor):
+    """Fill `tensor_list` (one tensor per rank) with every rank's `tensor`."""
+    if len(tensor_list) != env.get_world_size():
+        raise RuntimeError(f"comm.all_gather: one output per rank is needed ({env.get_world_size()}), found {len(tensor_list)}")
+    if _alone():
+        _fill(tensor_list[0], tensor)
+    else:
+        dist.all_gather(tensor_list, tensor)
+
+
+def all_gather_into_tensor(output_tensor, input_tensor):
+    """`input_tensor` of every rank, concatenated along dimension 0, into `output_tensor`."""
+    _fill(output_tensor, input_tensor) if _alone() else dist.all_gather_into_tensor(output_tensor, input_tensor)
+
+
+def all_to_all(output_tensor_list, input_tensor_list):
+    """Rank i's `input_tensor_list[j]` becomes rank j's `output_tensor_list[i]`."""
+    _fill(output_tensor_list[0], input_tensor_list[0]) if _alone() else dist.all_to_all(output_tensor_list, input_tensor_list)
+
+
+def broadcast(tensor, src=0):
+    """Rank `src`'s tensor on every rank, in place."""
+    _check_rank("broadcast", src)
+    if not _alone():
+        dist.broadcast(tensor, src)
+
+
+def barrier():
+    """Wait for every rank."""
+    if not _alone():
+        dist.barrier()
+
+
+def reduce(tensor, dst=0):
+    """Sum over ranks on rank `dst`, in place."""
+    _check_rank("reduce", dst)
+    if not _alone():
+        dist.reduce(tensor, dst)
+
+
+def reduce_scatter(output, input_list):
+    """Sum of the ranks' `input_list[rank]` in `output`."""
+    _fill(output, input_list[0]) if _alone() else dist.reduce_scatter(output, input_list)
+
+
+def reduce_scatter_tensor(output_tensor, input_tensor):
+    """Sum over ranks of `input_tensor`, this rank's part of dimension 0 in `output_tensor`."""
+    _fill(output_tensor, input_tensor) if _alone() else dist.reduce_scatter_tensor(output_tensor, input_tensor)
+
+
+def gather(tensor, gather_list=None, dst=0):
+    """Every rank's tensor in `gather_list` on rank `dst`."""
+    _check_rank("gather", dst)
+    _fill(gather_list[0], tensor) if _alone() else dist.gather(tensor, gather_list, dst)
+
+
+def scatter(tensor, scatter_list=None, src=0):
+    """This rank's element of rank `src`'s `scatter_list`, in place."""
+    _check_rank("scatter", src)
+    _fill(tensor, scatter_list[0]) if _alone() else dist.scatter(tensor, scatter_list, src)
+
+
+def send(input, dst, send_meta=True):
+    """Send a tensor to rank `dst`; with `send_meta` its shape and dtype go first, for `recv(src)`."""
+    _several("send")
+    if send_meta:
+        dist.send_object_list([(tuple(input.shape), input.dtype)], dst)
+    dist.send(input.contiguous(), dst)
+
+
+def recv(src, shape=None, dtype=None, device=None, *, out=None):
+    """Receive from rank `src` into `out`, into a new tensor of `shape` and `dtype`, or as `send` announces."""
+    _several("recv")
+    if out is None:
+        if shape is None:
+            box = [None]
+            dist.recv_object_list(box, src)
+            shape, dtype = box[0]
+        out = torch.empty(shape, dtype=dtype, device=device)
+    dist.recv(out, src)
+    return out
+
+
+def _several(name):
+    if _alone():
+        raise RuntimeError(f"comm.{name}: there is one process; start several with torchrun")
+
+
+def _fill(out, value):
+    with torch.no_grad():
+        out.copy_(value.reshape(out.shape))

@@ -1,0 +1,26 @@
+"""Deep path of save, load, and of sending an object to every rank."""
+from __future__ import annotations
+
+from .. import env
+
+
+def _broadcast_py_object(obj, src: int = 0):
+    """Rank `src`'s object on every rank; with one process the object itself."""
+    if env.get_world_size() == 1:
+        return obj
+    import torch.distributed as dist
+
+    from ..comm.comm_ops import _alone
+
+    _alone()
+    box = [obj]
+    dist.broadcast_object_list(box, src)
+    return box[0]
+
+
+def __getattr__(name):
+    if name in ("save", "load"):
+        import oneflow
+
+        return getattr(oneflow, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

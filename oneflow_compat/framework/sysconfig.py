@@ -1,0 +1,2 @@
+"""Deep path of oneflow.sysconfig."""
+from ..sysconfig import *  # noqa: F401,F403

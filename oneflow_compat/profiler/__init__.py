@@ -1,0 +1,60 @@
+"""oneflow.profiler: torch.profiler, with OneFlow's range functions."""
+from __future__ import annotations
+
+import torch
+
+from .. import _bind
+
+
+def range_push(range_name: str):
+    """Open a named range: an NVTX range on CUDA, a record_function region otherwise."""
+    if torch.cuda.is_available():
+        torch.cuda.nvtx.range_push(range_name)
+    region = torch.profiler.record_function(range_name)
+    region.__enter__()
+    _regions.append(region)
+
+
+def range_pop():
+    """Close the range opened last; RuntimeError when none is open."""
+    if not _regions:
+        raise RuntimeError("profiler.range_pop(): no range is open; call range_push(name) first")
+    _regions.pop().__exit__(None, None, None)
+    if torch.cuda.is_available():
+        torch.cuda.nvtx.range_pop()
+
+
+_regions: list = []
+
+
+def profiler_start():
+    """Start the CUDA profiler; RuntimeError without CUDA."""
+    _cuda("profiler_start")
+    torch.cuda.profiler.start()
+
+
+def profiler_stop():
+    """Stop the CUDA profiler; RuntimeError without CUDA."""
+    _cuda("profiler_stop")
+    torch.cuda.profiler.stop()
+
+
+def _cuda(name):
+    if not torch.cuda.is_available():
+        raise RuntimeError(f"profiler.{name}() steers the CUDA profiler, and there is no CUDA device; use oneflow.profiler.profile()")
+
+
+class profile(torch.profiler.profile):
+    """torch.profiler.profile; `record_attrs` and `record_bandwidth_for_cuda` are accepted and add nothing.
+
+    `key_averages(group_by_input_shape, group_by_attributes)` groups as torch does.
+    """
+
+    def __init__(self, activities=None, record_shapes=False, record_attrs=False, record_bandwidth_for_cuda=False, **kwargs):
+        super().__init__(activities=activities, record_shapes=record_shapes, **kwargs)
+
+    def key_averages(self, group_by_input_shape=False, group_by_attributes=False, *args, **kwargs):
+        return super().key_averages(group_by_input_shape, *args, **kwargs)
+
+
+__getattr__, __dir__ = _bind.fall_through(__name__, "torch.profiler")

@@ -1,0 +1,39 @@
+"""Shared by to_global and to_local of nested containers."""
+from __future__ import annotations
+
+import torch
+from torch.utils import _pytree as pytree
+
+from ..._global.placement import placement as Placement
+from ..._global.tensor import check_ranks
+from ... import env
+
+
+def check_input_global(input) -> bool:
+    """Is every tensor inside global? ValueError when some are and some are not."""
+    kinds = {t.is_global for t in pytree.tree_leaves(input) if isinstance(t, torch.Tensor)}
+    if len(kinds) > 1:
+        raise ValueError("some tensors are global and some are local; make them all the same first")
+    return kinds == {True}
+
+
+def check_placement_on_all_ranks(placement: Placement):
+    """ValueError unless the placement holds every rank."""
+    if sorted(placement.ranks.ravel().tolist()) != list(range(env.get_world_size())):
+        raise ValueError(f"the placement must hold all {env.get_world_size()} ranks, found {placement!r}")
+
+
+def src_sbp_broadcast(obj, src=0):
+    """Rank `src`'s object on every rank."""
+    if env.get_world_size() > 1:
+        check_ranks(Placement("cpu", range(env.get_world_size())))
+    return obj
+
+
+def to_global_tensor(input_tensor, placement=None, sbp=None, **kwargs):
+    """One tensor of the container; `sbp` may be a function of the tensor."""
+    return input_tensor.to_global(placement, sbp(input_tensor) if callable(sbp) and not hasattr(sbp, "_kind") else sbp, **kwargs)
+
+
+def to_local_tensor(input_tensor, copy):
+    return input_tensor.to_local(copy=copy)
