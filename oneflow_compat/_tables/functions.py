@@ -3,13 +3,34 @@
 FUNCTIONS[public namespace][module of ours] = "name name public=inner ..."
 """
 
+from .c_ops import C_OPS
+
 FUNCTIONS = {
+    "oneflow._C": C_OPS,
     "oneflow": {
+        "autograd.autograd_mode": "set_grad_enabled inference_mode",
+        "amp.autocast_mode": "autocast autocast_decorator",
         "_ops.serialization": "save load",
         "_ops.core": "device set_dialect get_dialect is_tensor",
         "_ops.creation": (
             "zeros ones empty full eye arange linspace logspace zeros_like ones_like full_like empty_like empty_strided hann_window "
             "rand randn randint randint_like randn_like randperm normal tensor as_tensor new_empty new_zeros new_ones new_full "
             "from_numpy frombuffer"),
+        "_ops.math": (
+            "add sub mul pow fmod floor_divide eq ne lt le gt ge greater greater_equal not_equal logical_and logical_or logical_xor "
+            "bitwise_and bitwise_or bitwise_xor isclose allclose logaddexp neg negative relu lerp_ gt_ div_ erfinv_ masked_fill_ clamp_max_"),
+        "_ops.reduce": (
+            "argmax argmin median prod std var norm quantile topk sort argsort unique bincount cumsum cumprod max min bernoulli "
+            "multinomial in_top_k roc_auc_score"),
+        "_ops.indexing": (
+            "where masked_fill masked_select argwhere searchsorted batch_gather gather_nd scatter_nd tensor_scatter_nd_update slice "
+            "slice_update index_add_ scatter"),
+        "_ops.shape": (
+            "transpose hsplit vsplit tensor_split split flip expand repeat view contiguous broadcast_like cast meshgrid "
+            "repeat_interleave pad"),
+        "_ops.linalg_ops": "matmul bmm addmm mm dot",
+        "_ops.activation": (
+            "gelu quick_gelu square_relu mish silu softplus softsign softshrink softmax log_softmax adaptive_avg_pool2d "
+            "adaptive_avg_pool3d stft"),
     },
 }

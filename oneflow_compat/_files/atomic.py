@@ -1,0 +1,61 @@
+"""Files that appear whole or not at all: written beside the target, flushed to disk, then renamed onto it."""
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+
+
+def sync_folder(folder) -> None:
+    """Make a rename inside `folder` survive a power cut (a no-op where folders cannot be opened)."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    except OSError:
+        pass
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def replacing(path):
+    """Open a binary file that becomes `path` when the block ends without an error.
+
+    Until then, and after an error or a crash, `path` is what it was. The mode of an existing
+    file is kept. A symbolic link stays a link: the file it points to is replaced.
+    """
+    path = os.path.realpath(path)
+    folder = os.path.dirname(path)
+    handle, temporary = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", suffix=".tmp", dir=folder)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, _mode(path))
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    sync_folder(folder)
+
+
+def _mode(path) -> int:
+    try:
+        return os.stat(path).st_mode & 0o7777
+    except OSError:
+        mask = os.umask(0)
+        os.umask(mask)
+        return 0o666 & ~mask
+
+
+def write_synced(path, data: bytes) -> None:
+    """Write a new file and flush it to disk."""
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())

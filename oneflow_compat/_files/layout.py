@@ -1,0 +1,160 @@
+"""OneFlow's checkpoint folders.
+
+A checkpoint folder holds `pickled_data` (see `pickles`) and one folder per tensor with `meta` (text:
+shape and element type) and `out` (the values, little-endian, row-major). An older kind has no
+`pickled_data`: each sub-folder is one named variable. We add `crc32` to each tensor folder; OneFlow
+does not look at it.
+
+`pickled_data` is the commit point: new tensors get new folder names, then `pickled_data` is replaced
+in one step, then the tensors only the old one used are removed. A crash leaves a whole checkpoint.
+"""
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import zlib
+
+import numpy as np
+import torch
+
+from . import atomic, dtypes
+
+PICKLE, META, DATA, CHECK, LEGACY_MARK = "pickled_data", "meta", "out", "crc32", "snapshot_done"
+_TENSOR_FOLDER = re.compile(r"(?:global_)?tensor_(\d+)\Z")
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint cannot be read as it stands; the text names the file."""
+
+
+# --------------------------------------------------------------------------- meta
+def meta_text(shape, dtype: torch.dtype) -> str:
+    dims = "".join(f"  dim: {d}\n" for d in shape)
+    return f"shape {{\n{dims}}}\ndata_type: {dtypes.name_of(dtype)}\n"
+
+
+def parse_meta(text: str, path) -> tuple[tuple[int, ...], str]:
+    """(shape, element type name) of a meta file."""
+    words = re.findall(r"[\w]+|[^\s\w]", text)
+    words = [w for w in words if w not in ",;"]
+    dims, at = [], 0
+    good = words[:1] == ["shape"]
+    at = 2 if words[1:2] == [":"] else 1
+    good, at = good and words[at : at + 1] == ["{"], at + 1
+    while good and words[at : at + 2] == ["dim", ":"] and at + 2 < len(words) and words[at + 2].isdecimal():
+        dims.append(int(words[at + 2]))
+        at += 3
+    tail = words[at:]
+    if not good or len(tail) != 4 or tail[:3] != ["}", "data_type", ":"]:
+        raise CheckpointError(f"{path}: not a OneFlow meta file (a shape and a data_type), found {text[:80]!r}")
+    if tail[3] not in dtypes.PROTO:
+        raise CheckpointError(f"{path}: element type {tail[3]} is none of {', '.join(dtypes.PROTO)}")
+    return tuple(dims), tail[3]
+
+
+# --------------------------------------------------------------------------- one tensor
+def write_tensor(folder, tensor: torch.Tensor) -> None:
+    """Write one tensor folder, flushed to disk."""
+    array = dtypes.to_numpy(tensor)
+    os.makedirs(folder)
+    with open(os.path.join(folder, DATA), "wb") as file:
+        file.write(array.tobytes() if array.dtype.byteorder == ">" else memoryview(array.reshape(-1)).cast("B") if array.size else b"")
+        file.flush()
+        os.fsync(file.fileno())
+    atomic.write_synced(os.path.join(folder, META), meta_text(tensor.shape, tensor.dtype).encode())
+    atomic.write_synced(os.path.join(folder, CHECK), f"{zlib.crc32(array.reshape(-1).view(np.uint8)):08x}\n".encode())
+    atomic.sync_folder(folder)
+
+
+def read_tensor(folder) -> torch.Tensor:
+    """Read one tensor folder; its size must be what `meta` says, and its `crc32` (if any) must agree."""
+    meta, data = os.path.join(folder, META), os.path.join(folder, DATA)
+    try:
+        with open(meta, encoding="utf-8", errors="replace") as file:
+            shape, name = parse_meta(file.read(1 << 16), meta)
+        size = os.path.getsize(data)
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{error.filename}: missing; the checkpoint is incomplete") from None
+    _, dtype, stored = dtypes.PROTO[name]
+    count = 1
+    for d in shape:
+        count *= d
+    if name == "kBFloat16" and size == 2 * count and count:
+        stored = np.int16
+    expected = count * np.dtype(stored).itemsize
+    if size != expected:
+        raise CheckpointError(f"{data}: truncated or altered: {META} says {list(shape)} of {name}, {expected} bytes; found {size}")
+    array = np.fromfile(data, dtype=np.dtype(stored).newbyteorder("<")).reshape(shape)
+    _check_sum(folder, data, array)
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    tensor = torch.from_numpy(array)
+    if stored is np.int16 and dtype is torch.bfloat16:
+        return tensor.view(torch.bfloat16)
+    return tensor if tensor.dtype is dtype else tensor.to(dtype)
+
+
+def _check_sum(folder, data, array) -> None:
+    try:
+        with open(os.path.join(folder, CHECK), encoding="ascii", errors="replace") as file:
+            wanted = file.read(64).strip()
+    except FileNotFoundError:
+        return
+    found = f"{zlib.crc32(array.reshape(-1).view(np.uint8)):08x}"
+    if found != wanted:
+        raise CheckpointError(f"{data}: altered: its CRC-32 is {found}, {CHECK} beside it says {wanted}")
+
+
+# --------------------------------------------------------------------------- writing a folder
+class Writer:
+    """Collects the tensors of one checkpoint folder; `commit` makes it the checkpoint."""
+
+    def __init__(self, folder):
+        self.folder = os.fspath(folder)
+        os.makedirs(self.folder, exist_ok=True)
+        taken = [int(m[1]) for m in map(_TENSOR_FOLDER.match, os.listdir(self.folder)) if m]
+        self._next, self.names = max(taken, default=-1) + 1, []
+
+    def add(self, tensor: torch.Tensor) -> str:
+        name = f"tensor_{self._next}"
+        self._next += 1
+        self.names.append(name)  # before writing, so that a failure removes a half-written folder too
+        write_tensor(os.path.join(self.folder, name), tensor)
+        return name
+
+    def commit(self, pickled: bytes) -> None:
+        atomic.sync_folder(self.folder)
+        with atomic.replacing(os.path.join(self.folder, PICKLE)) as file:
+            file.write(pickled)
+        kept = set(self.names)
+        for name in os.listdir(self.folder):
+            if _TENSOR_FOLDER.match(name) and name not in kept:
+                _remove_tensor(os.path.join(self.folder, name))
+
+    def abandon(self) -> None:
+        """Remove what was written; the folder is the checkpoint it was."""
+        for name in self.names:
+            shutil.rmtree(os.path.join(self.folder, name), ignore_errors=True)
+
+
+def _remove_tensor(folder) -> None:
+    """Remove a tensor folder of an older checkpoint, and nothing a user put there."""
+    if not os.path.islink(folder) and set(os.listdir(folder)) <= {META, DATA, CHECK}:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+# --------------------------------------------------------------------------- reading folders
+def tensor_folder(root, name) -> str:
+    """The folder of a tensor that `pickled_data` names; a name that leads out of `root` is refused."""
+    if not isinstance(name, str) or os.path.basename(name) != name or name in ("", ".", "..") or "\\" in name or "\0" in name:
+        raise CheckpointError(f"{os.path.join(root, PICKLE)}: altered: it names the tensor folder {name!r}, which is not a plain name")
+    return os.path.join(root, name)
+
+
+def read_variables(root) -> dict[str, torch.Tensor]:
+    """Read the older kind of folder (no `pickled_data`): {variable name: tensor}."""
+    names = sorted(n for n in os.listdir(root) if os.path.isfile(os.path.join(root, n, META)))
+    if not names and not os.path.exists(os.path.join(root, LEGACY_MARK)):
+        raise CheckpointError(f"{root}: not a OneFlow checkpoint: neither {PICKLE} nor folders with {META} and {DATA}")
+    return {name: read_tensor(os.path.join(root, name)) for name in names}

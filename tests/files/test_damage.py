@@ -1,0 +1,204 @@
+"""Damaged and hostile files: an error that names the file, nothing executed, the old checkpoint whole."""
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+
+import oneflow as flow
+import pytest
+import torch
+from oneflow._files import layout as layouts
+
+LAYOUTS = ["torch", "folder", "pickle"]
+
+
+class Custom:
+    """A class of the user's; __reduce__ would show that loading ran code."""
+
+    ran = False
+
+    def __init__(self, n=0):
+        self.n = n
+
+    def __setstate__(self, state):
+        Custom.ran = True
+        self.__dict__.update(state)
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(2, 2)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("make", [lambda: Custom(4), Net])
+def test_own_classes_need_the_opt_out(tmp_path, layout, make):
+    path = tmp_path / "c"
+    flow.save({"x": make(), "t": torch.ones(1)}, path, layout=layout)
+    Custom.ran = False
+    with pytest.raises(pickle.UnpicklingError, match=r"c(/pickled_data)?: .*(Custom|Net).*weights_only=False"):
+        flow.load(path)
+    assert not Custom.ran
+    back = flow.load(path, weights_only=False)["x"]
+    assert isinstance(back, (Custom, Net))
+    with torch.serialization.safe_globals([Custom, Net]):
+        assert type(flow.load(path)["x"]) is type(back)
+
+
+HOSTILE = {
+    "os.system": b"\x80\x04\x8c\x05posix\x8c\x06system\x93\x8c\x0ctouch RANFILE\x85R.",
+    "eval": b"\x80\x04\x8c\x08builtins\x8c\x04eval\x93\x8c\x031+1\x85R.",
+    "getattr": b"\x80\x04\x8c\x08builtins\x8c\x07getattr\x93\x8c\x01a\x8c\x01b\x86R.",
+    "dotted": b"\x80\x04\x8c\x05torch\x8c\x0bSize.__new__\x93.",
+    "import": b"\x80\x04\x8c\x0boneflow.hub\x8c\x04load\x93\x8c\x01x\x85R.",
+    "change a class": b"\x80\x04\x8c\x0bcollections\x8c\x0bOrderedDict\x93N}\x8c\x03get\x8c\x03bad\x73\x86b.",
+    "object scalar": b"\x80\x04\x8c\x15numpy.core.multiarray\x8c\x06scalar\x93\x8c\x05numpy\x8c\x05dtype\x93\x8c\x01O\x85R\x8c\x01x\x86R.",
+    "persistent": b"\x80\x04\x8c\x01xQ.",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("where", ["file", "folder"])
+def test_hostile_pickles_are_refused(tmp_path, monkeypatch, name, where):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "bad"
+    if where == "folder":
+        path.mkdir()
+    (path / "pickled_data" if where == "folder" else path).write_bytes(HOSTILE[name])
+    with pytest.raises((pickle.UnpicklingError, RuntimeError), match="bad"):
+        flow.load(path)
+    assert not (tmp_path / "RANFILE").exists()
+    from collections import OrderedDict
+
+    assert OrderedDict.get is dict.get
+
+
+@pytest.mark.parametrize("name", ["../secret", "/etc", "..", "a/b", ""])
+def test_tensor_folders_stay_inside(tmp_path, name):
+    from oneflow._files import pickles
+
+    (tmp_path / "c").mkdir()
+    layouts.write_tensor(tmp_path / "secret", torch.ones(1))
+    (tmp_path / "c" / "pickled_data").write_bytes(pickles.dumps(torch.ones(1), store=lambda tensor: name))
+    with pytest.raises(RuntimeError, match="pickled_data: altered"):
+        flow.load(tmp_path / "c")
+
+
+def _make(tmp_path, layout):
+    flow.save({"w": torch.arange(100.0), "name": "something"}, tmp_path / "c", layout=layout)
+    return tmp_path / "c"
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("keep", [0.0, 0.1, 0.5, 0.99])
+def test_truncated(tmp_path, layout, keep):
+    path = _make(tmp_path, layout)
+    for file in [f for f in path.rglob("*") if f.name in ("out", "pickled_data", "meta")] or [path]:
+        whole = file.read_bytes()
+        file.write_bytes(whole[: min(int(len(whole) * keep), len(whole) - 2)])  # a meta file may lack its last newline
+        with pytest.raises(RuntimeError, match=file.name):
+            flow.load(path)
+        file.write_bytes(whole)
+    assert flow.load(path)["w"].sum() == 4950
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_altered_values(tmp_path, layout):
+    """One flipped bit in the values: the folder and the pickle have a check of ours, torch's zip has one that torch does not look at."""
+    path = _make(tmp_path, layout)
+    file = path / "tensor_0" / "out" if layout == "folder" else path
+    body = bytearray(file.read_bytes())
+    at = body.index(torch.arange(40.0, 60.0).numpy().tobytes())
+    body[at + 2] ^= 4
+    file.write_bytes(body)
+    with pytest.raises(RuntimeError, match="altered"):
+        flow.load(path)
+
+
+def test_missing_and_wrong_parts(tmp_path):
+    path = _make(tmp_path, "folder")
+    (path / "tensor_0" / "crc32").unlink()
+    flow.load(path)
+    (path / "tensor_0" / "meta").write_text("shape {\n  dim: 99\n}\ndata_type: kFloat\n")
+    with pytest.raises(RuntimeError, match=r"out: truncated or altered: meta says \[99\] of kFloat, 396 bytes; found 400"):
+        flow.load(path)
+    (path / "tensor_0" / "meta").write_text("shape { dim: 100 } data_type: kOFRecord")
+    with pytest.raises(RuntimeError, match="kOFRecord is none of"):
+        flow.load(path)
+    (path / "tensor_0" / "meta").write_text("shape { dim: 100 } data_type: kFloat")
+    (path / "tensor_0" / "out").unlink()
+    with pytest.raises(RuntimeError, match="out: missing"):
+        flow.load(path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RuntimeError, match="empty: not a OneFlow checkpoint"):
+        flow.load(tmp_path / "empty")
+    (tmp_path / "text").write_text("hello")
+    with pytest.raises(RuntimeError, match="text: not a file of OneFlow, torch or safetensors"):
+        flow.load(tmp_path / "text")
+
+
+class Bomb:
+    """Cannot be pickled."""
+
+    def __reduce__(self):
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_failed_save_leaves_the_old_one(tmp_path, layout):
+    path = _make(tmp_path, layout)
+    before = sorted(str(f) for f in tmp_path.rglob("*"))
+    with pytest.raises(ZeroDivisionError):
+        flow.save({"w": torch.zeros(100), "bomb": Bomb()}, path, layout=layout)
+    assert flow.load(path)["w"].sum() == 4950
+    assert sorted(str(f) for f in tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_killed_save_leaves_a_whole_checkpoint(tmp_path, layout):
+    """Kill the process at each system call that makes a change visible; what is left loads, old or new."""
+    script = tmp_path / "kill.py"
+    script.write_text(textwrap.dedent("""
+        import os, signal, sys
+        import oneflow as flow, torch
+        left = int(sys.argv[3])
+        def dying(function):
+            def call(*args, **kwargs):
+                global left
+                left -= 1
+                if left == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return function(*args, **kwargs)
+            return call
+        for name in ("fsync", "replace", "makedirs", "rmdir", "unlink"):
+            setattr(os, name, dying(getattr(os, name)))
+        flow.save({"w": torch.full((100,), 7.0), "v": torch.full((3,), 7.0)}, sys.argv[1], layout=sys.argv[2])
+    """))
+    seen = set()
+    for step in (1, 3, 6, 9, 12, 40):
+        path = tmp_path / f"s{step}" / "c"
+        path.parent.mkdir()
+        flow.save({"w": torch.ones(100), "v": torch.ones(3)}, path, layout=layout)
+        done = subprocess.run([sys.executable, script, path, layout, str(step)], env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=60)
+        assert done.returncode in (0, -signal.SIGKILL)
+        back = flow.load(path)
+        value = back["w"][0].item()
+        assert set(back["w"].tolist()) == set(back["v"].tolist()) == {value} and value in (1.0, 7.0)
+        seen.add(value)
+        if done.returncode == 0:
+            assert value == 7.0
+            break
+    assert seen == {1.0, 7.0}
+
+
+def test_saving_again_removes_only_its_own_old_tensors(tmp_path):
+    path = tmp_path / "c"
+    flow.save([torch.ones(1), torch.ones(2)], path, save_as_external_data=True)
+    (path / "notes.txt").write_text("mine")
+    (path / "tensor_0" / "mine.txt").write_text("mine")
+    flow.save(torch.zeros(1), path, save_as_external_data=True)
+    assert sorted(f.name for f in path.iterdir()) == ["notes.txt", "pickled_data", "tensor_0", "tensor_2"]
+    assert flow.load(path).tolist() == [0.0]
