@@ -92,11 +92,19 @@ def renamed(public: str, target, spec: str):
     `spec` lists OneFlow's parameters in order, `of=torch` where torch calls one otherwise and
     `name:default` where torch does not tell the default: "inputs=tensors dim:0". Positions must
     agree with torch's, so a positional call goes straight through and torch's own keywords stay valid.
+    Parameters after a `|`, which torch takes by name only, may be given by position.
     """
-    parameters = [_parameter(item) for item in spec.split()]
+    positional, bar, by_name = spec.partition("|")
+    parameters = [_parameter(item) for item in (positional + by_name).split()]
     pairs = {ours: theirs for ours, theirs, _ in parameters if ours != theirs}
+    limit = len(positional.split()) if bar else None
 
     def call(*args, **kwargs):
+        if limit is not None and len(args) > limit:
+            if len(args) > len(parameters):
+                raise TypeError(f"{call.__name__}() takes {len(parameters)} arguments by position, found {len(args)}")
+            kwargs = {**dict(zip([p[0] for p in parameters[limit:]], args[limit:])), **kwargs}
+            args = args[:limit]
         if not pairs.keys().isdisjoint(kwargs):
             kwargs = _rename(call.__name__, kwargs, pairs)
         return target(*args, **kwargs)

@@ -1,0 +1,131 @@
+"""Selecting, gathering and scattering: integer masks, scalar operands, and OneFlow's own gather_nd family."""
+from __future__ import annotations
+
+import torch
+
+from ._signature import REFUSED, documented, or_else, spelled
+
+__all__ = ["where", "masked_fill", "masked_select", "argwhere", "searchsorted", "batch_gather", "gather_nd",
+           "scatter_nd", "tensor_scatter_nd_update", "slice", "slice_update", "index_add_", "scatter"]
+
+
+@documented("(condition, x=None, y=None, *, input=None, other=None, out=None)")
+def where(*args, **kwargs):
+    """torch.where; the condition may be of any integer dtype. Numbers take the dtype torch gives them.
+
+    OneFlow calls the operands x and y, torch input and other; without operands the indices of the true
+    elements are returned, a tuple of int64 tensors.
+    """
+    if kwargs or len(args) != 3 or args[0].dtype is not torch.bool:
+        return _where(*args, **kwargs)
+    return torch.where(*args)
+
+
+def _where(condition, x=None, y=None, *, input=None, other=None, out=None):
+    x, y = (input if x is None else x), (other if y is None else y)
+    if x is None and y is None:
+        return torch.where(condition)
+    if condition.dtype is not torch.bool:
+        condition = condition.bool()
+    return torch.where(condition, x, y) if out is None else torch.where(condition, x, y, out=out)
+
+
+def _with_mask(target, signature, doc):
+    @or_else(target, target.__name__, signature, doc)
+    def slow(error, input=None, mask=None, *rest, x=None, **kwargs):
+        input = x if input is None else input
+        if not isinstance(mask, torch.Tensor) or mask.dtype is torch.bool:
+            return REFUSED
+        return target(input, mask.bool(), *rest, **kwargs)
+
+    return slow
+
+
+masked_fill = _with_mask(torch.masked_fill, "(input, mask, value)", "torch.masked_fill; the mask may be of any dtype (true where not zero).")
+masked_select = _with_mask(torch.masked_select, "(input, mask, *, out=None)", "torch.masked_select; the mask may be of any dtype (true where not zero).")
+
+
+@spelled("x=input")
+def argwhere(input, dtype=None):
+    """torch.argwhere; `dtype` converts the indices, int64 unless given (OneFlow: int32)."""
+    out = torch.argwhere(input)
+    return out if dtype is None else out.to(dtype)
+
+
+@spelled("input=values")
+def searchsorted(sorted_sequence, values, out_int32=False, right=False, *, side=None, sorter=None, out=None):
+    """torch.searchsorted; `out_int32` and `right` also by position."""
+    extra = {k: v for k, v in (("side", side), ("sorter", sorter), ("out", out)) if v is not None}
+    return torch.searchsorted(sorted_sequence, values, out_int32=out_int32, right=right, **extra)
+
+
+@or_else(torch.scatter, "scatter", "(input, dim, index, src, *, reduce=None)", "torch.scatter; `src` may be a number under that name.")
+def scatter(error, input=None, dim=None, index=None, src=None, *, reduce=None, **kwargs):
+    if kwargs or not isinstance(src, (int, float, bool)):
+        return REFUSED
+    return torch.scatter(input, dim, index, src) if reduce is None else torch.scatter(input, dim, index, src, reduce=reduce)
+
+
+@spelled("x=input")
+def index_add_(input, dim, index, source, alpha=1.0):
+    """input.index_add_(dim, index, source, alpha=alpha)."""
+    return input.index_add_(dim, index, source, alpha=alpha)
+
+
+def batch_gather(input, indices):
+    """Rows of `input` (B..., N, ...) chosen by `indices` (B..., M): result (B..., M, ...).
+
+    The leading dimensions B of both must agree; with 1-D indices there are none.
+    """
+    batch = indices.dim() - 1
+    if batch < 0 or input.dim() <= batch or input.shape[:batch] != indices.shape[:batch]:
+        raise RuntimeError(f"batch_gather: indices of shape {tuple(indices.shape)} do not fit an input of shape {tuple(input.shape)}; "
+                           "all dimensions of indices but the last must be those of input")
+    where_ = indices.long()
+    lead = [torch.arange(n, device=indices.device).reshape([-1 if i == d else 1 for i in range(batch + 1)]) for d, n in enumerate(input.shape[:batch])]
+    return input[(*lead, where_)]
+
+
+batch_gather.__signature__ = documented("(input, indices)")(lambda: None).__signature__
+
+
+def gather_nd(params, indices):
+    """Slices of `params` at the coordinates in the last dimension of `indices`: shape indices.shape[:-1] + params.shape[k:]."""
+    return params[tuple(indices.long().unbind(-1))]
+
+
+def scatter_nd(index, update, shape):
+    """Zeros of `shape` with `update` added at the coordinates in the last dimension of `index`; repeated coordinates add up."""
+    out = torch.zeros(tuple(shape), dtype=update.dtype, device=update.device)
+    return out.index_put(tuple(index.long().unbind(-1)), update, accumulate=True)
+
+
+def tensor_scatter_nd_update(tensor, indices, updates):
+    """A copy of `tensor` with `updates` written at the coordinates in the last dimension of `indices`."""
+    return tensor.index_put(tuple(indices.long().unbind(-1)), updates)
+
+
+def _slices(slice_tup_list):
+    out = []
+    for i, entry in enumerate(slice_tup_list):
+        if not isinstance(entry, (tuple, list)) or len(entry) != 3:
+            raise ValueError(f"slice: entry {i} must be (start, stop, step), each a number or None, found {entry!r}")
+        out.append(_slice(*(None if v is None else int(v) for v in entry)))
+    return tuple(out)
+
+
+_slice = slice
+
+
+def slice(input, slice_tup_list):
+    """input[start:stop:step, ...] from a list of (start, stop, step), None for the whole; the result is a view."""
+    return input[_slices(slice_tup_list)]
+
+
+def slice_update(input, update, slice_tup_list):
+    """Write `update` into input[start:stop:step, ...] in place, autograd kept, and return `input`."""
+    where_ = _slices(slice_tup_list)
+    if tuple(input[where_].shape) != tuple(update.shape):
+        raise RuntimeError(f"slice_update: update has the shape {tuple(update.shape)}, the slice {tuple(input[where_].shape)}; they must agree")
+    input[where_] = update
+    return input

@@ -1,0 +1,106 @@
+"""Products with OneFlow's transpose and scale arguments and mixed dtypes; oneflow.linalg's positional dtype."""
+from __future__ import annotations
+
+import torch
+
+from ._signature import REFUSED, or_else, spelled
+
+__all__ = ["matmul", "bmm", "addmm", "mm", "linalg_norm", "vector_norm", "matrix_norm", "linalg_cross", "linalg_diagonal", "inv", "dot"]
+
+
+def promoted(*tensors):
+    """The tensors in their common dtype, or None when they agree already."""
+    first = tensors[0].dtype
+    if all(t.dtype is first for t in tensors):
+        return None
+    for t in tensors[1:]:
+        first = torch.promote_types(first, t.dtype)
+    return [t.to(first) for t in tensors]
+
+
+def _product(target, name, signature, a_name, b_name, others):
+    @or_else(target, name, signature, f"torch.{name}; the factors may be transposed (last two dimensions), scaled by `alpha`, and of different dtypes.")
+    def slow(error, a=None, b=None, transpose_a=False, transpose_b=False, alpha=1.0, *, out=None, **kwargs):
+        for ours, theirs in others:
+            kwargs = {ours if k == theirs else k: v for k, v in kwargs.items()}
+        a, b = kwargs.pop(a_name, a), kwargs.pop(b_name, b)
+        if kwargs or not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
+            return REFUSED
+        same = promoted(a, b)
+        if same is None and not (transpose_a or transpose_b) and alpha == 1.0:
+            # only the spelling was OneFlow's, or the call is wrong: torch says how
+            return target(a, b) if out is None else target(a, b, out=out)
+        a, b = same or (a, b)
+        a, b = (a.transpose(-2, -1) if transpose_a else a), (b.transpose(-2, -1) if transpose_b else b)
+        y = target(a, b)
+        y = y if alpha == 1.0 else y * alpha
+        return y if out is None else out.copy_(y)
+
+    return slow
+
+
+matmul = _product(torch.matmul, "matmul", "(input, other, transpose_a=False, transpose_b=False, alpha=1.0, *, out=None)", "input", "other", [("input", "x")])
+bmm = _product(torch.bmm, "bmm", "(a, b, transpose_a=False, transpose_b=False, alpha=1.0, *, out=None)", "a", "b", [("a", "input"), ("a", "x"), ("b", "mat2")])
+
+
+def _mixed(target, name, second):
+    @or_else(target, name, f"(input, {second}, *, out=None)", f"torch.{name}; the factors may be of different dtypes.")
+    def slow(error, input=None, b=None, *, out=None, **kwargs):
+        input, b = kwargs.pop("x", input), kwargs.pop(second, b)
+        same = promoted(input, b) if isinstance(input, torch.Tensor) and isinstance(b, torch.Tensor) and not kwargs else None
+        if same is None:
+            return REFUSED
+        return target(*same) if out is None else out.copy_(target(*same))
+
+    return slow
+
+
+mm = _mixed(torch.mm, "mm", "mat2")
+
+
+@spelled("x=input tensor=other")
+def dot(input, other, *, out=None):
+    """torch.dot; `other` is torch's `tensor`."""
+    return torch.dot(input, other) if out is None else torch.dot(input, other, out=out)
+
+
+@spelled("x=input")
+def addmm(input, mat1, mat2, alpha=1, beta=1, *, out=None):
+    """beta * input + alpha * (mat1 @ mat2); alpha and beta also by position, in OneFlow's order."""
+    return torch.addmm(input, mat1, mat2, beta=beta, alpha=alpha) if out is None else torch.addmm(input, mat1, mat2, beta=beta, alpha=alpha, out=out)
+
+
+# --------------------------------------------------------------------------- oneflow.linalg
+@spelled("A=input x=input")
+def linalg_norm(input, ord=None, dim=None, keepdim=False, dtype=None, *, out=None):
+    """torch.linalg.norm, `dtype` also by position."""
+    return torch.linalg.norm(input, ord, dim, keepdim, dtype=dtype, out=out)
+
+
+@spelled("A=x input=x")
+def vector_norm(x, ord=2, dim=None, keepdim=False, dtype=None, *, out=None):
+    """torch.linalg.vector_norm, `dtype` also by position."""
+    return torch.linalg.vector_norm(x, ord, dim, keepdim, dtype=dtype, out=out)
+
+
+@spelled("A=input x=input")
+def matrix_norm(input, ord="fro", dim=(-2, -1), keepdim=False, dtype=None, *, out=None):
+    """torch.linalg.matrix_norm, `dtype` also by position."""
+    return torch.linalg.matrix_norm(input, ord, dim, keepdim, dtype=dtype, out=out)
+
+
+def linalg_cross(input, other, dim=-1, *, out=None):
+    """torch.linalg.cross, `dim` also by position."""
+    return torch.linalg.cross(input, other, dim=dim, out=out)
+
+
+@spelled("A=input x=input")
+def linalg_diagonal(input, offset=0, dim1=-2, dim2=-1):
+    """torch.linalg.diagonal, every argument also by position; a view."""
+    return torch.diagonal(input, offset, dim1, dim2)
+
+
+@spelled("x=input A=input")
+def inv(input, *, out=None):
+    """torch.linalg.inv."""
+    return torch.linalg.inv(input, out=out)

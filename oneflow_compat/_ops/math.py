@@ -1,0 +1,191 @@
+"""Element-wise functions that take more than torch's: scalars first, `inplace=`, booleans, a list to add up.
+
+Each tries torch's function first, so what torch computes stays torch's.
+"""
+from __future__ import annotations
+
+import torch
+
+from ._signature import REFUSED, documented, or_else, rename, spelled
+
+__all__ = ["add", "sub", "mul", "pow", "eq", "ne", "lt", "le", "gt", "ge", "greater", "greater_equal", "not_equal", "logical_and",
+           "logical_or", "logical_xor", "isclose", "allclose", "logaddexp", "neg", "negative", "relu", "fmod", "floor_divide",
+           "lerp_", "gt_", "div_", "erfinv_", "masked_fill_", "bitwise_and", "bitwise_or", "bitwise_xor", "clamp_max_"]
+
+
+def _numbers(args):
+    return any(isinstance(a, (int, float, complex)) for a in args)
+
+
+def _with_inplace(target, signature):
+    """`target` with OneFlow's `inplace=` keyword."""
+    name = target.__name__
+    method = getattr(torch.Tensor, name + "_")
+
+    @or_else(target, name, signature, f"torch.{name}; `inplace=True` changes and returns the first argument.")
+    def slow(error, *args, **kwargs):
+        if "inplace" not in kwargs:
+            return REFUSED
+        kwargs = rename(name, kwargs, {"x": "input", "y": "other"})
+        inplace = kwargs.pop("inplace")
+        if not inplace:
+            return target(*args, **kwargs)
+        if "input" in kwargs:
+            args = (kwargs.pop("input"), *args)
+        if not isinstance(args[0], torch.Tensor):
+            raise TypeError(f"{name}(inplace=True): the first argument must be a tensor, found {type(args[0]).__name__}")
+        return method(*args, **kwargs)
+
+    return slow
+
+
+_add = _with_inplace(torch.add, "(input, other, *, alpha=1, inplace=False, out=None)")
+sub = _with_inplace(torch.sub, "(input, other, *, alpha=1, inplace=False, out=None)")
+mul = _with_inplace(torch.mul, "(input, other, *, inplace=False, out=None)")
+pow = _with_inplace(torch.pow, "(input, exponent, *, inplace=False, out=None)")
+fmod = _with_inplace(torch.fmod, "(input, other, *, inplace=False, out=None)")
+floor_divide = _with_inplace(torch.floor_divide, "(input, other, *, inplace=False, out=None)")
+
+
+@documented("(input, other=None, *, alpha=1, inplace=False, out=None)", name="add")
+def add(*args, **kwargs):
+    """torch.add; a list of tensors is added up; `inplace=True` changes and returns the first tensor."""
+    if len(args) != 1 or not isinstance(args[0], (list, tuple)) or "other" in kwargs:
+        return _add(*args, **kwargs)
+    tensors = args[0]
+    inplace = kwargs.pop("inplace", False)
+    if kwargs or not tensors:
+        raise TypeError(f"add() of a list takes one or more tensors and `inplace`, found {len(tensors)} tensors and {sorted(kwargs)}")
+    total = tensors[0] if inplace else tensors[0] + 0 if len(tensors) == 1 else tensors[0] + tensors[1]
+    for t in tensors[1 if inplace else 2:]:
+        total = total.add_(t) if inplace else total + t
+    return total
+
+
+_MIRRORED = {"eq": "eq", "ne": "ne", "not_equal": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "greater": "lt", "greater_equal": "le"}
+
+
+def _comparison(name):
+    mirrored = getattr(torch, _MIRRORED[name])
+
+    @or_else(getattr(torch, name), name, "(input, other, *, out=None)", f"torch.{name}; the first argument may be a number.")
+    def slow(error, input=None, other=None, **kwargs):
+        if isinstance(input, (int, float)) and isinstance(other, torch.Tensor):
+            return mirrored(other, input, **kwargs)
+        return REFUSED
+
+    return slow
+
+
+eq, ne, lt, le, gt, ge, greater, greater_equal, not_equal = map(_comparison, "eq ne lt le gt ge greater greater_equal not_equal".split())
+
+
+def _logical(name):
+    target = getattr(torch, name)
+
+    @or_else(target, name, "(input, other, *, out=None)", f"torch.{name}; either argument may be a number.")
+    def slow(error, input=None, other=None, **kwargs):
+        if isinstance(input, torch.Tensor) and isinstance(other, (int, float)):
+            return target(input, torch.tensor(other, device=input.device), **kwargs)
+        if isinstance(other, torch.Tensor) and isinstance(input, (int, float)):
+            return target(torch.tensor(input, device=other.device), other, **kwargs)
+        return REFUSED
+
+    return slow
+
+
+logical_and, logical_or, logical_xor = map(_logical, ("logical_and", "logical_or", "logical_xor"))
+
+
+def _bitwise(name):
+    target, logical = getattr(torch, name), getattr(torch, name.replace("bitwise", "logical"))
+
+    @or_else(target, name, "(input, other, *, out=None)", f"torch.{name}; floating operands, which torch refuses, give the logical result (bool).")
+    def slow(error, input=None, other=None, **kwargs):
+        if not isinstance(error, NotImplementedError):
+            return REFUSED
+        return logical(torch.as_tensor(input), torch.as_tensor(other), **kwargs)
+
+    return slow
+
+
+bitwise_and, bitwise_or, bitwise_xor = map(_bitwise, ("bitwise_and", "bitwise_or", "bitwise_xor"))
+
+
+def isclose(input, other, atol=1e-08, rtol=1e-05, equal_nan=False):
+    """torch.isclose with OneFlow's positional order: atol before rtol."""
+    return torch.isclose(input, other, rtol=rtol, atol=atol, equal_nan=equal_nan)
+
+
+def allclose(input, other, atol=1e-08, rtol=1e-05, equal_nan=False):
+    """torch.allclose with OneFlow's positional order: atol before rtol."""
+    return torch.allclose(input, other, rtol=rtol, atol=atol, equal_nan=equal_nan)
+
+
+@spelled("input=x other=y")
+def logaddexp(x, y, *, out=None):
+    """torch.logaddexp; integers are computed in the default dtype."""
+    if not x.is_floating_point() and not y.is_floating_point() and not x.is_complex():
+        x, y = x.to(torch.get_default_dtype()), y.to(torch.get_default_dtype())
+    return torch.logaddexp(x, y, out=out) if out is not None else torch.logaddexp(x, y)
+
+
+def _of_bool(name, signature, how, text):
+    @or_else(getattr(torch, name), name, signature, f"torch.{name}; {text}.")
+    def slow(error, *args, **kwargs):
+        kwargs = rename(name, kwargs, {"x": "input"})
+        tensors = [*args, kwargs.get("input")]
+        if tensors and isinstance(tensors[0] if args else tensors[-1], torch.Tensor) and (tensors[0] if args else tensors[-1]).dtype is torch.bool:
+            return how(*args, **kwargs)
+        return REFUSED
+
+    return slow
+
+
+neg = _of_bool("neg", "(input, *, out=None)", lambda input, **k: torch.neg(input.to(torch.get_default_dtype()), **k), "a bool tensor becomes the default dtype")
+negative = _of_bool("negative", "(input, *, out=None)", lambda input, **k: torch.neg(input.to(torch.get_default_dtype()), **k), "a bool tensor becomes the default dtype")
+
+
+@spelled("input=x")
+def relu(x, inplace=False):
+    """torch.relu; `inplace=True` changes x; a bool tensor stays as it is."""
+    if x.dtype is torch.bool:
+        return x if inplace else x.clone()
+    return torch.relu_(x) if inplace else torch.relu(x)
+
+
+# --------------------------------------------------------------------------- in-place functions torch has as methods only
+@spelled("input=start")
+def lerp_(start, end, weight):
+    """start.lerp_(end, weight)."""
+    return start.lerp_(end, weight)
+
+
+@spelled("x=input")
+def gt_(input, other):
+    """input.gt_(other)."""
+    return input.gt_(other)
+
+
+@spelled("x=input")
+def div_(input, other, *, rounding_mode=None):
+    """input.div_(other)."""
+    return input.div_(other, rounding_mode=rounding_mode)
+
+
+@spelled("input=x")
+def erfinv_(x):
+    """x.erfinv_()."""
+    return x.erfinv_()
+
+
+@spelled("x=input")
+def masked_fill_(input, mask, value):
+    """input.masked_fill_(mask, value); the mask may be of any integer dtype."""
+    return input.masked_fill_(mask if mask.dtype is torch.bool else mask.bool(), value)
+
+
+@spelled("max=min")
+def clamp_max_(input, min):
+    """torch.clamp_max_; OneFlow calls the bound `min`."""
+    return torch.clamp_max_(input, min)

@@ -1,0 +1,218 @@
+"""Reductions, sorting and statistics that take more than torch's, or default otherwise."""
+from __future__ import annotations
+
+import torch
+
+from ._signature import REFUSED, or_else, spelled
+
+__all__ = ["argmax", "argmin", "median", "prod", "std", "var", "norm", "quantile", "topk", "sort", "argsort", "unique", "bincount",
+           "cumsum", "cumprod", "max", "min", "bernoulli", "multinomial", "in_top_k", "roc_auc_score"]
+
+_inf = float("inf")
+
+
+@spelled("input=x axis=dim keepdims=keepdim")
+def argmax(x, dim=None, keepdim=None, dtype=None, *, out=None):
+    """torch.argmax; a bool tensor is taken as uint8; `dtype` converts the result."""
+    return _arg(torch.argmax, x, dim, keepdim, dtype, out)
+
+
+@spelled("input=x axis=dim keepdims=keepdim")
+def argmin(x, dim=None, keepdim=None, dtype=None, *, out=None):
+    """torch.argmin; a bool tensor is taken as uint8; `dtype` converts the result."""
+    return _arg(torch.argmin, x, dim, keepdim, dtype, out)
+
+
+def _arg(target, x, dim, keepdim, dtype, out):
+    if x.dtype is torch.bool:
+        x = x.view(torch.uint8) if x.is_contiguous() else x.to(torch.uint8)
+    y = target(x, dim, bool(keepdim)) if out is None else target(x, dim, bool(keepdim), out=out)
+    return y if dtype is None else y.to(dtype)
+
+
+@or_else(torch.median, "median", "(input, dim=-1, keepdim=False, *, out=None)", "torch.median; with `keepdim` alone the last dimension is reduced.")
+def median(error, *args, **kwargs):
+    if "keepdim" in kwargs and "dim" not in kwargs and len(args) + ("input" in kwargs) == 1:
+        return torch.median(*args, dim=-1, **kwargs)
+    return REFUSED
+
+
+def _extremum(name):
+    target = getattr(torch, name)
+
+    @or_else(target, name, "(input, dim=None, keepdim=False, *, out=None)", f"torch.{name}; (tensor, True) or `keepdim=` alone keeps the dimensions.")
+    def slow(error, *args, **kwargs):
+        kwargs = {"input" if k == "x" else k: v for k, v in kwargs.items()}
+        x = args[0] if args else kwargs.get("input")
+        if not isinstance(x, torch.Tensor) or kwargs.keys() - {"input", "keepdim"}:
+            return REFUSED
+        keepdim = args[1] if len(args) == 2 and type(args[1]) is bool else kwargs.get("keepdim") if len(args) < 2 else None
+        if keepdim is None:
+            return REFUSED
+        return target(x).reshape((1,) * x.dim()) if keepdim else target(x)
+
+    return slow
+
+
+max, min = _extremum("max"), _extremum("min")
+
+
+@or_else(torch.prod, "prod", "(x, dim=None, keepdim=False, *, dtype=None)", "torch.prod; `dim` may be a list, empty or None for all.")
+def prod(error, x=None, dim=None, keepdim=False, *, input=None, dtype=None, axis=None):
+    x, dim = (input if x is None else x), (axis if dim is None else dim)
+    if not isinstance(x, torch.Tensor):
+        return REFUSED
+    if dtype is not None:
+        x = x.to(dtype)
+    dims = range(x.dim()) if dim is None or isinstance(dim, (list, tuple)) and not dim else [dim] if isinstance(dim, int) else dim
+    dims = sorted({d % x.dim() if x.dim() else d for d in dims}, reverse=True)
+    for d in dims:
+        x = torch.prod(x, d, keepdim)
+    return x
+
+
+def _spread(name):
+    target = getattr(torch, name)
+
+    @spelled("input=x axis=dim keepdims=keepdim")
+    def call(x, dim=None, unbiased=None, keepdim=None, *, correction=None, out=None):
+        if type(dim) is bool:  # torch's std(x, unbiased)
+            dim, unbiased = None, dim
+        kwargs = {"keepdim": bool(keepdim)} if out is None else {"keepdim": bool(keepdim), "out": out}
+        if correction is None:
+            correction = 0 if unbiased is False else 1
+        elif unbiased is not None:
+            raise TypeError(f"{name}() got both unbiased= and correction=; give one")
+        if not x.is_floating_point() and not x.is_complex() and out is None:
+            return target(x.to(torch.float64), dim, correction=correction, **kwargs).to(x.dtype if name == "std" else torch.get_default_dtype())
+        return target(x, dim, correction=correction, **kwargs)
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = (f"torch.{name} as (x, dim, unbiased, keepdim); `{name}(x, False)` is torch's unbiased=False. "
+                    "An integer tensor, which torch refuses, gives " + ("its own dtype (OneFlow truncates)." if name == "std" else "the default dtype."))
+    return call
+
+
+std, var = _spread("std"), _spread("var")
+
+_MATRIX_ORDS = (1, -1, _inf, -_inf)
+
+
+@spelled("x=input axis=dim keepdims=keepdim")
+def norm(input, p="fro", dim=None, keepdim=False, dtype=None, *, out=None):
+    """The norm of a vector, or of a matrix.
+
+    As documented by OneFlow, p = 1, -1, inf, -inf of a 2-D tensor without `dim`, or over two dims, is the
+    matrix norm (largest or smallest column or row sum), where torch flattens. Everything else is torch.norm.
+    """
+    if p in _MATRIX_ORDS and (input.dim() == 2 if dim is None else isinstance(dim, (tuple, list)) and len(dim) == 2):
+        return torch.linalg.matrix_norm(input, p, (-2, -1) if dim is None else tuple(dim), keepdim, dtype=dtype, out=out)
+    return torch.norm(input, p, dim, keepdim, out=out, dtype=dtype)
+
+
+@spelled("x=input axis=dim keepdims=keepdim")
+def quantile(input, q, dim=None, keepdim=False, interpolation="linear", ignore_nan=False, *, out=None):
+    """torch.quantile, or torch.nanquantile with `ignore_nan`; `interpolation` also by position."""
+    return (torch.nanquantile if ignore_nan else torch.quantile)(input, q, dim, keepdim, interpolation=interpolation, out=out)
+
+
+@spelled("x=input axis=dim")
+def topk(input, k, dim=None, largest=True, sorted=True, *, out=None):
+    """torch.topk; `dim=None` is the last; a bool tensor is accepted. Equal values: any order, as in torch."""
+    if input.dtype is torch.bool:
+        values, indices = torch.topk(input.to(torch.uint8), k, -1 if dim is None else dim, largest, sorted)
+        return torch.return_types.topk((values.bool(), indices))
+    return torch.topk(input, k, -1 if dim is None else dim, largest, sorted, out=out)
+
+
+@spelled("x=input axis=dim")
+def sort(input, dim=-1, descending=False, stable=True, *, out=None):
+    """torch.sort, stable as OneFlow's is; indices are int64."""
+    if type(dim) is bool:  # torch's sort(x, descending) of the last dimension
+        dim, descending = -1, dim
+    return torch.sort(input, stable=True if stable is None else stable, dim=dim, descending=descending, out=out)
+
+
+@spelled("x=input axis=dim")
+def argsort(input, dim=-1, descending=False, stable=True):
+    """torch.argsort, stable as OneFlow's is; indices are int64."""
+    return torch.argsort(input, dim=dim, descending=descending, stable=stable)
+
+
+@spelled("x=input")
+def unique(input, sorted=True, return_inverse=False, return_counts=False, dtype=None, *, dim=None):
+    """torch.unique; `dtype` is the dtype of the inverse and the counts (int64 unless given; OneFlow: int32)."""
+    if dtype is not None and not isinstance(dtype, torch.dtype):  # torch's fifth argument is dim
+        dtype, dim = None, dtype
+    out = torch.unique(input, sorted, return_inverse, return_counts, dim)
+    if dtype is None or isinstance(out, torch.Tensor):
+        return out
+    return (out[0], *(t.to(dtype) for t in out[1:]))
+
+
+@or_else(torch.bincount, "bincount", "(input, weights=None, minlength=0)", "torch.bincount; a bool tensor is accepted.")
+def bincount(error, input=None, *args, x=None, **kwargs):
+    input = x if input is None else input
+    if isinstance(input, torch.Tensor) and input.dtype is torch.bool:
+        return torch.bincount(input.to(torch.uint8), *args, **kwargs)
+    return REFUSED
+
+
+@spelled("x=input axis=dim")
+def cumsum(input, dim, dtype=None, *, out=None):
+    """torch.cumsum, `dtype` also by position."""
+    return torch.cumsum(input, dim, dtype=dtype, out=out)
+
+
+@spelled("x=input axis=dim")
+def cumprod(input, dim, dtype=None, *, out=None):
+    """torch.cumprod, `dtype` also by position."""
+    return torch.cumprod(input, dim, dtype=dtype, out=out)
+
+
+@spelled("x=input")
+def bernoulli(input, p=None, *, dtype=None, generator=None, inplace=False, out=None):
+    """torch.bernoulli; `dtype` converts the result, which otherwise has the input's; `inplace` writes into `input`."""
+    if p is None:
+        y = torch.bernoulli(input, generator=generator, out=out) if out is not None else torch.bernoulli(input, generator=generator)
+    else:
+        y = torch.bernoulli(input, p, generator=generator)
+    if inplace:
+        return input.copy_(y)
+    return y if dtype is None else y.to(dtype)
+
+
+@spelled("input=x")
+def multinomial(x, num_samples, replacement=False, generator=None, *, out=None):
+    """torch.multinomial, `generator` also by position."""
+    return torch.multinomial(x, num_samples, replacement, generator=generator, out=out)
+
+
+def in_top_k(targets, predictions, k):
+    """Which targets (N) are among the k largest of their row of predictions (N, classes); a bool tensor (N).
+
+    Ties count for the target; a target out of range, or whose prediction is not finite, is not in the top k.
+    """
+    inside = (targets >= 0) & (targets < predictions.shape[1])
+    value = predictions.gather(1, torch.where(inside, targets, 0).long().unsqueeze(1))
+    larger = (predictions > value).sum(1)
+    return inside & torch.isfinite(value.squeeze(1)) & (larger < k)
+
+
+def roc_auc_score(label, pred):
+    """Area under the ROC curve of scores `pred` for 0/1 `label` of the same number of elements; a float32 tensor of one element.
+
+    Equal scores share their average rank. Both classes must occur.
+    """
+    label, score = label.reshape(-1), pred.reshape(-1).to(torch.float64)
+    if label.numel() != score.numel():
+        raise RuntimeError(f"roc_auc_score: label has {label.numel()} elements, pred {score.numel()}; they must agree")
+    positive = label.to(torch.float64)
+    order, inverse, counts = torch.unique(score, return_inverse=True, return_counts=True)
+    last = counts.cumsum(0).to(torch.float64)
+    rank = (last - (counts.to(torch.float64) - 1) / 2)[inverse]
+    n1 = positive.sum()
+    n0 = positive.numel() - n1
+    if n1 == 0 or n0 == 0:
+        raise RuntimeError(f"roc_auc_score: both classes must occur, found {int(n1)} positive and {int(n0)} negative labels")
+    return (((rank * positive).sum() - n1 * (n1 + 1) / 2) / (n1 * n0)).to(torch.float32).reshape(1)
