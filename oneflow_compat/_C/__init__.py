@@ -1,0 +1,33 @@
+"""oneflow._C: OneFlow's raw functional namespace.
+
+A name is looked up in `_tables/c_ops.py`, then in oneflow, in oneflow.nn.functional, among the methods of torch.Tensor
+(called with the tensor first), and last in torch._C.
+"""
+import torch as _torch
+
+from .. import _bind
+
+_rows, __dir__ = _bind.fall_through(__name__, None)
+
+
+def __getattr__(name):
+    try:
+        return _rows(name)
+    except AttributeError:
+        if name.startswith("__"):
+            raise
+    value = _elsewhere(name)
+    globals()[name] = value
+    return value
+
+
+def _elsewhere(name):
+    import types
+
+    import oneflow
+
+    for place in (oneflow, oneflow.nn.functional, _torch.Tensor, _torch._C):
+        value = getattr(place, name, None)
+        if value is not None and not (isinstance(value, types.ModuleType) and place is oneflow):
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}: neither oneflow._C nor torch has an operator of that name")

@@ -1,0 +1,75 @@
+"""Activations OneFlow has beside torch's, and those fused with a bias, a product or dropout."""
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from . import _check
+
+__all__ = [
+    "bias_add", "fast_gelu", "fused_bias_add_dropout", "fused_bias_add_gelu", "fused_fast_gelu_mul",
+    "gelu_with_approximate", "quick_gelu", "square_relu",
+]
+
+
+def dropout(x, p, training=True, generator=None):
+    """torch's dropout, also from a generator of one's own."""
+    if generator is None or not training or p in (0.0, 1.0):
+        return F.dropout(x, p, training)
+    return x * torch.empty_like(x).bernoulli_(1 - p, generator=generator).div_(1 - p)
+
+
+def bias_add(x, bias, axis=1):
+    """x + bias along `axis`. x any shape, bias 1-d of that dimension's size."""
+    axis = _check.bias_along("bias_add", x, bias, axis)
+    return x + _check.along(bias, axis, x.ndim)
+
+
+def fused_bias_add_gelu_ref(a, b, axis):
+    return F.gelu(a + _check.along(b, axis, a.ndim))
+
+
+def fused_bias_add_gelu(a, b, *, axis):
+    """gelu(a + b along `axis`), the exact (erf) gelu. a any shape, b 1-d."""
+    axis = _check.bias_along("fused_bias_add_gelu", a, b, axis)
+    return fused_bias_add_gelu_ref(a, b, axis)
+
+
+def fused_bias_add_dropout_ref(a, b, p, axis, generator=None):
+    return dropout(a + _check.along(b, axis, a.ndim), p, True, generator)
+
+
+def fused_bias_add_dropout(a, b, *, p=0.5, axis, generator=None):
+    """dropout(a + b along `axis`): always drops, whatever the module's mode (OneFlow's rule)."""
+    _check.rate("fused_bias_add_dropout", p)
+    axis = _check.bias_along("fused_bias_add_dropout", a, b, axis)
+    return fused_bias_add_dropout_ref(a, b, p, axis, generator)
+
+
+def fast_gelu(x):
+    """The tanh approximation of gelu."""
+    return F.gelu(x, approximate="tanh")
+
+
+def fused_fast_gelu_mul(x, multiplier):
+    """fast_gelu(x) * multiplier, same shape and dtype."""
+    if x.shape != multiplier.shape:
+        raise RuntimeError(f"fused_fast_gelu_mul: x and multiplier must have one shape, found {tuple(x.shape)} and {tuple(multiplier.shape)}")
+    return F.gelu(x, approximate="tanh") * multiplier
+
+
+def quick_gelu(x):
+    """x * sigmoid(1.702 x)."""
+    return x * torch.sigmoid(1.702 * x)
+
+
+def square_relu(x):
+    """relu(x) squared."""
+    return torch.relu(x).square()
+
+
+def gelu_with_approximate(x, approximate="none"):
+    """gelu, `approximate` "none" (erf) or "tanh"."""
+    if approximate not in ("none", "tanh"):
+        raise RuntimeError(f"gelu_with_approximate: the approximate argument should be 'none' or 'tanh', found {approximate!r}")
+    return F.gelu(x, approximate=approximate)

@@ -1,0 +1,158 @@
+"""Box suppression, region pooling and deformable convolution."""
+from __future__ import annotations
+
+import torch
+
+from . import _check
+
+__all__ = ["deform_conv2d", "nms", "nms_mask", "raw_deform_conv2d", "roi_align"]
+
+
+def nms_mask_ref(x, iou_threshold, keep_n):
+    """int8 [N]: 1 where the box survives."""
+    left_top = torch.maximum(x[:, None, :2], x[None, :, :2])
+    right_bottom = torch.minimum(x[:, None, 2:], x[None, :, 2:])
+    inter = (right_bottom - left_top).clamp_min(0).prod(2)
+    area = (x[:, 2] - x[:, 0]) * (x[:, 3] - x[:, 1])
+    covers = inter > iou_threshold * (area[:, None] + area[None, :] - inter)
+    keep = torch.ones(x.shape[0], dtype=torch.bool, device=x.device)
+    kept = 0
+    for i in range(x.shape[0]):
+        if kept == keep_n:
+            keep[i:] = False
+            break
+        if keep[i]:
+            kept += 1
+            keep[i + 1:] &= ~covers[i, i + 1:]
+    return keep.to(torch.int8)
+
+
+@torch.no_grad()
+def nms_mask(x, iou_threshold, keep_n=-1):
+    """int8 [N], 1 for the boxes kept of x (N, 4) = (x1, y1, x2, y2) sorted best first: a kept box removes later ones
+    whose overlap with it is above iou_threshold; at most keep_n are kept (below 0: all)."""
+    if x.ndim != 2 or x.shape[1] != 4:
+        raise RuntimeError(f"nms: boxes must be (N, 4), found {tuple(x.shape)}")
+    return nms_mask_ref(x, iou_threshold, keep_n if keep_n > 0 else -1)
+
+
+@torch.no_grad()
+def nms(boxes, scores, iou_threshold):
+    """Indices (int64) of the boxes kept, best score first. boxes (N, 4) = (x1, y1, x2, y2), scores (N,)."""
+    if scores.shape != boxes.shape[:1]:
+        raise RuntimeError(f"nms: one score a box, found boxes {tuple(boxes.shape)} and scores {tuple(scores.shape)}")
+    order = torch.argsort(scores, descending=True, stable=True)
+    return order[nms_mask(boxes[order], iou_threshold).bool()]
+
+
+def _bilinear(planes, y, x, zero_outside):
+    """planes (P, C, H, W) sampled at y, x (P, ...) -> (P, C, ...). Outside [-1, H] x [-1, W] the value is 0.
+
+    zero_outside: neighbours beyond the border count as 0 (deform_conv2d); else the point is moved inside (roi_align).
+    """
+    height, width = planes.shape[-2:]
+    valid = (y > -1) & (y < height) & (x > -1) & (x < width) if zero_outside else (y >= -1) & (y <= height) & (x >= -1) & (x <= width)
+    if not zero_outside:
+        y, x = y.clamp_min(0), x.clamp_min(0)
+    y0, x0 = y.floor(), x.floor()
+    if not zero_outside:
+        top, left = y0 >= height - 1, x0 >= width - 1
+        y0, x0 = y0.clamp_max(height - 1), x0.clamp_max(width - 1)
+        y, x = torch.where(top, y0, y), torch.where(left, x0, x)
+    flat = planes.flatten(2)
+    shape = y.shape[1:]
+
+    def take(row, column):
+        inside = valid & (row >= 0) & (row < height) & (column >= 0) & (column < width)
+        at = row.clamp(0, height - 1).long() * width + column.clamp(0, width - 1).long()
+        value = flat.gather(2, at.reshape(at.shape[0], 1, -1).expand(-1, planes.shape[1], -1)).unflatten(2, shape)
+        return value * inside.unsqueeze(1).to(value.dtype)
+
+    y1 = y0 + 1 if zero_outside else (y0 + 1).clamp_max(height - 1)
+    x1 = x0 + 1 if zero_outside else (x0 + 1).clamp_max(width - 1)
+    wy, wx = (y - y0).unsqueeze(1), (x - x0).unsqueeze(1)
+    return (take(y0, x0) * ((1 - wy) * (1 - wx)) + take(y0, x1) * ((1 - wy) * wx)
+            + take(y1, x0) * (wy * (1 - wx)) + take(y1, x1) * (wy * wx))
+
+
+def roi_align_ref(x, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, aligned):
+    out = []
+    for roi in rois.unbind(0):
+        image = x[int(roi[0])][None]
+        x1, y1, x2, y2 = (roi[1:] * spatial_scale - (0.5 if aligned else 0.0)).unbind()
+        width, height = x2 - x1, y2 - y1
+        if not aligned:
+            width, height = width.clamp_min(1), height.clamp_min(1)
+        bin_h, bin_w = height / pooled_h, width / pooled_w
+        rows = sampling_ratio if sampling_ratio > 0 else max(int(torch.ceil(bin_h)), 0)
+        columns = sampling_ratio if sampling_ratio > 0 else max(int(torch.ceil(bin_w)), 0)
+        steps_y = torch.arange(pooled_h * rows, device=x.device, dtype=x.dtype)
+        steps_x = torch.arange(pooled_w * columns, device=x.device, dtype=x.dtype)
+        if not rows or not columns:
+            out.append(x.new_zeros(x.shape[1], pooled_h, pooled_w))
+            continue
+        ys = y1 + (steps_y + 0.5) * (bin_h / rows)
+        xs = x1 + (steps_x + 0.5) * (bin_w / columns)
+        value = _bilinear(image, ys[None, :, None].expand(1, -1, xs.numel()), xs[None, None].expand(1, ys.numel(), -1), False)[0]
+        out.append(value.unflatten(2, (pooled_w, columns)).unflatten(1, (pooled_h, rows)).mean((2, 4)))
+    return torch.stack(out) if out else x.new_zeros(0, x.shape[1], pooled_h, pooled_w)
+
+
+def roi_align(x, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, aligned):
+    """Regions of x (N, C, H, W) resampled to (R, C, pooled_h, pooled_w). rois (R, 5) = (image index, x1, y1, x2, y2).
+
+    sampling_ratio <= 0 takes ceil(region / pooled) points a bin. `aligned` shifts by half a pixel. Gradient to x only.
+    """
+    if x.ndim != 4 or rois.ndim != 2 or rois.shape[1] != 5:
+        raise RuntimeError(f"roi_align: x must be (N, C, H, W) and rois (R, 5), found {tuple(x.shape)} and {tuple(rois.shape)}")
+    return roi_align_ref(x, rois.detach().to(x.dtype), spatial_scale, pooled_h, pooled_w, sampling_ratio, aligned)
+
+
+def deform_columns_ref(input, offset, mask, kernel, stride, padding, dilation, offset_groups):
+    """(N, C, kh * kw, oh, ow): input sampled at the kernel's points moved by offset, times mask."""
+    n, c, height, width = input.shape
+    kh, kw = kernel
+    oh, ow = offset.shape[-2:]
+    like = {"dtype": input.dtype, "device": input.device}
+    ky = (torch.arange(kh, **like) * dilation[0]).repeat_interleave(kw).reshape(-1, 1, 1)
+    kx = (torch.arange(kw, **like) * dilation[1]).repeat(kh).reshape(-1, 1, 1)
+    y = torch.arange(oh, **like).reshape(1, -1, 1) * stride[0] - padding[0] + ky
+    x = torch.arange(ow, **like).reshape(1, 1, -1) * stride[1] - padding[1] + kx
+    offset = offset.reshape(n * offset_groups, kh * kw, 2, oh, ow)
+    planes = input.reshape(n * offset_groups, c // offset_groups, height, width)
+    columns = _bilinear(planes, y + offset[:, :, 0], x + offset[:, :, 1], True)
+    if mask is not None:
+        columns = columns * mask.reshape(n * offset_groups, 1, kh * kw, oh, ow)
+    return columns.reshape(n, c, kh * kw, oh, ow)
+
+
+def raw_deform_conv2d(input, weight, offset, mask=None, bias=None, stride_h=1, stride_w=1, pad_h=0, pad_w=0, dilation_h=1, dilation_w=1,
+                      groups=1, offset_groups=1, use_mask=False):
+    """Convolution whose kernel points are moved by `offset` (N, 2 * offset_groups * kh * kw, oh, ow; y before x) and weighted by
+    `mask` (N, offset_groups * kh * kw, oh, ow). input (N, C, H, W), weight (O, C / groups, kh, kw)."""
+    name = "deform_conv2d"
+    out_c, _, kh, kw = weight.shape
+    if input.shape[1] != weight.shape[1] * groups:
+        raise RuntimeError(f"{name}: {input.shape[1]} input channels do not fit a weight {tuple(weight.shape)} with groups={groups}")
+    oh = (input.shape[2] + 2 * pad_h - dilation_h * (kh - 1) - 1) // stride_h + 1
+    ow = (input.shape[3] + 2 * pad_w - dilation_w * (kw - 1) - 1) // stride_w + 1
+    expected = (input.shape[0], 2 * offset_groups * kh * kw, oh, ow)
+    if tuple(offset.shape) != expected:
+        raise RuntimeError(f"{name}: offset must be {expected}, found {tuple(offset.shape)}")
+    if use_mask and tuple(mask.shape) != (expected[0], expected[1] // 2, oh, ow):
+        raise RuntimeError(f"{name}: mask must be {(expected[0], expected[1] // 2, oh, ow)}, found {tuple(mask.shape)}")
+    columns = deform_columns_ref(input, offset, mask if use_mask else None, (kh, kw), (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w), offset_groups)
+    columns = columns.reshape(input.shape[0], groups, -1, oh * ow)
+    out = torch.matmul(weight.reshape(groups, out_c // groups, -1), columns).reshape(-1, out_c, oh, ow)
+    return out if bias is None else out + _check.along(bias, 1, 4)
+
+
+def deform_conv2d(input, offset, weight, bias=None, stride=(1, 1), padding=(0, 0), dilation=(1, 1), mask=None):
+    """raw_deform_conv2d with groups and offset groups read off the shapes, as torchvision.ops.deform_conv2d."""
+    pair = lambda v: (v, v) if isinstance(v, int) else tuple(v)  # noqa: E731
+    (sh, sw), (ph, pw), (dh, dw) = pair(stride), pair(padding), pair(dilation)
+    points = 2 * weight.shape[2] * weight.shape[3]
+    if offset.shape[1] == 0 or offset.shape[1] % points or input.shape[1] % weight.shape[1]:
+        raise RuntimeError(f"deform_conv2d: offset {tuple(offset.shape)} must have a multiple of {points} channels and the input {tuple(input.shape)} a multiple of {weight.shape[1]}")
+    return raw_deform_conv2d(input, weight, offset, mask, bias, sh, sw, ph, pw, dh, dw, input.shape[1] // weight.shape[1],
+                             offset.shape[1] // points, mask is not None)

@@ -1,0 +1,157 @@
+"""Quantization observers, fake quantization, and weights packed by groups."""
+from __future__ import annotations
+
+import torch
+
+from . import _check
+
+__all__ = [
+    "fake_quantization", "fused_linear_with_groupwise_quantized_weight", "groupwise_dequantize", "min_max_observer",
+    "moving_average_min_max_observer", "quantization",
+]
+
+
+def _scheme(name, formula, bit, scheme):
+    """Check the triple; True for symmetric."""
+    _check.one_of(name, "quantization_formula", formula, ("google", "cambricon"))
+    _check.one_of(name, "quantization_scheme", scheme, ("symmetric", "affine"))
+    if not 2 <= bit <= 8:
+        raise ValueError(f"{name}: quantization_bit must be from 2 to 8, found {bit}")
+    if formula == "cambricon" and scheme == "affine":
+        raise ValueError(f"{name}: the cambricon formula is symmetric only, found quantization_scheme='affine'")
+    return scheme == "symmetric"
+
+
+def _scale_and_zero(low, high, formula, bit, symmetric):
+    """Scale and zero point of the range low..high (symmetric: of -high..high)."""
+    if formula == "cambricon":
+        return torch.floor(torch.log2(high)) - (bit - 2), torch.zeros_like(high)
+    if symmetric:
+        return high / (2 ** (bit - 1) - 1), torch.zeros_like(high)
+    scale = (high - low) / (2**bit - 1)
+    return scale, -torch.round(low / scale)
+
+
+@torch.no_grad()
+def min_max_observer(input=None, quantization_formula="google", quantization_bit=8, quantization_scheme="symmetric", per_layer_quantization=True, **kwargs):
+    """(scale, zero point) from the extremes: of the whole tensor, [1], or of each row of dimension 0, [rows].
+
+    google: scale = max|x| / (2^(bit-1) - 1) or (max - min) / (2^bit - 1); cambricon: scale is the exponent
+    floor(log2 max|x|) - (bit - 2). OneFlow calls the first argument `in`.
+    """
+    x = _input("min_max_observer", input, kwargs)
+    symmetric = _scheme("min_max_observer", quantization_formula, quantization_bit, quantization_scheme)
+    rows = x.reshape(1 if per_layer_quantization else x.shape[0], -1)
+    high = rows.abs().amax(1) if symmetric else rows.amax(1)
+    return _scale_and_zero(rows.amin(1), high, quantization_formula, quantization_bit, symmetric)
+
+
+@torch.no_grad()
+def moving_average_min_max_observer(input=None, current_train_step=None, moving_max=None, moving_min=None, training=True,
+                                    stop_update_after_iters=1, quantization_formula="google", quantization_bit=8,
+                                    quantization_scheme="symmetric", momentum=0.95, **kwargs):
+    """(scale, zero point), each [1], from running extremes.
+
+    While training and current_train_step <= stop_update_after_iters, moving_max and moving_min (in place) become
+    momentum * old + (1 - momentum) * new, or new where old is 0. Symmetric: both hold max|x|.
+    """
+    x = _input("moving_average_min_max_observer", input, kwargs)
+    symmetric = _scheme("moving_average_min_max_observer", quantization_formula, quantization_bit, quantization_scheme)
+    if training:
+        high = x.abs().max() if symmetric else x.max()
+        low = high if symmetric else x.min()
+        update = current_train_step.reshape(()) <= stop_update_after_iters
+        for moving, new in ((moving_max, high), (moving_min, low)):
+            mixed = torch.where(moving == 0, new, moving * momentum + new * (1 - momentum))
+            moving.copy_(torch.where(update, mixed, moving))
+    return _scale_and_zero(moving_min, moving_max, quantization_formula, quantization_bit, symmetric)
+
+
+def _input(name, value, kwargs):
+    value = kwargs.pop("in", value)
+    if kwargs or value is None:
+        raise TypeError(f"{name}() got an unexpected argument {next(iter(kwargs))!r}" if kwargs else f"{name}() needs the tensor `in`")
+    return value
+
+
+def _rounded(name, x, scale, zero_point, formula, bit, scheme):
+    """(x in quantized units, clamped; the scale to multiply back with; the zero point), broadcast over dimension 0."""
+    symmetric = _scheme(name, formula, bit, scheme)
+    if scale.numel() not in (1, x.shape[0] if x.ndim else 1) or scale.shape != zero_point.shape:
+        raise RuntimeError(f"{name}: scale and zero_point must have 1 or {x.shape[0]} elements, found shapes {tuple(scale.shape)} and {tuple(zero_point.shape)}")
+    if scale.numel() > 1:
+        scale, zero_point = (t.reshape((-1,) + (1,) * (x.ndim - 1)) for t in (scale, zero_point))
+    if formula == "cambricon":
+        scale = torch.exp2(scale)
+        zero_point = torch.zeros_like(scale)
+    if symmetric:
+        high = 2 ** (bit - 1) - 1
+        return torch.round(x / scale).clamp(-high - 1, high), scale, torch.zeros_like(scale)
+    return torch.round(x / scale + zero_point).clamp(0, 2**bit - 1), scale, zero_point
+
+
+def quantization(input=None, scale=None, zero_point=None, quantization_formula="google", quantization_bit=8, quantization_scheme="symmetric", **kwargs):
+    """x in quantized units, rounded half to even and clamped to the bit range, still in x's floating dtype. No gradient."""
+    x = _input("quantization", input, kwargs)
+    with torch.no_grad():
+        return _rounded("quantization", x, scale, zero_point, quantization_formula, quantization_bit, quantization_scheme)[0]
+
+
+def fake_quantization(input=None, scale=None, zero_point=None, quantization_formula="google", quantization_bit=8, quantization_scheme="symmetric", **kwargs):
+    """x quantized and multiplied back. The gradient passes straight through, also where the value was clamped."""
+    x = _input("fake_quantization", input, kwargs)
+    with torch.no_grad():
+        q, scale, zero_point = _rounded("fake_quantization", x, scale, zero_point, quantization_formula, quantization_bit, quantization_scheme)
+        y = (q - zero_point) * scale
+    return _StraightThrough.apply(x, y) if x.requires_grad and torch.is_grad_enabled() else y
+
+
+class _StraightThrough(torch.autograd.Function):
+    """The value of y with the gradient of x."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        return y.view_as(y)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad, None
+
+
+def _unpack4(x):
+    """Two 4-bit values a byte, the high one first, along the last dimension. int8 values are signed."""
+    low = (x << 4) >> 4 if x.dtype is torch.int8 else x & 15
+    return torch.stack((x >> 4, low), -1).flatten(-2)
+
+
+def groupwise_dequantize(input=None, scale=None, *, zero=None, num_bits=8, symmetric=True, group_dim=-1, group_size=-1, **kwargs):
+    """Floating values of packed integers quantized in groups of `group_size` along `group_dim` (-1: the whole dimension).
+
+    symmetric: (q - offset) * scale, offset 2^(bits-1) - 1 for uint8 and 0 for int8; else q * scale + zero. 4 bits are two
+    to a byte, high first. scale and zero have input's shape with group_dim divided by group_size. The result is in scale's dtype.
+    """
+    name = "groupwise_dequantize"
+    q = _input(name, input, kwargs)
+    _check.one_of(name, "num_bits", num_bits, (4, 8))
+    if q.dtype not in (torch.uint8, torch.int8):
+        raise TypeError(f"{name}: the packed tensor must be uint8 or int8, found {q.dtype}")
+    if symmetric == (zero is not None):
+        raise RuntimeError(f"{name}: `zero` is given exactly when symmetric is False, found symmetric={symmetric} and {'a' if zero is not None else 'no'} zero")
+    q = _unpack4(q) if num_bits == 4 else q
+    dim = _check.axis_of(name, group_dim, q.ndim)
+    group = q.shape[dim] if group_size == -1 else group_size
+    if group <= 0 or q.shape[dim] % group or scale.shape != q.shape[:dim] + (q.shape[dim] // group,) + q.shape[dim + 1:]:
+        raise RuntimeError(f"{name}: groups of {group} along dimension {dim} of {tuple(q.shape)} do not fit a scale {tuple(scale.shape)}")
+    values = q.unflatten(dim, (-1, group)).to(scale.dtype)
+    if symmetric:
+        offset = float(2 ** (num_bits - 1) - 1) if q.dtype is torch.uint8 else 0.0
+        values = (values - offset) * scale.unsqueeze(dim + 1)
+    else:
+        values = values * scale.unsqueeze(dim + 1) + zero.unsqueeze(dim + 1)
+    return values.flatten(dim, dim + 1)
+
+
+def fused_linear_with_groupwise_quantized_weight(x, w, w_scale, *, w_zero=None, b=None, num_bits=8, symmetric=True, group_dim=-1, group_size=-1):
+    """x @ groupwise_dequantize(w).T + b."""
+    weight = groupwise_dequantize(w, w_scale, zero=w_zero, num_bits=num_bits, symmetric=symmetric, group_dim=group_dim, group_size=group_size)
+    return torch.nn.functional.linear(x, weight.to(x.dtype), b)

@@ -1,0 +1,77 @@
+"""Scaled, masked softmax and its fusions with bias, lower triangle and dropout. Softmax is over the last dimension."""
+from __future__ import annotations
+
+import torch
+
+from . import _check
+from .activation import dropout
+
+__all__ = [
+    "fused_bias_add_scale_mask_softmax_dropout", "fused_scale_mask_bias_softmax", "fused_scale_mask_softmax",
+    "fused_scale_mask_softmax_dropout", "fused_scale_tril", "fused_scale_tril_softmax_mask_scale",
+]
+
+
+def _keep(name, x, mask):
+    """The mask as bool, checked to broadcast to x."""
+    try:
+        fits = torch.broadcast_shapes(x.shape, mask.shape) == x.shape
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise RuntimeError(f"{name}: the mask {tuple(mask.shape)} does not broadcast to the input {tuple(x.shape)}")
+    return mask if mask.dtype is torch.bool else mask.bool()
+
+
+def fused_scale_mask_softmax_ref(x, mask, fill_value, scale):
+    return torch.softmax(torch.where(mask, x * scale, fill_value), -1)
+
+
+def fused_scale_mask_softmax(x, mask, *, fill_value=0.0, scale=1.0):
+    """softmax of `scale * x` where `mask` is true and of `fill_value` elsewhere. The mask broadcasts to x."""
+    mask = _keep("fused_scale_mask_softmax", x, mask)
+    return fused_scale_mask_softmax_ref(x, mask, fill_value, scale)
+
+
+def fused_scale_mask_softmax_dropout(x, mask, *, fill_value=0.0, scale=1.0, p=0.5, training=True, generator=None):
+    """(dropout(y), y) with y = fused_scale_mask_softmax(x, mask)."""
+    _check.rate("fused_scale_mask_softmax_dropout", p)
+    y = fused_scale_mask_softmax(x, mask, fill_value=fill_value, scale=scale)
+    return dropout(y, p, training, generator), y
+
+
+def fused_bias_add_scale_mask_softmax_dropout(x, bias, mask, *, fill_value=0.0, scale=1.0, p=0.5, training=True, generator=None):
+    """(dropout(y), y) with y = fused_scale_mask_softmax(x + bias, mask). The bias broadcasts to x."""
+    _check.rate("fused_bias_add_scale_mask_softmax_dropout", p)
+    y = fused_scale_mask_softmax(x + bias, mask, fill_value=fill_value, scale=scale)
+    return dropout(y, p, training, generator), y
+
+
+def fused_scale_mask_bias_softmax(x, mask, bias=None, scale=0.35355, inplace=False):
+    """softmax(scale * x + mask + bias): the mask is added here, not chosen by. `inplace` writes into x."""
+    y = x * scale + mask
+    if bias is not None:
+        y = y + bias
+    y = torch.softmax(y, -1)
+    return x.copy_(y) if inplace else y
+
+
+def fused_scale_tril_ref(x, diagonal, fill_value, scale):
+    keep = torch.ones(x.shape[-2:], dtype=torch.bool, device=x.device).tril(diagonal)
+    return torch.where(keep, x * scale, torch.as_tensor(fill_value, dtype=x.dtype, device=x.device))
+
+
+def fused_scale_tril(x, diagonal=0, fill_value=0, scale=1):
+    """`scale * x` on and below the `diagonal` of the last two dimensions, `fill_value` above it. x of 2 or more dimensions."""
+    if x.ndim < 2:
+        raise RuntimeError(f"fused_scale_tril: the input must have 2 or more dimensions, found shape {tuple(x.shape)}")
+    if not x.is_floating_point() and (isinstance(scale, float) or isinstance(fill_value, float)):
+        scale, fill_value = int(scale), int(fill_value)
+    return fused_scale_tril_ref(x, diagonal, fill_value, scale)
+
+
+def fused_scale_tril_softmax_mask_scale(a, *, p=0.5, diagonal, tril_scale_value, tril_fill_value=0.0, generator=None):
+    """(dropout(y), y) with y = softmax(fused_scale_tril(a)): causal attention weights. Always drops."""
+    _check.rate("fused_scale_tril_softmax_mask_scale", p)
+    y = torch.softmax(fused_scale_tril(a, diagonal, tril_fill_value, tril_scale_value), -1)
+    return dropout(y, p, True, generator), y
