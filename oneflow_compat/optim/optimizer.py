@@ -61,6 +61,9 @@ class ParamGroup(dict):
         super().__init__(default_options or {})
         self.update(parameters)
 
+    def setdefault(self, key, value=None):
+        return super().setdefault(key, value)
+
     @property
     def parameters(self) -> list:
         return self["params"]

@@ -126,6 +126,7 @@ class WarmUpLR(SequentialLR):
             raise ValueError("WarmUpLR: warmup_iters=0 needs a scheduler, not an optimizer")
         self.warmup_factor, self.warmup_iters = warmup_factor, warmup_iters
         self.warmup_method, self.warmup_prefix = warmup_method, warmup_prefix
+        self.verbose = verbose
         if scheduler is None or warmup_iters > 0:
             warmup = self._warmup(optimizer, scheduler)
             members = [warmup] if scheduler is None else [warmup, scheduler]
@@ -136,8 +137,8 @@ class WarmUpLR(SequentialLR):
 
     def _warmup(self, optimizer, scheduler):
         if self.warmup_method == "constant":
-            return ConstantLR(optimizer, self.warmup_factor, self.warmup_iters)
-        return LinearLR(optimizer, self.warmup_factor, self._end_factor(scheduler), self.warmup_iters)
+            return ConstantLR(optimizer, self.warmup_factor, self.warmup_iters, verbose=self.verbose)
+        return LinearLR(optimizer, self.warmup_factor, self._end_factor(scheduler), self.warmup_iters, verbose=self.verbose)
 
     def _end_factor(self, scheduler):
         """The rate at which the scheduler takes over, over base_lr."""

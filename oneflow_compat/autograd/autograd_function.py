@@ -1,0 +1,22 @@
+"""oneflow.autograd.autograd_function: torch's Function, whose instances may be called."""
+from __future__ import annotations
+
+import torch
+from torch.autograd.function import BackwardCFunction as FunctionCtx
+
+__all__ = ["Function", "FunctionCtx"]
+
+
+class Function(torch.autograd.Function):
+    """torch's Function; `MyFunction()(x)` is `MyFunction.apply(x)`.
+
+    Define `forward(ctx, *inputs)` and `backward(ctx, *out_grads)` as static methods.
+    """
+
+    ctx = FunctionCtx  # what the first argument of forward and backward offers
+
+    def __init__(self):
+        pass  # torch's warns that instances are useless; here they are callable
+
+    def __call__(self, *inputs):
+        return type(self).apply(*inputs)

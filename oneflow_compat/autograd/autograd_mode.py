@@ -1,0 +1,23 @@
+"""oneflow.autograd.autograd_mode: switches of gradient recording."""
+from __future__ import annotations
+
+import torch
+from torch import enable_grad, is_grad_enabled, no_grad
+
+__all__ = ["enable_grad", "inference_mode", "is_grad_enabled", "no_grad", "set_grad_enabled"]
+
+
+def set_grad_enabled(is_train=True, *, mode=None):
+    """torch.set_grad_enabled (context manager, decorator, or plain call), with OneFlow's name of the argument."""
+    return torch.set_grad_enabled(is_train if mode is None else mode)
+
+
+def inference_mode(mode=True):
+    """no_grad(), or enable_grad() with False, as a context manager or decorator.
+
+    Tensors made inside are ordinary ones, as in OneFlow: they may be changed and enter autograd later
+    (torch's inference tensors may not; `set_dialect("torch")` gives torch's).
+    """
+    if callable(mode):
+        return torch.no_grad()(mode)
+    return torch.no_grad() if mode else torch.enable_grad()
