@@ -21,6 +21,7 @@ setup(
     python_requires=">=3.10",
     package_dir={"oneflow": "oneflow_compat", "oneflow_autotest": "autotest"},
     packages=packages("oneflow", "oneflow_compat") + packages("oneflow_autotest", "autotest"),
+    package_data={"oneflow": ["mock_torch/startup/*.py"]},
     install_requires=["torch>=2.11", "numpy"],
     extras_require={
         "autotest": ["pytest>=7.4", "hypothesis>=6.90"],

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from .._global import mode as _mode
 from ._signature import documented, parse
 
 __all__ = ["zeros", "ones", "empty", "full", "eye", "arange", "linspace", "logspace", "zeros_like", "ones_like", "full_like",
@@ -22,7 +23,10 @@ def make(function: str, target, args: tuple, kwargs: dict):
     """target(*args, **kwargs), made global when kwargs hold placement= and sbp=."""
     placement, sbp = kwargs.pop("placement", None), kwargs.pop("sbp", None)
     if placement is None and sbp is None:
-        return target(*args, **kwargs)
+        in_force = _mode.current()
+        if not in_force.enabled:
+            return target(*args, **kwargs)
+        placement, sbp = in_force.placement, in_force.sbp
     from .._global.placement import placement as Placement
     from .._global.tensor import make_global
 
@@ -66,12 +70,12 @@ def creation(target, signature: str, torch_positional: int | None = None, spelli
 
     if names:
         def call(*args, **kwargs):
-            if len(args) <= limit and ours.isdisjoint(kwargs):
+            if len(args) <= limit and ours.isdisjoint(kwargs) and not _mode.stack:
                 return target(*args, **kwargs)
             return more(args, kwargs)
     else:
         def call(*args, **kwargs):
-            if ours.isdisjoint(kwargs):
+            if ours.isdisjoint(kwargs) and not _mode.stack:
                 return target(*args, **kwargs)
             return more(args, kwargs)
 

@@ -1,0 +1,60 @@
+"""python -m oneflow --doctor: versions, devices, compilers, extension, and what is missing."""
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+
+
+def doctor() -> list[tuple[str, str, bool]]:
+    """(what, what was found, is it as it should be) for everything the package leans on."""
+    import torch
+
+    import oneflow
+
+    rows = [
+        ("oneflow", f"{oneflow.__version__} in {os.path.dirname(oneflow.__file__)}", True),
+        ("python", f"{platform.python_version()} ({sys.executable})", sys.version_info >= (3, 10)),
+        ("torch", torch.__version__, tuple(int(p) for p in torch.__version__.split("+")[0].split(".")[:2]) >= (2, 11)),
+        ("devices", ", ".join(["cpu"] + [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]), True),
+        ("threads", str(torch.get_num_threads()), True),
+    ]
+    compiler = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++")
+    rows.append(("C++ compiler", compiler or "none: nn.Graph uses the aten backend", compiler is not None))
+    nvcc = shutil.which("nvcc")
+    rows.append(("CUDA compiler", nvcc or "none: CUDA operators cannot be built", nvcc is not None or not torch.cuda.is_available()))
+    rows.append(("custom operators", *_extension()))
+    rows.append(("dialect", oneflow.get_dialect(), True))
+    optional = {"hypothesis": "oneflow_autotest", "PIL": "image decoding", "lmdb": "one_embedding on disk", "safetensors": "safetensors files",
+                "flowvision": "vision models", "openvino": "Graph backend openvino", "torch_tensorrt": "Graph backend tensorrt", "torch_xla": "Graph backend xla"}
+    for module, use in optional.items():
+        there = importlib.util.find_spec(module) is not None
+        rows.append((module, "found" if there else f"missing ({use} needs it)", there))
+    return rows
+
+
+def _extension() -> tuple[str, bool]:
+    try:
+        from ._ops.custom import extension
+    except ImportError:
+        return "not part of this build", False
+    return extension.status()
+
+
+def main(argv=None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m oneflow", description=__doc__)
+    parser.add_argument("--doctor", action="store_true", help="print what is found and what is missing")
+    args = parser.parse_args(argv)
+    if not args.doctor:
+        parser.print_help()
+        return 2
+    for what, found, fine in doctor():
+        print(f"{'ok' if fine else '--'}  {what:18} {found}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,10 @@
+"""oneflow.mock_torch: make `import torch` in user code yield oneflow.
+
+    with oneflow.mock_torch.enable():      # or enable() ... disable()
+        import torch                       # is oneflow, with torch's dialect
+
+torch's own code, and this package, keep seeing the real torch: an `import` statement is redirected
+by the module it stands in, nothing in sys.modules is replaced.
+"""
+from .importer import ModuleWrapper, OneflowImporter, disable, enable, error_msg, is_enabled
+from .dummy import DummyModule, DynamicMockModule

@@ -1,0 +1,185 @@
+"""enable and disable: the redirection of import statements."""
+from __future__ import annotations
+
+import builtins
+import contextlib
+import importlib
+import sys
+from types import ModuleType
+
+error_msg = " is in neither oneflow nor torch; it cannot be used under oneflow.mock_torch"
+_REAL_SIDE = {"torch", "oneflow", "functorch", "torchgen"}
+_import = builtins.__import__
+_stack: list = []  # what is in force: a _Config (enabled) or None (disabled); the last one holds
+
+
+class _Config:
+    def __init__(self, lazy, verbose, extra_dict, main_pkg, required_dependencies):
+        self.lazy, self.verbose = bool(lazy), bool(verbose)
+        self.names = {"torch": "oneflow", **(extra_dict or {})}
+        self.only = {main_pkg, *required_dependencies} if main_pkg else None
+
+    def target(self, name: str) -> str | None:
+        """Where the module `name` is redirected to."""
+        parts = name.split(".")
+        for n in range(len(parts), 0, -1):
+            to = self.names.get(".".join(parts[:n]))
+            if to is not None:
+                return ".".join([to, *parts[n:]])
+        return None
+
+    def concerns(self, importer: str) -> bool:
+        top = importer.partition(".")[0]
+        return top not in _REAL_SIDE and (self.only is None or top in self.only)
+
+
+class ModuleWrapper(ModuleType):
+    """A module whose missing names are placeholders (lazy mode)."""
+
+    def __init__(self, module, verbose=False):
+        super().__init__(module.__name__, module.__doc__)
+        self.__dict__.update(_module=module, _verbose=verbose, __package__=getattr(module, "__package__", None))
+
+    def __getattr__(self, name):
+        try:
+            value = getattr(self._module, name)
+        except AttributeError:
+            if name.startswith("__"):
+                raise
+            from .dummy import DummyModule
+
+            return DummyModule(f"{self.__name__}.{name}", self._verbose)
+        return ModuleWrapper(value, self._verbose) if isinstance(value, ModuleType) else value
+
+    def __dir__(self):
+        return dir(self._module)
+
+
+def is_enabled() -> bool:
+    """Is `import torch` redirected now?"""
+    return bool(_stack) and _stack[-1] is not None
+
+
+def _mocked_import(name, globals=None, locals=None, fromlist=(), level=0):
+    config = _stack[-1] if _stack else None
+    if config is None or level or not config.concerns((globals or {}).get("__name__", "")):
+        return _import(name, globals, locals, fromlist, level)
+    to = config.target(name)
+    if to is None:
+        return _import(name, globals, locals, fromlist, level)
+    try:
+        module = importlib.import_module(to)
+    except ModuleNotFoundError as error:
+        if error.name is None or not to.startswith(error.name) or not config.lazy:
+            raise ModuleNotFoundError(f"No module named {name!r}: {to}{error_msg}", name=name) from None
+        from .dummy import DummyModule
+
+        module = DummyModule(to, config.verbose)
+    if config.lazy and not isinstance(module, ModuleWrapper):
+        module = ModuleWrapper(module, config.verbose) if not hasattr(module, "_refuse") else module
+    if fromlist:
+        for item in fromlist:
+            if item != "*" and not hasattr(module, item):
+                with contextlib.suppress(ModuleNotFoundError):
+                    importlib.import_module(f"{to}.{item}")
+        return module
+    top = name.partition(".")[0]
+    if "." not in name:
+        return module
+    base = config.target(top)
+    base = importlib.import_module(base) if base else _import(top, globals, locals, (), 0)
+    return ModuleWrapper(base, config.verbose) if config.lazy else base
+
+
+class _Switch:
+    """Shared by enable and disable: acts at once, and undoes itself when used as a context manager."""
+
+    def __init__(self, config, depth):
+        self._before = _stack[-1] if _stack else None
+        _stack.append(config)
+        builtins.__import__ = _mocked_import
+        self._frame_globals = sys._getframe(depth).f_globals
+        self._swapped = _swap_globals(self._frame_globals, config)
+        _set_dialect("torch" if config is not None else "oneflow")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        _stack.pop()
+        self._frame_globals.update(self._swapped)
+        _set_dialect("torch" if is_enabled() else "oneflow")
+        if not _stack:
+            builtins.__import__ = _import
+        return False
+
+
+class enable(_Switch):
+    """Redirect `import torch` to oneflow, from here on or for a `with` block.
+
+    lazy: a missing name becomes a placeholder that raises when used; verbose: say so.
+    extra_dict: more redirections, {"module": "other module"}. main_pkg: redirect only imports
+    inside this package (and `required_dependencies`). mock_version: text for torch.__version__.
+    Global names of the caller that hold torch or one of its modules are switched as well.
+    """
+
+    def __init__(self, lazy=None, verbose=None, extra_dict=None, *, main_pkg=None, mock_version=None, required_dependencies=[], _from_cli=False):
+        if extra_dict is not None and not isinstance(extra_dict, dict):
+            raise TypeError(f"mock_torch.enable: extra_dict maps module names to module names, found {type(extra_dict).__name__}")
+        super().__init__(_Config(lazy, verbose, extra_dict, main_pkg, required_dependencies), 2)
+        if isinstance(mock_version, str):
+            import oneflow
+
+            oneflow.__version__ = mock_version
+
+
+class disable(_Switch):
+    """Let `import torch` yield the real torch again, from here on or for a `with` block."""
+
+    def __init__(self):
+        super().__init__(None, 2)
+
+
+def _swap_globals(names: dict, config) -> dict:
+    """Switch the caller's torch modules to oneflow's (or back); returns what was there."""
+    before = {}
+    for key, value in list(names.items()):
+        if not isinstance(value, ModuleType) or key.startswith("__"):
+            continue
+        old, new = value.__name__, None
+        if config is not None and old.partition(".")[0] == "torch":
+            to = config.target(old)
+            with contextlib.suppress(ImportError):
+                new = importlib.import_module(to) if to else None
+        elif config is None and old.partition(".")[0] == "oneflow" and key.partition("_")[0] == "torch":
+            with contextlib.suppress(ImportError):
+                new = importlib.import_module("torch" + old[len("oneflow"):])
+        if new is not None and new is not value:
+            before[key] = value
+            names[key] = new
+    return before
+
+
+def _set_dialect(name):
+    import oneflow
+
+    if oneflow.get_dialect() != name:
+        oneflow.set_dialect(name)
+
+
+class OneflowImporter:
+    """The redirection as an object: `find_spec` finds what a torch name is redirected to."""
+
+    def find_spec(self, fullname, path=None, target=None):
+        config = _stack[-1] if _stack else None
+        to = config.target(fullname) if config else None
+        return importlib.util.find_spec(to) if to else None
+
+    def find_module(self, fullname, path=None):
+        return self if self.find_spec(fullname) else None
+
+    def create_module(self, spec):
+        return importlib.import_module(spec.name)
+
+    def exec_module(self, module):
+        """Nothing: the module has run already."""

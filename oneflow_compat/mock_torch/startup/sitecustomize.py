@@ -1,0 +1,17 @@
+"""Put on PYTHONPATH by `eval $(python -m oneflow.mock_torch enable)`: the first `import torch` of a program turns the mock on."""
+import builtins
+
+_import = builtins.__import__
+
+
+def _first(name, globals=None, locals=None, fromlist=(), level=0):
+    if name.partition(".")[0] == "torch" and not level and builtins.__import__ is _first:
+        builtins.__import__ = _import
+        import oneflow.mock_torch
+
+        oneflow.mock_torch.enable()
+        return builtins.__import__(name, globals, locals, fromlist, level)
+    return _import(name, globals, locals, fromlist, level)
+
+
+builtins.__import__ = _first

@@ -1,0 +1,127 @@
+"""Placement, SBP, and global tensors on one rank."""
+import copy
+import pickle
+
+import oneflow as flow
+import pytest
+import torch
+
+P = flow.placement("cpu", [0])
+B = flow.sbp.broadcast
+
+
+def test_placement_is_a_value():
+    assert P == flow.placement("cpu", ranks=[0]) and hash(P) == hash(flow.placement("cpu", {0: [0]}))
+    assert P != flow.placement("cpu", [[0]]) and P != flow.placement("cuda", [0])
+    assert repr(P) == 'oneflow.placement(type="cpu", ranks=[0])'
+    assert P.ranks.tolist() == [0] and P.hierarchy == torch.Size([1]) and P.type == P.device_type == "cpu"
+    grid = flow.placement("cpu", [[0, 1], [2, 3]])
+    assert grid.hierarchy == torch.Size([2, 2]) and grid.ranks.shape == (2, 2)
+    assert flow.placement.all("cpu") == P == flow.env.all_device_placement("cpu")
+    assert pickle.loads(pickle.dumps(grid)) == grid
+    with pytest.raises(RuntimeError, match="xpuu"):
+        flow.placement("xpuu", [0])
+    with pytest.raises(RuntimeError, match="different"):
+        flow.placement("cpu", [0, 0])
+
+
+def test_sbp_rules():
+    assert flow.sbp.split(0) == flow.sbp.split(dim=0) == flow.sbp.split(axis=0) != flow.sbp.split(1)
+    assert B() is B and repr(B) == "oneflow.sbp.broadcast" and repr(flow.sbp.split(1)) == "oneflow.sbp.split(dim=1)"
+    assert isinstance(B, flow.sbp.sbp) and len({B, flow.sbp.partial_sum, flow.sbp.split(0)}) == 3
+    for bad in (-1, 6):
+        with pytest.raises(RuntimeError, match=str(bad)):
+            flow.sbp.split(bad)
+
+
+def test_to_global_and_back_keeps_autograd():
+    x = torch.arange(6.0).reshape(2, 3).requires_grad_()
+    g = x.to_global(P, flow.sbp.split(0))
+    assert g.is_global and not g.is_local and g.placement == P and g.sbp == (flow.sbp.split(0),)
+    y = (g * 2).to_global(sbp=B)
+    assert y.sbp == (B,)
+    y.to_local().sum().backward()
+    assert torch.equal(x.grad, torch.full((2, 3), 2.0)) and not x.grad.is_global
+
+
+def test_results_of_global_tensors_are_global():
+    g = flow.ones(2, 3, placement=P, sbp=flow.sbp.split(0))
+    assert (g + 1).sbp == (flow.sbp.split(0),) and g.sum().sbp == (flow.sbp.partial_sum,)
+    values, indices = g.max(1)
+    assert values.is_global and indices.is_global
+    assert flow.nn.functional.relu(g).is_global and flow.cat([g, g]).is_global
+    assert g.numpy().tolist() == [[1.0] * 3] * 2 and g.sum().item() == 6.0
+
+
+def test_local_tensors_have_no_placement():
+    x = torch.ones(2)
+    assert not x.is_global and x.is_local
+    for name in ("placement", "sbp"):
+        with pytest.raises(RuntimeError, match="local tensor"):
+            getattr(x, name)
+    with pytest.raises(RuntimeError, match="to_local"):
+        x.to_local()
+    with pytest.raises(RuntimeError, match="placement"):
+        x.to_global()
+    with pytest.raises(RuntimeError, match="to_global"):
+        x.to_consistent()
+
+
+def test_bad_requests_change_nothing():
+    x = torch.ones(2, 2)
+    with pytest.raises(NotImplementedError, match="global-multi-rank"):
+        x.to_global(flow.placement("cpu", [0, 1]), B)
+    with pytest.raises(RuntimeError, match="1 dimensions"):
+        x.to_global(P, [B, B])
+    with pytest.raises(TypeError, match="sbp"):
+        x.to_global(P, "broadcast")
+    with pytest.raises(RuntimeError, match="does not exist"):
+        x.to_global(P, flow.sbp.split(3))
+    assert not x.is_global
+
+
+def test_a_global_module_trains():
+    torch.manual_seed(0)
+    m, ref = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
+    ref.load_state_dict(m.state_dict())
+    assert m.to_global(P, B) is m and m.weight.is_global and isinstance(m.weight, torch.nn.Parameter)
+    x = torch.randn(4, 3)
+    opt, opt_ref = (torch.optim.SGD(n.parameters(), lr=0.1, momentum=0.9) for n in (m, ref))
+    for _ in range(3):
+        for n, o, inp in ((m, opt, x.to_global(P, flow.sbp.split(0))), (ref, opt_ref, x)):
+            o.zero_grad()
+            n(inp).pow(2).sum().backward()
+            o.step()
+    assert torch.equal(m.weight.to_local(), ref.weight)
+    assert not m.to_local().weight.is_global
+
+
+def test_shared_parameters_stay_shared():
+    m = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+    m[1].weight = m[0].weight
+    m.to_global(P, B)
+    assert m[0].weight is m[1].weight
+
+
+def test_copies_and_pickles():
+    g = torch.ones(2).to_global(P, B)
+    for c in (copy.deepcopy(g), pickle.loads(pickle.dumps(g))):
+        assert c.is_global and c.placement == P and c.sbp == (B,) and torch.equal(c.to_local(), g.to_local())
+    m = copy.deepcopy(torch.nn.Linear(2, 2).to_global(P, B))
+    assert isinstance(m.weight, torch.nn.Parameter) and m.weight.is_global and m.weight.requires_grad
+
+
+def test_global_mode_and_containers():
+    from oneflow.utils.global_view import current_global_mode, global_mode, to_global, to_local
+
+    with global_mode(True, placement=P, sbp=B):
+        assert current_global_mode().is_enabled and current_global_mode().placement == P
+        assert flow.zeros(2).is_global
+        with global_mode(False):
+            assert not flow.zeros(2).is_global
+    assert not current_global_mode().is_enabled
+    tree = to_global({"a": [torch.ones(1)], "b": (torch.ones(2),)}, P, B)
+    assert tree["a"][0].is_global and tree["b"][0].is_global
+    assert not to_local(tree)["a"][0].is_global
+    with pytest.raises(ValueError, match="needs both"):
+        global_mode(True, placement=P)

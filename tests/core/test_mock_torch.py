@@ -1,0 +1,104 @@
+"""`import torch` redirected to oneflow, and only where user code says it."""
+import subprocess
+import sys
+import textwrap
+
+import oneflow
+import oneflow.mock_torch as mock
+import pytest
+
+
+def test_with_block_redirects_and_ends():
+    with mock.enable():
+        import torch
+        import torch.nn.functional as F
+        from torch import nn
+
+        assert torch is oneflow and F is oneflow.nn.functional and nn is oneflow.nn
+        assert oneflow.get_dialect() == "torch"
+    import torch
+
+    assert torch.__name__ == "torch" and oneflow.get_dialect() == "oneflow"
+
+
+def test_disable_inside_enable():
+    with mock.enable():
+        with mock.disable():
+            import torch
+
+            assert torch.__name__ == "torch"
+        import torch
+
+        assert torch is oneflow
+    assert not mock.is_enabled()
+
+
+def test_calls_switch_the_callers_globals():
+    code = """
+    import torch
+    import oneflow.mock_torch as mock
+    mock.enable()
+    assert torch.__name__ == "oneflow", torch
+    mock.disable()
+    assert torch.__name__ == "torch", torch
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
+
+
+def test_a_missing_name_raises_unless_lazy():
+    with mock.enable():
+        with pytest.raises(ImportError, match="noexist"):
+            from torch import noexist
+        with pytest.raises(ModuleNotFoundError, match="torch.noexist"):
+            import torch.noexist
+    with mock.enable(lazy=True):
+        from torch import noexist
+        import torch.noexist
+
+        with pytest.raises(RuntimeError, match="oneflow.noexist"):
+            noexist()
+        with pytest.raises(RuntimeError, match="oneflow.noexist.deeper"):
+            torch.noexist.deeper(1)
+
+
+def test_extra_dict_redirects_other_modules():
+    import json
+
+    with mock.enable(extra_dict={"xml.nothing": "json"}):
+        from xml.nothing import loads
+
+        assert loads is json.loads
+    with pytest.raises(TypeError, match="extra_dict"):
+        mock.enable(extra_dict=["json"])
+    assert not mock.is_enabled()
+
+
+def test_torch_itself_keeps_the_real_torch():
+    with mock.enable():
+        import torch
+
+        y = torch.nn.Linear(2, 2)(torch.ones(1, 2)).sum()
+        y.backward()  # lazy imports inside torch run under the mock
+        torch.save({"a": torch.ones(1)}, __import__("io").BytesIO())
+    assert sys.modules["torch"].__name__ == "torch"
+
+
+def test_command_line_runs_a_script(tmp_path):
+    script = tmp_path / "prog.py"
+    script.write_text("import torch, sys\nprint(torch.__name__, sys.argv[1:])\n")
+    out = subprocess.run([sys.executable, "-m", "oneflow.mock_torch", str(script), "a"], check=True, capture_output=True, text=True, cwd=tmp_path)
+    assert out.stdout.split() == ["oneflow", "['a']"]
+    exported = subprocess.run([sys.executable, "-m", "oneflow.mock_torch", "enable"], check=True, capture_output=True, text=True, cwd=tmp_path).stdout
+    env = {"PYTHONPATH": exported.strip().partition("=")[2]}
+    out = subprocess.run([sys.executable, str(script)], check=True, capture_output=True, text=True, env={**__import__("os").environ, **env})
+    assert out.stdout.split() == ["oneflow", "[]"]
+
+
+def test_main_pkg_limits_the_redirection(tmp_path, monkeypatch):
+    for name in ("pkg_inside", "pkg_outside"):
+        (tmp_path / f"{name}.py").write_text("import torch\nwho = torch.__name__\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with mock.enable(main_pkg="pkg_inside"):
+        import pkg_inside
+        import pkg_outside
+    assert (pkg_inside.who, pkg_outside.who) == ("oneflow", "torch")

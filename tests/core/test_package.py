@@ -1,0 +1,71 @@
+"""Building, installing and the command line of the package."""
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """A copy of what git tracks, so that a build leaves nothing behind in the checkout."""
+    copy = tmp_path_factory.mktemp("source")
+    files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
+    for name in filter(None, files):
+        if name.startswith(("tests/", "docs/")) or not (ROOT / name).exists():
+            continue
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        (copy / name).write_bytes((ROOT / name).read_bytes())
+    return copy
+
+
+def build(source, out, *kind):
+    done = subprocess.run([sys.executable, "setup.py", "-q", *kind, "--dist-dir", str(out)], cwd=source, capture_output=True, text=True,
+                          env={**__import__("os").environ, "ONEFLOW_BUILD_EXT": "0"})
+    assert done.returncode == 0, done.stderr[-3000:]
+    return next(out.iterdir())
+
+
+def test_a_wheel_imports_in_a_fresh_environment(source, tmp_path):
+    wheel = build(source, tmp_path / "dist", "bdist_wheel")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "oneflow/__init__.py" in names and "oneflow_autotest/__init__.py" in names
+    assert not [n for n in names if n.startswith(("oneflow_compat/", "tests/", "autotest/"))]
+    venv = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    python = venv / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "pip", "-q", "--python", str(python), "install", "--no-index", "--no-deps", str(wheel)], check=True)
+    site = subprocess.run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], capture_output=True, text=True, check=True).stdout.strip()
+    requirements = {str(Path(__import__(name).__file__).parents[1]) for name in ("torch", "numpy")}
+    code = f"""
+import sys
+sys.path += {sorted(requirements)!r}
+import oneflow, oneflow_autotest, oneflow.mock_torch
+print(oneflow.__file__, oneflow_autotest.__file__)
+print(oneflow.nn.functional.relu(oneflow.ones(2)).sum().item())
+"""
+    out = subprocess.run([python, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert out.returncode == 0, out.stderr
+    assert out.stdout.count(site) == 2 and "2.0" in out.stdout
+    assert (Path(site) / "oneflow/mock_torch/startup/sitecustomize.py").exists()
+
+
+def test_the_source_distribution_holds_what_a_build_needs(source, tmp_path):
+    import tarfile
+
+    sdist = build(source, tmp_path / "dist", "sdist")
+    names = {n.partition("/")[2] for n in tarfile.open(sdist).getnames()}
+    assert {"setup.py", "pyproject.toml", "README.md", "oneflow_compat/__init__.py", "autotest/__init__.py"} <= names
+
+
+def test_doctor_lists_what_is_there():
+    out = subprocess.run([sys.executable, "-m", "oneflow", "--doctor"], capture_output=True, text=True, cwd="/")
+    assert out.returncode == 0, out.stderr
+    import torch
+
+    lines = {line[4:22].strip(): line for line in out.stdout.splitlines()}
+    assert torch.__version__ in lines["torch"] and lines["torch"].startswith("ok")
+    assert {"python", "devices", "C++ compiler", "custom operators", "dialect", "hypothesis"} <= set(lines)
