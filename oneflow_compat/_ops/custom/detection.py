@@ -41,7 +41,7 @@ def nms(boxes, scores, iou_threshold):
     """Indices (int64) of the boxes kept, best score first. boxes (N, 4) = (x1, y1, x2, y2), scores (N,)."""
     if scores.shape != boxes.shape[:1]:
         raise RuntimeError(f"nms: one score a box, found boxes {tuple(boxes.shape)} and scores {tuple(scores.shape)}")
-    order = torch.argsort(scores, descending=True, stable=True)
+    order = torch.argsort(scores, dim=0, descending=True, stable=True)
     return order[nms_mask(boxes[order], iou_threshold).bool()]
 
 

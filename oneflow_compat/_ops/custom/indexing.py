@@ -19,7 +19,7 @@ def arg_sort(input=None, direction="ASCENDING", **kwargs):
     x = kwargs.pop("in", input)
     if direction not in ("ASCENDING", "DESCENDING") or kwargs:
         raise RuntimeError(f"arg_sort: direction must be 'ASCENDING' or 'DESCENDING', found {direction!r} {sorted(kwargs) or ''}")
-    return torch.argsort(x, -1, descending=direction == "DESCENDING", stable=True).int()
+    return torch.argsort(x, dim=-1, descending=direction == "DESCENDING", stable=True).int()
 
 
 def gather(x, indices, axis):

@@ -128,7 +128,7 @@ def ctc_greedy_decoder_ref(log_probs, input_lengths, merge_repeated):
     keep = inside & (path != classes - 1)
     if merge_repeated:
         keep[:, 1:] &= path[:, 1:] != path[:, :-1]
-    order = torch.argsort((~keep).to(torch.uint8), 1, stable=True)
+    order = torch.argsort((~keep).to(torch.uint8), dim=1, stable=True)
     decoded = torch.where(keep, path, 0).gather(1, order)
     return decoded, -torch.where(inside, best, 0).sum(1, keepdim=True)
 

@@ -70,14 +70,14 @@ def group_norm(x, gamma=None, beta=None, affine=None, num_groups=None, epsilon=1
 
 
 def normalization(x, moving_mean=None, moving_variance=None, gamma=None, beta=None, axis=1, epsilon=1e-5, momentum=0.9, is_training=False):
-    """Batch norm with channels on `axis`. `momentum` is OneFlow's: the share of the OLD running value (torch's is 1 - momentum).
+    """Batch norm with channels on `axis`. `momentum` is the share of the batch's own value in the moving one, as torch's.
 
     Training without moving statistics normalizes by the batch's own. moving_mean and moving_variance are updated in place.
     """
     axis = _check.axis_of("normalization", axis, x.ndim)
     if not is_training and moving_mean is None:
         raise RuntimeError("normalization: evaluation (is_training=False) needs moving_mean and moving_variance, found None")
-    y = F.batch_norm(x.movedim(axis, 1), moving_mean, moving_variance, gamma, beta, is_training, 1 - momentum, epsilon)
+    y = F.batch_norm(x.movedim(axis, 1), moving_mean, moving_variance, gamma, beta, is_training, momentum, epsilon)
     return y.movedim(1, axis)
 
 

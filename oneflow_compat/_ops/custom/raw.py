@@ -369,8 +369,8 @@ def tan_grad(x, dy):
 
 
 def tanh_grad(y, dy):
-    """dy * (1 - y^2)."""
-    return dy * (1 - y * y)
+    """dy * (1 - tanh(y)^2): despite its name OneFlow's y is tanh's input."""
+    return dy * (1 - torch.tanh(y).square())
 
 
 # --------------------------------------------------------------------------- transposed convolution, resizing
