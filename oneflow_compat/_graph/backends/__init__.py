@@ -1,0 +1,51 @@
+"""Backends turn a Program into a callable: `compile(program, config)(*slot values) -> tuple of output tensors`."""
+from __future__ import annotations
+
+from ..._env import get
+from ..._errors import OneFlowError
+
+# name -> (module, needed package or None)
+BACKENDS = {
+    "aten": ("aten", None),
+    "inductor": ("inductor", None),
+    "openvino": ("external", "openvino"),
+    "tensorrt": ("external", "torch_tensorrt"),
+    "xla": ("external", "torch_xla"),
+}
+
+
+def check_name(name):
+    if name not in BACKENDS:
+        raise ValueError(f"unknown graph backend {name!r}; there are {', '.join(sorted(BACKENDS))}")
+    return name
+
+
+def default_backend() -> str:
+    """ONEFLOW_GRAPH_BACKEND, else inductor where a C++ compiler is found, else aten."""
+    name = get("ONEFLOW_GRAPH_BACKEND")
+    if name:
+        return check_name(name)
+    return "inductor" if _has_compiler() else "aten"
+
+
+_compiler: list = []
+
+
+def _has_compiler():
+    if not _compiler:
+        import os
+        import shutil
+
+        _compiler.append(any(shutil.which(c) for c in (os.environ.get("CXX") or "g++", "clang++", "c++")))
+    return _compiler[0]
+
+
+def compiler_for(name):
+    """The compile function of a backend; its module is imported now, not before."""
+    from importlib import import_module, util
+
+    module, package = BACKENDS[check_name(name)]
+    if package is not None and util.find_spec(package) is None:
+        raise OneFlowError(f"graph backend {name!r} needs the package {package}, which is not installed; install it or choose the backend 'aten' or 'inductor'")
+    loaded = import_module(f"{__name__}.{module}")
+    return lambda program, config: loaded.compile(program, config, name)

@@ -1,0 +1,112 @@
+"""Binding: one compiled program tied to the live tensors of its engine."""
+from __future__ import annotations
+
+import torch
+import torch.utils._pytree as pytree
+
+
+
+class Binding:
+    """Calls a compiled program: reads each slot from where it lives, runs, writes python-number state back."""
+
+    def __init__(self, engine, key, program, run, capture):
+        self.engine = engine
+        self.key = key
+        self.program = program
+        self.run = run
+        self.free = capture.free
+        self.state = capture.state
+        self.optimizers = [o for o, _ in self.state.optimizers]
+        self.schedulers = [s for _, s in self.state.optimizers if s is not None]
+        self._flat_args = all(child.is_leaf() for child in program.in_spec.children()[0].children()) if program.in_spec.num_children else False
+        self._tensor_args = [i for i, v in enumerate(capture.args_flat) if isinstance(v, torch.Tensor)]
+        self._outputs = self._output_maker()
+        self._bind()
+
+    # -- reading slots ---------------------------------------------------------------
+    def _bind(self):
+        """Write the reader: one generated function that lists the live values of all slots."""
+        scope, items = {}, []
+        containers: dict = {}
+        names = {}
+
+        def name_of(container):
+            found = containers.get(id(container))
+            if found is None:
+                found = containers[id(container)] = f"d{len(containers)}"
+                scope[found] = container
+            return found
+
+        for entry in self.state.by_id.values():
+            names[entry[1]] = entry
+        self._states = [o.state for o in self.optimizers]
+        tensor_args = self._tensor_args
+        for slot in self.program.slots:
+            kind = slot.place[0]
+            if kind == "arg":
+                items.append(f"a[{tensor_args[slot.place[1]]}]")
+            elif kind in ("module", "optparam"):
+                entry = names[slot.name]
+                items.append(f"{name_of(entry[3])}[{entry[4]!r}]")
+            elif kind == "optim":
+                _, o, name, key = slot.place
+                items.append(f"{name_of(self.optimizers[o].state[names[name][5]])}[{key!r}]")
+            elif kind == "group":
+                _, o, g, key = slot.place
+                items.append(f"{name_of(self.optimizers[o].param_groups[g])}[{key!r}]")
+            elif kind == "scaler":
+                from .scaling import read
+
+                scope["read_scaler"] = read
+                scope["scaler"] = self.state.scaler
+                items.append(f"read_scaler(scaler, {slot.place[1]!r})")
+            else:
+                name = f"free{slot.place[1]}"
+                scope[name] = self.free[slot.place[1]]
+                items.append(name)
+        source = "def gather(a):\n    return (" + "".join(i + ", " for i in items) + ")\n"
+        exec(compile(source, f"<{self.program.name} slots>", "exec"), scope)
+        self.gather = scope["gather"]
+        live = [i for i, s in enumerate(self.program.slots) if s.place[0] in ("module", "optparam", "optim") and s.shape is not None]
+        self._live = live
+        self._dtypes = None
+
+    # -- calling --------------------------------------------------------------------
+    def __call__(self, args, kwargs):
+        if kwargs or not self._flat_args:
+            args = pytree.tree_leaves((args, kwargs))
+        for optimizer, state in zip(self.optimizers, self._states):
+            if optimizer.state is not state:
+                self._bind()
+                break
+        out = self.run(*self.gather(args))
+        if self.schedulers:
+            self._schedule()
+        return self._outputs(out)
+
+    def _schedule(self):
+        for scheduler in self.schedulers:
+            scheduler.step()
+
+    def _output_maker(self):
+        program = self.program
+        spec = program.out_spec
+        if spec.is_leaf():
+            if program.out_constants:
+                value = program.out_constants[0][1]
+                return lambda out: value
+            return lambda out: out[0]
+        if not program.out_constants and spec.type is tuple and all(c.is_leaf() for c in spec.children()):
+            return lambda out: tuple(out[: spec.num_leaves])
+        constants = program.out_constants
+        count = spec.num_leaves
+
+        def make(out):
+            flat = [None] * count
+            fixed = dict(constants)
+            tensors = iter(out)
+            for i in range(count):
+                flat[i] = fixed[i] if i in fixed else next(tensors)
+            return pytree.tree_unflatten(flat, spec)
+
+        return make

@@ -1,0 +1,278 @@
+"""From a build function to a Program: forward, backward and update recorded as one ATen graph."""
+from __future__ import annotations
+
+import contextlib
+import threading
+
+import torch
+import torch.utils._pytree as pytree
+
+from .errors import CaptureError, GraphTypeError
+from .program import Output, Program, Slot, written_args
+from .state import StateMap, kept_grads, kept_modules, resolve
+
+_active = threading.local()
+_PLAIN = (int, float, bool, str, bytes, complex, type(None), torch.dtype, torch.device, torch.Size, slice, type(Ellipsis))
+
+
+def capturing() -> bool:
+    """True while a build function runs under capture in this thread."""
+    return getattr(_active, "recorder", None) is not None
+
+
+@contextlib.contextmanager
+def outside_capture():
+    """Inside build(): run ordinary eager code on real tensors, for example to create a variable."""
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    recorder = getattr(_active, "recorder", None)
+    _active.recorder = None
+    try:
+        with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.autocast("cpu", enabled=False):
+            yield
+    finally:
+        _active.recorder = recorder
+
+
+def check_leaves(flat, spec, what):
+    """Every leaf must be a tensor or a plain python value."""
+    for index, leaf in enumerate(flat):
+        if not isinstance(leaf, (torch.Tensor, *_PLAIN)):
+            path = leaf_name(spec, index)
+            raise GraphTypeError(
+                f"{what} {path} of build() is a {type(leaf).__module__}.{type(leaf).__qualname__}, which a graph cannot take",
+                "Use tensors, numbers, strings, None, and nested list, tuple or dict of them (numpy: flow.from_numpy(x)).",
+            )
+
+
+def leaf_name(spec, index) -> str:
+    """A readable path of a flat leaf, such as args[0]['x']."""
+    tree = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
+    for path, leaf in pytree.tree_flatten_with_path(tree)[0]:
+        if leaf == index:
+            return pytree.keystr(path)
+    return f"#{index}"
+
+
+class Capture:
+    """One run of build() under capture. `live` are the values of the slots' places that are no module state."""
+
+    def __init__(self, engine, args, kwargs):
+        from .recorder import Recorder
+
+        self.engine = engine
+        self.config = engine.config
+        self.args_flat, self.in_spec = pytree.tree_flatten((args, kwargs))
+        self.recorder = Recorder()
+        self.new_state: list = []
+        self.update = None
+
+    def run(self) -> Program:
+        from .patches import capture_patches
+
+        if capturing():
+            raise CaptureError("a graph was called inside the build() of another graph", "Call the module, or do the work of the inner build() directly.")
+        check_leaves(self.args_flat, self.in_spec, "argument")
+        _prepare_torch()
+        engine, recorder = self.engine, self.recorder
+        names = self._argument_names()
+        inputs = [recorder.symbolic(v, n) if isinstance(v, torch.Tensor) else v for v, n in zip(self.args_flat, names)]
+        early = StateMap(resolve(engine.modules), resolve(engine.tensors), () if callable(engine.optimizers) else engine.optimizers)
+        leaves = [e[-1] for e in early.by_id.values()]
+        grads = kept_grads(leaves)
+        recorder.on_lift = grads.hide
+        modules = kept_modules(list(early.all_modules()))
+        _active.recorder = recorder
+        try:
+            with grads, modules, capture_patches(self, early), torch.autograd.set_multithreading_enabled(False):
+                with recorder:
+                    flat_out, out_spec = self._build(inputs)
+                    check_leaves(flat_out, out_spec, "output")
+                    self.state = self._late_state(early)
+                    recorder.phase = "state"
+                    for old, new in modules.write_backs():
+                        with torch.no_grad():
+                            old.copy_(new)
+                    self._record_update()
+                program = self._close(flat_out, out_spec)
+        finally:
+            _active.recorder = None
+            if self.update is not None:
+                self.update.undo()
+        self._install_new_state()
+        return program
+
+    # -- stages ------------------------------------------------------------------
+    def _argument_names(self):
+        names = []
+        for path, leaf in pytree.tree_flatten_with_path(pytree.tree_unflatten(self.args_flat, self.in_spec))[0]:
+            first, *rest = path
+            parts = [str(getattr(k, "key", getattr(k, "idx", k))) for k in rest]
+            if getattr(first, "idx", 0) == 0 and parts and self.engine.arg_names:
+                position = int(parts[0])
+                if position < len(self.engine.arg_names):
+                    parts[0] = self.engine.arg_names[position]
+            text = "_".join("".join(c if c.isalnum() else "_" for c in p) for p in parts)
+            names.append(text if text and not text[0].isdigit() else f"arg{text}")
+        return names
+
+    def _build(self, flat):
+        from .patches import run_build
+
+        return run_build(self, flat)
+
+    def _late_state(self, early):
+        engine = self.engine
+        if callable(engine.modules) or callable(engine.tensors) or callable(engine.optimizers):
+            return StateMap(resolve(engine.modules), resolve(engine.tensors), resolve(engine.optimizers))
+        return early
+
+    def _record_update(self):
+        from .update import Update
+
+        from .patches import resolve_scaler
+
+        scaler = resolve_scaler(self.engine.grad_scaler)
+        if not self.state.optimizers:
+            return
+        self.update = Update(self.recorder, self.state, self.config, scaler)
+        self.update.run()
+        self.new_state = self.update.adopt_new_state()
+
+    def _close(self, flat_out, out_spec):
+        recorder = self.recorder
+        outputs, constants, nodes = [], [], []
+        for i, value in enumerate(flat_out):
+            if isinstance(value, torch.Tensor):
+                node, twin = recorder._convert(value)
+                info = node.meta["tensor"]
+                nodes.append(node)
+                outputs.append(Output(leaf_name(out_spec, i), info.shape, info.dtype, info.device))
+            else:
+                constants.append((i, value))
+        for _, _, _, node in self.update.state_numbers if self.update else ():
+            nodes.append(node)
+            outputs.append(Output("state"))
+        for index, param, key, node, real in self.new_state:
+            self._replace_by_input(node, real)
+        graph = recorder.finish(nodes)
+        return Program(
+            name=self.engine.name,
+            graph=graph,
+            slots=tuple(self._slots(graph)),
+            outputs=tuple(outputs),
+            in_spec=self.in_spec,
+            out_spec=out_spec,
+            out_constants=tuple(constants),
+            constants=recorder.constants,
+            training=self.update is not None,
+            config=self.config,
+        )
+
+    def _replace_by_input(self, node, real):
+        while node.target in (torch.ops.aten.detach.default, torch.ops.aten.alias.default):
+            node = node.args[0]
+        if node.op == "placeholder":
+            return
+        holder = self.recorder.placeholder("state", real)
+        holder.meta["tensor"] = node.meta["tensor"]
+        self.recorder.lifted[id(real)] = (real, holder, None)
+        node.replace_all_uses_with(holder)
+        self.recorder.graph.erase_node(node)
+
+    def _slots(self, graph):
+        """A Slot for each placeholder, in order; placeholders nobody uses are dropped unless they are arguments."""
+        recorder = self.recorder
+        owner = {}
+        for tensor, node, _ in recorder.lifted.values():
+            owner.setdefault(node, tensor)
+        written = {n for node in graph.nodes if node.op == "call_function" for n in _roots(written_args(node))}
+        optim = self._optimizer_state()
+        args = [v for v in self.args_flat if isinstance(v, torch.Tensor)]
+        arg_position = 0
+        self.free: list = []
+        slots = []
+        for node in [n for n in graph.nodes if n.op == "placeholder"]:
+            info = node.meta.get("tensor")
+            kind = dict(shape=info.shape, dtype=info.dtype, device=info.device, stride=info.stride, written=node in written) if info else {}
+            if node in owner:
+                tensor = owner[node]
+                entry = self.state.entry(tensor)
+                if entry is not None:
+                    slot = Slot(entry[0], entry[1], entry[2], **kind)
+                elif id(tensor) in optim:
+                    slot = Slot("optim", optim[id(tensor)][0], optim[id(tensor)][1], **kind)
+                else:
+                    slot = Slot("free", f"free{len(self.free)}", ("free", len(self.free)), **kind)
+                    self.free.append(tensor)
+            elif self.update is not None and node in self.update.numbers:
+                place = self.update.numbers[node]
+                if place[0] == "group":
+                    slot = Slot("lr", f"optimizer{place[1]}.group{place[2]}.{place[3]}", place)
+                else:
+                    name = self.state.name_of(place[2])
+                    slot = Slot("optim", f"optimizer{place[1]}.{name}.{place[3]}", ("optim", place[1], name, place[3]))
+            else:
+                slot = Slot("arg", node.target, ("arg", arg_position), **kind)
+                arg_position += 1
+            node.meta.pop("value", None)
+            slots.append(slot)
+        assert arg_position == len(args), (arg_position, len(args))
+        _rename(graph, slots)
+        return slots
+
+    def _optimizer_state(self):
+        found = {}
+        for o, (optimizer, _) in enumerate(self.state.optimizers):
+            for param, state in optimizer.state.items():
+                for key, value in state.items():
+                    if isinstance(value, torch.Tensor):
+                        name = self.state.name_of(param)
+                        found[id(value)] = (f"optimizer{o}.{name}.{key}", ("optim", o, name, key))
+        for o, param, key, _, real in self.new_state:
+            name = self.state.name_of(param)
+            found[id(real)] = (f"optimizer{o}.{name}.{key}", ("optim", o, name, key))
+        return found
+
+    def _install_new_state(self):
+        made = self.update.made if self.update is not None else []
+        for index, param, key, real in made + [(i, p, k, r) for i, p, k, _, r in self.new_state]:
+            self.state.optimizers[index][0].state[param][key] = real
+
+
+def _roots(nodes):
+    """The nodes themselves and what they are views of."""
+    from .program import is_view
+
+    for node in nodes:
+        while node.op == "call_function" and is_view(node):
+            yield node
+            node = node.args[0] if isinstance(node.args[0], torch.fx.Node) else node.args[0][0]
+        yield node
+
+
+def _rename(graph, slots):
+    """Give placeholders readable, unique names."""
+    used = {n.name for n in graph.nodes if n.op != "placeholder"}
+    for node, slot in zip([n for n in graph.nodes if n.op == "placeholder"], slots):
+        base = "".join(c if c.isalnum() else "_" for c in slot.name)
+        base = base if base and not base[0].isdigit() else "t_" + base
+        name, k = base, 1
+        while name in used:
+            name, k = f"{base}_{k}", k + 1
+        used.add(name)
+        node.name = name
+        node.target = name
+
+
+_prepared = False
+
+
+def _prepare_torch():
+    """Import what the first optimizer step would import, before symbolic tensors are about."""
+    global _prepared
+    if not _prepared:
+        _prepared = True
+        p = torch.nn.Parameter(torch.zeros(1))
+        p.grad = torch.zeros(1)
+        torch.optim.SGD([p], lr=0.0).step()

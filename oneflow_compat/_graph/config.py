@@ -1,0 +1,36 @@
+"""What a program is compiled with: the engine's side of `graph.config`."""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Config:
+    """Options of one Engine. Front ends set attributes; the engine reads them once per captured program.
+
+    backend: "aten", "inductor", ... or None for the package's choice (see backends.default_backend).
+    amp: run build() under autocast; amp_dtype None means float16 on CUDA and bfloat16 on the CPU.
+    accumulation: number of micro batches one call is split into.
+    fuse_update: trace the optimizer through torch's fused multi-tensor op where it has one (ROUNDING);
+        None lets the backend choose: off for aten, on for the compiling ones.
+    multi_tensor: trace the optimizer through torch's foreach form (EXACT on the CPU); None as for fuse_update.
+    skip: names of passes that the runner leaves out.
+    check: verify the Program after every stage.
+    backend_options: keyword arguments for the backend.
+    """
+
+    backend: str | None = None
+    cudagraph: bool = False
+    amp: bool = False
+    amp_dtype: object = None
+    accumulation: int = 1
+    fuse_update: bool | None = None
+    multi_tensor: bool | None = None
+    fuse_add_to_output: bool = False
+    fuse_cast_scale: bool = False
+    compress_memory: bool = False
+    cache_size: int = 16
+    check: bool = False
+    skip: tuple = ()
+    backend_options: dict = field(default_factory=dict)
+    on_stage: object = None  # callable(stage name, seconds, program or None), for debug output

@@ -1,0 +1,59 @@
+"""Errors of the graph engine, each pointing at the user's own source line."""
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+
+from .._errors import OneFlowError
+
+_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def _skipped_prefixes():
+    import torch
+
+    return (os.path.dirname(os.path.abspath(torch.__file__)) + os.sep, _HERE, "<")
+
+
+_prefixes: tuple = ()
+
+
+def user_location(depth=1):
+    """(file, line, function) of the innermost frame that belongs neither to torch nor to this package; None if there is none."""
+    global _prefixes
+    if not _prefixes:
+        _prefixes = _skipped_prefixes()
+    frame = sys._getframe(depth)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(_prefixes):
+            return name, frame.f_lineno, frame.f_code.co_name
+        frame = frame.f_back
+    return None
+
+
+def location_text(location) -> str:
+    """One readable line for a location, with the source text where the file can be read."""
+    if location is None:
+        return "(no user code on the stack)"
+    name, line, function = location
+    source = linecache.getline(name, line).strip()
+    return f'File "{name}", line {line}, in {function}' + (f": {source}" if source else "")
+
+
+class CaptureError(OneFlowError):
+    """build() did something that has no meaning in a static program; the text has the user's source line."""
+
+    def __init__(self, what: str, instead: str, location=None):
+        location = location or user_location(2)
+        super().__init__(f"{what}\n  {location_text(location)}\n  {instead}")
+        self.location = location
+
+
+class GraphTypeError(CaptureError, TypeError):
+    """An argument or output of build() has a type that a program cannot take."""
+
+
+class ProgramError(OneFlowError):
+    """Program.check() found an inconsistency: a defect of a pass or of the capture, not of the user's code."""

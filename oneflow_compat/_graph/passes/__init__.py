@@ -1,0 +1,50 @@
+"""The ordered passes `Program -> Program` and the only place that runs, times, dumps, checks and skips them."""
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+EXACT = "exact"  # bitwise the same numbers
+ROUNDING = "rounding"  # the same up to rounding
+
+
+@dataclass(frozen=True)
+class Pass:
+    name: str
+    function: object
+    kind: str
+    option: object = None  # Config -> bool; None: always on
+
+
+def _passes():
+    from . import cleanup
+
+    return (
+        Pass("drop_aliases", cleanup.drop_aliases, EXACT),
+        Pass("drop_constant_copies", cleanup.drop_constant_copies, EXACT),
+        Pass("merge_views", cleanup.merge_views, EXACT),
+        Pass("drop_dead", cleanup.drop_dead, EXACT),
+    )
+
+
+def passes():
+    """The passes in the order they run."""
+    return _passes()
+
+
+def run(program, config, report=None, only_exact=False):
+    """All passes whose option is on, in order. `report(name, seconds, program)` sees each stage."""
+    for item in _passes():
+        if item.name in config.skip or (only_exact and item.kind != EXACT):
+            continue
+        if item.option is not None and not item.option(config):
+            continue
+        start = time.perf_counter()
+        program = item.function(program)
+        seconds = time.perf_counter() - start
+        program = program.with_(history=program.history + ((item.name, seconds, program.count()),))
+        if config.check:
+            program.check()
+        if report is not None:
+            report(item.name, seconds, program)
+    return program

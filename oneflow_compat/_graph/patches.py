@@ -1,0 +1,213 @@
+"""What is changed in torch while build() runs under capture, and how build() is run (autocast, micro batches)."""
+from __future__ import annotations
+
+import contextlib
+
+import torch
+import torch.utils._pytree as pytree
+
+from .errors import CaptureError
+from .state import resolve
+
+
+@contextlib.contextmanager
+def capture_patches(capture, state_map):
+    """Everything here is undone on exit, in reverse order."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_module_paths(capture.recorder, state_map))
+        stack.enter_context(_patched(torch.autograd, "_engine_run_backward", _backward(capture)))
+        stack.enter_context(_random_state(capture.recorder))
+        recompute = resolve(capture.engine.recompute)
+        for module in recompute:
+            stack.enter_context(_recomputed(module))
+        yield
+
+
+@contextlib.contextmanager
+def _patched(owner, name, make):
+    original = getattr(owner, name)
+    setattr(owner, name, make(original))
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+def _backward(capture):
+    """Wraps the autograd engine: names the phase, scales root gradients of backward() by the loss scale and the micro batches."""
+
+    def make(original):
+        def run(tensors, grad_tensors, *args, **kwargs):
+            recorder = capture.recorder
+            outer, recorder.phase = recorder.phase, "backward"
+            try:
+                if kwargs.get("accumulate_grad"):
+                    factor = capture.loss_factor
+                    grad_tensors = tuple(factor(t, g) for t, g in zip(tensors, grad_tensors))
+                return original(tensors, grad_tensors, *args, **kwargs)
+            finally:
+                recorder.phase = outer
+
+        return run
+
+    return make
+
+
+@contextlib.contextmanager
+def _module_paths(recorder, state_map):
+    """recorder.module_path follows the module that runs."""
+    from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+    paths = {id(m): p for p, m in state_map.all_modules()}
+    stack = []
+
+    def enter(module, args):
+        stack.append(recorder.module_path)
+        recorder.module_path = paths.get(id(module), recorder.module_path)
+
+    def leave(module, args, result):
+        if stack:
+            recorder.module_path = stack.pop()
+
+    handles = [register_module_forward_pre_hook(enter), register_module_forward_hook(leave, always_call=True)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextlib.contextmanager
+def _random_state(recorder):
+    """torch.get_rng_state and set_rng_state become part of the program (recomputation replays dropout with them)."""
+    originals = torch.get_rng_state, torch.set_rng_state
+
+    def get():
+        node = recorder.graph.call_function(get_cpu_state)
+        with torch.utils._python_dispatch._disable_current_modes():
+            state = originals[0]()
+            out = recorder.fake_mode.from_tensor(state, static_shapes=True)
+        from .recorder import describe
+
+        node.meta["tensor"] = describe(state)
+        recorder._annotate(node)
+        out._of_node = node
+        return out
+
+    def put(state):
+        node = recorder.graph.call_function(set_cpu_state, (recorder._convert(state)[0],))
+        recorder._annotate(node)
+
+    torch.get_rng_state = torch.random.get_rng_state = get
+    torch.set_rng_state = torch.random.set_rng_state = put
+    try:
+        yield
+    finally:
+        torch.get_rng_state = torch.random.get_rng_state = originals[0]
+        torch.set_rng_state = torch.random.set_rng_state = originals[1]
+
+
+def get_cpu_state():
+    return torch.default_generator.get_state()
+
+
+def set_cpu_state(state):
+    torch.default_generator.set_state(state)
+
+
+@contextlib.contextmanager
+def _recomputed(module):
+    """module.forward runs under torch's checkpoint, so its activations are computed again in backward."""
+    from torch.utils.checkpoint import checkpoint
+
+    original = module.forward
+    had = "forward" in module.__dict__
+
+    def forward(*args, **kwargs):
+        if not torch.is_grad_enabled():
+            return original(*args, **kwargs)
+        return checkpoint(original, *args, use_reentrant=False, **kwargs)
+
+    module.forward = forward
+    try:
+        yield
+    finally:
+        if had:
+            module.forward = original
+        else:
+            del module.forward
+
+
+# -- running build ------------------------------------------------------------------
+
+
+def run_build(capture, flat):
+    """Call build() once, or once per micro batch; returns (flat outputs, tree spec)."""
+    config = capture.config
+    optimizers = capture.engine.optimizers
+    parts = config.accumulation if callable(optimizers) or optimizers else 1
+    capture.loss_factor = _loss_factor(capture, parts)
+    if parts <= 1:
+        return _once(capture, flat)
+    splits = [_split(v, parts, capture) if isinstance(v, torch.Tensor) else [v] * parts for v in flat]
+    results = []
+    for k in range(parts):
+        results.append(_once(capture, [s[k] for s in splits]))
+    spec = results[0][1]
+    if any(r[1] != spec for r in results):
+        raise CaptureError("build() returned different structures for different micro batches", "Return the same structure in each call.")
+    return [_join([r[0][i] for r in results]) for i in range(len(results[0][0]))], spec
+
+
+def _once(capture, flat):
+    args, kwargs = pytree.tree_unflatten(list(flat), capture.in_spec)
+    with _autocast(capture):
+        result = capture.engine.build(*args, **kwargs)
+    return pytree.tree_flatten(result)
+
+
+def _autocast(capture):
+    config = capture.config
+    if not config.amp:
+        return contextlib.nullcontext()
+    device = "cuda" if any(isinstance(v, torch.Tensor) and v.is_cuda for v in capture.args_flat) else "cpu"
+    dtype = config.amp_dtype or (torch.float16 if device == "cuda" else torch.bfloat16)
+    return torch.autocast(device, dtype=dtype)
+
+
+def _loss_factor(capture, parts):
+    scaler = resolve_scaler(capture.engine.grad_scaler)
+
+    def factor(tensor, grad):
+        if grad is None:
+            return grad
+        if parts > 1:
+            grad = grad / parts
+        if scaler is not None:
+            from .scaling import scaled
+
+            grad = scaled(capture, scaler, grad)
+        return grad
+
+    return factor
+
+
+def resolve_scaler(scaler):
+    return scaler() if callable(scaler) and not hasattr(scaler, "state_dict") else scaler
+
+
+def _split(tensor, parts, capture):
+    if tensor.dim() == 0 or tensor.shape[0] % parts:
+        raise CaptureError(
+            f"an argument of shape {tuple(tensor.shape)} cannot be split into {parts} micro batches",
+            f"With set_gradient_accumulation_steps({parts}) the first dimension of every tensor argument must be a multiple of {parts}.",
+        )
+    return tensor.chunk(parts, dim=0)
+
+
+def _join(values):
+    first = values[0]
+    if not isinstance(first, torch.Tensor):
+        return first
+    with torch.no_grad():
+        return torch.stack(values) if first.dim() == 0 else torch.cat(values)

@@ -1,0 +1,306 @@
+"""A dispatch mode that writes every ATen call into an fx graph while tensors stay symbolic.
+
+Operators are recorded below autograd and in the order eager runs them, in-place ones included, so that
+running the graph in order is exactly what eager does. Real tensors met on the way (parameters, state,
+closures) are lifted to placeholders; they keep their identity, so hooks and `p.grad` work as usual.
+"""
+from __future__ import annotations
+
+import operator
+
+import torch
+import torch.fx
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .errors import CaptureError, user_location
+
+aten = torch.ops.aten
+_ITEM = aten._local_scalar_dense.default
+_DEVICE = torch.ops.prim.device.default
+_LIFT = {aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.lift.default}
+_returns_cache: dict = {}
+
+
+def _written_returns(func):
+    """For each return of an operator that is one of its arguments: the argument's (position, name), else None."""
+    found = _returns_cache.get(func)
+    if found is None:
+        schema = func._schema
+        found = []
+        for ret in schema.returns:
+            alias = ret.alias_info
+            place = None
+            if alias is not None and alias.is_write:
+                for position, arg in enumerate(schema.arguments):
+                    if arg.alias_info is not None and arg.alias_info.is_write and arg.alias_info.before_set & alias.before_set:
+                        place = (position, arg.name)
+                        break
+            found.append(place)
+        found = _returns_cache[func] = tuple(found)
+    return found
+
+
+class Recorder(TorchDispatchMode):
+    """Records into `graph`. `lifted` maps id(real tensor) -> (tensor, node, symbolic twin)."""
+
+    @classmethod
+    def _should_skip_dynamo(cls):
+        return False  # the base class would wrap __torch_dispatch__ and import torch._dynamo
+
+    def __init__(self, fake_mode: FakeTensorMode | None = None):
+        super().__init__()
+        self.graph = torch.fx.Graph()
+        self.fake_mode = fake_mode or FakeTensorMode(allow_non_fake_inputs=True)
+        self.lifted: dict = {}
+        self.constants: dict = {}  # get_attr target -> real tensor made of python data inside build
+        self.markers: dict = {}  # see scalars.py
+        self.marker_values: dict = {}
+        self.module_path = ""
+        self.phase = "forward"
+        self.known = {}  # (storage, layout) -> real tensor already lifted, so that p.data is p
+        self.on_lift = None  # called with each real tensor lifted
+        self._first = None  # placeholders go before this node
+
+    # -- inputs ---------------------------------------------------------------
+    def placeholder(self, name, value):
+        """A new placeholder node; placeholders stay in front of every other node."""
+        graph = self.graph
+        if self._first is None:
+            self._first = graph.call_function(len, ((),))  # removed in finish()
+        with graph.inserting_before(self._first):
+            node = graph.placeholder(name)
+        node.meta["value"] = value
+        return node
+
+    def symbolic(self, tensor, name):
+        """A symbolic twin of an argument, with its own placeholder."""
+        with torch._C.DisableTorchFunction():
+            twin = self.fake_mode.from_tensor(tensor.detach(), static_shapes=True)
+            if twin is tensor:
+                raise CaptureError("build() was given a tensor of another capture", "Call the graph with ordinary tensors.")
+            twin = twin.detach() if hasattr(twin, "_of_node") else twin
+        twin._of_node = self.placeholder(name, tensor)
+        twin._of_node.meta["tensor"] = describe(tensor)
+        if tensor.requires_grad:
+            twin.requires_grad_()
+        return twin
+
+    def lift(self, tensor):
+        """(node, twin) of a real tensor met inside the capture."""
+        found = self.lifted.get(id(tensor))
+        if found is not None:
+            return found[1], found[2]
+        if self.on_lift is not None:
+            self.on_lift(tensor)
+        layout = None
+        if tensor.layout is torch.strided:
+            layout = (tensor.untyped_storage()._cdata, tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
+            same = self.known.get(layout)
+            if same is not None:
+                self.lifted[id(tensor)] = (tensor, same[0], same[1])
+                return same
+        node = self.placeholder("t", tensor)
+        node.meta["tensor"] = describe(tensor)
+        twin = self.fake_mode.from_tensor(tensor, static_shapes=True)
+        twin._of_node = node
+        if tensor.numel() == 1 and self.phase == "update":
+            twin._value = tensor.detach().clone()
+        self.lifted[id(tensor)] = (tensor, node, twin)
+        if layout is not None:
+            self.known[layout] = (node, twin)
+        return node, twin
+
+    # -- the mode --------------------------------------------------------------
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is _DEVICE:
+            tensor = args[0]
+            return tensor.fake_device if type(tensor) is FakeTensor else torch.device("cpu") if tensor.is_cpu else tensor.device
+        if func is _ITEM:
+            return self._item(args[0])
+        if func.namespace in ("profiler", "prim"):
+            return func(*args, **(kwargs or {}))
+        if func in _LIFT and not isinstance(args[0], FakeTensor):
+            return self._constant(args[0])
+        node_args, fake_args = self._convert_all(args)
+        if kwargs:
+            names = list(kwargs)
+            node_kw, fake_kw = self._convert_all(tuple(kwargs.values()))
+            node_kw, fake_kw = dict(zip(names, node_kw)), dict(zip(names, fake_kw))
+        else:
+            node_kw, fake_kw = {}, {}
+        node = self.graph.call_function(func, node_args, node_kw)
+        try:
+            with self.fake_mode:
+                out = func(*fake_args, **fake_kw)
+        except (DynamicOutputShapeException, DataDependentOutputException):
+            raise CaptureError(
+                f"{func} gives a tensor whose shape depends on values, which a static program cannot have",
+                "Use a form with a fixed shape: torch.where(mask, x, y) or x * mask instead of x[mask], topk instead of nonzero.",
+            ) from None
+        except BaseException:
+            self.graph.erase_node(node)
+            raise
+        self._annotate(node)
+        result = self._bind(func, node, out, args, kwargs)
+        if self.phase == "update":
+            self._follow(func, fake_args, fake_kw, out)
+        elif func._schema.is_mutable and fake_args and isinstance(fake_args[0], FakeTensor):
+            fake_args[0].__dict__.pop("_value", None)
+        return result
+
+    def _follow(self, func, args, kwargs, out):
+        """Keep the real value of one-number tensors (step counters) while the optimizer is recorded."""
+        outs = out if isinstance(out, (tuple, list)) else (out,)
+        if any(isinstance(o, torch.Tensor) and o.numel() != 1 for o in outs):
+            return
+        tensors = [t for t in _flat(args) + _flat(tuple(kwargs.values())) if isinstance(t, FakeTensor)]
+        if any(t.numel() != 1 for t in tensors):
+            return
+        if any("_value" not in t.__dict__ for t in tensors):
+            if func._schema.is_mutable:
+                for t in tensors:
+                    t.__dict__.pop("_value", None)
+            return
+        real = func(*self._values(args), **{k: self._values(v) for k, v in kwargs.items()})
+        for o, r in zip(outs, real if isinstance(real, (tuple, list)) else (real,)):
+            if isinstance(o, FakeTensor) and "_value" not in o.__dict__:
+                o._value = r
+
+    def _values(self, a):
+        if type(a) in (list, tuple):
+            return type(a)(self._values(x) for x in a)
+        if type(a) is float:
+            return self.marker_values.get(a, a)
+        return a._value if isinstance(a, FakeTensor) else a
+
+    def _bind(self, func, node, out, args, kwargs):
+        places = _written_returns(func)
+        if isinstance(out, torch.Tensor):
+            return self._bind_one(node, out, places[0] if places else None, args, kwargs)
+        if isinstance(out, (tuple, list)):
+            node.meta["tensor"] = None
+            results = []
+            listed = len(places) == 1 and len(out) >= 1 and isinstance(func._schema.returns[0].type, torch._C.ListType)
+            for i, item in enumerate(out):
+                if isinstance(item, torch.Tensor):
+                    place = None if listed or i >= len(places) else places[i]
+                    part = self.graph.call_function(operator.getitem, (node, i))
+                    results.append(self._bind_one(part, item, place, args, kwargs))
+                else:
+                    results.append(item)
+            return type(out)(results) if type(out) in (tuple, list) else out
+        if not func._schema.is_mutable:  # a size, a flag: python data
+            self.graph.erase_node(node)
+        return out
+
+    def _bind_one(self, node, out, place, args, kwargs):
+        node.meta["tensor"] = describe(out)
+        if place is not None:
+            position, name = place
+            target = args[position] if position < len(args) else (kwargs or {}).get(name)
+            if isinstance(target, torch.Tensor):
+                return target
+        if getattr(out, "_of_node", None) is not None:  # the operator gave back its argument
+            return out
+        out._of_node = node
+        return out
+
+    def _convert_all(self, args):
+        node_args, fake_args = [], []
+        for a in args:
+            n, f = self._convert(a)
+            node_args.append(n)
+            fake_args.append(f)
+        return tuple(node_args), tuple(fake_args)
+
+    def _convert(self, a):
+        kind = type(a)
+        if kind is FakeTensor:
+            node = getattr(a, "_of_node", None)
+            if node is None:
+                node = self._unknown(a)
+            return node, a
+        if isinstance(a, torch.Tensor):
+            return self.lift(a)
+        if kind is float:
+            node = self.markers.get(a)
+            return (a, a) if node is None else (node, a)
+        if kind is list or kind is tuple:
+            if a and isinstance(a[0], (torch.Tensor, float, type(None))):
+                pairs = [self._convert(x) for x in a]
+                return [p[0] for p in pairs], [p[1] for p in pairs]
+            return list(a), list(a)
+        return a, a
+
+    def _unknown(self, tensor):
+        raise CaptureError(
+            "a symbolic tensor of an earlier capture was used: it was kept by a module, a list or a closure",
+            "Do not keep tensors made inside build() in python objects; return them, or copy them into a buffer in place.",
+        )
+
+    def _constant(self, tensor):
+        name = f"constant{len(self.constants)}"
+        self.constants[name] = tensor.detach().clone()
+        source = self.graph.create_node("get_attr", name)
+        source.meta["tensor"] = describe(tensor)
+        node = self.graph.call_function(aten.clone.default, (source,))
+        node.meta["tensor"] = describe(tensor)
+        self._annotate(node)
+        with self.fake_mode:
+            out = torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+        out._of_node = node
+        out._value = tensor.detach().clone()
+        return out
+
+    def _item(self, tensor):
+        if "_value" in tensor.__dict__ and self.phase != "update":
+            return tensor._value.item()
+        raise CaptureError(
+            "build() needs the value of a tensor (.item(), bool(), int(), float() or a branch on it), which a static program does not have",
+            "Keep the value in the graph: torch.where(condition, a, b) instead of `if`, tensor arithmetic instead of .item(), "
+            "or compute it outside and pass it as an argument.",
+        )
+
+    def _annotate(self, node):
+        node.meta["phase"] = self.phase
+        node.meta["location"] = user_location(2)
+        node.meta["module"] = self.module_path
+
+    # -- the end ----------------------------------------------------------------
+    def finish(self, outputs):
+        """Close the graph; `outputs` is a flat list of nodes and plain values."""
+        if self._first is not None:
+            self.graph.erase_node(self._first)
+            self._first = None
+        self.graph.output(tuple(outputs))
+        return self.graph
+
+
+
+def describe(tensor):
+    """(shape, dtype, device, stride) as a small record for node.meta["tensor"]."""
+    stride = tensor.stride() if tensor.layout is torch.strided else None
+    return TensorInfo(tuple(tensor.shape), tensor.dtype, tensor.device, stride)
+
+
+def _flat(args):
+    flat = []
+    for a in args:
+        if type(a) in (list, tuple):
+            flat.extend(a)
+        else:
+            flat.append(a)
+    return flat
+
+
+class TensorInfo(tuple):
+    """(shape, dtype, device, stride) of a tensor."""
+
+    def __new__(cls, shape, dtype, device, stride):
+        return tuple.__new__(cls, (shape, dtype, device, stride))
+
+    shape = property(lambda self: self[0])
+    dtype = property(lambda self: self[1])
+    device = property(lambda self: self[2])
+    stride = property(lambda self: self[3])

@@ -1,0 +1,217 @@
+"""The end of a training step under capture: unscale, clip, optimizer steps.
+
+The optimizer's own `step` is recorded. Its learning rate and step counters are HostScalars, so the program
+computes the very python numbers eager computes; its state tensors become inputs of the program.
+"""
+from __future__ import annotations
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from .capture import outside_capture
+from .errors import CaptureError
+from .scalars import HostScalar, ScalarMode, ScalarTrace, traced_math
+
+aten = torch.ops.aten
+_FACTORIES = {
+    aten.zeros_like.default, aten.ones_like.default, aten.full_like.default, aten.zeros.default, aten.ones.default,
+    aten.full.default, aten.scalar_tensor.default, aten.empty_like.default, aten.new_zeros.default, aten.new_full.default,
+}  # fmt: skip
+
+
+class Update:
+    """Records the update of all optimizers. After `run`, `numbers` lists the python-number inputs."""
+
+    def __init__(self, recorder, state_map, config, grad_scaler=None):
+        self.recorder = recorder
+        self.state = state_map
+        self.config = config
+        self.scaler = grad_scaler
+        self.trace = ScalarTrace(recorder.graph)
+        recorder.markers, recorder.marker_values = self.trace.markers, self.trace.values
+        self.numbers: dict = {}  # placeholder node -> ("group", optimizer, group, key)
+        self.state_numbers: list = []  # (optimizer, param, key, node of the new value)
+        self.snapshots: list = []
+        self.made: list = []  # (optimizer, param, key, real tensor) made before the step
+
+    # -- entry -----------------------------------------------------------------
+    def run(self):
+        self.recorder.phase = "update"
+        for index, (optimizer, _) in enumerate(self.state.optimizers):
+            self._check(index, optimizer)
+        for optimizer, _ in self.state.optimizers:
+            self.snapshots.append((optimizer, {p: dict(s) for p, s in optimizer.state.items()}, [dict(g) for g in optimizer.param_groups]))
+        if self.scaler is not None:
+            from .scaling import unscale
+
+            found = unscale(self)
+        for optimizer, _ in self.state.optimizers:
+            for group in optimizer.param_groups:
+                clip_group(group)
+        kept = None
+        if self.scaler is not None and found is not None:
+            from .scaling import keep_old
+
+            kept = keep_old(self)
+        for index, (optimizer, _) in enumerate(self.state.optimizers):
+            self._step(index, optimizer)
+        if kept is not None:
+            from .scaling import choose
+
+            choose(self, found, kept)
+
+    def undo(self):
+        """Put optimizer state and group options back: after an error, and after success except for new real state."""
+        for optimizer, states, groups in self.snapshots:
+            for group, old in zip(optimizer.param_groups, groups):
+                group.clear()
+                group.update(old)
+            for param in list(optimizer.state):
+                if param in states:
+                    optimizer.state[param] = states[param]
+                else:
+                    del optimizer.state[param]
+
+    # -- parts -------------------------------------------------------------------
+    def _check(self, index, optimizer):
+        params = [p for g in optimizer.param_groups for p in g["params"]]
+        if not any(p.grad is not None for p in params):
+            raise CaptureError(
+                f"optimizer {index} ({type(optimizer).__name__}) has no parameter that got a gradient from build()",
+                "Call loss.backward() in build() on a loss that depends on its parameters, or do not add the optimizer.",
+            )
+
+    def _step(self, index, optimizer):
+        self._pre_materialize(index, optimizer)
+        groups = optimizer.param_groups
+        flags = update_flags(optimizer, self.config)
+        for g, group in enumerate(groups):
+            for key in live_keys(optimizer, group):
+                value = group[key]
+                if type(value) in (int, float):
+                    node = self.recorder.placeholder(f"{key}", value)
+                    self.numbers[node] = ("group", index, g, key)
+                    group[key] = self.trace.scalar(float(value), node)
+            group.update({k: v for k, v in flags.items() if k in group})
+        self._number_states(index, optimizer)
+        called = getattr(optimizer, "_opt_called", None)
+        try:
+            with torch.no_grad(), traced_math(), ScalarMode(self.trace, self._item):
+                optimizer.step()
+        finally:
+            if called is None and hasattr(optimizer, "_opt_called"):
+                optimizer._opt_called = True
+
+    def _pre_materialize(self, index, optimizer):
+        """State whose first value torch takes from the gradient, made beforehand where zeros mean the same."""
+        if isinstance(optimizer, torch.optim.SGD):
+            for group in optimizer.param_groups:
+                if group.get("momentum") and not group.get("dampening"):
+                    for p in group["params"]:
+                        if p.grad is not None and not p.grad.is_sparse and optimizer.state[p].get("momentum_buffer") is None:
+                            with outside_capture():
+                                real = torch.zeros_like(p, requires_grad=False)
+                            optimizer.state[p]["momentum_buffer"] = real
+                            self.made.append((index, p, "momentum_buffer", real))
+
+    def _number_states(self, index, optimizer):
+        for param, state in optimizer.state.items():
+            for key, value in state.items():
+                if type(value) in (int, float):
+                    node = self.recorder.placeholder(f"{key}", value)
+                    self.numbers[node] = ("optim", index, param, key)
+                    state[key] = self.trace.scalar(float(value), node)
+
+    def _item(self, tensor):
+        node, twin = self.recorder._convert(tensor)
+        value = twin.__dict__.get("_value")
+        if value is None:
+            raise CaptureError(
+                f"the optimizer needs the value of a tensor of shape {tuple(tensor.shape)}",
+                "An optimizer in a graph may read its step counters only; choose its capturable form, or step it outside the graph.",
+            )
+        graph = self.recorder.graph
+        with outside_capture():
+            number = value.item()
+        return self.trace.scalar(float(number), graph.call_function(aten._local_scalar_dense.default, (node,)))
+
+    # -- the state the step created --------------------------------------------------
+    def adopt_new_state(self):
+        """Make real what the step created as symbolic state; returns [(node, real tensor)] now inputs.
+
+        State begun by a factory (zeros_like, ...) starts from that factory's value.
+        """
+        adopted = []
+        for index, (optimizer, _) in enumerate(self.state.optimizers):
+            old = self.snapshots[index][1]
+            for param, state in optimizer.state.items():
+                for key, value in list(state.items()):
+                    if isinstance(value, FakeTensor):
+                        before = old.get(param, {}).get(key)
+                        if isinstance(before, torch.Tensor):
+                            raise CaptureError(
+                                f"{type(optimizer).__name__} replaces its state {key!r} by a new tensor in each step",
+                                "Update optimizer state in place (buf.copy_(new)) to use the optimizer in a graph.",
+                            )
+                        with outside_capture():
+                            real = self._begin(optimizer, key, value._of_node)
+                        adopted.append((index, param, key, value._of_node, real))
+                    elif isinstance(value, HostScalar):
+                        self.state_numbers.append((index, param, key, value.node))
+        return adopted
+
+    def _begin(self, optimizer, key, node):
+        while node.target in (aten.detach.default, aten.alias.default):
+            node = node.args[0]
+        real = {}
+        for tensor, held, _ in self.recorder.lifted.values():
+            real[held] = tensor
+
+        def value(a):
+            if isinstance(a, torch.fx.Node):
+                if a in real:
+                    return real[a]
+                if a.op == "get_attr":
+                    return self.recorder.constants[a.target]
+                raise KeyError(a)
+            return type(a)(value(x) for x in a) if isinstance(a, (list, tuple)) else a
+
+        if node.target in _FACTORIES or (node.target is aten.clone.default and node.args[0].op == "get_attr"):
+            try:
+                return node.target(*value(node.args), **{k: value(v) for k, v in node.kwargs.items()}).detach()
+            except KeyError:
+                info = node.meta["tensor"]  # zeros_like(grad): the layout of a symbolic tensor
+                like = torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device=info.device)
+                return node.target(like, *node.args[1:], **node.kwargs)
+        raise CaptureError(
+            f"{type(optimizer).__name__} begins its state {key!r} with a value computed from the gradient",
+            "Run one eager step with this optimizer before the first call of the graph, so that its state exists.",
+        )
+
+
+def live_keys(optimizer, group):
+    """Group options that are inputs of the program: lr, and what a schedule has been seen to change."""
+    return ["lr"] + sorted(getattr(optimizer, "_graph_live_keys", ())) if "lr" in group else sorted(getattr(optimizer, "_graph_live_keys", ()))
+
+
+def update_flags(optimizer, config):
+    """Which of torch's forms of the optimizer is traced; the user's own choice always holds."""
+    group = optimizer.param_groups[0]
+    if group.get("foreach") is not None or group.get("fused") is not None or group.get("differentiable"):
+        return {}
+    params = [p for g in optimizer.param_groups for p in g["params"]]
+    if config.fuse_update and "fused" in group and all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in params):
+        return {"fused": True, "foreach": False}
+    if config.multi_tensor and "foreach" in group:
+        return {"foreach": True, "fused": False}
+    return {}
+
+
+def clip_group(group):
+    """OneFlow: in a graph, a group that has both clipping options is clipped by its own total norm."""
+    max_norm, norm_type = group.get("clip_grad_max_norm"), group.get("clip_grad_norm_type")
+    if max_norm is None or norm_type is None:
+        return
+    params = [p for p in group["params"] if p.grad is not None]
+    if params:
+        torch.nn.utils.clip_grad_norm_(params, max_norm, norm_type=norm_type)

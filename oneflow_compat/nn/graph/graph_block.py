@@ -1,0 +1,56 @@
+"""GraphModule, GraphTensor: the graph's view of a module or tensor, where its settings live."""
+from __future__ import annotations
+
+
+class _Stage:
+    """Pipeline stage settings, common to both views."""
+
+    _stage_id = None
+    _stage_placement = None
+
+    @property
+    def stage_id(self):
+        return self._stage_id
+
+    @stage_id.setter
+    def stage_id(self, value):
+        self._stage_id = value
+
+    @property
+    def stage_placement(self):
+        return self._stage_placement
+
+    def set_stage(self, stage_id=None, placement=None):
+        """Pipeline stage of this block. On one rank it has no effect on the numbers."""
+        self._stage_id = stage_id
+        self._stage_placement = placement
+
+
+class GraphModule(_Stage):
+    """Settings of a module inside a graph: `self.m.to(nn.graph.GraphModule)`, also `self.m.config`."""
+
+    def __init__(self, prefix="", name="", belonged_graph=None, belonged_proxy=None):
+        self.name_prefix = prefix
+        self.name = name
+        self._belonged_graph = belonged_graph
+        self._belonged_proxy = belonged_proxy
+        self._activation_checkpointing = None
+
+    @property
+    def activation_checkpointing(self):
+        return bool(self._activation_checkpointing)
+
+    @activation_checkpointing.setter
+    def activation_checkpointing(self, value=False):
+        self._activation_checkpointing = value
+
+
+class GraphTensor(_Stage):
+    """Settings of a parameter or buffer inside a graph."""
+
+    def __init__(self, prefix="", name="", belonged_graph=None, belonged_proxy=None, tensor_graph_type=None):
+        self.name_prefix = prefix
+        self.name = name
+        self._belonged_graph = belonged_graph
+        self._belonged_proxy = belonged_proxy
+        self.type = tensor_graph_type
