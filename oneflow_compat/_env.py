@@ -14,6 +14,8 @@ VARIABLES = {
     "LOCAL_RANK": ("0", "number of this process on its node, set by the launcher"),
     "WORLD_SIZE": ("1", "number of processes, set by the launcher"),
     "LOCAL_WORLD_SIZE": ("", "number of processes on this node, set by the launcher"),
+    "ONEFLOW_HOME": ("", "folder of oneflow.hub's downloads; empty: oneflow in XDG_CACHE_HOME"),
+    "XDG_CACHE_HOME": ("", "the user's cache folder; empty: ~/.cache"),
     "ONEFLOW_TEST_DEVICE_NUM": ("1", "devices a test may use, read by oneflow.unittest"),
     "ONEFLOW_TEST_CPU_ONLY": ("", "tests run on the CPU only, read by oneflow.unittest"),
 }

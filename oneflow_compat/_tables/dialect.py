@@ -35,4 +35,13 @@ DIALECT = {
     "oneflow.set_grad_enabled": "torch.set_grad_enabled",
     "oneflow.autograd.inference_mode": "torch.inference_mode",
     "oneflow.autograd.set_grad_enabled": "torch.set_grad_enabled",
+    "oneflow.nn.functional.max_pool1d": "torch.nn.functional.max_pool1d",
+    "oneflow.nn.functional.max_pool2d": "torch.nn.functional.max_pool2d",
+    "oneflow.nn.functional.max_pool3d": "torch.nn.functional.max_pool3d",
+    "oneflow.nn.functional.kl_div": "torch.nn.functional.kl_div",
+    "oneflow.nn.functional.gumbel_softmax": "torch.nn.functional.gumbel_softmax",
+    "oneflow.nn.RMSNorm": "torch.nn.RMSNorm",
+    "oneflow.nn.parallel.DistributedDataParallel": "torch.nn.parallel.DistributedDataParallel",
+    "oneflow.utils.data.DataLoader": "torch.utils.data.DataLoader",
+    "oneflow.utils.data.default_collate": "torch.utils.data.default_collate",
 }

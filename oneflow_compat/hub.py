@@ -1,0 +1,108 @@
+"""oneflow.hub: models from GitHub repositories and weights from URLs, kept under OneFlow's cache folder.
+
+torch.hub does the work. Differs: the folder ($ONEFLOW_HOME/hub, else $XDG_CACHE_HOME/oneflow/hub,
+else ~/.cache/oneflow/hub), and weights are opened by `oneflow.load`, so zipped OneFlow folders are read.
+"""
+from __future__ import annotations
+
+import contextlib
+import os
+
+from torch import hub as _hub
+from torch.hub import HASH_REGEX, MODULE_HUBCONF, READ_DATA_CHUNK, VAR_DEPENDENCY, download_url_to_file  # noqa: F401
+
+from . import _bind, _env
+
+DEFAULT_CACHE_DIR = "~/.cache"
+ENV_GITHUB_TOKEN, ENV_ONEFLOW_HOME, ENV_XDG_CACHE_HOME = "GITHUB_TOKEN", "ONEFLOW_HOME", "XDG_CACHE_HOME"
+_folder = None
+
+
+def get_dir() -> str:
+    """The folder of repositories and weights."""
+    if _folder is not None:
+        return _folder
+    home = _env.get(ENV_ONEFLOW_HOME) or os.path.join(_env.get(ENV_XDG_CACHE_HOME) or DEFAULT_CACHE_DIR, "oneflow")
+    return os.path.join(os.path.expanduser(home), "hub")
+
+
+def set_dir(d) -> None:
+    """Keep repositories and weights under `d` from now on."""
+    global _folder
+    _folder = os.path.expanduser(os.fspath(d))
+
+
+@contextlib.contextmanager
+def _our_folder():
+    before = _hub._hub_dir
+    _hub.set_dir(get_dir())
+    try:
+        yield
+    finally:
+        _hub._hub_dir = before
+
+
+def list(github, force_reload=False, skip_validation=False, trust_repo=None, **kwargs):
+    """Names of the entry points that a repository's hubconf.py offers."""
+    with _our_folder():
+        return _hub.list(github, force_reload, skip_validation, trust_repo, **kwargs)
+
+
+def help(github, model, force_reload=False, skip_validation=False, trust_repo=None):
+    """The docstring of an entry point."""
+    with _our_folder():
+        return _hub.help(github, model, force_reload, skip_validation, trust_repo)
+
+
+def load(repo_or_dir, model, *args, source="github", trust_repo=None, force_reload=False, verbose=True, skip_validation=False, **kwargs):
+    """Call an entry point of hubconf.py: source="github" (owner/name:branch) or "local" (a folder). Runs the repository's code."""
+    with _our_folder():
+        return _hub.load(repo_or_dir, model, *args, source=source, trust_repo=trust_repo, force_reload=force_reload, verbose=verbose,
+                         skip_validation=skip_validation, **kwargs)  # fmt: skip
+
+
+def load_state_dict_from_url(url, model_dir=None, map_location=None, progress=True, check_hash=False, file_name=None, weights_only=None):
+    """Download a checkpoint once, into `model_dir` (get_dir()/checkpoints), and load it with `oneflow.load`.
+
+    check_hash compares the SHA-256 prefix in a file name like name-0123abcd.pth. A zip file that holds
+    a OneFlow folder is unpacked beside itself. Safe as `oneflow.load` is; weights_only=False opts out.
+    """
+    import re
+    from urllib.parse import urlparse
+
+    from ._ops.serialization import load as load_file
+
+    folder = os.path.join(get_dir(), "checkpoints") if model_dir is None else os.fspath(model_dir)
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, file_name or os.path.basename(urlparse(url).path))
+    if not os.path.exists(path):
+        found = re.search(HASH_REGEX, os.path.basename(path)) if check_hash else None
+        download_url_to_file(url, path, found[1] if found else None, progress=progress)
+    return load_file(_unpacked(path), map_location=map_location, weights_only=weights_only)
+
+
+def _unpacked(path: str) -> str:
+    """The OneFlow folder in a zip file, unpacked once; any other file is itself."""
+    import shutil
+    import tempfile
+    import zipfile
+
+    if not zipfile.is_zipfile(path):
+        return path
+    with zipfile.ZipFile(path) as archive:
+        marks = [n for n in archive.namelist() if os.path.basename(n) in ("pickled_data", "snapshot_done")]
+        if not marks:
+            return path
+        target = path + ".unpacked"
+        if not os.path.isdir(target):
+            made = tempfile.mkdtemp(prefix=os.path.basename(target), dir=os.path.dirname(path))
+            try:
+                archive.extractall(made)  # refuses names that lead outside
+                os.replace(made, target)
+            except BaseException:
+                shutil.rmtree(made, ignore_errors=True)
+                raise
+    return os.path.join(target, os.path.dirname(min(marks, key=len)))
+
+
+__getattr__, __dir__ = _bind.fall_through(__name__, "torch.hub")

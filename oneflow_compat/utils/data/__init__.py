@@ -1,0 +1,9 @@
+"""oneflow.utils.data: torch.utils.data, with OneFlow's samplers, DataLoader and collation."""
+from ... import _bind
+from . import dataloader, decorator, distributed, sampler  # noqa: F401
+from .dataloader import DataLoader, default_collate  # noqa: F401
+from .decorator import functional_datapipe, guaranteed_datapipes_determinism, non_deterministic  # noqa: F401
+from .distributed import DistributedSampler  # noqa: F401
+from .sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, SubsetRandomSampler  # noqa: F401
+
+__getattr__, __dir__ = _bind.fall_through(__name__, "torch.utils.data")

@@ -1,0 +1,17 @@
+"""DistributedSampler: torch's, which asks oneflow.env for ranks where no process group is up."""
+from __future__ import annotations
+
+from torch.utils.data.distributed import DistributedSampler as _TorchDistributedSampler
+
+__all__ = ["DistributedSampler"]
+
+
+class DistributedSampler(_TorchDistributedSampler):
+    """Each rank's share of a dataset. num_replicas and rank default to the launcher's, 1 and 0 without one."""
+
+    def __init__(self, dataset, num_replicas=None, rank=None, shuffle=True, seed=0, drop_last=False):
+        from ... import env
+
+        num_replicas = env.get_world_size() if num_replicas is None else num_replicas
+        rank = env.get_rank() if rank is None else rank
+        super().__init__(dataset, num_replicas, rank, shuffle, seed, drop_last)

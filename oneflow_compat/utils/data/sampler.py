@@ -1,0 +1,24 @@
+"""Samplers: torch's; Sampler itself takes the data source, as subclasses written for OneFlow pass it."""
+from __future__ import annotations
+
+from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, SubsetRandomSampler
+from torch.utils.data import Sampler as _TorchSampler
+
+__all__ = ["Sampler", "SequentialSampler", "RandomSampler", "SubsetRandomSampler", "BatchSampler"]
+
+
+class _SamplerType(type(_TorchSampler)):
+    """isinstance(sampler, oneflow...Sampler) holds for torch's samplers too."""
+
+    def __instancecheck__(cls, obj):
+        return super().__instancecheck__(obj) or (cls is Sampler and isinstance(obj, _TorchSampler))
+
+    def __subclasscheck__(cls, sub):
+        return super().__subclasscheck__(sub) or (cls is Sampler and issubclass(sub, _TorchSampler))
+
+
+class Sampler(_TorchSampler, metaclass=_SamplerType):
+    """Base class of samplers; `super().__init__(data_source)` is accepted and the argument not kept."""
+
+    def __init__(self, data_source=None):
+        pass

@@ -1,0 +1,32 @@
+"""oneflow.utils.vision (OneFlow 0.5): its transforms and data sets live on in the package flowvision, which this hands out."""
+from __future__ import annotations
+
+import importlib
+
+
+def hand_over(name: str, module: str):
+    """The `__getattr__` and `__dir__` of the module `name`, backed by flowvision's `module`."""
+
+    def theirs():
+        try:
+            return importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name != "flowvision":
+                raise
+            raise ModuleNotFoundError(f"{name} is handed out by the package flowvision, which is not installed: pip install flowvision", name="flowvision") from None
+
+    def __getattr__(attr):
+        if attr.startswith("__"):
+            raise AttributeError(f"module {name!r} has no attribute {attr!r}")
+        return getattr(theirs(), attr)
+
+    return __getattr__, lambda: sorted(dir(theirs()))
+
+
+def __getattr__(attr):
+    if attr in ("datasets", "transforms"):
+        return importlib.import_module(f"{__name__}.{attr}")
+    return _getattr(attr)
+
+
+_getattr, __dir__ = hand_over(__name__, "flowvision")
