@@ -40,16 +40,11 @@ def median(error, *args, **kwargs):
 def _extremum(name):
     target = getattr(torch, name)
 
-    @or_else(target, name, "(input, dim=None, keepdim=False, *, out=None)", f"torch.{name}; (tensor, True) or `keepdim=` alone keeps the dimensions.")
+    @or_else(target, name, "(input, dim=None, keepdim=False, *, other=None, out=None)", f"torch.{name}; `dim` may be True or False, counted as 1 or 0.")
     def slow(error, *args, **kwargs):
-        kwargs = {"input" if k == "x" else k: v for k, v in kwargs.items()}
-        x = args[0] if args else kwargs.get("input")
-        if not isinstance(x, torch.Tensor) or kwargs.keys() - {"input", "keepdim"}:
-            return REFUSED
-        keepdim = args[1] if len(args) == 2 and type(args[1]) is bool else kwargs.get("keepdim") if len(args) < 2 else None
-        if keepdim is None:
-            return REFUSED
-        return target(x).reshape((1,) * x.dim()) if keepdim else target(x)
+        if len(args) > 1 and type(args[1]) is bool:
+            return target(args[0], int(args[1]), *args[2:], **kwargs)
+        return REFUSED
 
     return slow
 

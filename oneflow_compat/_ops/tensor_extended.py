@@ -1,0 +1,290 @@
+"""Methods of torch.Tensor that OneFlow calls in ways torch refuses: the "replace" rows of `_tables/tensor.py`.
+
+Each function takes torch's method and returns the one put in its place. That one calls torch's method
+first and looks further only when torch raised: what torch computes stays torch's, and a call neither
+library knows raises torch's own error.
+"""
+from __future__ import annotations
+
+import functools
+
+import torch
+
+__all__ = []
+
+_REFUSALS = (TypeError, RuntimeError, ValueError)
+
+
+def replacing(slow):
+    """Make `slow(original, error, self, *args, **kwargs)` a "replace" row; returning NotImplemented re-raises `error`."""
+    def row(original):
+        @functools.wraps(original, assigned=("__name__", "__qualname__", "__doc__"), updated=())
+        def method(self, *args, **kwargs):
+            try:
+                return original(self, *args, **kwargs)
+            except _REFUSALS as error:
+                out = slow(original, error, self, *args, **kwargs)
+                if out is NotImplemented:
+                    raise
+                return out
+
+        del method.__wrapped__
+        method.__module__ = "oneflow"
+        return method
+
+    row.__doc__ = slow.__doc__
+    return row
+
+
+# --------------------------------------------------------------------------- numpy
+def numpy(original):
+    """numpy() also of a tensor that requires grad, is on another device, or is bfloat16 (-> float32); numpy(dtype)."""
+    def numpy(self, dtype=None, *, force=False):
+        if dtype is None:
+            try:
+                return original(self, force=force) if force else original(self)
+            except _REFUSALS:
+                plain = _plain(self)
+                if plain is None:
+                    raise
+                return original(plain)
+        array = numpy(self, force=force)
+        return array.astype(_numpy_dtype(dtype), copy=False)
+
+    numpy.__module__, numpy.__qualname__, numpy.__doc__ = "oneflow", "Tensor.numpy", original.__doc__
+    return numpy
+
+
+def _plain(tensor):
+    """`tensor` as numpy() takes it, sharing memory where it can; None when it is so already."""
+    plain = tensor.detach() if tensor.requires_grad else tensor
+    if plain.device.type not in ("cpu", "meta"):
+        plain = plain.cpu()
+    plain = plain.resolve_conj().resolve_neg()
+    if plain.dtype is torch.bfloat16:
+        plain = plain.float()
+    return None if plain is tensor else plain
+
+
+def _numpy_dtype(dtype):
+    if isinstance(dtype, torch.dtype):
+        return torch.empty(0, dtype=dtype).numpy().dtype if dtype is not torch.bfloat16 else "float32"
+    return dtype
+
+
+# --------------------------------------------------------------------------- in place on leaves
+def _is_leaf_error(error):
+    return isinstance(error, RuntimeError) and "leaf Variable that requires grad" in str(error)
+
+
+def _filling(names):
+    """In-place filling of a leaf that requires grad, without recording; OneFlow's keyword names and positions."""
+    def slow(original, error, self, *args, **kwargs):
+        if _is_leaf_error(error):
+            with torch.no_grad():
+                return original(self, *args, **kwargs)
+        if isinstance(error, TypeError):
+            args, kwargs = list(args), dict(kwargs)
+            if len(args) > len(names):  # OneFlow takes the generator by position
+                kwargs.setdefault("generator", args.pop())
+            for i, (ours, default) in enumerate(names):
+                if ours in kwargs:
+                    args += [d for _, d in names[len(args):i]] + [kwargs.pop(ours)]
+            try:
+                return original(self, *args, **kwargs)
+            except TypeError:
+                return NotImplemented
+            except RuntimeError as again:
+                if not _is_leaf_error(again):
+                    raise
+                with torch.no_grad():
+                    return original(self, *args, **kwargs)
+        return NotImplemented
+
+    return slow
+
+
+uniform_ = replacing(_filling((("a", 0), ("b", 1))))
+normal_ = replacing(_filling((("mean", 0.0), ("std", 1.0))))
+exponential_ = replacing(_filling((("lambd", 1.0),)))
+
+
+@replacing
+def copy_(original, error, self, other, *args, **kwargs):
+    """copy_ from a NumPy array of the same shape and dtype; into a leaf that requires grad."""
+    import numpy as np
+
+    if isinstance(other, np.ndarray):
+        if tuple(other.shape) != tuple(self.shape):
+            raise ValueError(f"copy_: the array has the shape {other.shape}, the tensor {tuple(self.shape)}; they must agree")
+        other = torch.from_numpy(np.ascontiguousarray(other).reshape(other.shape))
+    elif not _is_leaf_error(error):
+        return NotImplemented
+    with torch.no_grad():
+        return original(self, other, *args, **kwargs)
+
+
+@replacing
+def requires_grad_(original, error, self, requires_grad=False, **kwargs):
+    """requires_grad_(False) of a tensor that is not a leaf: detached in place."""
+    if isinstance(error, RuntimeError) and requires_grad is False and not self.is_leaf:
+        return self.detach_()
+    return NotImplemented
+
+
+@replacing
+def deepcopy(original, error, self, memo):
+    """copy.deepcopy of a tensor that is not a leaf: a detached copy."""
+    if self.is_leaf:
+        return NotImplemented
+    import copy
+
+    memo[id(self)] = out = copy.deepcopy(self.detach(), memo)
+    return out
+
+
+# --------------------------------------------------------------------------- dtypes that differ
+def _integer_in_place():
+    """An integer tensor changed in place by a floating tensor: computed in floating point, then truncated."""
+    def slow(original, error, self, other, *args, **kwargs):
+        if "can't be cast to the desired output type" not in str(error) or not isinstance(other, torch.Tensor):
+            return NotImplemented
+        wide = self.to(torch.promote_types(self.dtype, other.dtype))
+        return self.copy_(original(wide, other, *args, **kwargs))
+
+    return replacing(slow)
+
+
+iadd = isub = imul = add_ = sub_ = mul_ = _integer_in_place()
+
+
+@replacing
+def matmul(original, error, self, other, *args, **kwargs):
+    """Matrix products of different dtypes: in their common dtype; Tensor.matmul and bmm also transpose and scale."""
+    from .linalg_ops import bmm, matmul, promoted
+
+    if not isinstance(other, torch.Tensor):
+        return NotImplemented
+    if args or kwargs:
+        extended = {"bmm": bmm, "matmul": matmul}.get(original.__name__)
+        return NotImplemented if extended is None else extended(self, other, *args, **kwargs)
+    same = promoted(self, other)
+    return NotImplemented if same is None else original(*same)
+
+
+@replacing
+def bmm(original, error, self, b=None, transpose_a=False, transpose_b=False, alpha=1.0):
+    """bmm with OneFlow's transpose and scale arguments, and of different dtypes."""
+    from . import linalg_ops
+
+    if b is None or (not transpose_a and not transpose_b and alpha == 1.0 and linalg_ops.promoted(self, b) is None and isinstance(error, RuntimeError)):
+        return NotImplemented
+    return linalg_ops.bmm(self, b, transpose_a, transpose_b, alpha)
+
+
+# --------------------------------------------------------------------------- masks
+@replacing
+def masked(original, error, self, mask=None, *args, **kwargs):
+    """masked_fill, masked_fill_ and masked_select with a mask of any dtype (true where not zero)."""
+    if not isinstance(mask, torch.Tensor) or mask.dtype is torch.bool:
+        return NotImplemented
+    return original(self, mask.bool(), *args, **kwargs)
+
+
+@replacing
+def where(original, error, self, x=None, y=None, **kwargs):
+    """cond.where(x, y), OneFlow's reading: the tensor is the condition (bool or integer). x.where(cond, y) stays torch's."""
+    if kwargs or y is None or x is None or self.is_floating_point() or self.is_complex():
+        return NotImplemented
+    if isinstance(x, torch.Tensor) and x.dtype is torch.bool:
+        return NotImplemented
+    return torch.where(self.bool(), x, y)
+
+
+# --------------------------------------------------------------------------- the function of the same name
+def through(public):
+    """A method that falls back to the top-level function `oneflow.<public>` when torch's method refuses the call."""
+    def slow(original, error, self, *args, **kwargs):
+        from .. import _bind
+
+        function = _bind.import_target(_bind.function_rows("oneflow")[public])
+        try:
+            return function(self, *args, **kwargs)
+        except Exception:  # the call is wrong for both: torch's own error tells why
+            return NotImplemented
+
+    return replacing(slow)
+
+
+argmax, argmin, topk, cumsum, cumprod, median, prod, std, var, softmax, log_softmax, quantile, unique, addmm, bernoulli, sort, argsort, dot, repeat_interleave, split, mm = map(through, (
+    "argmax", "argmin", "topk", "cumsum", "cumprod", "median", "prod", "std", "var", "softmax", "log_softmax", "quantile", "unique",
+    "addmm", "bernoulli", "sort", "argsort", "dot", "repeat_interleave", "split", "mm"))
+
+
+# --------------------------------------------------------------------------- creation from a tensor
+def _new(has_fill):
+    def slow(original, error, self, *args, **kwargs):
+        from .creation import make
+
+        if not isinstance(error, TypeError):
+            return NotImplemented
+        names = ("size", "fill_value", "dtype", "device", "placement", "sbp", "requires_grad")
+        if has_fill and len(args) > 2:
+            kwargs.update(zip(names[2:], args[2:]))
+            args = args[:2]
+        elif not args and "size" not in kwargs and original.__name__ in ("new_zeros", "new_ones"):
+            args = (self.shape,)
+        elif not {"placement", "sbp"} & kwargs.keys():
+            return NotImplemented
+        return make(original.__name__, functools.partial(original, self), args, kwargs)
+
+    return replacing(slow)
+
+
+new_empty = new_zeros = new_ones = _new(False)
+new_full = _new(True)
+
+
+@replacing
+def new_tensor(original, error, self, data, dtype=None, device=None, requires_grad=False, placement=None, sbp=None):
+    """new_tensor with dtype and device by position, and placement= with sbp=."""
+    from .creation import make
+
+    given = {k: v for k, v in dict(dtype=dtype, device=device, placement=placement, sbp=sbp, requires_grad=requires_grad).items() if v is not None}
+    return make("new_tensor", functools.partial(original, self), (data,), given)
+
+
+# --------------------------------------------------------------------------- positions and keyword names
+def _respelled(spec):
+    """torch's method under OneFlow's argument names and positions, `spec` as in `_tables/renames.py`, without the tensor."""
+    positional, bar, by_name = spec.partition("|")
+    names = [item.partition("=")[::2] for item in (positional + by_name).split()]
+    limit = len(positional.split()) if bar else len(names)
+    pairs = {ours: theirs for ours, theirs in names if theirs}
+
+    def slow(original, error, self, *args, **kwargs):
+        if not isinstance(error, TypeError) or (len(args) <= limit and pairs.keys().isdisjoint(kwargs)) or len(args) > len(names):
+            return NotImplemented
+        kwargs = {**{ours: value for (ours, _), value in zip(names[limit:], args[limit:])}, **kwargs}
+        kwargs = {pairs.get(k, k): v for k, v in kwargs.items()}
+        try:
+            return original(self, *args[:limit], **kwargs)
+        except TypeError:
+            return NotImplemented
+
+    return replacing(slow)
+
+
+gather = _respelled("dim index | sparse_grad")
+index_add = index_add_ = _respelled("dim index source | alpha")
+nonzero = _respelled("| as_tuple")
+swapaxes = _respelled("dim0=axis0 dim1=axis1")
+clamp_max_ = _respelled("min=max")
+
+
+@replacing
+def type_(original, error, self, dtype=None, *args, **kwargs):
+    """type("oneflow.FloatTensor"): OneFlow's spelling of torch's type names."""
+    if isinstance(dtype, str) and dtype.startswith("oneflow."):
+        return original(self, "torch." + dtype[len("oneflow."):], *args, **kwargs)
+    return NotImplemented

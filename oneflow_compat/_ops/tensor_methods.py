@@ -1,0 +1,154 @@
+"""What OneFlow's Tensor has and torch's lacks: the methods and properties of `_tables/tensor.py`."""
+from __future__ import annotations
+
+import sys
+
+import torch
+
+__all__ = []
+
+
+def is_lazy(self) -> bool:
+    """True for a tensor that only stands for a value, as while nn.Graph captures a program."""
+    fake = sys.modules.get("torch._subclasses.fake_tensor")
+    return fake is not None and isinstance(self, fake.FakeTensor)
+
+
+def is_eager(self) -> bool:
+    """True for a tensor with values; the opposite of is_lazy."""
+    return not is_lazy(self)
+
+
+def is_view(self) -> bool:
+    """True when this tensor was made as a view of another."""
+    return self._is_view()
+
+
+def cast(self, dtype, pin_memory=False):
+    """self.to(dtype)."""
+    out = self.to(dtype)
+    return out.pin_memory() if pin_memory else out
+
+
+def contiguous_(self):
+    """Make the tensor contiguous in place; returns it. Other views keep the old memory."""
+    if not self.is_contiguous():
+        self.data = self.data.contiguous()
+    return self
+
+
+def to_numpy(self, dtype=None):
+    """The values as a NumPy array, see `numpy`."""
+    return self.numpy() if dtype is None else self.numpy(dtype)
+
+
+def zeros_(self):
+    """Older name of zero_."""
+    return self.zero_()
+
+
+# --------------------------------------------------------------------------- activations
+def gelu(self, approximate="none"):
+    """torch.nn.functional.gelu."""
+    return torch.nn.functional.gelu(self, approximate=approximate)
+
+
+def mish(self):
+    """torch.nn.functional.mish."""
+    return torch.nn.functional.mish(self)
+
+
+def selu(self):
+    """torch.nn.functional.selu."""
+    return torch.nn.functional.selu(self)
+
+
+def silu(self):
+    """torch.nn.functional.silu."""
+    return torch.nn.functional.silu(self)
+
+
+def softplus(self, beta=1.0, threshold=20.0):
+    """torch.nn.functional.softplus."""
+    return torch.nn.functional.softplus(self, beta, threshold)
+
+
+def softsign(self):
+    """torch.nn.functional.softsign."""
+    return torch.nn.functional.softsign(self)
+
+
+def in_top_k(self, predictions, k):
+    """`oneflow.in_top_k` with these targets."""
+    from .reduce import in_top_k
+
+    return in_top_k(self, predictions, k)
+
+
+def nms(self, scores, iou_threshold):
+    """`oneflow.nms` of these boxes."""
+    from .detection import nms
+
+    return nms(self, scores, iou_threshold)
+
+
+# --------------------------------------------------------------------------- initialisation
+def trunc_normal_(self, mean=0.0, std=1.0, a=-2.0, b=2.0):
+    """torch.nn.init.trunc_normal_; also on a leaf that requires grad."""
+    return torch.nn.init.trunc_normal_(self, mean, std, a, b)
+
+
+def xavier_normal_(self, gain=1.0, *, data_format="NCHW"):
+    """torch.nn.init.xavier_normal_; data_format "NHWC" reads the fans of (out, ..., in)."""
+    torch.nn.init.xavier_normal_(_channels_first(self, data_format), gain)
+    return self
+
+
+def xavier_uniform_(self, gain=1.0, *, data_format="NCHW"):
+    """torch.nn.init.xavier_uniform_; data_format "NHWC" reads the fans of (out, ..., in)."""
+    torch.nn.init.xavier_uniform_(_channels_first(self, data_format), gain)
+    return self
+
+
+def kaiming_normal_(self, a=0, mode="fan_in", nonlinearity="leaky_relu", *, data_format="NCHW"):
+    """torch.nn.init.kaiming_normal_; data_format "NHWC" reads the fans of (out, ..., in)."""
+    torch.nn.init.kaiming_normal_(_channels_first(self, data_format), a, mode, nonlinearity)
+    return self
+
+
+def kaiming_uniform_(self, a=0, mode="fan_in", nonlinearity="leaky_relu", *, data_format="NCHW"):
+    """torch.nn.init.kaiming_uniform_; data_format "NHWC" reads the fans of (out, ..., in)."""
+    torch.nn.init.kaiming_uniform_(_channels_first(self, data_format), a, mode, nonlinearity)
+    return self
+
+
+def orthogonal_(self, gain=1.0):
+    """torch.nn.init.orthogonal_, in place (OneFlow 0.9 leaves the tensor unchanged)."""
+    return torch.nn.init.orthogonal_(self, gain)
+
+
+def _channels_first(tensor, data_format):
+    return tensor.detach().movedim(-1, 1) if data_format == "NHWC" and tensor.dim() > 2 else tensor
+
+
+# --------------------------------------------------------------------------- memory
+def offload(self):
+    """Move the values to host memory until `load`; the tensor stays the same object. Nothing to do for a CPU tensor."""
+    if self.device.type not in ("cpu", "meta"):
+        self._of_offloaded_from = self.device
+        self.data = self.data.cpu()
+    return self
+
+
+def load(self):
+    """Bring the values that `offload` moved back to their device."""
+    device = getattr(self, "_of_offloaded_from", None)
+    if device is not None:
+        self._of_offloaded_from = None
+        self.data = self.data.to(device)
+    return self
+
+
+def is_offloaded(self) -> bool:
+    """True between `offload` and `load`."""
+    return getattr(self, "_of_offloaded_from", None) is not None
