@@ -33,4 +33,29 @@ FUNCTIONS = {
             "gelu quick_gelu square_relu mish silu softplus softsign softshrink softmax log_softmax adaptive_avg_pool2d "
             "adaptive_avg_pool3d stft"),
     },
+    "oneflow.nn": {
+        "nn.modules.loss": "MSELoss L1Loss SmoothL1Loss KLDivLoss BCELoss BCEWithLogitsLoss MarginRankingLoss NLLLoss CrossEntropyLoss",
+        "nn.modules.activation": "Hardshrink Softshrink Softsign",
+        "nn.modules.dropout": "Dropout Dropout1d Dropout2d Dropout3d",
+        "nn.modules.pooling": "AdaptiveAvgPool2d AdaptiveMaxPool2d AvgPool2d AvgPool3d",
+        "nn.modules.pixelshuffle": "PixelShuffle",
+        "nn.modules.padding": "ConstantPad1d ConstantPad2d ConstantPad3d",
+        "nn.modules.normalization": "RMSNorm",
+        "nn.modules.sparse": "Embedding",
+        "nn.modules.container": "ParameterList",
+    },
+    "oneflow.nn.parallel": {
+        "nn.parallel.distributed": "DistributedDataParallel",
+    },
+    "oneflow.nn.functional": {
+        "_ops.nn_losses": "mse_loss l1_loss kl_div binary_cross_entropy binary_cross_entropy_with_logits cross_entropy sparse_softmax_cross_entropy",
+        "_ops.nn_activation": "softmax gumbel_softmax normalize l2_normalize quick_gelu square_relu depend",
+        "_ops.nn_dropout": "dropout",
+        "_ops.nn_conv": "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d",
+        "_ops.nn_pooling": "avg_pool1d avg_pool2d avg_pool3d adaptive_max_pool2d",
+        "_ops.nn_vision": "grid_sample affine_grid interpolate_like upsample group_norm",
+    },
+    "oneflow.nn.init": {
+        "_ops.nn_init": "kaiming_normal_ kaiming_uniform_ xavier_normal_ xavier_uniform_ calc_fan get_data_format CalcGain",
+    },
 }

@@ -1,0 +1,17 @@
+"""Arguments of functions that take OneFlow's or torch's positional order, told apart by a type."""
+from __future__ import annotations
+
+
+def bind(function: str, slots: tuple, args: tuple, kwargs: dict, **renamed: str) -> dict:
+    """{name: value} of a call: positions named by `slots`, keywords under either spelling (`renamed`: ours=theirs)."""
+    if len(args) > len(slots):
+        raise TypeError(f"{function}() takes at most {len(slots)} positional arguments ({', '.join(slots)}), found {len(args)}")
+    given = dict(zip(slots, args))
+    for name, value in kwargs.items():
+        name = renamed.get(name, name)
+        if name in given:
+            raise TypeError(f"{function}() got the argument {name!r} twice")
+        given[name] = value
+    if slots[0] not in given:
+        raise TypeError(f"{function}() misses its first argument {slots[0]!r}")
+    return given

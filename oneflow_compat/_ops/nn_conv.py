@@ -1,0 +1,85 @@
+"""Convolution and sliding windows on channels-last tensors.
+
+OneFlow's "channels_last" is the order of the dimensions: (N, L..., C) for the data and, for the
+convolutions, (out, kernel..., in) for the weight. torch always has (N, C, L...) and (out, in, kernel...).
+"""
+from __future__ import annotations
+
+import torch
+from torch.nn import functional as F
+
+__all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "fold", "unfold",
+           "is_channels_last", "to_first", "to_last"]
+
+
+def is_channels_last(order, name="data_format"):
+    """Is the layout "channels_last"? None means "channels_first"."""
+    if order is None or order == "channels_first":
+        return False
+    if order == "channels_last":
+        return True
+    raise ValueError(f"{name} must be 'channels_first' or 'channels_last', found {order!r}")
+
+
+def to_first(tensor, spatial):
+    """View (N, L..., C) or (L..., C) with `spatial` dimensions L as (N, C, L...) or (C, L...)."""
+    return tensor.movedim(-1, tensor.dim() - spatial - 1)
+
+
+def to_last(tensor, spatial):
+    """View (N, C, L...) as (N, L..., C)."""
+    return tensor.movedim(tensor.dim() - spatial - 1, -1)
+
+
+def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, channel_pos="channels_first"):
+    """1-d convolution; differs from torch's: `channel_pos`."""
+    if not is_channels_last(channel_pos, "channel_pos"):
+        return F.conv1d(input, weight, bias, stride, padding, dilation, groups)
+    return to_last(F.conv1d(to_first(input, 1), to_first(weight, 1), bias, stride, padding, dilation, groups), 1)
+
+
+def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, channel_pos="channels_first"):
+    """2-d convolution; differs from torch's: `channel_pos`."""
+    if not is_channels_last(channel_pos, "channel_pos"):
+        return F.conv2d(input, weight, bias, stride, padding, dilation, groups)
+    return to_last(F.conv2d(to_first(input, 2), to_first(weight, 2), bias, stride, padding, dilation, groups), 2)
+
+
+def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, channel_pos="channels_first"):
+    """3-d convolution; differs from torch's: `channel_pos`."""
+    if not is_channels_last(channel_pos, "channel_pos"):
+        return F.conv3d(input, weight, bias, stride, padding, dilation, groups)
+    return to_last(F.conv3d(to_first(input, 3), to_first(weight, 3), bias, stride, padding, dilation, groups), 3)
+
+
+def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1, data_format="channels_first"):
+    """1-d transposed convolution; differs from torch's: `data_format`."""
+    if not is_channels_last(data_format):
+        return F.conv_transpose1d(input, weight, bias, stride, padding, output_padding, groups, dilation)
+    return to_last(F.conv_transpose1d(to_first(input, 1), to_first(weight, 1), bias, stride, padding, output_padding, groups, dilation), 1)
+
+
+def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1, data_format="channels_first"):
+    """2-d transposed convolution; differs from torch's: `data_format`."""
+    if not is_channels_last(data_format):
+        return F.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
+    return to_last(F.conv_transpose2d(to_first(input, 2), to_first(weight, 2), bias, stride, padding, output_padding, groups, dilation), 2)
+
+
+def conv_transpose3d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1, data_format="channels_first"):
+    """3-d transposed convolution; differs from torch's: `data_format`."""
+    if not is_channels_last(data_format):
+        return F.conv_transpose3d(input, weight, bias, stride, padding, output_padding, groups, dilation)
+    return to_last(F.conv_transpose3d(to_first(input, 3), to_first(weight, 3), bias, stride, padding, output_padding, groups, dilation), 3)
+
+
+def unfold(input, kernel_size, dilation=1, padding=0, stride=1, data_format="channels_first"):
+    """Sliding blocks as columns (N, C * kernel, blocks); differs from torch's: the image may be (N, H, W, C)."""
+    image = to_first(input, 2) if is_channels_last(data_format) else input
+    return F.unfold(image, kernel_size, dilation, padding, stride)
+
+
+def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1, data_format="channels_first"):
+    """Sum of sliding blocks; differs from torch's: the resulting image may be (N, H, W, C)."""
+    image = F.fold(input, output_size, kernel_size, dilation, padding, stride)
+    return to_last(image, 2) if is_channels_last(data_format) else image

@@ -1,0 +1,131 @@
+"""Losses whose positional order differs, and labels of any integer type.
+
+OneFlow has no `size_average` and `reduce`: what stands in those slots tells the caller. A str there
+is OneFlow's `reduction`; None or a bool is torch's `size_average`.
+"""
+from __future__ import annotations
+
+import torch
+from torch.nn import functional as F
+
+__all__ = ["mse_loss", "l1_loss", "smooth_l1_loss", "kl_div", "binary_cross_entropy", "binary_cross_entropy_with_logits",
+           "cross_entropy", "sparse_softmax_cross_entropy", "one_hot", "integer_labels"]
+
+
+def too_many(rest):
+    """Refuse what is left over after OneFlow's positional arguments."""
+    if rest:
+        raise TypeError(f"{len(rest)} positional argument(s) too many after OneFlow's (found {rest!r}); torch's order has size_average and reduce before reduction")
+
+
+def integer_labels(target):
+    """int64 labels of int8, int16 or int32 ones, which torch's kernels refuse; anything else as it is."""
+    if isinstance(target, torch.Tensor) and target.dtype in (torch.int32, torch.int16, torch.int8):
+        return target.long()
+    return target
+
+
+def mse_loss(input, target, reduction="mean", *torch_rest, **torch_more):
+    """Mean squared error; differs from torch's: `reduction` is the third positional argument."""
+    if isinstance(reduction, str):
+        too_many(torch_rest)
+        return F.mse_loss(input, target, reduction=reduction, **torch_more)
+    return F.mse_loss(input, target, reduction, *torch_rest, **torch_more)
+
+
+def l1_loss(input, target, reduction="mean", *torch_rest, **torch_more):
+    """Mean absolute error; differs from torch's: `reduction` is the third positional argument."""
+    if isinstance(reduction, str):
+        too_many(torch_rest)
+        return F.l1_loss(input, target, reduction=reduction, **torch_more)
+    return F.l1_loss(input, target, reduction, *torch_rest, **torch_more)
+
+
+def smooth_l1_loss(input, target, beta=1.0, reduction="mean", *torch_rest, **torch_more):
+    """Smooth L1 loss; differs from torch's: `beta` and `reduction` are positional arguments 3 and 4."""
+    if _number(beta):
+        too_many(torch_rest)
+        return F.smooth_l1_loss(input, target, reduction=reduction, beta=beta, **torch_more)
+    if isinstance(reduction, str):  # torch's size_average alone
+        too_many(torch_rest)
+        return F.smooth_l1_loss(input, target, beta, reduction=reduction, **torch_more)
+    return F.smooth_l1_loss(input, target, beta, reduction, *torch_rest, **torch_more)
+
+
+def kl_div(input, target, log_target=False, reduction="mean", *torch_rest, **torch_more):
+    """Kullback-Leibler divergence; differs from torch's: `log_target` and `reduction` are arguments 3 and 4.
+
+    A lone bool in slot 3 is OneFlow's `log_target`, not torch's `size_average`.
+    """
+    if isinstance(reduction, str):
+        too_many(torch_rest)
+        return F.kl_div(input, target, reduction=reduction, log_target=bool(log_target), **torch_more)
+    return F.kl_div(input, target, log_target, reduction, *torch_rest, **torch_more)
+
+
+def binary_cross_entropy(input, target, weight=None, reduction="mean", *torch_rest, **torch_more):
+    """Binary cross entropy of probabilities; differs from torch's: `reduction` is argument 4."""
+    if isinstance(reduction, str):
+        too_many(torch_rest)
+        return F.binary_cross_entropy(input, target, weight, reduction=reduction, **torch_more)
+    return F.binary_cross_entropy(input, target, weight, reduction, *torch_rest, **torch_more)
+
+
+def binary_cross_entropy_with_logits(input, target, weight=None, pos_weight=None, reduction="mean", *torch_rest, **torch_more):
+    """Binary cross entropy of logits; differs from torch's: `pos_weight` and `reduction` are arguments 4 and 5."""
+    if isinstance(pos_weight, bool) and isinstance(reduction, str):  # torch's size_average alone
+        too_many(torch_rest)
+        return F.binary_cross_entropy_with_logits(input, target, weight, pos_weight, reduction=reduction, **torch_more)
+    if isinstance(reduction, str):
+        too_many(torch_rest)
+        return F.binary_cross_entropy_with_logits(input, target, weight, reduction=reduction, pos_weight=pos_weight, **torch_more)
+    return F.binary_cross_entropy_with_logits(input, target, weight, pos_weight, reduction, *torch_rest, **torch_more)
+
+
+def cross_entropy(input, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0, *torch_rest, **torch_more):
+    """Cross entropy; differs from torch's: arguments 4 to 6 are `ignore_index`, `reduction`, `label_smoothing`.
+
+    Labels may be int32, int16 or int8. torch's order is recognised by None or a bool in slot 4.
+    """
+    target = integer_labels(target)
+    if _number(ignore_index):
+        too_many(torch_rest)
+        return F.cross_entropy(input, target, weight, ignore_index=ignore_index, reduction=reduction,
+                               label_smoothing=label_smoothing, **torch_more)
+    return F.cross_entropy(input, target, weight, **cross_entropy_slots(ignore_index, reduction, label_smoothing, torch_rest), **torch_more)
+
+
+def cross_entropy_slots(size_average, ignore_index, reduce, rest):
+    """Keywords for torch's order (size_average, ignore_index, reduce, reduction, label_smoothing).
+
+    The slots arrive under the names of OneFlow's (ignore_index, reduction, label_smoothing), so a
+    keyword or a default may sit in them; its type tells.
+    """
+    found = {"size_average": size_average}
+    found["reduction" if isinstance(ignore_index, str) else "ignore_index"] = ignore_index
+    found["reduce" if reduce is None or isinstance(reduce, bool) else "label_smoothing"] = reduce
+    found.update(zip(("reduction", "label_smoothing"), rest))
+    return found
+
+
+def sparse_softmax_cross_entropy(labels, logits):
+    """Cross entropy of each row of `logits` [..., C] with the class numbers `labels` [...]; not reduced."""
+    flat = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1).long(), reduction="none")
+    return flat.reshape(labels.shape)
+
+
+def one_hot(tensor, num_classes=-1, on_value=1, off_value=0):
+    """One-hot vectors of integer labels of any type; differs from torch's: `on_value` and `off_value`.
+
+    Result: int64 when both values are whole numbers, else the default floating type.
+    """
+    hot = F.one_hot(integer_labels(tensor), num_classes)
+    if isinstance(on_value, float) or isinstance(off_value, float):
+        hot = hot.to(torch.get_default_dtype())
+    elif (on_value, off_value) == (1, 0):
+        return hot
+    return hot * (on_value - off_value) + off_value
+
+
+def _number(value):
+    return isinstance(value, (int, float, torch.SymInt)) and not isinstance(value, bool)

@@ -1,0 +1,41 @@
+"""Sampling grids, resizing and group_norm: defaults and arguments that torch lacks."""
+from __future__ import annotations
+
+import torch
+from torch.nn import functional as F
+
+from ._signature import parse
+
+__all__ = ["grid_sample", "affine_grid", "interpolate_like", "upsample", "group_norm"]
+
+
+def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corners=False):
+    """Samples of `input` at the points `grid`; differs from torch's: `align_corners` is False by default, without a warning."""
+    return F.grid_sample(input, grid, mode, padding_mode, bool(align_corners))
+
+
+def affine_grid(theta, size, align_corners=False):
+    """Grid of an affine transform; differs from torch's: `align_corners` is False by default, without a warning."""
+    return F.affine_grid(theta, size, bool(align_corners))
+
+
+def interpolate_like(input, like, mode="nearest", align_corners=None):
+    """`input` resized to the spatial size of `like` (not in torch)."""
+    return F.interpolate(input, size=tuple(like.shape[2:]), mode=mode, align_corners=align_corners)
+
+
+def upsample(*args, **kwargs):
+    """An nn.Upsample module, as OneFlow's; with a tensor first (or `input=`) torch's function, which resizes it."""
+    if "input" in kwargs or args and isinstance(args[0], torch.Tensor):
+        return F.upsample(*args, **kwargs)
+    return torch.nn.Upsample(*args, **kwargs)
+
+
+upsample.__signature__ = parse("(size=None, scale_factor=None, mode='nearest', align_corners=None, **torch_keywords)")
+
+
+def group_norm(input, num_groups, weight=None, bias=None, eps=1e-05, num_channels=None):
+    """Group normalisation; differs from torch's: `num_channels`, which must be the input's second size."""
+    if num_channels is not None and num_channels != input.shape[1]:
+        raise ValueError(f"group_norm: num_channels is {num_channels}, but the input has {input.shape[1]} channels (shape {tuple(input.shape)})")
+    return F.group_norm(input, num_groups, weight, bias, eps)

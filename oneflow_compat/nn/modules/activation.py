@@ -1,0 +1,63 @@
+"""Activation modules with an `inplace` argument that torch's lack."""
+from __future__ import annotations
+
+from torch import nn
+from torch.nn import functional as F
+
+from ... import _bind
+from ..._ops.nn_activation import hardshrink, overwrite, softshrink
+from ._same import SameAsTorch
+
+__all__ = ["Hardshrink", "Softshrink", "Softsign"]
+
+
+class Hardshrink(nn.Hardshrink, metaclass=SameAsTorch):
+    """torch's Hardshrink with `inplace`."""
+
+    _torch_class = nn.Hardshrink
+
+    def __init__(self, lambd=0.5, inplace=False):
+        super().__init__(lambd)
+        self.inplace = inplace
+
+    def forward(self, x):
+        return hardshrink(x, self.lambd, self.inplace)
+
+    def extra_repr(self):
+        return f"{self.lambd}" + (", inplace=True" if self.inplace else "")
+
+
+class Softshrink(nn.Softshrink, metaclass=SameAsTorch):
+    """torch's Softshrink with `inplace`."""
+
+    _torch_class = nn.Softshrink
+
+    def __init__(self, lambd=0.5, inplace=False):
+        super().__init__(lambd)
+        self.inplace = inplace
+
+    def forward(self, x):
+        return softshrink(x, self.lambd, self.inplace)
+
+    def extra_repr(self):
+        return f"{self.lambd}" + (", inplace=True" if self.inplace else "")
+
+
+class Softsign(nn.Softsign, metaclass=SameAsTorch):
+    """torch's Softsign with `inplace`."""
+
+    _torch_class = nn.Softsign
+
+    def __init__(self, inplace=False):
+        super().__init__()
+        self.inplace = inplace
+
+    def forward(self, x):
+        out = F.softsign(x)
+        return overwrite(x, out) if self.inplace else out
+
+    def extra_repr(self):
+        return "inplace=True" if self.inplace else ""
+
+
+__getattr__, __dir__ = _bind.fall_through(__name__, "torch.nn.modules.activation")

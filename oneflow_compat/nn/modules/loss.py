@@ -1,0 +1,153 @@
+"""Loss modules whose constructor order differs: OneFlow has no `size_average` and `reduce`.
+
+A str in the slot of torch's `size_average` is OneFlow's `reduction` (for the class-index losses a
+number there is `ignore_index`); None or a bool there is a caller who means torch's order.
+"""
+from __future__ import annotations
+
+from torch import nn
+
+from ... import _bind
+from ..._ops.nn_losses import cross_entropy_slots, integer_labels, too_many
+from ._same import SameAsTorch
+
+__all__ = ["MSELoss", "L1Loss", "SmoothL1Loss", "KLDivLoss", "BCELoss", "BCEWithLogitsLoss", "MarginRankingLoss", "NLLLoss", "CrossEntropyLoss"]
+
+
+class MSELoss(nn.MSELoss, metaclass=SameAsTorch):
+    """torch's MSELoss, built with (reduction)."""
+
+    _torch_class = nn.MSELoss
+
+    def __init__(self, reduction="mean", *torch_rest, **torch_more):
+        if isinstance(reduction, str):
+            too_many(torch_rest)
+            super().__init__(reduction=reduction, **torch_more)
+        else:
+            super().__init__(reduction, *torch_rest, **torch_more)
+
+
+class L1Loss(nn.L1Loss, metaclass=SameAsTorch):
+    """torch's L1Loss, built with (reduction)."""
+
+    _torch_class = nn.L1Loss
+
+    def __init__(self, reduction="mean", *torch_rest, **torch_more):
+        if isinstance(reduction, str):
+            too_many(torch_rest)
+            super().__init__(reduction=reduction, **torch_more)
+        else:
+            super().__init__(reduction, *torch_rest, **torch_more)
+
+
+class SmoothL1Loss(nn.SmoothL1Loss, metaclass=SameAsTorch):
+    """torch's SmoothL1Loss, built with (reduction, beta)."""
+
+    _torch_class = nn.SmoothL1Loss
+
+    def __init__(self, reduction="mean", beta=1.0, *torch_rest, **torch_more):
+        if isinstance(reduction, str):
+            too_many(torch_rest)
+            super().__init__(reduction=reduction, beta=beta, **torch_more)
+        elif beta is None or isinstance(beta, bool):
+            super().__init__(reduction, beta, *torch_rest, **torch_more)
+        else:
+            super().__init__(reduction, beta=beta, **torch_more)
+
+
+class KLDivLoss(nn.KLDivLoss, metaclass=SameAsTorch):
+    """torch's KLDivLoss, built with (reduction, log_target)."""
+
+    _torch_class = nn.KLDivLoss
+
+    def __init__(self, reduction="mean", log_target=False, *torch_rest, **torch_more):
+        if isinstance(reduction, str):
+            too_many(torch_rest)
+            super().__init__(reduction=reduction, log_target=log_target, **torch_more)
+        elif torch_rest:
+            super().__init__(reduction, log_target, *torch_rest, **torch_more)
+        else:
+            super().__init__(reduction, log_target=bool(log_target), **torch_more)
+
+
+class BCELoss(nn.BCELoss, metaclass=SameAsTorch):
+    """torch's BCELoss, built with (weight, reduction)."""
+
+    _torch_class = nn.BCELoss
+
+    def __init__(self, weight=None, reduction="mean", *torch_rest, **torch_more):
+        if isinstance(reduction, str):
+            too_many(torch_rest)
+            super().__init__(weight, reduction=reduction, **torch_more)
+        else:
+            super().__init__(weight, reduction, *torch_rest, **torch_more)
+
+
+class BCEWithLogitsLoss(nn.BCEWithLogitsLoss, metaclass=SameAsTorch):
+    """torch's BCEWithLogitsLoss, built with (weight, reduction, pos_weight)."""
+
+    _torch_class = nn.BCEWithLogitsLoss
+
+    def __init__(self, weight=None, reduction="mean", pos_weight=None, *torch_rest, **torch_more):
+        if isinstance(reduction, str):
+            too_many(torch_rest)
+            super().__init__(weight, reduction=reduction, pos_weight=pos_weight, **torch_more)
+        elif torch_rest or isinstance(pos_weight, bool):
+            super().__init__(weight, reduction, pos_weight, *torch_rest, **torch_more)
+        else:
+            super().__init__(weight, reduction, pos_weight=pos_weight, **torch_more)
+
+
+class MarginRankingLoss(nn.MarginRankingLoss, metaclass=SameAsTorch):
+    """torch's MarginRankingLoss, built with (margin, reduction)."""
+
+    _torch_class = nn.MarginRankingLoss
+
+    def __init__(self, margin=0.0, reduction="mean", *torch_rest, **torch_more):
+        if isinstance(reduction, str):
+            too_many(torch_rest)
+            super().__init__(margin, reduction=reduction, **torch_more)
+        else:
+            super().__init__(margin, reduction, *torch_rest, **torch_more)
+
+
+class NLLLoss(nn.NLLLoss, metaclass=SameAsTorch):
+    """torch's NLLLoss, built with (weight, ignore_index, reduction); labels of any integer type."""
+
+    _torch_class = nn.NLLLoss
+
+    def __init__(self, weight=None, ignore_index=-100, reduction="mean", *torch_rest, **torch_more):
+        if _index(ignore_index):
+            too_many(torch_rest)
+            super().__init__(weight, ignore_index=ignore_index, reduction=reduction, **torch_more)
+        elif isinstance(reduction, str):
+            too_many(torch_rest)
+            super().__init__(weight, ignore_index, reduction=reduction, **torch_more)
+        else:
+            super().__init__(weight, ignore_index, reduction, *torch_rest, **torch_more)
+
+    def forward(self, input, target):
+        return super().forward(input, integer_labels(target))
+
+
+class CrossEntropyLoss(nn.CrossEntropyLoss, metaclass=SameAsTorch):
+    """torch's CrossEntropyLoss, built with (weight, ignore_index, reduction, label_smoothing); labels of any integer type."""
+
+    _torch_class = nn.CrossEntropyLoss
+
+    def __init__(self, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0, *torch_rest, **torch_more):
+        if _index(ignore_index):
+            too_many(torch_rest)
+            super().__init__(weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing, **torch_more)
+        else:
+            super().__init__(weight, **cross_entropy_slots(ignore_index, reduction, label_smoothing, torch_rest), **torch_more)
+
+    def forward(self, input, target):
+        return super().forward(input, integer_labels(target))
+
+
+def _index(value):
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+__getattr__, __dir__ = _bind.fall_through(__name__, "torch.nn.modules.loss")

@@ -1,0 +1,39 @@
+"""Constant padding with 0 as the default value."""
+from __future__ import annotations
+
+from torch import nn
+
+from ... import _bind
+from ._same import SameAsTorch
+
+__all__ = ["ConstantPad1d", "ConstantPad2d", "ConstantPad3d"]
+
+
+class ConstantPad1d(nn.ConstantPad1d, metaclass=SameAsTorch):
+    """torch's ConstantPad1d; `value` is 0 by default."""
+
+    _torch_class = nn.ConstantPad1d
+
+    def __init__(self, padding, value=0):
+        super().__init__(padding, value)
+
+
+class ConstantPad2d(nn.ConstantPad2d, metaclass=SameAsTorch):
+    """torch's ConstantPad2d; `value` is 0 by default."""
+
+    _torch_class = nn.ConstantPad2d
+
+    def __init__(self, padding, value=0):
+        super().__init__(padding, value)
+
+
+class ConstantPad3d(nn.ConstantPad3d, metaclass=SameAsTorch):
+    """torch's ConstantPad3d; `value` is 0 by default."""
+
+    _torch_class = nn.ConstantPad3d
+
+    def __init__(self, padding, value=0):
+        super().__init__(padding, value)
+
+
+__getattr__, __dir__ = _bind.fall_through(__name__, "torch.nn.modules.padding")

@@ -1,0 +1,60 @@
+"""Pooling modules with `data_format`, and `divisor_override=0` for none."""
+from __future__ import annotations
+
+from torch import nn
+
+from ... import _bind
+from ..._ops.nn_conv import is_channels_last
+from ..._ops.nn_pooling import adaptive_avg_pool2d, adaptive_max_pool2d
+from ._same import SameAsTorch
+
+__all__ = ["AdaptiveAvgPool2d", "AdaptiveMaxPool2d", "AvgPool2d", "AvgPool3d"]
+
+
+class AdaptiveAvgPool2d(nn.AdaptiveAvgPool2d, metaclass=SameAsTorch):
+    """torch's AdaptiveAvgPool2d; `data_format="channels_last"`: the input is (N, H, W, C)."""
+
+    _torch_class = nn.AdaptiveAvgPool2d
+
+    def __init__(self, output_size, data_format=None):
+        super().__init__(output_size)
+        is_channels_last(data_format)
+        self.data_format = data_format or "channels_first"
+
+    def forward(self, x):
+        return adaptive_avg_pool2d(x, self.output_size, self.data_format)
+
+
+class AdaptiveMaxPool2d(nn.AdaptiveMaxPool2d, metaclass=SameAsTorch):
+    """torch's AdaptiveMaxPool2d; `data_format="channels_last"`: the input is (N, H, W, C)."""
+
+    _torch_class = nn.AdaptiveMaxPool2d
+
+    def __init__(self, output_size, return_indices=False, data_format=None):
+        super().__init__(output_size, return_indices)
+        is_channels_last(data_format)
+        self.data_format = data_format or "channels_first"
+
+    def forward(self, x):
+        return adaptive_max_pool2d(x, self.output_size, self.return_indices, self.data_format)
+
+
+class AvgPool2d(nn.AvgPool2d, metaclass=SameAsTorch):
+    """torch's AvgPool2d; `divisor_override=0` means none."""
+
+    _torch_class = nn.AvgPool2d
+
+    def __init__(self, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=0):
+        super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override or None)
+
+
+class AvgPool3d(nn.AvgPool3d, metaclass=SameAsTorch):
+    """torch's AvgPool3d; `divisor_override=0` means none."""
+
+    _torch_class = nn.AvgPool3d
+
+    def __init__(self, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=0):
+        super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override or None)
+
+
+__getattr__, __dir__ = _bind.fall_through(__name__, "torch.nn.modules.pooling")

@@ -1,0 +1,121 @@
+"""Data parallelism in OneFlow's form: a function that adds hooks to the module and returns it.
+
+torch's is a class that wraps the module. A call with one of torch's own keywords (device_ids, ...)
+makes torch's. With one process (WORLD_SIZE unset or 1) nothing is started.
+"""
+from __future__ import annotations
+
+import weakref
+
+import torch
+
+from ... import _bind, _env
+
+__all__ = ["DistributedDataParallel", "allreduce_fn", "grad_setting_fn"]
+
+
+def DistributedDataParallel(module, *, broadcast_buffers=True, broadcast_parameters=True, bucket_size=10, use_bucket=True, **torch_more):
+    """`module` itself, whose gradients are from now on averaged over all processes during backward().
+
+    broadcast_parameters: rank 0's parameters (and buffers) are copied to the others now.
+    broadcast_buffers: rank 0's buffers are copied before every forward in training.
+    bucket_size: parameters per message when `use_bucket`; else each gradient is sent alone.
+    """
+    if torch_more or isinstance(broadcast_buffers, (list, tuple)):
+        return torch.nn.parallel.DistributedDataParallel(module, broadcast_buffers=broadcast_buffers, **torch_more)
+    world = _world_size()
+    if world == 1 or getattr(module, "_is_ddp_module", False):
+        module._is_ddp_module = True
+        return module
+    module._is_ddp_module = True
+    if broadcast_parameters:
+        with torch.no_grad():
+            for tensor in [*module.parameters(), *module.buffers()]:
+                _broadcast(tensor)
+    trained = [p for p in module.parameters() if p.requires_grad]
+    size = max(1, bucket_size) if use_bucket else 1
+    # gradients arrive from the last parameter to the first
+    trained.reverse()
+    for start in range(0, len(trained), size):
+        _Bucket(trained[start:start + size], world)
+    if broadcast_buffers:
+        module.register_forward_pre_hook(_send_buffers)
+    return module
+
+
+class _Bucket:
+    """Some parameters whose gradients travel together, once all of them are there."""
+
+    def __init__(self, params, world):
+        self.params = [weakref.ref(p) for p in params]
+        self.world, self.ready = world, 0
+        for p in params:
+            p.register_post_accumulate_grad_hook(self)
+
+    def __call__(self, _param):
+        self.ready += 1
+        if self.ready < len(self.params):
+            return
+        self.ready = 0
+        _average([p().grad for p in self.params], self.world)
+
+
+def _average(grads, world):
+    import torch.distributed as dist
+
+    flat = torch.cat([g.reshape(-1) for g in grads])
+    dist.all_reduce(flat)
+    flat.div_(world)
+    at = 0
+    for g in grads:
+        g.copy_(flat[at:at + g.numel()].view_as(g))
+        at += g.numel()
+
+
+def _send_buffers(module, _args):
+    if module.training:
+        with torch.no_grad():
+            for buffer in module.buffers():
+                _broadcast(buffer)
+
+
+def _broadcast(tensor):
+    import torch.distributed as dist
+
+    dense = tensor.detach().contiguous()
+    dist.broadcast(dense, 0)
+    if dense.data_ptr() != tensor.data_ptr():
+        tensor.copy_(dense)
+
+
+def _world_size():
+    """Number of processes; starts torch's process group when a launcher made more than one."""
+    import torch.distributed as dist
+
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_world_size()
+    world = _env.get_int("WORLD_SIZE")
+    if world > 1:
+        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    return world
+
+
+def allreduce_fn(module, param, use_bucket=False):
+    """A function that averages one gradient of `param` over all processes."""
+
+    def allreduce(grad):
+        world = _world_size()
+        if world > 1:
+            grad = grad.clone()
+            _average([grad], world)
+        return grad
+
+    return allreduce
+
+
+def grad_setting_fn(module, param):
+    """A function that hands a gradient on unchanged: gradients are averaged in place here, with no separate buffer."""
+    return lambda grad: grad
+
+
+__getattr__, __dir__ = _bind.fall_through(__name__, "torch.nn.parallel.distributed")
