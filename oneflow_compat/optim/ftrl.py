@@ -10,10 +10,14 @@ __all__ = ["Ftrl"]
 
 
 class Ftrl(Optimizer):
-    """FTRL-proximal with L1 (`lambda1`) and L2 (`lambda2`) penalties; keeps `accumulate` and `z` per parameter."""
+    """FTRL-proximal: n += g*g; z += g - (n**-lr_power - n_before**-lr_power) / lr * p; p = 0 where |z| <= lambda1,
+    else p = (sign(z) * lambda1 - z) / ((beta + n**-lr_power) / lr + lambda2).
+
+    OneFlow 0.9.0 on the CPU has n**lr_power there, which diverges for its own default of -0.5; pass it +0.5 and
+    the numbers are these. Weight decay is L2. Sparse and complex gradients raise.
+    """
 
     _option_names = ("lr", "weight_decay", "lr_power", "initial_accumulator_value", "lambda1", "lambda2", "beta")
-    _renames = {}
 
     def __init__(self, params, lr=0.001, weight_decay=0.0, lr_power=-0.5, initial_accumulator_value=0.1, lambda1=0.0,
                  lambda2=0.0, beta=0.0):
@@ -29,12 +33,12 @@ class Ftrl(Optimizer):
         loss = _own.run_closure(closure)
         for group in self.param_groups:
             lr, power, beta = group["lr"], -group["lr_power"], group["beta"]
-            slots = {"accumulate": group["initial_accumulator_value"], "z": 0.0}
+            slots = {"accumulator_value": group["initial_accumulator_value"], "z": 0.0}
             for p, grad, state in _own.gather(self, group, slots, "Ftrl"):
                 state["step"].add_(1)
                 if group["weight_decay"] != 0:
                     grad = grad.add(p, alpha=group["weight_decay"])
-                n, z = state["accumulate"], state["z"]
+                n, z = state["accumulator_value"], state["z"]
                 n_new = n.addcmul(grad, grad)
                 root = n_new.pow(power)
                 z.add_(grad).sub_((root - n.pow(power)) / lr * p)

@@ -58,6 +58,10 @@ CLIPPED = [
     for c in (("0.5", "2.0"), ("0.2", "1.0"), ("0.3", "float('inf')"), ("100.0", "2.0"), ("0.5", "3.0"))
 ] + ["Adam([{'params': [w], 'clip_grad_max_norm': 0.1, 'clip_grad_norm_type': 2.0}, {'params': [b, s], 'clip_grad_max_norm': 0.2, 'clip_grad_norm_type': 2.0}], lr=0.1)"]
 
+# OneFlow 0.9.0's CPU kernel raises to lr_power where the formula says -lr_power: recorded with the sign turned
+FTRL = ["Ftrl(P, lr=%s, lr_power=%s, lambda1=%s, lambda2=%s, beta=%s, weight_decay=%s)" % c
+        for c in ((0.1, -0.5, 0.0, 0.0, 0.0, 0.0), (0.1, -0.5, 0.1, 0.2, 0.5, 0.0), (0.3, -0.7, 0.5, 0.0, 0.0, 0.0), (0.1, -0.5, 0.0, 0.0, 1.0, 0.1))]
+
 RESUMED = ["SGD(P, lr=0.1)", "SGD(P, lr=0.1, momentum=0.9)", "Adam(P, lr=0.1)", "Adam(P, lr=0.1, amsgrad=True)", "AdamW(P, lr=0.1, weight_decay=0.1)",
            "RMSprop(P, lr=0.1)", "RMSprop(P, lr=0.1, centered=True)", "Adagrad(P, lr=0.1, lr_decay=0.1)", "Adadelta(P)", "LAMB(P, lr=0.1)"]
 
@@ -109,7 +113,7 @@ def plain(o):
 def start(flow, text):
     ns = dict(flow=flow, np=np, nn=flow.nn)
     exec(SETUP, ns)
-    ns["o"] = eval("flow.optim." + text, ns)
+    ns["o"] = eval(("flow.one_embedding." if "Ftrl" in text else "flow.optim.") + text, ns)
     return ns
 
 
@@ -160,10 +164,12 @@ def printed(flow, text):
 
 def main():
     import oneflow as flow
+    import oneflow.one_embedding  # noqa: F401
 
     assert flow.__version__.startswith("0.9"), flow.__version__
     dump = {
         "optim_trajectories": {"setup": SETUP, "steps": STEPS, "cases": {t: train(start(flow, t), STEPS) for t in OPTIMIZERS},
+                               "ftrl": {t: train(start(flow, t.replace("=-0.", "=0.")), STEPS) for t in FTRL},
                                "clipped": {t: train(start(flow, t), STEPS, clip=True) for t in CLIPPED}},
         "optim_states": {t: resumed(flow, t) for t in RESUMED},
         "optim_schedules": {

@@ -41,6 +41,16 @@ def test_trajectory_with_clip_grad(text):
     assert_same(record.train(record.start(flow, text), TRAJECTORIES["steps"], clip=True), TRAJECTORIES["clipped"][text])
 
 
+@pytest.mark.parametrize("text", list(TRAJECTORIES["ftrl"]))
+def test_ftrl_trajectory(text):
+    """Recorded with lr_power of the other sign: OneFlow 0.9.0's CPU kernel has it wrong way round (difference ftrl-lr-power)."""
+    from oneflow.optim.ftrl import Ftrl
+
+    ns = record.start(flow, "SGD(P)")
+    ns["o"] = eval(text, {"Ftrl": Ftrl}, ns)
+    assert_same(record.train(ns, TRAJECTORIES["steps"]), TRAJECTORIES["ftrl"][text])
+
+
 def tensors(o):
     """The recorded JSON as a live state dict: integer keys, tensors."""
     if isinstance(o, dict):
