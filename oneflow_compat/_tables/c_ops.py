@@ -1,16 +1,16 @@
 """`oneflow._C`: module of ours -> names, as in functions.py. Every other name of _C is oneflow's or torch's own (see `_C`)."""
 
 C_OPS = {
-    "_ops.custom.activation": "bias_add fast_gelu fused_bias_add_dropout fused_bias_add_gelu fused_fast_gelu_mul gelu_with_approximate quick_gelu square_relu",
+    "_ops.custom.activation": "bias_add fast_gelu fused_bias_add_dropout fused_bias_add_gelu fused_fast_gelu_mul gelu_with_approximate",
     "_ops.custom.softmax": (
         "fused_bias_add_scale_mask_softmax_dropout fused_scale_mask_bias_softmax fused_scale_mask_softmax fused_scale_mask_softmax_dropout "
         "fused_scale_tril fused_scale_tril_softmax_mask_scale fused_scale_tril_softmax_dropout=fused_scale_tril_softmax_mask_scale"),
     "_ops.custom.norm": (
-        "group_norm layer_norm layer_norm_affine l2_normalize normalization normalization_add_relu normalize rms_layer_norm rms_norm "
+        "group_norm layer_norm layer_norm_affine normalization normalization_add_relu rms_layer_norm rms_norm "
         "skip_layer_norm skip_rms_norm sqrt_square_sum"),
     "_ops.custom.matmul": (
         "batch_matmul fused_glu fused_matmul_bias fused_matmul_bias_add_relu_dropout fused_mlp fused_weighted_sum grouped_matmul "
-        "grouped_matmul_bias matmul matrix_vector_product cublas_fused_mlp=fused_mlp"),
+        "grouped_matmul_bias matrix_vector_product cublas_fused_mlp=fused_mlp"),
     "_ops.custom.attention": (
         "fused_attention_concat_past_key_value fused_codegeex_qkv_reshape fused_multi_head_attention_inference "
         "fused_multi_head_attention_inference_v2 fused_self_attention fused_self_attention_query_mul_key_and_value=fused_self_attention"),
@@ -27,21 +27,21 @@ C_OPS = {
         "moving_average_min_max_observer quantization"),
     "_ops.custom.losses": (
         "binary_cross_entropy_loss binary_cross_entropy_with_logits_loss binary_cross_entropy_with_logits_loss_grad combined_margin_loss "
-        "cross_entropy ctc_greedy_decoder ctc_loss distributed_sparse_cross_entropy kl_div_loss mse_loss l1_loss nll_loss roc_auc_score "
+        "ctc_greedy_decoder ctc_loss distributed_sparse_cross_entropy kl_div_loss nll_loss "
         "smooth_l1_loss softmax_cross_entropy softmax_cross_entropy_grad sparse_cross_entropy sparse_softmax_cross_entropy"),
     "_ops.custom.optimizer_updates": (
         "fused_clip_grad multi_tensor_adam_update multi_tensor_momentum_update multi_tensor_sgd_update multi_tensor_yolov5_weight_update"),
     "_ops.custom.detection": "deform_conv2d=raw_deform_conv2d nms=nms_mask roi_align",
     "_ops.custom.indexing": (
-        "arg_sort batch_gather dim_gather gather gather_nd in_top_k one_hot scatternd scatterndlike slice slice_update "
+        "arg_sort dim_gather gather one_hot scatternd scatterndlike slice slice_update "
         "slice_view_1d_contiguous tensor_scatter_nd_update tensor_setitem unsorted_segment_sum unsorted_segment_sum_like"),
     "_ops.custom.raw": (
-        "add amp_black_identity amp_white_identity assign_local_tensor avg_pool2d_nhwc broadcast_equal broadcast_like cast concat constant "
-        "contiguous_ copy cosh_grad deconv1d deconv2d deconv3d depend dropout elu expand_dims eye_ flatten host_scalar_add_by_tensor identity "
-        "index_add_ inv leaky_relu linalg_cross noncontiguous_binary_op pack_padded_sequence pad pixel_shuffle reciprocal_no_nan reduce_all "
+        "add amp_black_identity amp_white_identity assign_local_tensor avg_pool2d_nhwc broadcast_equal concat constant "
+        "contiguous_ copy cosh_grad deconv1d deconv2d deconv3d elu expand_dims eye_ flatten host_scalar_add_by_tensor identity "
+        "inv leaky_relu linalg_cross noncontiguous_binary_op pack_padded_sequence pixel_shuffle reciprocal_no_nan reduce_all "
         "reduce_any reduce_max reduce_max_device_stage reduce_max_global_stage reduce_mean reduce_min reduce_min_device_stage "
-        "reduce_min_global_stage reduce_nansum reduce_prod reduce_sum reduce_sum_like relu reshape_like rint select_top_n sigmoid_grad "
-        "softshrink split_like stack stream_touch T tan_grad tanh_grad tensor_constant throw_error to topk transpose triplet_margin_loss "
+        "reduce_min_global_stage reduce_nansum reduce_prod reduce_sum reduce_sum_like reshape_like rint select_top_n sigmoid_grad "
+        "split_like stack stream_touch T tan_grad tanh_grad tensor_constant throw_error to transpose triplet_margin_loss "
         "trunc_divide unfold_tensor upsample_bicubic_2d upsample_bilinear_2d upsample_linear_1d upsample_nearest_1d upsample_nearest_2d "
         "upsample_nearest_3d upsample_trilinear_3d"),
 }

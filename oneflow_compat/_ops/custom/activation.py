@@ -8,7 +8,7 @@ from . import _check
 
 __all__ = [
     "bias_add", "fast_gelu", "fused_bias_add_dropout", "fused_bias_add_gelu", "fused_fast_gelu_mul",
-    "gelu_with_approximate", "quick_gelu", "square_relu",
+    "gelu_with_approximate", 
 ]
 
 
@@ -56,16 +56,6 @@ def fused_fast_gelu_mul(x, multiplier):
     if x.shape != multiplier.shape:
         raise RuntimeError(f"fused_fast_gelu_mul: x and multiplier must have one shape, found {tuple(x.shape)} and {tuple(multiplier.shape)}")
     return F.gelu(x, approximate="tanh") * multiplier
-
-
-def quick_gelu(x):
-    """x * sigmoid(1.702 x)."""
-    return x * torch.sigmoid(1.702 * x)
-
-
-def square_relu(x):
-    """relu(x) squared."""
-    return torch.relu(x).square()
 
 
 def gelu_with_approximate(x, approximate="none"):

@@ -8,7 +8,7 @@ import torch
 from . import _check
 
 __all__ = [
-    "arg_sort", "batch_gather", "dim_gather", "gather", "gather_nd", "in_top_k", "one_hot", "scatternd", "scatterndlike", "slice",
+    "arg_sort", "dim_gather", "gather", "one_hot", "scatternd", "scatterndlike", "slice",
     "slice_update", "slice_view_1d_contiguous", "tensor_scatter_nd_update", "tensor_setitem", "unsorted_segment_sum",
     "unsorted_segment_sum_like",
 ]
@@ -33,20 +33,6 @@ def dim_gather(input, dim, index, sparse_grad=False):
     return torch.gather(input, dim, index.long(), sparse_grad=sparse_grad)
 
 
-def batch_gather(input=None, indices=None, **kwargs):
-    """out[b..., i] = input[b..., indices[b..., i]]: indices (B..., K) and input (B..., N, ...) share all but indices' last dimension.
-
-    OneFlow calls the first argument `in`.
-    """
-    x = kwargs.pop("in", input)
-    axis = indices.ndim - 1
-    if axis < 0 or x.ndim <= axis or x.shape[:axis] != indices.shape[:axis]:
-        raise RuntimeError(f"batch_gather: input {tuple(x.shape)} must start with the batch dimensions of indices {tuple(indices.shape)}")
-    rest = x.shape[axis + 1:]
-    at = indices.long().reshape(indices.shape + (1,) * len(rest)).expand(indices.shape + rest)
-    return x.gather(axis, at)
-
-
 def _nd(name, shape, indices, updates=None):
     """The index tuple of `indices` (..., K) into a tensor of `shape`."""
     k = indices.shape[-1] if indices.ndim else 0
@@ -55,11 +41,6 @@ def _nd(name, shape, indices, updates=None):
     if updates is not None and tuple(updates.shape) != tuple(indices.shape[:-1]) + tuple(shape[k:]):
         raise RuntimeError(f"{name}: updates must be {tuple(indices.shape[:-1]) + tuple(shape[k:])} for indices {tuple(indices.shape)} into {tuple(shape)}, found {tuple(updates.shape)}")
     return indices.long().unbind(-1)
-
-
-def gather_nd(params, indices):
-    """params[indices[..., 0], indices[..., 1], ...]: indices (..., K), result (...) + params.shape[K:]."""
-    return params[_nd("gather_nd", params.shape, indices)]
 
 
 def scatternd(indices, updates, shape):
@@ -112,14 +93,6 @@ def slice_view_1d_contiguous(x, start, end):
 def tensor_setitem(x, index, value):
     """x[index] = value."""
     x[index] = value
-
-
-def in_top_k(targets, predictions, k):
-    """bool [N]: is predictions[i, targets[i]] among the k largest of its row? Ties count as in. False when not finite."""
-    if predictions.ndim != 2 or targets.shape != predictions.shape[:1]:
-        raise RuntimeError(f"in_top_k: predictions must be (N, classes) and targets (N,), found {tuple(predictions.shape)} and {tuple(targets.shape)}")
-    chosen = predictions.gather(1, targets.long()[:, None])
-    return ((predictions > chosen).sum(1) < k) & torch.isfinite(chosen[:, 0])
 
 
 def one_hot(input, num_classes=-1, on_value=1, off_value=0):

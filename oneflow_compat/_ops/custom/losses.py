@@ -6,8 +6,8 @@ import torch.nn.functional as F
 
 __all__ = [
     "binary_cross_entropy_loss", "binary_cross_entropy_with_logits_loss", "binary_cross_entropy_with_logits_loss_grad",
-    "combined_margin_loss", "cross_entropy", "ctc_greedy_decoder", "ctc_loss", "distributed_sparse_cross_entropy", "kl_div_loss",
-    "mse_loss", "l1_loss", "nll_loss", "roc_auc_score", "smooth_l1_loss", "softmax_cross_entropy", "softmax_cross_entropy_grad",
+    "combined_margin_loss", "ctc_greedy_decoder", "ctc_loss", "distributed_sparse_cross_entropy", "kl_div_loss",
+    "nll_loss", "smooth_l1_loss", "softmax_cross_entropy", "softmax_cross_entropy_grad",
     "sparse_cross_entropy", "sparse_softmax_cross_entropy",
 ]
 
@@ -68,24 +68,9 @@ def kl_div_loss(input, target, log_target=False, reduction="mean"):
     return F.kl_div(input, target, reduction=reduction, log_target=log_target)
 
 
-def cross_entropy(input, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
-    """torch.nn.functional.cross_entropy, ignore_index and reduction also by position."""
-    return F.cross_entropy(input, target.long() if not target.is_floating_point() else target, weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing)
-
-
 def nll_loss(input, target, weight=None, ignore_index=-100, reduction="mean"):
     """torch.nn.functional.nll_loss, ignore_index and reduction also by position."""
     return F.nll_loss(input, target.long(), weight, ignore_index=ignore_index, reduction=reduction)
-
-
-def mse_loss(input, target, reduction="mean"):
-    """torch.nn.functional.mse_loss, reduction also by position."""
-    return F.mse_loss(input, target, reduction=reduction)
-
-
-def l1_loss(input, target, reduction="mean"):
-    """torch.nn.functional.l1_loss, reduction also by position."""
-    return F.l1_loss(input, target, reduction=reduction)
 
 
 def smooth_l1_loss(logits, label, beta=1.0, reduction="mean"):
@@ -131,18 +116,3 @@ def ctc_greedy_decoder_ref(log_probs, input_lengths, merge_repeated):
     order = torch.argsort((~keep).to(torch.uint8), dim=1, stable=True)
     decoded = torch.where(keep, path, 0).gather(1, order)
     return decoded, -torch.where(inside, best, 0).sum(1, keepdim=True)
-
-
-@torch.no_grad()
-def roc_auc_score(label, pred):
-    """Area under the ROC curve, float32 [1]; ties count half. label holds 0 and 1 (any dtype), pred scores, both 1-d or (N, 1)."""
-    label, pred = label.reshape(-1), pred.reshape(-1)
-    if label.shape != pred.shape:
-        raise RuntimeError(f"roc_auc_score: label and pred must be equally long, found {label.numel()} and {pred.numel()}")
-    value, group, counts = torch.unique(pred, return_inverse=True, return_counts=True)
-    end = counts.cumsum(0)
-    rank = (end - counts + 1 + end).double() / 2
-    positive = label != 0
-    n = positive.sum().double()
-    area = (rank[group] * positive).sum() - n * (n + 1) / 2
-    return (area / (n * (label.numel() - n))).float().reshape(1)

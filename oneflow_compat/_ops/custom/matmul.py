@@ -12,7 +12,7 @@ from .activation import dropout
 
 __all__ = [
     "batch_matmul", "fused_glu", "fused_matmul_bias", "fused_matmul_bias_add_relu_dropout", "fused_mlp",
-    "fused_weighted_sum", "grouped_matmul", "grouped_matmul_bias", "matmul", "matrix_vector_product",
+    "fused_weighted_sum", "grouped_matmul", "grouped_matmul_bias", "matrix_vector_product",
 ]
 
 _ACTIVATIONS = {
@@ -25,15 +25,10 @@ _ACTIVATIONS = {
 }
 
 
-def matmul(input, other, transpose_a=False, transpose_b=False, alpha=1.0):
-    """alpha * op(input) @ op(other), op transposing the last two dimensions; otherwise torch.matmul."""
-    y = torch.matmul(input.mT if transpose_a else input, other.mT if transpose_b else other)
-    return y if alpha == 1.0 else y * alpha
-
-
 def batch_matmul(a, b, transpose_a=False, transpose_b=False, alpha=1.0):
     """alpha * op(a) @ op(b) for operands of three or more dimensions and equal batch."""
-    return matmul(a, b, transpose_a, transpose_b, alpha)
+    y = torch.matmul(a.mT if transpose_a else a, b.mT if transpose_b else b)
+    return y if alpha == 1.0 else y * alpha
 
 
 def matrix_vector_product(input, vec):

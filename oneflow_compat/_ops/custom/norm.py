@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from . import _check
 
 __all__ = [
-    "group_norm", "layer_norm", "layer_norm_affine", "l2_normalize", "normalization", "normalization_add_relu", "normalize",
+    "group_norm", "layer_norm", "layer_norm_affine", "normalization", "normalization_add_relu", 
     "rms_layer_norm", "rms_norm", "skip_layer_norm", "skip_rms_norm", "sqrt_square_sum",
 ]
 
@@ -85,16 +85,6 @@ def normalization_add_relu(x, addend=None, moving_mean=None, moving_variance=Non
     """relu(normalization(x) + addend)."""
     y = normalization(x, moving_mean, moving_variance, gamma, beta, axis, epsilon, momentum, is_training)
     return torch.relu(y if addend is None else y + addend)
-
-
-def l2_normalize(input, axis=0, epsilon=1e-12):
-    """x / sqrt(max(sum x^2, epsilon)) along `axis`: epsilon bounds the SQUARED norm."""
-    return input * torch.rsqrt(input.square().sum(axis, keepdim=True).clamp_min(epsilon))
-
-
-def normalize(input, p=2.0, dim=1, eps=1e-12, use_l2_norm_kernel=True):
-    """x / max(norm_p(x), eps) along `dim`; `use_l2_norm_kernel` chooses a kernel in OneFlow and nothing here."""
-    return F.normalize(input, p, dim, eps)
 
 
 def sqrt_square_sum(x):

@@ -7,14 +7,14 @@ import torch.nn.functional as F
 from . import _check
 
 __all__ = [
-    "add", "amp_black_identity", "amp_white_identity", "assign_local_tensor", "avg_pool2d_nhwc", "broadcast_equal", "broadcast_like",
-    "cast", "concat", "constant", "contiguous_", "copy", "cosh_grad", "deconv1d", "deconv2d", "deconv3d", "depend", "dropout", "elu",
-    "expand_dims", "eye_", "flatten", "host_scalar_add_by_tensor", "identity", "index_add_", "inv", "leaky_relu", "linalg_cross",
-    "noncontiguous_binary_op", "pack_padded_sequence", "pad", "pixel_shuffle", "reciprocal_no_nan", "reduce_all", "reduce_any", "reduce_max",
+    "add", "amp_black_identity", "amp_white_identity", "assign_local_tensor", "avg_pool2d_nhwc", "broadcast_equal", 
+    "concat", "constant", "contiguous_", "copy", "cosh_grad", "deconv1d", "deconv2d", "deconv3d", "elu",
+    "expand_dims", "eye_", "flatten", "host_scalar_add_by_tensor", "identity", "inv", "leaky_relu", "linalg_cross",
+    "noncontiguous_binary_op", "pack_padded_sequence", "pixel_shuffle", "reciprocal_no_nan", "reduce_all", "reduce_any", "reduce_max",
     "reduce_max_device_stage", "reduce_max_global_stage", "reduce_mean", "reduce_min", "reduce_min_device_stage",
-    "reduce_min_global_stage", "reduce_nansum", "reduce_prod", "reduce_sum", "reduce_sum_like", "relu", "reshape_like", "rint",
-    "select_top_n", "sigmoid_grad", "softshrink", "split_like", "stack", "stream_touch", "T", "tan_grad", "tanh_grad", "tensor_constant",
-    "throw_error", "to", "topk", "transpose", "triplet_margin_loss", "trunc_divide", "unfold_tensor", "upsample_bicubic_2d",
+    "reduce_min_global_stage", "reduce_nansum", "reduce_prod", "reduce_sum", "reduce_sum_like", "reshape_like", "rint",
+    "select_top_n", "sigmoid_grad", "split_like", "stack", "stream_touch", "T", "tan_grad", "tanh_grad", "tensor_constant",
+    "throw_error", "to", "transpose", "triplet_margin_loss", "trunc_divide", "unfold_tensor", "upsample_bicubic_2d",
     "upsample_bilinear_2d", "upsample_linear_1d", "upsample_nearest_1d", "upsample_nearest_2d", "upsample_nearest_3d",
     "upsample_trilinear_3d",
 ]
@@ -72,21 +72,6 @@ def broadcast_equal(input, other):
     return torch.eq(input, other) if isinstance(input, torch.Tensor) else torch.eq(other, input)
 
 
-def broadcast_like(x, like, broadcast_axes=()):
-    """x expanded to the shape of `like`. broadcast_axes name the dimensions of `like` that x lacks or has of size 1."""
-    if broadcast_axes and x.ndim < like.ndim:
-        axes = sorted(_check.axis_of("broadcast_like", a, like.ndim) for a in broadcast_axes)
-        for axis in axes if len(axes) == like.ndim - x.ndim else ():
-            x = x.unsqueeze(axis)
-    return x.expand(like.shape)
-
-
-def cast(x, dtype, pin_memory=False):
-    """x.to(dtype)."""
-    out = x.to(dtype)
-    return out.pin_memory() if pin_memory else out
-
-
 def concat(inputs, dim=0):
     """torch.cat."""
     return torch.cat(tuple(inputs), dim)
@@ -128,25 +113,6 @@ def to(x, *args, **kwargs):
     return x.to(*(a for a in args if a is not None), **{k: v for k, v in kwargs.items() if v is not None})
 
 
-def depend(input, depend):
-    """The input: in eager mode calls already run in order."""
-    return input.view_as(input)
-
-
-def dropout(input, p=0.5, training=True, inplace=False, generator=None, *, addend=None):
-    """torch's dropout, plus `addend`."""
-    from .activation import dropout as drop
-
-    out = drop(input, _check.rate("dropout", p), training, generator)
-    out = out if addend is None else out + addend
-    return input.copy_(out) if inplace else out
-
-
-def relu(x, inplace=False):
-    """torch.relu."""
-    return torch.relu_(x) if inplace else torch.relu(x)
-
-
 def leaky_relu(x, alpha=0.01, inplace=False):
     """torch's leaky_relu."""
     return F.leaky_relu(x, alpha, inplace)
@@ -155,11 +121,6 @@ def leaky_relu(x, alpha=0.01, inplace=False):
 def elu(x, alpha=1.0):
     """torch's elu."""
     return F.elu(x, alpha)
-
-
-def softshrink(x, *, alpha=0.5, inplace=False):
-    """torch's softshrink; alpha is torch's lambd."""
-    return x.copy_(F.softshrink(x, alpha)) if inplace else F.softshrink(x, alpha)
 
 
 def expand_dims(input, dim):
@@ -180,11 +141,6 @@ def eye_(x):
 def host_scalar_add_by_tensor(x, scalar):
     """x plus a one-element CPU tensor."""
     return x + scalar.to(x.device)
-
-
-def index_add_(input, dim, index, source, alpha=1.0):
-    """Tensor.index_add_, alpha also by position."""
-    return input.index_add_(dim, index, source, alpha=alpha)
 
 
 def inv(x):
@@ -214,11 +170,6 @@ def pack_padded_sequence(input, lengths, batch_first):
     """(data, batch sizes) of torch.nn.utils.rnn.pack_padded_sequence, lengths in descending order."""
     packed = torch.nn.utils.rnn.pack_padded_sequence(input, lengths.cpu(), batch_first)
     return packed.data, packed.batch_sizes
-
-
-def pad(x, pad, mode="constant", value=0):
-    """torch's pad."""
-    return F.pad(x, tuple(pad), mode, value if mode == "constant" else None)
 
 
 def pixel_shuffle(input, h_upscale_factor, w_upscale_factor):
@@ -321,11 +272,6 @@ def stream_touch(x):
 def throw_error(input):
     """Always raises: the test operator of OneFlow's error handling."""
     raise RuntimeError("throw error kernel")
-
-
-def topk(input, k, dim=None, largest=True, sorted=True):
-    """torch.topk; dim None is the last."""
-    return torch.topk(input, k, -1 if dim is None else dim, largest, sorted)
 
 
 def transpose(input, *dims, perm=None, dim0=None, dim1=None):
