@@ -8,6 +8,7 @@ from .c_ops import C_OPS
 FUNCTIONS = {
     "oneflow._C": C_OPS,
     "oneflow": {
+        "_ops.custom.detection": "nms roi_align deform_conv2d=raw_deform_conv2d",
         "autograd.autograd_mode": "set_grad_enabled inference_mode",
         "amp.autocast_mode": "autocast autocast_decorator",
         "_ops.serialization": "save load",
@@ -34,6 +35,10 @@ FUNCTIONS = {
             "adaptive_avg_pool3d stft"),
     },
     "oneflow.nn": {
+        "nn.modules.fused": "FusedBatchNorm1d FusedBatchNorm2d FusedBatchNorm3d FusedMLP",
+        "nn.modules.quantization": "FakeQuantization MinMaxObserver MovingAverageMinMaxObserver Quantization",
+        "nn.qat.conv": "QatConv1d QatConv2d QatConv3d",
+        "nn.modules.custom": "CombinedMarginLoss QuickGELU RMSLayerNorm SquareReLU",
         "nn.modules.loss": "MSELoss L1Loss SmoothL1Loss KLDivLoss BCELoss BCEWithLogitsLoss MarginRankingLoss NLLLoss CrossEntropyLoss",
         "nn.modules.activation": "Hardshrink Softshrink Softsign",
         "nn.modules.dropout": "Dropout Dropout1d Dropout2d Dropout3d",
@@ -48,6 +53,8 @@ FUNCTIONS = {
         "nn.parallel.distributed": "DistributedDataParallel",
     },
     "oneflow.nn.functional": {
+        "_ops.custom.detection": "deform_conv2d",
+        "_ops.custom.losses": "ctc_greedy_decoder",
         "_ops.nn_losses": "mse_loss l1_loss kl_div binary_cross_entropy binary_cross_entropy_with_logits cross_entropy sparse_softmax_cross_entropy",
         "_ops.nn_activation": "softmax gumbel_softmax normalize l2_normalize quick_gelu square_relu depend",
         "_ops.nn_dropout": "dropout",

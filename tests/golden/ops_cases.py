@@ -21,7 +21,13 @@ def helpers(flow):
         (y * T(*y.shape, seed=9) if y.ndim else y).sum().backward()
         return [y] + [x.grad for x in inputs]
 
-    return {"flow": flow, "C": flow._C, "nn": flow.nn, "np": np, "T": T, "I": I, "grad": grad}
+    def fill(module):
+        """The module with fixed random parameters."""
+        for i, p in enumerate(module.parameters()):
+            p.data.copy_(T(*p.shape, seed=i, low=-.4))
+        return module
+
+    return {"fill": fill, "flow": flow, "C": flow._C, "nn": flow.nn, "np": np, "T": T, "I": I, "grad": grad}
 
 
 def flatten(result):
@@ -110,3 +116,10 @@ case("upsample", "[C.upsample_nearest_2d(T(1, 1, 2, 2), 2., 2.), C.upsample_bili
 case("pack_padded_sequence", "C.pack_padded_sequence(T(3, 2, 1), I(3, 2), False)")
 case("unary gradients", "[C.sigmoid_grad(T(3), T(3, seed=1)), C.tanh_grad(T(3), T(3, seed=1)), C.tan_grad(T(3), T(3, seed=1)), C.cosh_grad(T(3), T(3, seed=1))]")
 case("pad", "C.pad(T(2), (1, 0), 'constant', 7)")
+case("QatConv2d", "(lambda q: [[q(T(1, 2, 4, 4) * (i + 1)), q.input_min_max_observer.moving_max.clone()] for i in range(3)] + [q.eval()(T(1, 2, 4, 4) * 5)])(fill(nn.QatConv2d(2, 3, 3)))")
+case("QatConv1d affine", "(lambda q: q(T(1, 4, 6)))(fill(nn.QatConv1d(4, 4, 3, 2, 1, groups=2, quantization_scheme='affine', weight_quant_per_layer=True)))")
+case("FusedMLP", "fill(nn.FusedMLP(4, [8, 6], 2, [.5, .5], 0., True)).eval()(T(3, 4)), fill(nn.FusedMLP(4, [8], 2))(T(3, 4))")
+case("FusedBatchNorm2d", "(lambda b: [b(T(2, 3, 2, 2), T(2, 3, 2, 2, seed=4, low=-1.)), b.running_mean, b.running_var, b.eval()(T(2, 3, 2, 2))])(fill(nn.FusedBatchNorm2d(3)))")
+case("RMSLayerNorm", "fill(nn.RMSLayerNorm(4))(T(2, 4))")
+case("CombinedMarginLoss", "nn.CombinedMarginLoss(1., .5, 0.).eval()(T(3, 4, seed=3, low=-.5), I(0, 3, 1))")
+case("QuickGELU", "nn.QuickGELU()(T(4, low=-.5))")
