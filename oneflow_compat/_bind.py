@@ -97,6 +97,7 @@ def renamed(public: str, target, spec: str):
     positional, bar, by_name = spec.partition("|")
     parameters = [_parameter(item) for item in (positional + by_name).split()]
     pairs = {ours: theirs for ours, theirs, _ in parameters if ours != theirs}
+    ours = frozenset(pairs)
     limit = len(positional.split()) if bar else None
 
     def call(*args, **kwargs):
@@ -105,7 +106,7 @@ def renamed(public: str, target, spec: str):
                 raise TypeError(f"{call.__name__}() takes {len(parameters)} arguments by position, found {len(args)}")
             kwargs = {**dict(zip([p[0] for p in parameters[limit:]], args[limit:])), **kwargs}
             args = args[:limit]
-        if not pairs.keys().isdisjoint(kwargs):
+        if kwargs and not ours.isdisjoint(kwargs):
             kwargs = _rename(call.__name__, kwargs, pairs)
         return target(*args, **kwargs)
 
@@ -284,6 +285,8 @@ def add_attributes(cls, rows: dict, expected: dict | None = None):
             if not hasattr(there, "__oneflow_original__"):
                 made = import_target(target)(there)
                 made.__oneflow_original__ = there
+                # torch.compile knows a C method only while the class holds it under some name
+                setattr(cls, f"_torch_{name}", there)
                 setattr(cls, name, made)
             continue
         if there is not _MISSING and not getattr(_function_of(there), "__module__", "").startswith(ROOT):

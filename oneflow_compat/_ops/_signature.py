@@ -31,11 +31,12 @@ def documented(text: str, name: str | None = None, doc: str | None = None):
 def spelled(pairs: str):
     """Decorator: also accept torch's keyword names, "torch=ours" pairs: @spelled("input=x axis=dim")."""
     mapping = dict(item.split("=") for item in pairs.split())
+    theirs = frozenset(mapping)
 
     def decorate(function):
         @functools.wraps(function)
         def call(*args, **kwargs):
-            if kwargs and not mapping.keys().isdisjoint(kwargs):
+            if kwargs and not theirs.isdisjoint(kwargs):
                 kwargs = rename(function.__name__, kwargs, mapping)
             return function(*args, **kwargs)
 
