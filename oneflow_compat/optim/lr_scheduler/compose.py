@@ -183,10 +183,23 @@ class ChainedScheduler(_Composed, _torch.ChainedScheduler):
     def _rates(self):
         if not self.closed:
             for scheduler in self.schedulers:
-                scheduler.step()
+                _step_on_top(scheduler)
             return [g["lr"] for g in self.optimizer.param_groups]
         rates = self.base_lrs
         for scheduler in self.schedulers:
             rates = scheduler.rates_at(rates, self.last_epoch)
             scheduler.last_epoch, scheduler._last_lr = self.last_epoch, list(rates)
         return rates
+
+
+def _step_on_top(scheduler):
+    """Step one member of a mixed chain: torch's changes the present rate, a formula's change is applied to it."""
+    if not getattr(scheduler, "closed", False):
+        scheduler.step()
+        return
+    before = scheduler.rates_at(scheduler.base_lrs, scheduler.last_epoch)
+    scheduler.last_epoch += 1
+    after = scheduler.rates_at(scheduler.base_lrs, scheduler.last_epoch)
+    for group, old, new in zip(scheduler.optimizer.param_groups, before, after):
+        group["lr"] = group["lr"] * (new / old) if old else new
+    scheduler._last_lr = [group["lr"] for group in scheduler.optimizer.param_groups]
