@@ -67,21 +67,25 @@ def gelu(input, approximate="none"):
 
 def hardshrink(input, lambd=0.5, inplace=False):
     """x where |x| > lambd, else 0; differs from torch's: `inplace`."""
-    out = F.hardshrink(input, lambd)
-    return overwrite(input, out) if inplace else out
+    return overwrite(input, F.hardshrink, lambd) if inplace else F.hardshrink(input, lambd)
 
 
 def softshrink(input, alpha=0.5, inplace=False, *, lambd=None):
     """x shrunk towards 0 by alpha (torch's name: lambd); differs from torch's: `inplace`."""
-    out = F.softshrink(input, alpha if lambd is None else lambd)
-    return overwrite(input, out) if inplace else out
+    lambd = alpha if lambd is None else lambd
+    return overwrite(input, F.softshrink, lambd) if inplace else F.softshrink(input, lambd)
 
 
-def overwrite(input, out):
-    """Write `out`, computed from `input`, into `input` and return it; gradients are those of `out`."""
-    if input.requires_grad and input.is_leaf and torch.is_grad_enabled():
+def overwrite(input, function, *args):
+    """Write function(input, *args) into `input` and return it; the gradient is the function's.
+
+    Backward needs the values before the call, so a tensor in a graph is copied: this saves no memory.
+    """
+    if not (torch.is_grad_enabled() and input.requires_grad):
+        return input.copy_(function(input, *args))
+    if input.is_leaf:
         raise RuntimeError("a leaf Tensor that requires grad is being used in an in-place operation: pass inplace=False")
-    return input.copy_(out)
+    return input.copy_(function(input.clone(), *args))
 
 
 def normalize(input, p=2.0, dim=1, eps=1e-12, use_l2_norm_kernel=True, *, out=None):

@@ -19,8 +19,8 @@ def too_many(rest):
 
 
 def integer_labels(target):
-    """int64 labels of int8, int16 or int32 ones, which torch's kernels refuse; anything else as it is."""
-    if isinstance(target, torch.Tensor) and target.dtype in (torch.int32, torch.int16, torch.int8):
+    """int64 labels of smaller integer types, which torch's kernels refuse (uint8: some of them); anything else as it is."""
+    if isinstance(target, torch.Tensor) and target.dtype in (torch.int32, torch.int16, torch.int8, torch.uint8):
         return target.long()
     return target
 

@@ -53,8 +53,7 @@ class Softsign(nn.Softsign, metaclass=SameAsTorch):
         self.inplace = inplace
 
     def forward(self, x):
-        out = F.softsign(x)
-        return overwrite(x, out) if self.inplace else out
+        return overwrite(x, F.softsign) if self.inplace else F.softsign(x)
 
     def extra_repr(self):
         return "inplace=True" if self.inplace else ""
