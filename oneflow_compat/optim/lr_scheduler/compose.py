@@ -173,6 +173,10 @@ class ChainedScheduler(_Composed, _torch.ChainedScheduler):
         self.optimizer, self.verbose = optimizer, False
         self.base_lrs = list(getattr(schedulers[0], "base_lrs", [g["lr"] for g in optimizer.param_groups]))
         self.last_epoch, self._step_count = schedulers[0].last_epoch, 1
+        for i, (group, rate) in enumerate(zip(optimizer.param_groups, self.base_lrs)):
+            for scheduler in self.schedulers:
+                rate = rate * _first_factor(scheduler, i)
+            group["lr"] = rate
         self._last_lr = [g["lr"] for g in optimizer.param_groups]
 
     def rates_at(self, base_lrs, step):
@@ -190,6 +194,17 @@ class ChainedScheduler(_Composed, _torch.ChainedScheduler):
             rates = scheduler.rates_at(rates, self.last_epoch)
             scheduler.last_epoch, scheduler._last_lr = self.last_epoch, list(rates)
         return rates
+
+
+def _first_factor(scheduler, i):
+    """What the scheduler makes of the rate of group i before any step; 1 where torch's cannot tell."""
+    if getattr(scheduler, "closed", False):
+        rates = scheduler.rates_at(scheduler.base_lrs, scheduler.last_epoch)
+    elif hasattr(scheduler, "_get_closed_form_lr"):
+        rates = scheduler._get_closed_form_lr()
+    else:
+        return 1.0
+    return rates[i] / scheduler.base_lrs[i] if scheduler.base_lrs[i] else 1.0
 
 
 def _step_on_top(scheduler):
