@@ -5,7 +5,10 @@ import torch
 
 __all__ = ["device", "set_dialect", "get_dialect", "is_tensor"]
 
-is_tensor = torch.is_tensor
+
+def is_tensor(obj) -> bool:
+    """Is `obj` a tensor? torch.is_tensor, which takes its argument by position only."""
+    return isinstance(obj, torch.Tensor)
 
 
 class _DeviceType(type):

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from .._global import mode as _mode
+from .._global import mode as _mode
 from ._signature import documented, parse
 
 __all__ = ["zeros", "ones", "empty", "full", "eye", "arange", "linspace", "logspace", "zeros_like", "ones_like", "full_like",
@@ -17,11 +18,15 @@ __all__ = ["zeros", "ones", "empty", "full", "eye", "arange", "linspace", "logsp
            "frombuffer"]
 
 _GLOBAL = frozenset(("placement", "sbp"))
+_modes = _mode.stack  # utils.global_view.global_mode: empty but for its blocks
 
 
 def make(function: str, target, args: tuple, kwargs: dict):
-    """target(*args, **kwargs), made global when kwargs hold placement= and sbp=."""
+    """target(*args, **kwargs), made global when kwargs hold placement= and sbp=, or inside global_mode."""
     placement, sbp = kwargs.pop("placement", None), kwargs.pop("sbp", None)
+    if _modes and placement is None and sbp is None and kwargs.get("device") is None:
+        placement, sbp = _modes[-1].placement, _modes[-1].sbp  # None where the mode is off
+        sbp = sbp and tuple(sbp)
     if placement is None and sbp is None:
         in_force = _mode.current()
         if not in_force.enabled:
@@ -139,7 +144,7 @@ def normal(*args, **kwargs):
         kwargs["size"] = (kwargs["size"],)
     if len(args) < 3 and "size" not in kwargs and kwargs.pop("requires_grad", False):
         return make("normal", torch.normal, args, kwargs).requires_grad_(True)
-    if _GLOBAL.isdisjoint(kwargs):
+    if _GLOBAL.isdisjoint(kwargs) and not _modes:
         return torch.normal(*args, **kwargs)
     return make("normal", torch.normal, args, kwargs)
 
@@ -172,7 +177,7 @@ def _from_data(target, name, data, dtype, kwargs):
         dtype = _dtype_of(data)
     if type(data) is list and data and isinstance(data[0], np.ndarray):
         data = np.array(data)
-    if not _GLOBAL.isdisjoint(kwargs):
+    if _modes or not _GLOBAL.isdisjoint(kwargs):
         return make(name, target, (data,), {"dtype": dtype, **kwargs})
     try:
         return target(data, dtype=dtype, **kwargs)
@@ -193,7 +198,7 @@ def tensor(data, dtype=None, device=None, requires_grad=False, pin_memory=False,
     NumPy floating scalars, and lists of them or of floating arrays, get the default dtype (torch: their
     own); arrays with negative strides are copied; integers too large for `dtype` wrap.
     """
-    if not kwargs and device is None and not pin_memory and (dtype is not None or type(data) in _NO_NUMPY_SCALAR):
+    if not kwargs and device is None and not pin_memory and not _modes and (dtype is not None or type(data) in _NO_NUMPY_SCALAR):
         try:
             return torch.tensor(data, dtype=dtype, requires_grad=requires_grad)
         except (ValueError, RuntimeError):

@@ -72,21 +72,21 @@ def index_add_(input, dim, index, source, alpha=1.0):
     return input.index_add_(dim, index, source, alpha=alpha)
 
 
-def batch_gather(input, indices):
+def batch_gather(input=None, indices=None, **kwargs):
     """Rows of `input` (B..., N, ...) chosen by `indices` (B..., M): result (B..., M, ...).
 
-    The leading dimensions B of both must agree; with 1-D indices there are none.
+    The leading dimensions B of both must agree; with 1-D indices there are none. OneFlow's name of the
+    first argument, `in`, is accepted as a keyword.
     """
+    input = kwargs.pop("in", input)
+    if kwargs or input is None or indices is None:
+        raise TypeError(f"batch_gather(input, indices) takes two tensors, found the keywords {sorted(kwargs)}")
     batch = indices.dim() - 1
     if batch < 0 or input.dim() <= batch or input.shape[:batch] != indices.shape[:batch]:
         raise RuntimeError(f"batch_gather: indices of shape {tuple(indices.shape)} do not fit an input of shape {tuple(input.shape)}; "
                            "all dimensions of indices but the last must be those of input")
-    where_ = indices.long()
     lead = [torch.arange(n, device=indices.device).reshape([-1 if i == d else 1 for i in range(batch + 1)]) for d, n in enumerate(input.shape[:batch])]
-    return input[(*lead, where_)]
-
-
-batch_gather.__signature__ = documented("(input, indices)")(lambda: None).__signature__
+    return input[(*lead, indices.long())]
 
 
 def gather_nd(params, indices):

@@ -5,7 +5,7 @@ import torch
 
 from ._signature import REFUSED, or_else, spelled
 
-__all__ = ["matmul", "bmm", "addmm", "mm", "linalg_norm", "vector_norm", "matrix_norm", "linalg_cross", "linalg_diagonal", "inv", "dot"]
+__all__ = ["matmul", "bmm", "addmm", "mm", "dot", "norm", "vector_norm", "matrix_norm", "cross", "diagonal", "inv"]
 
 
 def promoted(*tensors):
@@ -70,37 +70,37 @@ def addmm(input, mat1, mat2, alpha=1, beta=1, *, out=None):
     return torch.addmm(input, mat1, mat2, beta=beta, alpha=alpha) if out is None else torch.addmm(input, mat1, mat2, beta=beta, alpha=alpha, out=out)
 
 
-# --------------------------------------------------------------------------- oneflow.linalg
-@spelled("A=input x=input")
-def linalg_norm(input, ord=None, dim=None, keepdim=False, dtype=None, *, out=None):
+# --------------------------------------------------------------------------- oneflow.linalg; OneFlow calls the matrix `self`
+@spelled("A=self input=self x=self")
+def norm(self, ord=None, dim=None, keepdim=False, dtype=None, *, out=None):
     """torch.linalg.norm, `dtype` also by position."""
-    return torch.linalg.norm(input, ord, dim, keepdim, dtype=dtype, out=out)
+    return torch.linalg.norm(self, ord, dim, keepdim, dtype=dtype, out=out)
 
 
-@spelled("A=x input=x")
-def vector_norm(x, ord=2, dim=None, keepdim=False, dtype=None, *, out=None):
+@spelled("A=self input=self x=self")
+def vector_norm(self, ord=2, dim=None, keepdim=False, dtype=None, *, out=None):
     """torch.linalg.vector_norm, `dtype` also by position."""
-    return torch.linalg.vector_norm(x, ord, dim, keepdim, dtype=dtype, out=out)
+    return torch.linalg.vector_norm(self, ord, dim, keepdim, dtype=dtype, out=out)
 
 
-@spelled("A=input x=input")
-def matrix_norm(input, ord="fro", dim=(-2, -1), keepdim=False, dtype=None, *, out=None):
+@spelled("A=self input=self x=self")
+def matrix_norm(self, ord="fro", dim=(-2, -1), keepdim=False, dtype=None, *, out=None):
     """torch.linalg.matrix_norm, `dtype` also by position."""
-    return torch.linalg.matrix_norm(input, ord, dim, keepdim, dtype=dtype, out=out)
+    return torch.linalg.matrix_norm(self, ord, dim, keepdim, dtype=dtype, out=out)
 
 
-def linalg_cross(input, other, dim=-1, *, out=None):
+def cross(input, other, dim=-1, *, out=None):
     """torch.linalg.cross, `dim` also by position."""
     return torch.linalg.cross(input, other, dim=dim, out=out)
 
 
-@spelled("A=input x=input")
-def linalg_diagonal(input, offset=0, dim1=-2, dim2=-1):
+@spelled("A=input x=input self=input")
+def diagonal(input, offset=0, dim1=-2, dim2=-1):
     """torch.linalg.diagonal, every argument also by position; a view."""
     return torch.diagonal(input, offset, dim1, dim2)
 
 
-@spelled("x=input A=input")
-def inv(input, *, out=None):
+@spelled("A=self input=self x=self")
+def inv(self, *, out=None):
     """torch.linalg.inv."""
-    return torch.linalg.inv(input, out=out)
+    return torch.linalg.inv(self, out=out)

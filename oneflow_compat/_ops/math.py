@@ -142,8 +142,8 @@ def _of_bool(name, signature, how, text):
     return slow
 
 
-neg = _of_bool("neg", "(input, *, out=None)", lambda input, **k: torch.neg(input.to(torch.get_default_dtype()), **k), "a bool tensor becomes the default dtype")
-negative = _of_bool("negative", "(input, *, out=None)", lambda input, **k: torch.neg(input.to(torch.get_default_dtype()), **k), "a bool tensor becomes the default dtype")
+neg = _of_bool("neg", "(x, *, out=None)", lambda input, **k: torch.neg(input.to(torch.get_default_dtype()), **k), "a bool tensor becomes the default dtype")
+negative = _of_bool("negative", "(x, *, out=None)", lambda input, **k: torch.neg(input.to(torch.get_default_dtype()), **k), "a bool tensor becomes the default dtype")
 
 
 @spelled("input=x")

@@ -43,8 +43,9 @@ def split(x, split_size_or_sections, dim=0):
     return torch.split(x, split_size_or_sections, dim)
 
 
-@or_else(torch.flip, "flip", "(input, dims)", "torch.flip; `dims` may be one number.")
-def flip(error, input=None, dims=None, **kwargs):
+@or_else(torch.flip, "flip", "(x, dims)", "torch.flip; `dims` may be one number.")
+def flip(error, input=None, dims=None, *, x=None, **kwargs):
+    input = x if input is None else input
     if isinstance(input, torch.Tensor) and isinstance(dims, int) and not kwargs:
         return torch.flip(input, (dims,))
     return REFUSED

@@ -87,7 +87,7 @@ def in_top_k(self, predictions, k):
 
 def nms(self, scores, iou_threshold):
     """`oneflow.nms` of these boxes."""
-    from .detection import nms
+    from .custom.detection import nms
 
     return nms(self, scores, iou_threshold)
 

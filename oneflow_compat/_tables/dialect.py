@@ -2,6 +2,12 @@
 
 DIALECT = {
     "oneflow.device": "torch.device",
+    "oneflow.tensor": "torch.tensor",
+    "oneflow.as_tensor": "torch.as_tensor",
+    "oneflow.isclose": "torch.isclose",
+    "oneflow.allclose": "torch.allclose",
+    "oneflow.norm": "torch.norm",
+    "oneflow.script": "torch.jit.script",
     "oneflow.__version__": "torch.__version__",
     "oneflow.optim.SGD": "torch.optim.SGD",
     "oneflow.optim.Adam": "torch.optim.Adam",

@@ -1,0 +1,226 @@
+"""Small top-level names: type constructors, dtype lists, default types, trace queries, global tensors as functions."""
+from __future__ import annotations
+
+import os
+
+import torch
+
+from ._signature import spelled
+
+__all__ = ["BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor", "IntTensor", "LongTensor", "ShortTensor",
+           "BFloat16Tensor", "ComplexFloatTensor", "ComplexDoubleTensor", "char", "dtypes", "convert_oneflow_dtype_to_numpy_dtype",
+           "set_default_tensor_type", "is_tracing", "is_scripting", "ignore", "unused", "interface", "script", "Final", "to_global",
+           "to_local", "global_to_global", "local_to_global", "normal_", "oneflow_internal_path", "oneflow_python_base_dir",
+           "distributed_partial_fc_sample", "decode_onerec", "read_onerec", "stateful_op", "builtin_op", "record", "of_record"]
+
+
+# --------------------------------------------------------------------------- FloatTensor and its kin
+class _TensorType(type):
+    def __instancecheck__(cls, obj):
+        return isinstance(obj, torch.Tensor) and obj.dtype is cls.dtype and obj.device.type == cls.device_type
+
+    def __repr__(cls):
+        return f"<class 'oneflow.{cls.__name__}'>"
+
+
+def _tensor_type(name, dtype):
+    theirs = getattr(torch, name, None)
+
+    def __new__(cls, *args, device=None):
+        """Uninitialised of the given size, or the values of a sequence, array, number or tensor, converted to this type."""
+        if len(args) == 1 and isinstance(args[0], (torch.Tensor, float)):
+            return torch.as_tensor(args[0], dtype=dtype, device=device or "cpu")
+        if theirs is not None:
+            return theirs(*args) if device is None else theirs(*args, device=device)
+        if len(args) == 1 and not isinstance(args[0], (int, torch.Size)):
+            return torch.tensor(args[0], dtype=dtype, device=device)
+        return torch.empty(*args or (0,), dtype=dtype, device=device)
+
+    return _TensorType(name, (), {"__new__": __new__, "__module__": "oneflow", "dtype": dtype, "device_type": "cpu",
+                                  "__doc__": f"Constructor of CPU tensors of dtype {str(dtype)[6:]}; isinstance() asks for dtype and device, as with torch.{name}."})
+
+
+FloatTensor = _tensor_type("FloatTensor", torch.float32)
+DoubleTensor = _tensor_type("DoubleTensor", torch.float64)
+HalfTensor = _tensor_type("HalfTensor", torch.float16)
+BFloat16Tensor = _tensor_type("BFloat16Tensor", torch.bfloat16)
+BoolTensor = _tensor_type("BoolTensor", torch.bool)
+ByteTensor = _tensor_type("ByteTensor", torch.uint8)
+CharTensor = _tensor_type("CharTensor", torch.int8)
+ShortTensor = _tensor_type("ShortTensor", torch.int16)
+IntTensor = _tensor_type("IntTensor", torch.int32)
+LongTensor = _tensor_type("LongTensor", torch.int64)
+ComplexFloatTensor = _tensor_type("ComplexFloatTensor", torch.complex64)
+ComplexDoubleTensor = _tensor_type("ComplexDoubleTensor", torch.complex128)
+
+
+def set_default_tensor_type(tensor_type):
+    """torch.set_default_tensor_type; also with OneFlow's spelling ("oneflow.DoubleTensor") and our constructors."""
+    if isinstance(tensor_type, str) and tensor_type.startswith("oneflow."):
+        tensor_type = "torch." + tensor_type[len("oneflow."):]
+    elif isinstance(tensor_type, _TensorType):
+        tensor_type = f"torch.{tensor_type.__name__}"
+    torch.set_default_tensor_type(tensor_type)
+
+
+# --------------------------------------------------------------------------- dtypes
+char = torch.int8
+
+
+class _OtherDtype:
+    """A dtype of OneFlow that no torch tensor has; it only names what a record or buffer holds."""
+
+    def __init__(self, name):
+        self._name = name
+
+    def __repr__(self):
+        return f"oneflow.{self._name}"
+
+
+of_record = record = _OtherDtype("of_record")
+
+
+def dtypes() -> list:
+    """The dtypes OneFlow has, as a list."""
+    return [torch.bool, torch.float32, torch.float64, torch.float16, torch.int8, torch.int32, torch.int64, torch.uint8, torch.bfloat16]
+
+
+def convert_oneflow_dtype_to_numpy_dtype(oneflow_dtype):
+    """The NumPy scalar type of a dtype; TypeError for one NumPy lacks (bfloat16)."""
+    try:
+        return torch.empty(0, dtype=oneflow_dtype).numpy().dtype.type
+    except TypeError:
+        raise TypeError(f"NumPy has no dtype for {oneflow_dtype}") from None
+
+
+# --------------------------------------------------------------------------- jit
+def is_tracing() -> bool:
+    """Is torch.jit tracing?"""
+    return torch.jit.is_tracing()
+
+
+def is_scripting() -> bool:
+    """Is the code running as TorchScript?"""
+    return torch.jit.is_scripting()
+
+
+def ignore(drop=False, **kwargs):
+    """torch.jit.ignore."""
+    return torch.jit.ignore(drop, **kwargs)
+
+
+def unused(fn):
+    """torch.jit.unused."""
+    return torch.jit.unused(fn)
+
+
+def interface(fn):
+    """The argument itself: OneFlow has no script interfaces."""
+    return fn
+
+
+def script(obj, optimize=None, _frames_up=0, _rcb=None, example_inputs=None):
+    """The argument itself, as in OneFlow; torch.jit.script compiles."""
+    return obj
+
+
+def Final(*args, **kwargs):
+    """typing.Final, or the argument itself when called."""
+    return args[0] if args else None
+
+
+# --------------------------------------------------------------------------- global tensors
+def to_global(input, placement=None, sbp=None, **kwargs):
+    """A tensor, or a nested container of tensors, made global: `oneflow.utils.global_view.to_global`."""
+    from ..utils.global_view import to_global
+
+    return to_global(input, placement, sbp, **kwargs)
+
+
+def to_local(input, *, copy=False):
+    """A global tensor, or a nested container of them, as local tensors: `oneflow.utils.global_view.to_local`."""
+    from ..utils.global_view import to_local
+
+    return to_local(input, copy=copy)
+
+
+def global_to_global(input, placement=None, sbp=None, *, grad_sbp=None, check_meta=False, copy=False):
+    """input.global_to_global(...)."""
+    return input.global_to_global(placement, sbp, grad_sbp=grad_sbp, check_meta=check_meta, copy=copy)
+
+
+def local_to_global(input, placement=None, sbp=None, *, check_meta=True, copy=False):
+    """input.local_to_global(...)."""
+    return input.local_to_global(placement, sbp, check_meta=check_meta, copy=copy)
+
+
+@spelled("input=x")
+def normal_(x, mean=0.0, std=1.0, generator=None):
+    """x.normal_(mean, std); also on a leaf that requires grad."""
+    return x.normal_(mean, std, generator=generator)
+
+
+def distributed_partial_fc_sample(weight, label, num_sample):
+    """Classes for a partial fully-connected layer: all labels' rows of `weight` and random others, `num_sample` in total.
+
+    Returns (label numbered within the sample, the sampled class ids in ascending order, their rows of
+    weight). One rank; with more positive classes than num_sample all of them are kept.
+    """
+    classes = weight.shape[0]
+    chosen = torch.rand(classes, device=weight.device)
+    chosen[label.reshape(-1).long()] = 2.0
+    count = max(int(num_sample), int((chosen == 2.0).sum()))
+    if count > classes:
+        raise RuntimeError(f"distributed_partial_fc_sample: asked for {num_sample} of {classes} classes")
+    sampled = torch.topk(chosen, count).indices.sort().values
+    return torch.searchsorted(sampled, label.long()).to(label.dtype), sampled.to(label.dtype), weight[sampled]
+
+
+# --------------------------------------------------------------------------- not here
+oneflow_python_base_dir = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+oneflow_internal_path = oneflow_python_base_dir
+
+
+def _missing(name, instead, signature):
+    from .._errors import unsupported
+
+    def refuse(*args, **kwargs):
+        raise unsupported(f"oneflow.{name}", "low-level-ops", instead)
+
+    refuse.__name__ = refuse.__qualname__ = name
+    refuse.__module__, refuse.__oneflow_unsupported__ = "oneflow", True
+    refuse.__doc__ = f"Not here: raises NotImplementedError. {instead}"
+    return refuse
+
+
+_RECORDS = "Use oneflow.nn.OFRecordReader, or torch.utils.data."
+decode_onerec = _missing("decode_onerec", _RECORDS, "")
+read_onerec = _missing("read_onerec", _RECORDS, "")
+
+
+class stateful_op:
+    """OneFlow's builder of single internal operators; building one raises NotImplementedError."""
+
+    __oneflow_unsupported__ = True
+
+    def __init__(self, op_type_name, op_name=None):
+        self._op_type_name = op_type_name
+
+    def Input(self, input_name, num=1):
+        return self
+
+    def Output(self, output_name, num=1):
+        return self
+
+    def Attr(self, attr_name, attr_value):
+        return self
+
+    def Build(self):
+        from .._errors import unsupported
+
+        raise unsupported(f"the internal operator {self._op_type_name!r}", "low-level-ops", "Use the public function or module that does the same, or torch.library for an operator of your own.")
+
+    op = property(lambda self: self)
+
+
+builtin_op = stateful_op
