@@ -1,6 +1,8 @@
 """Binding: one compiled program tied to the live tensors of its engine."""
 from __future__ import annotations
 
+import operator
+
 import torch
 import torch.utils._pytree as pytree
 
@@ -19,6 +21,12 @@ class Binding:
         self.optimizers = [o for o, _ in self.state.optimizers]
         self.schedulers = [s for _, s in self.state.optimizers if s is not None]
         self._flat_args = all(child.is_leaf() for child in program.in_spec.children()[0].children()) if program.in_spec.num_children else False
+        self.state_numbers = [(o, p, k) for o, p, k, _ in capture.update.state_numbers] if capture.update is not None else []
+        self.guard = None
+        if program.guard is not None:
+            from .guards import compile_guard
+
+            self.guard = compile_guard(program)
         self._tensor_args = [i for i, v in enumerate(capture.args_flat) if isinstance(v, torch.Tensor)]
         self._outputs = self._output_maker()
         self._bind()
@@ -49,11 +57,11 @@ class Binding:
                 entry = names[slot.name]
                 items.append(f"{name_of(entry[3])}[{entry[4]!r}]")
             elif kind == "optim":
-                _, o, name, key = slot.place
-                items.append(f"{name_of(self.optimizers[o].state[names[name][5]])}[{key!r}]")
+                _, o, name, *keys = slot.place
+                items.append(name_of(self.optimizers[o].state[names[name][5]]) + "".join(f"[{k!r}]" for k in keys))
             elif kind == "group":
-                _, o, g, key = slot.place
-                items.append(f"{name_of(self.optimizers[o].param_groups[g])}[{key!r}]")
+                _, o, g, *keys = slot.place
+                items.append(name_of(self.optimizers[o].param_groups[g]) + "".join(f"[{k!r}]" for k in keys))
             elif kind == "scaler":
                 from .scaling import read
 
@@ -67,22 +75,54 @@ class Binding:
         source = "def gather(a):\n    return (" + "".join(i + ", " for i in items) + ")\n"
         exec(compile(source, f"<{self.program.name} slots>", "exec"), scope)
         self.gather = scope["gather"]
-        live = [i for i, s in enumerate(self.program.slots) if s.place[0] in ("module", "optparam", "optim") and s.shape is not None]
-        self._live = live
-        self._dtypes = None
+        self._options = [_options(g, self.engine.live_options.get(o, ())) for o, opt in enumerate(self.optimizers) for g in opt.param_groups]
 
     # -- calling --------------------------------------------------------------------
-    def __call__(self, args, kwargs):
-        if kwargs or not self._flat_args:
-            args = pytree.tree_leaves((args, kwargs))
+    def suits(self, args, kwargs) -> bool:
+        """False when something this program took for fixed has changed: an option of an optimizer, a guarded number."""
         for optimizer, state in zip(self.optimizers, self._states):
             if optimizer.state is not state:
                 self._bind()
                 break
+        for group, get, expected, _ in self._options:
+            if get(group) != expected:
+                return False
+        if self.guard is not None:
+            return self.guard(*self.gather(self._leaves(args, kwargs)))
+        return True
+
+    def changed_options(self):
+        """{optimizer: names of numeric options that differ from the capture}; they become inputs of the next program."""
+        changed: dict = {}
+        position = 0
+        for o, optimizer in enumerate(self.optimizers):
+            for group in optimizer.param_groups:
+                if position < len(self._options):
+                    _, get, expected, names = self._options[position]
+                    for name, now, then in zip(names, get(group), expected):
+                        if now != then and _numeric(now) and _numeric(then):
+                            changed.setdefault(o, set()).add(name)
+                position += 1
+        return changed
+
+    def _leaves(self, args, kwargs):
+        return pytree.tree_leaves((args, kwargs)) if kwargs or not self._flat_args else args
+
+    def __call__(self, args, kwargs):
+        if kwargs or not self._flat_args:
+            args = pytree.tree_leaves((args, kwargs))
         out = self.run(*self.gather(args))
+        if self.state_numbers:
+            out = self._store_numbers(out)
         if self.schedulers:
             self._schedule()
         return self._outputs(out)
+
+    def _store_numbers(self, out):
+        count = len(self.state_numbers)
+        for (o, param, key), value in zip(self.state_numbers, out[-count:]):
+            self.optimizers[o].state[param][key] = value
+        return out[:-count]
 
     def _schedule(self):
         for scheduler in self.schedulers:
@@ -110,3 +150,14 @@ class Binding:
             return pytree.tree_unflatten(flat, spec)
 
         return make
+
+
+def _numeric(value):
+    return type(value) in (int, float) or (type(value) is tuple and all(type(v) in (int, float) for v in value))
+
+
+def _options(group, live):
+    """(group, getter, values now, names) of the options that are fixed in a program."""
+    names = tuple(k for k, v in group.items() if k not in ("params", "lr", "initial_lr") and k not in live and not isinstance(v, torch.Tensor))
+    get = operator.itemgetter(*names) if len(names) > 1 else (lambda g: tuple(g[n] for n in names))
+    return group, get, get(group), names

@@ -135,7 +135,7 @@ class Capture:
         scaler = resolve_scaler(self.engine.grad_scaler)
         if not self.state.optimizers:
             return
-        self.update = Update(self.recorder, self.state, self.config, scaler)
+        self.update = Update(self.recorder, self.state, self.config, scaler, self.engine.live_options)
         self.update.run()
         self.new_state = self.update.adopt_new_state()
 
@@ -155,11 +155,18 @@ class Capture:
             outputs.append(Output("state"))
         for index, param, key, node, real in self.new_state:
             self._replace_by_input(node, real)
+        guard = None
+        if self.update is not None and self.update.trace.guards:
+            from .guards import guard_graph
+
+            guard = guard_graph(recorder.graph, self.update.trace.guards)
         graph = recorder.finish(nodes)
+        slots = tuple(self._slots(graph))
         return Program(
             name=self.engine.name,
             graph=graph,
-            slots=tuple(self._slots(graph)),
+            slots=slots,
+            guard=guard,
             outputs=tuple(outputs),
             in_spec=self.in_spec,
             out_spec=out_spec,
@@ -208,10 +215,10 @@ class Capture:
             elif self.update is not None and node in self.update.numbers:
                 place = self.update.numbers[node]
                 if place[0] == "group":
-                    slot = Slot("lr", f"optimizer{place[1]}.group{place[2]}.{place[3]}", place)
+                    slot = Slot("lr", f"optimizer{place[1]}.group{place[2]}." + ".".join(map(str, place[3:])), place)
                 else:
                     name = self.state.name_of(place[2])
-                    slot = Slot("optim", f"optimizer{place[1]}.{name}.{place[3]}", ("optim", place[1], name, place[3]))
+                    slot = Slot("optim", f"optimizer{place[1]}.{name}." + ".".join(map(str, place[3:])), ("optim", place[1], name, *place[3:]))
             else:
                 slot = Slot("arg", node.target, ("arg", arg_position), **kind)
                 arg_position += 1

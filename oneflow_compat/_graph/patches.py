@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 
 import torch
 import torch.utils._pytree as pytree
@@ -17,6 +18,7 @@ def capture_patches(capture, state_map):
         stack.enter_context(_module_paths(capture.recorder, state_map))
         stack.enter_context(_patched(torch.autograd, "_engine_run_backward", _backward(capture)))
         stack.enter_context(_random_state(capture.recorder))
+        stack.enter_context(_patched(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", lambda was: True))
         recompute = resolve(capture.engine.recompute)
         for module in recompute:
             stack.enter_context(_recomputed(module))

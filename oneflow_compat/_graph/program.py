@@ -61,7 +61,7 @@ class Program:
     out_spec: object
     out_constants: tuple  # (flat index, value) of outputs that are no tensors
     constants: dict = field(default_factory=dict)  # get_attr target -> tensor
-    guard: object = None  # a small Program giving the truth of what the capture assumed about lr and step counters
+    guard: object = None  # see guards.py: (fx graph, input indices), what the capture assumed about lr and step counters
     training: bool = False
     config: object = None
     history: tuple = ()  # (stage name, seconds, nodes after it)

@@ -218,7 +218,7 @@ class Recorder(TorchDispatchMode):
         kind = type(a)
         if kind is FakeTensor:
             node = getattr(a, "_of_node", None)
-            if node is None:
+            if node is None or a.fake_mode is not self.fake_mode:
                 node = self._unknown(a)
             return node, a
         if isinstance(a, torch.Tensor):

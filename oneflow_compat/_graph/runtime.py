@@ -12,6 +12,8 @@ from .backends import compiler_for, default_backend
 from .binding import Binding
 from .config import Config
 
+_MAX_VARIANTS = 4
+
 
 class Engine:
     """See the package docstring. Not thread-safe; one call at a time."""
@@ -26,23 +28,32 @@ class Engine:
         self.config = config or Config()
         self.name = name
         self.arg_names = _positional_names(build)
-        self._entries: OrderedDict = OrderedDict()  # signature -> Binding
+        self.live_options: dict = {}  # optimizer index -> options seen to change, which are inputs of later programs
+        self._entries: OrderedDict = OrderedDict()  # signature -> [Binding], one per outcome of guards and options
         self._last = None
 
     # -- public -----------------------------------------------------------------
     def __call__(self, *args, **kwargs):
-        entry = self._entries.get(signature(args, kwargs))
-        if entry is None:
-            entry = self._make(args, kwargs)
-        elif entry is not self._last:
-            self._entries.move_to_end(entry.key)
-            self._last = entry
-        return entry(args, kwargs)
+        return self._entry(args, kwargs)(args, kwargs)
 
     def compile(self, *args, **kwargs):
         """Capture and compile for these arguments without running. Returns the Program."""
-        entry = self._entries.get(signature(args, kwargs)) or self._make(args, kwargs)
-        return entry.program
+        return self._entry(args, kwargs).program
+
+    def _entry(self, args, kwargs):
+        key = signature(args, kwargs)
+        variants = self._entries.get(key)
+        if variants is None:
+            return self._make(key, args, kwargs)
+        for entry in variants:
+            if entry.suits(args, kwargs):
+                if entry is not self._last:
+                    self._entries.move_to_end(key)
+                    self._last = entry
+                return entry
+        for o, names in variants[-1].changed_options().items():
+            self.live_options.setdefault(o, set()).update(names)
+        return self._make(key, args, kwargs)
 
     @property
     def program(self):
@@ -50,7 +61,7 @@ class Engine:
 
     @property
     def programs(self):
-        return [e.program for e in self._entries.values()]
+        return [e.program for variants in self._entries.values() for e in variants]
 
     @property
     def backend(self) -> str:
@@ -62,11 +73,10 @@ class Engine:
         self._last = None
 
     # -- making -------------------------------------------------------------------
-    def _make(self, args, kwargs):
+    def _make(self, key, args, kwargs):
         from . import passes
         from .capture import Capture
 
-        key = signature(args, kwargs)
         config = self.config
         backend = self.backend
         compiler = compiler_for(backend)
@@ -83,7 +93,10 @@ class Engine:
         self._report(f"compile {backend}", start, program)
         program = program.with_(history=program.history + ((f"compile {backend}", time.perf_counter() - start, program.count()),))
         entry = Binding(self, key, program, run, capture)
-        self._entries[key] = entry
+        variants = self._entries.setdefault(key, [])
+        variants.append(entry)
+        del variants[:-_MAX_VARIANTS]
+        self._entries.move_to_end(key)
         while len(self._entries) > max(1, config.cache_size):
             self._entries.popitem(last=False)
         self._last = entry

@@ -113,13 +113,14 @@ class kept_grads:
         self.tensors = list(tensors)
 
     def __enter__(self):
-        self.saved = []
+        self.saved, self.seen = [], set()
         for tensor in self.tensors:
             self.hide(tensor)
         return self
 
     def hide(self, tensor):
-        if tensor.is_leaf:
+        if tensor.is_leaf and id(tensor) not in self.seen:
+            self.seen.add(id(tensor))
             self.saved.append((tensor, tensor.grad))
             if tensor.grad is not None:
                 tensor.grad = None

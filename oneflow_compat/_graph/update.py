@@ -13,23 +13,26 @@ from .errors import CaptureError
 from .scalars import HostScalar, ScalarMode, ScalarTrace, traced_math
 
 aten = torch.ops.aten
-_FACTORIES = {
-    aten.zeros_like.default, aten.ones_like.default, aten.full_like.default, aten.zeros.default, aten.ones.default,
-    aten.full.default, aten.scalar_tensor.default, aten.empty_like.default, aten.new_zeros.default, aten.new_full.default,
+_LIKE = {aten.zeros_like.default, aten.ones_like.default, aten.full_like.default, aten.empty_like.default, aten.new_zeros.default, aten.new_full.default}
+# what may compute the first value of a state tensor
+_BEGINNINGS = _LIKE | {
+    aten.zeros.default, aten.ones.default, aten.full.default, aten.scalar_tensor.default, aten.clone.default, aten.detach.default,
+    aten.alias.default, aten._to_copy.default, aten.view.default, aten.mul.Tensor, aten.expand.default,
 }  # fmt: skip
 
 
 class Update:
     """Records the update of all optimizers. After `run`, `numbers` lists the python-number inputs."""
 
-    def __init__(self, recorder, state_map, config, grad_scaler=None):
+    def __init__(self, recorder, state_map, config, grad_scaler=None, live=()):
         self.recorder = recorder
         self.state = state_map
         self.config = config
         self.scaler = grad_scaler
+        self.live = dict(live)  # optimizer -> options seen to change between calls
         self.trace = ScalarTrace(recorder.graph)
         recorder.markers, recorder.marker_values = self.trace.markers, self.trace.values
-        self.numbers: dict = {}  # placeholder node -> ("group", optimizer, group, key)
+        self.numbers: dict = {}  # placeholder node of a number -> ("group", optimizer, group, key)
         self.state_numbers: list = []  # (optimizer, param, key, node of the new value)
         self.snapshots: list = []
         self.made: list = []  # (optimizer, param, key, real tensor) made before the step
@@ -86,12 +89,8 @@ class Update:
         groups = optimizer.param_groups
         flags = update_flags(optimizer, self.config)
         for g, group in enumerate(groups):
-            for key in live_keys(optimizer, group):
-                value = group[key]
-                if type(value) in (int, float):
-                    node = self.recorder.placeholder(f"{key}", value)
-                    self.numbers[node] = ("group", index, g, key)
-                    group[key] = self.trace.scalar(float(value), node)
+            for key in sorted({"lr", *self.live.get(index, ())} & group.keys()):
+                group[key] = self._live(("group", index, g, key), key, group[key])
             group.update({k: v for k, v in flags.items() if k in group})
         self._number_states(index, optimizer)
         called = getattr(optimizer, "_opt_called", None)
@@ -117,10 +116,17 @@ class Update:
     def _number_states(self, index, optimizer):
         for param, state in optimizer.state.items():
             for key, value in state.items():
-                if type(value) in (int, float):
-                    node = self.recorder.placeholder(f"{key}", value)
-                    self.numbers[node] = ("optim", index, param, key)
-                    state[key] = self.trace.scalar(float(value), node)
+                state[key] = self._live(("optim", index, param, key), key, value)
+
+    def _live(self, place, name, value):
+        """A python number, or each number of a tuple (betas), as an input of the program."""
+        if type(value) in (int, float):
+            node = self.recorder.placeholder(name, value)
+            self.numbers[node] = place
+            return self.trace.scalar(float(value), node)
+        if type(value) is tuple and value and all(type(v) in (int, float) for v in value):
+            return tuple(self._live((*place, i), f"{name}{i}", v) for i, v in enumerate(value))
+        return value
 
     def _item(self, tensor):
         node, twin = self.recorder._convert(tensor)
@@ -161,37 +167,41 @@ class Update:
         return adopted
 
     def _begin(self, optimizer, key, node):
-        while node.target in (aten.detach.default, aten.alias.default):
-            node = node.args[0]
-        real = {}
-        for tensor, held, _ in self.recorder.lifted.values():
-            real[held] = tensor
+        """The real first value of a state tensor the step created: its node evaluated without any gradient."""
+        try:
+            return self._evaluate(node)
+        except _NeedsGradient:
+            raise CaptureError(
+                f"{type(optimizer).__name__} begins its state {key!r} with a value computed from the gradient",
+                "Run one eager step with this optimizer before the first call of the graph, so that its state exists.",
+            ) from None
+
+    def _evaluate(self, node):
+        if not hasattr(self, "_real"):
+            self._real = {held: tensor.detach() for tensor, held, _ in self.recorder.lifted.values()}
+        if node in self._real:
+            return self._real[node]
+        if node in self.trace.number_of:
+            return self.trace.number_of[node]
+        if node.op == "get_attr":
+            return self.recorder.constants[node.target].clone()
+        if node.op != "call_function" or node.target not in _BEGINNINGS:
+            raise _NeedsGradient
 
         def value(a):
             if isinstance(a, torch.fx.Node):
-                if a in real:
-                    return real[a]
-                if a.op == "get_attr":
-                    return self.recorder.constants[a.target]
-                raise KeyError(a)
+                return self._evaluate(a)
             return type(a)(value(x) for x in a) if isinstance(a, (list, tuple)) else a
 
-        if node.target in _FACTORIES or (node.target is aten.clone.default and node.args[0].op == "get_attr"):
-            try:
-                return node.target(*value(node.args), **{k: value(v) for k, v in node.kwargs.items()}).detach()
-            except KeyError:
-                info = node.meta["tensor"]  # zeros_like(grad): the layout of a symbolic tensor
-                like = torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device=info.device)
-                return node.target(like, *node.args[1:], **node.kwargs)
-        raise CaptureError(
-            f"{type(optimizer).__name__} begins its state {key!r} with a value computed from the gradient",
-            "Run one eager step with this optimizer before the first call of the graph, so that its state exists.",
-        )
+        args = node.args
+        if node.target in _LIKE and node.args[0] not in self._real:  # zeros_like(grad): only its layout matters
+            info = node.args[0].meta["tensor"]
+            args = (torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device=info.device), *args[1:])
+        return node.target(*(value(a) for a in args), **{k: value(v) for k, v in node.kwargs.items()}).detach()
 
 
-def live_keys(optimizer, group):
-    """Group options that are inputs of the program: lr, and what a schedule has been seen to change."""
-    return ["lr"] + sorted(getattr(optimizer, "_graph_live_keys", ())) if "lr" in group else sorted(getattr(optimizer, "_graph_live_keys", ()))
+class _NeedsGradient(Exception):
+    pass
 
 
 def update_flags(optimizer, config):

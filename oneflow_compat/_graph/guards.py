@@ -1,0 +1,60 @@
+"""Conditions on learning rates and step counters that an optimizer branched on while it was captured.
+
+RAdam changes its formula after some steps. Such a branch is part of the program that was captured; before
+each call a small program computes the condition again, and another program is captured when it differs.
+"""
+from __future__ import annotations
+
+import operator
+
+import torch
+import torch.fx
+
+from .program import written_args
+
+
+def guard_graph(graph, guards):
+    """The part of the graph that computes the guarded numbers; returns (fx graph, indices of its inputs among the placeholders)."""
+    wanted = {n for node, _, other, _ in guards for n in (node, other) if isinstance(n, torch.fx.Node)}
+    for node in reversed(list(graph.nodes)):
+        if node.op != "call_function":
+            continue
+        if node in wanted or any(w in wanted for w in written_args(node)):
+            wanted.add(node)
+            wanted.update(node.all_input_nodes)
+    small = torch.fx.Graph()
+    copies, inputs, written = {}, [], set()
+    for node in graph.nodes:
+        if node in wanted:
+            written.update(written_args(node))
+    for index, node in enumerate(n for n in graph.nodes if n.op == "placeholder"):
+        if node in wanted:
+            copies[node] = small.placeholder(f"p{index}")
+            inputs.append(index)
+    for node in list(copies):
+        if node in written:
+            copies[node] = small.call_function(torch.ops.aten.clone.default, (copies[node],))
+    for node in graph.nodes:
+        if node in wanted and node not in copies and node.op in ("call_function", "get_attr"):
+            copies[node] = small.node_copy(node, lambda n: copies[n])
+    truths = []
+    for node, comparison, other, outcome in guards:
+        other = copies[other] if isinstance(other, torch.fx.Node) else other
+        truth = small.call_function(comparison, (copies[node], other))
+        truths.append(small.call_function(operator.eq, (truth, outcome)))
+    small.output(tuple(truths))
+    return small, tuple(inputs)
+
+
+def compile_guard(program):
+    """A function of all slot values: True when every condition is as it was at the capture."""
+    from .codegen import compile_program
+
+    graph, inputs = program.guard
+    function = compile_program(program.with_(graph=graph), "guard")
+
+    def holds(*values):
+        with torch.no_grad():
+            return all(function(*(values[i] for i in inputs)))
+
+    return holds

@@ -1,0 +1,146 @@
+"""Errors of a graph name the cause, the user's own line and a remedy, and leave everything as it was."""
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import oneflow as flow
+from oneflow._errors import OneFlowError
+
+
+def make(build, modules=(), optimizers=()):
+    class G(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            for name, module in dict(modules).items():
+                setattr(self, name, module)
+            for optimizer in optimizers:
+                self.add_optimizer(optimizer)
+            self.config.set_backend("aten")
+
+    G.build = build
+    return G()
+
+
+def uses_item(self, x):
+    return x * x.sum().item()
+
+
+def branches(self, x):
+    if x.sum() > 0:
+        return x
+    return -x
+
+
+def masks(self, x):
+    return x[x > 0]
+
+
+def tolist(self, x):
+    return x * x.tolist()[0]
+
+
+@pytest.mark.parametrize("build, line", [(uses_item, "x.sum().item()"), (branches, "if x.sum() > 0"), (masks, "x[x > 0]"), (tolist, "x.tolist()")])
+def test_value_dependent_python(build, line):
+    with pytest.raises(OneFlowError) as caught:
+        make(build)(torch.ones(3))
+    assert line in str(caught.value) and __file__ in str(caught.value)
+
+
+def test_build_not_overridden():
+    class Empty(flow.nn.Graph):
+        pass
+
+    with pytest.raises(NotImplementedError, match="Empty does not override build"):
+        Empty()(torch.ones(1))
+
+
+def test_argument_type_is_named():
+    graph = make(lambda self, x, extra: x)
+    with pytest.raises(TypeError, match=r"extra|\[0\]\[1\]") as caught:
+        graph(torch.ones(1), object())
+    assert "object" in str(caught.value)
+
+
+def test_output_type_is_named():
+    with pytest.raises(TypeError, match="output"):
+        make(lambda self, x: {"a": object()})(torch.ones(1))
+
+
+def test_non_scalar_backward():
+    model = nn.Linear(2, 2)
+
+    def build(self, x):
+        self.m(x).backward()
+
+    with pytest.raises(RuntimeError, match="scalar"):
+        make(build, {"m": model}, [torch.optim.SGD(model.parameters(), lr=0.1)])(torch.ones(1, 2))
+
+
+def test_optimizer_without_gradient():
+    model, other = nn.Linear(2, 1), nn.Linear(2, 1)
+
+    def build(self, x):
+        loss = self.m(x).sum()
+        loss.backward()
+        return loss
+
+    with pytest.raises(OneFlowError, match="no parameter that got a gradient"):
+        make(build, {"m": model}, [torch.optim.SGD(other.parameters(), lr=0.1)])(torch.ones(1, 2))
+
+
+def test_no_backward():
+    model = nn.Linear(2, 1)
+    with pytest.raises(OneFlowError, match="backward"):
+        make(lambda self, x: self.m(x), {"m": model}, [torch.optim.SGD(model.parameters(), lr=0.1)])(torch.ones(1, 2))
+
+
+def test_exception_inside_build_changes_nothing_and_the_graph_can_be_called_again():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Dropout())
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    fail = [True]
+
+    def build(self, x):
+        loss = self.m(x).sum()
+        loss.backward()
+        if fail[0]:
+            raise KeyError("mine")
+        return loss
+
+    graph = make(build, {"m": model}, [optimizer])
+    before, random = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    with pytest.raises(KeyError, match="mine"):
+        graph(torch.ones(3, 2))
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    assert torch.equal(random, torch.get_rng_state())
+    assert not optimizer.state and all(p.grad is None for p in model.parameters())
+    assert type(optimizer.param_groups[0]["lr"]) is float
+    fail[0] = False
+    graph(torch.ones(3, 2))
+    assert len(optimizer.state) == 4
+
+
+def test_tensor_kept_from_an_earlier_capture():
+    kept = []
+
+    def build(self, x):
+        if kept:
+            return kept[0] + x
+        kept.append(x * 2)
+        return x
+
+    graph = make(build)
+    graph(torch.ones(2))
+    with pytest.raises(OneFlowError, match="earlier capture"):
+        graph(torch.ones(3))
+
+
+def test_unknown_backend_and_missing_package():
+    graph = make(lambda self, x: x + 1)
+    with pytest.raises(ValueError, match="aten"):
+        graph.config.set_backend("nonsense")
+    graph.config.set_backend("tensorrt")
+    with pytest.raises(OneFlowError, match="torch_tensorrt"):
+        graph(torch.ones(1))

@@ -1,0 +1,112 @@
+"""Loss scaling, autocast and recomputation inside the program, against eager torch."""
+import copy
+
+import pytest
+import torch
+from graph_cases import assert_same_training
+from torch import nn
+
+import oneflow as flow
+
+
+def build_of(loss_of):
+    def build(self, *batch):
+        loss = loss_of(self.m, *batch)
+        loss.backward()
+        return loss
+
+    return build
+
+
+def make(model, optimizer, build, scaler=None):
+    class G(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.m = model
+            self.add_optimizer(optimizer)
+            self.config.set_backend("aten")
+            if scaler is not None:
+                self.set_grad_scaler(scaler)
+
+    G.build = build
+    return G()
+
+
+def test_dynamic_scaler_follows_eager_through_overflow():
+    torch.manual_seed(0)
+    a = nn.Linear(2, 1)
+    b = copy.deepcopy(a)
+    oa, ob = (torch.optim.Adam(m.parameters(), lr=0.1) for m in (a, b))
+    sa, sb = (torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=2) for _ in range(2))
+    graph = make(b, ob, build_of(lambda m, x: m(x).pow(2).mean()), sb)
+    for k in range(8):
+        x = torch.randn(3, 2) * (float("inf") if k in (2, 5) else 1.0)
+        oa.zero_grad()
+        loss = a(x).pow(2).mean()
+        sa.scale(loss).backward()
+        sa.step(oa)
+        sa.update()
+        got = graph(x)
+        assert torch.equal(got, loss) or (got.isnan() and loss.isnan())
+        assert sa.get_scale() == sb.get_scale()
+        assert torch.equal(a.weight, b.weight), k
+    assert oa.state[a.weight]["step"] == ob.state[b.weight]["step"] == 6
+
+
+def test_static_scaler():
+    torch.manual_seed(0)
+    a = nn.Linear(2, 1)
+    b = copy.deepcopy(a)
+    graph = make(b, torch.optim.SGD(b.parameters(), lr=0.1), build_of(lambda m, x: m(x).sum()), flow.amp.StaticGradScaler(128.0))
+    opt = torch.optim.SGD(a.parameters(), lr=0.1)
+    x = torch.randn(3, 2)
+    a(x).sum().backward()
+    opt.step()
+    graph(x)
+    assert torch.equal(a.weight, b.weight), "a power of two scales exactly"
+
+
+def test_amp_is_autocast():
+    model = nn.Linear(4, 4)
+
+    class G(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.m = model
+            self.config.enable_amp(True, dtype=flow.bfloat16)
+            self.config.set_backend("aten")
+
+        def build(self, x):
+            return self.m(x)
+
+    x = torch.randn(2, 4)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        expected = model(x)
+    got = G()(x)
+    assert got.dtype == torch.bfloat16 and torch.equal(got, expected)
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.a, self.b = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.drop = nn.Dropout(0.3)
+
+    def forward(self, x):
+        return x + self.drop(self.b(torch.relu(self.a(x))))
+
+
+@pytest.mark.parametrize("spelling", ["config", "GraphModule"])
+def test_recomputation_keeps_the_numbers(spelling):
+    torch.manual_seed(0)
+    model = nn.Sequential(*[Block(4) for _ in range(3)])
+    batches = [(torch.randn(5, 4),) for _ in range(10)]
+
+    def setup(graph):
+        for k in range(3):
+            block = graph.model[k]
+            (block.config if spelling == "config" else block.to(flow.nn.graph.GraphModule)).activation_checkpointing = True
+
+    plain = assert_same_training(copy.deepcopy(model), lambda p: torch.optim.SGD(p, lr=0.01), lambda m, x: m(x).pow(2).mean(), batches)
+    graph = assert_same_training(model, lambda p: torch.optim.SGD(p, lr=0.01), lambda m, x: m(x).pow(2).mean(), batches, setup=setup)
+    assert graph.program.count() > plain.program.count(), "nothing was recomputed"
