@@ -1,51 +1,39 @@
-"""Compiles the whole program with torch's inductor: one call per step, kernels fused across the step.
-
-The captured graph writes its inputs in place; AOT's functionalization turns that into a pure graph whose last
-operators write parameters and state back, and inductor fuses those writes into the kernels that compute them.
-"""
+"""Forward and backward compiled by torch's inductor as one graph; the update runs as fused in-place operators."""
 from __future__ import annotations
 
 import torch
 
+from ..codegen import compile_program
+from .regions import host_program, split
+
 
 def compile(program, config, name="inductor"):
-    """A function over the slot values. Python numbers (lr) are passed as 0-d float64 tensors."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
+    """A function over the slot values."""
+    module, inputs, outputs, late = split(program)
+    if not any(n.op == "call_function" for n in module.graph.nodes):
+        from . import aten
 
-    from .lowering import flat_module
-
-    module, numbers = flat_module(program)
-    options = dict(config.backend_options)
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
-    examples = []
-    with mode:
-        for slot in program.slots:
-            if slot.shape is None:
-                examples.append(torch.empty((), dtype=torch.float64))
-            else:
-                examples.append(torch.empty_strided(slot.shape, slot.stride, dtype=slot.dtype, device=slot.device))
-    compiled = _compile(module, examples, options)
-    if not numbers:
-        return compiled
+        return aten.compile(program, config)
+    function = compile_region(module, [n.meta["tensor"] for n in inputs], config.backend_options)
+    host = compile_program(host_program(program, inputs, outputs, late, function))
+    guard = torch._C._AutoDispatchBelowAutograd
 
     def run(*values):
-        values = list(values)
-        for i in numbers:
-            values[i] = torch.tensor(values[i], dtype=torch.float64)
-        return compiled(*values)
+        keep = guard()  # noqa: F841  operators skip autograd until this dies
+        return host(*values)
 
+    run.inner = host
     return run
 
 
-def _compile(module, examples, options):
+def compile_region(module, infos, options):
+    """Compile an fx module of ATen operators that may write its inputs in place."""
     from torch._inductor import config as inductor_config
     from torch._inductor.compile_fx import compile_fx
+    from torch._subclasses.fake_tensor import FakeTensorMode
 
+    mode = FakeTensorMode()
+    with mode:
+        examples = [torch.empty_strided(i.shape, i.stride, dtype=i.dtype, device=i.device) for i in infos]
     with torch.no_grad(), inductor_config.patch(options):
-        function = compile_fx(module, examples)
-
-    def call(*values):
-        with torch.no_grad():
-            return function(*values)
-
-    return call
+        return compile_fx(module, examples)
