@@ -18,6 +18,11 @@ VARIABLES = {
     "XDG_CACHE_HOME": ("", "the user's cache folder; empty: ~/.cache"),
     "ONEFLOW_TEST_DEVICE_NUM": ("1", "devices a test may use, read by oneflow.unittest"),
     "ONEFLOW_TEST_CPU_ONLY": ("", "tests run on the CPU only, read by oneflow.unittest"),
+    "ONEFLOW_TEST_NODE_NUM": ("", "nodes a test may use, read by oneflow.unittest"),
+    "ONEFLOW_TEST_NODE_LIST": ("", "addresses of the nodes, with commas; their number counts where ONEFLOW_TEST_NODE_NUM is not set"),
+    "ONEFLOW_TEST_ENABLE_EAGER": ("", "1: oneflow.unittest.env.eager_execution_enabled() is true"),
+    "ONEFLOW_TEST_ENABLE_TYPING_CHECK": ("", "1: oneflow.unittest.env.typing_check_enabled() is true"),
+    "ONEFLOW_TEST_DATASET_DIR": ("/dataset", "folder of the data sets that oneflow.unittest.dataset_dir() names"),
 }
 
 

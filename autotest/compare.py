@@ -1,0 +1,145 @@
+"""The checks, each with its own message."""
+from __future__ import annotations
+
+import numbers
+
+from .errors import Mismatch
+from .tolerance import tolerance
+
+SHOWN = 8  # rows of the difference table
+
+
+def compare_values(pair, r, c, what, options, names=None, check_values=True):
+    """Compare one result of the two sides: number and type, shape, dtype, values."""
+    names = names or pair.names
+    if pair.is_reference_tensor(r):
+        if not pair.is_candidate_tensor(c):
+            raise Mismatch("number and type of outputs", f"{what} is a tensor in {names[0]} and {kind(c)} in {names[1]}")
+        return compare_tensors(pair, r, c, what, options, names, check_values)
+    if pair.is_candidate_tensor(c) and not pair.is_reference_tensor(c):
+        raise Mismatch("number and type of outputs", f"{what} is {kind(r)} in {names[0]} and a tensor in {names[1]}")
+    if isinstance(r, (tuple, list)):
+        if not isinstance(c, (tuple, list)) or len(r) != len(c):
+            raise Mismatch("number and type of outputs", f"{what} is {kind(r)} in {names[0]} and {kind(c)} in {names[1]}")
+        for i, (a, b) in enumerate(zip(r, c)):
+            compare_values(pair, a, b, f"{what}[{i}]", options, names, check_values)
+    elif isinstance(r, dict):
+        if not isinstance(c, dict) or r.keys() != c.keys():
+            raise Mismatch("number and type of outputs", f"{what} has the keys {sorted(r)} in {names[0]}, {kind(c)} in {names[1]}")
+        for key in r:
+            compare_values(pair, r[key], c[key], f"{what}[{key!r}]", options, names, check_values)
+    elif isinstance(r, (bool, numbers.Number, str)) or r is None:
+        compare_plain(r, c, what, options, names, check_values)
+    elif type(r).__module__ == "numpy" and hasattr(r, "shape"):
+        import numpy as np
+
+        if not hasattr(c, "shape") or r.shape != c.shape:
+            raise Mismatch("shape", f"{what} has shape {r.shape} in {names[0]} and {getattr(c, 'shape', kind(c))} in {names[1]}")
+        if check_values and r.dtype.kind in "fciub" and not np.allclose(r, c, rtol=options.rtol or 1e-4, atol=options.atol or 1e-5, equal_nan=True):
+            raise Mismatch("values", f"{what} differs\n{names[0]}: {r}\n{names[1]}: {c}")
+
+
+def compare_plain(r, c, what, options, names, check_values):
+    if isinstance(r, bool) != isinstance(c, bool) or (r is None) != (c is None) or isinstance(r, str) != isinstance(c, str):
+        raise Mismatch("number and type of outputs", f"{what} is {kind(r)} in {names[0]} and {kind(c)} in {names[1]}")
+    if not check_values or r is None:
+        return
+    if isinstance(r, float) or isinstance(c, float):
+        import math
+
+        same = (math.isnan(r) and math.isnan(c)) or r == c or abs(r - c) <= (options.atol or 1e-5) + (options.rtol or 1e-4) * abs(r)
+    else:
+        same = r == c
+    if not same:
+        raise Mismatch("values", f"{what} is {r!r} in {names[0]} and {c!r} in {names[1]}")
+
+
+def compare_tensors(pair, r, c, what, options, names, check_values=True):
+    if tuple(r.shape) != tuple(c.shape):
+        raise Mismatch("shape", f"{what} has shape {tuple(r.shape)} in {names[0]} and {tuple(c.shape)} in {names[1]}")
+    a, b = pair.as_torch(r), pair.as_torch(c)
+    if a.dtype != b.dtype and (options.check_dtype or is_exact(a.dtype) or is_exact(b.dtype)):
+        raise Mismatch("dtype", f"{what} has dtype {short(a.dtype)} in {names[0]} and {short(b.dtype)} in {names[1]}")
+    if check_values:
+        compare_numbers(a, b, what, options, names, "values")
+
+
+def compare_numbers(a, b, what, options, names, check):
+    """a and b are torch tensors of one shape."""
+    import torch
+
+    if a.device != b.device:
+        a, b = a.cpu(), b.cpu()
+    if a.is_sparse or a.layout != torch.strided:
+        a, b = a.to_dense(), b.to_dense()
+    if a.dtype == b.dtype and torch.equal(a, b):
+        return
+    rtol, atol = tolerance(a.dtype, options.rtol, options.atol)
+    dtype = torch.promote_types(a.dtype, b.dtype)
+    a, b = a.to(dtype), b.to(dtype)
+    if dtype.is_floating_point and dtype.itemsize < 4:
+        a, b = a.float(), b.float()
+    if torch.allclose(a, b, rtol=rtol, atol=atol, equal_nan=True) if a.dtype != torch.bool else torch.equal(a, b):
+        return
+    raise Mismatch(check, f"{what} differs (rtol={rtol:g}, atol={atol:g})\n{difference_table(a, b, names, rtol, atol)}")
+
+
+def difference_table(a, b, names, rtol, atol):
+    """Where two tensors differ: how many elements, the largest, and the first few."""
+    import torch
+
+    wide = torch.complex128 if a.is_complex() else torch.float64
+    x, y = a.to(wide), b.to(wide)
+    gap = (x - y).abs()
+    off = ~((gap <= atol + rtol * y.abs()) | (x == y) | (torch.isnan(x) & torch.isnan(y)))
+    where = off.nonzero().tolist()
+    known = torch.nan_to_num(gap.real if gap.is_complex() else gap, nan=-1.0, posinf=float("inf"))
+    head = f"  {len(where)} of {a.numel()} elements differ, largest distance {known[off].max().item():.6g}, shape {tuple(a.shape)}, {short(a.dtype)}"
+    lines = [head, f"  {'index':<18} {names[0]:>18} {names[1]:>18} {'distance':>12}"]
+    for index in where[:SHOWN]:
+        at = tuple(index)
+        lines.append(f"  {str(at):<18} {show(a[at]):>18} {show(b[at]):>18} {gap[at].item():>12.4g}")
+    if len(where) > SHOWN:
+        lines.append(f"  ... and {len(where) - SHOWN} more")
+    return "\n".join(lines)
+
+
+def show(scalar):
+    v = scalar.item()
+    return f"{v:.8g}" if isinstance(v, (float, complex)) else str(v)
+
+
+def is_exact(dtype):
+    return not (dtype.is_floating_point or dtype.is_complex)
+
+
+def short(dtype):
+    return str(dtype).rpartition(".")[2]
+
+
+def kind(x):
+    if x is None:
+        return "None"
+    if isinstance(x, (tuple, list)):
+        return f"a {type(x).__name__} of {len(x)}"
+    return f"a {type(x).__name__}"
+
+
+def compare_gradients(pair, r, c, what, options, names=None, check_values=True):
+    """Compare what has been accumulated in `.grad`; no gradient and a gradient of zeros are the same."""
+    names = names or pair.names
+    gr, gc = r.grad, c.grad
+    if gr is None and gc is None:
+        return
+    if gr is None or gc is None:
+        there, missing = (gc, names[0]) if gr is None else (gr, names[1])
+        if pair.as_torch(there).count_nonzero().item():
+            raise Mismatch("gradient", f"{what} has no gradient in {missing}, and one that is not zero in {names[1] if gr is None else names[0]}")
+        return
+    if tuple(gr.shape) != tuple(gc.shape):
+        raise Mismatch("gradient", f"the gradient of {what} has shape {tuple(gr.shape)} in {names[0]} and {tuple(gc.shape)} in {names[1]}")
+    a, b = pair.as_torch(gr), pair.as_torch(gc)
+    if options.check_dtype and a.dtype != b.dtype:
+        raise Mismatch("gradient", f"the gradient of {what} has dtype {short(a.dtype)} in {names[0]} and {short(b.dtype)} in {names[1]}")
+    if check_values:
+        compare_numbers(a, b, f"the gradient of {what}", options, names, "gradient")

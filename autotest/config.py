@@ -1,0 +1,46 @@
+"""Settings of a run: environment variables, and what the pytest plugin sets in their place."""
+from __future__ import annotations
+
+import os
+
+# name: (default, meaning); the only place of the package that reads the environment
+VARIABLES = {
+    "ONEFLOW_TEST_CPU_ONLY": ("", "draw only the CPU as a device"),
+    "ONEFLOW_TEST_VERBOSE": ("", "print every step of the program as it runs, and the graph's debug output"),
+    "ONEFLOW_TEST_TENSOR_SIZE_LIMIT_MB": ("32", "refuse larger tensors in a case"),
+    "ONEFLOW_TEST_N": ("", "valid cases per test, instead of the test's own n"),
+    "ONEFLOW_TEST_SEED": ("", "seed of the drawn cases; empty: fixed in CI, a new one elsewhere"),
+    "ONEFLOW_TEST_GRAPH": ("on", "on, off or all: the graph check as the test asks, never, or always"),
+    "ONEFLOW_TEST_GRAPH_BACKEND": ("aten", "backend of the graphs: aten, inductor, ..."),
+    "ONEFLOW_TEST_ERRORS": ("class", "class: both sides must raise related classes; any: both must raise; no: a refusal of the reference is enough"),
+    "ONEFLOW_TEST_SHRINK_SECONDS": ("20", "stop shrinking a failure after this time"),
+    "ONEFLOW_TEST_DATABASE": ("", "folder of failing examples; empty: Hypothesis's default, none in CI; none: never"),
+    "CI": ("", "set by CI services"),
+    "PYTEST_CURRENT_TEST": ("", "set by pytest"),
+    "ONEFLOW_PROFILE_WARMUP_NUM": ("10", "calls of a profiled operator before measuring"),
+    "ONEFLOW_PROFILE_RUN_NUM": ("1000", "measured calls of a profiled operator"),
+    "ONEFLOW_PROFILE_VERBOSE": ("", "print the profiler's tables"),
+}
+
+overrides: dict[str, str] = {}  # set by the pytest plugin and by tests
+
+
+def get(name: str) -> str:
+    if name in overrides:
+        return overrides[name]
+    return os.environ.get(name, VARIABLES[name][0])
+
+
+def get_int(name: str, default: int | None = None) -> int:
+    text = get(name)
+    if text == "" and default is not None:
+        return default
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"environment variable {name} must be a whole number, found {text!r}") from None
+
+
+def is_set(name: str) -> bool:
+    """True for any value but the empty one, "0", "false", "off" and "no"."""
+    return get(name).lower() not in ("", "0", "false", "off", "no")

@@ -1,0 +1,252 @@
+"""Generators: values that are drawn once per case, when they are first needed.
+
+A generator is an expression: `random(1, 6).to(int) * 2 | nothing()`. `.value()` draws and keeps the
+value; passed to a dual call it is drawn there, typed by the callee's annotation if nobody called
+`.to(type)`. A `random()` nobody gives a type is None.
+"""
+from __future__ import annotations
+
+import typing
+
+from . import source
+from .source import FINE
+
+py_tuple = tuple
+NoneType = type(None)
+
+
+class Nothing:
+    """The value of `nothing()`: the argument is left out."""
+
+    def __repr__(self):
+        return "nothing"
+
+
+class generator:
+    """Base of all generators; a subclass says how its value is drawn in `_calc_value`."""
+
+    def __init__(self, children):
+        self.children = [c for c in children if isinstance(c, generator)]
+        self._value = None
+        self._has_value = False
+        self._source = source.current()  # one made outside a case is not a choice of the case
+
+    @property
+    def choose(self):
+        """The source this generator draws from."""
+        return self._source.live()
+
+    def _init(self):
+        self._value, self._has_value = None, False
+        for child in self.children:
+            child._init()
+
+    def eval(self):
+        """Forget the value and draw a new one."""
+        self._init()
+        return self.value()
+
+    def value(self):
+        if not self._has_value:
+            self._value = self._calc_value()
+            self._has_value = True
+        return self._value
+
+    def _calc_value(self):
+        raise NotImplementedError(f"{type(self).__name__} does not say how its value is drawn (_calc_value)")
+
+    def size(self):
+        """How many alternatives `|` counts this generator for."""
+        return 1
+
+    def to(self, annotation):
+        """Ask for values of this type; the first request holds."""
+        self._to(annotation)
+        for child in self.children:
+            child.to(annotation)
+        return self
+
+    def _to(self, annotation):
+        pass
+
+    def __or__(self, other):
+        other = pack(other)
+        return oneof(self, other, possibility=self.size() / (self.size() + other.size()))
+
+    def __ror__(self, other):
+        return pack(other) | self
+
+    def __add__(self, other):
+        return add(self, other)
+
+    def __radd__(self, other):
+        return add(other, self)
+
+    def __sub__(self, other):
+        return add(self, neg(other))
+
+    def __rsub__(self, other):
+        return add(other, neg(self))
+
+    def __mul__(self, other):
+        return mul(self, other)
+
+    def __rmul__(self, other):
+        return mul(other, self)
+
+    def __neg__(self):
+        return neg(self)
+
+
+def pack(x) -> generator:
+    """x itself if it is a generator, otherwise the constant x."""
+    return x if isinstance(x, generator) else constant(x)
+
+
+class constant(generator):
+    """Always x."""
+
+    def __init__(self, x):
+        super().__init__([])
+        self.x = x
+
+    def _calc_value(self):
+        return plain(self.x)
+
+
+def plain(x):
+    """A dual number as the number (both sides agree on it, or the case has failed); anything else as it is."""
+    return x.plain() if hasattr(type(x), "__dual__") and isinstance(x._ref, (int, float)) else x
+
+
+class nothing(generator):
+    """The argument is left out."""
+
+    def __init__(self):
+        super().__init__([])
+
+    def _calc_value(self):
+        return Nothing()
+
+
+class add(generator):
+    def __init__(self, a, b):
+        self.a, self.b = pack(a), pack(b)
+        super().__init__([self.a, self.b])
+
+    def _calc_value(self):
+        return self.a.value() + self.b.value()
+
+
+class mul(generator):
+    def __init__(self, a, b):
+        self.a, self.b = pack(a), pack(b)
+        super().__init__([self.a, self.b])
+
+    def _calc_value(self):
+        return self.a.value() * self.b.value()
+
+
+class neg(generator):
+    def __init__(self, a):
+        self.a = pack(a)
+        super().__init__([self.a])
+
+    def _calc_value(self):
+        return -self.a.value()
+
+
+class oneof(generator):
+    """One of the arguments; `possibility` is the chance of the first of two, or one chance for each."""
+
+    def __init__(self, *args, possibility=None):
+        if not args:
+            raise ValueError("oneof() needs at least one alternative")
+        self.args = [pack(a) for a in args]
+        super().__init__(self.args)
+        if isinstance(possibility, (int, float)):
+            if len(args) != 2:
+                raise ValueError(f"oneof(possibility=number) is for two alternatives, found {len(args)}; give a list of chances")
+            possibility = [possibility, 1 - possibility]
+        self.possibility = pack(possibility if possibility is not None else [1 / len(args)] * len(args))
+
+    def _calc_value(self):
+        chances = list(self.possibility.value())
+        if max(chances) - min(chances) < 1e-9:
+            return self.args[self.choose.integer(0, len(self.args))].value()
+        drawn, reached = self.choose.integer(0, FINE) / FINE, 0.0
+        for alternative, chance in zip(self.args, chances):
+            reached += chance
+            if drawn < reached:
+                return alternative.value()
+        return self.args[-1].value()
+
+    def __call__(self, *args, **kwargs):
+        return self.value()(*args, **kwargs)
+
+    def size(self):
+        return sum(a.size() for a in self.args)
+
+
+class tuple(generator):  # OneFlow's name; this module says py_tuple for the builtin
+    """A tuple of the drawn arguments."""
+
+    def __init__(self, *args):
+        self.args = [pack(a) for a in args]
+        super().__init__(self.args)
+
+    def _calc_value(self):
+        return py_tuple(a.value() for a in self.args)
+
+
+class random(generator):
+    """A number low <= x < high (int or float), a bool, or a tuple of them, as the type says."""
+
+    def __init__(self, low=1, high=6):
+        self.low, self.high = pack(low), pack(high)
+        super().__init__([self.low, self.high])
+        self.annotation = None
+
+    def _to(self, annotation):
+        if self.annotation is None:
+            self.annotation = annotation
+
+    def _calc_value(self):
+        return self._generate(self.annotation)
+
+    def _generate(self, annotation):
+        if annotation is None or annotation is NoneType:
+            return None
+        if annotation is bool:
+            return bool(self.choose.integer(0, 2))
+        if annotation is int:
+            return self.choose.integer(int(self.low.value()), int(self.high.value()))
+        if annotation is float:
+            return draw_real(self.choose, float(self.low.value()), float(self.high.value()))
+        if annotation is complex:
+            low, high = float(self.low.value()), float(self.high.value())
+            return complex(draw_real(self.choose, low, high), draw_real(self.choose, low, high))
+        origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+        if args and (origin is typing.Union or type(annotation).__name__ == "UnionType"):
+            return self._generate(args[self.choose.integer(0, len(args))])
+        if args and origin in (py_tuple, list):
+            if Ellipsis in args or origin is list:
+                return py_tuple(self._generate(args[0]) for _ in range(self.choose.integer(1, 4)))
+            return py_tuple(self._generate(a) for a in args)
+        raise NotImplementedError(f"random() cannot draw a value of type {annotation!r}; call .to(int), .to(float) or .to(bool) on it")
+
+
+def draw_real(choose, low: float, high: float) -> float:
+    return low + (high - low) * (choose.integer(0, FINE) / FINE)
+
+
+def random_or_nothing(low, high):
+    """random(low, high), or the argument is left out (one time in three)."""
+    return oneof(random(low, high), nothing(), possibility=2 / 3)
+
+
+def random_bool():
+    return random().to(bool)
+
+
+__all__ = ["random", "random_bool", "random_or_nothing", "oneof", "constant", "nothing"]

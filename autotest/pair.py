@@ -1,0 +1,82 @@
+"""Two libraries under comparison: a torch-like reference and a candidate, and how values cross between them."""
+from __future__ import annotations
+
+import numpy as np
+
+
+class Pair:
+    """`reference` makes torch tensors; `candidate` is any namespace with torch's names.
+
+    names: the attributes of a dual object that hand out its two sides, besides `.reference` and `.candidate`.
+    to_candidate: candidate tensor from a torch tensor; default `candidate.tensor(array)`, a copy where both share one class.
+    to_numpy: array of a candidate tensor; default `.detach().cpu().numpy()`.
+    """
+
+    def __init__(self, reference, candidate, names=("pytorch", "oneflow"), to_candidate=None, to_numpy=None):
+        self.reference, self.candidate, self.names = reference, candidate, tuple(names)
+        self.reference_tensor = reference.Tensor
+        self.candidate_tensor = candidate.Tensor
+        self.same_tensors = candidate.Tensor is reference.Tensor
+        self.reference_module = reference.nn.Module
+        self.candidate_module = getattr(getattr(candidate, "nn", None), "Module", ())
+        if to_candidate is not None:
+            self._convert = to_candidate
+        if to_numpy is not None:
+            self.to_numpy = to_numpy
+
+    # ------------------------------------------------------------------ kinds of values
+    def is_reference_tensor(self, x):
+        return isinstance(x, self.reference_tensor)
+
+    def is_candidate_tensor(self, x):
+        return isinstance(x, self.candidate_tensor)
+
+    # ------------------------------------------------------------------ crossing over
+    def to_candidate(self, tensor, requires_grad=None, pin_memory=False):
+        """The candidate's tensor with the values of the torch tensor; never shares memory with it."""
+        needs = tensor.requires_grad if requires_grad is None else requires_grad
+        made = self._convert(tensor.detach())
+        if pin_memory and hasattr(made, "pin_memory") and tensor.is_pinned():
+            made = made.pin_memory()
+        return made.requires_grad_(True) if needs else made
+
+    def _convert(self, tensor):
+        if self.same_tensors:
+            return tensor.clone()
+        return self.candidate.tensor(tensor.cpu().numpy())
+
+    def as_torch(self, x):
+        """A candidate tensor as a torch tensor, for comparing; global tensors as their whole value."""
+        if isinstance(x, self.reference_tensor):
+            x = x.detach()
+            if type(x) is not self.reference_tensor and hasattr(x, "to_local"):
+                x = x.full_tensor() if hasattr(x, "full_tensor") else x.to_local()
+            return x
+        import torch
+
+        return torch.from_numpy(np.array(self.to_numpy(x)))
+
+    def to_numpy(self, x):
+        return x.detach().cpu().numpy()
+
+    def copy_state(self, reference, candidate):
+        """Give the candidate module the reference module's parameters and buffers."""
+        state = {k: self._convert(v.detach()) for k, v in reference.state_dict().items() if hasattr(v, "detach")}
+        if not state:
+            return
+        if all(hasattr(v, "copy_") for v in state.values()) and self.same_tensors:
+            mine = dict(candidate.state_dict())
+            if mine.keys() == state.keys() and all(mine[k].shape == state[k].shape for k in mine):
+                for k in mine:
+                    mine[k].detach().copy_(state[k])
+                return
+        candidate.load_state_dict(state, strict=False)
+
+    # ------------------------------------------------------------------ random numbers
+    def random_state(self):
+        """The state of the random stream both sides share; None where they do not."""
+        return self.reference.default_generator.get_state() if self.same_tensors else None
+
+    def rewind(self, state):
+        if state is not None:
+            self.reference.default_generator.set_state(state)

@@ -1,0 +1,165 @@
+"""Generators of placements and rules for global tensors, and the scope `globaltest` opens.
+
+The candidate's `placement`, `sbp` and `env` are looked up when a value is drawn, never at import.
+"""
+from __future__ import annotations
+
+import functools
+from itertools import product
+
+from .generators import generator
+from .tensors import devices
+
+_scope = {"global": False}
+
+
+class GlobalScope:
+    """with GlobalScope(): tensors are drawn as global tensors."""
+
+    def __enter__(self):
+        self._before = _scope["global"]
+        _scope["global"] = True
+
+    def __exit__(self, *exc):
+        _scope["global"] = self._before
+
+
+def in_global_scope() -> bool:
+    return _scope["global"]
+
+
+is_global = in_global_scope
+
+
+def globaltest(f):
+    """The test draws its tensors as global tensors."""
+
+    @functools.wraps(f)
+    def run(*args, **kwargs):
+        with GlobalScope():
+            return f(*args, **kwargs)
+
+    return run
+
+
+def everywhere(candidate):
+    """(placement of all CPU ranks, broadcast): where a drawn global tensor starts."""
+    return candidate.placement.all("cpu"), candidate.sbp.broadcast
+
+
+def tensor_to_global(pair, tensor):
+    placement, rule = everywhere(pair.candidate)
+    needs = tensor.requires_grad
+    made = tensor.detach().to_global(placement=placement, sbp=rule).detach()
+    return made.requires_grad_(True) if needs else made
+
+
+def module_to_global(pair, module):
+    placement, rule = everywhere(pair.candidate)
+    state = module.state_dict().values()
+    if any(getattr(v, "is_global", False) for v in state):
+        return module
+    return module.to_global(placement=placement, sbp=[rule])
+
+
+class _Listed(generator):
+    """A generator that can also be walked through."""
+
+    def __len__(self):
+        return len(self.value())
+
+    def __getitem__(self, key):
+        return self.value()[key]
+
+    def __iter__(self):
+        return iter(self.value())
+
+
+def make(candidate_of):
+    """The placement and sbp generators over the namespace that `candidate_of()` returns."""
+
+    class all_placement(_Listed):
+        """Every placement of all ranks: each device type, flat and as (nodes, ranks per node)."""
+
+        def __init__(self):
+            super().__init__([])
+
+        def _calc_device(self):
+            return list(reversed(devices()))
+
+        def _all(self):
+            import numpy as np
+
+            flow = candidate_of()
+            world, nodes = flow.env.get_world_size(), flow.env.get_node_size()
+            shapes = [(world,), (nodes, world // nodes)]
+            return [flow.placement(d, np.arange(world).reshape(s)) for d, s in product(self._calc_device(), shapes)]
+
+        def _calc_value(self):
+            return self._all()
+
+    class all_cpu_placement(all_placement):
+        def _calc_device(self):
+            return ["cpu"]
+
+    class all_cuda_placement(all_placement):
+        def _calc_device(self):
+            return [d for d in devices() if d == "cuda"]
+
+    class random_placement(all_placement):
+        def _calc_value(self):
+            choices = self._all()
+            if not choices:
+                import unittest
+
+                raise unittest.SkipTest(f"{type(self).__name__}(): no such device here")
+            return choices[self.choose.integer(0, len(choices))]
+
+    class random_cpu_placement(random_placement):
+        def _calc_device(self):
+            return ["cpu"]
+
+    class random_gpu_placement(random_placement):
+        def _calc_device(self):
+            return [d for d in devices() if d == "cuda"]
+
+    class all_sbp(_Listed):
+        """Every combination of rules for a tensor of `max_dim` dimensions, one rule per dimension of the placement."""
+
+        def __init__(self, placement=None, dim=1, max_dim=0, except_split=False, except_broadcast=False, except_partial_sum=False,
+                     valid_split_axis=None):
+            super().__init__([])
+            if placement is None:
+                self.dim = dim
+            elif isinstance(placement, random_placement):
+                self.dim = len(placement.value().ranks.shape)
+            elif hasattr(placement, "ranks"):
+                self.dim = len(placement.ranks.shape)
+            else:
+                raise RuntimeError(f"placement must be a random_placement() or a placement, found {placement!r}")
+            self.max_dim, self.except_split = max_dim, except_split
+            self.except_broadcast, self.except_partial_sum = except_broadcast, except_partial_sum
+            axes = range(max_dim) if valid_split_axis is None else [valid_split_axis] if isinstance(valid_split_axis, int) else valid_split_axis
+            self.valid_split_axis = list(axes)
+
+        def _all(self):
+            sbp = candidate_of().sbp
+            if self.max_dim == 0:
+                return [[sbp.broadcast] * self.dim]
+            rules = [] if self.except_split else [sbp.split(i) for i in range(self.max_dim) if i in self.valid_split_axis]
+            rules += [] if self.except_broadcast else [sbp.broadcast]
+            rules += [] if self.except_partial_sum else [sbp.partial_sum]
+            return list(product(rules, repeat=self.dim))
+
+        def _calc_value(self):
+            return self._all()
+
+    class random_sbp(all_sbp):
+        """One of all_sbp."""
+
+        def _calc_value(self):
+            choices = self._all()
+            return choices[self.choose.integer(0, len(choices))]
+
+    made = (all_placement, all_cpu_placement, all_cuda_placement, random_placement, random_cpu_placement, random_gpu_placement, all_sbp, random_sbp)
+    return {c.__name__: c for c in made}

@@ -1,0 +1,113 @@
+"""`profile`: time one operator on both sides, with and without a GPU, instead of comparing it."""
+from __future__ import annotations
+
+import functools
+from typing import Any, Callable
+
+from . import config, dual
+from .calls import split_arguments
+
+END_TO_END = "end-to-end"
+profiled_framework: list[str] = ["oneflow", "pytorch"]
+_state = {"hardware": [("cpu", 1), ("cuda", None)], "hook": lambda results: results}
+
+
+class ProfResult:
+    """One side's measurement; attributes not listed here are the profiler's."""
+
+    def __init__(self, prof, num, kind, device, thread_num, op_name, args_description, additional_description=None):
+        self.prof, self.num, self.kind, self.device, self.thread_num = prof, num, kind, device, thread_num
+        self.op_name, self.args_description, self.additional_description = op_name, args_description, additional_description
+
+    def __getattr__(self, attr):
+        return getattr(self.prof, attr)
+
+    def __repr__(self):
+        return f"ProfResult({self.kind}, {self.op_name}({self.args_description}), {self.device}, {self.num} calls)"
+
+
+def set_hardware_info_list(hardware_info_list: list) -> None:
+    """Which (device, number of CPU threads) to measure on."""
+    _state["hardware"] = list(hardware_info_list)
+
+
+def set_profiler_hook(hook: Callable[[list], Any]) -> None:
+    """What becomes of the list of ProfResult of a profiled call; its return value is the call's."""
+    _state["hook"] = hook
+
+
+def compose(*functions):
+    """compose(f, g)(x) is f(g(x))."""
+    return functools.reduce(lambda f, g: lambda *a, **kw: f(g(*a, **kw)), functions)
+
+
+def make_profile(api):
+    def profile(op):
+        """Within the decorated function, calls of the dual function `op` are measured."""
+        def decorate(f):
+            @functools.wraps(f)
+            def run(*args, **kwargs):
+                dual.profiled.append(op._path)
+                try:
+                    return f(*args, **kwargs)
+                finally:
+                    dual.profiled.pop()
+
+            return run
+
+        return decorate
+
+    return profile
+
+
+def profile_dual_object(op):
+    """A function that measures `op` on each wanted side and device; None where there is no such device."""
+    pair = op._pair
+
+    def measured(*args, profile_description=None, **kwargs):
+        resolved, ref, cand = split_arguments(op._ref, args, kwargs)
+        from .script import text
+
+        described = ", ".join([text(a) for a in resolved[0]] + [f"{k}={text(v)}" for k, v in resolved[1].items()])
+        results = []
+        for kind, name, library, function, (a, k) in (
+            ("OneFlow", "oneflow", pair.candidate, op._cand, cand), ("PyTorch", "pytorch", pair.reference, op._ref, ref),
+        ):
+            for device, threads in _state["hardware"]:
+                if name in profiled_framework and (device == "cpu" or _has_cuda(library)):
+                    results.append(_measure(library, function, a, k, device, threads, kind, op._path, described, profile_description))
+                else:
+                    results.append(None)
+        return _state["hook"](results)
+
+    return measured
+
+
+def _has_cuda(library):
+    return bool(library.cuda.is_available())
+
+
+def _measure(library, function, args, kwargs, device, threads, kind, op_name, described, description):
+    def moved(x):
+        return x.to(device) if hasattr(x, "device") and hasattr(x, "to") else x
+
+    args, kwargs = [moved(a) for a in args], {k: moved(v) for k, v in kwargs.items()}
+    number = config.get_int("ONEFLOW_PROFILE_RUN_NUM")
+    before = library.get_num_threads() if hasattr(library, "get_num_threads") else None
+    if device == "cpu" and threads:
+        library.set_num_threads(threads)
+    try:
+        for _ in range(config.get_int("ONEFLOW_PROFILE_WARMUP_NUM")):
+            function(*args, **kwargs)
+        activity = library.profiler.ProfilerActivity
+        with library.profiler.profile(activities=[activity.CPU if device == "cpu" else activity.CUDA]) as prof:
+            with library.profiler.record_function(END_TO_END):
+                for _ in range(number):
+                    function(*args, **kwargs)
+    finally:
+        if before is not None and device == "cpu":
+            library.set_num_threads(before)
+    if config.is_set("ONEFLOW_PROFILE_VERBOSE"):
+        print(f"{kind} {op_name}({described}) on {device}")
+        print(prof.key_averages().table(row_limit=10))
+    return ProfResult(prof, number, kind, device, threads, op_name, described, description)

@@ -1,0 +1,48 @@
+"""The message of a failure: what differs, the smallest case as a script, and how to run it again."""
+from __future__ import annotations
+
+import sys
+
+from . import config
+from .errors import Mismatch
+
+
+def annotate(error, case, seed, test_id, attempts):
+    """The same kind of exception with the report behind its message."""
+    if hasattr(error, "__notes__"):
+        error.__notes__.clear()  # Hypothesis's account of its own drawing
+    body = report(error, case, seed, test_id, attempts)
+    if isinstance(error, Mismatch):
+        error.args = (f"{error}\n{body}",)
+        error.report = body
+        return error
+    if len(error.args) == 1 and isinstance(error.args[0], str):
+        error.args = (f"{error.args[0]}\n{body}",)
+    elif hasattr(error, "add_note"):
+        error.add_note(body)
+    else:
+        print(body, file=sys.stderr)
+    return error
+
+
+def report(error, case, seed, test_id, attempts):
+    from .script import script
+
+    try:
+        program = script(case, error)
+    except Exception as e:  # the report must not hide what it reports
+        program = f"(the script could not be written: {type(e).__name__}: {e})\n"
+    return (
+        f"\nsmallest failing case found ({attempts} cases tried), as a script:\n"
+        f"{'-' * 78}\n{program}{'-' * 78}\n"
+        f"to run this test again with the same cases:\n    {command(seed, test_id)}\n"
+    )
+
+
+def command(seed, test_id):
+    where = config.get("PYTEST_CURRENT_TEST").rpartition(" ")[0]
+    if where:
+        return f'ONEFLOW_TEST_SEED={seed} python -m pytest "{where}"'
+    file = getattr(sys.modules.get("__main__"), "__file__", None)
+    name = test_id.partition("<locals>.")[2] or test_id.partition(".")[2]
+    return f"ONEFLOW_TEST_SEED={seed} python {file} {name}" if file else f"ONEFLOW_TEST_SEED={seed}, then run {test_id}"

@@ -1,0 +1,252 @@
+"""`autotest`: draws cases through Hypothesis, runs them on both sides, checks them, reports the smallest failure."""
+from __future__ import annotations
+
+import functools
+import random as python_random
+import time
+import unittest
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from . import config, source
+from .case import Case
+from .check import check, check_results, flatten_outputs
+from .errors import Mismatch, PyTorchDoesNotSupportError
+from .report import annotate
+
+ATTEMPTS_PER_RUN = 20  # refused cases allowed for each valid one asked for
+DRAWS = 1 << 16
+
+
+@dataclass
+class Options:
+    """How one test wants its cases checked."""
+
+    auto_backward: object = True
+    rtol: float | None = None
+    atol: float | None = None
+    check_graph: bool = True
+    check_allclose: bool = True
+    check_dtype: bool = False
+    check_grad_use_random_data: bool = True
+    include_complex: bool = False
+    check_errors: str = "class"
+    verbose: bool = False
+
+
+class _Stop(unittest.SkipTest):
+    """Leaves Hypothesis at once (it lets skips pass through); never seen outside this file."""
+
+
+class _Run:
+    """All cases of one test."""
+
+    def __init__(self, pair, f, args, kwargs, n, options):
+        self.pair, self.f, self.args, self.kwargs, self.n, self.options = pair, f, args, kwargs, n, options
+        self.valid = self.attempts = 0
+        self.failed = None  # (case, exception, number of failing cases so far)
+        self.first_failure_at = None
+        self.refusal = None
+
+    # ------------------------------------------------------------------ one case
+    def one(self, data):
+        drawn = source.HypothesisSource(data)
+        # Two numbers nobody else uses: Hypothesis tries "everything simplest" and "simplest from here on"
+        # before it draws at random; refusing a second number of 0 keeps such cases for shrinking.
+        seed, explored = drawn.integer(0, DRAWS), drawn.integer(0, DRAWS)
+        if explored == 0:
+            _reject()
+        if self.first_failure_at is not None and time.monotonic() - self.first_failure_at > config.get_int("ONEFLOW_TEST_SHRINK_SECONDS"):
+            raise _Stop("shrinking took long enough")
+        self.attempts += 1
+        if self.valid == 0 and self.attempts > ATTEMPTS_PER_RUN * self.n + 20:
+            raise _Stop("no case is accepted")
+        self.seed_everything(seed)
+        case = Case(self.pair, self.options, seed)
+        try:
+            self.run_and_check(case, drawn)
+        except PyTorchDoesNotSupportError as e:
+            self.refusal = e
+            if self.options.verbose:
+                print(f"[autotest] refused: {e}", flush=True)
+            _reject()
+        except unittest.SkipTest:
+            raise
+        except Exception as e:
+            self.first_failure_at = self.first_failure_at or time.monotonic()
+            self.failed = (case, e)
+            raise
+        self.valid += 1
+
+    def run_and_check(self, case, drawn):
+        with source.drawing_from(drawn), case:
+            try:
+                case.outputs = flatten_outputs(self.f(*self.args, **self.kwargs))
+            except (PyTorchDoesNotSupportError, unittest.SkipTest):
+                raise
+            except Exception as e:
+                try:
+                    check_results(case)
+                except Mismatch as earlier:  # what went wrong before is the cause
+                    raise earlier from e
+                raise
+            check(case)
+            if self.options.check_graph:
+                from .graphleg import check_graph
+
+                check_graph(case)
+
+    def seed_everything(self, seed):
+        python_random.seed(seed)
+        np.random.seed(seed)
+        generator = getattr(self.pair.reference, "default_generator", None)
+        if generator is not None:
+            generator.manual_seed(seed)
+
+    # ------------------------------------------------------------------ all cases
+    def go(self):
+        test_id = f"{getattr(self.f, '__module__', '')}.{self.f.__qualname__}"
+        seed = seed_of(test_id)
+        started = time.monotonic()
+        try:
+            self.search(test_id, seed)
+        except _Stop:
+            if self.failed is None:
+                raise ValueError(
+                    f"autotest: {self.pair.names[0]} refused all {self.attempts} cases of {test_id}, so nothing was tested; last refusal: {self.refusal}"
+                ) from None
+            self.report(None, seed, test_id)
+        except unittest.SkipTest:
+            raise
+        except Exception as e:
+            self.report(e, seed, test_id)
+        from . import summary
+
+        summary.note(test_id, self.valid, self.attempts, time.monotonic() - started)
+        if self.options.verbose:
+            print(f"[autotest] {self.f.__name__}: {self.valid} cases agree", flush=True)
+
+    def search(self, test_id, seed):
+        import hypothesis
+        from hypothesis import strategies
+
+        body = hypothesis.given(data=strategies.data())(_named(self.one))
+        hypothesis.seed(seed)(_settings(self.n, test_id)(body))()
+
+    def report(self, error, seed, test_id):
+        """Raise the smallest failing case with its script; `error` is what came out of Hypothesis."""
+        if self.failed is None:
+            raise error
+        case, cause = self.failed
+        raise annotate(cause, case, seed, test_id, self.attempts) from cause.__cause__
+
+
+def _named(method):
+    def cases(data):
+        method(data)
+
+    return cases
+
+
+def _reject():
+    import hypothesis
+
+    hypothesis.reject()
+
+
+def _settings(n, test_id):
+    import hypothesis
+    from hypothesis import HealthCheck, Phase, Verbosity
+
+    return hypothesis.settings(
+        max_examples=n, deadline=None, suppress_health_check=list(HealthCheck), report_multiple_bugs=False, print_blob=False,
+        verbosity=Verbosity.quiet, phases=[Phase.reuse, Phase.generate, Phase.shrink], database=database(test_id),
+    )
+
+
+@functools.lru_cache(maxsize=None)
+def _store(folder):
+    """The example database: Hypothesis's default one for an empty name, none for "none"."""
+    import hypothesis
+    from hypothesis.database import DirectoryBasedExampleDatabase
+
+    if folder == "none":
+        return None
+    return DirectoryBasedExampleDatabase(folder) if folder else hypothesis.settings.default.database
+
+
+def database(test_id):
+    """Failing examples of this test only (Hypothesis tells tests apart by their source, ours share it)."""
+    folder = config.get("ONEFLOW_TEST_DATABASE")
+    if not folder and config.is_set("CI"):
+        return None
+    store = _store(folder)
+    return None if store is None else _keyed_class()(store, test_id)
+
+
+@functools.lru_cache(maxsize=None)
+def _keyed_class():
+    from hypothesis.database import ExampleDatabase
+
+    class KeyedDatabase(ExampleDatabase):
+        def __init__(self, store, test_id):
+            super().__init__()
+            self.store, self.prefix = store, zlib.crc32(test_id.encode()).to_bytes(4, "big") + test_id.encode()[-40:]
+
+        def fetch(self, key):
+            return self.store.fetch(self.prefix + key)
+
+        def save(self, key, value):
+            self.store.save(self.prefix + key, value)
+
+        def delete(self, key, value):
+            self.store.delete(self.prefix + key, value)
+
+        def move(self, src, dest, value):
+            self.store.move(self.prefix + src, self.prefix + dest, value)
+
+    return KeyedDatabase
+
+
+def seed_of(test_id) -> int:
+    """ONEFLOW_TEST_SEED; without it the same number every time in CI, and a new one elsewhere."""
+    text = config.get("ONEFLOW_TEST_SEED")
+    if text:
+        return config.get_int("ONEFLOW_TEST_SEED")
+    if config.is_set("CI"):
+        return zlib.crc32(test_id.encode())
+    return int(np.random.SeedSequence().entropy % (1 << 31))
+
+
+def make_autotest(pair):
+    """The decorator `autotest` for one pair of libraries."""
+
+    def autotest(n=20, auto_backward=True, rtol=0.0001, atol=1e-05, check_graph=True, check_allclose=True, check_dtype=False,
+                 check_grad_use_random_data=True, include_complex=False):
+        """Run the test on n drawn cases and compare the two libraries.
+
+        check_graph: True also runs the program as one graph; False or "ValidatedFalse" does not.
+        auto_backward: backward from what the test returns, where it requires a gradient.
+        A case that both libraries refuse is drawn anew.
+        """
+        def decorate(f):
+            @functools.wraps(f)
+            def run(*args, **kwargs):
+                mode = config.get("ONEFLOW_TEST_GRAPH")
+                graph = check_graph is True if mode == "on" else mode == "all"
+                options = Options(
+                    auto_backward, None if rtol == 0.0001 else rtol, None if atol == 1e-05 else atol, graph, check_allclose, check_dtype,
+                    check_grad_use_random_data, include_complex, config.get("ONEFLOW_TEST_ERRORS"), config.is_set("ONEFLOW_TEST_VERBOSE"))
+                _Run(pair, f, args, kwargs, config.get_int("ONEFLOW_TEST_N", n), options).go()
+
+            run.is_autotest = True
+            return run
+
+        if callable(n):  # @autotest without parentheses
+            f, n = n, 20
+            return decorate(f)
+        return decorate
+
+    return autotest

@@ -1,0 +1,194 @@
+"""Drawing tensors: shapes choice by choice, contents from one seed, so a case stays cheap to draw and to shrink."""
+from __future__ import annotations
+
+import numpy as np
+
+from . import config, source
+from .generators import generator, pack, py_tuple, random
+
+
+def fill(shape, low, high, seed: int, dtype=float):
+    """The array of this shape that `seed` names: 0 zeros, 1 ones (or the nearest simple number in bounds), 2.. counting numbers, else uniform in [low, high).
+
+    The simple fillings are what Hypothesis shrinks to; all of them stay within the bounds.
+    """
+    if seed >= source.SIMPLE:
+        rng = np.random.default_rng(seed)
+        if dtype is int:
+            return rng.integers(low, high, size=shape, dtype=np.int64)
+        return rng.uniform(low, high, size=shape)
+    count = int(np.prod(shape, dtype=np.int64))
+    if dtype is int:
+        span = max(int(high) - int(low), 1)
+        step = (0, 0, 1, 1, 2, 3, 5, 7)[seed]
+        first = min(max(1 if seed == 1 else 0, int(low)), int(low) + span - 1) - int(low)
+        return (int(low) + (first + step * np.arange(count, dtype=np.int64)) % span).reshape(shape)
+    if high <= low:
+        return np.full(shape, float(low))
+    if seed < 2:
+        return np.full(shape, float(seed) if low <= seed < high else low + 0.5 * seed * (high - low))
+    parts = (0, 0, 2, 3, 4, 5, 7, 8)[seed]
+    return (low + (high - low) * ((np.arange(count) % parts) + 0.5) / parts).reshape(shape)
+
+
+def torch_dtype_of(dtype):
+    """float, int, bool, complex, a NumPy or a torch dtype as (kind, torch dtype)."""
+    import torch
+
+    simple = {float: (float, torch.float32), int: (int, torch.int64), bool: (bool, torch.bool), complex: (complex, torch.complex64)}
+    if dtype in simple:
+        return simple[dtype]
+    if not isinstance(dtype, torch.dtype):
+        try:
+            dtype = torch.from_numpy(np.empty(0, dtype=dtype)).dtype
+        except TypeError:
+            raise NotImplementedError(f"random_tensor(dtype={dtype!r}): give float, int, bool, complex or a dtype") from None
+    if dtype == torch.bool:
+        return bool, dtype
+    return (complex if dtype.is_complex else float if dtype.is_floating_point else int), dtype
+
+
+class random_pytorch_tensor(generator):
+    """A torch tensor; sizes not given are drawn from 1 to 7, `ndim` from 1 to 5, values from [low, high) = [0, 1)."""
+
+    def __init__(self, ndim=None, dim0=1, dim1=None, dim2=None, dim3=None, dim4=None, low=None, high=None, dtype=float, pin_memory=False):
+        self.ndim = pack(random(1, 6) if ndim is None else ndim).to(int)
+        self.dims = [None if d is None else pack(d).to(int) for d in (dim0, dim1, dim2, dim3, dim4)]
+        self.dtype, self.pin_memory = pack(dtype), pack(pin_memory)
+        self.low, self.high = pack(low).to(float), pack(high).to(float)
+        super().__init__([self.ndim, *self.dims, self.low, self.high, self.dtype, self.pin_memory])
+
+    def shape(self):
+        ndim = int(self.ndim.value())
+        drawn = [None if d is None else d.value() for d in self.dims[:ndim]]
+        drawn += [None] * (ndim - len(drawn))
+        return py_tuple(self.choose.integer(1, 8) if d is None else int(d) for d in drawn)
+
+    def _calc_value(self):
+        import torch
+
+        shape = self.shape()
+        kind, dtype = torch_dtype_of(self.dtype.value())
+        low, high = self.low.value(), self.high.value()
+        low = 0 if low is None else low
+        high = (2 if kind is bool else low + 1 if low >= 1 else 1) if high is None else high
+        seed = self.choose.content_seed()
+        if kind is complex:
+            array = fill(shape, low, high, seed) + 1j * fill(shape, low, high, seed ^ 1)
+        elif kind is float:
+            array = fill(shape, low, high, seed)
+        else:
+            array = fill(shape, int(low), max(int(high), int(low) + 1), seed, int)
+        made = torch.from_numpy(np.ascontiguousarray(array)).to(dtype)
+        if made.dim() != len(shape):
+            made = made.reshape(shape)
+        return made.pin_memory() if self.pin_memory.value() and torch.cuda.is_available() else made
+
+
+class choice_pytorch_tensor(generator):
+    """A torch tensor of elements of `a`, drawn as numpy.random.choice draws them."""
+
+    def __init__(self, a, size=None, replace=True, p=None, dtype=int):
+        self.a, self.size_, self.replace, self.p, self.dtype = (pack(x) for x in (a, size, replace, p, dtype))
+        super().__init__([self.a, self.size_, self.replace, self.p, self.dtype])
+
+    def _calc_value(self):
+        import torch
+
+        rng = np.random.RandomState(self.choose.content_seed())
+        size = self.size_.value()
+        if isinstance(size, (list, py_tuple)):
+            size = py_tuple(pack(s).value() for s in size)
+        array = np.asarray(rng.choice(self.a.value(), size, self.replace.value(), self.p.value()))
+        dtype = self.dtype.value()
+        if isinstance(dtype, torch.dtype):
+            return torch.from_numpy(array).to(dtype)
+        return torch.tensor(array.astype(dtype))
+
+
+class random_device(generator):
+    """"cuda" or "cpu"; only "cpu" without a CUDA device or with ONEFLOW_TEST_CPU_ONLY set."""
+
+    def __init__(self):
+        super().__init__([])
+
+    def _calc_value(self):
+        choices = devices()
+        return choices[self.choose.integer(0, len(choices))]
+
+
+def devices():
+    import torch
+
+    return ["cpu"] if config.is_set("ONEFLOW_TEST_CPU_ONLY") or not torch.cuda.is_available() else ["cpu", "cuda"]
+
+
+class cpu_device(generator):
+    def __init__(self):
+        super().__init__([])
+
+    def _calc_value(self):
+        return "cpu"
+
+
+class gpu_device(generator):
+    """"cuda"; the test is skipped where there is no CUDA device."""
+
+    def __init__(self):
+        super().__init__([])
+
+    def _calc_value(self):
+        if "cuda" not in devices():
+            import unittest
+
+            raise unittest.SkipTest("gpu_device(): no CUDA device here, or ONEFLOW_TEST_CPU_ONLY is set")
+        return "cuda"
+
+
+def _dtype_families():
+    import torch as t
+
+    signed, unsigned, floating = [t.int8, t.int32, t.int64], [t.uint8], [t.float32, t.float64]
+    return {
+        "None": [None], "bool": [t.bool], "floating": floating, "half": [t.float16], "bfloat16": [t.bfloat16],
+        "complex": [t.complex64, t.complex128], "int": signed, "signed": signed, "signed_int": signed,
+        "unsigned": unsigned, "unsigned_int": unsigned, "image": [t.uint8, t.float32], "index": [t.int32, t.int64],
+        "arithmetic": floating + signed, "pod": floating + signed + unsigned + [t.bool],
+        "all": floating + signed + unsigned + [t.bool, t.float16, t.bfloat16],
+    }
+
+
+class _family:
+    """random_pytorch_dtype.<name>_dtype_seq: the torch dtypes of a family, looked up at use."""
+
+    def __init__(self, name=None):
+        self.name = name
+
+    def __get__(self, instance, owner):
+        families = _dtype_families()
+        return families if self.name is None else families[self.name]
+
+
+class random_pytorch_dtype(generator):
+    """A torch dtype out of the named families: "arithmetic", "half", "index", "None" ..."""
+
+    none_dtype_seq, bool_dtype_seq, floating_dtype_seq = _family("None"), _family("bool"), _family("floating")
+    half_dtype_seq, bfloat16_dtype_seq, complex_dtype_seq = _family("half"), _family("bfloat16"), _family("complex")
+    int_dtype_seq, signed_int_dtype_seq, unsigned_int_dtype_seq = _family("int"), _family("signed_int"), _family("unsigned_int")
+    image_dtype_seq, index_dtype_seq, arithmetic_dtype_seq = _family("image"), _family("index"), _family("arithmetic")
+    pod_dtype_seq, all_dtype_seq, seq_name_to_seq = _family("pod"), _family("all"), _family()
+
+    def __init__(self, seq_names):
+        super().__init__([])
+        names = [seq_names] if isinstance(seq_names, str) else list(seq_names)
+        families = _dtype_families()
+        unknown = [n for n in names if n not in families]
+        if unknown:
+            raise ValueError(f"random_dtype: unknown families {unknown}; known are {sorted(families)}")
+        self.choices = list(dict.fromkeys(d for n in names for d in families[n]))
+
+    def _calc_value(self):
+        return self.choices[self.choose.integer(0, len(self.choices))]
+
+
+__all__ = ["random_pytorch_tensor", "choice_pytorch_tensor", "random_pytorch_dtype", "random_device", "cpu_device", "gpu_device"]

@@ -1,0 +1,1 @@
+"""Helpers that OneFlow's own tests import."""

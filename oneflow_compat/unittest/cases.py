@@ -1,0 +1,69 @@
+"""TestCase, and the decorators that skip a test on another number of nodes and devices."""
+from __future__ import annotations
+
+import unittest
+
+from .env import device_num, node_size
+
+
+class TestCase(unittest.TestCase):
+    """unittest.TestCase; there is no session here that would have to be reset after a test."""
+
+    def tearDown(self):
+        pass
+
+
+def skip_unless(n: int, d: int):
+    """Skip unless the run has n nodes with d devices each (ONEFLOW_TEST_NODE_NUM, ONEFLOW_TEST_DEVICE_NUM)."""
+    if (node_size(), device_num()) == (n, d):
+        return lambda test: test
+    return unittest.skip(f"needs {n} node(s) with {d} device(s) each, this run has {node_size()} with {device_num()} (ONEFLOW_TEST_NODE_NUM, ONEFLOW_TEST_DEVICE_NUM)")
+
+
+def skip_unless_1n1d():
+    return skip_unless(1, 1)
+
+
+def skip_unless_1n2d():
+    return skip_unless(1, 2)
+
+
+def skip_unless_1n4d():
+    return skip_unless(1, 4)
+
+
+def skip_unless_2n1d():
+    return skip_unless(2, 1)
+
+
+def skip_unless_2n2d():
+    return skip_unless(2, 2)
+
+
+def skip_unless_2n4d():
+    return skip_unless(2, 4)
+
+
+def num_nodes_required(num_nodes: int):
+    """Mark a test function with the number of nodes it needs, for register_test_cases."""
+    def mark(f):
+        f.__oneflow_test_case_num_nodes_required__ = num_nodes
+        return f
+
+    return mark
+
+
+def register_test_cases(scope, directory, filter_by_num_nodes, base_class=unittest.TestCase):
+    """Put a test class into `scope` for each test*.py of `directory`, of its test functions whose number of nodes passes the filter."""
+    import importlib.util
+    from pathlib import Path
+
+    for file in sorted(Path(directory).glob("test*.py")):
+        spec = importlib.util.spec_from_file_location(file.stem, file)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        tests = {
+            name: f for name, f in vars(module).items()
+            if name.startswith("test") and callable(f) and filter_by_num_nodes(getattr(f, "__oneflow_test_case_num_nodes_required__", 1))
+        }
+        scope[file.stem] = type(file.stem, (base_class,), tests)
