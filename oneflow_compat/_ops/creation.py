@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from .._global import mode as _mode
-from .._global import mode as _mode
 from ._signature import documented, parse
 
 __all__ = ["zeros", "ones", "empty", "full", "eye", "arange", "linspace", "logspace", "zeros_like", "ones_like", "full_like",
@@ -28,10 +27,7 @@ def make(function: str, target, args: tuple, kwargs: dict):
         placement, sbp = _modes[-1].placement, _modes[-1].sbp  # None where the mode is off
         sbp = sbp and tuple(sbp)
     if placement is None and sbp is None:
-        in_force = _mode.current()
-        if not in_force.enabled:
-            return target(*args, **kwargs)
-        placement, sbp = in_force.placement, in_force.sbp
+        return target(*args, **kwargs)
     from .._global.placement import placement as Placement
     from .._global.tensor import make_global
 
@@ -75,12 +71,12 @@ def creation(target, signature: str, torch_positional: int | None = None, spelli
 
     if names:
         def call(*args, **kwargs):
-            if len(args) <= limit and ours.isdisjoint(kwargs) and not _mode.stack:
+            if len(args) <= limit and ours.isdisjoint(kwargs) and not _modes:
                 return target(*args, **kwargs)
             return more(args, kwargs)
     else:
         def call(*args, **kwargs):
-            if ours.isdisjoint(kwargs) and not _mode.stack:
+            if ours.isdisjoint(kwargs) and not _modes:
                 return target(*args, **kwargs)
             return more(args, kwargs)
 
@@ -201,7 +197,7 @@ def tensor(data, dtype=None, device=None, requires_grad=False, pin_memory=False,
     if not kwargs and device is None and not pin_memory and not _modes and (dtype is not None or type(data) in _NO_NUMPY_SCALAR):
         try:
             return torch.tensor(data, dtype=dtype, requires_grad=requires_grad)
-        except (ValueError, RuntimeError):
+        except (ValueError, RuntimeError, TypeError):
             pass
     return _from_data(torch.tensor, "tensor", data, dtype, {"device": device, "requires_grad": requires_grad, "pin_memory": pin_memory, **kwargs})
 

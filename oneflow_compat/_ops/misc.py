@@ -124,6 +124,14 @@ def script(obj, optimize=None, _frames_up=0, _rcb=None, example_inputs=None):
     return obj
 
 
+def jit_script(obj, optimize=None, _frames_up=0, _rcb=None, example_inputs=None):
+    """torch.jit.script(obj), or `obj` itself where TorchScript cannot compile it."""
+    try:
+        return torch.jit.script(obj, _frames_up=_frames_up + 1, _rcb=_rcb, example_inputs=example_inputs)
+    except (RuntimeError, OSError, TypeError, ValueError):  # TorchScript's own errors are RuntimeErrors; OSError: no source
+        return obj
+
+
 def Final(*args, **kwargs):
     """typing.Final, or the argument itself when called."""
     return args[0] if args else None

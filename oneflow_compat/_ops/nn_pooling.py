@@ -19,17 +19,23 @@ def _pooled(function, spatial, data_format, input, *args, **kwargs):
 
 def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False, data_format="channels_first"):
     """Maximum of windows; differs from torch's: `return_indices` comes before `ceil_mode`, `data_format`."""
-    return _pooled(F.max_pool1d, 1, data_format, input, kernel_size, stride, padding, dilation, ceil_mode=ceil_mode, return_indices=return_indices)
+    if data_format == "channels_first":
+        return F.max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+    return _pooled(F.max_pool1d, 1, data_format, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
 def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False, data_format="channels_first"):
     """Maximum of windows; differs from torch's: `return_indices` comes before `ceil_mode`, `data_format`."""
-    return _pooled(F.max_pool2d, 2, data_format, input, kernel_size, stride, padding, dilation, ceil_mode=ceil_mode, return_indices=return_indices)
+    if data_format == "channels_first":
+        return F.max_pool2d(input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+    return _pooled(F.max_pool2d, 2, data_format, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
 def max_pool3d(input, kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False, data_format="channels_first"):
     """Maximum of windows; differs from torch's: `return_indices` comes before `ceil_mode`, `data_format`."""
-    return _pooled(F.max_pool3d, 3, data_format, input, kernel_size, stride, padding, dilation, ceil_mode=ceil_mode, return_indices=return_indices)
+    if data_format == "channels_first":
+        return F.max_pool3d(input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+    return _pooled(F.max_pool3d, 3, data_format, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
 def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=0, data_format="channels_first"):

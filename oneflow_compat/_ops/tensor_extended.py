@@ -250,6 +250,21 @@ def where(original, error, self, x=None, y=None, **kwargs):
     return torch.where(self.bool(), x, y)
 
 
+def _logical(name):
+    """& | ^ with a floating operand, which torch refuses: the logical result, a bool tensor."""
+    function = getattr(torch, name)
+
+    def slow(original, error, self, other):
+        if not isinstance(error, NotImplementedError):
+            return NotImplemented
+        return function(self, torch.as_tensor(other, device=self.device))
+
+    return replacing(slow)
+
+
+logical_and, logical_or, logical_xor = map(_logical, ("logical_and", "logical_or", "logical_xor"))
+
+
 # --------------------------------------------------------------------------- the function of the same name
 def through(public):
     """A method that falls back to the top-level function `oneflow.<public>` when torch's method refuses the call."""

@@ -41,6 +41,9 @@ FUNCTIONS = {
             "record of_record"),
         "_ops.tensor_buffer": "tensor_buffer gen_tensor_buffer tensor_to_tensor_buffer tensor_buffer_to_tensor tensor_buffer_to_list_of_tensors",
     },
+    "oneflow.jit": {
+        "_ops.misc": "script=jit_script",
+    },
     "oneflow.linalg": {
         "_ops.linalg_ops": "norm vector_norm matrix_norm cross diagonal inv",
     },
