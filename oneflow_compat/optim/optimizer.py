@@ -115,6 +115,14 @@ class Optimizer(torch.optim.Optimizer):
         self.defaults.update(more)
         self._pack_contiguous()
 
+    def _patch_step_function(self):
+        """torch.compile runs step() as it is: its optimizer support knows plain dicts as groups only."""
+        super()._patch_step_function()
+        cls = type(self)
+        if not getattr(cls.step, "_oneflow_eager", False):
+            cls.step = torch._disable_dynamo(cls.step)
+            cls.step._oneflow_eager = True
+
     def _pack_contiguous(self):
         for group in self.param_groups:
             if group.get("contiguous_params"):

@@ -230,3 +230,69 @@ def test_swa_takes_use_buffers_in_the_fourth_place():
     assert averaged.use_buffers is True
     averaged.update_parameters(model)
     assert int(averaged.n_averaged) == 1
+
+
+@pytest.mark.parametrize("cls", OURS)
+def test_torch_compile_runs_the_step(cls):
+    """Dynamo knows plain dicts as groups only, so step() stays eager inside a compiled function."""
+    p, q = parameters(), parameters()
+    compiled, plain = cls(p, lr=0.05), cls(q, lr=0.05)
+    for t, u in zip(p, q):
+        t.grad, u.grad = torch.ones_like(t), torch.ones_like(u)
+    step = torch.compile(compiled.step, backend="eager")
+    for _ in range(2):
+        step()
+        plain.step()
+    assert equal([t.detach() for t in p], [t.detach() for t in q])
+
+
+def test_one_training_step_in_graph_equals_eager():
+    """The engine records step() itself, whatever the options."""
+
+    def build(cls, options):
+        torch.manual_seed(0)
+        model = flow.nn.Linear(4, 3)
+        o = cls(model.parameters(), lr=0.1, **options)
+        return model, o, flow.optim.lr_scheduler.WarmUpLR(flow.optim.lr_scheduler.CosineDecayLR(o, 9), 0.1, 2)
+
+    x = flow.randn(5, 4)
+    for cls, options in ((flow.optim.SGD, dict(momentum=0.9, dampening=0.2, nesterov=True)), (flow.optim.Adam, dict(do_bias_correction=False)),
+                         (flow.optim.AdamW, dict(amsgrad=True)), (flow.optim.RMSprop, dict(centered=True)), (flow.optim.LAMB, dict(weight_decay=0.1)),
+                         (flow.optim.Adagrad, dict(lr_decay=0.1)), (flow.optim.Adadelta, {}), (Ftrl, dict(lambda1=0.01))):
+        model, o, schedule = build(cls, options)
+
+        class Step(flow.nn.Graph):
+            def __init__(self):
+                super().__init__()
+                self.model = model
+                self.config.set_backend("aten")  # the backend that changes no number
+                self.add_optimizer(o, lr_sch=schedule)
+
+            def build(self, x):
+                loss = (self.model(x) ** 2).mean()
+                loss.backward()
+                return loss
+
+        graph = Step()
+        for _ in range(4):
+            graph(x)
+        eager, p, s = build(cls, options)
+        for _ in range(4):
+            p.zero_grad()
+            (eager(x) ** 2).mean().backward()
+            p.step()
+            s.step()
+        assert torch.equal(model.weight, eager.weight), (cls.__name__, options)
+
+
+def test_dialect_switches_to_torchs_classes():
+    import subprocess
+    import sys
+
+    program = (
+        "import oneflow as flow, torch; ours = flow.optim.AdamW; flow.set_dialect('torch'); "
+        "assert flow.optim.AdamW is torch.optim.AdamW and flow.optim.lr_scheduler.PolynomialLR is torch.optim.lr_scheduler.PolynomialLR; "
+        "assert flow.inference_mode is torch.inference_mode and flow.nn.utils.clip_grad_norm_ is torch.nn.utils.clip_grad_norm_; "
+        "assert flow.amp.GradScaler is torch.amp.GradScaler; flow.set_dialect('oneflow'); assert flow.optim.AdamW is ours is not torch.optim.AdamW"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -97,7 +97,7 @@ class SequentialLR(_Composed, _torch.SequentialLR):
         member = self.schedulers[i]
         if not self.closed:
             if i and self.milestones[i - 1] == self.last_epoch:
-                member._update_lr(0)
+                getattr(member, "_update_lr", member.step)(0)
             else:
                 member.step()
             return [g["lr"] for g in self.optimizer.param_groups]
