@@ -1,13 +1,17 @@
 """class Graph: a build() over modules and optimizers, run as one compiled program by the engine."""
 from __future__ import annotations
 
+import functools
+from collections import Counter, OrderedDict
+
 import torch
 
 from ..._graph import Config, Engine
+from . import graph_state
 from .graph_config import GraphConfig
+from .graph_debug import Debug, on_stage, record
+from .graph_repr import graph_text, operator_lines
 from .proxy import ProxyModule
-
-_counts: dict = {}
 
 
 class Graph:
@@ -16,19 +20,31 @@ class Graph:
     Programs are made per input signature at the first call with it; train() or eval() before that call decides.
     """
 
+    _child_init_cnt: Counter = Counter()
+
     def __init__(self, *, enable_get_runtime_state_dict=False, debug_v_level=-1, debug_ranks=None, debug_max_py_stack_depth=2,
                  debug_only_user_py_stack=True, debug_op_repr_with_py_stack=False):
         set_ = object.__setattr__
         kind = type(self).__name__
-        number = _counts[kind] = _counts.get(kind, -1) + 1
-        config = Config()
+        number = Graph._child_init_cnt[kind]
+        Graph._child_init_cnt[kind] += 1
+        config = Config(on_stage=on_stage(self))
+
+        @functools.wraps(self.build)
+        def recorded(*args, **kwargs):
+            return record(self, self.build, args, kwargs)
+
         set_(self, "_blocks", {})
         set_(self, "_opts", [])
         set_(self, "_grad_scaler", None)
         set_(self, "_name", f"{kind}_{number}")
         set_(self, "config", GraphConfig(config))
+        set_(self, "_steps", 0)
+        set_(self, "_calls", {})
+        set_(self, "_shared_with", None)
+        set_(self, "_debug", Debug(debug_v_level, debug_ranks, debug_max_py_stack_depth, debug_only_user_py_stack, debug_op_repr_with_py_stack))
         set_(self, "_engine", Engine(
-            self.build,
+            recorded,
             modules=lambda: {name: block._origin for name, block in self._blocks.items()},
             optimizers=self._opts,
             grad_scaler=lambda: self._grad_scaler,
@@ -58,11 +74,84 @@ class Graph:
 
     def _before_first_call(self, what):
         if self.is_compiled:
-            raise RuntimeError(f"{what} was called after the first call of graph {self._name}; call it in __init__")
+            raise RuntimeError(f"{what} was asked for after the first call of graph {self._name}; it is possible only before it")
 
     # -- running ------------------------------------------------------------------------
     def __call__(self, *args, **kwargs):
-        return self._engine(*args, **kwargs)
+        out = self._engine(*args, **kwargs)
+        self.__dict__["_steps"] += 1
+        return out
+
+    def build_graph(self, *args, **kwargs):
+        """Capture and compile for these arguments without running."""
+        self._engine.compile(*args, **kwargs)
+
+    _compile = build_graph
+
+    def finish_compile_and_init_runtime(self):
+        """Nothing is left to do after build_graph()."""
+
+    finish_complie_and_init_runtime = finish_compile_and_init_runtime
+
+    @staticmethod
+    def trace(func):
+        """Decorator: the function as the build() of a graph; calling the result runs the compiled program."""
+        graph = type(getattr(func, "__name__", "Traced"), (Graph,), {"build": staticmethod(func)})()
+        return functools.update_wrapper(graph, func, updated=())
+
+    @staticmethod
+    def with_dynamic_input_shape(*, size=10, enable_shared=True):
+        """Decorator of a graph's __init__: keep compiled programs for up to `size` different input shapes (weights are always shared)."""
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ValueError(f"with_dynamic_input_shape: size is a whole number of at least 1, found {size!r}")
+
+        def decorate(init):
+            @functools.wraps(init)
+            def wrapped(self, *args, **kwargs):
+                init(self, *args, **kwargs)
+                self._engine.config.cache_size = size
+
+            return wrapped
+
+        return decorate
+
+    def enable_shared(self, mode=True):
+        """Accepted: every program of a graph shares the live weights already."""
+
+    def share_from(self, shared_graph):
+        """Use the modules' tensors of `shared_graph`; both graphs must hold the same modules under the same names."""
+        self._before_first_call("share_from")
+        mine, theirs = ({n: b._origin for n, b in g._blocks.items()} for g in (self, shared_graph))
+        if mine.keys() != theirs.keys():
+            raise ValueError(f"share_from: this graph has the modules {sorted(mine)}, the other {sorted(theirs)}")
+        for name in mine:
+            block = theirs[name]
+            if [n for n, _ in block.named_parameters()] != [n for n, _ in mine[name].named_parameters()]:
+                raise ValueError(f"share_from: module {name!r} has other parameters in the other graph")
+            for (path, module), (_, other) in zip(mine[name].named_modules(), block.named_modules()):
+                module._parameters.update(other._parameters)
+                module._buffers.update(other._buffers)
+        object.__setattr__(self, "_shared_with", shared_graph)
+
+    # -- seeing and keeping -----------------------------------------------------------------
+    def debug(self, v_level=-1, *, ranks=None, max_py_stack_depth=2, only_user_py_stack=True, op_repr_with_py_stack=False):
+        """Print while a program is made: 0 stages and times, 1 each module, 2 each operator, 3 code locations; -1 nothing."""
+        self._debug.set(v_level, ranks, max_py_stack_depth, only_user_py_stack, op_repr_with_py_stack)
+
+    def state_dict(self, destination=None):
+        """State of modules, optimizers, schedules and scaler; layout in graph_state.py."""
+        return graph_state.state_dict(self, destination)
+
+    def load_state_dict(self, state_dict, strict=True):
+        """Load what state_dict() gave, or real OneFlow's; only before the first call. Nothing changes when it does not fit."""
+        self._before_first_call("load_state_dict")
+        graph_state.load_state_dict(self, OrderedDict(state_dict), strict)
+
+    def __repr__(self):
+        return graph_text(self)
+
+    def _operators(self):
+        return operator_lines(self.program, self._debug.location) if self.program is not None else {}
 
     @property
     def program(self):

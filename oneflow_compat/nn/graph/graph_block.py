@@ -36,6 +36,32 @@ class GraphModule(_Stage):
         self._belonged_proxy = belonged_proxy
         self._activation_checkpointing = None
 
+    def __repr__(self):
+        return f"(GraphModule:{self.name_prefix}{self.name}()): ()"
+
+    @property
+    def type(self):
+        """Kind of block: "MODULE"."""
+        return "MODULE"
+
+    @property
+    def scope(self):
+        """Name scope of this block: what the names of its operators begin with."""
+        return f"{self.name_prefix}{self.name}"
+
+    prev_scope = property(lambda self: self.name_prefix.rstrip("."), doc="name scope around this block")
+
+    def scope_context(self):
+        """A context that names what runs inside it after this block in profiles."""
+        import torch
+
+        return torch.profiler.record_function(self.scope)
+
+    def debug(self, v_level=0, *, ranks=None, max_py_stack_depth=2, only_user_py_stack=True, op_repr_with_py_stack=False):
+        """Print details of the graph this block belongs to, as Graph.debug does."""
+        self._belonged_graph.debug(v_level, ranks=ranks, max_py_stack_depth=max_py_stack_depth, only_user_py_stack=only_user_py_stack,
+                                   op_repr_with_py_stack=op_repr_with_py_stack)
+
     @property
     def activation_checkpointing(self):
         return bool(self._activation_checkpointing)

@@ -1,18 +1,29 @@
-"""GraphConfig: `graph.config`, the options of one graph. Each method sets what the engine's Config holds."""
+"""GraphConfig: `graph.config`, the options of one graph. Each method sets what the engine's Config holds.
+
+`_tables/graph_config.py` lists every option and what follows from it here.
+"""
 from __future__ import annotations
 
 import torch
+
+_ZERO_MODES = ("distributed_split", "non_distributed")
 
 
 class GraphConfig:
     """Options of a graph, set in its __init__ before the first call."""
 
-    def __init__(self, engine_config):
+    def __init__(self, engine_config=None):
+        if engine_config is None:
+            from ..._graph import Config
+
+            engine_config = Config()
         self._engine = engine_config
         self._train = False
+        self._kept: dict = {}  # options without effect here, as they were given
 
     @property
     def training(self):
+        """True once an optimizer was added."""
         return self._train
 
     def set_backend(self, name, **options):
@@ -24,34 +35,146 @@ class GraphConfig:
 
     def enable_cudagraph(self, mode=True):
         """Run the compiled program as a CUDA graph (CUDA tensors only)."""
-        self._engine.cudagraph = bool(mode)
+        self._engine.cudagraph = _switch("enable_cudagraph", mode)
 
     def enable_amp(self, mode=True, *, dtype=torch.float16):
-        """Run build() under autocast with this dtype (on the CPU, float16 means bfloat16 as torch's autocast prefers)."""
-        self._engine.amp = bool(mode)
+        """Run build() under autocast with this dtype, float16 or bfloat16 (on the CPU, float16 means bfloat16 as torch's autocast prefers)."""
+        if dtype not in (torch.float16, torch.bfloat16):
+            raise TypeError(f"enable_amp: dtype must be float16 or bfloat16, found {dtype}")
+        self._engine.amp = _switch("enable_amp", mode)
         self._engine.amp_dtype = dtype
 
     def set_gradient_accumulation_steps(self, value):
         """Split every tensor argument into `value` micro batches along dim 0 inside the program; training graphs only."""
-        if not isinstance(value, int) or value < 1:
-            raise ValueError(f"set_gradient_accumulation_steps takes a whole number of at least 1, got {value!r}")
-        self._engine.accumulation = value
+        self._engine.accumulation = _positive("set_gradient_accumulation_steps", value)
 
     def allow_fuse_model_update_ops(self, mode=True):
         """Trace the optimizer through torch's fused update operator where it has one."""
-        self._engine.fuse_update = bool(mode)
+        self._engine.fuse_update = _switch("allow_fuse_model_update_ops", mode)
 
     def enable_multi_tensor_update(self, mode=True):
         """Trace the optimizer through torch's multi-tensor (foreach) form."""
-        self._engine.multi_tensor = bool(mode)
+        self._engine.multi_tensor = _switch("enable_multi_tensor_update", mode)
 
     def allow_fuse_add_to_output(self, mode=True):
         """Fuse additions into the operator before them."""
-        self._engine.fuse_add_to_output = bool(mode)
+        self._engine.fuse_add_to_output = _switch("allow_fuse_add_to_output", mode)
 
     def allow_fuse_cast_scale(self, mode=True):
         """Fuse a cast with the multiplication after it."""
-        self._engine.fuse_cast_scale = bool(mode)
+        self._engine.fuse_cast_scale = _switch("allow_fuse_cast_scale", mode)
+
+    # -- back ends of other packages ------------------------------------------------------
+    def enable_xla_jit(self, value=True):
+        """Backend "xla"; needs the package torch_xla."""
+        self._other_backend("xla", _switch("enable_xla_jit", value))
+
+    def enable_tensorrt(self, value=True):
+        """Backend "tensorrt"; needs the package torch_tensorrt."""
+        self._other_backend("tensorrt", _switch("enable_tensorrt", value))
+
+    def enable_openvino(self, value=True):
+        """Backend "openvino"; needs the package openvino."""
+        self._other_backend("openvino", _switch("enable_openvino", value))
+
+    def _other_backend(self, name, on):
+        if on:
+            self.set_backend(name)
+        elif self._engine.backend == name:
+            self._engine.backend = None
+
+    # -- checked and kept; one rank has nothing to shard -------------------------------------
+    def enable_zero(self, mode=True, *, stage=2, shard_min_size=1024, shard_restore_level=1):
+        """Shard optimizer states (stage 1), gradients (2) and parameters (3) over ranks; parameters below `shard_min_size` elements stay whole."""
+        if stage not in (1, 2, 3):
+            raise ValueError(f"enable_zero: stage must be 1, 2 or 3, found {stage!r}")
+        if shard_restore_level not in (0, 1, 2):
+            raise ValueError(f"enable_zero: shard_restore_level must be 0, 1 or 2, found {shard_restore_level!r}")
+        self._kept["enable_zero"] = dict(mode=_switch("enable_zero", mode), stage=stage, shard_min_size=_positive("enable_zero(shard_min_size)", shard_min_size),
+                                         shard_restore_level=shard_restore_level)
+
+    def set_zero_redundancy_optimizer_mode(self, mode="distributed_split"):
+        """Older spelling: "distributed_split" is enable_zero(True), "non_distributed" the same at stage 1."""
+        if mode not in _ZERO_MODES:
+            raise ValueError(f"set_zero_redundancy_optimizer_mode: mode must be one of {_ZERO_MODES}, found {mode!r}")
+        self.enable_zero(True, stage=2 if mode == "distributed_split" else 1)
+
+    def set_zero_redundancy_optimizer_min_size_after_split(self, value):
+        """Older spelling of enable_zero(shard_min_size=value)."""
+        before = self._kept.get("enable_zero", dict(mode=True, stage=2, shard_restore_level=1))
+        self.enable_zero(**{**before, "shard_min_size": _positive("set_zero_redundancy_optimizer_min_size_after_split", value)})
+
+    def set_outputs_buffer_size(self, value=2):
+        """Kept without effect: every call returns tensors of its own."""
+        self._kept["set_outputs_buffer_size"] = _positive("set_outputs_buffer_size", value)
+
+    def enable_straighten_algorithm(self, mode="MemoryFirst"):
+        """Kept without effect: the order of operators is the captured one, or the backend's."""
+        modes = ("Disable", "SpeedFirst", "MemoryFirst", "OverlapCpuGpu", "CpuFirst", "DelayShortGpu")
+        if mode not in modes:
+            raise ValueError(f"enable_straighten_algorithm: mode must be one of {modes}, found {mode!r}")
+        self._kept["enable_straighten_algorithm"] = mode
+
+    def enable_auto_memory(self, mode="AdaptiveMemory"):
+        """Kept without effect: it steers the search for SBP rules over several ranks."""
+        modes = ("Disable", "SlightMemoryDown", "ModerateMemoryDown", "HeavyMemoryDown", "AdaptiveMemory", "DisableAutoMemory")
+        if mode not in modes:
+            raise ValueError(f"enable_auto_memory: mode must be one of {modes}, found {mode!r}")
+        self._kept["enable_auto_memory"] = mode
+
+    def set_auto_parallel_computation_cost_ratio(self, ratio):
+        """Kept without effect: it steers the search for SBP rules over several ranks."""
+        self._kept["set_auto_parallel_computation_cost_ratio"] = float(ratio)
+
+    def set_auto_parallel_wait_time(self, cost):
+        """Kept without effect: it steers the search for SBP rules over several ranks."""
+        self._kept["set_auto_parallel_wait_time"] = float(cost)
+
+    @property
+    def proto(self):
+        """The options as OneFlow's job configuration names them."""
+        engine = self._engine
+        named = {
+            "enable_auto_mixed_precision": engine.amp, "num_gradient_accumulation_steps": engine.accumulation,
+            "enable_fuse_model_update_ops": bool(engine.fuse_update), "enable_fuse_add_to_output": engine.fuse_add_to_output,
+            "enable_fuse_cast_scale": engine.fuse_cast_scale, **self._kept,
+        }
+        return "\n".join(f"{k}: {str(v).lower() if isinstance(v, bool) else v}" for k, v in named.items() if v not in (False, 1, None)) + "\n"
 
     def __repr__(self):
         return f"(CONFIG:config:GraphConfig(training={self._train}, ))"
+
+
+def _switch(name, mode) -> bool:
+    if not isinstance(mode, bool):
+        raise TypeError(f"{name} takes True or False, found {type(mode).__name__} {mode!r}")
+    return mode
+
+
+def _positive(name, value) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} takes a whole number, found {type(value).__name__} {value!r}")
+    if value < 1:
+        raise ValueError(f"{name} takes a number of at least 1, found {value}")
+    return value
+
+
+def _ignored(name):
+    def setter(self, mode=True):
+        self._kept[name] = _switch(name, mode)
+
+    setter.__name__, setter.__qualname__ = name, f"GraphConfig.{name}"
+    return setter
+
+
+def _add_ignored():
+    from ..._tables.graph_config import GRAPH_CONFIG
+
+    for name, (kind, why) in GRAPH_CONFIG.items():
+        if kind == "ignored" and not hasattr(GraphConfig, name):
+            setter = _ignored(name)
+            setter.__doc__ = f"Kept without effect: {why}."
+            setattr(GraphConfig, name, setter)
+
+
+_add_ignored()

@@ -1,9 +1,11 @@
-"""Proxy: what `graph.model` is, a module with its graph settings beside it."""
+"""Proxies: what `graph.model` and `graph.model.weight` are, a module or tensor with its graph settings beside it."""
 from __future__ import annotations
 
 import torch
 
-from .graph_block import GraphModule
+from ..._graph import capturing
+from .graph_block import GraphModule, GraphTensor
+from .graph_repr import module_lines, tensor_line
 
 
 class Proxy:
@@ -11,6 +13,33 @@ class Proxy:
 
     def to(self, *args, **kwargs):
         raise NotImplementedError
+
+
+class ProxyTensor(Proxy):
+    """Stands for a parameter or buffer outside build(); every operation and attribute reaches the tensor."""
+
+    def __init__(self, origin, tag, prefix, name, graph):
+        self._origin, self._tag, self._name, self._name_prefix = origin, tag, name, prefix
+        self._settings = GraphTensor(prefix, name, graph, self, tag)
+
+    name = property(lambda self: self._name)
+    name_prefix = property(lambda self: self._name_prefix)
+
+    def to(self, *args, **kwargs):
+        if len(args) == 1 and isinstance(args[0], type):
+            return self._settings if args[0] is GraphTensor else self._origin
+        return self._origin.to(*args, **kwargs)
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        args, kwargs = torch.utils._pytree.tree_map(lambda x: x._origin if isinstance(x, ProxyTensor) else x, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+    def __getattr__(self, name):
+        return getattr(self.__dict__["_origin"], name)
+
+    def __repr__(self):
+        return f"{tensor_line(self._tag, f'{self._name_prefix}{self._name}', self._origin)}: ()"
 
 
 class ProxyModule(Proxy):
@@ -25,13 +54,9 @@ class ProxyModule(Proxy):
         set_(self, "_children", {})
         set_(self, "config", GraphModule(prefix, name, belonged_graph, self))
 
-    @property
-    def name(self):
-        return self._name
-
-    @property
-    def name_prefix(self):
-        return self._name_prefix
+    name = property(lambda self: self._name)
+    name_prefix = property(lambda self: self._name_prefix)
+    prefix = property(lambda self: self._name_prefix)
 
     def to(self, *args, **kwargs):
         if len(args) == 1 and isinstance(args[0], type):
@@ -44,18 +69,42 @@ class ProxyModule(Proxy):
     def __call__(self, *args, **kwargs):
         return self._origin(*args, **kwargs)
 
+    def state_dict(self, *args, **kwargs):
+        """Refused: the state of a block is read from the graph, or from the module itself."""
+        raise RuntimeError(f"block {self._name!r} of graph {self._belonged_graph.name} gives no state_dict: use graph.state_dict()[{self._name!r}], "
+                           "or state_dict() of the module that was given to the graph")
+
+    def load_state_dict(self, *args, **kwargs):
+        """Refused, as state_dict is."""
+        raise RuntimeError(f"block {self._name!r} of graph {self._belonged_graph.name} takes no state_dict: use graph.load_state_dict() before the first call, "
+                           "or load_state_dict() of the module that was given to the graph")
+
     def _child(self, name, module):
         child = self._children.get(name)
         if child is None or child._origin is not module:
-            prefix = f"{self._name_prefix}{self._name}."
-            child = self._children[name] = ProxyModule(module, prefix, name, self._belonged_graph)
+            child = self._children[name] = ProxyModule(module, self._full_prefix(), name, self._belonged_graph)
         return child
 
+    def _full_prefix(self):
+        return f"{self._name_prefix}{self._name}."
+
     def __getattr__(self, name):
-        modules = self._origin._modules
-        if name in modules and modules[name] is not None:
-            return self._child(name, modules[name])
-        return getattr(self._origin, name)
+        origin = self._origin
+        module = origin._modules.get(name)
+        if module is not None:
+            return self._child(name, module)
+        if not capturing():
+            for tag, tensors in (("PARAMETER", origin._parameters), ("BUFFER", origin._buffers)):
+                tensor = tensors.get(name)
+                if tensor is not None:
+                    key = (name, id(tensor))
+                    if key not in self._children:
+                        self._children[key] = ProxyTensor(tensor, tag, self._full_prefix(), name, self._belonged_graph)
+                    return self._children[key]
+        try:
+            return getattr(origin, name)
+        except AttributeError:
+            raise AttributeError(f"'MODULE' {type(self).__name__!r} object {self._name!r} in nn.Graph has no attribute {name!r}") from None
 
     def __setattr__(self, name, value):
         setattr(self._origin, name, value)
@@ -69,17 +118,29 @@ class ProxyModule(Proxy):
         return item
 
     def __iter__(self):
-        for name, module in self._origin._modules.items():
-            yield self._child(name, module)
+        if isinstance(self._origin, torch.nn.ModuleDict):
+            return iter(self._origin)
+        if isinstance(self._origin, torch.nn.ParameterList):
+            return iter(self._origin)
+        return iter([self._child(name, module) for name, module in self._origin._modules.items()])
 
     def __len__(self):
         return len(self._origin)
+
+    def __contains__(self, key):
+        return key in self._origin
+
+    def modules(self, *args, **kwargs):
+        return self._origin.modules(*args, **kwargs)
 
     def _proxies(self):
         """This proxy and all below it that were ever asked for."""
         yield self
         for child in self._children.values():
-            yield from child._proxies()
+            if isinstance(child, ProxyModule):
+                yield from child._proxies()
 
     def __repr__(self):
-        return repr(self._origin)
+        graph = self._belonged_graph
+        operators = graph._operators() if graph is not None else {}
+        return "\n".join(module_lines(self._origin, f"{self._name_prefix}{self._name}", graph._calls if graph is not None else {}, operators))

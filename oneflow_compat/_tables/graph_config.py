@@ -1,0 +1,38 @@
+"""Every option of nn.Graph's config: what it does here, or why it has no effect.
+
+GRAPH_CONFIG[method] = ("honoured" | "ignored" | "package" | "ours", what it does or why nothing follows)
+docs/graph.md's table is generated from these rows; methods of ignored rows are made from them.
+"""
+
+_AUTO = "OneFlow's search for SBP rules over several ranks; with one rank there is nothing to choose"
+_MEMORY = "memory is planned by the backend (inductor) or freed as soon as a value is dead (aten)"
+
+GRAPH_CONFIG = {
+    "set_backend": ("ours", "aten, inductor, openvino, tensorrt or xla; default: inductor where a C++ compiler is present"),
+    "enable_cudagraph": ("ours", "the compiled program runs as a CUDA graph"),
+    "enable_amp": ("honoured", "build() is captured under autocast with the given dtype"),
+    "set_gradient_accumulation_steps": ("honoured", "the batch is split into micro batches inside the program"),
+    "allow_fuse_model_update_ops": ("honoured", "the optimizer is traced through torch's fused update operator"),
+    "enable_multi_tensor_update": ("honoured", "the optimizer is traced through torch's multi-tensor form"),
+    "enable_fused_model_update_cast": ("ignored", "under autocast the half copy of a weight is made where it is used; inductor fuses it there"),
+    "allow_fuse_add_to_output": ("honoured", "an addition is fused into the operator before it"),
+    "allow_fuse_cast_scale": ("honoured", "a cast is fused with the multiplication after it"),
+    "enable_xla_jit": ("package", "backend xla: needs torch_xla"),
+    "enable_tensorrt": ("package", "backend tensorrt: needs torch_tensorrt"),
+    "enable_openvino": ("package", "backend openvino: needs openvino"),
+    "enable_zero": ("honoured", "checked and kept; with one rank there is nothing to shard"),
+    "set_zero_redundancy_optimizer_mode": ("honoured", "older spelling of enable_zero"),
+    "set_zero_redundancy_optimizer_min_size_after_split": ("honoured", "older spelling of enable_zero(shard_min_size=)"),
+    "enable_cudnn_conv_heuristic_search_algo": ("ignored", "torch.backends.cudnn.benchmark chooses between heuristics and measuring"),
+    "enable_compress_memory": ("ignored", _MEMORY),
+    "enable_choose_best_memory_allocation": ("ignored", _MEMORY),
+    "enable_straighten_algorithm": ("ignored", "operators run in the captured order (aten) or in inductor's order"),
+    "set_outputs_buffer_size": ("ignored", "every call returns tensors of its own, so no output is overwritten by a later call"),
+    "enable_auto_parallel": ("ignored", _AUTO),
+    "enable_auto_parallel_ignore_user_sbp_config": ("ignored", _AUTO),
+    "enable_auto_parallel_sbp_collector": ("ignored", _AUTO),
+    "enable_auto_parallel_trunk_algo": ("ignored", _AUTO),
+    "set_auto_parallel_computation_cost_ratio": ("ignored", _AUTO),
+    "set_auto_parallel_wait_time": ("ignored", _AUTO),
+    "enable_auto_memory": ("ignored", _AUTO),
+}

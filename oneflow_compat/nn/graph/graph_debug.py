@@ -1,0 +1,100 @@
+"""Graph.debug(): what is printed while a program is made, and the record of module calls behind print(graph)."""
+from __future__ import annotations
+
+import contextlib
+import time
+
+import torch
+
+from ... import env
+from .graph_repr import module_lines, named_leaves, operator_lines, tensor_line, value_text
+
+
+class Debug:
+    """Verbosity of one graph: 0 stages and times, 1 each module with its tensors, 2 each operator, 3 code locations."""
+
+    def __init__(self, v_level=-1, ranks=None, max_py_stack_depth=2, only_user_py_stack=True, op_repr_with_py_stack=False):
+        self.set(v_level, ranks, max_py_stack_depth, only_user_py_stack, op_repr_with_py_stack)
+
+    def set(self, v_level=-1, ranks=None, max_py_stack_depth=2, only_user_py_stack=True, op_repr_with_py_stack=False):
+        if isinstance(v_level, bool) or not isinstance(v_level, int):
+            raise TypeError(f"debug(v_level): a whole number from -1 to 3, found {v_level!r}")
+        if v_level > 3:
+            raise ValueError(f"debug(v_level): the highest level is 3, found {v_level}")
+        ranks = [0] if ranks is None else [ranks] if isinstance(ranks, int) else list(ranks)
+        on = -1 in ranks or env.get_rank() in ranks
+        self.level = v_level if on else -1
+        self.depth, self.only_user = max_py_stack_depth, only_user_py_stack
+        self.location = self.level >= 3 or op_repr_with_py_stack
+
+    def say(self, level, text):
+        if self.level >= level:
+            print(text, flush=True)
+
+
+def record(graph, build, args, kwargs):
+    """Run build() and note the inputs and outputs of the graph and of every module in it, printing them when asked to."""
+    debug, title = graph._debug, f"(GRAPH:{graph.name}:{type(graph).__name__})"
+    calls: dict = {}
+    names = {id(m): f"{prefix}.{n}" if n else prefix for prefix, block in graph._blocks.items() for n, m in block._origin.named_modules()}
+    begin = time.perf_counter()
+    debug.say(0, f"{title} start building graph.")
+    ins = [(n, value_text(v)) for n, v in named_leaves(f"{graph.name}_input", args, kwargs)]
+    for n, text in ins:
+        debug.say(1, f"(INPUT:{n}:{text})")
+
+    def before(module, inputs):
+        name = names.get(id(module))
+        if name is None:
+            return
+        here = [(n, value_text(v, lazy=True)) for n, v in named_leaves(f"{name}_input", inputs)]
+        calls[name] = (here, ())
+        debug.say(1, f"(MODULE:{name}:{type(module).__name__}({module.extra_repr()}))")
+        for n, text in here:
+            debug.say(1, f"(INPUT:{n}:{text})")
+        if debug.level >= 1:
+            for tag, tensors in (("PARAMETER", module._parameters), ("BUFFER", module._buffers)):
+                for n, t in tensors.items():
+                    if t is not None:
+                        print(tensor_line(tag, f"{name}.{n}", t))
+
+    def after(module, inputs, output):
+        name = names.get(id(module))
+        if name is None:
+            return
+        here = [(n, value_text(v, lazy=True)) for n, v in named_leaves(f"{name}_output", (output,))]
+        calls[name] = (calls.get(name, ((), ()))[0], here)
+        for n, text in here:
+            debug.say(1, f"(OUTPUT:{n}:{text})")
+
+    hooks = torch.nn.modules.module
+    with contextlib.ExitStack() as stack:
+        for hook in (hooks.register_module_forward_pre_hook(before), hooks.register_module_forward_hook(after)):
+            stack.callback(hook.remove)
+        try:
+            out = build(*args, **kwargs)
+        except BaseException:
+            debug.say(0, f"[ERROR]{title} building graph got error.")
+            raise
+    outs = [(n, value_text(v, lazy=True)) for n, v in named_leaves(f"{graph.name}_output", (out,))]
+    for n, text in outs:
+        debug.say(1, f"(OUTPUT:{n}:{text})")
+    calls[""] = (ins, outs)
+    object.__setattr__(graph, "_calls", calls)
+    debug.say(0, f"{title} building graph Done! Cost time: {time.perf_counter() - begin:.2f}s.")
+    return out
+
+
+def on_stage(graph):
+    """The engine's report of one stage: times at level 0, every operator at level 2."""
+    def report(stage, seconds, program):
+        debug, title = graph._debug, f"(GRAPH:{graph.name}:{type(graph).__name__})"
+        debug.say(0, f"{title} {stage} Done! Cost time: {seconds:.2f}s.")
+        if stage.startswith("compile") and debug.level >= 2:
+            operators = operator_lines(program, debug.location)
+            print(f"{graph.name} with operators:")
+            for name, block in graph._blocks.items():
+                print("\n".join(module_lines(block._origin, name, graph._calls, operators)))
+            print("\n".join(operators.get("", ())), flush=True)
+
+    return report

@@ -1,0 +1,136 @@
+"""The text of a graph: tags GRAPH, CONFIG, MODULE, PARAMETER, BUFFER, INPUT, OUTPUT and OPERATOR, in OneFlow's form."""
+from __future__ import annotations
+
+import operator
+from collections import defaultdict
+
+import torch
+
+_PLACEMENT = 'placement=(oneflow.placement(type="{}", ranks=[0]))'
+
+
+def dtype_text(dtype) -> str:
+    return str(dtype).replace("torch.", "oneflow.")
+
+
+def tensor_text(shape, dtype, *, lazy=False, requires_grad=False, grad_fn=None) -> str:
+    """tensor(..., size=(2, 4), dtype=oneflow.float32)"""
+    size = "(" + ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")"
+    parts = ["..."] + (["is_lazy='True'"] if lazy else []) + [f"size={size}", f"dtype={dtype_text(dtype)}"]
+    if grad_fn:
+        parts.append(f"grad_fn=<{grad_fn}>")
+    elif requires_grad:
+        parts.append("requires_grad=True")
+    return f"tensor({', '.join(parts)})"
+
+
+def value_text(value, lazy=False) -> str:
+    """Text of one leaf of the inputs or outputs."""
+    if not isinstance(value, torch.Tensor):
+        return str(type(value))
+    grad_fn = None
+    if lazy and value.grad_fn is not None:
+        grad_fn = value.grad_fn.name().replace("Backward0", "_backward").lower()
+    return tensor_text(tuple(value.shape), value.dtype, lazy=lazy, requires_grad=value.requires_grad, grad_fn=grad_fn)
+
+
+def named_leaves(prefix, args, kwargs=None):
+    """[(name, leaf)] with OneFlow's names: _m_input.0.1_3 is the second positional value; keywords end in their key."""
+    found, count = [], 1
+
+    def walk(path, key, value):
+        nonlocal count
+        count += 1
+        number = key if key is not None else count
+        if isinstance(value, dict):
+            for i, (k, v) in enumerate(value.items()):
+                walk(f"{path}.{i}", k, v)
+        elif isinstance(value, (list, tuple)):
+            for i, v in enumerate(value):
+                walk(f"{path}.{i}", None, v)
+        else:
+            found.append((f"_{prefix}{path}_{number}", value))
+
+    for i, value in enumerate(args):
+        walk(f".0.{i}", None, value)
+    for i, (key, value) in enumerate((kwargs or {}).items()):
+        walk(f".1.{i}", key, value)
+    return found
+
+
+def module_lines(module, name, calls, operators, indent=0):
+    """The lines of a module block: inputs, parameters, buffers, children, outputs, and its operators."""
+    pad = "  " * indent
+    text = f"{type(module).__name__}({module.extra_repr()})"
+    ins, outs = calls.get(name, ((), ()))
+    lines = [f"{pad}(MODULE:{name}:{text}): ("]
+    lines += [f"{pad}  (INPUT:{n}:{t})" for n, t in ins]
+    for tag, tensors in (("PARAMETER", module._parameters), ("BUFFER", module._buffers)):
+        lines += [f"{pad}  {tensor_line(tag, f'{name}.{n}', t)}: ()" for n, t in tensors.items() if t is not None]
+    for child_name, child in module._modules.items():
+        if child is not None:
+            lines += module_lines(child, f"{name}.{child_name}", calls, operators, indent + 1)
+    lines += [f"{pad}  (OUTPUT:{n}:{t})" for n, t in outs]
+    own = operators.get(name, ())
+    lines.append(f"{pad}  (GraphModule:{name}()): (" + ("" if own else ")"))
+    if own:
+        lines += [f"{pad}    {line}" for line in own] + [f"{pad}  )"]
+    return lines + [f"{pad})"]
+
+
+def tensor_line(tag, name, tensor) -> str:
+    return f"({tag}:{name}:{tensor_text(tuple(tensor.shape), tensor.dtype, requires_grad=tensor.requires_grad)})"
+
+
+def operator_lines(program, location=False) -> dict:
+    """{module name: [OPERATOR lines]} of a program; "" holds what belongs to no module."""
+    lines, names, counts = defaultdict(list), {}, 0
+    for node, slot in zip(program.placeholders, program.slots):
+        names[node] = f"{slot.name}/out"
+    for node in program.graph.nodes:
+        if node.op == "get_attr":
+            names[node] = f"{node.target}/out"
+        if node.op != "call_function":
+            continue
+        if node.target is operator.getitem:
+            names[node] = f"{names.get(node.args[0], '?').rpartition('/')[0]}/out_{node.args[1]}"
+            continue
+        module = node.meta.get("module") or ""
+        kind = getattr(node.target, "_opname", None) or getattr(node.target, "__name__", str(node.target))
+        name = f"{module + '-' if module else ''}{kind}-{counts}"
+        counts += 1
+        names[node] = f"{name}/out_0"
+        given = ", ".join(_operand(names, i) for i in node.all_input_nodes)
+        text = f"(OPERATOR: {name}({given}) -> ({_operand(names, node)}), {_PLACEMENT.format(_device(node))}"
+        if location and node.meta.get("location"):
+            text += f", location=({node.meta['location']})"
+        lines[module].append(text + ")")
+    return lines
+
+
+def _operand(names, node):
+    info = node.meta.get("tensor")
+    name = names.get(node, node.name)
+    if info is None or not hasattr(info, "__getitem__") or len(info) < 2 or not isinstance(info[0], (tuple, torch.Size)):
+        return name
+    return f"{name}:(sbp=(B), size=({', '.join(map(str, info[0]))}), dtype=({dtype_text(info[1])}))"
+
+
+def _device(node):
+    info = node.meta.get("tensor")
+    device = info[2] if isinstance(info, tuple) and len(info) > 2 else None
+    return getattr(device, "type", None) or "cpu"
+
+
+def graph_text(graph) -> str:
+    """The whole text of a graph; operators, inputs and outputs are there after its first call."""
+    calls = graph._calls
+    operators = operator_lines(graph.program, graph._debug.location) if graph.program is not None else {}
+    ins, outs = calls.get("", ((), ()))
+    lines = [f"(GRAPH:{graph.name}:{type(graph).__name__}): (", f"  {graph.config!r}"]
+    lines += [f"  (INPUT:{n}:{t})" for n, t in ins]
+    for name, block in graph._blocks.items():
+        lines += module_lines(block._origin, name, calls, operators, 1)
+    lines += [f"  {line}" for line in operators.get("", ())]
+    lines += [f"  (OUTPUT:{n}:{t})" for n, t in outs]
+    return "\n".join(lines + [")"])

@@ -1,0 +1,112 @@
+"""state_dict and load_state_dict of a graph: modules, optimizer slots, schedules, scaler.
+
+Layout, OneFlow's first: {block: the module's state dict}, "block.a.b-slot" for each optimizer tensor
+(slots under OneFlow's names), "System-Train-TrainStep"; then what OneFlow leaves out:
+"optimizer_0" (options of the groups), "lr_scheduler_0", "grad_scaler".
+"""
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import torch
+
+SLOTS = {  # torch's name of an optimizer slot: OneFlow's
+    "momentum_buffer": "momentum", "exp_avg": "m", "exp_avg_sq": "v", "max_exp_avg_sq": "max_v", "square_avg": "mean_square", "grad_avg": "mean_gradient",
+}
+_TORCH_SLOTS = {v: k for k, v in SLOTS.items()}
+STEP = "System-Train-TrainStep"
+
+
+def _named_parameters(graph):
+    names = {}
+    for prefix, block in graph._blocks.items():
+        for n, p in block._origin.named_parameters():
+            names.setdefault(id(p), f"{prefix}.{n}")
+    for o, (optimizer, _) in enumerate(graph._opts):
+        for g, group in enumerate(optimizer.param_groups):
+            for i, p in enumerate(group["params"]):
+                names.setdefault(id(p), f"optimizer_{o}.{g}.{i}")
+    return names
+
+
+def state_dict(graph, destination=None):
+    out = OrderedDict() if destination is None else destination
+    for name, block in graph._blocks.items():
+        out[name] = block._origin.state_dict()
+    names = _named_parameters(graph)
+    for o, (optimizer, schedule) in enumerate(graph._opts):
+        for group in optimizer.param_groups:
+            for p in group["params"]:
+                for slot, value in optimizer.state.get(p, {}).items():
+                    if value is not None:
+                        out[f"{names[id(p)]}-{SLOTS.get(slot, slot)}"] = value.detach() if isinstance(value, torch.Tensor) else value
+        options = [{k: v for k, v in group.items() if k != "params" and _plain(v)} for group in optimizer.param_groups]
+        out[f"optimizer_{o}"] = {"param_groups": options}
+        if schedule is not None:
+            out[f"lr_scheduler_{o}"] = schedule.state_dict()
+    if graph._grad_scaler is not None and hasattr(graph._grad_scaler, "state_dict"):
+        out["grad_scaler"] = graph._grad_scaler.state_dict()
+    if graph._opts:
+        out[STEP] = torch.tensor([graph._steps], dtype=torch.int64)
+    return out
+
+
+def _plain(value):
+    return value is None or isinstance(value, (bool, int, float, str, torch.Tensor)) or isinstance(value, (tuple, list)) and all(map(_plain, value))
+
+
+def load_state_dict(graph, state, strict=True):
+    """Everything is checked before anything is changed."""
+    names = _named_parameters(graph)
+    by_name = {n: (o, p) for o, (optimizer, _) in enumerate(graph._opts) for g in optimizer.param_groups for p in g["params"] for n in [names[id(p)]]}
+    slots, rest, unknown = {}, {}, []
+    for key, value in state.items():
+        base, dash, slot = key.rpartition("-")
+        if key in graph._blocks or key == STEP:
+            rest[key] = value
+        elif dash and base in by_name:
+            slots.setdefault(base, {})[_TORCH_SLOTS.get(slot, slot)] = value
+        elif key.rpartition("_")[0] in ("optimizer", "lr_scheduler") and key.rpartition("_")[2].isdigit() or key == "grad_scaler":
+            rest[key] = value
+        else:
+            unknown.append(key)
+    missing = [name for name in graph._blocks if name not in state]
+    if strict and (missing or unknown):
+        raise RuntimeError(f"load_state_dict of graph {graph.name}: missing {missing or 'nothing'}, unknown {unknown or 'nothing'}; strict=False skips both")
+    for name, values in slots.items():
+        for slot, value in values.items():
+            if isinstance(value, torch.Tensor) and value.dim() and value.shape != by_name[name][1].shape and value.numel() != 1:
+                raise RuntimeError(f"load_state_dict of graph {graph.name}: {name}-{slot} has the shape {tuple(value.shape)}, the parameter {tuple(by_name[name][1].shape)}")
+    for name, block in graph._blocks.items():
+        if name in rest:
+            _check_shapes(graph, name, block._origin, rest[name], strict)
+    for name, block in graph._blocks.items():
+        if name in rest:
+            block._origin.load_state_dict(rest[name], strict=strict)
+    steps = int(rest[STEP].reshape(-1)[0]) if STEP in rest else 0
+    for name, values in slots.items():
+        o, p = by_name[name]
+        entry = graph._opts[o][0].state[p]
+        for slot, value in values.items():
+            if isinstance(value, torch.Tensor) and not (slot == "step" and value.device.type == "cpu"):
+                value = value.detach().to(p.device).clone()
+            entry[slot] = value.clone() if isinstance(value, torch.Tensor) and slot == "step" else value
+        if "exp_avg" in entry and "step" not in entry:
+            entry["step"] = torch.tensor(float(steps))
+    for o, (optimizer, schedule) in enumerate(graph._opts):
+        for group, options in zip(optimizer.param_groups, rest.get(f"optimizer_{o}", {}).get("param_groups", ())):
+            group.update(options)
+        if schedule is not None and f"lr_scheduler_{o}" in rest:
+            schedule.load_state_dict(rest[f"lr_scheduler_{o}"])
+    if "grad_scaler" in rest and hasattr(graph._grad_scaler, "load_state_dict"):
+        graph._grad_scaler.load_state_dict(rest["grad_scaler"])
+    object.__setattr__(graph, "_steps", steps)
+
+
+def _check_shapes(graph, name, module, state, strict):
+    have = module.state_dict()
+    wrong = [k for k, v in state.items() if k in have and tuple(v.shape) != tuple(have[k].shape)]
+    gone = sorted(set(have) ^ set(state)) if strict else []
+    if wrong or gone:
+        raise RuntimeError(f"load_state_dict of graph {graph.name}: module {name!r} does not fit: "
+                           + "; ".join([f"shape of {k} is {tuple(state[k].shape)}, needed {tuple(have[k].shape)}" for k in wrong] + [f"{k} is on one side only" for k in gone]))
