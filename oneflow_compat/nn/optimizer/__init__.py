@@ -5,7 +5,6 @@ Each path is the module of oneflow.optim that has the class: `oneflow.nn.optimiz
 """
 import sys as _sys
 
-from ... import optim as _optim
 from ...optim import adadelta, adagrad, adam, adamw, lamb, lbfgs, lr_scheduler, optimizer, rmsprop, sgd, swa_utils  # noqa: F401
 
 SCHEDULER_PATHS = (

@@ -5,4 +5,9 @@ from .clip_grad import clip_grad_norm_, clip_grad_value_
 from .parameters_grouping import ContiguousParamsGroup
 from torch.nn.utils import spectral_norm, weight_norm  # noqa: E402,F811
 
+__all__ = [
+    "ContiguousParamsGroup", "clip_grad_norm_", "clip_grad_value_", "container", "parameters_grouping", "spectral_norm",
+    "weight_norm",
+]
+
 __getattr__, __dir__ = _ft(__name__, "torch.nn.utils")

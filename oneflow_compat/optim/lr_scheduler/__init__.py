@@ -17,6 +17,12 @@ from .formulas import (
 )
 from .plateau import ReduceLROnPlateau
 
+__all__ = [
+    "ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "CosineDecayLR",
+    "ExponentialLR", "LRScheduler", "LambdaLR", "LinearLR", "LrScheduler", "MultiStepLR", "MultiplicativeLR",
+    "PolynomialLR", "ReduceLROnPlateau", "SequentialLR", "StepLR", "WarmUpLR", "WarmupLR", "_LRScheduler",
+]
+
 LrScheduler = LRScheduler  # the name in OneFlow before 0.7
 
 __getattr__, __dir__ = _ft(__name__, "torch.optim.lr_scheduler")

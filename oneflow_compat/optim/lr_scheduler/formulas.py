@@ -185,7 +185,7 @@ class _Lambdas:
 
     def state_dict(self):
         state = LRScheduler.state_dict(self)
-        state["lr_lambdas"] = [None if hasattr(f, "__code__") else dict(f.__dict__) for f in self.lr_lambdas]
+        state["lr_lambdas"] = [None if hasattr(f, "__code__") else dict(getattr(f, "__dict__", {})) for f in self.lr_lambdas]
         return state
 
     def load_state_dict(self, state_dict):
