@@ -22,6 +22,7 @@ class Binding:
         self.schedulers = [s for _, s in self.state.optimizers if s is not None]
         self._flat_args = all(child.is_leaf() for child in program.in_spec.children()[0].children()) if program.in_spec.num_children else False
         self.state_numbers = [(o, p, k) for o, p, k, _ in capture.update.state_numbers] if capture.update is not None else []
+        self.once, self.used = capture.first_only, False
         self.guard = None
         if program.guard is not None:
             from .guards import compile_guard
@@ -84,6 +85,8 @@ class Binding:
             if optimizer.state is not state:
                 self._bind()
                 break
+        if self.once and self.used:
+            return False
         for group, get, expected, _ in self._options:
             if get(group) != expected:
                 return False
@@ -122,6 +125,7 @@ class Binding:
         count = len(self.state_numbers)
         for (o, param, key), value in zip(self.state_numbers, out[-count:]):
             self.optimizers[o].state[param][key] = value
+        self.used = True
         return out[:-count]
 
     def _schedule(self):

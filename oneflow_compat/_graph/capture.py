@@ -241,6 +241,10 @@ class Capture:
             found[id(real)] = (f"optimizer{o}.{name}.{key}", ("optim", o, name, key))
         return found
 
+    @property
+    def first_only(self):
+        return self.update is not None and self.update.first_only
+
     def _install_new_state(self):
         made = self.update.made if self.update is not None else []
         for index, param, key, real in made + [(i, p, k, r) for i, p, k, _, r in self.new_state]:

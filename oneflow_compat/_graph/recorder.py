@@ -19,6 +19,7 @@ aten = torch.ops.aten
 _ITEM = aten._local_scalar_dense.default
 _DEVICE = torch.ops.prim.device.default
 _LIFT = {aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.lift.default}
+_COUNTS_SPARSE = {aten._coalesce.default, aten._nnz.default}
 _returns_cache: dict = {}
 
 
@@ -118,6 +119,11 @@ class Recorder(TorchDispatchMode):
             return tensor.fake_device if type(tensor) is FakeTensor else torch.device("cpu") if tensor.is_cpu else tensor.device
         if func is _ITEM:
             return self._item(args[0])
+        if func in _COUNTS_SPARSE and type(args[0]) is FakeTensor and args[0].layout is not torch.strided:
+            raise CaptureError(
+                "the number of distinct rows of a sparse gradient is needed (coalesce), and it depends on values",
+                "Use an optimizer that adds sparse gradients as they are (SGD), or an embedding with sparse=False.",
+            )
         if func.namespace in ("profiler", "prim"):
             return func(*args, **(kwargs or {}))
         if func in _LIFT and not isinstance(args[0], FakeTensor):

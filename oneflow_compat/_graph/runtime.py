@@ -94,6 +94,7 @@ class Engine:
         program = program.with_(history=program.history + ((f"compile {backend}", time.perf_counter() - start, program.count()),))
         entry = Binding(self, key, program, run, capture)
         variants = self._entries.setdefault(key, [])
+        variants[:] = [v for v in variants if not v.once]
         variants.append(entry)
         del variants[:-_MAX_VARIANTS]
         self._entries.move_to_end(key)

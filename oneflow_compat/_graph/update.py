@@ -33,7 +33,8 @@ class Update:
         self.trace = ScalarTrace(recorder.graph)
         recorder.markers, recorder.marker_values = self.trace.markers, self.trace.values
         self.numbers: dict = {}  # placeholder node of a number -> ("group", optimizer, group, key)
-        self.state_numbers: list = []  # (optimizer, param, key, node of the new value)
+        self.state_numbers: list = []  # (optimizer, param, key, node or number): stored into optimizer.state after each run
+        self.first_only = False  # the step created state that the program cannot begin with: it serves one call
         self.snapshots: list = []
         self.made: list = []  # (optimizer, param, key, real tensor) made before the step
 
@@ -145,38 +146,38 @@ class Update:
     def adopt_new_state(self):
         """Make real what the step created as symbolic state; returns [(node, real tensor)] now inputs.
 
-        State begun by a factory (zeros_like, ...) starts from that factory's value.
+        State begun by a factory (zeros_like, ...) starts from that factory's value. State begun with the gradient,
+        or a python number, is stored after the first run; the second call captures the program that reads it.
         """
         adopted = []
         for index, (optimizer, _) in enumerate(self.state.optimizers):
             old = self.snapshots[index][1]
             for param, state in optimizer.state.items():
                 for key, value in list(state.items()):
+                    before = old.get(param, {}).get(key)
                     if isinstance(value, FakeTensor):
-                        before = old.get(param, {}).get(key)
                         if isinstance(before, torch.Tensor):
                             raise CaptureError(
                                 f"{type(optimizer).__name__} replaces its state {key!r} by a new tensor in each step",
                                 "Update optimizer state in place (buf.copy_(new)) to use the optimizer in a graph.",
                             )
-                        with outside_capture():
-                            real = self._begin(optimizer, key, value._of_node)
-                        adopted.append((index, param, key, value._of_node, real))
+                        try:
+                            with outside_capture():
+                                real = self._evaluate(value._of_node)
+                        except _NeedsGradient:
+                            self.first_only = True
+                            self.state_numbers.append((index, param, key, value._of_node))
+                        else:
+                            adopted.append((index, param, key, value._of_node, real))
                     elif isinstance(value, HostScalar):
                         self.state_numbers.append((index, param, key, value.node))
+                    elif type(value) in (int, float) and before is None:
+                        self.first_only = True
+                        self.state_numbers.append((index, param, key, value))
         return adopted
 
-    def _begin(self, optimizer, key, node):
-        """The real first value of a state tensor the step created: its node evaluated without any gradient."""
-        try:
-            return self._evaluate(node)
-        except _NeedsGradient:
-            raise CaptureError(
-                f"{type(optimizer).__name__} begins its state {key!r} with a value computed from the gradient",
-                "Run one eager step with this optimizer before the first call of the graph, so that its state exists.",
-            ) from None
-
     def _evaluate(self, node):
+        """The real first value of a state tensor the step created: its node evaluated without any gradient."""
         if not hasattr(self, "_real"):
             self._real = {held: tensor.detach() for tensor, held, _ in self.recorder.lifted.values()}
         if node in self._real:
