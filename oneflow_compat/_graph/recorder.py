@@ -19,7 +19,7 @@ aten = torch.ops.aten
 _ITEM = aten._local_scalar_dense.default
 _DEVICE = torch.ops.prim.device.default
 _LIFT = {aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.lift.default}
-_COUNTS_SPARSE = {aten._coalesce.default, aten._nnz.default}
+_COUNTS_SPARSE = {aten._coalesce.default, aten._nnz.default, aten._values.default, aten._indices.default}
 _returns_cache: dict = {}
 
 
