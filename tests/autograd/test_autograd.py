@@ -70,6 +70,7 @@ def test_grad_positions():
     assert torch.equal(g2, torch.full((2,), 2.0))
     with pytest.raises(RuntimeError, match="allow_unused"):
         flow.autograd.grad((x * x).sum(), [x, y])
+    assert torch.equal(flow.autograd.grad(x * 3, x, out_grads=flow.ones(2))[0], torch.full((2,), 3.0))
     assert torch.equal(flow.autograd.grad([(x * 3).sum()], [x], is_grads_batched=False)[0], torch.full((2,), 3.0))
 
 
