@@ -119,7 +119,7 @@ class Recorder(TorchDispatchMode):
             return tensor.fake_device if type(tensor) is FakeTensor else torch.device("cpu") if tensor.is_cpu else tensor.device
         if func is _ITEM:
             return self._item(args[0])
-        if func in _COUNTS_SPARSE and type(args[0]) is FakeTensor and args[0].layout is not torch.strided:
+        if func in _COUNTS_SPARSE and self.phase == "update" and type(args[0]) is FakeTensor and args[0].layout is not torch.strided:
             raise CaptureError(
                 "the number of distinct rows of a sparse gradient is needed (coalesce), and it depends on values",
                 "Use an optimizer that adds sparse gradients as they are (SGD), or an embedding with sparse=False.",

@@ -56,7 +56,7 @@ FLOWVISION = {
     "levit_128s": ({}, 224, adamw),
     "swin_tiny_patch4_window7_224": ({}, 224, adamw),
 }
-HEAVY = {"alexnet", "densenet121", "swin_tiny_patch4_window7_224", "pvt_tiny", "levit_128s", "mobilevit_xx_small", "deit_tiny_patch16_224", "efficientnet_b0", "regnet_y_400mf", "ghostnet"}
+HEAVY = {"alexnet", "poolformer_s12", "vit_tiny_patch16_224", "densenet121", "swin_tiny_patch4_window7_224", "pvt_tiny", "levit_128s", "mobilevit_xx_small", "deit_tiny_patch16_224", "efficientnet_b0", "regnet_y_400mf", "ghostnet"}
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in HEAVY else n for n in FLOWVISION])
