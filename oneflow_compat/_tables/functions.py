@@ -12,6 +12,7 @@ FUNCTIONS = {
         "autograd.autograd_mode": "set_grad_enabled inference_mode",
         "amp.autocast_mode": "autocast autocast_decorator",
         "_ops.serialization": "save load",
+        "nn.graph.deploy": "load_graph",
         "_ops.core": "device set_dialect get_dialect is_tensor",
         "_ops.creation": (
             "zeros ones empty full eye arange linspace logspace zeros_like ones_like full_like empty_like empty_strided hann_window "

@@ -41,7 +41,7 @@ class Graph:
         set_(self, "config", GraphConfig(config))
         set_(self, "_steps", 0)
         set_(self, "_calls", {})
-        set_(self, "_shared_with", None)
+        set_(self, "_loaded", None)
         set_(self, "_debug", Debug(debug_v_level, debug_ranks, debug_max_py_stack_depth, debug_only_user_py_stack, debug_op_repr_with_py_stack))
         set_(self, "_engine", Engine(
             recorded,
@@ -78,6 +78,8 @@ class Graph:
 
     # -- running ------------------------------------------------------------------------
     def __call__(self, *args, **kwargs):
+        if self._loaded is not None:
+            return self._loaded(*args, **kwargs)
         out = self._engine(*args, **kwargs)
         self.__dict__["_steps"] += 1
         return out
@@ -131,7 +133,6 @@ class Graph:
             for (path, module), (_, other) in zip(mine[name].named_modules(), block.named_modules()):
                 module._parameters.update(other._parameters)
                 module._buffers.update(other._buffers)
-        object.__setattr__(self, "_shared_with", shared_graph)
 
     # -- seeing and keeping -----------------------------------------------------------------
     def debug(self, v_level=-1, *, ranks=None, max_py_stack_depth=2, only_user_py_stack=True, op_repr_with_py_stack=False):
@@ -147,6 +148,40 @@ class Graph:
         self._before_first_call("load_state_dict")
         graph_state.load_state_dict(self, OrderedDict(state_dict), strict)
 
+    def runtime_state_dict(self, destination=None, with_eager=False):
+        """The compiled program with its state, to be saved and given to load_runtime_state_dict()."""
+        from . import deploy
+
+        return deploy.runtime_state_dict(self, destination, with_eager)
+
+    def load_runtime_state_dict(self, state_dict, *, warmup_with_run=True):
+        """Run a program saved by runtime_state_dict() instead of capturing one; only before the first call."""
+        from . import deploy
+
+        deploy.load_runtime_state_dict(self, state_dict, warmup_with_run)
+
+    @staticmethod
+    def runtime_state_dict_to(state_dict, device):
+        """A runtime state dict moved to another device."""
+        from . import deploy
+
+        return deploy.runtime_state_dict_to(state_dict, device)
+
+    def enable_save_runtime_state_dict(self, mode=True):
+        """Accepted: runtime_state_dict() is always possible."""
+
+    def save(self, path):
+        """Write the program last run with its weights and optimizer state into a folder; `oneflow.load_graph(path)` runs it without this class."""
+        from . import deploy
+
+        deploy.save(self, path)
+
+    def export(self, path, format="pt2"):
+        """Write an inference graph for other runtimes: "pt2" (torch.export), "aoti" (AOTInductor), "onnx"."""
+        from . import deploy
+
+        deploy.export(self, path, format)
+
     def __repr__(self):
         return graph_text(self)
 
@@ -160,7 +195,9 @@ class Graph:
 
     @property
     def is_compiled(self):
-        return self._engine.program is not None
+        return self._engine.program is not None or self._loaded is not None
+
+    _is_compiled = is_compiled
 
     @property
     def name(self):

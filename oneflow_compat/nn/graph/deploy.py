@@ -1,0 +1,174 @@
+"""Graphs on disk: save and load_graph, and export to torch.export, AOTInductor and ONNX files."""
+from __future__ import annotations
+
+import importlib.util
+import os
+
+import torch
+
+
+def _entry(graph, what):
+    if graph.program is None:
+        raise RuntimeError(f"{what}: graph {graph.name} has no program yet; call it once (or build_graph) with arguments of the shapes to be saved")
+    return graph._engine._last
+
+
+def save(graph, path):
+    """Write the program last run, with weights and optimizer state, into the folder `path`; load_graph reads it back."""
+    from ..._graph import package
+
+    entry = _entry(graph, "save")
+    if entry.state_numbers or graph.program.guard is not None:
+        from ..._errors import unsupported
+
+        raise unsupported(f"saving graph {graph.name}, whose optimizer decides by its step number,", "graph-save-guards",
+                          "Save an inference graph, or train with an optimizer without such a rule (SGD, Adam, AdamW, ...).")
+    leaves = [None] * (1 + max((i for i in entry._tensor_args), default=0))
+    package.save(graph.program, entry.gather(leaves), path)
+
+
+def load_graph(path, map_location=None):
+    """The graph saved in the folder `path`, without its Python class: call it as the graph was called.
+
+    Inference and training graphs; weights and optimizer state are its own copies. Nothing in the files
+    is executed; a damaged or foreign file is an error that names it. `map_location`: a device.
+    """
+    from ..._graph import package
+
+    return package.load(path, map_location)
+
+
+def export(graph, path, format="pt2"):
+    """Write an inference graph for other runtimes: "pt2" (torch.export.load opens it), "aoti" (AOTInductor package), "onnx".
+
+    The program last run is exported, for its shapes, with the weights inside.
+    """
+    program, entry = graph.program, _entry(graph, "export")
+    if program.training:
+        raise ValueError(f"export: graph {graph.name} trains; only inference graphs are exported, save() keeps a training one")
+    if format not in ("pt2", "aoti", "onnx"):
+        raise ValueError(f"export: format is 'pt2', 'aoti' or 'onnx', found {format!r}")
+    if format == "onnx" and importlib.util.find_spec("onnxscript") is None:
+        raise RuntimeError("export(format='onnx') needs the packages onnx and onnxscript, which are not installed")
+    leaves = [None] * (1 + max(entry._tensor_args, default=0))
+    module = _Exported(program, entry.gather(leaves))
+    examples = tuple(torch.empty(s.shape, dtype=s.dtype, device=s.device).zero_() for s in program.slots if s.role == "arg")
+    with torch.no_grad():
+        exported = torch.export.export(module, examples)
+    os.makedirs(os.path.dirname(os.path.abspath(os.fspath(path))), exist_ok=True)
+    if format == "pt2":
+        torch.export.save(exported, path)
+    elif format == "aoti":
+        torch._inductor.aoti_compile_and_package(exported, package_path=os.fspath(path))
+    else:
+        torch.onnx.export(exported, args=examples, f=os.fspath(path), dynamo=True)
+
+
+class _Exported(torch.nn.Module):
+    """The program as a module whose buffers are its weights; takes the tensor arguments, returns the tensors."""
+
+    def __init__(self, program, values):
+        super().__init__()
+        from ..._graph.codegen import compile_program
+
+        self._program = compile_program(program)
+        self._inputs, self._fixed = [], {}
+        for i, (slot, value) in enumerate(zip(program.slots, values)):
+            if slot.role == "arg":
+                self._inputs.append((i, None))
+            elif isinstance(value, torch.Tensor):
+                name = f"t{i}_" + "".join(c if c.isalnum() else "_" for c in slot.name)
+                self.register_buffer(name, value.detach().clone())
+                self._inputs.append((i, name))
+            else:
+                self._fixed[i] = value
+        self._single = program.out_spec.is_leaf()
+        self._count = len(program.slots)
+
+    def forward(self, *args):
+        values, args = [self._fixed.get(i) for i in range(self._count)], iter(args)
+        for i, name in self._inputs:
+            values[i] = next(args) if name is None else getattr(self, name)
+        out = self._program(*values)
+        return out[0] if self._single else out
+
+
+# --------------------------------------------------------------------------- the compiled program inside a state dict
+def runtime_state_dict(graph, destination=None, with_eager=False):
+    """The compiled program and what it reads as an OrderedDict that flow.save can write; see load_runtime_state_dict.
+
+    `with_eager`: add the modules' state dicts under "eager_state".
+    """
+    import tempfile
+    from collections import OrderedDict
+
+    from ...version import __version__
+
+    out = OrderedDict() if destination is None else destination
+    with tempfile.TemporaryDirectory() as folder:
+        save(graph, os.path.join(folder, "graph"))
+        for key, name in (("program", "program.json"), ("tensors", "tensors.pt")):
+            with open(os.path.join(folder, "graph", name), "rb") as file:
+                out[key] = file.read()
+    out["oneflow_version"], out["graph_name"] = __version__, graph.name
+    if with_eager:
+        out["eager_state"] = OrderedDict((name, block._origin.state_dict()) for name, block in graph._blocks.items())
+    return out
+
+
+def load_runtime_state_dict(graph, state_dict, warmup_with_run=True):
+    """Take over a program from runtime_state_dict(): the first call captures nothing. The graph's modules get the saved weights.
+
+    `warmup_with_run`: run the program once on zeros (inference graphs only).
+    """
+    import tempfile
+
+    graph._before_first_call("load_runtime_state_dict")
+    missing = {"program", "tensors"} - set(state_dict)
+    if missing:
+        raise RuntimeError(f"load_runtime_state_dict: {sorted(missing)} are missing; give what runtime_state_dict() returned")
+    with tempfile.TemporaryDirectory() as folder:
+        for key, name in (("program", "program.json"), ("tensors", "tensors.pt")):
+            with open(os.path.join(folder, name), "wb") as file:
+                file.write(state_dict[key])
+        loaded = load_graph(folder)
+    live = {}
+    for prefix, block in graph._blocks.items():
+        for tensors in (block._origin.named_parameters(), block._origin.named_buffers()):
+            live.update({f"{prefix}.{n}": t for n, t in tensors})
+    for i, slot in enumerate(loaded.program.slots):
+        if slot.role in ("param", "buffer") and slot.name in live:
+            with torch.no_grad():
+                live[slot.name].copy_(loaded._values[i])
+            loaded._values[i] = live[slot.name]
+    if warmup_with_run and not loaded.training:
+        loaded(*_zeros(loaded))
+    object.__setattr__(graph, "_loaded", loaded)
+
+
+def _zeros(loaded):
+    import torch.utils._pytree as pytree
+
+    slots = [s for s in loaded.program.slots if s.role == "arg"]
+    if loaded.program.in_spec.num_leaves != len(slots):
+        return ()
+    args, kwargs = pytree.tree_unflatten([torch.zeros(s.shape, dtype=s.dtype, device=s.device) for s in slots], loaded.program.in_spec)
+    return args if not kwargs else ()
+
+
+def runtime_state_dict_to(state_dict, device):
+    """The state dict with its program on another device."""
+    import io
+    import json
+
+    def move(value):
+        if isinstance(value, dict):
+            return {k: str(device) if k == "device" and v is not None else move(v) for k, v in value.items()}
+        return [move(v) for v in value] if isinstance(value, list) else value
+
+    out = type(state_dict)(state_dict)
+    out["program"] = json.dumps(move(json.loads(state_dict["program"]))).encode()
+    buffer = io.BytesIO()
+    torch.save(torch.load(io.BytesIO(state_dict["tensors"]), map_location=device, weights_only=True), buffer)
+    out["tensors"] = buffer.getvalue()
+    return out

@@ -1,0 +1,227 @@
+"""Graphs on disk: a fresh process runs them without their class; damaged files are refused."""
+import json
+import subprocess
+import sys
+import textwrap
+
+import oneflow as flow
+import oneflow.nn as nn
+import pytest
+import torch
+from oneflow._graph.package import PackageError
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.5), nn.BatchNorm1d(8), nn.Linear(8, 2))
+
+    def forward(self, x):
+        return self.body(x)
+
+
+class Infer(nn.Graph):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+        self.config.set_backend("aten")
+
+    def build(self, x):
+        return {"logits": self.model(x), "none": None, "two": 2}
+
+
+class Train(nn.Graph):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+        self.add_optimizer(flow.optim.Adam(model.parameters(), lr=0.01))
+        self.config.set_backend("aten")
+
+    def build(self, x, y):
+        loss = nn.functional.cross_entropy(self.model(x), y)
+        loss.backward()
+        return loss
+
+
+def data():
+    torch.manual_seed(1)
+    return torch.randn(6, 4), torch.randint(0, 2, (6,))
+
+
+def test_inference_in_a_fresh_process(tmp_path):
+    flow.manual_seed(0)
+    x, _ = data()
+    graph = Infer(Net().eval())
+    want = graph(x)
+    graph.save(tmp_path / "net")
+    flow.save({"x": x}, str(tmp_path / "x.pt"))
+    code = f"""
+        import oneflow as flow, torch
+        graph = flow.load_graph({str(tmp_path / "net")!r})
+        torch.manual_seed(1)
+        out = graph(torch.randn(6, 4))
+        print(out["none"], out["two"], out["logits"].flatten().tolist())
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("None 2 ")
+    assert eval(done.stdout[len("None 2 "):]) == want["logits"].flatten().tolist()
+
+
+def test_training_goes_on_exactly(tmp_path):
+    flow.manual_seed(0)
+    x, y = data()
+    graph = Train(Net())
+    for _ in range(3):
+        graph(x, y)
+    graph.save(tmp_path / "train")
+    flow.manual_seed(5)
+    want = [graph(x, y).item() for _ in range(4)]
+    loaded = flow.load_graph(tmp_path / "train")
+    assert loaded.training and loaded.lr == {"optimizer0.group0.lr": 0.01}
+    flow.manual_seed(5)
+    assert [loaded(x, y).item() for _ in range(4)] == want
+    loaded.save(tmp_path / "again")
+    again = flow.load_graph(tmp_path / "again")
+    assert all(torch.equal(torch.as_tensor(v), torch.as_tensor(again.state_dict()[k])) for k, v in loaded.state_dict().items())
+    loaded.set_lr(0.0)
+    before = loaded.state_dict()["model.body.0.weight"].clone()
+    loaded(x, y)
+    assert torch.equal(before, loaded.state_dict()["model.body.0.weight"])
+    with pytest.raises(KeyError, match="no learning rate"):
+        loaded.set_lr(1.0, "other")
+
+
+def test_wrong_arguments_are_named(tmp_path):
+    x, y = data()
+    graph = Train(Net())
+    graph(x, y)
+    graph.save(tmp_path / "g")
+    loaded = flow.load_graph(tmp_path / "g")
+    with pytest.raises(TypeError, match=r"argument 'x'.*float32\[6, 4\], found torch.float32\[2, 4\]"):
+        loaded(x[:2], y)
+    with pytest.raises(TypeError, match="structure"):
+        loaded(x)
+
+
+def test_saving_before_the_first_call_and_over_other_files(tmp_path):
+    graph = Infer(Net().eval())
+    with pytest.raises(RuntimeError, match="no program yet"):
+        graph.save(tmp_path / "g")
+    graph(data()[0])
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "precious.txt").write_text("x")
+    with pytest.raises(PackageError, match="something else"):
+        graph.save(tmp_path / "full")
+    assert (tmp_path / "full" / "precious.txt").exists() and not list(tmp_path.glob(".graph*"))
+    graph.save(tmp_path / "g")
+    graph.save(tmp_path / "g")  # over an older graph
+
+
+@pytest.fixture
+def saved(tmp_path):
+    graph = Infer(Net().eval())
+    graph(data()[0])
+    graph.save(tmp_path / "g")
+    return tmp_path / "g"
+
+
+def edit(folder, change):
+    document = json.loads((folder / "program.json").read_text())
+    change(document)
+    (folder / "program.json").write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize("what, change, message", [
+    ("foreign operator", lambda d: next(n for n in d["nodes"] if n["op"] == "call").update(target="os::system.default"), "not allowed"),
+    ("file operator", lambda d: next(n for n in d["nodes"] if n["op"] == "call").update(target="aten::from_file.default"), "not allowed"),
+    ("unknown operator", lambda d: next(n for n in d["nodes"] if n["op"] == "call").update(target="aten::nothing.default"), "no operator"),
+    ("python function", lambda d: next(n for n in d["nodes"] if n["op"] == "call").update(target="operator.attrgetter"), "not allowed"),
+    ("format", lambda d: d.update(format=99), "format"),
+    ("shape", lambda d: next(s for s in d["slots"] if s["role"] == "param").update(shape=[1, 1]), "needs"),
+    ("missing tensor", lambda d: next(s for s in d["slots"] if s["role"] == "param").update(name="other"), "damaged"),
+    ("lost node", lambda d: d["nodes"].pop(len(d["nodes"]) // 2), "damaged"),
+])
+def test_altered_files_are_refused(saved, what, change, message):
+    edit(saved, change)
+    with pytest.raises(PackageError, match=message) as error:
+        flow.load_graph(saved)
+    assert "program.json" in str(error.value)
+
+
+def test_damaged_files_are_refused(saved):
+    with pytest.raises(PackageError, match="missing"):
+        flow.load_graph(saved / "nowhere")
+    tensors = saved / "tensors.pt"
+    tensors.write_bytes(tensors.read_bytes()[: tensors.stat().st_size // 2])
+    with pytest.raises(PackageError, match="tensors.pt"):
+        flow.load_graph(saved)
+    (saved / "program.json").write_text("{ not json")
+    with pytest.raises(PackageError, match="damaged"):
+        flow.load_graph(saved)
+
+
+def test_a_pickle_that_would_run_code_is_refused(saved, tmp_path):
+    import pickle
+
+    class Evil:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "ran"), "w"))
+
+    (saved / "tensors.pt").write_bytes(pickle.dumps(Evil()))
+    with pytest.raises(PackageError, match="tensors.pt"):
+        flow.load_graph(saved)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.slow
+def test_pt2_opens_with_plain_torch(tmp_path):
+    x, _ = data()
+    graph = Infer(Net().eval())
+    want = graph(x)["logits"]
+    graph.export(tmp_path / "net.pt2")
+    code = f"""
+        import torch
+        torch.manual_seed(1)
+        out = torch.export.load({str(tmp_path / "net.pt2")!r}).module()(torch.randn(6, 4))
+        print(out[0].flatten().tolist())
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert torch.allclose(torch.tensor(eval(done.stdout)), want.flatten())
+
+
+def test_export_refuses_what_it_cannot_write(tmp_path):
+    x, y = data()
+    train = Train(Net())
+    train(x, y)
+    with pytest.raises(ValueError, match="trains"):
+        train.export(tmp_path / "t.pt2")
+    graph = Infer(Net().eval())
+    graph(x)
+    with pytest.raises(ValueError, match="'mlir'"):
+        graph.export(tmp_path / "g", format="mlir")
+
+
+def test_runtime_state_dict_saves_the_capture(tmp_path):
+    flow.manual_seed(0)
+    x, _ = data()
+    graph = Infer(Net().eval())
+    want = graph(x)["logits"]
+    flow.save(graph.runtime_state_dict(with_eager=True), str(tmp_path / "runtime"))
+
+    class Never(Infer):
+        def build(self, x):
+            raise AssertionError("build() ran")
+
+    other = Never(Net().eval())
+    other.load_runtime_state_dict(flow.load(str(tmp_path / "runtime")))
+    assert other.is_compiled and torch.equal(other(x)["logits"], want)
+    assert torch.equal(other.model.to(nn.Module)(x), want)
+    with torch.no_grad():
+        other.model.to(nn.Module).body[4].bias.add_(1)
+    assert torch.allclose(other(x)["logits"], want + 1)
+    with pytest.raises(RuntimeError, match="after the first call"):
+        other.load_runtime_state_dict({})
+    with pytest.raises(RuntimeError, match="missing"):
+        Infer(Net().eval()).load_runtime_state_dict({})
