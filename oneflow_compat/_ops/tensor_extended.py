@@ -7,6 +7,7 @@ library knows raises torch's own error.
 from __future__ import annotations
 
 import functools
+import inspect
 
 import torch
 
@@ -63,12 +64,16 @@ _REFUSALS = (TypeError, RuntimeError, ValueError)
 
 def replacing(slow):
     """Make `slow(original, error, self, *args, **kwargs)` a "replace" row; returning NotImplemented re-raises `error`."""
+    expected = inspect.signature(slow)
+
     def row(original):
         @functools.wraps(original, assigned=("__name__", "__qualname__", "__doc__"), updated=())
         def method(self, *args, **kwargs):
             try:
                 return original(self, *args, **kwargs)
             except _REFUSALS as error:
+                if not _fits(expected, original, error, self, *args, **kwargs):
+                    raise
                 out = slow(original, error, self, *args, **kwargs)
                 if out is NotImplemented:
                     raise
@@ -83,6 +88,14 @@ def replacing(slow):
 
     row.__doc__ = slow.__doc__
     return row
+
+
+def _fits(signature, *args, **kwargs) -> bool:
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
 
 
 # --------------------------------------------------------------------------- numpy

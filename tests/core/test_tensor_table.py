@@ -1,0 +1,266 @@
+"""The Tensor table: each row turns an error into OneFlow's result, and is the whole difference of torch.Tensor."""
+import copy
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import oneflow as flow
+import pytest
+import torch
+from oneflow._tables.module import MODULE
+from oneflow._tables.tensor import TENSOR
+
+T = torch.tensor
+
+
+def t(**k):
+    return T([1.0, 2.0, -3.0], **k)
+
+
+def m():
+    return torch.arange(6.0).reshape(2, 3)
+
+
+def leaf():
+    return t(requires_grad=True)
+
+
+def original(name):
+    return getattr(torch.Tensor, name).__oneflow_original__
+
+
+# what torch's own method refuses -> what the row gives
+ROWS = {
+    "numpy": (lambda: leaf().numpy(), [1.0, 2.0, -3.0]),
+    "numpy non-leaf": (lambda: (leaf() * 2).numpy(), [2.0, 4.0, -6.0]),
+    "numpy bfloat16": (lambda: t().bfloat16().numpy().astype("float64"), [1.0, 2.0, -3.0]),
+    "numpy conj": (lambda: T([1 + 2j]).conj().numpy(), [1 - 2j]),
+    "numpy dtype": (lambda: t().numpy(flow.int32), [1, 2, -3]),
+    "np.array": (lambda: np.array(leaf()), [1.0, 2.0, -3.0]),
+    "np.asarray": (lambda: np.asarray(leaf().bfloat16(), dtype="float64"), [1.0, 2.0, -3.0]),
+    "uniform_": (lambda: leaf().uniform_(2, 2), [2.0] * 3),
+    "uniform_ names": (lambda: t().uniform_(a=1, b=1), [1.0] * 3),
+    "uniform_ leaf names": (lambda: leaf().uniform_(a=1, b=1), [1.0] * 3),
+    "normal_": (lambda: leaf().normal_(1.0, 0.0), [1.0] * 3),
+    "copy_ array": (lambda: t().copy_(np.array([4, 5, 6], dtype="float32")), [4.0, 5.0, 6.0]),
+    "copy_ leaf": (lambda: leaf().copy_(torch.zeros(3)), [0.0] * 3),
+    "requires_grad_": (lambda: (leaf() * 2).requires_grad_(False), [2.0, 4.0, -6.0]),
+    "__deepcopy__": (lambda: copy.deepcopy(leaf() * 2), [2.0, 4.0, -6.0]),
+    "__iadd__": (lambda: T([1, 2]).__iadd__(T([1.5, 2.5])), [2, 4]),
+    "__isub__": (lambda: T([1, 2]).__isub__(T([0.5, -2.5])), [0, 4]),
+    "__imul__": (lambda: T([1, 2]).__imul__(T([1.5, 2.5])), [1, 5]),
+    "add_": (lambda: T([1, 2]).add_(T([1.5, 2.5]), alpha=2), [4, 7]),
+    "mul_": (lambda: T([1, 2]).mul_(T(2.5)), [2, 5]),
+    "__matmul__": (lambda: m().int() @ m().t(), [[5.0, 14.0], [14.0, 50.0]]),
+    "matmul": (lambda: m().matmul(m(), transpose_b=True), [[5.0, 14.0], [14.0, 50.0]]),
+    "mm": (lambda: m().int().mm(m().t()), [[5.0, 14.0], [14.0, 50.0]]),
+    "bmm": (lambda: m()[None].bmm(m()[None], False, True, 2.0), [[[10.0, 28.0], [28.0, 100.0]]]),
+    "masked_fill": (lambda: t().masked_fill(T([1, 0, 2]), 9), [9.0, 2.0, 9.0]),
+    "masked_fill_": (lambda: t().masked_fill_(T([1, 0, 2]), 9), [9.0, 2.0, 9.0]),
+    "masked_select": (lambda: t().masked_select(T([1.0, 0.0, 0.0])), [1.0]),
+    "where": (lambda: (t() > 1).where(t(), -t()), [-1.0, 2.0, 3.0]),
+    "where int, scalars": (lambda: T([1, 0, 3]).where(1.0, 0.0), [1.0, 0.0, 1.0]),
+    "where names": (lambda: (t() > 1).where(x=t(), y=-t()), [-1.0, 2.0, 3.0]),
+    "__and__": (lambda: t() & T([1, 0, 1]), [True, False, True]),
+    "__or__": (lambda: T([0.0, 0.0]) | T([1, 0]), [True, False]),
+    "__xor__": (lambda: T([1.0, 0.0]) ^ 1, [False, True]),
+    "argmax": (lambda: m().argmax(1, dtype=flow.int32), [2, 2]),
+    "argmin bool": (lambda: T([True, False]).argmin(), 1),
+    "topk": (lambda: m().topk(1, None)[0], [[2.0], [5.0]]),
+    "cumsum": (lambda: T([1, 2]).cumsum(0, flow.float32), [1.0, 3.0]),
+    "cumprod": (lambda: T([1, 2]).cumprod(0, flow.float32), [1.0, 2.0]),
+    "median": (lambda: m().median(keepdim=True)[0], [[1.0], [4.0]]),
+    "prod": (lambda: (m() + 1).prod([0, 1]), 720.0),
+    "std": (lambda: T([1, 2, -3]).std(), 2),
+    "var": (lambda: T([1, 3]).var(), 2.0),
+    "softmax": (lambda: torch.zeros(2, 2).softmax(), [[0.5, 0.5], [0.5, 0.5]]),
+    "log_softmax": (lambda: torch.zeros(1).log_softmax(), [0.0]),
+    "quantile": (lambda: m().quantile(0.5, 0, False, "lower"), [0.0, 1.0, 2.0]),
+    "unique": (lambda: T([2, 1, 2]).unique(return_counts=True, dtype=flow.int32)[1], [1, 2]),
+    "addmm": (lambda: torch.ones(2, 2).addmm(m(), m().t(), 2, 3), [[13.0, 31.0], [31.0, 103.0]]),
+    "bernoulli": (lambda: torch.ones(2).bernoulli(dtype=flow.int32), [1, 1]),
+    "dot": (lambda: t().dot(other=t()), 14.0),
+    "repeat_interleave": (lambda: t().repeat_interleave(T([1, 0, 2]), 0, 3), [1.0, -3.0, -3.0]),
+    "split": (lambda: m().split(split_size_or_sections=1)[1], [[3.0, 4.0, 5.0]]),
+    "new_zeros": (lambda: t().new_zeros(), [0.0] * 3),
+    "new_full": (lambda: t().new_full((2,), 7, flow.int32), [7, 7]),
+    "new_tensor": (lambda: t().new_tensor([7, 8], flow.int32), [7, 8]),
+    "gather": (lambda: m().gather(1, T([[0], [1]]), False), [[0.0], [4.0]]),
+    "index_add": (lambda: torch.zeros(2).index_add(0, T([1]), T([1.0]), 2), [0.0, 2.0]),
+    "index_add_": (lambda: torch.zeros(2).index_add_(0, T([1]), T([1.0]), 2), [0.0, 2.0]),
+    "nonzero": (lambda: t().nonzero(True)[0], [0, 1, 2]),
+    "swapaxes": (lambda: m().swapaxes(dim0=0, dim1=1), [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]]),
+    "clamp_max_": (lambda: t().clamp_max_(min=1), [1.0, 1.0, -3.0]),
+    "type": (lambda: t().type("oneflow.LongTensor"), [1, 2, -3]),
+    "cast": (lambda: t().cast(flow.int32), [1, 2, -3]),
+    "to_numpy": (lambda: t().to_numpy(), [1.0, 2.0, -3.0]),
+    "zeros_": (lambda: t().zeros_(), [0.0] * 3),
+    "in_top_k": (lambda: T([1]).in_top_k(T([[1.0, 2.0]]), 1), [True]),
+    "nms": (lambda: T([[0.0, 0, 9, 9], [0, 0, 9, 8], [20, 20, 30, 30]]).nms(T([0.5, 0.9, 0.1]), 0.5), [1, 2]),
+    "softsign": (lambda: t().softsign(), [0.5, 2.0 / 3, -0.75]),
+    "trunc_normal_": (lambda: leaf().trunc_normal_(std=1e-9).round(), [0.0] * 3),
+}
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_row(row):
+    call, want = ROWS[row]
+    got = call()
+    got = got.detach() if isinstance(got, torch.Tensor) else got
+    assert np.allclose(np.asarray(got), np.asarray(want), rtol=1e-6, atol=0)  # float32 against decimal literals
+    if isinstance(want, list) and want and not isinstance(want[0], list):
+        assert isinstance(got.tolist()[0], type(want[0]))
+
+
+@pytest.mark.parametrize("row", [r for r in ROWS if TENSOR.get(r.split()[0], ("",))[0] == "replace"])
+def test_torchs_own_method_refuses_what_the_row_accepts(row, monkeypatch):
+    """Without the row the call raises: the row adds, it changes nothing."""
+    for name, (kind, _, _) in TENSOR.items():
+        if kind == "replace":
+            monkeypatch.setattr(torch.Tensor, name, original(name))
+    with pytest.raises((TypeError, RuntimeError, ValueError)):
+        ROWS[row][0]()
+
+
+def test_every_replaced_method_gives_torchs_result_and_torchs_error():
+    for name, (kind, _, _) in TENSOR.items():
+        if kind == "replace" and name.startswith("__") and name != "__deepcopy__":
+            assert getattr(torch.Tensor, name)(t(), object()) is original(name)(t(), object()) is NotImplemented
+        elif kind == "replace":
+            with pytest.raises(Exception) as ours:
+                getattr(torch.Tensor, name)(t(), object(), object(), object(), object(), object(), object(), nonsense=1)
+            with pytest.raises(Exception) as theirs:
+                original(name)(t(), object(), object(), object(), object(), object(), object(), nonsense=1)
+            if name != "numpy":  # its arguments are our own
+                assert type(ours.value) is type(theirs.value) and str(ours.value) == str(theirs.value), name
+    x = torch.rand(3, 3)
+    for name, args in {"softmax": (1,), "argmax": (1,), "cumsum": (0,), "matmul": (x,), "std": (0,), "where": (x > 0.5, -x), "split": (1,), "topk": (2,),
+                       "masked_fill": (x > 0.5, 0.0), "new_zeros": ((2, 2),), "nonzero": (), "type": (torch.float64,), "unique": (), "prod": (1,)}.items():
+        a, b = getattr(x, name)(*args), original(name)(x, *args)
+        for p, q in zip(a if isinstance(a, tuple) else (a,), b if isinstance(b, tuple) else (b,)):
+            assert p.dtype is q.dtype and torch.equal(p, q), name
+
+
+def test_numpy_shares_memory_where_it_can():
+    x = leaf()
+    x.numpy()[0] = 7
+    assert x[0].item() == 7 and t().numpy(force=True).tolist() == [1.0, 2.0, -3.0]
+    assert isinstance(torch.ones(2, device="meta").numpy, object)
+    with pytest.raises((RuntimeError, NotImplementedError, TypeError)):
+        torch.ones(2, device="meta").numpy()
+
+
+def test_filling_a_leaf_leaves_it_a_leaf_and_other_changes_still_raise():
+    x = leaf()
+    assert x.normal_() is x and x.is_leaf and x.requires_grad and x.grad_fn is None
+    for change in (lambda: x.add_(1), lambda: x.mul_(2), lambda: x.fill_(0), lambda: x.zero_()):
+        with pytest.raises(RuntimeError, match="leaf"):
+            change()
+    with pytest.raises(ValueError, match="shape"):
+        x.copy_(np.ones(4, dtype="float32"))
+
+
+def test_integer_in_place_keeps_the_tensor_and_numbers_still_raise():
+    x = T([1, 2])
+    alias = x
+    x += T([1.5, 2.5])
+    assert x is alias and x.dtype is torch.int64 and x.tolist() == [2, 4]
+    with pytest.raises(RuntimeError, match="can't be cast"):
+        x += 1.5
+
+
+def test_where_with_a_boolean_condition_argument_stays_torchs():
+    x, c = T([True, False]), T([False, True])
+    assert x.where(c, ~x).tolist() == [False, False]
+    with pytest.raises(RuntimeError):
+        t().where(t(), t())
+
+
+def test_gradients_pass_through_the_rows():
+    x = torch.rand(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    for f in (lambda x: x.softmax(), lambda x: x.matmul(x, transpose_a=True), lambda x: (x > 0.5).where(x, -x), lambda x: x.prod([0, 1]), lambda x: x.masked_fill((x > 0.5).int(), 0.0),
+              lambda x: x.mish() + x.silu() + x.selu() + x.gelu() + x.softplus(), lambda x: x.cast(flow.float64) @ x):
+        assert torch.autograd.gradcheck(f, (x,))
+
+
+def test_state_and_memory():
+    x = m().t()
+    assert not x.is_lazy and x.is_eager and x.is_view() and not m().cast(flow.int32).is_view()
+    y = x.clone(memory_format=torch.preserve_format)
+    assert not y.is_contiguous() and y.contiguous_() is y and y.is_contiguous() and torch.equal(x, y)
+    assert x.offload() is x and not x.is_offloaded() and x.load() is x
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    with FakeTensorMode():
+        assert torch.ones(2).is_lazy
+
+
+def test_initialisers():
+    torch.manual_seed(0)
+    w = torch.empty(64, 32, requires_grad=True)
+    assert w.xavier_uniform_() is w and w.abs().max() <= (6 / 96) ** 0.5
+    assert abs(w.kaiming_normal_(nonlinearity="relu").std().item() - (2 / 32) ** 0.5) < 0.02  # 2048 draws: about 6 standard errors
+    assert torch.allclose(w.orthogonal_().T @ w, torch.eye(32), atol=1e-5)  # float32 QR of 64 x 32
+    a, b = torch.empty(8, 3, 3, 4), torch.empty(8, 4, 3, 3)
+    assert a.kaiming_uniform_(data_format="NHWC").abs().max() <= (6 / 36 / 1) ** 0.5 >= b.kaiming_uniform_().abs().max()
+    assert a.xavier_normal_(data_format="NHWC") is a
+
+
+def test_torch_compile_traces_the_rows():
+    @torch.compile(backend="eager", fullgraph=True)
+    def f(x, y):
+        x = x + 0
+        x += y
+        x = torch.Tensor.add_(x @ y, 1).matmul(y).softmax(-1)
+        return x.argmax(1), x.cumsum(0).split(1), x.mish(), flow.where(x > 0, x, y), flow.cat(inputs=[x, y]), flow.zeros(2, dtype=flow.int32), flow.std(x, 1)
+
+    assert len(f(torch.ones(2, 2), torch.ones(2, 2))) == 7
+
+
+def test_the_table_is_the_whole_difference_of_tensor_and_module():
+    code = """
+    import sys, os
+    env = dict(os.environ)
+    import torch
+    threads, modules, rng = torch.get_num_threads(), set(sys.modules), torch.get_rng_state().tolist()
+    before = {c: {n: id(getattr(c, n)) for n in dir(c)} for c in (torch.Tensor, torch.nn.Module)}
+    kept = {c: [getattr(c, n) for n in dir(c)] for c in before}
+    spaces = {m: {n: id(v) for n, v in vars(m).items()} for m in (torch, torch.nn, torch.nn.functional, torch.optim, torch.autograd)}
+    import oneflow
+    from oneflow._tables.tensor import TENSOR
+    from oneflow._tables.module import MODULE
+    for cls, table in ((torch.Tensor, TENSOR), (torch.nn.Module, MODULE)):
+        now = {n: id(getattr(cls, n)) for n in dir(cls)}
+        same = {"__dict__", "__doc__", "__init_subclass__", "__subclasshook__", "__class__", "__dir__"}
+        new = set(now) - set(before[cls]) - {"_torch_" + n for n, row in table.items() if row[0] == "replace"}
+        changed = {n for n in before[cls] if now[n] != before[cls][n] and getattr(cls, n) not in kept[cls]} - same
+        assert new == {n for n, row in table.items() if row[0] != "replace"}, new ^ set(table)
+        assert changed == {n for n, row in table.items() if row[0] == "replace"}, changed
+        assert not set(before[cls]) - set(now)
+    for m, names in spaces.items():
+        assert {n for n in names if id(vars(m)[n]) != names[n]} == set(), m
+    assert not torch.cuda.is_initialized() and not torch.distributed.is_initialized()
+    assert dict(os.environ) == env and torch.get_num_threads() == threads and torch.get_rng_state().tolist() == rng
+    heavy = {"torch._dynamo", "torch._inductor", "torch.distributed.tensor", "sympy", "triton"} & (set(sys.modules) - modules)
+    assert not heavy, heavy
+    """
+    out = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
+    assert out.returncode == 0, out.stderr
+
+
+def test_einops_and_torch_function_subclasses_still_behave():
+    einops = pytest.importorskip("einops")
+    assert einops.rearrange(m(), "a b -> b a").tolist() == m().t().tolist()
+    assert einops.reduce(m(), "a b -> a", "sum").tolist() == [3.0, 12.0]
+    seen = []
+
+    class Watching(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            seen.append(func.__name__)
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    x = m().as_subclass(Watching)
+    assert isinstance(x.matmul(x.t()), Watching) and isinstance(x + x, Watching)
+    assert seen == ["t", "matmul", "add"]
+    assert MODULE and all(len(row) == 3 and row[2] for row in TENSOR.values())
