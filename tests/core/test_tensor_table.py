@@ -129,9 +129,9 @@ def test_every_replaced_method_gives_torchs_result_and_torchs_error():
             assert getattr(torch.Tensor, name)(t(), object()) is original(name)(t(), object()) is NotImplemented
         elif kind == "replace":
             with pytest.raises(Exception) as ours:
-                getattr(torch.Tensor, name)(t(), object(), object(), object(), object(), object(), object(), nonsense=1)
+                getattr(torch.Tensor, name)(t(), nonsense=1)
             with pytest.raises(Exception) as theirs:
-                original(name)(t(), object(), object(), object(), object(), object(), object(), nonsense=1)
+                original(name)(t(), nonsense=1)
             if name != "numpy":  # its arguments are our own
                 assert type(ours.value) is type(theirs.value) and str(ours.value) == str(theirs.value), name
     x = torch.rand(3, 3)
