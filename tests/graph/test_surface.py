@@ -250,3 +250,18 @@ def test_graphs_share_tensors():
     assert second.model.fc.weight.to(torch.Tensor) is first.model.fc.weight.to(torch.Tensor)
     with pytest.raises(ValueError, match="modules"):
         nn.Graph.trace(lambda x: x).share_from(first)
+
+
+def test_html_page_shows_modules_operators_and_times(tmp_path):
+    graph = make()
+    with pytest.raises(RuntimeError, match="no program yet"):
+        graph.to_html(tmp_path / "g.html")
+    graph(X)
+    state = copy.deepcopy(graph.state_dict())
+    graph.to_html(tmp_path / "g.html", X)
+    text = (tmp_path / "g.html").read_text()
+    for wanted in ("<summary>model", "<summary>fc", "addmm", "float32[6, 3]", "µs", "native_batch_norm", "def Train_"):
+        assert wanted in text, wanted
+    after = graph.state_dict()
+    assert all(torch.equal(torch.as_tensor(v), torch.as_tensor(after[k])) for k, v in state.items() if isinstance(v, torch.Tensor))
+    assert all(torch.equal(v, after["model"][k]) for k, v in state["model"].items())

@@ -139,6 +139,17 @@ class Graph:
         """Print while a program is made: 0 stages and times, 1 each module, 2 each operator, 3 code locations; -1 nothing."""
         self._debug.set(v_level, ranks, max_py_stack_depth, only_user_py_stack, op_repr_with_py_stack)
 
+    def to_html(self, path, *args, **kwargs):
+        """Write the program last run as an HTML page by module; with the arguments of a call, each operator is timed (no state changes)."""
+        from ..._graph import report
+
+        from .deploy import _entry
+
+        entry = _entry(self, "to_html")
+        seconds = report.times(entry.program, entry.gather(entry._leaves(args, kwargs))) if args or kwargs else None
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(report.page(entry.program, seconds))
+
     def state_dict(self, destination=None):
         """State of modules, optimizers, schedules and scaler; layout in graph_state.py."""
         return graph_state.state_dict(self, destination)
