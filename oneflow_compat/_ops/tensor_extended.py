@@ -303,9 +303,9 @@ def _new(has_fill):
     def slow(original, error, self, *args, **kwargs):
         from .creation import make
 
-        if not isinstance(error, TypeError):
-            return NotImplemented
         names = ("size", "fill_value", "dtype", "device", "placement", "sbp", "requires_grad")
+        if not isinstance(error, TypeError) or kwargs.keys() - {*names, "layout", "pin_memory"}:
+            return NotImplemented
         if has_fill and len(args) > 2:
             kwargs.update(zip(names[2:], args[2:]))
             args = args[:2]
