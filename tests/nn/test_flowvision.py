@@ -1,0 +1,125 @@
+"""Every model constructor of flowvision (the real package, unchanged) builds and runs forward.
+
+Classification models are built without initialising their weights and run on meta tensors: every
+operator of the forward is checked for its arguments and shapes, no number is computed. Detection,
+segmentation and style transfer, and some training steps, run with numbers on tiny images.
+"""
+import contextlib
+import re
+
+import pytest
+import torch
+
+import oneflow as flow
+
+pytest.importorskip("flowvision", reason="needs flowvision")
+import flowvision.models as models  # noqa: E402
+from flowvision.models.registry import ModelCreator  # noqa: E402
+
+OTHERS = "rcnn|fcos|retinanet|ssd|deeplab|fcn_|lraspp|fast_neural_style"
+NAMES = sorted(n for n in ModelCreator.model_list() if not re.search(OTHERS, n))
+# larger siblings of models that stay in the quick run
+SLOW = "huge|giant|gigantic|large|384|448|2[12]k|base|m48|uniformer|w48|w64|w40|dla169|10[12]|152|161|169|201|200|269|LS_|_b[4567]|M36|medium|S36"
+NEEDS_NUMBERS = "regionvit_.*_w14"  # their forward goes through NumPy
+SIZES = {"iresnet50": 112, "iresnet101": 112, "levit_256": 224, "levit_384": 224, "vit_gigantic_patch14_224": 384, "vit_huge_patch14_224": 384}
+
+
+@contextlib.contextmanager
+def no_initialisation():
+    """The functions of nn.init, and normal_ and uniform_, leave a tensor as it is."""
+    saved = [(where, name, getattr(where, name)) for where in (torch.nn.init, flow.nn.init) for name in dir(torch.nn.init)
+             if name.endswith("_") and not name.startswith("_")]
+    saved += [(torch.Tensor, name, getattr(torch.Tensor, name)) for name in ("normal_", "uniform_")]
+    for where, name, _ in saved:
+        setattr(where, name, lambda tensor, *args, **kwargs: tensor)
+    try:
+        yield
+    finally:
+        for where, name, value in saved:
+            setattr(where, name, value)
+
+
+def small_weights(model):
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.normal_(0, 0.02, generator=generator)
+    return model
+
+
+def test_there_are_models():
+    assert len(NAMES) > 260
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if re.search(SLOW, n) else n for n in NAMES])
+def test_classification(name):
+    with no_initialisation():
+        model = ModelCreator.create_model(name, pretrained=False)
+    size = SIZES.get(name) or int((re.findall(r"(?<!\d)(224|240|256|288|320|384|448|512)(?!\d)", name) or [224])[-1])
+    device = "cpu" if re.search(NEEDS_NUMBERS, name) else "meta"
+    with torch.no_grad():
+        out = model.to(device).eval()(torch.zeros(2, 3, size, size, device=device))
+    out = out[0] if isinstance(out, tuple) else out  # googlenet and inception_v3: (logits, auxiliary logits)
+    assert out.shape[0] == 2 and out.dim() == 2
+
+
+SMALL = {"min_size": 64, "max_size": 96}
+DETECTION = {"fasterrcnn_resnet50_fpn": SMALL, "fasterrcnn_mobilenet_v3_large_320_fpn": SMALL, "fasterrcnn_mobilenet_v3_large_fpn": SMALL,
+             "fcos_resnet50_fpn": SMALL, "maskrcnn_resnet50_fpn": SMALL, "retinanet_resnet50_fpn": SMALL, "ssd300_vgg16": {}, "ssdlite320_mobilenet_v3_large": {}}
+SLOW_DETECTION = ("maskrcnn_resnet50_fpn", "ssd300_vgg16", "fasterrcnn_mobilenet_v3_large_fpn")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW_DETECTION else n for n in DETECTION])
+def test_detection(name):
+    """Losses and gradients in training, boxes in evaluation."""
+    with no_initialisation():
+        model = getattr(models.detection, name)(pretrained=False, pretrained_backbone=False, num_classes=5, **DETECTION[name])
+    small_weights(model)
+    images = [flow.rand(3, 64, 64, generator=torch.Generator().manual_seed(i)) for i in range(2)]
+    target = {"boxes": flow.tensor([[5.0, 5.0, 40.0, 40.0]]), "labels": flow.tensor([1]), "masks": flow.ones(1, 64, 64).to(flow.uint8)}
+    losses = model.train()(images, [target, target])
+    sum(losses.values()).backward()
+    assert losses and all(flow.isfinite(v).item() for v in losses.values())
+    assert any(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
+    with flow.no_grad():
+        found = model.eval()(images[:1])[0]
+    assert found["boxes"].shape[1] == 4 and found["boxes"].shape[0] == found["labels"].shape[0] == found["scores"].shape[0]
+
+
+@pytest.mark.parametrize("name", ["deeplabv3_resnet50_coco", "deeplabv3_resnet101_coco", "deeplabv3_mobilenet_v3_large_coco", "fcn_resnet50_coco",
+                                  "fcn_resnet101_coco", "lraspp_mobilenet_v3_large_coco"])
+def test_segmentation(name):
+    with no_initialisation():
+        model = getattr(models.segmentation, name)(num_classes=4, pretrained_backbone=False)
+    small_weights(model)
+    with flow.no_grad():
+        out = model.eval()(flow.rand(1, 3, 64, 64))["out"]
+    assert out.shape == (1, 4, 64, 64) and flow.isfinite(out).all()
+
+
+def test_style_transfer():
+    out = models.style_transfer.fast_neural_style()(flow.rand(1, 3, 64, 64))
+    assert out.shape == (1, 3, 64, 64)
+    out.sum().backward()
+
+
+@pytest.mark.parametrize("name, size, more", [("resnet18", 32, {}), ("mobilenet_v2", 32, {}), ("shufflenet_v2_x0_5", 64, {}), ("squeezenet1_1", 64, {}),
+                                              pytest.param("swin_tiny_patch4_window7_224", 224, {}, marks=pytest.mark.slow),
+                                              pytest.param("vit_tiny_patch16_224", 224, {}, marks=pytest.mark.slow)])
+def test_training_step_lowers_the_loss_as_the_gradient_says(name, size, more):
+    """A small step along the gradient changes the loss by -lr * |gradient|^2, to first order (float64)."""
+    flow.manual_seed(0)
+    model = ModelCreator.create_model(name, pretrained=False, num_classes=4, **more).double().eval()  # eval: no dropout, no batch statistics
+    with flow.no_grad():
+        for p in model.parameters():
+            p.add_(flow.randn_like(p) * 0.01)  # away from the kink of ReLU, where zero biases sit
+    x, y = flow.randn(4, 3, size, size, dtype=flow.float64), flow.tensor([0, 1, 2, 3], dtype=flow.int32)
+    loss_fn = flow.nn.CrossEntropyLoss()
+    before = loss_fn(model(x), y)
+    before.backward()
+    square = sum(p.grad.square().sum().item() for p in model.parameters())
+    optimizer = flow.optim.SGD(model.parameters(), lr=1e-9 / square)
+    optimizer.step()
+    after = loss_fn(model(x), y)
+    # rounding of a loss near 1 leaves 1e-7 of the change, second-order terms less
+    assert (before - after).item() == pytest.approx(1e-9, rel=1e-4)
