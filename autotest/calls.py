@@ -121,9 +121,11 @@ def both(pair, label, reference, candidate, r_args, r_kwargs, c_args, c_kwargs, 
         r = reference(*r_args, **r_kwargs)
     except Exception as e:
         refuse(pair, label, e, candidate, c_args, c_kwargs, state)
+    pair.drawn_from = state if pair.has_moved(state) else None
     if name in POSTULATED and pair.is_reference_tensor(r):
         return r, pair.to_candidate(r)
-    pair.rewind(state)
+    if pair.drawn_from is not None:
+        pair.rewind(state)
     try:
         c = candidate(*c_args, **c_kwargs)
     except Exception as e:
@@ -157,8 +159,8 @@ def same_class(a, b):
     return issubclass(ta, tb) or issubclass(tb, ta)
 
 
-def record(kind, target, args, kwargs, out, value=None):
+def record(kind, target, args, kwargs, out, value=None, random=None):
     case = cases.current()
     if case is not None:
-        case.add(Step(kind, target, args, kwargs, out, value))
+        case.add(Step(kind, target, args, kwargs, out, value, random))
     return out

@@ -13,11 +13,13 @@ class Step:
     "get" (attribute args[0] of the target), "set" (attribute args[0] of the target becomes args[1]).
     """
 
-    __slots__ = ("kind", "target", "args", "kwargs", "out", "value", "number")
+    __slots__ = ("kind", "target", "args", "kwargs", "out", "value", "number", "random", "requires_grad")
 
-    def __init__(self, kind, target, args=(), kwargs=None, out=None, value=None):
+    def __init__(self, kind, target, args=(), kwargs=None, out=None, value=None, random=None):
         self.kind, self.target, self.args, self.kwargs = kind, target, args, kwargs or {}
         self.out, self.value, self.number = out, value, -1
+        self.random = random  # state of the random stream before the step, if it draws from it
+        self.requires_grad = kind == "input" and out._ref.requires_grad
 
 
 class Case:
@@ -28,9 +30,9 @@ class Case:
         self.steps: list[Step] = []
         self.modules = []  # dual modules made in this case
         self.known_modules = set()
+        self.module_start = {}  # id of a candidate module: (step, state, training flags) at its first forward
         self.outputs = []
-        self.escaped = False  # the test took one side of a dual tensor out and may have changed it
-        self.backward_done = False
+        self.output_gradients = []
 
     def add(self, step: Step):
         step.number = len(self.steps)
@@ -42,6 +44,15 @@ class Case:
 
             print(f"[autotest] {step_text(self, step)}", flush=True)
         return step
+
+    def note_forward(self, dual):
+        """A module is about to run: keep its state as it is now, once, for the graph's own copy and the script."""
+        while dual._step is None and dual._owner is not None:
+            dual = dual._owner
+        module = dual._cand
+        if id(module) in self.known_modules and id(module) not in self.module_start:
+            state = {k: v.detach().clone() for k, v in (*module.named_parameters(), *module.named_buffers())}
+            self.module_start[id(module)] = (len(self.steps), state, {n: m.training for n, m in module.named_modules()})
 
     def __enter__(self):
         _stack.append(self)

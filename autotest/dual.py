@@ -34,11 +34,11 @@ class Dual:
     # ------------------------------------------------------------------ the two sides
     @property
     def pytorch(self):
-        return _escape(self)._ref
+        return self._ref
 
     @property
     def oneflow(self):
-        return _escape(self)._cand
+        return self._cand
 
     reference, candidate = pytorch, oneflow
 
@@ -100,14 +100,12 @@ class Dual:
             return profile_dual_object(self)(*args, **kwargs)
         resolved, (r_args, r_kwargs), (c_args, c_kwargs) = split_arguments(self._ref, args, kwargs)
         name = self._path.rpartition(".")[2]
+        if isinstance(self._ref, pair.reference_module) and cases.current() is not None:
+            cases.current().note_forward(self)
         label = _Label(self, resolved)
         r, c = both(pair, label, self._ref, self._cand, r_args, r_kwargs, c_args, c_kwargs, name)
-        if name == "backward":
-            case = cases.current()
-            if case is not None:
-                case.backward_done = True
         out = wrap(pair, r, c)
-        return record("call", self, resolved[0], resolved[1], out)
+        return record("call", self, resolved[0], resolved[1], out, random=pair.drawn_from)
 
     # ------------------------------------------------------------------ containers and contexts
     def __iter__(self):
@@ -174,14 +172,6 @@ class Dual:
         return f"{a}:\n{self._ref}\n\n{b}:\n{self._cand}"
 
     __str__ = __repr__
-
-
-def _escape(dual):
-    """Somebody takes a side out of a tensor or module: the graph leg cannot see what they do to it."""
-    case = cases.current()
-    if case is not None and dual._step is not None:
-        case.escaped = True
-    return dual
 
 
 def _agreed(dual, what, r, c):
@@ -253,7 +243,7 @@ class _Label:
     def __str__(self):
         from .script import call_text
 
-        return call_text(self.target, *self.resolved)
+        return call_text(self.target, self.resolved)
 
     __format__ = lambda self, spec: str(self)
 
@@ -266,7 +256,7 @@ def _operate(function, name, *operands):
     resolved = tuple(p[0] for p in parts)
     target = Dual(dual._pair, function, function, name)
     r, c = both(dual._pair, _Label(target, (resolved, {})), function, function, [p[1] for p in parts], {}, [p[2] for p in parts], {})
-    return record("op", target, resolved, None, Dual(dual._pair, r, c))
+    return record("op", target, resolved, None, Dual(dual._pair, r, c), random=dual._pair.drawn_from)
 
 
 def _method(name, function, swapped=False):

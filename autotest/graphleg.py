@@ -1,10 +1,313 @@
-"""The program of a case once more, as one graph of the candidate (`nn.Graph`)."""
+"""The program of a case once more, as one graph of the candidate (`nn.Graph`): outputs, gradients, in-place effects, buffers.
+
+The steps of the record are replayed inside `build()`, on copies of the inputs and modules as they were
+at the start. A difference counts only if the same replay run eagerly reproduces what the test saw: a
+test that changes one side behind the record's back, or reads random numbers elsewhere, cannot be replayed.
+"""
 from __future__ import annotations
 
+import copy
+import functools
 
-def graph_script(case) -> str:
-    return ""
+from . import config, summary
+from .check import backward_candidate, tensors_of
+from .compare import compare_numbers, compare_values
+from .errors import Mismatch, OneFlowGraphBuildOrRunError
+from .placement import in_global_scope
+
+NAMES = ("eager", "graph")
+
+
+class NotReplayable(Exception):
+    """The record does not tell the whole program."""
+
+
+class Replay:
+    """The steps of a case as a function of fresh inputs and module copies."""
+
+    def __init__(self, case):
+        self.case, self.pair = case, case.pair
+        self.inputs = [s for s in case.steps if s.kind == "input"]
+        self.made = {id(m._cand): m for m in case.modules}
+        self.steps = [s for s in case.steps if self.wanted(s)]
+        self.random = [s for s in self.steps if s.random is not None]
+        if len(self.random) > 1:
+            raise NotReplayable("several steps draw random numbers")
+
+    def wanted(self, step):
+        """Does the step have to run again? Sizes, types and other plain results are taken as they were."""
+        if step.kind == "input":
+            return False
+        if step.kind in ("enter", "exit"):
+            return True
+        if step.kind == "set":
+            if self.is_module(step.target):
+                if step.number < self.case.module_start.get(id(step.target._cand), (float("inf"),))[0]:
+                    return False  # part of the module's state at its first forward
+                raise NotReplayable("a module's attribute is set after its first forward")
+            return True
+        out = step.out._cand
+        if isinstance(out, self.pair.candidate_module):
+            return step.target._path in ("train", "eval") and self.forwarded_before(step)
+        if tensors_of(out, self.pair.is_candidate_tensor):
+            if step.random is not None and not any(t.requires_grad for t in tensors_of(out, self.pair.is_candidate_tensor)):
+                return False  # its numbers are given
+            return True
+        if step.kind == "op" and step.target._path in ("setitem", "delitem"):
+            return True
+        if step.kind == "call" and out is None:
+            if step.target._path == "backward":
+                return True
+            if step.target._path.rpartition(".")[2] not in ("train", "eval", "zero_grad", "manual_seed"):
+                raise NotReplayable(f"{step.target._path}() has an effect that is not recorded")
+        if hasattr(out, "param_groups"):
+            raise NotReplayable("an optimizer is stepped in the test")
+        return False
+
+    def is_module(self, dual):
+        return isinstance(dual._cand, self.pair.candidate_module)
+
+    def forwarded_before(self, step):
+        owner = step.target._owner
+        return owner is not None and step.number > self.case.module_start.get(id(owner._cand), (float("inf"),))[0]
+
+    # ------------------------------------------------------------------ fresh state
+    def fresh_inputs(self):
+        return [self.pair.to_candidate(s.value, requires_grad=bool(s.requires_grad)) for s in self.inputs]
+
+    def fresh_modules(self):
+        copies = {}
+        for key, dual in self.made.items():
+            module = copies[key] = copy.deepcopy(dual._cand)
+            _, state, training = self.case.module_start.get(key, (0, None, None))
+            if state is not None:
+                tensors = dict(module.named_parameters()) | dict(module.named_buffers())
+                for name, value in state.items():
+                    if name in tensors:
+                        tensors[name].detach().copy_(value)
+                for name, part in module.named_modules():
+                    part.training = training.get(name, part.training)
+            for p in module.parameters():
+                p.grad = None
+        return copies
+
+    # ------------------------------------------------------------------ running
+    def __call__(self, inputs, modules):
+        """(outputs, gradients of inputs and parameters) of the program."""
+        env = {s.number: x for s, x in zip(self.inputs, inputs)}
+        for key, dual in self.made.items():
+            env[dual._step.number] = modules[key]
+        value = functools.partial(self.value, env, modules)
+        for step in self.steps:
+            result = self.run(step, value)
+            if step.out is not None:
+                env[step.number] = result
+        outputs = [value(d) for d in self.outputs()]
+        self.backward(outputs, value)
+        leaves = [x for x in inputs if x.requires_grad] + [p for m in modules.values() for p in m.parameters()]
+        return [t for o in outputs for t in tensors_of(o, self.pair.is_candidate_tensor)], [p.grad for p in leaves]
+
+    def outputs(self):
+        """What the test returned; without that, the last tensor it made."""
+        if self.case.outputs:
+            return self.case.outputs
+        return [s.out for s in self.steps if s.out is not None][-1:]
+
+    def backward(self, outputs, value):
+        gradients = getattr(self.case, "output_gradients", None)
+        if not gradients:
+            return
+        wanted = []
+        for o in outputs:
+            for t in tensors_of(o, self.pair.is_candidate_tensor):
+                if t.requires_grad and not any(t is seen for seen in wanted):
+                    wanted.append(t)
+        if len(wanted) != len(gradients):
+            raise NotReplayable("other outputs require a gradient")
+        backward_candidate(self.pair, wanted, gradients)
+
+    def run(self, step, value):
+        if step.kind == "set":
+            setattr(value(step.target), step.args[0], self.resolve(step.args[1], value))
+        elif step.kind in ("enter", "exit"):
+            context = value(step.target)
+            return context.__enter__() if step.kind == "enter" else context.__exit__(None, None, None)
+        elif step.kind == "get":
+            return getattr(value(step.target), step.args[0])
+        else:
+            return value(step.target)(*self.resolve(step.args, value), **self.resolve(step.kwargs, value))
+
+    def value(self, env, modules, dual):
+        step = dual._step
+        if step is not None:
+            if step.number in env:
+                return env[step.number]
+            return modules.get(id(dual._cand), dual._cand)
+        if dual._owner is not None:
+            found = value = self.value(env, modules, dual._owner)
+            for part in dual._path.split("."):
+                found = getattr(found, part)
+            return found if value is not dual._owner._cand else dual._cand
+        return dual._cand
+
+    def resolve(self, x, value):
+        if hasattr(type(x), "__dual__"):
+            return value(x)
+        if type(x) in (tuple, list):
+            return type(x)(self.resolve(e, value) for e in x)
+        if type(x) is dict:
+            return {k: self.resolve(v, value) for k, v in x.items()}
+        if type(x) is slice:
+            return slice(*(self.resolve(e, value) for e in (x.start, x.stop, x.step)))
+        return x
 
 
 def check_graph(case):
-    pass
+    """Compare the case's eager results with those of its program run as one graph."""
+    if in_global_scope() or not hasattr(getattr(case.pair.candidate, "nn", None), "Graph"):
+        return
+    try:
+        replay = Replay(case)
+        if not replay.steps:
+            return
+        summary.totals["graphs"] += 1
+        run_and_compare(case, replay, lambda inputs, modules: run_graph(case, replay, inputs, modules))
+    except NotReplayable as e:
+        summary.note_graph_refused(f"cannot be replayed: {e}")
+    except Mismatch as e:
+        reason = control(case)
+        if reason:
+            summary.note_graph_refused(f"cannot be replayed: {reason}")
+            return
+        e.leg = "graph"
+        raise
+    except Exception as e:
+        if control(case):
+            return
+        if is_refusal(case.pair, e):
+            summary.note_graph_refused(f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}")
+            return
+        error = OneFlowGraphBuildOrRunError(e)
+        error.leg = "graph"
+        raise error from e
+
+
+def is_refusal(pair, error):
+    """Did the candidate say itself that this program cannot be a graph?"""
+    return isinstance(error, NotImplementedError) or any(c.__name__ in pair.graph_refusals for c in type(error).__mro__)
+
+
+def control(case):
+    """Why the replay, run eagerly, does not give what the test saw; None if it does."""
+    try:
+        replay = Replay(case)
+        run_and_compare(case, replay, replay)
+    except Exception as e:
+        return f"the replay itself differs ({type(e).__name__})"
+    return None
+
+
+def run_graph(case, replay, inputs, modules):
+    Graph = case.pair.candidate.nn.Graph
+
+    class ReplayGraph(Graph):
+        def __init__(self):
+            super().__init__()
+            backend = config.get("ONEFLOW_TEST_GRAPH_BACKEND")
+            if backend and hasattr(self.config, "set_backend"):
+                self.config.set_backend(backend)
+            for i, module in enumerate(modules.values()):
+                setattr(self, f"module{i}", module)
+
+        def build(self, *args):
+            outputs, gradients = replay(args, modules)
+            present.extend(g is not None for g in gradients)
+            return outputs, [g for g in gradients if g is not None]
+
+    present: list[bool] = []
+    graph = ReplayGraph()
+    outputs, gradients = graph(*inputs)
+    if case.options.verbose:
+        print(f"[autotest] graph:\n{getattr(graph, 'program', graph)}", flush=True)
+    given = iter(gradients)
+    return outputs, [next(given) if there else None for there in present]
+
+
+def run_and_compare(case, replay, execute):
+    """Run the replay through `execute` and hold outputs, gradients, inputs and buffers against the eager run."""
+    from .script import name_of
+
+    pair, options = case.pair, case.options
+    inputs, modules = replay.fresh_inputs(), replay.fresh_modules()
+    if replay.random:
+        after = pair.random_state()
+        pair.rewind(replay.random[0].random)
+    try:
+        outputs, gradients = execute(inputs, modules)
+    finally:
+        if replay.random:
+            pair.rewind(after)
+    values = options.check_allclose
+    expected = [t for d in replay.outputs() for t in tensors_of(d._cand, pair.is_candidate_tensor)]
+    if len(expected) != len(outputs):
+        raise Mismatch("graph: number and type of outputs", f"{len(expected)} tensors in eager, {len(outputs)} in the graph")
+    for i, (e, g) in enumerate(zip(expected, outputs)):
+        in_graph("", lambda: compare_values(pair, e, g, f"output {i}", options, NAMES, values))
+    leaves = [(name_of(case, s.out), s.out._cand) for s in replay.inputs if s.requires_grad]
+    for dual in replay.made.values():
+        leaves += [(f"parameter {n} of {name_of(case, dual)}", p) for n, p in dual._cand.named_parameters()]
+    for (name, leaf), g in zip(leaves, gradients):
+        in_graph("", lambda: compare_gradient(pair, leaf.grad, g, name, options, values))
+    for step, x in zip(replay.inputs, inputs):
+        in_graph("in-place effect, ", lambda: compare_values(pair, step.out._cand, x, name_of(case, step.out), options, NAMES, values))
+    for key, dual in replay.made.items():
+        theirs = dict(modules[key].named_buffers())
+        for name, b in dual._cand.named_buffers():
+            in_graph("buffers, ", lambda: compare_values(pair, b, theirs[name], f"buffer {name} of {name_of(case, dual)}", options, NAMES, values))
+
+
+def in_graph(what, compare):
+    try:
+        compare()
+    except Mismatch as e:
+        raise Mismatch(f"graph: {what}{e.check}", str(e).partition(": ")[2]) from None
+
+
+def compare_gradient(pair, eager, graph, name, options, values):
+    if eager is None or graph is None:
+        there = graph if eager is None else eager
+        if there is not None and pair.as_torch(there).count_nonzero().item():
+            raise Mismatch("gradient", f"{name} has no gradient in {'eager' if eager is None else 'the graph'}, and one that is not zero in the other")
+        return
+    a, b = pair.as_torch(eager), pair.as_torch(graph)
+    if a.shape != b.shape or a.dtype != b.dtype:
+        raise Mismatch("gradient", f"the gradient of {name} is {tuple(a.shape)} {a.dtype} in eager and {tuple(b.shape)} {b.dtype} in the graph")
+    if values:
+        compare_numbers(a, b, f"the gradient of {name}", options, NAMES, "gradient")
+
+
+def graph_script(case) -> str:
+    """The end of a script that repeats a difference between eager and graph."""
+    return '''class Program(flow.nn.Graph):
+    """The same program as one graph: its outputs and the gradients of its inputs and parameters."""
+
+    def __init__(self):
+        super().__init__()
+        if hasattr(self.config, "set_backend"):
+            self.config.set_backend(''' + repr(config.get("ONEFLOW_TEST_GRAPH_BACKEND")) + ''')
+
+    def build(self):
+        outs, leaves = program(flow)
+        backward(flow, outs, gradients)
+        return outs, [leaf.grad for leaf in leaves]
+
+
+a, leaves_a = program(flow)
+backward(flow, a, gradients)
+b, grads_b = Program()()
+compare("outputs", a, b)
+for i, (x, g) in enumerate(zip(leaves_a, grads_b)):
+    if x.grad is not None:
+        compare(f"gradient {i}", x.grad, g)
+print("no difference")
+'''

@@ -17,6 +17,8 @@ class Pair:
         self.reference_tensor = reference.Tensor
         self.candidate_tensor = candidate.Tensor
         self.same_tensors = candidate.Tensor is reference.Tensor
+        self.drawn_from = None  # state of the random stream before the last call, if that drew from it
+        self.graph_refusals = {"CaptureError"}  # names of exceptions by which the candidate says "this cannot be a graph"
         self.reference_module = reference.nn.Module
         self.candidate_module = getattr(getattr(candidate, "nn", None), "Module", ())
         if to_candidate is not None:
@@ -76,6 +78,10 @@ class Pair:
     def random_state(self):
         """The state of the random stream both sides share; None where they do not."""
         return self.reference.default_generator.get_state() if self.same_tensors else None
+
+    def has_moved(self, state):
+        """Has the random stream been drawn from since `state`?"""
+        return state is not None and not self.reference.equal(state, self.reference.default_generator.get_state())
 
     def rewind(self, state):
         if state is not None:

@@ -97,8 +97,8 @@ def step_text(case, step) -> str:
     if step.kind == "op":
         return op_line(left, step)
     line = f"{left} = {call_text(step.target, (step.args, step.kwargs))}"
-    if step.value:
-        state = ", ".join(f"{k!r}: {tensor_text(v)}" for k, v in step.value.items())
+    if case is not None and id(step.out._cand) in case.module_start and any(step.out is m for m in case.modules):
+        state = ", ".join(f"{k!r}: {tensor_text(v)}" for k, v in case.module_start[id(step.out._cand)][1].items())
         line += f"\n{left}.load_state_dict({{{state}}}, strict=False)"
     return line
 
@@ -198,7 +198,8 @@ def script(case, failure=None) -> str:
     from .graphleg import graph_script
 
     lines = [f"    {line}" for step in case.steps for line in step_text(case, step).split("\n")]
-    outs = [d for d in case.outputs if d._step is not None] or [s.out for s in case.steps if s.out is not None and s.kind != "input"][-1:]
+    outs = [d for d in case.outputs if d._step is not None] or [
+        s.out for s in case.steps if s.out is not None and s.kind != "input" and case.pair.is_reference_tensor(s.out._ref)][-1:]
     leaves = [s.out for s in case.steps if s.kind == "input" and s.out._ref.requires_grad]
     parameters = [f"*{name_of(case, m)}.parameters()" for m in case.modules]
     names = ", ".join(name_of(case, d) for d in outs)

@@ -8,9 +8,10 @@ from .generators import generator, pack, py_tuple, random
 
 
 def fill(shape, low, high, seed: int, dtype=float):
-    """The array of this shape that `seed` names: 0 zeros, 1 ones (or the nearest simple number in bounds), 2.. counting numbers, else uniform in [low, high).
+    """The array of this shape that `seed` names: a few simple fillings, else uniform in [low, high).
 
-    The simple fillings are what Hypothesis shrinks to; all of them stay within the bounds.
+    0 zeros, 1 ones (or what is nearest within the bounds), 2 and 3 another constant, then counting
+    numbers. These are what Hypothesis shrinks to.
     """
     if seed >= source.SIMPLE:
         rng = np.random.default_rng(seed)
@@ -19,16 +20,18 @@ def fill(shape, low, high, seed: int, dtype=float):
         return rng.uniform(low, high, size=shape)
     count = int(np.prod(shape, dtype=np.int64))
     if dtype is int:
-        span = max(int(high) - int(low), 1)
-        step = (0, 0, 1, 1, 2, 3, 5, 7)[seed]
-        first = min(max(1 if seed == 1 else 0, int(low)), int(low) + span - 1) - int(low)
-        return (int(low) + (first + step * np.arange(count, dtype=np.int64)) % span).reshape(shape)
+        low, span = int(low), max(int(high) - int(low), 1)
+        first = (0, 1, 2, span - 1, 0, 1, 0, 1)[seed] - (low if seed < 3 else 0)
+        first = min(max(first, 0), span - 1)
+        step = (0, 0, 0, 0, 1, 1, 2, 3)[seed]
+        return (low + (first + step * np.arange(count, dtype=np.int64)) % span).reshape(shape)
     if high <= low:
         return np.full(shape, float(low))
-    if seed < 2:
-        return np.full(shape, float(seed) if low <= seed < high else low + 0.5 * seed * (high - low))
-    parts = (0, 0, 2, 3, 4, 5, 7, 8)[seed]
-    return (low + (high - low) * ((np.arange(count) % parts) + 0.5) / parts).reshape(shape)
+    if seed < 4:
+        value = (0.0, 1.0, low + 0.9 * (high - low), low + 0.1 * (high - low))[seed]
+        return np.full(shape, value if low <= value < high else low + 0.5 * seed * (high - low))
+    parts, first = (4, 4, 8, 8)[seed - 4], (0, 3, 1, 7)[seed - 4]
+    return (low + (high - low) * ((first + np.arange(count)) % parts + 0.5) / parts).reshape(shape)
 
 
 def torch_dtype_of(dtype):

@@ -9,7 +9,7 @@ import torch as torch_original
 
 @flow.unittest.skip_unless_1n1d()
 class TestSmoke(flow.unittest.TestCase):
-    @autotest(n=3, check_graph=False)
+    @autotest(n=3)
     def test_conv(test_case):
         device = random_device()
         x = random_tensor(ndim=4, dim0=random(1, 6), dim1=3).to(device)
@@ -21,7 +21,7 @@ class TestSmoke(flow.unittest.TestCase):
         test_case.assertTrue(torch_original.equal(m.weight.pytorch, m.weight.oneflow))
         return y
 
-    @autotest(n=3, check_graph=False)
+    @autotest(n=3)
     def test_inplace_slices_and_tuples(test_case):
         x = random_tensor(ndim=3, dim1=4) * 2
         x[0] = 3
