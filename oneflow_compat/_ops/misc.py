@@ -11,7 +11,7 @@ __all__ = ["BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTenso
            "BFloat16Tensor", "ComplexFloatTensor", "ComplexDoubleTensor", "char", "dtypes", "convert_oneflow_dtype_to_numpy_dtype",
            "set_default_tensor_type", "is_tracing", "is_scripting", "ignore", "unused", "interface", "script", "Final", "to_global",
            "to_local", "global_to_global", "local_to_global", "normal_", "oneflow_internal_path", "oneflow_python_base_dir",
-           "distributed_partial_fc_sample", "decode_onerec", "read_onerec", "stateful_op", "builtin_op", "record", "of_record"]
+           "distributed_partial_fc_sample", "decode_onerec", "read_onerec", "stateful_op", "builtin_op"]
 
 
 # --------------------------------------------------------------------------- FloatTensor and its kin
@@ -65,19 +65,6 @@ def set_default_tensor_type(tensor_type):
 
 # --------------------------------------------------------------------------- dtypes
 char = torch.int8
-
-
-class _OtherDtype:
-    """A dtype of OneFlow that no torch tensor has; it only names what a record or buffer holds."""
-
-    def __init__(self, name):
-        self._name = name
-
-    def __repr__(self):
-        return f"oneflow.{self._name}"
-
-
-of_record = record = _OtherDtype("of_record")
 
 
 def dtypes() -> list:

@@ -38,9 +38,7 @@ FUNCTIONS = {
             "BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor LongTensor ShortTensor BFloat16Tensor "
             "ComplexFloatTensor ComplexDoubleTensor char dtypes convert_oneflow_dtype_to_numpy_dtype set_default_tensor_type is_tracing "
             "is_scripting ignore unused interface script Final to_global to_local global_to_global local_to_global normal_ "
-            "oneflow_internal_path oneflow_python_base_dir distributed_partial_fc_sample decode_onerec read_onerec stateful_op builtin_op "
-            "record of_record"),
-        "_ops.tensor_buffer": "tensor_buffer gen_tensor_buffer tensor_to_tensor_buffer tensor_buffer_to_tensor tensor_buffer_to_list_of_tensors",
+            "oneflow_internal_path oneflow_python_base_dir distributed_partial_fc_sample decode_onerec read_onerec stateful_op builtin_op"),
     },
     "oneflow.jit": {
         "_ops.misc": "script=jit_script",

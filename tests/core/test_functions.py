@@ -244,15 +244,6 @@ def test_distributed_partial_fc_sample_keeps_every_label():
     assert flow.distributed_partial_fc_sample(w, torch.arange(6), 4)[1].shape == (6,)
 
 
-def test_tensor_buffers():
-    buffer = flow.tensor_to_tensor_buffer(m(), 1)
-    assert buffer.shape == (2,) and torch.equal(flow.tensor_buffer_to_tensor(buffer, flow.float32, [3]), m())
-    made = flow.gen_tensor_buffer([2], [[2, 1], [1]], [0.0, 1.0])
-    assert [x.shape for x in flow.tensor_buffer_to_list_of_tensors(made, [[2, 1], [1]], [flow.float32] * 2)] == [(2, 1), (1,)]
-    with pytest.raises(RuntimeError, match="instance_dims"):
-        flow.tensor_to_tensor_buffer(m(), 3)
-
-
 def test_small_names():
     assert flow.is_tensor(obj=t()) and not flow.is_tensor(np.ones(1))
     assert flow.convert_oneflow_dtype_to_numpy_dtype(flow.float16) is np.float16
