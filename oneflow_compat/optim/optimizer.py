@@ -90,13 +90,24 @@ class ParamGroup(dict):
         return ContiguousParamsGroup([self["params"]]).grouped_parameters
 
 
-class Optimizer(torch.optim.Optimizer):
+class AlsoTorchs(type):
+    """isinstance() and issubclass() of a class with `_stands_for` count in what is torch's alone."""
+
+    def __instancecheck__(cls, obj):
+        return isinstance(obj, vars(cls)["_stands_for"]) if "_stands_for" in vars(cls) else super().__instancecheck__(obj)
+
+    def __subclasscheck__(cls, other):
+        return issubclass(other, vars(cls)["_stands_for"]) if "_stands_for" in vars(cls) else super().__subclasscheck__(other)
+
+
+class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
     """Base of every optimizer: `Optimizer(parameters, options)`, or torch's `(params, defaults)`.
 
     A subclass written for OneFlow (`self._state[p]`, `group.parameters`) and one written for torch
     (`self.state[p]`, `group["params"]`) both work. `state_dict()` has torch's layout.
     """
 
+    _stands_for = torch.optim.Optimizer
     _renames: dict = {}  # slot names: torch's -> OneFlow's, where they differ
     _option_names: tuple | None = None  # the options in OneFlow's own checkpoint, in its order
     _counts_steps = True  # torch keeps a step per parameter

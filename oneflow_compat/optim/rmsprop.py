@@ -50,10 +50,15 @@ def _single(group, found):
         if group["centered"]:
             mean = state["grad_avg"].mul_(alpha).add_(grad, alpha=1 - alpha)
             square = square.addcmul(mean, mean, value=-1)
-        update = grad / (square + eps).sqrt_()
+        root = (square + eps).sqrt_()
         if group["momentum"] > 0:
-            update = state["momentum_buffer"].mul_(group["momentum"]).add_(update)
-        p.sub_(update * lr)
+            grad, root = state["momentum_buffer"].mul_(group["momentum"]).addcdiv_(grad, root), None
+        if torch.is_tensor(lr):
+            p.sub_((grad if root is None else grad / root) * lr)
+        elif root is None:
+            p.add_(grad, alpha=-lr)
+        else:
+            p.addcdiv_(grad, root, value=-lr)
 
 
 def _foreach(group, found):
@@ -73,13 +78,18 @@ def _foreach(group, found):
         squares = torch._foreach_addcmul(squares, means, means, value=-1)
     roots = torch._foreach_add(squares, eps)
     torch._foreach_sqrt_(roots)
-    updates = torch._foreach_div(grads, roots)
     if group["momentum"] > 0:
         buffers = [s["momentum_buffer"] for _, _, s in found]
         torch._foreach_mul_(buffers, group["momentum"])
-        torch._foreach_add_(buffers, updates)
-        updates = buffers
-    torch._foreach_sub_(params, torch._foreach_mul(updates, lr))
+        torch._foreach_addcdiv_(buffers, grads, roots)
+        grads, roots = buffers, None
+    if torch.is_tensor(lr):
+        updates = grads if roots is None else torch._foreach_div(grads, roots)
+        torch._foreach_sub_(params, torch._foreach_mul(updates, lr))
+    elif roots is None:
+        torch._foreach_add_(params, grads, alpha=-lr)
+    else:
+        torch._foreach_addcdiv_(params, grads, roots, value=-lr)
 
 
 __getattr__, __dir__ = _ft(__name__, "torch.optim.rmsprop")

@@ -27,6 +27,16 @@ def test_equals_torch_bit_for_bit_where_the_formula_is_torchs(name, options):
     assert equal(ours, run(getattr(torch.optim, name)(q, lr=0.1, **options), q))
 
 
+def test_base_classes_count_torchs_own_objects_in():
+    """Code with `import oneflow as torch` asks isinstance(o, torch.optim.Optimizer) of optimizers other libraries made."""
+    theirs = torch.optim.NAdam(parameters())
+    assert isinstance(theirs, flow.optim.Optimizer) and issubclass(torch.optim.NAdam, flow.optim.Optimizer)
+    assert not isinstance(torch.optim.Adam(parameters()), flow.optim.Adam) and not isinstance(3, flow.optim.Optimizer)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(theirs, 0.1, total_steps=5)
+    assert isinstance(schedule, flow.optim.lr_scheduler.LRScheduler)
+    assert not isinstance(torch.optim.lr_scheduler.StepLR(theirs, 2), flow.optim.lr_scheduler.StepLR)
+
+
 def test_torch_only_optimizers_fall_through():
     assert flow.optim.NAdam is torch.optim.NAdam
     from torch.optim.sgd import sgd as theirs

@@ -11,6 +11,8 @@ import inspect
 
 import torch.optim.lr_scheduler as _torch
 
+from ..optimizer import AlsoTorchs
+
 __all__ = ["LRScheduler"]
 
 
@@ -22,14 +24,16 @@ def has_formula(cls) -> bool:
     return sum(p.kind in kinds for p in parameters) >= 2 or any(p.kind is p.VAR_POSITIONAL for p in parameters)
 
 
-class LRScheduler(_torch.LRScheduler):
+class LRScheduler(_torch.LRScheduler, metaclass=AlsoTorchs):
     """Base class: `LRScheduler(optimizer, last_step=-1, verbose=False)`; `last_epoch` is the same as `last_step`.
 
     `verbose=True` prints a line per group at every step. `step(epoch)` sets the step, as in torch.
     """
 
+    _stands_for = _torch.LRScheduler
+
     def __init__(self, optimizer, last_step=-1, verbose=False, *, last_epoch=None):
-        self.verbose = verbose
+        self.verbose = bool(verbose) and verbose != "deprecated"  # the default of older torch
         _torch.LRScheduler.__init__(self, optimizer, last_step if last_epoch is None else last_epoch)
 
     @property
