@@ -5,7 +5,7 @@ import numpy as np
 
 from . import source
 from .compare import compare_gradients, compare_values
-from .errors import Mismatch
+from .errors import BothDoNotSupportError, Mismatch
 
 
 def flatten_outputs(result):
@@ -51,9 +51,19 @@ def run_backward(case):
     if not refs:
         return
     case.output_gradients = gradients
-    engine_r = pair.reference.autograd.backward
-    engine_r(refs, [on_device(g, r) for g, r in zip(gradients, refs)])
-    backward_candidate(pair, cands, gradients)
+    refused = None
+    try:
+        pair.reference.autograd.backward(refs, [on_device(g, r) for g, r in zip(gradients, refs)])
+    except Exception as e:
+        refused = e
+    try:
+        backward_candidate(pair, cands, gradients)
+    except Exception as e:
+        if refused is not None:
+            raise BothDoNotSupportError(refused, e) from None
+        raise Mismatch("one side raised", f"{pair.names[0]} runs backward(), {pair.names[1]} raised {type(e).__name__}: {e}") from e
+    if refused is not None:
+        raise Mismatch("one side raised", f"{pair.names[0]} raised {type(refused).__name__} in backward(): {refused}\n{pair.names[1]} runs it") from refused
 
 
 def backward_candidate(pair, cands, gradients):

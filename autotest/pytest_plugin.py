@@ -1,0 +1,63 @@
+"""pytest options for autotest tests: `-p oneflow_autotest.pytest_plugin`, or installed with the package.
+
+    --autotest-n N            valid cases per test instead of the test's own n
+    --autotest-seed S         the cases of this seed
+    --autotest-graph MODE     on (as the test asks), off, all
+    --graph-backend NAME      backend of the graph check: aten, inductor, ...
+    --autotest-errors MODE    class, any, no: how refusals of the two sides are compared
+    --autotest-verbose        print each program as it runs
+"""
+from __future__ import annotations
+
+import unittest
+
+import pytest
+
+from . import config, summary
+
+OPTIONS = {  # option: (variable, choices, help)
+    "--autotest-n": ("ONEFLOW_TEST_N", None, "valid cases per autotest, instead of the test's own n"),
+    "--autotest-seed": ("ONEFLOW_TEST_SEED", None, "seed of the drawn cases"),
+    "--autotest-graph": ("ONEFLOW_TEST_GRAPH", ("on", "off", "all"), "graph check: as the test asks, never, always"),
+    "--graph-backend": ("ONEFLOW_TEST_GRAPH_BACKEND", None, "backend of the graph check (default aten)"),
+    "--autotest-errors": ("ONEFLOW_TEST_ERRORS", ("class", "any", "no"), "how refusals of the two sides are compared"),
+    "--autotest-database": ("ONEFLOW_TEST_DATABASE", None, "folder of failing examples, or none"),
+}
+
+
+def pytest_addoption(parser):
+    group = parser.getgroup("autotest", "oneflow_autotest")
+    for option, (variable, choices, text) in OPTIONS.items():
+        group.addoption(option, choices=choices, default=None, help=f"{text} ({variable})")
+    group.addoption("--autotest-verbose", action="store_true", help="print each program as it runs (ONEFLOW_TEST_VERBOSE)")
+
+
+def pytest_configure(config):
+    for option, (variable, _, _) in OPTIONS.items():
+        value = config.getoption(option)
+        if value is not None:
+            _override(variable, value)
+    if config.getoption("--autotest-verbose"):
+        _override("ONEFLOW_TEST_VERBOSE", "1")
+
+
+def _override(variable, value):
+    config.overrides[variable] = str(value)
+
+
+@pytest.fixture
+def test_case():
+    """A unittest.TestCase, for autotest functions outside a class: `def test_x(test_case)`."""
+    return unittest.TestCase()
+
+
+def pytest_terminal_summary(terminalreporter):
+    totals = summary.totals
+    if not totals["tests"]:
+        return
+    rate = totals["cases"] / totals["seconds"] if totals["seconds"] else 0
+    terminalreporter.write_line(
+        f"autotest: {totals['cases']} cases of {totals['tests']} tests agree ({totals['attempts'] - totals['cases']} refused by both, {totals['graphs']} as graphs, "
+        f"{rate:.0f} cases/s)")
+    for reason, count in sorted(summary.graph_refusals.items(), key=lambda item: -item[1])[:10]:
+        terminalreporter.write_line(f"autotest: {count} cases without a graph check: {reason}")
