@@ -57,11 +57,11 @@ def leaf_name(spec, index) -> str:
 class Capture:
     """One run of build() under capture. `live` are the values of the slots' places that are no module state."""
 
-    def __init__(self, engine, args, kwargs):
+    def __init__(self, engine, args, kwargs, config):
         from .recorder import Recorder
 
         self.engine = engine
-        self.config = engine.config
+        self.config = config
         self.args_flat, self.in_spec = pytree.tree_flatten((args, kwargs))
         self.recorder = Recorder()
         self.new_state: list = []

@@ -21,7 +21,7 @@ def capture_patches(capture, state_map):
         stack.enter_context(_patched(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", lambda was: True))
         recompute = resolve(capture.engine.recompute)
         for module in recompute:
-            stack.enter_context(_recomputed(module))
+            stack.enter_context(_recomputed(module, capture.recorder))
         yield
 
 
@@ -118,7 +118,7 @@ def set_cpu_state(state):
 
 
 @contextlib.contextmanager
-def _recomputed(module):
+def _recomputed(module, recorder):
     """module.forward runs under torch's checkpoint, so its activations are computed again in backward."""
     from torch.utils.checkpoint import checkpoint
 
@@ -128,7 +128,17 @@ def _recomputed(module):
     def forward(*args, **kwargs):
         if not torch.is_grad_enabled():
             return original(*args, **kwargs)
-        return checkpoint(original, *args, use_reentrant=False, **kwargs)
+        runs = []
+
+        def run(*args, **kwargs):
+            runs.append(True)
+            outer, recorder.recomputing = recorder.recomputing, recorder.recomputing or len(runs) > 1
+            try:
+                return original(*args, **kwargs)
+            finally:
+                recorder.recomputing = outer
+
+        return checkpoint(run, *args, use_reentrant=False, **kwargs)
 
     module.forward = forward
     try:

@@ -58,6 +58,7 @@ class Recorder(TorchDispatchMode):
         self.markers: dict = {}  # see scalars.py
         self.marker_values: dict = {}
         self.module_path = ""
+        self.recomputing = False
         self.phase = "forward"
         self.known = {}  # (storage, layout) -> real tensor already lifted, so that p.data is p
         self.on_lift = None  # called with each real tensor lifted
@@ -270,6 +271,8 @@ class Recorder(TorchDispatchMode):
 
     def _annotate(self, node):
         node.meta["phase"] = self.phase
+        if self.recomputing:
+            node.meta["recomputed"] = True
         node.meta["location"] = user_location(2)
         node.meta["module"] = self.module_path
 

@@ -3,7 +3,9 @@ from __future__ import annotations
 
 import inspect
 import time
+import warnings
 from collections import OrderedDict
+from dataclasses import replace
 
 import torch
 import torch.utils._pytree as pytree
@@ -77,11 +79,10 @@ class Engine:
         from . import passes
         from .capture import Capture
 
-        config = self.config
-        backend = self.backend
-        compiler = compiler_for(backend)
+        config = self._resolved()
+        compiler_for(config.backend)  # a missing package is an error before anything is captured
         start = time.perf_counter()
-        capture = Capture(self, args, kwargs)
+        capture = Capture(self, args, kwargs, config)
         program = capture.run()
         self._report("capture", start, program)
         program = program.with_(history=(("capture", time.perf_counter() - start, program.count()),))
@@ -89,7 +90,7 @@ class Engine:
             program.check()
         program = passes.run(program, config, config.on_stage)
         start = time.perf_counter()
-        run = compiler(program, config)
+        run, backend = self._compile(program, config)
         self._report(f"compile {backend}", start, program)
         program = program.with_(history=program.history + ((f"compile {backend}", time.perf_counter() - start, program.count()),))
         entry = Binding(self, key, program, run, capture)
@@ -102,6 +103,23 @@ class Engine:
             self._entries.popitem(last=False)
         self._last = entry
         return entry
+
+    def _resolved(self):
+        """The config of one program: the backend chosen, and what it prefers where the user chose nothing."""
+        config = self.config
+        backend = self.backend
+        fuse = config.fuse_update if config.fuse_update is not None else backend != "aten"
+        return replace(config, backend=backend, fuse_update=fuse)
+
+    def _compile(self, program, config):
+        try:
+            return compiler_for(config.backend)(program, config), config.backend
+        except Exception as error:
+            if self.config.backend is not None or config.backend == "aten":
+                raise
+            text = f"{type(error).__name__}: {error}".split("\n", 1)[0]
+            warnings.warn(f"graph {self.name}: the {config.backend} backend could not compile it ({text}); it runs on the aten backend", stacklevel=5)
+            return compiler_for("aten")(program, config), "aten"
 
     def _report(self, stage, start, program):
         if self.config.on_stage is not None:

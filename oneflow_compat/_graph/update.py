@@ -211,11 +211,25 @@ def update_flags(optimizer, config):
     if group.get("foreach") is not None or group.get("fused") is not None or group.get("differentiable"):
         return {}
     params = [p for g in optimizer.param_groups for p in g["params"]]
+    if any(p.grad is not None and p.grad.is_sparse for p in params):
+        return {}
     if config.fuse_update and "fused" in group and all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in params):
         return {"fused": True, "foreach": False}
-    if config.multi_tensor and "foreach" in group:
+    multi = config.multi_tensor
+    if multi is None:  # many small parameters: one operator instead of one per parameter, the same numbers
+        size = sum(p.numel() * p.element_size() for p in params)
+        multi = size < _MULTI_TENSOR_BYTES and isinstance(optimizer, _SAME_NUMBERS) and all(p.device.type == "cpu" for p in params)
+    if multi and "foreach" in group:
         return {"foreach": True, "fused": False}
     return {}
+
+
+# torch's multi-tensor form computes these bit for bit as the plain form on the CPU, where it is a loop
+_SAME_NUMBERS = (
+    torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad, torch.optim.Adadelta, torch.optim.Adamax,
+    torch.optim.RMSprop, torch.optim.Rprop,
+)  # fmt: skip
+_MULTI_TENSOR_BYTES = 1 << 25  # its temporaries are as large as the parameters
 
 
 def clip_group(group):

@@ -1,4 +1,8 @@
-"""Forward and backward compiled by torch's inductor as one graph; the update runs as fused in-place operators."""
+"""Forward and backward compiled by torch's inductor as one graph; the update runs as fused in-place operators.
+
+The region goes to inductor's inner compiler directly: AOT autograd would trace it again, partition it, and wrap
+each call. Python numbers (lr, step counters) stay in the host part, so a changed lr never compiles again.
+"""
 from __future__ import annotations
 
 import torch
@@ -23,17 +27,51 @@ def compile(program, config, name="inductor"):
         return host(*values)
 
     run.inner = host
+    run.region = function
     return run
 
 
-def compile_region(module, infos, options):
-    """Compile an fx module of ATen operators that may write its inputs in place."""
+def compile_region(module, infos, options=()):
+    """Compile an fx module of ATen operators that may write its inputs in place; takes them positionally."""
+    from torch._functorch.compile_utils import fx_graph_cse
+    from torch._guards import TracingContext, tracing
     from torch._inductor import config as inductor_config
-    from torch._inductor.compile_fx import compile_fx
+    from torch._inductor.compile_fx import compile_fx_inner
+    from torch._inductor.decomposition import select_decomp_table
+    from torch._inductor.fx_passes.joint_graph import joint_graph_passes
+    from torch._inductor.virtualized import V
     from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    mode = FakeTensorMode()
+    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     with mode:
         examples = [torch.empty_strided(i.shape, i.stride, dtype=i.dtype, device=i.device) for i in infos]
-    with torch.no_grad(), inductor_config.patch(options):
-        return compile_fx(module, examples)
+
+    def flat(*values):
+        return list(torch.fx.Interpreter(module).run(*values))
+
+    settings = {"size_asserts": False, "alignment_asserts": False, "fallback_random": False, **dict(options)}
+    with torch.no_grad(), inductor_config.patch(settings), mode, tracing(TracingContext(mode)):
+        functional = torch.func.functionalize(flat, remove="mutations")
+        gm = make_fx(functional, decomposition_table=select_decomp_table(), tracing_mode="real", _allow_non_fake_inputs=True)(*examples)
+        if not _recomputes(module.graph):  # equal nodes would be merged, the recomputation with what it saves
+            gm.graph = fx_graph_cse(gm.graph)
+        gm.graph.eliminate_dead_code()
+        gm.recompile()
+        with V.set_fake_mode(mode):
+            gm = joint_graph_passes(gm)
+            output = next(n for n in reversed(gm.graph.nodes) if n.op == "output")
+            output.meta["user_visible_output_idxs"] = list(range(len(output.args[0])))
+            compiled = compile_fx_inner(gm, examples, is_inference=True, static_input_idxs=range(len(examples)), cudagraphs=False)
+    call = getattr(compiled, "current_callable", None) or compiled
+
+    def region(*values):
+        return call(list(values))
+
+    region.graph = gm.graph
+    return region
+
+
+def _recomputes(graph):
+    return any(n.meta.get("recomputed") for n in graph.nodes)

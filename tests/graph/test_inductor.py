@@ -1,0 +1,110 @@
+"""The inductor backend against eager: the same training up to rounding, random numbers of its own."""
+import copy
+import shutil
+
+import pytest
+import torch
+from graph_cases import assert_same_training, train_eager, train_graph
+from torch import nn
+
+import oneflow as flow
+
+pytestmark = [pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler"), pytest.mark.slow]
+
+
+def close(a, b):
+    # float32 sums in another order; ten steps keep it well below this
+    return torch.allclose(a, b, rtol=2e-4, atol=2e-5)
+
+
+def mlp():  # no bias before the batch norm: its gradient is rounding noise, which Adam would blow up
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+
+
+def batches():
+    torch.manual_seed(1)
+    return [(torch.randn(6, 4), torch.randint(0, 2, (6,))) for _ in range(10)]
+
+
+def loss_of(model, x, y):
+    return nn.functional.cross_entropy(model(x), y)
+
+
+@pytest.mark.parametrize("make", [
+    lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+    lambda p: torch.optim.AdamW(p, lr=0.01),
+    lambda p: flow.optim.LAMB(p, lr=0.01),
+])  # fmt: skip
+def test_training(make):
+    model = mlp()
+    other = copy.deepcopy(model)
+    schedule = lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.9)
+    expected, _ = train_eager(model, make, schedule, loss_of, batches())
+    got, optimizer, graph = train_graph(other, make, schedule, loss_of, batches(), backend="inductor")
+    assert all(close(a, b) for a, b in zip(expected, got))
+    assert all(close(a, b) for a, b in zip(model.state_dict().values(), other.state_dict().values()))
+    assert len(graph._engine.programs) == 1
+
+
+def test_dropout_draws_new_numbers_and_is_reproducible():
+    class G(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.d = nn.Dropout(0.5)
+            self.config.set_backend("inductor")
+
+        def build(self, x):
+            return self.d(x)
+
+    graph = G()
+    x = torch.ones(1000)
+    flow.manual_seed(1)
+    a, b = graph(x), graph(x)
+    flow.manual_seed(1)
+    assert torch.equal(graph(x), a) and not torch.equal(a, b)
+    assert 0.4 < (a == 0).float().mean() < 0.6
+
+
+def test_recomputation_is_not_merged_back():
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(8, 32), nn.Linear(32, 8)
+
+        def forward(self, x):
+            return x + self.b(torch.relu(self.a(x)))
+
+    def products(recompute):
+        torch.manual_seed(0)
+        model = nn.Sequential(Block(), Block())
+
+        def setup(graph):
+            for k in range(2):
+                graph.model[k].config.activation_checkpointing = recompute
+
+        _, _, graph = train_graph(model, lambda p: torch.optim.SGD(p, lr=0.1), None, lambda m, x: m(x).pow(2).mean(), [(torch.ones(4, 8),)], backend="inductor", setup=setup)
+        return sum("mm" in str(n.target) for n in graph._engine._last.run.region.graph.nodes)
+
+    assert products(True) > products(False)
+
+
+def test_an_operator_inductor_cannot_take_falls_back_when_the_backend_was_not_chosen(monkeypatch):
+    from oneflow._graph.backends import inductor
+
+    def broken(*args):
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(inductor, "compile_region", broken)
+    monkeypatch.setenv("ONEFLOW_GRAPH_BACKEND", "inductor")
+
+    class G(flow.nn.Graph):
+        def build(self, x):
+            return x + 1
+
+    with pytest.warns(UserWarning, match="runs on the aten backend"):
+        assert torch.equal(G()(torch.zeros(2)), torch.ones(2))
+    graph = G()
+    graph.config.set_backend("inductor")
+    with pytest.raises(RuntimeError, match="no"):
+        graph(torch.zeros(2))
