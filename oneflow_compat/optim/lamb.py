@@ -32,7 +32,6 @@ class LAMB(Optimizer):
                         do_bias_correction=do_bias_correction, amsgrad=False, contiguous_params=contiguous_params,
                         maximize=maximize, capturable=capturable)
         super().__init__(params, defaults)
-        self._pack_contiguous()
 
     @torch.no_grad()
     def step(self, closure=None):

@@ -85,9 +85,9 @@ class ParamGroup(dict):
         """The packed buffers of a group made with `contiguous_params=True`; an error without it."""
         if not self.get("contiguous_params"):
             raise AttributeError("contiguous_parameters: this group was not made with contiguous_params=True")
-        from ..nn.utils.parameters_grouping import ContiguousParamsGroup
+        from ..nn.utils.parameters_grouping import packed_data
 
-        return ContiguousParamsGroup([self["params"]]).grouped_parameters
+        return packed_data(self["params"])
 
 
 class AlsoTorchs(type):
@@ -124,7 +124,6 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
         self._more_options = more
         torch_class.__init__(self, params, **kwargs)
         self.defaults.update(more)
-        self._pack_contiguous()
 
     def _patch_step_function(self):
         """torch.compile runs step() as it is: its optimizer support knows plain dicts as groups only."""
@@ -133,13 +132,6 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
         if not getattr(cls.step, "_oneflow_eager", False):
             cls.step = torch._disable_dynamo(cls.step)
             cls.step._oneflow_eager = True
-
-    def _pack_contiguous(self):
-        for group in self.param_groups:
-            if group.get("contiguous_params"):
-                from ..nn.utils.parameters_grouping import ContiguousParamsGroup
-
-                ContiguousParamsGroup([group["params"]])
 
     # ------------------------------------------------------------------ groups
     def add_param_group(self, param_group: dict) -> None:
@@ -151,6 +143,10 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
         for key, value in getattr(self, "_more_options", {}).items():
             group.setdefault(key, value)
         super().add_param_group(group)
+        if group.get("contiguous_params"):
+            from ..nn.utils.parameters_grouping import ContiguousParamsGroup
+
+            ContiguousParamsGroup([group["params"]])
 
     @property
     def _default_options(self):

@@ -179,6 +179,14 @@ def test_contiguous_params_packs_and_gives_the_same_numbers(cls):
     assert equal(run(o, p), run(cls(q, lr=0.05), q))
     (buffer,) = o.param_groups[0].contiguous_parameters
     assert buffer.data_ptr() == p[0].data_ptr()
+    o.zero_grad(set_to_none=True)
+    assert o.param_groups[0].contiguous_parameters[0].data_ptr() == buffer.data_ptr() and p[0].grad is None
+    p[0].data = p[0].data.clone()
+    with pytest.raises(RuntimeError, match="no longer lie in one buffer"):
+        o.param_groups[0].contiguous_parameters
+    more = [flow.nn.Parameter(flow.ones(2)), flow.nn.Parameter(flow.ones(3))]
+    o.add_param_group({"params": more})
+    assert more[0].untyped_storage().data_ptr() == more[1].untyped_storage().data_ptr()
     with pytest.raises(AttributeError, match="contiguous_params=True"):
         cls(q).param_groups[0].contiguous_parameters
 

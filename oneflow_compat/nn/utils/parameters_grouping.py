@@ -77,18 +77,28 @@ def _pack(bucket):
 
 def _present_buffers(bucket):
     """(data, grad) if the bucket's parameters, in order, already are packed views of one storage each."""
-    if any(p.grad is None or not p.is_contiguous() or not p.grad.is_contiguous() for p in bucket):
+    if any(p.grad is None for p in bucket):
         return None
-    total = sum(numel_in_bucket(p) for p in bucket)
-    out = []
-    for tensors in ([p.detach() for p in bucket], [p.grad for p in bucket]):
-        storage, start = tensors[0].untyped_storage(), tensors[0].storage_offset()
-        begin = start
-        for t in tensors:
-            if t.untyped_storage().data_ptr() != storage.data_ptr() or t.storage_offset() != start:
-                return None
-            start += numel_in_bucket(t)
-        if storage.nbytes() < (begin + total) * tensors[0].element_size():
+    data, grad = _flat([p.detach() for p in bucket]), _flat([p.grad for p in bucket])
+    return None if data is None or grad is None else (data, grad)
+
+
+def _flat(tensors):
+    """The one buffer in which the tensors lie packed in this order, or None."""
+    storage, begin = tensors[0].untyped_storage(), tensors[0].storage_offset()
+    start = begin
+    for t in tensors:
+        if not t.is_contiguous() or t.untyped_storage().data_ptr() != storage.data_ptr() or t.storage_offset() != start:
             return None
-        out.append(tensors[0].as_strided((total,), (1,), begin))
-    return tuple(out)
+        start += numel_in_bucket(t)
+    if storage.nbytes() < start * tensors[0].element_size():
+        return None
+    return tensors[0].as_strided((start - begin,), (1,), begin)
+
+
+def packed_data(params) -> list:
+    """The flat buffers of parameters that a ContiguousParamsGroup has packed; an error if they lie apart now."""
+    buffers = [_flat([p.detach() for p in bucket]) for bucket in _buckets(params).values()]
+    if any(buffer is None for buffer in buffers):
+        raise RuntimeError("the parameters no longer lie in one buffer (were they moved or cast since?); make a new ContiguousParamsGroup of them")
+    return buffers
