@@ -226,3 +226,11 @@ def test_ddp_on_one_process_returns_the_module():
     with pytest.raises((RuntimeError, ValueError), match="process group"):
         ddp(net, device_ids=None)  # torch's keyword, torch's class
     assert not torch.distributed.is_initialized()
+    assert not isinstance(net, ddp)
+
+    class Wrapper(ddp):
+        pass
+
+    assert issubclass(Wrapper, torch.nn.parallel.DistributedDataParallel)
+    with pytest.raises((RuntimeError, ValueError), match="process group"):
+        Wrapper(net)

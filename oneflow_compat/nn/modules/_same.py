@@ -12,7 +12,7 @@ class SameAsTorch(ABCMeta):
     """
 
     def __instancecheck__(cls, instance):
-        return isinstance(instance, cls.__dict__["_torch_class"]) if "_torch_class" in cls.__dict__ else type.__instancecheck__(cls, instance)
+        return type.__instancecheck__(cls.__dict__.get("_torch_class", cls), instance)
 
     def __subclasscheck__(cls, subclass):
-        return issubclass(subclass, cls.__dict__["_torch_class"]) if "_torch_class" in cls.__dict__ else type.__subclasscheck__(cls, subclass)
+        return type.__subclasscheck__(cls.__dict__.get("_torch_class", cls), subclass)

@@ -1,4 +1,4 @@
-"""Data parallelism in OneFlow's form: a function that adds hooks to the module and returns it.
+"""Data parallelism in OneFlow's form: the call adds hooks to the module and returns that module.
 
 torch's is a class that wraps the module. A call with one of torch's own keywords (device_ids, ...)
 makes torch's. With one process (WORLD_SIZE unset or 1) nothing is started.
@@ -10,37 +10,48 @@ import weakref
 import torch
 
 from ... import _bind, _env
+from ..modules._same import SameAsTorch
 
 __all__ = ["DistributedDataParallel", "allreduce_fn", "grad_setting_fn"]
 
 
-def DistributedDataParallel(module, *, broadcast_buffers=True, broadcast_parameters=True, bucket_size=10, use_bucket=True, **torch_more):
+class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel, metaclass=SameAsTorch):
     """`module` itself, whose gradients are from now on averaged over all processes during backward().
 
-    broadcast_parameters: rank 0's parameters (and buffers) are copied to the others now.
+    broadcast_parameters: rank 0's parameters and buffers are copied to the others now.
     broadcast_buffers: rank 0's buffers are copied before every forward in training.
     bucket_size: parameters per message when `use_bucket`; else each gradient is sent alone.
+    A class, so that `isinstance(model, DistributedDataParallel)` is a question (true of torch's wrapper
+    only) and so that a subclass of it is a subclass of torch's.
     """
-    if torch_more or isinstance(broadcast_buffers, (list, tuple)):
-        return torch.nn.parallel.DistributedDataParallel(module, broadcast_buffers=broadcast_buffers, **torch_more)
-    world = _world_size()
-    if world == 1 or getattr(module, "_is_ddp_module", False):
-        module._is_ddp_module = True
+
+    _torch_class = torch.nn.parallel.DistributedDataParallel
+
+    def __new__(cls, module, *torch_args, broadcast_buffers=True, broadcast_parameters=True, bucket_size=10, use_bucket=True, **torch_more):
+        if cls is not DistributedDataParallel:
+            return super().__new__(cls)
+        if torch_args or torch_more:
+            return torch.nn.parallel.DistributedDataParallel(module, *torch_args, broadcast_buffers=broadcast_buffers, **torch_more)
+        if not getattr(module, "_is_ddp_module", False):
+            module._is_ddp_module = True
+            _attach(module, broadcast_buffers, broadcast_parameters, max(1, bucket_size) if use_bucket else 1)
         return module
-    module._is_ddp_module = True
+
+
+def _attach(module, broadcast_buffers, broadcast_parameters, bucket_size):
+    world = _world_size()
+    if world == 1:
+        return
     if broadcast_parameters:
         with torch.no_grad():
             for tensor in [*module.parameters(), *module.buffers()]:
                 _broadcast(tensor)
     trained = [p for p in module.parameters() if p.requires_grad]
-    size = max(1, bucket_size) if use_bucket else 1
-    # gradients arrive from the last parameter to the first
-    trained.reverse()
-    for start in range(0, len(trained), size):
-        _Bucket(trained[start:start + size], world)
+    trained.reverse()  # gradients arrive from the last parameter to the first
+    for start in range(0, len(trained), bucket_size):
+        _Bucket(trained[start:start + bucket_size], world)
     if broadcast_buffers:
         module.register_forward_pre_hook(_send_buffers)
-    return module
 
 
 class _Bucket:
