@@ -3,7 +3,10 @@
 Fields of a row: the public names it is about, what OneFlow does, what happens here, why, and the test.
 """
 
+from .differences_eager import EAGER
+
 DIFFERENCES = {
+    **EAGER,
     # ------------------------------------------------------------------ optimizers
     "adamw-default-wd": {
         "names": ["oneflow.optim.AdamW"],

@@ -274,3 +274,48 @@ def test_dialect_switches_isclose_and_norm():
     finally:
         flow.set_dialect("oneflow")
     assert flow.norm(m(), 1) == 7
+
+
+# ------------------------------------------------------------------ torch's meaning kept: rows of _tables/differences_eager.py
+def test_reductions_of_empty_tensors_are_torchs():
+    empty = torch.ones(0)
+    assert flow.mean(empty).isnan() and flow.prod(empty) == 1
+    with pytest.raises(RuntimeError):
+        flow.max(empty)
+
+
+def test_shapes_of_0d_are_torchs():
+    assert flow.flatten(T(1.0)).shape == (1,) and flow.index_select(m(), 0, T(1)).shape == (1, 3)
+    assert (1,) + m().shape == (1, 2, 3)
+
+
+def test_splits_are_views():
+    x = m()
+    for piece in (flow.tensor_split(x, 2, 1)[0], flow.hsplit(x, [1])[0], flow.vsplit(x, 2)[0], flow.split(x, 1)[0]):
+        assert piece.data_ptr() == x.data_ptr()
+    assert x.repeat(1, 1).data_ptr() != x.data_ptr()
+
+
+def test_changing_a_saved_tensor_raises():
+    x = t().requires_grad_()
+    y = x * 1
+    z = y.exp() * y
+    y += 1
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        z.sum().backward()
+
+
+def test_texts_are_torchs():
+    assert str(flow.float32) == "torch.float32" and repr(t()) == "tensor([ 1.,  2., -3.])" and str(m().shape) == "torch.Size([2, 3])"
+    assert (t().requires_grad_() * 2).grad_fn.name() == "MulBackward0"
+    with flow.no_grad() as c:
+        assert c is None
+
+
+def test_defects_are_not_reproduced():
+    assert flow.roll(m(), 1, -1).tolist() == [[2.0, 0.0, 1.0], [5.0, 3.0, 4.0]]
+    x = torch.zeros(2, 2)
+    x.t()[0].fill_(1)
+    assert x.tolist() == [[1.0, 0.0], [1.0, 0.0]]
+    with pytest.raises((RuntimeError, ValueError)):
+        flow.cat([])

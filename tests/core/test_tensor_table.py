@@ -264,3 +264,18 @@ def test_einops_and_torch_function_subclasses_still_behave():
     assert isinstance(x.matmul(x.t()), Watching) and isinstance(x + x, Watching)
     assert seen == ["t", "matmul", "add"]
     assert MODULE and all(len(row) == 3 and row[2] for row in TENSOR.values())
+
+
+def test_numpy_on_the_left_is_torchs():
+    assert isinstance(np.float32(2) * t(), torch.Tensor) and isinstance(np.exp(t()), torch.Tensor)
+    with pytest.raises(TypeError):
+        np.ones(3) * t()
+
+
+def test_a_hook_gives_a_handle():
+    x, seen = leaf(), []
+    handle = x.register_hook(lambda g: seen.append(g.tolist()))
+    x.sum().backward()
+    handle.remove()
+    x.sum().backward()
+    assert seen == [[1.0, 1.0, 1.0]]
