@@ -1,0 +1,27 @@
+"""oneflow.compatible.single_client: OneFlow's job-function API (up to 0.5) on the graph engine of nn.Graph.
+
+Names come from `_tables/legacy.py` and are looked up at first use.
+"""
+from __future__ import annotations
+
+import importlib
+
+from ..._tables import legacy as _table
+
+
+def __getattr__(name):
+    """The sub-module or the object of this name."""
+    if name in _table.MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    home = _table.home(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}: it is not a name of OneFlow's job-function API")
+    module, _, inner = home.partition(":")
+    base = importlib.import_module(module) if module == "torch" else importlib.import_module(f"{__name__}.{module}")
+    value = getattr(base, inner)
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    return sorted({*_table.MODULES, *_table.all_names(), "__name__", "__doc__", "__path__"})

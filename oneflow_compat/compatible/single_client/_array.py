@@ -1,0 +1,314 @@
+"""Shapes, constants, joining and casting blobs: top-level functions of the job-function API."""
+from __future__ import annotations
+
+import builtins
+
+import torch
+import torch.nn.functional as F
+
+
+def _dtype(dtype):
+    """The dtype, or the job's default."""
+    from . import _context
+
+    if dtype is not None:
+        return dtype
+    trace = _context.trace()
+    return torch.float32 if trace is None else trace.job.config.default_dtype
+
+
+def _device():
+    from . import _context, _devices
+
+    trace = _context.trace()
+    return torch.device("cpu") if trace is None else _devices.current(trace.job)
+
+
+# ---------------------------------------------------------------- constants
+def constant(value, dtype=None, shape=None, name=None):
+    """A blob of `shape` (one element if None) filled with `value`; without a dtype float32 or, for an int, int32."""
+    if dtype is None:
+        dtype = torch.float32 if isinstance(value, float) else torch.int32
+    shape = (1,) if shape is None else ((shape,) if isinstance(shape, int) else tuple(shape))
+    return torch.full(shape, value, dtype=dtype, device=_device())
+
+
+def constant_scalar(value, dtype=None, name=None):
+    return constant(value, dtype, (1,))
+
+
+def constant_like(like, value, dtype=None, name=None):
+    return torch.full_like(like, value, dtype=dtype or like.dtype, requires_grad=False)
+
+
+def zeros(shape, dtype=None, name=None):
+    return constant(0, _dtype(dtype), shape)
+
+
+def ones(shape, dtype=None, name=None):
+    return constant(1, _dtype(dtype), shape)
+
+
+def zeros_like(like, dtype=None, name=None):
+    return torch.zeros_like(like, dtype=dtype)
+
+
+def ones_like(like, dtype=None, name=None):
+    return torch.ones_like(like, dtype=dtype)
+
+
+def range(start, limit=None, delta=1, dtype=None, name="range"):
+    """start, start + delta, ... below `limit`; one bound means 0 up to it. Without a dtype: int64."""
+    if limit is None:
+        start, limit = 0, start
+    whole = isinstance(start, int) and isinstance(limit, int) and isinstance(delta, int)
+    return torch.arange(start, limit, delta, dtype=dtype or (torch.int64 if whole else torch.float32), device=_device())
+
+
+# ---------------------------------------------------------------- shapes
+def reshape(x, shape, name=None):
+    return torch.reshape(x, tuple(shape) if not isinstance(shape, int) else (shape,))
+
+
+def reshape_like(x, like, name=None):
+    return torch.reshape(x, like.shape)
+
+
+def dynamic_reshape(x, shape, name=None):
+    return torch.reshape(x, tuple(shape))
+
+
+def transpose(a, perm=None, conjugate=False, batch_axis_non_change=False, name=None):
+    """Dimensions in the order `perm`, reversed if None."""
+    if conjugate:
+        raise NotImplementedError("transpose(conjugate=True): OneFlow had no complex blobs; conjugate with torch.conj")
+    return torch.permute(a, tuple(reversed(_dims(a))) if perm is None else tuple(perm))
+
+
+def _dims(a):
+    return list(builtins.range(a.dim()))
+
+
+def flatten(input, start_dim=0, end_dim=-1, name=None):
+    return torch.flatten(input, start_dim, end_dim)
+
+
+def squeeze(input, axis=None, name=None):
+    """Drop dimensions of size 1: those of `axis` (a number or several), or all."""
+    if axis is None:
+        return torch.squeeze(input)
+    chosen = (axis,) if isinstance(axis, int) else tuple(axis)
+    for a in chosen:
+        if input.shape[a] != 1:
+            raise ValueError(f"squeeze: dimension {a} has size {input.shape[a]}, not 1 (shape {tuple(input.shape)})")
+    return torch.squeeze(input, chosen)
+
+
+def expand_dims(input, axis, name=None):
+    return torch.unsqueeze(input, axis)
+
+
+def expand(x, expand_size, name=None):
+    return x.expand(*expand_size)
+
+
+def broadcast_like(x, like, broadcast_axes=None, name=None):
+    """x spread to the shape of `like` along `broadcast_axes` (where x has size 1, or no dimension at all)."""
+    if broadcast_axes is not None and x.dim() != like.dim():
+        for a in sorted(a % like.dim() for a in broadcast_axes):
+            x = x.unsqueeze(a)
+    return x.expand(like.shape)
+
+
+def broadcast_to_compatible_with(x, compatible, name=None):
+    """x broadcast with the shapes of the blobs in the list `compatible`."""
+    if not isinstance(compatible, (list, tuple)):
+        raise TypeError("broadcast_to_compatible_with: `compatible` must be a list of blobs")
+    return x.expand(torch.broadcast_shapes(x.shape, *[c.shape for c in compatible]))
+
+
+def identity(x, name=None):
+    return x
+
+
+def identity_n(inputs, name=None):
+    return list(inputs)
+
+
+def amp_white_identity(x, name=None):
+    return x
+
+
+def cast_to_static_shape(x, name=None):
+    return x
+
+
+def cast_to_current_logical_view(x):
+    return x
+
+
+def parallel_cast(input, name=None, distribute=None, gradient_distribute=None):
+    """The blob itself: one device holds all. The distributions are checked."""
+    from .distribute import assert_is_valid_distribute
+
+    assert_is_valid_distribute(distribute)
+    assert_is_valid_distribute(gradient_distribute)
+    return input
+
+
+def hierarchical_parallel_cast(input, nd_sbp, grad_mode=None, grad_nd_sbp=None, name=None):
+    """The blob itself: one device holds all. The rules ("B", "S(0)", "P") are checked."""
+    import re
+
+    for rule in [*(nd_sbp or ()), *(grad_nd_sbp or ())]:
+        if not isinstance(rule, str) or not re.fullmatch(r"B|P|S\(\d+\)", rule):
+            raise ValueError(f'hierarchical_parallel_cast: a rule is "B", "P" or "S(axis)", found {rule!r}')
+    return input
+
+
+def cast(x, dtype, name=None):
+    return x.to(dtype)
+
+
+# ---------------------------------------------------------------- joining and splitting
+def concat(inputs=None, axis=0, max_dim_size=None, name=None, values=None):
+    """Join along the axis. `values` is the older name of `inputs`; both orders of (values, axis) were in use."""
+    if values is not None:
+        inputs = values
+    if isinstance(inputs, int):
+        inputs, axis = axis, inputs
+    if inputs is None:
+        raise TypeError("concat: give the list of blobs to join")
+    return torch.cat(list(inputs), axis)
+
+
+def stack(inputs, axis=0, name=None):
+    return torch.stack(list(inputs) if isinstance(inputs, (list, tuple)) else [inputs], axis)
+
+
+def reverse(input, axis, name=None):
+    return torch.flip(input, (axis,) if isinstance(axis, int) else tuple(axis))
+
+
+def sort(input, axis=-1, direction="ASCENDING", name=None):
+    return torch.sort(input, axis, descending=_descending(direction))[0]
+
+
+def argsort(input, axis=-1, direction="ASCENDING", name=None):
+    """Indices (int32) that sort along the axis."""
+    return torch.argsort(input, axis, descending=_descending(direction), stable=True).to(torch.int32)
+
+
+def _descending(direction):
+    if direction not in ("ASCENDING", "DESCENDING"):
+        raise ValueError(f'direction must be "ASCENDING" or "DESCENDING", found {direction!r}')
+    return direction == "DESCENDING"
+
+
+def elem_cnt(inputs, dtype=None, name=None):
+    return torch.full((), inputs.numel(), dtype=dtype or torch.int32, device=inputs.device)
+
+
+# ---------------------------------------------------------------- bounds, matrices, padding
+def clip_by_value(values, min_value=None, max_value=None, name=None):
+    if min_value is None and max_value is None:
+        raise ValueError("clip_by_value: give min_value or max_value")
+    return torch.clamp(values, min_value, max_value)
+
+
+clamp = clip = clip_by_scalar = clip_by_value
+
+
+def matmul(a, b, transpose_a=False, transpose_b=False, alpha=1.0, name=None):
+    a = a.transpose(-1, -2) if transpose_a else a
+    b = b.transpose(-1, -2) if transpose_b else b
+    out = torch.matmul(a, b)
+    return out if alpha == 1.0 else out * alpha
+
+
+def diag(input, diagonal=0, name=None):
+    return torch.diag(input, diagonal)
+
+
+def pad(x, paddings, constant_value=0, name=None):
+    """`paddings`: one (before, after) per dimension of x."""
+    return F.pad(x, _torch_pads(x, paddings), value=constant_value)
+
+
+def pad_grad(x, paddings, constant_value=0, name=None):
+    """The gradient of `pad`: x without its borders."""
+    return F.pad(x, [-p for p in _torch_pads(x, paddings)])
+
+
+def _torch_pads(x, paddings):
+    if len(paddings) != x.dim():
+        raise ValueError(f"pad: {len(paddings)} pairs given for a blob of {x.dim()} dimensions")
+    return [p for pair in reversed(list(paddings)) for p in pair]
+
+
+def _pads4(padding):
+    """(left, right, top, bottom) of an int or a sequence of four (a pair means (height, width))."""
+    if isinstance(padding, int):
+        return [padding] * 4
+    padding = list(padding)
+    if len(padding) == 2:
+        return [padding[1], padding[1], padding[0], padding[0]]
+    if len(padding) != 4:
+        raise ValueError(f"padding must be an int, a pair or four numbers (left, right, top, bottom), found {padding}")
+    return padding
+
+
+def constant_pad2d(x, padding, constant_value=0, name=None):
+    return F.pad(x, _pads4(padding), value=constant_value)
+
+
+def zero_pad2d(x, padding, name=None):
+    return F.pad(x, _pads4(padding))
+
+
+def reflection_pad2d(x, padding, name=None):
+    return F.pad(x, _pads4(padding), mode="reflect")
+
+
+def replication_pad2d(x, padding, name=None):
+    return F.pad(x, _pads4(padding), mode="replicate")
+
+
+def same_padding(x, padding, data_format, kernel_size, strides, dilation_rate, name=None):
+    """Zeros around x so that a window operation gives ceil(size / stride): "same_lower" puts the odd one first."""
+    from .nn._windows import same_pads
+
+    spatial = _dims(x)[1:-1] if data_format.upper().endswith("C") else _dims(x)[2:]
+    pads = [(0, 0)] * x.dim()
+    for i, a in enumerate(spatial):
+        pads[a] = same_pads(x.shape[a], kernel_size[i], strides[i], dilation_rate[i], padding.lower() == "same_lower")
+    return pad(x, pads)
+
+
+def count_not_finite(x, name=None):
+    """How many elements are inf or nan, an int64 blob of shape (1,)."""
+    return (~torch.isfinite(x)).sum().reshape(1)
+
+
+def multi_count_not_finite(x=None, name=None):
+    return sum(count_not_finite(t) for t in x)
+
+
+def smooth_l1_loss(prediction, label, beta=1.0, name=None):
+    return F.smooth_l1_loss(prediction, label, reduction="none", beta=beta) if beta > 0 else (prediction - label).abs()
+
+
+def masked_fill(x, mask, value, name=None):
+    return torch.where(mask != 0, torch.full((), value, dtype=x.dtype, device=x.device), x)
+
+
+def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean", zero_infinity=False, name=None):
+    return F.ctc_loss(log_probs, targets.long(), input_lengths.long(), target_lengths.long(), blank, reduction, zero_infinity)
+
+
+def combined_margin_loss(x, label, m1=1, m2=0, m3=0, name=None):
+    """cos(m1 * theta + m2) - m3 on the logit of the label, x elsewhere (theta = acos(x))."""
+    chosen = F.one_hot(label.long(), x.shape[1]).bool()
+    theta = torch.acos(torch.where(chosen, x, torch.zeros_like(x)))
+    return torch.where(chosen, torch.cos(theta * m1 + m2) - m3, x)
+

@@ -1,0 +1,98 @@
+"""What a job hands back, and the blob attributes that tensors have inside a job."""
+from __future__ import annotations
+
+import numpy as np
+
+
+class LocalBlob:
+    """A result of a job call: `numpy()`, `numpy_list()`, shape, dtype; everything else as an ndarray has it."""
+
+    def __init__(self, array, is_dynamic=False):
+        self._array, self.is_dynamic = array, is_dynamic
+
+    def numpy(self, parallel_id=None):
+        return self._array
+
+    def ndarray(self):
+        return self._array
+
+    def numpy_list(self):
+        return [self._array]
+
+    ndarray_list = numpy_list
+    parallel_num = lambda self: 1  # noqa: E731
+    shape = property(lambda self: tuple(self._array.shape))
+    dtype = property(lambda self: _torch_dtype(self._array.dtype))
+
+    def __array__(self, dtype=None, copy=None):
+        return self._array if dtype is None else self._array.astype(dtype)
+
+    def __len__(self):
+        return len(self._array)
+
+    def __getattr__(self, attr):
+        if attr.startswith("__"):
+            raise AttributeError(attr)
+        return getattr(self._array, attr)
+
+    def __getitem__(self, index):
+        return self._array[index]
+
+    def __iter__(self):
+        return iter(self._array)
+
+    def __float__(self):
+        return float(self._array)
+
+    def __repr__(self):
+        return repr(self._array)
+
+    __hash__ = object.__hash__
+
+
+def _forward(name):
+    def method(self, *others):
+        others = [o._array if isinstance(o, LocalBlob) else o for o in others]
+        return getattr(self._array, name)(*others)
+
+    method.__name__ = name
+    return method
+
+
+for _name in "add radd sub rsub mul rmul truediv rtruediv floordiv mod pow neg eq ne lt le gt ge".split():
+    setattr(LocalBlob, f"__{_name}__", _forward(f"__{_name}__"))
+LocalBlob.__div__ = LocalBlob.__truediv__
+
+
+def _torch_dtype(dtype):
+    import torch
+
+    return torch.from_numpy(np.empty(0, dtype)).dtype
+
+
+# ---------------------------------------------------------------- blobs inside a job (rows of _tables/tensor.py)
+def with_distribute(self, distribute):
+    """The blob itself: with one device there is one way to hold it. `distribute` is checked."""
+    from . import distribute as module
+
+    module.assert_is_valid_distribute(distribute)
+    return self
+
+
+def logical_blob_name(self) -> str:
+    """Name of a blob inside a job function, for signatures of saved models ("Input_0/out")."""
+    from ._context import require_trace
+
+    return require_trace("Tensor.logical_blob_name").name_of(self)
+
+
+def op_name(self) -> str:
+    return logical_blob_name(self).split("/")[0]
+
+
+def is_dynamic(self) -> bool:
+    """True inside a job for an input declared with ListNumpy (its first dimension may vary)."""
+    from ._context import trace
+
+    found = trace()
+    return found is not None and id(self) in found.dynamic_inputs

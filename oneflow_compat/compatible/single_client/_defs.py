@@ -1,0 +1,19 @@
+"""Declarations of inputs in the oldest style: `def job(x=flow.FixedTensorDef((2, 3)))`."""
+from __future__ import annotations
+
+from .typing import _ListListPlaceholder, _ListPlaceholder, _Placeholder
+
+
+def FixedTensorDef(*args, **kwargs):
+    """FixedTensorDef(shape, dtype=flow.float): one array of exactly this shape."""
+    return _Placeholder(*args, **kwargs)
+
+
+def MirroredTensorDef(*args, **kwargs):
+    """MirroredTensorDef(shape, dtype=flow.float): a list with one array per device, each at most of this shape."""
+    return _ListPlaceholder(*args, **kwargs)
+
+
+def MirroredTensorListDef(*args, **kwargs):
+    """MirroredTensorListDef(shape, dtype=flow.float): a list per device of arrays."""
+    return _ListListPlaceholder(*args, **kwargs)

@@ -1,0 +1,76 @@
+"""Which device a job runs on: `scope.placement("gpu"|"cpu", "0:0-3")` on the one device of this process."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ... import _env
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What `scope.placement` was given: device kind ("cpu", "gpu") and the machine:device ids."""
+
+    device_tag: str
+    machine_device_ids: tuple
+    hierarchy: tuple | None = None
+
+    def __post_init__(self):
+        if self.device_tag not in ("cpu", "gpu", "cuda"):
+            raise ValueError(f'scope.placement: the device must be "cpu" or "gpu", found {self.device_tag!r}')
+        count = 0
+        for text in self.machine_device_ids:
+            machine, _, ids = str(text).partition(":")
+            first, _, last = ids.partition("-")
+            if not (machine.lstrip("@").isdigit() and first.isdigit() and (not last or last.isdigit())):
+                raise ValueError(f'scope.placement: machine and devices must look like "0:0-3", found {text!r}')
+            count += int(last or first) - int(first) + 1
+        object.__setattr__(self, "parallel_num", count)
+
+    @property
+    def kind(self):
+        return "cpu" if self.device_tag == "cpu" else "gpu"
+
+
+def may_use_cpu_for_gpu() -> bool:
+    from . import _session
+
+    return _env.is_set("ONEFLOW_LEGACY_CPU") or bool(_session.default().settings.get("cpu_for_gpu"))
+
+
+def torch_device(kind: str):
+    """The torch device of "cpu" or "gpu"; a GPU that is not there is an error unless the user allowed the CPU."""
+    import torch
+
+    if kind == "cpu":
+        return torch.device("cpu")
+    if torch.cuda.is_available():
+        return torch.device("cuda", _env.get_int("LOCAL_RANK") % torch.cuda.device_count())
+    if may_use_cpu_for_gpu():
+        return torch.device("cpu")
+    raise RuntimeError(
+        'a job asked for placement "gpu", but there is no CUDA device (torch.cuda.is_available() is False). '
+        "To run it on the CPU instead, set the environment variable ONEFLOW_LEGACY_CPU=1, "
+        "or call flow.config.use_cpu_when_no_gpu() before the first job."
+    )
+
+
+def default_kind(job) -> str:
+    """The device kind outside any placement scope: the job's default placement, else a GPU if there is one."""
+    import torch
+
+    placement = job.config.default_placement if job is not None else None
+    if placement is not None:
+        return placement.kind
+    return "gpu" if torch.cuda.is_available() else "cpu"
+
+
+def default(job):
+    return torch_device(default_kind(job))
+
+
+def current(job):
+    """The device of the innermost placement scope."""
+    from ._context import innermost
+
+    placement = innermost("placement")
+    return default(job) if placement is None else torch_device(placement.kind)

@@ -1,0 +1,29 @@
+"""Tensors that a job gets from the host in each call: data readers, seeded random numbers."""
+from __future__ import annotations
+
+
+class Feed:
+    """A tensor that is an input of the captured program, and the function giving its next value."""
+
+    def __init__(self, buffer, pull):
+        self.buffer, self.pull, self.fresh = buffer, pull, True
+
+    def refill(self):
+        if self.fresh:  # the value pulled while the job was defined serves the first call
+            self.fresh = False
+            return
+        value = self.pull()
+        if value.shape != self.buffer.shape:
+            raise ValueError(f"a data reader of a job gave a batch of shape {tuple(value.shape)}, its first batch had {tuple(self.buffer.shape)}; batches must be alike")
+        self.buffer.copy_(value)
+
+
+def feed(trace, pull, device):
+    """This call's value of pull(), a tensor. In a captured job `pull` runs before each call."""
+    from ._update import outside_capture
+
+    with outside_capture(trace):
+        value = pull().to(device)
+    made = Feed(value, pull)
+    trace.feeds.append(made)
+    return value

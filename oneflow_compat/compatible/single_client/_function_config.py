@@ -1,0 +1,114 @@
+"""flow.function_config(): settings of one job function. The table `_tables/legacy_config.py` says what each does."""
+from __future__ import annotations
+
+import contextlib
+
+from ..._tables.legacy_config import ARGUMENTS, FUNCTION_CONFIG
+from . import _context
+from ._settings import setter
+
+
+class _Section:
+    """A group of settings, `function_config.train`."""
+
+
+class FunctionConfig:
+    """Settings of a job function: `config.default_data_type(flow.float)`, `config.train.primary_lr(0.1)`, ..."""
+
+    def __init__(self):
+        self.values = {}
+        for name, row in FUNCTION_CONFIG.items():
+            group, _, last = name.rpartition(".")
+            if group:
+                if group not in self.__dict__:
+                    self.__dict__[group] = _Section()
+                made = setter(name, row, ARGUMENTS.get(name, "value"), self._record, f"FunctionConfig.{name}")
+                setattr(self.__dict__[group], last, made)
+
+    def _record(self, name, value=None):
+        if name == "static_mem_alloc_policy_white_list.has":
+            return value in self.values.get("static_mem_alloc_policy_white_list.add", ())
+        if name == "static_mem_alloc_policy_white_list.add":
+            self.values.setdefault(name, []).append(value)
+            return None
+        self.values[name] = value
+        return None
+
+    # -- what the rest of the package reads --------------------------------------
+    @property
+    def default_placement(self):
+        given = self.values.get("default_placement_scope")
+        return getattr(given, "value", given)
+
+    @property
+    def default_dtype(self):
+        import torch
+
+        return self.values.get("default_data_type", torch.float32)
+
+    def sparse_rows(self) -> set:
+        conf = self.values.get("indexed_slices_optimizer_conf") or {}
+        return set((conf.get("include_op_names") or {}).get("op_name", ()))
+
+    def engine_config(self):
+        """The engine's options for this job."""
+        from ..._graph import Config
+
+        from . import _session
+
+        config = Config()
+        config.fuse_add_to_output = bool(self.values.get("enable_fuse_add_to_output", False))
+        config.fuse_cast_scale = bool(self.values.get("enable_fuse_cast_scale", False))
+        config.check = bool(_session.default().settings.get("enable_debug_mode", False))
+        return config
+
+    @contextlib.contextmanager
+    def scopes(self, trace):
+        """The state around the body: default view, autocast, and moving tensors to the scope's device."""
+        from ._boxing import boxing
+
+        with contextlib.ExitStack() as stack:
+            view = self.values.get("default_logical_view") or self.values.get("default_distribute_strategy")
+            if view is not None:
+                stack.enter_context(_context.scope("view", getattr(view, "value", view)))
+            if self.values.get("enable_auto_mixed_precision"):
+                import torch
+
+                from ._devices import default
+
+                kind = default(trace.job).type
+                stack.enter_context(torch.autocast(kind, torch.float16 if kind == "cuda" else torch.bfloat16))
+            stack.enter_context(boxing(trace))
+            stack.enter_context(torch_grad())
+            yield
+
+    def optimizers(self) -> list:
+        """The optimizer described by `train.model_update_conf` and `train.primary_lr`, if any."""
+        conf = self.values.get("train.model_update_conf")
+        if conf is None:
+            return []
+        from .optimizer import _from_conf
+
+        if "train.primary_lr" not in self.values:
+            raise ValueError("function_config.train.model_update_conf needs function_config.train.primary_lr(value) too")
+        return [_from_conf.optimizer(conf, self.values["train.primary_lr"], self.values.get("train.loss_scale_factor"))]
+
+
+def torch_grad():
+    import torch
+
+    return torch.enable_grad()
+
+
+for _name, _row in FUNCTION_CONFIG.items():
+    if "." not in _name:
+        setattr(FunctionConfig, _name, setter(_name, _row, ARGUMENTS.get(_name, "value"), FunctionConfig._record, f"FunctionConfig.{_name}", method=True))
+
+
+def _exp_run_conf(self):
+    """Ignored: settings of OneFlow's experiment runner."""
+
+
+FunctionConfig.exp_run_conf = _exp_run_conf
+ExecutionConfig = FunctionConfig
+function_config = FunctionConfig

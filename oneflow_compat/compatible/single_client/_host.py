@@ -1,0 +1,111 @@
+"""Blobs that exist on the host only: records, undecoded images. They turn into tensors where a job needs them."""
+from __future__ import annotations
+
+import torch
+
+from . import _context
+from ._feeds import feed
+
+
+class HostBlob:
+    """A value computed on the host in each call, once per call however often it is used."""
+
+    def __init__(self, trace, compute):
+        self.trace, self.compute = trace, compute
+        self._tick, self._value, self._dense = None, None, None
+
+    def value(self):
+        if self._tick != self.trace.tick:
+            self._value, self._tick = self.compute(), self.trace.tick
+        return self._value
+
+    def map(self, function):
+        return HostBlob(self.trace, lambda: function(self.value()))
+
+    def dense(self):
+        """The tensor of this call; an error when the value is no tensor (images of different sizes)."""
+        if self._dense is None:
+            self._dense = feed(self.trace, lambda: as_tensor(self.value()), _device(self.trace))
+        return self._dense
+
+    shape = property(lambda self: self.dense().shape)
+    dtype = property(lambda self: self.dense().dtype)
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.dense(), name)
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        return function(*densify(args), **dict(zip(kwargs, densify(tuple(kwargs.values())))) if kwargs else {})
+
+
+for _name in "add radd sub rsub mul rmul truediv rtruediv pow neg getitem eq ne lt le gt ge matmul mod".split():
+    setattr(HostBlob, f"__{_name}__", (lambda op: lambda self, *a: getattr(self.dense(), op)(*densify(a)))(f"__{_name}__"))
+
+
+def densify(value):
+    """Nested value with every HostBlob replaced by its tensor."""
+    if isinstance(value, HostBlob):
+        return value.dense()
+    if type(value) in (tuple, list):
+        return type(value)(densify(v) for v in value)
+    return value
+
+
+def as_tensor(value):
+    if isinstance(value, torch.Tensor):
+        return value
+    items = list(value)
+    shapes = {tuple(i.shape) for i in items}
+    if len(shapes) != 1:
+        raise ValueError(f"images of different sizes {sorted(shapes)} cannot be one blob: resize or align them first")
+    return torch.stack([torch.as_tensor(i) for i in items])
+
+
+def _device(trace):
+    from . import _devices
+
+    return _devices.current(trace.job)
+
+
+def source(what, factory):
+    """A HostBlob fed by `factory()()`: the reader is made once per job and place, and goes on from call to call."""
+    trace = _context.require_trace(what)
+    key = ("source", trace.sources)
+    trace.sources += 1
+    made = trace.job.pipeline
+    if key not in made:
+        from ._update import outside_capture
+
+        with outside_capture(trace):
+            made[key] = factory()
+    reader = made[key]
+    return HostBlob(trace, reader)
+
+
+def module(what, factory):
+    """An operator object made once per job and place (it may hold a random state)."""
+    trace = _context.require_trace(what)
+    key = ("module", trace.sources)
+    trace.sources += 1
+    if key not in trace.job.pipeline:
+        trace.job.pipeline[key] = factory()
+    return trace.job.pipeline[key]
+
+
+def today(name):
+    """A class of today's oneflow.nn, by dotted name ("OFRecordReader", "image.Resize")."""
+    import importlib
+
+    found = importlib.import_module(__package__.split(".")[0] + ".nn")
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def need_host(blob, what):
+    if not isinstance(blob, HostBlob):
+        raise TypeError(f"{what} takes the records of a reader (flow.data.ofrecord_reader), found {type(blob).__name__}")
+    return blob

@@ -1,0 +1,199 @@
+"""Gathering, scattering, slicing: top-level functions of the job-function API."""
+from __future__ import annotations
+
+import builtins
+
+import torch
+
+from . import _context
+
+
+def gather(params, indices, validate_indices=None, axis=None, batch_dims=0, name=None):
+    """Slices of `params` along the axis (batch_dims if None) at `indices`, which may have any shape."""
+    axis = batch_dims if axis is None else axis % params.dim()
+    if batch_dims == 0:
+        flat = torch.index_select(params, axis, indices.reshape(-1).long())
+        return flat.reshape(*params.shape[:axis], *indices.shape, *params.shape[axis + 1:])
+    if batch_dims > axis or batch_dims > indices.dim():
+        raise ValueError(f"gather: batch_dims {batch_dims} must not exceed the axis {axis} nor the {indices.dim()} dimensions of the indices")
+    middle = params.shape[batch_dims:axis]
+    tail = params.shape[axis + 1:]
+    own = indices.shape[batch_dims:]
+    flat = indices.long().reshape(*indices.shape[:batch_dims], *[1] * len(middle), -1, *[1] * len(tail))
+    flat = flat.expand(*params.shape[:axis], flat.shape[axis], *tail)
+    return torch.gather(params, axis, flat).reshape(*params.shape[:axis], *own, *tail)
+
+
+def dim_gather(input, dim, index, name=None):
+    return torch.gather(input, dim, index.long())
+
+
+def gather_nd(params, indices, name=None):
+    """params[indices[..., 0], indices[..., 1], ...]."""
+    return params[tuple(indices.long().unbind(-1))]
+
+
+def scatter_nd(indices, updates, shape, name=None):
+    """Zeros of `shape` plus `updates` at `indices`; equal indices add up."""
+    out = torch.zeros(tuple(shape), dtype=updates.dtype, device=updates.device)
+    return out.index_put(tuple(indices.long().unbind(-1)), updates, accumulate=True)
+
+
+def tensor_scatter_nd_update(params, indices, updates, name=None):
+    return params.index_put(tuple(indices.long().unbind(-1)), updates)
+
+
+def tensor_scatter_nd_add(params, indices, updates, name=None):
+    return params.index_put(tuple(indices.long().unbind(-1)), updates, accumulate=True)
+
+
+def one_hot(indices, depth, on_value=1, off_value=0, axis=-1, dtype=None, name=None):
+    """`on_value` at the index, `off_value` elsewhere, along a new dimension `axis`; without a dtype: int32."""
+    hot = torch.arange(depth, device=indices.device) == indices.long().unsqueeze(-1)
+    dtype = dtype or torch.int32
+    out = torch.where(hot, torch.full((), on_value, dtype=dtype, device=hot.device), torch.full((), off_value, dtype=dtype, device=hot.device))
+    return out if axis == -1 else torch.movedim(out, -1, axis)
+
+
+def where(condition, x=None, y=None, name=None):
+    """x where the condition is not 0, else y; with neither x nor y the positions of the non-zeros."""
+    if x is None and y is None:
+        return argwhere(condition)
+    if x is None or y is None:
+        raise ValueError("where: give both x and y, or neither")
+    return torch.where(condition != 0, x, y)
+
+
+def argwhere(condition, dtype=None, name=None):
+    """Positions of the non-zeros, one row each, int32 unless told otherwise. The job runs op by op."""
+    _context.value_dependent("argwhere")
+    return torch.nonzero(condition).to(dtype or torch.int32)
+
+
+def nonzero(a, name=None):
+    """Positions of the non-zeros, one row per dimension."""
+    return argwhere(a).t()
+
+
+def slice(x, begin, size, name=None):
+    """size[i] elements from begin[i] in each dimension; begin None: from the start; size None or -1: to the end."""
+    begin, size = list(begin), list(size)
+    if not len(begin) == len(size) == x.dim():
+        raise ValueError(f"slice: begin and size need {x.dim()} entries, found {len(begin)} and {len(size)}")
+    where_to = []
+    for b, s, length in zip(begin, size, x.shape):
+        b = 0 if b is None else (b + length if b < 0 else b)
+        s = length - b if s is None or s == -1 else s
+        if not (0 <= b <= length and 0 <= s <= length - b):
+            raise ValueError(f"slice: begin {begin} and size {size} leave the shape {tuple(x.shape)}")
+        where_to.append(builtins.slice(b, b + s))
+    return x[tuple(where_to)]
+
+
+def _slices(x, slice_tup_list):
+    """Python slices of [(start, stop, step), ...]; missing dimensions are taken whole."""
+    if len(slice_tup_list) > x.dim():
+        raise ValueError(f"{len(slice_tup_list)} slices given for a blob of {x.dim()} dimensions")
+    out = []
+    for tup in slice_tup_list:
+        tup = (tup,) if not isinstance(tup, (tuple, list)) else tuple(tup)
+        if len(tup) != 3:
+            raise ValueError(f"a slice is (start, stop, step), found {tup}")
+        if tup[2] == 0:
+            raise ValueError("the step of a slice must not be 0")
+        out.append(builtins.slice(*tup))
+    return out
+
+
+def slice_v2(x, slice_tup_list, name=None):
+    """x[start:stop:step, ...]; steps may be negative."""
+    for axis, s in enumerate(_slices(x, slice_tup_list)):
+        start, stop, step = s.indices(x.shape[axis])
+        if step > 0:
+            x = x[(builtins.slice(None),) * axis + (builtins.slice(start, stop, step),)]
+        else:
+            positions = torch.tensor(list(builtins.range(start, stop, step)), dtype=torch.int64, device=x.device)
+            x = torch.index_select(x, axis, positions)
+    return x
+
+
+def slice_update(x, update, slice_tup_list, name=None):
+    """A copy of x with x[start:stop:step, ...] replaced by `update`. Steps are positive."""
+    slices = tuple(_slices(x, slice_tup_list))
+    if any(s.step is not None and s.step < 0 for s in slices):
+        raise ValueError("slice_update: steps must be positive")
+    positions = torch.arange(x.numel(), device=x.device).reshape(x.shape)[slices]
+    flat = x.reshape(-1).index_put((positions.reshape(-1),), update.expand(positions.shape).reshape(-1).to(x.dtype))
+    return flat.reshape(x.shape)
+
+
+def in_top_k(targets, predictions, k, name=None):
+    from ._math import in_top_k as function
+
+    return function(targets, predictions, k)
+
+
+def unsorted_segment_sum(data, segment_ids, num_segments, axis=0, name=None):
+    from ._math import unsorted_segment_sum as function
+
+    return function(data, segment_ids, num_segments, axis)
+
+
+def unsorted_segment_sum_like(data, segment_ids, like, axis=0, name=None):
+    from ._math import unsorted_segment_sum_like as function
+
+    return function(data, segment_ids, like, axis)
+
+
+def unsorted_batch_segment_sum(data, segment_ids, num_segments, name=None):
+    from ._math import unsorted_batch_segment_sum as function
+
+    return function(data, segment_ids, num_segments)
+
+
+def sync_dynamic_resize(inputs, size, name=None):
+    """The first `size` rows of `inputs`; `size` is a one-element blob. The job runs op by op."""
+    _context.value_dependent("sync_dynamic_resize")
+    return inputs[: int(size.reshape(()))]
+
+
+def distributed_partial_fc_sample(weight, label, num_sample, name=None):
+    """(mapped label, sampled ids, sampled weight): all classes in `label`, filled up at random to `num_sample` rows."""
+    _context.value_dependent("distributed_partial_fc_sample")
+    classes = weight.shape[0]
+    rank = torch.rand(classes, device=weight.device)
+    rank = rank.index_fill(0, label.long(), 2.0)
+    ids = torch.topk(rank, min(num_sample, classes))[1].sort()[0]
+    place = torch.searchsorted(ids, label.long())
+    return place.to(label.dtype), ids.to(label.dtype), weight[ids]
+
+
+def categorical_ordinal_encode(table, size, input_tensor, hash_precomputed=True, name=None):
+    """Numbers 1, 2, ... for the distinct values of `input_tensor` in the order they were first met; 0 stays 0.
+
+    `table` (int64, pairs of value and number) and `size` (int64, one element) are variables that remember them.
+    Raises when the table is full. The job runs op by op.
+    """
+    _context.value_dependent("categorical_ordinal_encode")
+    known = int(size.reshape(-1)[0])
+    keys = table.reshape(-1, 2)[:known, 0].tolist()
+    numbers = {k: i + 1 for i, k in enumerate(keys)}
+    capacity = table.numel() // 2
+    encoded = []
+    for value in input_tensor.reshape(-1).tolist():
+        if value == 0:
+            encoded.append(0)
+            continue
+        if value not in numbers:
+            if len(numbers) >= capacity:
+                raise ValueError(f"categorical_ordinal_encode: more than {capacity} distinct values; raise the capacity")
+            numbers[value] = len(numbers) + 1
+        encoded.append(numbers[value])
+    trace = _context.trace()
+    if trace is None or not trace.probe:
+        with torch.no_grad():
+            for value, number in numbers.items():
+                table.reshape(-1, 2)[number - 1] = torch.tensor([value, number], dtype=table.dtype)
+            size.reshape(-1)[0] = len(numbers)
+    return torch.tensor(encoded, dtype=input_tensor.dtype).reshape(input_tensor.shape)
+

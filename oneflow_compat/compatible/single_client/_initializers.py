@@ -1,0 +1,147 @@
+"""Initializers of variables: `flow.X_initializer(...)` gives a description, `fill` carries it out."""
+from __future__ import annotations
+
+import math
+
+
+class Initializer:
+    """How a variable is filled: a kind and its parameters. `seed` makes the values repeatable."""
+
+    def __init__(self, kind, seed=None, **parameters):
+        self.kind, self.seed, self.parameters = kind, seed, parameters
+
+    def __repr__(self):
+        inside = ", ".join(f"{k}={v!r}" for k, v in self.parameters.items())
+        return f"Initializer({self.kind!r}, {inside})"
+
+
+def constant_initializer(value=0, dtype=None):
+    """All elements are `value`."""
+    return Initializer("constant", value=value)
+
+
+def zeros_initializer(dtype=None):
+    return constant_initializer(0, dtype)
+
+
+def ones_initializer(dtype=None):
+    return constant_initializer(1, dtype)
+
+
+def empty_initializer(dtype=None):
+    """The values do not matter (they are left as the memory had them)."""
+    return Initializer("empty")
+
+
+def random_uniform_initializer(minval=0, maxval=1, dtype=None):
+    """Uniform in [minval, maxval); for an integer variable whole numbers in that range."""
+    return Initializer("random_uniform", minval=minval, maxval=maxval)
+
+
+def random_normal_initializer(mean=0.0, stddev=1.0, seed=None, dtype=None):
+    return Initializer("random_normal", seed=seed, mean=mean, stddev=stddev)
+
+
+def truncated_normal_initializer(mean=0.0, stddev=1.0):
+    """Normal, values beyond two standard deviations are drawn again."""
+    return Initializer("truncated_normal", mean=mean, stddev=stddev)
+
+
+def truncated_normal(stddev=1.0):
+    return truncated_normal_initializer(0.0, stddev)
+
+
+def variance_scaling_initializer(scale=1.0, mode="fan_in", distribution="truncated_normal", data_format=""):
+    """Spread sqrt(scale / n), n = the fan of `mode` (fan_in, fan_out, fan_avg) in the layout `data_format`."""
+    _one_of("mode", mode, ("fan_in", "fan_out", "fan_avg"))
+    _one_of("distribution", distribution, ("truncated_normal", "random_normal", "random_uniform"))
+    return Initializer("variance_scaling", scale=scale, mode=mode, distribution=distribution, data_format=data_format)
+
+
+def glorot_uniform_initializer(data_format=""):
+    return variance_scaling_initializer(1.0, "fan_avg", "random_uniform", data_format)
+
+
+def glorot_normal_initializer(data_format=""):
+    return variance_scaling_initializer(1.0, "fan_avg", "random_normal", data_format)
+
+
+xavier_uniform_initializer = glorot_uniform_initializer
+xavier_normal_initializer = glorot_normal_initializer
+
+
+def kaiming_initializer(shape, distribution="random_normal", mode="fan_in", nonlinearity="leaky_relu", negative_slope=0.0, data_format="NCHW"):
+    """He's initializer for a variable of `shape`; nonlinearity one of linear, sigmoid, tanh, relu, leaky_relu."""
+    _one_of("distribution", distribution, ("random_normal", "random_uniform"))
+    gains = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3, "relu": math.sqrt(2), "leaky_relu": math.sqrt(2 / (1 + negative_slope**2))}
+    _one_of("nonlinearity", nonlinearity, tuple(gains))
+    std = gains[nonlinearity] / math.sqrt(fan(shape, mode, data_format))
+    if distribution == "random_normal":
+        return random_normal_initializer(0.0, std)
+    return random_uniform_initializer(-math.sqrt(3) * std, math.sqrt(3) * std)
+
+
+def _one_of(what, value, allowed):
+    if value not in allowed:
+        raise ValueError(f"{what} must be one of {', '.join(allowed)}, found {value!r}")
+
+
+def fan(shape, mode, data_format="") -> float:
+    """Elements feeding one output (fan_in), fed by one input (fan_out), or their mean; shape is (out, in, ...) or (out, ..., in)."""
+    shape = tuple(shape)
+    count = math.prod
+    last = data_format in ("NHWC", "NWC", "NDHWC", "channels_last")
+    fan_in = count(shape[1:])
+    fan_out = shape[0] * (count(shape[1:-1]) if last else count(shape[2:])) if shape else 1
+    return {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}[mode]
+
+
+def fill(tensor, initializer, seed=None):
+    """Fill `tensor` in place. `initializer`: an Initializer, a dict {"constant_conf": {"value": 0}}, or a number."""
+    import torch
+
+    if isinstance(initializer, (int, float)):
+        initializer = constant_initializer(initializer)
+    if isinstance(initializer, dict):
+        (kind, parameters), = initializer.items()
+        kind, parameters = kind.removesuffix("_conf").replace("_int", ""), dict(parameters)
+        parameters = {{"min": "minval", "max": "maxval", "std": "stddev", "variance_norm": "mode"}.get(k, k): v for k, v in parameters.items()}
+        initializer = Initializer(kind, **parameters)
+    seed = initializer.seed if initializer.seed is not None else seed
+    if seed is None and tensor.device.type == "cpu":
+        return _fill(tensor, initializer, None)
+    # drawn on the CPU, so that a seed gives the same numbers everywhere
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
+    made = torch.empty(tensor.shape, dtype=tensor.dtype)
+    _fill(made, initializer, generator)
+    tensor.copy_(made)
+
+
+def _fill(t, initializer, generator):
+    kind, p = initializer.kind, initializer.parameters
+    if kind == "constant":
+        t.fill_(p.get("value", 0))
+    elif kind == "random_uniform":
+        low, high = p.get("minval", 0), p.get("maxval", 1)
+        t.uniform_(low, high, generator=generator) if t.is_floating_point() else t.random_(int(low), int(high), generator=generator)
+    elif kind == "random_normal":
+        t.normal_(p.get("mean", 0.0), p.get("stddev", 1.0), generator=generator)
+    elif kind == "truncated_normal":
+        _truncated(t, p.get("mean", 0.0), p.get("stddev", 1.0), generator)
+    elif kind == "variance_scaling":
+        std = math.sqrt(p.get("scale", 1.0) / fan(t.shape, p.get("mode", "fan_in"), p.get("data_format", "")))
+        how = p.get("distribution", "truncated_normal")
+        if how == "random_uniform":
+            t.uniform_(-math.sqrt(3) * std, math.sqrt(3) * std, generator=generator)
+        elif how == "random_normal":
+            t.normal_(0.0, std, generator=generator)
+        else:
+            _truncated(t, 0.0, std / 0.87962566103423978, generator)
+    elif kind != "empty":
+        raise ValueError(f"unknown initializer {kind!r}")
+
+
+def _truncated(t, mean, std, generator):
+    import torch
+
+    torch.nn.init.trunc_normal_(t, mean, std, mean - 2 * std, mean + 2 * std, generator=generator)

@@ -1,0 +1,284 @@
+"""A job function: defined once, compiled at the first call, each call does forward, backward and update.
+
+The Python function runs once per input signature, under the capture of the graph engine (`_graph`), which
+also records the gradients and updates appended by `_trace.Trace.finish`. A function that uses an operator
+with a value-dependent result shape (argwhere, unique, ...) runs op by op in each call.
+"""
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+
+from . import _context, _session, typing as job_typing
+from ._trace import Trace
+
+
+def api_global_function(type="predict", function_config=None):
+    """Decorator: the function describes a network, calling it runs it.
+
+    `type` is "predict" or "train"; a train job updates variables by `flow.optimizer.X(...).minimize(loss)`.
+    The decorated function takes what its annotations (`tp.Numpy.Placeholder(...)`) declare and returns
+    what its return annotation says; without one the call returns an object with get() and async_get(handler).
+    """
+    if callable(type):  # used without parentheses
+        return Job(type, "predict", None)
+    if type not in ("predict", "train"):
+        raise ValueError(f'global_function(type={type!r}): type must be "predict" or "train"')
+    return lambda function: Job(function, type, function_config)
+
+
+class Future:
+    """The result of a job without a return annotation."""
+
+    def __init__(self, value):
+        self._value = value
+
+    def get(self):
+        return self._value
+
+    def async_get(self, callback):
+        callback(self._value)
+
+
+class _Compiled:
+    """One input signature of a job: how to run it, and what its results mean."""
+
+    __slots__ = ("run", "trace", "copy", "eager")
+
+    def __init__(self):
+        self.run = self.trace = self.copy = None
+        self.eager = False
+
+
+class Job:
+    """A decorated job function."""
+
+    def __init__(self, function, kind, config):
+        from ._function_config import FunctionConfig
+
+        self.function, self.kind, self.name = function, kind, function.__name__
+        self.config = config or FunctionConfig()
+        self.session = _session.default()
+        self.session.jobs[self.name] = self
+        self.inputs = _declared_inputs(function)
+        self.annotation = _signature(function).return_annotation
+        if self.annotation is not inspect.Signature.empty:
+            job_typing.check_return_annotation(self.annotation, self.name)
+        self.step = 0
+        self.has_update = False
+        self.output_names = []
+        self.pipeline = {}  # data readers by position, kept between calls
+        self.programs: dict = {}
+        self.last = None
+        self.lock = threading.RLock()
+        functools.update_wrapper(self, function)
+
+    # -- calling -------------------------------------------------------------
+    def __call__(self, *args, **kwargs):
+        with self.lock:
+            values = self._arguments(args, kwargs)
+            result = self._run(values)
+        if self.annotation is inspect.Signature.empty:
+            return Future(result)
+        return job_typing.convert(result, self.annotation, self.name)
+
+    def _arguments(self, args, kwargs):
+        if kwargs or len(args) != len(self.inputs):
+            args = self._bind(args, kwargs)
+        values = []
+        for (name, declared), given in zip(self.inputs, args):
+            _flatten_input(f"{self.name}(): argument {name!r}", declared, given, values)
+        return values
+
+    def _bind(self, args, kwargs):
+        if len(args) + len(kwargs) != len(self.inputs) or not all(n in kwargs for n, _ in self.inputs[len(args):]):
+            names = ", ".join(n for n, _ in self.inputs)
+            raise TypeError(f"{self.name}() takes {len(self.inputs)} arguments ({names}), got {len(args)} by position and {sorted(kwargs)} by name")
+        return list(args) + [kwargs[n] for n, _ in self.inputs[len(args):]]
+
+    def _run(self, values):
+        signature = tuple([v.shape for v in values])
+        compiled = self.programs.get(signature)
+        if compiled is None:
+            compiled = self._compile(signature, values)
+        trace = compiled.trace
+        if trace is not None and not compiled.eager:
+            if trace.device is not None and trace.device.type != "cpu":
+                values = [v.to(trace.device, non_blocking=True) for v in values]
+            trace.before_call(self.step)
+        outputs = compiled.run(values)
+        trace = compiled.trace
+        self.last = compiled
+        if trace.updates:
+            self.step += 1
+        if compiled.copy is None or compiled.eager:
+            compiled.copy = trace.aliases(outputs, values)
+        return trace.results(outputs, compiled.copy)
+
+    # -- defining ------------------------------------------------------------
+    def define(self):
+        """Trace the function with example inputs of the declared shapes, so that its variables exist."""
+        with self.lock:
+            if self.programs:
+                return
+            examples: list = []
+            for _, declared in self.inputs:
+                _examples(declared, examples)
+            if self.session.eager:
+                self._probe(examples)
+            else:
+                self._compile(tuple([v.shape for v in examples]), examples, probe=True)
+
+    def _compile(self, signature, values, probe=False):
+        compiled = _Compiled()
+        if self.session.eager:
+            self._eager(compiled)
+        else:
+            try:
+                self._capture(compiled, values)
+            except _context.NeedsEager:
+                self._eager(compiled)
+                if probe:
+                    self._probe(values)
+        self.programs[signature] = compiled
+        return compiled
+
+    def _capture(self, compiled, values):
+        from ..._graph import Engine
+
+        options = self.config.engine_config()
+
+        def build(*args):
+            trace = Trace(self, captured=True)
+            outputs = self.body(trace, args)
+            compiled.trace = trace
+            return outputs
+
+        engine = Engine(build, config=options, name=self.name)
+        device = self._device_of_inputs()
+        values = [v.to(device) for v in values]
+        engine.compile(*values)
+        compiled.run = lambda values: engine(*values)
+        self.has_update = bool(compiled.trace.updates)
+
+    def _eager(self, compiled):
+        compiled.eager = True
+
+        def run(values):
+            device = self._device_of_inputs()
+            trace = compiled.trace = Trace(self, captured=False)
+            outputs = self.body(trace, [v.to(device) for v in values])
+            self.has_update = bool(trace.updates)
+            return outputs
+
+        compiled.run = run
+
+    def _probe(self, values):
+        """Run op by op with example inputs for the variables' sake; no update, no value is kept."""
+        trace = Trace(self, captured=False, probe=True)
+        device = self._device_of_inputs()
+        self.body(trace, [v.to(device) for v in values])
+        self.has_update = bool(trace.updates)
+
+    def _device_of_inputs(self):
+        from . import _devices
+
+        return _devices.default(self)
+
+    def body(self, trace, args):
+        """The user's function, then gradients, updates and assignments; returns the flat list of results."""
+        from . import _names
+
+        queue = iter(args)
+        given = [_unflatten(declared, queue) for _, declared in self.inputs]
+        with _context.tracing(trace), self.config.scopes(trace), _names.legacy_forms():
+            trace.add_inputs(self.inputs, args)
+            out = self.function(*given)
+            return trace.finish(out)
+
+
+# ---------------------------------------------------------------- declared inputs
+def _signature(function):
+    try:
+        return inspect.signature(function, eval_str=True)
+    except Exception:  # an annotation names something local to another function
+        return inspect.signature(function)
+
+
+def _declared_inputs(function):
+    declared = []
+    for p in _signature(function).parameters.values():
+        if p.default is not p.empty and _is_declaration(p.default):
+            what = p.default
+        elif p.annotation is not p.empty and _is_declaration(p.annotation):
+            what = p.annotation
+        else:
+            raise TypeError(
+                f"job function {function.__name__}: parameter {p.name!r} declares no input; "
+                f"annotate it, e.g. {p.name}: tp.Numpy.Placeholder((2, 3), dtype=flow.float)"
+            )
+        declared.append((p.name, what))
+    return declared
+
+
+def _parts(declared):
+    """The items of a nested declaration, or None for a single placeholder."""
+    import typing
+
+    origin = typing.get_origin(declared)
+    if origin in (tuple, list):
+        return list(typing.get_args(declared))
+    if isinstance(declared, (tuple, list)):
+        return list(declared)
+    return None
+
+
+def _is_declaration(declared) -> bool:
+    if isinstance(declared, job_typing._Placeholder):
+        return True
+    if isinstance(declared, dict):
+        return all(_is_declaration(d) for d in declared.values())
+    parts = _parts(declared)
+    return bool(parts) and all(_is_declaration(d) for d in parts)
+
+
+def _flatten_input(where, declared, given, out):
+    if isinstance(declared, job_typing._Placeholder):
+        out.append(declared.check(where, given))
+    elif isinstance(declared, dict):
+        if not isinstance(given, dict) or set(given) != set(declared):
+            raise TypeError(f"{where}: declared a dict with the keys {sorted(declared)}, got {given!r}")
+        for key, d in declared.items():
+            _flatten_input(f"{where}[{key!r}]", d, given[key], out)
+    else:
+        parts = _parts(declared)
+        if not isinstance(given, (tuple, list)) or len(given) != len(parts):
+            raise TypeError(f"{where}: declared {len(parts)} arrays, got {given!r}")
+        for i, (d, g) in enumerate(zip(parts, given)):
+            _flatten_input(f"{where}[{i}]", d, g, out)
+
+
+def _unflatten(declared, queue):
+    if isinstance(declared, job_typing._Placeholder):
+        return next(queue)
+    if isinstance(declared, dict):
+        return {key: _unflatten(d, queue) for key, d in declared.items()}
+    return tuple(_unflatten(d, queue) for d in _parts(declared))
+
+
+def _examples(declared, out):
+    import torch
+
+    if isinstance(declared, job_typing._Placeholder):
+        out.append(torch.zeros(declared.shape, dtype=declared.dtype))
+    else:
+        for d in declared.values() if isinstance(declared, dict) else _parts(declared):
+            _examples(d, out)
+
+
+def current_global_function_desc():
+    """The job function being defined: has `job_name` and `function`."""
+    found = _context.require_trace("current_global_function_desc()").job
+    found.job_name = found.name
+    return found

@@ -1,0 +1,256 @@
+"""Mathematics of the job-function API where it is not torch's function under another name."""
+from __future__ import annotations
+
+import torch
+
+
+def _pair(x, y):
+    """Both as tensors; a number takes the dtype of the other side."""
+    if not isinstance(x, torch.Tensor):
+        if not isinstance(y, torch.Tensor):
+            raise TypeError(f"one of the two arguments must be a blob, found {x!r} and {y!r}")
+        x = torch.full((), x, dtype=y.dtype, device=y.device)
+    elif not isinstance(y, torch.Tensor):
+        y = torch.full((), y, dtype=x.dtype, device=x.device)
+    return x, y
+
+
+def _int8(function):
+    return lambda x, y: function(*_pair(x, y)).to(torch.int8)
+
+
+equal, not_equal = _int8(torch.eq), _int8(torch.ne)
+less, less_equal = _int8(torch.lt), _int8(torch.le)
+greater, greater_equal = _int8(torch.gt), _int8(torch.ge)
+logical_and = _int8(torch.logical_and)
+
+
+def add(x, y):
+    return torch.add(*_pair(x, y))
+
+
+def subtract(x, y):
+    return torch.sub(*_pair(x, y))
+
+
+def multiply(x, y):
+    return torch.mul(*_pair(x, y))
+
+
+def divide(x, y):
+    """Quotient; of whole numbers it is cut towards zero."""
+    x, y = _pair(x, y)
+    whole = not (x.is_floating_point() or y.is_floating_point())
+    return torch.div(x, y, rounding_mode="trunc" if whole else None)
+
+
+def floordiv(x, y):
+    return torch.floor_divide(*_pair(x, y))
+
+
+def mod(x, y):
+    """Remainder with the sign of y."""
+    return torch.remainder(*_pair(x, y))
+
+
+def maximum(x, y):
+    return torch.maximum(*_pair(x, y))
+
+
+def minimum(x, y):
+    return torch.minimum(*_pair(x, y))
+
+
+def pow(x, y):
+    return torch.pow(x, y)
+
+
+def atan2(x, y):
+    return torch.atan2(*_pair(x, y))
+
+
+def squared_difference(x, y):
+    return torch.square(subtract(x, y))
+
+
+def xlogy(x, y):
+    return torch.xlogy(*_pair(x, y))
+
+
+def xdivy(x, y):
+    """x / y, 0 where x is 0."""
+    x, y = _pair(x, y)
+    zero = x == 0
+    return torch.where(zero, torch.zeros_like(x), x / torch.where(zero, torch.ones_like(y), y))
+
+
+def reciprocal_no_nan(x):
+    zero = x == 0
+    return torch.where(zero, torch.zeros_like(x), 1 / torch.where(zero, torch.ones_like(x), x))
+
+
+def add_n(inputs):
+    if isinstance(inputs, torch.Tensor):
+        return inputs
+    if not inputs:
+        raise ValueError("math.add_n: give at least one blob")
+    total = inputs[0]
+    for x in inputs[1:]:
+        total = total + x
+    return total
+
+
+# ---------------------------------------------------------------- reductions
+def axes(x, axis) -> tuple:
+    """The axes as non-negative numbers; None means all."""
+    if axis is None:
+        return tuple(range(x.dim()))
+    chosen = [axis] if isinstance(axis, int) else list(axis)
+    for a in chosen:
+        if not -x.dim() <= a < x.dim():
+            raise ValueError(f"axis {a} is out of range for a blob of {x.dim()} dimensions")
+    return tuple(a % x.dim() for a in chosen)
+
+
+def reduce_sum(x, axis, keepdims):
+    found = axes(x, axis)
+    return torch.sum(x, found, keepdim=keepdims, dtype=x.dtype if not x.is_floating_point() else None) if found else x
+
+
+def reduce_mean(x, axis, keepdims):
+    found = axes(x, axis)
+    return torch.mean(x, found, keepdim=keepdims) if found else x
+
+
+def reduce_max(x, axis, keepdims):
+    found = axes(x, axis)
+    return torch.amax(x, found, keepdim=keepdims) if found else x
+
+
+def reduce_min(x, axis, keepdims):
+    found = axes(x, axis)
+    return torch.amin(x, found, keepdim=keepdims) if found else x
+
+
+def reduce_prod(x, axis, keepdims):
+    for a in sorted(axes(x, axis), reverse=True):
+        x = torch.prod(x, a, keepdim=keepdims)
+    return x
+
+
+def reduce_any(x, axis, keepdims):
+    return torch.any(x != 0, axes(x, axis), keepdim=keepdims).to(torch.int8)
+
+
+def reduce_all(x, axis, keepdims):
+    return torch.all(x != 0, axes(x, axis), keepdim=keepdims).to(torch.int8)
+
+
+def reduce_euclidean_norm(x, axis, keepdims):
+    return torch.sqrt(reduce_sum(torch.square(x), axis, keepdims))
+
+
+def reduce_logsumexp(x, axis, keepdims):
+    return torch.logsumexp(x, axes(x, axis), keepdim=keepdims)
+
+
+def reduce_variance(x, axis, keepdims):
+    """Population variance (divided by the number of elements)."""
+    return torch.var(x, axes(x, axis), correction=0, keepdim=keepdims)
+
+
+def reduce_std(x, axis, keepdims):
+    return torch.sqrt(reduce_variance(x, axis, keepdims))
+
+
+def reduced_shape_elem_cnt(x, axis, dtype):
+    count = 1
+    for a in axes(x, axis):
+        count *= x.shape[a]
+    return torch.full((), count, dtype=dtype or torch.int32, device=x.device)
+
+
+# ---------------------------------------------------------------- the rest
+def argmax(x, axis):
+    return torch.argmax(x, axis).to(torch.int32)
+
+
+def top_k(x, axis, k, sorted):
+    """Indices (int32) of the k largest along the axis, largest first."""
+    return torch.topk(x, min(k, x.shape[axis]), axis, sorted=sorted)[1].to(torch.int32)
+
+
+def in_top_k(targets, predictions, k):
+    """int8: is the target's prediction among the k largest of its row? Ties count as inside."""
+    chosen = predictions.gather(1, targets.long().unsqueeze(1))
+    return ((predictions > chosen).sum(1) < k).to(torch.int8)
+
+
+def l2_normalize(x, axis, epsilon):
+    """x / sqrt(max(sum of squares along the axis, epsilon)); the axis is 0 if None."""
+    square = torch.square(x).sum(0 if axis is None else axis, keepdim=True)
+    return x / torch.sqrt(torch.clamp(square, min=epsilon))
+
+
+def polyval(coeffs, x):
+    """Horner's scheme; the first coefficient belongs to the highest power."""
+    if not isinstance(coeffs, (list, tuple)):
+        raise TypeError(f"math.polyval: the coefficients must be a list, found {type(coeffs).__name__}")
+    if not coeffs:
+        return torch.zeros_like(x)
+    total = torch.zeros_like(x)
+    for c in coeffs:
+        total = total * x + c
+    return total
+
+
+def tril(x, diagonal, fill_value):
+    """The lower triangle of the last two dimensions, `fill_value` elsewhere."""
+    inside = torch.ones(x.shape[-2:], dtype=torch.bool, device=x.device).tril(diagonal)
+    return torch.where(inside, x, torch.full((), fill_value, dtype=x.dtype, device=x.device))
+
+
+def fused_scale_tril(x, diagonal, fill_value, scale):
+    return tril(x * scale, diagonal, fill_value)
+
+
+def fused_scale_tril_softmax_dropout(x, diagonal, fill_value, scale, rate, noise_shape, seed):
+    from .nn._random import dropout
+
+    return dropout(torch.softmax(fused_scale_tril(x, diagonal, fill_value, scale), -1), rate, noise_shape, seed)
+
+
+def gelu_grad(x, dy):
+    """Gradient of gelu (erf form) at x, times dy."""
+    normal = 0.5 * (1 + torch.erf(x * 0.7071067811865476))
+    return dy * (normal + x * torch.exp(-0.5 * x * x) * 0.3989422804014327)
+
+
+def sigmoid_grad(y, dy):
+    return dy * y * (1 - y)
+
+
+def tanh_grad(y, dy):
+    return dy * (1 - y * y)
+
+
+def unsorted_segment_sum(data, segment_ids, num_segments, axis):
+    """Sum of the slices of `data` with the same id; ids cover the dimensions axis ... axis + ids.dim() - 1."""
+    ids = segment_ids.reshape(-1).long()
+    shape = data.shape
+    flat = data.reshape(*shape[:axis], ids.numel(), *shape[axis + segment_ids.dim():])
+    out = torch.zeros(*shape[:axis], num_segments, *flat.shape[axis + 1:], dtype=data.dtype, device=data.device)
+    return out.index_add(axis, ids, flat)
+
+
+def unsorted_segment_sum_like(data, segment_ids, like, axis):
+    return unsorted_segment_sum(data, segment_ids, like.shape[axis], axis)
+
+
+def unsorted_batch_segment_sum(data, segment_ids, num_segments):
+    """unsorted_segment_sum for each entry of the leading dimensions of `segment_ids`."""
+    lead = segment_ids.dim() - 1
+    inner = data.shape[lead + 1:]
+    ids = segment_ids.long().reshape(*segment_ids.shape, *[1] * len(inner)).expand(*segment_ids.shape, *inner)
+    out = torch.zeros(*data.shape[:lead], num_segments, *inner, dtype=data.dtype, device=data.device)
+    return out.scatter_add(lead, ids, data)

@@ -1,0 +1,208 @@
+"""Names of the top level that fit nowhere else."""
+from __future__ import annotations
+
+import torch
+
+from . import _context, _session
+from ..._errors import unsupported
+
+INVALID_SPLIT_AXIS = -1
+
+record = "record"  # names of OneFlow's data types that no tensor has
+tensor_buffer = "tensor_buffer"
+
+_DTYPES = [torch.float16, torch.float32, torch.float64, torch.int8, torch.int32, torch.int64, torch.uint8]
+
+
+def Generator(device=None):
+    """A new random generator."""
+    return torch.Generator() if device is None else torch.Generator(device)
+
+
+def default_generator(device=None):
+    """torch's generator of the device ("cpu" if None)."""
+    if device is None or torch.device(device).type == "cpu":
+        return torch.default_generator
+    return torch.cuda.default_generators[torch.device(device).index or 0]
+
+
+def dtypes() -> list:
+    """The data types of blobs."""
+    return list(_DTYPES)
+
+
+def convert_oneflow_dtype_to_numpy_dtype(oneflow_dtype):
+    """The numpy scalar type of a dtype (flow.float32 -> numpy.float32)."""
+    if not isinstance(oneflow_dtype, torch.dtype):
+        raise TypeError(f"expected a OneFlow dtype such as flow.float32, found {oneflow_dtype!r}")
+    return torch.empty(0, dtype=oneflow_dtype).numpy().dtype.type
+
+
+def InitEagerGlobalSession():
+    """Nothing to start."""
+
+
+def current_machine_id() -> int:
+    return 0
+
+
+def placement(*args, **kwargs):
+    """Today's oneflow.placement."""
+    from ..._global.placement import placement as today
+
+    return today(*args, **kwargs)
+
+
+def fixed_placement(*args, **kwargs):
+    """Old name of scope.placement."""
+    from .scope import placement as scope_placement
+
+    return scope_placement(*args, **kwargs)
+
+
+device_prior_placement = fixed_placement
+
+
+def name_scope(*args, **kwargs):
+    """Old name of scope.namespace."""
+    from .scope import namespace
+
+    return namespace(*args, **kwargs)
+
+
+def inter_job_reuse_mem_strategy(strategy_str, job_set=None, **kwargs):
+    """Checked and ignored: torch's allocator shares memory between jobs."""
+    allowed = ("reuse_mem_priority", "parallelism_priority", "custom_parallelism")
+    if strategy_str not in allowed:
+        raise ValueError(f"inter_job_reuse_mem_strategy: one of {', '.join(allowed)}, found {strategy_str!r}")
+    _session.default().settings["inter_job_reuse_mem_strategy"] = strategy_str
+
+
+def eager_nccl_all_reduce(x, parallel_conf, name=None):
+    """The blob itself: with one device the sum over the devices is the blob."""
+    return x
+
+
+def save(obj, save_dir):
+    """Today's oneflow.save; a dict of variables (flow.get_all_variables()) becomes a snapshot folder."""
+    if isinstance(obj, dict) and obj and all(hasattr(v, "numpy") for v in obj.values()) and not isinstance(next(iter(obj.values())), torch.Tensor):
+        from .checkpoint import save as save_snapshot
+
+        return save_snapshot(save_dir, obj)
+    import importlib
+
+    return importlib.import_module(__package__.split(".")[0]).save(obj, save_dir)
+
+
+def load(path):
+    """A snapshot folder as {name: blob}, anything else as today's oneflow.load."""
+    import os
+
+    if os.path.isfile(os.path.join(path, "snapshot_done")):
+        from .checkpoint import get
+
+        return get(path)
+    import importlib
+
+    return importlib.import_module(__package__.split(".")[0]).load(path)
+
+
+def user_op_builder(op_name):
+    return _UserOp(op_name)
+
+
+class _UserOp:
+    """Builder of one operator by its OneFlow name; `.RemoteBlobList()` and `.SoleOutputBlob()` after `.Build().InferAndTryRun()`."""
+
+    def __init__(self, op_name):
+        self.op_name, self._type, self._inputs, self._attrs, self._outputs = op_name, None, {}, {}, {}
+
+    def Op(self, op_type_name):
+        self._type = op_type_name
+        return self
+
+    def Input(self, input_name, input_blob_list):
+        self._inputs[input_name] = list(input_blob_list)
+        return self
+
+    def InputSize(self, input_name, size):
+        if len(self._inputs.get(input_name, ())) != size:
+            raise ValueError(f"user op {self.op_name}: input {input_name!r} has {len(self._inputs.get(input_name, ()))} blobs, expected {size}")
+        return self
+
+    def Output(self, output_name, num=1):
+        self._outputs[output_name] = num
+        return self
+
+    def Attr(self, attr_name, attr_value, attr_type_name=None):
+        self._attrs[attr_name] = attr_value
+        return self
+
+    def Build(self):
+        if self._type is None:
+            raise ValueError(f"user op {self.op_name}: name the operator with .Op(type)")
+        return self
+
+    def InferAndTryRun(self):
+        from ._user_ops import run
+
+        result = run(self._type, self._inputs, self._attrs)
+        self._results = list(result) if isinstance(result, (list, tuple)) else [result]
+        return self
+
+    def RemoteBlobList(self):
+        return self._results
+
+    def SoleOutputBlob(self):
+        if len(self._results) != 1:
+            raise ValueError(f"user op {self.op_name} has {len(self._results)} outputs, not one")
+        return self._results[0]
+
+
+def user_op_module_builder(op_type_name):
+    """The builder of `user_op_builder` under the name of the operator."""
+    return _UserOp(op_type_name).Op(op_type_name)
+
+
+consistent_user_op_builder = user_op_builder
+consistent_user_op_module_builder = user_op_module_builder
+
+
+class builtin_op:
+    """A OneFlow operator by name, called with tensors: builtin_op("add_n").Input("in", 2).Output("out").Build()(a, b)."""
+
+    def __init__(self, op_type_name, op_name=None):
+        self._type, self._name, self._inputs, self._attrs = op_type_name, op_name, [], {}
+
+    def Input(self, input_name, num=1):
+        self._inputs.append((input_name, num))
+        return self
+
+    def Output(self, output_name, num=1):
+        return self
+
+    def Attr(self, attr_name, attr_value, attr_type_name=None):
+        self._attrs[attr_name] = attr_value
+        return self
+
+    @property
+    def op(self):
+        return self
+
+    def Build(self):
+        return self
+
+    def __call__(self, *tensors, **attrs):
+        from ._user_ops import run
+
+        inputs, rest = {}, list(tensors)
+        for name, num in self._inputs:
+            inputs[name], rest = rest[:num], rest[num:]
+        result = run(self._type, inputs, {**self._attrs, **attrs})
+        return result if isinstance(result, (list, tuple)) else [result]
+
+
+
+
+def _no_op(name):
+    return unsupported(f"the operator {name!r} by name", "legacy-user-ops", "Call the function of the API that does the same.")

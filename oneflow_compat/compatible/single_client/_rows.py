@@ -1,0 +1,58 @@
+"""Functions that are a row: a torch function under the job-function API's argument names, plus `name=None`."""
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+
+_P = inspect.Parameter
+
+
+def make(public: str, target, spec: str):
+    """`target` called by position with the arguments that `spec` lists: "x axis=None keepdims=False"."""
+    parameters = []
+    for item in spec.split():
+        name, has_default, text = item.partition("=")
+        parameters.append(_P(name, _P.POSITIONAL_OR_KEYWORD, default=ast.literal_eval(text) if has_default else _P.empty))
+    parameters.append(_P("name", _P.POSITIONAL_OR_KEYWORD, default=None))
+    signature = inspect.Signature(parameters)
+
+    def call(*args, **kwargs):
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return target(*bound.args[:-1])
+
+    call.__name__ = call.__qualname__ = public
+    call.__signature__ = signature
+    call.__doc__ = f"`{getattr(target, '__module__', '')}.{getattr(target, '__name__', target)}` with the arguments {', '.join(p.name for p in parameters)}."
+    return call
+
+
+def target_of(path: str, package: str):
+    """The function at "torch.a.b" or "module:function" relative to `package`."""
+    if ":" in path:
+        module, name = path.split(":")
+        return getattr(importlib.import_module(f"{package}.{module}"), name)
+    parts = path.split(".")
+    found = importlib.import_module(parts[0])
+    for part in parts[1:]:
+        found = getattr(found, part)
+    return found
+
+
+def lazy(module: str, rows: dict, package: str):
+    """The `__getattr__` and `__dir__` of a public module whose functions are rows {name: (target, spec)}."""
+    import sys
+
+    def __getattr__(name):
+        row = rows.get(name)
+        if row is None:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        made = make(name, target_of(row[0], package), row[1])
+        setattr(sys.modules[module], name, made)
+        return made
+
+    def __dir__():
+        return sorted({*vars(sys.modules[module]), *rows})
+
+    return __getattr__, __dir__

@@ -1,0 +1,143 @@
+"""One run of a job function's body: variables met, losses, watches, assignments, and what comes out."""
+from __future__ import annotations
+
+from . import _update
+from ._job_values import leaves, rebuild, structure
+
+
+class Trace:
+    """`captured` is true while the graph engine records; `probe` runs only to create variables."""
+
+    def __init__(self, job, captured, probe=False):
+        self.job, self.session, self.captured, self.probe = job, job.session, captured, probe
+        self.device = None
+        self.variables = {}  # full name -> tensor, in the order of creation
+        self.created_by = {}  # full name -> Variable
+        self.losses = []
+        self.optimizers = []
+        self.watches = []  # (tensor, handler)
+        self.diffs = []  # (tensor, handler)
+        self.assignments = []  # (variable tensor, value)
+        self.feeds = []  # (buffer, pull)
+        self.updates = []
+        self.dynamic_inputs = set()
+        self.named = {}  # blob name -> tensor
+        self.names = {}  # id(tensor) -> blob name
+        self.unique = {}
+        self.out = None  # structure of the results
+        self.handlers = []  # one per watched value, after the results
+        self.tick = 0  # counts calls, for host values
+        self.sources = 0  # readers and random states met so far
+        self.host_values = {}  # id(tensor) -> function giving its host value
+        self.parts = {}  # what unpack and repeat returned
+
+    # -- names ---------------------------------------------------------------
+    def unique_name(self, prefix: str) -> str:
+        n = self.unique.get(prefix, 0)
+        self.unique[prefix] = n + 1
+        return f"{prefix}_{n}"
+
+    def set_name(self, tensor, name):
+        self.names[id(tensor)] = name
+        self.named[name] = tensor
+        return tensor
+
+    def name_of(self, tensor) -> str:
+        name = self.names.get(id(tensor))
+        if name is None:
+            name = f"{self.unique_name('Blob')}/out"
+            self.set_name(tensor, name)
+        return name
+
+    def add_inputs(self, declared, tensors):
+        from .typing import _ListPlaceholder
+
+        for i, tensor in enumerate(tensors):
+            self.set_name(tensor, f"Input_{i}/out")
+        for (_, what), tensor in zip(declared, tensors):
+            if isinstance(what, _ListPlaceholder):
+                self.dynamic_inputs.add(id(tensor))
+        if tensors:
+            self.device = tensors[0].device
+
+    # -- the end of the body ----------------------------------------------------
+    def finish(self, out):
+        """Append gradients, updates and assignments; the flat list of everything that leaves the job."""
+        import torch
+
+        from ._host import densify
+
+        out = densify_deep(out, densify)
+        flat = leaves(out)
+        self.out = structure(out)
+        self.job.output_names = [self.name_of(t) for t in flat]
+        own = {id(t) for t in self.variables.values()}
+
+        def leaving(t):
+            keep = t.detach()
+            if id(t) in own or t._is_view():
+                keep = keep.clone()  # the value before the update, and never the variable's own memory
+            return keep.to(torch.int8) if keep.dtype == torch.bool else keep
+
+        results = [leaving(t) for t in flat]
+        watched = [(leaving(t), handler) for t, handler in self.watches]
+        diffs = _update.apply(self)
+        watched += [(d, handler) for d, (_, handler) in zip(diffs, self.diffs) if d is not None]
+        with torch.no_grad():
+            for ref, value in self.assignments:
+                if not self.probe:
+                    ref.copy_(value)
+        self.handlers = [h for _, h in watched]
+        if not self.captured:
+            return results + [t for t, _ in watched]
+        self._forget_symbols()
+        return results + [t for t, _ in watched]
+
+    def _forget_symbols(self):
+        """Symbolic tensors die with the capture: keep names only."""
+        self.named = dict.fromkeys(self.named)
+        self.names = {}
+        self.watches, self.diffs, self.assignments, self.losses = [], [], [], []
+
+    # -- around a call ----------------------------------------------------------
+    def before_call(self, step):
+        """Put this step's learning rates and the next batch of the readers into their tensors."""
+        for update in self.updates:
+            update.set_scalars(step)
+        if self.feeds:
+            if not self.feeds[0].fresh:
+                self.tick += 1
+            for feed in self.feeds:
+                feed.refill()
+
+    def aliases(self, outputs, inputs):
+        """For each output: does it share memory with something that outlives the call?"""
+        kept = {t.untyped_storage().data_ptr() for t in inputs if t.numel()}
+        kept |= {v.tensor.untyped_storage().data_ptr() for v in self.session.variables.values() if v.tensor.numel()}
+        kept |= {feed.buffer.untyped_storage().data_ptr() for feed in self.feeds}
+        return [t.untyped_storage().data_ptr() in kept for t in outputs]
+
+    def results(self, outputs, copy):
+        """Nested LocalBlobs; the watch handlers are called on the way."""
+        from ._blob import LocalBlob
+
+        arrays = []
+        for tensor, shared in zip(outputs, copy):
+            if tensor.device.type != "cpu":
+                tensor, shared = tensor.cpu(), False
+            if tensor.dtype.is_floating_point and tensor.dtype.itemsize == 2 and str(tensor.dtype) == "torch.bfloat16":
+                tensor, shared = tensor.float(), False
+            array = tensor.numpy()
+            arrays.append(LocalBlob(array.copy() if shared else array, bool(self.dynamic_inputs)))
+        count = len(arrays) - len(self.handlers)
+        for blob, handler in zip(arrays[count:], self.handlers):
+            handler(blob)
+        return rebuild(self.out, iter(arrays), lambda blob: blob)
+
+
+def densify_deep(value, densify):
+    if isinstance(value, dict):
+        return {k: densify_deep(v, densify) for k, v in value.items()}
+    if type(value) in (tuple, list):
+        return type(value)(densify_deep(v, densify) for v in value)
+    return densify(value)

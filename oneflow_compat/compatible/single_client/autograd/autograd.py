@@ -1,0 +1,4 @@
+"""Deep path of flow.autograd.grad and backward."""
+from . import backward, grad
+
+__all__ = ["backward", "grad"]

@@ -1,0 +1,41 @@
+"""flow.config: resources of the session. `_tables/legacy_config.py` says what each setting does here."""
+from __future__ import annotations
+
+from ...._tables.legacy_config import RESOURCE
+from .. import _session
+from .._settings import setter
+from . import collective_boxing  # noqa: F401
+
+
+def _record(name, value):
+    _session.default().settings[name] = value
+    effect = _EFFECTS.get(name)
+    if effect is not None:
+        effect(value)
+
+
+def _tf32(value):
+    import torch
+
+    torch.backends.cuda.matmul.allow_tf32 = bool(value)
+
+
+def _load(path):
+    import torch
+
+    torch.ops.load_library(path)
+
+
+_EFFECTS = {"enable_tensor_float_32_compute": _tf32, "load_library": _load, "load_library_now": _load}
+
+for _name, _row in RESOURCE.items():
+    globals()[_name] = setter(_name, _row, "val", _record, _name)
+
+
+def legacy_model_io_enabled() -> bool:
+    return bool(_session.default().settings.get("enable_legacy_model_io", False))
+
+
+def use_cpu_when_no_gpu(val=True):
+    """Jobs placed on "gpu" run on the CPU where there is no CUDA device (the same as ONEFLOW_LEGACY_CPU=1)."""
+    _session.default().settings["cpu_for_gpu"] = bool(val)

@@ -1,0 +1,14 @@
+"""flow.config.collective_boxing: how OneFlow grouped its transfers; ignored on one device."""
+from __future__ import annotations
+
+from ...._tables.legacy_config import COLLECTIVE_BOXING
+from .. import _session
+from .._settings import setter
+
+
+def _record(name, value):
+    _session.default().settings[f"collective_boxing.{name}"] = value
+
+
+for _name, _row in COLLECTIVE_BOXING.items():
+    globals()[_name] = setter(_name, _row, "val", _record, _name)

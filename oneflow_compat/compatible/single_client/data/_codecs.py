@@ -1,0 +1,98 @@
+"""The oldest way to declare OFRecord fields: decode_ofrecord(dir, [BlobConf(...), ...])."""
+from __future__ import annotations
+
+
+from . import _readers
+
+
+class ImagePreprocessor:
+    """"bgr2rgb" or "mirror"."""
+
+    def __init__(self, preprocessor):
+        if preprocessor.lower() not in ("bgr2rgb", "mirror"):
+            raise ValueError(f'ImagePreprocessor: "bgr2rgb" or "mirror", found {preprocessor!r}')
+        self.preprocessor = preprocessor.lower()
+
+    def is_rgb(self):
+        return self.preprocessor == "bgr2rgb"
+
+    def is_mirror(self):
+        return self.preprocessor == "mirror"
+
+
+class ImageResizePreprocessor:
+    """Resize to width and height."""
+
+    def __init__(self, width, height):
+        self.width, self.height = width, height
+
+
+class ImageCodec:
+    """An encoded image, with preprocessors."""
+
+    def __init__(self, image_preprocessors=None):
+        self.image_preprocessors = [p for p in (image_preprocessors or []) if isinstance(p, ImagePreprocessor)]
+        self.resize = next((p for p in (image_preprocessors or []) if isinstance(p, ImageResizePreprocessor)), None)
+
+    def color_space(self):
+        return "RGB" if any(p.is_rgb() for p in self.image_preprocessors) else "BGR"
+
+    def do_mirror(self):
+        return any(p.is_mirror() for p in self.image_preprocessors)
+
+    def do_resize(self):
+        return self.resize is not None
+
+
+class RawCodec:
+    """A numeric field."""
+
+    def __init__(self, truncate=False, auto_zero_padding=False):
+        self.truncate, self.auto_zero_padding = truncate, auto_zero_padding
+
+
+class NormByChannelPreprocessor:
+    """(x - mean) / std per channel."""
+
+    def __init__(self, mean_values, std_values=(1.0, 1.0, 1.0), data_format="channels_last"):
+        self.mean_values, self.std_values, self.data_format = list(mean_values), list(std_values), data_format
+
+    def output_layout(self):
+        return "NHWC" if self.data_format == "channels_last" else "NCHW"
+
+
+class BlobConf:
+    """One field: its name, shape, dtype, codec (RawCodec, ImageCodec) and preprocessors."""
+
+    def __init__(self, name, shape, dtype, codec, preprocessors=None):
+        self.name, self.shape, self.dtype, self.codec = name, tuple(shape), dtype, codec
+        self.preprocessors = list(preprocessors or [])
+
+    def decode_blob(self, input_blob, batch_size):
+        """The field of every record of a reader."""
+        from .. import image
+
+        if isinstance(self.codec, RawCodec):
+            return _readers.OFRecordRawDecoder(input_blob, self.name, self.shape, self.dtype, False, self.codec.truncate, self.codec.auto_zero_padding)
+        blob = _readers.OFRecordImageDecoder(input_blob, self.name, self.codec.color_space())
+        if self.codec.do_resize():
+            blob = image.resize(blob, target_size=(self.codec.resize.width, self.codec.resize.height))[0]
+        norm = next((p for p in self.preprocessors if isinstance(p, NormByChannelPreprocessor)), None)
+        mirror = None
+        if self.codec.do_mirror():
+            from .. import random
+
+            mirror = random.coin_flip(batch_size)
+        if norm is None:
+            return image.crop_mirror_normalize(blob, mirror, self.codec.color_space(), "NHWC", output_dtype=self.dtype)
+        return image.crop_mirror_normalize(blob, mirror, self.codec.color_space(), norm.output_layout(), mean=norm.mean_values,
+                                           std=norm.std_values, output_dtype=self.dtype)
+
+
+def decode_ofrecord(ofrecord_dir, blobs, batch_size=1, data_part_num=1, part_name_prefix="part-", part_name_suffix_length=-1, shuffle=False,
+                    buffer_size=1024, name=None):
+    """One blob per BlobConf from an OFRecord data set."""
+    records = _readers.ofrecord_reader(ofrecord_dir, batch_size, data_part_num, part_name_prefix, part_name_suffix_length, shuffle, buffer_size)
+    return tuple(conf.decode_blob(records, batch_size) for conf in blobs)
+
+

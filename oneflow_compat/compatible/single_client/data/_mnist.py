@@ -1,0 +1,60 @@
+"""load_mnist: the digits as NumPy batches."""
+from __future__ import annotations
+
+import hashlib
+import os
+
+
+def load_mnist(train_batch_size=100, test_batch_size=100, data_format="NCHW",
+               url="https://oneflow-public.oss-cn-beijing.aliyuncs.com/datasets/mnist.npz",
+               hash_check="63d4344077849053dc3036b247fa012b2b381de53fd055a66b539dffd76cf08e", out_dir="."):
+    """((train images, train labels), (test images, test labels)), each an array of whole batches.
+
+    Images are float32 in [0, 1], (batches, batch size, 1, 28, 28) for NCHW, (..., 28, 28, 1) for NHWC;
+    labels int32. `url` may be the path of a local mnist.npz (x_train, y_train, x_test, y_test); an address is
+    fetched once into `out_dir` with a progress bar on stderr, and checked against the sha256 `hash_check`.
+    """
+    import numpy as np
+
+    path = url if os.path.isfile(url) else _fetch(url, os.path.join(out_dir, "mnist.npz"), hash_check)
+    with np.load(path) as f:
+        train, test = (f["x_train"], f["y_train"]), (f["x_test"], f["y_test"])
+
+    def batches(images, labels, size):
+        count = len(images) // size
+        images = images[: count * size].astype(np.float32) / 255.0
+        shape = (count, size, 1, 28, 28) if data_format == "NCHW" else (count, size, 28, 28, 1)
+        return images.reshape(shape), labels[: count * size].reshape(count, size).astype(np.int32)
+
+    if data_format not in ("NCHW", "NHWC"):
+        raise ValueError(f'load_mnist: data_format must be "NCHW" or "NHWC", found {data_format!r}')
+    return batches(*train, train_batch_size), batches(*test, test_batch_size)
+
+
+def _digest(path):
+    with open(path, "rb") as f:
+        return hashlib.sha256(f.read()).hexdigest()
+
+
+def _fetch(url, path, wanted):
+    if os.path.isfile(path) and (not wanted or _digest(path) == wanted):
+        return path
+    if "://" not in url:
+        raise FileNotFoundError(f"load_mnist: there is no file {url!r}, and it is no address to fetch")
+    import sys
+    import urllib.request
+
+    def progress(block, size, total):
+        if total > 0:
+            done = min(1.0, block * size / total)
+            print(f"\rmnist.npz [{'#' * int(done * 30):<30}] {done:4.0%}", end="", file=sys.stderr)
+
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    part = path + ".part"
+    urllib.request.urlretrieve(url, part, progress)
+    print(file=sys.stderr)
+    if wanted and _digest(part) != wanted:
+        os.remove(part)
+        raise ValueError(f"load_mnist: what {url} delivered has another sha256 than {wanted}")
+    os.replace(part, path)
+    return path

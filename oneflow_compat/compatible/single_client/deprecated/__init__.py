@@ -1,0 +1,18 @@
+"""Names that OneFlow 0.5 itself called deprecated."""
+from __future__ import annotations
+
+from .. import scope
+from . import nn  # noqa: F401
+
+
+def variable_scope(*args, **kwargs):
+    """Old name of scope.namespace."""
+    return scope.namespace(*args, **kwargs)
+
+
+def delete_worker_by_bootstrap(ssh_port=22):
+    """Nothing to delete: there are no remote workers."""
+
+
+def delete_worker_of_multi_process(run_dir):
+    """Nothing to delete: there are no worker processes."""

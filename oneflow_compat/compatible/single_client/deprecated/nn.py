@@ -1,0 +1,1 @@
+"""Empty in OneFlow 0.5 too."""

@@ -1,0 +1,85 @@
+"""flow.detection: boxes and polygons of detection data, one tensor per image."""
+from __future__ import annotations
+
+import torch
+
+from ._buffers import each_with
+
+
+def object_bbox_flip(bbox, image_size, flip_code, name=None):
+    """Boxes (n, 4) as (x1, y1, x2, y2) of an image flipped left-right (flip_code 1); image_size (batch, 2) is (height, width)."""
+    _left_right("object_bbox_flip", flip_code)
+
+    def one(boxes, size):
+        left, top, right, bottom = boxes.unbind(-1)
+        width = size[1].to(boxes.dtype)
+        return torch.stack([width - right - 1, top, width - left - 1, bottom], -1)
+
+    return each_with(bbox, image_size, one)
+
+
+def object_bbox_scale(bbox, scale, name=None):
+    """Boxes times the scale (batch, 2) as (height, width)."""
+
+    def one(boxes, factor):
+        return boxes * torch.stack([factor[1], factor[0], factor[1], factor[0]]).to(boxes.dtype)
+
+    return each_with(bbox, scale, one)
+
+
+def object_segmentation_polygon_flip(poly, image_size, flip_code, name=None):
+    """Points (n, 2) as (x, y) of an image flipped left-right."""
+    _left_right("object_segmentation_polygon_flip", flip_code)
+
+    def one(points, size):
+        x, y = points.unbind(-1)
+        return torch.stack([size[1].to(points.dtype) - x, y], -1)
+
+    return each_with(poly, image_size, one)
+
+
+def object_segmentation_polygon_scale(poly, scale, name=None):
+    """Points times the scale (batch, 2) as (height, width)."""
+
+    def one(points, factor):
+        return points * torch.stack([factor[1], factor[0]]).to(points.dtype)
+
+    return each_with(poly, scale, one)
+
+
+def object_segmentation_polygon_to_mask(poly, poly_index, image_size, name=None):
+    """int8 masks (objects, height, width) from points and their index (n, 3) = (point, polygon, object).
+
+    A pixel belongs to an object when its centre lies inside an odd number of turns of one of its polygons.
+    The job runs op by op.
+    """
+    pairs = each_with(poly, poly_index, lambda p, i: torch.cat([p.double(), i.double()], -1), needs_values=True)
+
+    def object_segmentation_polygon_to_mask(rows, size):
+        height, width = (int(s) for s in size)
+        count = int(rows[:, 4].max()) + 1 if len(rows) else 0
+        masks = torch.zeros(count, height, width, dtype=torch.int8)
+        y, x = torch.meshgrid(torch.arange(height) + 0.5, torch.arange(width) + 0.5, indexing="ij")
+        for obj in range(count):
+            own = rows[rows[:, 4] == obj]
+            for number in own[:, 3].unique():
+                masks[obj] |= _inside(own[own[:, 3] == number][:, :2], x, y).to(torch.int8)
+        return masks
+
+    return each_with(pairs, image_size, object_segmentation_polygon_to_mask, needs_values=True)
+
+
+def _inside(points, x, y):
+    inside = torch.zeros_like(x, dtype=torch.bool)
+    for (x1, y1), (x2, y2) in zip(points.tolist(), points.roll(-1, 0).tolist()):
+        if y1 != y2:
+            crosses = (y1 > y) != (y2 > y)
+            inside ^= crosses & (x < (x2 - x1) * (y - y1) / (y2 - y1) + x1)
+    return inside
+
+
+def _left_right(what, flip_code):
+    if not isinstance(flip_code, int):
+        raise NotImplementedError(f"{what}: flip_code must be the number 1 (left-right); a blob of codes is not supported (docs/differences.md: legacy-bbox-flip)")
+    if flip_code != 1:
+        raise ValueError(f"{what}: only flip_code 1 (left-right) is defined, found {flip_code}")

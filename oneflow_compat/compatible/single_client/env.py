@@ -1,0 +1,45 @@
+"""flow.env: machines and logging of the cluster. One process does everything here."""
+from __future__ import annotations
+
+from ..._tables.legacy_config import ENV
+from . import _session
+from ._settings import setter
+
+
+def _record(name, value):
+    _session.default().settings[f"env.{name}"] = value
+
+
+for _name, _row in ENV.items():
+    globals()[_name] = setter(_name, _row, "val", _record, _name)
+
+
+def init():
+    """Start the environment; there is nothing to start. Returns True."""
+    return True
+
+
+def machine(*val):
+    """The machines of the cluster, dicts with "addr" or addresses. More than one is an error: one machine is used."""
+    machines = list(val[0]) if len(val) == 1 and isinstance(val[0], (list, tuple)) else list(val)
+    if len(machines) > 1:
+        from ..._errors import unsupported
+
+        raise unsupported(f"flow.env.machine with {len(machines)} machines", "legacy-one-device", "Jobs run in this one process.")
+    _record("machine", machines)
+
+
+def init_bootstrap_confs(*val, **kargs):
+    """OneFlow's start of remote workers; with one process there are none. More than one machine is an error."""
+    machine(*val)
+
+
+def current_resource():
+    """The settings made with flow.config and flow.env, as a dict."""
+    return dict(_session.default().settings)
+
+
+def all_device_placement(device_type):
+    from ...env import all_device_placement as modern
+
+    return modern(device_type)

@@ -1,0 +1,30 @@
+"""flow.experimental of 0.5."""
+from __future__ import annotations
+
+import importlib
+
+_HOMES = {
+    "indexed_slices_ops": "indexed_slices_reduce_sum",
+    "square_sum_op": "square_sum",
+    "ssp_variable_proxy_op": "ssp_variable_proxy",
+    "unique_op": "unique_with_counts",
+    "_extra": """enable_typing_check get_job_set logical_slice logical_slice_assign eager_assign_121 name_scope
+        get_interface_blob_value set_interface_blob_value custom_op_module""",
+}
+_WHERE = {name: module for module, names in _HOMES.items() for name in names.split()}
+_MODULES = ("F", "indexed_slices_ops", "interface_op_read_and_write", "namescope", "optim", "scope", "square_sum_op", "ssp_variable_proxy_op",
+            "typing_check", "unique_op")
+
+
+def __getattr__(name):
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    return sorted({*_WHERE, *_MODULES})

@@ -1,0 +1,233 @@
+"""flow.image: decoding, resizing and normalizing images inside job functions. Pillow is needed for decoding and resizing."""
+from __future__ import annotations
+
+import torch
+
+from . import _context
+from ._buffers import each, each_with
+from ._feeds import feed
+from ._host import HostBlob
+
+_FILTERS = {"nearest_neighbor": "NEAREST", "bilinear": "BILINEAR", "bicubic": "BICUBIC", "area": "BOX", "auto": "BILINEAR"}
+
+
+def _pillow():
+    try:
+        from PIL import Image
+    except ImportError:
+        raise ImportError("flow.image needs Pillow for decoding and resizing: pip install pillow") from None
+    return Image
+
+
+def _resized(item, width, height, how):
+    """(h, w, c) uint8 or float resized; bilinear of enlarging and shrinking alike, as OpenCV's (no antialiasing)."""
+    if how not in _FILTERS:
+        raise ValueError(f"interpolation_type must be one of {', '.join(_FILTERS)}, found {how!r}")
+    x = item.permute(2, 0, 1).unsqueeze(0).float()
+    mode = {"NEAREST": "nearest", "BILINEAR": "bilinear", "BICUBIC": "bicubic", "BOX": "area"}[_FILTERS[how]]
+    kwargs = {} if mode in ("nearest", "area") else {"align_corners": False}
+    y = torch.nn.functional.interpolate(x, size=(height, width), mode=mode, **kwargs)
+    if not item.is_floating_point():
+        info = torch.iinfo(item.dtype)
+        y = y.round().clamp(info.min, info.max)
+    return y.squeeze(0).permute(1, 2, 0).to(item.dtype).contiguous()
+
+
+def _resize_target(h, w, target, resize_side, min_size, max_size):
+    """(height, width) that makes the shorter (or longer) side `target`, the sides within min_size and max_size."""
+    short, long = (h, w) if h < w else (w, h)
+    if resize_side == "shorter":
+        new_short = target
+        new_long = int(round(new_short * long / short))
+        if max_size is not None and new_long > max_size:
+            new_long = max_size
+            new_short = int(round(new_long * short / long))
+    elif resize_side == "longer":
+        new_long = target
+        new_short = int(round(new_long * short / long))
+        if min_size is not None and new_short < min_size:
+            new_short = min_size
+            new_long = int(round(new_short * long / short))
+    else:
+        raise ValueError(f'resize_side must be "shorter" or "longer", found {resize_side!r}')
+    return (new_short, new_long) if h < w else (new_long, new_short)
+
+
+def resize(image, target_size=None, min_size=None, max_size=None, keep_aspect_ratio=False, resize_side="shorter", channels=3, dtype=None,
+           interpolation_type="auto", name=None, color_space=None, interp_type=None, resize_shorter=0, resize_x=0, resize_y=0):
+    """(images, scale (batch, 2) as (width, height), new size or None).
+
+    To `target_size` (width, height), or with keep_aspect_ratio the chosen side to the number target_size.
+    color_space, interp_type, resize_* are the older spelling.
+    """
+    how = {"Linear": "bilinear", "NN": "nearest_neighbor", "Cubic": "bicubic"}.get(interp_type, interpolation_type)
+    if resize_shorter:
+        target_size, keep_aspect_ratio = resize_shorter, True
+    elif resize_x and resize_y:
+        target_size, keep_aspect_ratio = (resize_x, resize_y), False
+    if target_size is None:
+        raise ValueError("image.resize: give target_size")
+    if keep_aspect_ratio:
+        if not isinstance(target_size, int):
+            (target_size,) = target_size
+
+        def one(item):
+            h, w = _resize_target(item.shape[0], item.shape[1], target_size, resize_side, min_size, max_size)
+            return _resized(item, w, h, how)
+
+        out = each(image, one)
+        sizes = each(out, lambda item: torch.tensor([item.shape[1], item.shape[0]], dtype=torch.int32))
+        return out, _scales(image, out), _stack(sizes)
+    width, height = (target_size, target_size) if isinstance(target_size, int) else target_size
+    out = each(image, lambda item: _resized(item, width, height, how))
+    return _stack(out), _scales(image, out), None
+
+
+def _scales(before, after):
+    """(batch, 2): new width / old width, new height / old height."""
+    return _stack(each_with(before, after, lambda a, b: torch.tensor([b.shape[1] / a.shape[1], b.shape[0] / a.shape[0]])))
+
+
+def _stack(blob):
+    if isinstance(blob, HostBlob):
+        return blob.map(lambda items: torch.stack(list(items)))
+    return torch.stack(list(blob))
+
+
+def target_resize(images, target_size, min_size=None, max_size=None, resize_side="shorter", interpolation_type="auto", name=None):
+    """(images with the chosen side of length target_size, new size (batch, 2) as (height, width), scale (batch, 2) as (height, width))."""
+
+    def one(item):
+        h, w = _resize_target(item.shape[0], item.shape[1], target_size, resize_side, min_size, max_size)
+        return _resized(item, w, h, interpolation_type)
+
+    out = each(images, one)
+    sizes = _stack(each(out, lambda item: torch.tensor([item.shape[0], item.shape[1]], dtype=torch.int32)))
+    scale = _stack(each_with(images, out, lambda a, b: torch.tensor([b.shape[0] / a.shape[0], b.shape[1] / a.shape[1]])))
+    return out, sizes, scale
+
+
+def decode(images_bytes_buffer, dtype=torch.uint8, color_space="BGR", name=None):
+    """Encoded images (bytes as int8 or uint8) to (h, w, 3) pixels."""
+    if color_space not in ("BGR", "RGB"):
+        raise ValueError(f'image.decode: color_space must be "BGR" or "RGB", found {color_space!r}')
+
+    def image_decode(item):
+        import io
+
+        import numpy as np
+
+        raw = item.detach().cpu().numpy().tobytes()
+        pixels = np.asarray(_pillow().open(io.BytesIO(raw)).convert("RGB"))
+        return torch.from_numpy(np.ascontiguousarray(pixels[..., ::-1] if color_space == "BGR" else pixels)).to(dtype)
+
+    return each(images_bytes_buffer, image_decode, needs_values=True)
+
+
+def flip(image, flip_code, name=None):
+    """flip_code 0: upside down, 1: left and right, -1: both; a number, or an int8 blob with one per image."""
+    dims = {0: (0,), 1: (1,), -1: (0, 1)}
+    if isinstance(flip_code, int):
+        if flip_code not in dims:
+            raise ValueError(f"image.flip: flip_code must be 0, 1 or -1, found {flip_code}")
+        return each(image, lambda item: torch.flip(item, dims[flip_code]))
+
+    def image_flip(item, code):
+        return torch.flip(item, dims[int(code)])
+
+    return each_with(image, flip_code, image_flip, needs_values=True)
+
+
+def normalize(image, std, mean, name=None):
+    """(image - mean) / std per channel (last dimension), float32."""
+    std, mean = _numbers(std), _numbers(mean)
+    return each(image, lambda item: (item.float() - torch.tensor(mean, device=item.device)) / torch.tensor(std, device=item.device))
+
+
+def _numbers(value):
+    return [float(v) for v in value] if isinstance(value, (list, tuple)) else [float(value)]
+
+
+def batch_align(images, shape, dtype, alignment, dynamic_out=True, name=None):
+    """All images in one blob, zeros at the right and below; height and width are the largest, rounded up to `alignment`."""
+
+    def align(items):
+        items = [torch.as_tensor(i).to(dtype) for i in items]
+        if dynamic_out:
+            size = [-(-max(i.shape[d] for i in items) // alignment) * alignment for d in range(2)]
+        else:
+            size = list(shape[:2])
+        out = []
+        for i in items:
+            if any(a > b for a, b in zip(i.shape[:2], size)):
+                raise ValueError(f"image.batch_align: an image of size {tuple(i.shape)} does not fit {tuple(shape)}")
+            out.append(torch.nn.functional.pad(i, (0, 0, 0, size[1] - i.shape[1], 0, size[0] - i.shape[0])))
+        return torch.stack(out)
+
+    return images.map(align).dense() if isinstance(images, HostBlob) else align(images)
+
+
+def random_crop(input_blob, num_attempts=10, seed=None, random_area=None, random_aspect_ratio=None, name="ImageRandomCrop"):
+    """A random part of each image: its share of the area in random_area, its aspect ratio in random_aspect_ratio."""
+    area, ratio = random_area or [0.08, 1.0], random_aspect_ratio or [0.75, 1.333333]
+    trace = _context.require_trace("flow.image.random_crop")
+    key = ("crop", trace.sources)
+    trace.sources += 1
+    import random as python_random
+
+    state = trace.job.pipeline.setdefault(key, python_random.Random(seed))
+
+    def crop(item):
+        h, w = item.shape[:2]
+        for _ in range(num_attempts):
+            share, aspect = state.uniform(*area) * h * w, state.uniform(*ratio)
+            cw, ch = int(round((share * aspect) ** 0.5)), int(round((share / aspect) ** 0.5))
+            if 0 < cw <= w and 0 < ch <= h:
+                y, x = state.randint(0, h - ch), state.randint(0, w - cw)
+                return item[y: y + ch, x: x + cw]
+        return item
+
+    return each(input_blob, crop, needs_values=True)
+
+
+def crop_mirror_normalize(input_blob, mirror_blob=None, color_space="BGR", output_layout="NCHW", crop_h=0, crop_w=0, crop_pos_y=0.5,
+                          crop_pos_x=0.5, mean=[0.0], std=[1.0], output_dtype=torch.float32, name=None):
+    """(image - mean) / std of the part of size (crop_h, crop_w) (0: all), mirrored where mirror_blob is 1."""
+    if output_layout not in ("NCHW", "NHWC"):
+        raise ValueError(f'crop_mirror_normalize: output_layout must be "NCHW" or "NHWC", found {output_layout!r}')
+    average, spread = [float(m) for m in mean], [float(s) for s in std]
+
+    def one(item, mirror):
+        h, w = item.shape[:2]
+        ch, cw = crop_h or h, crop_w or w
+        if ch > h or cw > w:
+            raise ValueError(f"crop_mirror_normalize: crop {ch} x {cw} is larger than an image of {h} x {w}")
+        y, x = int((h - ch) * crop_pos_y), int((w - cw) * crop_pos_x)
+        item = item[y: y + ch, x: x + cw].float()
+        if mirror is not None:
+            item = torch.where(mirror != 0, torch.flip(item, (1,)), item)
+        item = (item - torch.tensor(average, device=item.device)) / torch.tensor(spread, device=item.device)
+        return (item.permute(2, 0, 1) if output_layout == "NCHW" else item).to(output_dtype)
+
+    if isinstance(input_blob, HostBlob):
+        trace = input_blob.trace
+        pulled = trace.host_values.get(id(mirror_blob))
+
+        def compute():
+            flips = [None] * len(input_blob.value()) if mirror_blob is None else pulled()
+            return torch.stack([one(torch.as_tensor(i), m) for i, m in zip(input_blob.value(), flips)])
+
+        if mirror_blob is not None and pulled is None:
+            raise TypeError("crop_mirror_normalize: with images of a reader, mirror_blob must come from flow.random.coin_flip")
+        from . import _devices
+
+        return feed(trace, compute, _devices.current(trace.job))
+    flips = [None] * len(input_blob) if mirror_blob is None else mirror_blob
+    return torch.stack([one(i, m) for i, m in zip(input_blob, flips)])
+
+
+Resize = resize
+CropMirrorNormalize = crop_mirror_normalize
+image_batch_align, image_decode, image_flip, image_normalize = batch_align, decode, flip, normalize
+image_random_crop, image_resize, image_target_resize = random_crop, resize, target_resize
+

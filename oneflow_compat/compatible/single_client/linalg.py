@@ -1,0 +1,4 @@
+"""flow.linalg."""
+from ._array import matmul
+
+__all__ = ["matmul"]

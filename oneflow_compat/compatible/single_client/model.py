@@ -1,0 +1,182 @@
+"""flow.Model: a trainer around job functions. Sub-class it, give training_step (and validation_step), call fit()."""
+from __future__ import annotations
+
+import numpy as np
+
+from . import _session, checkpoint
+
+
+class DataModule:
+    """Gives one batch per step: `forward(step_idx, optimizer_idx)`."""
+
+    def __init__(self, *args, **kwargs):
+        pass
+
+    def __call__(self, *args):
+        return self.forward(*args)
+
+    def forward(self, step_idx=0, optimizer_idx=0):
+        raise NotImplementedError(f"{type(self).__name__} must define forward(step_idx, optimizer_idx)")
+
+    def infer_oneflow_data_placeholder(self, batch=None, optimizer_idx=0):
+        return None
+
+
+class NumpyDataModule(DataModule):
+    """A DataModule whose batches are tuples of arrays."""
+
+    def infer_oneflow_data_placeholder(self, batch=None, optimizer_idx=0):
+        """The placeholders of a batch: one per array, of its shape and dtype."""
+        import torch
+
+        from .typing import Numpy
+
+        if not isinstance(batch, tuple) or not all(isinstance(a, np.ndarray) for a in batch):
+            raise TypeError(f"NumpyDataModule.forward must return a tuple of arrays, found {type(batch).__name__}")
+        return [Numpy.Placeholder(a.shape, dtype=torch.from_numpy(a[:0] if a.ndim else a).dtype) for a in batch]
+
+
+class _Config:
+    def __init__(self):
+        self.exe_cfg, self.data = None, None
+
+    def config_execution(self, exe_cfg=None):
+        """The FunctionConfig of the job."""
+        self.exe_cfg = exe_cfg
+
+    def config_data(self, data=None):
+        """The DataModule."""
+        self.data = data
+
+    def check_valid(self):
+        return self.data is not None
+
+
+class TrainingConfig(_Config):
+    """What fit() trains with."""
+
+
+class ValidationConfig(_Config):
+    """What fit() validates with, and how often."""
+
+    def __init__(self):
+        super().__init__()
+        self.step_interval = 10
+
+    def config_step_interval(self, step_interval=1):
+        self.step_interval = step_interval
+
+
+class CheckpointConfig:
+    """Where fit() loads from and saves to."""
+
+    def __init__(self):
+        self.load_dirpath = self.save_dirpath = None
+        self.save_interval = 1
+
+    def config_load(self, dirpath=None):
+        self.load_dirpath = dirpath
+
+    def config_save(self, dirpath=None, step_interval=1):
+        self.save_dirpath, self.save_interval = dirpath, step_interval
+
+    def check_valid(self):
+        return self.load_dirpath is not None or self.save_dirpath is not None
+
+
+class Callback:
+    """Hooks of fit(): sub-class and override."""
+
+    def on_training_step_end(self, outputs, step_idx=0, optimizer_idx=0):
+        pass
+
+    def on_validation_step_end(self, outputs, step_idx=0):
+        pass
+
+
+class Model:
+    """Sub-class with forward(x), training_step(batch, optimizer_idx), configure_optimizers(), validation_step(batch).
+
+    training_step returns the loss, or (loss, more results); the optimizer minimizes it.
+    """
+
+    def __init__(self, *args, **kwargs):
+        self.is_function_style = kwargs.get("is_deprecated_function_style", True)
+
+    def __call__(self, *args, **kwargs):
+        return self.forward(*args, **kwargs)
+
+    def forward(self, *args, **kwargs):
+        raise NotImplementedError(f"{type(self).__name__} must define forward")
+
+    def training_step(self, *args, **kwargs):
+        raise NotImplementedError(f"{type(self).__name__} must define training_step")
+
+    def validation_step(self, *args, **kwargs):
+        raise NotImplementedError(f"{type(self).__name__} must define validation_step")
+
+    def configure_optimizers(self):
+        raise NotImplementedError(f"{type(self).__name__} must define configure_optimizers")
+
+    def method_overrided(self, method_name=None):
+        """True when the sub-class defines the method itself."""
+        return getattr(type(self), method_name) is not getattr(Model, method_name)
+
+    def fit(self, training_config=None, validation_config=None, checkpoint_config=None, callbacks=None, max_steps=100):
+        """Train for `max_steps` steps; validate, save and call the callbacks on the way."""
+        if training_config is None and validation_config is None:
+            raise ValueError("Model.fit: give training_config or validation_config")
+        callbacks = [callbacks] if isinstance(callbacks, Callback) else list(callbacks or [])
+        trainers = self._training_jobs(training_config) if training_config is not None else []
+        validate = self._validation_job(validation_config) if validation_config is not None else None
+        if checkpoint_config is not None and checkpoint_config.load_dirpath:
+            _session.load_variables(checkpoint.get(checkpoint_config.load_dirpath))
+        for step in range(max_steps):
+            for index, (run, data) in enumerate(trainers):
+                outputs = run(*_batch(data(step, index)))
+                for c in callbacks:
+                    c.on_training_step_end(outputs, step, index)
+            if validate is not None and step % validation_config.step_interval == 0:
+                outputs = validate(*_batch(validation_config.data(step)))
+                for c in callbacks:
+                    c.on_validation_step_end(outputs, step)
+            if checkpoint_config is not None and checkpoint_config.save_dirpath and step % checkpoint_config.save_interval == 0:
+                checkpoint.save(f"{checkpoint_config.save_dirpath}-{step}")
+
+    def _training_jobs(self, config):
+        optimizers = self.configure_optimizers()
+        optimizers = list(optimizers) if isinstance(optimizers, (list, tuple)) else [optimizers]
+        jobs = []
+        for index, optimizer in enumerate(optimizers):
+
+            def train(*batch, index=index, optimizer=optimizer):
+                outputs = self.training_step(batch, index)
+                optimizer.minimize(outputs[0] if isinstance(outputs, tuple) else outputs)
+                return outputs
+
+            jobs.append((self._job(train, f"TrainJob_{type(self).__name__}_{index}", "train", config, index), config.data))
+        return jobs
+
+    def _validation_job(self, config):
+        return self._job(lambda *batch: self.validation_step(batch), f"EvalJob_{type(self).__name__}", "predict", config, 0)
+
+    def _job(self, body, name, kind, config, index):
+        import inspect
+
+        from ._job import Job
+        from .typing import Bundle, Numpy
+
+        declared = config.data.infer_oneflow_data_placeholder(_batch(config.data(0, index) if kind == "train" else config.data(0)), index)
+
+        def function(*batch):
+            return body(*batch)
+
+        P = inspect.Parameter
+        function.__signature__ = inspect.Signature(
+            [P(f"batch_{i}", P.POSITIONAL_OR_KEYWORD, annotation=d) for i, d in enumerate(declared)], return_annotation=Bundle[Numpy])
+        function.__name__ = name
+        return Job(function, kind, config.exe_cfg)
+
+
+def _batch(value):
+    return value if isinstance(value, tuple) else (value,)

@@ -1,0 +1,117 @@
+"""Activations and small layers without state."""
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+
+def relu(x, name=None):
+    return torch.relu(x)
+
+
+def relu6(x, name=None):
+    return F.relu6(x)
+
+
+def leaky_relu(x, alpha=0.2, name=None):
+    return F.leaky_relu(x, alpha)
+
+
+def elu(x, alpha=1.0, name=None):
+    return F.elu(x, alpha)
+
+
+def hardsigmoid(x, name=None):
+    return F.hardsigmoid(x)
+
+
+def hardswish(x, name=None):
+    return F.hardswish(x)
+
+
+def hardtanh(x, min_val=-1.0, max_val=1.0, name=None):
+    return F.hardtanh(x, min_val, max_val)
+
+
+def mish(x, name=None):
+    return F.mish(x)
+
+
+def swish(x, beta=1.0, name=None):
+    return x * torch.sigmoid(beta * x)
+
+
+def softmax(logits, axis=None, name=None):
+    return torch.softmax(logits, -1 if axis is None else axis)
+
+
+def logsoftmax(logits, axis=None, name=None):
+    return torch.log_softmax(logits, -1 if axis is None else axis)
+
+
+def softmax_grad(y, dy, axis=None, name=None):
+    """Gradient of softmax, from its result y."""
+    axis = -1 if axis is None else axis
+    return (dy - (y * dy).sum(axis, keepdim=True)) * y
+
+
+def _bias_axis(value, bias, data_format):
+    """The channel axis: 1 for "NC..." or None, the last for "N...C"."""
+    if data_format is None:
+        axis = 1
+    elif data_format.upper().startswith("NC"):
+        axis = 1
+    elif data_format.upper().startswith("N") and data_format.upper().endswith("C"):
+        axis = value.dim() - 1
+    else:
+        raise ValueError(f"data_format must be of the form NC... or N...C, found {data_format!r}")
+    if bias.dim() != 1 or bias.shape[0] != value.shape[axis]:
+        raise ValueError(f"bias_add: bias of shape {tuple(bias.shape)} does not fit dimension {axis} of a value of shape {tuple(value.shape)}")
+    return axis
+
+
+def bias_add(value, bias, data_format=None, name=None):
+    axis = _bias_axis(value, bias, data_format)
+    return value + bias.reshape(-1, *[1] * (value.dim() - axis - 1))
+
+
+def fused_bias_add_gelu(value, bias, data_format=None, name=None):
+    return F.gelu(bias_add(value, bias, data_format))
+
+
+def tril(x, diagonal=0, fill_value=0, name=None):
+    from .._math import tril as function
+
+    return function(x, diagonal, fill_value)
+
+
+def fused_scale_tril(x, diagonal=0, fill_value=0, scale=1, name=None):
+    from .._math import fused_scale_tril as function
+
+    return function(x, diagonal, fill_value, scale)
+
+
+def PixelShuffle(input, upscale_factor, name=None):
+    return F.pixel_shuffle(input, upscale_factor)
+
+
+def PixelShufflev2(input, h_upscale_factor, w_upscale_factor, name=None):
+    """Pixel shuffle with different factors for height and width, NCHW."""
+    n, c, h, w = input.shape
+    a, b = h_upscale_factor, w_upscale_factor
+    if c % (a * b):
+        raise ValueError(f"PixelShufflev2: {c} channels cannot be divided by {a} * {b}")
+    x = input.reshape(n, c // (a * b), a, b, h, w).permute(0, 1, 4, 2, 5, 3)
+    return x.reshape(n, c // (a * b), h * a, w * b)
+
+
+def fused_self_attention_query_mul_key_and_value(x, head_size, alpha=1.0, name=None):
+    """(query times key, value) of a projection x of shape (sequence, batch, heads * 3 * head_size).
+
+    Results: (batch, heads, sequence, sequence) scaled by alpha, and (batch, heads, sequence, head_size).
+    """
+    s, b, h = x.shape
+    if h % (3 * head_size):
+        raise ValueError(f"fused_self_attention: the last dimension {h} is no multiple of 3 * head_size = {3 * head_size}")
+    q, k, v = x.reshape(s, b, h // (3 * head_size), 3, head_size).permute(3, 1, 2, 0, 4).unbind(0)
+    return torch.matmul(q, k.transpose(-1, -2)) * alpha, v

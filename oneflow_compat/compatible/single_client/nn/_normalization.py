@@ -1,0 +1,75 @@
+"""Normalization functions; GroupNorm and InstanceNorm make their gamma and beta variables themselves."""
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+
+def moments(x, axes, keepdims=False, name=None):
+    """(mean, population variance) over the axes."""
+    from .._math import reduce_mean, reduce_variance
+
+    return reduce_mean(x, axes, keepdims), reduce_variance(x, axes, keepdims)
+
+
+def batch_normalization(x, mean, variance, offset=None, scale=None, variance_epsilon=1e-5, axis=1, name=None):
+    """(x - mean) / sqrt(variance + epsilon) * scale + offset along the axis, all given."""
+    shape = [1] * x.dim()
+    shape[axis] = x.shape[axis]
+    y = (x - mean.reshape(shape)) * torch.rsqrt(variance.reshape(shape) + variance_epsilon)
+    if scale is not None:
+        y = y * scale.reshape(shape)
+    return y if offset is None else y + offset.reshape(shape)
+
+
+def layer_norm(inputs, gamma=None, beta=None, begin_norm_axis=1, begin_params_axis=-1, epsilon=1e-5, name=None):
+    """Normalize over the dimensions from begin_norm_axis on; gamma and beta cover those from begin_params_axis on."""
+    shape = inputs.shape[begin_norm_axis % inputs.dim():]
+    params = inputs.shape[begin_params_axis % inputs.dim():]
+    for what, p in (("gamma", gamma), ("beta", beta)):
+        if p is not None and tuple(p.shape) != tuple(params):
+            raise ValueError(f"layer_norm: {what} has shape {tuple(p.shape)}, begin_params_axis={begin_params_axis} needs {tuple(params)}")
+    if tuple(params) == tuple(shape):
+        return F.layer_norm(inputs, shape, gamma, beta, epsilon)
+    y = F.layer_norm(inputs, shape, None, None, epsilon)
+    y = y if gamma is None else y * gamma
+    return y if beta is None else y + beta
+
+
+def _affine(name, kind, channels, affine):
+    if not affine:
+        return None, None
+    from .. import _context, scope
+    from .._initializers import ones_initializer, zeros_initializer
+    from .._variables import api_get_variable
+
+    name = name or _context.require_trace(kind).unique_name(kind)
+    with scope.namespace(name):
+        gamma = api_get_variable("gamma", (channels,), torch.float32, ones_initializer())
+        beta = api_get_variable("beta", (channels,), torch.float32, zeros_initializer())
+    return gamma, beta
+
+
+def GroupNorm(x, num_groups=32, eps=1e-5, affine=True, name=None):
+    """Group normalization of NC...; the variables are "<name>-gamma" and "<name>-beta"."""
+    gamma, beta = _affine(name, "GroupNorm", x.shape[1], affine)
+    return F.group_norm(x, num_groups, gamma, beta, eps)
+
+
+def _instance(n, x, eps, affine, name):
+    if x.dim() != n + 2:
+        raise ValueError(f"InstanceNorm{n}d takes a blob of {n + 2} dimensions, found {x.dim()}")
+    gamma, beta = _affine(name, f"InstanceNorm{n}d", x.shape[1], affine)
+    return F.instance_norm(x, weight=gamma, bias=beta, eps=eps)
+
+
+def InstanceNorm1d(x, eps=1e-5, affine=True, name=None):
+    return _instance(1, x, eps, affine, name)
+
+
+def InstanceNorm2d(x, eps=1e-5, affine=True, name=None):
+    return _instance(2, x, eps, affine, name)
+
+
+def InstanceNorm3d(x, eps=1e-5, affine=True, name=None):
+    return _instance(3, x, eps, affine, name)

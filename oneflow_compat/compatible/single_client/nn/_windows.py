@@ -1,0 +1,199 @@
+"""Convolution and pooling with OneFlow's layouts ("NHWC", "NCHW", ...) and paddings ("SAME", "VALID", numbers)."""
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+
+def spatial(value, n, what):
+    """n numbers from one number, n numbers, or a list covering batch and channel too."""
+    if isinstance(value, int):
+        return (value,) * n
+    value = tuple(value)
+    if len(value) == 1:
+        return value * n
+    if len(value) != n:
+        raise ValueError(f"{what} must be a number or {n} numbers, found {value}")
+    return value
+
+
+def channels_last(data_format, n) -> bool:
+    """True for "NHWC" and its like; an error for a layout of another number of dimensions."""
+    letters = "DHW"[3 - n:]
+    known = {f"NC{letters}": False, f"N{letters}C": True}
+    if data_format.upper() not in known:
+        raise ValueError(f"data_format must be one of {', '.join(known)}, found {data_format!r}")
+    return known[data_format.upper()]
+
+
+def to_first(x, last):
+    return x.movedim(-1, 1) if last else x
+
+
+def from_first(x, last):
+    return x.movedim(1, -1) if last else x
+
+
+def same_pads(size, kernel, stride, dilation, lower):
+    """(before, after) so that the output has ceil(size / stride) positions."""
+    total = max(0, (math.ceil(size / stride) - 1) * stride + (kernel - 1) * dilation + 1 - size)
+    small = total // 2
+    return (total - small, small) if lower else (small, total - small)
+
+
+def window_pads(padding, sizes, kernel, stride, dilation, last):
+    """[(before, after), ...] of a padding: "SAME" (= "SAME_LOWER"), "SAME_UPPER", "VALID", a number, numbers, or pairs."""
+    n = len(kernel)
+    if isinstance(padding, str):
+        kind = padding.upper()
+        if kind == "VALID":
+            return [(0, 0)] * n
+        if kind not in ("SAME", "SAME_LOWER", "SAME_UPPER"):
+            raise ValueError(f'padding must be "SAME", "SAME_LOWER", "SAME_UPPER", "VALID" or numbers, found {padding!r}')
+        return [same_pads(s, k, st, d, kind != "SAME_UPPER") for s, k, st, d in zip(sizes, kernel, stride, dilation)]
+    if isinstance(padding, int):
+        return [(padding, padding)] * n
+    padding = list(padding)
+    if len(padding) == n + 2:  # batch and channel are listed too
+        padding = padding[1:-1] if last else padding[2:]
+    if len(padding) != n:
+        raise ValueError(f"padding must list {n} dimensions (or {n + 2} with batch and channel), found {padding}")
+    pairs = [(p, p) if isinstance(p, int) else tuple(p) for p in padding]
+    return [p * 2 if len(p) == 1 else p for p in pairs]
+
+
+def _apply_pads(x, pads, value=0.0):
+    if not any(p for pair in pads for p in pair):
+        return x
+    return F.pad(x, [p for pair in reversed(pads) for p in pair], value=value)
+
+
+def _conv(n, x, filters, strides, padding, bias, data_format, dilations, groups):
+    last = channels_last(data_format, n)
+    stride = spatial(strides, n, "strides")
+    dilation = spatial(1 if dilations is None else dilations, n, "dilations")
+    x, filters = to_first(x, last), to_first(filters, last)
+    if x.shape[1] != filters.shape[1] * groups:
+        raise ValueError(f"conv{n}d: {x.shape[1]} input channels do not fit filters of shape {tuple(filters.shape)} (channels first) in {groups} groups")
+    pads = window_pads(padding, x.shape[2:], filters.shape[2:], stride, dilation, last)
+    even = all(a == b for a, b in pads)
+    if not even:
+        x = _apply_pads(x, pads)
+    function = (F.conv1d, F.conv2d, F.conv3d)[n - 1]
+    out = function(x, filters, bias, stride, tuple(a for a, _ in pads) if even else 0, dilation, groups)
+    return from_first(out, last)
+
+
+def conv1d(input, filters, strides, padding, data_format="NCW", dilations=None, groups=1, name=None):
+    """filters: (out, in / groups, width) for NCW, (out, width, in / groups) for NWC."""
+    return _conv(1, input, filters, strides, padding, None, data_format, dilations, groups)
+
+
+def conv2d(input, filters, strides, padding, bias=None, data_format="NCHW", dilations=None, groups=1, name=None):
+    """filters: (out, in / groups, h, w) for NCHW, (out, h, w, in / groups) for NHWC."""
+    return _conv(2, input, filters, strides, padding, bias, data_format, dilations, groups)
+
+
+def compat_conv2d(input, filters, strides, padding, data_format="NCHW", dilations=None, groups=1, name=None):
+    """conv2d with "VALID", "SAME" or numbers."""
+    return _conv(2, input, filters, strides, padding, None, data_format, dilations, groups)
+
+
+def conv3d(input, filters, strides, padding, data_format="NCDHW", dilations=None, groups=1, name=None):
+    return _conv(3, input, filters, strides, padding, None, data_format, dilations, groups)
+
+
+def conv2d_transpose(value=None, filter=None, output_shape=None, strides=None, padding="VALID", data_format="NCHW", name=None,
+                     input=None, filters=None, dilations=None):
+    """The gradient of conv2d with respect to its input, of shape `output_shape`.
+
+    filter: (in, out, h, w) for NCHW, (in, h, w, out) for NHWC, where `in` are the channels of `value`.
+    """
+    value, filter = (input if value is None else value), (filters if filter is None else filter)
+    last = channels_last(data_format, 2)
+    stride, dilation = spatial(strides, 2, "strides"), spatial(1 if dilations is None else dilations, 2, "dilations")
+    x, w = to_first(value, last), to_first(filter, last)
+    size = (output_shape[1:3] if last else output_shape[2:4]) if len(output_shape) == 4 else tuple(output_shape)
+    before, extra = [], []
+    for i in range(2):
+        full = (x.shape[2 + i] - 1) * stride[i] + dilation[i] * (w.shape[2 + i] - 1) + 1
+        if isinstance(padding, str):
+            if padding.upper() == "VALID":
+                before.append((0, 0))
+            else:
+                pads = same_pads(size[i], w.shape[2 + i], stride[i], dilation[i], padding.upper() != "SAME_UPPER")
+                before.append(pads)
+        else:
+            before.append(window_pads(padding, size, w.shape[2:], stride, dilation, last)[i])
+        extra.append(size[i] - (full - sum(before[i])))
+        if not 0 <= extra[i] < max(stride[i], dilation[i]):
+            raise ValueError(f"conv2d_transpose: output_shape {tuple(output_shape)} does not fit input {tuple(value.shape)}, stride {stride} and padding {padding!r}")
+    full = F.conv_transpose2d(x, w, None, stride, 0, tuple(extra), 1, dilation)
+    (top, _), (left, _) = before
+    return from_first(full[:, :, top: top + size[0], left: left + size[1]], last)
+
+
+def torch_conv2d_transpose(value=None, filter=None, output_padding=None, strides=None, padding_needed=None, data_format="NCHW", name=None,
+                           input=None, filters=None, dilations=None):
+    """conv2d_transpose in torch's terms: `padding_needed` is the whole padding per dimension (before + after)."""
+    value, filter = (input if value is None else value), (filters if filter is None else filter)
+    last = channels_last(data_format, 2)
+    needed = [0, 0] if padding_needed is None else list(padding_needed)
+    if any(p % 2 for p in needed):
+        raise ValueError(f"torch_conv2d_transpose: padding_needed must be even, found {needed}")
+    out = F.conv_transpose2d(to_first(value, last), to_first(filter, last), None, spatial(strides, 2, "strides"), tuple(p // 2 for p in needed),
+                             tuple(output_padding or (0, 0)), 1, spatial(1 if dilations is None else dilations, 2, "dilations"))
+    return from_first(out, last)
+
+
+# ---------------------------------------------------------------- pooling
+def _pool(n, how, x, ksize, strides, padding, data_format, ceil_mode):
+    last = channels_last(data_format, n)
+    kernel = spatial(ksize, n, "ksize")
+    stride = kernel if strides is None else spatial(strides, n, "strides")
+    x = to_first(x, last)
+    sizes = x.shape[2:]
+    pads = window_pads(padding, sizes, kernel, stride, (1,) * n, last)
+    if ceil_mode:
+        for i in range(n):
+            rest = (sizes[i] + sum(pads[i]) - kernel[i]) % stride[i]
+            if rest and (sizes[i] + sum(pads[i]) + stride[i] - rest - kernel[i]) // stride[i] * stride[i] < sizes[i] + pads[i][0]:
+                pads[i] = (pads[i][0], pads[i][1] + stride[i] - rest)
+    padded = any(p for pair in pads for p in pair)
+    if how == "max":
+        filled = _apply_pads(x, pads, -math.inf if x.is_floating_point() else torch.iinfo(x.dtype).min) if padded else x
+        out = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[n - 1](filled, kernel, stride)
+    else:
+        function = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[n - 1]
+        out = function(_apply_pads(x, pads), kernel, stride)
+        if padded:  # the mean is over the elements inside the input
+            inside = _apply_pads(torch.ones((1, 1, *sizes), dtype=x.dtype, device=x.device), pads)
+            out = out / function(inside, kernel, stride)
+    return from_first(out, last)
+
+
+def max_pool1d(input, ksize, strides, padding, data_format="NWC", name=None):
+    return _pool(1, "max", input, ksize, strides, padding, data_format, False)
+
+
+def max_pool2d(input, ksize, strides, padding, data_format="NCHW", ceil_mode=False, name=None):
+    return _pool(2, "max", input, ksize, strides, padding, data_format, ceil_mode)
+
+
+def max_pool3d(input, ksize, strides, padding, data_format="NCDHW", ceil_mode=False, name=None):
+    return _pool(3, "max", input, ksize, strides, padding, data_format, ceil_mode)
+
+
+def avg_pool1d(input, ksize, strides, padding, data_format="NCW", name=None):
+    return _pool(1, "avg", input, ksize, strides, padding, data_format, False)
+
+
+def avg_pool2d(input, ksize, strides, padding, data_format="NCHW", ceil_mode=False, name=None):
+    """Mean over the part of each window that lies inside the input."""
+    return _pool(2, "avg", input, ksize, strides, padding, data_format, ceil_mode)
+
+
+def avg_pool3d(input, ksize, strides, padding, data_format="NCDHW", ceil_mode=False, name=None):
+    return _pool(3, "avg", input, ksize, strides, padding, data_format, ceil_mode)

@@ -1,0 +1,4 @@
+"""nn.Module is torch's."""
+from torch.nn import Module
+
+__all__ = ["Module"]

@@ -1,0 +1,4 @@
+"""nn.Parameter is torch's."""
+from torch.nn import Parameter
+
+__all__ = ["Parameter"]

@@ -1,0 +1,27 @@
+"""flow.optimizer: optimizers, learning-rate schedules, gradient clipping, loss scaling of job functions."""
+from __future__ import annotations
+
+from . import grad_clipping, loss_scale, warmup
+from ._base import GetVariablesForCurrentJob, Optimizer
+from ._schedulers import (
+    CosineScheduler,
+    CustomScheduler,
+    ExponentialScheduler,
+    InverseTimeScheduler,
+    LinearCosineScheduler,
+    LrScheduler,
+    NaturalExpScheduler,
+    PiecewiseConstantScheduler,
+    PiecewiseScalingScheduler,
+    PolynomialScheduler,
+)
+from ._rules import LAMB, LARS, SGD, SGDW, Adam, AdamW, CombinedOptimizer, LazyAdam, RMSProp
+
+PolynomialSchduler = PolynomialScheduler  # OneFlow's own misspelling
+
+__all__ = [
+    "Adam", "AdamW", "CombinedOptimizer", "CosineScheduler", "CustomScheduler", "ExponentialScheduler",
+    "GetVariablesForCurrentJob", "InverseTimeScheduler", "LAMB", "LARS", "LazyAdam", "LinearCosineScheduler",
+    "LrScheduler", "NaturalExpScheduler", "Optimizer", "PiecewiseConstantScheduler", "PiecewiseScalingScheduler",
+    "PolynomialSchduler", "PolynomialScheduler", "RMSProp", "SGD", "SGDW", "grad_clipping", "loss_scale", "warmup",
+]

@@ -1,0 +1,85 @@
+"""What all optimizers of job functions share."""
+from __future__ import annotations
+
+import re
+
+from .. import _context
+
+
+def GetVariablesForCurrentJob():
+    """Full names of the variables of the job being defined."""
+    return list(_context.require_trace("GetVariablesForCurrentJob()").created_by)
+
+
+class Optimizer:
+    """Base of the optimizers; `minimize(loss)` inside a train job makes each call update the variables.
+
+    `variables` is a list of full variable names, or a function giving one; by default all trainable ones.
+    """
+
+    lazy = False
+    slot_names: tuple = ()
+
+    def __init__(self, lr_scheduler, loss_scale_factor=None, grad_clipping=None, train_step_lbn=None, loss_scale_policy=None,
+                 variables=GetVariablesForCurrentJob):
+        from ._schedulers import LrScheduler
+
+        if isinstance(lr_scheduler, (int, float)):
+            lr_scheduler = LrScheduler(float(lr_scheduler))
+        if train_step_lbn is not None:
+            from ....._errors import unsupported
+
+            raise unsupported("train_step_lbn", "legacy-train-step-lbn", "The job counts its own steps; drop the argument.")
+        if loss_scale_factor is not None and loss_scale_policy is not None:
+            raise ValueError("give loss_scale_factor or loss_scale_policy, not both")
+        if loss_scale_factor is not None:
+            from .loss_scale import static_loss_scale
+
+            loss_scale_policy = static_loss_scale(loss_scale_factor)
+        self.lr_scheduler, self.grad_clipping, self.loss_scale_policy = lr_scheduler, grad_clipping, loss_scale_policy
+        self.variables = variables
+        self.weight_decay, self._includes, self._excludes = 0.0, None, None
+
+    def _set_decay(self, weight_decay, includes, excludes):
+        if includes is not None and excludes is not None:
+            raise ValueError("give weight_decay_includes or weight_decay_excludes, not both")
+        self.weight_decay = 0.0 if weight_decay is None else float(weight_decay)
+        self._includes = None if includes is None else re.compile("|".join(includes))
+        self._excludes = None if excludes is None else re.compile("|".join(excludes))
+
+    def decay_of(self, name) -> float:
+        """Weight decay of one variable: patterns of includes and excludes are searched in its full name."""
+        if self._includes is not None:
+            return self.weight_decay if self._includes.search(name) else 0.0
+        if self._excludes is not None:
+            return 0.0 if self._excludes.search(name) else self.weight_decay
+        return self.weight_decay
+
+    def variable_names(self, trace):
+        if self.variables is GetVariablesForCurrentJob:
+            return [n for n, v in trace.created_by.items() if v.trainable]
+        return list(self.variables()) if callable(self.variables) else list(self.variables)
+
+    Variables = lambda self: list(self.variables()) if callable(self.variables) else list(self.variables)  # noqa: E731
+
+    def minimize(self, loss):
+        """Update the variables by the gradient of `loss` (a blob, or several) in each call of the job.
+
+        A loss of several elements counts as their mean.
+        """
+        trace = _context.require_trace("minimize(loss)")
+        if trace.job.kind != "train":
+            raise RuntimeError(f'minimize() in job {trace.job.name}, which is @flow.global_function(type="predict"); make it type="train"')
+        losses = list(loss) if isinstance(loss, (list, tuple)) else [loss]
+        trace.losses.extend(x for x in losses if not any(x is y for y in trace.losses))
+        trace.optimizers.extend(self.parts())
+
+    def parts(self):
+        return [self]
+
+    def numbers(self, lr, step):
+        """What changes from step to step, as floats; the learning rate first."""
+        return (lr,)
+
+    def make_slots(self, update, variable):
+        return [update.slot(variable, name) for name in self.slot_names]

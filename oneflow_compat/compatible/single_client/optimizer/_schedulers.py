@@ -1,0 +1,197 @@
+"""Learning rate as a function of the step (0 for the first call). Formulas of OneFlow's job functions.
+
+While a warmup lasts, its value replaces the schedule's; the schedule counts steps from 0 regardless.
+"""
+from __future__ import annotations
+
+import math
+from itertools import accumulate
+
+
+class LrScheduler:
+    """Base: a learning rate that stays `base_lr`, with an optional warmup."""
+
+    def __init__(self, base_lr, warmup=None):
+        self.base_lr, self.warmup = base_lr, warmup
+
+    def learning_rate(self, step: int) -> float:
+        if self.warmup is not None and step < self.warmup.steps:
+            return self.base_lr * self.warmup.factor(step)
+        return self.decayed(step)
+
+    def decayed(self, step):
+        return self.base_lr
+
+    @property
+    def warmup_conf(self):
+        return None if self.warmup is None else self.warmup.warmup_conf
+
+    @property
+    def learning_rate_decay_conf(self):
+        """The settings as a dict {"<kind>_conf": {...}}, None for a constant rate."""
+        own = {k: v for k, v in vars(self).items() if k not in ("base_lr", "warmup")}
+        return {self.conf_name: own} if own else None
+
+    conf_name = "constant_conf"
+
+
+class CosineScheduler(LrScheduler):
+    """base_lr * ((1 - alpha) * (1 + cos(pi * step / steps)) / 2 + alpha), constant after `steps`."""
+
+    conf_name = "cosine_conf"
+
+    def __init__(self, base_lr, steps, alpha=0.0, warmup=None):
+        super().__init__(base_lr, warmup)
+        self.steps, self.alpha = steps, alpha
+
+    def decayed(self, step):
+        cosine = 0.5 * (1 + math.cos(math.pi * min(step, self.steps) / self.steps))
+        return self.base_lr * ((1 - self.alpha) * cosine + self.alpha)
+
+
+class PiecewiseConstantScheduler(LrScheduler):
+    """values[i] up to and including step boundaries[i], values[-1] after the last boundary."""
+
+    conf_name = "piecewise_constant_conf"
+
+    def __init__(self, boundaries, values, warmup=None):
+        if len(boundaries) + 1 != len(values):
+            raise ValueError(f"PiecewiseConstantScheduler: {len(boundaries)} boundaries need {len(boundaries) + 1} values, found {len(values)}")
+        super().__init__(values[0], warmup)
+        self.boundaries, self.values = list(boundaries), list(values)
+
+    def decayed(self, step):
+        return self.values[_segment(self.boundaries, step)]
+
+
+class PiecewiseScalingScheduler(LrScheduler):
+    """base_lr times the product of the scales of all boundaries already passed."""
+
+    conf_name = "piecewise_scaling_conf"
+
+    def __init__(self, base_lr, boundaries, scale, warmup=None):
+        super().__init__(base_lr, warmup)
+        scales = list(scale) if isinstance(scale, (list, tuple)) else [scale] * len(boundaries)
+        if len(scales) != len(boundaries):
+            raise ValueError(f"PiecewiseScalingScheduler: {len(boundaries)} boundaries need as many scales, found {len(scales)}")
+        self.boundaries, self.scales = list(boundaries), [1, *accumulate(scales, lambda a, b: a * b)]
+
+    def decayed(self, step):
+        return self.base_lr * self.scales[_segment(self.boundaries, step)]
+
+
+def _segment(boundaries, step):
+    for i, boundary in enumerate(boundaries):
+        if step <= boundary:
+            return i
+    return len(boundaries)
+
+
+class PolynomialScheduler(LrScheduler):
+    """(base_lr - end) * (1 - step / steps) ** power + end; with `cycle` the span grows by `steps` each time it is passed."""
+
+    conf_name = "polynomial_conf"
+
+    def __init__(self, base_lr, steps, end_learning_rate=0.0001, power=1.0, cycle=False, warmup=None):
+        super().__init__(base_lr, warmup)
+        self.steps, self.end_learning_rate, self.power, self.cycle = steps, end_learning_rate, power, cycle
+
+    def decayed(self, step):
+        span = self.steps
+        if self.cycle:
+            span *= max(1, math.ceil(step / self.steps))
+        else:
+            step = min(step, span)
+        return (self.base_lr - self.end_learning_rate) * (1 - step / span) ** self.power + self.end_learning_rate
+
+
+class LinearCosineScheduler(LrScheduler):
+    """base_lr * ((alpha + 1 - p) * (1 + cos(2 pi num_periods p)) / 2 + beta), p = step / steps, at most 1."""
+
+    conf_name = "linear_cosine_conf"
+
+    def __init__(self, base_lr, steps, num_periods=0.5, alpha=0.0, beta=0.001, warmup=None):
+        super().__init__(base_lr, warmup)
+        self.steps, self.num_periods, self.alpha, self.beta = steps, num_periods, alpha, beta
+
+    def decayed(self, step):
+        p = min(step, self.steps) / self.steps
+        cosine = 0.5 * (1 + math.cos(2 * math.pi * self.num_periods * p))
+        return self.base_lr * ((self.alpha + 1 - p) * cosine + self.beta)
+
+
+class _Decay(LrScheduler):
+    def __init__(self, base_lr, steps, decay_rate, staircase=False, warmup=None):
+        super().__init__(base_lr, warmup)
+        self.steps, self.decay_rate, self.staircase = steps, decay_rate, staircase
+
+    def progress(self, step):
+        p = step / self.steps
+        return math.floor(p) if self.staircase else p
+
+
+class ExponentialScheduler(_Decay):
+    """base_lr * decay_rate ** (step / steps)."""
+
+    conf_name = "exponential_conf"
+
+    def decayed(self, step):
+        return self.base_lr * self.decay_rate ** self.progress(step)
+
+
+class InverseTimeScheduler(_Decay):
+    """base_lr / (1 + decay_rate * step / steps)."""
+
+    conf_name = "inverse_time_conf"
+
+    def decayed(self, step):
+        return self.base_lr / (1 + self.decay_rate * self.progress(step))
+
+
+class NaturalExpScheduler(_Decay):
+    """base_lr * exp(-decay_rate * step / steps)."""
+
+    conf_name = "natural_exp_conf"
+
+    def decayed(self, step):
+        return self.base_lr * math.exp(-self.decay_rate * self.progress(step))
+
+
+class CustomScheduler(LrScheduler):
+    """The learning rate is the one-element blob named `lbn` (blob.logical_blob_name) of the same job."""
+
+    def __init__(self, lbn):
+        super().__init__(1.0)
+        self.lbn = lbn
+
+    @property
+    def learning_rate_decay_conf(self):
+        return None
+
+
+def from_conf(base_lr, decay=None, warmup=None):
+    """The schedule of an old-style conf: {"cosine_conf": {...}}, {"linear_conf": {...}}."""
+    from . import warmup as warmups
+
+    start = None
+    if warmup:
+        (kind, conf), = warmup.items()
+        conf = dict(conf)
+        steps = conf.pop("warmup_batches")
+        start = {"constant_conf": warmups.constant, "linear_conf": warmups.linear}[kind](steps, *conf.values())
+    if not decay:
+        return LrScheduler(base_lr, start)
+    (kind, conf), = decay.items()
+    conf = dict(conf)
+    if "decay_batches" in conf:
+        conf["steps"] = conf.pop("decay_batches")
+    if kind == "piecewise_constant_conf":
+        return PiecewiseConstantScheduler(conf["boundaries"], conf["values"], start)
+    if kind == "piecewise_scaling_conf":
+        made = PiecewiseScalingScheduler(base_lr, conf["boundaries"], [1] * len(conf["boundaries"]), start)
+        made.scales = list(conf["scales"])
+        return made
+    for cls in (CosineScheduler, PolynomialScheduler, LinearCosineScheduler, ExponentialScheduler, InverseTimeScheduler, NaturalExpScheduler):
+        if cls.conf_name == kind:
+            return cls(base_lr, warmup=start, **conf)
+    raise ValueError(f"learning_rate_decay: unknown kind {kind!r}")

@@ -1,0 +1,80 @@
+"""Loss scaling for low-precision training: fixed, or growing and shrinking with overflow."""
+from __future__ import annotations
+
+
+class static_loss_scale:
+    """Multiply the loss by a fixed factor, and divide the gradients by it."""
+
+    def __init__(self, loss_scale_factor):
+        self.loss_scale_factor = float(loss_scale_factor)
+
+    def SetLossScaleFieldsInTrainConf(self, train_conf):
+        _set(train_conf, "loss_scale_factor", self.loss_scale_factor)
+
+    def current(self, trace):
+        import torch
+
+        from .._update import outside_capture
+
+        with outside_capture(trace):
+            return torch.tensor(self.loss_scale_factor, device=trace.losses[0].device)
+
+    def check(self, trace, grads, scale):
+        return None
+
+    def advance(self, trace, finite):
+        pass
+
+
+class dynamic_loss_scale:
+    """Start at `initial_loss_scale`; divide by `multiplier` and skip the update when a gradient is not finite,
+    multiply after `increment_period` good steps in a row."""
+
+    def __init__(self, initial_loss_scale=2**30, increment_period=2000, multiplier=2.0):
+        self.initial_loss_scale, self.increment_period, self.multiplier = initial_loss_scale, increment_period, multiplier
+
+    def SetLossScaleFieldsInTrainConf(self, train_conf):
+        conf = {"initial_loss_scale": float(self.initial_loss_scale), "increment_period": self.increment_period, "multiplier": self.multiplier}
+        _set(train_conf, "dynamic_loss_scale_policy", conf)
+
+    def _state(self, trace):
+        import torch
+
+        from .._session import Variable
+        from .._update import outside_capture
+
+        found = []
+        for name, start in (("System-Train-LossScale", self.initial_loss_scale), ("System-Train-GoodStepCounter", 0)):
+            full = f"{name}-{trace.job.name}"
+            if full not in trace.session.variables:
+                with outside_capture(trace):
+                    made = torch.full((), float(start), device=trace.losses[0].device)
+                trace.session.variables[full] = Variable(full, made, initializer={"constant_conf": {"value": float(start)}})
+            found.append(trace.session.variables[full].tensor)
+        return found
+
+    def current(self, trace):
+        return self._state(trace)[0].clone()
+
+    def check(self, trace, grads, scale):
+        import torch
+
+        sums = [torch.isfinite(g).all() for g in grads if g is not None]
+        return torch.stack([s.to(sums[0].device) for s in sums]).all()
+
+    def advance(self, trace, finite):
+        import torch
+
+        scale, good = self._state(trace)
+        good_now = torch.where(finite, good + 1, torch.zeros_like(good))
+        grow = good_now >= self.increment_period
+        new = torch.where(finite, torch.where(grow, scale * self.multiplier, scale), torch.clamp(scale / self.multiplier, min=1.0))
+        scale.copy_(new)
+        good.copy_(torch.where(grow, torch.zeros_like(good), good_now))
+
+
+def _set(conf, name, value):
+    if isinstance(conf, dict):
+        conf[name] = value
+    else:
+        setattr(conf, name, value)

@@ -1,0 +1,35 @@
+"""flow.profiler: ranges in an NVTX trace; without CUDA they do nothing but keep their order."""
+from __future__ import annotations
+
+_open: list = []
+
+
+def _nvtx():
+    import torch
+
+    return torch.cuda.nvtx if torch.cuda.is_available() else None
+
+
+def range_push(range_name):
+    """Open a range."""
+    _open.append(range_name)
+    if _nvtx() is not None:
+        _nvtx().range_push(range_name)
+
+
+def range_pop():
+    """Close the innermost range; RuntimeError when none is open."""
+    if not _open:
+        raise RuntimeError("profiler.range_pop: no range is open")
+    _open.pop()
+    if _nvtx() is not None:
+        _nvtx().range_pop()
+
+
+def nvtx_start(x, mark_prefix, name=None):
+    """The blob itself. A captured job is one program, so a range inside it has no place in time; use torch.profiler."""
+    return x
+
+
+def nvtx_end(x, mark_prefix, name=None):
+    return x

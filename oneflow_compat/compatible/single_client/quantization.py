@@ -1,0 +1,86 @@
+"""flow.quantization: scales and zero points, and fake quantization, of quantization-aware training."""
+from __future__ import annotations
+
+import torch
+
+
+def _check(bit, scheme, formula):
+    if scheme not in ("symmetric", "affine"):
+        raise ValueError(f'quantization_scheme must be "symmetric" or "affine", found {scheme!r}')
+    if formula not in ("google", "cambricon"):
+        raise ValueError(f'quantization_formula must be "google" or "cambricon", found {formula!r}')
+    if formula == "cambricon" and scheme == "affine":
+        raise ValueError('the formula "cambricon" has the scheme "symmetric" only')
+    if not 2 <= bit <= 16:
+        raise ValueError(f"quantization_bit must be in 2 ... 16, found {bit}")
+
+
+def _scale(low, high, bit, scheme, formula):
+    if formula == "cambricon":
+        top = torch.maximum(high.abs(), low.abs())
+        scale = torch.floor(torch.log2(top)) - (bit - 2)
+        return scale, torch.zeros_like(scale)
+    if scheme == "symmetric":
+        scale = torch.maximum(high.abs(), low.abs()) / (2 ** (bit - 1) - 1)
+        return scale, torch.zeros_like(scale)
+    scale = (high - low) / (2**bit - 1)
+    return scale, -torch.round(low / scale)
+
+
+def min_max_observer(input, quantization_bit=8, quantization_scheme="symmetric", quantization_formula="google", per_layer_quantization=True,
+                     name=None):
+    """(scale, zero point) from the extremes of the blob, or of each slice of dimension 0; shape (1,) or (slices,)."""
+    _check(quantization_bit, quantization_scheme, quantization_formula)
+    rows = input.detach().reshape(1, -1) if per_layer_quantization else input.detach().reshape(input.shape[0], -1)
+    return _scale(rows.amin(1), rows.amax(1), quantization_bit, quantization_scheme, quantization_formula)
+
+
+def moving_average_min_max_observer(input, quantization_bit=8, quantization_scheme="symmetric", quantization_formula="google", momentum=0.95,
+                                    name=None):
+    """(scale, zero point) from moving averages of the extremes, which a train job updates in each call."""
+    from . import _context, scope
+    from ._initializers import zeros_initializer
+    from ._variables import api_get_variable
+
+    _check(quantization_bit, quantization_scheme, quantization_formula)
+    trace = _context.require_trace("flow.quantization.moving_average_min_max_observer")
+    name = name or trace.unique_name("MovingAverageMinMaxObserver")
+    with scope.namespace(name):
+        low = api_get_variable("moving_min", (1,), input.dtype, zeros_initializer(), trainable=False, reuse=False)
+        high = api_get_variable("moving_max", (1,), input.dtype, zeros_initializer(), trainable=False, reuse=False)
+        steps = api_get_variable("current_train_step", (1,), torch.int64, zeros_initializer(), trainable=False, reuse=False)
+    new_low, new_high = low, high
+    if trace.job.kind == "train":
+        flat = input.detach().reshape(-1)
+        first = steps == 0
+        new_low = torch.where(first, flat.amin().reshape(1), low * momentum + flat.amin() * (1 - momentum))
+        new_high = torch.where(first, flat.amax().reshape(1), high * momentum + flat.amax() * (1 - momentum))
+        trace.assignments += [(low, new_low), (high, new_high), (steps, steps + 1)]
+    return _scale(new_low, new_high, quantization_bit, quantization_scheme, quantization_formula)
+
+
+class _Fake(torch.autograd.Function):
+    """Round to the grid; the gradient passes unchanged."""
+
+    @staticmethod
+    def forward(ctx, x, scale, zero_point, bit, scheme, formula):
+        shape = [-1] + [1] * (x.dim() - 1) if scale.numel() > 1 else [1] * x.dim()
+        scale, zero = scale.reshape(shape).to(x.dtype), zero_point.reshape(shape).to(x.dtype)
+        if formula == "cambricon":
+            scale = torch.pow(2.0, scale)
+        if scheme == "affine":
+            low, high = 0, 2**bit - 1
+        else:
+            high = 2 ** (bit - 1) - 1
+            low = -high - (1 if formula == "google" else 0)
+        return (torch.clamp(torch.round(x / scale + zero), low, high) - zero) * scale
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad, None, None, None, None, None
+
+
+def fake_quantization(input, scale, zero_point, quantization_bit=8, quantization_scheme="symmetric", quantization_formula="google", name=None):
+    """The blob rounded to the values that `quantization_bit` bits can hold; the gradient passes unchanged."""
+    _check(quantization_bit, quantization_scheme, quantization_formula)
+    return _Fake.apply(input, scale, zero_point, quantization_bit, quantization_scheme, quantization_formula)

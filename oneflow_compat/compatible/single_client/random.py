@@ -1,0 +1,61 @@
+"""flow.random: random blobs of job functions."""
+from __future__ import annotations
+
+import torch
+
+from . import _context
+
+
+def gen_seed(seed=None):
+    """(seed, True if it was given): a number drawn from torch's generator for None."""
+    if seed is not None:
+        return int(seed), True
+    return int(torch.randint(0, 2**31 - 1, ()).item()), False
+
+
+def bernoulli(x, seed=None, dtype=None, name="Bernoulli"):
+    """1 with the probability given by each element of x, else 0; the dtype is x's unless told otherwise."""
+    if seed is None:
+        out = torch.rand(x.shape, device=x.device)
+    else:
+        from ._random_state import seeded_uniform
+
+        out = seeded_uniform(x.shape, x.device, seed)
+    return (out < x).to(dtype or x.dtype)
+
+
+def shuffle(value, seed=None, name=None):
+    """The rows in random order."""
+    return value[generate_random_batch_permutation_indices(value, seed).long()]
+
+
+def generate_random_batch_permutation_indices(value, seed=None, name=None):
+    """A random order of the rows of `value`, int32."""
+    if seed is None:
+        keys = torch.rand(value.shape[0], device=value.device)
+    else:
+        from ._random_state import seeded_uniform
+
+        keys = seeded_uniform((value.shape[0],), value.device, seed)
+    return torch.argsort(keys).to(torch.int32)
+
+
+def coin_flip(batch_size=1, seed=None, probability=0.5, name="CoinFlip"):
+    """int8 (batch_size,): 1 with the probability. Readers' images are mirrored by it (crop_mirror_normalize)."""
+    from . import _devices
+    from ._feeds import feed
+    from ._host import HostBlob
+
+    trace = _context.require_trace("flow.random.coin_flip")
+    key = ("coin", trace.sources)
+    trace.sources += 1
+    if key not in trace.job.pipeline:
+        trace.job.pipeline[key] = torch.Generator().manual_seed(gen_seed(seed)[0])
+    generator = trace.job.pipeline[key]
+    host = HostBlob(trace, lambda: (torch.rand(batch_size, generator=generator) < probability).to(torch.int8))
+    tensor = feed(trace, host.value, _devices.current(trace.job))
+    trace.host_values[id(tensor)] = host.value
+    return tensor
+
+
+CoinFlip = coin_flip

@@ -1,0 +1,72 @@
+"""Embeddings and exceptions step by step, as JSON lines (OneFlow's own viewer format is gone)."""
+from __future__ import annotations
+
+import json
+import os
+import time
+
+
+class Projector:
+    """create_embedding_projector(), then embedding_projector(value=..., label=..., tag=..., step=...) for each step."""
+
+    def __init__(self, logdir=None):
+        if logdir is None:
+            raise ValueError("summary.Projector needs a logdir")
+        os.makedirs(logdir, exist_ok=True)
+        self._logdir, self._embedding, self._exception = logdir, None, None
+
+    logdir = property(lambda self: self._logdir)
+    embedding_filename = property(lambda self: self._embedding)
+    exception_filename = property(lambda self: self._exception)
+
+    def _create(self, kind):
+        folder = os.path.join(self._logdir, "projector")
+        os.makedirs(folder, exist_ok=True)
+        return os.path.join(folder, f"projector.{kind}.{int(time.time())}.jsonl")
+
+    def create_embedding_projector(self):
+        self._embedding = self._create("embedding")
+
+    def create_exception_projector(self):
+        self._exception = self._create("exception")
+
+    def embedding_projector(self, value=None, label=None, tag=None, step=None, sample_name=None, sample_type=None, x=None):
+        """One line: the matrix `value`, its labels, and a sample if given."""
+        self._write(self._embedding, "create_embedding_projector", value, label, tag, step, sample_name, sample_type, x)
+
+    def exception_projector(self, value=None, tag=None, step=None, sample_name=None, sample_type=None, x=None):
+        self._write(self._exception, "create_exception_projector", value, None, tag, step, sample_name, sample_type, x)
+
+    def _write(self, filename, create, value, label, tag, step, sample_name, sample_type, x):
+        if filename is None:
+            raise RuntimeError(f"summary.Projector: call {create}() first")
+        line: dict = {}
+        if x is not None:
+            line["sample"] = {}
+            self.set_sample(line["sample"], sample_name, x, sample_type)
+        self.set_projector(line, tag, step, value, label)
+        self.write_projector(filename, line)
+
+    def set_projector(self, pro, tag, step, value, label=None):
+        pro["tag"], pro["step"], pro["wall_time"] = tag, int(step), time.time()
+        pro["value"] = {}
+        self.set_tensor(pro["value"], value)
+        if label is not None:
+            pro["label"] = {}
+            self.set_tensor(pro["label"], label)
+
+    def set_tensor(self, tensor, value):
+        import numpy as np
+
+        value = np.asarray(value)
+        tensor.update(shape=list(value.shape), dtype=value.dtype.name, content=value.reshape(-1).tolist())
+
+    def set_sample(self, sample, name, x, sample_type):
+        if sample_type not in ("image", "audio", "text"):
+            raise ValueError(f'Projector: sample_type must be "image", "audio" or "text", found {sample_type!r}')
+        sample.update(name=name, type=sample_type)
+        self.set_tensor(sample, x)
+
+    def write_projector(self, filename=None, projector=None):
+        with open(filename, "a", encoding="utf8") as f:
+            f.write(json.dumps(projector) + "\n")

@@ -1,0 +1,201 @@
+"""Annotations of job functions: what goes in (`Numpy.Placeholder(...)`) and what comes out (`Numpy`, `Callback[...]`)."""
+from __future__ import annotations
+
+import typing as _typing
+
+import numpy as _np
+
+_T = _typing.TypeVar("_T")
+
+
+class _Placeholder:
+    """One declared input. Calling it is not meant: it is callable because `typing.Tuple[...]` insists."""
+
+    kind = "Numpy"
+
+    def __init__(self, shape, dtype=None, batch_axis=None, name=None):
+        import torch
+
+        self.shape = tuple(int(d) for d in shape)
+        self.dtype = torch.float32 if dtype is None else dtype
+        if not isinstance(self.dtype, torch.dtype):
+            raise TypeError(f"{self.kind}.Placeholder: dtype must be a OneFlow dtype such as flow.float, found {dtype!r}")
+
+    def __call__(self, *args, **kwargs):
+        raise TypeError(f"{self!r} is a declaration; it is not called")
+
+    def __repr__(self):
+        return f"{self.kind}.Placeholder({self.shape}, dtype={self.dtype})"
+
+    def check(self, where: str, value):
+        """The tensor of one argument, or an error that names the argument."""
+        array = self._array(where, value)
+        if tuple(array.shape) != self.shape:
+            raise ValueError(f"{where}: declared shape {self.shape}, got an array of shape {tuple(array.shape)}")
+        return _tensor(where, array, self.dtype)
+
+    def _array(self, where, value):
+        if hasattr(value, "numpy") and not isinstance(value, _np.ndarray):
+            value = value.numpy()
+        if isinstance(value, _np.generic):
+            value = _np.asarray(value)
+        if not isinstance(value, _np.ndarray):
+            raise TypeError(f"{where}: declared {self!r}, got {type(value).__name__}; pass a numpy.ndarray")
+        return value
+
+
+class _ListPlaceholder(_Placeholder):
+    """A list with one array per device; each dimension may be shorter than declared."""
+
+    kind = "ListNumpy"
+
+    def check(self, where, value):
+        value = self._only(where, value)
+        array = self._array(where, value)
+        if array.ndim != len(self.shape) or any(a > d for a, d in zip(array.shape, self.shape)):
+            raise ValueError(f"{where}: declared at most {self.shape}, got an array of shape {tuple(array.shape)}")
+        return _tensor(where, array, self.dtype)
+
+    def _only(self, where, value):
+        if not isinstance(value, (list, tuple)):
+            raise TypeError(f"{where}: declared {self!r}, got {type(value).__name__}; pass a list with one numpy.ndarray per device")
+        if len(value) != 1:
+            from ..._errors import unsupported
+
+            raise unsupported(f"{where}: a list of {len(value)} arrays, one per device,", "legacy-one-device", "Jobs run on one device here: pass a list of one array.")
+        return value[0]
+
+
+class _ListListPlaceholder(_ListPlaceholder):
+    kind = "ListListNumpy"
+
+    def check(self, where, value):
+        return super().check(where, self._only(where, value))
+
+
+def _tensor(where, array, dtype):
+    import torch
+
+    wanted = _numpy_dtype(dtype)
+    if array.dtype != wanted:
+        raise TypeError(f"{where}: declared dtype {dtype}, got an array of {array.dtype}; convert it with .astype(np.{wanted})")
+    if dtype == torch.bfloat16:
+        return torch.from_numpy(_np.ascontiguousarray(array)).to(dtype)
+    if not (array.flags.c_contiguous and array.flags.writeable):
+        array = _np.array(array, order="C")
+    return torch.from_numpy(array)
+
+
+_numpy_of: dict = {}
+
+
+def _numpy_dtype(dtype):
+    found = _numpy_of.get(dtype)
+    if found is None:
+        import torch
+
+        found = _np.dtype(_np.float32) if dtype == torch.bfloat16 else torch.empty(0, dtype=dtype).numpy().dtype
+        _numpy_of[dtype] = found
+    return found
+
+
+class Numpy:
+    """One ndarray. As a return annotation: the call returns an ndarray."""
+
+    Placeholder = _Placeholder
+
+
+class ListNumpy:
+    """A list with one ndarray per device (mirrored view). As a return annotation: the call returns a list."""
+
+    Placeholder = _ListPlaceholder
+
+
+class ListListNumpy:
+    """A list per device of lists of ndarrays."""
+
+    Placeholder = _ListListPlaceholder
+
+
+class Bundle(_typing.Generic[_T]):
+    """Bundle[X]: X, or tuples, lists and dicts of X, nested as the function likes."""
+
+
+class Callback(_typing.Generic[_T]):
+    """Callback[X]: the call returns a function that takes a handler, which gets X."""
+
+
+ALLOWED = "numpy results (tp.Numpy, tp.ListNumpy), Tuple/List/Dict of them, tp.Bundle[...], tp.Callback[...] or None"
+
+
+def check_return_annotation(annotation, function: str):
+    """Refuse a return annotation that says nothing a job can return."""
+    if annotation is _typing.Any or annotation is None or annotation is type(None) or annotation in (Numpy, ListNumpy, ListListNumpy):
+        return
+    origin, args = _typing.get_origin(annotation), _typing.get_args(annotation)
+    if origin in (tuple, list, Bundle, Callback) and args:
+        for a in args:
+            if a is not Ellipsis:
+                check_return_annotation(a, function)
+        return
+    if origin is dict and len(args) == 2 and args[0] is str:
+        check_return_annotation(args[1], function)
+        return
+    if annotation is Bundle or annotation is Callback:
+        return
+    raise TypeError(f"job function {function}: the return annotation {annotation!r} is not allowed; allowed are {ALLOWED}")
+
+
+def convert(value, annotation, function: str):
+    """Job results (nested LocalBlobs) as the return annotation says."""
+    origin, args = _typing.get_origin(annotation), _typing.get_args(annotation)
+    if annotation in (None, type(None)):
+        if value is not None:
+            raise TypeError(f"job function {function} is annotated to return None, it returned {type(value).__name__}")
+        return None
+    if annotation is Numpy:
+        return _leaf(value, annotation, function).numpy()
+    if annotation is ListNumpy:
+        return _leaf(value, annotation, function).numpy_list()
+    if annotation is ListListNumpy:
+        return [_leaf(value, annotation, function).numpy_list()]
+    if annotation is Bundle or origin is Bundle:
+        inner = args[0] if args else Numpy
+        return _map(value, lambda leaf: convert(leaf, inner, function))
+    if annotation is Callback or origin is Callback:
+        inner = args[0] if args else Bundle
+        return lambda handler: handler(convert(value, inner, function))
+    if origin is tuple:
+        items = _sequence(value, function, annotation)
+        kinds = [args[0]] * len(items) if len(args) == 2 and args[1] is Ellipsis else args
+        if len(kinds) != len(items):
+            raise TypeError(f"job function {function}: annotated {len(kinds)} results, it returned {len(items)}")
+        return tuple(convert(v, a, function) for v, a in zip(items, kinds))
+    if origin is list:
+        return [convert(v, args[0], function) for v in _sequence(value, function, annotation)]
+    if origin is dict:
+        if not isinstance(value, dict):
+            raise TypeError(f"job function {function}: annotated {annotation}, it returned {type(value).__name__}")
+        return {k: convert(v, args[1], function) for k, v in value.items()}
+    check_return_annotation(annotation, function)
+    return value
+
+
+def _leaf(value, annotation, function):
+    if not hasattr(value, "numpy_list"):
+        raise TypeError(f"job function {function}: annotated {annotation.__name__}, it returned {type(value).__name__}")
+    return value
+
+
+def _sequence(value, function, annotation):
+    if not isinstance(value, (tuple, list)):
+        raise TypeError(f"job function {function}: annotated {annotation}, it returned {type(value).__name__}")
+    return value
+
+
+def _map(value, leaf):
+    if isinstance(value, (tuple, list)):
+        return type(value)(_map(v, leaf) for v in value)
+    if isinstance(value, dict):
+        return {k: _map(v, leaf) for k, v in value.items()}
+    return leaf(value)

@@ -1,0 +1,11 @@
+"""flow.util."""
+from __future__ import annotations
+
+import itertools
+
+_numbers = itertools.count()
+
+
+def unique_str(prefix):
+    """A string with this prefix that was not given out before."""
+    return f"{prefix}{next(_numbers)}"

@@ -1,0 +1,1 @@
+"""flow.vm: OneFlow's instruction scheduler had no public names."""
