@@ -25,6 +25,17 @@ x = torch.arange(12.0).reshape(4, 3) * (1 + rank)
 for step in range(2):
     net.zero_grad()
     net(x).square().sum().backward()
+class Branches(flow.nn.Module):  # each process uses another half of the parameters
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = flow.nn.Linear(3, 1, bias=False), flow.nn.Linear(3, 1, bias=False)
+
+    def forward(self, x):
+        return {"y": (self.a if rank == 0 else self.b)(x), "size": x.shape[0]}
+
+half = ddp(Branches())
+half(flow.ones(2, 3))["y"].sum().backward()
+assert half.a.weight.grad.tolist() == half.b.weight.grad.tolist() == [[1.0, 1.0, 1.0]]
 torch.save({"grads": [p.grad for p in net.parameters()], "weights": [p.detach() for p in net.parameters()], "mean": net[1].running_mean.clone()},
            f"{sys.argv[2]}/rank{rank}.pt")
 torch.distributed.destroy_process_group()

@@ -52,6 +52,41 @@ def _attach(module, broadcast_buffers, broadcast_parameters, bucket_size):
         _Bucket(trained[start:start + bucket_size], world)
     if broadcast_buffers:
         module.register_forward_pre_hook(_send_buffers)
+    module.register_forward_hook(_UsesAll([weakref.ref(p) for p in trained]))
+
+
+class _UsesAll:
+    """Forward hook: the outputs depend on every parameter, so that one the forward did not use gets a zero gradient.
+
+    Without it a bucket on one process would wait for a gradient that never comes, as another process sends its own.
+    """
+
+    def __init__(self, params):
+        self.params = params
+
+    def __call__(self, _module, _args, output):
+        from torch.utils._pytree import tree_flatten, tree_unflatten
+
+        flat, spec = tree_flatten(output)
+        at = [i for i, t in enumerate(flat) if isinstance(t, torch.Tensor) and t.requires_grad]
+        if not at:
+            return None
+        for i, tensor in zip(at, _Join.apply(len(at), *[flat[i] for i in at], *[p() for p in self.params])):
+            flat[i] = tensor
+        return tree_unflatten(flat, spec)
+
+
+class _Join(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, count, *tensors):
+        ctx.set_materialize_grads(False)
+        ctx.params = [(p.shape, p.dtype, p.device) for p in tensors[count:]]
+        return tuple(t.view_as(t) for t in tensors[:count])
+
+    @staticmethod
+    def backward(ctx, *grads):
+        zeros = [torch.zeros((), dtype=dtype, device=device).expand(shape) for shape, dtype, device in ctx.params]
+        return (None, *grads, *zeros)
 
 
 class _Bucket:
