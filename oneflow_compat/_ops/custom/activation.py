@@ -4,11 +4,11 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from . import _check
+from . import _check, _ext, kernels
 
 __all__ = [
     "bias_add", "fast_gelu", "fused_bias_add_dropout", "fused_bias_add_gelu", "fused_fast_gelu_mul",
-    "gelu_with_approximate", 
+    "gelu_with_approximate", "quick_gelu", "square_relu",
 ]
 
 
@@ -32,6 +32,8 @@ def fused_bias_add_gelu_ref(a, b, axis):
 def fused_bias_add_gelu(a, b, *, axis):
     """gelu(a + b along `axis`), the exact (erf) gelu. a any shape, b 1-d."""
     axis = _check.bias_along("fused_bias_add_gelu", a, b, axis)
+    if _ext.use(a, b):
+        return torch.ops.oneflow.bias_gelu(a, b, axis)
     return fused_bias_add_gelu_ref(a, b, axis)
 
 
@@ -43,6 +45,8 @@ def fused_bias_add_dropout(a, b, *, p=0.5, axis, generator=None):
     """dropout(a + b along `axis`): always drops, whatever the module's mode (OneFlow's rule)."""
     _check.rate("fused_bias_add_dropout", p)
     axis = _check.bias_along("fused_bias_add_dropout", a, b, axis)
+    if p > 0 and _ext.use(a, b):
+        return torch.ops.oneflow.bias_dropout(a, b, axis, p, _ext.seed(a, generator))
     return fused_bias_add_dropout_ref(a, b, p, axis, generator)
 
 
@@ -51,11 +55,35 @@ def fast_gelu(x):
     return F.gelu(x, approximate="tanh")
 
 
+def fused_fast_gelu_mul_ref(x, multiplier):
+    return F.gelu(x, approximate="tanh") * multiplier
+
+
 def fused_fast_gelu_mul(x, multiplier):
     """fast_gelu(x) * multiplier, same shape and dtype."""
     if x.shape != multiplier.shape:
         raise RuntimeError(f"fused_fast_gelu_mul: x and multiplier must have one shape, found {tuple(x.shape)} and {tuple(multiplier.shape)}")
-    return F.gelu(x, approximate="tanh") * multiplier
+    if _ext.use(x, multiplier):
+        return kernels.point("fast_gelu_mul", (x, multiplier), 1)[0]
+    return fused_fast_gelu_mul_ref(x, multiplier)
+
+
+def quick_gelu_ref(x):
+    return x * torch.sigmoid(1.702 * x)
+
+
+def quick_gelu(x):
+    """x * sigmoid(1.702 x)."""
+    return kernels.point("quick_gelu", (x,), 1)[0] if _ext.use(x) else quick_gelu_ref(x)
+
+
+def square_relu_ref(x):
+    return torch.relu(x).square()
+
+
+def square_relu(x):
+    """relu(x) squared."""
+    return kernels.point("square_relu", (x,), 1)[0] if _ext.use(x) else square_relu_ref(x)
 
 
 def gelu_with_approximate(x, approximate="none"):

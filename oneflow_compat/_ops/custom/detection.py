@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import torch
 
-from . import _check
+from . import _check, _ext
 
 __all__ = ["deform_conv2d", "nms", "nms_mask", "raw_deform_conv2d", "roi_align"]
 
@@ -33,7 +33,10 @@ def nms_mask(x, iou_threshold, keep_n=-1):
     whose overlap with it is above iou_threshold; at most keep_n are kept (below 0: all)."""
     if x.ndim != 2 or x.shape[1] != 4:
         raise RuntimeError(f"nms: boxes must be (N, 4), found {tuple(x.shape)}")
-    return nms_mask_ref(x, iou_threshold, keep_n if keep_n > 0 else -1)
+    keep_n = keep_n if keep_n > 0 else -1
+    if _ext.use(x, dtypes=_ext.WIDE):
+        return torch.ops.oneflow.nms_mask(x, iou_threshold, keep_n)
+    return nms_mask_ref(x, iou_threshold, keep_n)
 
 
 @torch.no_grad()
@@ -105,7 +108,10 @@ def roi_align(x, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, aligne
     """
     if x.ndim != 4 or rois.ndim != 2 or rois.shape[1] != 5:
         raise RuntimeError(f"roi_align: x must be (N, C, H, W) and rois (R, 5), found {tuple(x.shape)} and {tuple(rois.shape)}")
-    return roi_align_ref(x, rois.detach().to(x.dtype), spatial_scale, pooled_h, pooled_w, sampling_ratio, aligned)
+    rois = rois.detach().to(x.dtype)
+    if _ext.use(x, rois, dtypes=_ext.WIDE):
+        return torch.ops.oneflow.roi_align(x, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, aligned)
+    return roi_align_ref(x, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, aligned)
 
 
 def deform_columns_ref(input, offset, mask, kernel, stride, padding, dilation, offset_groups):
@@ -141,7 +147,12 @@ def raw_deform_conv2d(input, weight, offset, mask=None, bias=None, stride_h=1, s
         raise RuntimeError(f"{name}: offset must be {expected}, found {tuple(offset.shape)}")
     if use_mask and tuple(mask.shape) != (expected[0], expected[1] // 2, oh, ow):
         raise RuntimeError(f"{name}: mask must be {(expected[0], expected[1] // 2, oh, ow)}, found {tuple(mask.shape)}")
-    columns = deform_columns_ref(input, offset, mask if use_mask else None, (kh, kw), (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w), offset_groups)
+    mask = mask if use_mask else None
+    how = [kh, kw], [stride_h, stride_w], [pad_h, pad_w], [dilation_h, dilation_w], offset_groups
+    if _ext.use(input, offset, mask, dtypes=_ext.WIDE):
+        columns = torch.ops.oneflow.deform_columns(input, offset, mask, *how)
+    else:
+        columns = deform_columns_ref(input, offset, mask, *how)
     columns = columns.reshape(input.shape[0], groups, -1, oh * ow)
     out = torch.matmul(weight.reshape(groups, out_c // groups, -1), columns).reshape(-1, out_c, oh, ow)
     return out if bias is None else out + _check.along(bias, 1, 4)

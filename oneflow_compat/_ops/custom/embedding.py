@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import torch
 
+from . import _ext
+
 __all__ = [
     "one_embedding_adagrad_update", "one_embedding_adam_update", "one_embedding_embedding_gradient_shuffle",
     "one_embedding_embedding_shuffle", "one_embedding_ftrl_update", "one_embedding_id_shuffle", "one_embedding_sgd_update",
@@ -19,6 +21,13 @@ def unique_key_value_pair_ref(keys, values):
     out_values[inverse] = values.reshape(-1)
     count = torch.tensor([unique.numel()], dtype=torch.int32, device=keys.device)
     return count, out_keys, out_values, inverse.to(torch.int32).reshape(keys.shape)
+
+
+def _unique(keys, values):
+    if keys.device.type == "cpu" and keys.dtype is torch.int64 and _ext.use(keys, dtypes=(torch.int64,)):
+        count, unique, of, inverse = torch.ops.oneflow.unique_pairs(keys.reshape(-1), values.reshape(-1))
+        return count, unique, of, inverse.reshape(keys.shape)
+    return unique_key_value_pair_ref(keys, values)
 
 
 def _tables(name, keys, values, num_tables):
@@ -38,9 +47,10 @@ def _tables(name, keys, values, num_tables):
 def one_embedding_unique_key_value_pair(keys, values=None, num_tables=1, embedding_name=""):
     """(num_unique int32 [1], unique_keys, unique_values, inverse_indices int32): keys[i] is unique_keys[inverse_indices[i]].
 
-    The padded outputs hold zeros after num_unique. Their order is ascending here; OneFlow's is that of a hash table.
+    The padded outputs hold zeros after num_unique. Their order is that of first occurrence (kernel) or ascending (plain torch); OneFlow's is
+    that of a hash table.
     """
-    return unique_key_value_pair_ref(keys, _tables("one_embedding_unique_key_value_pair", keys, values, num_tables))
+    return _unique(keys, _tables("one_embedding_unique_key_value_pair", keys, values, num_tables))
 
 
 def _one_rank(name):
@@ -54,7 +64,7 @@ def one_embedding_id_shuffle(ids, table_ids=None, num_tables=1, embedding_name="
     """Deduplicate ids: (num_unique_matrix, inverse_unique_partition_indices, cur_rank_num_unique, cur_rank_unique_ids,
     cur_rank_unique_table_ids, cur_rank_inverse_indices). On one rank the second holds each id's unique index, the last is 0, 1, 2, ..."""
     _one_rank("one_embedding_id_shuffle")
-    count, unique, tables, inverse = unique_key_value_pair_ref(ids, _tables("one_embedding_id_shuffle", ids, table_ids, num_tables))
+    count, unique, tables, inverse = _unique(ids, _tables("one_embedding_id_shuffle", ids, table_ids, num_tables))
     order = torch.arange(ids.numel(), dtype=torch.int32, device=ids.device)
     return count, inverse, count.clone(), unique, tables, torch.where(order < count, order, 0)
 

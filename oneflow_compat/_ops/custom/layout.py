@@ -54,6 +54,12 @@ def merge_heads(x: torch.Tensor, layout: str) -> torch.Tensor:
     return (x.transpose(0, 1) if layout.startswith("MB") else x).flatten(-2).contiguous()
 
 
+def order(layout: str):
+    """The dimensions of (B, M, H, K) in the order `layout` keeps them in memory, K last; None where the layout has no such order."""
+    plain = layout.replace("(HK)", "HK")
+    return ["BMHK".index(c) for c in plain] if plain in ("BMHK", "MBHK", "BHMK") else None
+
+
 def pad_sequences(x: torch.Tensor, start: torch.Tensor, longest: int | None):
     """(BM, H, K) with starts [B + 1] as (B, longest, H, K) padded by zeros, and the lengths [B]."""
     lengths = start[1:] - start[:-1]

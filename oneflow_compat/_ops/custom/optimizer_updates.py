@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import torch
 
+from . import _ext
+
 __all__ = [
     "fused_clip_grad", "multi_tensor_adam_update", "multi_tensor_momentum_update", "multi_tensor_sgd_update",
     "multi_tensor_yolov5_weight_update",
@@ -23,6 +25,12 @@ def _lists(name, **lists):
     return [list(v) for v in lists.values()]
 
 
+def _fits(model, *others):
+    """Can the kernel update these lists? Contiguous tensors of one dtype and device."""
+    first = model[0]
+    return all(t.is_contiguous() for tensors in (model, *others[1:]) for t in tensors) and _ext.use(first, *model, *(t for o in others for t in o))
+
+
 def _gradients(model, diff, scale, l2=0.0):
     """scale * diff + l2 * model, in the model's dtype; never the caller's tensors."""
     diff = [d if d.dtype is m.dtype else d.to(m.dtype) for m, d in zip(model, diff)]
@@ -36,8 +44,11 @@ def _gradients(model, diff, scale, l2=0.0):
 def multi_tensor_sgd_update(model, model_diff, scale, weight_decay, learning_rate_val):
     """model -= lr * (scale * diff + weight_decay * model)."""
     model, diff = _lists("multi_tensor_sgd_update", model=model, model_diff=model_diff)
-    if model:
-        torch._foreach_add_(model, _gradients(model, diff, scale, weight_decay), alpha=-learning_rate_val)
+    if not model:
+        return
+    if _fits(model, diff):
+        return torch.ops.oneflow.sgd_(model, diff, [learning_rate_val, weight_decay, scale])
+    torch._foreach_add_(model, _gradients(model, diff, scale, weight_decay), alpha=-learning_rate_val)
 
 
 @torch.no_grad()
@@ -46,6 +57,9 @@ def multi_tensor_momentum_update(model, model_diff, momentum_buf, scale, weight_
     model, diff, buffers = _lists("multi_tensor_momentum_update", model=model, model_diff=model_diff, momentum_buf=momentum_buf)
     if not model:
         return
+    if _fits(model, diff, buffers):
+        scalars = [-learning_rate_val if maximize else learning_rate_val, momentum, 1 - dampening, float(nesterov), scale, 1 - learning_rate_val * weight_decay]
+        return torch.ops.oneflow.momentum_(model, diff, buffers, scalars)
     grads = _gradients(model, diff, scale)
     torch._foreach_mul_(buffers, momentum)
     torch._foreach_add_(buffers, grads, alpha=1 - dampening)
@@ -69,6 +83,9 @@ def multi_tensor_adam_update(model, model_diff, m, v, learning_rate_val, l2, bet
     if not model:
         return
     c1, c2 = (bias_correction1_val, bias_correction2_val) if do_bias_correction else (1.0, 1.0)
+    if _fits(model, diff, m, v):
+        scalars = [learning_rate_val / c1, l2, beta1, beta2, c2**0.5, epsilon, scale, 1 - learning_rate_val * weight_decay]
+        return torch.ops.oneflow.adam_(model, diff, m, v, scalars)
     grads = _gradients(model, diff, scale, l2)
     torch._foreach_lerp_(m, grads, 1 - beta1)
     torch._foreach_mul_(v, beta2)

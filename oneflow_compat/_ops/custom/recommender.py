@@ -4,7 +4,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from . import _check
+from . import _check, _ext
 
 __all__ = ["fused_cross_feature_interaction", "fused_dot_feature_interaction"]
 
@@ -13,7 +13,11 @@ def fused_dot_feature_interaction_ref(x, output_concat, self_interaction, output
     """x (B, F, E): [output_concat | lower triangle of x @ x^T | zeros]."""
     dots = torch.bmm(x, x.mT)
     rows, columns = torch.tril_indices(x.shape[1], x.shape[1], 0 if self_interaction else -1, device=x.device)
-    parts = [dots[:, rows, columns]]
+    return _joined(dots[:, rows, columns], x, output_concat, output_padding)
+
+
+def _joined(dots, x, output_concat, output_padding):
+    parts = [dots]
     if output_concat is not None:
         parts.insert(0, output_concat)
     if output_padding:
@@ -41,6 +45,8 @@ def fused_dot_feature_interaction(features, output_concat=None, self_interaction
         return 0.5 * (x.sum(1).square() - x.square().sum(1))
     if output_concat is not None and (output_concat.ndim != 2 or output_concat.shape[0] != x.shape[0]):
         raise RuntimeError(f"{name}: output_concat must be ({x.shape[0]}, size), found {tuple(output_concat.shape)}")
+    if _ext.use(x):
+        return _joined(torch.ops.oneflow.pair_dots(x, self_interaction), x, output_concat, output_padding)
     return fused_dot_feature_interaction_ref(x, output_concat, self_interaction, output_padding)
 
 

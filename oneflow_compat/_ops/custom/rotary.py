@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import torch
 
-from . import _check, layout as L
+from . import _check, _ext, layout as L
 
 __all__ = ["fused_apply_rotary_emb"]
 
@@ -62,15 +62,23 @@ def fused_apply_rotary_emb(x, *, cos=None, sin=None, position_ids=None, x_layout
     if cos is not None and (cos.shape != sin.shape or cos.ndim != 2 or cos.shape[1] != part):
         raise RuntimeError(f"{name}: cos and sin must be (positions, {part}), found {tuple(cos.shape)} and {tuple(sin.shape)}")
     cos, sin = _tables(heads, cos, sin, position_ids, part, dims, base, mode)
+    if output_layout is None:
+        output_layout = x_layout.replace("H2K", "HK").replace("H3K", "HK")
+    L.check(name, "output_layout", output_layout)
+    if _ext.use(x) and heads.ndim == 4 and L.order(output_layout) is not None:
+        return _kernel(heads, cos, sin, dims, mode, output_layout)
     if dims == 1:
         out = rotate_ref(heads.to(cos.dtype), cos, sin, mode)
     else:
         halves = heads[..., :size].to(cos.dtype).chunk(2, -1)
         out = torch.cat([rotate_ref(h, c, s, mode) for h, c, s in zip(halves, cos.chunk(2, -1), sin.chunk(2, -1))]
                         + [heads[..., size:].to(cos.dtype)], -1)
-    if output_layout is None:
-        output_layout = x_layout.replace("H2K", "HK").replace("H3K", "HK")
-    return L.merge_heads(out.to(x.dtype), L.check(name, "output_layout", output_layout))
+    return L.merge_heads(out.to(x.dtype), output_layout)
+
+
+def _kernel(heads, cos, sin, dims, mode, output_layout):
+    out = torch.ops.oneflow.rotary(heads, cos, sin, dims, mode == "interval", L.order(output_layout), False)
+    return out.flatten(2) if output_layout.endswith("K)") else out
 
 
 def _tables(x, cos, sin, position_ids, part, dims, base, mode):

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import torch
 
-from . import _check
+from . import _check, _ext
 from .activation import dropout
 
 __all__ = [
@@ -23,6 +23,24 @@ def _keep(name, x, mask):
     return mask if mask.dtype is torch.bool else mask.bool()
 
 
+def kernel_ref(x, mask, diagonal, scale, fill, p, seed):
+    """What torch.ops.oneflow.masked_softmax computes, its dropped elements found by the kernel itself."""
+    if mask is None:
+        mask = torch.ones(x.shape[-2:], dtype=torch.bool, device=x.device).tril(diagonal)
+    y = torch.softmax(torch.where(mask, x * scale, fill), -1)
+    return y, (torch.ops.oneflow.bias_dropout_backward(y, p, seed) if p > 0 else y.new_empty(0))
+
+
+def _kernel(x, mask, diagonal, scale, fill, p, generator):
+    """(dropped, softmax) by the kernel; without dropout both are one tensor."""
+    if mask is not None:
+        mask = mask.expand(x.shape)
+        mask = mask if mask.stride(-1) in (0, 1) else mask.contiguous()
+    seed = _ext.seed(x, generator) if p > 0 else None
+    y, dropped = torch.ops.oneflow.masked_softmax(x, mask, diagonal, scale, fill, p, seed)
+    return (dropped if p > 0 else y), y
+
+
 def fused_scale_mask_softmax_ref(x, mask, fill_value, scale):
     return torch.softmax(torch.where(mask, x * scale, fill_value), -1)
 
@@ -30,21 +48,23 @@ def fused_scale_mask_softmax_ref(x, mask, fill_value, scale):
 def fused_scale_mask_softmax(x, mask, *, fill_value=0.0, scale=1.0):
     """softmax of `scale * x` where `mask` is true and of `fill_value` elsewhere. The mask broadcasts to x."""
     mask = _keep("fused_scale_mask_softmax", x, mask)
+    if x.ndim and _ext.use(x):
+        return _kernel(x, mask, 0, scale, fill_value, 0.0, None)[1]
     return fused_scale_mask_softmax_ref(x, mask, fill_value, scale)
 
 
 def fused_scale_mask_softmax_dropout(x, mask, *, fill_value=0.0, scale=1.0, p=0.5, training=True, generator=None):
     """(dropout(y), y) with y = fused_scale_mask_softmax(x, mask)."""
     _check.rate("fused_scale_mask_softmax_dropout", p)
+    if x.ndim and _ext.use(x):
+        return _kernel(x, _keep("fused_scale_mask_softmax_dropout", x, mask), 0, scale, fill_value, p if training else 0.0, generator)
     y = fused_scale_mask_softmax(x, mask, fill_value=fill_value, scale=scale)
     return dropout(y, p, training, generator), y
 
 
 def fused_bias_add_scale_mask_softmax_dropout(x, bias, mask, *, fill_value=0.0, scale=1.0, p=0.5, training=True, generator=None):
     """(dropout(y), y) with y = fused_scale_mask_softmax(x + bias, mask). The bias broadcasts to x."""
-    _check.rate("fused_bias_add_scale_mask_softmax_dropout", p)
-    y = fused_scale_mask_softmax(x + bias, mask, fill_value=fill_value, scale=scale)
-    return dropout(y, p, training, generator), y
+    return fused_scale_mask_softmax_dropout(x + bias, mask, fill_value=fill_value, scale=scale, p=p, training=training, generator=generator)
 
 
 def fused_scale_mask_bias_softmax(x, mask, bias=None, scale=0.35355, inplace=False):
@@ -67,11 +87,15 @@ def fused_scale_tril(x, diagonal=0, fill_value=0, scale=1):
         raise RuntimeError(f"fused_scale_tril: the input must have 2 or more dimensions, found shape {tuple(x.shape)}")
     if not x.is_floating_point() and (isinstance(scale, float) or isinstance(fill_value, float)):
         scale, fill_value = int(scale), int(fill_value)
+    if _ext.use(x):
+        return torch.ops.oneflow.scale_tril(x, diagonal, scale, fill_value)
     return fused_scale_tril_ref(x, diagonal, fill_value, scale)
 
 
 def fused_scale_tril_softmax_mask_scale(a, *, p=0.5, diagonal, tril_scale_value, tril_fill_value=0.0, generator=None):
     """(dropout(y), y) with y = softmax(fused_scale_tril(a)): causal attention weights. Always drops."""
     _check.rate("fused_scale_tril_softmax_mask_scale", p)
+    if a.ndim > 1 and _ext.use(a):
+        return _kernel(a, None, diagonal, tril_scale_value, tril_fill_value, p, generator)
     y = torch.softmax(fused_scale_tril(a, diagonal, tril_fill_value, tril_scale_value), -1)
     return dropout(y, p, True, generator), y

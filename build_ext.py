@@ -1,0 +1,157 @@
+"""Builds the library of custom operators, oneflow_compat/_ext.so, from csrc/. setup.py calls `BuildExtension`; by hand:
+
+    python build_ext.py [--force] [--sanitize] [--cuda-check]
+
+The operators are registered through torch's stable ABI (one library for torch 2.11 and later and every Python), the CPU kernels
+are compiled once for each instruction set, and the best one is chosen when they run. No Python headers are used. Without a
+compiler nothing is built and the package runs on the plain-torch functions. ONEFLOW_BUILD_EXT=0 skips the build, CXX names the
+compiler, MAX_JOBS bounds the compilers run at once. CUDA kernels are built where nvcc and a CUDA build of torch are.
+"""
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+SOURCES = HERE / "csrc"
+TARGET = "0x020b000000000000"  # TORCH_TARGET_VERSION: the oldest torch the library runs on, 2.11
+CAPABILITIES = {
+    "default": ("-DCPU_CAPABILITY=DEFAULT", "-DCPU_CAPABILITY_DEFAULT"),
+    "avx2": ("-DCPU_CAPABILITY=AVX2", "-DCPU_CAPABILITY_AVX2", "-mavx2", "-mfma", "-mf16c"),
+    "avx512": ("-DCPU_CAPABILITY=AVX512", "-DCPU_CAPABILITY_AVX512", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma", "-mf16c"),
+}
+GPUS = ("80", "90")
+
+
+def compiler():
+    """The C++ compiler's command, or None."""
+    command = shlex.split(os.environ.get("CXX", "c++"))
+    return command if shutil.which(command[0]) else None
+
+
+def _units(cuda):
+    """(source, is CUDA, flags) of every object file."""
+    stable = (f"-DTORCH_TARGET_VERSION={TARGET}",)
+    units = [(SOURCES / "ops.cpp", False, stable), (SOURCES / "cpu" / "register.cpp", False, stable),
+             (SOURCES / "cpu" / "detection.cpp", False, stable + ("-O3",)), (SOURCES / "cpu" / "best.cpp", False, ())]
+    x86 = platform.machine().lower() in ("x86_64", "amd64")
+    for name, flags in CAPABILITIES.items():
+        if name == "default" or x86:
+            units.append((SOURCES / "cpu" / f"kernels_{name}.cpp", False, ("-O3", *flags)))
+    if cuda:
+        units += [(path, True, stable) for path in sorted((SOURCES / "cuda").glob("*.cu"))]
+    return units
+
+
+def _nvcc():
+    home = os.environ.get("CUDA_HOME")
+    found = Path(home) / "bin" / "nvcc" if home else shutil.which("nvcc")
+    return str(found) if found and Path(found).exists() else None
+
+
+def _command(source, is_cuda, flags, target, sanitize):
+    from torch.utils.cpp_extension import include_paths
+
+    includes = [f"-I{p}" for p in include_paths()]
+    if is_cuda:
+        gencode = [f"-gencode=arch=compute_{g},code=sm_{g}" for g in GPUS] + [f"-gencode=arch=compute_{GPUS[-1]},code=compute_{GPUS[-1]}"]
+        return [_nvcc(), "-std=c++20", "-O3", "-DUSE_CUDA", "--expt-relaxed-constexpr", "-Xcompiler=-fPIC,-fvisibility=hidden", *gencode,
+                *flags, *includes, "-c", str(source), "-o", str(target)]
+    extra = ("-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-g") if sanitize else ()
+    return [*compiler(), "-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-Wno-unknown-pragmas", "-DNDEBUG", *flags, *extra, *includes,
+            "-c", str(source), "-o", str(target)]
+
+
+def _run(label, command, steps):
+    began = time.time()
+    done = subprocess.run(command, capture_output=True, text=True)
+    steps.append(label)
+    if done.returncode:
+        raise RuntimeError(f"{label} failed:\n{' '.join(command)}\n{done.stdout}{done.stderr}")
+    print(f"oneflow._ext {len(steps):2d}: {label} {time.time() - began:.1f} s", flush=True)
+
+
+def _compile(units, folder, sanitize):
+    folder.mkdir(parents=True, exist_ok=True)
+    headers = max(p.stat().st_mtime for p in SOURCES.rglob("*.h"))
+    steps, jobs, objects = [], [], []
+    for source, is_cuda, flags in units:
+        target = folder / (source.name + ".o")
+        objects.append(str(target))
+        newest = max(source.stat().st_mtime, headers, Path(__file__).stat().st_mtime)
+        if not target.exists() or target.stat().st_mtime < newest:
+            jobs.append((source.relative_to(SOURCES).as_posix(), _command(source, is_cuda, flags, target, sanitize)))
+    with ThreadPoolExecutor(int(os.environ.get("MAX_JOBS", os.cpu_count() or 1))) as pool:
+        list(pool.map(lambda job: _run(*job, steps), jobs))
+    return objects, steps
+
+
+def build(output: Path, work: Path, force=False, sanitize=False):
+    """Compile what is out of date and link the library to `output`. True when there is one."""
+    import torch
+    from torch.utils.cpp_extension import library_paths
+
+    if compiler() is None:
+        print("oneflow._ext: no C++ compiler (CXX); the package will use its plain-torch functions", file=sys.stderr)
+        return False
+    if force:
+        shutil.rmtree(work, ignore_errors=True)
+    cuda = torch.version.cuda is not None and _nvcc() is not None
+    objects, steps = _compile(_units(cuda), work, sanitize)
+    if steps or not output.exists():
+        link = [*compiler(), "-shared", *objects, "-o", str(output), *(f"-L{p}" for p in library_paths(device_type="cuda" if cuda else "cpu")),
+                "-ltorch", "-ltorch_cpu", "-lc10"]
+        link += ["-ltorch_cuda", "-lcudart"] if cuda else []
+        link += ["-fsanitize=address,undefined"] if sanitize else []
+        _run("link " + output.name, link, steps)
+    return True
+
+
+def cuda_check(folder: Path):
+    """Compile the CUDA sources with nvcc, for a machine that has it but no GPU."""
+    if _nvcc() is None:
+        raise SystemExit("nvcc not found: set CUDA_HOME or PATH")
+    _compile([u for u in _units(True) if u[1]], folder, False)
+
+
+def command_class():
+    """A setuptools `build_ext` that calls `build`; a failed build is a warning, as the package works without."""
+    from setuptools.command.build_ext import build_ext
+
+    class BuildExtension(build_ext):
+        def run(self):
+            if os.environ.get("ONEFLOW_BUILD_EXT", "1") == "0":
+                return
+            place = HERE / "oneflow_compat" if self.inplace else Path(self.build_lib) / "oneflow"
+            place.mkdir(parents=True, exist_ok=True)
+            try:
+                build(place / "_ext.so", Path(self.build_temp))
+            except Exception as error:
+                if os.environ.get("ONEFLOW_BUILD_EXT") == "require":
+                    raise
+                print(f"oneflow._ext was not built, the package will use its plain-torch functions: {error}", file=sys.stderr)
+
+        def get_source_files(self):
+            return [str(p.relative_to(HERE)) for p in SOURCES.rglob("*") if p.is_file()]
+
+        def get_outputs(self):
+            return []
+
+    return BuildExtension
+
+
+if __name__ == "__main__":
+    if "--cuda-check" in sys.argv:
+        cuda_check(HERE / "build" / "cuda_check")
+    else:
+        name = "sanitized" if "--sanitize" in sys.argv else "ext"
+        target = HERE / "build" / "_ext_sanitized.so" if "--sanitize" in sys.argv else HERE / "oneflow_compat" / "_ext.so"
+        target.parent.mkdir(exist_ok=True)
+        sys.exit(0 if build(target, HERE / "build" / name, "--force" in sys.argv, "--sanitize" in sys.argv) else 1)

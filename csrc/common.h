@@ -1,0 +1,41 @@
+// What the operators' CPU and CUDA registrations share: checks, allocation.
+#pragma once
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+#include <torch/headeronly/core/ScalarType.h>
+#include <torch/headeronly/util/Exception.h>
+
+#include <optional>
+#include <tuple>
+#include <vector>
+
+namespace oneflow_ext {
+
+using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
+using Sizes = torch::headeronly::IntHeaderOnlyArrayRef;
+
+inline Tensor dense(const Tensor& x) { return x.is_contiguous() ? x : torch::stable::contiguous(x); }
+
+inline Tensor fresh(const Tensor& like, const std::vector<int64_t>& sizes, std::optional<ScalarType> dtype = std::nullopt) {
+  return torch::stable::new_empty(like, Sizes(sizes.data(), sizes.size()), dtype);
+}
+inline std::vector<int64_t> shape(const Tensor& x) { return {x.sizes().begin(), x.sizes().end()}; }
+inline Tensor fresh_like(const Tensor& x) { return fresh(x, shape(x)); }
+
+inline uint64_t seed_of(const Tensor& seed) { return static_cast<uint64_t>(*seed.const_data_ptr<int64_t>()); }
+
+// Rows and their length for a bias along `axis` of x (see Kernels::bias_gelu).
+struct BiasRows {
+  int64_t rows, n, per_row;
+};
+inline BiasRows bias_rows(const Tensor& x, int64_t axis) {
+  int64_t outer = 1, inner = 1;
+  for (int64_t d = 0; d < axis; ++d) outer *= x.size(d);
+  for (int64_t d = axis + 1; d < x.dim(); ++d) inner *= x.size(d);
+  const int64_t c = x.size(axis);
+  return inner == 1 ? BiasRows{outer, c, 0} : BiasRows{outer * c, inner, c};
+}
+
+}  // namespace oneflow_ext

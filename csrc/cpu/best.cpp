@@ -1,0 +1,21 @@
+// The kernel table of the widest instruction set this machine has. Compiled without instruction-set flags.
+#include "kernels.h"
+
+namespace oneflow_cpu {
+
+const Kernels& best() {
+#if defined(__x86_64__)
+  static const Kernels& chosen = [] () -> const Kernels& {
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
+      return avx512_kernels();
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2_kernels();
+    return default_kernels();
+  }();
+  return chosen;
+#else
+  return default_kernels();
+#endif
+}
+
+}  // namespace oneflow_cpu

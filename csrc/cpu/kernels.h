@@ -1,0 +1,84 @@
+// The CPU kernels as plain functions on pointers: no torch type, so that they do not depend on torch's ABI.
+// Each function works on a part [begin, end) of its rows or elements; register.cpp hands the parts to threads.
+// The table exists once for each instruction set; best() picks the widest this machine has.
+#pragma once
+#include <cstdint>
+
+namespace oneflow_cpu {
+
+enum class Dtype : int { f32, f64, bf16 };
+
+// Elementwise operators. Comment: inputs -> outputs; scalars.
+enum class Point : int {
+  quick_gelu,             // x -> y
+  quick_gelu_backward,    // x dy -> dx
+  square_relu,            // x -> y
+  square_relu_backward,   // x dy -> dx
+  fast_gelu_mul,          // x m -> y
+  fast_gelu_mul_backward, // x m dy -> dx dm
+  boxes_coord,            // x1 y1 w1 h1 x2 y2 w2 h2 -> 8 corners
+  boxes_coord_backward,   // 8 gradients -> 8
+  intersection,           // 8 corners -> area
+  intersection_backward,  // 8 corners dy -> 8
+  iou,                    // w1 h1 w2 h2 inter -> y; eps
+  iou_backward,           // 5 inputs dy -> 5; eps
+  convex,                 // 8 corners -> y; eps
+  convex_backward,        // 8 corners dy -> 8
+  center_dist,            // 8 corners -> y
+  center_dist_backward,   // 8 corners dy -> 8
+  angle,                  // w1 h1 w2 h2 -> v; eps
+  angle_backward,         // 4 inputs dv -> 4; eps
+  ciou,                   // v iou rho2 c2 -> y alpha; eps
+  ciou_backward,          // alpha rho2 c2 dy -> dv diou drho2 dc2
+  fake_quantize,          // x -> y; scale, zero point, low, high
+  count
+};
+
+constexpr int kMaxOperands = 9;
+
+// Softmax over rows of n: t = keep ? scale * x : fill, keep from a byte mask or the lower triangle.
+struct SoftmaxRows {
+  int64_t n;              // columns
+  int64_t m;              // rows of the matrix the triangle is in
+  double scale, fill;
+  const uint8_t* mask;    // or null
+  int mask_dims;          // of the rows, without the columns
+  int64_t sizes[12], strides[12];
+  int64_t mask_column;    // stride of the mask along the columns, 0 or 1
+  bool tril;
+  int64_t diagonal;
+  double p;               // dropout probability; 0: none
+  uint64_t seed;
+};
+
+struct Kernels {
+  const char* name;
+  void (*pointwise)(Point, Dtype, const void* const* in, void* const* out, const double* scalars, int64_t begin, int64_t end);
+  // y = gelu(x + bias); rows of length n. The bias is a row of n (per_row = 0) or one value a row: bias[row % per_row].
+  void (*bias_gelu)(Dtype, const void* x, const void* bias, void* y, int64_t n, int64_t per_row, int64_t begin, int64_t end);
+  void (*bias_gelu_backward)(Dtype, const void* x, const void* bias, const void* dy, void* dx, int64_t n, int64_t per_row, int64_t begin, int64_t end);
+  // y = (x + bias) * keep / (1 - p); with bias null, y = x * keep / (1 - p).
+  void (*bias_dropout)(Dtype, const void* x, const void* bias, void* y, int64_t n, int64_t per_row, double p, uint64_t seed, int64_t begin, int64_t end);
+  // softmax into y and, when p > 0, its dropout into dropped.
+  void (*softmax)(Dtype, const SoftmaxRows&, const void* x, void* y, void* dropped, int64_t begin, int64_t end);
+  // dx of dy (gradient of y, or null) and ddropped (gradient of dropped, or null).
+  void (*softmax_backward)(Dtype, const SoftmaxRows&, const void* y, const void* dy, const void* ddropped, void* dx, int64_t begin, int64_t end);
+  // keep ? scale * x : fill for the lower triangle of (rows, m, n); fill only where keep_fill.
+  void (*scale_tril)(Dtype, const void* x, void* y, int64_t m, int64_t n, int64_t diagonal, double scale, double fill, int64_t begin, int64_t end);
+  // adam, momentum and sgd on one tensor; see optimizer.h
+  void (*adam)(Dtype, void* model, const void* diff, void* m, void* v, const double* s, int64_t begin, int64_t end);
+  void (*momentum)(Dtype, void* model, const void* diff, void* buffer, const double* s, int64_t begin, int64_t end);
+  void (*sgd)(Dtype, void* model, const void* diff, const double* s, int64_t begin, int64_t end);
+  // one (B, M, H) row of K: pairs turned by cos and sin; see rotary.h
+  void (*rotary)(Dtype, const void* x, const void* cos, const void* sin, void* y, int64_t k, int64_t size, int64_t part, bool interval, bool backward);
+  // out[pair(i, j)] = x_i . x_j for j < i + self; one sample (f, e), and its gradient
+  void (*dots)(Dtype, const void* x, void* out, int64_t f, int64_t e, bool self);
+  void (*dots_backward)(Dtype, const void* x, const void* dout, void* dx, int64_t f, int64_t e, bool self);
+};
+
+const Kernels& default_kernels();
+const Kernels& avx2_kernels();
+const Kernels& avx512_kernels();
+const Kernels& best();
+
+}  // namespace oneflow_cpu

@@ -1,0 +1,14 @@
+// The kernel table compiled for one instruction set (flags in build_ext.py).
+#include "optimizer.h"
+#include "rotary.h"
+#include "softmax.h"
+
+namespace oneflow_cpu {
+
+const Kernels& default_kernels() {
+  static const Kernels table = {"default", pointwise, bias_gelu, bias_gelu_backward, bias_dropout, softmax, softmax_backward, scale_tril,
+                                adam, momentum, sgd, rotary, dots, dots_backward};
+  return table;
+}
+
+}  // namespace oneflow_cpu

@@ -1,0 +1,108 @@
+// Rotary embedding of one row of k, and the dot products of one sample's feature vectors.
+#pragma once
+#include <vector>
+
+#include "vec.h"
+
+namespace oneflow_cpu {
+inline namespace CPU_CAPABILITY {
+
+// Pairs (a, b) at a = first, b = second: a' = a cos_a - b sin_a, b' = b cos_b + a sin_b; the gradient is the transpose.
+template <class T>
+inline void turn(const T* __restrict x, const Acc<T>* __restrict cos, const Acc<T>* __restrict sin, T* __restrict y, int64_t first,
+                 int64_t second, int64_t count, int64_t step, bool backward) {
+  using A = Acc<T>;
+  const int64_t d = second - first;
+  x += first, cos += first, sin += first, y += first;
+  if (backward) {
+    for (int64_t i = 0; i < count * step; i += step) {
+      const A a = static_cast<A>(x[i]), b = static_cast<A>(x[i + d]);
+      y[i] = static_cast<T>(a * cos[i] + b * sin[i + d]);
+      y[i + d] = static_cast<T>(b * cos[i + d] - a * sin[i]);
+    }
+  } else {
+    for (int64_t i = 0; i < count * step; i += step) {
+      const A a = static_cast<A>(x[i]), b = static_cast<A>(x[i + d]);
+      y[i] = static_cast<T>(a * cos[i] - b * sin[i]);
+      y[i + d] = static_cast<T>(b * cos[i + d] + a * sin[i + d]);
+    }
+  }
+}
+
+// x and y hold k elements, cos and sin `size` in the type computed in; each `part` of them turns by itself; the rest is copied.
+inline void rotary(Dtype dtype, const void* x, const void* cos, const void* sin, void* y, int64_t k, int64_t size, int64_t part, bool interval, bool backward) {
+  dispatch(dtype, [&](auto t) {
+    using T = decltype(t);
+    const T* from = static_cast<const T*>(x);
+    T* to = static_cast<T*>(y);
+    const auto *c = static_cast<const Acc<T>*>(cos), *s = static_cast<const Acc<T>*>(sin);
+    for (int64_t at = 0; at < size; at += part) {
+      if (interval) turn<T>(from, c, s, to, at, at + 1, part / 2, 2, backward);
+      else turn<T>(from, c, s, to, at, at + part / 2, part / 2, 1, backward);
+    }
+    std::copy(from + size, from + k, to + size);
+  });
+}
+
+template <class A>
+inline A dot(const A* a, const A* b, int64_t n) {
+  using V = Vec<A>;
+  constexpr int64_t width = V::size();
+  V s0(A(0)), s1(A(0));
+  int64_t i = 0;
+  for (; i + 2 * width <= n; i += 2 * width) {
+    s0 = at::vec::fmadd(V::loadu(a + i), V::loadu(b + i), s0);
+    s1 = at::vec::fmadd(V::loadu(a + i + width), V::loadu(b + i + width), s1);
+  }
+  s0 = s0 + s1;
+  for (; i < n; i += width) {
+    const int64_t w = std::min(width, n - i);
+    s0 = at::vec::fmadd(V::loadu(a + i, w), V::loadu(b + i, w), s0);
+  }
+  A lanes[V::size()], out = 0;
+  s0.store(lanes);
+  for (int64_t k = 0; k < width; ++k) out += lanes[k];
+  return out;
+}
+
+inline void dots(Dtype dtype, const void* x, void* out, int64_t f, int64_t e, bool self) {
+  dispatch(dtype, [&](auto t) {
+    using T = decltype(t);
+    using A = Acc<T>;
+    std::vector<A> copy(std::is_same_v<T, A> ? 0 : f * e);
+    const A* rows = widen<T>(static_cast<const T*>(x), copy.data(), f * e);
+    T* to = static_cast<T*>(out);
+    for (int64_t i = 0; i < f; ++i)
+      for (int64_t j = 0; j < i + self; ++j) *to++ = static_cast<T>(dot(rows + i * e, rows + j * e, e));
+  });
+}
+
+template <class A>
+inline void add_scaled(A* to, const A* from, A factor, int64_t n) {
+  using V = Vec<A>;
+  constexpr int64_t width = V::size();
+  const V c(factor);
+  int64_t i = 0;
+  for (; i + width <= n; i += width) at::vec::fmadd(V::loadu(from + i), c, V::loadu(to + i)).store(to + i);
+  for (; i < n; ++i) to[i] += from[i] * factor;
+}
+
+inline void dots_backward(Dtype dtype, const void* x, const void* dout, void* dx, int64_t f, int64_t e, bool self) {
+  dispatch(dtype, [&](auto t) {
+    using T = decltype(t);
+    using A = Acc<T>;
+    std::vector<A> copy(std::is_same_v<T, A> ? 0 : f * e), sums(f * e, A(0));
+    const A* rows = widen<T>(static_cast<const T*>(x), copy.data(), f * e);
+    const T* g = static_cast<const T*>(dout);
+    for (int64_t i = 0; i < f; ++i)
+      for (int64_t j = 0; j < i + self; ++j) {
+        const A d = static_cast<A>(*g++);
+        add_scaled(sums.data() + i * e, rows + j * e, d, e);
+        add_scaled(sums.data() + j * e, rows + i * e, d, e);
+      }
+    for (int64_t i = 0; i < f * e; ++i) static_cast<T*>(dx)[i] = static_cast<T>(sums[i]);
+  });
+}
+
+}  // namespace CPU_CAPABILITY
+}  // namespace oneflow_cpu

@@ -1,0 +1,49 @@
+// The schemas of every operator of oneflow._ext. Kernels: cpu/, cuda/; fake kernels, autograd and the plain-torch
+// meaning: oneflow_compat/_ops/custom/.
+#include <torch/csrc/stable/library.h>
+
+STABLE_TORCH_LIBRARY(oneflow, m) {
+  // Elementwise: `op` is enum Point of cpu/kernels.h; all inputs of one shape and dtype, contiguous. Returns the outputs.
+  m.def("pointwise(int op, Tensor[] inputs, int outputs, float[] scalars) -> Tensor[]");
+
+  // x + bias, the bias 1-d along dimension `axis`. keep is drawn from the int64 tensor `seed`.
+  m.def("bias_gelu(Tensor x, Tensor bias, int axis) -> Tensor");
+  m.def("bias_gelu_backward(Tensor dy, Tensor x, Tensor bias, int axis) -> Tensor");
+  m.def("bias_dropout(Tensor x, Tensor bias, int axis, float p, Tensor seed) -> Tensor");
+  m.def("bias_dropout_backward(Tensor dy, float p, Tensor seed) -> Tensor");
+
+  // (clamp(round(x / scale + zero_point), low, high) - zero_point) * scale; scale and zero_point of one element.
+  m.def("fake_quantize(Tensor x, Tensor scale, Tensor zero_point, float low, float high) -> Tensor");
+
+  // Softmax of `keep ? scale * x : fill` over the last dimension and its dropout; keep from a bool mask that broadcasts to x, or
+  // without one the lower triangle up to `diagonal`. p 0: the second result is the first.
+  m.def("masked_softmax(Tensor x, Tensor? mask, int diagonal, float scale, float fill, float p, Tensor? seed) -> (Tensor, Tensor)");
+  m.def("masked_softmax_backward(Tensor? dy, Tensor? ddropped, Tensor y, Tensor? mask, int diagonal, float scale, float p, Tensor? seed) -> Tensor");
+  m.def("scale_tril(Tensor x, int diagonal, float scale, float fill) -> Tensor");
+
+  // x (B, M, H, K) of any strides but 1 along K; cos, sin (B or 1, M, R) in the type computed in. The result is contiguous in
+  // memory in the order of dimensions `order` of (B, M, H, K), and has x's shape.
+  m.def("rotary(Tensor x, Tensor cos, Tensor sin, int parts, bool interval, int[] order, bool backward) -> Tensor");
+
+  // x (B, F, E) -> (B, pairs), and its gradient.
+  m.def("pair_dots(Tensor x, bool self_interaction) -> Tensor");
+  m.def("pair_dots_backward(Tensor dout, Tensor x, bool self_interaction) -> Tensor");
+
+  // In place; scalars as in cpu/optimizer.h.
+  m.def("adam_(Tensor(a!)[] model, Tensor[] diff, Tensor(b!)[] m, Tensor(c!)[] v, float[] scalars) -> ()");
+  m.def("momentum_(Tensor(a!)[] model, Tensor[] diff, Tensor(b!)[] buffer, float[] scalars) -> ()");
+  m.def("sgd_(Tensor(a!)[] model, Tensor[] diff, float[] scalars) -> ()");
+
+  // int8 [N]: 1 for the boxes kept of (N, 4) sorted best first.
+  m.def("nms_mask(Tensor boxes, float iou_threshold, int keep_n) -> Tensor");
+  m.def("roi_align(Tensor x, Tensor rois, float spatial_scale, int pooled_h, int pooled_w, int sampling_ratio, bool aligned) -> Tensor");
+  m.def("roi_align_backward(Tensor dy, Tensor rois, int[] x_shape, float spatial_scale, int sampling_ratio, bool aligned) -> Tensor");
+  // (N, C, kh * kw, oh, ow) and the gradients of (input, offset, mask).
+  m.def("deform_columns(Tensor x, Tensor offset, Tensor? mask, int[] kernel, int[] stride, int[] padding, int[] dilation, int offset_groups) -> Tensor");
+  m.def("deform_columns_backward(Tensor dcolumns, Tensor x, Tensor offset, Tensor? mask, int[] kernel, int[] stride, int[] padding, int[] dilation, int offset_groups) -> (Tensor, Tensor, Tensor)");
+
+  // log_probs (T, N, C) -> decoded (N, T), -sum (N, 1).
+  m.def("ctc_greedy_decode(Tensor log_probs, Tensor input_lengths, bool merge_repeated) -> (Tensor, Tensor)");
+  // 1-d int64 keys and values -> count int32 [1], unique keys, their values, inverse int32; padded by zeros, in order of first occurrence.
+  m.def("unique_pairs(Tensor keys, Tensor values) -> (Tensor, Tensor, Tensor, Tensor)");
+}

@@ -1,0 +1,76 @@
+"""Loading of the kernel library `oneflow/_ext.so` (built by build_ext.py) and the one question each operator asks: `use(x, ...)`.
+
+Without the library the plain-torch functions run, and one warning says so. ONEFLOW_EXT=0 switches it off.
+"""
+from __future__ import annotations
+
+import functools
+import sys
+import warnings
+from pathlib import Path
+
+import torch
+
+from ... import _env
+
+PATH = Path(__file__).resolve().parents[2] / "_ext.so"
+_FLOATS = frozenset((torch.float32, torch.float64, torch.bfloat16))
+WIDE = frozenset((torch.float32, torch.float64))
+
+
+@functools.cache
+def status() -> str:
+    """"loaded", or why the kernels are not used; loads the library when asked first."""
+    if not _env.is_set("ONEFLOW_EXT"):
+        return "switched off by ONEFLOW_EXT"
+    path = Path(_env.get("ONEFLOW_EXT_PATH") or PATH)
+    if not path.exists():
+        return f"not built: {path.name} is missing (python build_ext.py builds it, with a C++ compiler)"
+    try:
+        torch.ops.load_library(str(path))
+    except OSError as error:
+        return f"could not be loaded: {error}"
+    from . import kernels
+
+    kernels.register()
+    return "loaded"
+
+
+@functools.cache
+def _loaded() -> bool:
+    if status() == "loaded":
+        return True
+    if _env.is_set("ONEFLOW_EXT"):
+        warnings.warn(f"oneflow's custom kernels are not used, plain torch is ({status()})", stacklevel=4)
+    return False
+
+
+@functools.cache
+def _cuda() -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key("oneflow::bias_gelu", "CUDA")
+
+
+def use(*tensors, dtypes=_FLOATS) -> bool:
+    """Can the kernel take these tensors (None is skipped)? One floating dtype, on the CPU or on a GPU the library has kernels for.
+
+    No under torch.compile (which fuses the plain functions itself), autocast (torch's rules for each plain function hold),
+    functorch transforms, forward-mode AD and for DTensor, all of which the plain functions support.
+    """
+    first = tensors[0]
+    if first.dtype not in dtypes or not _loaded() or torch.compiler.is_compiling():
+        return False
+    kind = first.device.type
+    if kind != "cpu" and not (kind == "cuda" and _cuda()) or torch.is_autocast_enabled(kind):
+        return False
+    for t in tensors[1:]:
+        if t is not None and (t.dtype is not first.dtype or t.device != first.device):
+            return False
+    if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
+        return False
+    distributed = sys.modules.get("torch.distributed.tensor")
+    return distributed is None or not any(isinstance(t, distributed.DTensor) for t in tensors)
+
+
+def seed(x: torch.Tensor, generator=None) -> torch.Tensor:
+    """A random int64 on x's device, drawn from the generator (torch's default one): what dropout kernels count from."""
+    return torch.empty((), dtype=torch.int64, device=x.device).random_(generator=generator)

@@ -1,0 +1,257 @@
+"""Shapes (fake kernels) and gradients of the operators in csrc/ops.cpp, registered when the library is loaded.
+
+A gradient asked for with create_graph=True runs through the plain-torch function instead, so that it can be derived again.
+"""
+from __future__ import annotations
+
+import torch
+
+# enum Point of csrc/cpu/kernels.h
+POINT = {name: i for i, name in enumerate("""
+quick_gelu quick_gelu_backward square_relu square_relu_backward fast_gelu_mul fast_gelu_mul_backward boxes_coord boxes_coord_backward
+intersection intersection_backward iou iou_backward convex convex_backward center_dist center_dist_backward angle angle_backward
+ciou ciou_backward fake_quantize
+""".split())}
+_NAME = {i: name for name, i in POINT.items()}
+
+
+def point(name, inputs, outputs, scalars=()):
+    """The outputs of an elementwise operator; inputs are broadcast and made contiguous here."""
+    if any(t.shape != inputs[0].shape for t in inputs):
+        inputs = torch.broadcast_tensors(*inputs)
+    return torch.ops.oneflow.pointwise(POINT[name], list(inputs), outputs, [float(s) for s in scalars])
+
+
+def _again(function, inputs, grads):
+    """Gradients of function(*inputs) with a graph of their own."""
+    with torch.enable_grad():
+        outputs = function(*inputs)
+        outputs = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
+        pairs = [(o, g) for o, g in zip(outputs, grads) if g is not None and o.requires_grad]
+        wanted = [x for x in inputs if isinstance(x, torch.Tensor) and x.requires_grad]
+        found = iter(torch.autograd.grad([o for o, _ in pairs], wanted, [g for _, g in pairs], create_graph=True, allow_unused=True))
+    return [next(found) if isinstance(x, torch.Tensor) and x.requires_grad else None for x in inputs]
+
+
+# --------------------------------------------------------------------------- elementwise
+def _plain(name, scalars):
+    from . import activation, boxes
+
+    return {
+        "quick_gelu": activation.quick_gelu_ref, "square_relu": activation.square_relu_ref, "fast_gelu_mul": activation.fused_fast_gelu_mul_ref,
+        "boxes_coord": boxes.coord_ref, "intersection": boxes.intersection_ref, "iou": lambda *x: boxes.iou_ref(*x, *scalars),
+        "convex": lambda *x: boxes.convex_ref(*x, *scalars), "center_dist": boxes.center_dist_ref, "angle": lambda *x: boxes.angle_ref(*x, *scalars),
+        "ciou": lambda *x: boxes.ciou_ref(*x, *scalars)[:1],
+    }[name]
+
+
+def _point_setup(ctx, inputs, output):
+    op, tensors, _, ctx.scalars = inputs
+    ctx.name = _NAME[op]
+    if ctx.name == "boxes_coord":
+        tensors = tensors[:1]
+    ctx.save_for_backward(*tensors, *(output[1:] if ctx.name == "ciou" else ()))
+
+
+def _point_backward(ctx, grads):
+    return None, _point_grads(ctx, grads), None, None if ctx.scalars else []  # an empty list counts as a list of tensors
+
+
+def _point_grads(ctx, grads):
+    name, saved = ctx.name, ctx.saved_tensors
+    if name == "boxes_coord":
+        # linear, so it serves its own gradient too
+        return point("boxes_coord_backward", [torch.zeros_like(saved[0]) if g is None else g for g in grads], 8)
+    inputs = saved[:4] if name == "ciou" else saved
+    dy = grads[0]
+    if dy is None:
+        return [None] * len(inputs)
+    if torch.is_grad_enabled():
+        return _again(_plain(name, ctx.scalars), inputs, [dy])
+    if name == "ciou":
+        _, _, rho2, c2, alpha = saved
+        return point("ciou_backward", (alpha, rho2, c2, dy), 4)
+    return point(name + "_backward", (*saved, dy), len(saved), ctx.scalars)
+
+
+# --------------------------------------------------------------------------- bias
+def _bias_sum(dx, axis):
+    """The gradient of a 1-d bias along `axis`."""
+    return dx.sum([d for d in range(dx.ndim) if d != axis])
+
+
+def _gelu_setup(ctx, inputs, output):
+    x, bias, ctx.axis = inputs
+    ctx.save_for_backward(x, bias)
+
+
+def _gelu_backward(ctx, dy):
+    x, bias = ctx.saved_tensors
+    if torch.is_grad_enabled():
+        from .activation import fused_bias_add_gelu_ref
+
+        return *_again(lambda a, b: fused_bias_add_gelu_ref(a, b, ctx.axis), (x, bias), (dy,)), None
+    dx = torch.ops.oneflow.bias_gelu_backward(dy, x, bias, ctx.axis)
+    return dx, _bias_sum(dx, ctx.axis), None
+
+
+def _dropout_setup(ctx, inputs, output):
+    _, _, ctx.axis, ctx.p, seed = inputs
+    ctx.save_for_backward(seed)
+
+
+def _dropout_backward(ctx, dy):
+    dx = torch.ops.oneflow.bias_dropout_backward(dy, ctx.p, *ctx.saved_tensors)
+    return dx, _bias_sum(dx, ctx.axis), None, None, None
+
+
+def _dropout_backward_setup(ctx, inputs, output):
+    _, ctx.p, seed = inputs
+    ctx.save_for_backward(seed)
+
+
+def _dropout_backward_backward(ctx, grad):  # linear in dy, so its own gradient is itself
+    return torch.ops.oneflow.bias_dropout_backward(grad, ctx.p, *ctx.saved_tensors), None, None
+
+
+# --------------------------------------------------------------------------- softmax
+def _softmax_fake(x, mask, diagonal, scale, fill, p, seed):
+    y = x.new_empty(x.shape)
+    return y, x.new_empty(x.shape if p > 0 else (0,))
+
+
+def _softmax_setup(ctx, inputs, output):
+    x, mask, ctx.diagonal, ctx.scale, ctx.fill, ctx.p, seed = inputs
+    ctx.save_for_backward(x, mask, seed, output[0])
+
+
+def _softmax_backward(ctx, dy, ddropped):
+    x, mask, seed, y = ctx.saved_tensors
+    if torch.is_grad_enabled():
+        from .softmax import kernel_ref
+
+        dx = _again(lambda x: kernel_ref(x, mask, ctx.diagonal, ctx.scale, ctx.fill, ctx.p, seed), (x,), (dy, ddropped))[0]
+    else:
+        dx = torch.ops.oneflow.masked_softmax_backward(dy, ddropped if ctx.p > 0 else None, y, mask, ctx.diagonal, ctx.scale, ctx.p, seed)
+    return dx, None, None, None, None, None, None
+
+
+def _tril_setup(ctx, inputs, output):
+    _, ctx.diagonal, ctx.scale, _ = inputs
+
+
+def _tril_backward(ctx, dy):
+    return torch.ops.oneflow.scale_tril(dy, ctx.diagonal, ctx.scale, 0.0), None, None, None
+
+
+# --------------------------------------------------------------------------- rotary, dots
+def _rotary_fake(x, cos, sin, parts, interval, order, backward):
+    return x.new_empty([x.shape[d] for d in order])
+
+
+def _rotary_setup(ctx, inputs, output):
+    _, cos, sin, ctx.parts, ctx.interval, ctx.order, ctx.flipped = inputs
+    ctx.save_for_backward(cos, sin)
+
+
+def _rotary_backward(ctx, dy):
+    back = [ctx.order.index(d) for d in range(4)]
+    dx = torch.ops.oneflow.rotary(dy.permute(back), *ctx.saved_tensors, ctx.parts, ctx.interval, [0, 1, 2, 3], not ctx.flipped)
+    return dx, None, None, None, None, None, None
+
+
+def _dots_setup(ctx, inputs, output):
+    x, ctx.self_interaction = inputs
+    ctx.save_for_backward(x)
+
+
+def _dots_backward(ctx, dout):
+    x, = ctx.saved_tensors
+    if torch.is_grad_enabled():
+        from .recommender import fused_dot_feature_interaction_ref
+
+        return _again(lambda x: fused_dot_feature_interaction_ref(x, None, ctx.self_interaction, 0), (x,), (dout,))[0], None
+    return torch.ops.oneflow.pair_dots_backward(dout, x, ctx.self_interaction), None
+
+
+# --------------------------------------------------------------------------- detection
+def _roi_setup(ctx, inputs, output):
+    x, rois, ctx.scale, _, _, ctx.ratio, ctx.aligned = inputs
+    ctx.shape = list(x.shape)
+    ctx.save_for_backward(rois)
+
+
+def _roi_backward(ctx, dy):
+    dx = torch.ops.oneflow.roi_align_backward(dy, *ctx.saved_tensors, ctx.shape, ctx.scale, ctx.ratio, ctx.aligned)
+    return dx, None, None, None, None, None, None
+
+
+def _deform_setup(ctx, inputs, output):
+    x, offset, mask, *ctx.how = inputs
+    ctx.save_for_backward(x, offset, mask)
+
+
+def _deform_backward(ctx, dcolumns):
+    x, offset, mask = ctx.saved_tensors
+    if torch.is_grad_enabled():
+        from .detection import deform_columns_ref
+
+        found = _again(lambda x, o, m: deform_columns_ref(x, o, m, *ctx.how), (x, offset, mask), (dcolumns,))
+    else:
+        found = torch.ops.oneflow.deform_columns_backward(dcolumns, x, offset, mask, *ctx.how)
+    return found[0], found[1], found[2] if mask is not None else None, None, None, None, None, None
+
+
+def _unique_fake(keys, values):
+    n = keys.numel()
+    return keys.new_empty(1, dtype=torch.int32), keys.new_empty(n), values.new_empty(n), keys.new_empty(n, dtype=torch.int32)
+
+
+FAKES = {
+    "pointwise": lambda op, inputs, outputs, scalars: [inputs[0].new_empty(inputs[0].shape) for _ in range(outputs)],
+    "fake_quantize": lambda x, scale, zero_point, low, high: x.new_empty(x.shape),
+    "bias_gelu": lambda x, bias, axis: x.new_empty(x.shape),
+    "bias_gelu_backward": lambda dy, x, bias, axis: x.new_empty(x.shape),
+    "bias_dropout": lambda x, bias, axis, p, seed: x.new_empty(x.shape),
+    "bias_dropout_backward": lambda dy, p, seed: dy.new_empty(dy.shape),
+    "masked_softmax": _softmax_fake,
+    "masked_softmax_backward": lambda dy, ddropped, y, mask, diagonal, scale, p, seed: y.new_empty(y.shape),
+    "scale_tril": lambda x, diagonal, scale, fill: x.new_empty(x.shape),
+    "rotary": _rotary_fake,
+    "pair_dots": lambda x, self_interaction: x.new_empty(x.shape[0], x.shape[1] * (x.shape[1] + (1 if self_interaction else -1)) // 2),
+    "pair_dots_backward": lambda dout, x, self_interaction: x.new_empty(x.shape),
+    "adam_": lambda model, diff, m, v, scalars: None,
+    "momentum_": lambda model, diff, buffer, scalars: None,
+    "sgd_": lambda model, diff, scalars: None,
+    "nms_mask": lambda boxes, iou_threshold, keep_n: boxes.new_empty(boxes.shape[0], dtype=torch.int8),
+    "roi_align": lambda x, rois, scale, h, w, ratio, aligned: x.new_empty(rois.shape[0], x.shape[1], h, w),
+    "roi_align_backward": lambda dy, rois, x_shape, scale, ratio, aligned: dy.new_empty(x_shape),
+    "deform_columns": lambda x, offset, mask, kernel, *how: x.new_empty(*x.shape[:2], kernel[0] * kernel[1], *offset.shape[2:]),
+    "deform_columns_backward": lambda d, x, offset, mask, *how: (
+        x.new_empty(x.shape), offset.new_empty(offset.shape), x.new_empty(0) if mask is None else mask.new_empty(mask.shape)),
+    "ctc_greedy_decode": lambda log_probs, lengths, merge: (
+        log_probs.new_empty(log_probs.shape[1], log_probs.shape[0], dtype=torch.int64), log_probs.new_empty(log_probs.shape[1], 1)),
+    "unique_pairs": _unique_fake,
+}
+
+AUTOGRAD = {
+    "pointwise": (_point_setup, _point_backward),
+    "fake_quantize": (lambda ctx, inputs, output: None, lambda ctx, dy: (dy, None, None, None, None)),
+    "bias_gelu": (_gelu_setup, _gelu_backward),
+    "bias_dropout": (_dropout_setup, _dropout_backward),
+    "bias_dropout_backward": (_dropout_backward_setup, _dropout_backward_backward),
+    "masked_softmax": (_softmax_setup, _softmax_backward),
+    "scale_tril": (_tril_setup, _tril_backward),
+    "rotary": (_rotary_setup, _rotary_backward),
+    "pair_dots": (_dots_setup, _dots_backward),
+    "roi_align": (_roi_setup, _roi_backward),
+    "deform_columns": (_deform_setup, _deform_backward),
+}
+
+
+def register():
+    """Register everything above; called once, after the library is loaded."""
+    for name, fake in FAKES.items():
+        torch.library.register_fake(f"oneflow::{name}", fake)
+    for name, (setup, backward) in AUTOGRAD.items():
+        torch.library.register_autograd(f"oneflow::{name}", backward, setup_context=setup)

@@ -1,0 +1,264 @@
+"""Each kernel against its plain-torch meaning: values, gradients, dtypes, layouts, shapes, fake kernels."""
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ops_table import OPS
+
+import oneflow
+from oneflow._ops.custom import _ext, kernels
+
+C = oneflow._C
+pytestmark = pytest.mark.skipif(_ext.status() != "loaded", reason=f"the kernel library is {_ext.status()}")
+IDS = [op.name for op in OPS]
+DIFFERENTIABLE = [op for op in OPS if op.differentiable]
+
+
+def listed(out):
+    return list(out) if isinstance(out, (tuple, list)) else [out]
+
+
+def needs_grad(inputs):
+    """Detached copies; floating inputs that are differentiated require grad."""
+    return [x.detach().clone().requires_grad_(x.is_floating_point()) if isinstance(x, torch.Tensor) else x for x in inputs]
+
+
+def leaves(op, inputs):
+    """The inputs gradients are asked for: not the tables of the rotary embedding, not regions."""
+    n = 1 if op.name.startswith(("fused_apply_rotary", "roi_align", "fake_")) else len(inputs)
+    return [x for x in inputs[:n] if isinstance(x, torch.Tensor) and x.is_floating_point()]
+
+
+def frozen(op, inputs):
+    """needs_grad, but only the leaves of `op` require grad."""
+    inputs = needs_grad(inputs)
+    wanted = {id(x) for x in leaves(op, inputs)}
+    return [x.requires_grad_(id(x) in wanted) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs]
+
+
+def to(inputs, dtype):
+    return [x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs]
+
+
+def run(function, op, inputs):
+    """Outputs and gradients of a fixed weighting of them."""
+    inputs = frozen(op, inputs) if op.differentiable else list(inputs)
+    out = listed(function(*inputs))
+    if not op.differentiable:
+        return out
+    torch.manual_seed(1)
+    weights = [torch.randn(o.shape, dtype=torch.float64).to(o.dtype) for o in out]
+    grads = torch.autograd.grad(sum((o * w).sum() for o, w in zip(out, weights)), leaves(op, inputs))
+    return out + list(grads)
+
+
+@pytest.mark.parametrize("op", OPS, ids=IDS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_no_farther_from_float64_than_torch(op, dtype):
+    if dtype not in op.dtypes:
+        pytest.skip(f"{op.name} has no {dtype} kernel")
+    torch.manual_seed(0)
+    for n in (1, 4, 37):
+        inputs = op.make(dtype, n)
+        found, torchs = run(op.call, op, inputs), run(op.plain, op, inputs)
+        exact = run(op.plain, op, to(inputs, torch.float64))
+        assert [(f.shape, f.dtype) for f in found] == [(t.shape, t.dtype) for t in torchs]
+        for i, (f, t, e) in enumerate(zip(found, torchs, exact)):
+            if not f.is_floating_point():
+                assert torch.equal(f, t), f"result {i}"
+                continue
+            ours, theirs = ((x.double() - e).abs().max().item() if x.numel() else 0.0 for x in (f, t))
+            # Twice torch's own distance, or four roundings of the largest value: the sums run in another order.
+            ulp = torch.finfo(dtype).eps * max(e.abs().max().item() if e.numel() else 0.0, 1e-30)
+            assert ours <= max(2 * theirs, 4 * ulp), f"n={n}, result {i}: {ours:.3g} from float64, torch {theirs:.3g}"
+
+
+@pytest.mark.parametrize("op", [op for op in DIFFERENTIABLE if op.whole], ids=lambda op: op.name)
+def test_gradcheck(op):
+    torch.manual_seed(0)
+    inputs = frozen(op, op.make(torch.float64, 3))
+    assert torch.autograd.gradcheck(op.call, inputs, atol=1e-6)
+    if op.again:
+        assert torch.autograd.gradgradcheck(op.call, inputs, atol=1e-5, fast_mode=True)
+
+
+@pytest.mark.parametrize("op", [op for op in OPS if op.name not in ("fake_quantization", "roi_align", "nms", "ctc_greedy_decoder")], ids=lambda op: op.name)
+def test_any_strides(op):
+    torch.manual_seed(0)
+    inputs = op.make(torch.float32, 6)
+    strided = []
+    for x in inputs:
+        if isinstance(x, torch.Tensor) and x.ndim and x.is_floating_point():
+            wide = torch.zeros(*x.shape[:-1], 2 * x.shape[-1], dtype=x.dtype)
+            x = wide[..., ::2].copy_(x)
+        strided.append(x)
+    for a, b in zip(run(op.call, op, inputs), run(op.call, op, strided)):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("op", [op for op in OPS if op.name not in ("fused_dot_feature_interaction self", "deform_conv2d")], ids=lambda op: op.name)
+def test_empty(op):
+    inputs = op.make(torch.float32, 0)
+    found, plain = listed(op.call(*inputs)), listed(op.plain(*inputs))
+    assert [(f.shape, f.dtype) for f in found] == [(p.shape, p.dtype) for p in plain]
+
+
+@given(rows=st.integers(0, 5), n=st.integers(1, 70), heads=st.integers(1, 3), fill=st.sampled_from([0.0, -10.0, float("-inf")]), data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_masked_softmax_shapes(rows, n, heads, fill, data):
+    x = torch.randn(2, heads, rows, n, dtype=torch.float64)
+    shape = [data.draw(st.sampled_from([1, size])) for size in x.shape]
+    mask = torch.rand(shape) > 0.4
+    torch.testing.assert_close(C.fused_scale_mask_softmax(x, mask, fill_value=fill, scale=0.5),
+                               torch.softmax(torch.where(mask, x * 0.5, fill), -1), equal_nan=True)
+
+
+@given(shape=st.lists(st.integers(0, 9), min_size=1, max_size=4), data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_bias_gelu_shapes(shape, data):
+    x = torch.randn(shape, dtype=torch.float64)
+    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+    bias = torch.randn(shape[axis], dtype=torch.float64)
+    expected = torch.nn.functional.gelu(x + bias.reshape([-1 if d == axis % len(shape) else 1 for d in range(len(shape))]))
+    torch.testing.assert_close(C.fused_bias_add_gelu(x, bias, axis=axis), expected)
+
+
+# --------------------------------------------------------------------------- dropout
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_bias_dropout(dtype, axis):
+    torch.manual_seed(5)
+    x, b = torch.randn(300, 129, dtype=dtype), torch.randn((300, 129)[axis], dtype=dtype)
+    x.requires_grad_(), b.requires_grad_()
+    y = C.fused_bias_add_dropout(x, b, p=0.25, axis=axis)
+    whole = (x.double() + (b if axis else b[:, None]).double()).detach()
+    kept = y != 0
+    assert abs(kept.double().mean() - 0.75) < 0.01  # 38700 draws: the standard deviation is 0.0022
+    torch.testing.assert_close(y[kept], (whole / 0.75).to(dtype)[kept], rtol=2 * torch.finfo(dtype).eps, atol=0)
+    y.sum().backward()
+    assert torch.equal((x.grad != 0)[whole != 0], kept[whole != 0])
+    torch.testing.assert_close(b.grad, x.grad.sum(1 - axis))
+    torch.manual_seed(5)
+    torch.randn(300, 129, dtype=dtype), torch.randn((300, 129)[axis], dtype=dtype)
+    assert torch.equal(C.fused_bias_add_dropout(x, b, p=0.25, axis=axis), y), "the same seed gives the same mask"
+    assert not torch.equal(C.fused_bias_add_dropout(x, b, p=0.25, axis=axis), y), "the next call gives another"
+    g = torch.Generator().manual_seed(1)
+    first = C.fused_bias_add_dropout(x, b, p=0.25, axis=axis, generator=g)
+    assert torch.equal(C.fused_bias_add_dropout(x, b, p=0.25, axis=axis, generator=g.manual_seed(1)), first)
+
+
+def test_dropped_fractions_are_even_over_positions():
+    x, b = torch.ones(512, 640), torch.zeros(640)
+    kept = torch.stack([C.fused_bias_add_dropout(x, b, p=0.5, axis=1) != 0 for _ in range(20)]).double()
+    assert (kept.mean((0, 1)) - 0.5).abs().max() < 0.035  # 10240 draws a column: 0.005 deviation, the worst of 640 is at 7 of them
+    assert (kept.mean((0, 2)) - 0.5).abs().max() < 0.035
+    pairs = (kept[..., 1:] * kept[..., :-1]).mean()
+    assert abs(pairs - 0.25) < 0.002  # neighbours independent
+
+
+def test_softmax_dropout_gradient():
+    torch.manual_seed(2)
+    x, mask = torch.randn(2, 3, 20, 33, dtype=torch.float64, requires_grad=True), torch.rand(2, 1, 20, 33) > 0.2
+    dropped, y = C.fused_scale_mask_softmax_dropout(x, mask, fill_value=-50.0, scale=0.7, p=0.4)
+    factor = torch.where(dropped != 0, 1 / 0.6, 0.0)
+    reference = torch.softmax(torch.where(mask, x * 0.7, -50.0), -1)
+    torch.testing.assert_close(y, reference)
+    torch.testing.assert_close(dropped, reference * factor)
+    w1, w2 = torch.randn_like(y), torch.randn_like(y)
+    found, = torch.autograd.grad((dropped * w1).sum() + (y * w2).sum(), x, retain_graph=True)
+    expected, = torch.autograd.grad((reference * factor * w1).sum() + (reference * w2).sum(), x, retain_graph=True)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(torch.autograd.grad((dropped * w1).sum(), x)[0], torch.autograd.grad((reference * factor * w1).sum(), x)[0])
+
+
+def test_evaluation_does_not_drop():
+    x, mask = torch.randn(2, 4, 5), torch.ones(2, 4, 5, dtype=torch.bool)
+    dropped, y = C.fused_scale_mask_softmax_dropout(x, mask, p=0.9, training=False)
+    assert torch.equal(dropped, y)
+
+
+# --------------------------------------------------------------------------- optimizers
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", ["adam", "momentum", "nesterov", "maximize", "sgd"])
+def test_optimizer_updates_match_the_plain_ones(name, dtype, monkeypatch):
+    torch.manual_seed(0)
+    shapes = [(3, 5), (0,), (), (700,)]
+    lists = [[torch.randn(s, dtype=dtype).abs() for s in shapes] for _ in range(4)]
+
+    def step():
+        model, diff, m, v = ([t.clone() for t in tensors] for tensors in lists)
+        for _ in range(2):
+            if name == "adam":
+                C.multi_tensor_adam_update(model, diff, m, v, 0.1, 0.02, 0.9, 0.99, 0.19, 0.0199, True, 0.5, 0.03, 1e-6)
+            elif name == "sgd":
+                C.multi_tensor_sgd_update(model, diff, 0.5, 0.02, 0.1)
+            else:
+                C.multi_tensor_momentum_update(model, diff, m, 0.5, 0.02, 0.1, 0.9, 0.1, name == "nesterov", name == "maximize")
+        return model + m + v
+
+    found = step()
+    monkeypatch.setattr(_ext, "use", lambda *a, **k: False)
+    for a, b in zip(found, step()):
+        # bfloat16: the plain way rounds after each of its steps, the kernel once
+        torch.testing.assert_close(a, b, rtol=1e-5 if dtype is torch.float32 else 0.05, atol=1e-6 if dtype is torch.float32 else 0.02)
+
+
+# --------------------------------------------------------------------------- one_embedding
+def test_unique_key_value_pair():
+    keys = torch.randint(-5, 5, (40, 3))
+    count, unique, tables, inverse = C.one_embedding_unique_key_value_pair(keys, None, 3, "e")
+    n = int(count)
+    assert n == keys.unique().numel() == unique[:n].unique().numel()
+    assert torch.equal(unique[inverse.long()], keys) and inverse.dtype == torch.int32 and inverse.shape == keys.shape
+    assert not unique[n:].any() and not tables[n:].any()
+    first = {int(k): i % 3 for i, k in reversed(list(enumerate(keys.reshape(-1))))}
+    assert [first[int(k)] for k in unique[:n]] == tables[:n].tolist()
+
+
+# --------------------------------------------------------------------------- registration
+def samples():
+    torch.manual_seed(0)
+    ops, d = torch.ops.oneflow, torch.float32
+    x, bias, seed = torch.randn(4, 6, requires_grad=True), torch.randn(6, requires_grad=True), torch.tensor(7)
+    x4, mask = torch.randn(2, 2, 3, 5, requires_grad=True), torch.rand(2, 2, 3, 5) > 0.5
+    cos, sin = torch.rand(1, 3, 4), torch.rand(1, 3, 4)
+    image, rois = torch.randn(1, 2, 5, 5, requires_grad=True), torch.tensor([[0, 1.0, 1, 3, 4]])
+    offset, modulation = torch.randn(1, 18, 5, 5, requires_grad=True), torch.rand(1, 9, 5, 5, requires_grad=True)
+    how = [3, 3], [1, 1], [1, 1], [1, 1], 1
+    yield ops.pointwise, (kernels.POINT["fast_gelu_mul"], [x, x.detach().clone().requires_grad_()], 1, [])
+    yield ops.fake_quantize, (x, torch.tensor([0.1]), torch.tensor([0.0]), -128.0, 127.0)
+    yield ops.bias_gelu, (x, bias, 1)
+    yield ops.bias_gelu_backward, (x.detach(), x.detach(), bias.detach(), 1)
+    yield ops.bias_dropout, (x, bias, 1, 0.5, seed)
+    yield ops.bias_dropout_backward, (x, 0.5, seed)
+    yield ops.masked_softmax, (x4, mask, 0, 2.0, -9.0, 0.5, seed)
+    yield ops.masked_softmax, (x4, None, 1, 2.0, -9.0, 0.0, None)
+    yield ops.masked_softmax_backward, (x4.detach(), None, x4.detach(), mask, 0, 2.0, 0.0, None)
+    yield ops.scale_tril, (x4, 0, 2.0, -9.0)
+    yield ops.rotary, (torch.randn(2, 3, 2, 6, requires_grad=True), cos, sin, 1, False, [0, 2, 1, 3], False)
+    yield ops.pair_dots, (torch.randn(2, 3, 4, requires_grad=True), True)
+    yield ops.pair_dots_backward, (torch.randn(2, 6), torch.randn(2, 3, 4), True)
+    yield ops.adam_, ([x.detach().clone()], [x.detach()], [x.detach().clone()], [x.detach().abs()], [0.1, 0, 0.9, 0.99, 1, 1e-8, 1, 1])
+    yield ops.momentum_, ([x.detach().clone()], [x.detach()], [x.detach().clone()], [0.1, 0.9, 1, 0, 1, 1])
+    yield ops.sgd_, ([x.detach().clone()], [x.detach()], [0.1, 0, 1])
+    yield ops.nms_mask, (torch.rand(5, 4), 0.5, -1)
+    yield ops.roi_align, (image, rois, 1.0, 2, 2, 2, True)
+    yield ops.roi_align_backward, (torch.randn(1, 2, 2, 2), rois, [1, 2, 5, 5], 1.0, 2, True)
+    yield ops.deform_columns, (image, offset, modulation, *how)
+    yield ops.deform_columns_backward, (torch.randn(1, 2, 9, 5, 5), image.detach(), offset.detach(), modulation.detach(), *how)
+    yield ops.ctc_greedy_decode, (torch.randn(5, 2, 3, dtype=d), torch.tensor([5, 3]), True)
+    yield ops.unique_pairs, (torch.tensor([3, 1, 3]), torch.tensor([0, 1, 2], dtype=torch.uint8))
+
+
+SAMPLES = list(samples()) if _ext.status() == "loaded" else []
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda s: str(s[0]).split(".")[-1])
+def test_opcheck(sample):
+    op, args = sample
+    torch.library.opcheck(op.default, args)
+
+
+def test_every_operator_is_checked():
+    names = {str(op).split(".")[-1] for op, _ in SAMPLES}
+    assert names == set(kernels.FAKES)
