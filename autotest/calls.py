@@ -121,7 +121,7 @@ def both(pair, label, reference, candidate, r_args, r_kwargs, c_args, c_kwargs, 
         r = reference(*r_args, **r_kwargs)
     except Exception as e:
         refuse(pair, label, e, candidate, c_args, c_kwargs, state)
-    pair.drawn_from = state if pair.has_moved(state) else None
+    pair.drawn_from = state if name in POSTULATED or name in UNINITIALISED or pair.has_moved(state) else None
     if name in POSTULATED and pair.is_reference_tensor(r):
         return r, pair.to_candidate(r)
     if pair.drawn_from is not None:

@@ -132,8 +132,9 @@ class _Run:
         import hypothesis
         from hypothesis import strategies
 
-        body = hypothesis.given(data=strategies.data())(_named(self.one))
-        hypothesis.seed(seed)(_settings(self.n, test_id)(body))()
+        # seed() also switches the example database off; the settings applied after it switch it on again
+        body = hypothesis.given(data=strategies.data())(hypothesis.seed(seed)(_named(self.one)))
+        _settings(self.n, test_id)(body)()
 
     def report(self, error, seed, test_id):
         """Raise the smallest failing case with its script; `error` is what came out of Hypothesis."""

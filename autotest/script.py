@@ -130,16 +130,18 @@ def tensor_text(t, requires_grad=False) -> str:
         array = t.float().numpy() if dtype == "bfloat16" else t.numpy()
         packed = base64.b85encode(zlib.compress(array.tobytes())).decode()
         return f"lib.tensor(unpack({packed!r}, {str(array.dtype)!r}, {tuple(t.shape)}), dtype=lib.{dtype}{extra})"
-    return f"lib.tensor({_numbers(t.tolist())}, dtype=lib.{dtype}{extra})"
+    return f"lib.tensor({_numbers(t.tolist(), dtype)}, dtype=lib.{dtype}{extra})"
 
 
-def _numbers(x) -> str:
+def _numbers(x, dtype="float64") -> str:
+    """Nested lists of numbers, each in the fewest digits that give it back in this dtype."""
     if isinstance(x, list):
-        return "[" + ", ".join(_numbers(e) for e in x) + "]"
+        return "[" + ", ".join(_numbers(e, dtype) for e in x) + "]"
     if isinstance(x, float):
         if x != x or x in (float("inf"), float("-inf")):
             return f"float('{x}')"
-        return f"{x:.9g}" if float(f"{x:.9g}") == np.float32(x) or float(f"{x:.9g}") == x else repr(x)
+        short = str(np.dtype(dtype).type(x)) if dtype in ("float16", "float32") else repr(x)
+        return short.removesuffix(".0") if "e" not in short else short
     return repr(x)
 
 
@@ -226,9 +228,13 @@ def _gradients(case, outs):
     given, found = list(getattr(case, "output_gradients", [])), []
     for d in outs:
         needs = case.options.auto_backward and getattr(d._ref, "requires_grad", False) and given
-        found.append(_numbers(given.pop(0).cpu().tolist()) if needs else "None")
+        found.append(_gradient(given.pop(0)) if needs else "None")
     return "[" + ", ".join(found) + "]"
 
 
 def _module_name(case):
     return getattr(case.pair.candidate, "__name__", None) or case.pair.names[1]
+
+
+def _gradient(t):
+    return _numbers(t.cpu().tolist(), str(t.dtype).rpartition(".")[2])

@@ -1,0 +1,307 @@
+"""How cases are drawn: counting, refusals, seeds, shrinking, replay from the database, the printed script."""
+import os
+import random as python_random
+import subprocess
+import sys
+import unittest
+
+import numpy as np
+import oneflow_autotest
+import pytest
+import torch
+from oneflow_autotest import Mismatch
+from oneflow_autotest.generators import random, oneof, nothing, constant, tuple as tuple_of
+from planted import Library, failure, graph_class, harness, passes
+
+
+@pytest.fixture
+def api():
+    return harness()
+
+
+def drawn_cases(api, n=6, **options):
+    seen = []
+
+    @api.autotest(n=n, check_graph=False, **options)
+    def run(case):
+        x = api.random_tensor(ndim=2, dim0=random(1, 4))
+        seen.append((tuple(x.shape), x.pytorch.detach().numpy().tobytes(), python_random.random(), np.random.rand()))
+        return x * 2
+
+    run(None)
+    return seen
+
+
+def test_n_counts_valid_cases(api):
+    seen = []
+
+    @api.autotest(n=7, check_graph=False)
+    def run(case):
+        x = api.random_tensor(ndim=2, dim0=random(1, 5), dim1=2)
+        seen.append(x.shape[0].pytorch)
+        y = api.torch.cat([x, api.random_tensor(ndim=2, dim0=2, dim1=2)], dim=1)
+        seen[-1] = "valid"
+        return y
+
+    run(None)
+    assert seen.count("valid") == 7 and len(seen) > 7
+
+
+def test_nothing_accepted_is_an_error_and_bounded(api):
+    calls = []
+
+    @api.autotest(n=2, check_graph=False)
+    def run(case):
+        calls.append(1)
+        return api.torch.cat([api.random_tensor(1, 2), api.random_tensor(2, 2)])
+
+    with pytest.raises(ValueError, match="refused all .* cases .* nothing was tested; last refusal"):
+        run(None)
+    assert len(calls) <= 2 * 20 + 21
+
+
+def test_the_first_case_is_not_the_simplest_one(api):
+    for seed in range(5):
+        os.environ["ONEFLOW_TEST_SEED"] = str(seed)
+        (shape, content, _, _), = drawn_cases(api, n=1)
+        assert any(content), "a test with n=1 would only ever see zeros"
+
+
+def test_a_seed_repeats_the_cases_and_another_does_not(api, monkeypatch):
+    monkeypatch.setenv("ONEFLOW_TEST_SEED", "5")
+    first = drawn_cases(api)
+    assert drawn_cases(api) == first
+    monkeypatch.setenv("ONEFLOW_TEST_SEED", "6")
+    assert drawn_cases(api) != first
+
+
+def test_ci_repeats_the_cases_without_a_seed(api, monkeypatch):
+    monkeypatch.delenv("ONEFLOW_TEST_SEED")
+    monkeypatch.setenv("CI", "1")
+    assert drawn_cases(api) == drawn_cases(api)
+    monkeypatch.delenv("CI")
+    assert drawn_cases(api) != drawn_cases(api)
+
+
+def test_a_failure_is_shrunk(api):
+    bug = harness(matmul=lambda a, b: a @ b + (a.shape[1] >= 3))
+
+    def program(api):
+        n, m, k = (random(1, 7).to(int) for _ in range(3))
+        return api.torch.matmul(api.random_tensor(2, n, m), api.random_tensor(2, m, k))
+
+    e = failure(bug, program)
+    assert "x0 = lib.tensor([[0, 0, 0]]" in str(e) and "x1 = lib.tensor([[0], [0], [0]]" in str(e)
+
+
+def test_values_are_shrunk(api):
+    e = failure(harness(relu=lambda x: x.relu() - (x < -0.5).float()), lambda api: api.torch.relu(api.random_tensor(3, low=-1, high=1)))
+    assert "x0 = lib.tensor([[[-0.8]]]" in str(e)
+
+
+def test_a_failing_example_is_replayed_first(tmp_path, monkeypatch):
+    monkeypatch.setenv("ONEFLOW_TEST_DATABASE", str(tmp_path))
+    monkeypatch.setenv("ONEFLOW_TEST_SEED", "1")
+    sizes = []
+
+    def relu(x):
+        sizes.append(x.numel())
+        return x.relu() + (x.numel() >= 40)
+
+    api = harness(relu=relu)
+
+    @api.autotest(n=50, check_graph=False)
+    def run(case):
+        return api.torch.relu(api.random_tensor(2, random(1, 8), random(1, 8)))
+
+    with pytest.raises(Mismatch):
+        run(None)
+    smallest = sizes[-1]
+    assert smallest in (40, 42) and any(tmp_path.rglob("*"))
+    sizes.clear()
+    monkeypatch.setenv("ONEFLOW_TEST_SEED", "2")
+    with pytest.raises(Mismatch):
+        run(None)
+    assert sizes[0] == smallest, "the stored example was not the first one tried"
+
+
+BUGGY = '''
+import torch
+from torch import *
+
+nn, autograd, Tensor, float32 = torch.nn, torch.autograd, torch.Tensor, torch.float32
+
+
+def relu(x):
+    return torch.relu(x) + (x > 0.5)
+'''
+
+
+def test_the_printed_script_stands_alone_and_fails(tmp_path, monkeypatch):
+    (tmp_path / "buggylib.py").write_text(BUGGY)
+    monkeypatch.syspath_prepend(tmp_path)
+    import buggylib
+
+    api = oneflow_autotest.bind(torch, buggylib, names=("torch", "buggylib"))
+    with pytest.raises(Mismatch) as caught:
+        passes(api, lambda api: api.torch.relu(api.torch.nn.Linear(3, 2)(api.random_tensor(2, 2, 3))) * 2, check_graph=False)
+    report = str(caught.value)
+    lines = report.split("-" * 78)
+    script = tmp_path / "repeat.py"
+    script.write_text(lines[1].lstrip("\n"))
+    assert "oneflow_autotest" not in lines[1]
+    ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert ran.returncode == 1 and "Not equal to tolerance" in ran.stderr, ran.stderr
+    script.write_text(lines[1].lstrip("\n").replace("import buggylib as flow", "import torch as flow"))
+    ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    assert ran.returncode == 0 and ran.stdout.endswith("no difference\n"), ran.stderr
+
+
+def test_the_graph_script_stands_alone(tmp_path):
+    e = failure(harness(nn__Graph=graph_class(outputs=lambda t: t + 1)), lambda api: api.torch.nn.Linear(2, 2)(api.random_tensor(2, 2, 2)), check_graph=True)
+    script = tmp_path / "repeat.py"
+    script.write_text(str(e).split("-" * 78)[1].lstrip("\n").replace("import buggy as flow", "import oneflow as flow"))
+    ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    assert ran.returncode == 0 and ran.stdout.endswith("no difference\n"), ran.stderr + str(e)
+
+
+def test_the_command_repeats_the_failure():
+    e = failure(harness(relu=lambda x: x.relu() + 1), lambda api: api.torch.relu(api.random_tensor(1)))
+    assert 'ONEFLOW_TEST_SEED=20 python -m pytest "' in str(e) and "::test_the_command_repeats_the_failure" in str(e)
+
+
+def test_an_assertion_of_the_test_itself_is_shrunk_and_keeps_its_class(api):
+    class Own(unittest.TestCase):
+        @api.autotest(n=20, check_graph=False)
+        def program(self):
+            x = api.random_tensor(1, dim0=random(1, 30))
+            self.assertLess(x.shape[0].pytorch, 7)
+
+    with pytest.raises(AssertionError, match="7 not less than 7") as caught:
+        Own("program").program()
+    assert "as a script" in str(caught.value)
+
+
+def test_other_exceptions_of_the_test_pass_through(api):
+    @api.autotest(n=3, check_graph=False)
+    def run(case):
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError):
+        run(None)
+
+
+def test_a_skip_is_a_skip(api):
+    @api.autotest(n=3)
+    def run(case):
+        raise unittest.SkipTest("not here")
+
+    with pytest.raises(unittest.SkipTest, match="not here"):
+        run(None)
+
+
+def test_verbose_prints_the_program_and_the_graph(api, monkeypatch, capsys):
+    monkeypatch.setenv("ONEFLOW_TEST_VERBOSE", "1")
+    passes(api, lambda api: api.torch.relu(api.random_tensor(2) + 1), n=1)
+    out = capsys.readouterr().out
+    assert "v1 = x0 + 1" in out and "v2 = lib.relu(v1)" in out and "aten" in out
+
+
+@pytest.mark.parametrize("mode, accepted", [("class", False), ("any", True), ("no", True)])
+def test_how_errors_are_compared_can_be_chosen(monkeypatch, mode, accepted):
+    monkeypatch.setenv("ONEFLOW_TEST_ERRORS", mode)
+
+    def cat(tensors):
+        raise KeyError
+
+    api = harness(cat=cat)
+
+    def program(api):
+        n = random(1, 3).to(int).value()
+        x = api.random_tensor(1, 2)
+        return x if n == 1 else api.torch.cat([x, api.random_tensor(2, 2)])
+
+    if accepted:
+        passes(api, program, check_graph=False)
+    else:
+        assert failure(api, program).check == "class of error"
+
+
+def test_environment_chooses_n_and_the_graph(monkeypatch):
+    api = harness(nn__Graph=graph_class(outputs=lambda t: t + 1))
+    count = []
+    monkeypatch.setenv("ONEFLOW_TEST_N", "3")
+    monkeypatch.setenv("ONEFLOW_TEST_GRAPH", "off")
+    passes(api, lambda api: count.append(1) or api.random_tensor(1) * 2, n=50, check_graph=True)
+    assert len(count) == 3
+    monkeypatch.setenv("ONEFLOW_TEST_GRAPH", "all")
+    assert failure(api, lambda api: api.random_tensor(1) * 2, check_graph=False).check == "graph: values"
+
+
+# ------------------------------------------------------------------ generators
+def test_a_generator_binds_its_value_once():
+    k = random(1, 1000).to(int)
+    assert k.value() == k.value() and (k * 2).value() == 2 * k.value()
+    before = k.value()
+    assert any(k.eval() != before for _ in range(20))
+    untyped = random(1, 3)
+    assert untyped.value() is None
+
+
+def test_generator_made_outside_a_case_is_not_drawn_again(api):
+    k = random(1, 1000).to(int)
+    seen = set()
+    passes(api, lambda api: seen.add(k.value()) or api.random_tensor(1), n=5)
+    assert len(seen) == 1
+
+
+def test_possibility_and_alternatives():
+    often = [oneof("a", "b", possibility=0.9).value() for _ in range(300)]
+    assert often.count("a") > 220 and "b" in often
+    assert {(random(1, 3) | "z" | nothing()).to(int).value().__class__.__name__ for _ in range(60)} == {"int", "str", "Nothing"}
+    assert tuple_of(constant(1), random(2, 3).to(int)).value() == (1, 2)
+    with pytest.raises(ValueError, match="two alternatives, found 3"):
+        oneof(1, 2, 3, possibility=0.5)
+
+
+def test_types_come_from_annotations_of_the_callee(api):
+    def scaled(x, factor: int, more: "float" = 1.0):
+        assert isinstance(factor, int) and isinstance(more, float)
+        return x * factor * more
+
+    f = api.GetDualObject("scaled", scaled, scaled)
+    passes(api, lambda api: f(api.random_tensor(1), random(2, 5), more=random(0, 1)), check_graph=False)
+
+
+def test_tensor_shapes_and_bounds(api):
+    for _ in range(20):
+        x = api.random_tensor(4, 2, None, 3).pytorch
+        assert x.shape[0] == 2 and x.shape[2] == 3 and x.dtype == torch.float32 and x.requires_grad and 0 <= x.min() and x.max() < 1
+        i = api.random_tensor(1, 5, low=-3, high=4, dtype=int).oneflow if hasattr(api.torch, "oneflow") else None
+        assert i.dtype == torch.int64 and not i.requires_grad and i.min() >= -3 and i.max() < 4
+    assert api.random_tensor(0).pytorch.shape == ()
+    with pytest.raises(ValueError, match="below 32 MB"):
+        api.random_tensor(1, 10_000_000)
+
+
+def test_another_library_with_tensors_of_its_own():
+    """The candidate need not share torch's tensor class."""
+    class Array:
+        def __init__(self, value, requires_grad=False):
+            self.value, self.grad, self.requires_grad, self.is_leaf = np.asarray(value), None, requires_grad, True
+
+        shape = property(lambda self: self.value.shape)
+        detach = cpu = lambda self: self
+        numpy = lambda self: self.value
+        __add__ = lambda self, other: Array(self.value + getattr(other, "value", other))
+
+    class Lib:
+        Tensor = Array
+        tensor = staticmethod(lambda a, **k: Array(a))
+        exp = staticmethod(lambda x: Array(np.exp(x.value)))
+        log = staticmethod(lambda x: Array(np.log2(x.value)))
+
+    api = oneflow_autotest.bind(torch, Lib, names=("torch", "arrays"))
+    f = lambda name: lambda api: getattr(api.torch, name)(api.random_tensor(2, low=1, high=2, requires_grad=False) + 1)
+    passes(api, f("exp"), auto_backward=False)
+    assert failure(api, f("log"), auto_backward=False).check == "values"
