@@ -5,6 +5,8 @@ NumPy floating scalars, and lists of them or of arrays, get the default dtype as
 """
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import torch
 
@@ -146,37 +148,22 @@ def normal(*args, **kwargs):
 
 
 # --------------------------------------------------------------------------- from data
-_NO_NUMPY_SCALAR = (torch.Tensor, np.ndarray, int, float, bool, complex, torch.nn.Parameter)
+def _is_numpy(data) -> bool:
+    """Does the first leaf of nested lists that is no Python integer come from NumPy?"""
+    depth = 0
+    while type(data) in (list, tuple) and data:
+        data, depth = next((item for item in data if type(item) is not int), None), depth + 1
+    return isinstance(data, np.floating) or (depth > 0 and isinstance(data, np.ndarray))
 
 
-def _dtype_of(data):
-    """The default dtype when the first leaf of nested lists is a NumPy floating scalar or array, else None."""
-    leaf, depth = data, 0
-    while type(leaf) in (list, tuple) and leaf:
-        leaf, depth = _first_floating(leaf), depth + 1
-    if isinstance(leaf, np.floating) or (depth and isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f"):
-        return torch.get_default_dtype()
-    return None
-
-
-def _first_floating(sequence):
-    first = sequence[0]
-    if type(first) is int:  # [1, np.float64(1.5)]: the integer does not decide
-        for item in sequence:
-            if type(item) is not int:
-                return item
-    return first
-
-
-def _from_data(target, name, data, dtype, kwargs):
-    if dtype is None and type(data) not in _NO_NUMPY_SCALAR:
-        dtype = _dtype_of(data)
+def _from_data(target, data, dtype=None, **kwargs):
+    """target(data, dtype, ...), torch's result except where the docstring of `tensor` says otherwise."""
     if type(data) is list and data and isinstance(data[0], np.ndarray):
-        data = np.array(data)
-    if _modes or not _GLOBAL.isdisjoint(kwargs):
-        return make(name, target, (data,), {"dtype": dtype, **kwargs})
+        data = np.array(data)  # torch reads a list of arrays number by number
+        if dtype is None and data.dtype.kind == "f":
+            dtype = torch.get_default_dtype()
     try:
-        return target(data, dtype=dtype, **kwargs)
+        out = target(data, dtype=dtype, **kwargs)
     except ValueError:
         if isinstance(data, np.ndarray) and any(s < 0 for s in data.strides):
             return target(data.copy(), dtype=dtype, **kwargs)
@@ -185,6 +172,12 @@ def _from_data(target, name, data, dtype, kwargs):
         if "overflow" not in str(error) or dtype is None or isinstance(data, (np.ndarray, torch.Tensor)):
             raise
         return target(data, dtype=torch.int64, **kwargs).to(dtype)  # integers wrap, as in OneFlow
+    if dtype is None and out.dtype in _FLOATS and out.dtype is not torch.get_default_dtype() and not isinstance(data, (torch.Tensor, np.ndarray)) and _is_numpy(data):
+        return target(data, dtype=torch.get_default_dtype(), **kwargs)
+    return out
+
+
+_FLOATS = frozenset((torch.float64, torch.float16, torch.float32))
 
 
 @documented("(data, dtype=None, device=None, requires_grad=False, pin_memory=False, *, placement=None, sbp=None)")
@@ -194,20 +187,24 @@ def tensor(data, dtype=None, device=None, requires_grad=False, pin_memory=False,
     NumPy floating scalars, and lists of them or of floating arrays, get the default dtype (torch: their
     own); arrays with negative strides are copied; integers too large for `dtype` wrap.
     """
-    if not kwargs and device is None and not pin_memory and not _modes and (dtype is not None or type(data) in _NO_NUMPY_SCALAR):
+    if kwargs or _modes:
+        return make("tensor", functools.partial(_from_data, torch.tensor), (data,), {"dtype": dtype, "device": device, "requires_grad": requires_grad, **kwargs})
+    if dtype is None and device is None and not pin_memory and (type(data) is not list or not data or type(data[0]) is not np.ndarray):
         try:
-            return torch.tensor(data, dtype=dtype, requires_grad=requires_grad)
+            out = torch.tensor(data, requires_grad=requires_grad)
+            if out.dtype is torch.get_default_dtype() or out.dtype not in _FLOATS or isinstance(data, (np.ndarray, torch.Tensor)):
+                return out
         except (ValueError, RuntimeError, TypeError):
             pass
-    return _from_data(torch.tensor, "tensor", data, dtype, {"device": device, "requires_grad": requires_grad, "pin_memory": pin_memory, **kwargs})
+    return _from_data(torch.tensor, data, dtype, device=device, requires_grad=requires_grad, pin_memory=pin_memory)
 
 
 @documented("(data, dtype=None, device=None, *, placement=None, sbp=None)")
 def as_tensor(data, dtype=None, device=None, **kwargs):
     """`data` as a tensor, without a copy where possible; NumPy floating scalars as in `oneflow.tensor`."""
-    if not kwargs and (dtype is not None or type(data) in _NO_NUMPY_SCALAR):
-        return torch.as_tensor(data, dtype=dtype, device=device)
-    return _from_data(torch.as_tensor, "as_tensor", data, dtype, {"device": device, **kwargs})
+    if kwargs or _modes:
+        return make("as_tensor", functools.partial(_from_data, torch.as_tensor), (data,), {"dtype": dtype, "device": device, **kwargs})
+    return _from_data(torch.as_tensor, data, dtype, device=device)
 
 
 def from_numpy(obj=None, **kwargs):
