@@ -4,9 +4,11 @@ Fields of a row: the public names it is about, what OneFlow does, what happens h
 """
 
 from .differences_eager import EAGER
+from .differences_nn import NN
 
 DIFFERENCES = {
     **EAGER,
+    **NN,
     # ------------------------------------------------------------------ optimizers
     "adamw-default-wd": {
         "names": ["oneflow.optim.AdamW"],
