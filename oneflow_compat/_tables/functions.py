@@ -8,6 +8,7 @@ from .c_ops import C_OPS
 FUNCTIONS = {
     "oneflow._C": C_OPS,
     "oneflow": {
+        "_data.buffers": "record of_record tensor_buffer gen_tensor_buffer tensor_to_tensor_buffer tensor_buffer_to_tensor tensor_buffer_to_list_of_tensors",
         "_ops.custom.detection": "nms roi_align deform_conv2d=raw_deform_conv2d",
         "autograd.autograd_mode": "set_grad_enabled inference_mode",
         "amp.autocast_mode": "autocast autocast_decorator",
@@ -47,6 +48,8 @@ FUNCTIONS = {
         "_ops.linalg_ops": "norm vector_norm matrix_norm cross diagonal inv",
     },
     "oneflow.nn": {
+        "nn.modules.dataset": "OFRecordReader OfrecordReader OFRecordRawDecoder OfrecordRawDecoder OFRecordBytesDecoder OFRecordImageDecoder "
+        "OFRecordImageDecoderRandomCrop OFRecordImageGpuDecoderRandomCropResize CropMirrorNormalize CoinFlip GPTIndexedBinDataReader COCOReader",
         "nn.modules.fused": "FusedBatchNorm1d FusedBatchNorm2d FusedBatchNorm3d FusedMLP",
         "nn.modules.quantization": "FakeQuantization MinMaxObserver MovingAverageMinMaxObserver Quantization",
         "nn.qat.conv": "QatConv1d QatConv2d QatConv3d",

@@ -1,5 +1,6 @@
-"""oneflow.utils.data: torch.utils.data, with OneFlow's samplers, DataLoader and collation."""
+"""oneflow.utils.data: torch.utils.data, with OneFlow's samplers, DataLoader and collation, and a writer of OFRecord files."""
 from ... import _bind
+from ..._data.records import CorruptRecord, RecordWriter as OFRecordWriter, read_file as read_ofrecord  # noqa: F401
 from . import dataloader, decorator, distributed, sampler  # noqa: F401
 from .dataloader import DataLoader, default_collate  # noqa: F401
 from .decorator import functional_datapipe, guaranteed_datapipes_determinism, non_deterministic  # noqa: F401

@@ -1,0 +1,152 @@
+"""TensorBuffer: a batch whose cells are arrays of any shape, and record batches.
+
+In OneFlow these are tensors of the dtypes oneflow.tensor_buffer and oneflow.record; torch has no such
+dtypes, so here they are small classes with the shape, dtype and device of such a tensor.
+"""
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+__all__ = ["record", "of_record", "tensor_buffer", "gen_tensor_buffer", "tensor_to_tensor_buffer", "tensor_buffer_to_tensor", "tensor_buffer_to_list_of_tensors"]
+
+
+class CellType:
+    """A dtype of OneFlow that no torch tensor has: oneflow.record, oneflow.tensor_buffer."""
+
+    is_floating_point = is_complex = is_signed = False
+
+    def __init__(self, name):
+        self.name = name
+
+    def __repr__(self):
+        return f"oneflow.{self.name}"
+
+    def __reduce__(self):
+        return self.name
+
+
+of_record = record = CellType("of_record")
+tensor_buffer = CellType("tensor_buffer")
+
+
+class _Batch:
+    """What both kinds of batch share: cells in a given shape, on the host."""
+
+    dtype: CellType
+    placement = sbp = None
+
+    def __init__(self, cells, shape=None):
+        self.cells = list(cells)
+        self.shape = torch.Size(shape if shape is not None else (len(self.cells),))
+
+    device = property(lambda self: torch.device("cpu"))
+    ndim = property(lambda self: len(self.shape))
+    is_cuda = requires_grad = is_global = False
+
+    def size(self, dim=None):
+        return self.shape if dim is None else self.shape[dim]
+
+    def dim(self):
+        return len(self.shape)
+
+    def numel(self):
+        return len(self.cells)
+
+    nelement = numel
+
+    def __len__(self):
+        return self.shape[0]
+
+    def _same(self, *args, **kwargs):
+        """Cells stay on the host; the tensors made of them move."""
+        return self
+
+    to = cpu = cuda = to_global = detach = contiguous = _same
+
+    def __repr__(self):
+        return f"{type(self).__name__}(shape={list(self.shape)}, dtype={self.dtype!r})"
+
+
+class RecordBatch(_Batch):
+    """A batch of records, as OFRecordReader gives."""
+
+    dtype = record
+
+
+class TensorBuffer(_Batch):
+    """A batch of arrays (numpy), each with its own shape and dtype."""
+
+    dtype = tensor_buffer
+
+    def numpy(self):
+        """An object array of the arrays."""
+        out = np.empty(len(self.cells), dtype=object)
+        out[:] = self.cells
+        return out.reshape(self.shape)
+
+    def __getitem__(self, at):
+        picked = self.numpy()[at]
+        return torch.from_numpy(np.ascontiguousarray(picked)) if self._is_cell(at) else TensorBuffer(picked.ravel(), picked.shape)
+
+    def _is_cell(self, at):
+        index = at if isinstance(at, tuple) else (at,)
+        return len(index) == len(self.shape) and all(isinstance(i, (int, np.integer)) for i in index)
+
+
+def _need_buffer(function, value):
+    if not isinstance(value, TensorBuffer):
+        raise TypeError(f"{function}: expected a TensorBuffer (dtype oneflow.tensor_buffer), found {type(value).__name__}")
+    return value
+
+
+def to_numpy_dtype(dtype):
+    """numpy's dtype for a torch dtype."""
+    return torch.empty(0, dtype=dtype).numpy().dtype
+
+
+def gen_tensor_buffer(shape, shape_list, value_list, data_type=torch.float32, dynamic_out=False):
+    """A TensorBuffer of `shape`; cell i has shape shape_list[i] and every element value_list[i]."""
+    count, dtype = int(np.prod(shape)), to_numpy_dtype(data_type)
+    if not len(shape_list) == len(value_list) == count:
+        raise ValueError(f"gen_tensor_buffer: {count} cells need as many shapes and values, found {len(shape_list)} and {len(value_list)}")
+    return TensorBuffer([np.full(tuple(s), v, dtype) for s, v in zip(shape_list, value_list)], shape)
+
+
+def tensor_to_tensor_buffer(x, instance_dims):
+    """Cells of the last `instance_dims` dimensions; the buffer's shape is that of the others."""
+    if not 0 <= instance_dims <= x.dim():
+        raise RuntimeError(f"tensor_to_tensor_buffer: instance_dims must be in 0..{x.dim()} for {list(x.shape)}, found {instance_dims}")
+    array = x.detach().cpu().numpy()
+    shape = array.shape[: x.dim() - instance_dims]
+    return TensorBuffer([a.copy() for a in array.reshape((-1,) + array.shape[x.dim() - instance_dims :])], shape)
+
+
+def tensor_buffer_to_tensor(x, dtype, instance_shape):
+    """One tensor of cells that have all `instance_shape` elements and `dtype`."""
+    _need_buffer("tensor_buffer_to_tensor", x)
+    wanted, count = to_numpy_dtype(dtype), int(np.prod(instance_shape))
+    for i, cell in enumerate(x.cells):
+        if cell.size != count or cell.dtype != wanted:
+            raise RuntimeError(
+                f"tensor_buffer_to_tensor: cell {i} is {list(cell.shape)} of {cell.dtype}, asked for {list(instance_shape)} of {wanted}"
+            )
+    out = np.empty((len(x.cells), count), wanted)
+    for row, cell in zip(out, x.cells):
+        row[:] = cell.ravel()
+    return torch.from_numpy(out.reshape(tuple(x.shape) + tuple(instance_shape)))
+
+
+def tensor_buffer_to_list_of_tensors(tensor, out_shapes, out_dtypes):
+    """A tensor per cell, of the cell's own shape; out_shapes bound them (elements), out_dtypes must agree."""
+    _need_buffer("tensor_buffer_to_list_of_tensors", tensor)
+    if not len(tensor.cells) == len(out_shapes) == len(out_dtypes):
+        raise ValueError(
+            f"tensor_buffer_to_list_of_tensors: {len(tensor.cells)} cells, {len(out_shapes)} out_shapes and {len(out_dtypes)} out_dtypes must agree"
+        )
+    out = []
+    for i, (cell, shape, dtype) in enumerate(zip(tensor.cells, out_shapes, out_dtypes)):
+        if cell.dtype != to_numpy_dtype(dtype) or cell.size > int(np.prod(shape)):
+            raise RuntimeError(f"tensor_buffer_to_list_of_tensors: cell {i} is {list(cell.shape)} of {cell.dtype}, asked for at most {list(shape)} of {dtype}")
+        out.append(torch.from_numpy(np.array(cell, order="C")))
+    return out

@@ -1,0 +1,76 @@
+"""COCO detection data sets: annotations and encoded images in batches."""
+from __future__ import annotations
+
+import json
+import os
+
+import numpy as np
+
+
+class BatchStream:
+    """Endless batches (images, ids, sizes, boxes, labels, polygon points, their numbers)."""
+
+    def __init__(self, annotation_file, image_dir, batch_size, shuffled, seed, group_by_aspect_ratio, remove_empty, stride_partition, rank=0, ranks=1):
+        with open(annotation_file, encoding="utf-8") as file:
+            found = json.load(file)
+        missing = {"images", "annotations", "categories"} - set(found)
+        if missing:
+            raise ValueError(f"{annotation_file}: not a COCO annotation file: {', '.join(sorted(missing))} missing")
+        self._dir, self._batch_size, self._grouped = image_dir, batch_size, group_by_aspect_ratio
+        self._random = np.random.default_rng(seed) if shuffled else None
+        self._labels = {c: i + 1 for i, c in enumerate(sorted(c["id"] for c in found["categories"]))}
+        self._objects: dict = {}
+        for a in found["annotations"]:
+            if not a.get("iscrowd", 0):
+                self._objects.setdefault(a["image_id"], []).append(a)
+        images = sorted(found["images"], key=lambda i: i["id"])
+        if remove_empty:
+            images = [i for i in images if any(self._has_area(o) for o in self._objects.get(i["id"], ()))]
+        if stride_partition:
+            self._images = images[rank::ranks]
+        else:
+            share = -(-len(images) // ranks)
+            self._images = images[rank * share : (rank + 1) * share]
+        if not self._images:
+            raise ValueError(f"{annotation_file}: no image is left (remove_images_without_annotations={remove_empty}, rank {rank} of {ranks})")
+
+    @staticmethod
+    def _has_area(item):
+        return item["bbox"][2] > 1 and item["bbox"][3] > 1
+
+    def __iter__(self):
+        waiting: dict = {True: [], False: []}
+        while True:
+            order = list(self._images)
+            if self._random is not None:
+                self._random.shuffle(order)
+            for image in order:
+                group = waiting[image["width"] > image["height"] if self._grouped else True]
+                group.append(image)
+                if len(group) == self._batch_size:
+                    yield self._batch(group)
+                    group.clear()
+
+    def _batch(self, images):
+        loaded = [self._encoded(i) for i in images]
+        ids, sizes = [i["id"] for i in images], [(i["height"], i["width"]) for i in images]
+        return (loaded, ids, sizes, *zip(*[self._annotations(i) for i in images]))
+
+    def _encoded(self, image):
+        with open(os.path.join(self._dir, image["file_name"]), "rb") as file:
+            return np.frombuffer(file.read(), np.uint8)
+
+    def _annotations(self, image):
+        boxes, labels, points, numbers = [], [], [], []
+        objects = [o for o in self._objects.get(image["id"], ()) if self._has_area(o)]
+        for k, item in enumerate(objects):
+            x, y, w, h = item["bbox"]
+            boxes.append((x, y, min(x + w, image["width"]) - 1, min(y + h, image["height"]) - 1))
+            labels.append(self._labels[item["category_id"]])
+            segments = item.get("segmentation", [])
+            for j, polygon in enumerate(segments if isinstance(segments, list) else ()):
+                for p in range(len(polygon) // 2):
+                    points.append(polygon[2 * p : 2 * p + 2])
+                    numbers.append((p, j, k))
+        array = lambda rows, columns, dtype: np.array(rows, dtype).reshape(-1, columns)  # noqa: E731
+        return array(boxes, 4, np.float32), np.array(labels, np.int32), array(points, 2, np.float32), array(numbers, 3, np.int32)

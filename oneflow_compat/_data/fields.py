@@ -1,0 +1,54 @@
+"""Fields of records as tensors."""
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from .buffers import RecordBatch, TensorBuffer, to_numpy_dtype
+from .records import CorruptRecord
+
+
+def need_records(module, batch) -> RecordBatch:
+    if not isinstance(batch, RecordBatch):
+        raise TypeError(f"{module} takes what OFRecordReader gives (dtype oneflow.record), found {type(batch).__name__}")
+    return batch
+
+
+def numeric(batch: RecordBatch, name: str, shape, dtype: torch.dtype, pad: bool) -> torch.Tensor:
+    """A tensor (batch, *shape) of a numeric or bytes field.
+
+    A list of another length is an error, or with `pad` cut or filled up with zeros. Of a bytes field the
+    first bytes are taken, and too few are an error. Values are converted as C does (0.7 to int is 0).
+    """
+    count, out_dtype = int(np.prod(shape)), to_numpy_dtype(dtype)
+    out = np.zeros((len(batch.cells), count), out_dtype)
+    for row, record in zip(out, batch.cells):
+        kind, values = record.field(name)
+        if kind == "bytes_list":
+            if len(values) != 1:
+                raise RuntimeError(f"{record.where}: field {name!r} has {len(values)} byte strings; one is decoded")
+            values = np.frombuffer(values[0], np.uint8 if out_dtype == np.uint8 else np.int8)
+            if len(values) >= count:
+                values = values[:count]
+        elif kind is None:
+            values = np.empty(0, out_dtype)
+        if len(values) != count:
+            if not pad:
+                raise RuntimeError(f"{record.where}: field {name!r} has {len(values)} values, asked for {count} (shape {tuple(shape)}); "
+                                   "truncate=True or auto_zero_padding=True cuts and fills up")  # fmt: skip
+            values = values[:count]
+        row[: len(values)] = values
+    return torch.from_numpy(out.reshape((len(batch.cells), *shape)))
+
+
+def raw_bytes(batch: RecordBatch, name: str) -> TensorBuffer:
+    """The bytes of a field, each as a uint8 array."""
+    return TensorBuffer([np.frombuffer(one_bytes(record, name), np.uint8) for record in batch.cells], batch.shape)
+
+
+def one_bytes(record, name: str) -> bytes:
+    kind, values = record.field(name)
+    if kind != "bytes_list" or len(values) != 1:
+        found = "no value" if kind is None else f"{len(values)} values of {kind}"
+        raise CorruptRecord(f"{record.where}: field {name!r} should be one byte string, found {found}")
+    return values[0]

@@ -1,0 +1,181 @@
+"""Images: decoding, random crops, resizing, on the host in a pool of threads.
+
+Decoding and resizing use OpenCV where it is installed (the numbers are OneFlow's, bit for bit; bicubic
+within one level), else Pillow to decode (the same bits) and torch to resize (bilinear and bicubic within
+one level of OpenCV, area shrinking within one level). Images are numpy uint8 arrays (height, width, channels).
+"""
+from __future__ import annotations
+
+import functools
+import io
+import math
+import os
+
+import numpy as np
+
+INTERPOLATIONS = ("auto", "bilinear", "nearest_neighbor", "bicubic", "area")
+CHANNELS = {"RGB": 3, "BGR": 3, "GRAY": 1}
+
+
+@functools.cache
+def opencv():
+    """The module cv2 or None."""
+    try:
+        import cv2
+    except ImportError:
+        return None
+    cv2.setNumThreads(1)  # the pool below is the parallelism
+    return cv2
+
+
+_WORKERS = max(1, min(32, os.cpu_count() or 1))
+
+
+@functools.cache
+def _pool():
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(_WORKERS, thread_name_prefix="oneflow-images")
+
+
+def parallel(function, *items) -> list:
+    """[function(*args) for args in zip(*items)], in threads: the image libraries let go of Python's lock."""
+    tasks = list(zip(*items))
+    size = -(-len(tasks) // (2 * _WORKERS))  # two helpings each, against unequal images
+    if len(tasks) < 2:
+        return [function(*args) for args in tasks]
+    parts = [tasks[i : i + size] for i in range(0, len(tasks), size)]
+    return [made for part in _pool().map(lambda part: [function(*args) for args in part], parts) for made in part]
+
+
+def check_color_space(color_space: str) -> str:
+    if color_space not in CHANNELS:
+        raise ValueError(f"color_space must be one of {', '.join(CHANNELS)}, found {color_space!r}")
+    return color_space
+
+
+# --------------------------------------------------------------------------- decoding
+class UndecodableImage(RuntimeError):
+    """The bytes are not an image that the installed library can read."""
+
+
+def decode(data: bytes, color_space: str = "BGR") -> np.ndarray:
+    """The image in JPEG, PNG, ... bytes, as (height, width, 3) or (height, width, 1) for GRAY."""
+    cv2 = opencv()
+    if cv2 is not None:
+        raw = np.frombuffer(data, np.uint8)
+        image = cv2.imdecode(raw, cv2.IMREAD_GRAYSCALE if color_space == "GRAY" else cv2.IMREAD_COLOR) if raw.size else None
+        if image is None:
+            raise UndecodableImage(f"not an image that OpenCV reads: {len(data)} bytes, starting with {bytes(data[:8])!r}")
+        if color_space == "GRAY":
+            return image[:, :, None]
+        return cv2.cvtColor(image, cv2.COLOR_BGR2RGB) if color_space == "RGB" else image
+    return _decode_pillow(data, color_space)
+
+
+def _decode_pillow(data, color_space):
+    try:
+        from PIL import Image
+    except ImportError:
+        raise ModuleNotFoundError(
+            "decoding images needs opencv-python-headless or pillow, and neither is installed: pip install oneflow-compat[data]"
+        ) from None
+    try:
+        image = Image.open(io.BytesIO(data)).convert("L" if color_space == "GRAY" else "RGB")
+    except Exception as error:
+        raise UndecodableImage(f"not an image that Pillow reads: {len(data)} bytes, starting with {bytes(data[:8])!r} ({error})") from None
+    array = np.asarray(image)
+    if color_space == "GRAY":
+        return array[:, :, None]
+    return np.ascontiguousarray(array[:, :, ::-1]) if color_space == "BGR" else array
+
+
+# --------------------------------------------------------------------------- cropping
+def random_crop_window(height, width, random, area, aspect_ratio, attempts):
+    """(top, left, height, width) of a crop: a share of the area, a width/height ratio, both drawn; like torchvision's RandomResizedCrop.
+
+    After `attempts` draws that do not fit: the largest centred-ratio crop that the ratios allow.
+    """
+    for _ in range(attempts):
+        target = height * width * random.uniform(*area)
+        ratio = math.exp(random.uniform(math.log(aspect_ratio[0]), math.log(aspect_ratio[1])))
+        w, h = max(1, round(math.sqrt(target * ratio))), max(1, round(math.sqrt(target / ratio)))
+        if w <= width and h <= height:
+            break
+    else:
+        h, w = height, width
+        if width / height > aspect_ratio[1]:
+            w = max(1, int(height * aspect_ratio[1]))
+        elif width / height < aspect_ratio[0]:
+            h = max(1, int(width / aspect_ratio[0]))
+    return random.integers(0, height - h + 1), random.integers(0, width - w + 1), h, w
+
+
+# --------------------------------------------------------------------------- resizing
+def check_interpolation(kind: str) -> str:
+    kind = {"nearest": "nearest_neighbor", "cubic": "bicubic", "linear": "bilinear"}.get(kind, kind)
+    if kind not in INTERPOLATIONS:
+        raise ValueError(f"interpolation_type must be one of {', '.join(INTERPOLATIONS)}, found {kind!r}")
+    return kind
+
+
+def resize(image: np.ndarray, width: int, height: int, interpolation: str = "bilinear") -> np.ndarray:
+    """The image in another size. auto: area where it gets smaller, else bilinear."""
+    rows, columns = image.shape[:2]
+    if (rows, columns) == (height, width):
+        return image
+    if interpolation == "auto":
+        interpolation = "bilinear" if width * height >= rows * columns else "area"
+    cv2 = opencv()
+    if cv2 is None:
+        return _resize_torch(image, width, height, interpolation)
+    flag = {"bilinear": cv2.INTER_LINEAR, "nearest_neighbor": cv2.INTER_NEAREST, "bicubic": cv2.INTER_CUBIC, "area": cv2.INTER_AREA}[interpolation]
+    out = cv2.resize(image, (width, height), interpolation=flag)
+    return out if out.ndim == 3 else out[:, :, None]
+
+
+def _resize_torch(image, width, height, interpolation):
+    import torch
+
+    rows, columns = image.shape[:2]
+    if interpolation == "area" and width <= columns and height <= rows:
+        out = np.einsum("ij,jkc,lk->ilc", _shares(rows, height), image.astype(np.float32), _shares(columns, width), optimize=True)
+        out = torch.from_numpy(np.ascontiguousarray(out))
+    else:
+        mode = {"nearest_neighbor": "nearest", "bicubic": "bicubic"}.get(interpolation, "bilinear")
+        align = {} if mode == "nearest" else {"align_corners": False}
+        x = torch.from_numpy(image if image.flags.writeable else image.copy()).permute(2, 0, 1)[None]
+        x = x if image.dtype == np.uint8 and mode == "bilinear" else x.float()
+        out = torch.nn.functional.interpolate(x, size=(height, width), mode=mode, **align)[0].permute(1, 2, 0)
+    if out.dtype is torch.uint8:
+        return out.contiguous().numpy()
+    if image.dtype != np.uint8:
+        return out.contiguous().numpy().astype(image.dtype)
+    return out.round().clamp(0, 255).to(torch.uint8).contiguous().numpy()
+
+
+@functools.lru_cache(64)
+def _shares(size: int, out: int) -> np.ndarray:
+    """Row i: the share of each of `size` pixels in the i-th of `out` equal stretches."""
+    edges = np.arange(out + 1) * (size / out)
+    pixel = np.arange(size)
+    overlap = np.minimum(edges[1:, None], pixel + 1) - np.maximum(edges[:-1, None], pixel)
+    return (np.clip(overlap, 0, None) * (out / size)).astype(np.float32)
+
+
+def keep_aspect_size(width, height, target_size, min_size=0, max_size=0, resize_longer=False):
+    """(width, height) whose shorter (longer) side is `target_size`, the other bounded by max_size (min_size)."""
+    short, long = min(width, height), max(width, height)
+    if resize_longer:
+        new_long, new_short = target_size, _scaled(short, target_size, long)
+        if min_size and new_short < min_size:
+            new_short, new_long = min_size, _scaled(long, min_size, short)
+    else:
+        new_short, new_long = target_size, _scaled(long, target_size, short)
+        if max_size and new_long > max_size:
+            new_long, new_short = max_size, _scaled(short, max_size, long)
+    return (new_short, new_long) if width < height else (new_long, new_short)
+
+
+def _scaled(side, new, old) -> int:
+    return int(np.rint(side * new / old))

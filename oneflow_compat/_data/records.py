@@ -1,0 +1,184 @@
+"""Files of OFRecords: each record is its length (8 bytes, little-endian) and an OFRecord message.
+
+A data set is a folder of part files, <prefix><number><nothing>, the number with leading zeros if asked.
+"""
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import warnings
+
+from . import shuffle, wire
+
+_LENGTH = struct.Struct("<q")
+
+
+class CorruptRecord(RuntimeError):
+    """A record cannot be read; the text names the file and the offset of the record."""
+
+
+class Record:
+    """One record: {name: undecoded Feature}, and where it stands."""
+
+    __slots__ = ("features", "file", "offset", "_source")
+
+    def __init__(self, features, file, offset, source=None):
+        self.features, self.file, self.offset, self._source = features, file, offset, source
+
+    def field(self, name: str):
+        """(kind, values) of a field; CorruptRecord if it does not parse, KeyError if it is absent."""
+        try:
+            feature = self.features[name]
+        except KeyError:
+            raise KeyError(f"{self.where}: there is no field {name!r}; the record has {', '.join(map(repr, self.features)) or 'none'}") from None
+        try:
+            kind, body = wire.decode_feature(feature)
+            return kind, wire.decode_list(kind, body) if kind else []
+        except wire.WireError as error:
+            raise CorruptRecord(f"{self.where}: field {name!r} is corrupt: {error}") from None
+
+    @property
+    def where(self) -> str:
+        return f"{self.file}, record at byte {self.offset}"
+
+
+# --------------------------------------------------------------------------- writing
+class RecordWriter:
+    """Writes records to one part file: `with RecordWriter(path) as out: out.write(record)`.
+
+    A record is an `OFRecord` message, its bytes, or {name: value}, where a value is bytes, str, a
+    list of bytes, a number, or numbers (a list, numpy array or tensor: float32 and float16 go to
+    float_list, float64 to double_list, int64 to int64_list, other integers and bool to int32_list;
+    Python floats go to float_list, Python ints to int32_list if they fit, else int64_list).
+    """
+
+    def __init__(self, path):
+        self.path = os.fspath(path)
+        os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
+        self._file, self.count = open(self.path, "wb"), 0
+
+    def write(self, record) -> int:
+        """Append one record; returns its offset."""
+        if isinstance(record, dict):
+            record = wire.encode_record({name: _typed(name, value) for name, value in record.items()})
+        elif hasattr(record, "SerializeToString"):
+            record = record.SerializeToString()
+        offset = self._file.tell()
+        self._file.write(_LENGTH.pack(len(record)))
+        self._file.write(record)
+        self.count += 1
+        return offset
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+
+def _typed(name, value):
+    import numpy as np
+
+    if isinstance(value, str):
+        value = value.encode()
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return "bytes_list", [bytes(value)]
+    if isinstance(value, (list, tuple)) and value and isinstance(value[0], (bytes, bytearray)):
+        return "bytes_list", list(value)
+    given = hasattr(value, "dtype")
+    if hasattr(value, "detach"):
+        value = value.detach().cpu().numpy()
+    array = np.asarray(value).ravel()
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"field {name!r}: a value is bytes, str or numbers; found {type(value).__name__} of {array.dtype}")
+    if array.dtype.kind == "f":
+        return ("double_list" if given and array.dtype.itemsize == 8 else "float_list"), array
+    wide = array.dtype.itemsize == 8 or array.dtype == np.uint32
+    if wide and (given or (array.size and (array.min() < -(2**31) or array.max() >= 2**31))):
+        return "int64_list", array
+    return "int32_list", array
+
+
+# --------------------------------------------------------------------------- reading
+def part_names(prefix: str, count: int, suffix_length: int) -> list[str]:
+    return [prefix + str(i).zfill(max(suffix_length, 0)) for i in range(count)]
+
+
+def _map(path):
+    with open(path, "rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            return b""
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def read_file(path, on_corrupt="raise"):
+    """The records of one part file.
+
+    on_corrupt="skip": a record that does not parse is left out; after a length that cannot be,
+    the rest of the file is. Both with a warning that names the file and the offset.
+    """
+    data = _map(path)
+    view, at, end = memoryview(data), 0, len(data)
+    while at < end:
+        problem, size, features = None, 0, None
+        if end - at < 8:
+            problem = f"{end - at} bytes are left, a record begins with 8"
+        else:
+            size = _LENGTH.unpack_from(view, at)[0]
+            if not 0 <= size <= end - at - 8:
+                problem = f"its length is {size}, {end - at - 8} bytes are left"
+        whole = problem is None
+        if whole:
+            try:
+                features = wire.split_record(view[at + 8 : at + 8 + size])
+            except (wire.WireError, UnicodeDecodeError) as error:
+                problem = f"not an OFRecord message: {error}"
+        if problem is None:
+            yield Record(features, path, at)
+        else:
+            text = f"{path}: corrupt record at byte {at}: {problem}"
+            if on_corrupt != "skip":
+                raise CorruptRecord(text)
+            warnings.warn(f"{text}; {'skipped' if whole else 'the rest of the file is skipped'}", stacklevel=2)
+            if not whole:
+                return
+        at += 8 + size
+
+
+class RecordStream:
+    """The endless stream of a data set's records: epoch after epoch, without a gap between them.
+
+    Files in order of their numbers; with shuffle_after_epoch in another order from the second epoch
+    on. Several ranks get neighbouring shares of the files. epoch counts from 0.
+    """
+
+    def __init__(self, paths, shuffle_after_epoch=False, rank=0, ranks=1, on_corrupt="raise"):
+        if on_corrupt not in ("raise", "skip"):
+            raise ValueError(f"on_corrupt is 'raise' or 'skip', found {on_corrupt!r}")
+        missing = [p for p in paths if not os.path.isfile(p)]
+        if missing:
+            raise FileNotFoundError(f"there is no part file {missing[0]!r} ({len(missing)} of {len(paths)} are missing)")
+        if not 0 < ranks <= len(paths):
+            raise ValueError(f"{len(paths)} part files cannot be shared by {ranks} ranks: each needs one")
+        self._paths, self._shuffled, self._on_corrupt = list(paths), shuffle_after_epoch, on_corrupt
+        base, more = divmod(len(paths), ranks)
+        first = rank * base + min(rank, more)
+        self._share = slice(first, first + base + (rank < more))
+        self.epoch = 0
+
+    def __iter__(self):
+        while True:
+            found = False
+            for path in self._paths[self._share]:
+                for record in read_file(path, self._on_corrupt):
+                    found = True
+                    yield record
+            if not found:
+                raise CorruptRecord(f"there is no readable record in {', '.join(self._paths[self._share])}")
+            self.epoch += 1
+            if self._shuffled:
+                shuffle.epoch_shuffle(self._paths, self.epoch)

@@ -1,0 +1,121 @@
+"""The random engines that decide the order of OneFlow's readers: those of the C++ standard library.
+
+Orders agree with real OneFlow 0.9.0 for the same seed (tests/golden/ofrecord.json).
+"""
+from __future__ import annotations
+
+_MASK = 0xFFFFFFFF
+
+
+def seed_sequence(values, count: int) -> list[int]:
+    """`count` 32-bit numbers spread from `values` (std::seed_seq::generate)."""
+    state, size = [0x8B8B8B8B] * count, len(values)
+    t = 11 if count >= 623 else 7 if count >= 68 else 5 if count >= 39 else 3 if count >= 7 else (count - 1) // 2
+    p = (count - t) // 2
+    q = p + t
+    rounds = max(size + 1, count)
+    for k in range(rounds):
+        mixed = state[k % count] ^ state[(k + p) % count] ^ state[(k - 1) % count]
+        first = 1664525 * (mixed ^ mixed >> 27) & _MASK
+        second = first + (size if k == 0 else k % count + (values[k - 1] if k <= size else 0)) & _MASK
+        state[(k + p) % count] = state[(k + p) % count] + first & _MASK
+        state[(k + q) % count] = state[(k + q) % count] + second & _MASK
+        state[k % count] = second
+    for k in range(rounds, rounds + count):
+        mixed = state[k % count] + state[(k + p) % count] + state[(k - 1) % count] & _MASK
+        first = 1566083941 * (mixed ^ mixed >> 27) & _MASK
+        second = first - k % count & _MASK
+        state[(k + p) % count] ^= first
+        state[(k + q) % count] ^= second
+        state[k % count] = second
+    return state
+
+
+class Minstd:
+    """std::minstd_rand0 seeded through a seed sequence; the engine of the shuffle buffer and of crops."""
+
+    _M = 2147483647
+
+    def __init__(self, *seeds: int):
+        self._x = seed_sequence([s & _MASK for s in seeds], 4)[3] % self._M or 1
+
+    def __call__(self) -> int:
+        self._x = self._x * 16807 % self._M
+        return self._x
+
+    def below(self, n: int) -> int:
+        """A number in 0..n-1 (std::uniform_int_distribution)."""
+        scale = (self._M - 2) // n
+        while True:
+            r = self() - 1
+            if r < n * scale:
+                return r // scale
+
+
+class MersenneTwister:
+    """std::mt19937 and std::mt19937_64's little brother: 32-bit numbers."""
+
+    def __init__(self, *seeds: int, sequence: bool = False):
+        import numpy as np
+
+        self._random = np.random.RandomState(0)
+        if sequence:
+            words = seed_sequence([s & _MASK for s in seeds], 624)
+            if words[0] & 0x80000000 == 0 and not any(words[1:]):
+                words[0] = 0x80000000
+            self._random.set_state(("MT19937", np.array(words, np.uint32), 624))
+        else:
+            self._random.seed(seeds[0])
+        self._uint32 = np.uint32
+
+    def __call__(self) -> int:
+        return int(self._random.randint(0, 1 << 32, dtype=self._uint32))
+
+    def below(self, n: int) -> int:
+        """A number in 0..n-1 (std::uniform_int_distribution, by scaling)."""
+        scale = _MASK // n
+        while True:
+            r = self()
+            if r < n * scale:
+                return r // scale
+
+    def shuffle(self, items: list) -> None:
+        """std::shuffle in place: two positions from one number."""
+        i = 1
+        if len(items) > 1 and len(items) % 2 == 0:
+            j = self.below(2)
+            items[1], items[j] = items[j], items[1]
+            i = 2
+        while i < len(items):
+            x = self.below((i + 1) * (i + 2))
+            for j in (x // (i + 2), x % (i + 2)):
+                items[i], items[j] = items[j], items[i]
+                i += 1
+
+
+class ShuffleBuffer:
+    """Takes items from a stream in random order: a full buffer, one random place at a time."""
+
+    def __init__(self, stream, size: int, seed: int):
+        self._stream, self._engine = stream, Minstd(seed)
+        self._buffer = [next(stream) for _ in range(size)]
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        at = self._engine.below(len(self._buffer))
+        item, self._buffer[at] = self._buffer[at], next(self._stream)
+        return item
+
+
+def epoch_shuffle(items: list, epoch: int) -> None:
+    """Shuffle a list of files in place for the epoch that begins (1 is the second)."""
+    MersenneTwister(524287 + epoch).shuffle(items)
+
+
+def fresh_seed() -> int:
+    """A seed from torch's default generator, so that manual_seed makes readers repeatable."""
+    import torch
+
+    return int(torch.randint(0, 1 << 31, (1,)).item())

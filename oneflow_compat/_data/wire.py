@@ -1,0 +1,166 @@
+"""Protobuf's wire format, as far as OFRecord messages use it. No dependency on protobuf.
+
+A record is {name: (kind, values)}: kind "bytes_list" (list of bytes), "float_list", "double_list",
+"int32_list", "int64_list" (numpy arrays) or None (a feature without a value).
+"""
+from __future__ import annotations
+
+import numpy as np
+
+KINDS = ("bytes_list", "float_list", "double_list", "int32_list", "int64_list")  # field numbers 1..5
+DTYPES = {"float_list": np.dtype("<f4"), "double_list": np.dtype("<f8"), "int32_list": np.dtype("<i4"), "int64_list": np.dtype("<i8")}
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+class WireError(ValueError):
+    """The bytes are not a message of this kind."""
+
+
+# --------------------------------------------------------------------------- writing
+def varint(value: int) -> bytes:
+    value &= 0xFFFFFFFFFFFFFFFF  # negative numbers take ten bytes
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _field(number: int, body: bytes) -> bytes:
+    return bytes((number << 3 | _BYTES,)) + varint(len(body)) + body
+
+
+def encode_list(kind: str, values) -> bytes:
+    """A BytesList, FloatList, ... message."""
+    if kind == "bytes_list":
+        return b"".join(_field(1, bytes(v)) for v in values)
+    if len(values) == 0:
+        return b""
+    if kind in ("float_list", "double_list"):
+        return _field(1, np.ascontiguousarray(values, DTYPES[kind]).tobytes())
+    return _field(1, b"".join(varint(int(v)) for v in values))
+
+
+def encode_feature(kind: str | None, values) -> bytes:
+    return b"" if kind is None else _field(KINDS.index(kind) + 1, encode_list(kind, values))
+
+
+def encode_record(features: dict) -> bytes:
+    """An OFRecord message from {name: (kind, values)}, names in order."""
+    return b"".join(
+        _field(1, _field(1, name.encode()) + _field(2, encode_feature(*features[name]))) for name in sorted(features)
+    )
+
+
+# --------------------------------------------------------------------------- reading
+def _read_varint(data, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        if at >= len(data) or shift > 63:
+            raise WireError(f"a number runs past byte {at}")
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & 0xFFFFFFFFFFFFFFFF, at
+        shift += 7
+
+
+def fields(data):
+    """(field number, wire type, value) of a message; the value is an int or a memoryview."""
+    data, at = memoryview(data), 0
+    while at < len(data):
+        key, at = _read_varint(data, at)
+        number, wire = key >> 3, key & 7
+        if number == 0:
+            raise WireError(f"field number 0 before byte {at}")
+        if wire == _VARINT:
+            value, at = _read_varint(data, at)
+        else:
+            if wire == _BYTES:
+                size, at = _read_varint(data, at)
+            elif wire in (_FIXED32, _FIXED64):
+                size = 4 if wire == _FIXED32 else 8
+            else:
+                raise WireError(f"wire type {wire} before byte {at}")
+            if at + size > len(data):
+                raise WireError(f"{size} bytes are announced at byte {at}, {len(data) - at} are left")
+            value = data[at : at + size]
+            at += size
+        yield number, wire, value
+
+
+def decode_list(kind: str, data):
+    """The values of a BytesList, FloatList, ... message."""
+    if kind == "bytes_list":
+        return [bytes(v) for number, wire, v in fields(data) if number == 1 and wire == _BYTES]
+    dtype = DTYPES[kind]
+    parts = []
+    for number, wire, value in fields(data):
+        if number != 1:
+            continue
+        if wire == _VARINT:
+            parts.append(np.array([value], np.uint64).astype(np.int64))
+        elif dtype.kind == "f" and len(value) % dtype.itemsize == 0:  # packed, or one by one
+            parts.append(np.frombuffer(value, dtype))
+        elif dtype.kind == "i" and wire == _BYTES:
+            parts.append(_packed_varints(value))
+        else:
+            raise WireError(f"{kind} of {len(value)} bytes with wire type {wire}")
+    if not parts:
+        return np.empty(0, dtype)
+    return (parts[0] if len(parts) == 1 else np.concatenate(parts)).astype(dtype, copy=False)
+
+
+def _packed_varints(data) -> np.ndarray:
+    raw = np.frombuffer(data, np.uint8)
+    last = raw < 0x80
+    if last.all():
+        return raw.astype(np.int64)
+    if not last[-1]:
+        raise WireError("the last number of a list is cut off")
+    ends = np.flatnonzero(last)
+    starts = np.concatenate(([0], ends[:-1] + 1))
+    lengths = ends - starts + 1
+    if lengths.max() > 10:
+        raise WireError("a number of more than ten bytes")
+    values = np.zeros(len(ends), np.uint64)
+    for k in range(int(lengths.max())):
+        has = lengths > k
+        values[has] |= (raw[starts[has] + k].astype(np.uint64) & np.uint64(0x7F)) << np.uint64(7 * k)
+    return values.astype(np.int64)
+
+
+def decode_feature(data):
+    """(kind, undecoded list message) of a Feature message; (None, b"") without a value."""
+    kind, body = None, b""
+    for number, wire, value in fields(data):
+        if 1 <= number <= len(KINDS) and wire == _BYTES:
+            kind, body = KINDS[number - 1], value
+    return kind, body
+
+
+def split_record(data) -> dict:
+    """{name: undecoded Feature message} of an OFRecord message."""
+    out = {}
+    for number, wire, entry in fields(data):
+        if number != 1 or wire != _BYTES:
+            continue
+        name, value = "", b""
+        for inner, inner_wire, part in fields(entry):
+            if inner == 1 and inner_wire == _BYTES:
+                name = str(part, "utf-8")
+            elif inner == 2 and inner_wire == _BYTES:
+                value = part
+        out[name] = value
+    return out
+
+
+def decode_record(data) -> dict:
+    """{name: (kind, values)} of an OFRecord message."""
+    out = {}
+    for name, feature in split_record(data).items():
+        kind, body = decode_feature(feature)
+        out[name] = (kind, decode_list(kind, body) if kind else [])
+    return out

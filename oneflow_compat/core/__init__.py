@@ -1,0 +1,1 @@
+"""oneflow.core: the protobuf messages that clients import by their deep paths."""

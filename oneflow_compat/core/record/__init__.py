@@ -1,0 +1,1 @@
+"""oneflow.core.record: OFRecord messages (record_pb2)."""

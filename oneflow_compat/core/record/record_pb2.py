@@ -1,0 +1,303 @@
+"""OFRecord messages with the part of protobuf's interface that code writing records uses.
+
+Fields: OFRecord.feature (a map, made on first access), Feature.bytes_list / float_list / double_list
+/ int32_list / int64_list (setting one clears the others), XxxList.value (append, extend, [:] =).
+Bytes are those of protobuf's own encoder, names in order.
+"""
+from __future__ import annotations
+
+import struct
+
+from ..._data import wire
+
+__all__ = ["OFRecord", "Feature", "BytesList", "FloatList", "DoubleList", "Int32List", "Int64List"]
+
+
+class DecodeError(ValueError):
+    """The bytes are not such a message."""
+
+
+class _Message:
+    """What all messages share."""
+
+    __slots__ = ()
+
+    def __init__(self, **values):
+        self.Clear()
+        for name, value in values.items():
+            self._assign(name, value)
+
+    def SerializeToString(self, deterministic=None) -> bytes:
+        return self._encode()
+
+    SerializePartialToString = SerializeToString
+
+    def ParseFromString(self, data) -> int:
+        self.Clear()
+        return self.MergeFromString(data)
+
+    def MergeFromString(self, data) -> int:
+        try:
+            self._merge(data)
+        except (wire.WireError, UnicodeDecodeError) as error:
+            raise DecodeError(f"not a {type(self).__name__} message: {error}") from None
+        return len(data)
+
+    @classmethod
+    def FromString(cls, data):
+        made = cls()
+        made.ParseFromString(data)
+        return made
+
+    def CopyFrom(self, other):
+        if other is not self:
+            self.ParseFromString(other.SerializeToString())
+
+    def MergeFrom(self, other):
+        self.MergeFromString(other.SerializeToString())
+
+    def ByteSize(self) -> int:
+        return len(self._encode())
+
+    def IsInitialized(self) -> bool:
+        return True
+
+    def __eq__(self, other):
+        return type(self) is type(other) and self._encode() == other._encode()
+
+    __hash__ = None
+
+    def __repr__(self):
+        return "\n".join(self._lines("")) + "\n"
+
+    __str__ = __repr__
+
+    def __getstate__(self):
+        return self._encode()
+
+    def __setstate__(self, state):
+        self.Clear()
+        self._merge(state)
+
+
+class _Values(list):
+    """A repeated field: a list that checks its items."""
+
+    __slots__ = ("_check",)
+
+    def __init__(self, check, items=()):
+        self._check = check
+        super().__init__(check(v) for v in items)
+
+    def append(self, value):
+        super().append(self._check(value))
+
+    def extend(self, values):
+        super().extend([self._check(v) for v in values])
+
+    MergeFrom = extend
+
+    def insert(self, at, value):
+        super().insert(at, self._check(value))
+
+    def __setitem__(self, at, value):
+        super().__setitem__(at, [self._check(v) for v in value] if isinstance(at, slice) else self._check(value))
+
+    def __iadd__(self, values):
+        self.extend(values)
+        return self
+
+
+def _bytes(value):
+    if isinstance(value, str):
+        raise TypeError(f"{value!r} has type str, but expected one of: bytes")
+    return bytes(value)
+
+
+def _integer(bits):
+    low, high = -(1 << bits - 1), (1 << bits - 1) - 1
+
+    def check(value):
+        number = value.__index__()
+        if not low <= number <= high:
+            raise ValueError(f"value out of range of int{bits}: {number}")
+        return number
+
+    return check
+
+
+def _float32(value):
+    return struct.unpack("<f", struct.pack("<f", value))[0]
+
+
+class _List(_Message):
+    __slots__ = ("_value",)
+    _kind, _check = None, None
+
+    @property
+    def value(self) -> _Values:
+        """The repeated field."""
+        return self._value
+
+    def _assign(self, name, value):
+        if name != "value":
+            raise ValueError(f"{type(self).__name__} has no field {name!r}; its field is value")
+        self._value[:] = value
+
+    def Clear(self):
+        if hasattr(self, "_value"):
+            self._value.clear()
+        else:
+            self._value = _Values(type(self)._check)
+
+    def _encode(self):
+        return wire.encode_list(self._kind, self._value)
+
+    def _merge(self, data):
+        values = wire.decode_list(self._kind, data)
+        self._value.extend(values if self._kind == "bytes_list" else values.tolist())
+
+    def _lines(self, indent):
+        return [f"{indent}value: {_text(v)}" for v in self._value]
+
+
+def _text(value) -> str:
+    if isinstance(value, bytes):
+        return '"' + "".join(chr(b) if 32 <= b < 127 and b not in (34, 92) else f"\\{b:03o}" for b in value) + '"'
+    return f"{value:.8g}" if isinstance(value, float) else str(value)
+
+
+def _list_type(name, kind, check):
+    return type(name, (_List,), {"__slots__": (), "_kind": kind, "_check": staticmethod(check), "__module__": __name__, "__doc__": f"Message {name}: value."})
+
+
+BytesList = _list_type("BytesList", "bytes_list", _bytes)
+FloatList = _list_type("FloatList", "float_list", _float32)
+DoubleList = _list_type("DoubleList", "double_list", float)
+Int32List = _list_type("Int32List", "int32_list", _integer(32))
+Int64List = _list_type("Int64List", "int64_list", _integer(64))
+_TYPES = {"bytes_list": BytesList, "float_list": FloatList, "double_list": DoubleList, "int32_list": Int32List, "int64_list": Int64List}
+
+
+class Feature(_Message):
+    """One field of a record: one of five lists."""
+
+    __slots__ = ("_lists",)
+
+    def Clear(self):
+        self._lists = {}
+
+    def WhichOneof(self, group):
+        """The name of the list that is set, or None; the group is called kind."""
+        if group != "kind":
+            raise ValueError(f"Feature has no oneof field {group!r}; it has kind")
+        for kind, made in self._lists.items():
+            if made.value:
+                return kind
+        return next(iter(self._lists), None) if len(self._lists) == 1 else None
+
+    def HasField(self, name):
+        return self.WhichOneof("kind") == name
+
+    def ClearField(self, name):
+        self._lists.pop(name, None)
+
+    def _list(self, kind):
+        if kind not in self._lists:
+            kept = [k for k, made in self._lists.items() if made.value]
+            made = _TYPES[kind]()
+            made._value = _Chosen(self, kind, made._value._check)
+            self._lists = {k: self._lists[k] for k in kept} | {kind: made}
+        return self._lists[kind]
+
+    def _assign(self, name, value):
+        if name not in _TYPES:
+            raise ValueError(f"Feature has no field {name!r}; it has {', '.join(_TYPES)}")
+        self._list(name).CopyFrom(value)
+
+    def _encode(self):
+        kind = self.WhichOneof("kind")
+        return b"" if kind is None else wire.encode_feature(kind, self._lists[kind].value)
+
+    def _merge(self, data):
+        kind, body = wire.decode_feature(data)
+        if kind is not None:
+            made = _TYPES[kind]()
+            made._merge(body)
+            self._lists = {kind: made}
+
+    def _lines(self, indent):
+        kind = self.WhichOneof("kind")
+        return [] if kind is None else [f"{indent}{kind} {{", *self._lists[kind]._lines(indent + "  "), f"{indent}}}"]
+
+
+class _Chosen(_Values):
+    """The values of one list of a Feature; a first value drops the other lists."""
+
+    __slots__ = ("_feature", "_kind")
+
+    def __init__(self, feature, kind, check):
+        super().__init__(check)
+        self._feature, self._kind = feature, kind
+
+    def _choose(self):
+        self._feature._lists = {self._kind: self._feature._lists[self._kind]}
+
+    def append(self, value):
+        super().append(value)
+        self._choose()
+
+    def extend(self, values):
+        super().extend(values)
+        self._choose()
+
+    def __setitem__(self, at, value):
+        super().__setitem__(at, value)
+        self._choose()
+
+
+for _kind in _TYPES:
+    setattr(Feature, _kind, property(lambda self, kind=_kind: self._list(kind), doc=f"The {_kind} message."))
+
+
+class _Features(dict):
+    """The map `feature`: a missing name is made on access."""
+
+    def __missing__(self, name):
+        if not isinstance(name, str):
+            raise TypeError(f"a feature's name is a str, found {name!r}")
+        made = self[name] = Feature()
+        return made
+
+    def get_or_create(self, name):
+        return self[name]
+
+
+class OFRecord(_Message):
+    """A record: named features."""
+
+    __slots__ = ("feature",)
+
+    def Clear(self):
+        self.feature = _Features()
+
+    def _assign(self, name, value):
+        if name != "feature":
+            raise ValueError(f"OFRecord has no field {name!r}; its field is feature")
+        for key, item in value.items():
+            self.feature[key].CopyFrom(item)
+
+    def _encode(self):
+        kinds = {name: made.WhichOneof("kind") for name, made in self.feature.items()}
+        return wire.encode_record({n: (k, made._lists[k].value if k else ()) for (n, made), k in zip(self.feature.items(), kinds.values())})
+
+    def _merge(self, data):
+        for name, part in wire.split_record(data).items():
+            made = self.feature[name] = Feature()
+            made._merge(part)
+
+    def _lines(self, indent):
+        out = []
+        for name in sorted(self.feature):
+            out += [f"{indent}feature {{", f'{indent}  key: "{name}"', f"{indent}  value {{", *self.feature[name]._lines(indent + "    "), f"{indent}  }}", f"{indent}}}"]
+        return out

@@ -1,0 +1,135 @@
+"""oneflow.nn.image: modules on batches of images (TensorBuffer of numpy arrays, height x width x channels)."""
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from .._data import images
+from .._data.buffers import TensorBuffer, to_numpy_dtype
+
+__all__ = ["Resize", "batch_align", "decode", "flip", "normalize"]
+
+
+def _need(module, value):
+    if not isinstance(value, TensorBuffer):
+        raise TypeError(f"nn.image.{module}: expected a TensorBuffer of images, found {type(value).__name__}")
+    return value
+
+
+def _made_of(buffer, cells):
+    made = TensorBuffer(cells, buffer.shape)
+    made.source = getattr(buffer, "source", None)
+    return made
+
+
+def _placed(tensor, buffer):
+    source = getattr(buffer, "source", None)
+    return tensor if source is None else source.place(tensor)
+
+
+class Resize(torch.nn.Module):
+    """Resize each image: to one size, or one side with the aspect ratio kept. Gives (images, scale, new_size).
+
+    target_size=(width, height): images is one tensor (batch, height, width, channels), new_size None.
+    keep_aspect_ratio with target_size an int for the resize_side ("shorter" or "longer"), the other side bounded
+    by max_size or min_size: images is a TensorBuffer, new_size an int32 tensor (batch, 2) of width and height.
+    scale is float32 (batch, 2): new width and height over old. interpolation_type: auto, bilinear,
+    nearest_neighbor, bicubic, area. Older arguments: color_space, interp_type, resize_x, resize_y, resize_shorter.
+    """
+
+    def __init__(self, target_size=None, min_size=None, max_size=None, keep_aspect_ratio=False, resize_side="shorter", channels=3, dtype=None,
+                 interpolation_type="auto", name=None, color_space=None, interp_type=None, resize_shorter=0, resize_x=0, resize_y=0):  # fmt: skip
+        super().__init__()
+        if color_space is not None:
+            channels = images.CHANNELS[images.check_color_space(color_space)]
+        if interp_type is not None:
+            interpolation_type = {"Linear": "bilinear", "NN": "nearest_neighbor", "Cubic": "bicubic"}.get(interp_type, interp_type)
+        if resize_x > 0 and resize_y > 0:
+            target_size, keep_aspect_ratio = (resize_x, resize_y), False
+        if resize_shorter > 0:
+            target_size, keep_aspect_ratio, resize_side = resize_shorter, True, "shorter"
+        self.interpolation, self.keep = images.check_interpolation(interpolation_type), keep_aspect_ratio
+        self.dtype = torch.uint8 if dtype is None else dtype
+        if keep_aspect_ratio:
+            if isinstance(target_size, (list, tuple)):
+                target_size = target_size[0] if len(target_size) == 1 else target_size
+            if not isinstance(target_size, int) or resize_side not in ("shorter", "longer"):
+                raise ValueError(f"Resize with keep_aspect_ratio: target_size is an int and resize_side shorter or longer; found {target_size!r}, {resize_side!r}")
+        elif not isinstance(target_size, (list, tuple)) or len(target_size) != 2:
+            raise ValueError(f"Resize: target_size is (width, height), found {target_size!r}")
+        self.target_size, self.bounds, self.longer, self.channels = target_size, (min_size or 0, max_size or 0), resize_side == "longer", channels
+
+    def forward(self, input):
+        cells = _need("Resize", input).cells
+        old = [(c.shape[1], c.shape[0]) for c in cells]
+        if self.keep:
+            new = [images.keep_aspect_size(*wh, self.target_size, *self.bounds, self.longer) for wh in old]
+        else:
+            new = [tuple(self.target_size)] * len(cells)
+        wrong = [c.shape for c in cells if c.shape[2] != self.channels]
+        if wrong:
+            raise ValueError(f"Resize: channels is {self.channels}, found an image of {wrong[0]}")
+        out = images.parallel(lambda cell, wh: images.resize(cell, *wh, self.interpolation), cells, new)
+        if self.dtype != torch.uint8:
+            out = [c.astype(to_numpy_dtype(self.dtype)) for c in out]
+        scale = _placed(torch.tensor([[n[0] / o[0], n[1] / o[1]] for n, o in zip(new, old)], dtype=torch.float32), input)
+        if self.keep:
+            return _made_of(input, out), scale, _placed(torch.tensor(new, dtype=torch.int32), input)
+        return _placed(torch.from_numpy(np.stack(out)), input), scale, None
+
+
+class batch_align(torch.nn.Module):
+    """Images of different sizes as one tensor (batch, *shape), each in the upper left corner of zeros.
+
+    shape is (height, width, channels), at least the largest image; alignment, to which OneFlow rounds the sizes it uses
+    inside, does not change the result here.
+    """
+
+    def __init__(self, shape, dtype, alignment):
+        super().__init__()
+        self.shape, self.dtype, self.alignment = tuple(shape), dtype, alignment
+
+    def forward(self, input):
+        cells = _need("batch_align", input).cells
+        out = np.zeros((len(cells), *self.shape), to_numpy_dtype(self.dtype))
+        for target, cell in zip(out, cells):
+            if any(c > s for c, s in zip(cell.shape, self.shape)):
+                raise ValueError(f"batch_align: an image of {cell.shape} does not fit in {self.shape}")
+            target[: cell.shape[0], : cell.shape[1], : cell.shape[2]] = cell
+        return _placed(torch.from_numpy(out.reshape(tuple(input.shape) + self.shape)), input)
+
+
+class decode(torch.nn.Module):
+    """Encoded bytes (a TensorBuffer of uint8 arrays) to images of `dtype`."""
+
+    def __init__(self, dtype=torch.uint8, color_space="BGR"):
+        super().__init__()
+        self.dtype, self.color_space = to_numpy_dtype(dtype), images.check_color_space(color_space)
+
+    def forward(self, input):
+        one = lambda cell: images.decode(cell.tobytes(), self.color_space).astype(self.dtype, copy=False)  # noqa: E731
+        return _made_of(input, images.parallel(one, _need("decode", input).cells))
+
+
+class flip(torch.nn.Module):
+    """Flip each image by its code: 0 not, 1 left-right, 16 upside down, 17 both."""
+
+    _STEPS = {0: (1, 1), 1: (1, -1), 16: (-1, 1), 17: (-1, -1)}
+
+    def forward(self, images, flip_code):
+        cells = _need("flip", images).cells
+        codes = [flip_code] * len(cells) if isinstance(flip_code, int) else flip_code.reshape(-1).tolist()
+        if len(codes) != len(cells) or not set(codes) <= set(self._STEPS):
+            raise ValueError(f"nn.image.flip: one code of {sorted(self._STEPS)} per image, found {codes} for {len(cells)} images")
+        return _made_of(images, [np.ascontiguousarray(c[:: self._STEPS[f][0], :: self._STEPS[f][1]]) for c, f in zip(cells, codes)])
+
+
+class normalize(torch.nn.Module):
+    """(image - mean) / std per channel, on float images."""
+
+    def __init__(self, std, mean):
+        super().__init__()
+        self.std, self.mean = np.asarray(std, np.float32), np.asarray(mean, np.float32)
+
+    def forward(self, input):
+        return _made_of(input, [(c - self.mean) / self.std for c in _need("normalize", input).cells])

@@ -1,0 +1,322 @@
+"""OFRecord readers and decoders as modules: oneflow.nn.OFRecordReader, OFRecordImageDecoder, CropMirrorNormalize, ...
+
+They work on the host, eagerly; with `placement` and `sbp` their tensors are global. Inside nn.Graph's
+build() a reader is refused: call it in the loop and hand the tensors to the graph.
+"""
+from __future__ import annotations
+
+import itertools
+import os
+
+import numpy as np
+import torch
+
+from ... import env
+from ..._data import fields, images, records, shuffle
+from ..._data.buffers import RecordBatch, TensorBuffer, to_numpy_dtype
+
+__all__ = [
+    "OFRecordReader", "OfrecordReader", "OFRecordRawDecoder", "OfrecordRawDecoder", "OFRecordBytesDecoder", "OFRecordImageDecoder",
+    "OFRecordImageDecoderRandomCrop", "OFRecordImageGpuDecoderRandomCropResize", "CropMirrorNormalize", "CoinFlip",
+    "GPTIndexedBinDataReader", "COCOReader",
+]  # fmt: skip
+
+
+class Source(torch.nn.Module):
+    """Base of the modules that make data: where it goes, and the refusal inside a graph."""
+
+    def __init__(self, device=None, placement=None, sbp=None):
+        super().__init__()
+        if placement is not None and device is not None:
+            raise ValueError(f"{type(self).__name__}: give device or placement and sbp, not both")
+        if (placement is None) != (sbp is None):
+            raise ValueError(f"{type(self).__name__}: placement and sbp go together")
+        self.device, self.placement, self.sbp = device, placement, sbp
+
+    def __call__(self, *args, **kwargs):
+        from ..._graph.capture import capturing
+
+        if capturing():
+            raise NotImplementedError(
+                f"{type(self).__name__} inside nn.Graph.build(): the data of the first call would become part of the program "
+                "(docs/differences.md: reader-in-graph). Call the reader in the training loop and pass its tensors to the graph."
+            )
+        return super().__call__(*args, **kwargs)
+
+    def place(self, tensor: torch.Tensor) -> torch.Tensor:
+        if self.placement is not None:
+            return tensor.to_global(placement=self.placement, sbp=self.sbp)
+        return tensor if self.device is None else tensor.to(self.device)
+
+
+def _seed(random_seed) -> int:
+    """The seed, or a fresh one for None and -1."""
+    return shuffle.fresh_seed() if random_seed is None or random_seed == -1 else int(random_seed)
+
+
+class OFRecordReader(Source):
+    """Batches of records from <ofrecord_dir>/<part_name_prefix><number>, without end and without a gap between epochs.
+
+    data_part_num files are read; part_name_suffix_length pads their numbers with zeros. random_shuffle
+    draws from a buffer of shuffle_buffer_size records; shuffle_after_epoch reorders the files from the
+    second epoch on. Orders are real OneFlow's for the same random_seed (-1 or None: drawn from torch's
+    generator). Under a launcher each rank reads its share of the files. on_corrupt="skip" leaves corrupt
+    records out with a warning; "raise" (the default) is an error with file and offset.
+    """
+
+    def __init__(self, ofrecord_dir, batch_size=1, data_part_num=1, part_name_prefix="part-", part_name_suffix_length=-1, random_shuffle=False,
+                 shuffle_buffer_size=1024, shuffle_after_epoch=False, random_seed=-1, device=None, placement=None, sbp=None, name=None,
+                 *, on_corrupt="raise"):  # fmt: skip
+        super().__init__(device, placement, sbp)
+        if batch_size < 1 or data_part_num < 1:
+            raise ValueError(f"OFRecordReader: batch_size and data_part_num must be positive, found {batch_size} and {data_part_num}")
+        names = records.part_names(part_name_prefix, data_part_num, part_name_suffix_length)
+        paths = [os.path.join(ofrecord_dir, n) for n in names]
+        self.batch_size, self.ofrecord_dir = batch_size, ofrecord_dir
+        self._stream = records.RecordStream(paths, shuffle_after_epoch, env.get_rank(), env.get_world_size(), on_corrupt)
+        self._options = (random_shuffle, shuffle_buffer_size, random_seed)
+        self._records = None
+
+    def forward(self) -> RecordBatch:
+        if self._records is None:
+            shuffled, size, seed = self._options
+            stream = iter(self._stream)
+            self._records = shuffle.ShuffleBuffer(stream, size, _seed(seed)) if shuffled else stream
+        batch = RecordBatch(itertools.islice(self._records, self.batch_size))
+        batch.source = self
+        return batch
+
+    @property
+    def epoch(self) -> int:
+        """Epochs finished by the stream (a shuffle buffer runs ahead of the batches)."""
+        return self._stream.epoch
+
+
+class _Decoder(Source):
+    def _place(self, tensor, batch):
+        source = getattr(batch, "source", None)
+        return tensor if source is None else source.place(tensor)
+
+
+class OFRecordRawDecoder(_Decoder):
+    """A numeric field of records as a tensor (batch, *shape) of `dtype`.
+
+    A list whose length is not that of `shape` is an error; truncate, auto_zero_padding or
+    dim1_varying_length cut it or fill it up with zeros. Bytes are read as numbers of one byte each.
+    """
+
+    def __init__(self, blob_name, shape, dtype, dim1_varying_length=False, truncate=False, auto_zero_padding=False, name=None):
+        super().__init__()
+        self.blob_name, self.shape, self.dtype = blob_name, tuple(np.atleast_1d(shape).tolist()), dtype
+        self.pad = bool(dim1_varying_length or truncate or auto_zero_padding)
+
+    def forward(self, input):
+        batch = fields.need_records("OFRecordRawDecoder", input)
+        return self._place(fields.numeric(batch, self.blob_name, self.shape, self.dtype, self.pad), batch)
+
+
+class OFRecordBytesDecoder(_Decoder):
+    """The bytes of a field, a TensorBuffer of uint8 arrays."""
+
+    def __init__(self, blob_name, name=None):
+        super().__init__()
+        self.blob_name = blob_name
+
+    def forward(self, input):
+        batch = fields.need_records("OFRecordBytesDecoder", input)
+        return _from(batch, fields.raw_bytes(batch, self.blob_name))
+
+
+def _from(batch, buffer):
+    """A buffer made of a batch; its tensors go where the reader says."""
+    buffer.source = getattr(batch, "source", None)
+    return buffer
+
+
+def _decode_field(record, name, color_space):
+    try:
+        return images.decode(fields.one_bytes(record, name), color_space)
+    except images.UndecodableImage as error:
+        raise records.CorruptRecord(f"{record.where}: field {name!r} is {error}") from None
+
+
+class OFRecordImageDecoder(_Decoder):
+    """An image field of records, a TensorBuffer of uint8 (height, width, channels); color_space BGR, RGB or GRAY."""
+
+    def __init__(self, blob_name, color_space="BGR"):
+        super().__init__()
+        self.blob_name, self.color_space = blob_name, images.check_color_space(color_space)
+
+    def forward(self, input):
+        batch = fields.need_records("OFRecordImageDecoder", input)
+        one = lambda record: _decode_field(record, self.blob_name, self.color_space)  # noqa: E731
+        return _from(batch, TensorBuffer(images.parallel(one, batch.cells), batch.shape))
+
+
+class OFRecordImageDecoderRandomCrop(_Decoder):
+    """An image field, each image cropped to a random window: a share `random_area` of its area, width/height in `random_aspect_ratio`.
+
+    The windows are not real OneFlow's for the same random_seed (docs/differences.md: random-crop-stream).
+    """
+
+    def __init__(self, blob_name, color_space="BGR", num_attempts=10, random_seed=None, random_area=[0.08, 1.0], random_aspect_ratio=[0.75, 1.333333]):
+        super().__init__()
+        self.blob_name, self.color_space, self.num_attempts = blob_name, images.check_color_space(color_space), num_attempts
+        self.random_area, self.random_aspect_ratio = _pair("random_area", random_area), _pair("random_aspect_ratio", random_aspect_ratio)
+        self.random_seed, self._random = random_seed, None
+
+    def forward(self, input):
+        batch = fields.need_records("OFRecordImageDecoderRandomCrop", input)
+        one = lambda record, random: self._crop(_decode_field(record, self.blob_name, self.color_space), random)  # noqa: E731
+        return _from(batch, TensorBuffer(images.parallel(one, batch.cells, self._generators(len(batch.cells))), batch.shape))
+
+    def _generators(self, count):
+        """One generator per image, so that the windows do not depend on which thread is first."""
+        if self._random is None:
+            self._random = np.random.SeedSequence(_seed(self.random_seed))
+        return [np.random.default_rng(s) for s in self._random.spawn(count)]
+
+    def _crop(self, image, random):
+        window = images.random_crop_window(*image.shape[:2], random, self.random_area, self.random_aspect_ratio, self.num_attempts)
+        top, left, height, width = window
+        return image[top : top + height, left : left + width]
+
+
+def _pair(name, value):
+    low, high = value
+    if not 0 < low <= high:
+        raise ValueError(f"{name} must be two numbers 0 < low <= high, found {value!r}")
+    return float(low), float(high)
+
+
+class OFRecordImageGpuDecoderRandomCropResize(OFRecordImageDecoderRandomCrop):
+    """Decode (from a TensorBuffer of bytes), random crop, resize to one size: uint8 (batch, height, width, 3), RGB.
+
+    Works on the host in threads; num_workers, warmup_size and max_num_pixels size OneFlow's GPU decoder and are not used.
+    """
+
+    def __init__(self, target_width, target_height, num_attempts=10, seed=0, random_area=[0.08, 1.0], random_aspect_ratio=[0.75, 1.333333],
+                 num_workers=3, warmup_size=6400, max_num_pixels=67108864):  # fmt: skip
+        super().__init__("", "RGB", num_attempts, seed, random_area, random_aspect_ratio)
+        self.size = (target_width, target_height)
+
+    def forward(self, input):
+        one = lambda data, random: images.resize(self._crop(images.decode(data.tobytes(), "RGB"), random), *self.size)  # noqa: E731
+        out = images.parallel(one, input.cells, self._generators(len(input.cells)))
+        return self._place(torch.from_numpy(np.stack(out)), input)
+
+
+class CropMirrorNormalize(_Decoder):
+    """Crop a window, mirror left-right where `mirror` is 1, subtract mean, divide by std: (batch, channels, height, width).
+
+    Takes a uint8 tensor (batch, height, width, channels) or a TensorBuffer of such images, and mirror, an
+    int8 tensor (batch,) or None. crop_h, crop_w of 0 keep the size; crop_pos_y, crop_pos_x in 0..1 say where
+    the window lies. mean and std have one number per channel or one for all. output_layout="NHWC" is
+    deprecated in OneFlow, which warns and gives NCHW; so does this.
+    """
+
+    def __init__(self, color_space="BGR", output_layout="NCHW", crop_h=0, crop_w=0, crop_pos_y=0.5, crop_pos_x=0.5, mean=[0.0], std=[1.0],
+                 output_dtype=torch.float):  # fmt: skip
+        super().__init__()
+        if output_layout != "NCHW":
+            import warnings
+
+            warnings.warn("CropMirrorNormalize: output_layout is deprecated and has no effect; the output is NCHW", stacklevel=2)
+        if not (0 <= crop_pos_y <= 1 and 0 <= crop_pos_x <= 1):
+            raise ValueError(f"CropMirrorNormalize: crop_pos_y and crop_pos_x must be in 0..1, found {crop_pos_y} and {crop_pos_x}")
+        self.channels = images.CHANNELS[images.check_color_space(color_space)]
+        self.crop, self.position, self.output_dtype = (crop_h, crop_w), (crop_pos_y, crop_pos_x), output_dtype
+        self._mean = np.broadcast_to(np.float32(self._per_channel("mean", mean)), self.channels)
+        self._scale = np.broadcast_to(1 / np.float32(self._per_channel("std", std)), self.channels)
+
+    def _per_channel(self, name, values):
+        if len(values) not in (1, self.channels):
+            raise ValueError(f"CropMirrorNormalize: {name} has {len(values)} numbers for {self.channels} channels; give one or {self.channels}")
+        return list(values)
+
+    def forward(self, input, mirror=None):
+        cells = input.cells if isinstance(input, TensorBuffer) else input.detach().cpu().numpy()
+        flips = [False] * len(cells) if mirror is None else [bool(m) for m in mirror.tolist()]
+        if len(flips) != len(cells):
+            raise ValueError(f"CropMirrorNormalize: {len(flips)} mirror flags for {len(cells)} images")
+        height, width = self.crop[0] or cells[0].shape[0], self.crop[1] or cells[0].shape[1]
+        out = np.empty((len(cells), self.channels, height, width), np.float32)
+        images.parallel(self._one, out, cells, flips)
+        return self._place(torch.from_numpy(out).to(self.output_dtype), input)
+
+    def _one(self, target, image, flip):
+        window = self._window(image, *target.shape[1:])
+        if flip:
+            window = window[:, ::-1]
+        for k, plane in enumerate(target):
+            np.subtract(window[:, :, k], self._mean[k], out=plane, dtype=np.float32)
+            plane *= self._scale[k]
+
+    def _window(self, image, height, width):
+        rows, columns, channels = image.shape
+        if rows < height or columns < width or channels != self.channels:
+            raise ValueError(f"CropMirrorNormalize: an image of {rows}x{columns}x{channels} has no window of {height}x{width}x{self.channels}")
+        top, left = int((rows - height) * self.position[0]), int((columns - width) * self.position[1])
+        return image[top : top + height, left : left + width]
+
+
+class CoinFlip(Source):
+    """An int8 tensor (batch_size,) of ones with `probability`, else zeros; a given random_seed repeats the same flips.
+
+    The flips are not real OneFlow's for the same random_seed (docs/differences.md: random-crop-stream).
+    """
+
+    def __init__(self, batch_size=1, random_seed=None, probability=0.5, device=None, placement=None, sbp=None):
+        super().__init__(device, placement, sbp)
+        self.batch_size, self.probability, self.random_seed, self._random = batch_size, probability, random_seed, None
+
+    def forward(self):
+        if self._random is None:
+            self._random = torch.Generator().manual_seed(_seed(self.random_seed))
+        return self.place((torch.rand(self.batch_size, generator=self._random) < self.probability).to(torch.int8))
+
+
+class GPTIndexedBinDataReader(Source):
+    """Token sequences (batch_size, seq_length + 1) from Megatron's <prefix>.idx and <prefix>.bin, without end.
+
+    num_samples per epoch; documents are joined and cut every seq_length tokens, neighbours sharing one token.
+    split_sizes and split_index pick a share of the documents. shuffle reorders documents and samples each epoch.
+    """
+
+    def __init__(self, data_file_prefix, seq_length, num_samples, batch_size, dtype=torch.int64, shuffle=True, random_seed=None,
+                 split_sizes=None, split_index=None, device=None, placement=None, sbp=None):  # fmt: skip
+        super().__init__(device, placement, sbp)
+        from ..._data.gpt import SampleStream, TokenFile
+
+        self.batch_size, self.seq_length, self._dtype = batch_size, seq_length, to_numpy_dtype(dtype)
+        tokens = TokenFile(data_file_prefix)
+        self._samples = iter(SampleStream(tokens, seq_length, num_samples, shuffle, _seed(random_seed), split_sizes, split_index, env.get_rank(), env.get_world_size()))
+
+    def forward(self):
+        rows = np.stack([next(self._samples) for _ in range(self.batch_size)])
+        return self.place(torch.from_numpy(rows.astype(self._dtype)))
+
+
+class COCOReader(Source):
+    """Detection batches of a COCO annotation file, without end.
+
+    Gives (image, image_id, image_size, gt_bbox, gt_label, gt_segm, gt_segm_index): a TensorBuffer of encoded
+    image bytes, int64 ids, int32 (height, width), and TensorBuffers of boxes (n, 4 float32: x1, y1, x2, y2),
+    labels (n int32, contiguous from 1), polygon points (m, 2 float32) and their (point, polygon, object) numbers (m, 3 int32).
+    group_by_aspect_ratio makes batches of all-wide or all-tall images.
+    """
+
+    def __init__(self, annotation_file, image_dir, batch_size, shuffle=True, random_seed=None, group_by_aspect_ratio=True,
+                 remove_images_without_annotations=True, stride_partition=True, device=None, placement=None, sbp=None):  # fmt: skip
+        super().__init__(device, placement, sbp)
+        from ..._data.coco import BatchStream
+
+        self._batches = iter(BatchStream(annotation_file, image_dir, batch_size, shuffle, _seed(random_seed), group_by_aspect_ratio,
+                                         remove_images_without_annotations, stride_partition, env.get_rank(), env.get_world_size()))  # fmt: skip
+
+    def forward(self):
+        images_, ids, sizes, *rest = next(self._batches)
+        return (TensorBuffer(images_), self.place(torch.tensor(ids)), self.place(torch.tensor(sizes, dtype=torch.int32)), *map(TensorBuffer, rest))
+
+
+OfrecordReader, OfrecordRawDecoder = OFRecordReader, OFRecordRawDecoder
