@@ -8,7 +8,7 @@ _AUTO = "OneFlow's search for SBP rules over several ranks; with one rank there 
 _MEMORY = "memory is planned by the backend (inductor) or freed as soon as a value is dead (aten)"
 
 GRAPH_CONFIG = {
-    "set_backend": ("ours", "aten, inductor, openvino, tensorrt or xla; default: inductor where a C++ compiler is present"),
+    "set_backend": ("ours", "aten, inductor, auto, openvino, tensorrt or xla; default: auto, which starts with aten and compiles with inductor when it pays; aten without a C++ compiler"),
     "enable_cudagraph": ("ours", "the compiled program runs as a CUDA graph"),
     "enable_amp": ("honoured", "build() is captured under autocast with the given dtype"),
     "set_gradient_accumulation_steps": ("honoured", "the batch is split into micro batches inside the program"),

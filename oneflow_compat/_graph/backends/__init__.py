@@ -7,6 +7,7 @@ from ..._errors import OneFlowError
 # name -> (module, needed package or None)
 BACKENDS = {
     "aten": ("aten", None),
+    "auto": ("auto", None),
     "inductor": ("inductor", None),
     "openvino": ("external", "openvino"),
     "tensorrt": ("external", "torch_tensorrt"),
@@ -21,11 +22,11 @@ def check_name(name):
 
 
 def default_backend() -> str:
-    """ONEFLOW_GRAPH_BACKEND, else inductor where a C++ compiler is found, else aten."""
+    """ONEFLOW_GRAPH_BACKEND, else auto (aten first, inductor when it pays) where a C++ compiler is found, else aten."""
     name = get("ONEFLOW_GRAPH_BACKEND")
     if name:
         return check_name(name)
-    return "inductor" if _has_compiler() else "aten"
+    return "auto" if _has_compiler() else "aten"
 
 
 _compiler: list = []

@@ -27,7 +27,7 @@ class GraphConfig:
         return self._train
 
     def set_backend(self, name, **options):
-        """Compile with this backend: "aten", "inductor", "openvino", "tensorrt" or "xla"; keyword arguments go to it."""
+        """Compile with this backend: "aten", "inductor", "auto" (aten first, inductor when it pays), "openvino", "tensorrt" or "xla"; keyword arguments go to it."""
         from ..._graph.backends import check_name
 
         self._engine.backend = check_name(name)
