@@ -196,7 +196,7 @@ def sort(input, axis=-1, direction="ASCENDING", name=None):
 
 def argsort(input, axis=-1, direction="ASCENDING", name=None):
     """Indices (int32) that sort along the axis."""
-    return torch.argsort(input, axis, descending=_descending(direction), stable=True).to(torch.int32)
+    return torch.argsort(input, dim=axis, descending=_descending(direction), stable=True).to(torch.int32)
 
 
 def _descending(direction):
@@ -303,6 +303,10 @@ def masked_fill(x, mask, value, name=None):
 
 
 def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean", zero_infinity=False, name=None):
+    """The lengths are read on the host: the job runs op by op."""
+    from ._context import value_dependent
+
+    value_dependent("ctc_loss")
     return F.ctc_loss(log_probs, targets.long(), input_lengths.long(), target_lengths.long(), blank, reduction, zero_infinity)
 
 

@@ -12,8 +12,6 @@ def api_get_variable(name, shape=None, dtype=None, initializer=None, regularizer
     (ValueError). With `reuse=False` a second request in one job is an error. Variables without an
     initializer take the job's default_initializer_conf, else zeros.
     """
-    import torch
-
     trace = _context.require_trace("flow.get_variable")
     full = "-".join([*_context.all_open("namespace"), name])
     dtype = trace.job.config.default_dtype if dtype is None else dtype

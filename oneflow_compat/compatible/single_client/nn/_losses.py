@@ -17,7 +17,7 @@ def BCELoss(input, target, weight=None, reduction="mean", name=None):
 
 
 def BCEWithLogitsLoss(input, target, weight=None, pos_weight=None, reduction="mean", name=None):
-    return F.binary_cross_entropy_with_logits(input, target, weight, reduction=reduction, pos_weight=pos_weight)
+    return _reduce(F.binary_cross_entropy_with_logits(input, target, weight, reduction="none", pos_weight=pos_weight), reduction)
 
 
 def KLDivLoss(input, target, log_target=False, reduction="mean", name=None):

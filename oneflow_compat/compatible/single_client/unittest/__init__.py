@@ -6,7 +6,7 @@ import unittest as _std
 
 _today = importlib.import_module(__package__.split(".")[0] + ".unittest")
 
-from . import env  # noqa: E402
+from . import env  # noqa: E402, F401
 
 num_nodes_required = _today.num_nodes_required
 skip_unless_1n1d = _today.skip_unless_1n1d
