@@ -9,7 +9,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 JOBS   ?= 2
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-slow test-gpu lint parity bench clean
+.PHONY: demo test test-slow test-gpu lint parity bench clean cuda-compile-check test-sanitize bench-gpu
 
 demo: $(VENV)/.extras
 	OMP_NUM_THREADS=2 $(BIN)/python docs/examples/train_digits.py
@@ -31,6 +31,7 @@ lint: $(VENV)/.extras
 bench: $(VENV)/.extras
 	OMP_NUM_THREADS=2 $(BIN)/python tests/benchmarks/overhead.py
 	OMP_NUM_THREADS=2 $(BIN)/python tests/benchmarks/graph.py
+	OMP_NUM_THREADS=2 $(BIN)/python tests/benchmarks/ops.py
 
 # A torch that the interpreter has already is used as it is; otherwise the pinned one is installed.
 $(VENV)/.torch:
@@ -42,7 +43,8 @@ $(VENV)/.torch:
 
 $(VENV)/.package: $(VENV)/.torch setup.py pyproject.toml $(wildcard csrc/*.cpp csrc/*/*.cpp csrc/*/*.h csrc/*.h)
 	@echo "building the package"
-	$(PIP) install --no-build-isolation --no-deps -e .
+	-$(BIN)/python build_ext.py
+	ONEFLOW_BUILD_EXT=0 $(PIP) install --no-build-isolation --no-deps -e .
 	touch $@
 
 # flowvision and vit-pytorch name requirements that have no CPU build; what they use of them is listed here.
@@ -51,6 +53,18 @@ $(VENV)/.extras: $(VENV)/.package requirements-test.txt
 	$(PIP) install -r requirements-test.txt
 	$(PIP) install --no-deps --no-build-isolation flowvision==0.2.2 vit-pytorch
 	touch $@
+
+# The custom operators: compile the CUDA kernels where nvcc is but no GPU; run their tests under the address and undefined-behaviour sanitizers.
+cuda-compile-check: $(VENV)/.torch
+	$(BIN)/python build_ext.py --cuda-check
+
+test-sanitize: $(VENV)/.extras
+	$(BIN)/python build_ext.py --sanitize
+	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1 \
+	ONEFLOW_EXT_PATH=build/_ext_sanitized.so $(BIN)/python -m pytest tests/ops -k "not opcheck"
+
+bench-gpu: $(VENV)/.extras
+	$(BIN)/python tests/benchmarks/ops.py --device cuda
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info demo_output parity_output

@@ -1,10 +1,13 @@
 """Build of the import packages `oneflow` (from oneflow_compat/) and `oneflow_autotest` (from autotest/)."""
 import re
+import sys
 from pathlib import Path
 
-from setuptools import find_packages, setup
+from setuptools import Extension, find_packages, setup
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+from build_ext import command_class  # noqa: E402
 
 
 def packages(name, folder):
@@ -31,4 +34,8 @@ setup(
         "demo": ["flowvision", "scikit-learn", "matplotlib", "tqdm"],
     },
     zip_safe=False,
+    # The library of custom kernels: no Python in it, so one wheel serves every Python 3 from 3.10 on.
+    ext_modules=[Extension("oneflow._ext", [], py_limited_api=True)],
+    cmdclass={"build_ext": command_class()},
+    options={"bdist_wheel": {"py_limited_api": "cp310"}},
 )
