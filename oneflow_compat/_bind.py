@@ -171,6 +171,12 @@ def fall_through(name: str, torch_name: str | None, also: str | None = None):
     relative = name[len(ROOT) + 1:]
 
     def __getattr__(attr):
+        if attr == "__all__":  # `from oneflow.nn import *`
+            theirs = _torch_module(torch_name) if torch_name else None
+            names = getattr(theirs, "__all__", None) or dir(theirs)
+            own = {n for n, value in vars(sys.modules[name]).items()
+                   if str(getattr(value, "__module__", None) or getattr(value, "__name__", "")).startswith(ROOT)}
+            return sorted(n for n in {*names, *own, *function_rows(name), *rename_rows(name)} if not n.startswith("_"))
         if attr.startswith("__") and attr.endswith("__"):
             raise AttributeError(f"module {name!r} has no attribute {attr!r}")
         value = _resolve(name, relative, torch_name, also, attr)
