@@ -63,6 +63,8 @@ FUNCTIONS = {
         "nn.modules.normalization": "RMSNorm",
         "nn.modules.sparse": "Embedding",
         "nn.modules.container": "ParameterList",
+        "nn.modules.all_reduce": "AllReduce",
+        "nn.modules.distributed_partial_fc_sample": "DistributedPariticalFCSample",
     },
     "oneflow.nn.parallel": {
         "nn.parallel.distributed": "DistributedDataParallel",

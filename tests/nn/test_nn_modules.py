@@ -234,3 +234,17 @@ def test_ddp_on_one_process_returns_the_module():
     assert issubclass(Wrapper, torch.nn.parallel.DistributedDataParallel)
     with pytest.raises((RuntimeError, ValueError), match="process group"):
         Wrapper(net)
+
+
+def test_partial_fc_sample_keeps_every_label():
+    flow.manual_seed(0)
+    weight, label = torch.randn(20, 3, requires_grad=True), torch.tensor([4, 17, 4, 0])
+    mapped, classes, rows = flow.nn.DistributedPariticalFCSample(8)(weight, label)
+    assert torch.equal(classes[mapped], label) and len(set(classes.tolist())) == 8 and torch.equal(rows, weight[classes])
+    rows.sum().backward()
+    assert torch.equal(weight.grad[:, 0].nonzero().flatten(), classes)
+
+
+def test_all_reduce_on_one_process():
+    x = torch.ones(2)
+    assert flow.nn.AllReduce("cpu 0")(x) is x
