@@ -21,5 +21,5 @@ from ._global.placement import placement  # noqa: E402
 
 __getattr__, __dir__ = _bind.fall_through(__name__, "torch", also="compatible.single_client")
 
-if _bind.dialect_at_start() == "torch":
-    __getattr__("set_dialect")("torch")
+if _bind.dialect_at_start() != "oneflow":
+    __getattr__("set_dialect")(_bind.dialect_at_start())

@@ -10,7 +10,7 @@ import os
 VARIABLES = {
     "ONEFLOW_EXT": ("1", "0: do not load the library of custom kernels, run plain torch"),
     "ONEFLOW_EXT_PATH": ("", "another library of custom kernels, as a sanitizer build"),
-    "ONEFLOW_DIALECT": ("oneflow", "whose meaning holds where OneFlow and torch disagree: oneflow or torch"),
+    "ONEFLOW_DIALECT": ("oneflow", "whose meaning holds where OneFlow and torch disagree: oneflow, torch or oneflow-0.9"),
     "ONEFLOW_GRAPH_BACKEND": ("", "default backend of nn.Graph: aten, inductor, auto, ...; empty: auto with a C++ compiler, else aten"),
     "ONEFLOW_LEGACY_CPU": ("", "job functions placed on \"gpu\" run on the CPU where there is no CUDA device"),
     "RANK": ("0", "number of this process, set by the launcher"),

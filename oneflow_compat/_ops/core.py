@@ -37,22 +37,27 @@ _dialect = None
 
 
 def get_dialect() -> str:
-    """"oneflow" or "torch": whose meaning holds for the rows of `_tables/dialect.py`."""
+    """"oneflow", "torch" or "oneflow-0.9": whose meaning holds for the rows of `_tables/dialect.py`."""
     from .. import _env
 
     return _dialect or _env.get("ONEFLOW_DIALECT")
 
 
 def set_dialect(name: str) -> None:
-    """Choose whose meaning holds where OneFlow and torch disagree: "oneflow" (the default) or "torch".
+    """Choose whose meaning holds where OneFlow and torch disagree: "oneflow" (the default), "torch" or "oneflow-0.9".
 
-    Switches exactly the rows of `_tables/dialect.py`, by binding each name to torch's object or
-    to ours. Objects taken out of the namespace earlier keep the meaning they had.
+    "torch" switches exactly the rows of `_tables/dialect.py`, by binding each name to torch's object.
+    "oneflow-0.9" is "oneflow" with OneFlow 0.9's operators, quirks and CPU random numbers as well
+    (`_tables/exact.py`), on torch.Tensor itself and so for the whole process. Objects taken out of the
+    namespace earlier keep the meaning they had.
     """
     global _dialect
-    if name not in ("oneflow", "torch"):
-        raise ValueError(f"set_dialect: asked for {name!r}; the dialects are 'oneflow' and 'torch'")
+    if name not in ("oneflow", "torch", "oneflow-0.9"):
+        raise ValueError(f"set_dialect: asked for {name!r}; the dialects are 'oneflow', 'torch' and 'oneflow-0.9'")
     from .._bind import apply_dialect
+    from .._exact import switch
 
-    apply_dialect(name)
+    switch(False)
+    apply_dialect("torch" if name == "torch" else "oneflow")
+    switch(name == "oneflow-0.9")
     _dialect = name

@@ -1,0 +1,41 @@
+"""`oneflow.set_dialect("oneflow-0.9")`: OneFlow 0.9's numbers also where torch's meaning holds otherwise.
+
+Operators and methods of torch.Tensor, undocumented quirks of functions and the CPU random stream are
+exchanged for the whole process (`_tables/exact.py` lists all of them), for comparing a port with
+recorded OneFlow results. Slower than torch; on the CPU only as far as random numbers go.
+"""
+from __future__ import annotations
+
+import importlib
+
+_kept: list[tuple[object, str, object]] = []
+_ABSENT = object()
+
+
+def switch(on: bool) -> None:
+    """Bind the rows of `_tables/exact.py`, or put back what they replaced."""
+    from .. import _bind
+
+    if on == bool(_kept):
+        return
+    if not on:
+        while _kept:
+            owner, name, value = _kept.pop()
+            delattr(owner, name) if value is _ABSENT else setattr(owner, name, value)
+        return
+    import torch
+
+    from .._tables.exact import FUNCTIONS, TENSOR
+
+    for name, target in TENSOR.items():
+        there = getattr(torch.Tensor, name)
+        _keep(torch.Tensor, name, _bind.import_target(target)(there))
+    for public, target in FUNCTIONS.items():
+        space, _, name = public.rpartition(".")
+        owner = importlib.import_module(space)
+        _keep(owner, name, _bind.import_target(target)(getattr(owner, name)))
+
+
+def _keep(owner, name, new):
+    _kept.append((owner, name, vars(owner).get(name, _ABSENT)))
+    setattr(owner, name, new)

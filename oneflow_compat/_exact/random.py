@@ -1,0 +1,213 @@
+"""OneFlow 0.9's CPU random stream: one sequential MT19937 per generator, and its distributions.
+
+A stream starts when a torch generator is first used or was seeded since: it takes the generator's
+initial_seed(). Each use also draws one number from the torch generator, so that a new seed shows.
+"""
+from __future__ import annotations
+
+import functools
+import weakref
+
+import numpy as np
+import torch
+
+
+class Stream:
+    def __init__(self, seed):
+        self._source, self._left = np.random.RandomState(seed % 2**32), np.empty(0, np.uint64)
+
+    def raw(self, n):
+        """The next n 32-bit words."""
+        if n > self._left.size:
+            self._left = np.concatenate([self._left, self._source.randint(0, 2**32, size=n - self._left.size, dtype=np.uint32).astype(np.uint64)])
+        out, self._left = self._left[:n], self._left[n:]
+        return out
+
+    def push_back(self, words):
+        self._left = np.concatenate([words, self._left])
+
+    def uniform(self, n, double):
+        """n numbers in [0, 1)."""
+        if not double:
+            return (self.raw(n).astype(np.float32) / np.float32(2**32)).astype(np.float64)
+        words = self.raw(2 * n).astype(np.float64)
+        return (words[0::2] + words[1::2] * 2.0**32) / 2.0**64
+
+    def normal(self, n, double):
+        """n standard normal numbers by Marsaglia's polar method, in pairs; the spare of an odd n is dropped."""
+        out, width = [], 4 if double else 2
+        pairs = (n + 1) // 2
+        while pairs:
+            words = self.raw(width * (pairs + pairs // 3 + 8))
+            self.push_back(words)
+            u = 2 * self.uniform(words.size // (width // 2), double) - 1
+            x, y = u[0::2], u[1::2]
+            r = x * x + y * y
+            good = np.flatnonzero((r <= 1) & (r != 0))[:pairs]
+            used = int(good[-1]) + 1 if good.size == pairs else x.size
+            self.push_back(words[width * used:])
+            scale = np.sqrt(-2 * np.log(r[good]) / r[good])
+            out.append(np.stack([y[good] * scale, x[good] * scale], 1).ravel())
+            pairs -= good.size
+        return np.concatenate(out)[:n] if out else np.empty(0)
+
+    def below(self, bound):
+        """One whole number in [0, bound), as libstdc++'s uniform_int_distribution."""
+        scaling = (2**32 - 1) // bound
+        while True:
+            word = int(self.raw(1)[0])
+            if word < bound * scaling:
+                return word // scaling
+
+    def shuffled(self, n):
+        """0 .. n-1 in the order of libstdc++'s std::shuffle."""
+        out, i = list(range(n)), 1
+        if n * n <= 2**32 - 1:
+            if n % 2 == 0 and n:
+                j = self.below(2)
+                out[1], out[j] = out[j], out[1]
+                i = 2
+            while i < n:
+                a, b = divmod(self.below((i + 1) * (i + 2)), i + 2)
+                out[i], out[a] = out[a], out[i]
+                out[i + 1], out[b] = out[b], out[i + 1]
+                i += 2
+            return out
+        for i in range(1, n):
+            j = self.below(i + 1)
+            out[i], out[j] = out[j], out[i]
+        return out
+
+
+_streams: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+_default: list = [None, None]
+
+
+def stream(generator=None) -> Stream:
+    """The stream that goes with a torch CPU generator (None: the default one)."""
+    source = torch.default_generator if generator is None else generator
+    kept, state = _default if generator is None else _streams.get(generator, (None, None))
+    if kept is None or not torch.equal(state, source.get_state()):
+        kept = Stream(source.initial_seed())
+    torch.empty(1).random_(generator=source)
+    if generator is None:
+        _default[:] = [kept, source.get_state()]
+    else:
+        _streams[generator] = (kept, source.get_state())
+    return kept
+
+
+def _fill(tensor, numbers):
+    with torch.no_grad():
+        return tensor.copy_(torch.from_numpy(np.ascontiguousarray(numbers)).reshape(tensor.shape))
+
+
+def _on_cpu(t):
+    return t.device.type == "cpu" and t.is_floating_point()
+
+
+def uniform_(original):
+    def uniform_(self, a=0, b=1, *, generator=None, **kwargs):
+        if kwargs or not _on_cpu(self):
+            return original(self, a, b, generator=generator, **kwargs)
+        return _fill(self, stream(generator).uniform(self.numel(), self.dtype is torch.float64) * (b - a) + a)
+
+    return uniform_
+
+
+def normal_(original):
+    def normal_(self, mean=0.0, std=1.0, *, generator=None):
+        if not _on_cpu(self):
+            return original(self, mean, std, generator=generator)
+        return _fill(self, stream(generator).normal(self.numel(), self.dtype is torch.float64) * std + mean)
+
+    return normal_
+
+
+def trunc_normal_(original):
+    """Clamped to [a, b], not redrawn."""
+    def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0):
+        with torch.no_grad():
+            return tensor.normal_(mean, std).clamp_(a, b)
+
+    return trunc_normal_
+
+
+def _made(original, draw):
+    """Make an empty tensor the way `original` would, then draw into it."""
+    def call(*args, generator=None, requires_grad=False, **kwargs):
+        probe = original(*args, generator=generator, **kwargs) if generator is not None else original(*args, **kwargs)
+        if probe.device.type != "cpu" or probe.is_global:
+            return probe.requires_grad_(requires_grad)
+        return draw(probe, generator, args, kwargs).requires_grad_(requires_grad)
+
+    return functools.wraps(original, updated=())(call)
+
+
+def _keeping_state(original):
+    """`original`, leaving torch's default generator as it was (its draw is thrown away)."""
+    def call(*args, generator=None, **kwargs):
+        source = torch.default_generator if generator is None else generator
+        state = source.get_state()
+        try:
+            return original(*args, **kwargs) if generator is None else original(*args, generator=generator, **kwargs)
+        finally:
+            source.set_state(state)
+
+    return functools.wraps(original, updated=())(call)
+
+
+def rand(original):
+    return _made(_keeping_state(original), lambda t, g, a, k: t.uniform_(0, 1, generator=g))
+
+
+def randn(original):
+    return _made(_keeping_state(original), lambda t, g, a, k: t.normal_(0.0, 1.0, generator=g))
+
+
+def normal(original):
+    def draw(t, g, args, kwargs):
+        mean, std = (args + tuple(kwargs[n] for n in ("mean", "std")[len(args):] if n in kwargs))[:2]
+        return t.normal_(mean, std, generator=g)
+
+    made = _made(_keeping_state(original), draw)
+    return functools.wraps(original, updated=())(lambda *a, **k: original(*a, **k) if any(isinstance(v, torch.Tensor) for v in a) else made(*a, **k))
+
+
+def randint(original):
+    def draw(t, g, args, kwargs):
+        numbers = [v for v in args if isinstance(v, int)]
+        low, high = kwargs.get("low", 0), kwargs.get("high")
+        if numbers:
+            low, high = (numbers[0], numbers[1] if len(numbers) > 1 else high) if len(numbers) > 1 or high is not None else (0, numbers[0])
+        return _fill(t, np.floor(stream(g).uniform(t.numel(), False) * (high - low)) + low)
+
+    return _made(_keeping_state(original), draw)
+
+
+def randperm(original):
+    return _made(_keeping_state(original), lambda t, g, a, k: _fill(t, np.array(stream(g).shuffled(t.numel()), dtype=np.int64)))
+
+
+def bernoulli(original):
+    def bernoulli(input, p=None, *, dtype=torch.float32, generator=None, inplace=False, **kwargs):
+        chance = input.detach().double().numpy().ravel() if p is None else float(p)
+        y = torch.empty(input.shape)
+        _fill(y, (stream(generator).uniform(input.numel(), True) < chance).astype(np.float64))
+        return input.copy_(y) if inplace else y.to(dtype)
+
+    return bernoulli
+
+
+def dropout(original):
+    """Kept where the uniform number is above p."""
+    def dropout(x=None, p=0.5, training=True, inplace=False, generator=None, *, addend=None, input=None):
+        x = input if x is None else x
+        if not training or p == 0 or x.device.type != "cpu":
+            return original(x, p, training, inplace)
+        keep = torch.from_numpy((stream(generator).uniform(x.numel(), False) > p).astype(np.float64)).reshape(x.shape).to(x.dtype)
+        y = x * keep * (1 / (1 - p) if p < 1 else 0.0)
+        y = y if addend is None else y + addend
+        return x.copy_(y) if inplace else y
+
+    return dropout
