@@ -50,3 +50,12 @@ def rdma_is_initialized() -> bool:
 
 def destory_rdma():
     """Nothing to end: OneFlow's own RDMA transport is never started (the name is OneFlow's spelling)."""
+
+
+def __getattr__(name):
+    """Names of the job-function API's flow.env (ctrl_port, machine, log_dir, ...)."""
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .compatible.single_client import env as legacy
+
+    return getattr(legacy, name)

@@ -104,4 +104,10 @@ TENSOR = {
     "swapaxes": ("replace", _X + "swapaxes", "dim0=, dim1="),
     "clamp_max_": ("replace", _X + "clamp_max_", "min="),
     "type": ("replace", _X + "type_", "'oneflow.FloatTensor'"),
+    # blobs inside job functions
+    "with_distribute": ("method", "_ops.blob:with_distribute", "how a blob is spread over devices"),
+    "with_gradient_distribute": ("method", "_ops.blob:with_distribute", "how its gradient is"),
+    "logical_blob_name": ("property", "_ops.blob:logical_blob_name", "name of a blob in a job"),
+    "op_name": ("property", "_ops.blob:op_name", "its first part"),
+    "is_dynamic": ("property", "_ops.blob:is_dynamic", "true for an input of varying size"),
 }

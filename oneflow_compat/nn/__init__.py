@@ -2,4 +2,4 @@
 from .. import _bind
 from .graph import Graph
 
-__getattr__, __dir__ = _bind.fall_through(__name__, "torch.nn")
+__getattr__, __dir__ = _bind.fall_through(__name__, "torch.nn", also="compatible.single_client.nn")

@@ -1,4 +1,4 @@
-"""What a job hands back, and the blob attributes that tensors have inside a job."""
+"""What a job hands back."""
 from __future__ import annotations
 
 import numpy as np
@@ -68,31 +68,3 @@ def _torch_dtype(dtype):
     import torch
 
     return torch.from_numpy(np.empty(0, dtype)).dtype
-
-
-# ---------------------------------------------------------------- blobs inside a job (rows of _tables/tensor.py)
-def with_distribute(self, distribute):
-    """The blob itself: with one device there is one way to hold it. `distribute` is checked."""
-    from . import distribute as module
-
-    module.assert_is_valid_distribute(distribute)
-    return self
-
-
-def logical_blob_name(self) -> str:
-    """Name of a blob inside a job function, for signatures of saved models ("Input_0/out")."""
-    from ._context import require_trace
-
-    return require_trace("Tensor.logical_blob_name").name_of(self)
-
-
-def op_name(self) -> str:
-    return logical_blob_name(self).split("/")[0]
-
-
-def is_dynamic(self) -> bool:
-    """True inside a job for an input declared with ListNumpy (its first dimension may vary)."""
-    from ._context import trace
-
-    found = trace()
-    return found is not None and id(self) in found.dynamic_inputs

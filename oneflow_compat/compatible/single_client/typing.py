@@ -194,6 +194,8 @@ def _sequence(value, function, annotation):
 
 
 def _map(value, leaf):
+    if value is None:
+        return None
     if isinstance(value, (tuple, list)):
         return type(value)(_map(v, leaf) for v in value)
     if isinstance(value, dict):

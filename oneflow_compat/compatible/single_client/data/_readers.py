@@ -9,7 +9,7 @@ from .._host import module, need_host, source, today
 
 
 def _unsupported(what, instead):
-    from ....._errors import unsupported
+    from ...._errors import unsupported
 
     return unsupported(what, "legacy-data-readers", instead)
 

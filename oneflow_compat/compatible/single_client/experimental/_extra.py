@@ -43,7 +43,7 @@ class custom_op_module:
         self.op_module_name, self.module_path = op_module_name, module_path
 
     def _refuse(self):
-        from ....._errors import unsupported
+        from ...._errors import unsupported
 
         return unsupported(f"custom_op_module({self.op_module_name!r})", "legacy-custom-ops",
                            "Write the operator with torch.library or torch.utils.cpp_extension, and load it with flow.config.load_library.")

@@ -27,7 +27,7 @@ class Optimizer:
         if isinstance(lr_scheduler, (int, float)):
             lr_scheduler = LrScheduler(float(lr_scheduler))
         if train_step_lbn is not None:
-            from ....._errors import unsupported
+            from ...._errors import unsupported
 
             raise unsupported("train_step_lbn", "legacy-train-step-lbn", "The job counts its own steps; drop the argument.")
         if loss_scale_factor is not None and loss_scale_policy is not None:

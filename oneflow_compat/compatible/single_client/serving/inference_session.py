@@ -53,7 +53,7 @@ class InferenceSession:
         """Only the saved batch size runs; another one is an error."""
         saved = self._graphs[job_name]["inputs"][0]["shape"][0] if self._graphs[job_name]["inputs"] else batch_size
         if batch_size != saved:
-            from ....._errors import unsupported
+            from ...._errors import unsupported
 
             raise unsupported(f"set_job_batch_size({job_name!r}, {batch_size}) of a model saved for {saved}", "legacy-serving-batch", "Save the model with that batch size.")
 
@@ -69,7 +69,7 @@ class InferenceSession:
 
     def compile(self, op_list):
         """Operator lists of OneFlow's own saved models cannot be compiled here."""
-        from ....._errors import unsupported
+        from ...._errors import unsupported
 
         raise unsupported("InferenceSession.compile of an operator list", "legacy-serving-ops", "Save the model with flow.saved_model and load it with load_saved_model.")
 
