@@ -102,6 +102,8 @@ def _bitwise(name):
 
     @or_else(target, name, "(input, other, *, out=None)", f"torch.{name}; floating operands, which torch refuses, give the logical result (bool).")
     def slow(error, input=None, other=None, **kwargs):
+        if isinstance(error, TypeError) and isinstance(input, (int, bool)) and isinstance(other, torch.Tensor):
+            return target(other, input, **kwargs)  # the number first
         if not isinstance(error, NotImplementedError):
             return REFUSED
         return logical(torch.as_tensor(input), torch.as_tensor(other), **kwargs)

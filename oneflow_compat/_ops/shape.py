@@ -6,7 +6,7 @@ import torch
 from ._signature import REFUSED, documented, or_else, rename, spelled
 
 __all__ = ["transpose", "hsplit", "vsplit", "tensor_split", "split", "flip", "expand", "repeat", "view", "contiguous", "broadcast_like", "cast", "meshgrid",
-           "repeat_interleave", "pad"]
+           "repeat_interleave", "pad", "atleast_1d", "atleast_2d", "atleast_3d"]
 
 
 @or_else(torch.transpose, "transpose", "(input, dim0=None, dim1=None, *, perm=None)", "torch.transpose of two dimensions, or torch.permute by the list `perm`.")
@@ -101,6 +101,19 @@ def repeat_interleave(input, repeats=None, dim=None, output_size=None):
     if repeats is None:
         return torch.repeat_interleave(input, output_size=output_size)
     return torch.repeat_interleave(input, repeats, dim, output_size=output_size)
+
+
+def _at_least(name):
+    target = getattr(torch, name)
+
+    @documented("(*tensors, input=None)", name, f"torch.{name}; one tensor, several, or a list of them; also by keyword, as input= or tensors=.")
+    def call(*args, **kwargs):
+        return target(*args, *kwargs.values()) if kwargs.keys() <= {"input", "tensors"} else target(*args, **kwargs)
+
+    return call
+
+
+atleast_1d, atleast_2d, atleast_3d = map(_at_least, ("atleast_1d", "atleast_2d", "atleast_3d"))
 
 
 @spelled("input=x")

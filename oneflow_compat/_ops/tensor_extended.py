@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 
 import torch
 
@@ -56,6 +57,9 @@ SIGNATURES = {
     "nonzero": "self, as_tuple=False",
     "swapaxes": "self, dim0, dim1, **torch_keywords",
     "clamp_max_": "self, min, **torch_keywords",
+    "broadcast_to": "self, shape, **torch_keywords",
+    "logical_and": "self, other", "logical_or": "self, other", "logical_xor": "self, other",
+    "bernoulli_": "self, p=0.5, *, dtype=None, generator=None",
     "type": "self, dtype=None, non_blocking=False",
 }
 
@@ -172,6 +176,12 @@ exponential_ = replacing(_filling((("lambd", 1.0),)))
 
 
 @replacing
+def bernoulli_(original, error, self, *args, dtype=None, **kwargs):
+    """bernoulli_ with OneFlow's dtype=, which changes nothing in place."""
+    return NotImplemented if dtype is None else original(self, *args, **kwargs)
+
+
+@replacing
 def copy_(original, error, self, other, *args, **kwargs):
     """copy_ from a NumPy array of the same shape and dtype; into a leaf that requires grad."""
     import numpy as np
@@ -284,7 +294,7 @@ def through(public):
     def slow(original, error, self, *args, **kwargs):
         from .. import _bind
 
-        function = _bind.import_target(_bind.function_rows("oneflow")[public])
+        function = getattr(sys.modules[_bind.ROOT], public)
         try:
             return function(self, *args, **kwargs)
         except Exception:  # the call is wrong for both: torch's own error tells why
@@ -296,6 +306,10 @@ def through(public):
 argmax, argmin, topk, cumsum, cumprod, median, prod, std, var, softmax, log_softmax, quantile, unique, addmm, bernoulli, sort, argsort, dot, repeat_interleave, split, mm = map(through, (
     "argmax", "argmin", "topk", "cumsum", "cumprod", "median", "prod", "std", "var", "softmax", "log_softmax", "quantile", "unique",
     "addmm", "bernoulli", "sort", "argsort", "dot", "repeat_interleave", "split", "mm"))
+
+
+and_, or_, xor_ = map(through, ("logical_and", "logical_or", "logical_xor"))
+broadcast_to = through("broadcast_to")
 
 
 # --------------------------------------------------------------------------- creation from a tensor

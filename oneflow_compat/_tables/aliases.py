@@ -9,7 +9,7 @@ Written by tests/tools/make_aliases.py.
 ALIASES = {
     "oneflow": (
         "Size abs acos acosh adaptive_avg_pool1d addcdiv addcmul all amax amin any arccos arccosh arcsin arcsinh arctan arctanh as_strided as_strided_ asin "
-        "asinh atan atan2 atanh atleast_1d atleast_2d atleast_3d baddbmm bfloat16 bitwise_not bool broadcast_shapes broadcast_tensors cdouble ceil ceil_ cfloat "
+        "asinh atan atan2 atanh baddbmm bfloat16 bitwise_not bool broadcast_shapes broadcast_tensors cdouble ceil ceil_ cfloat "
         "channels_last chunk clamp clamp_ clamp_max clamp_min clamp_min_ clip clip_ clone column_stack complex128 complex64 conj conj_physical "
         "contiguous_format cos cosh cross default_generator det diag diagonal digamma div double dstack dtype einsum enable_grad equal erf erfc erfinv exp exp2 "
         "expm1 flatten float float16 float32 float64 floor floor_ frac frac_ get_rng_state half hstack imag index_select initial_seed int int16 int32 int64 "

@@ -30,7 +30,7 @@ FUNCTIONS = {
             "slice_update index_add_ scatter"),
         "_ops.shape": (
             "transpose hsplit vsplit tensor_split split flip expand repeat view contiguous broadcast_like cast meshgrid "
-            "repeat_interleave pad"),
+            "repeat_interleave pad atleast_1d atleast_2d atleast_3d"),
         "_ops.linalg_ops": "matmul bmm addmm mm dot",
         "_ops.activation": (
             "gelu quick_gelu square_relu mish silu softplus softsign softshrink softmax log_softmax adaptive_avg_pool2d "

@@ -103,6 +103,11 @@ TENSOR = {
     "nonzero": ("replace", _X + "nonzero", "as_tuple by position"),
     "swapaxes": ("replace", _X + "swapaxes", "dim0=, dim1="),
     "clamp_max_": ("replace", _X + "clamp_max_", "min="),
+    "broadcast_to": ("replace", _X + "broadcast_to", "shape="),
+    "logical_and": ("replace", _X + "and_", "with a number"),
+    "logical_or": ("replace", _X + "or_", "with a number"),
+    "logical_xor": ("replace", _X + "xor_", "with a number"),
+    "bernoulli_": ("replace", _X + "bernoulli_", "dtype="),
     "type": ("replace", _X + "type_", "'oneflow.FloatTensor'"),
     # blobs inside job functions
     "with_distribute": ("method", "_ops.blob:with_distribute", "how a blob is spread over devices"),
