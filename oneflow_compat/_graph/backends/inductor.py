@@ -51,7 +51,7 @@ def compile_region(module, infos, options=()):
     def flat(*values):
         return list(torch.fx.Interpreter(module).run(*values))
 
-    settings = {"size_asserts": False, "alignment_asserts": False, "fallback_random": False, **dict(options)}
+    settings = {"layout_optimization": False, "size_asserts": False, "alignment_asserts": False, "fallback_random": False, **dict(options)}
     with torch.no_grad(), inductor_config.patch(settings), mode, tracing(TracingContext(mode)):
         functional = torch.func.functionalize(flat, remove="mutations")
         gm = make_fx(functional, decomposition_table=select_decomp_table(), tracing_mode="real", _allow_non_fake_inputs=True)(*examples)
