@@ -4,11 +4,13 @@ Fields of a row: the public names it is about, what OneFlow does, what happens h
 """
 
 from .differences_eager import EAGER
+from .differences_legacy import LEGACY
 from .differences_nn import NN
 
 DIFFERENCES = {
     **EAGER,
     **NN,
+    **LEGACY,
     # ------------------------------------------------------------------ optimizers
     "adamw-default-wd": {
         "names": ["oneflow.optim.AdamW"],

@@ -1,0 +1,126 @@
+"""Differences of the job-function API (oneflow.compatible.single_client)."""
+
+_S = "oneflow.compatible.single_client"
+_MISC = "tests/legacy/test_legacy_misc.py"
+
+LEGACY = {
+    "legacy-one-device": {
+        "names": [f"{_S}.scope.placement", f"{_S}.config.gpu_device_num", f"{_S}.env.machine", f"{_S}.typing.ListNumpy", f"{_S}.distribute"],
+        "oneflow": "one process drives several devices and machines; in the mirrored view inputs and results are lists with one array per device",
+        "here": "one device does the work: placements, views and distributions are checked and honoured on it; lists have one array; more than one machine or array is an error",
+        "reason": "several devices come with global tensors",
+        "test": "tests/legacy/test_legacy_job.py::test_list_inputs_may_be_shorter",
+    },
+    "legacy-list-shape": {
+        "names": [f"{_S}.typing.ListNumpy.Placeholder"],
+        "oneflow": "inside the job blob.shape is the declared upper bound",
+        "here": "it is the shape of the array given; each new shape is captured once",
+        "reason": "programs are compiled per input signature",
+        "test": "tests/legacy/test_legacy_job.py::test_list_inputs_may_be_shorter",
+    },
+    "legacy-callback": {
+        "names": [f"{_S}.typing.Callback"],
+        "oneflow": "the handler is called later, from another thread",
+        "here": "the call has computed its results already; the handler is called at once, in the caller's thread",
+        "reason": "a program is one synchronous call; the order of handlers stays the order of calls",
+        "test": "tests/legacy/test_legacy_job.py::test_return_annotations",
+    },
+    "legacy-value-shapes": {
+        "names": [f"{_S}.argwhere", f"{_S}.experimental.unique_with_counts", f"{_S}.ctc_loss", f"{_S}.image.decode"],
+        "oneflow": "results whose shape depends on values have dynamic shapes inside the static job",
+        "here": "a job using such an operator runs op by op in each call instead of as one program",
+        "reason": "a captured program has static shapes",
+        "test": "tests/legacy/test_legacy_array.py::test_value_dependent_operators",
+    },
+    "legacy-time-shape": {
+        "names": [f"{_S}.unpack", f"{_S}.repeat", f"{_S}.pack", f"{_S}.acc"],
+        "oneflow": "operators between unpack (or repeat) and pack (or acc) run once per micro batch",
+        "here": "pack and acc take directly what unpack and repeat returned; anything in between is an error",
+        "reason": "a program has no inner time loop",
+        "test": "tests/legacy/test_legacy_array.py::test_errors_say_what_is_wrong",
+    },
+    "legacy-user-ops": {
+        "names": [f"{_S}.user_op_builder", f"{_S}.consistent_user_op_builder", f"{_S}.builtin_op"],
+        "oneflow": "builds any of OneFlow's operators by its type name",
+        "here": "the common ones, the names of flow.math, and those of a loaded library (torch.ops.oneflow)",
+        "reason": "the other operators have their function in the API",
+        "test": "tests/legacy/test_legacy_array.py::test_errors_say_what_is_wrong",
+    },
+    "legacy-train-step-lbn": {
+        "names": [f"{_S}.optimizer.SGD", f"{_S}.optimizer.Adam"],
+        "oneflow": "train_step_lbn: the step number is read from a blob",
+        "here": "an error; the job counts its steps itself (saved as System-Train-TrainStep-<job>)",
+        "reason": "schedules are computed on the host",
+        "test": "tests/legacy/test_legacy_optimizer.py::test_arguments_that_are_refused",
+    },
+    "legacy-assign-shape": {
+        "names": [f"{_S}.system.assign"],
+        "oneflow": "validate_shape=False lets a variable change its shape",
+        "here": "an error",
+        "reason": "programs are compiled for the shapes of their variables",
+        "test": "tests/legacy/test_legacy_job.py::test_assign_takes_effect_when_the_call_ends",
+    },
+    "legacy-assign-time": {
+        "names": [f"{_S}.assign"],
+        "oneflow": "the assignment is ordered among the other operators",
+        "here": "assignments take effect when the call ends, after gradients and updates",
+        "reason": "gradients are taken at the values the forward saw",
+        "test": "tests/legacy/test_legacy_job.py::test_assign_takes_effect_when_the_call_ends",
+    },
+    "legacy-bbox-flip": {
+        "names": [f"{_S}.detection.object_bbox_flip", f"{_S}.detection.object_segmentation_polygon_flip"],
+        "oneflow": "flip_code may be a blob",
+        "here": "the number 1 (left-right); a blob is an error",
+        "reason": "OneFlow defined no other code for boxes",
+        "test": "tests/legacy/test_legacy_data.py::test_boxes_and_polygons",
+    },
+    "legacy-data-readers": {
+        "names": [f"{_S}.data.onerec_reader", f"{_S}.data.onerec_decoder", f"{_S}.data.megatron_gpt_mmap_data_loader"],
+        "oneflow": "reads OneRec files; continues a Megatron data set from saved progress",
+        "here": "an error that says what to use instead",
+        "reason": "the OneRec format has no public description",
+        "test": "tests/legacy/test_legacy_data.py::test_readers_that_do_not_exist_say_so",
+    },
+    "legacy-tensorrt": {
+        "names": [f"{_S}.tensorrt.cache_int8_calibration", f"{_S}.tensorrt.write_int8_calibration"],
+        "oneflow": "calibrates TensorRT sub-graphs",
+        "here": "an error; use_tensorrt is ignored, the backend is chosen by ONEFLOW_GRAPH_BACKEND",
+        "reason": "TensorRT is a backend of the engine",
+        "test": f"{_MISC}::test_what_is_refused_names_its_row",
+    },
+    "legacy-custom-ops": {
+        "names": [f"{_S}.experimental.custom_op_module"],
+        "oneflow": "builds C++ and Python operators against OneFlow's headers",
+        "here": "an error; torch.library and torch.utils.cpp_extension build operators, config.load_library loads them",
+        "reason": "OneFlow's kernel interface does not exist here",
+        "test": f"{_MISC}::test_what_is_refused_names_its_row",
+    },
+    "legacy-serving-batch": {
+        "names": [f"{_S}.serving.InferenceSession.set_job_batch_size"],
+        "oneflow": "recompiles the job for another batch size",
+        "here": "only the saved batch size runs; another one is an error",
+        "reason": "a saved model is a program with static shapes",
+        "test": "tests/legacy/test_legacy_files.py::test_saved_model_and_inference_session",
+    },
+    "legacy-serving-ops": {
+        "names": [f"{_S}.serving.InferenceSession.compile", f"{_S}.saved_model.ModelBuilder"],
+        "oneflow": "saved models are OneFlow operator lists (protocol buffers)",
+        "here": "saved models are torch.export programs beside a JSON description and a snapshot; OneFlow's own are an error",
+        "reason": "an operator list cannot be run by other software",
+        "test": "tests/legacy/test_legacy_files.py::test_saved_model_and_inference_session",
+    },
+    "legacy-summary-viewer": {
+        "names": [f"{_S}.summary.Graph", f"{_S}.summary.Projector"],
+        "oneflow": "writes files of OneFlow's own viewer",
+        "here": "writes JSON; scalars, images, histograms and texts go to a TensorBoard event file",
+        "reason": "the viewer no longer exists",
+        "test": f"{_MISC}::test_summary_graph_and_projector",
+    },
+    "legacy-lazy-adam": {
+        "names": [f"{_S}.optimizer.LazyAdam", f"{_S}.FunctionConfig.indexed_slices_optimizer_conf"],
+        "oneflow": "updates the rows named by the indices of a gather's gradient",
+        "here": "updates the rows whose gradient is not all zero",
+        "reason": "gradients are dense here; the two differ for a row that was gathered with a zero gradient",
+        "test": "tests/legacy/test_legacy_optimizer.py::test_lazy_adam_and_indexed_slices_leave_untouched_rows_alone",
+    },
+}
