@@ -47,6 +47,17 @@ def zeros_(self):
     return self.zero_()
 
 
+def init(original):
+    """Tensor(ndarray) gets memory of its own: changing the tensor leaves the array as it was."""
+    import numpy
+
+    def __init__(self, *args, **kwargs):
+        if args and type(self) is torch.Tensor and isinstance(args[0], numpy.ndarray):
+            self.set_(self.clone())
+
+    return __init__
+
+
 # --------------------------------------------------------------------------- activations
 def gelu(self, approximate="none"):
     """torch.nn.functional.gelu."""

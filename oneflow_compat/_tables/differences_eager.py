@@ -413,4 +413,11 @@ EAGER = {
         "reason": "a defect of OneFlow 0.9.0",
         "test": "tests/core/test_functions.py::test_defects_are_not_reproduced",
     },
+    "tensor-of-array": {
+        "names": ["oneflow.Tensor"],
+        "oneflow": "Tensor(ndarray) copies",
+        "here": "copies, and so does torch.Tensor(ndarray) once oneflow is imported; torch alone shares the memory of a float32 array",
+        "reason": "the class is torch's, and torch documents no sharing for it; torch.from_numpy and torch.as_tensor share as ever",
+        "test": "tests/core/test_tensor_table.py::test_a_tensor_of_an_array_owns_its_memory",
+    },
 }

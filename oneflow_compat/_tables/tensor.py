@@ -1,7 +1,7 @@
 """What OneFlow's Tensor has and torch's lacks or refuses: the whole difference of torch.Tensor.
 
 TENSOR[name] = (kind, "module:function", why); kind as in `_bind.add_attributes`. A row only turns
-an error into a result; it never changes what correct torch code gets.
+an error into a result; it never changes what correct torch code gets (one exception: "__init__").
 """
 
 _G = "_global.tensor:"
@@ -49,6 +49,8 @@ TENSOR = {
     "kaiming_normal_": ("method", _M + "kaiming_normal_", "nn.init.kaiming_normal_"),
     "kaiming_uniform_": ("method", _M + "kaiming_uniform_", "nn.init.kaiming_uniform_"),
     "orthogonal_": ("method", _M + "orthogonal_", "nn.init.orthogonal_"),
+    # torch.Tensor(ndarray) owns its memory, as in OneFlow; torch's shares a float32 array's without saying so anywhere
+    "__init__": ("replace", _M + "init", "of a NumPy array: its own memory"),
     # calls torch refuses
     "numpy": ("replace", _X + "numpy", "of a tensor that requires grad, on another device, or bfloat16; numpy(dtype)"),
     "uniform_": ("replace", _X + "uniform_", "on a leaf that requires grad; a=, b="),
