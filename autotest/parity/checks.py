@@ -1,0 +1,343 @@
+"""Filling the cells of one row: both libraries on the same arguments."""
+from __future__ import annotations
+
+import copy
+import traceback
+
+from ..check import output_gradient, tensors_of
+from ..compare import compare_numbers, compare_values
+from ..errors import Mismatch
+from ..pair import Pair
+from ..runner import Options
+from ..script import text
+from .samples import module_samples, operator_samples, tensors
+from .table import put
+
+DTYPES = ("float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool", "complex64")
+
+
+class Failure(Exception):
+    """A cell fails: `detail` in a line or two, `script` repeats it."""
+
+    def __init__(self, detail, script=""):
+        super().__init__(detail)
+        self.detail, self.script = detail, script
+
+
+class Refused(Exception):
+    """The candidate says itself that it cannot do this."""
+
+
+class Checker:
+    """The checks of one pair of libraries; `explain(name)` gives the id of a documented difference or ""."""
+
+    def __init__(self, pair: Pair, explain=lambda name: "", backend="aten"):
+        import torch
+
+        self.pair, self.explain, self.backend, self.torch = pair, explain, backend, torch
+        self.options = Options(check_dtype=True)
+
+    # ------------------------------------------------------------------ cells
+    def cell(self, row, column, check):
+        """Run a check and put its result; it returns True for pass, None for "does not apply"."""
+        try:
+            applies = check()
+        except Failure as e:
+            known = self.explain(row["name"])
+            put(row, column, "differs" if known else "fail", f"{known}: {e.detail}" if known else e.detail, e.script)
+        except Refused as e:
+            put(row, column, "refused", str(e)[:300])
+        except Exception as e:
+            put(row, column, "fail", f"the check itself raised {type(e).__name__}: {e}", traceback.format_exc()[-1500:])
+        else:
+            if applies is not None:
+                put(row, column, "pass" if applies is True else applies)
+
+    def function(self, row, op, reference, candidate, call=""):
+        """A function (or a tensor method called as one) on torch's samples."""
+        torch = self.torch
+        f32 = torch.float32 if torch.float32 in op.dtypes else next((d for d in (torch.int64, torch.bool, torch.complex64) if d in op.dtypes), None)
+        if f32 is None:
+            return
+        samples = operator_samples(op, f32)
+        if not samples:
+            return
+        same = reference is candidate
+        put(row, "identity", "same" if same else "pass", "" if same else "a function of our own")
+        run = lambda f, s: f(s[0], *s[1], **s[2])
+        self.cell(row, "eager", lambda: self.agree(row, samples, lambda s: run(reference, s), lambda s: run(candidate, s), call))
+        if op.supports_autograd and f32 == torch.float32:
+            with_grad = operator_samples(op, f32, requires_grad=True)
+            self.cell(row, "gradient", lambda: self.gradients(row, with_grad, lambda s: run(reference, s), lambda s: run(candidate, s), call))
+            self.cell(row, "graph", lambda: self.graph(row, with_grad[:2], lambda s: run(candidate, s), call))
+        else:
+            self.cell(row, "graph", lambda: self.graph(row, samples[:2], lambda s: run(candidate, s), call))
+        if getattr(op, "ref", None) is not None:
+            self.cell(row, "reference", lambda: self.against_numpy(row, op, candidate, call))
+        self.cell(row, "dtypes", lambda: self.dtypes(row, op, lambda s: run(reference, s), lambda s: run(candidate, s), call))
+        self.devices(row, lambda device: self.agree(
+            row, operator_samples(op, f32, device=device), lambda s: run(reference, s), lambda s: run(candidate, s), call))
+
+    def devices(self, row, check):
+        put(row, "cpu", row["cells"].get("eager", {"status": "none"})["status"])
+        if self.torch.cuda.is_available():
+            self.cell(row, "cuda", lambda: check("cuda"))
+
+    def module(self, row, info, reference, candidate):
+        """A module class: forward and gradients with the reference's weights, in training and evaluation mode."""
+        torch = self.torch
+        put(row, "identity", "same" if reference is candidate else "pass", "" if reference is candidate else "a class of our own")
+        samples = [s for training in (True, False) for s in module_samples(info, torch.float32, training=training)]
+        if not samples:
+            return
+
+        def build(s):
+            torch.manual_seed(0)
+            r = reference(*s[0], **s[1])
+            c = candidate(*s[0], **s[1])
+            self.pair.copy_state(r, c)
+            return r, c
+
+        def forward(s):
+            r, c = build(s)
+            inputs = copied(s[2:])
+            torch.manual_seed(0)
+            a = r(*inputs[0], **inputs[1])
+            torch.manual_seed(0)
+            b = c(*copied(s[2:])[0], **copied(s[2:])[1])
+            return r, c, a, b
+
+        def eager():
+            for s in samples:
+                r, c, a, b = self.guarded(s, lambda: forward(s), f"{row['name']}")
+                self.same(a, b, "the output", self.module_script(row, s))
+
+        def gradient():
+            some = False
+            for s in samples:
+                r, c, a, b = self.guarded(s, lambda: forward(s), row["name"])
+                ga, gb = self.backward(a, list(r.parameters())), self.backward(b, list(c.parameters()))
+                some = some or bool(ga)
+                self.same(ga, gb, "the gradient of a parameter", self.module_script(row, s))
+            return True if some else None
+
+        def graph():
+            for s in samples[:2]:
+                _, c = build(s)
+                args, kwargs = s[2:]
+                self.graph_of(row, lambda *a: c(*a, **kwargs), args, [c], self.module_script(row, s))
+            return True
+
+        self.cell(row, "eager", lambda: eager() or True)
+        self.cell(row, "gradient", gradient)
+        self.cell(row, "graph", graph)
+        self.devices(row, lambda device: None)
+
+    # ------------------------------------------------------------------ checks
+    def agree(self, row, samples, reference, candidate, call):
+        ran = False
+        for s in samples:
+            a, b = self.both(row, s, reference, candidate, call)
+            if a is not REFUSED:
+                ran = True
+                self.same(a, b, "the result", self.script(row, s, call))
+        return True if ran else None
+
+    def both(self, row, s, reference, candidate, call):
+        self.torch.manual_seed(0)
+        try:
+            a = reference(copied(s))
+        except Exception as e:
+            a, refused = REFUSED, e
+        self.torch.manual_seed(0)
+        try:
+            b = candidate(copied(s))
+        except Exception as e:
+            if a is REFUSED:
+                return REFUSED, REFUSED
+            raise Failure(f"raised {type(e).__name__}: {str(e)[:300]}", self.script(row, s, call)) from None
+        if a is REFUSED:
+            raise Failure(f"accepts what torch refuses with {type(refused).__name__}: {str(refused)[:200]}", self.script(row, s, call))
+        return a, b
+
+    def gradients(self, row, samples, reference, candidate, call):
+        ran = False
+        for s in samples:
+            mine, theirs = copied(s), copied(s)
+            self.torch.manual_seed(0)
+            try:
+                a = reference(theirs)
+            except Exception:
+                continue
+            self.torch.manual_seed(0)
+            b = self.guarded(s, lambda: candidate(mine), row["name"], self.script(row, s, call))
+            ga = self.backward(a, [t for t in tensors(theirs) if t.requires_grad])
+            gb = self.backward(b, [t for t in tensors(mine) if t.requires_grad])
+            if ga is not None:
+                ran = True
+                self.same(ga, gb, "the gradient", self.script(row, s, call))
+        return True if ran else None
+
+    def graph(self, row, samples, candidate, call):
+        ran = None
+        for s in samples:
+            leaves = tensors(s)
+            if not leaves:
+                continue
+            ran = True
+            self.graph_of(row, lambda *a: candidate(refilled(s, a)), leaves, (), self.script(row, s, call))
+        return ran
+
+    def graph_of(self, row, function, args, modules, script):
+        """Run function(*tensors) eagerly and as a graph of the candidate, with gradients; compare."""
+        torch, checker = self.torch, self
+        eager_args = copied(args)
+        states = [copy.deepcopy(m.state_dict()) for m in modules]
+        torch.manual_seed(0)
+        try:
+            out = function(*eager_args)
+        except Exception:
+            return
+        grads = self.backward(out, wanted(eager_args, modules))
+        for m, s in zip(modules, states):
+            m.load_state_dict(s)
+
+        class ParityGraph(self.pair.candidate.nn.Graph):
+            def __init__(self):
+                super().__init__()
+                if hasattr(self.config, "set_backend"):
+                    self.config.set_backend(checker.backend)
+                for i, m in enumerate(modules):
+                    setattr(self, f"module{i}", m)
+
+            def build(self, *given):
+                made = function(*given)
+                found = checker.backward(made, wanted(given, modules))
+                flat = [t for t in tensors_of(made, checker.pair.is_candidate_tensor)]
+                return flat, [g for g in found or [] if g is not None]
+
+        graph_args = [a.detach().clone().requires_grad_(a.requires_grad) if isinstance(a, torch.Tensor) else a for a in args]
+        torch.manual_seed(0)
+        try:
+            flat, found = ParityGraph()(*graph_args)
+        except Exception as e:
+            if isinstance(e, NotImplementedError) or any(c.__name__ in self.pair.graph_refusals for c in type(e).__mro__):
+                raise Refused(f"{type(e).__name__}: {str(e).splitlines()[0]}") from None
+            raise Failure(f"the graph raised {type(e).__name__}: {str(e)[:300]}", script) from None
+        self.same(tensors_of(out, self.pair.is_candidate_tensor), flat, "the graph's result", script)
+        self.same([g for g in grads or [] if g is not None], found, "the graph's gradient", script)
+
+    def against_numpy(self, row, op, candidate, call):
+        """float64 against the NumPy function torch's table names."""
+        torch = self.torch
+        if torch.float64 not in op.dtypes:
+            return None
+        ran = None
+        for s in operator_samples(op, torch.float64):
+            try:
+                expected = op.ref(s[0].numpy(), *[as_numpy(a) for a in s[1]], **{k: as_numpy(v) for k, v in s[2].items()})
+                expected = torch.as_tensor(expected)
+            except Exception:
+                continue  # a form the NumPy function does not have
+            found = candidate(*copied(s)[:1], *s[1], **s[2])
+            if not isinstance(found, torch.Tensor) or found.shape != expected.shape:
+                continue
+            ran = True
+            try:
+                compare_numbers(expected.to(found.dtype), found.detach(), "the result", Options(rtol=1e-6, atol=1e-8), ("NumPy", "here"), "values")
+            except Mismatch as e:
+                raise Failure(str(e), self.script(row, s, call)) from None
+        return ran
+
+    def dtypes(self, row, op, reference, candidate, call):
+        torch, ran = self.torch, []
+        for name in DTYPES:
+            dtype = getattr(torch, name)
+            if dtype in op.dtypes:
+                samples = operator_samples(op, dtype, limit=2)
+                try:
+                    if self.agree(row, samples, reference, candidate, call):
+                        ran.append(name)
+                except Failure as e:
+                    raise Failure(f"{name}: {e.detail}", e.script) from None
+        if not ran:
+            return None
+        row["dtypes"] = ran
+        return True
+
+    # ------------------------------------------------------------------ helpers
+    def guarded(self, sample, call, name, script=""):
+        try:
+            return call()
+        except Exception as e:
+            raise Failure(f"{name} raised {type(e).__name__}: {str(e)[:300]}", script) from None
+
+    def same(self, a, b, what, script):
+        try:
+            compare_values(self.pair, a, b, what, self.options, names=("torch", "here"))
+        except Mismatch as e:
+            raise Failure(str(e), script) from None
+
+    def backward(self, out, leaves):
+        """Gradients of the leaves for fixed output gradients; None if nothing requires one."""
+        outs = [t for t in tensors_of(out, lambda t: isinstance(t, self.torch.Tensor)) if t.requires_grad]
+        if not outs or not leaves:
+            return None
+
+        class Fixed:
+            seed, options = 99, self.options
+
+        gradients = [output_gradient(Fixed, t, i).to(t.device) for i, t in enumerate(outs)]
+        return list(self.torch.autograd.grad(outs, leaves, gradients, allow_unused=True))
+
+    def script(self, row, s, call):
+        args = ", ".join([text(a) for a in (s[0], *s[1])] + [f"{k}={text(v)}" for k, v in s[2].items()])
+        return f"import torch\nimport {getattr(self.pair.candidate, '__name__', 'candidate')} as flow\n\nfor lib in (torch, flow):\n    print(lib.{call or row['name']}({args}))\n"
+
+    def module_script(self, row, s):
+        build = ", ".join([text(a) for a in s[0]] + [f"{k}={text(v)}" for k, v in s[1].items()])
+        args = ", ".join([text(a) for a in s[2]] + [f"{k}={text(v)}" for k, v in s[3].items()])
+        return (f"import torch\nimport {getattr(self.pair.candidate, '__name__', 'candidate')} as flow\n\nfor lib in (torch, flow):\n    torch.manual_seed(0)\n"
+                f"    m = lib.{row['name']}({build})\n    print(m({args}))\n")
+
+
+REFUSED = object()
+
+
+def wanted(args, modules):
+    return [t for t in tensors(args) if t.requires_grad] + [p for m in modules for p in m.parameters() if p.requires_grad]
+
+
+def as_numpy(x):
+    return x.detach().numpy() if hasattr(x, "detach") else x
+
+
+def copied(x):
+    """A deep copy of arguments in which tensors are fresh leaves."""
+    import torch
+
+    if isinstance(x, torch.Tensor):
+        return x.detach().clone().requires_grad_(x.requires_grad)
+    if type(x) in (tuple, list):
+        return type(x)(copied(e) for e in x)
+    if type(x) is dict:
+        return {k: copied(v) for k, v in x.items()}
+    return x
+
+
+def refilled(x, tensors_):
+    """x with its tensors replaced by these, in order."""
+    import torch
+
+    given = iter(tensors_)
+
+    def fill(e):
+        if isinstance(e, torch.Tensor):
+            return next(given)
+        if type(e) in (tuple, list):
+            return type(e)(fill(i) for i in e)
+        if type(e) is dict:
+            return {k: fill(v) for k, v in e.items()}
+        return e
+
+    return fill(x)

@@ -1,0 +1,90 @@
+"""Arguments for operators and modules, from the table torch tests itself with (torch.testing._internal, part of every torch).
+
+The table is private to torch; a version without it, or with another shape of it, gives no samples, and
+the names are then listed as not run.
+"""
+from __future__ import annotations
+
+import functools
+import sys
+import types
+import unittest
+import warnings
+
+
+def _load(module, name):
+    if "expecttest" not in sys.modules:  # torch's test helpers want this package; nothing used here does
+        try:
+            import expecttest  # noqa: F401
+        except ImportError:
+            stub = types.ModuleType("expecttest")
+            stub.TestCase = unittest.TestCase
+            sys.modules["expecttest"] = stub
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return getattr(__import__(f"torch.testing._internal.{module}", fromlist=[name]), name)
+    except Exception:  # private: anything may be missing
+        return []
+
+
+@functools.cache
+def operators():
+    """{name or alias: OpInfo}; of several variants of one operator the plain one."""
+    found = {}
+    for op in _load("common_methods_invocations", "op_db"):
+        found.setdefault(op.name, op)
+    for op in list(found.values()):
+        for alias in op.aliases:
+            found.setdefault(alias.name, op)
+    return found
+
+
+@functools.cache
+def modules():
+    """{class name: ModuleInfo}"""
+    return {m.module_cls.__name__: m for m in _load("common_modules", "module_db")}
+
+
+def operator_samples(op, dtype, requires_grad=False, device="cpu", limit=4):
+    """[(input, args, kwargs)] for this dtype; the smaller half of a long list is enough."""
+    out = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for sample in op.sample_inputs(device, dtype, requires_grad=requires_grad):
+            if size_of(sample) <= 4000:
+                out.append((sample.input, tuple(sample.args), dict(sample.kwargs)))
+            if len(out) >= limit * 4:
+                break
+    step = max(len(out) // limit, 1)
+    return out[::step][:limit]
+
+
+def size_of(sample):
+    return sum(t.numel() for t in tensors((sample.input, sample.args, sample.kwargs)))
+
+
+def tensors(x):
+    import torch
+
+    if isinstance(x, torch.Tensor):
+        return [x]
+    if isinstance(x, dict):
+        x = tuple(x.values())
+    if isinstance(x, (tuple, list)):
+        return [t for e in x for t in tensors(e)]
+    return []
+
+
+def module_samples(info, dtype, device="cpu", training=True, limit=4):
+    """[(constructor args, kwargs, forward args, kwargs)]"""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        out = info.module_inputs_func(info, device=device, dtype=dtype, requires_grad=True, training=training)
+    found = []
+    for m in out:
+        c, f = m.constructor_input, m.forward_input
+        if f is not None:
+            found.append((tuple(c.args), dict(c.kwargs), tuple(f.args), dict(f.kwargs)))
+    step = max(len(found) // limit, 1)
+    return found[::step][:limit]

@@ -1,0 +1,72 @@
+"""Rows and cells of the matrix, as JSON and against a baseline."""
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+COLUMNS = ("identity", "eager", "gradient", "graph", "reference", "golden", "dtypes", "cpu", "cuda")
+GOOD = ("pass", "same")  # "same": the very same object as torch's
+# pass, same, fail, differs (a documented difference), refused (says itself that it cannot), none (does not apply)
+RANK = {"fail": 0, "none": 1, "refused": 2, "differs": 3, "pass": 4, "same": 4}
+
+
+def new_row(name, group):
+    return {"name": name, "group": group, "cells": {}, "left_out": ""}
+
+
+def put(row, column, status, detail="", script=""):
+    cell = {"status": status}
+    if detail:
+        cell["detail"] = detail
+    if script:
+        cell["script"] = script
+    row["cells"][column] = cell
+
+
+def status(row, column):
+    return row["cells"].get(column, {}).get("status", "none")
+
+
+def executed(row):
+    """Was anything of this name run?"""
+    return any(status(row, c) != "none" for c in COLUMNS if c not in ("identity", "cuda"))
+
+
+def save(rows, path):
+    Path(path).write_text(json.dumps({"format": 1, "columns": COLUMNS, "rows": sorted(rows, key=lambda r: r["name"])}, indent=1))
+
+
+def load(path):
+    return json.loads(Path(path).read_text())["rows"]
+
+
+def baseline_of(rows):
+    """What a baseline keeps: {name: {column: status}}, cells that apply only, without what depends on the machine."""
+    return {r["name"]: {c: status(r, c) for c in COLUMNS if c != "cuda" and status(r, c) != "none"} or {"left out": r["left_out"]} for r in rows}
+
+
+def compare(rows, baseline):
+    """(regressions, improvements) against a baseline, as lines of text."""
+    now = baseline_of(rows)
+    worse, better = [], []
+    for name, before in baseline.items():
+        after = now.get(name)
+        if after is None:
+            worse.append(f"{name}: no longer in the matrix")
+            continue
+        for column in sorted({*before, *after} - {"left out"}):
+            was, is_ = before.get(column, "none"), after.get(column, "none")
+            if was != is_:
+                (worse if RANK[is_] < RANK[was] else better).append(f"{name}, {column}: {was} -> {is_}")
+    better += [f"{name}: new" for name in now.keys() - baseline.keys()]
+    return worse, better
+
+
+def counts(rows):
+    """{column: {status: number}} and the number of names run."""
+    out = {c: {} for c in COLUMNS}
+    for row in rows:
+        for c in COLUMNS:
+            s = status(row, c)
+            out[c][s] = out[c].get(s, 0) + 1
+    return out, sum(executed(r) for r in rows)
