@@ -57,9 +57,11 @@ def use(*tensors, dtypes=_FLOATS) -> bool:
     functorch transforms, forward-mode AD and for DTensor, all of which the plain functions support.
     """
     first = tensors[0]
-    if first.dtype not in dtypes or not _loaded() or torch.compiler.is_compiling():
-        return False
     kind = first.device.type
+    if first.dtype not in dtypes and not (kind == "cuda" and first.dtype is torch.float16 and dtypes is _FLOATS):
+        return False
+    if not _loaded() or torch.compiler.is_compiling():
+        return False
     if kind != "cpu" and not (kind == "cuda" and _cuda()) or torch.is_autocast_enabled(kind):
         return False
     for t in tensors[1:]:

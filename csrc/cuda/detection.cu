@@ -1,0 +1,315 @@
+// nms, roi_align, the sampled columns of deform_conv2d and ctc_greedy_decode on CUDA. float32 and float64.
+// The rules for points at the border are those of cpu/detection.cpp.
+#include "common.cuh"
+
+namespace oneflow_ext {
+namespace {
+
+template <class F>
+void wide(const char* name, const Tensor& x, F&& f) {
+  switch (x.scalar_type()) {
+    case ScalarType::Float: return f(float{});
+    case ScalarType::Double: return f(double{});
+    default: STD_TORCH_CHECK(false, "oneflow::", name, ": float32 and float64, found ", toString(x.scalar_type()));
+  }
+}
+
+// --------------------------------------------------------------------------- nms
+// Bit b of covers[i * words + w]: box i removes the later box 64 w + b.
+template <class T>
+__global__ void nms_covers_kernel(const T* boxes, unsigned long long* covers, int64_t n, int64_t words, T limit) {
+  const int64_t total = n * words;
+  GRID_LOOP(at, total) {
+    const int64_t i = at / words, w = at % words;
+    const T *a = boxes + 4 * i, own = (a[2] - a[0]) * (a[3] - a[1]);
+    unsigned long long bits = 0;
+    for (int b = 0; b < 64 && 64 * w + b < n; ++b) {
+      const int64_t j = 64 * w + b;
+      if (j <= i) continue;
+      const T* c = boxes + 4 * j;
+      const T width = max(min(a[2], c[2]) - max(a[0], c[0]), T(0)), height = max(min(a[3], c[3]) - max(a[1], c[1]), T(0));
+      const T inter = width * height, area = (c[2] - c[0]) * (c[3] - c[1]);
+      if (inter > limit * (own + area - inter)) bits |= 1ull << b;
+    }
+    covers[at] = bits;
+  }
+}
+// One block walks the boxes in order.
+__global__ void nms_walk_kernel(const unsigned long long* covers, unsigned long long* gone, int8_t* keep, int64_t n, int64_t words, int64_t keep_n) {
+  for (int64_t w = threadIdx.x; w < words; w += blockDim.x) gone[w] = 0;
+  __syncthreads();
+  int64_t kept = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const bool survives = !(gone[i / 64] >> (i % 64) & 1) && (keep_n < 0 || kept < keep_n);
+    __syncthreads();
+    if (survives) {
+      ++kept;
+      for (int64_t w = i / 64 + threadIdx.x; w < words; w += blockDim.x) gone[w] |= covers[i * words + w];
+    }
+    if (threadIdx.x == 0) keep[i] = survives;
+    __syncthreads();
+  }
+}
+
+Tensor nms_mask(const Tensor& boxes, double threshold, int64_t keep_n) {
+  const OnDevice guard(boxes);
+  const Tensor bd = dense(boxes);
+  const int64_t n = boxes.size(0), words = (n + 63) / 64;
+  const Tensor keep = fresh(boxes, {n}, ScalarType::Char), covers = fresh(boxes, {n * words}, ScalarType::Long), gone = fresh(boxes, {words}, ScalarType::Long);
+  if (n) {
+    auto *c = static_cast<unsigned long long*>(covers.data_ptr()), *g = static_cast<unsigned long long*>(gone.data_ptr());
+    wide("nms_mask", boxes, [&](auto t) {
+      using T = decltype(t);
+      nms_covers_kernel<T><<<blocks_for(n * words), kThreads, 0, stream_of(boxes)>>>(data<T>(bd), c, n, words, static_cast<T>(threshold));
+    });
+    nms_walk_kernel<<<1, 256, 0, stream_of(boxes)>>>(c, g, mutable_data<int8_t>(keep), n, words, keep_n);
+  }
+  check_launch("nms_mask");
+  return keep;
+}
+
+// --------------------------------------------------------------------------- bilinear sampling
+template <class T>
+struct Corners {
+  int64_t at[4] = {0, 0, 0, 0};
+  T weight[4] = {0, 0, 0, 0}, fy = 0, fx = 0;
+  bool inside[4] = {false, false, false, false};
+};
+
+template <class T>
+__device__ Corners<T> clamped(T y, T x, int64_t height, int64_t width) {
+  Corners<T> c;
+  if (!(y >= -1 && y <= height && x >= -1 && x <= width)) return c;
+  y = max(y, T(0)), x = max(x, T(0));
+  int64_t y0 = static_cast<int64_t>(y), x0 = static_cast<int64_t>(x), y1 = y0 + 1, x1 = x0 + 1;
+  if (y0 >= height - 1) y0 = y1 = height - 1, y = static_cast<T>(y0);
+  if (x0 >= width - 1) x0 = x1 = width - 1, x = static_cast<T>(x0);
+  const T ly = y - y0, lx = x - x0, hy = 1 - ly, hx = 1 - lx;
+  c.at[0] = y0 * width + x0, c.at[1] = y0 * width + x1, c.at[2] = y1 * width + x0, c.at[3] = y1 * width + x1;
+  c.weight[0] = hy * hx, c.weight[1] = hy * lx, c.weight[2] = ly * hx, c.weight[3] = ly * lx;
+  return c;
+}
+template <class T>
+__device__ Corners<T> bordered(T y, T x, int64_t height, int64_t width) {
+  Corners<T> c;
+  if (!(y > -1 && y < height && x > -1 && x < width)) return c;
+  const int64_t y0 = static_cast<int64_t>(floor(y)), x0 = static_cast<int64_t>(floor(x));
+  c.fy = y - y0, c.fx = x - x0;
+  const T wy[2] = {1 - c.fy, c.fy}, wx[2] = {1 - c.fx, c.fx};
+  for (int k = 0; k < 4; ++k) {
+    const int64_t yy = y0 + k / 2, xx = x0 + k % 2;
+    if (yy < 0 || yy >= height || xx < 0 || xx >= width) continue;
+    c.inside[k] = true, c.at[k] = yy * width + xx, c.weight[k] = wy[k / 2] * wx[k % 2];
+  }
+  return c;
+}
+
+// --------------------------------------------------------------------------- roi_align
+struct Roi {
+  int64_t images, c, height, width, ph, pw, ratio, total;
+  double scale;
+  bool aligned;
+};
+
+// One output element: forward reads the points of its bin, backward adds to them.
+template <class T, bool backward>
+__global__ void roi_kernel(const T* x, const T* rois, T* y, Roi r) {
+  GRID_LOOP(i, r.total) {
+    const int64_t px = i % r.pw, py = i / r.pw % r.ph, ch = i / r.pw / r.ph % r.c, n = i / r.pw / r.ph / r.c;
+    const T *roi = rois + 5 * n, shift = r.aligned ? T(0.5) : T(0), scale = T(r.scale);
+    const int64_t image = static_cast<int64_t>(roi[0]);
+    if (image < 0 || image >= r.images) {
+      if (!backward) y[i] = 0;
+      continue;
+    }
+    const T x1 = roi[1] * scale - shift, y1 = roi[2] * scale - shift;
+    T w = roi[3] * scale - shift - x1, h = roi[4] * scale - shift - y1;
+    if (!r.aligned) w = max(w, T(1)), h = max(h, T(1));
+    const T bh = h / r.ph, bw = w / r.pw;
+    const int64_t ny = r.ratio > 0 ? r.ratio : max(static_cast<int64_t>(ceil(bh)), int64_t(0)), nx = r.ratio > 0 ? r.ratio : max(static_cast<int64_t>(ceil(bw)), int64_t(0));
+    const T share = T(1) / max(ny * nx, int64_t(1));
+    const int64_t plane = (image * r.c + ch) * r.height * r.width;
+    T sum = 0;
+    for (int64_t a = 0; a < ny; ++a)
+      for (int64_t b = 0; b < nx; ++b) {
+        const Corners<T> p = clamped<T>(y1 + (py * ny + a + T(0.5)) * (bh / ny), x1 + (px * nx + b + T(0.5)) * (bw / nx), r.height, r.width);
+        for (int q = 0; q < 4; ++q) {
+          if constexpr (backward) {
+            if (p.weight[q] != 0) atomicAdd(y + plane + p.at[q], p.weight[q] * x[i] * share);
+          } else {
+            sum += p.weight[q] * x[plane + p.at[q]];
+          }
+        }
+      }
+    if constexpr (!backward) y[i] = sum * share;
+  }
+}
+
+Tensor roi_align(const Tensor& x, const Tensor& rois, double spatial_scale, int64_t ph, int64_t pw, int64_t ratio, bool aligned) {
+  const OnDevice guard(x);
+  const Tensor xd = dense(x), rd = dense(rois), y = fresh(x, {rois.size(0), x.size(1), ph, pw});
+  const Roi r{x.size(0), x.size(1), x.size(2), x.size(3), ph, pw, ratio, y.numel(), spatial_scale, aligned};
+  if (r.total) wide("roi_align", x, [&](auto t) { roi_kernel<decltype(t), false><<<blocks_for(r.total), kThreads, 0, stream_of(x)>>>(data<decltype(t)>(xd), data<decltype(t)>(rd), mutable_data<decltype(t)>(y), r); });
+  check_launch("roi_align");
+  return y;
+}
+
+Tensor roi_align_backward(const Tensor& dy, const Tensor& rois, std::vector<int64_t> shape, double spatial_scale, int64_t ratio, bool aligned) {
+  const OnDevice guard(dy);
+  const Tensor gd = dense(dy), rd = dense(rois);
+  Tensor dx = fresh(dy, shape);
+  torch::stable::zero_(dx);
+  const Roi r{shape[0], shape[1], shape[2], shape[3], dy.size(2), dy.size(3), ratio, dy.numel(), spatial_scale, aligned};
+  if (r.total) wide("roi_align_backward", dy, [&](auto t) { roi_kernel<decltype(t), true><<<blocks_for(r.total), kThreads, 0, stream_of(dy)>>>(data<decltype(t)>(gd), data<decltype(t)>(rd), mutable_data<decltype(t)>(dx), r); });
+  check_launch("roi_align_backward");
+  return dx;
+}
+
+// --------------------------------------------------------------------------- deform_conv2d
+struct Deform {
+  int64_t n, c, height, width, kh, kw, oh, ow, groups, per_group, sh, sw, ph, pw, dh, dw;
+  __host__ __device__ int64_t taps() const { return kh * kw; }
+  __host__ __device__ int64_t places() const { return oh * ow; }
+};
+Deform deform_of(const Tensor& x, const Tensor& offset, const std::vector<int64_t>& kernel, const std::vector<int64_t>& stride,
+                 const std::vector<int64_t>& padding, const std::vector<int64_t>& dilation, int64_t groups) {
+  return {x.size(0), x.size(1), x.size(2), x.size(3), kernel[0], kernel[1], offset.size(2), offset.size(3), groups, x.size(1) / groups,
+          stride[0], stride[1], padding[0], padding[1], dilation[0], dilation[1]};
+}
+template <class T>
+__device__ Corners<T> deform_corners(const Deform& d, const T* o, int64_t k, int64_t p) {
+  const T y = static_cast<T>(p / d.ow * d.sh - d.ph + k / d.kw * d.dh) + o[2 * k * d.places() + p];
+  const T x = static_cast<T>(p % d.ow * d.sw - d.pw + k % d.kw * d.dw) + o[(2 * k + 1) * d.places() + p];
+  return bordered<T>(y, x, d.height, d.width);
+}
+
+// A thread takes one (sample, group, tap, place) and its channels.
+template <class T>
+__global__ void deform_kernel(const T* x, const T* offset, const T* mask, T* out, Deform d, int64_t total) {
+  GRID_LOOP(i, total) {
+    const int64_t p = i % d.places(), k = i / d.places() % d.taps(), ng = i / d.places() / d.taps();
+    const Corners<T> q = deform_corners<T>(d, offset + ng * 2 * d.taps() * d.places(), k, p);
+    const T m = mask ? mask[i] : T(1);
+    for (int64_t j = 0; j < d.per_group; ++j) {
+      const int64_t plane = ng * d.per_group + j;
+      const T* v = x + plane * d.height * d.width;
+      out[(plane * d.taps() + k) * d.places() + p] = m * (q.weight[0] * v[q.at[0]] + q.weight[1] * v[q.at[1]] + q.weight[2] * v[q.at[2]] + q.weight[3] * v[q.at[3]]);
+    }
+  }
+}
+template <class T>
+__global__ void deform_backward_kernel(const T* g, const T* x, const T* offset, const T* mask, T* dx, T* doffset, T* dmask, Deform d, int64_t total) {
+  GRID_LOOP(i, total) {
+    const int64_t p = i % d.places(), k = i / d.places() % d.taps(), ng = i / d.places() / d.taps(), o = ng * 2 * d.taps() * d.places();
+    const Corners<T> q = deform_corners<T>(d, offset + o, k, p);
+    const T m = mask ? mask[i] : T(1);
+    T value = 0, to_y = 0, to_x = 0;
+    for (int64_t j = 0; j < d.per_group; ++j) {
+      const int64_t plane = ng * d.per_group + j;
+      const T grad = g[(plane * d.taps() + k) * d.places() + p];
+      T corner[4];
+      for (int c = 0; c < 4; ++c) {
+        corner[c] = q.inside[c] ? x[plane * d.height * d.width + q.at[c]] : T(0);
+        if (q.inside[c]) atomicAdd(dx + plane * d.height * d.width + q.at[c], grad * m * q.weight[c]);
+        value += grad * q.weight[c] * corner[c];
+      }
+      to_y += grad * ((1 - q.fx) * (corner[2] - corner[0]) + q.fx * (corner[3] - corner[1]));
+      to_x += grad * ((1 - q.fy) * (corner[1] - corner[0]) + q.fy * (corner[3] - corner[2]));
+    }
+    doffset[o + 2 * k * d.places() + p] = m * to_y;
+    doffset[o + (2 * k + 1) * d.places() + p] = m * to_x;
+    if (dmask) dmask[i] = value;
+  }
+}
+
+Tensor deform_columns(const Tensor& x, const Tensor& offset, std::optional<Tensor> mask, std::vector<int64_t> kernel, std::vector<int64_t> stride,
+                      std::vector<int64_t> padding, std::vector<int64_t> dilation, int64_t groups) {
+  const OnDevice guard(x);
+  const Deform d = deform_of(x, offset, kernel, stride, padding, dilation, groups);
+  const Tensor xd = dense(x), od = dense(offset), md = mask.has_value() ? dense(*mask) : od, out = fresh(x, {d.n, d.c, d.taps(), d.oh, d.ow});
+  const int64_t total = d.n * groups * d.taps() * d.places();
+  if (total)
+    wide("deform_columns", x, [&](auto t) {
+      using T = decltype(t);
+      deform_kernel<T><<<blocks_for(total), kThreads, 0, stream_of(x)>>>(data<T>(xd), data<T>(od), mask.has_value() ? data<T>(md) : nullptr, mutable_data<T>(out), d, total);
+    });
+  check_launch("deform_columns");
+  return out;
+}
+
+std::tuple<Tensor, Tensor, Tensor> deform_columns_backward(const Tensor& dcolumns, const Tensor& x, const Tensor& offset, std::optional<Tensor> mask,
+                                                           std::vector<int64_t> kernel, std::vector<int64_t> stride, std::vector<int64_t> padding,
+                                                           std::vector<int64_t> dilation, int64_t groups) {
+  const OnDevice guard(x);
+  const Deform d = deform_of(x, offset, kernel, stride, padding, dilation, groups);
+  const Tensor xd = dense(x), od = dense(offset), md = mask.has_value() ? dense(*mask) : od, gd = dense(dcolumns);
+  Tensor dx = fresh_like(x), doffset = fresh_like(offset), dmask = mask.has_value() ? fresh_like(*mask) : fresh(x, {0});
+  torch::stable::zero_(dx);
+  const int64_t total = d.n * groups * d.taps() * d.places();
+  if (total)
+    wide("deform_columns_backward", x, [&](auto t) {
+      using T = decltype(t);
+      deform_backward_kernel<T><<<blocks_for(total), kThreads, 0, stream_of(x)>>>(data<T>(gd), data<T>(xd), data<T>(od), mask.has_value() ? data<T>(md) : nullptr, mutable_data<T>(dx),
+                                                                                 mutable_data<T>(doffset), mask.has_value() ? mutable_data<T>(dmask) : nullptr, d, total);
+    });
+  check_launch("deform_columns_backward");
+  return {dx, doffset, dmask};
+}
+
+// --------------------------------------------------------------------------- ctc_greedy_decode
+// A block a sample; its steps in order, the threads search the classes.
+template <class T>
+__global__ void ctc_kernel(const T* x, const int64_t* lengths, int64_t* decoded, T* sums, int64_t steps, int64_t n, int64_t c, bool merge) {
+  __shared__ T values[128];
+  __shared__ int64_t places[128];
+  const int64_t i = blockIdx.x, length = min(lengths[i], steps);
+  int64_t used = 0, before = c - 1;
+  T sum = 0;
+  for (int64_t s = 0; s < length; ++s) {
+    const T* row = x + (s * n + i) * c;
+    T best = row[0];
+    int64_t at = c;
+    for (int64_t k = threadIdx.x; k < c; k += blockDim.x)
+      if (at == c || row[k] > best) best = row[k], at = k;
+    values[threadIdx.x] = best, places[threadIdx.x] = at;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      for (unsigned k = 1; k < blockDim.x; ++k)
+        if (places[k] < c && (values[k] > best || (values[k] == best && places[k] < at))) best = values[k], at = places[k];
+      sum -= best;
+      if (at != c - 1 && !(merge && s > 0 && at == before)) decoded[i * steps + used++] = at;
+      before = at;
+    }
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) {
+    for (; used < steps; ++used) decoded[i * steps + used] = 0;
+    sums[i] = sum;
+  }
+}
+
+std::tuple<Tensor, Tensor> ctc_greedy_decode(const Tensor& log_probs, const Tensor& input_lengths, bool merge) {
+  const OnDevice guard(log_probs);
+  const Tensor xd = dense(log_probs), ld = dense(input_lengths);
+  const int64_t steps = log_probs.size(0), n = log_probs.size(1), c = log_probs.size(2);
+  const Tensor decoded = fresh(log_probs, {n, steps}, ScalarType::Long), sums = fresh(log_probs, {n, 1});
+  if (n) wide("ctc_greedy_decode", log_probs, [&](auto t) {
+    using T = decltype(t);
+    ctc_kernel<T><<<static_cast<unsigned>(n), 128, 0, stream_of(log_probs)>>>(data<T>(xd), data<int64_t>(ld), mutable_data<int64_t>(decoded), mutable_data<T>(sums), steps, n, c, merge);
+  });
+  check_launch("ctc_greedy_decode");
+  return {decoded, sums};
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_IMPL(oneflow, CUDA, m) {
+  m.impl("nms_mask", TORCH_BOX(&nms_mask));
+  m.impl("roi_align", TORCH_BOX(&roi_align));
+  m.impl("roi_align_backward", TORCH_BOX(&roi_align_backward));
+  m.impl("deform_columns", TORCH_BOX(&deform_columns));
+  m.impl("deform_columns_backward", TORCH_BOX(&deform_columns_backward));
+  m.impl("ctc_greedy_decode", TORCH_BOX(&ctc_greedy_decode));
+}
+
+}  // namespace oneflow_ext

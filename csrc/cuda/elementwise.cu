@@ -1,0 +1,348 @@
+// The elementwise operators, bias with gelu or dropout, the lower triangle, rotary embedding and optimizer steps on CUDA.
+#include "../cpu/kernels.h"
+#include "common.cuh"
+
+namespace oneflow_ext {
+namespace {
+
+using oneflow_cpu::Point;
+
+struct Operands {
+  const void* in[oneflow_cpu::kMaxOperands];
+  void* out[oneflow_cpu::kMaxOperands];
+  double s[4];
+};
+
+template <class A>
+__device__ A gelu(A x) {
+  return A(0.5) * x * (1 + erf(x * A(M_SQRT1_2)));
+}
+template <class A>
+__device__ A gelu_slope(A x) {
+  return A(0.5) * (1 + erf(x * A(M_SQRT1_2))) + x * A(0.3989422804014327) * exp(-x * x / 2);
+}
+template <class A>
+__device__ A tanh_inner(A x) {
+  return A(0.7978845608028654) * (x + A(0.044715) * x * x * x);
+}
+template <class A>
+__device__ A share_greater(A a, A b) {
+  return a > b ? A(1) : a == b ? A(0.5) : A(0);
+}
+
+// One element of operator `op`; the formulas of cpu/pointwise.h.
+template <Point op, class A>
+__device__ void apply(const A* x, A* y, const double* s) {
+  const A eps = A(s[0]);
+  if constexpr (op == Point::quick_gelu) {
+    y[0] = x[0] / (1 + exp(A(-1.702) * x[0]));
+  } else if constexpr (op == Point::quick_gelu_backward) {
+    const A sig = 1 / (1 + exp(A(-1.702) * x[0]));
+    y[0] = x[1] * sig * (1 + A(1.702) * x[0] * (1 - sig));
+  } else if constexpr (op == Point::square_relu) {
+    const A r = x[0] < 0 ? A(0) : x[0];
+    y[0] = r * r;
+  } else if constexpr (op == Point::square_relu_backward) {
+    y[0] = 2 * (x[0] < 0 ? A(0) : x[0]) * x[1];
+  } else if constexpr (op == Point::fast_gelu_mul) {
+    y[0] = A(0.5) * x[0] * (1 + tanh(tanh_inner(x[0]))) * x[1];
+  } else if constexpr (op == Point::fast_gelu_mul_backward) {
+    const A t = tanh(tanh_inner(x[0]));
+    const A slope = A(0.5) * (1 + t) + A(0.5) * x[0] * (1 - t * t) * A(0.7978845608028654) * (1 + A(3 * 0.044715) * x[0] * x[0]);
+    y[0] = x[2] * x[1] * slope;
+    y[1] = x[2] * A(0.5) * x[0] * (1 + t);
+  } else if constexpr (op == Point::boxes_coord) {
+    for (int b = 0; b < 8; b += 4) {
+      const A w = x[b + 2] / 2, h = x[b + 3] / 2;
+      y[b] = x[b] - w, y[b + 1] = x[b] + w, y[b + 2] = x[b + 1] - h, y[b + 3] = x[b + 1] + h;
+    }
+  } else if constexpr (op == Point::boxes_coord_backward) {
+    for (int b = 0; b < 8; b += 4) {
+      y[b] = x[b] + x[b + 1], y[b + 1] = x[b + 2] + x[b + 3];
+      y[b + 2] = (x[b + 1] - x[b]) / 2, y[b + 3] = (x[b + 3] - x[b + 2]) / 2;
+    }
+  } else if constexpr (op == Point::intersection) {
+    const A w = min(x[1], x[3]) - max(x[0], x[2]), h = min(x[5], x[7]) - max(x[4], x[6]);
+    y[0] = max(w, A(0)) * max(h, A(0));
+  } else if constexpr (op == Point::intersection_backward) {
+    const A w = min(x[1], x[3]) - max(x[0], x[2]), h = min(x[5], x[7]) - max(x[4], x[6]);
+    for (int a = 0; a < 8; a += 4) {
+      const A d = a ? (h >= 0 ? x[8] * max(w, A(0)) : A(0)) : (w >= 0 ? x[8] * max(h, A(0)) : A(0));
+      const A low = share_greater(x[a], x[a + 2]), high = share_greater(x[a + 3], x[a + 1]);
+      y[a] = -d * low, y[a + 2] = -d * (1 - low), y[a + 1] = d * high, y[a + 3] = d * (1 - high);
+    }
+  } else if constexpr (op == Point::iou) {
+    y[0] = x[4] / (x[0] * x[1] + x[2] * x[3] - x[4] + eps);
+  } else if constexpr (op == Point::iou_backward) {
+    const A below = 1 / (x[0] * x[1] + x[2] * x[3] - x[4] + eps), d = x[5] * below, area = -d * x[4] * below;
+    y[0] = area * x[1], y[1] = area * x[0], y[2] = area * x[3], y[3] = area * x[2], y[4] = d - area;
+  } else if constexpr (op == Point::convex) {
+    const A w = max(x[1], x[3]) - min(x[0], x[2]), h = max(x[5], x[7]) - min(x[4], x[6]);
+    y[0] = w * w + h * h + eps;
+  } else if constexpr (op == Point::convex_backward) {
+    for (int a = 0; a < 8; a += 4) {
+      const A d = 2 * x[8] * (max(x[a + 1], x[a + 3]) - min(x[a], x[a + 2]));
+      const A low = share_greater(x[a + 2], x[a]), high = share_greater(x[a + 1], x[a + 3]);
+      y[a] = -d * low, y[a + 2] = -d * (1 - low), y[a + 1] = d * high, y[a + 3] = d * (1 - high);
+    }
+  } else if constexpr (op == Point::center_dist) {
+    const A dx = x[2] + x[3] - x[0] - x[1], dy = x[6] + x[7] - x[4] - x[5];
+    y[0] = (dx * dx + dy * dy) / 4;
+  } else if constexpr (op == Point::center_dist_backward) {
+    for (int a = 0; a < 8; a += 4) {
+      const A d = x[8] / 2 * (x[a + 2] + x[a + 3] - x[a] - x[a + 1]);
+      y[a] = y[a + 1] = -d, y[a + 2] = y[a + 3] = d;
+    }
+  } else if constexpr (op == Point::angle) {
+    const A d = atan(x[2] / (x[3] + eps)) - atan(x[0] / (x[1] + eps));
+    y[0] = A(4 / (M_PI * M_PI)) * d * d;
+  } else if constexpr (op == Point::angle_backward) {
+    const A h1 = x[1] + eps, h2 = x[3] + eps;
+    const A d = A(8 / (M_PI * M_PI)) * x[4] * (atan(x[2] / h2) - atan(x[0] / h1));
+    const A d1 = d / (x[0] * x[0] + h1 * h1), d2 = d / (x[2] * x[2] + h2 * h2);
+    y[0] = -d1 * h1, y[1] = d1 * x[0], y[2] = d2 * h2, y[3] = -d2 * x[2];
+  } else if constexpr (op == Point::ciou) {
+    y[1] = x[0] / (x[0] - x[1] + (1 + eps));
+    y[0] = x[1] - (x[2] / x[3] + x[0] * y[1]);
+  } else if constexpr (op == Point::ciou_backward) {
+    y[0] = -x[3] * x[0], y[1] = x[3], y[2] = -x[3] / x[2], y[3] = x[3] * x[1] / (x[2] * x[2]);
+  }
+}
+
+template <class T, Point op, int NI, int NO>
+__global__ void pointwise_kernel(Operands o, int64_t n) {
+  GRID_LOOP(i, n) {
+    Acc<T> x[NI], y[NO];
+#pragma unroll
+    for (int k = 0; k < NI; ++k) x[k] = load(static_cast<const T*>(o.in[k]) + i);
+    apply<op, Acc<T>>(x, y, o.s);
+#pragma unroll
+    for (int k = 0; k < NO; ++k) save(static_cast<T*>(o.out[k]) + i, y[k]);
+  }
+}
+
+template <Point op, int NI, int NO>
+void launch(const Operands& o, const Tensor& like) {
+  const int64_t n = like.numel();
+  if (n)
+    floating("pointwise", like, [&](auto t) { pointwise_kernel<decltype(t), op, NI, NO><<<blocks_for(n), kThreads, 0, stream_of(like)>>>(o, n); });
+}
+
+std::vector<Tensor> pointwise(int64_t op, std::vector<Tensor> inputs, int64_t outputs, std::vector<double> scalars) {
+  STD_TORCH_CHECK(!inputs.empty() && inputs.size() <= oneflow_cpu::kMaxOperands && outputs <= oneflow_cpu::kMaxOperands, "oneflow::pointwise: ", inputs.size(), " inputs");
+  const OnDevice guard(inputs[0]);
+  std::vector<Tensor> held, out;
+  Operands o{};
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    STD_TORCH_CHECK(inputs[i].numel() == inputs[0].numel() && inputs[i].scalar_type() == inputs[0].scalar_type(), "oneflow::pointwise: inputs of one shape and dtype");
+    held.push_back(dense(inputs[i]));
+    o.in[i] = held[i].data_ptr();
+  }
+  for (int64_t i = 0; i < outputs; ++i) {
+    out.push_back(fresh_like(inputs[0]));
+    o.out[i] = out[i].data_ptr();
+  }
+  for (size_t i = 0; i < scalars.size() && i < 4; ++i) o.s[i] = scalars[i];
+  const Tensor& x = inputs[0];
+  switch (static_cast<Point>(op)) {
+#define CASE(name, ni, no) \
+  case Point::name: launch<Point::name, ni, no>(o, x); break;
+    CASE(quick_gelu, 1, 1) CASE(quick_gelu_backward, 2, 1) CASE(square_relu, 1, 1) CASE(square_relu_backward, 2, 1)
+    CASE(fast_gelu_mul, 2, 1) CASE(fast_gelu_mul_backward, 3, 2) CASE(boxes_coord, 8, 8) CASE(boxes_coord_backward, 8, 8)
+    CASE(intersection, 8, 1) CASE(intersection_backward, 9, 8) CASE(iou, 5, 1) CASE(iou_backward, 6, 5)
+    CASE(convex, 8, 1) CASE(convex_backward, 9, 8) CASE(center_dist, 8, 1) CASE(center_dist_backward, 9, 8)
+    CASE(angle, 4, 1) CASE(angle_backward, 5, 4) CASE(ciou, 4, 2) CASE(ciou_backward, 4, 4)
+#undef CASE
+    default: STD_TORCH_CHECK(false, "oneflow::pointwise: no operator ", op);
+  }
+  check_launch("pointwise");
+  return out;
+}
+
+template <class T, class S>
+__global__ void fake_quantize_kernel(const T* x, const S* scale, const S* zero_point, T* y, int64_t n, double low, double high) {
+  const Acc<T> s = static_cast<Acc<T>>(*scale), z = static_cast<Acc<T>>(*zero_point);
+  GRID_LOOP(i, n) save(y + i, (min(max(rint(load(x + i) / s + z), Acc<T>(low)), Acc<T>(high)) - z) * s);
+}
+
+Tensor fake_quantize(const Tensor& x, const Tensor& scale, const Tensor& zero_point, double low, double high) {
+  const OnDevice guard(x);
+  const Tensor xd = dense(x), y = fresh_like(x);
+  const int64_t n = x.numel();
+  if (n)
+    floating("fake_quantize", x, [&](auto t) {
+      using T = decltype(t);
+      if (scale.scalar_type() == ScalarType::Double)
+        fake_quantize_kernel<<<blocks_for(n), kThreads, 0, stream_of(x)>>>(data<T>(xd), data<double>(scale), data<double>(zero_point), mutable_data<T>(y), n, low, high);
+      else
+        fake_quantize_kernel<<<blocks_for(n), kThreads, 0, stream_of(x)>>>(data<T>(xd), data<float>(scale), data<float>(zero_point), mutable_data<T>(y), n, low, high);
+    });
+  check_launch("fake_quantize");
+  return y;
+}
+
+// --------------------------------------------------------------------------- bias
+// mode 0: gelu(x + bias); 1: dy * slope(x + bias); 2: dropout(x + bias); 3: dropout(x). The bias of element i is
+// bias[i / inner % channels].
+template <class T, int mode>
+__global__ void bias_kernel(const T* x, const T* bias, const T* dy, T* y, int64_t n, int64_t inner, int64_t channels, Drop drop, const int64_t* seed) {
+  GRID_LOOP(i, n) {
+    Acc<T> v = load(x + i);
+    if constexpr (mode != 3) v += load(bias + i / inner % channels);
+    if constexpr (mode == 0) v = gelu(v);
+    if constexpr (mode == 1) v = load(dy + i) * gelu_slope(v);
+    if constexpr (mode >= 2) v *= static_cast<Acc<T>>(dropout_factor(static_cast<uint64_t>(*seed), i, drop.threshold, drop.kept));
+    save(y + i, v);
+  }
+}
+
+template <int mode>
+Tensor bias_op(const char* name, const Tensor& x, const Tensor* bias, const Tensor* dy, int64_t axis, double p, const Tensor* seed) {
+  const OnDevice guard(x);
+  const Tensor xd = dense(x), bd = bias ? dense(*bias) : xd, gd = dy ? dense(*dy) : xd, y = fresh_like(x);
+  int64_t inner = 1;
+  for (int64_t d = axis + 1; d < x.dim(); ++d) inner *= x.size(d);
+  const int64_t n = x.numel(), channels = x.dim() ? x.size(axis) : 1;
+  if (n)
+    floating(name, x, [&](auto t) {
+      using T = decltype(t);
+      bias_kernel<T, mode><<<blocks_for(n), kThreads, 0, stream_of(x)>>>(data<T>(xd), data<T>(bd), data<T>(gd), mutable_data<T>(y), n, inner, channels, drop_of(p),
+                                                                        seed ? data<int64_t>(*seed) : nullptr);
+    });
+  check_launch(name);
+  return y;
+}
+
+Tensor bias_gelu(const Tensor& x, const Tensor& bias, int64_t axis) { return bias_op<0>("bias_gelu", x, &bias, nullptr, axis, 0, nullptr); }
+Tensor bias_gelu_backward(const Tensor& dy, const Tensor& x, const Tensor& bias, int64_t axis) { return bias_op<1>("bias_gelu_backward", x, &bias, &dy, axis, 0, nullptr); }
+Tensor bias_dropout(const Tensor& x, const Tensor& bias, int64_t axis, double p, const Tensor& seed) { return bias_op<2>("bias_dropout", x, &bias, nullptr, axis, p, &seed); }
+Tensor bias_dropout_backward(const Tensor& dy, double p, const Tensor& seed) { return bias_op<3>("bias_dropout_backward", dy, nullptr, nullptr, 0, p, &seed); }
+
+// --------------------------------------------------------------------------- lower triangle, rotary
+template <class T>
+__global__ void tril_kernel(const T* x, T* y, int64_t total, int64_t m, int64_t n, int64_t diagonal, double scale, double fill) {
+  GRID_LOOP(i, total) {
+    const int64_t row = i / n % m, column = i % n;
+    save(y + i, column <= row + diagonal ? load(x + i) * Acc<T>(scale) : Acc<T>(fill));
+  }
+}
+
+Tensor scale_tril(const Tensor& x, int64_t diagonal, double scale, double fill) {
+  const OnDevice guard(x);
+  const Tensor xd = dense(x), y = fresh_like(x);
+  const int64_t total = x.numel(), m = x.size(x.dim() - 2), n = x.size(x.dim() - 1);
+  if (total) floating("scale_tril", x, [&](auto t) { tril_kernel<<<blocks_for(total), kThreads, 0, stream_of(x)>>>(data<decltype(t)>(xd), mutable_data<decltype(t)>(y), total, m, n, diagonal, scale, fill); });
+  check_launch("scale_tril");
+  return y;
+}
+
+struct RotaryShape {
+  int64_t b, m, h, k, size, part, x_stride[3], y_stride[3];
+  bool one_table, interval, backward;
+};
+
+// A thread turns one pair, or copies one element of the rest.
+template <class T>
+__global__ void rotary_kernel(const T* x, const Acc<T>* cos, const Acc<T>* sin, T* y, RotaryShape r) {
+  const int64_t pairs = r.size / 2, items = pairs + r.k - r.size, total = r.b * r.m * r.h * items;
+  GRID_LOOP(i, total) {
+    const int64_t item = i % items, ih = i / items % r.h, im = i / items / r.h % r.m, ib = i / items / r.h / r.m;
+    const T* from = x + ib * r.x_stride[0] + im * r.x_stride[1] + ih * r.x_stride[2];
+    T* to = y + ib * r.y_stride[0] + im * r.y_stride[1] + ih * r.y_stride[2];
+    if (item >= pairs) {
+      to[r.size + item - pairs] = from[r.size + item - pairs];
+      continue;
+    }
+    const int64_t half = r.part / 2, segment = item / half * r.part, within = item % half;
+    const int64_t p = r.interval ? segment + 2 * within : segment + within, q = r.interval ? p + 1 : p + half;
+    const Acc<T>*c = cos + ((r.one_table ? 0 : ib) * r.m + im) * r.size, *s = sin + ((r.one_table ? 0 : ib) * r.m + im) * r.size;
+    const Acc<T> a = load(from + p), b = load(from + q);
+    save(to + p, r.backward ? a * c[p] + b * s[q] : a * c[p] - b * s[p]);
+    save(to + q, r.backward ? b * c[q] - a * s[p] : b * c[q] + a * s[q]);
+  }
+}
+
+Tensor rotary(const Tensor& given, const Tensor& cos, const Tensor& sin, int64_t parts, bool interval, std::vector<int64_t> order, bool backward) {
+  STD_TORCH_CHECK(given.dim() == 4 && cos.dim() == 3 && order.size() == 4 && order[3] == 3, "oneflow::rotary: x (B, M, H, K), cos (B or 1, M, R) and an order that ends in K");
+  const OnDevice guard(given);
+  const Tensor x = given.stride(3) == 1 ? given : torch::stable::contiguous(given), c = dense(cos), s = dense(sin);
+  std::vector<int64_t> sizes;
+  for (int64_t d : order) sizes.push_back(x.size(d));
+  const Tensor y = fresh(x, sizes);
+  RotaryShape r{x.size(0), x.size(1), x.size(2), x.size(3), cos.size(2), cos.size(2) / parts, {x.stride(0), x.stride(1), x.stride(2)}, {}, cos.size(0) == 1, interval, backward};
+  for (int i = 0; i < 3; ++i) r.y_stride[order[i]] = y.stride(i);
+  const int64_t total = x.numel();
+  if (total)
+    floating("rotary", x, [&](auto t) {
+      using T = decltype(t);
+      rotary_kernel<T><<<blocks_for(total), kThreads, 0, stream_of(x)>>>(data<T>(x), data<Acc<T>>(c), data<Acc<T>>(s), mutable_data<T>(y), r);
+    });
+  check_launch("rotary");
+  return y;
+}
+
+// --------------------------------------------------------------------------- optimizers (scalars as in cpu/optimizer.h)
+struct Scalars {
+  double s[8];
+};
+
+// kind 0 adam, 1 momentum, 2 sgd
+template <class T, int kind>
+__global__ void optimizer_kernel(T* model, const T* diff, T* m, T* v, Scalars c, int64_t n) {
+  using A = Acc<T>;
+  GRID_LOOP(i, n) {
+    const A p = load(model + i);
+    if constexpr (kind == 0) {
+      const A g = A(c.s[6]) * load(diff + i) + A(c.s[1]) * p;
+      const A m1 = load(m + i) + A(1 - c.s[2]) * (g - load(m + i)), v1 = A(c.s[3]) * load(v + i) + A(1 - c.s[3]) * g * g;
+      save(m + i, m1), save(v + i, v1);
+      save(model + i, p * A(c.s[7]) - A(c.s[0]) * m1 / (sqrt(v1) / A(c.s[4]) + A(c.s[5])));
+    } else if constexpr (kind == 1) {
+      const A g = A(c.s[4]) * load(diff + i), m1 = A(c.s[1]) * load(m + i) + A(c.s[2]) * g;
+      save(m + i, m1);
+      save(model + i, p * A(c.s[5]) - A(c.s[0]) * (c.s[3] != 0 ? g + A(c.s[1]) * m1 : m1));
+    } else {
+      save(model + i, p - A(c.s[0]) * (A(c.s[2]) * load(diff + i) + A(c.s[1]) * p));
+    }
+  }
+}
+
+template <int kind>
+void optimizer(const char* name, const std::vector<Tensor>& model, const std::vector<Tensor>& diff, const std::vector<Tensor>* m, const std::vector<Tensor>* v, const std::vector<double>& s) {
+  Scalars c{};
+  for (size_t i = 0; i < s.size() && i < 8; ++i) c.s[i] = s[i];
+  for (size_t i = 0; i < model.size(); ++i) {
+    STD_TORCH_CHECK(model[i].is_contiguous() && (!m || (*m)[i].is_contiguous()) && (!v || (*v)[i].is_contiguous()), "oneflow::", name, " updates contiguous tensors, found one that is not");
+    const OnDevice guard(model[i]);
+    const Tensor d = dense(diff[i]);
+    const int64_t n = model[i].numel();
+    if (n)
+      floating(name, model[i], [&](auto t) {
+        using T = decltype(t);
+        optimizer_kernel<T, kind><<<blocks_for(n), kThreads, 0, stream_of(d)>>>(mutable_data<T>(model[i]), data<T>(d), m ? mutable_data<T>((*m)[i]) : nullptr, v ? mutable_data<T>((*v)[i]) : nullptr, c, n);
+      });
+  }
+  check_launch(name);
+}
+
+void adam(std::vector<Tensor> model, std::vector<Tensor> diff, std::vector<Tensor> m, std::vector<Tensor> v, std::vector<double> s) { optimizer<0>("adam_", model, diff, &m, &v, s); }
+void momentum(std::vector<Tensor> model, std::vector<Tensor> diff, std::vector<Tensor> buffer, std::vector<double> s) { optimizer<1>("momentum_", model, diff, &buffer, nullptr, s); }
+void sgd(std::vector<Tensor> model, std::vector<Tensor> diff, std::vector<double> s) { optimizer<2>("sgd_", model, diff, nullptr, nullptr, s); }
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_IMPL(oneflow, CUDA, m) {
+  m.impl("pointwise", TORCH_BOX(&pointwise));
+  m.impl("fake_quantize", TORCH_BOX(&fake_quantize));
+  m.impl("bias_gelu", TORCH_BOX(&bias_gelu));
+  m.impl("bias_gelu_backward", TORCH_BOX(&bias_gelu_backward));
+  m.impl("bias_dropout", TORCH_BOX(&bias_dropout));
+  m.impl("bias_dropout_backward", TORCH_BOX(&bias_dropout_backward));
+  m.impl("scale_tril", TORCH_BOX(&scale_tril));
+  m.impl("rotary", TORCH_BOX(&rotary));
+  m.impl("adam_", TORCH_BOX(&adam));
+  m.impl("momentum_", TORCH_BOX(&momentum));
+  m.impl("sgd_", TORCH_BOX(&sgd));
+}
+
+}  // namespace oneflow_ext

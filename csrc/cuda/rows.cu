@@ -1,0 +1,189 @@
+// Masked softmax with dropout (a block a row) and dot products of feature vectors (a block a sample) on CUDA.
+#include <limits>
+
+#include "common.cuh"
+
+namespace oneflow_ext {
+namespace {
+
+struct Rows {
+  int64_t n, m, diagonal;
+  double scale, fill;
+  const bool* mask;
+  int mask_dims;
+  int64_t sizes[12], strides[12], mask_column;
+  bool dropping;
+  Drop drop;
+  const int64_t* seed;
+};
+
+// Does the row keep column i? The offset of its mask row comes in.
+__device__ inline int64_t mask_row(const Rows& r, int64_t row) {
+  int64_t offset = 0;
+  for (int d = r.mask_dims - 1; d >= 0; --d) {
+    offset += row % r.sizes[d] * r.strides[d];
+    row /= r.sizes[d];
+  }
+  return offset;
+}
+__device__ inline bool keeps(const Rows& r, int64_t row, int64_t offset, int64_t i) {
+  return r.mask ? r.mask[offset + i * r.mask_column] : i <= row % r.m + r.diagonal;
+}
+
+template <class T>
+__global__ void softmax_kernel(const T* x, T* y, T* dropped, Rows r, int64_t rows) {
+  using A = Acc<T>;
+  __shared__ A shared[33];
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const T* from = x + row * r.n;
+    const int64_t offset = r.mask ? mask_row(r, row) : 0;
+    A top = -std::numeric_limits<A>::infinity();
+    for (int64_t i = threadIdx.x; i < r.n; i += blockDim.x) top = max(top, keeps(r, row, offset, i) ? load(from + i) * A(r.scale) : A(r.fill));
+    top = block_reduce(top, shared, [](A a, A b) { return max(a, b); }, -std::numeric_limits<A>::infinity());
+    A sum = 0;
+    for (int64_t i = threadIdx.x; i < r.n; i += blockDim.x) sum += exp((keeps(r, row, offset, i) ? load(from + i) * A(r.scale) : A(r.fill)) - top);
+    sum = block_reduce(sum, shared, [](A a, A b) { return a + b; }, A(0));
+    for (int64_t i = threadIdx.x; i < r.n; i += blockDim.x) {
+      const A value = exp((keeps(r, row, offset, i) ? load(from + i) * A(r.scale) : A(r.fill)) - top) / sum;
+      save(y + row * r.n + i, value);
+      if (r.dropping) save(dropped + row * r.n + i, value * A(dropout_factor(static_cast<uint64_t>(*r.seed), row * r.n + i, r.drop.threshold, r.drop.kept)));
+    }
+  }
+}
+
+template <class T>
+__global__ void softmax_backward_kernel(const T* y, const T* dy, const T* ddropped, T* dx, Rows r, int64_t rows) {
+  using A = Acc<T>;
+  __shared__ A shared[33];
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const int64_t base = row * r.n, offset = r.mask ? mask_row(r, row) : 0;
+    auto gradient = [&](int64_t i) {
+      A g = dy ? load(dy + base + i) : A(0);
+      if (ddropped && r.dropping) g += load(ddropped + base + i) * A(dropout_factor(static_cast<uint64_t>(*r.seed), base + i, r.drop.threshold, r.drop.kept));
+      return g;
+    };
+    A sum = 0;
+    for (int64_t i = threadIdx.x; i < r.n; i += blockDim.x) sum += gradient(i) * load(y + base + i);
+    sum = block_reduce(sum, shared, [](A a, A b) { return a + b; }, A(0));
+    for (int64_t i = threadIdx.x; i < r.n; i += blockDim.x)
+      save(dx + base + i, keeps(r, row, offset, i) ? (gradient(i) - sum) * load(y + base + i) * A(r.scale) : A(0));
+  }
+}
+
+Rows rows_of(const Tensor& x, const std::optional<Tensor>& mask, int64_t diagonal, double scale, double fill, double p, const std::optional<Tensor>& seed) {
+  const int64_t dims = x.dim();
+  STD_TORCH_CHECK(dims >= 1 && dims <= 12, "oneflow::masked_softmax: 1 to 12 dimensions, found ", dims);
+  Rows r{};
+  r.n = x.size(dims - 1), r.m = dims > 1 ? x.size(dims - 2) : 1;
+  r.scale = scale, r.fill = fill, r.diagonal = diagonal;
+  r.dropping = p > 0, r.drop = drop_of(p), r.seed = p > 0 ? data<int64_t>(seed.value()) : nullptr;
+  if (mask.has_value()) {
+    STD_TORCH_CHECK(mask->scalar_type() == ScalarType::Bool && mask->dim() == dims, "oneflow::masked_softmax: the mask must be bool and expanded to the input's shape");
+    r.mask = data<bool>(*mask), r.mask_column = mask->stride(dims - 1), r.mask_dims = static_cast<int>(dims - 1);
+    for (int64_t d = 0; d + 1 < dims; ++d) r.sizes[d] = x.size(d), r.strides[d] = mask->stride(d);
+  }
+  return r;
+}
+unsigned grid_for(int64_t rows) { return static_cast<unsigned>(std::min<int64_t>(rows, 1 << 20)); }
+unsigned threads_for(int64_t n) { return n >= 1024 ? 256 : n >= 256 ? 128 : 32; }
+
+std::tuple<Tensor, Tensor> masked_softmax(const Tensor& x, std::optional<Tensor> mask, int64_t diagonal, double scale, double fill, double p, std::optional<Tensor> seed) {
+  const OnDevice guard(x);
+  const Tensor xd = dense(x), y = fresh_like(x), dropped = p > 0 ? fresh_like(x) : fresh(x, {0});
+  const Rows r = rows_of(x, mask, diagonal, scale, fill, p, seed);
+  const int64_t rows = r.n ? x.numel() / r.n : 0;
+  if (rows)
+    floating("masked_softmax", x, [&](auto t) {
+      using T = decltype(t);
+      softmax_kernel<T><<<grid_for(rows), threads_for(r.n), 0, stream_of(x)>>>(data<T>(xd), mutable_data<T>(y), mutable_data<T>(dropped), r, rows);
+    });
+  check_launch("masked_softmax");
+  return {y, dropped};
+}
+
+Tensor masked_softmax_backward(std::optional<Tensor> dy, std::optional<Tensor> ddropped, const Tensor& y, std::optional<Tensor> mask, int64_t diagonal, double scale, double p, std::optional<Tensor> seed) {
+  const OnDevice guard(y);
+  const Tensor yd = dense(y), dx = fresh_like(y), g = dy.has_value() ? dense(*dy) : yd, gd = ddropped.has_value() ? dense(*ddropped) : yd;
+  const Rows r = rows_of(y, mask, diagonal, scale, 0, p, seed);
+  const int64_t rows = r.n ? y.numel() / r.n : 0;
+  if (rows)
+    floating("masked_softmax_backward", y, [&](auto t) {
+      using T = decltype(t);
+      softmax_backward_kernel<T><<<grid_for(rows), threads_for(r.n), 0, stream_of(y)>>>(data<T>(yd), dy.has_value() ? data<T>(g) : nullptr, ddropped.has_value() ? data<T>(gd) : nullptr, mutable_data<T>(dx), r, rows);
+    });
+  check_launch("masked_softmax_backward");
+  return dx;
+}
+
+// --------------------------------------------------------------------------- dots
+// pair -> (i, j) of the lower triangle, row i of i + self entries
+__device__ inline void pair_of(int64_t pair, int self, int64_t& i, int64_t& j) {
+  i = static_cast<int64_t>((sqrt(8.0 * pair + 1) - 1) / 2) + (self ? 0 : 1);
+  while (i * (i - 1 + 2 * self) / 2 > pair) --i;
+  while ((i + 1) * (i + 2 * self) / 2 <= pair) ++i;
+  j = pair - i * (i - 1 + 2 * self) / 2;
+}
+
+// A warp a pair.
+template <class T>
+__global__ void dots_kernel(const T* x, T* out, int64_t f, int64_t e, int64_t pairs, int64_t total, int self) {
+  const int64_t warps = static_cast<int64_t>(gridDim.x) * (blockDim.x / 32);
+  for (int64_t w = (blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x) / 32; w < total; w += warps) {
+    int64_t i, j;
+    pair_of(w % pairs, self, i, j);
+    const T *a = x + (w / pairs * f + i) * e, *b = x + (w / pairs * f + j) * e;
+    Acc<T> sum = 0;
+    for (int64_t k = threadIdx.x % 32; k < e; k += 32) sum += load(a + k) * load(b + k);
+#pragma unroll
+    for (int offset = 16; offset; offset >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+    if (threadIdx.x % 32 == 0) save(out + w, sum);
+  }
+}
+
+// A thread an element of dx: dx_i = sum over j of g(i, j) x_j, the diagonal counted twice.
+template <class T>
+__global__ void dots_backward_kernel(const T* x, const T* dout, T* dx, int64_t f, int64_t e, int64_t pairs, int64_t total, int self) {
+  GRID_LOOP(at, total) {
+    const int64_t k = at % e, i = at / e % f, b = at / e / f;
+    const T *rows = x + b * f * e + k, *g = dout + b * pairs;
+    Acc<T> sum = 0;
+    for (int64_t j = 0; j < f; ++j) {
+      if (j == i && !self) continue;
+      const int64_t hi = max(i, j), lo = min(i, j);
+      sum += load(g + hi * (hi - 1 + 2 * self) / 2 + lo) * load(rows + j * e) * (j == i ? 2 : 1);
+    }
+    save(dx + at, sum);
+  }
+}
+
+Tensor pair_dots(const Tensor& x, bool self) {
+  const OnDevice guard(x);
+  const int64_t b = x.size(0), f = x.size(1), e = x.size(2), pairs = f * (f + (self ? 1 : -1)) / 2, total = b * pairs;
+  const Tensor xd = dense(x), out = fresh(x, {b, pairs});
+  if (total) floating("pair_dots", x, [&](auto t) { dots_kernel<<<blocks_for(total * 32), kThreads, 0, stream_of(x)>>>(data<decltype(t)>(xd), mutable_data<decltype(t)>(out), f, e, pairs, total, self); });
+  check_launch("pair_dots");
+  return out;
+}
+
+Tensor pair_dots_backward(const Tensor& dout, const Tensor& x, bool self) {
+  const OnDevice guard(x);
+  const Tensor xd = dense(x), gd = dense(dout), dx = fresh_like(x);
+  const int64_t total = x.numel();
+  if (total) floating("pair_dots_backward", x, [&](auto t) {
+    using T = decltype(t);
+    dots_backward_kernel<<<blocks_for(total), kThreads, 0, stream_of(x)>>>(data<T>(xd), data<T>(gd), mutable_data<T>(dx), x.size(1), x.size(2), dout.size(1), total, self);
+  });
+  check_launch("pair_dots_backward");
+  return dx;
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_IMPL(oneflow, CUDA, m) {
+  m.impl("masked_softmax", TORCH_BOX(&masked_softmax));
+  m.impl("masked_softmax_backward", TORCH_BOX(&masked_softmax_backward));
+  m.impl("pair_dots", TORCH_BOX(&pair_dots));
+  m.impl("pair_dots_backward", TORCH_BOX(&pair_dots_backward));
+}
+
+}  // namespace oneflow_ext
