@@ -47,8 +47,7 @@ class TrainGraph(nn.Graph):
         super().__init__()
         self.model, self.loss = model, loss
         self.add_optimizer(optimizer, lr_sch=schedule)
-        if backend:
-            self.config.set_backend(backend)
+        self.config.set_backend(backend)
 
     def build(self, x, y):
         loss = self.loss(self.model(x), y)
@@ -105,7 +104,7 @@ def plot(curves, path):
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--backend", default="", help="backend of nn.Graph; empty: the package's choice")
+    parser.add_argument("--backend", default="aten", help="backend of nn.Graph: aten (bit for bit eager's numbers), inductor, auto, ...")
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--lr", type=float, default=0.05)
@@ -140,14 +139,16 @@ def main(argv=None):
     reloaded = accuracy(again, *data[1])
     plot(curves, args.output / "loss.png")
 
-    apart = max(abs(a - b) for a, b in zip(curves["eager"][:10], curves["graph"][:10]))
+    apart = [abs(a - b) for a, b in zip(curves["eager"], curves["graph"])]
     print(f"\n{'':8}{'test accuracy':>14}{'steps/s':>10}")
     for name in curves:
         print(f"{name:8}{scores[name]:14.2%}{rates[name]:10.1f}")
     print(f"graph is {rates['graph'] / rates['eager']:.2f}x as fast as eager")
-    print(f"first 10 losses differ by at most {apart:.1e}")
+    print(f"the losses differ by {apart[0]:.1e} at the first step, by at most {max(apart):.1e} over {steps} steps")
     print(f"checkpoint loaded into a new model: {reloaded:.2%}; files in {args.output}/")
-    good = min(scores.values()) > 0.95 and reloaded == scores["graph"] and apart < 1e-3
+    # another backend rounds differently, and training with BatchNorm multiplies that from step to step
+    same_curve = max(apart) == 0.0 if args.backend == "aten" else apart[0] < 1e-3
+    good = min(scores.values()) > 0.95 and reloaded == scores["graph"] and same_curve
     if not good:
         print("not as it should be: both accuracies over 95 %, equal loss curves, equal accuracy after loading", file=sys.stderr)
     return 0 if good else 1
