@@ -20,25 +20,25 @@ class _TensorType(type):
         return isinstance(obj, torch.Tensor) and obj.dtype is cls.dtype and obj.device.type == cls.device_type
 
     def __repr__(cls):
-        return f"<class 'oneflow.{cls.__name__}'>"
+        return f"<class '{cls.__module__}.{cls.__name__}'>"
 
 
-def _tensor_type(name, dtype):
-    theirs = getattr(torch, name, None)
+def _tensor_type(name, dtype, where="cpu"):
+    theirs = getattr(torch, name, None) if where == "cpu" else None
 
     def __new__(cls, *args, device=None):
         """Uninitialised of the given size, or the values of a sequence, array, number or tensor, converted to this type."""
         if len(args) == 1 and isinstance(args[0], (torch.Tensor, float)):
-            return torch.as_tensor(args[0], dtype=dtype, device=device or "cpu")
+            return torch.as_tensor(args[0], dtype=dtype, device=device or where)
         if theirs is not None:
-            made = theirs(*args) if device is None else theirs(*args, device=device)
-            return made.clone() if args and hasattr(args[0], "__array_interface__") else made  # torch shares an array's memory
+            return theirs(*args) if device is None else theirs(*args, device=device)
         if len(args) == 1 and not isinstance(args[0], (int, torch.Size)):
-            return torch.tensor(args[0], dtype=dtype, device=device)
-        return torch.empty(*args or (0,), dtype=dtype, device=device)
+            return torch.tensor(args[0], dtype=dtype, device=device or where)
+        return torch.empty(*args or (0,), dtype=dtype, device=device or where)
 
-    return _TensorType(name, (), {"__new__": __new__, "__module__": "oneflow", "dtype": dtype, "device_type": "cpu",
-                                  "__doc__": f"Constructor of CPU tensors of dtype {str(dtype)[6:]}; isinstance() asks for dtype and device, as with torch.{name}."})
+    space = "oneflow" if where == "cpu" else f"oneflow.{where}"
+    return _TensorType(name, (), {"__new__": __new__, "__module__": space, "dtype": dtype, "device_type": where,
+                                  "__doc__": f"Constructor of {where} tensors of dtype {str(dtype)[6:]}; isinstance() asks for dtype and device."})
 
 
 FloatTensor = _tensor_type("FloatTensor", torch.float32)

@@ -41,6 +41,9 @@ FUNCTIONS = {
             "is_scripting ignore unused interface script Final to_global to_local global_to_global local_to_global normal_ "
             "oneflow_internal_path oneflow_python_base_dir distributed_partial_fc_sample decode_onerec read_onerec stateful_op builtin_op"),
     },
+    "oneflow.cuda": {
+        "cuda.type_tensor": "ComplexFloatTensor ComplexDoubleTensor",
+    },
     "oneflow.jit": {
         "_ops.misc": "script=jit_script",
     },

@@ -165,6 +165,15 @@ def test_type_constructors():
     assert isinstance(torch.ones(1), flow.FloatTensor) and not isinstance(torch.ones(1), flow.LongTensor)
 
 
+def test_cuda_is_torchs_with_the_complex_constructors():
+    import oneflow.cuda.amp
+    from oneflow.cuda.type_tensor import FloatTensor
+
+    assert flow.cuda.is_available is torch.cuda.is_available and FloatTensor is torch.cuda.FloatTensor and flow.cuda.amp is oneflow.cuda.amp
+    assert repr(flow.cuda.ComplexFloatTensor) == "<class 'oneflow.cuda.ComplexFloatTensor'>"
+    assert not isinstance(torch.ones(1, dtype=torch.complex64), flow.cuda.ComplexFloatTensor)
+
+
 def test_default_tensor_type_in_oneflows_spelling():
     try:
         flow.set_default_tensor_type("oneflow.DoubleTensor")
