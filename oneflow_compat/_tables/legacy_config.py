@@ -29,7 +29,7 @@ FUNCTION_CONFIG = {
     "use_tensorrt": (True, "ignored", "the backend is chosen by ONEFLOW_GRAPH_BACKEND"),
     "allow_cpu_return_op": (REQUIRED, "ignored", "results are always handed out on the CPU"),
     "concurrency_width": (REQUIRED, "ignored", "calls run one after the other"),
-    "exp_run_conf": (REQUIRED, "ignored", "settings of OneFlow's experiment runner"),
+    "exp_run_conf": (None, "ignored", "settings of OneFlow's experiment runner"),
     "all_reduce_fp16": (True, "ignored", _COMM),
     "all_reduce_group_min_mbyte": (REQUIRED, "ignored", _COMM),
     "all_reduce_group_num": (REQUIRED, "ignored", _COMM),

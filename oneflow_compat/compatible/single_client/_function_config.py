@@ -65,6 +65,8 @@ class FunctionConfig:
     @contextlib.contextmanager
     def scopes(self, trace):
         """The state around the body: default view, autocast, and moving tensors to the scope's device."""
+        import torch
+
         from ._boxing import boxing
 
         with contextlib.ExitStack() as stack:
@@ -72,14 +74,13 @@ class FunctionConfig:
             if view is not None:
                 stack.enter_context(_context.scope("view", getattr(view, "value", view)))
             if self.values.get("enable_auto_mixed_precision"):
-                import torch
-
                 from ._devices import default
 
                 kind = default(trace.job).type
                 stack.enter_context(torch.autocast(kind, torch.float16 if kind == "cuda" else torch.bfloat16))
             stack.enter_context(boxing(trace))
-            stack.enter_context(torch_grad())
+            if not torch.is_grad_enabled():
+                stack.enter_context(torch.enable_grad())
             yield
 
     def optimizers(self) -> list:
@@ -94,21 +95,10 @@ class FunctionConfig:
         return [_from_conf.optimizer(conf, self.values["train.primary_lr"], self.values.get("train.loss_scale_factor"))]
 
 
-def torch_grad():
-    import torch
-
-    return torch.enable_grad()
-
-
 for _name, _row in FUNCTION_CONFIG.items():
     if "." not in _name:
         setattr(FunctionConfig, _name, setter(_name, _row, ARGUMENTS.get(_name, "value"), FunctionConfig._record, f"FunctionConfig.{_name}", method=True))
 
 
-def _exp_run_conf(self):
-    """Ignored: settings of OneFlow's experiment runner."""
-
-
-FunctionConfig.exp_run_conf = _exp_run_conf
 ExecutionConfig = FunctionConfig
 function_config = FunctionConfig

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import torch
 
-from . import _context, _session
+from . import _session
 from ..._errors import unsupported
 
 INVALID_SPLIT_AXIS = -1

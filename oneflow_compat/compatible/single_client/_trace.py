@@ -83,14 +83,13 @@ class Trace:
         watched = [(leaving(t), handler) for t, handler in self.watches]
         diffs = _update.apply(self)
         watched += [(d, handler) for d, (_, handler) in zip(diffs, self.diffs) if d is not None]
-        with torch.no_grad():
-            for ref, value in self.assignments:
-                if not self.probe:
+        if self.assignments and not self.probe:
+            with torch.no_grad():
+                for ref, value in self.assignments:
                     ref.copy_(value)
         self.handlers = [h for _, h in watched]
-        if not self.captured:
-            return results + [t for t, _ in watched]
-        self._forget_symbols()
+        if self.captured:
+            self._forget_symbols()
         return results + [t for t, _ in watched]
 
     def _forget_symbols(self):

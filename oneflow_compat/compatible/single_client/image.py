@@ -8,7 +8,7 @@ from ._buffers import each, each_with
 from ._feeds import feed
 from ._host import HostBlob
 
-_FILTERS = {"nearest_neighbor": "NEAREST", "bilinear": "BILINEAR", "bicubic": "BICUBIC", "area": "BOX", "auto": "BILINEAR"}
+_MODES = {"nearest_neighbor": "nearest", "bilinear": "bilinear", "bicubic": "bicubic", "area": "area", "auto": "auto"}
 
 
 def _pillow():
@@ -20,13 +20,17 @@ def _pillow():
 
 
 def _resized(item, width, height, how):
-    """(h, w, c) uint8 or float resized; bilinear of enlarging and shrinking alike, as OpenCV's (no antialiasing)."""
-    if how not in _FILTERS:
-        raise ValueError(f"interpolation_type must be one of {', '.join(_FILTERS)}, found {how!r}")
-    x = item.permute(2, 0, 1).unsqueeze(0).float()
-    mode = {"NEAREST": "nearest", "BILINEAR": "bilinear", "BICUBIC": "bicubic", "BOX": "area"}[_FILTERS[how]]
-    kwargs = {} if mode in ("nearest", "area") else {"align_corners": False}
-    y = torch.nn.functional.interpolate(x, size=(height, width), mode=mode, **kwargs)
+    """(h, w, c) in another size: the pipeline's resize for real images, torch's for blobs of a captured job."""
+    if how not in _MODES:
+        raise ValueError(f"interpolation_type must be one of {', '.join(_MODES)}, found {how!r}")
+    if type(item) is torch.Tensor:
+        from ..._data import images
+
+        return torch.from_numpy(images.resize(item.numpy(), width, height, how))
+    if how == "auto":
+        how = "bilinear" if width * height >= item.shape[0] * item.shape[1] else "area"
+    kwargs = {} if _MODES[how] in ("nearest", "area") else {"align_corners": False}
+    y = torch.nn.functional.interpolate(item.permute(2, 0, 1).unsqueeze(0).float(), size=(height, width), mode=_MODES[how], **kwargs)
     if not item.is_floating_point():
         info = torch.iinfo(item.dtype)
         y = y.round().clamp(info.min, info.max)

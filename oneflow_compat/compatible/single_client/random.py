@@ -10,7 +10,10 @@ def gen_seed(seed=None):
     """(seed, True if it was given): a number drawn from torch's generator for None."""
     if seed is not None:
         return int(seed), True
-    return int(torch.randint(0, 2**31 - 1, ()).item()), False
+    from ._update import outside_capture
+
+    with outside_capture(_context.trace()):
+        return int(torch.randint(0, 2**31 - 1, ()).item()), False
 
 
 def bernoulli(x, seed=None, dtype=None, name="Bernoulli"):

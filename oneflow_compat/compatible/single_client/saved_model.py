@@ -217,8 +217,7 @@ def _export(job, path):
                     variable.tensor = saved[name]
 
     examples = tuple(torch.zeros(p.shape, dtype=p.dtype) for p in _placeholders(job))
-    with torch.no_grad():
-        program = torch.export.export(Body(), examples, strict=False)
+    program = torch.export.export(Body(), examples, strict=False)
     torch.export.save(program, path)
 
 

@@ -1,0 +1,290 @@
+"""Readers, images, boxes, random blobs and quantization inside jobs."""
+import io
+
+import numpy as np
+import pytest
+from legacy_jobs import gradient, job_of, run
+
+import oneflow.compatible.single_client as flow
+from oneflow._data import images
+from oneflow._data.records import RecordWriter
+
+rng = np.random.default_rng(6)
+
+
+@pytest.fixture()
+def dataset(tmp_path):
+    """Eight records: a float vector, a label, a PNG of its own size. Returns (folder, values)."""
+    Image = pytest.importorskip("PIL.Image")
+    kept = []
+    with RecordWriter(tmp_path / "part-0") as out:
+        for i in range(8):
+            pixels = rng.integers(0, 256, (10 + i, 12, 3)).astype(np.uint8)
+            data = io.BytesIO()
+            Image.fromarray(pixels).save(data, "PNG")
+            vector = rng.normal(size=4).astype(np.float32)
+            out.write({"x": vector, "label": np.array([i], np.int32), "encoded": data.getvalue()})
+            kept.append((vector, i, pixels))
+    return str(tmp_path), kept
+
+
+def test_ofrecord_reader_gives_the_next_batch_in_each_call(dataset):
+    folder, kept = dataset
+    bodies = []
+
+    def body():
+        bodies.append(1)
+        records = flow.data.ofrecord_reader(folder, batch_size=2, data_part_num=1, name="reader")
+        x = flow.data.OFRecordRawDecoder(records, "x", shape=(4,), dtype=flow.float)
+        return x * 2, flow.data.ofrecord_raw_decoder(records, "label", shape=(1,), dtype=flow.int32)
+
+    job = job_of(body, [])
+    for step in range(5):
+        x, label = job()
+        wanted = [(2 * step + k) % 8 for k in range(2)]
+        assert label[:, 0].tolist() == wanted
+        np.testing.assert_allclose(x, 2 * np.stack([kept[i][0] for i in wanted]), rtol=1e-6)
+    assert len(bodies) == 1 and not job.last.eager
+
+
+def test_image_pipeline_of_the_benchmarks(dataset):
+    folder, kept = dataset
+    mean, std = [1.0, 2.0, 3.0], [4.0, 5.0, 6.0]
+
+    def body():
+        records = flow.data.ofrecord_reader(folder, batch_size=4)
+        image = flow.data.OFRecordImageDecoder(records, "encoded", color_space="RGB")
+        resized = flow.image.Resize(image, target_size=[8, 6])
+        flip = flow.random.CoinFlip(batch_size=4, probability=1.0)
+        normal = flow.image.CropMirrorNormalize(resized[0], mirror_blob=flip, color_space="RGB", output_layout="NCHW", mean=mean, std=std)
+        return normal, resized[0], flip
+
+    job = job_of(body, [])
+    for step in range(2):
+        normal, resized, flip = job()
+        wanted = np.stack([images.resize(kept[4 * step + k][2], 8, 6, "auto") for k in range(4)])
+        np.testing.assert_array_equal(resized, wanted)
+        assert flip.tolist() == [1] * 4
+        np.testing.assert_allclose(normal, ((wanted[:, :, ::-1] - np.array(mean)) / np.array(std)).transpose(0, 3, 1, 2), rtol=1e-5, atol=1e-5)
+
+
+def test_keep_aspect_ratio_crop_and_random_crop(dataset):
+    folder, kept = dataset
+
+    def body():
+        records = flow.data.ofrecord_loader(folder, batch_size=4)
+        image, label = flow.data.OFRecordImageDecoderRandomCrop(records, "encoded", color_space="BGR"), None
+        rsz = flow.image.resize(image, resize_side="shorter", keep_aspect_ratio=True, target_size=20)
+        return flow.image.crop_mirror_normalize(rsz[0], color_space="BGR", crop_h=18, crop_w=16, crop_pos_y=0.5, crop_pos_x=0.5), label
+
+    out, _ = job_of(body, [])()
+    assert out.shape == (4, 3, 18, 16) and out.std() > 10
+
+
+def test_classification_reader_and_older_codecs(dataset):
+    folder, kept = dataset
+
+    def body():
+        image, label = flow.data.ofrecord_image_classification_reader(folder, image_feature_name="encoded", label_feature_name="label", batch_size=2, color_space="RGB")
+        blobs = flow.data.decode_ofrecord(folder, [
+            flow.data.BlobConf(name="encoded", shape=(8, 8, 3), dtype=flow.float,
+                               codec=flow.data.ImageCodec([flow.data.ImagePreprocessor("bgr2rgb"), flow.data.ImageResizePreprocessor(8, 8)]),
+                               preprocessors=[flow.data.NormByChannelPreprocessor((10.0, 20.0, 30.0))]),
+            flow.data.BlobConf(name="x", shape=(4,), dtype=flow.float, codec=flow.data.RawCodec())], batch_size=2)
+        return flow.image.resize(image, resize_x=8, resize_y=8, color_space="RGB")[0], label, *blobs
+
+    pixels, label, normal, x = job_of(body, [])()
+    assert label.tolist() == [[0], [1]]
+    wanted = np.stack([images.resize(kept[i][2], 8, 8, "auto") for i in range(2)])
+    np.testing.assert_array_equal(pixels, wanted)
+    np.testing.assert_allclose(normal, wanted - np.array([10.0, 20.0, 30.0]), rtol=1e-6)
+    np.testing.assert_allclose(x, np.stack([kept[i][0] for i in range(2)]))
+
+
+def test_bytes_decoder_and_decoder_random_crop_resize(dataset):
+    folder, kept = dataset
+
+    def body():
+        records = flow.data.ofrecord_reader(folder, batch_size=2)
+        encoded = flow.data.OFRecordBytesDecoder(records, "encoded")
+        whole = flow.data.ImageDecoderRandomCropResize(encoded, target_width=5, target_height=7, random_area=[1.0, 1.0], random_aspect_ratio=[1.0, 1.0])
+        pixels = flow.image.decode(encoded, color_space="RGB")
+        return whole, flow.image.batch_align(pixels, shape=(16, 16, 3), dtype=flow.float, alignment=8)
+
+    whole, aligned = job_of(body, [])()
+    assert whole.shape == (2, 7, 5, 3) and whole.dtype == np.uint8
+    assert aligned.shape == (2, 16, 16, 3)
+    np.testing.assert_array_equal(aligned[0, :10, :12], kept[0][2])
+    assert (aligned[0, 10:] == 0).all() and (aligned[:, :, 12:] == 0).all()
+
+
+def test_image_functions_on_buffers(dataset):
+    _, kept = dataset
+    data = rng.integers(0, 256, (2, 6, 5, 3)).astype(np.float32)
+
+    def buffer(x):
+        return flow.tensor_to_tensor_buffer(x, instance_dims=3)
+
+    def back(b, shape=(6, 5, 3)):
+        return flow.tensor_buffer_to_tensor(b, dtype=flow.float, instance_shape=shape)
+
+    np.testing.assert_array_equal(run(lambda x: back(flow.image_flip(buffer(x), flip_code=1)), data), data[:, :, ::-1])
+    np.testing.assert_array_equal(run(lambda x: back(flow.image.flip(buffer(x), flip_code=-1)), data), data[:, ::-1, ::-1])
+    codes = np.array([0, 1], np.int8)
+    got = run(lambda x, c: back(flow.image_flip(buffer(x), c)), data, codes)
+    np.testing.assert_array_equal(got, np.stack([data[0, ::-1], data[1, :, ::-1]]))
+    got = run(lambda x: back(flow.image_normalize(buffer(x), std=(1.0, 2.0, 4.0), mean=(10.0, 20.0, 30.0))), data)
+    np.testing.assert_allclose(got, (data - [10, 20, 30]) / [1, 2, 4], rtol=1e-6)
+    out, size, scale = run(lambda x: (lambda r: (back(r[0], (12, 10, 3)), r[1], r[2]))(flow.image_target_resize(buffer(x), target_size=10, max_size=30)), data)
+    assert size.tolist() == [[12, 10]] * 2 and scale.tolist() == [[2, 2]] * 2
+    out, scale, none = run(lambda x: flow.image_resize(buffer(x), target_size=(10, 12), interpolation_type="nearest_neighbor"), data)
+    np.testing.assert_array_equal(out, data.repeat(2, 1).repeat(2, 2))
+    assert scale.tolist() == [[2, 2]] * 2 and none is None
+    crops = run(lambda x: [c for c in flow.image_random_crop(buffer(x), random_area=[0.4, 0.6], seed=3)], data)
+    assert all(c.shape[0] <= 6 and c.shape[1] <= 5 and c.shape[0] * c.shape[1] < 30 for c in crops)
+    encoded = io.BytesIO()
+    __import__("PIL.Image").Image.fromarray(kept[0][2]).save(encoded, "PNG")
+    raw = np.frombuffer(encoded.getvalue(), np.uint8)[None].copy()
+    got = run(lambda x: next(iter(flow.image_decode(flow.tensor_to_tensor_buffer(x, 1), color_space="BGR"))), raw)
+    np.testing.assert_array_equal(got, kept[0][2][:, :, ::-1])
+    with pytest.raises(ValueError, match="flip_code must be"):
+        run(lambda x: back(flow.image.flip(buffer(x), 7)), data)
+
+
+def test_crop_mirror_normalize_of_a_blob():
+    x = rng.integers(0, 256, (2, 6, 6, 3)).astype(np.uint8)
+    flips = np.array([0, 1], np.int8)
+    got = run(lambda a, m: flow.image.crop_mirror_normalize(a, mirror_blob=m, crop_h=4, crop_w=2, crop_pos_y=0.0, crop_pos_x=1.0, output_layout="NHWC",
+                                                            mean=[1.0], std=[2.0]), x, flips)
+    part = (x[:, :4, 4:].astype(np.float32) - 1) / 2
+    np.testing.assert_allclose(got, np.stack([part[0], part[1, :, ::-1]]), rtol=1e-6)
+
+
+def test_boxes_and_polygons():
+    boxes = np.array([[[1, 2, 5, 6], [0, 0, 3, 3]]], np.float32)
+    size = np.array([[20, 10]], np.int32)
+    scale = np.array([[2.0, 3.0]], np.float32)
+    points = np.array([[[1, 1], [7, 1], [7, 4], [1, 4]]], np.float32)
+
+    def on(function, dims=2):
+        return lambda b, *rest: function(flow.tensor_to_tensor_buffer(b, dims), *rest)
+
+    def first(function):
+        return lambda *a: next(iter(function(*a)))
+
+    d = flow.detection
+    got = run(first(on(lambda b, s: d.object_bbox_flip(b, s, flip_code=1))), boxes, size)
+    assert got.tolist() == [[10 - 5 - 1, 2, 10 - 1 - 1, 6], [10 - 3 - 1, 0, 10 - 0 - 1, 3]]
+    assert run(first(on(d.object_bbox_scale)), boxes, scale).tolist() == [[3, 4, 15, 12], [0, 0, 9, 6]]
+    assert run(first(on(lambda p, s: d.object_segmentation_polygon_flip(p, s, 1))), points, size)[0].tolist() == [9, 1]
+    assert run(first(on(d.object_segmentation_polygon_scale)), points, scale)[1].tolist() == [21, 2]
+    index = np.array([[[k, 0, 0] for k in range(4)]], np.int32)
+    mask = run(first(lambda p, i, s: d.object_segmentation_polygon_to_mask(flow.tensor_to_tensor_buffer(p, 2), flow.tensor_to_tensor_buffer(i, 2), s)), points, index, size)
+    wanted = np.zeros((1, 20, 10), np.int8)
+    wanted[0, 1:4, 1:7] = 1
+    np.testing.assert_array_equal(mask, wanted)
+    for name in ("object_bbox_flip", "object_bbox_scale", "object_segmentation_polygon_flip", "object_segmentation_polygon_scale", "object_segmentation_polygon_to_mask"):
+        assert getattr(flow, name) is getattr(d, name)
+    with pytest.raises(NotImplementedError, match="legacy-bbox-flip"):
+        run(lambda b, s: next(iter(d.object_bbox_flip(flow.tensor_to_tensor_buffer(b, 2), s, b))), boxes, size)
+
+
+def test_readers_that_do_not_exist_say_so():
+    for function in (lambda: flow.data.onerec_reader(["f"]), lambda: flow.data.onerec_decoder(None, "k", flow.float, (1,)),
+                     lambda: flow.data.MegatronGPTMMapDataLoader("p", 1, 1, 1, start_from_saved_progress=True)):
+        with pytest.raises(NotImplementedError, match="legacy-data-readers"):
+            function()
+    with pytest.raises(TypeError, match="takes the records of a reader"):
+        run(lambda x: flow.data.OFRecordRawDecoder(x, "x", (1,), flow.float), np.zeros(1, np.float32))
+
+
+def test_megatron_loader(tmp_path):
+    import struct
+
+    tokens = np.arange(40, dtype=np.int32)
+    (tmp_path / "gpt.bin").write_bytes(tokens.tobytes())
+    sizes = np.array([20, 20], np.int32)
+    pointers = np.array([0, 80], np.int64)
+    head = b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, 4, 2, 3)
+    (tmp_path / "gpt.idx").write_bytes(head + sizes.tobytes() + pointers.tobytes() + np.array([0, 1, 2], np.int64).tobytes())
+    job = job_of(lambda: flow.data.megatron_gpt_mmap_data_loader(data_file_prefix=str(tmp_path / "gpt"), seq_length=7, num_samples=8, batch_size=2,
+                                                                 dtype=flow.int64, shuffle=False, random_seed=1), [])
+    batch = job()
+    assert batch.shape == (2, 8) and batch.dtype == np.int64 and (np.diff(batch, axis=1) == 1).all()
+    assert (job() != batch).any()
+
+
+def test_decode_random_is_the_same_in_each_call():
+    job = job_of(lambda: flow.data.decode_random(shape=(3, 2), dtype=flow.float, batch_size=4, initializer=flow.random_normal_initializer(seed=1)), [])
+    first = job()
+    assert first.shape == (4, 3, 2) and first.std() > 0.3
+    np.testing.assert_array_equal(job(), first)
+
+
+def test_load_mnist_from_a_local_file(tmp_path):
+    x = rng.integers(0, 256, (25, 28, 28)).astype(np.uint8)
+    y = np.arange(25) % 10
+    np.savez(tmp_path / "mnist.npz", x_train=x, y_train=y, x_test=x[:11], y_test=y[:11])
+    (images_, labels), (test_images, test_labels) = flow.data.load_mnist(10, 5, url=str(tmp_path / "mnist.npz"))
+    assert images_.shape == (2, 10, 1, 28, 28) and images_.dtype == np.float32 and test_labels.shape == (2, 5) and labels.dtype == np.int32
+    np.testing.assert_allclose(images_[1, 3, 0], x[13] / 255, rtol=1e-6)
+    (nhwc, _), _ = flow.data.load_mnist(10, 5, data_format="NHWC", url=str(tmp_path / "mnist.npz"))
+    assert nhwc.shape == (2, 10, 28, 28, 1)
+    with pytest.raises(FileNotFoundError, match="no address to fetch"):
+        flow.data.load_mnist(url="missing.npz", out_dir=str(tmp_path / "none"))
+
+
+# ---------------------------------------------------------------- random
+def test_random_blobs():
+    p = np.full((100, 100), 0.3, np.float32)
+    job = job_of(lambda x: flow.random.bernoulli(x, dtype=flow.int8), [p])
+    a, b = job(p), job(p)
+    assert set(np.unique(a)) == {0, 1} and abs(a.mean() - 0.3) < 0.02 and (a != b).any()
+    seeded = job_of(lambda x: flow.random.bernoulli(x, seed=5), [p], name="seeded")
+    assert abs(seeded(p).mean() - 0.3) < 0.02
+    x = np.arange(20, dtype=np.float32).reshape(10, 2)
+    shuffled = run(lambda v: flow.random.shuffle(v), x)
+    assert sorted(shuffled[:, 0].tolist()) == x[:, 0].tolist()
+    index = run(lambda v: flow.random.generate_random_batch_permutation_indices(v, seed=2), x)
+    assert sorted(index.tolist()) == list(range(10)) and index.dtype == np.int32
+    coins = run(lambda: flow.random.coin_flip(batch_size=1000, seed=1, probability=0.2))
+    assert coins.dtype == np.int8 and abs(coins.mean() - 0.2) < 0.05
+    assert flow.random.gen_seed(3) == (3, True) and flow.random.gen_seed()[1] is False
+
+
+# ---------------------------------------------------------------- quantization
+def test_observers_and_fake_quantization():
+    x = rng.normal(size=(3, 4)).astype(np.float32)
+    scale, zero = run(lambda b: flow.quantization.min_max_observer(b), x)
+    np.testing.assert_allclose(scale, [abs(x).max() / 127], rtol=1e-6)
+    assert zero.tolist() == [0]
+    scale, zero = run(lambda b: flow.quantization.min_max_observer(b, quantization_scheme="affine", per_layer_quantization=False), x)
+    np.testing.assert_allclose(scale, (x.max(1) - x.min(1)) / 255, rtol=1e-5)
+    np.testing.assert_allclose(zero, -np.round(x.min(1) / scale))
+    scale, _ = run(lambda b: flow.quantization.min_max_observer(b, quantization_formula="cambricon"), x)
+    assert scale[0] == np.floor(np.log2(abs(x).max())) - 6
+
+    def fake(b):
+        s, z = flow.quantization.min_max_observer(b)
+        return flow.quantization.fake_quantization(b, s, z)
+
+    out, grad = gradient(fake, x)
+    step = abs(x).max() / 127
+    np.testing.assert_allclose(out, np.clip(np.round(x / step), -128, 127) * step, rtol=1e-5, atol=1e-7)
+    np.testing.assert_array_equal(grad, np.ones_like(x))
+    with pytest.raises(ValueError, match="quantization_scheme"):
+        run(lambda b: flow.quantization.min_max_observer(b, quantization_scheme="odd"), x)
+
+
+def test_moving_average_observer():
+    def body(b):
+        w = flow.get_variable("w", shape=(1,), initializer=flow.ones_initializer())
+        scale, _ = flow.quantization.moving_average_min_max_observer(b, momentum=0.9, name="ob")
+        flow.optimizer.SGD(0.0).minimize(w * 1)
+        return scale
+
+    one = np.array([1.0, -0.5], np.float32)
+    job = job_of(body, [one], "train")
+    assert job(one)[0] == pytest.approx(1 / 127)
+    assert job(3 * one)[0] == pytest.approx((0.9 * 1 + 0.1 * 3) / 127)
+    assert job(one)[0] == pytest.approx((0.9 * 1.2 + 0.1) / 127)
