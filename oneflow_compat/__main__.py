@@ -37,11 +37,10 @@ def doctor() -> list[tuple[str, str, bool]]:
 
 
 def _extension() -> tuple[str, bool]:
-    try:
-        from ._ops.custom import extension
-    except ImportError:
-        return "not part of this build", False
-    return extension.status()
+    from ._ops.custom import _ext
+
+    found = _ext.status()
+    return (f"loaded from {_ext.PATH}" if found == "loaded" else f"plain torch is used: {found}"), found == "loaded"
 
 
 def main(argv=None) -> int:

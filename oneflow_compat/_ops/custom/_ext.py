@@ -57,10 +57,12 @@ def use(*tensors, dtypes=_FLOATS) -> bool:
     functorch transforms, forward-mode AD and for DTensor, all of which the plain functions support.
     """
     first = tensors[0]
+    if torch.compiler.is_compiling():
+        return False
     kind = first.device.type
     if first.dtype not in dtypes and not (kind == "cuda" and first.dtype is torch.float16 and dtypes is _FLOATS):
         return False
-    if not _loaded() or torch.compiler.is_compiling():
+    if not _loaded():
         return False
     if kind != "cpu" and not (kind == "cuda" and _cuda()) or torch.is_autocast_enabled(kind):
         return False
