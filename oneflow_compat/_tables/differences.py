@@ -3,11 +3,13 @@
 Fields of a row: the public names it is about, what OneFlow does, what happens here, why, and the test.
 """
 
+from .differences_data import DATA
 from .differences_eager import EAGER
 from .differences_legacy import LEGACY
 from .differences_nn import NN
 
 DIFFERENCES = {
+    **DATA,
     **EAGER,
     **NN,
     **LEGACY,

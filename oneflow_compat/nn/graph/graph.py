@@ -64,6 +64,12 @@ class Graph:
         if not isinstance(optim, torch.optim.Optimizer):
             raise TypeError(f"add_optimizer takes an optimizer, got {type(optim).__name__}")
         self._before_first_call("add_optimizer")
+        numbers = {getattr(p, "_one_embedding", None) for group in optim.param_groups for p in group["params"]} - {None}
+        if numbers:
+            from ...one_embedding.embedding import live
+
+            for number in numbers:
+                live(number).attach(optim, graph=self)
         self._opts.append((optim, lr_sch))
         self.config._train = True
 

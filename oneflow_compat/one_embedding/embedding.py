@@ -1,0 +1,265 @@
+"""MultiTableEmbedding: rows by any int64 id, created on first sight, kept in a store outside the module's parameters."""
+from __future__ import annotations
+
+import json
+import time
+import weakref
+
+import numpy as np
+import torch
+
+from .. import env
+from . import initial, snapshot
+from .store import open_store
+
+_live: "weakref.WeakValueDictionary[int, Embedding]" = weakref.WeakValueDictionary()
+_next = 1
+
+
+class Embedding(torch.nn.Module):
+    """Base of the embeddings.
+
+    name: unique in a process by convention. embedding_dim: an int, or a list of column sizes. dtype:
+    oneflow.float (rows are kept as float32). key_type: oneflow.int64 or int32. tables: a list of make_table_options; an id belongs to one table,
+    ids of different tables must differ. store_options: make_*_store_options. default_initializer: for
+    tables without one. padding_idx: its row is zeros and is not trained. seed: of the initializers.
+
+    `shadow` is the one parameter; the optimizer that holds it updates the rows: in eager mode through
+    oneflow.one_embedding.Optimizer, in nn.Graph through add_optimizer.
+    """
+
+    def __init__(self, name, embedding_dim, dtype, key_type, tables, store_options, default_initializer=None, padding_idx=None, seed=0):
+        super().__init__()
+        global _next
+        if env.get_world_size() > 1:
+            raise NotImplementedError(f"one_embedding runs on one rank here, found {env.get_world_size()} (docs/differences.md: one-embedding-shuffle)")
+        if dtype not in (torch.float32, torch.float16, torch.bfloat16):
+            raise TypeError(f"one_embedding {name!r}: dtype must be a floating type of at most 32 bits, found {dtype}")
+        if key_type not in (torch.int64, torch.int32, torch.uint8):
+            raise TypeError(f"one_embedding {name!r}: key_type must be int64 or int32, found {key_type}")
+        self.name, self.dtype, self.key_type, self.padding_idx, self.seed = name, dtype, key_type, padding_idx, seed
+        self._widths = [embedding_dim] if isinstance(embedding_dim, int) else list(embedding_dim)
+        self.embedding_dim = sum(self._widths)
+        self._columns = [self._of_table(i, t, default_initializer) for i, t in enumerate(tables)]
+        self.store_options = store_options
+        given = store_options["storage_dim"]
+        self.line = given if given > 0 else self.embedding_dim * store_options["size_factor"]
+        if self.line < self.embedding_dim:
+            raise ValueError(f"one_embedding {name!r}: storage_dim {self.line} is less than the embedding's {self.embedding_dim} numbers")
+        self.store = open_store(store_options, self.line, env.get_rank())
+        self.shadow = torch.nn.Parameter(torch.zeros(1))
+        self._number, _next = _next, _next + 1
+        self.shadow._one_embedding = self._number
+        _live[self._number] = self
+        self._optimizer, self._graph, self._step, self._pending = None, None, 0, []
+
+    def _of_table(self, i, table, default):
+        columns = table.get("columns")
+        if columns is None:
+            columns = [{"initializer": table.get("initializer", default)}] * len(self._widths)
+        if len(columns) != len(self._widths):
+            raise ValueError(f"one_embedding {self.name!r}: table {i} has {len(columns)} columns, embedding_dim has {len(self._widths)}")
+        made = [c.get("initializer") or default for c in columns]
+        if None in made:
+            raise ValueError(f"one_embedding {self.name!r}: table {i} has no initializer and there is no default_initializer")
+        for initializer, width in zip(made, self._widths):
+            initial.rows(initializer, np.zeros(1, np.int64), width, self.seed)  # refuses an unknown one now
+        return made
+
+    # -- rows ----------------------------------------------------------------
+    def forward(self, ids, table_ids=None):
+        """Rows of `ids` (any shape): shape + (embedding_dim,). table_ids (uint8, shape of ids) names each id's table;
+        without it the last dimension counts the tables, or there is one."""
+        from . import functional
+
+        if ids.dtype is not self.key_type:
+            ids = ids.to(self.key_type)
+        tables = self._table_ids(ids, table_ids)
+        return functional.lookup(self.shadow, ids, tables, self._number, self.embedding_dim, self.dtype)
+
+    def _table_ids(self, ids, table_ids):
+        if table_ids is not None:
+            if table_ids.shape != ids.shape:
+                raise ValueError(f"one_embedding {self.name!r}: table_ids has shape {tuple(table_ids.shape)}, ids {tuple(ids.shape)}")
+            return table_ids
+        if len(self._columns) == 1:
+            return None
+        if ids.dim() < 2 or ids.shape[-1] != len(self._columns):
+            raise ValueError(f"one_embedding {self.name!r}: without table_ids the last dimension of ids must be the {len(self._columns)} tables, found {tuple(ids.shape)}")
+        return torch.arange(len(self._columns), dtype=torch.uint8, device=ids.device).expand(ids.shape)
+
+    def rows_of(self, keys: np.ndarray, tables: np.ndarray | None) -> np.ndarray:
+        """Whole rows (embedding and states) of unique keys; unseen keys get their first values, which are stored."""
+        rows, found = self.store.get(keys)
+        new = np.flatnonzero(~found)
+        if len(new):
+            rows[new] = self._first(keys[new], None if tables is None else tables[new])
+            self.store.put(keys[new], rows[new])
+        return rows
+
+    def _first(self, keys, tables):
+        rows = np.zeros((len(keys), self.line), np.float32)
+        which = np.zeros(len(keys), np.int64) if tables is None else tables.astype(np.int64)
+        if which.size and which.max() >= len(self._columns):
+            raise ValueError(f"one_embedding {self.name!r}: table id {which.max()}, there are {len(self._columns)} tables")
+        for table in np.unique(which):
+            mine, at = which == table, 0
+            for i, (initializer, width) in enumerate(zip(self._columns[table], self._widths)):
+                rows[mine, at : at + width] = initial.rows(initializer, keys[mine], width, self.seed + i)
+                at += width
+        states = self._initial_states()
+        for i, value in enumerate(states):
+            rows[:, (1 + i) * self.embedding_dim : (2 + i) * self.embedding_dim] = value
+        if self.padding_idx is not None:
+            rows[keys == self.padding_idx] = 0
+        return rows
+
+    def _initial_states(self):
+        if self._optimizer is None:
+            return ()
+        optimizer, group = self._group()
+        from .rules import rule_for
+
+        rule = rule_for(optimizer, group, max(1, self._step))
+        return rule.initial if isinstance(rule.initial, tuple) else (rule.initial,) * rule.states
+
+    # -- training ------------------------------------------------------------
+    def attach(self, optimizer, graph=None) -> None:
+        """Let `optimizer`, which must hold `shadow`, update the rows from now on; `graph`: inside this nn.Graph."""
+        self._optimizer, self._graph = weakref.ref(optimizer), None if graph is None else weakref.ref(graph)
+        optimizer, group = self._group()
+        from .rules import rule_for
+
+        rule = rule_for(optimizer, group, 1)
+        need = self.embedding_dim * (1 + rule.states) + rule.extra
+        if need > self.line:
+            raise ValueError(
+                f"one_embedding {self.name!r}: {type(optimizer).__name__} keeps rows of {need} numbers, the store has {self.line}; "
+                f"make the store with size_factor={1 + rule.states}" + (f" and storage_dim={need}" if rule.extra else "")
+            )
+
+    def _group(self):
+        optimizer = self._optimizer() if self._optimizer is not None else None
+        if optimizer is None:
+            raise RuntimeError(f"one_embedding {self.name!r}: no optimizer is attached; use one_embedding.Optimizer, or add_optimizer of nn.Graph")
+        for group in optimizer.param_groups:
+            if any(p is self.shadow for p in group["params"]):
+                return optimizer, group
+        raise ValueError(f"one_embedding {self.name!r}: the optimizer does not hold this embedding's parameters; pass it the module's parameters()")
+
+    def collect(self, keys, tables, grad, at_once: bool) -> None:
+        """Take the gradient of unique keys: keep it for the optimizer's step, or update at once (in a graph)."""
+        if at_once:
+            self._check_graph()
+            self._step += 1
+            self._update([(keys, tables, grad)])
+        else:
+            self._pending.append((keys, tables, grad))
+
+    def _check_graph(self):
+        graph = self._graph() if self._graph is not None else None
+        scaled = getattr(graph, "_grad_scaler", None) is not None
+        steps = graph.config._engine.accumulation if graph is not None else 1
+        if scaled or steps > 1:
+            raise NotImplementedError(
+                f"one_embedding {self.name!r} in a graph with {'a gradient scaler' if scaled else f'{steps} accumulation steps'}: "
+                "rows are updated as their gradient comes (docs/differences.md: one-embedding-graph). Train without it, or in eager mode."
+            )
+
+    def update(self) -> None:
+        """One step with the gradients collected since the last; for one_embedding.Optimizer."""
+        self._step += 1
+        pending, self._pending = self._pending, []
+        if pending:
+            self._update(pending)
+
+    def drop_gradients(self) -> None:
+        self._pending = []
+
+    def _update(self, pending):
+        from .rules import rule_for
+
+        optimizer, group = self._group()
+        keys = np.concatenate([k for k, _, _ in pending])
+        tables = None if pending[0][1] is None else np.concatenate([t for _, t, _ in pending])
+        grads = torch.cat([g for _, _, g in pending])
+        unique, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+        if len(unique) != len(keys):
+            grads = torch.zeros(len(unique), grads.shape[1]).index_add_(0, torch.from_numpy(inverse), grads)
+        else:
+            grads = grads[torch.from_numpy(first)]
+        if self.padding_idx is not None:
+            keep = unique != self.padding_idx
+            unique, first, grads = unique[keep], first[keep], grads[torch.from_numpy(keep)]
+        if not len(unique):
+            return
+        rows = torch.from_numpy(self.rows_of(unique, None if tables is None else tables[first]))
+        rule, lr = rule_for(optimizer, group, self._step), float(group["lr"])
+        used = self.embedding_dim * (1 + rule.states) + rule.extra
+        rows[:, :used] = rule.update(rows[:, :used].contiguous(), grads, self.embedding_dim, lr)
+        self.store.put(unique, rows.numpy())
+
+    # -- snapshots -----------------------------------------------------------
+    def save_snapshot(self, snapshot_name) -> None:
+        """Write all rows to <persistent_path>/snapshots/<snapshot_name>, whole or not at all."""
+        snapshot.write(self.store.path, snapshot_name, self.store.chunks(), self.line)
+
+    def load_snapshot(self, snapshot_name) -> None:
+        """Become the rows of a snapshot; unchanged if it is damaged."""
+        line, _ = snapshot.read(self.store.path, snapshot_name)
+        if line != self.line:
+            raise RuntimeError(f"snapshot {snapshot_name!r} has rows of {line} numbers, {self.name!r} has {self.line}: another embedding_dim or size_factor")
+        self.store.replace(lambda: snapshot.read(self.store.path, snapshot_name)[1])
+
+    def close(self) -> None:
+        """Write what is not on disk yet and let go of the store."""
+        self.store.close()
+
+    def _save_to_state_dict(self, destination, prefix, keep_vars):
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        name = time.strftime("%Y-%m-%d-%H-%M-%S") + f"-{time.time_ns() % 10**9:09d}"
+        self.save_snapshot(name)
+        destination[prefix + "OneEmbeddingKeyValueOptions"] = json.dumps({**self.store_options, "name": self.name, "step": self._step})
+        destination[prefix + "OneEmbeddingSnapshot"] = name
+
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs):
+        name = state_dict.get(prefix + "OneEmbeddingSnapshot")
+        options = state_dict.get(prefix + "OneEmbeddingKeyValueOptions")
+        if name is not None:
+            self.load_snapshot(name)
+        if options is not None:
+            self._step = json.loads(options).get("step", self._step)
+        kept = {k: v for k, v in state_dict.items() if not k.startswith(prefix + "OneEmbedding")}
+        super()._load_from_state_dict(kept, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+        if name is None and strict:
+            missing_keys.append(prefix + "OneEmbeddingSnapshot")
+
+    def extra_repr(self):
+        return f"{self.name!r}, embedding_dim={self.embedding_dim}, tables={len(self._columns)}, line={self.line}"
+
+
+class MultiTableEmbedding(Embedding):
+    """Tables of rows of one width; see `Embedding`."""
+
+    def __init__(self, name, embedding_dim, dtype, key_type, tables, store_options, default_initializer=None, padding_idx=None, seed=0):
+        if not isinstance(embedding_dim, int):
+            raise TypeError(f"MultiTableEmbedding: embedding_dim is an int, found {embedding_dim!r}; MultiTableMultiColumnEmbedding takes a list")
+        super().__init__(name, embedding_dim, dtype, key_type, tables, store_options, default_initializer, padding_idx, seed)
+
+
+class MultiTableMultiColumnEmbedding(Embedding):
+    """Tables whose rows are several columns, each with its width and initializer; forward gives them side by side."""
+
+    def __init__(self, name, embedding_dim, dtype, key_type, tables, store_options, default_initializer=None, padding_idx=None, seed=0):
+        if isinstance(embedding_dim, int):
+            columns = max((len(t.get("columns", ())) for t in tables), default=0)
+            embedding_dim = [embedding_dim] * max(1, columns)
+        super().__init__(name, list(embedding_dim), dtype, key_type, tables, store_options, default_initializer, padding_idx, seed)
+
+
+def live(number: int) -> Embedding:
+    """The embedding behind an operator's number."""
+    try:
+        return _live[number]
+    except KeyError:
+        raise RuntimeError("one_embedding: the embedding of this graph or tensor no longer exists; keep the module alive") from None
