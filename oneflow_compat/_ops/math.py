@@ -47,9 +47,11 @@ fmod = _with_inplace(torch.fmod, "(input, other, *, inplace=False, out=None)")
 floor_divide = _with_inplace(torch.floor_divide, "(input, other, *, inplace=False, out=None)")
 
 
-@documented("(input, other=None, *, alpha=1, inplace=False, out=None)", name="add")
+@documented("(input=None, other=None, *, alpha=1, inplace=False, out=None, inputs=None)", name="add")
 def add(*args, **kwargs):
     """torch.add; a list of tensors is added up; `inplace=True` changes and returns the first tensor."""
+    if "inputs" in kwargs:
+        args = (*args, kwargs.pop("inputs"))
     if len(args) != 1 or not isinstance(args[0], (list, tuple)) or "other" in kwargs:
         return _add(*args, **kwargs)
     tensors = args[0]

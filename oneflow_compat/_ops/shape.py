@@ -106,7 +106,7 @@ def repeat_interleave(input, repeats=None, dim=None, output_size=None):
 def _at_least(name):
     target = getattr(torch, name)
 
-    @documented("(*tensors, input=None)", name, f"torch.{name}; one tensor, several, or a list of them; also by keyword, as input= or tensors=.")
+    @documented("(*args, input=None, tensors=None)", name, f"torch.{name}; one tensor, several, or a list of them; also by keyword, as input= or tensors=.")
     def call(*args, **kwargs):
         return target(*args, *kwargs.values()) if kwargs.keys() <= {"input", "tensors"} else target(*args, **kwargs)
 

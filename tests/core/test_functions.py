@@ -32,6 +32,7 @@ def check(got, want):
 CASES = {
     # math
     "add list": (lambda: flow.add([t(), t(), t()]), lambda: t() * 3),
+    "add inputs": (lambda: flow.add(inputs=(t(), t())), lambda: t() * 2),
     "add alpha": (lambda: flow.add(t(), t(), alpha=2), lambda: t() * 3),
     "pow scalar first": (lambda: flow.pow(2, t()), lambda: torch.pow(2, t())),
     "eq scalar first": (lambda: flow.eq(2, t()), lambda: T([False, True, False])),
