@@ -1,0 +1,41 @@
+"""Every private hook of torch this package leans on: what it is for, and the test that guards it.
+
+Data only. tests/core/test_torch_private.py checks that each exists in the installed torch and that the
+sources use no private name that is not listed. Checked on torch 2.13.0; the package asks for >= 2.11.
+"""
+
+CHECKED_ON = ("2.13.0",)
+
+# path: (used by, for, guarded by)
+HOOKS = {
+    # the recorder of nn.Graph
+    "torch._subclasses.fake_tensor": ("_graph", "symbolic tensors while build() is captured", "tests/graph/test_semantics.py"),
+    "torch.utils._python_dispatch": ("_graph", "the dispatch mode that records ATen calls", "tests/graph/test_semantics.py"),
+    "torch.utils._pytree": ("_graph, nn, utils", "nested inputs and outputs", "tests/graph/test_semantics.py"),
+    "torch._C.DisableTorchFunction": ("_graph", "reading a tensor below __torch_function__", "tests/graph/test_semantics.py"),
+    "torch._C.ListType": ("_graph", "operator arguments that are lists", "tests/graph/test_semantics.py"),
+    "torch._C._AutoDispatchBelowAutograd": ("_graph", "running a program below autograd", "tests/graph/test_bitwise.py"),
+    "torch._ops.OpOverload": ("_graph", "the targets of a program's nodes", "tests/graph/test_deploy.py"),
+    "torch._amp_foreach_non_finite_check_and_unscale_": ("_graph", "loss scaling inside a program", "tests/graph/test_scaler_amp_recompute.py"),
+    "torch._amp_update_scale_": ("_graph", "loss scaling inside a program", "tests/graph/test_scaler_amp_recompute.py"),
+    "torch.autograd._engine_run_backward": ("_graph", "capturing backward()", "tests/graph/test_train.py"),
+    # its inductor backend
+    "torch._inductor": ("_graph", "compiling a program's region", "tests/graph/test_auto_backend.py"),
+    "torch._functorch.compile_utils": ("_graph", "common subexpressions of a region", "tests/graph/test_auto_backend.py"),
+    "torch._guards": ("_graph", "the tracing context inductor expects", "tests/graph/test_auto_backend.py"),
+    # optimizers and schedulers
+    "torch._foreach_add_": ("optim, _ops.custom", "multi-tensor updates (the torch._foreach_* family)", "tests/optim/test_optim_golden.py"),
+    "torch._disable_dynamo": ("optim", "step() stays eager under torch.compile", "tests/optim/test_optim_api.py"),
+    "torch.optim.SGD._init_group": ("optim", "state of our SGD on torch's kernels", "tests/optim/test_optim_golden.py"),
+    "torch.optim.Adam._init_group": ("optim", "state of our Adam on torch's kernels", "tests/optim/test_optim_golden.py"),
+    "torch.optim.Optimizer._patch_step_function": ("optim", "profiling and hooks around step()", "tests/optim/test_optim_steps.py"),
+    "torch.optim.lr_scheduler.LRScheduler._initial_step": ("optim", "OneFlow's first step", "tests/optim/test_lr_scheduler.py"),
+    "torch.optim.lr_scheduler._LRScheduler": ("optim", "torch's older name of the class", "tests/optim/test_lr_scheduler.py"),
+    # the rest
+    "torch._C.DisableTorchFunctionSubclass": ("_global", "one-rank global tensors", "tests/core/test_global_one_rank.py"),
+    "torch._C._are_functorch_transforms_active": ("_ops.custom", "custom operators under vmap and grad", "tests/ops"),
+    "torch._C._dispatch_has_kernel_for_dispatch_key": ("_ops.custom", "is the compiled kernel there", "tests/ops"),
+    "torch.autograd.forward_ad._current_level": ("_ops.custom", "custom operators under forward-mode AD", "tests/ops"),
+    "torch.utils.data._utils.collate": ("utils.data", "collating with OneFlow's dtype rule", "tests/data"),
+    "torch.testing._internal": ("autotest.parity", "samples for the parity suite", "tests/autotest"),
+}
