@@ -7,11 +7,13 @@ from .differences_data import DATA
 from .differences_eager import EAGER
 from .differences_legacy import LEGACY
 from .differences_nn import NN
+from .differences_ops import OPS
 
 DIFFERENCES = {
     **DATA,
     **EAGER,
     **NN,
+    **OPS,
     **LEGACY,
     # ------------------------------------------------------------------ optimizers
     "adamw-default-wd": {

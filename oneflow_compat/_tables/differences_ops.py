@@ -1,0 +1,47 @@
+"""Rows of the table of differences about the operators of `oneflow._C` and csrc/."""
+
+OPS = {
+    "ops-dropout-random": {
+        "names": ["oneflow._C.fused_bias_add_dropout", "oneflow._C.fused_scale_mask_softmax_dropout", "oneflow._C.fused_scale_tril_softmax_mask_scale",
+                  "oneflow._C.fused_bias_add_scale_mask_softmax_dropout"],
+        "oneflow": "masks come from OneFlow's CUDA generator",
+        "here": "masks come from torch's generator: one draw seeds a Philox stream (kernels), or torch's dropout (without the kernel library); the three differ",
+        "reason": "random streams are not part of the meaning; torch.manual_seed and a generator argument repeat the mask",
+        "test": "tests/ops/test_ops_kernels.py::test_bias_dropout",
+    },
+    "ops-deform-conv2d-gradient": {
+        "names": ["oneflow.nn.functional.deform_conv2d", "oneflow._C.deform_conv2d"],
+        "oneflow": "0.9.0's CPU gradient of the input is not the derivative of the output",
+        "here": "the derivative",
+        "reason": "a defect of OneFlow 0.9.0; the values agree",
+        "test": "tests/ops/test_ops_kernels.py::test_gradcheck",
+    },
+    "ops-zero-point": {
+        "names": ["oneflow.nn.FakeQuantization", "oneflow.nn.Quantization", "oneflow._C.fake_quantization", "oneflow._C.quantization"],
+        "oneflow": "in the affine scheme a negative zero point (a range above 0) is wrapped into an unsigned byte",
+        "here": "the zero point is used as it is",
+        "reason": "a defect of OneFlow 0.9.0: its own observer gives such zero points",
+        "test": "tests/ops/test_ops_meaning.py::test_negative_zero_points_are_kept",
+    },
+    "ops-softmax-cross-entropy-gradient": {
+        "names": ["oneflow._C.softmax_cross_entropy"],
+        "oneflow": "the gradient is softmax - label, right for labels that sum to 1",
+        "here": "the derivative, whatever the labels sum to",
+        "reason": "the same for probabilities; else OneFlow's is no derivative",
+        "test": "tests/ops/test_ops_meaning.py::test_softmax_cross_entropy_gradient_is_the_derivative",
+    },
+    "ops-unique-order": {
+        "names": ["oneflow._C.one_embedding_unique_key_value_pair", "oneflow._C.one_embedding_id_shuffle"],
+        "oneflow": "unique ids in the order of a GPU hash table",
+        "here": "in order of first occurrence (kernel), or ascending (plain torch)",
+        "reason": "the order is not specified; the inverse indices say which is which",
+        "test": "tests/ops/test_ops_kernels.py::test_unique_key_value_pair",
+    },
+    "one-embedding-shuffle": {
+        "names": ["oneflow._C.one_embedding_id_shuffle", "oneflow._C.one_embedding_embedding_shuffle", "oneflow._C.one_embedding_embedding_gradient_shuffle"],
+        "oneflow": "ids are partitioned over ranks",
+        "here": "one rank; more raise NotImplementedError",
+        "reason": "the exchange between ranks is not written",
+        "test": "tests/ops/test_ops_meaning.py::test_shuffles_gather_and_scatter_back",
+    },
+}
