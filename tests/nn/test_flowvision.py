@@ -19,7 +19,7 @@ from flowvision.models.registry import ModelCreator  # noqa: E402
 OTHERS = "rcnn|fcos|retinanet|ssd|deeplab|fcn_|lraspp|fast_neural_style"
 NAMES = sorted(n for n in ModelCreator.model_list() if not re.search(OTHERS, n))
 # larger siblings of models that stay in the quick run
-SLOW = "huge|giant|gigantic|large|384|448|2[12]k|base|m48|uniformer|w48|w64|w40|dla169|10[12]|152|161|169|201|200|269|LS_|_b[4567]|M36|medium|S36"
+SLOW = "huge|giant|gigantic|large|384|448|2[12]k|base|m48|uniformer|w48|w64|w40|dla169|10[12]|152|161|169|201|200|269|LS_|_b[4567]|M36|medium|S36|w14"
 NEEDS_NUMBERS = "regionvit_.*_w14"  # their forward goes through NumPy
 SIZES = {"iresnet50": 112, "iresnet101": 112, "levit_256": 224, "levit_384": 224, "vit_gigantic_patch14_224": 384, "vit_huge_patch14_224": 384}
 
@@ -123,3 +123,58 @@ def test_training_step_lowers_the_loss_as_the_gradient_says(name, size, more):
     after = loss_fn(model(x), y)
     # rounding of a loss near 1 leaves 1e-7 of the change, second-order terms less
     assert (before - after).item() == pytest.approx(1e-9, rel=1e-4)
+
+
+def test_every_submodule_imports():
+    import importlib
+    import pkgutil
+
+    import flowvision
+
+    names = [m.name for m in pkgutil.walk_packages(flowvision.__path__, "flowvision.")]
+    for name in names:
+        importlib.import_module(name)
+    assert len(names) > 150
+
+
+@pytest.mark.parametrize("layer", ["BAMModule(8)", "CbamModule(8)", "CoordAttModule(8, 8)", "EcaModule(8)", "GCTModule(8)", "GlobalContext(8)", "NonLocalAttn(8)",
+                                   "SEModule(8, rd_channels=2)", "DropBlock()", "DropPath(0.5)", "StochasticDepth(0.5, 'row')", "Conv2dSame(8, 4, 3, 2)", "LayerNorm2d(8)",
+                                   "FrozenBatchNorm2d(8)", "Dynamic_conv2d(8, 4, 3, 0.25)"])
+def test_layers(layer):
+    import flowvision.layers
+
+    flow.manual_seed(0)
+    x = flow.randn(2, 8, 14, 14, requires_grad=True)
+    out = eval(f"flowvision.layers.{layer}")(x)
+    out.square().sum().backward()
+    assert out.shape[0] == 2 and flow.isfinite(x.grad).all() and x.grad.abs().sum() > 0
+
+
+def test_box_operators():
+    from flowvision import layers
+
+    boxes = flow.tensor([[0, 0, 5.0, 5.0], [1, 1, 6, 6], [20, 20, 30, 30]])
+    scores = flow.tensor([0.9, 0.8, 0.7])
+    assert layers.nms(boxes, scores, 0.3).tolist() == [0, 2] and layers.nms(boxes, scores, 0.5).tolist() == [0, 1, 2]
+    assert layers.batched_nms(boxes, scores, flow.tensor([0, 1, 0]), 0.3).tolist() == [0, 1, 2]
+    torch.testing.assert_close(layers.box_iou(boxes, boxes)[0], torch.tensor([1.0, 16 / 34, 0.0]))
+    ramp = flow.arange(36.0).reshape(1, 1, 6, 6)  # its mean over a box is its value at the centre
+    got = layers.roi_align(ramp, [flow.tensor([[1.0, 1.0, 3.0, 3.0]])], (1, 1), sampling_ratio=2)
+    assert got.item() == pytest.approx(2 * 6 + 2)
+
+
+def test_transforms_mixup_and_metric():
+    import numpy as np
+    from PIL import Image
+
+    import flowvision.transforms as T
+    from flowvision.data import Mixup
+    from flowvision.utils.metrics import accuracy
+
+    image = Image.fromarray((np.arange(40 * 50 * 3) % 255).astype("uint8").reshape(40, 50, 3))
+    steps = T.Compose([T.Resize(36), T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.ColorJitter(0.1, 0.1, 0.1), T.ToTensor(), T.Normalize([0.5] * 3, [0.5] * 3)])
+    assert steps(image).shape == (3, 32, 32) and T.ToPILImage()(flow.rand(3, 8, 8)).size == (8, 8)
+    x, y = Mixup(mixup_alpha=0.8, cutmix_alpha=1.0, num_classes=5)(flow.randn(4, 3, 8, 8), flow.tensor([0, 1, 2, 3]))
+    assert x.shape == (4, 3, 8, 8) and y.shape == (4, 5)
+    top1, top2 = accuracy(flow.tensor([[0.1, 0.9], [0.8, 0.2]]), flow.tensor([1, 1]), topk=(1, 2))
+    assert (top1.item(), top2.item()) == (50.0, 100.0)
