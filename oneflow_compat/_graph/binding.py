@@ -6,6 +6,7 @@ import operator
 import torch
 import torch.utils._pytree as pytree
 
+from .._global.tensor import is_global, make_results_global, without_subclasses
 
 
 class Binding:
@@ -30,6 +31,9 @@ class Binding:
             self.guard = compile_guard(program)
         self._tensor_args = [i for i, v in enumerate(capture.args_flat) if isinstance(v, torch.Tensor)]
         self._outputs = self._output_maker()
+        marked = any(is_global(t) for t in (*capture.args_flat, *(e[-1] for e in self.state.by_id.values())) if isinstance(t, torch.Tensor))
+        if marked or capture.global_outputs:
+            self.run, self._outputs = without_subclasses(run), make_results_global(self._outputs, capture.global_outputs)
         self._bind()
 
     # -- reading slots ---------------------------------------------------------------
@@ -76,7 +80,19 @@ class Binding:
         source = "def gather(a):\n    return (" + "".join(i + ", " for i in items) + ")\n"
         exec(compile(source, f"<{self.program.name} slots>", "exec"), scope)
         self.gather = scope["gather"]
+        self._watch()
         self._options = [_options(g, self.engine.live_options.get(o, ())) for o, opt in enumerate(self.optimizers) for g in opt.param_groups]
+
+    def _watch(self):
+        """A few parameters stand for all: a module that was cast or moved after the capture has other ones."""
+        params = [i for i, s in enumerate(self.program.slots) if s.place[0] == "module" and s.role == "param"]
+        picked = sorted({params[0], params[len(params) // 2], params[-1]}) if params else []
+        names = {e[1]: e for e in self.state.by_id.values()}
+        self._watched = []
+        for i in picked:
+            slot = self.program.slots[i]
+            entry = names[slot.name]
+            self._watched.append((entry[3], entry[4], slot.dtype, slot.device))
 
     # -- calling --------------------------------------------------------------------
     def suits(self, args, kwargs) -> bool:
@@ -87,6 +103,10 @@ class Binding:
                 break
         if self.once and self.used:
             return False
+        for container, key, dtype, device in self._watched:
+            tensor = container[key]
+            if tensor.dtype is not dtype or tensor.device != device:
+                return False
         for group, get, expected, _ in self._options:
             if get(group) != expected:
                 return False

@@ -7,6 +7,7 @@ import threading
 import torch
 import torch.utils._pytree as pytree
 
+from .._global.tensor import is_global
 from .errors import CaptureError, GraphTypeError
 from .program import Output, Program, Slot, written_args
 from .state import StateMap, kept_grads, kept_modules, resolve
@@ -65,6 +66,7 @@ class Capture:
         self.args_flat, self.in_spec = pytree.tree_flatten((args, kwargs))
         self.recorder = Recorder()
         self.new_state: list = []
+        self.global_outputs: dict = {}  # output -> (placement, rules)
         self.update = None
 
     def run(self) -> Program:
@@ -85,7 +87,7 @@ class Capture:
         _active.recorder = recorder
         try:
             with grads, modules, capture_patches(self, early), torch.autograd.set_multithreading_enabled(False):
-                with recorder:
+                with recorder, _grad_mode(engine):
                     flat_out, out_spec = self._build(inputs)
                     check_leaves(flat_out, out_spec, "output")
                     self.state = self._late_state(early)
@@ -145,6 +147,8 @@ class Capture:
         for i, value in enumerate(flat_out):
             if isinstance(value, torch.Tensor):
                 node, twin = recorder._convert(value)
+                if is_global(value):
+                    self.global_outputs[len(outputs)] = value._of_placement, value._of_sbp
                 info = node.meta["tensor"]
                 nodes.append(node)
                 outputs.append(Output(leaf_name(out_spec, i), info.shape, info.dtype, info.device))
@@ -249,6 +253,11 @@ class Capture:
         made = self.update.made if self.update is not None else []
         for index, param, key, real in made + [(i, p, k, r) for i, p, k, _, r in self.new_state]:
             self.state.optimizers[index][0].state[param][key] = real
+
+
+def _grad_mode(engine):
+    """A training graph records gradients also when it is called under no_grad; an inference graph keeps the caller's mode."""
+    return torch.enable_grad() if callable(engine.optimizers) or engine.optimizers else contextlib.nullcontext()
 
 
 def _roots(nodes):

@@ -49,4 +49,12 @@ def compiler_for(name):
     if package is not None and util.find_spec(package) is None:
         raise OneFlowError(f"graph backend {name!r} needs the package {package}, which is not installed; install it or choose the backend 'aten' or 'inductor'")
     loaded = import_module(f"{__name__}.{module}")
-    return lambda program, config: loaded.compile(program, config, name)
+
+    def compile(program, config):
+        if config.cudagraph:
+            from . import cudagraph
+
+            return cudagraph.compile(program, config, name)
+        return loaded.compile(program, config, name)
+
+    return compile

@@ -17,13 +17,14 @@ class Pass:
 
 
 def _passes():
-    from . import cleanup
+    from . import cleanup, inplace
 
     return (
         Pass("drop_aliases", cleanup.drop_aliases, EXACT),
         Pass("drop_constant_copies", cleanup.drop_constant_copies, EXACT),
         Pass("merge_views", cleanup.merge_views, EXACT),
         Pass("drop_dead", cleanup.drop_dead, EXACT),
+        Pass("add_to_output", inplace.add_to_output, EXACT, lambda config: config.fuse_add_to_output),
     )
 
 

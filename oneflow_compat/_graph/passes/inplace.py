@@ -1,0 +1,48 @@
+"""allow_fuse_add_to_output: an addition is done in the memory of a summand nobody needs any more. EXACT."""
+from __future__ import annotations
+
+import torch
+
+from ..program import is_view, written_args
+
+aten = torch.ops.aten
+
+
+def add_to_output(program):
+    """add(a, b) becomes add_(a, b) where a is a fresh result that dies here and has the result's dtype and layout."""
+    graph = program.graph
+    order = {node: i for i, node in enumerate(graph.nodes)}
+    for node in list(graph.nodes):
+        if node.op != "call_function" or node.target is not aten.add.Tensor:
+            continue
+        first = node.args[0]
+        if not isinstance(first, torch.fx.Node) or not _fresh(first) or first is node.args[1]:
+            continue
+        if first.meta.get("tensor") is None or first.meta["tensor"] != node.meta.get("tensor"):
+            continue
+        if _last_use(first, order) != order[node]:
+            continue
+        with graph.inserting_before(node):
+            new = graph.call_function(aten.add_.Tensor, node.args, node.kwargs)
+        new.meta.update(node.meta)
+        order[new] = order[node]
+        node.replace_all_uses_with(new)
+        graph.erase_node(node)
+    return program
+
+
+def _fresh(node):
+    """True for a result in memory of its own: neither an input nor a view, nor one of several results."""
+    return node.op == "call_function" and not is_view(node) and not written_args(node) and isinstance(node.target, torch._ops.OpOverload)
+
+
+def _last_use(node, order):
+    """Position of the last use of a node or of anything that shares its memory."""
+    last = -1
+    for user in node.users:
+        if user.op == "output":
+            return len(order) + 1
+        last = max(last, order[user])
+        if is_view(user) or node in written_args(user) or any(r.alias_info is not None for r in getattr(getattr(user.target, "_schema", None), "returns", ())):
+            last = max(last, _last_use(user, order))
+    return last

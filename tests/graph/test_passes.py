@@ -1,0 +1,113 @@
+"""Passes: EXACT ones change no bit; the runner times, checks and skips them."""
+import copy
+
+import pytest
+import torch
+from graph_cases import assert_same_training
+from torch import nn
+
+import oneflow as flow
+from oneflow._graph import passes
+from oneflow._graph.errors import ProgramError
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.b(torch.relu(self.a(x) + x)) * 2 + x
+
+
+def batches():
+    torch.manual_seed(1)
+    return [(torch.randn(3, 4),) for _ in range(10)]
+
+
+def loss_of(model, x):
+    return model(x).pow(2).mean()
+
+
+def sgd(p):
+    return torch.optim.SGD(p, lr=0.1, momentum=0.9)
+
+
+def test_add_to_output_is_exact_and_happens():
+    torch.manual_seed(0)
+    graph = assert_same_training(Residual(), sgd, loss_of, batches(), setup=lambda g: g.config.allow_fuse_add_to_output(True))
+    forward = [n for n in graph.program.graph.nodes if n.meta.get("phase") == "forward"]
+    assert any(n.target is torch.ops.aten.add_.Tensor for n in forward)
+
+
+@pytest.mark.parametrize("skip", ["drop_aliases", "merge_views", "drop_dead", "drop_constant_copies"])
+def test_each_pass_can_be_skipped(skip):
+    torch.manual_seed(0)
+
+    def setup(graph):
+        graph.config._engine.skip = (skip,)
+
+    graph = assert_same_training(Residual(), sgd, loss_of, batches(), setup=setup)
+    assert skip not in [stage for stage, _, _ in graph.program.history]
+
+
+def test_exact_passes_only_shrink_the_program():
+    torch.manual_seed(0)
+    graph = assert_same_training(Residual(), sgd, loss_of, batches())
+    counts = [count for stage, _, count in graph.program.history if not stage.startswith("compile")]
+    assert counts == sorted(counts, reverse=True) and counts[-1] < counts[0]
+    assert all(p.kind in (passes.EXACT, passes.ROUNDING) for p in passes.passes())
+
+
+def test_check_finds_a_broken_program():
+    class G(flow.nn.Graph):
+        def build(self, x):
+            return x + 1
+
+    graph = G()
+    graph.config.set_backend("aten")
+    graph(torch.zeros(2))
+    program = graph.program
+    with pytest.raises(ProgramError, match="slots"):
+        program.with_(slots=()).check()
+    with pytest.raises(ProgramError, match="role"):
+        program.with_(slots=(copy.copy(program.slots[0]).__class__("nonsense", "x", ("arg", 0)),)).check()
+
+
+def test_cast_after_the_capture_makes_a_new_program():
+    model = nn.Linear(2, 2)
+
+    class G(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.m = model
+
+        def build(self, x):
+            return self.m(x.to(self.m.weight.dtype))
+
+    graph = G()
+    graph.config.set_backend("aten")
+    assert graph(torch.ones(1, 2)).dtype == torch.float32
+    model.double()
+    assert graph(torch.ones(1, 2)).dtype == torch.float64
+
+
+def test_training_graph_called_under_no_grad():
+    model = nn.Linear(2, 1)
+    before = model.weight.detach().clone()
+
+    class G(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.m = model
+            self.add_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+            self.config.set_backend("aten")
+
+        def build(self, x):
+            loss = self.m(x).sum()
+            loss.backward()
+            return loss
+
+    with torch.no_grad():
+        G()(torch.ones(1, 2))
+    assert not torch.equal(before, model.weight)
