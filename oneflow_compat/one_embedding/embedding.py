@@ -173,13 +173,44 @@ class Embedding(torch.nn.Module):
         if pending:
             self._update(pending)
 
+    def _update_as(self, kind, param_group, step):
+        from .rules import RULES
+
+        self._step = int(step)
+        pending, self._pending = self._pending, []
+        if pending:
+            self._update(pending, RULES[kind](param_group, self._step), float(param_group["lr"]))
+
+    def sgd_update(self, param_group, step) -> None:
+        """SGD on the rows, with the gradients collected since the last update and the options of `param_group`."""
+        self._update_as("SGD", param_group, step)
+
+    def adam_update(self, param_group, step) -> None:
+        """Adam on the rows; as sgd_update."""
+        self._update_as("Adam", param_group, step)
+
+    def adagrad_update(self, param_group, step) -> None:
+        """Adagrad on the rows; as sgd_update."""
+        self._update_as("Adagrad", param_group, step)
+
+    def ftrl_update(self, param_group, step) -> None:
+        """FTRL on the rows; as sgd_update."""
+        self._update_as("Ftrl", param_group, step)
+
+    def shuffle_and_lookup(self, state_initializer=None):
+        """(ids, whole rows) that have collected a gradient. state_initializer is not used: an optimizer knows its first states."""
+        keys = np.unique(np.concatenate([k for k, _, _ in self._pending])) if self._pending else np.empty(0, np.int64)
+        return torch.from_numpy(keys), torch.from_numpy(self.store.get(keys)[0])
+
     def drop_gradients(self) -> None:
         self._pending = []
 
-    def _update(self, pending):
-        from .rules import rule_for
+    def _update(self, pending, rule=None, lr=None):
+        if rule is None:
+            from .rules import rule_for
 
-        optimizer, group = self._group()
+            optimizer, group = self._group()
+            rule, lr = rule_for(optimizer, group, self._step), float(group["lr"])
         keys = np.concatenate([k for k, _, _ in pending])
         tables = None if pending[0][1] is None else np.concatenate([t for _, t, _ in pending])
         grads = torch.cat([g for _, _, g in pending])
@@ -194,7 +225,6 @@ class Embedding(torch.nn.Module):
         if not len(unique):
             return
         rows = torch.from_numpy(self.rows_of(unique, None if tables is None else tables[first]))
-        rule, lr = rule_for(optimizer, group, self._step), float(group["lr"])
         used = self.embedding_dim * (1 + rule.states) + rule.extra
         rows[:, :used] = rule.update(rows[:, :used].contiguous(), grads, self.embedding_dim, lr)
         self.store.put(unique, rows.numpy())

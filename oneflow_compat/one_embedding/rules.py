@@ -68,15 +68,15 @@ def _ftrl(group, step):
 def rule_for(optimizer, group, step: int) -> Rule:
     """The rule of an optimizer (oneflow.optim's or torch.optim's), by the name of its class."""
     for cls in type(optimizer).__mro__:
-        if cls.__name__ in _RULES:
-            return _RULES[cls.__name__](group, step)
+        if cls.__name__ in RULES:
+            return RULES[cls.__name__](group, step)
     raise NotImplementedError(
         f"one_embedding: {type(optimizer).__name__} cannot update rows; SGD, Adam, AdamW, Adagrad, Ftrl and SmartDecayAdam can "
         "(docs/differences.md: one-embedding-optimizers)"
     )
 
 
-_RULES = {
+RULES = {
     "SGD": _sgd, "Adam": _adam, "AdamW": _adam, "Adagrad": _adagrad, "Ftrl": _ftrl,
     "SmartDecayAdam": lambda group, step: _adam(group, step, smart=True),
 }  # fmt: skip

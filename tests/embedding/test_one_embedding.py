@@ -244,6 +244,24 @@ def test_gradients_accumulate_until_the_step(tmp_path):
     assert torch.equal(e(torch.tensor([1])), before - 6)
 
 
+def test_update_methods(tmp_path):
+    e = embedding(tmp_path, size_factor=3)
+    before = e(torch.tensor([4, 4])).detach()
+    e(torch.tensor([4, 4])).sum().backward()
+    ids, rows = e.shuffle_and_lookup(None)
+    assert ids.tolist() == [4] and torch.equal(rows[0, :4], before[0])
+    e.sgd_update({"lr": 0.5, "momentum": 0.0}, 1)
+    assert torch.equal(e(torch.tensor([4])), before[:1] - 1) and e.shuffle_and_lookup()[0].tolist() == []
+    e(torch.tensor([4])).sum().backward()
+    e.adam_update({"lr": 0.5, "betas": (0.9, 0.999), "eps": 1e-8}, 1)
+    torch.testing.assert_close(e(torch.tensor([4])), before[:1] - 1.5)
+    for update in (lambda: e.adagrad_update({"lr": 0.1, "eps": 1e-10}, 3), lambda: e.ftrl_update({"lr": 0.1, "lr_power": -0.5, "lambda1": 0.0, "lambda2": 0.0, "beta": 0.0}, 4)):
+        last = e(torch.tensor([4])).detach()
+        e(torch.tensor([4])).sum().backward()
+        update()
+        assert not torch.equal(e(torch.tensor([4])), last)
+
+
 def test_smart_decay_adam(tmp_path):
     """Seen in every step: Adam. After a gap of two steps: the moments have decayed twice more."""
     rows = {}
