@@ -69,6 +69,9 @@ FUNCTIONS = {
         "nn.modules.all_reduce": "AllReduce",
         "nn.modules.distributed_partial_fc_sample": "DistributedPariticalFCSample",
     },
+    "oneflow.nn.modules.activation": {"nn.modules.custom": "QuickGELU SquareReLU"},
+    "oneflow.nn.modules.loss": {"nn.modules.custom": "CombinedMarginLoss"},
+    "oneflow.nn.modules.normalization": {"nn.modules.custom": "RMSLayerNorm"},
     "oneflow.nn.parallel": {
         "nn.parallel.distributed": "DistributedDataParallel",
     },

@@ -206,3 +206,22 @@ def test_deep_paths():
 
     assert _BatchNorm is torch.nn.modules.batchnorm._BatchNorm and _Loss is torch.nn.modules.loss._Loss
     assert CrossEntropyLoss is flow.nn.CrossEntropyLoss and Parameter is torch.nn.Parameter and _pair(2) == (2, 2)
+
+
+# class of oneflow.nn: the module real OneFlow 0.9.0 pickles it under, where torch has no such class or module
+PICKLED = {"CombinedMarginLoss": "loss", "QuickGELU": "activation", "RMSLayerNorm": "normalization", "FusedBatchNorm2d": "batchnorm_fused", "FusedMLP": "fused_mlp",
+           "FakeQuantization": "fake_quantization", "MovingAverageMinMaxObserver": "moving_average_min_max_observer", "MinMaxObserver": "min_max_observer",
+           "Quantization": "quantization", "CrossEntropyLoss": "loss", "Conv2d": "conv", "LSTM": "rnn", "Module": "module", "Sequential": "container"}
+
+
+@pytest.mark.parametrize("name", PICKLED)
+def test_classes_are_found_where_oneflow_pickles_them(name):
+    import importlib
+
+    assert getattr(importlib.import_module(f"oneflow.nn.modules.{PICKLED[name]}"), name) is getattr(flow.nn, name)
+
+
+def test_pixel_shuffle_under_its_old_name():
+    from oneflow.nn.modules.pixelshuffle import PixelShufflev2
+
+    assert PixelShufflev2 is flow.nn.PixelShuffle
