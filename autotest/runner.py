@@ -51,13 +51,12 @@ class _Run:
         self.refusal = None
 
     # ------------------------------------------------------------------ one case
-    def one(self, data):
-        drawn = source.HypothesisSource(data)
+    def one(self, drawn):
         # Two numbers nobody else uses: Hypothesis tries "everything simplest" and "simplest from here on"
         # before it draws at random; refusing a second number of 0 keeps such cases for shrinking.
         seed, explored = drawn.integer(0, DRAWS), drawn.integer(0, DRAWS)
         if explored == 0:
-            _reject()
+            raise _Rejected
         if self.first_failure_at is not None and time.monotonic() - self.first_failure_at > config.get_int("ONEFLOW_TEST_SHRINK_SECONDS"):
             raise _Stop("shrinking took long enough")
         self.attempts += 1
@@ -71,8 +70,8 @@ class _Run:
             self.refusal = e
             if self.options.verbose:
                 print(f"[autotest] refused: {e}", flush=True)
-            _reject()
-        except unittest.SkipTest:
+            raise _Rejected from None
+        except (unittest.SkipTest, _Rejected):
             raise
         except Exception as e:
             self.first_failure_at = self.first_failure_at or time.monotonic()
@@ -129,12 +128,27 @@ class _Run:
             print(f"[autotest] {self.f.__name__}: {self.valid} cases agree", flush=True)
 
     def search(self, test_id, seed):
-        import hypothesis
-        from hypothesis import strategies
+        try:
+            import hypothesis
+            from hypothesis import strategies
+        except ImportError:
+            return self.search_plainly(seed)
 
         # seed() also switches the example database off; the settings applied after it switch it on again
         body = hypothesis.given(data=strategies.data())(hypothesis.seed(seed)(_named(self.one)))
         _settings(self.n, test_id)(body)()
+
+    def search_plainly(self, seed):
+        """Without Hypothesis: the same cases count, but a failure is neither shrunk nor kept."""
+        for number in range(ATTEMPTS_PER_RUN * self.n + 20):
+            if self.valid == self.n:
+                return
+            try:
+                self.one(source.SeededSource((seed, number)))
+            except _Rejected:
+                continue
+        if self.valid == 0:
+            raise _Stop("no case is accepted")
 
     def report(self, error, seed, test_id):
         """Raise the smallest failing case with its script; `error` is what came out of Hypothesis."""
@@ -144,17 +158,20 @@ class _Run:
         raise annotate(cause, case, seed, test_id, self.attempts) from cause.__cause__
 
 
+class _Rejected(Exception):
+    """The case does not count; another one is drawn."""
+
+
 def _named(method):
-    def cases(data):
-        method(data)
-
-    return cases
-
-
-def _reject():
     import hypothesis
 
-    hypothesis.reject()
+    def cases(data):
+        try:
+            method(source.HypothesisSource(data))
+        except _Rejected:
+            hypothesis.reject()
+
+    return cases
 
 
 def _settings(n, test_id):

@@ -69,6 +69,15 @@ def _integers(low, high):
     return strategies.integers(low, high)
 
 
+class SeededSource(FreeSource):
+    """Choices of one case where Hypothesis is not installed: random numbers of a seed, nothing shrinks."""
+
+    closed = False
+
+    def live(self):
+        return _stack[0] if self.closed else self
+
+
 _stack = [FreeSource()]
 
 

@@ -238,6 +238,23 @@ def test_environment_chooses_n_and_the_graph(monkeypatch):
     assert failure(api, lambda api: api.random_tensor(1) * 2, check_graph=False).check == "graph: values"
 
 
+def test_without_hypothesis_cases_are_drawn_but_not_shrunk(monkeypatch):
+    monkeypatch.setitem(sys.modules, "hypothesis", None)
+    seen = []
+    api = harness()
+
+    def program(api):
+        x = api.random_tensor(ndim=2, dim0=random(1, 4), dim1=2)
+        y = api.torch.cat([x, api.random_tensor(ndim=2, dim0=2, dim1=2)], dim=1)
+        seen.append(1)
+        return y
+
+    passes(api, program, n=6)
+    assert len(seen) == 6
+    e = failure(harness(relu=lambda x: x.relu() + (x > 0.5)), lambda api: api.torch.relu(api.random_tensor(2)))
+    assert e.check == "values" and "as a script" in str(e)
+
+
 # ------------------------------------------------------------------ generators
 def test_a_generator_binds_its_value_once():
     k = random(1, 1000).to(int)
