@@ -6,6 +6,7 @@ import torch
 
 from .._data import images
 from .._data.buffers import TensorBuffer, to_numpy_dtype
+from .._data.ingraph import Stage
 
 __all__ = ["Resize", "batch_align", "decode", "flip", "normalize"]
 
@@ -27,7 +28,7 @@ def _placed(tensor, buffer):
     return tensor if source is None else source.place(tensor)
 
 
-class Resize(torch.nn.Module):
+class Resize(Stage):
     """Resize each image: to one size, or one side with the aspect ratio kept. Gives (images, scale, new_size).
 
     target_size=(width, height): images is one tensor (batch, height, width, channels), new_size None.
@@ -78,7 +79,7 @@ class Resize(torch.nn.Module):
         return _placed(torch.from_numpy(np.stack(out)), input), scale, None
 
 
-class batch_align(torch.nn.Module):
+class batch_align(Stage):
     """Images of different sizes as one tensor (batch, *shape), each in the upper left corner of zeros.
 
     shape is (height, width, channels), at least the largest image; alignment, to which OneFlow rounds the sizes it uses
@@ -99,7 +100,7 @@ class batch_align(torch.nn.Module):
         return _placed(torch.from_numpy(out.reshape(tuple(input.shape) + self.shape)), input)
 
 
-class decode(torch.nn.Module):
+class decode(Stage):
     """Encoded bytes (a TensorBuffer of uint8 arrays) to images of `dtype`."""
 
     def __init__(self, dtype=torch.uint8, color_space="BGR"):
@@ -111,7 +112,7 @@ class decode(torch.nn.Module):
         return _made_of(input, images.parallel(one, _need("decode", input).cells))
 
 
-class flip(torch.nn.Module):
+class flip(Stage):
     """Flip each image by its code: 0 not, 1 left-right, 16 upside down, 17 both."""
 
     _STEPS = {0: (1, 1), 1: (1, -1), 16: (-1, 1), 17: (-1, -1)}
@@ -124,7 +125,7 @@ class flip(torch.nn.Module):
         return _made_of(images, [np.ascontiguousarray(c[:: self._STEPS[f][0], :: self._STEPS[f][1]]) for c, f in zip(cells, codes)])
 
 
-class normalize(torch.nn.Module):
+class normalize(Stage):
     """(image - mean) / std per channel, on float images."""
 
     def __init__(self, std, mean):

@@ -1,7 +1,7 @@
 """OFRecord readers and decoders as modules: oneflow.nn.OFRecordReader, OFRecordImageDecoder, CropMirrorNormalize, ...
 
-They work on the host, eagerly; with `placement` and `sbp` their tensors are global. Inside nn.Graph's
-build() a reader is refused: call it in the loop and hand the tensors to the graph.
+They work on the host; with `placement` and `sbp` their tensors are global. Inside nn.Graph's build()
+they become part of the program (`_data/ingraph.py`).
 """
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import torch
 from ... import env
 from ..._data import fields, images, records, shuffle
 from ..._data.buffers import RecordBatch, TensorBuffer, to_numpy_dtype
+from ..._data.ingraph import Stage
 
 __all__ = [
     "OFRecordReader", "OfrecordReader", "OFRecordRawDecoder", "OfrecordRawDecoder", "OFRecordBytesDecoder", "OFRecordImageDecoder",
@@ -22,8 +23,8 @@ __all__ = [
 ]  # fmt: skip
 
 
-class Source(torch.nn.Module):
-    """Base of the modules that make data: where it goes, and the refusal inside a graph."""
+class Source(Stage):
+    """Base of the modules that make data: where it goes."""
 
     def __init__(self, device=None, placement=None, sbp=None):
         super().__init__()
@@ -32,16 +33,6 @@ class Source(torch.nn.Module):
         if (placement is None) != (sbp is None):
             raise ValueError(f"{type(self).__name__}: placement and sbp go together")
         self.device, self.placement, self.sbp = device, placement, sbp
-
-    def __call__(self, *args, **kwargs):
-        from ..._graph.capture import capturing
-
-        if capturing():
-            raise NotImplementedError(
-                f"{type(self).__name__} inside nn.Graph.build(): the data of the first call would become part of the program "
-                "(docs/differences.md: reader-in-graph). Call the reader in the training loop and pass its tensors to the graph."
-            )
-        return super().__call__(*args, **kwargs)
 
     def place(self, tensor: torch.Tensor) -> torch.Tensor:
         if self.placement is not None:
