@@ -31,7 +31,8 @@ def _tensor_type(name, dtype, where="cpu"):
         if len(args) == 1 and isinstance(args[0], (torch.Tensor, float)):
             return torch.as_tensor(args[0], dtype=dtype, device=device or where)
         if theirs is not None:
-            return theirs(*args) if device is None else theirs(*args, device=device)
+            made = theirs(*args) if device is None else theirs(*args, device=device)
+            return made.clone() if args and hasattr(args[0], "__array_interface__") else made  # torch shares an array's memory
         if len(args) == 1 and not isinstance(args[0], (int, torch.Size)):
             return torch.tensor(args[0], dtype=dtype, device=device or where)
         return torch.empty(*args or (0,), dtype=dtype, device=device or where)

@@ -295,10 +295,15 @@ def test_einops_and_torch_function_subclasses_still_behave():
     assert MODULE and all(len(row) == 3 and row[2] for row in TENSOR.values())
 
 
-def test_numpy_on_the_left_is_torchs():
-    assert isinstance(np.float32(2) * t(), torch.Tensor) and isinstance(np.exp(t()), torch.Tensor)
+def test_numpy_on_the_left():
+    a = np.array([1.0, 2.0, 4.0])
+    for got, want in ((a + leaf(), [2.0, 4.0, 1.0]), (a - t(), [0.0, 0.0, 7.0]), (a * t(), [1.0, 4.0, -12.0]), (a // t(), [1.0, 1.0, -2.0]), (a % t(), [0.0, 0.0, -2.0])):
+        assert type(got) is np.ndarray and got.dtype == np.float64 and got.tolist() == want
+    assert np.array_equal(a ** t(), a ** np.array([1.0, 2.0, -3.0]))
+    for got in (np.float32(2) * t(), np.exp(t()), a / t(), 2 + t(), 2 - t(), t() + 1):  # torch's
+        assert isinstance(got, torch.Tensor)
     with pytest.raises(TypeError):
-        np.ones(3) * t()
+        "a" + t()
 
 
 def test_a_hook_gives_a_handle():
