@@ -33,6 +33,7 @@ setup(
         "safetensors": ["safetensors"],
         "demo": ["flowvision", "scikit-learn", "matplotlib", "tqdm"],
     },
+    entry_points={"pytest11": ["oneflow_autotest.pytest_plugin = oneflow_autotest.pytest_plugin"]},
     zip_safe=False,
     # The library of custom kernels: no Python in it, so one wheel serves every Python 3 from 3.10 on.
     ext_modules=[Extension("oneflow._ext", [], py_limited_api=True)],

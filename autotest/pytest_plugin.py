@@ -1,4 +1,4 @@
-"""pytest options for autotest tests: `-p oneflow_autotest.pytest_plugin`, or installed with the package.
+"""pytest options for autotest tests; loaded by the installed package, or with `-p oneflow_autotest.pytest_plugin`.
 
     --autotest-n N            valid cases per test instead of the test's own n
     --autotest-seed S         the cases of this seed
