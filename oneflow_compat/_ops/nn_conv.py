@@ -5,7 +5,6 @@ convolutions, (out, kernel..., in) for the weight. torch always has (N, C, L...)
 """
 from __future__ import annotations
 
-import torch
 from torch.nn import functional as F
 
 __all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "fold", "unfold",

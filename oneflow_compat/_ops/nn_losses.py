@@ -15,7 +15,8 @@ __all__ = ["mse_loss", "l1_loss", "smooth_l1_loss", "kl_div", "binary_cross_entr
 def too_many(rest):
     """Refuse what is left over after OneFlow's positional arguments."""
     if rest:
-        raise TypeError(f"{len(rest)} positional argument(s) too many after OneFlow's (found {rest!r}); torch's order has size_average and reduce before reduction")
+        raise TypeError(f"{len(rest)} positional argument(s) too many after OneFlow's (found {rest!r}); "
+                        "torch's order has size_average and reduce before reduction")
 
 
 def integer_labels(target):
