@@ -1,6 +1,6 @@
 """OneFlow 0.9's CPU random stream: one sequential MT19937 per generator, and its distributions.
 
-A stream starts when a torch generator is first used or was seeded since: it takes the generator's
+Inside nn.Graph, and on other devices, torch's generators stay. A stream starts when a torch generator is first used or was seeded since: it takes the generator's
 initial_seed(). Each use also draws one number from the torch generator, so that a new seed shows.
 """
 from __future__ import annotations
@@ -103,7 +103,12 @@ def _fill(tensor, numbers):
 
 
 def _on_cpu(t):
-    return t.device.type == "cpu" and t.is_floating_point()
+    return t.device.type == "cpu" and t.is_floating_point() and not t.is_lazy
+
+
+def _capturing():
+    """Is nn.Graph tracing? Its programs draw from torch's generators."""
+    return torch.empty(0).is_lazy
 
 
 def uniform_(original):
@@ -136,6 +141,8 @@ def trunc_normal_(original):
 def _made(original, draw):
     """Make an empty tensor the way `original` would, then draw into it."""
     def call(*args, generator=None, requires_grad=False, **kwargs):
+        if _capturing():
+            return original(*args, requires_grad=requires_grad, **kwargs, **({} if generator is None else {"generator": generator}))
         probe = original(*args, generator=generator, **kwargs) if generator is not None else original(*args, **kwargs)
         if probe.device.type != "cpu" or probe.is_global:
             return probe.requires_grad_(requires_grad)
@@ -147,6 +154,8 @@ def _made(original, draw):
 def _keeping_state(original):
     """`original`, leaving torch's default generator as it was (its draw is thrown away)."""
     def call(*args, generator=None, **kwargs):
+        if _capturing():
+            return original(*args, **kwargs, **({} if generator is None else {"generator": generator}))
         source = torch.default_generator if generator is None else generator
         state = source.get_state()
         try:
@@ -191,6 +200,8 @@ def randperm(original):
 
 def bernoulli(original):
     def bernoulli(input, p=None, *, dtype=torch.float32, generator=None, inplace=False, **kwargs):
+        if _capturing() or input.device.type != "cpu":
+            return original(input, p, dtype=dtype, generator=generator, inplace=inplace, **kwargs)
         chance = input.detach().double().numpy().ravel() if p is None else float(p)
         y = torch.empty(input.shape)
         _fill(y, (stream(generator).uniform(input.numel(), True) < chance).astype(np.float64))
@@ -203,8 +214,8 @@ def dropout(original):
     """Kept where the uniform number is above p."""
     def dropout(x=None, p=0.5, training=True, inplace=False, generator=None, *, addend=None, input=None):
         x = input if x is None else x
-        if not training or p == 0 or x.device.type != "cpu":
-            return original(x, p, training, inplace)
+        if not training or p == 0 or x.device.type != "cpu" or _capturing():
+            return original(x, p, training, inplace, generator, addend=addend)
         keep = torch.from_numpy((stream(generator).uniform(x.numel(), False) > p).astype(np.float64)).reshape(x.shape).to(x.dtype)
         y = x * keep * (1 / (1 - p) if p < 1 else 0.0)
         y = y if addend is None else y + addend

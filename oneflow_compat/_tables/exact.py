@@ -44,6 +44,7 @@ FUNCTIONS = {
     "oneflow.quantile": _F + "quantile",
     "oneflow.nn.functional.normalize": _F + "normalize",
     "oneflow.nn.functional.dropout": _R + "dropout",
+    "oneflow.nn.modules.dropout.dropout": _R + "dropout",
     "oneflow.nn.init.trunc_normal_": _R + "trunc_normal_",
     **{f"oneflow.{name}": _R + name for name in "rand randn normal randint randperm bernoulli".split()},
 }

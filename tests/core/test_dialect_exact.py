@@ -122,3 +122,19 @@ def test_the_environment_variable_chooses_the_dialect():
     import os
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "ONEFLOW_DIALECT": "oneflow-0.9"})
     assert out.stdout.split() == ["oneflow-0.9", "-1"], out.stderr
+
+
+def test_a_graph_draws_from_torchs_generators(exact):
+    class Noise(flow.nn.Graph):
+        def build(self, x):
+            return flow.nn.functional.dropout(x, 0.5) + flow.rand(4) + flow.zeros(4).normal_()
+
+    graph, x = Noise(), torch.ones(2, 4)
+    assert not torch.equal(graph(x), graph(x))
+
+
+def test_dropout_modules_use_the_stream(exact):
+    flow.manual_seed(1)
+    a = flow.nn.functional.dropout(torch.ones(60), 0.3)
+    flow.manual_seed(1)
+    assert torch.equal(flow.nn.Dropout(0.3)(torch.ones(60)), a) and 0 < (a == 0).sum() < 40
