@@ -1,7 +1,7 @@
 """oneflow._C: OneFlow's raw functional namespace.
 
 A name is looked up in `_tables/c_ops.py`, then in oneflow and oneflow.nn.functional (a function of ours before one of torch's),
-among the methods of torch.Tensor (called with the tensor first), and last in torch._C.
+in fft, linalg, special and comm, among the methods of torch.Tensor (called with the tensor first), and last in torch._C.
 """
 import torch as _torch
 
@@ -26,7 +26,7 @@ def _elsewhere(name):
 
     import oneflow
 
-    places = [oneflow, oneflow.nn.functional, _torch.Tensor, _torch._C]
+    places = [oneflow, oneflow.nn.functional, oneflow.fft, oneflow.linalg, oneflow.special, oneflow.comm, _torch.Tensor, _torch._C]
     places[:2] = sorted(places[:2], key=lambda m: name not in _bind.function_rows(m.__name__))
     for place in places:
         value = getattr(place, name, None)

@@ -1,6 +1,9 @@
 """`oneflow._C`: module of ours -> names, as in functions.py. Every other name of _C is oneflow's or torch's own (see `_C`)."""
 
 C_OPS = {
+    "_ops.global_c": (
+        "global_arange global_constant global_empty global_tensor_constant local_all_reduce local_reduce local_all_gather "
+        "local_reduce_scatter comm_broadcast"),
     "_ops.custom.activation": "bias_add fast_gelu fused_bias_add_dropout fused_bias_add_gelu fused_fast_gelu_mul gelu_with_approximate",
     "_ops.custom.softmax": (
         "fused_bias_add_scale_mask_softmax_dropout fused_scale_mask_bias_softmax fused_scale_mask_softmax fused_scale_mask_softmax_dropout "
