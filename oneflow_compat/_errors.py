@@ -9,6 +9,10 @@ class UnsupportedError(OneFlowError, NotImplementedError):
     """A OneFlow feature that this package does not have; the text names the difference row."""
 
 
+class StateError(OneFlowError, AssertionError):
+    """Something was asked for at a time when it is not possible; OneFlow asserts there."""
+
+
 def unsupported(what: str, difference: str, instead: str) -> UnsupportedError:
     """An error that says what was asked, which row of docs/differences.md explains it, and what to do."""
     return UnsupportedError(f"{what} is not supported here (docs/differences.md: {difference}). {instead}")

@@ -53,9 +53,14 @@ def _plain():
 _PLAIN = _plain()
 
 
+def is_symbolic(tensor) -> bool:
+    """True for a tensor of a graph under capture: it cannot change its class, so the marks alone make it global."""
+    return type(tensor).__name__ == "FakeTensor"
+
+
 def _first_global(values):
     for v in values:
-        if isinstance(v, GlobalTensor):
+        if isinstance(v, torch.Tensor) and is_global(v):
             return v
         if isinstance(v, (list, tuple)):
             found = _first_global(v)
@@ -70,8 +75,10 @@ def _mark_results(out, source):
             _mark(out, source._of_placement, _rules_for(out, source))
         return out
     if isinstance(out, torch.Tensor):
-        if isinstance(out, torch.nn.Parameter):
+        if isinstance(out, torch.nn.Parameter) or hasattr(out, "_of_placement"):
             return out
+        if is_symbolic(out):
+            return _mark(out, source._of_placement, _rules_for(out, source))
         return _mark(out.as_subclass(GlobalTensor), source._of_placement, _rules_for(out, source))
     if isinstance(out, tuple) and hasattr(out, "_fields"):
         return type(out)(*(_mark_results(o, source) for o in out))
@@ -80,6 +87,31 @@ def _mark_results(out, source):
     if isinstance(out, tuple) and type(out).__module__ == "torch.return_types":
         return type(out)([_mark_results(o, source) for o in out])
     return out
+
+
+def mark_like(out, args):
+    """Under capture: the results of an operation with a global argument are global."""
+    source = _first_global(args)
+    if source is not None:
+        _mark_results(out, source)
+
+
+def without_subclasses(run):
+    """A program works on memory: placements are not looked at while it runs."""
+    def call(*args):
+        with torch._C.DisableTorchFunctionSubclass():
+            return run(*args)
+
+    return call
+
+
+def make_results_global(outputs, places: dict):
+    """`outputs` with the results at the positions `places` made global."""
+    def make(out):
+        out = [make_global(o, *places[i]) if i in places else o for i, o in enumerate(out)]
+        return outputs(out)
+
+    return make
 
 
 def _rules_for(out, source):
@@ -99,6 +131,8 @@ def make_global(tensor: torch.Tensor, placement: Placement, rules) -> GlobalTens
     with torch._C.DisableTorchFunctionSubclass():
         if tensor.device.type != placement.type:
             tensor = tensor.to(f"{placement.type}:0" if placement.type != "cpu" else "cpu")
+        if is_symbolic(tensor):
+            return _mark(torch.ops.aten.alias(tensor), placement, rules)
         return _mark(torch.Tensor.as_subclass(tensor, GlobalTensor), placement, rules)
 
 
@@ -129,12 +163,12 @@ def _rebuild(local, placement, rules, requires_grad):
 # --------------------------------------------------------------------------- rows of _tables/tensor.py
 def is_global(self) -> bool:
     """True for a tensor with a placement."""
-    return isinstance(self, GlobalTensor)
+    return isinstance(self, GlobalTensor) or "_of_placement" in self.__dict__
 
 
 def is_local(self) -> bool:
     """True for an ordinary tensor."""
-    return not isinstance(self, GlobalTensor)
+    return not is_global(self)
 
 
 def is_consistent(self):
@@ -144,14 +178,14 @@ def is_consistent(self):
 
 def placement(self):
     """The placement of a global tensor; RuntimeError on a local one."""
-    if not isinstance(self, GlobalTensor):
+    if not is_global(self):
         raise RuntimeError("a local tensor has no placement; use .device, or make it global with .to_global(placement, sbp)")
     return self._of_placement
 
 
 def sbp(self):
     """The tuple of rules of a global tensor; RuntimeError on a local one."""
-    if not isinstance(self, GlobalTensor):
+    if not is_global(self):
         raise RuntimeError("a local tensor has no sbp; make it global with .to_global(placement, sbp)")
     return self._of_sbp
 
@@ -162,25 +196,29 @@ def to_global(self, placement=None, sbp=None, *, grad_sbp=None, check_meta=None,
     A local tensor needs both `placement` and `sbp`. `grad_sbp` and `check_meta` concern several
     ranks. Autograd passes through.
     """
-    if placement is None and not isinstance(self, GlobalTensor):
+    if placement is None and not is_global(self):
         raise RuntimeError("to_global() of a local tensor needs a placement and an sbp, found placement=None")
     placement = self._of_placement if placement is None else placement
     if not isinstance(placement, Placement):
         raise TypeError(f"to_global: placement must be an oneflow.placement, found {type(placement).__name__}")
     if sbp is None:
-        if not isinstance(self, GlobalTensor):
+        if not is_global(self):
             raise RuntimeError("to_global() of a local tensor needs a placement and an sbp, found sbp=None")
         sbp = self._of_sbp
-    local = to_local(self) if isinstance(self, GlobalTensor) else self
+    local = to_local(self) if is_global(self) else self
     return make_global(local.clone() if copy else local, placement, sbp)
 
 
 def to_local(self, *, copy=False):
     """The shard of this rank as an ordinary tensor; RuntimeError on a local tensor."""
-    if not isinstance(self, GlobalTensor):
+    if not is_global(self):
         raise RuntimeError("to_local() needs a global tensor, found a local one; use the tensor as it is")
     with torch._C.DisableTorchFunctionSubclass():
-        local = self.as_subclass(torch.Tensor)
+        if is_symbolic(self):
+            local = torch.ops.aten.alias(self)
+            del local._of_placement, local._of_sbp
+        else:
+            local = self.as_subclass(torch.Tensor)
         return local.clone() if copy else local
 
 
@@ -191,14 +229,14 @@ def to_consistent(self, *args, **kwargs):
 
 def global_to_global(self, placement=None, sbp=None, *, grad_sbp=None, check_meta=False, copy=False):
     """`to_global` of a tensor that is global already."""
-    if not isinstance(self, GlobalTensor):
+    if not is_global(self):
         raise RuntimeError("global_to_global() needs a global tensor, found a local one; use to_global or local_to_global")
     return to_global(self, placement, sbp, grad_sbp=grad_sbp, copy=copy)
 
 
 def local_to_global(self, placement=None, sbp=None, *, check_meta=True, copy=False):
     """`to_global` of a tensor that is local."""
-    if isinstance(self, GlobalTensor):
+    if is_global(self):
         raise RuntimeError("local_to_global() needs a local tensor, found a global one; use to_global or global_to_global")
     return to_global(self, placement, sbp, copy=copy)
 

@@ -6,6 +6,7 @@ import operator
 import torch
 import torch.utils._pytree as pytree
 
+from .._global.tensor import is_global, make_results_global, without_subclasses
 
 
 class Binding:
@@ -30,6 +31,9 @@ class Binding:
             self.guard = compile_guard(program)
         self._tensor_args = [i for i, v in enumerate(capture.args_flat) if isinstance(v, torch.Tensor)]
         self._outputs = self._output_maker()
+        marked = any(is_global(t) for t in (*capture.args_flat, *(e[-1] for e in self.state.by_id.values())) if isinstance(t, torch.Tensor))
+        if marked or capture.global_outputs:
+            self.run, self._outputs = without_subclasses(run), make_results_global(self._outputs, capture.global_outputs)
         self._bind()
 
     # -- reading slots ---------------------------------------------------------------

@@ -7,6 +7,7 @@ import threading
 import torch
 import torch.utils._pytree as pytree
 
+from .._global.tensor import is_global
 from .errors import CaptureError, GraphTypeError
 from .program import Output, Program, Slot, written_args
 from .state import StateMap, kept_grads, kept_modules, resolve
@@ -65,6 +66,7 @@ class Capture:
         self.args_flat, self.in_spec = pytree.tree_flatten((args, kwargs))
         self.recorder = Recorder()
         self.new_state: list = []
+        self.global_outputs: dict = {}  # output -> (placement, rules)
         self.update = None
 
     def run(self) -> Program:
@@ -145,6 +147,8 @@ class Capture:
         for i, value in enumerate(flat_out):
             if isinstance(value, torch.Tensor):
                 node, twin = recorder._convert(value)
+                if is_global(value):
+                    self.global_outputs[len(outputs)] = value._of_placement, value._of_sbp
                 info = node.meta["tensor"]
                 nodes.append(node)
                 outputs.append(Output(leaf_name(out_spec, i), info.shape, info.dtype, info.device))

@@ -6,6 +6,7 @@ closures) are lifted to placeholders; they keep their identity, so hooks and `p.
 """
 from __future__ import annotations
 
+import contextlib
 import operator
 
 import torch
@@ -13,6 +14,7 @@ import torch.fx
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .._global.tensor import mark_like
 from .errors import CaptureError, user_location
 
 aten = torch.ops.aten
@@ -78,12 +80,14 @@ class Recorder(TorchDispatchMode):
     def symbolic(self, tensor, name):
         """A symbolic twin of an argument, with its own placeholder."""
         with torch._C.DisableTorchFunction():
-            twin = self.fake_mode.from_tensor(tensor.detach(), static_shapes=True)
+            twin = self.fake_mode.from_tensor(_plain(tensor), static_shapes=True)
             if twin is tensor:
                 raise CaptureError("build() was given a tensor of another capture", "Call the graph with ordinary tensors.")
             twin = twin.detach() if hasattr(twin, "_of_node") else twin
         twin._of_node = self.placeholder(name, tensor)
         twin._of_node.meta["tensor"] = describe(tensor)
+        if hasattr(tensor, "_of_placement"):
+            twin._of_placement, twin._of_sbp = tensor._of_placement, tensor._of_sbp
         if tensor.requires_grad:
             twin.requires_grad_()
         return twin
@@ -104,14 +108,25 @@ class Recorder(TorchDispatchMode):
                 return same
         node = self.placeholder("t", tensor)
         node.meta["tensor"] = describe(tensor)
-        twin = self.fake_mode.from_tensor(tensor, static_shapes=True)
+        marked = hasattr(tensor, "_of_placement")
+        with torch._C.DisableTorchFunction() if marked else contextlib.nullcontext():
+            twin = self._twin(_plain(tensor) if marked else tensor)
         twin._of_node = node
+        if marked:
+            twin._of_placement, twin._of_sbp = tensor._of_placement, tensor._of_sbp
         if tensor.numel() == 1 and self.phase == "update":
             twin._value = tensor.detach().clone()
         self.lifted[id(tensor)] = (tensor, node, twin)
         if layout is not None:
             self.known[layout] = (node, twin)
         return node, twin
+
+    def _twin(self, tensor):
+        """A symbolic tensor like a real one. Memory shared between real tensors need not be shared by their twins."""
+        if tensor.layout is torch.strided and not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg()):
+            with self.fake_mode:
+                return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+        return self.fake_mode.from_tensor(tensor, static_shapes=True)
 
     # -- the mode --------------------------------------------------------------
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -150,6 +165,7 @@ class Recorder(TorchDispatchMode):
             raise
         self._annotate(node)
         result = self._bind(func, node, out, args, kwargs)
+        mark_like(result, (*fake_args, *fake_kw.values()))
         if self.phase == "update":
             self._follow(func, fake_args, fake_kw, out)
         elif func._schema.is_mutable and fake_args and isinstance(fake_args[0], FakeTensor):
@@ -285,6 +301,12 @@ class Recorder(TorchDispatchMode):
         self.graph.output(tuple(outputs))
         return self.graph
 
+
+
+def _plain(tensor):
+    """The memory of a global tensor as an ordinary tensor; another tensor without its history."""
+    tensor = tensor.detach()
+    return tensor.as_subclass(torch.Tensor) if hasattr(tensor, "_of_placement") else tensor
 
 
 def describe(tensor):

@@ -1,11 +1,16 @@
 """Is a graph being traced?"""
 import contextlib
 
-_lazy = [False]
+_lazy = []  # what guard() says, innermost last
 
 
 def is_enabled() -> bool:
-    return _lazy[-1]
+    """True inside guard(True), and in the build() of a graph."""
+    if _lazy:
+        return _lazy[-1]
+    from .._graph.capture import capturing
+
+    return capturing()
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ from collections import Counter, OrderedDict
 
 import torch
 
+from ..._errors import StateError
 from ..._graph import Config, Engine
 from . import graph_state
 from .graph_config import GraphConfig
@@ -80,7 +81,7 @@ class Graph:
 
     def _before_first_call(self, what):
         if self.is_compiled:
-            raise RuntimeError(f"{what} was asked for after the first call of graph {self._name}; it is possible only before it")
+            raise StateError(f"{what} was asked for after the first call of graph {self._name}; it is possible only before it")
 
     # -- running ------------------------------------------------------------------------
     def __call__(self, *args, **kwargs):
@@ -192,6 +193,8 @@ class Graph:
         from . import deploy
 
         deploy.save(self, path)
+
+    __oneflow_save__ = save  # oneflow.save(graph, path)
 
     def export(self, path, format="pt2"):
         """Write an inference graph for other runtimes: "pt2" (torch.export), "aoti" (AOTInductor), "onnx"."""

@@ -7,6 +7,7 @@ import time
 import torch
 
 from ... import env
+from ..._errors import StateError
 from .graph_repr import module_lines, named_leaves, operator_lines, tensor_line, value_text
 
 
@@ -21,7 +22,11 @@ class Debug:
             raise TypeError(f"debug(v_level): a whole number from -1 to 3, found {v_level!r}")
         if v_level > 3:
             raise ValueError(f"debug(v_level): the highest level is 3, found {v_level}")
-        ranks = [0] if ranks is None else [ranks] if isinstance(ranks, int) else list(ranks)
+        if v_level < -1:
+            raise StateError(f"debug(v_level): the lowest level is -1, found {v_level}")
+        ranks = [0] if ranks is None else [ranks] if isinstance(ranks, int) else ranks
+        if not isinstance(ranks, (list, tuple)):
+            raise ValueError(f"debug(ranks): a rank or a list of ranks, found {ranks!r}")
         on = -1 in ranks or env.get_rank() in ranks
         self.level = v_level if on else -1
         self.depth, self.only_user = max_py_stack_depth, only_user_py_stack

@@ -1,0 +1,54 @@
+"""nn.Graph as OneFlow's own test files use it: order of calls, tracing flag, saving."""
+import oneflow as flow
+import oneflow.framework.graph_build_util as graph_build_util
+import oneflow.nn as nn
+import pytest
+
+
+class Infer(nn.Graph):
+    def __init__(self, module=None):
+        super().__init__()
+        self.config.set_backend("aten")
+        self.module = module or nn.Linear(3, 2)
+        self.seen = []
+
+    def build(self, x):
+        self.seen.append(graph_build_util.lazy_mode.is_enabled())
+        with graph_build_util.lazy_mode.guard(False):
+            self.seen.append(graph_build_util.lazy_mode.is_enabled())
+        return self.module(x)
+
+
+def test_the_tracing_flag_is_on_in_build_only():
+    graph = Infer()
+    assert not graph_build_util.lazy_mode.is_enabled()
+    graph(flow.ones(1, 3))
+    assert graph.seen == [True, False] and not graph_build_util.lazy_mode.is_enabled()
+    with graph_build_util.lazy_mode.guard(True):
+        assert graph_build_util.lazy_mode.is_enabled()
+
+
+def test_loading_after_the_first_call_is_an_assertion_and_a_runtime_error():
+    graph = Infer()
+    state = graph.state_dict()
+    graph.load_state_dict(state)
+    graph(flow.ones(1, 3))
+    for kind in (AssertionError, RuntimeError):
+        with pytest.raises(kind, match="first call"):
+            graph.load_state_dict(state)
+
+
+def test_debug_arguments_are_checked():
+    graph = Infer()
+    with pytest.raises(ValueError, match="ranks"):
+        graph.debug(1, ranks="0")
+    with pytest.raises(AssertionError, match="-2"):
+        graph.debug(-2)
+    graph.debug(-1, ranks=[0]), graph.debug(v_level=-1, ranks=-1, max_py_stack_depth=3)
+
+
+def test_flow_save_takes_a_graph(tmp_path):
+    graph, x = Infer(), flow.randn(4, 3)
+    want = graph(x)
+    flow.save(graph, tmp_path / "net")
+    assert flow.equal(flow.load_graph(tmp_path / "net")(x), want)
