@@ -75,9 +75,45 @@ class RecordBatch(_Batch):
 
 
 class TensorBuffer(_Batch):
-    """A batch of arrays (numpy), each with its own shape and dtype."""
+    """A batch of arrays (numpy), each with its own shape and dtype.
+
+    `lazy` gives a batch of functions that make the arrays: the next stage may call them one by one in its
+    own threads (an image is resized while it is still in the cache), or `cells` makes all of them.
+    """
 
     dtype = tensor_buffer
+
+    def __init__(self, cells, shape=None):
+        self._makers = None
+        super().__init__(cells, shape)
+
+    @classmethod
+    def lazy(cls, makers, shape):
+        buffer = cls((), shape)
+        buffer._makers, buffer._cells = makers, None
+        return buffer
+
+    @property
+    def cells(self):
+        if self._cells is None:
+            from .images import parallel
+
+            self._cells = parallel(lambda make: make(), self._makers)
+            self._makers = None
+        return self._cells
+
+    @cells.setter
+    def cells(self, cells):
+        self._cells = cells
+
+    def makers(self):
+        """A function per cell that gives it."""
+        return self._makers if self._makers is not None else [lambda cell=cell: cell for cell in self._cells]
+
+    def numel(self):
+        return len(self._makers if self._cells is None else self._cells)
+
+    nelement = numel
 
     def numpy(self):
         """An object array of the arrays."""

@@ -61,22 +61,27 @@ class Resize(Stage):
         self.target_size, self.bounds, self.longer, self.channels = target_size, (min_size or 0, max_size or 0), resize_side == "longer", channels
 
     def forward(self, input):
-        cells = _need("Resize", input).cells
-        old = [(c.shape[1], c.shape[0]) for c in cells]
-        if self.keep:
-            new = [images.keep_aspect_size(*wh, self.target_size, *self.bounds, self.longer) for wh in old]
-        else:
-            new = [tuple(self.target_size)] * len(cells)
-        wrong = [c.shape for c in cells if c.shape[2] != self.channels]
-        if wrong:
-            raise ValueError(f"Resize: channels is {self.channels}, found an image of {wrong[0]}")
-        out = images.parallel(lambda cell, wh: images.resize(cell, *wh, self.interpolation), cells, new)
-        if self.dtype != torch.uint8:
-            out = [c.astype(to_numpy_dtype(self.dtype)) for c in out]
-        scale = _placed(torch.tensor([[n[0] / o[0], n[1] / o[1]] for n, o in zip(new, old)], dtype=torch.float32), input)
-        if self.keep:
-            return _made_of(input, out), scale, _placed(torch.tensor(new, dtype=torch.int32), input)
-        return _placed(torch.from_numpy(np.stack(out)), input), scale, None
+        makers = _need("Resize", input).makers()
+        fixed = None if self.keep else np.empty((len(makers), *reversed(self.target_size), self.channels), np.uint8)
+        done = images.parallel(self._one, makers, [None] * len(makers) if fixed is None else fixed)
+        scale = _placed(torch.tensor([[n[0] / o[0], n[1] / o[1]] for _, o, n in done], dtype=torch.float32), input)
+        kind = to_numpy_dtype(self.dtype)
+        if fixed is not None:
+            return _placed(torch.from_numpy(fixed.astype(kind, copy=False)), input), scale, None
+        out = [cell.astype(kind, copy=False) for cell, _, _ in done]
+        return _made_of(input, out), scale, _placed(torch.tensor([n for _, _, n in done], dtype=torch.int32), input)
+
+    def _one(self, make, target):
+        """(resized image or None when it went to target, old size, new size); sizes are (width, height)."""
+        cell = make()
+        rows, columns, channels = cell.shape
+        if channels != self.channels:
+            raise ValueError(f"Resize: channels is {self.channels}, found an image of {cell.shape}")
+        new = images.keep_aspect_size(columns, rows, self.target_size, *self.bounds, self.longer) if target is None else tuple(self.target_size)
+        out = images.resize(cell, *new, self.interpolation)
+        if target is not None:
+            target[...] = out
+        return out if target is None else None, (columns, rows), new
 
 
 class batch_align(Stage):

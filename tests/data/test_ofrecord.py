@@ -125,7 +125,7 @@ def test_errors_say_what_and_where(tmp_path):
     with pytest.raises(records.CorruptRecord, match="should be one byte string, found 2 values of float_list"):
         nn.OFRecordBytesDecoder("x")(batch)
     with pytest.raises(records.CorruptRecord, match=r"part-0, record at byte 0: field 'n' is not an image"):
-        nn.OFRecordImageDecoder("n")(batch)
+        nn.OFRecordImageDecoder("n")(batch).cells
     with pytest.raises(FileNotFoundError, match=r"part-3.*2 of 5 are missing"):
         nn.OFRecordReader(GOLDEN / "numbers", data_part_num=5)
     with pytest.raises(TypeError, match="what OFRecordReader gives"):
@@ -262,6 +262,10 @@ def test_decode_normalize_flip():
     flipped = nn.image.flip()(floats, flow.tensor([0, 1, 16, 17], dtype=flow.int8))
     for cell, out, steps in zip(floats.cells, flipped.cells, [(1, 1), (1, -1), (-1, 1), (-1, -1)], strict=True):
         assert np.array_equal(out, cell[:: steps[0], :: steps[1]])
+    buffer = _decoded()
+    assert buffer.numel() == len(buffer) == 4 and buffer.numpy().shape == (4,) and torch.equal(buffer[1], torch.from_numpy(buffer.cells[1]))
+    with pytest.raises(records.CorruptRecord, match="part-0, record at byte 0: field 'n' is not an image"):
+        nn.image.Resize(target_size=(2, 2))(nn.OFRecordImageDecoder("n")(nn.OFRecordReader(GOLDEN / "numbers")()))
     with pytest.raises(ValueError, match="does not fit"):
         nn.image.batch_align((50, 64, 3), flow.float, 16)(floats)
 
@@ -374,10 +378,10 @@ def test_without_an_image_library(monkeypatch):
     monkeypatch.setattr(images, "opencv", lambda: None)
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(ModuleNotFoundError, match="opencv-python-headless or pillow"):
-        _decoded()
+        _decoded().cells
 
 
 def test_no_warnings_while_reading():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        _decoded()
+        nn.image.Resize(target_size=(20, 24))(_decoded())

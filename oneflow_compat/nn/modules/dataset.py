@@ -5,6 +5,7 @@ they become part of the program (`_data/ingraph.py`).
 """
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 
@@ -132,7 +133,10 @@ def _decode_field(record, name, color_space):
 
 
 class OFRecordImageDecoder(_Decoder):
-    """An image field of records, a TensorBuffer of uint8 (height, width, channels); color_space BGR, RGB or GRAY."""
+    """An image field of records, a TensorBuffer of uint8 (height, width, channels); color_space BGR, RGB or GRAY.
+
+    An image is decoded when the next stage asks for it; a corrupt one raises there, naming file and offset.
+    """
 
     def __init__(self, blob_name, color_space="BGR"):
         super().__init__()
@@ -140,8 +144,8 @@ class OFRecordImageDecoder(_Decoder):
 
     def forward(self, input):
         batch = fields.need_records("OFRecordImageDecoder", input)
-        one = lambda record: _decode_field(record, self.blob_name, self.color_space)  # noqa: E731
-        return _from(batch, TensorBuffer(images.parallel(one, batch.cells), batch.shape))
+        makers = [functools.partial(_decode_field, record, self.blob_name, self.color_space) for record in batch.cells]
+        return _from(batch, TensorBuffer.lazy(makers, batch.shape))
 
 
 class OFRecordImageDecoderRandomCrop(_Decoder):
@@ -159,7 +163,8 @@ class OFRecordImageDecoderRandomCrop(_Decoder):
     def forward(self, input):
         batch = fields.need_records("OFRecordImageDecoderRandomCrop", input)
         one = lambda record, random: self._crop(_decode_field(record, self.blob_name, self.color_space), random)  # noqa: E731
-        return _from(batch, TensorBuffer(images.parallel(one, batch.cells, self._generators(len(batch.cells))), batch.shape))
+        makers = [functools.partial(one, *pair) for pair in zip(batch.cells, self._generators(len(batch.cells)))]
+        return _from(batch, TensorBuffer.lazy(makers, batch.shape))
 
     def _generators(self, count):
         """One generator per image, so that the windows do not depend on which thread is first."""
