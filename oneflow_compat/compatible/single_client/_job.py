@@ -11,6 +11,7 @@ import inspect
 import threading
 
 from . import _context, _session, typing as job_typing
+from ._blob import LocalBlob
 from ._trace import Trace
 
 
@@ -65,6 +66,7 @@ class Job:
         self.annotation = _signature(function).return_annotation
         if self.annotation is not inspect.Signature.empty:
             job_typing.check_return_annotation(self.annotation, self.name)
+        self._checks = [(f"{self.name}(): argument {name!r}", declared) for name, declared in self.inputs]
         self.step = 0
         self.has_update = False
         self.output_names = []
@@ -79,16 +81,22 @@ class Job:
         with self.lock:
             values = self._arguments(args, kwargs)
             result = self._run(values)
-        if self.annotation is inspect.Signature.empty:
+        annotation = self.annotation
+        if annotation is job_typing.Numpy and type(result) is LocalBlob:
+            return result._array
+        if annotation is inspect.Signature.empty:
             return Future(result)
-        return job_typing.convert(result, self.annotation, self.name)
+        return job_typing.convert(result, annotation, self.name)
 
     def _arguments(self, args, kwargs):
         if kwargs or len(args) != len(self.inputs):
             args = self._bind(args, kwargs)
         values = []
-        for (name, declared), given in zip(self.inputs, args):
-            _flatten_input(f"{self.name}(): argument {name!r}", declared, given, values)
+        for (where, declared), given in zip(self._checks, args):
+            if type(declared) is job_typing._Placeholder:
+                values.append(declared.check(where, given))
+            else:
+                _flatten_input(where, declared, given, values)
         return values
 
     def _bind(self, args, kwargs):
@@ -104,7 +112,7 @@ class Job:
             compiled = self._compile(signature, values)
         trace = compiled.trace
         if trace is not None and not compiled.eager:
-            if trace.device is not None and trace.device.type != "cpu":
+            if trace.moves:
                 values = [v.to(trace.device, non_blocking=True) for v in values]
             trace.before_call(self.step)
         outputs = compiled.run(values)
@@ -155,7 +163,7 @@ class Job:
             compiled.trace = trace
             return outputs
 
-        engine = Engine(build, config=options, name=self.name)
+        engine = Engine(build, tensors=lambda: {n: v.tensor for n, v in self.session.variables.items()}, config=options, name=self.name)
         device = self._device_of_inputs()
         values = [v.to(device) for v in values]
         engine.compile(*values)

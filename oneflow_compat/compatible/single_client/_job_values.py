@@ -19,6 +19,8 @@ def leaves(value, where="the result"):
 
 def rebuild(value, queue, wrap):
     """The structure of `value` with its tensors replaced by what `wrap` makes of the next item of `queue`."""
+    if type(value) is int:  # a leaf of structure()
+        return wrap(next(queue))
     if value is None:
         return None
     if isinstance(value, (tuple, list)):

@@ -1,7 +1,10 @@
 """One run of a job function's body: variables met, losses, watches, assignments, and what comes out."""
 from __future__ import annotations
 
+import torch
+
 from . import _update
+from ._blob import LocalBlob
 from ._job_values import leaves, rebuild, structure
 
 
@@ -10,7 +13,7 @@ class Trace:
 
     def __init__(self, job, captured, probe=False):
         self.job, self.session, self.captured, self.probe = job, job.session, captured, probe
-        self.device = None
+        self.device, self.moves = None, False  # of the inputs
         self.variables = {}  # full name -> tensor, in the order of creation
         self.created_by = {}  # full name -> Variable
         self.losses = []
@@ -59,12 +62,11 @@ class Trace:
                 self.dynamic_inputs.add(id(tensor))
         if tensors:
             self.device = tensors[0].device
+            self.moves = self.device.type != "cpu"
 
     # -- the end of the body ----------------------------------------------------
     def finish(self, out):
         """Append gradients, updates and assignments; the flat list of everything that leaves the job."""
-        import torch
-
         from ._host import densify
 
         out = densify_deep(out, densify)
@@ -118,16 +120,14 @@ class Trace:
 
     def results(self, outputs, copy):
         """Nested LocalBlobs; the watch handlers are called on the way."""
-        from ._blob import LocalBlob
-
-        arrays = []
+        arrays, dynamic = [], bool(self.dynamic_inputs)
         for tensor, shared in zip(outputs, copy):
-            if tensor.device.type != "cpu":
+            if not tensor.is_cpu:
                 tensor, shared = tensor.cpu(), False
-            if tensor.dtype.is_floating_point and tensor.dtype.itemsize == 2 and str(tensor.dtype) == "torch.bfloat16":
+            if tensor.dtype is torch.bfloat16:
                 tensor, shared = tensor.float(), False
             array = tensor.numpy()
-            arrays.append(LocalBlob(array.copy() if shared else array, bool(self.dynamic_inputs)))
+            arrays.append(LocalBlob(array.copy() if shared else array, dynamic))
         count = len(arrays) - len(self.handlers)
         for blob, handler in zip(arrays[count:], self.handlers):
             handler(blob)

@@ -20,6 +20,8 @@ class _Placeholder:
         self.dtype = torch.float32 if dtype is None else dtype
         if not isinstance(self.dtype, torch.dtype):
             raise TypeError(f"{self.kind}.Placeholder: dtype must be a OneFlow dtype such as flow.float, found {dtype!r}")
+        self._wanted = None if self.dtype == torch.bfloat16 else _numpy_dtype(self.dtype)
+        self._from_numpy = torch.from_numpy
 
     def __call__(self, *args, **kwargs):
         raise TypeError(f"{self!r} is a declaration; it is not called")
@@ -29,6 +31,8 @@ class _Placeholder:
 
     def check(self, where: str, value):
         """The tensor of one argument, or an error that names the argument."""
+        if type(value) is _np.ndarray and value.shape == self.shape and value.dtype == self._wanted and value.flags.carray:
+            return self._from_numpy(value)
         array = self._array(where, value)
         if tuple(array.shape) != self.shape:
             raise ValueError(f"{where}: declared shape {self.shape}, got an array of shape {tuple(array.shape)}")

@@ -5,7 +5,6 @@ import torch.nn.functional as F
 
 from .._initializers import constant_initializer
 from .._variables import api_get_variable
-from ..nn._activations import bias_add
 from ..nn._windows import _conv, channels_last, from_first, spatial, to_first
 
 
@@ -20,11 +19,11 @@ def _layer(n, inputs, filters, kernel_size, strides, padding, data_format, dilat
     shape = (filters, *kernel, inner) if last else (filters, inner, *kernel)
     weight = api_get_variable(weight_name or f"{name}-weight", shape, inputs.dtype, kernel_initializer or constant_initializer(0), kernel_regularizer,
                               trainable, "weight", reuse=False)
-    out = _conv(n, inputs, weight, strides, padding, None, data_format, dilation_rate, groups)
+    bias = None
     if use_bias:
         bias = api_get_variable(bias_name or f"{name}-bias", (filters,), inputs.dtype, bias_initializer or constant_initializer(0), bias_regularizer,
                                 trainable, "bias", reuse=False)
-        out = bias_add(out, bias, data_format)
+    out = _conv(n, inputs, weight, strides, padding, bias, data_format, dilation_rate, groups)
     return activation(out) if callable(activation) else out
 
 

@@ -2,12 +2,12 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 
 from .. import scope
 from .._initializers import constant_initializer
 from .._variables import api_get_variable
 from ..distribute import broadcast
-from ..nn._activations import bias_add
 
 
 def dense(inputs, units, activation=None, use_bias=True, kernel_initializer=None, bias_initializer=None, kernel_regularizer=None,
@@ -21,11 +21,11 @@ def dense(inputs, units, activation=None, use_bias=True, kernel_initializer=None
     with scope.namespace(name):
         weight = api_get_variable("weight", (units, inputs.shape[-1]), inputs.dtype, kernel_initializer or constant_initializer(0), kernel_regularizer,
                                   trainable, "weight", distribute=model_distribute, reuse=False)
-        out = torch.matmul(inputs, weight.t())
+        bias = None
         if use_bias:
             bias = api_get_variable("bias", (units,), inputs.dtype, bias_initializer or constant_initializer(0), bias_regularizer, trainable,
                                     "bias", distribute=model_distribute, reuse=False)
-            out = bias_add(out, bias, "N" + "D" * (out.dim() - 2) + "C")
+        out = F.linear(inputs, weight, bias)
     return activation(out) if callable(activation) else out
 
 
