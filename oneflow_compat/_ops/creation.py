@@ -106,7 +106,7 @@ ones_like = creation(torch.ones_like, f"(input, {_TAIL}, **torch_keywords)", 1)
 empty_like = creation(torch.empty_like, f"(input, {_TAIL}, **torch_keywords)", 1)
 full_like = creation(torch.full_like, f"(input, fill_value, {_TAIL}, **torch_keywords)", 2)
 randn_like = creation(torch.randn_like, f"(input, *, {_TAIL}, generator=None, **torch_keywords)")
-randint_like = creation(torch.randint_like, f"(x, low, high=None, *, {_TAIL}, generator=None, **torch_keywords)", spelling={"x": "input"})
+randint_like = creation(torch.randint_like, f"(x, low, high=None, *, {_TAIL}, generator=None, **torch_keywords)", None, {"x": "input"})
 _eye = creation(torch.eye, f"(n, m=None, *, {_TAIL}, **torch_keywords)")
 empty_strided = creation(torch.empty_strided, "(shape, stride, dtype=None, device=None, requires_grad=False, pin_memory=False, **torch_keywords)", 2, {"shape": "size"})
 hann_window = creation(torch.hann_window, f"(window_length, periodic=True, *, {_TAIL}, **torch_keywords)")
@@ -172,7 +172,9 @@ def _from_data(target, data, dtype=None, **kwargs):
         if "overflow" not in str(error) or dtype is None or isinstance(data, (np.ndarray, torch.Tensor)):
             raise
         return target(data, dtype=torch.int64, **kwargs).to(dtype)  # integers wrap, as in OneFlow
-    if dtype is None and out.dtype in _FLOATS and out.dtype is not torch.get_default_dtype() and not isinstance(data, (torch.Tensor, np.ndarray)) and _is_numpy(data):
+    if dtype is not None or out.dtype not in _FLOATS or out.dtype is torch.get_default_dtype() or isinstance(data, (torch.Tensor, np.ndarray)):
+        return out
+    if _is_numpy(data):
         return target(data, dtype=torch.get_default_dtype(), **kwargs)
     return out
 

@@ -146,8 +146,11 @@ def _of_bool(name, signature, how, text):
     return slow
 
 
-neg = _of_bool("neg", "(x, *, out=None)", lambda input, **k: torch.neg(input.to(torch.get_default_dtype()), **k), "a bool tensor becomes the default dtype")
-negative = _of_bool("negative", "(x, *, out=None)", lambda input, **k: torch.neg(input.to(torch.get_default_dtype()), **k), "a bool tensor becomes the default dtype")
+def _neg(name):
+    return _of_bool(name, "(x, *, out=None)", lambda input, **k: torch.neg(input.to(torch.get_default_dtype()), **k), "a bool tensor becomes the default dtype")
+
+
+neg, negative = _neg("neg"), _neg("negative")
 
 
 @spelled("input=x")

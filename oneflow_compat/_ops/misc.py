@@ -212,7 +212,8 @@ class stateful_op:
     def Build(self):
         from .._errors import unsupported
 
-        raise unsupported(f"the internal operator {self._op_type_name!r}", "low-level-ops", "Use the public function or module that does the same, or torch.library for an operator of your own.")
+        raise unsupported(f"the internal operator {self._op_type_name!r}", "low-level-ops",
+                          "Use the public function or module that does the same, or torch.library for an operator of your own.")
 
     op = property(lambda self: self)
 

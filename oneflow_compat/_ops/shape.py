@@ -21,12 +21,13 @@ def transpose(error, *args, perm=None, **kwargs):
 def _pieces(name):
     target = getattr(torch, name)
     has_dim = name == "tensor_split"
+    spelling = {"x": "input", **dict.fromkeys(("indices", "sections", "tensor_indices_or_sections"), "indices_or_sections")}
 
     @documented("(input, indices_or_sections, dim=0)" if has_dim else "(input, indices_or_sections)", name,
                 f"torch.{name}; the second argument is called indices_or_sections in OneFlow, indices or sections in torch. The pieces are views.")
     def call(*args, **kwargs):
         if kwargs:
-            kwargs = rename(name, kwargs, {"x": "input", "indices": "indices_or_sections", "sections": "indices_or_sections", "tensor_indices_or_sections": "indices_or_sections"})
+            kwargs = rename(name, kwargs, spelling)
             if "indices_or_sections" in kwargs:
                 args = (kwargs.pop("input"), kwargs.pop("indices_or_sections")) if "input" in kwargs else (args[0], kwargs.pop("indices_or_sections"), *args[1:])
         return target(*args, **kwargs)

@@ -320,9 +320,9 @@ def through(public):
     return replacing(slow)
 
 
-argmax, argmin, topk, cumsum, cumprod, median, prod, std, var, softmax, log_softmax, quantile, unique, addmm, bernoulli, sort, argsort, dot, repeat_interleave, split, mm = map(through, (
-    "argmax", "argmin", "topk", "cumsum", "cumprod", "median", "prod", "std", "var", "softmax", "log_softmax", "quantile", "unique",
-    "addmm", "bernoulli", "sort", "argsort", "dot", "repeat_interleave", "split", "mm"))
+argmax, argmin, topk, cumsum, cumprod, median, prod, std, var = map(through, "argmax argmin topk cumsum cumprod median prod std var".split())
+softmax, log_softmax, quantile, unique, addmm, bernoulli = map(through, "softmax log_softmax quantile unique addmm bernoulli".split())
+dot, repeat_interleave, split, mm = map(through, "dot repeat_interleave split mm".split())
 
 
 and_, or_, xor_ = map(through, ("logical_and", "logical_or", "logical_xor"))

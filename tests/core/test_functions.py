@@ -18,14 +18,14 @@ def m():
     return torch.arange(6.0).reshape(2, 3)
 
 
-def check(got, want):
+def check(got, want, rtol=0.0):
     if isinstance(want, (tuple, list)) and not isinstance(got, torch.Tensor):
         assert len(got) == len(want)
         for g, w in zip(got, want):
-            check(g, w)
+            check(g, w, rtol)
     else:
         assert got.dtype is want.dtype and got.shape == want.shape, (got, want)
-        assert torch.equal(got, want) or torch.allclose(got, want, rtol=0, atol=0, equal_nan=True), (got, want)
+        assert torch.equal(got, want) or torch.allclose(got, want, rtol=rtol, atol=0, equal_nan=True), (got, want)
 
 
 # got by OneFlow's call, the same value by torch
@@ -164,7 +164,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_value(case):
     ours, theirs = CASES[case]
-    check(ours(), theirs())
+    check(ours(), theirs(), rtol=1e-6 if case == "quick_gelu" else 0.0)  # a kernel of its own rounds once instead of twice
 
 
 @pytest.mark.filterwarnings("ignore:.*rectangular window")
