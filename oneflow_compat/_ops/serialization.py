@@ -207,6 +207,10 @@ def _load(source, map_location, place, torch_too, options):
         with open(source, "rb") as file:
             return _load_file(file, source, map_location, place, torch_too, options)
     pickled = os.path.join(source, layout.PICKLE)
+    if os.path.exists(os.path.join(source, "program.json")) and not os.path.exists(pickled):
+        from ..nn.graph.deploy import load_graph  # what save(graph, path) wrote
+
+        return load_graph(source, map_location)
     if not os.path.exists(pickled):
         variables = layout.read_variables(source)
         return {k: v if place is None else place(v) for k, v in variables.items()}
@@ -234,6 +238,8 @@ def _load_file(file, name, map_location, place, torch_too, options):
 
 def _load_torch(file, name, map_location, place, options):
     ours = place is not None and _is_placement(map_location)
+    if not isinstance(map_location, dict) and str(map_location).startswith("cpu:"):
+        map_location = "cpu"  # torch restores "cpu" and not OneFlow's "cpu:0"
     options = {"map_location": "cpu" if ours else map_location, **options}
     strict = options.pop("weights_only", None)
     if options.pop("check_crc", True) and not options.get("mmap"):

@@ -52,3 +52,4 @@ def test_flow_save_takes_a_graph(tmp_path):
     want = graph(x)
     flow.save(graph, tmp_path / "net")
     assert flow.equal(flow.load_graph(tmp_path / "net")(x), want)
+    assert flow.equal(flow.load(tmp_path / "net")(x), want)

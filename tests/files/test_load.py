@@ -161,3 +161,9 @@ def test_bytes_io():
         flow.save({"a": torch.ones(2)}, buffer, layout=layout)
         buffer.seek(0)
         assert flow.load(buffer)["a"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("where", ["cpu:0", "cpu", flow.device("cpu:0"), torch.device("cpu", 0)])
+def test_map_location_in_oneflows_spelling(tmp_path, where):
+    flow.save({"x": flow.ones(2)}, tmp_path / "file")
+    assert flow.load(tmp_path / "file", map_location=where)["x"].tolist() == [1.0, 1.0]
