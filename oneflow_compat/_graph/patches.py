@@ -19,6 +19,7 @@ def capture_patches(capture, state_map):
         stack.enter_context(_patched(torch.autograd, "_engine_run_backward", _backward(capture)))
         stack.enter_context(_random_state(capture.recorder))
         stack.enter_context(_patched(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", lambda was: True))
+        stack.enter_context(_no_step_in_build(capture.recorder))
         recompute = resolve(capture.engine.recompute)
         for module in recompute:
             stack.enter_context(_recomputed(module, capture.recorder))
@@ -77,6 +78,25 @@ def _module_paths(recorder, state_map):
     finally:
         for handle in handles:
             handle.remove()
+
+
+@contextlib.contextmanager
+def _no_step_in_build(recorder):
+    """optimizer.step() belongs to the engine: one called in build() would be captured with its learning rate as a constant."""
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+    def refuse(optimizer, args, kwargs):
+        if recorder.phase != "update":
+            raise CaptureError(
+                f"build() calls step() of {type(optimizer).__name__}",
+                "Give the optimizer to add_optimizer() in __init__ and leave out zero_grad() and step(): the graph does both.",
+            )
+
+    handle = register_optimizer_step_pre_hook(refuse)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 @contextlib.contextmanager

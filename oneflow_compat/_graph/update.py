@@ -86,6 +86,10 @@ class Update:
             )
 
     def _step(self, index, optimizer):
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise CaptureError("LBFGS evaluates the model several times per step, which depends on values", "Step LBFGS in eager mode, or use another optimizer.")
+        if isinstance(self.state.optimizers[index][1], torch.optim.lr_scheduler.ReduceLROnPlateau):
+            raise CaptureError("ReduceLROnPlateau needs a metric in each step", "Leave it out of add_optimizer() and call its step(metric) yourself; the changed lr is seen.")
         self._pre_materialize(index, optimizer)
         groups = optimizer.param_groups
         flags = update_flags(optimizer, self.config)

@@ -144,3 +144,27 @@ def test_unknown_backend_and_missing_package():
     graph.config.set_backend("tensorrt")
     with pytest.raises(OneFlowError, match="torch_tensorrt"):
         graph(torch.ones(1))
+
+
+@pytest.mark.parametrize("case", ["step in build", "LBFGS", "plateau"])
+def test_steps_a_program_cannot_take(case):
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.LBFGS(model.parameters()) if case == "LBFGS" else torch.optim.SGD(model.parameters(), lr=0.1)
+
+    class G(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.m = model
+            self.add_optimizer(optimizer, lr_sch=torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer) if case == "plateau" else None)
+            self.config.set_backend("aten")
+
+        def build(self, x):
+            loss = self.m(x).sum()
+            loss.backward()
+            if case == "step in build":
+                optimizer.step()
+            return loss
+
+    with pytest.raises(OneFlowError, match={"step in build": "add_optimizer", "LBFGS": "LBFGS", "plateau": "metric"}[case]):
+        G()(torch.ones(1, 2))
+    assert type(optimizer.param_groups[0]["lr"]) in (int, float) and model.weight.grad is None
