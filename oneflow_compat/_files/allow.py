@@ -125,6 +125,12 @@ def torch_globals() -> tuple:
         cls = getattr(nn, name)
         if isinstance(cls, type) and issubclass(cls, nn.Module) and cls is not nn.Module and cls.__module__.startswith("torch.nn.modules."):
             out.append((cls, f"{cls.__module__}.{name}"))
+    from .. import nn as ours
+
+    for name in dir(nn):  # subclasses that only change a constructor
+        cls = getattr(ours, name)
+        if isinstance(cls, type) and issubclass(cls, nn.Module) and cls.__module__.startswith(ours.__name__ + ".modules."):
+            out.append((cls, f"{cls.__module__}.{cls.__name__}"))
     for name in ("set", "frozenset", "complex", "slice", "list", "dict"):
         out.append((plain("builtins", name), f"builtins.{name}"))
     return tuple(out)

@@ -21,6 +21,7 @@ def shell(module: str, name: str):
     """A class whose instances turn into the layer `oneflow.nn.<name>` when their state arrives, or None."""
     from .. import nn
 
+    name = {"PixelShufflev2": "PixelShuffle"}.get(name, name)
     cls = getattr(nn, name, None)
     if not (isinstance(cls, type) and issubclass(cls, torch.nn.Module)) or cls is torch.nn.Module:
         return None

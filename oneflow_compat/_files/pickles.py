@@ -136,6 +136,10 @@ class _DType(_Shell):
     pass
 
 
+class _Generator(_Shell):
+    """A dropout's random generator: its state means nothing to torch's."""
+
+
 class _Placement(_Shell):
     pass
 
@@ -153,6 +157,7 @@ _PARAMETER_NAMES = {
     ("oneflow._oneflow_internal", "Parameter"), ("oneflow.nn.modules.module", "Parameter"), ("oneflow.python.nn.parameter", "Parameter"),
 }  # fmt: skip
 _VALUE_NAMES = {
+    ("oneflow._oneflow_internal", "Generator"): _Generator,
     ("oneflow._oneflow_internal", "dtype"): _DType, ("oneflow", "dtype"): _DType,
     ("oneflow._oneflow_internal", "placement"): _Placement, ("oneflow", "placement"): _Placement,
     ("oneflow._oneflow_internal.sbp", "sbp"): _Sbp, ("oneflow.sbp", "sbp"): _Sbp,
@@ -232,6 +237,8 @@ class Reader(pickle._Unpickler):
     dispatch = {**pickle._Unpickler.dispatch, pickle.BUILD[0]: load_build}
 
     def _value(self, target, state):
+        if isinstance(target, _Generator):
+            return None  # torch's default one
         if isinstance(target, _Tensor | _Parameter):
             loaded = self.tensor(state)
             if not target.parameter:
