@@ -194,6 +194,16 @@ Corners<T> deform_corners(const Deform& d, const T* o, int64_t k, int64_t p) {
   return bordered<T>(y, x, d.height, d.width);
 }
 
+// The corners of tap k at every place, their weights times the mask (or 1).
+template <class T>
+void weighted_corners(const Deform& d, const T* o, int64_t k, const T* mask, std::vector<Corners<T>>& points) {
+  for (int64_t p = 0; p < d.places(); ++p) {
+    points[p] = deform_corners<T>(d, o, k, p);
+    if (mask)
+      for (T& w : points[p].weight) w *= mask[p];
+  }
+}
+
 Tensor deform_columns(const Tensor& x, const Tensor& offset, std::optional<Tensor> mask, std::vector<int64_t> kernel, std::vector<int64_t> stride,
                       std::vector<int64_t> padding, std::vector<int64_t> dilation, int64_t groups) {
   const Deform d = deform_of(x, offset, kernel, stride, padding, dilation, groups);
@@ -202,17 +212,17 @@ Tensor deform_columns(const Tensor& x, const Tensor& offset, std::optional<Tenso
   floating("deform_columns", x, [&](auto t) {
     using T = decltype(t);
     parallel_for(0, d.n * d.groups * d.taps(), 1, [&](int64_t begin, int64_t end) {
+      std::vector<Corners<T>> points(d.places());
       for (int64_t i = begin; i < end; ++i) {
         const int64_t ng = i / d.taps(), k = i % d.taps();
-        const T* o = data<T>(od) + ng * 2 * d.taps() * d.places();
-        for (int64_t p = 0; p < d.places(); ++p) {
-          const Corners<T> q = deform_corners<T>(d, o, k, p);
-          const T m = mask.has_value() ? data<T>(md)[(ng * d.taps() + k) * d.places() + p] : T(1);
-          for (int64_t j = 0; j < d.per_group; ++j) {
-            const int64_t plane = ng * d.per_group + j;
-            const T* v = data<T>(xd) + plane * d.height * d.width;
-            mutable_data<T>(out)[(plane * d.taps() + k) * d.places() + p] =
-                m * (q.weight[0] * v[q.at[0]] + q.weight[1] * v[q.at[1]] + q.weight[2] * v[q.at[2]] + q.weight[3] * v[q.at[3]]);
+        weighted_corners<T>(d, data<T>(od) + ng * 2 * d.taps() * d.places(), k, mask.has_value() ? data<T>(md) + i * d.places() : nullptr, points);
+        for (int64_t j = 0; j < d.per_group; ++j) {
+          const int64_t plane = ng * d.per_group + j;
+          const T* v = data<T>(xd) + plane * d.height * d.width;
+          T* to = mutable_data<T>(out) + (plane * d.taps() + k) * d.places();
+          for (int64_t p = 0; p < d.places(); ++p) {
+            const Corners<T>& q = points[p];
+            to[p] = q.weight[0] * v[q.at[0]] + q.weight[1] * v[q.at[1]] + q.weight[2] * v[q.at[2]] + q.weight[3] * v[q.at[3]];
           }
         }
       }
@@ -232,32 +242,39 @@ std::tuple<Tensor, Tensor, Tensor> deform_columns_backward(const Tensor& dcolumn
     using T = decltype(t);
     // A thread owns samples and groups: their planes of dx are its own.
     parallel_for(0, d.n * d.groups, 1, [&](int64_t begin, int64_t end) {
+      const int64_t places = d.places();
+      std::vector<Corners<T>> points(places);
+      std::vector<T> dots(4 * places);  // sum over channels of gradient times each corner's value
       for (int64_t ng = begin; ng < end; ++ng)
-        for (int64_t k = 0; k < d.taps(); ++k)
-          for (int64_t p = 0; p < d.places(); ++p) {
-            const Corners<T> q = deform_corners<T>(d, data<T>(od) + ng * 2 * d.taps() * d.places(), k, p);
-            const int64_t place = (ng * d.taps() + k) * d.places() + p;
-            const T m = mask.has_value() ? data<T>(md)[place] : T(1);
-            T value = 0, to_y = 0, to_x = 0;
-            for (int64_t j = 0; j < d.per_group; ++j) {
-              const int64_t plane = ng * d.per_group + j;
-              const T g = data<T>(gd)[(plane * d.taps() + k) * d.places() + p];
-              const T* v = data<T>(xd) + plane * d.height * d.width;
-              T* dv = mutable_data<T>(dx) + plane * d.height * d.width;
-              T corner[4];
+        for (int64_t k = 0; k < d.taps(); ++k) {
+          const T* m = mask.has_value() ? data<T>(md) + (ng * d.taps() + k) * places : nullptr;
+          weighted_corners<T>(d, data<T>(od) + ng * 2 * d.taps() * places, k, m, points);
+          std::fill(dots.begin(), dots.end(), T(0));
+          for (int64_t j = 0; j < d.per_group; ++j) {
+            const int64_t plane = ng * d.per_group + j;
+            const T *g = data<T>(gd) + (plane * d.taps() + k) * places, *v = data<T>(xd) + plane * d.height * d.width;
+            T* dv = mutable_data<T>(dx) + plane * d.height * d.width;
+            for (int64_t p = 0; p < places; ++p) {
+              const Corners<T>& q = points[p];
               for (int c = 0; c < 4; ++c) {
-                corner[c] = q.inside[c] ? v[q.at[c]] : T(0);
-                if (q.inside[c]) dv[q.at[c]] += g * m * q.weight[c];
-                value += g * q.weight[c] * corner[c];
+                dv[q.at[c]] += g[p] * q.weight[c];
+                dots[4 * p + c] += g[p] * v[q.at[c]];
               }
-              to_y += g * ((1 - q.fx) * (corner[2] - corner[0]) + q.fx * (corner[3] - corner[1]));
-              to_x += g * ((1 - q.fy) * (corner[1] - corner[0]) + q.fy * (corner[3] - corner[2]));
             }
-            T* o = mutable_data<T>(doffset) + ng * 2 * d.taps() * d.places();
-            o[2 * k * d.places() + p] = m * to_y;
-            o[(2 * k + 1) * d.places() + p] = m * to_x;
-            if (mask.has_value()) mutable_data<T>(dmask)[place] = value;
           }
+          T* o = mutable_data<T>(doffset) + ng * 2 * d.taps() * places;
+          for (int64_t p = 0; p < places; ++p) {
+            const Corners<T>& q = points[p];
+            T corner[4];
+            for (int c = 0; c < 4; ++c) corner[c] = q.inside[c] ? dots[4 * p + c] : T(0);
+            const T scale = m ? m[p] : T(1);
+            o[2 * k * places + p] = scale * ((1 - q.fx) * (corner[2] - corner[0]) + q.fx * (corner[3] - corner[1]));
+            o[(2 * k + 1) * places + p] = scale * ((1 - q.fy) * (corner[1] - corner[0]) + q.fy * (corner[3] - corner[2]));
+            if (m)
+              mutable_data<T>(dmask)[(ng * d.taps() + k) * places + p] =
+                  (1 - q.fy) * ((1 - q.fx) * corner[0] + q.fx * corner[1]) + q.fy * ((1 - q.fx) * corner[2] + q.fx * corner[3]);
+          }
+        }
     });
   });
   return {dx, doffset, dmask};

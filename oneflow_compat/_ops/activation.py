@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from ._signature import spelled
 
-__all__ = ["gelu", "quick_gelu", "square_relu", "mish", "silu", "softplus", "softsign", "softshrink", "softmax", "log_softmax", "adaptive_avg_pool2d",
+__all__ = ["gelu", "mish", "silu", "softplus", "softsign", "softshrink", "softmax", "log_softmax", "adaptive_avg_pool2d",
            "adaptive_avg_pool3d", "stft", "implicit_dim"]
 
 
@@ -17,17 +17,7 @@ def gelu(x, approximate="none"):
 
 
 @spelled("input=x")
-def quick_gelu(x):
-    """x * sigmoid(1.702 * x)."""
-    return x * torch.sigmoid(1.702 * x)
-
-
 @spelled("input=x")
-def square_relu(x):
-    """relu(x) squared."""
-    return torch.square(torch.relu(x))
-
-
 @spelled("input=x")
 def mish(x, inplace=False):
     """torch.nn.functional.mish."""

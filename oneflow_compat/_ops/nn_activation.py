@@ -8,7 +8,7 @@ from ._arguments import bind
 from ._signature import parse, spelled
 
 __all__ = ["softmax", "log_softmax", "gumbel_softmax", "gelu", "hardshrink", "softshrink", "normalize", "l2_normalize",
-           "quick_gelu", "square_relu", "depend"]
+           "depend"]
 
 
 def _implicit(dim, input):
@@ -98,16 +98,6 @@ def normalize(input, p=2.0, dim=1, eps=1e-12, use_l2_norm_kernel=True, *, out=No
 def l2_normalize(input, axis=0, epsilon=1e-12):
     """x / sqrt(max(sum(x * x), epsilon)) along `axis` (not in torch)."""
     return input / (input * input).sum(axis, keepdim=True).clamp_min(epsilon).sqrt()
-
-
-def quick_gelu(x):
-    """x * sigmoid(1.702 x) (not in torch)."""
-    return x * torch.sigmoid(1.702 * x)
-
-
-def square_relu(x):
-    """relu(x) squared (not in torch)."""
-    return torch.relu(x).square()
 
 
 def depend(input, depend):

@@ -10,6 +10,7 @@ FUNCTIONS = {
     "oneflow": {
         "_data.buffers": "record of_record tensor_buffer gen_tensor_buffer tensor_to_tensor_buffer tensor_buffer_to_tensor tensor_buffer_to_list_of_tensors",
         "_ops.custom.detection": "nms roi_align deform_conv2d=raw_deform_conv2d",
+        "_ops.custom.activation": "quick_gelu square_relu",
         "autograd.autograd_mode": "set_grad_enabled inference_mode",
         "amp.autocast_mode": "autocast autocast_decorator",
         "_ops.serialization": "save load",
@@ -33,7 +34,7 @@ FUNCTIONS = {
             "repeat_interleave pad atleast_1d atleast_2d atleast_3d"),
         "_ops.linalg_ops": "matmul bmm addmm mm dot",
         "_ops.activation": (
-            "gelu quick_gelu square_relu mish silu softplus softsign softshrink softmax log_softmax adaptive_avg_pool2d "
+            "gelu mish silu softplus softsign softshrink softmax log_softmax adaptive_avg_pool2d "
             "adaptive_avg_pool3d stft"),
         "_ops.misc": (
             "BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor LongTensor ShortTensor BFloat16Tensor "
@@ -77,9 +78,10 @@ FUNCTIONS = {
     },
     "oneflow.nn.functional": {
         "_ops.custom.detection": "deform_conv2d",
+        "_ops.custom.activation": "quick_gelu square_relu",
         "_ops.custom.losses": "ctc_greedy_decoder",
         "_ops.nn_losses": "mse_loss l1_loss kl_div binary_cross_entropy binary_cross_entropy_with_logits cross_entropy sparse_softmax_cross_entropy",
-        "_ops.nn_activation": "softmax gumbel_softmax normalize l2_normalize quick_gelu square_relu depend",
+        "_ops.nn_activation": "softmax gumbel_softmax normalize l2_normalize depend",
         "_ops.nn_dropout": "dropout",
         "_ops.nn_conv": "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d",
         "_ops.nn_pooling": "avg_pool1d avg_pool2d avg_pool3d adaptive_max_pool2d",

@@ -59,20 +59,18 @@ def use(*tensors, dtypes=_FLOATS) -> bool:
     first = tensors[0]
     if torch.compiler.is_compiling():
         return False
-    kind = first.device.type
-    if first.dtype not in dtypes and not (kind == "cuda" and first.dtype is torch.float16 and dtypes is _FLOATS):
+    dtype, device, kind = first.dtype, first.device, first.device.type
+    if dtype not in dtypes and not (kind == "cuda" and dtype is torch.float16 and dtypes is _FLOATS):
         return False
-    if not _loaded():
+    if not _loaded() or kind != "cpu" and not (kind == "cuda" and _cuda()) or torch.is_autocast_enabled(kind):
         return False
-    if kind != "cpu" and not (kind == "cuda" and _cuda()) or torch.is_autocast_enabled(kind):
-        return False
-    for t in tensors[1:]:
-        if t is not None and (t.dtype is not first.dtype or t.device != first.device):
-            return False
     if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
         return False
     distributed = sys.modules.get("torch.distributed.tensor")
-    return distributed is None or not any(isinstance(t, distributed.DTensor) for t in tensors)
+    for t in tensors:
+        if t is not None and (t.dtype is not dtype or t.device != device or distributed is not None and isinstance(t, distributed.DTensor)):
+            return False
+    return True
 
 
 def seed(x: torch.Tensor, generator=None) -> torch.Tensor:
