@@ -138,6 +138,8 @@ CASES = {
                         [X], lambda x: np.maximum(x, 0)),
     "user_op_builder-attr": (lambda x: flow.consistent_user_op_builder("t").Op("transpose").Input("input", [x]).Attr("perm", [1, 0]).Output("output")
                              .Build().InferAndTryRun().RemoteBlobList()[0], [X], lambda x: x.T),
+    "user_op_module_builder": (lambda x: flow.consistent_user_op_module_builder("tanh").Input("x", [x]).Output("y").Build().InferAndTryRun().SoleOutputBlob(),
+                               [X], np.tanh),
     "builtin_op": (lambda x, y: flow.builtin_op("add_n").Input("in", 2).Output("out").Build()(x, y)[0], [X, Y], lambda x, y: x + y),
 }
 

@@ -189,6 +189,43 @@ def test_boxes_and_polygons():
         run(lambda b, s: next(iter(d.object_bbox_flip(flow.tensor_to_tensor_buffer(b, 2), s, b))), boxes, size)
 
 
+def test_detection_pipeline_with_images_of_different_sizes(tmp_path):
+    """COCO reader, decoding, resizing, scaled boxes: as the detection scripts do, with batches of varying shape."""
+    import json
+
+    Image = pytest.importorskip("PIL.Image")
+    infos, annotations = [], []
+    for i, (h, w) in enumerate([(40, 60), (30, 50), (44, 44)]):
+        Image.fromarray(np.full((h, w, 3), 10 * i, np.uint8)).save(tmp_path / f"{i}.png")
+        infos.append(dict(id=i, file_name=f"{i}.png", height=h, width=w))
+        annotations.append(dict(id=i, image_id=i, category_id=3, iscrowd=0, area=100, bbox=[4, 6, 10 + i, 20], segmentation=[[4, 6, 14, 6, 14, 26]]))
+    (tmp_path / "a.json").write_text(json.dumps(dict(images=infos, annotations=annotations, categories=[dict(id=3, name="c")])))
+
+    def body():
+        image, image_id, size, box, label, segm, index = flow.data.coco_reader(
+            annotation_file=str(tmp_path / "a.json"), image_dir=str(tmp_path), batch_size=1, shuffle=False, stride_partition=False, name="coco")
+        pixels = flow.image_decode(image, dtype=flow.float)
+        resized, new_size, scale = flow.image_target_resize(pixels, target_size=20, max_size=40, resize_side="shorter")
+        boxes = flow.object_bbox_scale(box, scale)
+        batch = flow.image_batch_align(resized, shape=(40, 40, 3), dtype=flow.float, alignment=8)
+        return batch, flow.tensor_buffer_to_tensor(boxes, dtype=flow.float, instance_shape=(1, 4)), image_id
+
+    job = job_of(body, [])
+    ids = []
+    for _ in range(4):
+        batch, boxes, image_id = job()
+        i = int(image_id[0])
+        ids.append(i)
+        h, w = infos[i]["height"], infos[i]["width"]
+        f = 20 / min(h, w)
+        new_h, new_w = round(h * f), round(w * f)
+        assert batch.shape == (1, -(-new_h // 8) * 8, -(-new_w // 8) * 8, 3) and batch[0, 0, 0, 0] == 10 * i
+        x, y, bw, bh = annotations[i]["bbox"]
+        right, below = boxes[0, 0, 2] / (new_w / w), boxes[0, 0, 3] / (new_h / h)
+        assert abs(right - (x + bw)) <= 1 and abs(below - (y + bh)) <= 1
+    assert ids == [0, 1, 2, 0] and job.last.eager  # no batch was lost when the shape changed
+
+
 def test_readers_that_do_not_exist_say_so():
     for function in (lambda: flow.data.onerec_reader(["f"]), lambda: flow.data.onerec_decoder(None, "k", flow.float, (1,)),
                      lambda: flow.data.MegatronGPTMMapDataLoader("p", 1, 1, 1, start_from_saved_progress=True)):
@@ -212,6 +249,22 @@ def test_megatron_loader(tmp_path):
     batch = job()
     assert batch.shape == (2, 8) and batch.dtype == np.int64 and (np.diff(batch, axis=1) == 1).all()
     assert (job() != batch).any()
+
+
+def test_older_spellings_are_the_same_functions():
+    d, i = flow.data, flow.image
+    for old, new in ((d.ofrecord_raw_decoder, d.OFRecordRawDecoder), (d.ofrecord_bytes_decoder, d.OFRecordBytesDecoder),
+                     (d.ofrecord_image_decoder, d.OFRecordImageDecoder), (d.ofrecord_image_decoder_random_crop, d.OFRecordImageDecoderRandomCrop),
+                     (d.image_decoder_random_crop_resize, d.ImageDecoderRandomCropResize), (d.onerec_decoder, d.OneRecDecoder),
+                     (d.megatron_gpt_mmap_data_loader, d.MegatronGPTMMapDataLoader), (i.Resize, i.resize), (i.CropMirrorNormalize, i.crop_mirror_normalize),
+                     (flow.image_normalize, i.normalize), (flow.image_random_crop, i.random_crop), (flow.image_target_resize, i.target_resize),
+                     (flow.image_batch_align, i.batch_align), (flow.random.CoinFlip, flow.random.coin_flip)):
+        assert old is new
+    codec = d.ImageCodec([d.ImagePreprocessor("mirror")])
+    assert codec.do_mirror() and not codec.do_resize() and codec.color_space() == "BGR" and d.ImagePreprocessor("bgr2rgb").is_rgb()
+    assert d.NormByChannelPreprocessor((1.0,), data_format="channels_first").output_layout() == "NCHW"
+    with pytest.raises(ValueError, match="ImagePreprocessor"):
+        d.ImagePreprocessor("blur")
 
 
 def test_decode_random_is_the_same_in_each_call():

@@ -255,6 +255,30 @@ def test_autograd_and_generators():
     flow.manual_seed(1)
 
 
+def test_today_s_classes_under_their_old_names():
+    assert flow.Size is torch.Size and flow.Tensor is torch.Tensor and flow.half is torch.float16 and flow.deprecated.variable_scope("a").value == "a"
+    m = flow.nn.Module()
+    m.register_parameter("p", flow.nn.Parameter(torch.ones(2)))
+    other = flow.nn.Module()
+    other.register_parameter("p", flow.nn.Parameter(torch.zeros(2)))
+    other.load_state_dict(m.state_dict())
+    assert other.p.tolist() == [1, 1]
+    sgd = flow.experimental.optim.SGD([m.p], lr=0.5, momentum=0.9)
+    assert isinstance(sgd, flow.experimental.optim.Optimizer)
+    m.p.grad = torch.ones(2)
+    sgd.step()
+    again = flow.experimental.optim.SGD([other.p], lr=0.1)
+    again.load_state_dict(sgd.state_dict())
+    assert again.param_groups[0]["lr"] == 0.5
+    sgd.zero_grad(set_to_none=True)
+    assert m.p.grad is None
+    for fill in ("constant_", "normal_", "uniform_", "zeros_", "kaiming_normal_", "kaiming_uniform_", "xavier_normal_", "xavier_uniform_"):
+        t = torch.full((4, 5), 7.0)
+        getattr(flow.nn.init, fill)(t, 3.0) if fill == "constant_" else getattr(flow.nn.init, fill)(t)
+        assert (t != 7).all()
+    assert flow.distributed.get_local_rank() == 0 and flow.env.all_device_placement("cpu") == flow.env.all_device_placement("cpu")
+
+
 def test_odds_and_ends():
     assert flow.dtypes()[1] is flow.float32 and flow.convert_oneflow_dtype_to_numpy_dtype(flow.int8) is np.int8
     with pytest.raises(TypeError, match="expected a OneFlow dtype"):

@@ -2,6 +2,10 @@
 from __future__ import annotations
 
 
+class ShapeChanged(Exception):
+    """A reader gave a batch of another shape than the program was captured for."""
+
+
 class Feed:
     """A tensor that is an input of the captured program, and the function giving its next value."""
 
@@ -14,7 +18,7 @@ class Feed:
             return
         value = self.pull()
         if value.shape != self.buffer.shape:
-            raise ValueError(f"a data reader of a job gave a batch of shape {tuple(value.shape)}, its first batch had {tuple(self.buffer.shape)}; batches must be alike")
+            raise ShapeChanged(f"{tuple(self.buffer.shape)} to {tuple(value.shape)}")
         self.buffer.copy_(value)
 
 

@@ -81,8 +81,14 @@ def source(what, factory):
 
         with outside_capture(trace):
             made[key] = factory()
-    reader = made[key]
-    return HostBlob(trace, reader)
+    reader, pending = made[key], trace.job.pending
+
+    def compute():
+        return pending.pop(key) if key in pending else reader()
+
+    blob = HostBlob(trace, compute)
+    trace.readers[key] = blob
+    return blob
 
 
 def module(what, factory):

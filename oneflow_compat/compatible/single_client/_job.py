@@ -12,6 +12,7 @@ import threading
 
 from . import _context, _session, typing as job_typing
 from ._blob import LocalBlob
+from ._feeds import ShapeChanged
 from ._trace import Trace
 
 
@@ -70,6 +71,7 @@ class Job:
         self.step = 0
         self.has_update = False
         self.output_names = []
+        self.pending = {}  # batches already read, by reader
         self.pipeline = {}  # data readers by position, kept between calls
         self.programs: dict = {}
         self.last = None
@@ -114,7 +116,11 @@ class Job:
         if trace is not None and not compiled.eager:
             if trace.moves:
                 values = [v.to(trace.device, non_blocking=True) for v in values]
-            trace.before_call(self.step)
+            try:
+                trace.before_call(self.step)
+            except ShapeChanged:  # batches of varying shape: op by op from now on, beginning with this batch
+                self.pending.update(trace.unused_batches())
+                self._eager(compiled)
         outputs = compiled.run(values)
         trace = compiled.trace
         self.last = compiled

@@ -32,6 +32,7 @@ class Trace:
         self.tick = 0  # counts calls, for host values
         self.sources = 0  # readers and random states met so far
         self.host_values = {}  # id(tensor) -> function giving its host value
+        self.readers = {}  # key in job.pipeline -> HostBlob
         self.parts = {}  # what unpack and repeat returned
 
     # -- names ---------------------------------------------------------------
@@ -110,6 +111,10 @@ class Trace:
                 self.tick += 1
             for feed in self.feeds:
                 feed.refill()
+
+    def unused_batches(self) -> dict:
+        """What the readers gave for a call that did not happen."""
+        return {key: blob.value() for key, blob in self.readers.items() if blob._tick == self.tick}
 
     def aliases(self, outputs, inputs):
         """For each output: does it share memory with something that outlives the call?"""
