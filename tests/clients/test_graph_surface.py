@@ -53,3 +53,14 @@ def test_flow_save_takes_a_graph(tmp_path):
     flow.save(graph, tmp_path / "net")
     assert flow.equal(flow.load_graph(tmp_path / "net")(x), want)
     assert flow.equal(flow.load(tmp_path / "net")(x), want)
+
+
+def test_walking_over_a_block_gives_blocks():
+    graph = Infer(nn.Sequential(nn.Linear(3, 3), nn.Sequential(nn.ReLU(), nn.Linear(3, 2))))
+    names = [(n, type(b.to(nn.Module)).__name__) for n, b in graph.module.named_modules()]
+    assert names == [("", "Sequential"), ("0", "Linear"), ("1", "Sequential"), ("1.0", "ReLU"), ("1.1", "Linear")]
+    for block in graph.module.modules():
+        block.to(nn.graph.GraphModule).activation_checkpointing = True
+    assert graph.module[1][1].to(nn.graph.GraphModule).activation_checkpointing
+    assert [b.to(nn.graph.GraphModule).name for b in graph.module.children()] == ["0", "1"]
+    assert graph(flow.ones(1, 3)).shape == (1, 2)

@@ -130,8 +130,29 @@ class ProxyModule(Proxy):
     def __contains__(self, key):
         return key in self._origin
 
-    def modules(self, *args, **kwargs):
-        return self._origin.modules(*args, **kwargs)
+    # walking over the modules gives proxies, so that stages and recomputation can be set on each
+    def named_children(self):
+        seen = set()
+        for name, module in self._origin._modules.items():
+            if module is not None and id(module) not in seen:
+                seen.add(id(module))
+                yield name, self._child(name, module)
+
+    def children(self):
+        return (child for _, child in self.named_children())
+
+    def named_modules(self, memo=None, prefix="", remove_duplicate=True):
+        memo = set() if memo is None else memo
+        if remove_duplicate and id(self._origin) in memo:
+            return
+        memo.add(id(self._origin))
+        yield prefix, self
+        for name, module in self._origin._modules.items():
+            if module is not None:
+                yield from self._child(name, module).named_modules(memo, f"{prefix}.{name}" if prefix else name, remove_duplicate)
+
+    def modules(self):
+        return (module for _, module in self.named_modules())
 
     def _proxies(self):
         """This proxy and all below it that were ever asked for."""

@@ -1,0 +1,63 @@
+"""The tutorial programs of docs/examples run and do what they say."""
+import importlib.util
+import sys
+from pathlib import Path
+
+import oneflow as flow
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
+
+
+@pytest.fixture
+def example(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+
+    def load(name):
+        spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    yield load
+    sys.modules.pop("eager_training", None)
+
+
+def test_eager_training(example):
+    pytest.importorskip("sklearn")
+    assert example("eager_training").main(epochs=2) > 0.85
+
+
+def test_graph_training(example):
+    pytest.importorskip("sklearn")
+    assert example("graph_training").main(epochs=2) > 0.85
+
+
+def test_graph_inference(example):
+    pytest.importorskip("flowvision")
+    apart, probabilities = example("graph_inference").main()
+    assert apart == 0.0 and flow.allclose(probabilities.sum(1), flow.ones(2))
+
+
+def test_graph_debug(example, capsys, tmp_path):
+    before, after, program, error = example("graph_debug").main(str(tmp_path / "page.html"))
+    printed = capsys.readouterr().out
+    assert "(MODULE:model" in before and "OPERATOR" in after and "# update" in program
+    assert "x.sum() > 0" in error and "torch.where" in error
+    assert "(MODULE:model.fc1:Linear" in printed and (tmp_path / "page.html").stat().st_size > 1000
+
+
+def test_save_resume(example):
+    straight, resumed = example("save_resume").main()
+    assert straight == resumed and len(straight) == 5 and straight[-1] < straight[0]
+
+
+def test_deploy(example):
+    want, answer, plain = example("deploy").main()
+    assert flow.equal(want, answer) and flow.allclose(plain, want, atol=1e-6)  # another order of the same float32 sums
+
+
+def test_each_example_is_short():
+    for path in EXAMPLES.glob("*.py"):
+        if path.name != "train_digits.py":
+            assert len(path.read_text().splitlines()) < 100, path.name
