@@ -32,7 +32,8 @@ _WORKERS = max(1, min(32, os.cpu_count() or 1))
 
 
 @functools.cache
-def _pool():
+def _pool(process):
+    """The threads of one process: a forked worker of a DataLoader has none of its parent's."""
     from concurrent.futures import ThreadPoolExecutor
 
     return ThreadPoolExecutor(_WORKERS, thread_name_prefix="oneflow-images")
@@ -45,7 +46,7 @@ def parallel(function, *items) -> list:
     if len(tasks) < 2:
         return [function(*args) for args in tasks]
     parts = [tasks[i : i + size] for i in range(0, len(tasks), size)]
-    return [made for part in _pool().map(lambda part: [function(*args) for args in part], parts) for made in part]
+    return [made for part in _pool(os.getpid()).map(lambda part: [function(*args) for args in part], parts) for made in part]
 
 
 def check_color_space(color_space: str) -> str:

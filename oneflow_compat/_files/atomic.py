@@ -20,6 +20,19 @@ def sync_folder(folder) -> None:
         os.close(handle)
 
 
+def lock_folder(folder):
+    """Wait until no other process holds the folder; returns the function that lets go (nothing where folders cannot be locked)."""
+    try:
+        import fcntl
+
+        handle = os.open(folder, os.O_RDONLY)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    except (ImportError, OSError):
+        return lambda: None
+    held = [handle]
+    return lambda: os.close(held.pop()) if held else None
+
+
 @contextlib.contextmanager
 def replacing(path):
     """Open a binary file that becomes `path` when the block ends without an error.

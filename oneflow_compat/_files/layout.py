@@ -113,6 +113,7 @@ class Writer:
     def __init__(self, folder):
         self.folder = os.fspath(folder)
         os.makedirs(self.folder, exist_ok=True)
+        self._lock = atomic.lock_folder(self.folder)  # processes that save to one folder wait for each other
         taken = [int(m[1]) for m in map(_TENSOR_FOLDER.match, os.listdir(self.folder)) if m]
         self._next, self.names = max(taken, default=-1) + 1, []
 
@@ -127,6 +128,10 @@ class Writer:
         atomic.sync_folder(self.folder)
         with atomic.replacing(os.path.join(self.folder, PICKLE)) as file:
             file.write(pickled)
+        self._remove_older()
+        self._lock()
+
+    def _remove_older(self) -> None:
         kept = set(self.names)
         for name in os.listdir(self.folder):
             if _TENSOR_FOLDER.match(name) and name not in kept:
@@ -136,6 +141,7 @@ class Writer:
         """Remove what was written; the folder is the checkpoint it was."""
         for name in self.names:
             shutil.rmtree(os.path.join(self.folder, name), ignore_errors=True)
+        self._lock()
 
 
 def _remove_tensor(folder) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 
 import numpy as np
 
@@ -70,7 +71,7 @@ class DiskStore:
     disk are lost by one, so a training run resumes from a snapshot. One process may open a folder at a time.
     """
 
-    _open: dict = {}
+    _open: "weakref.WeakValueDictionary[str, DiskStore]" = weakref.WeakValueDictionary()
 
     def __init__(self, path, line: int, cache_bytes: int):
         try:
@@ -218,6 +219,10 @@ class DiskStore:
                 self._env.close()
                 self._env = None
                 DiskStore._open.pop(self._folder, None)
+
+    def __del__(self):
+        if getattr(self, "_env", None) is not None:
+            self.close()
 
 
 def open_store(options: dict, line: int, rank: int = 0):

@@ -385,3 +385,17 @@ def test_no_warnings_while_reading():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         nn.image.Resize(target_size=(20, 24))(_decoded())
+
+
+class Decoding(flow.utils.data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, i):
+        return int(_decoded().cells[i].shape[0])
+
+
+def test_decoding_in_forked_workers():
+    """The parent's threads do not exist in a forked worker."""
+    _decoded().cells
+    assert [b.tolist() for b in flow.utils.data.DataLoader(Decoding(), batch_size=2, num_workers=2, multiprocessing_context="fork", timeout=60)] == [[48, 60], [33, 50]]

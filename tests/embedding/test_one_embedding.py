@@ -415,6 +415,16 @@ def test_disk_store_beyond_its_memory(tmp_path):
         DiskStore(str(tmp_path), 8, 1)
 
 
+def test_a_forgotten_disk_store_is_written(tmp_path):
+    pytest.importorskip("lmdb", reason="needs the package lmdb")
+    e = embedding(tmp_path, "ssd", seed=1)
+    rows = e(torch.arange(5))
+    del e
+    again = embedding(tmp_path, "ssd", seed=2)
+    assert torch.equal(again(torch.arange(5)), rows)
+    again.close()
+
+
 def test_killed_while_training_on_disk(tmp_path):
     """SIGKILL in the middle: the store opens, every row is whole, the snapshot is whole."""
     pytest.importorskip("lmdb", reason="needs the package lmdb")
