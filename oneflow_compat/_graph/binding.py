@@ -5,6 +5,7 @@ import operator
 
 import torch
 import torch.utils._pytree as pytree
+from torch._C import _increment_version as increment_version
 
 from .._global.tensor import is_global, make_results_global, without_subclasses
 
@@ -80,6 +81,10 @@ class Binding:
         source = "def gather(a):\n    return (" + "".join(i + ", " for i in items) + ")\n"
         exec(compile(source, f"<{self.program.name} slots>", "exec"), scope)
         self.gather = scope["gather"]
+        written = [i for i, s in enumerate(self.program.slots) if s.written and s.shape is not None]
+        self._written = None  # autograd must see that the program wrote these, as it sees an eager update
+        if written:
+            self._written = operator.itemgetter(*written) if len(written) > 1 else (lambda values: (values[written[0]],))
         self._watch()
         self._options = [_options(g, self.engine.live_options.get(o, ())) for o, opt in enumerate(self.optimizers) for g in opt.param_groups]
 
@@ -134,7 +139,10 @@ class Binding:
     def __call__(self, args, kwargs):
         if kwargs or not self._flat_args:
             args = pytree.tree_leaves((args, kwargs))
-        out = self.run(*self.gather(args))
+        values = self.gather(args)
+        out = self.run(*values)
+        if self._written is not None:
+            increment_version(self._written(values))
         if self.state_numbers:
             out = self._store_numbers(out)
         if self.schedulers:

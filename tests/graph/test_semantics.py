@@ -377,3 +377,18 @@ def test_python_overhead_is_small():
     out = graph(x)
     graph._engine._last.run = lambda *values: (out,)
     assert min(timeit.repeat(lambda: graph(x), number=100, repeat=20)) / 100 < 20e-6
+
+
+def test_autograd_sees_that_a_program_wrote_a_parameter():
+    model = nn.Linear(2, 1)
+    x = torch.ones(1, 2, requires_grad=True)
+    pending = (model(x) * 2).sum()
+
+    def build(self, x):
+        loss = self.m(x).sum()
+        loss.backward()
+        return loss
+
+    make(build, {"m": model}, [torch.optim.SGD(model.parameters(), lr=0.1)])(torch.ones(1, 2))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        pending.backward()

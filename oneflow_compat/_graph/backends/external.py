@@ -1,6 +1,7 @@
 """Compilers of other packages, for inference programs: openvino, torch_tensorrt, torch_xla.
 
-They take an exported program whose weights are inputs, so a changed weight is seen; each is imported only here.
+They compile the weights in; a changed weight is seen by its version counter and compiles again. Each package
+is imported only here.
 """
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ def compile(program, config, name):
     places = [position[n] for n in inputs]
     infos = [n.meta["tensor"] for n in inputs]
     returned = program.output_node.args[0]
-    region = _COMPILERS[name](module, infos, config.backend_options)
+    fixed = [i for i, p in enumerate(places) if program.slots[p].role != "arg"]
+    region = _Recompiled(module, infos, fixed, _COMPILERS[name], config.backend_options)
     index = {node: i for i, node in enumerate(outputs)}
 
     def run(*values):
@@ -30,27 +32,49 @@ def compile(program, config, name):
     return run
 
 
-class _Flat(torch.nn.Module):
-    def __init__(self, module):
-        super().__init__()
-        self.inner = module
+class _Recompiled:
+    """A compiled region that is compiled again when a weight was written or moved."""
 
-    def forward(self, *values):
+    def __init__(self, module, infos, fixed, compiler, options):
+        self.module, self.infos, self.fixed, self.compiler, self.options = module, infos, fixed, compiler, options
+        self.versions = None
+
+    def __call__(self, values):
+        versions = [(values[i]._version, values[i].data_ptr()) for i in self.fixed]
+        if versions != self.versions:
+            weights = {i: values[i].detach() for i in self.fixed}
+            examples = tuple(torch.zeros(n.shape, dtype=n.dtype, device=n.device) for i, n in enumerate(self.infos) if i not in weights)
+            self.call = self.compiler(_Fixed(self.module, weights, len(self.infos)), examples, self.options)
+            self.versions = versions
+        return self.call([v for i, v in enumerate(values) if i not in self.fixed])
+
+
+class _Fixed(torch.nn.Module):
+    """The region as a module of its arguments, weights inside."""
+
+    def __init__(self, module, weights, count):
+        super().__init__()
+        self.inner, self.count = module, count
+        for i, weight in weights.items():
+            self.register_buffer(f"w{i}", weight)
+
+    def forward(self, *args):
+        rest = iter(args)
+        values = [getattr(self, f"w{i}") if hasattr(self, f"w{i}") else next(rest) for i in range(self.count)]
         return tuple(self.inner(*values))
 
 
-def _exported(module, infos):
-    examples = tuple(torch.zeros(i.shape, dtype=i.dtype, device=i.device) for i in infos)
+def _exported(module, examples):
     with torch.no_grad():
-        return torch.export.export(_Flat(module), examples), examples
+        return torch.export.export(module, examples)
 
 
-def _openvino(module, infos, options):
+def _openvino(module, examples, options):
     import openvino
 
-    exported, examples = _exported(module, infos)
-    model = openvino.convert_model(exported, example_input=examples)
-    compiled = openvino.Core().compile_model(model, options.get("device", "CPU"), options.get("config", {}))
+    model = openvino.convert_model(_exported(module, examples))
+    model.reshape({i: openvino.PartialShape(list(e.shape)) for i, e in enumerate(examples)})
+    compiled = openvino.Core().compile_model(model, options.get("device", "CPU"), {"INFERENCE_PRECISION_HINT": "f32", **options.get("config", {})})
 
     def call(values):
         found = compiled([v.detach().contiguous().numpy() for v in values])
@@ -59,23 +83,23 @@ def _openvino(module, infos, options):
     return call
 
 
-def _tensorrt(module, infos, options):
+def _tensorrt(module, examples, options):
     import torch_tensorrt
 
-    exported, examples = _exported(module, infos)
-    compiled = torch_tensorrt.dynamo.compile(exported, inputs=list(examples), **options)
+    compiled = torch_tensorrt.dynamo.compile(_exported(module, examples), inputs=list(examples), **options)
     return lambda values: list(compiled(*values))
 
 
-def _xla(module, infos, options):
+def _xla(module, examples, options):
     import torch_xla.core.xla_model as xla
 
     device = xla.xla_device()
+    moved = module.to(device)
 
     def call(values):
-        found = module(*(v.to(device) for v in values))
+        found = moved(*(v.to(device) for v in values))
         xla.mark_step()
-        return [f.to(v.device) for f, v in zip(found, [values[0]] * len(found))]
+        return [f.cpu() for f in found]
 
     return call
 
