@@ -265,3 +265,13 @@ def test_html_page_shows_modules_operators_and_times(tmp_path):
     after = graph.state_dict()
     assert all(torch.equal(torch.as_tensor(v), torch.as_tensor(after[k])) for k, v in state.items() if isinstance(v, torch.Tensor))
     assert all(torch.equal(v, after["model"][k]) for k, v in state["model"].items())
+
+
+def test_a_custom_operator_that_needs_a_gradient_can_be_an_output():
+    class Gelu(nn.Graph):
+        def build(self, x):
+            return flow.quick_gelu(x)
+
+    graph = Gelu()
+    x = torch.rand(3, requires_grad=True)
+    torch.testing.assert_close(graph(x), flow.quick_gelu(x))

@@ -30,7 +30,8 @@ def value_text(value, lazy=False) -> str:
         return str(type(value))
     grad_fn = None
     if lazy and value.grad_fn is not None:
-        grad_fn = value.grad_fn.name().replace("Backward0", "_backward").lower()
+        name = value.grad_fn.name  # a plain string where a custom operator or function made the node
+        grad_fn = (name if isinstance(name, str) else name()).replace("Backward0", "_backward").lower()
     return tensor_text(tuple(value.shape), value.dtype, lazy=lazy, requires_grad=value.requires_grad, grad_fn=grad_fn)
 
 
