@@ -14,6 +14,7 @@ HOOKS = {
     "torch.utils._pytree": ("_graph, nn, utils", "nested inputs and outputs", "tests/graph/test_semantics.py"),
     "torch._C.DisableTorchFunction": ("_graph", "reading a tensor below __torch_function__", "tests/graph/test_semantics.py"),
     "torch._C.ListType": ("_graph", "operator arguments that are lists", "tests/graph/test_semantics.py"),
+    "torch._C._increment_version": ("_graph", "telling autograd what a program wrote", "tests/graph/test_semantics.py"),
     "torch._C._AutoDispatchBelowAutograd": ("_graph", "running a program below autograd", "tests/graph/test_bitwise.py"),
     "torch._ops.OpOverload": ("_graph", "the targets of a program's nodes", "tests/graph/test_deploy.py"),
     "torch._amp_foreach_non_finite_check_and_unscale_": ("_graph", "loss scaling inside a program", "tests/graph/test_scaler_amp_recompute.py"),
