@@ -6,7 +6,6 @@ initial_seed(). Each use also draws one number from the torch generator, so that
 from __future__ import annotations
 
 import functools
-import weakref
 
 import numpy as np
 import torch
@@ -79,21 +78,21 @@ class Stream:
         return out
 
 
-_streams: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+_streams: dict[int, tuple] = {}  # id(generator) -> (generator, stream, state); torch 2.11's generators take no weak reference
 _default: list = [None, None]
 
 
 def stream(generator=None) -> Stream:
     """The stream that goes with a torch CPU generator (None: the default one)."""
     source = torch.default_generator if generator is None else generator
-    kept, state = _default if generator is None else _streams.get(generator, (None, None))
+    kept, state = _default if generator is None else _streams.get(id(generator), (None, None, None))[1:]
     if kept is None or not torch.equal(state, source.get_state()):
         kept = Stream(source.initial_seed())
     torch.empty(1).random_(generator=source)
     if generator is None:
         _default[:] = [kept, source.get_state()]
     else:
-        _streams[generator] = (kept, source.get_state())
+        _streams[id(generator)] = (generator, kept, source.get_state())
     return kept
 
 

@@ -207,4 +207,33 @@ DIFFERENCES = {
         "reason": "documented signature",
         "test": "tests/optim/test_nn_utils.py::test_clip_grad_norm_positions_and_value",
     },
+    # ------------------------------------------------------------------ runtime
+    "global-multi-rank": {
+        "names": ["oneflow.Tensor.to_global", "oneflow.nn.Module.to_global"],
+        "oneflow": "global tensors spread over the ranks of their placement",
+        "here": "placements of the one rank [0] work; several ranks raise UnsupportedError",
+        "reason": "global tensors over several processes are a later piece of work (torch DTensor)",
+        "test": "tests/core/test_global_one_rank.py::test_bad_requests_change_nothing",
+    },
+    "graph-save-guards": {
+        "names": ["oneflow.nn.Graph"],
+        "oneflow": "-",
+        "here": "graph.save() refuses a training program whose optimizer branches on its step number (RAdam, ...)",
+        "reason": "such a program is one of several, chosen anew before each call",
+        "test": "tests/graph/test_deploy.py",
+    },
+    "knobs": {
+        "names": ["oneflow.boxing", "oneflow.backends.cudnn", "oneflow.remat"],
+        "oneflow": "switches of its collectives, of cuDNN and of rematerialisation",
+        "here": "the value is checked and remembered, nothing follows",
+        "reason": "the machinery they steer is torch's, which steers itself",
+        "test": "tests/core/test_knobs.py",
+    },
+    "rdma": {
+        "names": ["oneflow.env.init_rdma"],
+        "oneflow": "switches its transport to RDMA",
+        "here": "raises UnsupportedError; rdma_is_initialized() is False",
+        "reason": "NCCL and Gloo choose their transport themselves",
+        "test": "tests/core/test_knobs.py",
+    },
 }

@@ -1,0 +1,77 @@
+"""Runtime knobs: checked, remembered, listed; and the small runtime namespaces."""
+import oneflow as flow
+import pytest
+import torch
+from oneflow import _knobs
+from oneflow._tables.knobs import KNOBS
+
+
+@pytest.mark.parametrize("path", KNOBS)
+def test_a_knob_checks_and_remembers(path):
+    default, kind, why = KNOBS[path]
+    setter = flow
+    for part in path.split("."):
+        setter = getattr(setter, part)
+    value = {bool: not default, int: 7, str: "2GB"}[kind]
+    setter(value)
+    assert _knobs.read(path) == value and why
+    if kind is not str:
+        with pytest.raises(TypeError, match=path):
+            setter("text")
+    assert _knobs.read(path) == value
+    setter(default)
+
+
+def test_rdma_is_refused_by_name():
+    assert flow.env.rdma_is_initialized() is False
+    with pytest.raises(NotImplementedError, match="rdma"):
+        flow.env.init_rdma()
+
+
+def test_sizes_of_remat():
+    assert flow.remat.parse_size("2GB") == 2 << 30 and flow.remat.parse_size(100) == 100 and flow.remat.parse_size("1.5 kb") == 1536
+    with pytest.raises(ValueError, match="'lots'"):
+        flow.remat.parse_size("lots")
+    with pytest.raises(ValueError):
+        flow.remat.set_budget("lots")
+
+
+def test_profiler_ranges_show_up():
+    with flow.profiler.profile(record_attrs=True) as prof:
+        flow.profiler.range_push("my_region")
+        torch.ones(2) + 1
+        flow.profiler.range_pop()
+    assert "my_region" in [e.key for e in prof.key_averages(group_by_attributes=True)]
+    with pytest.raises(RuntimeError, match="range_push"):
+        flow.profiler.range_pop()
+
+
+def test_async_threads_run_in_place_on_the_cpu():
+    with flow.asyncs.thread(flow.asyncs.Thread()):
+        x = torch.ones(2) * 3
+    assert x.tolist() == [3, 3]
+    with pytest.raises(TypeError, match="Thread"):
+        flow.asyncs.thread(None)
+
+
+def test_sysconfig_describes_torchs_build():
+    assert flow.sysconfig.with_cuda() == (torch.version.cuda is not None)
+    assert any(f.startswith("-I") for f in flow.sysconfig.get_compile_flags()) and "-ltorch" in flow.sysconfig.get_link_flags()
+    version = flow.sysconfig.get_cuda_version()
+    assert version == 0 if torch.version.cuda is None else version // 1000 == int(torch.version.cuda.split(".")[0])
+
+
+def test_deep_paths_name_the_public_objects():
+    from oneflow.framework.balanced_splitter import BalancedRanges
+    from oneflow.framework.dtype import convert_numpy_dtype_to_oneflow_dtype, convert_oneflow_dtype_to_numpy_dtype
+    from oneflow.framework.tensor import Tensor
+
+    assert Tensor is torch.Tensor and list(BalancedRanges(10, 3)) == [(0, 4), (4, 7), (7, 10)]
+    import numpy as np
+
+    assert convert_oneflow_dtype_to_numpy_dtype(flow.float32) is np.float32 and convert_numpy_dtype_to_oneflow_dtype(np.int8) is flow.int8
+    with pytest.raises(NotImplementedError, match="bfloat16"):
+        convert_oneflow_dtype_to_numpy_dtype(flow.bfloat16)
+    assert flow._oneflow_internal.test_api.divide(6, 2) == 3.0 and flow._oneflow_internal.test_api.divide(1, 0) is None
+    with pytest.raises(flow._oneflow_internal.exception.Exception):
+        flow._oneflow_internal.test_api.throw_if_zero(0)
