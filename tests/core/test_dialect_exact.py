@@ -31,7 +31,7 @@ def exact():
 
 
 def test_at_least_660_of_680_calls_are_equal(exact, capsys):
-    wrong = {key for key in golden.CASES if golden.problems(key)}
+    wrong = {key for key in golden.CASES if golden.problems(key)} - set(golden.OLD_TORCH)
     assert wrong == {key for keys in STILL.values() for key in keys.split()}
     assert set(STILL) <= set(golden.DIFFERENCES) and len(golden.CASES) - len(wrong) >= 660
 
