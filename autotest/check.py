@@ -34,7 +34,7 @@ def tensors_of(x, is_tensor):
 
 def run_backward(case):
     """Backward from every output that requires a gradient, with the same drawn gradients on both sides."""
-    pair, options = case.pair, case.options
+    pair = case.pair
     refs, cands, gradients = [], [], []
     for out in case.outputs:
         rs, cs = tensors_of(out._ref, pair.is_reference_tensor), tensors_of(out._cand, pair.is_candidate_tensor)

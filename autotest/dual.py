@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import operator
 
-from . import calls
 from . import case as cases
 from .calls import both, record, split, split_arguments
 from .errors import Mismatch
-from .generators import generator
 
 _set = object.__setattr__
 # OneFlow's own tensor methods: on the reference's side they leave the value as it is.

@@ -76,9 +76,8 @@ class Replay:
         return [self.pair.to_candidate(s.value, requires_grad=bool(s.requires_grad)) for s in self.inputs]
 
     def fresh_modules(self):
-        copies = {}
-        for key, dual in self.made.items():
-            module = copies[key] = copy.deepcopy(dual._cand)
+        copies = copy.deepcopy({key: dual._cand for key, dual in self.made.items()})  # at once: modules may share parts
+        for key, module in copies.items():
             _, state, training = self.case.module_start.get(key, (0, None, None))
             if state is not None:
                 tensors = dict(module.named_parameters()) | dict(module.named_buffers())

@@ -13,7 +13,7 @@ from ..script import text
 from .samples import module_samples, operator_samples, tensors
 from .table import put
 
-FORM_ONLY = ("empty", "empty_like", "new_empty", "empty_strided", "bernoulli_", "bernoulli")  # their values are nobody's promise
+FORM_ONLY = ("empty", "empty_like", "new_empty", "empty_strided", "bernoulli_", "bernoulli", "uniform_")  # their values are nobody's promise
 DTYPES = ("float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool", "complex64")
 
 
@@ -64,7 +64,7 @@ class Checker:
         if not samples:
             return
         same = reference is candidate
-        put(row, "identity", "same" if same else "pass", "" if same else "a function of our own")
+        put(row, "identity", "same" if same else "own")
         run = lambda f, s: f(s[0], *s[1], **s[2])
         self.cell(row, "eager", lambda: self.agree(row, samples, lambda s: run(reference, s), lambda s: run(candidate, s), call))
         if op.supports_autograd and f32 in (torch.float32, torch.float64):
@@ -87,7 +87,7 @@ class Checker:
     def module(self, row, info, reference, candidate):
         """A module class: forward and gradients with the reference's weights, in training and evaluation mode."""
         torch = self.torch
-        put(row, "identity", "same" if reference is candidate else "pass", "" if reference is candidate else "a class of our own")
+        put(row, "identity", "same" if reference is candidate else "own")
         samples = [s for training in (True, False) for s in module_samples(info, torch.float32, training=training)]
         if not samples:
             return
@@ -110,13 +110,13 @@ class Checker:
 
         def eager():
             for s in samples:
-                r, c, a, b = self.guarded(s, lambda: forward(s), f"{row['name']}")
+                r, c, a, b = self.guarded(s, lambda: forward(s), row["name"], self.module_script(row, s))
                 self.same(a, b, "the output", self.module_script(row, s))
 
         def gradient():
             some = False
             for s in samples:
-                r, c, a, b = self.guarded(s, lambda: forward(s), row["name"])
+                r, c, a, b = self.guarded(s, lambda: forward(s), row["name"], self.module_script(row, s))
                 ga, gb = self.backward(a, list(r.parameters())), self.backward(b, list(c.parameters()))
                 some = some or bool(ga)
                 self.same(ga, gb, "the gradient of a parameter", self.module_script(row, s))

@@ -16,8 +16,8 @@ h1 { font-size: 20px; margin: 0 0 4px } p { margin: 0 0 16px; color: var(--soft)
 .sums b { display: block; font-size: 18px } .sums span { color: var(--soft); font-size: 12px }
 .tools { display: flex; gap: 8px; margin-bottom: 12px; flex-wrap: wrap } input, select { font: inherit; padding: 5px 8px; border: 1px solid var(--line); border-radius: 6px; background: var(--bg); color: var(--fg) }
 input { width: 280px } table { border-collapse: collapse; width: 100%; font-size: 13px } th { position: sticky; top: 0; background: var(--head); text-align: left; font-weight: 600 }
-th, td { padding: 3px 8px; border-bottom: 1px solid var(--line) } td.c { text-align: center; width: 84px } td.n { font-family: ui-monospace, monospace; white-space: nowrap }
-.pass, .same { color: #1a7f37 } .fail { color: #fff; background: #cf222e; border-radius: 4px; padding: 0 6px } .differs { color: #9a6700 } .refused { color: #8250df } .none { color: var(--line) }
+th.c { text-align: center } .tools { align-items: center } th, td { padding: 3px 8px; border-bottom: 1px solid var(--line) } td.c { text-align: center; width: 84px } td.n { font-family: ui-monospace, monospace; white-space: nowrap }
+.pass, .same { color: #1a7f37 } .fail { color: #fff; background: #cf222e; border-radius: 4px; padding: 0 6px } .differs { color: #9a6700 } .refused { color: #8250df } .own { color: var(--soft) } .none { color: var(--line) }
 button { all: unset; cursor: pointer } button:focus-visible { outline: 2px solid #0969da } .left { color: var(--soft); font-style: italic }
 dialog { max-width: 900px; width: 90%; border: 1px solid var(--line); border-radius: 8px; background: var(--bg); color: var(--fg) } pre { overflow: auto; background: var(--card); padding: 12px; border-radius: 6px; white-space: pre-wrap }
 """
@@ -38,7 +38,7 @@ document.querySelector('tbody').onclick = e => {
 };
 """
 
-MARK = {"pass": "✓", "same": "≡", "fail": "fails", "differs": "differs", "refused": "refused", "none": "·"}
+MARK = {"pass": "✓", "same": "≡", "own": "own", "fail": "fails", "differs": "differs", "refused": "refused", "none": "·"}
 
 
 def write(rows, path, title="parity"):
@@ -69,13 +69,13 @@ def write(rows, path, title="parity"):
         good, all_ = c.get("pass", 0) + c.get("same", 0), sum(n for s, n in c.items() if s != "none")
         extra = "".join(f", {c[s]} {s}" for s in ("fail", "differs", "refused") if c.get(s))
         if all_:
-            sums.append(f"<div><b>{good} / {all_}</b><span>{column}{extra}</span></div>")
+            sums.append(f"<div><b>{good} / {all_}</b><span>{'the same object' if column == 'identity' else column}{extra}</span></div>")
     heads = "".join(f'<th class="c">{c}</th>' for c in COLUMNS)
     options = "".join(f'<option value="{v}">{t}</option>' for v, t in (
         ("", "all names"), ("fail", "failing"), ("differs", "documented differences"), ("refused", "refused as a graph"), ("left", "left out")))
     Path(path).write_text(
         f"<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'><title>{html.escape(title)}</title><style>{STYLE}</style>"
-        f"<h1>{html.escape(title)}</h1><p>✓ agrees &nbsp; ≡ the very same object as torch's &nbsp; differs: a documented difference &nbsp; refused: the library says that it cannot. "
+        f"<h1>{html.escape(title)}</h1><p>✓ agrees &nbsp; ≡ the very same object as torch's, own: a function of ours &nbsp; differs: a documented difference &nbsp; refused: the library says that it cannot. "
         f"Click a cell for the detail and the script that repeats it.</p><div class=sums>{''.join(sums)}</div>"
         f"<div class=tools><input id=find placeholder='find a name' aria-label='find a name'><select id=show aria-label='show'>{options}</select><span id=count></span></div>"
         f"<table><thead><tr><th>name</th>{heads}</tr></thead><tbody>{''.join(body)}</tbody></table>"

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import unittest as _std
 
-from . import dataset, env, mlir
-from .cases import (
+from . import dataset, env, mlir  # noqa: F401
+from .cases import (  # noqa: F401
     TestCase, num_nodes_required, register_test_cases, skip_unless, skip_unless_1n1d, skip_unless_1n2d, skip_unless_1n4d, skip_unless_2n1d, skip_unless_2n2d,
     skip_unless_2n4d,
 )

@@ -11,7 +11,7 @@ import pytest
 import torch
 from oneflow_autotest import Mismatch
 from oneflow_autotest.generators import random, oneof, nothing, constant, tuple as tuple_of
-from planted import Library, failure, graph_class, harness, passes
+from planted import failure, graph_class, harness, passes
 
 
 @pytest.fixture

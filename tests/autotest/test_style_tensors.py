@@ -20,6 +20,10 @@ def _check_add(test_case, shape, device, dtype):
 
 @flow.unittest.skip_unless_1n1d()
 class TestTensors(flow.unittest.TestCase):
+    def test_deep_paths_are_the_same_objects(test_case):
+        test_case.assertIs(deep_random, random)
+        test_case.assertIs(deep_globaltest, globaltest)
+
     def test_argument_grids(test_case):
         arg_dict = OrderedDict(shape=[(2, 3), ()], device=["cpu", "cuda"], dtype=["float32", "int8", "double"])
         for arg in GenArgList(arg_dict):

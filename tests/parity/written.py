@@ -120,6 +120,7 @@ FUNCTIONS = table("oneflow.", """
     set_rng_state (lib.set_rng_state(lib.get_rng_state()), 1)[1]
     silu lib.nn.functional.silu(x(3))
     sin_ lib.sin_(x(3) * 1)
+    slice lib.slice(x(3, 4), [[0, 2, 1], [1, 3, 1]]) ||| x(3, 4)[0:2, 1:3]
     slice_update sliced(lib, x(3, 4) * 1) ||| torch.cat([torch.ones(1, 4), x(3, 4)[1:]])
     softplus lib.nn.functional.softplus(x(3))
     softsign lib.nn.functional.softsign(x(3))
@@ -191,6 +192,10 @@ MODULES = table("oneflow.nn.", """
     MarginRankingLoss lib.nn.MarginRankingLoss()(x(3), x(3), lib.tensor([1.0, -1.0, 1.0]))
     TripletMarginLoss lib.nn.TripletMarginLoss()(x(2, 3), x(2, 3) * 2, x(2, 3) + 1)
     CTCLoss lib.nn.CTCLoss()(lib.log_softmax(x(5, 1, 4), 2), lib.tensor([[1, 2]]), lib.tensor([5]), lib.tensor([2]))
+    Hardsigmoid lib.nn.Hardsigmoid()(x(3) * 8 - 4)
+    MaxUnpool1d lib.nn.MaxUnpool1d(2)(*lib.nn.MaxPool1d(2, return_indices=True)(x(1, 2, 6)))
+    MaxUnpool2d lib.nn.MaxUnpool2d(2)(*lib.nn.MaxPool2d(2, return_indices=True)(x(1, 2, 4, 4)))
+    MaxUnpool3d lib.nn.MaxUnpool3d(2)(*lib.nn.MaxPool3d(2, return_indices=True)(x(1, 2, 4, 4, 4)))
     QuickGELU lib.nn.QuickGELU()(x(3)) ||| x(3) * torch.sigmoid(1.702 * x(3))
     SquareReLU lib.nn.SquareReLU()(x(3)) ||| torch.relu(x(3)) ** 2
     RMSLayerNorm lib.nn.RMSLayerNorm(4)(x(2, 4)) ||| x(2, 4) * torch.rsqrt(x(2, 4).pow(2).mean(-1, keepdim=True) + 1e-6)

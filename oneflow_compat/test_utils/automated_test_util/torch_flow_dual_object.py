@@ -1,6 +1,6 @@
 """Deep path of the dual object and of `autotest`."""
-from oneflow_autotest.dual import Dual as DualObject
-from oneflow_autotest.errors import BothDoNotSupportError, OneFlowGraphBuildOrRunError, PyTorchDoesNotSupportError
+from oneflow_autotest.dual import Dual as DualObject  # noqa: F401
+from oneflow_autotest.errors import BothDoNotSupportError, OneFlowGraphBuildOrRunError, PyTorchDoesNotSupportError  # noqa: F401
 from oneflow_autotest.placement import globaltest
 
 from . import _api

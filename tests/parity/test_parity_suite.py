@@ -1,0 +1,143 @@
+"""The parity suite finds planted bugs, covers every documented name, and its baseline fails on a regression."""
+import json
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import oneflow
+import pytest
+import torch
+from oneflow_autotest.pair import Pair
+from oneflow_autotest.parity import junit, page, samples, table
+from oneflow_autotest.parity.checks import Checker
+from planted import Library, graph_class
+from written import LEFT_OUT, WRITTEN
+
+HERE = Path(__file__).parent
+NAMES = [n[0] for n in json.loads((HERE / "names.json").read_text())]
+
+
+def row_of(name, **planted):
+    library = Library(**planted) if planted else oneflow
+    row = table.new_row(f"oneflow.{name}", "oneflow")
+    reference = candidate = None
+    for part in name.split("."):
+        reference, candidate = getattr(reference or torch, part), getattr(candidate or library, part)
+    checker = Checker(Pair(torch, library, ("torch", "here")))
+    info = samples.modules().get(name.removeprefix("nn."))
+    if info is not None:
+        checker.module(row, info, reference, candidate)
+    else:
+        checker.function(row, samples.operators()[name], reference, candidate)
+    return row
+
+
+def statuses(row):
+    return {c: table.status(row, c) for c in table.COLUMNS if c not in ("cuda", "cpu")}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def torch_has_its_table():
+    if not samples.operators():
+        pytest.skip("this torch has no table of operators in torch.testing._internal")
+
+
+def test_a_faithful_function_passes_everywhere():
+    assert statuses(row_of("exp")) == {
+        "identity": "same", "eager": "pass", "gradient": "pass", "graph": "pass", "reference": "pass", "golden": "none", "dtypes": "pass"}
+
+
+def test_a_wrong_value_fails_with_a_script():
+    row = row_of("exp", exp=lambda x: x.exp() * 1.01)
+    found = statuses(row)
+    assert (found["identity"], found["eager"], found["reference"], found["graph"]) == ("own", "fail", "fail", "pass")
+    assert "for lib in (torch, flow)" in row["cells"]["eager"]["script"] and "differs" in row["cells"]["eager"]["detail"]
+
+
+def test_a_wrong_gradient_only():
+    class Exp(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.exp()
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+    found = statuses(row_of("exp", exp=Exp.apply))
+    assert (found["eager"], found["gradient"]) == ("pass", "fail")
+
+
+def test_a_wrong_dtype_only():
+    found = statuses(row_of("exp", exp=lambda x: x.exp().float() if x.dtype == torch.float64 else x.exp()))
+    assert (found["eager"], found["dtypes"]) == ("pass", "fail")
+
+
+def test_a_wrong_graph_only():
+    found = statuses(row_of("exp", nn__Graph=graph_class(outputs=lambda t: t + 1)))
+    assert (found["eager"], found["graph"]) == ("pass", "fail")
+
+
+def test_a_missing_argument():
+    row = row_of("sum", sum=lambda x: x.sum())
+    assert statuses(row)["eager"] == "fail" and "raised TypeError" in row["cells"]["eager"]["detail"]
+
+
+def test_a_module_with_a_wrong_parameter_gradient():
+    class Linear(torch.nn.Linear):
+        def forward(self, input):
+            return super().forward(input) + (self.weight.sum() - self.weight.sum().detach())
+
+    found = statuses(row_of("nn.Linear", nn__Linear=Linear))
+    assert (found["eager"], found["gradient"]) == ("pass", "fail")
+    assert statuses(row_of("nn.Linear"))["gradient"] == "pass"
+
+
+def test_a_graph_that_refuses_is_told_apart_from_one_that_fails():
+    row = row_of("nonzero")
+    assert statuses(row)["graph"] == "refused" and "shape depends on values" in row["cells"]["graph"]["detail"]
+
+
+def test_a_regression_fails_and_an_improvement_does_not():
+    good, bad = row_of("exp"), row_of("exp", exp=lambda x: x.exp() * 1.01)
+    worse, better = table.compare([bad], table.baseline_of([good]))
+    assert "oneflow.exp, eager: pass -> fail" in worse
+    worse, better = table.compare([good], table.baseline_of([bad]))
+    assert not worse and "oneflow.exp, eager: fail -> pass" in better
+    assert table.compare([], table.baseline_of([good]))[0] == ["oneflow.exp: no longer in the matrix"]
+
+
+def test_the_page_and_the_junit_file(tmp_path):
+    rows = [row_of("exp"), row_of("sum", sum=lambda x: x.sum()), {**table.new_row("oneflow.hub.load", "oneflow.hub"), "left_out": "needs the network"}]
+    page.write(rows, tmp_path / "p.html", "t")
+    text = (tmp_path / "p.html").read_text()
+    assert "oneflow.sum" in text and "raised TypeError" in text and "left out: needs the network" in text and "2 / 3" in text
+    junit.write(rows, tmp_path / "j.xml")
+    suite = ET.parse(tmp_path / "j.xml").getroot()
+    failed = {c.get("name") for c in suite if c.find("failure") is not None}
+    assert "oneflow.sum [eager]" in failed and "oneflow.exp [eager]" not in failed and int(suite.get("failures")) == len(failed)
+
+
+def test_every_documented_name_is_run_or_left_out_with_a_reason():
+    baseline = json.loads((HERE / "baseline.json").read_text())
+    assert set(baseline) == set(NAMES) and len(NAMES) == 960
+    unexplained = [n for n, cells in baseline.items() if cells.get("left out", "") == "no case"]
+    assert not unexplained
+    assert sum("left out" not in cells for cells in baseline.values()) >= 800
+    assert not [n for n, cells in baseline.items() if "fail" in cells.values()]
+
+
+def test_written_cases_and_reasons_are_about_documented_names():
+    assert set(WRITTEN) <= set(NAMES) | {n for n in WRITTEN if n.startswith("oneflow.Tensor.")}
+    assert not [pattern for pattern, _ in LEFT_OUT if not any(re.search(pattern, n) for n in NAMES)]
+
+
+@pytest.mark.slow
+def test_a_part_of_the_suite_from_the_command_line(tmp_path):
+    ran = subprocess.run([sys.executable, str(HERE / "run.py"), "--jobs", "1", "--only", r"oneflow\.(abs|relu|nn\.ReLU)$", "--out", str(tmp_path)],
+                         capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert {r["name"] for r in table.load(tmp_path / "parity.json")} == {"oneflow.abs", "oneflow.nn.ReLU"}
+    assert (tmp_path / "parity.html").exists() and (tmp_path / "junit.xml").exists()
