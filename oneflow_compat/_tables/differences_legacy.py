@@ -58,14 +58,14 @@ LEGACY = {
         "oneflow": "validate_shape=False lets a variable change its shape",
         "here": "an error",
         "reason": "programs are compiled for the shapes of their variables",
-        "test": "tests/legacy/test_legacy_job.py::test_assign_takes_effect_when_the_call_ends",
+        "test": "tests/legacy/test_legacy_variables.py::test_assign_takes_effect_when_the_call_ends",
     },
     "legacy-assign-time": {
         "names": [f"{_S}.assign"],
         "oneflow": "the assignment is ordered among the other operators",
         "here": "assignments take effect when the call ends, after gradients and updates",
         "reason": "gradients are taken at the values the forward saw",
-        "test": "tests/legacy/test_legacy_job.py::test_assign_takes_effect_when_the_call_ends",
+        "test": "tests/legacy/test_legacy_variables.py::test_assign_takes_effect_when_the_call_ends",
     },
     "legacy-bbox-flip": {
         "names": [f"{_S}.detection.object_bbox_flip", f"{_S}.detection.object_segmentation_polygon_flip"],

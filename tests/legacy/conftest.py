@@ -1,5 +1,6 @@
 """Job functions under test run on the reference backend, each test in a fresh session."""
 import pytest
+import torch
 
 import oneflow.compatible.single_client as flow
 
@@ -8,5 +9,6 @@ import oneflow.compatible.single_client as flow
 def fresh_session(monkeypatch):
     monkeypatch.setenv("ONEFLOW_GRAPH_BACKEND", "aten")
     flow.clear_default_session()
+    torch.manual_seed(0)
     yield
     flow.clear_default_session()

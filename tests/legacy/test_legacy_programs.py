@@ -174,7 +174,7 @@ def test_a_transformer_layer_of_the_benchmarks():
             logits = flow.nn.bias_add(flow.matmul(y, table, transpose_b=True), flow.get_variable("output_bias", [20], initializer=flow.zeros_initializer()))
             loss = flow.nn.sparse_softmax_cross_entropy_with_logits(logits=logits, labels=flow.reshape(ids, [-1]))
         policy = flow.optimizer.loss_scale.dynamic_loss_scale(initial_loss_scale=2**10, increment_period=20)
-        opt = flow.optimizer.AdamW(flow.optimizer.PolynomialScheduler(0.02, 200, 0.0, warmup=flow.optimizer.warmup.linear(10, 0)), epsilon=1e-6,
+        opt = flow.optimizer.AdamW(flow.optimizer.PolynomialScheduler(0.005, 200, 0.0, warmup=flow.optimizer.warmup.linear(10, 0)), epsilon=1e-6,
                                    weight_decay=0.01, weight_decay_excludes=["bias", "LayerNorm", "ln", "out"],
                                    grad_clipping=flow.optimizer.grad_clipping.by_global_norm(1.0), loss_scale_policy=policy)
         opt.minimize(loss)

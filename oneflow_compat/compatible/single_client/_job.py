@@ -208,8 +208,11 @@ class Job:
         given = [_unflatten(declared, queue) for _, declared in self.inputs]
         with _context.tracing(trace), self.config.scopes(trace), _names.legacy_forms():
             trace.add_inputs(self.inputs, args)
-            out = self.function(*given)
-            return trace.finish(out)
+            try:
+                return trace.finish(self.function(*given))
+            except BaseException:
+                trace.forget_new_variables()
+                raise
 
 
 # ---------------------------------------------------------------- declared inputs

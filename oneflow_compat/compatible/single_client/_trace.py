@@ -16,6 +16,7 @@ class Trace:
         self.device, self.moves = None, False  # of the inputs
         self.variables = {}  # full name -> tensor, in the order of creation
         self.created_by = {}  # full name -> Variable
+        self.new_variables = []
         self.losses = []
         self.optimizers = []
         self.watches = []  # (tensor, handler)
@@ -34,6 +35,11 @@ class Trace:
         self.host_values = {}  # id(tensor) -> function giving its host value
         self.readers = {}  # key in job.pipeline -> HostBlob
         self.parts = {}  # what unpack and repeat returned
+
+    def forget_new_variables(self):
+        """The definition failed: variables it made would only be in the way of the next attempt."""
+        for name in self.new_variables:
+            self.session.variables.pop(name, None)
 
     # -- names ---------------------------------------------------------------
     def unique_name(self, prefix: str) -> str:

@@ -71,6 +71,7 @@ class Update:
             with outside_capture(self.trace):
                 made = torch.zeros_like(variable.tensor.detach() if like is None else like)
             found = self.trace.session.variables[full] = _session.Variable(full, made)
+            self.trace.new_variables.append(full)
         return found.tensor
 
 

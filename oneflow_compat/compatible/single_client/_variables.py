@@ -57,6 +57,7 @@ def _make(trace, full, shape, dtype, initializer, regularizer, trainable, model_
     if trainable and dtype.is_floating_point:
         tensor.requires_grad_()
     trace.session.variables[full] = variable
+    trace.new_variables.append(full)
     return variable
 
 

@@ -66,7 +66,8 @@ class _ListPlaceholder(_Placeholder):
         if len(value) != 1:
             from ..._errors import unsupported
 
-            raise unsupported(f"{where}: a list of {len(value)} arrays, one per device,", "legacy-one-device", "Jobs run on one device here: pass a list of one array.")
+            raise unsupported(f"{where}: a list of {len(value)} arrays, one per device,", "legacy-one-device",
+                              "Jobs run on one device here: pass a list of one array.")
         return value[0]
 
 

@@ -55,7 +55,8 @@ class InferenceSession:
         if batch_size != saved:
             from ...._errors import unsupported
 
-            raise unsupported(f"set_job_batch_size({job_name!r}, {batch_size}) of a model saved for {saved}", "legacy-serving-batch", "Save the model with that batch size.")
+            raise unsupported(f"set_job_batch_size({job_name!r}, {batch_size}) of a model saved for {saved}", "legacy-serving-batch",
+                              "Save the model with that batch size.")
 
     def open(self, job_name, signature=None, batch_size=None):
         """A with block around the definition of a job; the session loads saved models, so it only sets what is given."""
@@ -71,7 +72,8 @@ class InferenceSession:
         """Operator lists of OneFlow's own saved models cannot be compiled here."""
         from ...._errors import unsupported
 
-        raise unsupported("InferenceSession.compile of an operator list", "legacy-serving-ops", "Save the model with flow.saved_model and load it with load_saved_model.")
+        raise unsupported("InferenceSession.compile of an operator list", "legacy-serving-ops",
+                          "Save the model with flow.saved_model and load it with load_saved_model.")
 
     def load_saved_model(self, saved_model_dir, model_version=ModelVersionPolicy.LATEST, saved_model_meta_file_basename="saved_model",
                          graph_name=None, signature_name=None):
