@@ -1,0 +1,113 @@
+"""The inductor backend against the aten one on what is hard for a compiler: writes to inputs, views, micro batches, several optimizers."""
+import shutil
+
+import pytest
+import torch
+from torch import nn
+
+import oneflow as flow
+
+pytestmark = [pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler"), pytest.mark.slow]
+
+
+def run(backend, build, modules, optimizer, batches, options):
+    class G(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            for name, module in modules.items():
+                setattr(self, name, module)
+                if optimizer is not None:
+                    self.add_optimizer(optimizer(module.parameters()))
+            self.config.set_backend(backend)
+            for key, value in options.items():
+                setattr(self.config._engine, key, value)
+
+    G.build = build
+    graph, seen = G(), []
+    for batch in batches:
+        batch = [t.clone() for t in batch]
+        out = graph(*batch)
+        seen += [t.clone() for t in (out if isinstance(out, tuple) else (out,))] + batch
+    return seen + [v.clone() for m in modules.values() for v in m.state_dict().values()]
+
+
+def same(build, make, batches, optimizer=None, tolerance=2e-4, **options):
+    results = []
+    for backend in ("aten", "inductor"):
+        torch.manual_seed(0)
+        results.append(run(backend, build, make(), optimizer, batches, options))
+    for a, b in zip(*results):
+        # other order of sums; Adam's first steps magnify it
+        assert a.dtype == b.dtype and torch.allclose(a.float(), b.float(), rtol=10 * tolerance, atol=tolerance), (a, b)
+
+
+def rows(*shape):
+    generator = torch.Generator().manual_seed(1)
+    return [(torch.randn(*shape, generator=generator),) for _ in range(3)]
+
+
+def step(self, x):
+    loss = self.m(x).pow(2).mean()
+    loss.backward()
+    return loss
+
+
+def sgd(p):
+    return torch.optim.SGD(p, lr=0.05, momentum=0.9)
+
+
+def test_inputs_closures_and_views_are_written_and_returned():
+    free = torch.zeros(6)
+
+    def build(self, x):
+        free.add_(x.sum(0))
+        x.mul_(2)
+        return x, x[1:], free, self.m.weight, x + free
+
+    def modules():
+        free.zero_()
+        return {"m": nn.Linear(6, 6)}
+
+    same(build, modules, rows(4, 6))
+
+
+def test_micro_batches_update_running_statistics():
+    same(step, lambda: {"m": nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 1))}, rows(4, 6), sgd, accumulation=2)
+
+
+def test_convolutions():
+    make = lambda: {"m": nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, groups=8), nn.AdaptiveAvgPool2d(1))}
+    same(step, make, rows(2, 3, 8, 8), sgd)
+
+
+def test_recurrent():
+    def build(self, x):
+        loss = self.m(x)[0].pow(2).mean()
+        loss.backward()
+        return loss
+
+    same(build, lambda: {"m": nn.LSTM(6, 5, 2, bidirectional=True, batch_first=True)}, rows(2, 4, 6), sgd)
+
+
+def test_autocast():
+    make = lambda: {"m": nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 1))}
+    same(step, make, rows(4, 6), sgd, tolerance=2e-2, amp=True, amp_dtype=torch.bfloat16)  # bfloat16 has 8 bits
+
+
+def test_two_optimizers():
+    def build(self, z):
+        fake = self.g(z)
+        d_loss = self.d(fake.detach()).mean() - self.d(z).mean()
+        d_loss.backward()
+        g_loss = -self.d(fake).mean()
+        for p, grad in zip(self.g.parameters(), torch.autograd.grad(g_loss, list(self.g.parameters()))):
+            p.grad = grad
+        return d_loss, g_loss
+
+    make = lambda: {"g": nn.Linear(6, 6), "d": nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 1))}
+    same(build, make, rows(4, 6), lambda p: torch.optim.Adam(p, lr=0.01))
+
+
+def test_sparse_embedding():
+    ids = [(torch.tensor([[0, 1, 1], [2, 9, 0]]),) for _ in range(2)]
+    same(step, lambda: {"m": nn.Embedding(10, 6, sparse=True)}, ids, lambda p: torch.optim.SGD(p, lr=0.1))
