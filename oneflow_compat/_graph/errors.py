@@ -33,6 +33,18 @@ def user_location(depth=1):
     return None
 
 
+def raised_at(error):
+    """The user's innermost (file, line, function) in the traceback of an error."""
+    user_location()  # fills _prefixes
+    found, tb = None, error.__traceback__
+    while tb is not None:
+        code = tb.tb_frame.f_code
+        if not code.co_filename.startswith(_prefixes):
+            found = code.co_filename, tb.tb_lineno, code.co_name
+        tb = tb.tb_next
+    return found
+
+
 def location_text(location) -> str:
     """One readable line for a location, with the source text where the file can be read."""
     if location is None:

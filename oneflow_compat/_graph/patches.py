@@ -7,7 +7,7 @@ import logging
 import torch
 import torch.utils._pytree as pytree
 
-from .errors import CaptureError
+from .errors import CaptureError, raised_at
 from .state import resolve
 
 
@@ -194,7 +194,13 @@ def run_build(capture, flat):
 def _once(capture, flat):
     args, kwargs = pytree.tree_unflatten(list(flat), capture.in_spec)
     with _autocast(capture):
-        result = capture.engine.build(*args, **kwargs)
+        try:
+            result = capture.engine.build(*args, **kwargs)
+        except RuntimeError as e:
+            if "data is not allocated yet" in str(e):
+                what = "an operator reads the numbers of a tensor, as tensor_split(x, indices) does with indices that are a tensor"
+                raise CaptureError(what, "Give it Python numbers, or compute that part outside the graph.", raised_at(e)) from None
+            raise
     return pytree.tree_flatten(result)
 
 

@@ -168,3 +168,15 @@ def test_steps_a_program_cannot_take(case):
     with pytest.raises(OneFlowError, match={"step in build": "add_optimizer", "LBFGS": "LBFGS", "plateau": "metric"}[case]):
         G()(torch.ones(1, 2))
     assert type(optimizer.param_groups[0]["lr"]) in (int, float) and model.weight.grad is None
+
+
+def splits_at_a_tensor(self, x, at):
+    return flow.tensor_split(x, at)[0]
+
+
+def test_an_operator_that_reads_a_tensor_of_indices_is_named_with_the_users_line():
+    x = torch.rand(6)
+    with pytest.raises(OneFlowError, match=r"reads the numbers of a tensor(.|\n)*in splits_at_a_tensor: return flow.tensor_split") as caught:
+        make(splits_at_a_tensor)(x, torch.tensor([2, 4]))
+    assert type(caught.value).__name__ == "CaptureError"
+    assert torch.equal(make(lambda self, x: flow.tensor_split(x, [2, 4])[0])(x), x[:2])
