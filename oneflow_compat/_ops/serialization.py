@@ -268,7 +268,7 @@ def _refusal(error) -> str:
     """torch's long text, cut to what was refused, and what to do."""
     import re
 
-    found = re.search(r"Unsupported (?:global: GLOBAL|class|operand)?\s*([\w.]+)", str(error))
+    found = re.search(r"(?:GLOBAL|Unsupported class|Unsupported operand|build for|instantiate|call)\s+(?:for )?([\w.]+)", str(error).split("WeightsUnpickler error:")[-1])
     what = f"it holds {found[1]}, which a safe load does not construct" if found else str(error).splitlines()[0]
     return f"{what}. If you trust the file, load it with weights_only=False, or allow the class with torch.serialization.add_safe_globals"
 

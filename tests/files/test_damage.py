@@ -213,3 +213,29 @@ def test_processes_that_save_to_one_folder_wait_for_each_other(tmp_path):
     back = flow.load(path)
     assert len(set(back["a"].tolist()) | set(back["b"].tolist())) == 1
     assert len(list(path.glob("tensor_*"))) == 2
+
+
+class Runs:
+    """Pickles as a call of a function that a file must not choose."""
+
+    def __init__(self, function, *args):
+        self.call = function, args
+
+    def __reduce__(self):
+        return self.call
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("options", [{}, {"_use_new_zipfile_serialization": False}], ids=["", "old"])
+def test_calls_in_files_are_not_made(tmp_path, layout, options):
+    if options and layout != "torch":
+        options = {}
+    mark = tmp_path / "ran"
+    flow.save({"w": torch.ones(2), "x": Runs(os.mkdir, str(mark))}, tmp_path / "c", layout=layout, **options)
+    with pytest.raises(pickle.UnpicklingError, match="mkdir.*weights_only=False"):
+        flow.load(tmp_path / "c")
+    with pytest.raises(pickle.UnpicklingError):
+        flow.load(tmp_path / "c", weights_only=True)
+    assert not mark.exists()
+    flow.load(tmp_path / "c", weights_only=False)
+    assert mark.exists()
