@@ -64,7 +64,7 @@ def _command(source, is_cuda, flags, target, sanitize):
         gencode = [f"-gencode=arch=compute_{g},code=sm_{g}" for g in GPUS] + [f"-gencode=arch=compute_{GPUS[-1]},code=compute_{GPUS[-1]}"]
         return [_nvcc(), "-std=c++20", "-O3", "-DUSE_CUDA", "--expt-relaxed-constexpr", "-Xcompiler=-fPIC,-fvisibility=hidden", *gencode,
                 *flags, *includes, "-c", str(source), "-o", str(target)]
-    extra = ("-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-g") if sanitize else ()
+    extra = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g1") if sanitize else ()
     return [*compiler(), "-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-Wno-unknown-pragmas", "-DNDEBUG", *flags, *extra, *includes,
             "-c", str(source), "-o", str(target)]
 

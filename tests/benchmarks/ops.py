@@ -93,7 +93,7 @@ def cases(device):
         C.multi_tensor_sgd_update(*lists[:2], 1.0, 0.01, 1e-3)
 
     for name, step, count in (("multi_tensor_adam_update", adam, 4), ("multi_tensor_momentum_update", momentum, 3), ("multi_tensor_sgd_update", sgd, 2)):
-        yield name, tuple(t for part in lists[:count] for t in part), step, unfused(step), True, False
+        yield name, tuple(t for part in lists[:count] for t in part), step, unfused(step), False, False
 
 
 def unfused(step):

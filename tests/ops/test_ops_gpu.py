@@ -1,0 +1,67 @@
+"""The CUDA kernels against the plain functions on the CPU in float64, and against the CPU kernels' dropped elements."""
+import pytest
+import torch
+from ops_table import OPS
+from test_ops_kernels import listed, run, to
+
+import oneflow
+from oneflow._ops.custom import _ext
+
+C = oneflow._C
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+
+
+def cuda(inputs):
+    return [x.cuda() if isinstance(x, torch.Tensor) else x for x in inputs]
+
+
+def test_library_has_cuda_kernels():
+    assert _ext.status() == "loaded" and _ext._cuda()
+
+
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+def test_no_farther_from_float64_than_torch(op, dtype):
+    if dtype not in (*op.dtypes, *((torch.float16,) if torch.bfloat16 in op.dtypes else ())):
+        pytest.skip(f"{op.name} has no {dtype} kernel")
+    torch.manual_seed(0)
+    for n in (1, 37, 130):
+        inputs = op.make(dtype, n)
+        found, torchs = run(op.call, op, cuda(inputs)), run(op.plain, op, cuda(inputs))
+        exact = run(op.plain, op, to(inputs, torch.float64))
+        for i, (f, t, e) in enumerate(zip(found, torchs, exact)):
+            assert f.is_cuda and (f.shape, f.dtype) == (t.shape, t.dtype)
+            if not f.is_floating_point():
+                assert torch.equal(f, t), f"result {i}"
+                continue
+            ours, theirs = ((x.double().cpu() - e).abs().max().item() if x.numel() else 0.0 for x in (f, t))
+            ulp = torch.finfo(dtype).eps * max(e.abs().max().item() if e.numel() else 0.0, 1e-30)
+            assert ours <= max(2 * theirs, 8 * ulp), f"n={n}, result {i}: {ours:.3g} from float64, torch {theirs:.3g}"
+
+
+@pytest.mark.parametrize("op", [op for op in OPS if op.name not in ("fused_dot_feature_interaction self", "deform_conv2d")], ids=lambda op: op.name)
+def test_empty(op):
+    inputs = op.make(torch.float32, 0)
+    assert [f.shape for f in listed(op.call(*cuda(inputs)))] == [p.shape for p in listed(op.plain(*inputs))]
+
+
+def test_dropout_drops_what_the_cpu_drops():
+    x, b, seed = torch.randn(300, 129), torch.randn(129), torch.tensor(1234567)
+    here = torch.ops.oneflow.bias_dropout(x, b, 1, 0.3, seed)
+    there = torch.ops.oneflow.bias_dropout(x.cuda(), b.cuda(), 1, 0.3, seed.cuda())
+    torch.testing.assert_close(there.cpu(), here)
+    scores = torch.randn(3, 70, 70)
+    for a, b in zip(torch.ops.oneflow.masked_softmax(scores, None, 0, 1.0, -9.0, 0.4, seed), torch.ops.oneflow.masked_softmax(scores.cuda(), None, 0, 1.0, -9.0, 0.4, seed.cuda())):
+        torch.testing.assert_close(b.cpu(), a)
+
+
+def test_optimizers_match_the_cpu():
+    torch.manual_seed(0)
+    lists = [[torch.rand(s) for s in ((3, 5), (0,), (7000,))] for _ in range(4)]
+    here, there = [[t.clone() for t in part] for part in lists], [[t.cuda() for t in part] for part in lists]
+    for model, diff, m, v in (here, there):
+        C.multi_tensor_adam_update(model, diff, m, v, 0.1, 0.02, 0.9, 0.99, 0.19, 0.0199, True, 0.5, 0.03, 1e-6)
+        C.multi_tensor_momentum_update(model, diff, m, 0.5, 0.02, 0.1, 0.9, 0.1, True, False)
+        C.multi_tensor_sgd_update(model, diff, 0.5, 0.02, 0.1)
+    for a, b in zip((t for part in here for t in part), (t for part in there for t in part)):
+        torch.testing.assert_close(b.cpu(), a)
