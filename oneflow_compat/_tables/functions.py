@@ -52,6 +52,7 @@ FUNCTIONS = {
         "_ops.linalg_ops": "norm vector_norm matrix_norm cross diagonal inv",
     },
     "oneflow.nn": {
+        "nn.graph.graph": "Graph",
         "nn.modules.dataset": "OFRecordReader OfrecordReader OFRecordRawDecoder OfrecordRawDecoder OFRecordBytesDecoder OFRecordImageDecoder "
         "OFRecordImageDecoderRandomCrop OFRecordImageGpuDecoderRandomCropResize CropMirrorNormalize CoinFlip GPTIndexedBinDataReader COCOReader",
         "nn.modules.fused": "FusedBatchNorm1d FusedBatchNorm2d FusedBatchNorm3d FusedMLP",
