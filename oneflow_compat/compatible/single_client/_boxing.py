@@ -3,46 +3,52 @@ from __future__ import annotations
 
 import contextlib
 
+import torch
+from torch.overrides import TorchFunctionMode
+
 
 def boxing(trace):
     """A context for the body of a job; does nothing where there is only the CPU."""
-    import torch
-
     if not torch.cuda.is_available():
         return contextlib.nullcontext()
-    from torch.overrides import TorchFunctionMode
-
     from ._devices import current
 
-    class Boxing(TorchFunctionMode):
-        def __torch_function__(self, function, types, args=(), kwargs=None):
-            kwargs = kwargs or {}
-            if getattr(function, "__name__", "") in _FREE:
-                return function(*args, **kwargs)
-            tensors = [a for a in (*_flat(args), *_flat(kwargs.values())) if isinstance(a, torch.Tensor)]
-            if len({t.device for t in tensors}) > 1:
-                device = current(trace.job)
+    return Boxing(lambda: current(trace.job))
+
+
+class Boxing(TorchFunctionMode):
+    """Where an operator is given tensors of several devices, all move to `target()`; 0-dim CPU tensors stay."""
+
+    def __init__(self, target):
+        super().__init__()
+        self.target = target
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if getattr(function, "__name__", "") not in _FREE:
+            devices = {t.device for t in _tensors((*args, *kwargs.values())) if t.dim() or t.device.type != "cpu"}
+            if len(devices) > 1:
+                device = self.target()
                 args = [_move(a, device) for a in args]
                 kwargs = {k: _move(v, device) for k, v in kwargs.items()}
-            return function(*args, **kwargs)
-
-    def _move(a, device):
-        if isinstance(a, torch.Tensor):
-            return a if a.device == device or a.dim() == 0 and a.device.type == "cpu" else a.to(device)
-        if type(a) in (list, tuple):
-            return type(a)(_move(x, device) for x in a)
-        return a
-
-    return Boxing()
+        return function(*args, **kwargs)
 
 
 # reading an attribute, moving and writing in place never move anything
 _FREE = {"to", "cpu", "cuda", "__get__", "__set__", "copy_", "detach", "fill_", "requires_grad_", "untyped_storage", "data_ptr", "numel", "dim"}
 
 
-def _flat(items):
+def _move(a, device):
+    if isinstance(a, torch.Tensor):
+        return a if a.device == device or a.dim() == 0 and a.device.type == "cpu" else a.to(device)
+    if type(a) in (list, tuple):
+        return type(a)(_move(x, device) for x in a)
+    return a
+
+
+def _tensors(items):
     for item in items:
-        if type(item) in (list, tuple):
-            yield from _flat(item)
-        else:
+        if isinstance(item, torch.Tensor):
             yield item
+        elif type(item) in (list, tuple):
+            yield from _tensors(item)
