@@ -279,6 +279,13 @@ class Recorder(TorchDispatchMode):
     def _item(self, tensor):
         if "_value" in tensor.__dict__ and self.phase != "update":
             return tensor._value.item()
+        node = getattr(tensor, "_of_node", None)
+        if node is not None and self.phase != "update":
+            from .fold import constant_value
+
+            value = constant_value(self, node)
+            if value is not None:
+                return value.item()
         raise CaptureError(
             "build() needs the value of a tensor (.item(), bool(), int(), float() or a branch on it), which a static program does not have",
             "Keep the value in the graph: torch.where(condition, a, b) instead of `if`, tensor arithmetic instead of .item(), "

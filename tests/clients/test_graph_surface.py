@@ -64,3 +64,25 @@ def test_walking_over_a_block_gives_blocks():
     assert graph.module[1][1].to(nn.graph.GraphModule).activation_checkpointing
     assert [b.to(nn.graph.GraphModule).name for b in graph.module.children()] == ["0", "1"]
     assert graph(flow.ones(1, 3)).shape == (1, 2)
+
+
+def test_a_branch_on_constants_is_decided_at_capture_and_one_on_written_memory_is_refused():
+    class Constant(nn.Graph):
+        def build(self, x):
+            mask = flow.ones(3, 3).triu(1) == 1
+            return x * 2 if bool((mask.sum() == 3).all()) else x
+
+    class Written(nn.Graph):
+        def build(self, x):
+            table = flow.zeros(3)
+            table[0] = x.sum()
+            return x * 2 if table.sum() > 0 else x
+
+    class Random(nn.Graph):
+        def build(self, x):
+            return x * 2 if flow.rand(1).sum() > 0 else x
+
+    assert Constant()(flow.ones(2)).tolist() == [2.0, 2.0]
+    for graph in (Written(), Random()):
+        with pytest.raises(RuntimeError, match="needs the value of a tensor"):
+            graph(flow.ones(2))
