@@ -85,10 +85,19 @@ class Suite:
         if method.endswith("_") and not op.name.endswith("_"):
             of = function_of(torch, op.name) or getattr(torch.Tensor, op.name, None)
             if of is None:  # in-place only
-                return self.checker.function(row, op, op.op, own, f"Tensor.{method}")
-            reference = of if method in RESHAPING else fitting(of)
-            return self.checker.function(row, op, reference, lambda t, *a, **k: own(t.clone(), *a, **k), f"Tensor.{method}")
+                self.checker.function(row, op, op.op, own, f"Tensor.{method}")
+            else:
+                reference = of if method in RESHAPING else fitting(of)
+                self.checker.function(row, op, reference, lambda t, *a, **k: own(t.clone(), *a, **k), f"Tensor.{method}")
+            return self.method_identity(row, own)
         self.checker.function(row, op, plain, own, f"Tensor.{method}")
+        self.method_identity(row, own)
+
+    def method_identity(self, row, own):
+        """A method is torch's unless our tables put it there; the eager cell holds it against the function."""
+        if "identity" in row["cells"]:
+            ours = hasattr(own, "__oneflow_original__") or str(getattr(own, "__module__", "")).startswith("oneflow")
+            table.put(row, "identity", "own" if ours else "same")
 
     def written(self, row, code):
         """An expression on both libraries (or ours against its reference), and as a graph."""

@@ -35,6 +35,8 @@ METHODS |= table("oneflow.Tensor.", """
     register_hook hooked(x(2))
     retain_grad kept(x(2))
     size x(2, 3).size(1)
+    T x(2, 3).T
+    normal_ (x(2, 3) * 1).normal_(0.0, 2.0).shape
     swapaxes x(2, 3).swapaxes(0, 1)
     swapdims x(2, 3).swapdims(0, 1)
     type_as x(2).type_as(i(2))
@@ -103,6 +105,9 @@ FUNCTIONS = table("oneflow.", """
     mish lib.nn.functional.mish(x(3))
     negative lib.negative(x(3))
     no_grad graded(lib.no_grad)
+    normal lib.normal(0.0, 1.0, size=(2, 3)).shape
+    einsum lib.einsum("ij,jk->ik", x(2, 3), x(3, 2))
+    nn.functional.embedding lib.nn.functional.embedding(i(2, 2, high=3), x(3, 4))
     not_equal lib.not_equal(x(3), 0.5)
     numel lib.numel(x(2, 3))
     quick_gelu lib.quick_gelu(x(3)) ||| x(3) * torch.sigmoid(1.702 * x(3))
