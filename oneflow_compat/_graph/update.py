@@ -218,6 +218,9 @@ def update_flags(optimizer, config):
     if any(p.grad is not None and p.grad.is_sparse for p in params):
         return {}
     if config.fuse_update and "fused" in group and all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in params):
+        steps = [(optimizer.state[p].get("step"), p) for p in params if p in optimizer.state]
+        if any(isinstance(step, torch.Tensor) and step.device != p.device for step, p in steps):
+            return {}  # begun by eager steps on a GPU, which count on the CPU; the fused operator counts on the GPU
         return {"fused": True, "foreach": False}
     multi = config.multi_tensor
     if multi is None:  # many small parameters: one operator instead of one per parameter, the same numbers

@@ -16,7 +16,7 @@ GRAPH_CONFIG = {
     "enable_multi_tensor_update": ("honoured", "the optimizer is traced through torch's multi-tensor form"),
     "enable_fused_model_update_cast": ("ignored", "under autocast the half copy of a weight is made where it is used; inductor fuses it there"),
     "allow_fuse_add_to_output": ("honoured", "an addition is fused into the operator before it"),
-    "allow_fuse_cast_scale": ("honoured", "a cast is fused with the multiplication after it"),
+    "allow_fuse_cast_scale": ("honoured", "a cast is fused with the multiplication after it: one kernel with inductor, one buffer with aten"),
     "enable_xla_jit": ("package", "backend xla: needs torch_xla"),
     "enable_tensorrt": ("package", "backend tensorrt: needs torch_tensorrt"),
     "enable_openvino": ("package", "backend openvino: needs openvino"),

@@ -40,6 +40,22 @@ def test_add_to_output_is_exact_and_happens():
     assert any(n.target is torch.ops.aten.add_.Tensor for n in forward)
 
 
+def test_cast_scale_is_exact_and_happens():
+    def build(self, x):
+        y = x.float()
+        return y * 3.0, (x.double() * x), y
+
+    results = []
+    for on in (False, True):
+        kind = type("G", (flow.nn.Graph,), {"build": build})
+        graph = kind()
+        graph.config.set_backend("aten")
+        graph.config.allow_fuse_cast_scale(on)
+        results.append(graph(torch.arange(4, dtype=torch.float16)))
+        assert sum(n.target is torch.ops.aten.mul_.Tensor for n in graph.program.graph.nodes) == int(on), "y is returned, x.double() dies"
+    assert all(torch.equal(a, b) for a, b in zip(*results))
+
+
 @pytest.mark.parametrize("skip", ["drop_aliases", "merge_views", "drop_dead", "drop_constant_copies"])
 def test_each_pass_can_be_skipped(skip):
     torch.manual_seed(0)

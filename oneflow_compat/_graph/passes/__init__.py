@@ -25,6 +25,7 @@ def _passes():
         Pass("merge_views", cleanup.merge_views, EXACT),
         Pass("drop_dead", cleanup.drop_dead, EXACT),
         Pass("add_to_output", inplace.add_to_output, EXACT, lambda config: config.fuse_add_to_output),
+        Pass("cast_scale", inplace.cast_scale, EXACT, lambda config: config.fuse_cast_scale),
     )
 
 

@@ -1,4 +1,7 @@
-"""allow_fuse_add_to_output: an addition is done in the memory of a summand nobody needs any more. EXACT."""
+"""allow_fuse_add_to_output and allow_fuse_cast_scale: a result is computed in memory nobody needs any more. EXACT.
+
+inductor fuses such chains into one kernel anyway; these passes spare the aten backend an allocation and a pass over memory.
+"""
 from __future__ import annotations
 
 import torch
@@ -10,20 +13,29 @@ aten = torch.ops.aten
 
 def add_to_output(program):
     """add(a, b) becomes add_(a, b) where a is a fresh result that dies here and has the result's dtype and layout."""
+    return _in_first(program, {aten.add.Tensor: aten.add_.Tensor}, lambda first: True)
+
+
+def cast_scale(program):
+    """A cast and a multiplication after it share the memory of the cast's result."""
+    return _in_first(program, {aten.mul.Tensor: aten.mul_.Tensor, aten.mul.Scalar: aten.mul_.Scalar}, lambda first: first.target is aten._to_copy.default)
+
+
+def _in_first(program, in_place, takes):
     graph = program.graph
     order = {node: i for i, node in enumerate(graph.nodes)}
     for node in list(graph.nodes):
-        if node.op != "call_function" or node.target is not aten.add.Tensor:
+        if node.op != "call_function" or node.target not in in_place:
             continue
         first = node.args[0]
-        if not isinstance(first, torch.fx.Node) or not _fresh(first) or first is node.args[1]:
+        if not isinstance(first, torch.fx.Node) or not _fresh(first) or not takes(first) or first is node.args[1]:
             continue
         if first.meta.get("tensor") is None or first.meta["tensor"] != node.meta.get("tensor"):
             continue
         if _last_use(first, order) != order[node]:
             continue
         with graph.inserting_before(node):
-            new = graph.call_function(aten.add_.Tensor, node.args, node.kwargs)
+            new = graph.call_function(in_place[node.target], node.args, node.kwargs)
         new.meta.update(node.meta)
         order[new] = order[node]
         node.replace_all_uses_with(new)
