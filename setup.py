@@ -28,7 +28,7 @@ setup(
     install_requires=["torch>=2.11", "numpy"],
     extras_require={
         "autotest": ["pytest>=7.4", "hypothesis>=6.90"],
-        "data": ["pillow"],
+        "data": ["pillow", "opencv-python-headless"],
         "embedding": ["lmdb"],
         "safetensors": ["safetensors"],
         "demo": ["flowvision", "scikit-learn", "matplotlib", "tqdm"],
