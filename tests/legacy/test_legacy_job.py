@@ -200,3 +200,27 @@ def test_a_second_call_costs_no_python_of_the_user():
     start = time.perf_counter()
     job(X)
     assert time.perf_counter() - start < 0.1
+
+
+def test_no_symbolic_tensor_outlives_the_capture():
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    def body(x, lr):
+        w = flow.get_variable("w", shape=(3,), initializer=ONE)
+        y = flow.pack(flow.unpack(x * w, 2), 2)
+        flow.watch(y, lambda v: None)
+        flow.watch_diff(y, lambda v: None)
+        flow.optimizer.SGD(flow.optimizer.CustomScheduler(lr.logical_blob_name)).minimize(y)
+        return y
+
+    job = job_of(body, [X, X[0, :1]], "train")
+    job(X, X[0, :1])
+    kept = [t for o in (job.last.trace, *job.last.trace.updates) for v in vars(o).values() for t in (v.values() if isinstance(v, dict) else v if isinstance(v, list) else [v])]
+    assert len(kept) > 10 and not any(isinstance(t, FakeTensor) for t in kept)
+
+
+def test_a_variable_created_by_capture_is_an_ordinary_tensor():
+    job = job_of(lambda: flow.get_variable("w", shape=(3,), initializer=ONE), [])
+    job()
+    (variable,) = job.session.variables.values()
+    assert type(variable.tensor) is torch.Tensor and variable.tensor.is_leaf and variable.tensor.requires_grad

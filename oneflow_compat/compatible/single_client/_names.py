@@ -46,11 +46,12 @@ def _swap_in():
         relative = public.partition(".")[2]
         ours = importlib.import_module(__package__ + ("." + relative if relative else ""))
         for name in text.split():
-            key = public, name
-            if key not in _made:
-                _made[key] = _both(name, getattr(ours, name), getattr(module, name, _absent))
+            today = getattr(module, name, _absent)
+            made = _made.get((public, name))
+            if made is None or made[0] is not today:  # set_dialect may have changed today's
+                made = _made[public, name] = today, _both(name, getattr(ours, name), today)
             _saved.append((module, name, vars(module).get(name, _absent)))
-            setattr(module, name, _made[key])
+            setattr(module, name, made[1])
 
 
 def _swap_back():

@@ -105,7 +105,9 @@ class Trace:
         """Symbolic tensors die with the capture: keep names only."""
         self.named = dict.fromkeys(self.named)
         self.names = {}
-        self.watches, self.diffs, self.assignments, self.losses = [], [], [], []
+        self.watches, self.diffs, self.assignments, self.losses, self.parts = [], [], [], [], {}
+        for update in self.updates:
+            update.lr_blob = update.lr_blob is not None or None
 
     # -- around a call ----------------------------------------------------------
     def before_call(self, step):
