@@ -37,12 +37,13 @@ def compiler():
 
 
 def _units(cuda):
-    """(source, is CUDA, flags) of every object file."""
+    """(source, is CUDA, flags) of every object file, in the order of linking: of an inline function that several objects hold the
+    first is kept, so those compiled without instruction-set flags come first."""
     stable = (f"-DTORCH_TARGET_VERSION={TARGET}",)
     units = [(SOURCES / "ops.cpp", False, stable), (SOURCES / "cpu" / "register.cpp", False, stable),
              (SOURCES / "cpu" / "detection.cpp", False, stable + ("-O3",)), (SOURCES / "cpu" / "best.cpp", False, ())]
     x86 = platform.machine().lower() in ("x86_64", "amd64")
-    for name, flags in CAPABILITIES.items():
+    for name, flags in CAPABILITIES.items():  # default first
         if name == "default" or x86:
             units.append((SOURCES / "cpu" / f"kernels_{name}.cpp", False, ("-O3", *flags)))
     if cuda:
