@@ -1,5 +1,28 @@
-"""oneflow.backends.cudnn: torch's, and three knobs that are remembered without effect."""
-from .. import _bind, _knobs
+"""oneflow.backends.cudnn: torch's switches (read and set through), and three knobs that are remembered without effect."""
+import sys
+import types
+
+import torch
+
+from .. import _knobs
 
 globals().update(_knobs.setters("backends.cudnn"))
-__getattr__, __dir__ = _bind.fall_through(__name__, "torch.backends.cudnn")
+
+
+class _Switches(types.ModuleType):
+    """`benchmark`, `deterministic`, ... live in torch.backends.cudnn: reading and setting them reaches it."""
+
+    def __getattr__(self, name):
+        return getattr(torch.backends.cudnn, name)
+
+    def __setattr__(self, name, value):
+        if hasattr(torch.backends.cudnn, name) and not name.startswith("__"):
+            setattr(torch.backends.cudnn, name, value)
+        else:
+            super().__setattr__(name, value)
+
+    def __dir__(self):
+        return sorted({*vars(self), *dir(torch.backends.cudnn)})
+
+
+sys.modules[__name__].__class__ = _Switches

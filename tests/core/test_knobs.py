@@ -75,3 +75,16 @@ def test_deep_paths_name_the_public_objects():
     assert flow._oneflow_internal.test_api.divide(6, 2) == 3.0 and flow._oneflow_internal.test_api.divide(1, 0) is None
     with pytest.raises(flow._oneflow_internal.exception.Exception):
         flow._oneflow_internal.test_api.throw_if_zero(0)
+
+
+def test_cudnn_switches_reach_torch():
+    cudnn = flow.backends.cudnn
+    before = torch.backends.cudnn.benchmark
+    try:
+        for value in (True, False):
+            cudnn.benchmark = value
+            assert torch.backends.cudnn.benchmark is value and cudnn.benchmark is value
+    finally:
+        torch.backends.cudnn.benchmark = before
+    assert "deterministic" in dir(cudnn) and cudnn.is_available() == torch.backends.cudnn.is_available()
+    assert flow.backends.cuda.matmul is torch.backends.cuda.matmul
