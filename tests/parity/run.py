@@ -282,7 +282,8 @@ def report(rows, args):
                 print(f"FAIL {row['name']} [{column}] {(cell.get('detail') or cell['status']).splitlines()[0][:160]}")
     stored = HERE / "baseline.json"
     if args.update_baseline:
-        text = ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in table.baseline_of(rows).items())
+        new = (json.loads(stored.read_text()) if args.only and stored.exists() else {}) | table.baseline_of(rows)
+        text = ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(new.items()))
         stored.write_text("{\n" + text + "\n}\n")
         print(f"baseline written: {stored}")
         return 0

@@ -107,6 +107,7 @@ FUNCTIONS = table("oneflow.", """
     no_grad graded(lib.no_grad)
     normal lib.normal(0.0, 1.0, size=(2, 3)).shape
     einsum lib.einsum("ij,jk->ik", x(2, 3), x(3, 2))
+    nn.functional.ctc_loss lib.nn.functional.ctc_loss(lib.log_softmax(x(5, 1, 4), 2), lib.tensor([[1, 2]]), lib.tensor([5]), lib.tensor([2]))
     nn.functional.embedding lib.nn.functional.embedding(i(2, 2, high=3), x(3, 4))
     not_equal lib.not_equal(x(3), 0.5)
     numel lib.numel(x(2, 3))
