@@ -22,7 +22,7 @@ class _Switches(types.ModuleType):
             super().__setattr__(name, value)
 
     def __dir__(self):
-        return sorted({*vars(self), *dir(torch.backends.cudnn)})
+        return sorted({*vars(self), *dir(torch.backends.cudnn), *(n for n in dir(type(torch.backends.cudnn)) if not n.startswith("_"))})
 
 
 sys.modules[__name__].__class__ = _Switches
