@@ -286,3 +286,26 @@ def test_a_definition_that_fails_leaves_no_variables_behind():
     with pytest.raises(KeyError, match="mine"):
         job_of(wrong, [X])(X)
     assert job_of(lambda x: flow.get_variable("w", shape=(2,), initializer=ONE), [X])(X).tolist() == [1, 1]
+
+
+def test_trainable_is_a_matter_of_each_job():
+    """Two trainers over one network, as a GAN has: each moves its own half."""
+
+    def job(name, a_learns):
+        def body():
+            a = flow.get_variable("a", shape=(1,), initializer=ONE, trainable=a_learns)
+            b = flow.get_variable("b", shape=(1,), initializer=ONE, trainable=not a_learns)
+            flow.optimizer.SGD(flow.optimizer.PiecewiseConstantScheduler([], [0.5]), momentum=0).minimize(a * b)
+
+        return job_of(body, [], "train", name=name)
+
+    def values():
+        return [float(flow.get_all_variables()[n].numpy()[0]) for n in "ab"]
+
+    first, second = job("first", True), job("second", False)
+    first()
+    assert values() == [0.5, 1.0]
+    second()
+    assert values() == [0.5, 0.75]
+    first()
+    assert values() == [0.125, 0.75]

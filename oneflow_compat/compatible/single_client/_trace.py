@@ -15,6 +15,7 @@ class Trace:
         self.job, self.session, self.captured, self.probe = job, job.session, captured, probe
         self.device, self.moves = None, False  # of the inputs
         self.variables = {}  # full name -> tensor, in the order of creation
+        self.trainable = {}  # full name -> does this job train it
         self.created_by = {}  # full name -> Variable
         self.new_variables = []
         self.losses = []

@@ -140,7 +140,7 @@ def _plan(trace, optimizers):
             variable = trace.created_by.get(name)
             if variable is None:
                 raise KeyError(f"{type(optimizer).__name__}: job {trace.job.name} has no variable {name!r}; it has {sorted(trace.created_by)}")
-            if not variable.tensor.requires_grad:
+            if not (variable.tensor.requires_grad and trace.trainable[name]):
                 continue
             if name in owner:
                 raise ValueError(f"variable {name!r} is given to two optimizers, {owner[name]} and {type(optimizer).__name__}")

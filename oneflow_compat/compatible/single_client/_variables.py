@@ -31,6 +31,10 @@ def api_get_variable(name, shape=None, dtype=None, initializer=None, regularizer
         if regularizer is not None:
             variable.regularizer = regularizer
     tensor = variable.tensor
+    learns = True if trainable is None else bool(trainable)
+    if tensor.requires_grad and not learns:  # another job trains it, this one does not
+        tensor = tensor.detach()
+    trace.trainable[full] = learns
     trace.created_by[full] = variable
     trace.variables[full] = tensor
     trace.set_name(tensor, f"{full}/out")

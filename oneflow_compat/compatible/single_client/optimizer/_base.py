@@ -57,7 +57,7 @@ class Optimizer:
 
     def variable_names(self, trace):
         if self.variables is GetVariablesForCurrentJob:
-            return [n for n, v in trace.created_by.items() if v.trainable]
+            return [n for n in trace.created_by if trace.trainable[n]]
         return list(self.variables()) if callable(self.variables) else list(self.variables)
 
     Variables = lambda self: list(self.variables()) if callable(self.variables) else list(self.variables)  # noqa: E731
