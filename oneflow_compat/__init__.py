@@ -8,10 +8,11 @@ if __name__ != "oneflow":
 
 import torch as _torch
 
-from . import _bind
+from . import _bind, _einops
 from .version import __version__
 
 _bind.install_import_hook()
+_einops.install()
 _bind.add_tensor_and_module_attributes()
 
 Tensor = _torch.Tensor
