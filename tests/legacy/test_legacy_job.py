@@ -224,3 +224,19 @@ def test_a_variable_created_by_capture_is_an_ordinary_tensor():
     job()
     (variable,) = job.session.variables.values()
     assert type(variable.tensor) is torch.Tensor and variable.tensor.is_leaf and variable.tensor.requires_grad
+
+
+def test_the_program_can_be_read():
+    def body(x):
+        loss = flow.layers.dense(x, 2, name="fc")
+        flow.optimizer.SGD(flow.optimizer.PiecewiseConstantScheduler([], [0.1]), momentum=0).minimize(loss)
+
+    job = job_of(body, [X], "train")
+    assert job.program is None
+    flow.get_all_variables()
+    text = str(job.program)
+    assert "fc_weight" in text and "addmm" in text and "updated" in text
+    flow.enable_eager_execution()
+    eager = job_of(lambda x: x, [X], name="eager")
+    eager(X)
+    assert eager.program is None

@@ -46,10 +46,10 @@ class Future:
 class _Compiled:
     """One input signature of a job: how to run it, and what its results mean."""
 
-    __slots__ = ("run", "trace", "copy", "eager")
+    __slots__ = ("run", "trace", "copy", "eager", "program")
 
     def __init__(self):
-        self.run = self.trace = self.copy = None
+        self.run = self.trace = self.copy = self.program = None
         self.eager = False
 
 
@@ -130,6 +130,12 @@ class Job:
             compiled.copy = trace.aliases(outputs, values)
         return trace.results(outputs, compiled.copy)
 
+    @property
+    def program(self):
+        """The program of the last call (of the definition before any call); print it. None for a job that runs op by op."""
+        last = self.last or next(iter(self.programs.values()), None)
+        return last.program if last is not None and not last.eager else None
+
     # -- defining ------------------------------------------------------------
     def define(self):
         """Trace the function with example inputs of the declared shapes, so that its variables exist."""
@@ -172,7 +178,7 @@ class Job:
         engine = Engine(build, tensors=lambda: {n: v.tensor for n, v in self.session.variables.items()}, config=options, name=self.name)
         device = self._device_of_inputs()
         values = [v.to(device) for v in values]
-        engine.compile(*values)
+        compiled.program = engine.compile(*values)
         compiled.run = lambda values: engine(*values)
         self.has_update = bool(compiled.trace.updates)
 
