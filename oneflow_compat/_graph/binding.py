@@ -24,6 +24,7 @@ class Binding:
         self.schedulers = [s for _, s in self.state.optimizers if s is not None]
         self._flat_args = all(child.is_leaf() for child in program.in_spec.children()[0].children()) if program.in_spec.num_children else False
         self.state_numbers = [(o, p, k) for o, p, k, _ in capture.update.state_numbers] if capture.update is not None else []
+        self.dead = False  # optimizer state it reads has been replaced
         self.once, self.used = capture.first_only, False
         self.guard = None
         if program.guard is not None:
@@ -54,6 +55,8 @@ class Binding:
         for entry in self.state.by_id.values():
             names[entry[1]] = entry
         self._states = [o.state for o in self.optimizers]
+        self._probes = [(o.state, p, inner) for o in self.optimizers for p, inner in list(o.state.items())[:1]]
+        self._sizes = [(len(o.state), len(o.param_groups)) for o in self.optimizers]
         tensor_args = self._tensor_args
         for slot in self.program.slots:
             kind = slot.place[0]
@@ -102,10 +105,20 @@ class Binding:
     # -- calling --------------------------------------------------------------------
     def suits(self, args, kwargs) -> bool:
         """False when something this program took for fixed has changed: an option of an optimizer, a guarded number."""
-        for optimizer, state in zip(self.optimizers, self._states):
-            if optimizer.state is not state:
-                self._bind()
+        for optimizer, state, sizes in zip(self.optimizers, self._states, self._sizes):
+            if optimizer.state is not state:  # load_state_dict
+                try:
+                    self._bind()
+                except KeyError:
+                    return False
                 break
+            if (len(state), len(optimizer.param_groups)) != sizes:
+                self.dead = True
+        for state, param, inner in self._probes:
+            if state.get(param) is not inner:  # the state was cleared and begun anew
+                self.dead = True
+        if self.dead:
+            return False
         if self.once and self.used:
             return False
         for container, key, dtype, device in self._watched:

@@ -10,7 +10,7 @@ import torch.utils._pytree as pytree
 from .._global.tensor import is_global
 from .errors import CaptureError, GraphTypeError
 from .program import Output, Program, Slot, written_args
-from .state import StateMap, kept_grads, kept_modules, resolve
+from .state import StateMap, kept_grads, kept_modes, kept_modules, resolve
 
 _active = threading.local()
 _PLAIN = (int, float, bool, str, bytes, complex, type(None), torch.dtype, torch.device, torch.Size, slice, type(Ellipsis))
@@ -86,7 +86,7 @@ class Capture:
         modules = kept_modules(list(early.all_modules()))
         _active.recorder = recorder
         try:
-            with grads, modules, capture_patches(self, early), torch.autograd.set_multithreading_enabled(False):
+            with grads, kept_modes(engine, early.all_modules()), modules, capture_patches(self, early), torch.autograd.set_multithreading_enabled(False):
                 with recorder, _grad_mode(engine):
                     flat_out, out_spec = self._build(inputs)
                     check_leaves(flat_out, out_spec, "output")

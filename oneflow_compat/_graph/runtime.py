@@ -32,6 +32,7 @@ class Engine:
         self.config = config or Config()
         self.name = name
         self.arg_names = _positional_names(build)
+        self.modes = None  # modules and their train() or eval() at the first capture
         self.live_options: dict = {}  # optimizer index -> options seen to change, which are inputs of later programs
         self._entries: OrderedDict = OrderedDict()  # signature -> [Binding], one per outcome of guards and options
         self._last = None
@@ -75,6 +76,7 @@ class Engine:
         """Drop every captured program; the next call captures anew."""
         self._entries.clear()
         self._last = None
+        self.modes = None
 
     # -- making -------------------------------------------------------------------
     def _make(self, key, args, kwargs):
@@ -98,7 +100,7 @@ class Engine:
         program = program.with_(history=program.history + ((f"compile {backend}", time.perf_counter() - start, program.count()),))
         entry = Binding(self, key, program, run, capture)
         variants = self._entries.setdefault(key, [])
-        variants[:] = [v for v in variants if not v.once]
+        variants[:] = [v for v in variants if not v.once and not v.dead]
         variants.append(entry)
         del variants[:-_MAX_VARIANTS]
         self._entries.move_to_end(key)

@@ -131,3 +131,21 @@ class kept_grads:
                 tensor.grad = None
                 if grad is not None:
                     tensor.grad = grad
+
+
+class kept_modes:
+    """The first capture of an engine decides train() or eval() of each module; later ones run in the same modes."""
+
+    def __init__(self, engine, modules):
+        if engine.modes is None:
+            engine.modes = {id(m): (m, m.training) for _, m in modules}
+        self.modes = engine.modes
+
+    def __enter__(self):
+        self.before = [(m, m.training) for m, _ in self.modes.values()]
+        for module, training in self.modes.values():
+            module.training = training
+
+    def __exit__(self, *exc):
+        for module, training in self.before:
+            module.training = training

@@ -300,6 +300,8 @@ def test_train_and_eval_before_the_first_call_decide():
     assert torch.equal(graph(x), x)
     model.train()
     assert torch.equal(graph(x), x)
+    y = torch.ones(50)
+    assert torch.equal(graph(y), y) and model.training, "a program for a new shape is captured in the same mode"
 
 
 def test_randomness_is_that_of_eager():
@@ -392,3 +394,35 @@ def test_autograd_sees_that_a_program_wrote_a_parameter():
     make(build, {"m": model}, [torch.optim.SGD(model.parameters(), lr=0.1)])(torch.ones(1, 2))
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         pending.backward()
+
+
+def test_state_that_was_loaded_cleared_or_extended():
+    torch.manual_seed(0)
+    a, extra = nn.Linear(2, 2), nn.Linear(2, 1)
+    b, extra_b = copy.deepcopy(a), copy.deepcopy(extra)
+    oa, ob = (torch.optim.Adam(m.parameters(), lr=0.1) for m in (a, b))
+
+    def build(self, x):
+        loss = self.e(self.m(x)).pow(2).mean()
+        loss.backward()
+        return loss
+
+    graph = make(build, {"m": b, "e": extra_b}, [ob])
+    saved = None
+    for k in range(8):
+        x = torch.randn(3, 2)
+        oa.zero_grad(), extra.zero_grad()
+        loss = extra(a(x)).pow(2).mean()
+        loss.backward()
+        oa.step()
+        assert torch.equal(loss, graph(x)), k
+        if k == 1:
+            saved = copy.deepcopy(oa.state_dict())
+        for optimizer, more in ((oa, extra), (ob, extra_b)):
+            if k == 2:
+                optimizer.state.clear()
+            if k == 4:
+                optimizer.load_state_dict(copy.deepcopy(saved))
+            if k == 5:
+                optimizer.add_param_group({"params": list(more.parameters()), "lr": 0.01})
+    assert torch.equal(extra.weight, extra_b.weight) and torch.equal(a.weight, b.weight)
