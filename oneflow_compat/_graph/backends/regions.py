@@ -42,6 +42,7 @@ def split(program):
     for node in graph.nodes:
         if node.op == "placeholder" and node in used:
             copies[node] = region.placeholder(node.name)
+            copies[node].meta.update(node.meta)
             inputs.append(node)
     constants = torch.nn.Module()
     for node in early:
