@@ -92,26 +92,26 @@ class Checker:
         if not samples:
             return
 
-        def build(s):
+        def build(s, device="cpu"):
             torch.manual_seed(0)
             r = reference(*s[0], **s[1])
             c = candidate(*s[0], **s[1])
             self.pair.copy_state(r, c)
-            return r, c
+            return r.to(device), c.to(device)
 
-        def forward(s):
-            r, c = build(s)
-            inputs = copied(s[2:])
-            torch.manual_seed(0)
-            a = r(*inputs[0], **inputs[1])
-            torch.manual_seed(0)
-            b = c(*copied(s[2:])[0], **copied(s[2:])[1])
-            return r, c, a, b
+        def forward(s, device="cpu"):
+            sides, results = build(s, device), []
+            for m in sides:
+                args, kwargs = copied(s[2:], device)
+                torch.manual_seed(0)
+                results.append(m(*args, **kwargs))
+            return *sides, *results
 
-        def eager():
+        def eager(device="cpu"):
             for s in samples:
-                r, c, a, b = self.guarded(s, lambda: forward(s), row["name"], self.module_script(row, s))
+                r, c, a, b = self.guarded(s, lambda: forward(s, device), row["name"], self.module_script(row, s))
                 self.same(a, b, "the output", self.module_script(row, s))
+            return True
 
         def gradient():
             some = False
@@ -129,10 +129,10 @@ class Checker:
                 self.graph_of(row, lambda *a: c(*a, **kwargs), args, [c], self.module_script(row, s))
             return True
 
-        self.cell(row, "eager", lambda: eager() or True)
+        self.cell(row, "eager", eager)
         self.cell(row, "gradient", gradient)
         self.cell(row, "graph", graph)
-        self.devices(row, lambda device: None)
+        self.devices(row, eager)
 
     # ------------------------------------------------------------------ checks
     def agree(self, row, samples, reference, candidate, call):
@@ -320,16 +320,17 @@ def as_numpy(x):
     return x.detach().numpy() if hasattr(x, "detach") else x
 
 
-def copied(x):
-    """A deep copy of arguments in which tensors are fresh leaves."""
+def copied(x, device=None):
+    """A deep copy of arguments in which tensors are fresh leaves, on the device if one is given."""
     import torch
 
     if isinstance(x, torch.Tensor):
-        return x.detach().clone().requires_grad_(x.requires_grad)
+        fresh = x.detach().clone() if device is None else x.detach().clone().to(device)
+        return fresh.requires_grad_(x.requires_grad)
     if type(x) in (tuple, list):
-        return type(x)(copied(e) for e in x)
+        return type(x)(copied(e, device) for e in x)
     if type(x) is dict:
-        return {k: copied(v) for k, v in x.items()}
+        return {k: copied(v, device) for k, v in x.items()}
     return x
 
 

@@ -142,6 +142,35 @@ class TestModules(flow.unittest.TestCase):
         test_case.assertEqual(m.weight.grad.oneflow.shape, (1, 3))
 
     @autotest(n=3)
+    def test_layers_in_a_list_are_walked_and_indexed(test_case):
+        layers = torch.nn.ModuleList([torch.nn.Linear(3, 3), torch.nn.Tanh()])
+        x = random_tensor(ndim=2, dim1=3)
+        for layer in layers:
+            x = layer(x)
+        test_case.assertEqual(len(layers), 2)
+        return x, layers[0].weight * 2
+
+    @autotest(n=3)
+    def test_a_recurrent_state_is_carried_over_drawn_steps(test_case):
+        steps = random(2, 4).to(int)
+        cell = torch.nn.GRUCell(input_size=2, hidden_size=3)
+        x, state = random_tensor(ndim=3, dim0=steps, dim1=2, dim2=2), random_tensor(ndim=2, dim0=2, dim1=3)
+        for step in range(steps.value()):
+            state = cell(x[step], state)
+        return state
+
+    @autotest(n=3)
+    def test_gradient_of_a_gradient(test_case):
+        x = random_tensor(2)
+        (g,) = torch.autograd.grad((x * x * x).sum(), x, create_graph=True)
+        return g.sum()
+
+    @autotest(n=3)
+    def test_running_statistics_as_outputs(test_case):
+        m = torch.nn.BatchNorm1d(3)
+        return m(random_tensor(2, 4, 3)), m.running_mean, m.running_var * 2
+
+    @autotest(n=3)
     def test_state_dict(test_case):
         m = torch.nn.Linear(3, 2)
         test_case.assertEqual(list(m.state_dict().oneflow), ["weight", "bias"])
