@@ -32,6 +32,7 @@ bench: $(VENV)/.extras
 	OMP_NUM_THREADS=2 $(BIN)/python tests/benchmarks/overhead.py
 	OMP_NUM_THREADS=2 $(BIN)/python tests/benchmarks/graph.py
 	OMP_NUM_THREADS=2 $(BIN)/python tests/benchmarks/ops.py
+	OMP_NUM_THREADS=2 $(BIN)/python tests/benchmarks/legacy.py
 
 # A torch that the interpreter has already is used as it is; otherwise the pinned one is installed.
 $(VENV)/.torch:
@@ -41,9 +42,9 @@ $(VENV)/.torch:
 	$(BIN)/python -c "import torch" 2>/dev/null || $(PIP) install $(TORCH) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 	touch $@
 
-$(VENV)/.package: $(VENV)/.torch setup.py pyproject.toml $(wildcard csrc/*.cpp csrc/*/*.cpp csrc/*/*.h csrc/*.h)
+$(VENV)/.package: $(VENV)/.torch setup.py pyproject.toml $(wildcard csrc/*.py csrc/*.cpp csrc/*/*.cpp csrc/*/*.h csrc/*.h)
 	@echo "building the package"
-	-$(BIN)/python build_ext.py
+	-$(BIN)/python csrc/build.py
 	ONEFLOW_BUILD_EXT=0 $(PIP) install --no-build-isolation --no-deps -e .
 	touch $@
 
@@ -56,10 +57,10 @@ $(VENV)/.extras: $(VENV)/.package requirements-test.txt
 
 # The custom operators: compile the CUDA kernels where nvcc is but no GPU; run their tests under the address and undefined-behaviour sanitizers.
 cuda-compile-check: $(VENV)/.torch
-	$(BIN)/python build_ext.py --cuda-check
+	$(BIN)/python csrc/build.py --cuda-check
 
 test-sanitize: $(VENV)/.extras
-	$(BIN)/python build_ext.py --sanitize
+	$(BIN)/python csrc/build.py --sanitize
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1 \
 	ONEFLOW_EXT_PATH=build/_ext_sanitized.so $(BIN)/python -m pytest tests/ops -k "not opcheck and not compile"
 

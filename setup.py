@@ -6,8 +6,8 @@ from pathlib import Path
 from setuptools import Extension, find_packages, setup
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-from build_ext import command_class  # noqa: E402
+sys.path.insert(0, str(HERE / "csrc"))
+from build import command_class  # noqa: E402
 
 
 def packages(name, folder):

@@ -1,4 +1,4 @@
-// The kernel table compiled for one instruction set (flags in build_ext.py).
+// The kernel table compiled for one instruction set (flags in csrc/build.py).
 #include "optimizer.h"
 #include "rotary.h"
 #include "softmax.h"

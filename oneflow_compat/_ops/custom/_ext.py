@@ -1,4 +1,4 @@
-"""Loading of the kernel library `oneflow/_ext.so` (built by build_ext.py) and the one question each operator asks: `use(x, ...)`.
+"""Loading of the kernel library `oneflow/_ext.so` (built by csrc/build.py) and the one question each operator asks: `use(x, ...)`.
 
 Without the library the plain-torch functions run, and one warning says so. ONEFLOW_EXT=0 switches it off.
 """
@@ -25,7 +25,7 @@ def status() -> str:
         return "switched off by ONEFLOW_EXT"
     path = Path(_env.get("ONEFLOW_EXT_PATH") or PATH)
     if not path.exists():
-        return f"not built: {path.name} is missing (python build_ext.py builds it, with a C++ compiler)"
+        return f"not built: {path.name} is missing (python csrc/build.py builds it, with a C++ compiler)"
     try:
         torch.ops.load_library(str(path))
     except OSError as error:

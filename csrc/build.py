@@ -1,6 +1,6 @@
 """Builds the library of custom operators, oneflow_compat/_ext.so, from csrc/. setup.py calls `BuildExtension`; by hand:
 
-    python build_ext.py [--force] [--sanitize] [--cuda-check]
+    python csrc/build.py [--force] [--sanitize] [--cuda-check]
 
 The operators are registered through torch's stable ABI (one library for torch 2.11 and later and every Python), the CPU kernels
 are compiled once for each instruction set, and the best one is chosen when they run. No Python headers are used. Without a
@@ -19,7 +19,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
+HERE = Path(__file__).resolve().parents[1]
 SOURCES = HERE / "csrc"
 TARGET = "0x020b000000000000"  # TORCH_TARGET_VERSION: the oldest torch the library runs on, 2.11
 CAPABILITIES = {
