@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 import torch
-from graph_cases import assert_same_training, train_eager, train_graph
+from graph_cases import train_eager, train_graph
 from torch import nn
 
 import oneflow as flow
