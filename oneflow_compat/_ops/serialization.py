@@ -23,7 +23,7 @@ _LAYOUTS = ("torch", "folder", "pickle")
 
 
 def save(obj, path_or_buffer=None, global_dst_rank=None, save_as_external_data=False, *, f=None, path=None, layout=None,
-         pickle_module=None, pickle_protocol=None, _use_new_zipfile_serialization=True, _disable_byteorder_record=False):  # fmt: skip
+         pickle_module=None, pickle_protocol=None, _use_new_zipfile_serialization=True, _disable_byteorder_record=False, consistent_dst_rank=None):  # fmt: skip
     """Save an object; the old checkpoint stays whole until the new one is.
 
     What is written:
@@ -36,13 +36,17 @@ def save(obj, path_or_buffer=None, global_dst_rank=None, save_as_external_data=F
       pickle.load opens it where OneFlow 0.9 is imported.
 
     path_or_buffer: str, path or binary file (not for the folder); `f` and `path` are other names for
-    it. Missing parent folders are made. global_dst_rank: only this rank writes. torch's arguments
-    hold in torch's places too: save(obj, f, pickle_module, pickle_protocol).
+    it. Missing parent folders are made. global_dst_rank: only this rank writes (its
+    old name: consistent_dst_rank). torch's arguments hold in torch's places too: save(obj, f, pickle_module, pickle_protocol).
     OneFlow's formats keep values, shapes, dtypes and "is a Parameter"; torch's file also keeps
     shared storages, strides and requires_grad of plain tensors. The folder and the pickle refuse
     sparse and quantized tensors (NotImplementedError).
     """
     target = _one_of("save", path_or_buffer=path_or_buffer, f=f, path=path)
+    if consistent_dst_rank is not None:
+        if global_dst_rank is not None:
+            raise TypeError("save: consistent_dst_rank is the old name of global_dst_rank; give one of the two")
+        global_dst_rank = consistent_dst_rank
     if isinstance(global_dst_rank, types.ModuleType):
         global_dst_rank, pickle_module = None, global_dst_rank
     if isinstance(save_as_external_data, int) and not isinstance(save_as_external_data, bool):

@@ -4,6 +4,11 @@ C_OPS = {
     "_ops.global_c": (
         "global_arange global_constant global_empty global_tensor_constant local_all_reduce local_reduce local_all_gather "
         "local_reduce_scatter comm_broadcast"),
+    "_ops.c_arguments": (
+        "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d max_pool1d max_pool2d max_pool3d argwhere batch_norm_backward_elemt "
+        "batch_norm_backward_reduce batch_norm_elemt batch_norm_stats bernoulli_ depend embedding embedding_renorm_ expand exponential_ "
+        "fft fill_ grid_sample hfft ifft ihfft irfft rfft image_flip meshgrid norm scaled_dot_product_attention scatter "
+        "tensor_buffer_to_tensor tensordot to_global to_local unique upsample view"),
     "_ops.custom.activation": "bias_add fast_gelu fused_bias_add_dropout fused_bias_add_gelu fused_fast_gelu_mul gelu_with_approximate",
     "_ops.custom.softmax": (
         "fused_bias_add_scale_mask_softmax_dropout fused_scale_mask_bias_softmax fused_scale_mask_softmax fused_scale_mask_softmax_dropout "
@@ -43,7 +48,7 @@ C_OPS = {
         "contiguous_ copy cosh_grad deconv1d deconv2d deconv3d elu expand_dims eye_ flatten host_scalar_add_by_tensor identity "
         "inv leaky_relu linalg_cross noncontiguous_binary_op pack_padded_sequence pixel_shuffle reciprocal_no_nan reduce_all "
         "reduce_any reduce_max reduce_max_device_stage reduce_max_global_stage reduce_mean reduce_min reduce_min_device_stage "
-        "reduce_min_global_stage reduce_nansum reduce_prod reduce_sum reduce_sum_like reshape_like rint select_top_n sigmoid_grad "
+        "reduce_min_global_stage reduce_prod reduce_sum reduce_sum_like reshape_like rint select_top_n sigmoid_grad "
         "split_like stack stream_touch T tan_grad tanh_grad tensor_constant throw_error to transpose triplet_margin_loss "
         "trunc_divide unfold_tensor upsample_bicubic_2d upsample_bilinear_2d upsample_linear_1d upsample_nearest_1d upsample_nearest_2d "
         "upsample_nearest_3d upsample_trilinear_3d"),

@@ -57,4 +57,17 @@ RENAMES = {
         "adaptive_avg_pool2d": ("_ops.nn_pooling:adaptive_avg_pool2d", "x=input output_size data_format"),
         "adaptive_avg_pool3d": ("_ops.nn_pooling:adaptive_avg_pool3d", "x=input output_size data_format"),
     },
+    "oneflow._C": {
+        "cosine_similarity": ("torch.nn.functional.cosine_similarity", "x=x1 y=x2 dim:1 eps:1e-8"),
+        "prelu": ("torch.nn.functional.prelu", "x=input alpha=weight"),
+        "rrelu": ("torch.nn.functional.rrelu", "x=input lower upper training inplace"),
+        "margin_ranking_loss": ("torch.nn.functional.margin_ranking_loss", "input_1=input1 input_2=input2 target margin | reduction:'mean'"),
+        "adaptive_avg_pool1d": ("_ops.nn_pooling:adaptive_avg_pool1d", "x=input output_size data_format"),
+        "adaptive_avg_pool2d": ("_ops.nn_pooling:adaptive_avg_pool2d", "x=input output_size data_format"),
+        "adaptive_avg_pool3d": ("_ops.nn_pooling:adaptive_avg_pool3d", "x=input output_size data_format"),
+        "vector_norm": ("_ops.linalg_ops:vector_norm", "input=self ord dim keepdim dtype"),
+        "matrix_norm": ("_ops.linalg_ops:matrix_norm", "input=self ord dim keepdim dtype"),
+        "reduce_nansum": ("_ops.custom.raw:reduce_nansum", "input=x dim keepdim dtype"),
+        "tensor_to_tensor_buffer": ("_data.buffers:tensor_to_tensor_buffer", "input=x instance_dims"),
+    },
 }

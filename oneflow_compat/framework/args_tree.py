@@ -41,7 +41,8 @@ class NamedArg:
         value = None if self._value is _UNSET else self._value
         kinds = ((self._tensor_type, "TENSOR"), (dict, "DICT"), (list, "LIST"), (tuple, "TUPLE"), (type(None), "NONE"))
         kind = next((text for of, text in kinds if isinstance(value, of)), "OPAQUE")
-        return f"(name: {self._name}, idx: {self._index}, type: {kind}, value: {value_text(value) if kind == 'TENSOR' else value})"
+        shown = "" if kind in ("DICT", "LIST", "TUPLE") else f", value: {value_text(value) if kind == 'TENSOR' else value}"
+        return f"(name: {self._name}, idx: {self._index}, type: {kind}{shown})"
 
 
 class ArgsTree:
@@ -97,6 +98,20 @@ class ArgsTree:
             return map_function(node)
 
         return mapped(self._args if self._named is None else self._named)
+
+    def map_tuple_leaf(self, map_function):
+        """map_leaf where a tuple without a container inside is one leaf; only for a tree without names."""
+        if self._named is not None:
+            raise AssertionError("map_tuple_leaf() is for a tree made without gen_name")
+
+        def mapped(value):
+            if isinstance(value, dict):
+                return type(value)((k, mapped(v)) for k, v in value.items())
+            if isinstance(value, list) or isinstance(value, tuple) and any(isinstance(v, (list, tuple, dict)) for v in value):
+                return _rebuilt(value, [mapped(v) for v in value])
+            return map_function(value)
+
+        return mapped(self._args)
 
 
 def _rebuilt(like, items):

@@ -4,6 +4,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from .._signature import spelled
 from . import _check
 
 __all__ = [
@@ -42,6 +43,7 @@ def T(input):
     return input.t()
 
 
+@spelled("inputs=input")
 def add(input, other=None, *rest, alpha=1, inplace=False):
     """input + alpha * other; or the sum of a list of tensors."""
     if isinstance(input, (list, tuple)):

@@ -1,4 +1,27 @@
-"""Deep path of the argument tree."""
+"""Helpers of nn.Graph by their deep path: the argument tree and small texts."""
+from __future__ import annotations
+
+import sys
+
 from ...framework.args_tree import ArgsTree, NamedArg
 
-__all__ = ["ArgsTree", "NamedArg"]
+__all__ = ["ArgsTree", "NamedArg", "add_indent", "seq_to_func_return", "sys_exc_error_msg"]
+
+
+def add_indent(in_s: str, num_spaces: int) -> str:
+    """The text with all its lines but the first moved right."""
+    return in_s.replace("\n", "\n" + " " * num_spaces)
+
+
+def seq_to_func_return(seq, need_unpack=False):
+    """`seq` itself, or its first item with need_unpack."""
+    return seq[0] if need_unpack else seq
+
+
+def sys_exc_error_msg() -> str:
+    """Class and text of the exception being handled, with the place of a syntax error; "" outside an except block."""
+    kind, error, _ = sys.exc_info()
+    if error is None:
+        return ""
+    place = f" in {error.filename} at line {error.lineno}" if isinstance(error, SyntaxError) else ""
+    return f"{kind} {error}{place}"

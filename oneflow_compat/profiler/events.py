@@ -1,0 +1,225 @@
+"""Records of OneFlow's profiler: events read from its JSON text, averaged by key and laid out as a table.
+
+The text is a list of objects: {"type": 0, "name", "time", "custom_type"} for ranges and CUDA activity, and
+{"type": 1, "name", "time", "memory_size", "input_shapes", "children"} for operators. Times are microseconds.
+"""
+from __future__ import annotations
+
+import copy
+import json
+from enum import Enum
+
+from .util import format_time
+
+__all__ = ["CustomEvent", "CustomEventType", "EventBase", "EventType", "Events", "KernelEvent"]
+
+
+class EventType(Enum):
+    Custom = 0
+    Kernel = 1
+
+
+class CustomEventType(Enum):
+    Default = 0
+    CudaKernel = 1
+    CudaRuntime = 2
+
+
+class EventBase:
+    """`count` calls of one name that took `time_total` microseconds together."""
+
+    MAX_NAME_LENGTH = 55
+
+    def __init__(self, name: str, time_total: float, event_type: EventType):
+        self._name, self._time_total, self.count, self.event_type = name, time_total, 1, event_type
+
+    @property
+    def name(self) -> str:
+        """At most MAX_NAME_LENGTH characters; a longer name ends in "...", so cut."""
+        limit = self.MAX_NAME_LENGTH
+        return self._name if len(self._name) <= limit else self._name[: limit - 3] + "..."
+
+    @property
+    def cpu_time_total(self):
+        return self._time_total
+
+    @property
+    def cuda_time_total(self):
+        return None
+
+    @property
+    def cpu_time(self):
+        return None if self.cpu_time_total is None else self.cpu_time_total / self.count
+
+    @property
+    def cuda_time(self):
+        return None if self.cuda_time_total is None else self.cuda_time_total / self.count
+
+    def has_cuda_time(self) -> bool:
+        return self.cuda_time_total is not None
+
+    def update(self, event):
+        """Add the calls of another event of the same kind; AssertionError for another."""
+        if self.event_type != event.event_type:
+            raise AssertionError(f"an event of type {self.event_type} cannot take in one of type {event.event_type}")
+        self.count += event.count
+        self._time_total += event._time_total
+
+    def _times(self, device) -> dict:
+        """The total and the mean on "cpu" or "cuda" as texts; nothing where there are none."""
+        total = getattr(self, f"{device}_time_total")
+        return {} if total is None else {f"{device}_time": format_time(total / self.count), f"{device}_time_total": format_time(total)}
+
+
+class CustomEvent(EventBase):
+    """A range of the user's, or an activity on the CUDA device."""
+
+    def __init__(self, name: str, time_total: float, custom_event_type: CustomEventType):
+        super().__init__(name, time_total, EventType.Custom)
+        self.custom_event_type = custom_event_type
+
+    @classmethod
+    def from_dict(cls, d: dict):
+        return cls(d.get("name"), d.get("time"), CustomEventType(d.get("custom_type")))
+
+    @property
+    def key(self):
+        return self.name, self.custom_event_type
+
+    @property
+    def cpu_time_total(self):
+        return None if self.custom_event_type is CustomEventType.CudaKernel else self._time_total
+
+    @property
+    def cuda_time_total(self):
+        return self._time_total if self.custom_event_type is CustomEventType.CudaKernel else None
+
+    def to_dict(self) -> dict:
+        """Texts of one line of the table."""
+        return {"name": self.name, "count": self.count, **self._times("cpu"), **self._times("cuda")}
+
+
+class KernelEvent(EventBase):
+    """One operator, with the device activity it started as children."""
+
+    def __init__(self, name: str, time_total: float, memory_size: int, input_shapes="", attributes=""):
+        super().__init__(name, time_total, EventType.Kernel)
+        self.children: list = []
+        self.memory_size = memory_size
+        if isinstance(input_shapes, dict):  # OneFlow 1.0's description: {"shape": (text, ...), "attrs": (text, ...)}
+            input_shapes, attributes = (_text(input_shapes.get(k, "")) for k in ("shape", "attrs"))
+        self.input_shapes, self.attributes = input_shapes or "", attributes or ""
+        self._cuda_time_total = 0.0
+
+    @classmethod
+    def from_dict(cls, d: dict):
+        event = cls(d.get("name"), d.get("time"), d.get("memory_size"), d.get("input_shapes", d.get("description")) or "")
+        for child in d.get("children") or ():
+            event.add_child(CustomEvent.from_dict(child))
+        return event
+
+    def add_child(self, event: CustomEvent):
+        self.children.append(event)
+        if event.custom_event_type is CustomEventType.CudaKernel:
+            self._cuda_time_total += event._time_total
+
+    @property
+    def key(self):
+        return self.name, self.input_shapes
+
+    @property
+    def cuda_time_total(self):
+        return self._cuda_time_total or None
+
+    @property
+    def bandwidth(self) -> str:
+        """Bytes of one call over its time on the device; "-" without device time."""
+        if not self.has_cuda_time() or self.memory_size is None or self.memory_size < 0:
+            return "-"
+        return f"{self.memory_size / (1 << 30) / (self.cuda_time * 1e-6):.3f}GB/s"
+
+    def update(self, event):
+        """Add the calls of another event, child by child; AssertionError when the children are others."""
+        mine, theirs = [c.key for c in self.children], [c.key for c in event.children]
+        if mine != theirs:
+            raise AssertionError(f"calls of {self.name} differ in what they started: {mine} and {theirs}")
+        super().update(event)
+        self._cuda_time_total += event._cuda_time_total
+        for child, other in zip(self.children, event.children):
+            child.update(other)
+
+    def make_children_average(self):
+        """Children of one key become one."""
+        merged: dict = {}
+        for child in self.children:
+            _into(merged, child.key, child)
+        self.children = list(merged.values())
+
+    def to_dict(self) -> dict:
+        """Texts of one line of the table."""
+        extra = {"attributes": self.attributes} if self.attributes else {}
+        return {"name": self.name, **self._times("cpu"), "count": self.count, "input_shapes": self.input_shapes or "-",
+                "bandwidth": self.bandwidth, **extra, **self._times("cuda")}
+
+
+def _text(value) -> str:
+    return value if isinstance(value, str) else ", ".join(map(str, value or ()))
+
+
+def _into(found: dict, key, event):
+    if key in found:
+        found[key].update(event)
+    else:
+        found[key] = event
+
+
+_COLUMNS = (("Name", "name"), ("CPU time total", "cpu_time_total"), ("CPU time", "cpu_time"), ("GPU time total", "cuda_time_total"),
+            ("GPU time", "cuda_time"), ("Number of calls", "count"))
+_OPTIONAL = (("Input shapes", "input_shapes"), ("Attributes", "attributes"), ("Bandwidth", "bandwidth"))
+
+
+class Events(list):
+    """The events of a JSON text; a list to which more can be appended."""
+
+    def __init__(self, events: str = ""):
+        super().__init__()
+        if not isinstance(events, str):  # a list of events, as list() takes it
+            self.extend(events)
+            return
+        for d in json.loads(events) if events else ():
+            self.append((KernelEvent if EventType(d.get("type", d.get("event_type"))) is EventType.Kernel else CustomEvent).from_dict(d))
+
+    def key_averages(self, group_by_input_shape=False, group_by_attributes=False):
+        """Events of one name summed up, with a mean per call; operators also apart by shapes or attributes on request.
+
+        The events of this list stay as they are. Calls of an operator that started different device activity stay apart.
+        """
+        found: dict = {}
+        for event in copy.deepcopy(list(self)):
+            if isinstance(event, KernelEvent):
+                event.make_children_average()
+                if not group_by_input_shape:
+                    event.input_shapes = ""
+                if not group_by_attributes:
+                    event.attributes = ""
+                key = (event.key, event.attributes, tuple(c.key for c in event.children))
+            else:
+                key = (event.key,)
+            _into(found, (event.event_type, *key), event)
+        out = Events()
+        out.extend(found.values())
+        return out
+
+    def table(self) -> str:
+        """One line per event and per child; columns of shapes, attributes and bandwidth where an event has them."""
+        rows = []
+        for event in self:
+            rows.append(event.to_dict())
+            rows += [child.to_dict() for child in getattr(event, "children", ())]
+        columns = list(_COLUMNS) + [c for c in _OPTIONAL if any(row.get(c[1], "-") != "-" for row in rows)]
+        lines = [[title for title, _ in columns]] + [[str(row.get(key, "-")) for _, key in columns] for row in rows]
+        widths = [max(map(len, column)) for column in zip(*lines)]
+        texts = ["  ".join(cell.ljust(w) for cell, w in zip(line, widths)).rstrip() for line in lines]
+        return "\n".join([texts[0], "  ".join("-" * w for w in widths), *texts[1:]])
+
+    __str__ = table

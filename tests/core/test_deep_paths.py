@@ -1,0 +1,174 @@
+"""Names that OneFlow's own tests and clients reach by deep paths: `oneflow._C` argument lists, framework, profiler, graph helpers."""
+import inspect
+import json
+
+import numpy as np
+import oneflow as flow
+import pytest
+import torch
+
+C = flow._C
+
+
+# --------------------------------------------------------------------------- oneflow._C
+def test_pooling_operators_always_give_the_indices():
+    x = torch.arange(16.0).reshape(1, 1, 4, 4)
+    for got in (C.max_pool2d(x, [2, 2]), C.max_pool2d(x, [2, 2], return_indices=False), C.adaptive_max_pool2d(x, [2, 2])):
+        out, index = got
+        assert out.tolist() == [[[[5, 7], [13, 15]]]] and index.tolist() == [[[[5, 7], [13, 15]]]] and index.dtype == torch.int64
+    assert C.max_pool1d(x[0], [2], data_format="channels_first")[0].shape == (1, 4, 2)
+    out = C.adaptive_avg_pool2d(x=x.movedim(1, -1), output_size=[2, 2], data_format="channels_last")
+    assert out.flatten().tolist() == [2.5, 4.5, 10.5, 12.5] and out.shape == (1, 2, 2, 1)
+
+
+def test_argwhere_is_padded_and_counted():
+    index, count = C.argwhere(torch.tensor([[1, 0], [1, 1]]))
+    assert index.shape == (4, 2) and index.dtype == count.dtype == torch.int32 and count.tolist() == [3]
+    assert index[:3].tolist() == [[0, 0], [1, 0], [1, 1]]
+    assert C.argwhere(x=torch.ones(1), dtype=torch.int64)[0].dtype == torch.int64
+
+
+def test_unique_has_small_counts_and_two_orders_of_arguments():
+    x = torch.tensor([3, 1, 3, 2])
+    assert C.unique(x, True, torch.int64).tolist() == [1, 2, 3]
+    values, inverse, counts = C.unique(x=x, sorted=True, return_inverse=True, return_counts=True)
+    assert inverse.tolist() == [2, 0, 2, 1] and counts.tolist() == [1, 1, 2] and inverse.dtype == counts.dtype == torch.int32
+
+
+def test_norms_are_those_of_linalg():
+    x = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    assert C.norm(x, 1).item() == 6 and C.norm(x, ord=1, dim=1).tolist() == [3, 7] and C.norm(x).item() == pytest.approx(30**0.5)
+    assert C.vector_norm(input=x, ord=1).item() == 10 and C.matrix_norm(x, "fro", [0, 1], False, dtype=torch.float64).dtype == torch.float64
+
+
+def test_arguments_that_have_other_names_in_oneflow():
+    x = torch.arange(24.0).reshape(2, 3, 4)
+    same = [
+        (C.cosine_similarity(x=x, y=x), torch.cosine_similarity(x, x)),
+        (C.prelu(x=-x, alpha=torch.full((3,), 0.5)), -x / 2),
+        (C.margin_ranking_loss(x, x, x, 0.5, "mean"), torch.tensor(0.5)),
+        (C.tensordot(x, x, dims_a=[0, 1], dims_b=[0, 1]), torch.tensordot(x, x, ([0, 1], [0, 1]))),
+        (C.tensordot(a=x, b=torch.ones(4, 5), dims=1), x.sum(-1, keepdim=True).expand(2, 3, 5)),
+        (C.reduce_nansum(input=x, dim=[1], keepdim=False), x.sum(1)),
+        (C.expand(x=x[:1], shape=[2, 3, 4]), x[:1].expand(2, 3, 4)),
+        (C.view(x=x, shape=[6, 4]), x.reshape(6, 4)),
+        (C.fill_(**{"in": x.clone(), "value": 3.0}), torch.full_like(x, 3)),
+        (C.bernoulli_(input=x.clone(), p=1.0), torch.ones_like(x)),
+        (C.add(inputs=[x, x, x]), 3 * x),
+        (C.fft(x, -1), torch.fft.fft(x)),
+        (C.rfft(input=x, n=2, dim=0), torch.fft.rfft(x, 2, 0)),
+        (C.embedding(x[0], torch.tensor([1, 2]), None), x[0, 1:3]),
+        (C.depend(input=x, depends=[x]), x),
+    ]
+    for i, (got, want) in enumerate(same):
+        torch.testing.assert_close(got, want, rtol=0, atol=0, msg=f"row {i}")
+    rows = C.meshgrid([torch.arange(2), torch.arange(3)], "ij")
+    assert rows[1].tolist() == [[0, 1, 2], [0, 1, 2]] and C.meshgrid(tensors=[torch.arange(2)])[0].tolist() == [0, 1]
+    assert (C.exponential_(x=x.clone(), lambd=1e6) < 1e-3).all()
+    with pytest.raises(TypeError, match="dims_a"):
+        C.tensordot(x, x)
+    with pytest.raises(TypeError, match="embedding_renorm_"):
+        C.embedding_renorm_(x[0], torch.tensor([0]))
+
+
+def test_images_and_buffers_under_their_raw_names():
+    x = torch.arange(32.0).reshape(1, 2, 4, 4)
+    got = C.grid_sample(x, torch.zeros(1, 2, 2, 2), interpolation_mode="nearest", padding_mode="zeros", align_corners=False)
+    assert got.flatten().tolist() == [10] * 4 + [26] * 4
+    assert C.upsample(x, 2.0, 1.0, False, "nearest", "channels_first").shape == (1, 2, 8, 4)
+    buffer = C.tensor_to_tensor_buffer(input=x, instance_dims=2)
+    assert torch.equal(C.tensor_buffer_to_tensor(input=buffer, instance_shape=(4, 4), dtype=torch.float32), x)
+
+
+def test_scatter_in_place_and_embedding_renorm():
+    x, index = torch.zeros(2, 2), torch.zeros(1, 2, dtype=torch.int64)
+    assert C.scatter(x, 0, index, 9.0, inplace=True) is x and x.tolist() == [[9, 9], [0, 0]]
+    assert C.scatter(x, 0, index, torch.ones(1, 2), reduce="add").tolist() == [[10, 10], [0, 0]] and x[0, 0] == 9
+    w = torch.tensor([[3.0, 4.0], [6.0, 8.0]], requires_grad=True)
+    C.embedding_renorm_(w, torch.tensor([1]), 5.0, 2.0)
+    torch.testing.assert_close(w.detach(), torch.tensor([[3.0, 4.0], [3.0, 4.0]]))
+
+
+def test_batch_norm_in_steps_is_batch_norm():
+    torch.manual_seed(0)
+    x = torch.randn(4, 3, 5, dtype=torch.float64, requires_grad=True)
+    weight, bias = torch.randn(3, dtype=torch.float64), torch.randn(3, dtype=torch.float64)
+    want = torch.nn.functional.batch_norm(x, None, None, weight, bias, True, eps=1e-5)
+    dy = torch.randn_like(want)
+    (dx,) = torch.autograd.grad(want, x, dy)
+    with torch.no_grad():
+        mean, invstd = C.batch_norm_stats(x, 1, 1e-5)
+        torch.testing.assert_close(C.batch_norm_elemt(x, weight, bias, mean, invstd, 1, 1e-5), want)
+        sum_dy, sum_dy_xmu, dw, db = C.batch_norm_backward_reduce(dy, x, mean, invstd, 1)
+        count = torch.tensor([20])
+        torch.testing.assert_close(C.batch_norm_backward_elemt(dy, x, mean, invstd, weight, sum_dy, sum_dy_xmu, count, 1), dx)
+    torch.testing.assert_close(db, dy.sum((0, 2)))
+    torch.testing.assert_close(dw, (dy * (want.detach() - bias[:, None]) / weight[:, None]).sum((0, 2)))
+
+
+def test_attention_with_a_seed_repeats_its_mask_and_leaves_the_generator():
+    q = torch.randn(1, 1, 4, 8)
+    before = torch.get_rng_state()
+    a, b = (C.scaled_dot_product_attention(q, q, q, dropout_p=0.5, seed=7) for _ in range(2))
+    assert torch.equal(a, b) and torch.equal(before, torch.get_rng_state())
+    assert not torch.equal(a, C.scaled_dot_product_attention(q, q, q, dropout_p=0.5, seed=8))
+
+
+# --------------------------------------------------------------------------- old keywords
+def test_save_takes_the_old_name_of_the_writing_rank(tmp_path):
+    flow.save({"w": torch.ones(2)}, tmp_path / "a", consistent_dst_rank=0)
+    assert torch.equal(flow.load(tmp_path / "a")["w"], torch.ones(2))
+    with pytest.raises(TypeError, match="old name"):
+        flow.save({}, tmp_path / "b", global_dst_rank=0, consistent_dst_rank=0)
+
+
+# --------------------------------------------------------------------------- helpers of nn.Graph
+def test_a_named_tree_shows_its_kinds_and_maps_whole_tuples():
+    from oneflow.nn.graph.util import ArgsTree, add_indent, seq_to_func_return, sys_exc_error_msg
+
+    args = ((1, [torch.ones(2), {"a": (4,)}]), {"k": None})
+    nodes = dict(ArgsTree(args, True, "_G_0-input").iter_named_nodes())
+    assert list(nodes) == ["_G_0-input_0", "_G_0-input.0_1", "_G_0-input.0.0_2", "_G_0-input.0.1_3", "_G_0-input.0.1.0_4", "_G_0-input.0.1.1_5",
+                           "_G_0-input.0.1.1.0_a", "_G_0-input.0.1.1.0.0_7", "_G_0-input.1_8", "_G_0-input.1.0_k"]  # fmt: skip
+    assert repr(nodes["_G_0-input_0"]) == "(name: 0, idx: 0, type: TUPLE)" and repr(nodes["_G_0-input.0.1.1.0_a"]) == "(name: a, idx: 6, type: TUPLE)"
+    assert repr(nodes["_G_0-input.0.1.0_4"]) == "(name: 4, idx: 4, type: TENSOR, value: tensor(..., size=(2,), dtype=oneflow.float32))"
+    assert repr(nodes["_G_0-input.1.0_k"]) == "(name: k, idx: 9, type: NONE, value: None)"
+    assert ArgsTree(((1, 2), [3, (4, (5,))])).map_tuple_leaf(lambda v: sum(v) if isinstance(v, tuple) else -v) == (3, [-3, (-4, 5)])
+    with pytest.raises(AssertionError, match="gen_name"):
+        ArgsTree((1,), True).map_tuple_leaf(len)
+    assert add_indent("a\nb\nc", 2) == "a\n  b\n  c" and seq_to_func_return((3, 4)) == (3, 4) and seq_to_func_return([3], True) == 3
+    assert sys_exc_error_msg() == ""
+    try:
+        1 / 0
+    except ZeroDivisionError:
+        assert sys_exc_error_msg() == "<class 'ZeroDivisionError'> division by zero"
+
+
+# --------------------------------------------------------------------------- profiler.events
+RECORDED = [
+    {"type": 0, "name": "step", "time": 10.0, "custom_type": 0},
+    {"type": 0, "name": "step", "time": 30.0, "custom_type": 0},
+    {"type": 1, "name": "conv", "time": 100.0, "memory_size": 1024, "input_shapes": "(1,2)", "children": [{"type": 0, "name": "cu", "time": 40.0, "custom_type": 1}]},
+    {"type": 1, "name": "conv", "time": 50.0, "memory_size": 1024, "input_shapes": "(1,3)", "children": [{"type": 0, "name": "cu", "time": 60.0, "custom_type": 1}]},
+]
+
+
+def test_events_are_read_and_averaged_by_key():
+    from oneflow.profiler.events import CustomEvent, CustomEventType, Events, KernelEvent
+
+    events = Events(json.dumps(RECORDED))
+    assert [type(e) for e in events] == [CustomEvent, CustomEvent, KernelEvent, KernelEvent]
+    step, conv = events.key_averages()
+    assert step.to_dict() == {"name": "step", "count": 2, "cpu_time": "20.000us", "cpu_time_total": "40.000us"}
+    assert (conv.count, conv.cpu_time, conv.cuda_time_total, conv.cuda_time) == (2, 75, 100, 50) and conv.children[0].cuda_time == 50
+    assert conv.bandwidth == "0.019GB/s" and events[2].bandwidth == "0.024GB/s"
+    assert len(events) == 4 and events[0].count == 1, "averaging leaves the events alone"
+    assert [e.input_shapes for e in events.key_averages(group_by_input_shape=True)[1:]] == ["(1,2)", "(1,3)"]
+    lines = str(events.key_averages()).splitlines()
+    assert lines[0].startswith("Name") and "GPU time total" in lines[0] and len(lines) == 5 and lines[3].split()[:2] == ["conv", "150.000us"]
+    assert step.key == ("step", CustomEventType.Default) and not step.has_cuda_time() and step.cuda_time is None
+    long = CustomEvent("x" * 100, 1.0, CustomEventType.CudaKernel)
+    assert len(long.name) == 55 and long.name.endswith("...") and long.cpu_time is None and long.cuda_time_total == 1
+    assert KernelEvent("relu", 5.0, 8, "").bandwidth == "-" and Events() == [] and Events().table().startswith("Name")
+    with pytest.raises(AssertionError, match="started"):
+        events[2].update(KernelEvent("conv", 1.0, 8, ""))
