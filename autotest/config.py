@@ -13,7 +13,7 @@ VARIABLES = {
     "ONEFLOW_TEST_GRAPH": ("on", "on, off or all: the graph check as the test asks, never, or always"),
     "ONEFLOW_TEST_GRAPH_BACKEND": ("aten", "backend of the graphs: aten, inductor, ..."),
     "ONEFLOW_TEST_ERRORS": ("class", "class: both sides must raise related classes; any: both must raise; no: a refusal of the reference is enough"),
-    "ONEFLOW_TEST_SHRINK_SECONDS": ("20", "stop shrinking a failure after this time"),
+    "ONEFLOW_TEST_SHRINK_SECONDS": ("10", "stop shrinking a failure after this time"),
     "ONEFLOW_TEST_DATABASE": ("", "folder of failing examples; empty: Hypothesis's default, none in CI; none: never"),
     "CI": ("", "set by CI services"),
     "PYTEST_CURRENT_TEST": ("", "set by pytest"),

@@ -7,11 +7,11 @@ from . import config
 from .errors import Mismatch
 
 
-def annotate(error, case, seed, test_id, attempts):
+def annotate(error, case, seed, test_id, attempts, flaky=False):
     """The same kind of exception with the report behind its message."""
     if hasattr(error, "__notes__"):
         error.__notes__.clear()  # Hypothesis's account of its own drawing
-    body = report(error, case, seed, test_id, attempts)
+    body = report(error, case, seed, test_id, attempts, flaky)
     if isinstance(error, Mismatch):
         error.args = (f"{error}\n{body}",)
         error.report = body
@@ -25,15 +25,18 @@ def annotate(error, case, seed, test_id, attempts):
     return error
 
 
-def report(error, case, seed, test_id, attempts):
+def report(error, case, seed, test_id, attempts, flaky=False):
     from .script import script
 
     try:
         program = script(case, error)
     except Exception as e:  # the report must not hide what it reports
         program = f"(the script could not be written: {type(e).__name__}: {e})\n"
+    what = f"smallest failing case found ({attempts} cases tried)"
+    if flaky:
+        what = "failing case, which did not fail again when it was repeated (something in the test or the library is not deterministic)"
     return (
-        f"\nsmallest failing case found ({attempts} cases tried), as a script:\n"
+        f"\n{what}, as a script:\n"
         f"{'-' * 78}\n{program}{'-' * 78}\n"
         f"to run this test again with the same cases:\n    {command(seed, test_id)}\n"
     )

@@ -46,7 +46,7 @@ class _Run:
     def __init__(self, pair, f, args, kwargs, n, options):
         self.pair, self.f, self.args, self.kwargs, self.n, self.options = pair, f, args, kwargs, n, options
         self.valid = self.attempts = 0
-        self.failed = None  # (case, exception, number of failing cases so far)
+        self.failed = None  # (case, exception) of the last failing case; Hypothesis runs the smallest one last
         self.first_failure_at = None
         self.refusal = None
 
@@ -74,6 +74,8 @@ class _Run:
         except (unittest.SkipTest, _Rejected):
             raise
         except Exception as e:
+            if type(e).__module__.startswith("hypothesis."):  # about its own drawing, not the case
+                raise
             self.first_failure_at = self.first_failure_at or time.monotonic()
             self.failed = (case, e)
             raise
@@ -155,7 +157,8 @@ class _Run:
         if self.failed is None:
             raise error
         case, cause = self.failed
-        raise annotate(cause, case, seed, test_id, self.attempts) from cause.__cause__
+        flaky = any(c.__name__.startswith("Flaky") for c in type(error).__mro__)
+        raise annotate(cause, case, seed, test_id, self.attempts, flaky) from cause.__cause__
 
 
 class _Rejected(Exception):

@@ -238,6 +238,19 @@ def test_environment_chooses_n_and_the_graph(monkeypatch):
     assert failure(api, lambda api: api.random_tensor(1) * 2, check_graph=False).check == "graph: values"
 
 
+def test_a_failure_that_does_not_come_again_is_reported_as_such(api):
+    calls = []
+
+    @api.autotest(n=20, check_graph=False)
+    def run(case):
+        calls.append(1)
+        assert len(calls) != 7, "the seventh"
+        return api.random_tensor(2) * 2
+
+    with pytest.raises(AssertionError, match="the seventh(.|\n)*did not fail again when it was repeated"):
+        run(None)
+
+
 def test_without_hypothesis_cases_are_drawn_but_not_shrunk(monkeypatch):
     monkeypatch.setitem(sys.modules, "hypothesis", None)
     seen = []
