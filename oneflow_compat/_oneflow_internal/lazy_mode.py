@@ -1,5 +1,6 @@
 """Is a graph being traced?"""
 import contextlib
+import sys
 
 _lazy = []  # what guard() says, innermost last
 
@@ -8,9 +9,8 @@ def is_enabled() -> bool:
     """True inside guard(True), and in the build() of a graph."""
     if _lazy:
         return _lazy[-1]
-    from .._graph.capture import capturing
-
-    return capturing()
+    capture = sys.modules.get("oneflow._graph.capture")
+    return capture is not None and capture.capturing()
 
 
 @contextlib.contextmanager

@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
+from .._oneflow_internal import lazy_mode
+
 __all__ = ["mse_loss", "l1_loss", "smooth_l1_loss", "kl_div", "binary_cross_entropy", "binary_cross_entropy_with_logits",
            "cross_entropy", "sparse_softmax_cross_entropy", "one_hot", "integer_labels"]
 
@@ -120,7 +122,11 @@ def one_hot(tensor, num_classes=-1, on_value=1, off_value=0):
 
     Result: int64 when both values are whole numbers, else the default floating type.
     """
-    hot = F.one_hot(integer_labels(tensor), num_classes)
+    labels = integer_labels(tensor)
+    if num_classes > 0 and not torch.compiler.is_compiling() and lazy_mode.is_enabled():  # torch's looks at the values of a tensor from outside build()
+        hot = (labels.unsqueeze(-1) == torch.arange(num_classes, device=labels.device)).long()
+    else:
+        hot = F.one_hot(labels, num_classes)
     if isinstance(on_value, float) or isinstance(off_value, float):
         hot = hot.to(torch.get_default_dtype())
     elif (on_value, off_value) == (1, 0):

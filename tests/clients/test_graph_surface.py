@@ -86,3 +86,24 @@ def test_a_branch_on_constants_is_decided_at_capture_and_one_on_written_memory_i
     for graph in (Written(), Random()):
         with pytest.raises(RuntimeError, match="needs the value of a tensor"):
             graph(flow.ones(2))
+
+
+@pytest.mark.parametrize("one_hot", [lambda i: nn.functional.one_hot(i, 3), lambda i: flow._C.one_hot(i, 3, on_value=1, off_value=0)], ids=["functional", "_C"])
+def test_one_hot_of_a_tensor_from_outside_build(one_hot):
+    labels = flow.tensor([0, 2])
+
+    class G(nn.Graph):
+        def build(self, x):
+            return x + one_hot(labels), one_hot(labels)
+
+    shifted, hot = G()(flow.zeros(2, 3))
+    assert hot.dtype is flow.int64 and hot.tolist() == shifted.long().tolist() == [[1, 0, 0], [0, 0, 1]]
+
+
+def test_numpy_in_build_names_the_users_line():
+    class G(nn.Graph):
+        def build(self, x):
+            return flow.tensor((x + 1).numpy())
+
+    with pytest.raises(RuntimeError, match=r"(?s)NumPy array.*x \+ 1\).numpy"):
+        G()(flow.ones(2))

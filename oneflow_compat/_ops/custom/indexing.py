@@ -5,6 +5,7 @@ import builtins
 
 import torch
 
+from ..._oneflow_internal import lazy_mode
 from . import _check
 
 __all__ = [
@@ -100,7 +101,7 @@ def one_hot(input, num_classes=-1, on_value=1, off_value=0):
     n = num_classes if num_classes != -1 else int(input.max()) + 1
     dtype = torch.float32 if isinstance(on_value, float) or isinstance(off_value, float) else torch.int64
     hot = input.unsqueeze(-1) == torch.arange(n, device=input.device)
-    if hot.numel() and not (torch.compiler.is_compiling() or input.is_lazy) and not bool(hot.any(-1).all()):
+    if hot.numel() and not (torch.compiler.is_compiling() or input.is_lazy or lazy_mode.is_enabled()) and not bool(hot.any(-1).all()):
         raise RuntimeError(f"one_hot: every index must be from 0 to {n - 1}, found {int(input.min())} to {int(input.max())}")
     return torch.where(hot, torch.tensor(on_value, dtype=dtype, device=input.device), torch.tensor(off_value, dtype=dtype, device=input.device))
 
