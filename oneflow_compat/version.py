@@ -3,3 +3,12 @@
 __version__ = "1.0.0"
 oneflow_api = "1.0"
 git_version = None
+
+
+def __getattr__(name):
+    """torch.version's names (cuda, hip, debug, ...): the kernels are torch's."""
+    import torch.version
+
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(torch.version, name)

@@ -224,6 +224,7 @@ def test_other_modules_of_torch_are_reached():
     assert torch.linalg.svd(torch.eye(2)).S.tolist() == [1.0, 1.0] and torch.fft.rfft(torch.ones(4))[0].item() == 4
     assert torch.special.expit(torch.zeros(1)).item() == 0.5 and torch.einsum("ij,jk->ik", torch.eye(2), torch.ones(2, 2)).sum().item() == 4
     assert torch.sparse_coo_tensor([[0], [1]], [2.0], (2, 2)).to_dense()[0, 1].item() == 2.0
+    assert torch.version.cuda is None or "." in torch.version.cuda
     assert torch.vmap(lambda v: v * 2)(torch.ones(2)).tolist() == [2.0, 2.0] and torch.finfo(torch.float32).eps < 1e-6
 
 
