@@ -28,6 +28,9 @@ lint: $(VENV)/.extras
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m mypy
 
+parity: $(VENV)/.extras
+	$(BIN)/python tests/parity/run.py --out parity_output
+
 bench: $(VENV)/.extras
 	OMP_NUM_THREADS=2 $(BIN)/python tests/benchmarks/overhead.py
 	OMP_NUM_THREADS=2 $(BIN)/python tests/benchmarks/graph.py
