@@ -4,7 +4,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from . import eager, exception, flags, lazy_mode, test_api
+from . import eager, exception, flags, lazy_mode, remat, test_api
 
 TensorTuple = list
 dtype = torch.dtype

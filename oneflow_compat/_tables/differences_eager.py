@@ -420,4 +420,26 @@ EAGER = {
         "reason": "the class is torch's, and torch documents no sharing for it; torch.from_numpy and torch.as_tensor share as ever",
         "test": "tests/core/test_tensor_table.py::test_a_tensor_of_an_array_owns_its_memory",
     },
+    # ------------------------------------------------------------------ deep paths
+    "remat-runtime": {
+        "names": ["oneflow._oneflow_internal.remat"],
+        "oneflow": "tensors are evicted and computed again within a memory budget; counters tell how often",
+        "here": "the counters are 0, evict() and the count of CPU memory raise UnsupportedError",
+        "reason": "torch evicts nothing; torch.utils.checkpoint recomputes activations where asked",
+        "test": "tests/core/test_deep_paths.py::test_rematerialisation_counts_nothing_and_evicts_nothing",
+    },
+    "infer-compiler": {
+        "names": ["oneflow.framework.infer_compiler"],
+        "oneflow": "translates a torch module and its tensors into OneFlow's and keeps both",
+        "here": "the torch module itself runs in an nn.Graph; package_names, dynamic and size have nothing to do",
+        "reason": "modules and tensors are torch's; a graph keeps one program per input signature",
+        "test": "tests/core/test_deep_paths.py::test_a_compiled_module_is_a_graph_over_the_same_parameters",
+    },
+    "graph-builder": {
+        "names": ["oneflow._oneflow_internal.one", "oneflow._oneflow_internal.JobBuildAndInferCtx_Open", "oneflow.framework.c_api_util"],
+        "oneflow": "its C++ graph builder, open to tests: feed and fetch operators, the current job",
+        "here": "AttributeError; the messages of core.job and core.operator are there and only carry their fields",
+        "reason": "a graph is captured by torch.fx; there is no builder to hand out",
+        "test": "tests/core/test_deep_paths.py::test_what_the_builder_alone_has_is_missing_with_a_reason",
+    },
 }

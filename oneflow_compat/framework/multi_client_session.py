@@ -15,4 +15,11 @@ class MultiClientSession:
         """Close the session; a second call does nothing."""
         self.status = "CLOSED"
 
+    @property
+    def resource(self):
+        """The values of the runtime knobs, by OneFlow's fields (`config_util`)."""
+        from .config_util import resource
+
+        return resource()
+
     AnyGlobalFunctionDefined = staticmethod(lambda: False)

@@ -1,5 +1,4 @@
 """Names that OneFlow's own tests and clients reach by deep paths: `oneflow._C` argument lists, framework, profiler, graph helpers."""
-import inspect
 import json
 
 import numpy as np
@@ -172,3 +171,148 @@ def test_events_are_read_and_averaged_by_key():
     assert KernelEvent("relu", 5.0, 8, "").bandwidth == "-" and Events() == [] and Events().table().startswith("Name")
     with pytest.raises(AssertionError, match="started"):
         events[2].update(KernelEvent("conv", 1.0, 8, ""))
+
+
+# --------------------------------------------------------------------------- infer_compiler
+class Square(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = torch.nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.lin(x) ** 2
+
+
+class Cube(torch.nn.Module):
+    def forward(self, x):
+        return self.lin(x) ** 3
+
+
+@pytest.fixture
+def no_registrations():
+    from oneflow.framework.infer_compiler import convert
+
+    before = dict(convert._classes)
+    yield
+    convert._classes.clear()
+    convert._classes.update(before)
+
+
+def test_a_compiled_module_is_a_graph_over_the_same_parameters(no_registrations):
+    from oneflow.framework.infer_compiler import compile_from_torch, register
+
+    module, x = Square(), torch.randn(3, 2)
+    fast = compile_from_torch(module)
+    assert torch.equal(fast(x), module(x)) and not fast(x).requires_grad and isinstance(fast, Square)
+    with torch.no_grad():
+        module.lin.weight.zero_()
+    assert torch.equal(fast(x), module(x)) and fast.lin is module.lin and isinstance(fast.get_graph(), flow.nn.Graph)
+    assert list(fast.state_dict()) == ["lin.weight", "lin.bias"] and fast.eval().training is module.training is False
+    register(package_names=["anything"], torch2oflow_class_map={Square: Cube})
+    outer = compile_from_torch(torch.nn.Sequential(module), use_graph=False)
+    torch.testing.assert_close(outer(x), module.lin(x).detach() ** 3)
+    assert outer.get_graph() is None and type(module) is Square
+    with pytest.raises(ValueError, match="nonsense"):
+        compile_from_torch(module, options={"nonsense": 1})
+    with pytest.raises(TypeError, match="annotation"):
+        register(torch2oflow_funcs=[lambda x: x])
+
+
+def test_dual_modules_are_set_together():
+    from oneflow.framework.infer_compiler.with_oneflow_compile import DualModule, DualModuleList
+
+    a, b, x = Square(), Square(), torch.randn(3, 2)
+    dual = DualModule(a, b)
+    assert torch.equal(dual(x), b(x)) and isinstance(dual.lin, DualModule) and dual.lin.oneflow_module is b.lin
+    dual.lin = torch.nn.Linear(2, 2)
+    assert a.lin is b.lin and torch.equal(dual(x), a(x))
+    dual.scale = 3
+    assert (a.scale, b.scale, dual.scale) == (3, 3, 3) and dual.eval() is dual and not a.training and not b.training
+    assert dual.double().lin.weight.dtype == torch.float64 == a.lin.weight.dtype
+    first, second = (torch.nn.ModuleList([torch.nn.ReLU(), torch.nn.ReLU()]) for _ in range(2))
+    both = DualModuleList(first, second)
+    both[1] = torch.nn.Tanh()
+    assert isinstance(both[1], DualModule) and type(first[1]) is type(second[1]) is torch.nn.Tanh and len(both) == 2
+    with pytest.raises(ValueError, match="2 and 1"):
+        DualModuleList(first, second[:1])
+
+
+# --------------------------------------------------------------------------- framework, core, memory
+def test_knobs_are_found_by_their_fields():
+    from oneflow.framework.attr_util import get_nested_attribute
+    from oneflow.framework.config_util import api_attrs_and_type
+    from oneflow.framework.session_context import GetDefaultSession
+
+    assert len(api_attrs_and_type) == 17
+    for api, (field, kind) in api_attrs_and_type.items():
+        before = get_nested_attribute(GetDefaultSession().resource, field)[0]
+        value = not before if kind is bool else before + 5
+        api(value)
+        assert get_nested_attribute(GetDefaultSession().resource, field)[0] == value, field
+        api(before)
+
+
+def test_messages_hold_fields_and_refuse_others():
+    from oneflow.core.job.job_conf_pb2 import JobConfigProto
+    from oneflow.core.operator import op_conf_pb2
+
+    conf = JobConfigProto(job_name='a "b"')
+    conf.train_conf.loss_lbn.append("loss")
+    conf.predict_conf.SetInParent()
+    assert str(conf) == 'job_name: "a \\"b\\""\ntrain_conf {\n  loss_lbn: "loss"\n}\npredict_conf {\n}\n'
+    assert conf.HasField("train_conf") and not conf.HasField("enable_cudnn") and conf.enable_cudnn is True
+    copied = JobConfigProto()
+    assert copied.concurrency_width == 128 and not copied.HasField("train_conf") and copied != conf
+    copied.CopyFrom(conf)
+    copied.train_conf.loss_lbn.append("other")
+    assert conf.train_conf.loss_lbn == ["loss"]
+    with pytest.raises(AttributeError, match="no field 'nosuch'"):
+        conf.nosuch = 1
+    with pytest.raises(TypeError, match="takes bool"):
+        conf.enable_cudnn = "yes"
+    assert [op_conf_pb2.kNone, op_conf_pb2.kTanH, op_conf_pb2.kSigmoid, op_conf_pb2.kRelu] == [0, 1, 2, 3]
+    assert op_conf_pb2.FeedInputOpConf(in_0="x").in_0 == "x"
+
+
+def test_what_the_builder_alone_has_is_missing_with_a_reason():
+    for name in ("JobBuildAndInferCtx_Open", "JobBuildAndInferCtx_Close", "one"):
+        with pytest.raises(AttributeError, match="C\\+\\+ runtime does not exist"):
+            getattr(flow._oneflow_internal, name)
+
+
+def test_rematerialisation_counts_nothing_and_evicts_nothing():
+    remat = flow._oneflow_internal.remat
+    x = torch.ones(2)
+    remat.clear_stats()
+    assert remat.recomputation_num() == remat.eager_eviction_num() == remat.forced_eviction_num() == 0
+    assert remat.is_in_memory(x) and not remat.is_in_memory(x.to("meta")) and remat.disable_eviction(x) is None
+    with pytest.raises(NotImplementedError, match="remat-runtime"):
+        remat.evict(x)
+    with pytest.raises(NotImplementedError, match="remat-runtime"):
+        remat.allocated_memory("cpu")
+
+
+def test_docstring_examples_run_as_a_test():
+    import types
+
+    from oneflow.framework.unittest import check_multi_rank_docstr
+
+    module = types.ModuleType("made_up", ">>> 1 + 1\n2\n")
+    assert check_multi_rank_docstr(module).attempted == 1
+    module.__doc__ = ">>> 1 + 1\n3\n"
+    with pytest.raises(AssertionError, match="1 of 1 examples of made_up"):
+        check_multi_rank_docstr(module)
+
+
+def test_shared_memory_by_name():
+    from oneflow.multiprocessing.shared_memory import SharedMemory
+
+    block = SharedMemory(create=True, size=8)
+    try:
+        np.frombuffer(block.buf, np.int64)[:] = 7
+        assert block.name.startswith("ofshm_") and block.size >= 8 and bytes(block.buf[:1]) == b"\x07"
+    finally:
+        block.close()
+        block.unlink()
+    with pytest.raises(ValueError):
+        SharedMemory(create=True, size=0)

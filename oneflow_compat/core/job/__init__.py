@@ -1,0 +1,1 @@
+"""oneflow.core.job: job_conf_pb2."""

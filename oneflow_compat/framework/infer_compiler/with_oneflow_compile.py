@@ -1,0 +1,137 @@
+"""compile_from_torch, and the pairs of modules DualModule and DualModuleList."""
+from __future__ import annotations
+
+import torch
+
+from .convert import torch2oflow
+
+__all__ = ["DualModule", "DualModuleList", "compile_from_torch"]
+
+_OPTIONS = ("debug", "dynamic", "size")
+
+
+def compile_from_torch(torch_module: torch.nn.Module, *, use_graph=True, options={}):
+    """A module of the same class over the same parameters whose calls run as one nn.Graph, without gradients.
+
+    use_graph=False runs it eagerly, also without gradients. options: "debug" (level of Graph.debug); "dynamic"
+    and "size" are accepted, a graph keeps one program per input signature here. Attributes, state_dict() and
+    to() are those of `torch_module` itself.
+    """
+    if not isinstance(torch_module, torch.nn.Module):
+        raise TypeError(f"compile_from_torch() takes a module, found {type(torch_module).__name__}")
+    unknown = sorted(set(options) - set(_OPTIONS))
+    if unknown:
+        raise ValueError(f"compile_from_torch: options are {', '.join(_OPTIONS)}, found {', '.join(unknown)}")
+    module = torch2oflow(torch_module)
+    kind = type(f"Deployable{type(module).__name__}", (_Deployable, type(module)), {"__module__": __name__})
+    made = kind.__new__(kind)
+    object.__setattr__(made, "__dict__", module.__dict__)  # one set of parameters, buffers and attributes
+    object.__setattr__(made, "_compiled", (module, _graph_of(module, options) if use_graph else None))
+    return made
+
+
+def _graph_of(module, options):
+    from ...nn import Graph
+
+    class InferenceGraph(Graph):
+        def __init__(self):
+            super().__init__()
+            self.model = module
+
+        def build(self, *args, **kwargs):
+            return self.model(*args, **kwargs)
+
+    graph = InferenceGraph()
+    if options.get("debug", -1) >= 0:
+        graph.debug(options["debug"])
+    return graph
+
+
+class _Slot:
+    __slots__ = ("_compiled",)  # beside the __dict__ that belongs to the module
+
+
+class _Deployable(_Slot):
+    """What compile_from_torch mixes into the module's class."""
+
+    def __call__(self, *args, **kwargs):
+        module, graph = self._compiled
+        with torch.no_grad():
+            return (graph or module)(*args, **kwargs)
+
+    def get_graph(self):
+        """The nn.Graph, or None with use_graph=False."""
+        return self._compiled[1]
+
+
+class DualModule(torch.nn.Module):
+    """Two modules of one structure. Calls run `oneflow_module`; attributes come from `torch_module` and are set on both."""
+
+    def __init__(self, torch_module, oneflow_module):
+        super().__init__()
+        self.__dict__.update(_torch_module=torch_module, _oneflow_module=oneflow_module)
+
+    torch_module = property(lambda self: self.__dict__["_torch_module"])
+    oneflow_module = property(lambda self: self.__dict__["_oneflow_module"])
+
+    def forward(self, *args, **kwargs):
+        return self.oneflow_module(*args, **kwargs)
+
+    def __getattr__(self, name):
+        theirs = getattr(self.__dict__["_torch_module"], name)
+        if not isinstance(theirs, torch.nn.Module):
+            return theirs
+        kind = DualModuleList if isinstance(theirs, torch.nn.ModuleList) else DualModule
+        return kind(theirs, getattr(self.__dict__["_oneflow_module"], name))
+
+    def __setattr__(self, name, value):
+        if "_oneflow_module" not in self.__dict__:  # nn.Module's own set-up
+            return super().__setattr__(name, value)
+        value, ours = _pair(value)
+        setattr(self.torch_module, name, value)
+        setattr(self.oneflow_module, name, ours)
+
+    def _apply(self, fn, recurse=True):
+        for module in _both(self):
+            module._apply(fn, recurse)
+        return self
+
+    def train(self, mode=True):
+        for module in _both(self):
+            module.train(mode)
+        return self
+
+    def named_parameters(self, *args, **kwargs):
+        return self.torch_module.named_parameters(*args, **kwargs)
+
+    def state_dict(self, *args, **kwargs):
+        return self.torch_module.state_dict(*args, **kwargs)
+
+    def load_state_dict(self, *args, **kwargs):
+        return [module.load_state_dict(*args, **kwargs) for module in _both(self)][0]
+
+
+def _both(dual):
+    first, second = dual.torch_module, dual.oneflow_module
+    return (first,) if first is second else (first, second)
+
+
+def _pair(value):
+    if isinstance(value, DualModule):
+        return value.torch_module, value.oneflow_module
+    return value, torch2oflow(value)
+
+
+class DualModuleList(torch.nn.ModuleList):
+    """Two lists of modules, item by item a DualModule; an item set here is set in both."""
+
+    def __init__(self, torch_modules, oneflow_modules):
+        if len(torch_modules) != len(oneflow_modules):
+            raise ValueError(f"DualModuleList: the lists have {len(torch_modules)} and {len(oneflow_modules)} modules")
+        super().__init__(DualModule(a, b) for a, b in zip(torch_modules, oneflow_modules))
+        self.__dict__.update(_torch_modules=torch_modules, _oneflow_modules=oneflow_modules)
+
+    def __setitem__(self, idx, value):
+        first, second = _pair(value)
+        self._torch_modules[idx], self._oneflow_modules[idx] = first, second
+        super().__setitem__(idx, value if isinstance(value, DualModule) else DualModule(first, second))
