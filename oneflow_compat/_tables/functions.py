@@ -55,6 +55,7 @@ FUNCTIONS = {
         "nn.graph.graph": "Graph",
         "nn.modules.dataset": "OFRecordReader OfrecordReader OFRecordRawDecoder OfrecordRawDecoder OFRecordBytesDecoder OFRecordImageDecoder "
         "OFRecordImageDecoderRandomCrop OFRecordImageGpuDecoderRandomCropResize CropMirrorNormalize CoinFlip GPTIndexedBinDataReader COCOReader",
+        "nn.modules.raw_reader": "RawReader",
         "nn.modules.fused": "FusedBatchNorm1d FusedBatchNorm2d FusedBatchNorm3d FusedMLP",
         "nn.modules.quantization": "FakeQuantization MinMaxObserver MovingAverageMinMaxObserver Quantization",
         "nn.qat.conv": "QatConv1d QatConv2d QatConv3d",

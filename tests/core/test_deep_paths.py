@@ -316,3 +316,43 @@ def test_shared_memory_by_name():
         block.unlink()
     with pytest.raises(ValueError):
         SharedMemory(create=True, size=0)
+
+
+def test_a_parameter_travels_through_a_shared_block():
+    import pickle
+
+    from oneflow.multiprocessing import reductions
+
+    weight = torch.nn.Parameter(torch.arange(6.0).reshape(2, 3).t(), requires_grad=False)
+    rebuild, args = reductions.reduce_parameter(weight)
+    got = rebuild(*pickle.loads(pickle.dumps(args)))
+    assert isinstance(got, torch.nn.Parameter) and torch.equal(got, weight) and not got.requires_grad
+    with pytest.raises(FileNotFoundError):
+        pickle.loads(pickle.dumps(args[0]))
+    rebuild, args = reductions.reduce_parameter(torch.nn.Parameter(torch.empty(0, 2)))
+    assert rebuild(*args).shape == (0, 2) and reductions.reduce_tensor is torch.multiprocessing.reductions.reduce_tensor
+
+
+# --------------------------------------------------------------------------- readers and module paths
+def test_raw_reader_gives_every_record_once_an_epoch(tmp_path):
+    np.arange(15, dtype=np.float32).tofile(tmp_path / "a")
+    np.arange(15, 24, dtype=np.float32).tofile(tmp_path / "b")
+    files = [str(tmp_path / "a"), str(tmp_path / "b")]
+    plain = flow.nn.RawReader(files, (3,), flow.float32, 2, random_shuffle=False)
+    got = torch.cat([plain() for _ in range(4)])
+    assert torch.equal(got, torch.arange(24.0).reshape(8, 3)) and torch.equal(plain(), got[:2])
+    mixed, again = (flow.nn.RawReader(files, (3,), flow.float32, 4, random_seed=3, shuffle_block_size=24) for _ in range(2))
+    epoch = torch.cat([mixed(), mixed()])
+    assert torch.equal(epoch, torch.cat([again(), again()])) and not torch.equal(epoch, got)
+    assert sorted(epoch[:, 0].tolist()) == got[:, 0].tolist() and all(epoch[i + 1, 0] - epoch[i, 0] == 3 for i in range(0, 8, 2))
+    with pytest.raises(ValueError, match="no multiple of a record's 16"):
+        flow.nn.RawReader(files, (4,), flow.float32, 2)
+
+
+def test_modules_that_are_only_deep_paths():
+    import oneflow.nn.functional.deform_conv as deform_conv
+    import oneflow.nn.functional.maxpool as maxpool
+    from oneflow.special import special_ops
+
+    assert maxpool.max_pool2d is flow.nn.functional.max_pool2d and deform_conv.deform_conv2d is flow.nn.functional.deform_conv2d
+    assert special_ops.erf is flow.special.erf is torch.special.erf

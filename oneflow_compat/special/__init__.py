@@ -1,0 +1,4 @@
+"""oneflow.special: torch.special."""
+from .. import _bind
+
+__getattr__, __dir__ = _bind.fall_through(__name__, "torch.special")

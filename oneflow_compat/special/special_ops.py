@@ -1,0 +1,4 @@
+"""Deep path of oneflow.special."""
+from .. import _bind
+
+__getattr__, __dir__ = _bind.fall_through(__name__, "torch.special")
