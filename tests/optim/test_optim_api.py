@@ -245,3 +245,19 @@ def test_layout_errors():
     saved = flow.optim.SGD([{"params": p[:1]}, {"params": p[1:]}]).state_dict(layout="oneflow")
     with pytest.raises(ValueError, match="2 parameter groups, the optimizer 1"):
         flow.optim.SGD(p).load_state_dict(saved)
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["at first", "added later"])
+def test_adagrad_starts_a_group_from_its_own_initial_value(later):
+    """Recorded from OneFlow 0.9.0: four steps of gradient 2 from 1."""
+    x, other = flow.nn.Parameter(flow.ones(2)), flow.nn.Parameter(flow.ones(2))
+    group = {"params": [x], "lr": 0.1, "initial_accumulator_value": 0.5}
+    optimizer = flow.optim.Adagrad([{"params": [other], "lr": 0.1}] if later else [group])
+    if later:
+        optimizer.add_param_group(group)
+    for _ in range(4):
+        (x * 2 + other * 2).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert np.allclose(x.numpy(), 0.73131, atol=1e-5)
+    assert optimizer.state_dict()["param_groups"][-1]["initial_accumulator_value"] == 0.5
