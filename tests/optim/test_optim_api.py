@@ -4,6 +4,7 @@ import inspect
 import io
 import pickle
 
+import numpy as np
 import pytest
 import torch
 from optim_helpers import BOTH, OURS, equal, parameters, run
