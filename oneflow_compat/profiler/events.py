@@ -102,14 +102,22 @@ class CustomEvent(EventBase):
 class KernelEvent(EventBase):
     """One operator, with the device activity it started as children."""
 
-    def __init__(self, name: str, time_total: float, memory_size: int, input_shapes="", attributes=""):
+    def __init__(self, name: str, time_total: float, memory_size: int, description=""):
         super().__init__(name, time_total, EventType.Kernel)
         self.children: list = []
         self.memory_size = memory_size
-        if isinstance(input_shapes, dict):  # OneFlow 1.0's description: {"shape": (text, ...), "attrs": (text, ...)}
-            input_shapes, attributes = (_text(input_shapes.get(k, "")) for k in ("shape", "attrs"))
-        self.input_shapes, self.attributes = input_shapes or "", attributes or ""
+        self.description = dict(description) if isinstance(description, dict) else {"shape": description or ""}
         self._cuda_time_total = 0.0
+
+    @property
+    def input_shapes(self) -> str:
+        """Shapes of the inputs: the text given as description, or its "shape" entry."""
+        return _text(self.description.get("shape"))
+
+    @property
+    def attributes(self) -> str:
+        """The "attrs" entry of the description, where there is one."""
+        return _text(self.description.get("attrs"))
 
     @classmethod
     def from_dict(cls, d: dict):
@@ -198,10 +206,9 @@ class Events(list):
         for event in copy.deepcopy(list(self)):
             if isinstance(event, KernelEvent):
                 event.make_children_average()
-                if not group_by_input_shape:
-                    event.input_shapes = ""
-                if not group_by_attributes:
-                    event.attributes = ""
+                for asked, part in ((group_by_input_shape, "shape"), (group_by_attributes, "attrs")):
+                    if not asked:
+                        event.description.pop(part, None)
                 key = (event.key, event.attributes, tuple(c.key for c in event.children))
             else:
                 key = (event.key,)

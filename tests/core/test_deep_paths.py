@@ -169,6 +169,9 @@ def test_events_are_read_and_averaged_by_key():
     long = CustomEvent("x" * 100, 1.0, CustomEventType.CudaKernel)
     assert len(long.name) == 55 and long.name.endswith("...") and long.cpu_time is None and long.cuda_time_total == 1
     assert KernelEvent("relu", 5.0, 8, "").bandwidth == "-" and Events() == [] and Events().table().startswith("Name")
+    told = KernelEvent("relu", 5.0, 8, {"shape": ["(2, 3)"], "attrs": ["alpha=1", "beta=2"]})
+    assert (told.input_shapes, told.attributes, told.key) == ("(2, 3)", "alpha=1, beta=2", ("relu", "(2, 3)"))
+    assert Events([told]).key_averages(group_by_attributes=True)[0].to_dict()["attributes"] == "alpha=1, beta=2"
     with pytest.raises(AssertionError, match="started"):
         events[2].update(KernelEvent("conv", 1.0, 8, ""))
 
@@ -352,7 +355,33 @@ def test_raw_reader_gives_every_record_once_an_epoch(tmp_path):
 def test_modules_that_are_only_deep_paths():
     import oneflow.nn.functional.deform_conv as deform_conv
     import oneflow.nn.functional.maxpool as maxpool
+    import oneflow.nn.parallel.ddp as ddp
     from oneflow.special import special_ops
 
     assert maxpool.max_pool2d is flow.nn.functional.max_pool2d and deform_conv.deform_conv2d is flow.nn.functional.deform_conv2d
     assert special_ops.erf is flow.special.erf is torch.special.erf
+    assert ddp.DistributedDataParallel is flow.nn.parallel.DistributedDataParallel
+
+
+def test_old_path_of_the_bridge_to_torch():
+    from oneflow.utils.torch import from_torch, to_torch
+
+    assert from_torch is flow.utils.tensor.from_torch and to_torch is flow.utils.tensor.to_torch
+    assert flow.utils.data.__name__ == "oneflow.utils.data" and flow.utils.checkpoint is torch.utils.checkpoint
+
+
+def test_throttle_runs_a_command_and_gives_its_status(monkeypatch, tmp_path):
+    import sys
+
+    from oneflow.test_utils import throttle
+
+    made = tmp_path / "made"
+    run = [sys.executable, "-c", f"import os, sys; open({str(made)!r}, 'w').write(os.environ.get('CUDA_VISIBLE_DEVICES', 'none')); sys.exit(3)"]
+    monkeypatch.setattr(sys, "argv", ["throttle", "--with-cuda", "0", *run])
+    assert throttle.main() == 3 and made.exists()
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(sys, "argv", ["throttle", "--with-cuda", "1", *run])
+    assert throttle.main() == 3 and [made.read_text()] == throttle.hash_cli2gpu(run) and made.read_text() in "0123"
+    monkeypatch.setattr(sys, "argv", ["throttle"])
+    with pytest.raises(SystemExit, match="no command"):
+        throttle.main()

@@ -1,0 +1,4 @@
+"""Deep path of DistributedDataParallel."""
+from .distributed import DistributedDataParallel
+
+__all__ = ["DistributedDataParallel"]
