@@ -26,6 +26,7 @@ class Binding:
         self.state_numbers = [(o, p, k) for o, p, k, _ in capture.update.state_numbers] if capture.update is not None else []
         self.dead = False  # optimizer state it reads has been replaced
         self.once, self.used = capture.first_only, False
+        self._tells_overflow, self._begun = capture.update is not None and capture.update.found is not None, capture.begun
         self.guard = None
         if program.guard is not None:
             from .guards import compile_guard
@@ -163,10 +164,19 @@ class Binding:
         return self._outputs(out)
 
     def _store_numbers(self, out):
+        self.used = True
+        if self._tells_overflow:
+            *out, overflow = out
+            if overflow:  # the step did not happen: numbers stay, and state that began with it is taken back
+                for o, param, key in self._begun if self.once else ():
+                    state = self.optimizers[o].state
+                    state[param].pop(key)
+                    if not state[param]:
+                        del state[param]
+                return out[: len(out) - len(self.state_numbers)]
         count = len(self.state_numbers)
         for (o, param, key), value in zip(self.state_numbers, out[-count:]):
             self.optimizers[o].state[param][key] = value
-        self.used = True
         return out[:-count]
 
     def _schedule(self):

@@ -83,16 +83,18 @@ class Capture:
         leaves = [e[-1] for e in early.by_id.values()]
         grads = kept_grads(leaves)
         recorder.on_lift = grads.hide
-        modules = kept_modules(list(early.all_modules()))
+        modules = kept_modules(list(early.all_modules()), recorder)
         _active.recorder = recorder
         try:
             with grads, kept_modes(engine, early.all_modules()), modules, capture_patches(self, early), torch.autograd.set_multithreading_enabled(False):
                 with recorder, _grad_mode(engine):
                     flat_out, out_spec = self._build(inputs)
                     check_leaves(flat_out, out_spec, "output")
-                    self.state = self._late_state(early)
                     recorder.phase = "state"
-                    for old, new in modules.write_backs():
+                    rebound = modules.write_backs()
+                    modules.restore()
+                    self.state = self._late_state(early)
+                    for old, new in rebound:
                         with torch.no_grad():
                             old.copy_(new)
                     self._record_update()
@@ -157,6 +159,9 @@ class Capture:
         for _, _, _, node in self.update.state_numbers if self.update else ():
             nodes.append(node)
             outputs.append(Output("state"))
+        if self.update is not None and self.update.state_numbers and self.update.found is not None:
+            nodes.append(self.update.found)
+            outputs.append(Output("overflow"))
         for index, param, key, node, real in self.new_state:
             self._replace_by_input(node, real)
         guard = None
@@ -244,6 +249,11 @@ class Capture:
             name = self.state.name_of(param)
             found[id(real)] = (f"optimizer{o}.{name}.{key}", ("optim", o, name, key))
         return found
+
+    @property
+    def begun(self):
+        """(optimizer, param, key) of the state tensors the capture created."""
+        return [e[:3] for e in (*(self.update.made if self.update is not None else ()), *self.new_state)]
 
     @property
     def first_only(self):

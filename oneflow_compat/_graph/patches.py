@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 
 import torch
 import torch.utils._pytree as pytree
@@ -18,6 +19,8 @@ def capture_patches(capture, state_map):
         stack.enter_context(_module_paths(capture.recorder, state_map))
         stack.enter_context(_patched(torch.autograd, "_engine_run_backward", _backward(capture)))
         stack.enter_context(_random_state(capture.recorder))
+        stack.enter_context(_data_assignment())
+        stack.enter_context(_unchecked_and_uncompiled())
         stack.enter_context(_patched(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", lambda was: True))
         stack.enter_context(_no_step_in_build(capture.recorder))
         recompute = resolve(capture.engine.recompute)
@@ -120,11 +123,22 @@ def _random_state(recorder):
         node = recorder.graph.call_function(set_cpu_state, (recorder._convert(state)[0],))
         recorder._annotate(node)
 
+    class Generator:  # torch.manual_seed() under any name ends here
+        def manual_seed(self, seed):
+            recorder._annotate(recorder.graph.call_function(seed_all, (seed,)))
+            return generator
+
+        def __getattr__(self, name):
+            return getattr(generator, name)
+
+    generator = torch.random.default_generator
     torch.get_rng_state = torch.random.get_rng_state = get
     torch.set_rng_state = torch.random.set_rng_state = put
+    torch.random.default_generator = Generator()
     try:
         yield
     finally:
+        torch.random.default_generator = generator
         torch.get_rng_state = torch.random.get_rng_state = originals[0]
         torch.set_rng_state = torch.random.set_rng_state = originals[1]
 
@@ -135,6 +149,48 @@ def get_cpu_state():
 
 def set_cpu_state(state):
     torch.default_generator.set_state(state)
+
+
+def seed_all(seed):
+    torch.manual_seed(seed)
+
+
+@contextlib.contextmanager
+def _data_assignment():
+    """`tensor.data = value` in build() is recorded as a copy into the tensor's memory: a program cannot give a tensor other memory."""
+    from .capture import capturing
+
+    original = torch.Tensor.data
+
+    def put(tensor, value):
+        if not capturing():
+            original.__set__(tensor, value)
+        elif value.shape != tensor.shape or value.dtype != tensor.dtype:
+            raise CaptureError(
+                f"build() assigns .data of {value.dtype}{list(value.shape)} to a tensor of {tensor.dtype}{list(tensor.shape)}",
+                "A program keeps the shape and dtype of its tensors; change them outside build().",
+            )
+        else:
+            with torch.no_grad():
+                original.__get__(tensor).copy_(value)
+
+    torch.Tensor.data = property(original.__get__, put)
+    try:
+        yield
+    finally:
+        del torch.Tensor.data
+
+
+@contextlib.contextmanager
+def _unchecked_and_uncompiled():
+    """Distributions do not look at the values of their arguments, and functions of torch.compile run as they were written."""
+    with contextlib.ExitStack() as stack:
+        distributions = sys.modules.get("torch.distributions.distribution")
+        if distributions is not None:
+            stack.enter_context(_patched(distributions.Distribution, "_validate_args", lambda was: False))
+        if "torch._dynamo.eval_frame" in sys.modules:
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        yield
 
 
 @contextlib.contextmanager

@@ -63,6 +63,7 @@ class Recorder(TorchDispatchMode):
         self.recomputing = False
         self.phase = "forward"
         self.known = {}  # (storage, layout) -> real tensor already lifted, so that p.data is p
+        self.number_of = None  # while the update is recorded: one-number tensor -> its marker
         self.on_lift = None  # called with each real tensor lifted
         self._first = None  # placeholders go before this node
 
@@ -279,6 +280,8 @@ class Recorder(TorchDispatchMode):
     def _item(self, tensor):
         if "_value" in tensor.__dict__ and self.phase != "update":
             return tensor._value.item()
+        if "_value" in tensor.__dict__ and self.number_of is not None:  # C++ takes a one-number tensor (a learning rate) as a number
+            return self.number_of(tensor)
         node = getattr(tensor, "_of_node", None)
         if node is not None and self.phase != "update":
             from .fold import constant_value

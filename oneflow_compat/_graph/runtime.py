@@ -156,6 +156,8 @@ def _leaf_key(leaf):
         if leaf.layout is torch.strided:
             return (leaf.shape, leaf.stride(), leaf.dtype, leaf.device, leaf.requires_grad)
         return (leaf.shape, leaf.layout, leaf.dtype, leaf.device, leaf.requires_grad)
+    if type(leaf) is float and (leaf == 0.0 or leaf != leaf):
+        return (float, repr(leaf))  # 0.0 equals -0.0, and nan not even itself
     return (type(leaf), leaf)
 
 
@@ -167,7 +169,7 @@ def signature(args, kwargs):
             if isinstance(a, torch.Tensor):
                 key.append((a.shape, a.stride(), a.dtype, a.device, a.requires_grad) if a.layout is torch.strided else _leaf_key(a))
             elif type(a) in (int, float, bool, str, type(None)):
-                key.append((type(a), a))
+                key.append((type(a), a) if type(a) is not float else _leaf_key(a))
             else:
                 break
         else:

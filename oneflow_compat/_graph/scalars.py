@@ -151,6 +151,8 @@ class ScalarMode(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         if func is torch.Tensor.item or func is torch.Tensor.__float__:
             return self.item(args[0])
+        if func is torch.Tensor.__bool__:
+            return bool(self.item(args[0]))
         if func is torch.tensor or func is torch.as_tensor:
             if isinstance(args[0], HostScalar):
                 kwargs = {k: v for k, v in (kwargs or {}).items() if k in ("dtype", "device")}

@@ -7,11 +7,18 @@ from __future__ import annotations
 
 import torch
 
+from .errors import CaptureError
+
 aten = torch.ops.aten
 
 
 def is_static(scaler) -> bool:
     return not isinstance(scaler, torch.amp.GradScaler)
+
+
+def keeps_scale(scaler) -> bool:
+    """True for flow.amp.StaticGradScaler, a GradScaler whose scale an overflow does not change."""
+    return hasattr(scaler, "scale_factor")
 
 
 def static_scale(scaler) -> float:
@@ -51,11 +58,18 @@ def unscale(update):
             grads.extend(p.grad for p in group["params"] if p.grad is not None)
     dense = [g for g in grads if not g.is_sparse]
     if is_static(scaler):
-        for grad in dense:
+        for grad in grads:
             grad.mul_(1.0 / static_scale(scaler))
         return None
-    if not scaler.is_enabled() or not dense:
+    if keeps_scale(scaler) and len(dense) < len(grads):
+        for grad in grads:
+            if grad.is_sparse:
+                grad.mul_(1.0 / static_scale(scaler))
+        grads = dense
+    if not scaler.is_enabled() or not grads:
         return None
+    if len(dense) < len(grads):
+        raise CaptureError("a dynamic GradScaler and a sparse gradient in one graph", "Use a StaticGradScaler, or an embedding with sparse=False.")
     with torch.no_grad():
         inv = scaler._scale.double().reciprocal().float()
         found = torch.zeros((), dtype=torch.float32, device=scaler._scale.device)
@@ -84,6 +98,8 @@ def choose(update, found, kept):
         bad = found.bool()
         for tensor, old in kept:
             tensor.copy_(torch.where(bad.to(tensor.device), old, tensor.detach()))
+        if keeps_scale(scaler):
+            return
         torch._amp_update_scale_(
             scaler._scale, scaler._growth_tracker, found, scaler.get_growth_factor(), scaler.get_backoff_factor(), scaler.get_growth_interval()
         )

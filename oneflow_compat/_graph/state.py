@@ -2,6 +2,13 @@
 from __future__ import annotations
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from .errors import CaptureError
+
+
+def _memory(tensor):
+    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
 
 
 def resolve(value):
@@ -65,41 +72,67 @@ class kept_modules:
     copied into the old tensor); an attribute that did not exist, or was no tensor (a cache), is put back.
     """
 
-    def __init__(self, modules):
-        self.modules = [m for _, m in modules]
+    def __init__(self, modules, recorder):
+        self.modules, self.recorder = [m for _, m in modules], recorder
 
     def __enter__(self):
-        self.before = [(m, dict(m._buffers), {k: v for k, v in m.__dict__.items() if not k.startswith("_") or isinstance(v, torch.Tensor)}) for m in self.modules]
+        self.before = [(m, dict(m._buffers.items()), {k: v for k, v in m.__dict__.items() if not k.startswith("_") or isinstance(v, torch.Tensor)}) for m in self.modules]
         return self
 
     def write_backs(self):
-        """(old real tensor, new symbolic tensor) for every rebound buffer and tensor attribute."""
-        from torch._subclasses.fake_tensor import FakeTensor
-
-        pairs = []
+        """(old real tensor, new tensor) for every rebound buffer and tensor attribute; no new one is in memory of an old one."""
+        pairs, held = [], set()
+        for module, buffers, attributes in self.before:
+            held.update(_memory(t) for t in (*module._parameters.values(), *buffers.values()) if t is not None)
         for module, buffers, attributes in self.before:
             for key, old in buffers.items():
                 new = module._buffers.get(key)
-                if isinstance(new, FakeTensor) and isinstance(old, torch.Tensor):
-                    pairs.append((old, new))
+                if new is not old and isinstance(new, torch.Tensor) and isinstance(old, torch.Tensor):
+                    if old.shape == new.shape and old.dtype == new.dtype:
+                        pairs.append((old, new))
+                    elif isinstance(new, FakeTensor) and self._computed_from(new, old):
+                        raise CaptureError(
+                            f"build() gives buffer {key!r} of {type(module).__name__} another shape or dtype: {old.dtype}{list(old.shape)} becomes {new.dtype}{list(new.shape)}",
+                            "A program keeps the shapes and dtypes of its state: make the buffer with its lasting shape and dtype, and update it in place.",
+                        )
             for key, old in attributes.items():
                 new = module.__dict__.get(key)
-                if isinstance(new, FakeTensor) and isinstance(old, torch.Tensor) and old.shape == new.shape and old.dtype == new.dtype:
-                    pairs.append((old, new))
+                if new is not old and isinstance(new, torch.Tensor) and isinstance(old, torch.Tensor) and _memory(old) not in held:
+                    if old.shape == new.shape and old.dtype == new.dtype:
+                        pairs.append((old, new))
+        if len(pairs) > 1:  # two that were swapped: read all before writing any
+            with torch.no_grad():
+                pairs = [(old, new.clone()) for old, new in pairs]
         return pairs
 
-    def __exit__(self, *exc):
-        from torch._subclasses.fake_tensor import FakeTensor
+    def _computed_from(self, new, old):
+        """Whether the new value depends on the old one; a cache that grows does not."""
+        held = self.recorder.lifted.get(id(old))
+        stack, seen = [new._of_node], set()
+        while held is not None and stack:
+            node = stack.pop()
+            if node is held[1]:
+                return True
+            if node not in seen:
+                seen.add(node)
+                stack.extend(node.all_input_nodes)
+        return False
 
+    def __exit__(self, *exc):
+        self.restore()
+
+    def restore(self):
         for module, buffers, attributes in self.before:
-            for key in list(module._buffers):
-                if isinstance(module._buffers[key], FakeTensor):
+            for key in list(module._buffers.keys()):
+                value = module._buffers[key]
+                if isinstance(value, FakeTensor) or isinstance(buffers.get(key), torch.Tensor) and value is not buffers[key]:
                     if key in buffers:
                         module._buffers[key] = buffers[key]
                     else:
                         del module._buffers[key]
             for key in list(module.__dict__):
-                if isinstance(module.__dict__[key], FakeTensor):
+                value = module.__dict__[key]
+                if isinstance(value, FakeTensor) or isinstance(attributes.get(key), torch.Tensor) and value is not attributes[key]:
                     if key in attributes:
                         module.__dict__[key] = attributes[key]
                     else:

@@ -32,9 +32,11 @@ class Update:
         self.live = dict(live)  # optimizer -> options seen to change between calls
         self.trace = ScalarTrace(recorder.graph)
         recorder.markers, recorder.marker_values = self.trace.markers, self.trace.values
+        recorder.number_of = lambda tensor: self.trace.marker(self._item(tensor))
         self.numbers: dict = {}  # placeholder node of a number -> ("group", optimizer, group, key)
         self.state_numbers: list = []  # (optimizer, param, key, node or number): stored into optimizer.state after each run
         self.first_only = False  # the step created state that the program cannot begin with: it serves one call
+        self.found = None  # the node that is 1 where the gradients overflowed under a dynamic scaler
         self.snapshots: list = []
         self.made: list = []  # (optimizer, param, key, real tensor) made before the step
 
@@ -52,8 +54,11 @@ class Update:
         for optimizer, _ in self.state.optimizers:
             for group in optimizer.param_groups:
                 clip_group(group)
+        for index, (optimizer, _) in enumerate(self.state.optimizers):
+            self._pre_materialize(index, optimizer)
         kept = None
         if self.scaler is not None and found is not None:
+            self.found = self.recorder._convert(found)[0]
             from .scaling import keep_old
 
             kept = keep_old(self)
@@ -90,7 +95,6 @@ class Update:
             raise CaptureError("LBFGS evaluates the model several times per step, which depends on values", "Step LBFGS in eager mode, or use another optimizer.")
         if isinstance(self.state.optimizers[index][1], torch.optim.lr_scheduler.ReduceLROnPlateau):
             raise CaptureError("ReduceLROnPlateau needs a metric in each step", "Leave it out of add_optimizer() and call its step(metric) yourself; the changed lr is seen.")
-        self._pre_materialize(index, optimizer)
         groups = optimizer.param_groups
         flags = update_flags(optimizer, self.config)
         for g, group in enumerate(groups):
@@ -136,7 +140,7 @@ class Update:
     def _item(self, tensor):
         node, twin = self.recorder._convert(tensor)
         value = twin.__dict__.get("_value")
-        if value is None:
+        if value is None or isinstance(value, FakeTensor):
             raise CaptureError(
                 f"the optimizer needs the value of a tensor of shape {tuple(tensor.shape)}",
                 "An optimizer in a graph may read its step counters only; choose its capturable form, or step it outside the graph.",
@@ -217,6 +221,8 @@ def update_flags(optimizer, config):
     params = [p for g in optimizer.param_groups for p in g["params"]]
     if any(p.grad is not None and p.grad.is_sparse for p in params):
         return {}
+    if any(isinstance(v, torch.Tensor) for g in optimizer.param_groups for v in (g.get("lr"), *(g.get("betas") or ()))):
+        return {}  # the multi-tensor forms refuse them
     if config.fuse_update and "fused" in group and all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in params):
         steps = [(optimizer.state[p].get("step"), p) for p in params if p in optimizer.state]
         if any(isinstance(step, torch.Tensor) and step.device != p.device for step, p in steps):

@@ -1,0 +1,271 @@
+"""Programs that once gave other numbers in a graph than in eager, or broke something: each test is one such finding."""
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import oneflow as flow
+
+
+def graph_of(build, optimizer=None, scaler=None, **modules):
+    class Program(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            for name, module in modules.items():
+                setattr(self, name, module)
+            if optimizer is not None:
+                self.add_optimizer(optimizer)
+            if scaler is not None:
+                self.set_grad_scaler(scaler)
+            self.config.set_backend("aten")
+
+        def build(self, *args):
+            return build(*args)
+
+    return Program()
+
+
+def inputs(count=5):
+    generator = torch.Generator().manual_seed(3)
+    return [torch.randn(6, 4, generator=generator) for _ in range(count)]
+
+
+def follow(make_module, make_optimizer=lambda p: torch.optim.SGD(p, lr=0.1), forward=None, xs=None):
+    """Train in eager and in a graph from one start; outputs, state and generator must agree bit for bit."""
+    torch.manual_seed(0)
+    eager = make_module()
+    other = copy.deepcopy(eager)
+    results = []
+    for module, in_graph in ((eager, False), (other, True)):
+        optimizer = make_optimizer(list(module.parameters()))
+
+        def build(x, module=module):
+            out = module(x) if forward is None else forward(module, x)
+            loss = out.square().mean()
+            loss.backward()
+            return loss, out
+
+        step = graph_of(build, optimizer, module=module) if in_graph else build
+        torch.manual_seed(1)
+        outs = []
+        for x in xs or inputs():
+            if not in_graph:
+                optimizer.zero_grad()
+            loss, out = step(x)
+            if not in_graph:
+                optimizer.step()
+            outs.append((loss.detach().clone(), out.detach().clone()))
+        results.append((outs, module.state_dict(), torch.get_rng_state()))
+    (outs_e, state_e, rng_e), (outs_g, state_g, rng_g) = results
+    for i, (a, b) in enumerate(zip(outs_e, outs_g)):
+        assert torch.equal(a[0], b[0]) and torch.equal(a[1], b[1]), f"step {i} differs"
+    for name in state_e:
+        assert torch.equal(state_e[name], state_g[name]), name
+    assert torch.equal(rng_e, rng_g), "other random numbers than eager"
+    return other
+
+
+class Own(nn.Module):
+    def __init__(self, function, **buffers):
+        super().__init__()
+        self.linear, self.function = nn.Linear(4, 4), function
+        for name, value in buffers.items():
+            self.register_buffer(name, value)
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+# -- loss scaling ------------------------------------------------------------------------
+def counting(p):
+    class Counting(torch.optim.Optimizer):
+        def __init__(self, params):
+            super().__init__(params, {"lr": 0.1})
+
+        @torch.no_grad()
+        def step(self, closure=None):
+            for p in self.param_groups[0]["params"]:
+                state = self.state[p]
+                if not state:
+                    state["step"], state["mean"] = 0, torch.zeros_like(p)
+                state["step"] += 1
+                state["mean"].mul_(0.9).add_(p.grad)
+                p.add_(state["mean"], alpha=-self.param_groups[0]["lr"] / (1 - 0.9 ** state["step"]))
+
+    return Counting(p)
+
+
+@pytest.mark.parametrize("overflow", [(0,), (2,), (0, 1, 3)])
+@pytest.mark.parametrize("make", [
+    lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+    lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.3),
+    lambda p: flow.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
+    counting,
+], ids=["momentum", "dampening", "flow", "python counter"])  # fmt: skip
+def test_an_overflow_at_any_step_leaves_state_as_it_was(make, overflow):
+    torch.manual_seed(0)
+    models = [nn.Linear(4, 2)]
+    models.append(copy.deepcopy(models[0]))
+    optimizers = [make(list(m.parameters())) for m in models]
+    scalers = [torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=2) for _ in models]
+
+    def build(x):
+        loss = models[1](x).square().mean()
+        loss.backward()
+        return loss
+
+    step = graph_of(build, optimizers[1], scalers[1], model=models[1])
+    for i, x in enumerate(inputs()):
+        x = x * float("inf") if i in overflow else x
+        optimizers[0].zero_grad()
+        scalers[0].scale(models[0](x).square().mean()).backward()
+        scalers[0].step(optimizers[0])
+        scalers[0].update()
+        step(x)
+        assert torch.equal(models[0].weight, models[1].weight), f"step {i}"
+    assert scalers[0].state_dict() == scalers[1].state_dict()
+    for a, b in zip(optimizers[0].state.values(), optimizers[1].state.values()):
+        for key, value in a.items():
+            assert torch.equal(value, b[key]) if isinstance(value, torch.Tensor) else value == b[key], key
+
+
+def test_static_scaler_unscales_sparse_gradients():
+    torch.manual_seed(0)
+    model = nn.Embedding(6, 3, sparse=True)
+    expected = model.weight.detach().clone()
+    ids = torch.tensor([1, 4])
+    expected[ids] -= 0.5  # lr * d(sum)
+
+    def build(i):
+        loss = model(i).sum()
+        loss.backward()
+        return loss
+
+    graph_of(build, torch.optim.SGD(model.parameters(), lr=0.5), flow.amp.StaticGradScaler(64.0), model=model)(ids)
+    assert torch.equal(model.weight, expected)
+
+
+def test_a_static_scale_stays_after_an_overflow():
+    model, scaler = nn.Linear(4, 2), flow.amp.StaticGradScaler(64.0)
+    before = model.weight.detach().clone()
+    step = graph_of(lambda x: model(x).sum().backward(), torch.optim.SGD(model.parameters(), lr=0.5), scaler, model=model)
+    step(inputs()[0] * float("inf"))
+    assert torch.equal(model.weight, before) and scaler.get_scale() == 64.0
+    step(inputs()[0])
+    assert not torch.equal(model.weight, before) and scaler.get_scale() == 64.0
+
+
+def test_dynamic_scaler_refuses_sparse_gradients():
+    model = nn.Embedding(6, 3, sparse=True)
+    step = graph_of(lambda i: model(i).sum().backward(), torch.optim.SGD(model.parameters(), lr=0.5), torch.amp.GradScaler("cpu"), model=model)
+    with pytest.raises(RuntimeError, match="sparse gradient"):
+        step(torch.tensor([1]))
+
+
+# -- learning rates that are tensors --------------------------------------------------------
+@pytest.mark.parametrize("make", [
+    lambda p: torch.optim.SGD(p, lr=torch.tensor(0.1), momentum=0.9),
+    lambda p: torch.optim.Adam(p, lr=torch.tensor(0.01)),
+    lambda p: torch.optim.AdamW(p, lr=torch.tensor(0.01), foreach=False),
+], ids=["sgd", "adam", "adamw"])  # fmt: skip
+def test_learning_rate_as_a_tensor(make):
+    follow(lambda: nn.Linear(4, 4), make)
+
+
+# -- .data -----------------------------------------------------------------------------------
+def test_assigning_data_in_build_is_recorded_and_leaves_the_parameter_real():
+    def forward(module, x):
+        module.weight.data = module.weight.data * 0.9
+        h = module(x)
+        h.data = h.data + 1
+        return h
+
+    model = follow(lambda: nn.Linear(4, 4), forward=forward)
+    assert model.weight.device.type == "cpu" and type(model.weight.data) is torch.Tensor
+
+
+def test_assigning_data_of_another_shape_is_refused_and_changes_nothing():
+    model = nn.Linear(4, 4)
+    before = model.weight.detach().clone()
+
+    def build(x):
+        model.weight.data = model.weight.data[:2]
+        return model(x)
+
+    with pytest.raises(RuntimeError, match="assigns .data"):
+        graph_of(build, model=model)(inputs()[0])
+    assert torch.equal(model.weight, before)
+    fresh = torch.zeros(2)
+    fresh.data = torch.ones(3)  # eager .data is torch's own again
+    assert fresh.shape == (3,)
+
+
+# -- buffers and attributes rebound in forward -------------------------------------------------
+def exchange(module, x):
+    module.a, module.b = module.b, module.a
+    return module.linear(x) * module.a
+
+
+def shift(module, x):
+    module.a, module.b = module.b, x.detach().mean(0)
+    return module.linear(x) + module.a
+
+
+def both(module, x):
+    a, b = module.a, module.b
+    module.a, module.b = b + 1, a * 1.5
+    return module.linear(x) + module.a - module.b
+
+
+@pytest.mark.parametrize("function", [exchange, shift, both])
+def test_buffers_exchanged_in_forward(function):
+    follow(lambda: Own(function, a=torch.ones(4), b=torch.full((4,), 2.0)))
+
+
+def test_a_buffer_that_changes_dtype_is_refused():
+    def count(module, x):
+        module.a = module.a + 0.5
+        return module.linear(x) * module.a
+
+    model = Own(count, a=torch.zeros((), dtype=torch.long))
+    with pytest.raises(RuntimeError, match="another shape or dtype"):
+        graph_of(lambda x: model(x), model=model)(inputs()[0])
+    assert model.a.dtype == torch.long
+
+
+def test_an_attribute_in_the_memory_of_a_parameter_is_not_written():
+    follow(lambda: nn.Sequential(nn.utils.spectral_norm(nn.Linear(4, 4)), nn.Linear(4, 4)))
+
+
+# -- random numbers -----------------------------------------------------------------------------
+@pytest.mark.parametrize("seed", [torch.manual_seed, flow.manual_seed], ids=["torch", "flow"])
+def test_a_seed_set_in_build_is_set_in_every_call(seed):
+    def forward(module, x):
+        with torch.random.fork_rng(devices=[]):
+            seed(3)
+            h = torch.dropout(module(x), 0.5, True)
+        return torch.dropout(h, 0.5, True)
+
+    follow(lambda: nn.Linear(4, 4), forward=forward)
+
+
+# -- arguments ------------------------------------------------------------------------------------
+def test_zeros_of_both_signs_and_nan_as_numbers():
+    step = graph_of(lambda x, k: torch.copysign(x, k))
+    x = torch.ones(2)
+    assert step(x, 0.0).tolist() == [1, 1] and step(x, -0.0).tolist() == [-1, -1]
+    for _ in range(3):
+        step(x, float("nan"))
+    assert len(step._engine.programs) == 3
+
+
+# -- what surrounds a capture -----------------------------------------------------------------------
+def test_a_script_module_and_a_compiled_function():
+    model = nn.Linear(4, 4)
+    script = torch.jit.script(nn.Sequential(model, nn.Tanh()))
+    x = inputs()[0]
+    assert torch.equal(graph_of(lambda x: script(x), model=script)(x), script(x))
+    compiled = torch.compile(model, backend="eager")
+    assert torch.equal(graph_of(lambda x: compiled(x))(x), model(x))
+    assert torch.equal(compiled(x), model(x))
