@@ -203,7 +203,8 @@ def image_flip(x, flip_code):
 def upsample(x, height_scale, width_scale, align_corners, interpolation, data_format="channels_first"):
     """Images resized by two factors; `interpolation` is "nearest" or "bilinear"."""
     corners = None if interpolation == "nearest" else align_corners
-    return nn_pooling._pooled(F.interpolate, 2, data_format, x, scale_factor=(float(height_scale), float(width_scale)), mode=interpolation, align_corners=corners)
+    factors = float(height_scale), float(width_scale)
+    return nn_pooling._pooled(F.interpolate, 2, data_format, x, scale_factor=factors, mode=interpolation, align_corners=corners)
 
 
 @spelled("x=input")

@@ -144,12 +144,12 @@ def test_a_named_tree_shows_its_kinds_and_maps_whole_tuples():
 
 
 # --------------------------------------------------------------------------- profiler.events
-RECORDED = [
-    {"type": 0, "name": "step", "time": 10.0, "custom_type": 0},
-    {"type": 0, "name": "step", "time": 30.0, "custom_type": 0},
-    {"type": 1, "name": "conv", "time": 100.0, "memory_size": 1024, "input_shapes": "(1,2)", "children": [{"type": 0, "name": "cu", "time": 40.0, "custom_type": 1}]},
-    {"type": 1, "name": "conv", "time": 50.0, "memory_size": 1024, "input_shapes": "(1,3)", "children": [{"type": 0, "name": "cu", "time": 60.0, "custom_type": 1}]},
-]
+def recorded(shapes, cuda_time, time):
+    child = {"type": 0, "name": "cu", "time": cuda_time, "custom_type": 1}
+    return {"type": 1, "name": "conv", "time": time, "memory_size": 1024, "input_shapes": shapes, "children": [child]}
+
+
+RECORDED = [{"type": 0, "name": "step", "time": t, "custom_type": 0} for t in (10.0, 30.0)] + [recorded("(1,2)", 40.0, 100.0), recorded("(1,3)", 60.0, 50.0)]
 
 
 def test_events_are_read_and_averaged_by_key():
