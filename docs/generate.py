@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import oneflow
-from oneflow import _bind, _env
+from oneflow import _env
 from oneflow._tables.aliases import ALIASES
 from oneflow._tables.c_ops import C_OPS
 from oneflow._tables.dialect import DIALECT

@@ -23,6 +23,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
+from typing import Any
 
 ROOT = __package__  # "oneflow"
 _MISSING = object()
@@ -35,18 +36,16 @@ class TableError(ImportError):
 # --------------------------------------------------------------------------- targets
 def import_target(path: str):
     """The object at "module:name" (ours, relative to the package) or "torch.a.b"."""
+    obj: Any
     if ":" in path:
         module, name = path.split(":")
         obj = importlib.import_module("." + module, ROOT)
     else:
-        parts = path.split(".")
-        obj, rest = importlib.import_module(parts[0]), parts[1:]
-        for i, part in enumerate(rest[:-1]):
-            nxt = getattr(obj, part, _MISSING)
-            obj = importlib.import_module(".".join(parts[: i + 2])) if nxt is _MISSING else nxt
-        name = rest[-1] if rest else None
-        if name is None:
-            return obj
+        *parents, name = path.split(".")
+        obj = importlib.import_module(parents[0])
+        for i, part in enumerate(parents[1:], 2):
+            inner = getattr(obj, part, _MISSING)
+            obj = importlib.import_module(".".join(parents[:i])) if inner is _MISSING else inner
     try:
         return getattr(obj, name)
     except AttributeError:
@@ -114,7 +113,7 @@ def renamed(public: str, target, spec: str):
     call.__qualname__ = call.__name__
     same = ", ".join(f"`{ours}` (torch: `{theirs}`)" for ours, theirs in pairs.items())
     call.__doc__ = f"torch's `{getattr(target, '__name__', target)}` under OneFlow's argument names: {same}. torch's names are accepted too."
-    call.__signature__ = _signature(parameters, target)
+    call.__signature__ = _signature(parameters, target)  # type: ignore[attr-defined]
     return call
 
 

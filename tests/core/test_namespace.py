@@ -5,7 +5,6 @@ import subprocess
 import sys
 import textwrap
 
-import oneflow
 import oneflow as flow
 import pytest
 import torch

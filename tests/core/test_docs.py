@@ -1,0 +1,30 @@
+"""The generated pages are current, and every link in the documentation leads somewhere."""
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def generator():
+    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["differences", "environment", "graph_options"])
+def test_generated_page_is_current(name):
+    page = ROOT / "docs" / f"{name.replace('_', '-')}.md"
+    assert page.read_text(encoding="utf-8") == getattr(generator(), name)(), "run: python docs/generate.py"
+
+
+def test_links_lead_somewhere():
+    gone = []
+    for file in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), ROOT / "csrc" / "README.md"]:
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", file.read_text(encoding="utf-8")):
+            if "://" not in target and not (file.parent / target).exists():
+                gone.append(f"{file.relative_to(ROOT)}: {target}")
+    assert not gone, gone
