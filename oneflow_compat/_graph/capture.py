@@ -13,6 +13,7 @@ from .program import Output, Program, Slot, written_args
 from .state import StateMap, kept_grads, kept_modes, kept_modules, resolve
 
 _active = threading.local()
+_one_at_a_time = threading.Lock()  # captures change torch for the time they take
 _PLAIN = (int, float, bool, str, bytes, complex, type(None), torch.dtype, torch.device, torch.Size, slice, type(Ellipsis))
 
 
@@ -78,7 +79,8 @@ class Capture:
         _prepare_torch()
         engine, recorder = self.engine, self.recorder
         names = self._argument_names()
-        inputs = [recorder.symbolic(v, n) if isinstance(v, torch.Tensor) else v for v, n in zip(self.args_flat, names)]
+        with torch.inference_mode(False):
+            inputs = [recorder.symbolic(v, n) if isinstance(v, torch.Tensor) else v for v, n in zip(self.args_flat, names)]
         early = StateMap(resolve(engine.modules), resolve(engine.tensors), () if callable(engine.optimizers) else engine.optimizers)
         leaves = [e[-1] for e in early.by_id.values()]
         grads = kept_grads(leaves)
@@ -86,7 +88,7 @@ class Capture:
         modules = kept_modules(list(early.all_modules()), recorder)
         _active.recorder = recorder
         try:
-            with grads, kept_modes(engine, early.all_modules()), modules, capture_patches(self, early), torch.autograd.set_multithreading_enabled(False):
+            with _one_at_a_time, torch.inference_mode(False), grads, kept_modes(engine, early.all_modules()), modules, capture_patches(self, early), torch.autograd.set_multithreading_enabled(False):
                 with recorder, _grad_mode(engine):
                     flat_out, out_spec = self._build(inputs)
                     check_leaves(flat_out, out_spec, "output")

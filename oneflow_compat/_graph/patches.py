@@ -8,6 +8,7 @@ import sys
 import torch
 import torch.utils._pytree as pytree
 
+from .capture import capturing
 from .errors import CaptureError, raised_at
 from .state import resolve
 
@@ -44,6 +45,8 @@ def _backward(capture):
 
     def make(original):
         def run(tensors, grad_tensors, *args, **kwargs):
+            if not capturing():  # another thread
+                return original(tensors, grad_tensors, *args, **kwargs)
             recorder = capture.recorder
             outer, recorder.phase = recorder.phase, "backward"
             try:
@@ -68,11 +71,13 @@ def _module_paths(recorder, state_map):
     stack = []
 
     def enter(module, args):
+        if not capturing():
+            return
         stack.append(recorder.module_path)
         recorder.module_path = paths.get(id(module), recorder.module_path)
 
     def leave(module, args, result):
-        if stack:
+        if stack and capturing():
             recorder.module_path = stack.pop()
 
     handles = [register_module_forward_pre_hook(enter), register_module_forward_hook(leave, always_call=True)]
@@ -89,7 +94,7 @@ def _no_step_in_build(recorder):
     from torch.optim.optimizer import register_optimizer_step_pre_hook
 
     def refuse(optimizer, args, kwargs):
-        if recorder.phase != "update":
+        if capturing() and recorder.phase != "update":
             raise CaptureError(
                 f"build() calls step() of {type(optimizer).__name__}",
                 "Give the optimizer to add_optimizer() in __init__ and leave out zero_grad() and step(): the graph does both.",
@@ -108,6 +113,8 @@ def _random_state(recorder):
     originals = torch.get_rng_state, torch.set_rng_state
 
     def get():
+        if not capturing():
+            return originals[0]()
         node = recorder.graph.call_function(get_cpu_state)
         with torch.utils._python_dispatch._disable_current_modes():
             state = originals[0]()
@@ -120,11 +127,15 @@ def _random_state(recorder):
         return out
 
     def put(state):
+        if not capturing():
+            return originals[1](state)
         node = recorder.graph.call_function(set_cpu_state, (recorder._convert(state)[0],))
         recorder._annotate(node)
 
     class Generator:  # torch.manual_seed() under any name ends here
         def manual_seed(self, seed):
+            if not capturing():
+                return generator.manual_seed(seed)
             recorder._annotate(recorder.graph.call_function(seed_all, (seed,)))
             return generator
 
@@ -158,8 +169,6 @@ def seed_all(seed):
 @contextlib.contextmanager
 def _data_assignment():
     """`tensor.data = value` in build() is recorded as a copy into the tensor's memory: a program cannot give a tensor other memory."""
-    from .capture import capturing
-
     original = torch.Tensor.data
 
     def put(tensor, value):
@@ -202,7 +211,7 @@ def _recomputed(module, recorder):
     had = "forward" in module.__dict__
 
     def forward(*args, **kwargs):
-        if not torch.is_grad_enabled():
+        if not torch.is_grad_enabled() or not capturing():
             return original(*args, **kwargs)
         runs = []
 

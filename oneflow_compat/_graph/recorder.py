@@ -63,6 +63,7 @@ class Recorder(TorchDispatchMode):
         self.recomputing = False
         self.phase = "forward"
         self.known = {}  # (storage, layout) -> real tensor already lifted, so that p.data is p
+        self.valued = {}  # memory -> constant tensor in it, until it is written
         self.number_of = None  # while the update is recorded: one-number tensor -> its marker
         self.on_lift = None  # called with each real tensor lifted
         self._first = None  # placeholders go before this node
@@ -81,7 +82,7 @@ class Recorder(TorchDispatchMode):
     def symbolic(self, tensor, name):
         """A symbolic twin of an argument, with its own placeholder."""
         with torch._C.DisableTorchFunction():
-            twin = self.fake_mode.from_tensor(_plain(tensor), static_shapes=True)
+            twin = self._twin(tensor) if tensor.is_inference() else self.fake_mode.from_tensor(_plain(tensor), static_shapes=True)
             if twin is tensor:
                 raise CaptureError("build() was given a tensor of another capture", "Call the graph with ordinary tensors.")
             twin = twin.detach() if hasattr(twin, "_of_node") else twin
@@ -169,9 +170,19 @@ class Recorder(TorchDispatchMode):
         mark_like(result, (*fake_args, *fake_kw.values()))
         if self.phase == "update":
             self._follow(func, fake_args, fake_kw, out)
-        elif func._schema.is_mutable and fake_args and isinstance(fake_args[0], FakeTensor):
-            fake_args[0].__dict__.pop("_value", None)
+        elif func._schema.is_mutable:
+            self._forget_values(fake_args)
         return result
+
+    def _forget_values(self, args):
+        """What was written, directly or through a view, has no value known at the capture any more."""
+        for t in _flat(args):
+            if isinstance(t, FakeTensor):
+                t.__dict__.pop("_value", None)
+                if t.layout is torch.strided:
+                    known = self.valued.pop(t.untyped_storage()._cdata, None)
+                    if known is not None:
+                        known.__dict__.pop("_value", None)
 
     def _follow(self, func, args, kwargs, out):
         """Keep the real value of one-number tensors (step counters) while the optimizer is recorded."""
@@ -275,6 +286,7 @@ class Recorder(TorchDispatchMode):
             out = torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device=tensor.device)
         out._of_node = node
         out._value = tensor.detach().clone()
+        self.valued[out.untyped_storage()._cdata] = out
         return out
 
     def _item(self, tensor):

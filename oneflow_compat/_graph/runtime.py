@@ -47,6 +47,8 @@ class Engine:
 
     def _entry(self, args, kwargs):
         key = signature(args, kwargs)
+        if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+            key = ("autocast", *((torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda")), key)
         variants = self._entries.get(key)
         if variants is None:
             return self._make(key, args, kwargs)

@@ -103,12 +103,19 @@ class Update:
             group.update({k: v for k, v in flags.items() if k in group})
         self._number_states(index, optimizer)
         called = getattr(optimizer, "_opt_called", None)
+        counters = _numbers_of(optimizer)
         try:
             with torch.no_grad(), traced_math(), ScalarMode(self.trace, self._item):
                 optimizer.step()
         finally:
             if called is None and hasattr(optimizer, "_opt_called"):
                 optimizer._opt_called = True
+            changed = _put_back(optimizer, counters)
+        if changed:
+            raise CaptureError(
+                f"{type(optimizer).__name__}.step() counts in {changed}, which a program cannot see",
+                "Keep step counters in optimizer.state[param]; those are inputs of the program.",
+            )
 
     def _pre_materialize(self, index, optimizer):
         """State whose first value torch takes from the gradient, made beforehand where zeros mean the same."""
@@ -207,6 +214,25 @@ class Update:
             info = node.args[0].meta["tensor"]
             args = (torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device=info.device), *args[1:])
         return node.target(*(value(a) for a in args), **{k: value(v) for k, v in node.kwargs.items()}).detach()
+
+
+def _numbers_of(optimizer):
+    """{place: number} of the public attributes and group options that are python numbers."""
+    found = {("attribute", k): v for k, v in vars(optimizer).items() if type(v) in (int, float) and not k.startswith("_")}
+    for g, group in enumerate(optimizer.param_groups):
+        found.update({(f"param_groups[{g}]", k): v for k, v in group.items() if type(v) in (int, float)})
+    return found
+
+
+def _put_back(optimizer, before):
+    """The name of a number that step() changed, or None; attributes get their old values (undo() does the groups)."""
+    changed = None
+    for place, value in _numbers_of(optimizer).items():
+        if place not in before or before[place] != value:
+            changed = f"{place[0]} {place[1]!r}"
+            if place[0] == "attribute" and place in before:
+                setattr(optimizer, place[1], before[place])
+    return changed
 
 
 class _NeedsGradient(Exception):

@@ -1,5 +1,6 @@
 """Programs that once gave other numbers in a graph than in eager, or broke something: each test is one such finding."""
 import copy
+import threading
 
 import pytest
 import torch
@@ -269,3 +270,144 @@ def test_a_script_module_and_a_compiled_function():
     compiled = torch.compile(model, backend="eager")
     assert torch.equal(graph_of(lambda x: compiled(x))(x), model(x))
     assert torch.equal(compiled(x), model(x))
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_autocast_around_the_call_decides_at_each_call(first):
+    model = nn.Linear(4, 4)
+    step, x = graph_of(lambda x: model(x), model=model), inputs()[0]
+    for on in (first, not first, first):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=on):
+            assert step(x).dtype is (torch.bfloat16 if on else torch.float32)
+
+
+def test_inference_mode_around_the_first_call():
+    model = nn.Linear(4, 4)
+    start, x = model.weight.detach().clone(), inputs()[0]
+
+    def build(x):
+        loss = model(x).square().mean()
+        loss.backward()
+        return loss
+
+    step = graph_of(build, torch.optim.SGD(model.parameters(), lr=0.1), model=model)
+    with torch.inference_mode():
+        first = step(x.clone())
+    assert not torch.equal(model.weight, start) and step(x) < first
+
+
+def test_another_thread_works_as_ever_while_a_graph_is_captured():
+    model, other = nn.Linear(4, 4), nn.Linear(4, 4)
+    optimizer, seen, x = torch.optim.SGD(other.parameters(), lr=0.1), {}, inputs()[0]
+
+    def work():
+        other(x).sum().backward()
+        seen["grad"] = other.bias.grad.clone()
+        optimizer.step()
+        t = torch.zeros(2)
+        t.data = torch.ones(3)
+        torch.set_rng_state(torch.get_rng_state())
+        seen["done"] = t.shape
+
+    def build(x):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        loss = model(x).square().mean()
+        loss.backward()
+        return loss
+
+    graph_of(build, torch.optim.SGD(model.parameters(), lr=0.1), flow.amp.StaticGradScaler(64.0), model=model)(x)
+    assert seen["grad"].tolist() == [6.0] * 4, "the other thread's loss was scaled"
+    assert seen["done"] == (3,)
+
+
+def test_graphs_captured_in_several_threads_at_once():
+    found = []
+
+    def work():
+        model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+        eager = copy.deepcopy(model)
+        optimizer = torch.optim.SGD(eager.parameters(), lr=0.1)
+
+        def build(x):
+            loss = model(x).square().mean()
+            loss.backward()
+            return loss
+
+        step = graph_of(build, torch.optim.SGD(model.parameters(), lr=0.1), model=model)
+        for x in inputs(3):
+            optimizer.zero_grad()
+            loss = eager(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            found.append(torch.equal(step(x), loss))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [True] * 12
+    assert "data" not in torch.Tensor.__dict__, "a change to torch was left behind"
+
+
+def test_a_constant_written_through_a_view_is_no_constant():
+    def build(x):
+        flag = torch.tensor(0.0)
+        flag.view(1).add_(x.sum())
+        return x if flag else x * 0
+
+    with pytest.raises(RuntimeError, match="needs the value of a tensor"):
+        graph_of(build)(torch.ones(2))
+
+
+@pytest.mark.parametrize("where", ["group", "attribute"])
+def test_a_step_counter_that_a_program_cannot_see_is_refused(where):
+    class Counting(torch.optim.Optimizer):
+        def __init__(self, params):
+            super().__init__(params, {"lr": 0.1, "n": 0})
+            self.n = 0
+
+        @torch.no_grad()
+        def step(self, closure=None):
+            group = self.param_groups[0]
+            if where == "group":
+                group["n"] += 1
+            else:
+                self.n += 1
+            for p in group["params"]:
+                p.add_(p.grad, alpha=-group["lr"] / (group["n"] + self.n))
+
+    model = nn.Linear(4, 4)
+    optimizer = Counting(model.parameters())
+    step = graph_of(lambda x: model(x).sum().backward(), optimizer, model=model)
+    with pytest.raises(RuntimeError, match="counts in"):
+        step(inputs()[0])
+    assert optimizer.n == 0 and optimizer.param_groups[0]["n"] == 0
+
+
+def test_a_program_that_replays_dropout_can_be_saved(tmp_path):
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+
+    class Program(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+            self.model.to(flow.nn.graph.GraphModule).activation_checkpointing = True
+            self.add_optimizer(optimizer)
+
+        def build(self, x):
+            loss = self.model(x).square().mean()
+            loss.backward()
+            return loss
+
+    step, x = Program(), inputs()[0]
+    step(x)
+    step.save(tmp_path / "p")
+    loaded = flow.load_graph(tmp_path / "p")
+    torch.manual_seed(1)
+    expected = step(x)
+    torch.manual_seed(1)
+    assert torch.equal(loaded(x), expected)
