@@ -68,7 +68,9 @@ class Binding:
                 items.append(f"{name_of(entry[3])}[{entry[4]!r}]")
             elif kind == "optim":
                 _, o, name, *keys = slot.place
-                items.append(name_of(self.optimizers[o].state[names[name][5]]) + "".join(f"[{k!r}]" for k in keys))
+                inner = self.optimizers[o].state.get(names[name][5], {})
+                inner[keys[0]]  # KeyError: the state was begun anew
+                items.append(name_of(inner) + "".join(f"[{k!r}]" for k in keys))
             elif kind == "group":
                 _, o, g, *keys = slot.place
                 items.append(name_of(self.optimizers[o].param_groups[g]) + "".join(f"[{k!r}]" for k in keys))
@@ -111,6 +113,7 @@ class Binding:
                 try:
                     self._bind()
                 except KeyError:
+                    self.dead = True
                     return False
                 break
             if (len(state), len(optimizer.param_groups)) != sizes:

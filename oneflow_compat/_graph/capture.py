@@ -83,6 +83,7 @@ class Capture:
             inputs = [recorder.symbolic(v, n) if isinstance(v, torch.Tensor) else v for v, n in zip(self.args_flat, names)]
         early = StateMap(resolve(engine.modules), resolve(engine.tensors), () if callable(engine.optimizers) else engine.optimizers)
         leaves = [e[-1] for e in early.by_id.values()]
+        self._no_own_parameter(names, early)
         grads = kept_grads(leaves)
         recorder.on_lift = grads.hide
         modules = kept_modules(list(early.all_modules()), recorder)
@@ -107,6 +108,15 @@ class Capture:
                 self.update.undo()
         self._install_new_state()
         return program
+
+    def _no_own_parameter(self, names, state):
+        """An argument is a tensor of its own in the program: as one of the trained parameters it would get no gradient."""
+        for name, value in zip(names, self.args_flat):
+            if state.optimizers and isinstance(value, torch.nn.Parameter) and value.requires_grad and state.entry(value) is not None:
+                raise CaptureError(
+                    f"the argument {name!r} is the parameter {state.name_of(value)!r} of the graph itself, and would get no gradient as an argument",
+                    "Use the parameter inside build() instead of passing it.",
+                )
 
     # -- stages ------------------------------------------------------------------
     def _argument_names(self):

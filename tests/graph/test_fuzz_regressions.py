@@ -411,3 +411,41 @@ def test_a_program_that_replays_dropout_can_be_saved(tmp_path):
     expected = step(x)
     torch.manual_seed(1)
     assert torch.equal(loaded(x), expected)
+
+
+def test_a_trained_parameter_as_an_argument_is_refused():
+    model = nn.Linear(4, 4)
+
+    def build(x, bias):
+        loss = (model(x) * bias).sum()
+        loss.backward()
+        return loss
+
+    step = graph_of(build, torch.optim.SGD(model.parameters(), lr=0.1), model=model)
+    with pytest.raises(RuntimeError, match="is the parameter"):
+        step(inputs()[0], model.bias)
+    step(inputs()[0], model.bias.detach())
+
+
+def test_an_empty_optimizer_state_loaded_between_calls_begins_anew():
+    torch.manual_seed(0)
+    model = nn.Linear(4, 4)
+    eager = copy.deepcopy(model)
+    optimizers = [torch.optim.Adam(m.parameters(), lr=0.01) for m in (eager, model)]
+    empty = copy.deepcopy(optimizers[0].state_dict())
+
+    def build(x):
+        loss = model(x).square().mean()
+        loss.backward()
+        return loss
+
+    step = graph_of(build, optimizers[1], model=model)
+    for i, x in enumerate(inputs()):
+        if i == 2:
+            for optimizer in optimizers:
+                optimizer.load_state_dict(empty)
+        optimizers[0].zero_grad()
+        eager(x).square().mean().backward()
+        optimizers[0].step()
+        step(x)
+        assert torch.equal(model.weight, eager.weight), f"step {i}"
