@@ -20,6 +20,7 @@ HOOKS = {
     "torch._amp_foreach_non_finite_check_and_unscale_": ("_graph", "loss scaling inside a program", "tests/graph/test_scaler_amp_recompute.py"),
     "torch._amp_update_scale_": ("_graph", "loss scaling inside a program", "tests/graph/test_scaler_amp_recompute.py"),
     "torch.autograd._engine_run_backward": ("_graph", "capturing backward()", "tests/graph/test_train.py"),
+    "torch._dynamo.eval_frame": ("_graph", "is torch.compile in use, so that it is off while build() is captured", "tests/graph/test_fuzz_regressions.py"),
     # its inductor backend
     "torch._inductor": ("_graph", "compiling a program's region", "tests/graph/test_auto_backend.py"),
     "torch._functorch.compile_utils": ("_graph", "common subexpressions of a region", "tests/graph/test_auto_backend.py"),
