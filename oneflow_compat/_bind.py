@@ -78,12 +78,6 @@ def rename_rows(namespace: str) -> dict[str, tuple]:
     return rows
 
 
-def alias_rows(namespace: str) -> list[str]:
-    from ._tables.aliases import ALIASES
-
-    return ALIASES.get(namespace, "").split()
-
-
 # --------------------------------------------------------------------------- renaming wrapper
 def renamed(public: str, target, spec: str):
     """torch's `target` under OneFlow's argument names.
@@ -167,8 +161,6 @@ def fall_through(name: str, torch_name: str | None, also: str | None = None):
 
     `also` names a second module of ours to look into last ("compatible.single_client").
     """
-    relative = name[len(ROOT) + 1:]
-
     def __getattr__(attr):
         if attr == "__all__":  # `from oneflow.nn import *`
             theirs = _torch_module(torch_name) if torch_name else None
@@ -178,7 +170,7 @@ def fall_through(name: str, torch_name: str | None, also: str | None = None):
             return sorted(n for n in {*names, *own, *function_rows(name), *rename_rows(name)} if not n.startswith("_"))
         if attr.startswith("__") and attr.endswith("__"):
             raise AttributeError(f"module {name!r} has no attribute {attr!r}")
-        value = _resolve(name, relative, torch_name, also, attr)
+        value = _resolve(name, torch_name, also, attr)
         setattr(sys.modules[name], attr, value)
         return value
 
@@ -190,7 +182,7 @@ def fall_through(name: str, torch_name: str | None, also: str | None = None):
     return __getattr__, __dir__
 
 
-def _resolve(name, relative, torch_name, also, attr):
+def _resolve(name, torch_name, also, attr):
     target = function_rows(name).get(attr)
     if target is not None:
         return import_target(target)
@@ -276,7 +268,7 @@ def install_import_hook():
 
 
 # --------------------------------------------------------------------------- classes of torch
-def add_attributes(cls, rows: dict, expected: dict | None = None):
+def add_attributes(cls, rows: dict):
     """Put the rows {name: (kind, "module:function", why)} on torch's class.
 
     kind "method" and "property" refuse a name that torch has; "replace" wraps a method of

@@ -81,7 +81,7 @@ def train(name, step, model, data, args, steps):
         losses.append(step(x[picks], y[picks]).item())
         if begin is None:
             begin = time.perf_counter()
-            bar.write(f"{name}: first step (with compilation) took {begin - first:.1f} s")
+            bar.write(f"{name}: first step took {begin - first:.1f} s")
         if len(losses) % 10 == 0:
             bar.set_postfix(loss=f"{np.mean(losses[-10:]):.3f}")
     rate = (len(losses) - 1) / (time.perf_counter() - begin)

@@ -4,12 +4,14 @@ from __future__ import annotations
 import builtins
 import contextlib
 import importlib
+import importlib.util
 import sys
 from types import ModuleType
 
 error_msg = " is in neither oneflow nor torch; it cannot be used under oneflow.mock_torch"
 _REAL_SIDE = {"torch", "oneflow", "functorch", "torchgen"}
 _import = builtins.__import__
+_chosen = "oneflow"  # the dialect in force before the mock was turned on
 _stack: list = []  # what is in force: a _Config (enabled) or None (disabled); the last one holds
 
 
@@ -95,20 +97,21 @@ class _Switch:
     """Shared by enable and disable: acts at once, and undoes itself when used as a context manager."""
 
     def __init__(self, config, depth):
-        self._before = _stack[-1] if _stack else None
+        was = is_enabled()
         _stack.append(config)
         builtins.__import__ = _mocked_import
         self._frame_globals = sys._getframe(depth).f_globals
         self._swapped = _swap_globals(self._frame_globals, config)
-        _set_dialect("torch" if config is not None else "oneflow")
+        _follow_dialect(was)
 
     def __enter__(self):
         return self
 
     def __exit__(self, *error):
+        was = is_enabled()
         _stack.pop()
         self._frame_globals.update(self._swapped)
-        _set_dialect("torch" if is_enabled() else "oneflow")
+        _follow_dialect(was)
         if not _stack:
             builtins.__import__ = _import
         return False
@@ -160,10 +163,15 @@ def _swap_globals(names: dict, config) -> dict:
     return before
 
 
-def _set_dialect(name):
+def _follow_dialect(was_enabled):
+    """torch's dialect while the mock is on; the one chosen before when it goes off."""
+    global _chosen
     import oneflow
 
-    if oneflow.get_dialect() != name:
+    if is_enabled() and not was_enabled:
+        _chosen = oneflow.get_dialect()
+    name = "torch" if is_enabled() else _chosen if was_enabled else None
+    if name is not None and oneflow.get_dialect() != name:
         oneflow.set_dialect(name)
 
 

@@ -102,3 +102,20 @@ def test_main_pkg_limits_the_redirection(tmp_path, monkeypatch):
         import pkg_inside
         import pkg_outside
     assert (pkg_inside.who, pkg_outside.who) == ("oneflow", "torch")
+
+
+def test_the_dialect_chosen_before_comes_back():
+    code = """
+    import oneflow, oneflow.mock_torch as mock
+    for before in ("torch", "oneflow-0.9", "oneflow"):
+        oneflow.set_dialect(before)
+        with mock.enable():
+            assert oneflow.get_dialect() == "torch"
+            with mock.disable():
+                assert oneflow.get_dialect() == before
+            assert oneflow.get_dialect() == "torch"
+        assert oneflow.get_dialect() == before
+        mock.enable(); mock.disable()
+        assert oneflow.get_dialect() == before, oneflow.get_dialect()
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
