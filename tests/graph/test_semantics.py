@@ -363,24 +363,6 @@ def test_buffers_of_a_module_are_written_only_by_running():
     assert torch.equal(model.running_var, other.running_var) and model.num_batches_tracked == 3
 
 
-def test_python_overhead_is_small():
-    # the engine's own work per call (100 parameters, 100 momentum buffers), without the program; generous for a busy machine
-    import timeit
-
-    model = nn.Sequential(*[nn.Linear(2, 2) for _ in range(50)])
-
-    def build(self, x):
-        loss = self.m(x).sum()
-        loss.backward()
-        return loss
-
-    graph = make(build, {"m": model}, [torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)])
-    x = torch.ones(1, 2)
-    out = graph(x)
-    graph._engine._last.run = lambda *values: (out,)
-    assert min(timeit.repeat(lambda: graph(x), number=100, repeat=20)) / 100 < 20e-6
-
-
 def test_autograd_sees_that_a_program_wrote_a_parameter():
     model = nn.Linear(2, 1)
     x = torch.ones(1, 2, requires_grad=True)

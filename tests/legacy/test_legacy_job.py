@@ -1,5 +1,4 @@
 """Job functions: annotations, inputs, results, one run of the body."""
-import time
 from typing import Dict, List, Tuple
 
 import numpy as np
@@ -190,16 +189,18 @@ def test_modern_modules_work_inside_a_job():
     assert (job_of(lambda x: m(x), [X])(X) == m(torch.from_numpy(X)).detach().numpy()).all()
 
 
-def test_a_second_call_costs_no_python_of_the_user():
+def test_a_second_call_runs_no_python_of_the_user():
+    runs = []
+
     def body(x):
-        time.sleep(0.2)
+        runs.append(1)
         return x * 2
 
     job = job_of(body, [X])
     job(X)
-    start = time.perf_counter()
+    captured = len(runs)
     job(X)
-    assert time.perf_counter() - start < 0.1
+    assert captured and len(runs) == captured
 
 
 def test_no_symbolic_tensor_outlives_the_capture():
