@@ -21,7 +21,7 @@ class GlobalTensor(torch.Tensor):
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         with torch._C.DisableTorchFunctionSubclass():
-            out = func(*args, **(kwargs or {}))
+            out = (view_or_copy(func) if func in _VIEWS else func)(*args, **(kwargs or {}))
         if func in _PLAIN:
             return out
         source = _first_global((*args, *(kwargs or {}).values()))
@@ -51,6 +51,21 @@ def _plain():
 
 
 _PLAIN = _plain()
+_VIEWS = (torch.Tensor.view, torch.Tensor.view_as)
+
+
+def view_or_copy(view):
+    """`view` of a tensor whose memory allows none is a copy: OneFlow's global tensors and tensors of a graph are always contiguous."""
+    def call(tensor, *shape, **more):
+        try:
+            return view(tensor, *shape, **more)
+        except (RuntimeError, ValueError):
+            asked = more.get("size", more.get("other", shape[0] if len(shape) == 1 else shape))
+            if tensor.is_contiguous() or isinstance(asked, torch.dtype):
+                raise
+            return tensor.reshape(asked.shape if isinstance(asked, torch.Tensor) else asked)
+
+    return call
 
 
 def is_symbolic(tensor) -> bool:

@@ -8,6 +8,7 @@ import sys
 import torch
 import torch.utils._pytree as pytree
 
+from .._global.tensor import view_or_copy
 from .capture import capturing
 from .errors import CaptureError, raised_at
 from .state import resolve
@@ -21,6 +22,7 @@ def capture_patches(capture, state_map):
         stack.enter_context(_patched(torch.autograd, "_engine_run_backward", _backward(capture)))
         stack.enter_context(_random_state(capture.recorder))
         stack.enter_context(_data_assignment())
+        stack.enter_context(_views_of_any_layout())
         stack.enter_context(_unchecked_and_uncompiled())
         stack.enter_context(_patched(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", lambda was: True))
         stack.enter_context(_no_step_in_build(capture.recorder))
@@ -188,6 +190,24 @@ def _data_assignment():
         yield
     finally:
         del torch.Tensor.data
+
+
+@contextlib.contextmanager
+def _views_of_any_layout():
+    """view() in build() takes a tensor of any layout, as the tensors of OneFlow's graphs are contiguous."""
+    originals = {name: getattr(torch.Tensor, name) for name in ("view", "view_as")}
+
+    def take(original):
+        lenient = view_or_copy(original)
+        return lambda tensor, *args, **kwargs: (lenient if capturing() else original)(tensor, *args, **kwargs)
+
+    for name, original in originals.items():
+        setattr(torch.Tensor, name, take(original))
+    try:
+        yield
+    finally:
+        for name in originals:
+            delattr(torch.Tensor, name)
 
 
 @contextlib.contextmanager
