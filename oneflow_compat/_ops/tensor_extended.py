@@ -128,10 +128,12 @@ def numpy(original):
 
 
 def _plain(tensor):
-    """`tensor` as numpy() takes it, sharing memory where it can; None when it is so already."""
+    """`tensor` as numpy() takes it, None when it is so already. A copy, as in OneFlow: an array of a weight keeps its values when the weight is trained."""
     plain = tensor.detach() if tensor.requires_grad else tensor
     if plain.device.type not in ("cpu", "meta"):
         plain = plain.cpu()
+    elif plain is not tensor:
+        plain = plain.clone()
     plain = plain.resolve_conj().resolve_neg()
     if plain.dtype is torch.bfloat16:
         plain = plain.float()

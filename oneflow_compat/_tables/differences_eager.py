@@ -302,9 +302,9 @@ EAGER = {
     "numpy-requires-grad": {
         "names": ["oneflow.Tensor.numpy"],
         "oneflow": "works for tensors that require grad, on the GPU, and bfloat16 (float32)",
-        "here": "the same; memory is shared where it can be",
+        "here": "the same; a copy in these cases as in OneFlow, shared memory where torch shares it",
         "reason": "loss.numpy() is everywhere in OneFlow code",
-        "test": "tests/core/test_tensor_table.py::test_row",
+        "test": "tests/core/test_tensor_table.py::test_numpy_shares_memory_where_torch_gives_an_array_and_copies_where_it_refuses",
     },
     "leaf-inplace": {
         "names": ["oneflow.Tensor.uniform_", "oneflow.Tensor.normal_", "oneflow.Tensor.copy_"],

@@ -149,10 +149,13 @@ def test_every_replaced_method_gives_torchs_result_and_torchs_error():
             assert p.dtype is q.dtype and torch.equal(p, q), name
 
 
-def test_numpy_shares_memory_where_it_can():
-    x = leaf()
+def test_numpy_shares_memory_where_torch_gives_an_array_and_copies_where_it_refuses():
+    x, w = t(), leaf()
     x.numpy()[0] = 7
-    assert x[0].item() == 7 and t().numpy(force=True).tolist() == [1.0, 2.0, -3.0]
+    before = w.numpy()
+    with torch.no_grad():
+        w.add_(1)
+    assert x[0].item() == 7 and before.tolist() == [1.0, 2.0, -3.0] and t().numpy(force=True).tolist() == [1.0, 2.0, -3.0]
     assert isinstance(torch.ones(2, device="meta").numpy, object)
     with pytest.raises((RuntimeError, NotImplementedError, TypeError)):
         torch.ones(2, device="meta").numpy()
