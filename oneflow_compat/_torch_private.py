@@ -36,6 +36,7 @@ HOOKS = {
     # the rest
     "torch._C.DisableTorchFunctionSubclass": ("_global", "one-rank global tensors", "tests/core/test_global_one_rank.py"),
     "torch._C._are_functorch_transforms_active": ("_ops.custom", "custom operators under vmap and grad", "tests/ops"),
+    "torch._C._any_requires_grad": ("_ops.custom", "does a call of a custom operator want a gradient", "tests/ops"),
     "torch._C._dispatch_has_kernel_for_dispatch_key": ("_ops.custom", "is the compiled kernel there", "tests/ops"),
     "torch.autograd.forward_ad._current_level": ("_ops.custom", "custom operators under forward-mode AD", "tests/ops"),
     "torch.utils.data._utils.collate": ("utils.data", "collating with OneFlow's dtype rule", "tests/data"),

@@ -33,7 +33,7 @@ def fused_bias_add_gelu(a, b, *, axis):
     """gelu(a + b along `axis`), the exact (erf) gelu. a any shape, b 1-d."""
     axis = _check.bias_along("fused_bias_add_gelu", a, b, axis)
     if _ext.use(a, b):
-        return torch.ops.oneflow.bias_gelu(a, b, axis)
+        return kernels.run.bias_gelu(a, b, axis)
     return fused_bias_add_gelu_ref(a, b, axis)
 
 
@@ -46,7 +46,7 @@ def fused_bias_add_dropout(a, b, *, p=0.5, axis, generator=None):
     _check.rate("fused_bias_add_dropout", p)
     axis = _check.bias_along("fused_bias_add_dropout", a, b, axis)
     if p > 0 and _ext.use(a, b):
-        return torch.ops.oneflow.bias_dropout(a, b, axis, p, _ext.seed(a, generator))
+        return kernels.run.bias_dropout(a, b, axis, p, _ext.seed(a, generator))
     return fused_bias_add_dropout_ref(a, b, p, axis, generator)
 
 

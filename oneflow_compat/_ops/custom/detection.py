@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import torch
 
-from . import _check, _ext
+from . import _check, _ext, kernels
 
 __all__ = ["deform_conv2d", "nms", "nms_mask", "raw_deform_conv2d", "roi_align"]
 
@@ -35,7 +35,7 @@ def nms_mask(x, iou_threshold, keep_n=-1):
         raise RuntimeError(f"nms: boxes must be (N, 4), found {tuple(x.shape)}")
     keep_n = keep_n if keep_n > 0 else -1
     if _ext.use(x, dtypes=_ext.WIDE):
-        return torch.ops.oneflow.nms_mask(x, iou_threshold, keep_n)
+        return kernels.run.nms_mask(x, iou_threshold, keep_n)
     return nms_mask_ref(x, iou_threshold, keep_n)
 
 
@@ -110,7 +110,7 @@ def roi_align(x, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, aligne
         raise RuntimeError(f"roi_align: x must be (N, C, H, W) and rois (R, 5), found {tuple(x.shape)} and {tuple(rois.shape)}")
     rois = rois.detach().to(x.dtype)
     if _ext.use(x, rois, dtypes=_ext.WIDE):
-        return torch.ops.oneflow.roi_align(x, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, aligned)
+        return kernels.run.roi_align(x, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, aligned)
     return roi_align_ref(x, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, aligned)
 
 
@@ -150,7 +150,7 @@ def raw_deform_conv2d(input, weight, offset, mask=None, bias=None, stride_h=1, s
     mask = mask if use_mask else None
     how = [kh, kw], [stride_h, stride_w], [pad_h, pad_w], [dilation_h, dilation_w], offset_groups
     if _ext.use(input, offset, mask, dtypes=_ext.WIDE):
-        columns = torch.ops.oneflow.deform_columns(input, offset, mask, *how)
+        columns = kernels.run.deform_columns(input, offset, mask, *how)
     else:
         columns = deform_columns_ref(input, offset, mask, *how)
     columns = columns.reshape(input.shape[0], groups, -1, oh * ow)

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import torch
 
-from . import _ext
+from . import _ext, kernels
 
 __all__ = [
     "one_embedding_adagrad_update", "one_embedding_adam_update", "one_embedding_embedding_gradient_shuffle",
@@ -25,7 +25,7 @@ def unique_key_value_pair_ref(keys, values):
 
 def _unique(keys, values):
     if keys.device.type == "cpu" and keys.dtype is torch.int64 and _ext.use(keys, dtypes=(torch.int64,)):
-        count, unique, of, inverse = torch.ops.oneflow.unique_pairs(keys.reshape(-1), values.reshape(-1))
+        count, unique, of, inverse = kernels.run.unique_pairs(keys.reshape(-1), values.reshape(-1))
         return count, unique, of, inverse.reshape(keys.shape)
     return unique_key_value_pair_ref(keys, values)
 

@@ -4,6 +4,8 @@ A gradient asked for with create_graph=True runs through the plain-torch functio
 """
 from __future__ import annotations
 
+import types
+
 import torch
 
 # enum Point of csrc/cpu/kernels.h
@@ -15,11 +17,15 @@ ciou ciou_backward fake_quantize
 _NAME = {i: name for name, i in POINT.items()}
 
 
+run = types.SimpleNamespace()  # the operators as the public functions call them; filled by register()
+_below = torch._C._AutoDispatchBelowAutograd
+
+
 def point(name, inputs, outputs, scalars=()):
     """The outputs of an elementwise operator; inputs are broadcast and made contiguous here."""
     if any(t.shape != inputs[0].shape for t in inputs):
         inputs = torch.broadcast_tensors(*inputs)
-    return torch.ops.oneflow.pointwise(POINT[name], list(inputs), outputs, [float(s) for s in scalars])
+    return run.pointwise(POINT[name], list(inputs), outputs, [float(s) for s in scalars])
 
 
 def _again(function, inputs, grads):
@@ -91,7 +97,7 @@ def _gelu_backward(ctx, dy):
         from .activation import fused_bias_add_gelu_ref
 
         return *_again(lambda a, b: fused_bias_add_gelu_ref(a, b, ctx.axis), (x, bias), (dy,)), None
-    dx = torch.ops.oneflow.bias_gelu_backward(dy, x, bias, ctx.axis)
+    dx = run.bias_gelu_backward(dy, x, bias, ctx.axis)
     return dx, _bias_sum(dx, ctx.axis), None
 
 
@@ -101,7 +107,7 @@ def _dropout_setup(ctx, inputs, output):
 
 
 def _dropout_backward(ctx, dy):
-    dx = torch.ops.oneflow.bias_dropout_backward(dy, ctx.p, *ctx.saved_tensors)
+    dx = run.bias_dropout_backward(dy, ctx.p, *ctx.saved_tensors)
     return dx, _bias_sum(dx, ctx.axis), None, None, None
 
 
@@ -111,7 +117,7 @@ def _dropout_backward_setup(ctx, inputs, output):
 
 
 def _dropout_backward_backward(ctx, grad):  # linear in dy, so its own gradient is itself
-    return torch.ops.oneflow.bias_dropout_backward(grad, ctx.p, *ctx.saved_tensors), None, None
+    return run.bias_dropout_backward(grad, ctx.p, *ctx.saved_tensors), None, None
 
 
 # --------------------------------------------------------------------------- softmax
@@ -121,19 +127,23 @@ def _softmax_fake(x, mask, diagonal, scale, fill, p, seed):
 
 
 def _softmax_setup(ctx, inputs, output):
-    x, mask, ctx.diagonal, ctx.scale, ctx.fill, ctx.p, seed = inputs
-    ctx.save_for_backward(x, mask, seed, output[0])
+    _, mask, ctx.diagonal, ctx.scale, _, ctx.p, seed = inputs
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(mask, seed, output[0])
 
 
 def _softmax_backward(ctx, dy, ddropped):
-    x, mask, seed, y = ctx.saved_tensors
-    if torch.is_grad_enabled():
-        from .softmax import kernel_ref
-
-        dx = _again(lambda x: kernel_ref(x, mask, ctx.diagonal, ctx.scale, ctx.fill, ctx.p, seed), (x,), (dy, ddropped))[0]
-    else:
-        dx = torch.ops.oneflow.masked_softmax_backward(dy, ddropped if ctx.p > 0 else None, y, mask, ctx.diagonal, ctx.scale, ctx.p, seed)
-    return dx, None, None, None, None, None, None
+    mask, seed, y = ctx.saved_tensors
+    ddropped = ddropped if ctx.p > 0 else None
+    if dy is None and ddropped is None:
+        return (None,) * 7
+    if not torch.is_grad_enabled():
+        return run.masked_softmax_backward(dy, ddropped, y, mask, ctx.diagonal, ctx.scale, ctx.p, seed), None, None, None, None, None, None
+    if ddropped is not None:
+        through = run.bias_dropout_backward(ddropped, ctx.p, seed)
+        dy = through if dy is None else dy + through
+    keep = torch.ones(y.shape[-2:], dtype=torch.bool, device=y.device).tril(ctx.diagonal) if mask is None else mask
+    return torch.where(keep, ctx.scale * y * (dy - (dy * y).sum(-1, keepdim=True)), 0), None, None, None, None, None, None
 
 
 def _tril_setup(ctx, inputs, output):
@@ -141,7 +151,7 @@ def _tril_setup(ctx, inputs, output):
 
 
 def _tril_backward(ctx, dy):
-    return torch.ops.oneflow.scale_tril(dy, ctx.diagonal, ctx.scale, 0.0), None, None, None
+    return run.scale_tril(dy, ctx.diagonal, ctx.scale, 0.0), None, None, None
 
 
 # --------------------------------------------------------------------------- rotary, dots
@@ -156,7 +166,7 @@ def _rotary_setup(ctx, inputs, output):
 
 def _rotary_backward(ctx, dy):
     back = [ctx.order.index(d) for d in range(4)]
-    dx = torch.ops.oneflow.rotary(dy.permute(back), *ctx.saved_tensors, ctx.parts, ctx.interval, [0, 1, 2, 3], not ctx.flipped)
+    dx = run.rotary(dy.permute(back), *ctx.saved_tensors, ctx.parts, ctx.interval, [0, 1, 2, 3], not ctx.flipped)
     return dx, None, None, None, None, None, None
 
 
@@ -171,7 +181,7 @@ def _dots_backward(ctx, dout):
         from .recommender import fused_dot_feature_interaction_ref
 
         return _again(lambda x: fused_dot_feature_interaction_ref(x, None, ctx.self_interaction, 0), (x,), (dout,))[0], None
-    return torch.ops.oneflow.pair_dots_backward(dout, x, ctx.self_interaction), None
+    return run.pair_dots_backward(dout, x, ctx.self_interaction), None
 
 
 # --------------------------------------------------------------------------- detection
@@ -182,7 +192,7 @@ def _roi_setup(ctx, inputs, output):
 
 
 def _roi_backward(ctx, dy):
-    dx = torch.ops.oneflow.roi_align_backward(dy, *ctx.saved_tensors, ctx.shape, ctx.scale, ctx.ratio, ctx.aligned)
+    dx = run.roi_align_backward(dy, *ctx.saved_tensors, ctx.shape, ctx.scale, ctx.ratio, ctx.aligned)
     return dx, None, None, None, None, None, None
 
 
@@ -198,7 +208,7 @@ def _deform_backward(ctx, dcolumns):
 
         found = _again(lambda x, o, m: deform_columns_ref(x, o, m, *ctx.how), (x, offset, mask), (dcolumns,))
     else:
-        found = torch.ops.oneflow.deform_columns_backward(dcolumns, x, offset, mask, *ctx.how)
+        found = run.deform_columns_backward(dcolumns, x, offset, mask, *ctx.how)
     return found[0], found[1], found[2] if mask is not None else None, None, None, None, None, None
 
 
@@ -249,9 +259,66 @@ AUTOGRAD = {
 }
 
 
+def _callable(name):
+    """The operator without torch.library's Python wrapper around its gradient: below autograd where no gradient is wanted, else
+    as an autograd.Function of the same two functions. (torch's stable ABI has no autograd to register in C++.)"""
+    op = getattr(torch.ops.oneflow, name).default._op
+    if name not in AUTOGRAD:
+        return op
+    setup, gradient = AUTOGRAD[name]
+
+    class Kernel(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, *args):
+            with _below():
+                out = op(*args)
+            setup(ctx, args, out)
+            return out
+
+        backward = staticmethod(gradient)
+
+    apply, wanted = Kernel.apply, torch._C._any_requires_grad
+
+    def call(*args):
+        if torch.is_grad_enabled() and wanted(*args):
+            return apply(*args)
+        with _below():
+            return op(*args)
+
+    return call
+
+
+def _pointwise_callable():
+    """_callable of torch.ops.oneflow.pointwise, its list of inputs spread out as autograd.Function wants them."""
+    op, wanted = getattr(torch.ops.oneflow, "pointwise").default._op, torch._C._any_requires_grad
+
+    class Pointwise(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, kind, outputs, scalars, *inputs):
+            ctx.set_materialize_grads(False)
+            with _below():
+                out = op(kind, list(inputs), outputs, scalars)
+            _point_setup(ctx, (kind, inputs, outputs, scalars), out)
+            return tuple(out)
+
+        @staticmethod
+        def backward(ctx, *grads):
+            return None, None, None, *_point_grads(ctx, grads)
+
+    def call(kind, inputs, outputs, scalars):
+        if torch.is_grad_enabled() and wanted(*inputs):
+            return Pointwise.apply(kind, outputs, scalars, *inputs)
+        with _below():
+            return op(kind, inputs, outputs, scalars)
+
+    return call
+
+
 def register():
     """Register everything above; called once, after the library is loaded."""
     for name, fake in FAKES.items():
         torch.library.register_fake(f"oneflow::{name}", fake)
     for name, (setup, backward) in AUTOGRAD.items():
         torch.library.register_autograd(f"oneflow::{name}", backward, setup_context=setup)
+    for name in FAKES:
+        setattr(run, name, _callable(name) if name != "pointwise" else _pointwise_callable())

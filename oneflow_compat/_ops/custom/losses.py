@@ -4,7 +4,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from . import _ext
+from . import _ext, kernels
 
 __all__ = [
     "binary_cross_entropy_loss", "binary_cross_entropy_with_logits_loss", "binary_cross_entropy_with_logits_loss_grad",
@@ -106,7 +106,7 @@ def ctc_greedy_decoder(log_probs, input_lengths, merge_repeated=True):
     if log_probs.ndim != 3 or tuple(input_lengths.shape) != (log_probs.shape[1],):
         raise RuntimeError(f"ctc_greedy_decoder: log_probs must be (T, N, C) with N input_lengths, found {tuple(log_probs.shape)} and {tuple(input_lengths.shape)}")
     if log_probs.shape[2] and _ext.use(log_probs, dtypes=_ext.WIDE):
-        return torch.ops.oneflow.ctc_greedy_decode(log_probs, input_lengths.to(device=log_probs.device, dtype=torch.int64), merge_repeated)
+        return kernels.run.ctc_greedy_decode(log_probs, input_lengths.to(device=log_probs.device, dtype=torch.int64), merge_repeated)
     return ctc_greedy_decoder_ref(log_probs, input_lengths, merge_repeated)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import torch
 
-from . import _ext
+from . import _ext, kernels
 
 __all__ = [
     "fused_clip_grad", "multi_tensor_adam_update", "multi_tensor_momentum_update", "multi_tensor_sgd_update",
@@ -47,7 +47,7 @@ def multi_tensor_sgd_update(model, model_diff, scale, weight_decay, learning_rat
     if not model:
         return
     if _fits(model, diff):
-        return torch.ops.oneflow.sgd_(model, diff, [learning_rate_val, weight_decay, scale])
+        return kernels.run.sgd_(model, diff, [learning_rate_val, weight_decay, scale])
     torch._foreach_add_(model, _gradients(model, diff, scale, weight_decay), alpha=-learning_rate_val)
 
 
@@ -59,7 +59,7 @@ def multi_tensor_momentum_update(model, model_diff, momentum_buf, scale, weight_
         return
     if _fits(model, diff, buffers):
         scalars = [-learning_rate_val if maximize else learning_rate_val, momentum, 1 - dampening, float(nesterov), scale, 1 - learning_rate_val * weight_decay]
-        return torch.ops.oneflow.momentum_(model, diff, buffers, scalars)
+        return kernels.run.momentum_(model, diff, buffers, scalars)
     grads = _gradients(model, diff, scale)
     torch._foreach_mul_(buffers, momentum)
     torch._foreach_add_(buffers, grads, alpha=1 - dampening)
@@ -85,7 +85,7 @@ def multi_tensor_adam_update(model, model_diff, m, v, learning_rate_val, l2, bet
     c1, c2 = (bias_correction1_val, bias_correction2_val) if do_bias_correction else (1.0, 1.0)
     if _fits(model, diff, m, v):
         scalars = [learning_rate_val / c1, l2, beta1, beta2, c2**0.5, epsilon, scale, 1 - learning_rate_val * weight_decay]
-        return torch.ops.oneflow.adam_(model, diff, m, v, scalars)
+        return kernels.run.adam_(model, diff, m, v, scalars)
     grads = _gradients(model, diff, scale, l2)
     torch._foreach_lerp_(m, grads, 1 - beta1)
     torch._foreach_mul_(v, beta2)

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import torch
 
-from . import _check, _ext
+from . import _check, _ext, kernels
 
 __all__ = [
     "fake_quantization", "fused_linear_with_groupwise_quantized_weight", "groupwise_dequantize", "min_max_observer",
@@ -104,7 +104,7 @@ def fake_quantization(input=None, scale=None, zero_point=None, quantization_form
         symmetric = _scheme("fake_quantization", quantization_formula, quantization_bit, quantization_scheme)
         high = 2 ** (quantization_bit - 1) - 1 if symmetric else 2**quantization_bit - 1
         zero = torch.zeros_like(zero_point) if symmetric else zero_point
-        return torch.ops.oneflow.fake_quantize(x, scale, zero, float(-high - 1 if symmetric else 0), float(high))
+        return kernels.run.fake_quantize(x, scale, zero, float(-high - 1 if symmetric else 0), float(high))
     with torch.no_grad():
         q, scale, zero_point = _rounded("fake_quantization", x, scale, zero_point, quantization_formula, quantization_bit, quantization_scheme)
         y = (q - zero_point) * scale

@@ -4,7 +4,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from . import _check, _ext
+from . import _check, _ext, kernels
 
 __all__ = ["fused_cross_feature_interaction", "fused_dot_feature_interaction"]
 
@@ -46,7 +46,7 @@ def fused_dot_feature_interaction(features, output_concat=None, self_interaction
     if output_concat is not None and (output_concat.ndim != 2 or output_concat.shape[0] != x.shape[0]):
         raise RuntimeError(f"{name}: output_concat must be ({x.shape[0]}, size), found {tuple(output_concat.shape)}")
     if _ext.use(x):
-        return _joined(torch.ops.oneflow.pair_dots(x, self_interaction), x, output_concat, output_padding)
+        return _joined(kernels.run.pair_dots(x, self_interaction), x, output_concat, output_padding)
     return fused_dot_feature_interaction_ref(x, output_concat, self_interaction, output_padding)
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import torch
 
-from . import _check, _ext, layout as L
+from . import _check, _ext, kernels, layout as L
 
 __all__ = ["fused_apply_rotary_emb"]
 
@@ -77,7 +77,7 @@ def fused_apply_rotary_emb(x, *, cos=None, sin=None, position_ids=None, x_layout
 
 
 def _kernel(heads, cos, sin, dims, mode, output_layout):
-    out = torch.ops.oneflow.rotary(heads, cos, sin, dims, mode == "interval", L.order(output_layout), False)
+    out = kernels.run.rotary(heads, cos, sin, dims, mode == "interval", L.order(output_layout), False)
     return out.flatten(2) if output_layout.endswith("K)") else out
 
 

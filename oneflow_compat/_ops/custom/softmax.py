@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import torch
 
-from . import _check, _ext
+from . import _check, _ext, kernels
 from .activation import dropout
 
 __all__ = [
@@ -14,21 +14,10 @@ __all__ = [
 
 def _keep(name, x, mask):
     """The mask as bool, checked to broadcast to x."""
-    try:
-        fits = torch.broadcast_shapes(x.shape, mask.shape) == x.shape
-    except RuntimeError:
-        fits = False
-    if not fits:
-        raise RuntimeError(f"{name}: the mask {tuple(mask.shape)} does not broadcast to the input {tuple(x.shape)}")
+    shape, size = x.shape, mask.shape
+    if shape != size and (len(size) > len(shape) or any(m not in (1, n) for m, n in zip(size[::-1], shape[::-1]))):
+        raise RuntimeError(f"{name}: the mask {tuple(size)} does not broadcast to the input {tuple(shape)}")
     return mask if mask.dtype is torch.bool else mask.bool()
-
-
-def kernel_ref(x, mask, diagonal, scale, fill, p, seed):
-    """What torch.ops.oneflow.masked_softmax computes, its dropped elements found by the kernel itself."""
-    if mask is None:
-        mask = torch.ones(x.shape[-2:], dtype=torch.bool, device=x.device).tril(diagonal)
-    y = torch.softmax(torch.where(mask, x * scale, fill), -1)
-    return y, (torch.ops.oneflow.bias_dropout_backward(y, p, seed) if p > 0 else y.new_empty(0))
 
 
 def _kernel(x, mask, diagonal, scale, fill, p, generator):
@@ -37,7 +26,7 @@ def _kernel(x, mask, diagonal, scale, fill, p, generator):
         mask = mask.expand(x.shape)
         mask = mask if mask.stride(-1) in (0, 1) else mask.contiguous()
     seed = _ext.seed(x, generator) if p > 0 else None
-    y, dropped = torch.ops.oneflow.masked_softmax(x, mask, diagonal, scale, fill, p, seed)
+    y, dropped = kernels.run.masked_softmax(x, mask, diagonal, scale, fill, p, seed)
     return (dropped if p > 0 else y), y
 
 
@@ -88,7 +77,7 @@ def fused_scale_tril(x, diagonal=0, fill_value=0, scale=1):
     if not x.is_floating_point() and (isinstance(scale, float) or isinstance(fill_value, float)):
         scale, fill_value = int(scale), int(fill_value)
     if _ext.use(x):
-        return torch.ops.oneflow.scale_tril(x, diagonal, scale, fill_value)
+        return kernels.run.scale_tril(x, diagonal, scale, fill_value)
     return fused_scale_tril_ref(x, diagonal, fill_value, scale)
 
 
