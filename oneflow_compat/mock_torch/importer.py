@@ -9,7 +9,7 @@ import sys
 from types import ModuleType
 
 error_msg = " is in neither oneflow nor torch; it cannot be used under oneflow.mock_torch"
-_REAL_SIDE = {"torch", "oneflow", "functorch", "torchgen"}
+_REAL_SIDE = {"torch", "oneflow", "functorch", "torchgen", "importlib", "pickle", "pkgutil", "inspect"}  # importers that mean the module they name
 _import = builtins.__import__
 _chosen = "oneflow"  # the dialect in force before the mock was turned on
 _stack: list = []  # what is in force: a _Config (enabled) or None (disabled); the last one holds
@@ -64,7 +64,9 @@ def is_enabled() -> bool:
 
 def _mocked_import(name, globals=None, locals=None, fromlist=(), level=0):
     config = _stack[-1] if _stack else None
-    if config is None or level or not config.concerns((globals or {}).get("__name__", "")):
+    if globals is None:  # a plain call of __import__, as in importlib.util.find_spec
+        globals = sys._getframe(1).f_globals
+    if config is None or level or not config.concerns(globals.get("__name__", "")):
         return _import(name, globals, locals, fromlist, level)
     to = config.target(name)
     if to is None:
@@ -72,7 +74,9 @@ def _mocked_import(name, globals=None, locals=None, fromlist=(), level=0):
     try:
         module = importlib.import_module(to)
     except ModuleNotFoundError as error:
-        if error.name is None or not to.startswith(error.name) or not config.lazy:
+        if error.name is None or not f"{to}.".startswith(f"{error.name}."):
+            raise  # the module is there, something it needs is not
+        if not config.lazy:
             raise ModuleNotFoundError(f"No module named {name!r}: {to}{error_msg}", name=name) from None
         from .dummy import DummyModule
 

@@ -83,6 +83,29 @@ def test_torch_itself_keeps_the_real_torch():
     assert sys.modules["torch"].__name__ == "torch"
 
 
+def test_modules_torch_has_not_loaded_yet_are_found():
+    code = """
+    import sys, oneflow.mock_torch as mock
+    mock.enable()
+    import torch
+    assert "torch.onnx" not in sys.modules and "torch.utils.model_zoo" not in sys.modules
+    import torch.onnx
+    from torch.utils.model_zoo import load_url
+    from torch.ao.quantization import get_default_qconfig
+    import torch.distributed.optim as optim
+    assert torch.onnx is sys.modules["torch.onnx"], torch.onnx
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
+
+
+def test_a_module_that_lacks_a_package_names_the_package(tmp_path, monkeypatch):
+    (tmp_path / "there_but_needs_more.py").write_text("import not_installed_anywhere\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with mock.enable(extra_dict={"there": "there_but_needs_more"}):
+        with pytest.raises(ModuleNotFoundError, match="^No module named 'not_installed_anywhere'$"):
+            import there  # noqa: F401
+
+
 def test_command_line_runs_a_script(tmp_path):
     script = tmp_path / "prog.py"
     script.write_text("import torch, sys\nprint(torch.__name__, sys.argv[1:])\n")
