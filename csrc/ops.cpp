@@ -9,8 +9,11 @@ STABLE_TORCH_LIBRARY(oneflow, m) {
   // x + bias, the bias 1-d along dimension `axis`. keep is drawn from the int64 tensor `seed`.
   m.def("bias_gelu(Tensor x, Tensor bias, int axis) -> Tensor");
   m.def("bias_gelu_backward(Tensor dy, Tensor x, Tensor bias, int axis) -> Tensor");
+  // The same and the gradient of the bias in parts (parts, channels), in the type computed in: sum it over dimension 0. CPU only.
+  m.def("bias_gelu_backward_sums(Tensor dy, Tensor x, Tensor bias, int axis) -> (Tensor, Tensor)");
   m.def("bias_dropout(Tensor x, Tensor bias, int axis, float p, Tensor seed) -> Tensor");
   m.def("bias_dropout_backward(Tensor dy, float p, Tensor seed) -> Tensor");
+  m.def("bias_dropout_backward_sums(Tensor dy, int axis, float p, Tensor seed) -> (Tensor, Tensor)");
 
   // (clamp(round(x / scale + zero_point), low, high) - zero_point) * scale; scale and zero_point of one element.
   m.def("fake_quantize(Tensor x, Tensor scale, Tensor zero_point, float low, float high) -> Tensor");

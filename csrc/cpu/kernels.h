@@ -35,6 +35,7 @@ enum class Point : int {
 };
 
 constexpr int kMaxOperands = 9;
+constexpr int64_t kSumRows = 64;  // rows of a bias's gradient that are summed in one float
 
 // Softmax over rows of n: t = keep ? scale * x : fill, keep from a byte mask or the lower triangle.
 struct SoftmaxRows {
@@ -56,9 +57,10 @@ struct Kernels {
   void (*pointwise)(Point, Dtype, const void* const* in, void* const* out, const double* scalars, int64_t begin, int64_t end);
   // y = gelu(x + bias); rows of length n. The bias is a row of n (per_row = 0) or one value a row: bias[row % per_row].
   void (*bias_gelu)(Dtype, const void* x, const void* bias, void* y, int64_t n, int64_t per_row, int64_t begin, int64_t end);
-  void (*bias_gelu_backward)(Dtype, const void* x, const void* bias, const void* dy, void* dx, int64_t n, int64_t per_row, int64_t begin, int64_t end);
+  // sums (or null): the gradient of the bias in parts, in the type computed in; see bias_rows.
+  void (*bias_gelu_backward)(Dtype, const void* x, const void* bias, const void* dy, void* dx, void* sums, int64_t n, int64_t per_row, int64_t begin, int64_t end);
   // y = (x + bias) * keep / (1 - p); with bias null, y = x * keep / (1 - p).
-  void (*bias_dropout)(Dtype, const void* x, const void* bias, void* y, int64_t n, int64_t per_row, double p, uint64_t seed, int64_t begin, int64_t end);
+  void (*bias_dropout)(Dtype, const void* x, const void* bias, void* y, void* sums, int64_t n, int64_t per_row, double p, uint64_t seed, int64_t begin, int64_t end);
   // softmax into y and, when p > 0, its dropout into dropped.
   void (*softmax)(Dtype, const SoftmaxRows&, const void* x, void* y, void* dropped, int64_t begin, int64_t end);
   // dx of dy (gradient of y, or null) and ddropped (gradient of dropped, or null).

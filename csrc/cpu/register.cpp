@@ -66,14 +66,37 @@ Tensor bias_gelu(const Tensor& x, const Tensor& bias, int64_t axis) {
   return y;
 }
 
+// Parts of the gradient of the bias: (outer, channels) where it has a value a row, else (blocks of kSumRows rows, channels).
+Tensor fresh_sums(const Tensor& x, const BiasRows& r, int64_t axis) {
+  const auto dtype = x.scalar_type() == ScalarType::BFloat16 ? ScalarType::Float : x.scalar_type();
+  const int64_t blocks = r.per_row ? r.rows / std::max<int64_t>(r.per_row, 1) : (r.rows + oneflow_cpu::kSumRows - 1) / oneflow_cpu::kSumRows;
+  return fresh(x, {blocks, x.size(axis)}, dtype);
+}
+// f(begin, end) over rows in whole blocks of kSumRows.
+template <class F>
+void over_blocks(const BiasRows& r, F&& f) {
+  constexpr int64_t block = oneflow_cpu::kSumRows;
+  parallel_for(0, (r.rows + block - 1) / block, std::max<int64_t>(1, grain(r.n) / block), [&](int64_t a, int64_t b) { f(a * block, std::min(b * block, r.rows)); });
+}
+
 Tensor bias_gelu_backward(const Tensor& dy, const Tensor& x, const Tensor& bias, int64_t axis) {
   const Tensor gd = dense(dy), xd = dense(x), bd = dense(bias);
   const Tensor dx = fresh_like(x);
   const BiasRows r = bias_rows(x, axis);
   parallel_for(0, r.rows, grain(r.n), [&](int64_t a, int64_t b) {
-    best().bias_gelu_backward(dtype_of(x), xd.data_ptr(), bd.data_ptr(), gd.data_ptr(), dx.data_ptr(), r.n, r.per_row, a, b);
+    best().bias_gelu_backward(dtype_of(x), xd.data_ptr(), bd.data_ptr(), gd.data_ptr(), dx.data_ptr(), nullptr, r.n, r.per_row, a, b);
   });
   return dx;
+}
+
+std::tuple<Tensor, Tensor> bias_gelu_backward_sums(const Tensor& dy, const Tensor& x, const Tensor& bias, int64_t axis) {
+  const Tensor gd = dense(dy), xd = dense(x), bd = dense(bias);
+  const BiasRows r = bias_rows(x, axis);
+  const Tensor dx = fresh_like(x), sums = fresh_sums(x, r, axis);
+  over_blocks(r, [&](int64_t a, int64_t b) {
+    best().bias_gelu_backward(dtype_of(x), xd.data_ptr(), bd.data_ptr(), gd.data_ptr(), dx.data_ptr(), sums.data_ptr(), r.n, r.per_row, a, b);
+  });
+  return {dx, sums};
 }
 
 Tensor bias_dropout(const Tensor& x, const Tensor& bias, int64_t axis, double p, const Tensor& seed) {
@@ -81,7 +104,7 @@ Tensor bias_dropout(const Tensor& x, const Tensor& bias, int64_t axis, double p,
   const Tensor y = fresh_like(x);
   const BiasRows r = bias_rows(x, axis);
   const uint64_t s = seed_of(seed);
-  parallel_for(0, r.rows, grain(r.n), [&](int64_t a, int64_t b) { best().bias_dropout(dtype_of(x), xd.data_ptr(), bd.data_ptr(), y.data_ptr(), r.n, r.per_row, p, s, a, b); });
+  parallel_for(0, r.rows, grain(r.n), [&](int64_t a, int64_t b) { best().bias_dropout(dtype_of(x), xd.data_ptr(), bd.data_ptr(), y.data_ptr(), nullptr, r.n, r.per_row, p, s, a, b); });
   return y;
 }
 
@@ -92,10 +115,19 @@ Tensor bias_dropout_backward(const Tensor& dy, double p, const Tensor& seed) {
   int64_t done = 0;  // as rows of 4096, then of 64, then of 1: each starts at a multiple of its length
   for (int64_t n : {4096, 64, 1}) {
     const int64_t rows = dy.numel() / n;
-    parallel_for(done / n, rows, grain(n), [&](int64_t a, int64_t b) { best().bias_dropout(dtype_of(dy), gd.data_ptr(), nullptr, dx.data_ptr(), n, 0, p, s, a, b); });
+    parallel_for(done / n, rows, grain(n), [&](int64_t a, int64_t b) { best().bias_dropout(dtype_of(dy), gd.data_ptr(), nullptr, dx.data_ptr(), nullptr, n, 0, p, s, a, b); });
     done = rows * n;
   }
   return dx;
+}
+
+std::tuple<Tensor, Tensor> bias_dropout_backward_sums(const Tensor& dy, int64_t axis, double p, const Tensor& seed) {
+  const Tensor gd = dense(dy);
+  const BiasRows r = bias_rows(dy, axis);
+  const Tensor dx = fresh_like(dy), sums = fresh_sums(dy, r, axis);
+  const uint64_t s = seed_of(seed);
+  over_blocks(r, [&](int64_t a, int64_t b) { best().bias_dropout(dtype_of(dy), gd.data_ptr(), nullptr, dx.data_ptr(), sums.data_ptr(), r.n, r.per_row, p, s, a, b); });
+  return {dx, sums};
 }
 
 SoftmaxRows softmax_rows(const Tensor& x, const std::optional<Tensor>& mask, int64_t diagonal, double scale, double fill, double p, const std::optional<Tensor>& seed) {
@@ -229,8 +261,10 @@ STABLE_TORCH_LIBRARY_IMPL(oneflow, CPU, m) {
   m.impl("fake_quantize", TORCH_BOX(&fake_quantize));
   m.impl("bias_gelu", TORCH_BOX(&bias_gelu));
   m.impl("bias_gelu_backward", TORCH_BOX(&bias_gelu_backward));
+  m.impl("bias_gelu_backward_sums", TORCH_BOX(&bias_gelu_backward_sums));
   m.impl("bias_dropout", TORCH_BOX(&bias_dropout));
   m.impl("bias_dropout_backward", TORCH_BOX(&bias_dropout_backward));
+  m.impl("bias_dropout_backward_sums", TORCH_BOX(&bias_dropout_backward_sums));
   m.impl("masked_softmax", TORCH_BOX(&masked_softmax));
   m.impl("masked_softmax_backward", TORCH_BOX(&masked_softmax_backward));
   m.impl("scale_tril", TORCH_BOX(&scale_tril));

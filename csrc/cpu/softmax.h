@@ -63,7 +63,7 @@ void softmax_of(const SoftmaxRows& r, const T* x, T* y, T* dropped, int64_t begi
     V sum_v(A(0));
     int64_t i = 0;
     for (; i + width <= n; i += width) {
-      const V e = (V::loadu(t + i) - top_v).exp();
+      const V e = exponential(V::loadu(t + i) - top_v);
       e.store(t + i);
       sum_v = sum_v + e;
     }
@@ -72,7 +72,7 @@ void softmax_of(const SoftmaxRows& r, const T* x, T* y, T* dropped, int64_t begi
     A sum = 0;
     for (int64_t k = 0; k < width; ++k) sum += lanes[k];
     if (i < n) {
-      const V e = (V::loadu(t + i, n - i) - top_v).exp();
+      const V e = exponential(V::loadu(t + i, n - i) - top_v);
       e.store(t + i, n - i);
       for (; i < n; ++i) sum += t[i];
     }

@@ -97,8 +97,11 @@ def _gelu_backward(ctx, dy):
         from .activation import fused_bias_add_gelu_ref
 
         return *_again(lambda a, b: fused_bias_add_gelu_ref(a, b, ctx.axis), (x, bias), (dy,)), None
+    if x.device.type == "cpu" and ctx.needs_input_grad[1]:
+        dx, sums = run.bias_gelu_backward_sums(dy, x, bias, ctx.axis)
+        return dx, sums.sum(0).to(bias.dtype), None
     dx = run.bias_gelu_backward(dy, x, bias, ctx.axis)
-    return dx, _bias_sum(dx, ctx.axis), None
+    return dx, _bias_sum(dx, ctx.axis) if ctx.needs_input_grad[1] else None, None
 
 
 def _dropout_setup(ctx, inputs, output):
@@ -107,8 +110,19 @@ def _dropout_setup(ctx, inputs, output):
 
 
 def _dropout_backward(ctx, dy):
-    dx = run.bias_dropout_backward(dy, ctx.p, *ctx.saved_tensors)
-    return dx, _bias_sum(dx, ctx.axis), None, None, None
+    seed, = ctx.saved_tensors
+    if dy.device.type == "cpu" and ctx.needs_input_grad[1] and not torch.is_grad_enabled():
+        dx, sums = run.bias_dropout_backward_sums(dy, ctx.axis, ctx.p, seed)
+        return dx, sums.sum(0).to(dy.dtype), None, None, None
+    dx = run.bias_dropout_backward(dy, ctx.p, seed)
+    return dx, _bias_sum(dx, ctx.axis) if ctx.needs_input_grad[1] else None, None, None, None
+
+
+def _sums_fake(x, axis):
+    """(like x, the parts of the bias's gradient): see csrc/cpu/register.cpp fresh_sums."""
+    last = axis == x.ndim - 1 or x.shape[axis + 1:].numel() == 1
+    parts = (x.shape[:axis].numel() + 63) // 64 if last else x.shape[:axis].numel()
+    return x.new_empty(x.shape), x.new_empty((parts, x.shape[axis]), dtype=torch.float32 if x.dtype is torch.bfloat16 else x.dtype)
 
 
 def _dropout_backward_setup(ctx, inputs, output):
@@ -222,8 +236,10 @@ FAKES = {
     "fake_quantize": lambda x, scale, zero_point, low, high: x.new_empty(x.shape),
     "bias_gelu": lambda x, bias, axis: x.new_empty(x.shape),
     "bias_gelu_backward": lambda dy, x, bias, axis: x.new_empty(x.shape),
+    "bias_gelu_backward_sums": lambda dy, x, bias, axis: _sums_fake(x, axis),
     "bias_dropout": lambda x, bias, axis, p, seed: x.new_empty(x.shape),
     "bias_dropout_backward": lambda dy, p, seed: dy.new_empty(dy.shape),
+    "bias_dropout_backward_sums": lambda dy, axis, p, seed: _sums_fake(dy, axis),
     "masked_softmax": _softmax_fake,
     "masked_softmax_backward": lambda dy, ddropped, y, mask, diagonal, scale, p, seed: y.new_empty(y.shape),
     "scale_tril": lambda x, diagonal, scale, fill: x.new_empty(x.shape),
