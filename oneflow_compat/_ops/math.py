@@ -40,11 +40,19 @@ def _with_inplace(target, signature):
 
 
 _add = _with_inplace(torch.add, "(input, other, *, alpha=1, inplace=False, out=None)")
-sub = _with_inplace(torch.sub, "(input, other, *, alpha=1, inplace=False, out=None)")
+_sub = _with_inplace(torch.sub, "(input, other, *, alpha=1, inplace=False, out=None)")
 mul = _with_inplace(torch.mul, "(input, other, *, inplace=False, out=None)")
 pow = _with_inplace(torch.pow, "(input, exponent, *, inplace=False, out=None)")
 fmod = _with_inplace(torch.fmod, "(input, other, *, inplace=False, out=None)")
 floor_divide = _with_inplace(torch.floor_divide, "(input, other, *, inplace=False, out=None)")
+
+
+@or_else(_sub, "sub", "(input, other, *, alpha=1, inplace=False, out=None)", "torch.sub, also of bool tensors; `inplace=True` changes and returns the first argument.")
+def sub(error, input=None, other=None, *, alpha=1, **kwargs):
+    from .bool_arithmetic import difference
+
+    out = NotImplemented if kwargs else difference(input, other, alpha)
+    return REFUSED if out is NotImplemented else out
 
 
 @documented("(input=None, other=None, *, alpha=1, inplace=False, out=None, inputs=None)", name="add")

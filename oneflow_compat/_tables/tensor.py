@@ -7,6 +7,7 @@ an error into a result; it never changes what correct torch code gets (one excep
 _G = "_global.tensor:"
 _M = "_ops.tensor_methods:"
 _X = "_ops.tensor_extended:"
+_B = "_ops.bool_arithmetic:"
 
 TENSOR = {
     # global tensors
@@ -66,7 +67,10 @@ TENSOR = {
     "sub_": ("replace", _X + "sub_", "of an integer tensor with a floating tensor"),
     "mul_": ("replace", _X + "mul_", "of an integer tensor with a floating tensor"),
     "__radd__": ("replace", _X + "reflected", "array + tensor"),
-    "__rsub__": ("replace", _X + "reflected", "array - tensor"),
+    "__rsub__": ("replace", _B + "rminus", "array - tensor; number - bool tensor"),
+    "__sub__": ("replace", _B + "minus", "of bool tensors"),
+    "sub": ("replace", _B + "sub", "of bool tensors"),
+    "subtract": ("replace", _B + "sub", "of bool tensors"),
     "__rmul__": ("replace", _X + "reflected", "array * tensor"),
     "__rpow__": ("replace", _X + "reflected", "array ** tensor"),
     "__rfloordiv__": ("replace", _X + "reflected", "array // tensor"),

@@ -107,3 +107,21 @@ def test_numpy_in_build_names_the_users_line():
 
     with pytest.raises(RuntimeError, match=r"(?s)NumPy array.*x \+ 1\).numpy"):
         G()(flow.ones(2))
+
+
+def test_blocks_know_their_origin_as_in_0_8():
+    """libai 0.1: `for block in graph.model.modules(): if isinstance(block.origin, Layer): block.config.activation_checkpointing = True`."""
+    class Plain(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+
+        def build(self, x):
+            return self.model(x)
+
+    graph = Plain()
+    assert [type(block.origin) for block in graph.model.modules()] == [nn.Sequential, nn.Linear, nn.ReLU]
+    assert graph.model[0].weight.origin is graph.model[0].origin.weight
+    for block in graph.model.modules():
+        block.config.activation_checkpointing = isinstance(block.origin, nn.Linear)
+    assert graph.model[0].config.activation_checkpointing and graph(flow.ones(3, 2)).shape == (3, 2)

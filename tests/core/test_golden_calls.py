@@ -17,11 +17,11 @@ HERE = Path(__file__).resolve().parents[1] / "golden" / "calls"
 KNOWN = {
     "int-neg-sign-square": "c004 c005 c012 c013 c014 c015 c016 c017",
     "mod-sign": "c018 c019 c021 c022 c023 c655 c656",
-    "int-0d-float": "c020 c032 c050 c053 c058 c067 c069 c072 c079 c083 c237 c242 c244 c249",
+    "int-0d-float": "c020 c032 c050 c053 c058 c061 c067 c069 c072 c079 c083 c237 c242 c244 c249",
     "int-floordiv": "c026 c027 c028 c029 c653 c654 c657",
     "int-pow": "c033 c663 c664 c665",
     "bitwise-logical": "c036 c037 c040 c041 c044 c045 c659 c661 c662",
-    "bool-arith": "c061 c062 c063 c075 c647 c648 c650 c652",
+    "bool-arith": "c075 c648 c650",
     "aug-rebinding": "c089 c090 c091 c092 c093 c094 c095 c096 c097",
     "index-int32": "c118 c119 c120 c121 c122 c123 c124 c125 c126 c127 c128 c129 c130 c131 c132 c133 c134 c135 c136 c137 "
                    "c146 c147 c148 c149 c207 c210 c222 c223 c224 c262 c263 c264",

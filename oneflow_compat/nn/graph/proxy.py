@@ -24,6 +24,7 @@ class ProxyTensor(Proxy):
 
     name = property(lambda self: self._name)
     name_prefix = property(lambda self: self._name_prefix)
+    origin = property(lambda self: self._origin)  # how 0.7 and 0.8 call it
 
     def to(self, *args, **kwargs):
         if len(args) == 1 and isinstance(args[0], type):
@@ -85,6 +86,12 @@ class ProxyModule(Proxy):
             child = self._children[name] = ProxyModule(module, self._full_prefix(), name, self._belonged_graph)
         return child
 
+    def _tensor(self, tag, name, tensor):
+        key = (name, id(tensor))
+        if key not in self._children:
+            self._children[key] = ProxyTensor(tensor, tag, self._full_prefix(), name, self._belonged_graph)
+        return self._children[key]
+
     def _full_prefix(self):
         return f"{self._name_prefix}{self._name}."
 
@@ -97,13 +104,16 @@ class ProxyModule(Proxy):
             for tag, tensors in (("PARAMETER", origin._parameters), ("BUFFER", origin._buffers)):
                 tensor = tensors.get(name)
                 if tensor is not None:
-                    key = (name, id(tensor))
-                    if key not in self._children:
-                        self._children[key] = ProxyTensor(tensor, tag, self._full_prefix(), name, self._belonged_graph)
-                    return self._children[key]
+                    return self._tensor(tag, name, tensor)
+                if name == ("_parameters" if tag == "PARAMETER" else "_buffers"):
+                    return {n: None if t is None else self._tensor(tag, n, t) for n, t in tensors.items()}
+        if name in ("items", "values") and isinstance(origin, torch.nn.ModuleDict):
+            return getattr({n: self._child(n, m) for n, m in origin.items()}, name)
         try:
             return getattr(origin, name)
         except AttributeError:
+            if name == "origin":  # how 0.7 and 0.8 call it
+                return origin
             raise AttributeError(f"'MODULE' {type(self).__name__!r} object {self._name!r} in nn.Graph has no attribute {name!r}") from None
 
     def __setattr__(self, name, value):
