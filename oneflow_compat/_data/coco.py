@@ -1,10 +1,13 @@
 """COCO detection data sets: annotations and encoded images in batches."""
 from __future__ import annotations
 
+import itertools
 import json
 import os
 
 import numpy as np
+
+from .shuffle import MersenneTwister
 
 
 class BatchStream:
@@ -17,7 +20,7 @@ class BatchStream:
         if missing:
             raise ValueError(f"{annotation_file}: not a COCO annotation file: {', '.join(sorted(missing))} missing")
         self._dir, self._batch_size, self._grouped = image_dir, batch_size, group_by_aspect_ratio
-        self._random = np.random.default_rng(seed) if shuffled else None
+        self._seed = seed if shuffled else None
         self._labels = {c: i + 1 for i, c in enumerate(sorted(c["id"] for c in found["categories"]))}
         self._objects: dict = {}
         for a in found["annotations"]:
@@ -38,18 +41,25 @@ class BatchStream:
     def _has_area(item):
         return item["bbox"][2] > 1 and item["bbox"][3] > 1
 
+    def _stream(self):
+        order = list(self._images)
+        for epoch in itertools.count():
+            if self._seed is not None:
+                MersenneTwister(self._seed + epoch).shuffle(order)
+            yield from order
+
     def __iter__(self):
-        waiting: dict = {True: [], False: []}
+        """The image that waits longest decides the group of a batch; images of other groups wait."""
+        stream, waiting = self._stream(), []
         while True:
-            order = list(self._images)
-            if self._random is not None:
-                self._random.shuffle(order)
-            for image in order:
-                group = waiting[image["width"] > image["height"] if self._grouped else True]
-                group.append(image)
-                if len(group) == self._batch_size:
-                    yield self._batch(group)
-                    group.clear()
+            batch, rest = [], []
+            for image in itertools.chain(waiting, stream):
+                alike = not batch or not self._grouped or image["height"] // image["width"] == batch[0]["height"] // batch[0]["width"]
+                (batch if alike and len(batch) < self._batch_size else rest).append(image)
+                if len(batch) == self._batch_size and len(batch) + len(rest) >= len(waiting):
+                    break
+            waiting = rest
+            yield self._batch(batch)
 
     def _batch(self, images):
         loaded = [self._encoded(i) for i in images]

@@ -6,6 +6,8 @@ import struct
 
 import numpy as np
 
+from .shuffle import MersenneTwister
+
 _MAGIC = b"MMIDIDX\x00\x00"
 DTYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 6: np.float32, 7: np.float64, 8: np.uint16}
 
@@ -39,12 +41,14 @@ class TokenFile:
         """How many documents."""
         return len(self.documents) - 1
 
+    def size(self, i) -> int:
+        """How many tokens a document has."""
+        return int(self.sizes[int(self.documents[i]) : int(self.documents[i + 1])].sum())
+
     def document(self, i) -> np.ndarray:
         """The tokens of a document: its sequences, which lie one after the other."""
-        first, last = int(self.documents[i]), int(self.documents[i + 1])
-        if first == last:
-            return np.empty(0, self.dtype)
-        return np.frombuffer(self._data, self.dtype, int(self.sizes[first:last].sum()), int(self.starts[first]))
+        first, size = int(self.documents[i]), self.size(i)
+        return np.frombuffer(self._data, self.dtype, size, int(self.starts[first])) if size else np.empty(0, self.dtype)
 
 
 def split_documents(count, sizes, index) -> range:
@@ -59,44 +63,55 @@ def split_documents(count, sizes, index) -> range:
 
 
 class SampleStream:
-    """Endless samples of seq_length + 1 tokens; num_samples make an epoch."""
+    """Endless samples of seq_length + 1 tokens; num_samples make an epoch. Orders agree with real OneFlow 0.9.0 for the same seed.
+
+    The documents follow each other as often as the samples need, shuffled all together; the last pass over them
+    is shuffled apart when it gives few samples, and its samples come last. Samples are then drawn in random order.
+    """
 
     def __init__(self, tokens, seq_length, num_samples, shuffled, seed, split_sizes=None, split_index=None, rank=0, ranks=1):
         self._tokens, self._length, self._count = tokens, seq_length, num_samples
         self._documents = list(split_documents(len(tokens), split_sizes, split_index))
-        self._random = np.random.default_rng(seed) if shuffled else None
+        self._shuffle = MersenneTwister(seed).shuffle if shuffled else lambda items: None
         self._rank, self._ranks = rank, ranks
-        if sum(len(tokens.document(d)) for d in self._documents) < 1:
+        self._size = sum(tokens.size(d) for d in self._documents)
+        if self._size < 1:
             raise ValueError("GPTIndexedBinDataReader: the chosen documents hold no token")
 
-    def _stream(self):
-        """Tokens of all documents, again and again, in another order each time."""
-        while True:
-            order = list(self._documents)
-            if self._random is not None:
-                self._random.shuffle(order)
-            for d in order:
-                yield self._tokens.document(d)
+    def _samples_in(self, passes):
+        return max(passes * self._size - 1, 0) // self._length
 
-    def _epoch(self):
-        parts, have, documents = [], 0, self._stream()
-        for _ in range(self._count):
-            while have < self._length + 1:
-                parts.append(next(documents))
-                have += len(parts[-1])
-            joined = np.concatenate(parts) if len(parts) > 1 else parts[0]
-            yield joined[: self._length + 1]
-            parts = [joined[self._length :]]
-            have = len(parts[0])
+    def _order(self):
+        """The documents one after the other, and the order of the samples cut from them."""
+        passes = -(-(self._count * self._length + 1) // self._size)
+        whole = self._samples_in(passes - 1)
+        if passes == 1 or self._count - whole >= int(0.8 * self._samples_in(1)):
+            parts, edges = [self._documents * passes], [0, self._samples_in(passes)]
+        else:
+            parts, edges = [self._documents * (passes - 1), list(self._documents)], [0, whole, self._samples_in(passes)]
+        for part in parts:
+            self._shuffle(part)
+        samples = [list(range(a, b)) for a, b in zip(edges, edges[1:])]
+        for part in samples:
+            self._shuffle(part)
+        return sum(parts, []), sum(samples, [])[: self._count]
 
     def __iter__(self):
         position = 0
         while True:
-            samples = self._epoch()
-            if self._random is not None:
-                samples = list(samples)
-                self._random.shuffle(samples)
-            for sample in samples:
+            documents, samples = self._order()
+            ends = np.cumsum([self._tokens.size(d) for d in documents])
+            for k in samples:
                 if position % self._ranks == self._rank:
-                    yield sample
+                    yield self._sample(documents, ends, k * self._length)
                 position += 1
+
+    def _sample(self, documents, ends, start):
+        stop = start + self._length + 1
+        first, last = np.searchsorted(ends, (start, stop - 1), "right")
+        parts, begin = [], int(ends[first - 1]) if first else 0
+        for d in documents[first : last + 1]:
+            tokens = self._tokens.document(d)
+            parts.append(tokens[max(start - begin, 0) : stop - begin])
+            begin += len(tokens)
+        return np.concatenate(parts)

@@ -58,7 +58,7 @@ class MersenneTwister:
     def __init__(self, *seeds: int, sequence: bool = False):
         import numpy as np
 
-        self._random = np.random.RandomState(0)
+        self._random, self._words = np.random.RandomState(0), []
         if sequence:
             words = seed_sequence([s & _MASK for s in seeds], 624)
             if words[0] & 0x80000000 == 0 and not any(words[1:]):
@@ -69,7 +69,9 @@ class MersenneTwister:
         self._uint32 = np.uint32
 
     def __call__(self) -> int:
-        return int(self._random.randint(0, 1 << 32, dtype=self._uint32))
+        if not self._words:
+            self._words = self._random.randint(0, 1 << 32, size=1 << 12, dtype=self._uint32)[::-1].tolist()
+        return self._words.pop()
 
     def below(self, n: int) -> int:
         """A number in 0..n-1 (std::uniform_int_distribution, by scaling)."""
@@ -80,8 +82,13 @@ class MersenneTwister:
                 return r // scale
 
     def shuffle(self, items: list) -> None:
-        """std::shuffle in place: two positions from one number."""
+        """std::shuffle in place: two positions from one number while a number holds two."""
         i = 1
+        if len(items) >= 1 << 16:
+            for i in range(1, len(items)):
+                j = self.below(i + 1)
+                items[i], items[j] = items[j], items[i]
+            return
         if len(items) > 1 and len(items) % 2 == 0:
             j = self.below(2)
             items[1], items[j] = items[j], items[1]

@@ -1,6 +1,7 @@
 """GPTIndexedBinDataReader on Megatron files and COCOReader on a small annotation file, both made here."""
+import importlib.util
 import json
-import struct
+from pathlib import Path
 
 import numpy as np
 import oneflow as flow
@@ -8,20 +9,41 @@ import pytest
 import torch
 from oneflow._data.coco import BatchStream
 from oneflow._data.gpt import SampleStream, TokenFile, split_documents
+from oneflow._data.shuffle import MersenneTwister
 
 nn = flow.nn
+GOLDEN = Path(__file__).parents[1] / "golden"
+_spec = importlib.util.spec_from_file_location("record_readers", GOLDEN / "record_readers.py")
+recorded = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(recorded)
+write_tokens = recorded.write_tokens
+EXPECTED = json.loads((GOLDEN / "readers.json").read_text())
 
 
-def write_tokens(prefix, documents, dtype=np.uint16, code=8):
-    """A Megatron index: magic, version, element type, counts, sizes, byte offsets, document numbers; and the tokens."""
-    sizes = [len(d) for d in documents]
-    starts = np.concatenate(([0], np.cumsum(sizes)[:-1])) * np.dtype(dtype).itemsize
-    with open(f"{prefix}.idx", "wb") as file:
-        file.write(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, code, len(documents), len(documents) + 1))
-        file.write(np.array(sizes, np.int32).tobytes() + starts.astype(np.int64).tobytes() + np.arange(len(documents) + 1, dtype=np.int64).tobytes())
-    with open(f"{prefix}.bin", "wb") as file:
-        for d in documents:
-            file.write(np.array(d, dtype).tobytes())
+@pytest.mark.parametrize("case, expected", zip(recorded.TOKENS, EXPECTED["tokens"]))
+def test_token_samples_are_those_of_oneflow(tmp_path, case, expected):
+    name, batches, arguments, options = case
+    recorded.make_tokens(tmp_path)
+    reader = nn.GPTIndexedBinDataReader(tmp_path / name, *arguments, **options)
+    assert [reader().tolist() for _ in range(batches)] == expected
+
+
+@pytest.mark.parametrize("case, expected", zip(recorded.COCO, EXPECTED["coco"]))
+def test_detection_batches_are_those_of_oneflow(tmp_path, case, expected):
+    batches, size, options = case
+    recorded.make_coco(tmp_path)
+    reader = recorded.coco_reader(flow, tmp_path, size, options)
+    assert [[t.tolist() for t in reader()[1:3]] for _ in range(batches)] == expected
+
+
+def test_a_shuffle_of_more_items_than_one_number_can_place_two_of():
+    """std::shuffle changes its method at 65536 items; the checksum is that of a reader of 70000 samples, recorded from OneFlow 0.9.0."""
+    items = list(range(70001))
+    shuffle = MersenneTwister(3).shuffle
+    shuffle([0])
+    samples = list(range(70000))
+    shuffle(samples)
+    assert sum(i * s for i, s in enumerate(samples, 1)) == 85924414696741 and sorted(samples) == items[:-1]
 
 
 @pytest.fixture

@@ -276,7 +276,8 @@ class GPTIndexedBinDataReader(Source):
     """Token sequences (batch_size, seq_length + 1) from Megatron's <prefix>.idx and <prefix>.bin, without end.
 
     num_samples per epoch; documents are joined and cut every seq_length tokens, neighbours sharing one token.
-    split_sizes and split_index pick a share of the documents. shuffle reorders documents and samples each epoch.
+    split_sizes and split_index pick a share of the documents. shuffle reorders documents and samples each epoch;
+    the first epoch's order is real OneFlow's for the same random_seed (which ends there).
     """
 
     def __init__(self, data_file_prefix, seq_length, num_samples, batch_size, dtype=torch.int64, shuffle=True, random_seed=None,
@@ -299,7 +300,7 @@ class COCOReader(Source):
     Gives (image, image_id, image_size, gt_bbox, gt_label, gt_segm, gt_segm_index): a TensorBuffer of encoded
     image bytes, int64 ids, int32 (height, width), and TensorBuffers of boxes (n, 4 float32: x1, y1, x2, y2),
     labels (n int32, contiguous from 1), polygon points (m, 2 float32) and their (point, polygon, object) numbers (m, 3 int32).
-    group_by_aspect_ratio makes batches of all-wide or all-tall images.
+    group_by_aspect_ratio makes batches of images whose height // width is the same. Orders are real OneFlow's.
     """
 
     def __init__(self, annotation_file, image_dir, batch_size, shuffle=True, random_seed=None, group_by_aspect_ratio=True,
