@@ -14,6 +14,8 @@ class Config:
     fuse_update: trace the optimizer through torch's fused multi-tensor op where it has one (ROUNDING);
         None lets the backend choose: off for aten, on for the compiling ones.
     multi_tensor: trace the optimizer through torch's foreach form (EXACT on the CPU); None as for fuse_update.
+    fuse_compositions: gelu, masked softmax, ... of plain operators become one kernel each (ROUNDING; backend aten).
+    fuse_dropout: dropout draws inside one kernel and keeps no mask: other random numbers than eager (RANDOM; backend aten).
     skip: names of passes that the runner leaves out.
     check: verify the Program after every stage.
     backend_options: keyword arguments for the backend.
@@ -28,6 +30,8 @@ class Config:
     multi_tensor: bool | None = None
     fuse_add_to_output: bool = False
     fuse_cast_scale: bool = False
+    fuse_compositions: bool = False
+    fuse_dropout: bool = False
     compress_memory: bool = False
     cache_size: int = 16
     check: bool = False

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 EXACT = "exact"  # bitwise the same numbers
 ROUNDING = "rounding"  # the same up to rounding
+RANDOM = "random"  # other random numbers of the same distribution
 
 
 @dataclass(frozen=True)
@@ -17,15 +18,25 @@ class Pass:
 
 
 def _passes():
-    from . import cleanup, inplace
+    from . import activations, cleanup, dropout, inplace, matmul, softmax, update
+
+    def compositions(config):  # inductor fuses what it compiles by itself
+        return config.fuse_compositions and config.backend == "aten"
 
     return (
         Pass("drop_aliases", cleanup.drop_aliases, EXACT),
         Pass("drop_constant_copies", cleanup.drop_constant_copies, EXACT),
         Pass("merge_views", cleanup.merge_views, EXACT),
         Pass("drop_dead", cleanup.drop_dead, EXACT),
+        Pass("fuse_activations", activations.fuse_activations, ROUNDING, compositions),
+        Pass("fuse_dropout", dropout.fuse_dropout, RANDOM, lambda config: config.fuse_dropout and config.backend == "aten"),
+        Pass("fuse_softmax", softmax.fuse_softmax, ROUNDING, compositions),
+        Pass("scale_into_matmul", matmul.scale_into_matmul, ROUNDING, compositions),
+        Pass("add_to_matmul", matmul.add_to_matmul, ROUNDING, lambda config: config.fuse_add_to_output and config.backend == "aten"),
         Pass("add_to_output", inplace.add_to_output, EXACT, lambda config: config.fuse_add_to_output),
         Pass("cast_scale", inplace.cast_scale, EXACT, lambda config: config.fuse_cast_scale),
+        Pass("skip_overflow", update.skip_overflow, EXACT, lambda config: config.fuse_update),
+        Pass("scale_in_update", update.scale_in_update, ROUNDING, lambda config: config.fuse_update),
     )
 
 

@@ -64,6 +64,14 @@ class GraphConfig:
         """Fuse a cast with the multiplication after it."""
         self._engine.fuse_cast_scale = _switch("allow_fuse_cast_scale", mode)
 
+    def allow_fuse_compositions(self, mode=True, *, dropout=False):
+        """Compute gelu, quick_gelu, silu, masked softmax and scaled products written in plain operators by one kernel each (backend aten).
+
+        Results differ from eager's by rounding. With `dropout` the masks of dropout are drawn inside the kernels: other numbers than eager's.
+        """
+        self._engine.fuse_compositions = _switch("allow_fuse_compositions", mode)
+        self._engine.fuse_dropout = _switch("allow_fuse_compositions(dropout)", dropout) and mode
+
     # -- back ends of other packages ------------------------------------------------------
     def enable_xla_jit(self, value=True):
         """Backend "xla"; needs the package torch_xla."""
