@@ -20,7 +20,10 @@ class _TensorType(type):
         return isinstance(obj, torch.Tensor) and obj.dtype is cls.dtype and obj.device.type == cls.device_type
 
     def __repr__(cls):
-        return f"<class '{cls.__module__}.{cls.__name__}'>"
+        return f"<class '{cls.type_name()}'>"
+
+    def type_name(cls):
+        return f"{cls.__module__}.{cls.__name__}"
 
 
 def _tensor_type(name, dtype, where="cpu"):
@@ -61,7 +64,7 @@ def set_default_tensor_type(tensor_type):
     if isinstance(tensor_type, str) and tensor_type.startswith("oneflow."):
         tensor_type = "torch." + tensor_type[len("oneflow."):]
     elif isinstance(tensor_type, _TensorType):
-        tensor_type = f"torch.{tensor_type.__name__}"
+        tensor_type = tensor_type.type_name().replace("oneflow", "torch")
     torch.set_default_tensor_type(tensor_type)
 
 

@@ -399,7 +399,9 @@ clamp_max_ = _respelled("min=max")
 
 @replacing
 def type_(original, error, self, dtype=None, *args, **kwargs):
-    """type("oneflow.FloatTensor"): OneFlow's spelling of torch's type names."""
+    """type("oneflow.FloatTensor"), type(oneflow.FloatTensor): OneFlow's spelling of torch's type names."""
+    if hasattr(type(dtype), "type_name"):
+        dtype = type(dtype).type_name(dtype)
     if isinstance(dtype, str) and dtype.startswith("oneflow."):
         return original(self, "torch." + dtype[len("oneflow."):], *args, **kwargs)
     return NotImplemented

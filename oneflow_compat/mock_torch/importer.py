@@ -62,11 +62,17 @@ def is_enabled() -> bool:
     return bool(_stack) and _stack[-1] is not None
 
 
+def _importer(globals) -> str:
+    """The module an import stands in; for a plain call of __import__, and code without a name (exec, eval), that of the caller."""
+    name, frame = (globals or {}).get("__name__"), sys._getframe(2)
+    while name is None and frame is not None:
+        name, frame = frame.f_globals.get("__name__"), frame.f_back
+    return name or ""
+
+
 def _mocked_import(name, globals=None, locals=None, fromlist=(), level=0):
     config = _stack[-1] if _stack else None
-    if globals is None:  # a plain call of __import__, as in importlib.util.find_spec
-        globals = sys._getframe(1).f_globals
-    if config is None or level or not config.concerns(globals.get("__name__", "")):
+    if config is None or level or not config.concerns(_importer(globals)):
         return _import(name, globals, locals, fromlist, level)
     to = config.target(name)
     if to is None:

@@ -98,6 +98,29 @@ def test_modules_torch_has_not_loaded_yet_are_found():
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
 
 
+def test_code_without_a_module_belongs_to_its_caller():
+    with mock.enable():
+        space = {}
+        exec("import torch", space)
+        assert space["torch"] is oneflow and eval("__import__('torch')") is oneflow
+        theirs = {"__name__": "torch.somewhere", "space": {}}
+        exec("exec('import torch', space)", theirs)  # as the guards of torch.compile do
+        assert theirs["space"]["torch"].__name__ == "torch"
+
+
+def test_torch_compile_under_the_mock():
+    code = """
+    import oneflow.mock_torch as mock
+    mock.enable()
+    import torch
+    from torch.nn.attention.flex_attention import flex_attention
+    q = torch.randn(1, 1, 4, 4)
+    assert torch.compile(lambda x: torch.relu(x) + torch.zeros(1), backend="eager", fullgraph=True)(q).equal(q.relu())
+    assert torch.allclose(flex_attention(q, q, q), torch.nn.functional.scaled_dot_product_attention(q, q, q), atol=1e-6)
+    """
+    subprocess.run([sys.executable, "-W", "ignore", "-c", textwrap.dedent(code)], check=True)
+
+
 def test_a_module_that_lacks_a_package_names_the_package(tmp_path, monkeypatch):
     (tmp_path / "there_but_needs_more.py").write_text("import not_installed_anywhere\n")
     monkeypatch.syspath_prepend(tmp_path)
