@@ -184,7 +184,10 @@ class Binding:
 
     def _schedule(self):
         for scheduler in self.schedulers:
+            optimizer = getattr(scheduler, "optimizer", scheduler)
+            optimizer._schedule_of_graph = None
             scheduler.step()
+            optimizer._schedule_of_graph, optimizer._opt_called = scheduler, False  # see LRScheduler.step
 
     def _output_maker(self):
         program = self.program

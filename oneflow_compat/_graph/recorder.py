@@ -22,6 +22,7 @@ _ITEM = aten._local_scalar_dense.default
 _DEVICE = torch.ops.prim.device.default
 _LIFT = {aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.lift.default}
 _COUNTS_SPARSE = {aten._coalesce.default, aten._nnz.default, aten._values.default, aten._indices.default}
+_SUBTRACTIONS = {aten.sub.Tensor, aten.sub.Scalar, aten.rsub.Tensor, aten.rsub.Scalar}
 _returns_cache: dict = {}
 
 
@@ -144,6 +145,8 @@ class Recorder(TorchDispatchMode):
             )
         if func.namespace in ("profiler", "prim"):
             return func(*args, **(kwargs or {}))
+        if func in _SUBTRACTIONS and any(isinstance(a, torch.Tensor) and a.dtype is torch.bool for a in args[:2]):
+            raise RuntimeError("Subtraction, the `-` operator, with a bool tensor is not supported.")  # as eager does; symbolic tensors would accept it
         if func in _LIFT and not isinstance(args[0], FakeTensor):
             return self._constant(args[0])
         node_args, fake_args = self._convert_all(args)

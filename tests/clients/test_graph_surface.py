@@ -124,4 +124,50 @@ def test_blocks_know_their_origin_as_in_0_8():
     assert graph.model[0].weight.origin is graph.model[0].origin.weight
     for block in graph.model.modules():
         block.config.activation_checkpointing = isinstance(block.origin, nn.Linear)
+    graph.model[0].weight.config.stage_id = 0
+    assert graph.model[0].weight.config.stage_id == 0
     assert graph.model[0].config.activation_checkpointing and graph(flow.ones(3, 2)).shape == (3, 2)
+
+
+@pytest.mark.parametrize("bool_tensor", ["argument", "computed"])
+def test_a_mask_is_turned_round_in_a_graph(bool_tensor):
+    class Mask(nn.Graph):
+        def build(self, x, mask):
+            mask = mask if bool_tensor == "argument" else x > 0
+            return x - 10000.0 * (1 - mask), mask - 1
+
+    x, mask = flow.tensor([1.0, -1.0]), flow.tensor([True, False])
+    masked, less = Mask()(x, mask)
+    assert masked.tolist() == [1.0, -10001.0] and less.tolist() == [0, -1]
+
+
+def test_a_step_of_the_schedule_by_the_program_counts_once():
+    """libai's trainer steps the schedule after each call of the graph, so that Python shows the rate; OneFlow's graph has a schedule of its own."""
+    weight = nn.Parameter(flow.zeros(1))
+    optimizer = flow.optim.SGD([weight], lr=1.0)
+    schedule = flow.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
+
+    class Train(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.model = nn.ParameterList([weight])
+            self.add_optimizer(optimizer, lr_sch=schedule)
+
+        def build(self):
+            loss = weight.sum()
+            loss.backward()
+            return loss
+
+    train, found, was = Train(), [], 0.0
+    for step in (True, False, True, True):
+        train()
+        found.append(was - weight.item())
+        was = weight.item()
+        if step:
+            schedule.step()
+    assert found == [1.0, 0.5, 0.25, 0.125] and schedule.last_step == 4  # the rates of OneFlow 0.9.0
+    optimizer.step()  # an eager step in between: then the schedule moves
+    schedule.step()
+    assert schedule.last_step == 5
+    schedule.step()
+    assert schedule.last_step == 6 and optimizer.param_groups[0]["lr"] == 0.5 ** 6

@@ -24,7 +24,8 @@ class ProxyTensor(Proxy):
 
     name = property(lambda self: self._name)
     name_prefix = property(lambda self: self._name_prefix)
-    origin = property(lambda self: self._origin)  # how 0.7 and 0.8 call it
+    origin = property(lambda self: self._origin)  # what 0.7 and 0.8 call them
+    config = property(lambda self: self._settings)
 
     def to(self, *args, **kwargs):
         if len(args) == 1 and isinstance(args[0], type):

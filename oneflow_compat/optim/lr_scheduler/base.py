@@ -28,6 +28,7 @@ class LRScheduler(_torch.LRScheduler, metaclass=AlsoTorchs):
     """Base class: `LRScheduler(optimizer, last_step=-1, verbose=False)`; `last_epoch` is the same as `last_step`.
 
     `verbose=True` prints a line per group at every step. `step(epoch)` sets the step, as in torch.
+    After a call of a graph that owns the schedule, step() without an optimizer step in between does nothing.
     """
 
     _stands_for = _torch.LRScheduler
@@ -49,6 +50,9 @@ class LRScheduler(_torch.LRScheduler, metaclass=AlsoTorchs):
         raise NotImplementedError(f"{type(self).__name__} must define get_lr(self, base_lr, step)")
 
     def step(self, epoch=None):
+        graph_did, self.optimizer._schedule_of_graph = getattr(self.optimizer, "_schedule_of_graph", None), None
+        if graph_did is self and epoch is None and not self.optimizer._opt_called:
+            return  # the program steps for the display what its graph has stepped already
         self._step_count += 1
         self._update_lr(epoch)
 
