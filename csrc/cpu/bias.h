@@ -11,9 +11,9 @@ constexpr int kPhiloxLanes = 16;
 constexpr uint32_t kPhiloxM0 = 0xD2511F53u, kPhiloxM1 = 0xCD9E8D57u, kPhiloxW0 = 0x9E3779B9u, kPhiloxW1 = 0xBB67AE85u;
 #if defined(CPU_CAPABILITY_AVX512)
 inline void philox_multiply(__m512i x, __m512i m, __m512i& high, __m512i& low) {
-  const __m512i even = _mm512_mul_epu32(x, m), odd = _mm512_mul_epu32(_mm512_srli_epi64(x, 32), m);
-  high = _mm512_mask_blend_epi32(0xAAAA, _mm512_srli_epi64(even, 32), odd);
-  low = _mm512_mask_blend_epi32(0xAAAA, even, _mm512_slli_epi64(odd, 32));
+  const __m512i even = _mm512_mul_epu32(x, m), odd = _mm512_mul_epu32(_mm512_shuffle_epi32(x, _MM_PERM_DDBB), m);
+  high = _mm512_mask_shuffle_epi32(odd, 0x5555, even, _MM_PERM_DDBB);  // shuffles run beside the products, shifts would not
+  low = _mm512_mask_shuffle_epi32(even, 0xAAAA, odd, _MM_PERM_CCAA);
 }
 inline void philox(uint64_t seed, uint64_t counter, uint32_t* out) {
   const __m512i m0 = _mm512_set1_epi32(kPhiloxM0), m1 = _mm512_set1_epi32(kPhiloxM1);

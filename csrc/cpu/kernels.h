@@ -25,7 +25,7 @@ enum class Point : int {
   convex,                 // 8 corners -> y; eps
   convex_backward,        // 8 corners dy -> 8
   center_dist,            // 8 corners -> y
-  center_dist_backward,   // 8 corners dy -> 8
+  center_dist_backward,   // 8 corners dy -> 4: of b1's x, b2's x, b1's y, b2's y
   angle,                  // w1 h1 w2 h2 -> v; eps
   angle_backward,         // 4 inputs dv -> 4; eps
   ciou,                   // v iou rho2 c2 -> y alpha; eps

@@ -128,16 +128,16 @@ void pointwise_of(Point op, const void* const* in, void* const* out, const doubl
       });
     }
     case Point::center_dist_backward:
-      return run<T, 9, 8>(in, out, begin, end, [&](V* x, V* y) {
-        for (int a = 0; a < 8; a += 4) {
-          const V d = half * x[8] * (x[a + 2] + x[a + 3] - x[a] - x[a + 1]);
-          y[a] = y[a + 1] = d.neg(), y[a + 2] = y[a + 3] = d;
+      return run<T, 9, 4>(in, out, begin, end, [&](V* x, V* y) {
+        for (int a = 0; a < 2; ++a) {
+          y[2 * a + 1] = half * x[8] * (x[4 * a + 2] + x[4 * a + 3] - x[4 * a] - x[4 * a + 1]);
+          y[2 * a] = y[2 * a + 1].neg();
         }
       });
     case Point::angle: {
       const V c(A(4 / (M_PI * M_PI)));
       return run<T, 4, 1>(in, out, begin, end, [&](V* x, V* y) {
-        const V d = (x[2] / (x[3] + eps)).atan() - (x[0] / (x[1] + eps)).atan();
+        const V d = atan_ratio(x[2], x[3] + eps) - atan_ratio(x[0], x[1] + eps);
         y[0] = c * d * d;
       });
     }
@@ -145,7 +145,7 @@ void pointwise_of(Point op, const void* const* in, void* const* out, const doubl
       const V c(A(8 / (M_PI * M_PI)));
       return run<T, 5, 4>(in, out, begin, end, [&](V* x, V* y) {
         const V h1 = x[1] + eps, h2 = x[3] + eps;
-        const V d = c * x[4] * ((x[2] / h2).atan() - (x[0] / h1).atan());
+        const V d = c * x[4] * (atan_ratio(x[2], h2) - atan_ratio(x[0], h1));
         const V d1 = d / (x[0] * x[0] + h1 * h1), d2 = d / (x[2] * x[2] + h2 * h2);
         y[0] = (d1 * h1).neg(), y[1] = d1 * x[0], y[2] = d2 * h2, y[3] = (d2 * x[2]).neg();
       });

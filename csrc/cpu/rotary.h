@@ -45,35 +45,52 @@ inline void rotary(Dtype dtype, const void* x, const void* cos, const void* sin,
 }
 
 template <class A>
-inline A dot(const A* a, const A* b, int64_t n) {
-  using V = Vec<A>;
-  constexpr int64_t width = V::size();
-  V s0(A(0)), s1(A(0));
-  int64_t i = 0;
-  for (; i + 2 * width <= n; i += 2 * width) {
-    s0 = at::vec::fmadd(V::loadu(a + i), V::loadu(b + i), s0);
-    s1 = at::vec::fmadd(V::loadu(a + i + width), V::loadu(b + i + width), s1);
-  }
-  s0 = s0 + s1;
-  for (; i < n; i += width) {
-    const int64_t w = std::min(width, n - i);
-    s0 = at::vec::fmadd(V::loadu(a + i, w), V::loadu(b + i, w), s0);
-  }
-  A lanes[V::size()], out = 0;
-  s0.store(lanes);
-  for (int64_t k = 0; k < width; ++k) out += lanes[k];
+inline A total(const Vec<A>& v) {
+  A lanes[Vec<A>::size()], out = 0;
+  v.store(lanes);
+  for (int64_t k = 0; k < Vec<A>::size(); ++k) out += lanes[k];
   return out;
 }
 
+// out[r * step + c] = a_r . b_c of R rows from a and C from b, each of length n: R * C sums held in registers.
+template <int R, int C, class A>
+inline void dot_block(const A* a, const A* b, int64_t n, A* out, int64_t step) {
+  using V = Vec<A>;
+  constexpr int64_t width = V::size();
+  V sums[R][C];
+  for (int r = 0; r < R; ++r)
+    for (int c = 0; c < C; ++c) sums[r][c] = V(A(0));
+  for (int64_t i = 0; i < n; i += width) {
+    const int64_t w = std::min(width, n - i);
+    V x[R];
+    for (int r = 0; r < R; ++r) x[r] = w == width ? V::loadu(a + r * n + i) : V::loadu(a + r * n + i, w);
+    for (int c = 0; c < C; ++c) {
+      const V y = w == width ? V::loadu(b + c * n + i) : V::loadu(b + c * n + i, w);
+      for (int r = 0; r < R; ++r) sums[r][c] = at::vec::fmadd(x[r], y, sums[r][c]);
+    }
+  }
+  for (int r = 0; r < R; ++r)
+    for (int c = 0; c < C; ++c) out[r * step + c] = total(sums[r][c]);
+}
+
+// Two rows by four columns at a time, into a square of which the lower triangle is copied out.
 inline void dots(Dtype dtype, const void* x, void* out, int64_t f, int64_t e, bool self) {
   dispatch(dtype, [&](auto t) {
     using T = decltype(t);
     using A = Acc<T>;
-    std::vector<A> copy(std::is_same_v<T, A> ? 0 : f * e);
+    std::vector<A> copy(std::is_same_v<T, A> ? 0 : f * e), square(2 * (f + 4));
     const A* rows = widen<T>(static_cast<const T*>(x), copy.data(), f * e);
     T* to = static_cast<T*>(out);
-    for (int64_t i = 0; i < f; ++i)
-      for (int64_t j = 0; j < i + self; ++j) *to++ = static_cast<T>(dot(rows + i * e, rows + j * e, e));
+    const int64_t step = f + 4;
+    for (int64_t i = 0; i < f; i += 2) {
+      const int64_t count = std::min<int64_t>(2, f - i), columns = i + count - !self;
+      const A* a = rows + i * e;
+      int64_t j = 0;
+      for (; j + 4 <= columns; j += 4) count == 2 ? dot_block<2, 4>(a, rows + j * e, e, &square[j], step) : dot_block<1, 4>(a, rows + j * e, e, &square[j], step);
+      for (; j < columns; ++j) count == 2 ? dot_block<2, 1>(a, rows + j * e, e, &square[j], step) : dot_block<1, 1>(a, rows + j * e, e, &square[j], step);
+      for (int64_t r = 0; r < count; ++r)
+        for (j = 0; j < i + r + self; ++j) *to++ = static_cast<T>(square[r * step + j]);
+    }
   });
 }
 

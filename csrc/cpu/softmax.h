@@ -49,10 +49,16 @@ void softmax_of(const SoftmaxRows& r, const T* x, T* y, T* dropped, int64_t begi
     const A* from = widen<T>(x + row * n, wide.data(), n);
     if (r.mask) {
       const uint8_t* mask = r.mask + mask_offset(r, row);
-      if (r.mask_column)
-        for (int64_t i = 0; i < n; ++i) t[i] = mask[i] ? from[i] * scale : fill;
-      else
-        for (int64_t i = 0; i < n; ++i) t[i] = *mask ? from[i] * scale : fill;
+      if (r.mask_column) {
+        for (int64_t i = 0; i < n; ++i) {
+          const A value = from[i] * scale;  // computed for all, so that there is no branch
+          t[i] = mask[i] ? value : fill;
+        }
+      } else if (*mask) {
+        for (int64_t i = 0; i < n; ++i) t[i] = from[i] * scale;
+      } else {
+        std::fill(t, t + n, fill);
+      }
     } else {
       const int64_t kept = r.tril ? kept_columns(row, r.m, n, r.diagonal) : n;
       for (int64_t i = 0; i < kept; ++i) t[i] = from[i] * scale;
@@ -113,8 +119,15 @@ void softmax_backward_of(const SoftmaxRows& r, const T* y, const T* dy, const T*
     T* to = dx + base;
     if (r.mask) {
       const uint8_t* mask = r.mask + mask_offset(r, row);
-      const int64_t step = r.mask_column;
-      for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(mask[i * step] ? (gy[i] - w[i] * sum) * scale : A(0));
+      if (r.mask_column) {
+        for (int64_t i = 0; i < n; ++i) {
+          const A value = (gy[i] - w[i] * sum) * scale;
+          g[i] = mask[i] ? value : A(0);
+        }
+      } else {
+        for (int64_t i = 0; i < n; ++i) g[i] = *mask ? (gy[i] - w[i] * sum) * scale : A(0);
+      }
+      for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(g[i]);
     } else {
       const int64_t kept = r.tril ? kept_columns(row, r.m, n, r.diagonal) : n;
       for (int64_t i = 0; i < kept; ++i) to[i] = static_cast<T>((gy[i] - w[i] * sum) * scale);

@@ -143,6 +143,23 @@ inline Vec<float> tail(const Vec<float>& x) {
   return at::vec::fmadd(y, t, Vec<float>(0.127414796f)) * t;
 }
 
+// atan(a / b)
+template <class A>
+inline Vec<A> atan_ratio(const Vec<A>& a, const Vec<A>& b) {
+  if constexpr (std::is_same_v<A, float>) {
+    // Of the smaller over the larger, by a polynomial within 1e-7 of its value; else what is missing to a right angle.
+    const Vec<A> p = a.abs(), q = b.abs(), steep = p > q;
+    const Vec<A> z = Vec<A>::blendv(p, q, steep) / Vec<A>::blendv(q, p, steep), u = z * z;
+    Vec<A> y = at::vec::fmadd(Vec<A>(0.00292068929f), u, Vec<A>(-0.0163679179f));
+    for (const float c : {0.0432118438f, -0.0755221322f, 0.106660038f, -0.142110556f, 0.199937731f, -0.333331525f}) y = at::vec::fmadd(y, u, Vec<A>(c));
+    y = at::vec::fmadd(y * u, z, z);
+    y = Vec<A>::blendv(y, Vec<A>(1.57079633f) - y, steep);
+    return y ^ ((a ^ b) & Vec<A>(-0.f));
+  } else {
+    return (a / b).atan();
+  }
+}
+
 template <class A>
 inline Vec<A> gelu(const Vec<A>& x) {
   if constexpr (std::is_same_v<A, float>) {

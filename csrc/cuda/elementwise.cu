@@ -89,9 +89,9 @@ __device__ void apply(const A* x, A* y, const double* s) {
     const A dx = x[2] + x[3] - x[0] - x[1], dy = x[6] + x[7] - x[4] - x[5];
     y[0] = (dx * dx + dy * dy) / 4;
   } else if constexpr (op == Point::center_dist_backward) {
-    for (int a = 0; a < 8; a += 4) {
-      const A d = x[8] / 2 * (x[a + 2] + x[a + 3] - x[a] - x[a + 1]);
-      y[a] = y[a + 1] = -d, y[a + 2] = y[a + 3] = d;
+    for (int a = 0; a < 2; ++a) {
+      y[2 * a + 1] = x[8] / 2 * (x[4 * a + 2] + x[4 * a + 3] - x[4 * a] - x[4 * a + 1]);
+      y[2 * a] = -y[2 * a + 1];
     }
   } else if constexpr (op == Point::angle) {
     const A d = atan(x[2] / (x[3] + eps)) - atan(x[0] / (x[1] + eps));
@@ -150,7 +150,7 @@ std::vector<Tensor> pointwise(int64_t op, std::vector<Tensor> inputs, int64_t ou
     CASE(quick_gelu, 1, 1) CASE(quick_gelu_backward, 2, 1) CASE(square_relu, 1, 1) CASE(square_relu_backward, 2, 1)
     CASE(fast_gelu_mul, 2, 1) CASE(fast_gelu_mul_backward, 3, 2) CASE(boxes_coord, 8, 8) CASE(boxes_coord_backward, 8, 8)
     CASE(intersection, 8, 1) CASE(intersection_backward, 9, 8) CASE(iou, 5, 1) CASE(iou_backward, 6, 5)
-    CASE(convex, 8, 1) CASE(convex_backward, 9, 8) CASE(center_dist, 8, 1) CASE(center_dist_backward, 9, 8)
+    CASE(convex, 8, 1) CASE(convex_backward, 9, 8) CASE(center_dist, 8, 1) CASE(center_dist_backward, 9, 4)
     CASE(angle, 4, 1) CASE(angle_backward, 5, 4) CASE(ciou, 4, 2) CASE(ciou_backward, 4, 4)
 #undef CASE
     default: STD_TORCH_CHECK(false, "oneflow::pointwise: no operator ", op);

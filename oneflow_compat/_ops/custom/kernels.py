@@ -77,6 +77,9 @@ def _point_grads(ctx, grads):
     if name == "ciou":
         _, _, rho2, c2, alpha = saved
         return point("ciou_backward", (alpha, rho2, c2, dy), 4)
+    if name == "center_dist":
+        a, b, c, d = point("center_dist_backward", (*saved, dy), 4)
+        return a, a, b, b, c, c, d, d
     return point(name + "_backward", (*saved, dy), len(saved), ctx.scalars)
 
 
