@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils.weak import WeakIdKeyDictionary
 
 from .capture import outside_capture
 from .errors import CaptureError
@@ -19,6 +20,10 @@ _BEGINNINGS = _LIKE | {
     aten.zeros.default, aten.ones.default, aten.full.default, aten.scalar_tensor.default, aten.clone.default, aten.detach.default,
     aten.alias.default, aten._to_copy.default, aten.view.default, aten.mul.Tensor, aten.expand.default,
 }  # fmt: skip
+
+
+# parameter -> f(gradient, found inf or None) -> its gradient from here on: parameters that stand for numbers kept outside of tensors
+outside: WeakIdKeyDictionary = WeakIdKeyDictionary()
 
 
 class Update:
@@ -47,6 +52,7 @@ class Update:
             self._check(index, optimizer)
         for optimizer, _ in self.state.optimizers:
             self.snapshots.append((optimizer, {p: dict(s) for p, s in optimizer.state.items()}, [dict(g) for g in optimizer.param_groups]))
+        found = None
         if self.scaler is not None:
             from .scaling import unscale
 
@@ -54,10 +60,13 @@ class Update:
         for optimizer, _ in self.state.optimizers:
             for group in optimizer.param_groups:
                 clip_group(group)
+                for p in group["params"]:
+                    if p in outside and p.grad is not None:
+                        p.grad.copy_(outside[p](p.grad, found))
         for index, (optimizer, _) in enumerate(self.state.optimizers):
             self._pre_materialize(index, optimizer)
         kept = None
-        if self.scaler is not None and found is not None:
+        if found is not None:
             self.found = self.recorder._convert(found)[0]
             from .scaling import keep_old
 

@@ -89,13 +89,6 @@ DATA = {
         "reason": "a row keeps the states of these formulas",
         "test": "tests/embedding/test_one_embedding.py::test_wrong_optimizers",
     },
-    "one-embedding-graph": {
-        "names": [f"{_OE}.MultiTableEmbedding", f"{_OE}.MultiTableMultiColumnEmbedding"],
-        "oneflow": "rows are updated at the end of the step, under gradient scaling, clipping and accumulation too",
-        "here": "in a graph rows are updated as their gradient comes; a gradient scaler or accumulation there is an error; clipping does not see rows",
-        "reason": "look-up and update are operators outside the captured program",
-        "test": "tests/embedding/test_one_embedding.py::test_graph_refuses_what_would_be_wrong",
-    },
     "one-embedding-shuffle": {
         "names": [f"{_OE}.MultiTableEmbedding", f"{_OE}.MultiTableMultiColumnEmbedding"],
         "oneflow": "rows are spread over ranks",

@@ -1,7 +1,9 @@
 """MultiTableEmbedding: rows by any int64 id, created on first sight, kept in a store outside the module's parameters."""
 from __future__ import annotations
 
+import functools
 import json
+import math
 import time
 import weakref
 
@@ -51,7 +53,8 @@ class Embedding(torch.nn.Module):
         self._number, _next = _next, _next + 1
         self.shadow._one_embedding = self._number
         _live[self._number] = self
-        self._optimizer, self._graph, self._step, self._pending = None, None, 0, []
+        self._optimizer, self._step = None, 0
+        self.drop_gradients()
 
     def _of_table(self, i, table, default):
         columns = table.get("columns")
@@ -124,12 +127,17 @@ class Embedding(torch.nn.Module):
         return rule.initial if isinstance(rule.initial, tuple) else (rule.initial,) * rule.states
 
     # -- training ------------------------------------------------------------
-    def attach(self, optimizer, graph=None) -> None:
-        """Let `optimizer`, which must hold `shadow`, update the rows from now on; `graph`: inside this nn.Graph."""
-        self._optimizer, self._graph = weakref.ref(optimizer), None if graph is None else weakref.ref(graph)
+    def attach(self, optimizer, in_graph=False) -> None:
+        """Let `optimizer`, which must hold `shadow`, update the rows from now on; in_graph: at the end of a graph's step."""
+        self._optimizer = weakref.ref(optimizer)
         optimizer, group = self._group()
         from .rules import rule_for
 
+        if in_graph:
+            from .._graph import update
+            from .functional import update as update_rows
+
+            update.outside[self.shadow] = functools.partial(update_rows, number=self._number)
         rule = rule_for(optimizer, group, 1)
         need = self.embedding_dim * (1 + rule.states) + rule.extra
         if need > self.line:
@@ -147,39 +155,33 @@ class Embedding(torch.nn.Module):
                 return optimizer, group
         raise ValueError(f"one_embedding {self.name!r}: the optimizer does not hold this embedding's parameters; pass it the module's parameters()")
 
-    def collect(self, keys, tables, grad, at_once: bool) -> None:
-        """Take the gradient of unique keys: keep it for the optimizer's step, or update at once (in a graph)."""
-        if at_once:
-            self._check_graph()
-            self._step += 1
-            self._update([(keys, tables, grad)])
-        else:
-            self._pending.append((keys, tables, grad))
+    def collect(self, keys, tables, grad) -> float:
+        """Keep the gradient of unique keys for the step. Returns by how much it adds to the norm of what is kept."""
+        before = self._norm
+        self._pending.append((keys, tables, grad))
+        if len(self._pending) > 1:
+            self._pending = [self._merged()]
+        self._norm = float(torch.linalg.vector_norm(self._pending[0][2], dtype=torch.float64).float())
+        return self._norm - before
 
-    def _check_graph(self):
-        graph = self._graph() if self._graph is not None else None
-        scaled = getattr(graph, "_grad_scaler", None) is not None
-        steps = graph.config._engine.accumulation if graph is not None else 1
-        if scaled or steps > 1:
-            raise NotImplementedError(
-                f"one_embedding {self.name!r} in a graph with {'a gradient scaler' if scaled else f'{steps} accumulation steps'}: "
-                "rows are updated as their gradient comes (docs/differences.md: one-embedding-graph). Train without it, or in eager mode."
-            )
-
-    def update(self) -> None:
-        """One step with the gradients collected since the last; for one_embedding.Optimizer."""
+    def update(self, norm: float | None = None) -> None:
+        """One step with the gradients collected since the last. norm: of those gradients after unscaling and clipping; None: as they are."""
         self._step += 1
-        pending, self._pending = self._pending, []
-        if pending:
-            self._update(pending)
+        self._take(None, None, norm)
+
+    def _take(self, rule, lr, norm=None):
+        if self._pending:
+            keys, tables, grad = self._merged()
+            if norm is not None and self._norm and not math.isclose(norm, self._norm, rel_tol=1e-6):  # more than the rounding of float32
+                grad = grad * (norm / self._norm)
+            self.drop_gradients()
+            self._update(keys, tables, grad, rule, lr)
 
     def _update_as(self, kind, param_group, step):
         from .rules import RULES
 
         self._step = int(step)
-        pending, self._pending = self._pending, []
-        if pending:
-            self._update(pending, RULES[kind](param_group, self._step), float(param_group["lr"]))
+        self._take(RULES[kind](param_group, self._step), float(param_group["lr"]))
 
     def sgd_update(self, param_group, step) -> None:
         """SGD on the rows, with the gradients collected since the last update and the options of `param_group`."""
@@ -199,32 +201,35 @@ class Embedding(torch.nn.Module):
 
     def shuffle_and_lookup(self, state_initializer=None):
         """(ids, whole rows) that have collected a gradient. state_initializer is not used: an optimizer knows its first states."""
-        keys = np.unique(np.concatenate([k for k, _, _ in self._pending])) if self._pending else np.empty(0, np.int64)
+        keys = self._merged()[0] if self._pending else np.empty(0, np.int64)
         return torch.from_numpy(keys), torch.from_numpy(self.store.get(keys)[0])
 
     def drop_gradients(self) -> None:
-        self._pending = []
+        self._pending, self._norm = [], 0.0
 
-    def _update(self, pending, rule=None, lr=None):
+    def _merged(self):
+        """(unique keys, their tables, the sum of their gradients) of what was collected."""
+        if len(self._pending) == 1:
+            return self._pending[0]
+        keys = np.concatenate([k for k, _, _ in self._pending])
+        tables = None if self._pending[0][1] is None else np.concatenate([t for _, t, _ in self._pending])
+        grads = torch.cat([g for _, _, g in self._pending])
+        unique, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+        return unique, None if tables is None else tables[first], torch.zeros(len(unique), grads.shape[1]).index_add_(0, torch.from_numpy(inverse), grads)
+
+    def _update(self, unique, tables, grads, rule=None, lr=None):
         if rule is None:
             from .rules import rule_for
 
             optimizer, group = self._group()
             rule, lr = rule_for(optimizer, group, self._step), float(group["lr"])
-        keys = np.concatenate([k for k, _, _ in pending])
-        tables = None if pending[0][1] is None else np.concatenate([t for _, t, _ in pending])
-        grads = torch.cat([g for _, _, g in pending])
-        unique, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-        if len(unique) != len(keys):
-            grads = torch.zeros(len(unique), grads.shape[1]).index_add_(0, torch.from_numpy(inverse), grads)
-        else:
-            grads = grads[torch.from_numpy(first)]
         if self.padding_idx is not None:
             keep = unique != self.padding_idx
-            unique, first, grads = unique[keep], first[keep], grads[torch.from_numpy(keep)]
+            unique, grads = unique[keep], grads[torch.from_numpy(keep)]
+            tables = None if tables is None else tables[keep]
         if not len(unique):
             return
-        rows = torch.from_numpy(self.rows_of(unique, None if tables is None else tables[first]))
+        rows = torch.from_numpy(self.rows_of(unique, tables))
         used = self.embedding_dim * (1 + rule.states) + rule.extra
         rows[:, :used] = rule.update(rows[:, :used].contiguous(), grads, self.embedding_dim, lr)
         self.store.put(unique, rows.numpy())

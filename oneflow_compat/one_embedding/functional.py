@@ -1,7 +1,7 @@
-"""The two operators behind the embeddings: look rows up, take their gradient. A graph records them as they are.
+"""The operators behind the embeddings: look rows up, take their gradient, update them. A graph records them as they are.
 
-They work on the store, outside the tensors a graph knows; the gradient's operator returns the (zero)
-gradient of `shadow`, so that a graph keeps it.
+They work on the store, outside the tensors a graph knows. The gradient of `shadow` is the L2 norm of the rows'
+gradients: what unscaling and clipping do to it is done to the rows, and a graph keeps the operators.
 """
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def _unique(ids, tables):
 
 @torch.library.custom_op(
     "oneflow_one_embedding::lookup", mutates_args=(),
-    schema="(Tensor shadow, Tensor ids, Tensor? tables, int number, int size, ScalarType dtype, bool at_once) -> Tensor",
+    schema="(Tensor shadow, Tensor ids, Tensor? tables, int number, int size, ScalarType dtype) -> Tensor",
 )  # fmt: skip
-def _lookup(shadow, ids, tables, number, size, dtype, at_once):
+def _lookup(shadow, ids, tables, number, size, dtype):
     keys, table_of, inverse = _unique(ids, tables)
     rows = live(number).rows_of(keys, table_of)[:, :size]
     out = torch.from_numpy(rows[inverse]).reshape(*ids.shape, size)
@@ -28,36 +28,55 @@ def _lookup(shadow, ids, tables, number, size, dtype, at_once):
 
 
 @_lookup.register_fake
-def _(shadow, ids, tables, number, size, dtype, at_once):
+def _(shadow, ids, tables, number, size, dtype):
     return ids.new_empty((*ids.shape, size), dtype=dtype)
 
 
 @torch.library.custom_op(
     "oneflow_one_embedding::collect", mutates_args=(),
-    schema="(Tensor grad, Tensor shadow, Tensor ids, Tensor? tables, int number, bool at_once) -> Tensor",
+    schema="(Tensor grad, Tensor shadow, Tensor ids, Tensor? tables, int number) -> Tensor",
 )  # fmt: skip
-def _collect(grad, shadow, ids, tables, number, at_once):
+def _collect(grad, shadow, ids, tables, number):
     keys, table_of, inverse = _unique(ids, tables)
     flat = grad.detach().reshape(-1, grad.shape[-1]).to(device="cpu", dtype=torch.float32)
     summed = torch.zeros(len(keys), flat.shape[1]).index_add_(0, torch.from_numpy(inverse), flat)
-    live(number).collect(keys, table_of, summed, at_once)
-    return torch.zeros_like(shadow)
+    return torch.full_like(shadow, live(number).collect(keys, table_of, summed))
 
 
 @_collect.register_fake
-def _(grad, shadow, ids, tables, number, at_once):
+def _(grad, shadow, ids, tables, number):
     return torch.empty_like(shadow)
 
 
+@torch.library.custom_op("oneflow_one_embedding::update", mutates_args=(), schema="(Tensor grad, Tensor? found, int number) -> Tensor")
+def _update(grad, found, number):
+    embedding = live(number)
+    if found is not None and found.item():
+        embedding.drop_gradients()
+    else:
+        embedding.update(grad.item())
+    return torch.zeros_like(grad)
+
+
+@_update.register_fake
+def _(grad, found, number):
+    return torch.empty_like(grad)
+
+
+def update(grad, found, number):
+    """One step of the rows, in a graph, for the gradient of `shadow` after unscaling and clipping. Returns the zeros that are left of it."""
+    return _update(grad.detach(), found, number)
+
+
 def _setup(ctx, inputs, output):
-    shadow, ids, tables, number, _, _, at_once = inputs
-    ctx.number, ctx.at_once = number, at_once
+    shadow, ids, tables, number, _, _ = inputs
+    ctx.number = number
     ctx.save_for_backward(shadow, ids, *([] if tables is None else [tables]))
 
 
 def _backward(ctx, grad):
     shadow, ids, *tables = ctx.saved_tensors
-    return _collect(grad, shadow, ids, tables[0] if tables else None, ctx.number, ctx.at_once), None, None, None, None, None, None
+    return _collect(grad, shadow, ids, tables[0] if tables else None, ctx.number), None, None, None, None, None
 
 
 _lookup.register_autograd(_backward, setup_context=_setup)
@@ -65,6 +84,4 @@ _lookup.register_autograd(_backward, setup_context=_setup)
 
 def lookup(shadow, ids, tables, number, size, dtype):
     """Rows of ids, differentiable: the backward hands the rows' gradient to the embedding."""
-    from .._graph.capture import capturing
-
-    return _lookup(shadow, ids, tables, number, size, dtype, capturing())
+    return _lookup(shadow, ids, tables, number, size, dtype)

@@ -23,9 +23,19 @@ class Optimizer:
 
     def step(self, closure=None):
         """One update of the dense parameters, then of the rows."""
-        loss = self.optimizer.step(closure)
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        norms = []
         for embedding in self.embeddings:
-            embedding.update()
+            grad = embedding.shadow.grad
+            norms.append(None if grad is None else grad.item())
+            if grad is not None:
+                grad.zero_()
+        self.optimizer.step()
+        for embedding, norm in zip(self.embeddings, norms):
+            embedding.update(norm)
         return loss
 
     def zero_grad(self, set_to_none=False):

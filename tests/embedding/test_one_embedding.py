@@ -292,23 +292,103 @@ def test_wrong_optimizers(tmp_path):
         oe.Optimizer(e, [e])
 
 
-def test_graph_refuses_what_would_be_wrong(tmp_path):
-    net = Net(embedding(tmp_path, tables=[UNIFORM] * 2))
+class TwoLookups(torch.nn.Module):
+    """Two look-ups of one table; `rows` is an embedding of ours or torch's."""
 
+    def __init__(self, rows):
+        super().__init__()
+        self.rows, self.head = rows, torch.nn.Linear(4, 1)
+
+    def forward(self, ids, factor):
+        return self.head(self.rows(ids) * self.rows(ids + 1)).mean() * factor
+
+
+def twins(tmp_path, size=8):
+    """The same model on a store and on a dense table of the same rows."""
+    torch.manual_seed(0)
+    ours = TwoLookups(embedding(tmp_path, size_factor=3))
+    dense = TwoLookups(torch.nn.Embedding(size, 4))
+    dense.head.load_state_dict(ours.head.state_dict())
+    with torch.no_grad():
+        dense.rows.weight.copy_(ours.rows(torch.arange(size)))
+    return ours, dense
+
+
+def graph_of(model, optimizer, scaler=None, steps=1):
     class Step(flow.nn.Graph):
         def __init__(self):
             super().__init__()
-            self.net = net
-            self.add_optimizer(flow.optim.SGD(net.parameters(), lr=0.1))
-            self.config.set_gradient_accumulation_steps(2)
+            self.model = model
+            self.add_optimizer(optimizer)
+            if scaler is not None:
+                self.set_grad_scaler(scaler)
+            self.config.set_gradient_accumulation_steps(steps)
 
-        def build(self, ids):
-            loss = self.net(ids).mean()
+        def build(self, ids, factor):
+            loss = self.model(ids, factor).mean()
             loss.backward()
             return loss
 
-    with pytest.raises(NotImplementedError, match="2 accumulation steps"):
-        Step()(torch.tensor([[1, 101], [2, 102]]))
+    return Step()
+
+
+SCALERS = {"none": lambda: None, "static": lambda: flow.amp.StaticGradScaler(64.0), "dynamic": lambda: flow.amp.GradScaler(init_scale=64.0, growth_interval=2)}
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+@pytest.mark.parametrize("scaler", SCALERS)
+@pytest.mark.parametrize("clip", [None, 0.02])
+def test_a_graph_updates_rows_as_a_dense_table(tmp_path, steps, scaler, clip):
+    """Accumulation, loss scaling and clipping do to rows what they do to parameters; two look-ups are one step of Adam."""
+    ours, dense = twins(tmp_path)
+    graphs = []
+    for model in (ours, dense):
+        group = {"params": list(model.parameters())} | ({"clip_grad_max_norm": clip, "clip_grad_norm_type": 2.0} if clip else {})
+        graphs.append(graph_of(model, flow.optim.Adam([group], lr=0.1), SCALERS[scaler](), steps))
+    ids, factor = torch.tensor([0, 2, 4, 6, 0, 1, 2, 3]), torch.ones(8, 1)
+    for _ in range(4):
+        a, b = (g(ids, factor) for g in graphs)
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)  # sums of gradients in another order
+    torch.testing.assert_close(ours.rows(torch.arange(8)), dense.rows.weight, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(ours.head.weight, dense.head.weight, rtol=1e-4, atol=1e-5)
+    assert ours.rows.shadow.item() == 0 and ours.rows._step == 4
+
+
+def test_an_overflow_in_a_graph_changes_no_row(tmp_path):
+    ours, _ = twins(tmp_path)
+    scaler = flow.amp.GradScaler(init_scale=64.0)
+    graph = graph_of(ours, flow.optim.Adam(ours.parameters(), lr=0.1), scaler)
+    ids, before = torch.tensor([0, 2]), ours.rows(torch.arange(8)).detach()
+    graph(ids, torch.tensor([[float("inf")]]))
+    assert torch.equal(ours.rows(torch.arange(8)), before) and ours.rows._step == 0 and scaler.get_scale() == 32.0
+    graph(ids, torch.ones(1, 1))
+    changed = (ours.rows(torch.arange(8)) != before).any(1).tolist()
+    assert changed == [True, True, True, True, False, False, False, False]
+
+
+def test_eager_scaling_and_clipping_of_rows(tmp_path):
+    ours, dense = twins(tmp_path)
+    wrapped = oe.Optimizer(flow.optim.SGD(ours.parameters(), lr=0.5), [ours.rows])
+    plain = flow.optim.SGD(dense.parameters(), lr=0.5)
+    scalers = [flow.amp.GradScaler(init_scale=64.0) for _ in range(2)]
+    ids = torch.tensor([0, 2, 0, 1])
+    for factor in (1.0, float("inf"), 2.0):
+        for model, optimizer, scaler in zip((ours, dense), (wrapped, plain), scalers):
+            optimizer.zero_grad()
+            scaler.scale(model(ids, factor)).backward()
+            scaler.unscale_(optimizer)
+            flow.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            scaler.step(optimizer)
+            scaler.update()
+        torch.testing.assert_close(ours.rows(torch.arange(8)), dense.rows.weight, rtol=1e-5, atol=1e-6)
+    assert scalers[0].get_scale() == scalers[1].get_scale() == 32.0 and ours.rows.shadow.item() == 0
+
+
+def test_rows_without_an_optimizer_in_the_graph_stay(tmp_path):
+    ours, _ = twins(tmp_path)
+    before, head = ours.rows(torch.arange(8)).detach(), ours.head.weight.detach().clone()
+    graph_of(ours, flow.optim.SGD(ours.head.parameters(), lr=0.1))(torch.tensor([0]), torch.ones(1, 1))
+    assert torch.equal(ours.rows(torch.arange(8)), before) and not torch.equal(ours.head.weight, head)
 
 
 # --------------------------------------------------------------------------- snapshots

@@ -70,7 +70,7 @@ class Graph:
             from ...one_embedding.embedding import live
 
             for number in numbers:
-                live(number).attach(optim, graph=self)
+                live(number).attach(optim, in_graph=True)
         self._opts.append((optim, lr_sch))
         self.config._train = True
 
