@@ -4,7 +4,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from . import eager, exception, flags, lazy_mode, remat, test_api
+from . import eager, exception, flags, jobs, lazy_mode, remat, test_api
+from .jobs import (
+    CurJobBuildAndInferCtx_SetJobConf, JobBuildAndInferCtx_Close, JobBuildAndInferCtx_GetCurrentJobName, JobBuildAndInferCtx_Open, one,
+)
 
 TensorTuple = list
 dtype = torch.dtype

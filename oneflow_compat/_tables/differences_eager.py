@@ -443,10 +443,10 @@ EAGER = {
         "test": "tests/core/test_deep_paths.py::test_a_compiled_module_is_a_graph_over_the_same_parameters",
     },
     "graph-builder": {
-        "names": ["oneflow._oneflow_internal.one", "oneflow._oneflow_internal.JobBuildAndInferCtx_Open", "oneflow.framework.c_api_util"],
-        "oneflow": "its C++ graph builder, open to tests: feed and fetch operators, the current job",
-        "here": "AttributeError; the messages of core.job and core.operator are there and only carry their fields",
-        "reason": "a graph is captured by torch.fx; there is no builder to hand out",
+        "names": ["oneflow._oneflow_internal.JobBuildAndInferCtx_Open", "oneflow._oneflow_internal.one"],
+        "oneflow": "its C++ graph builder, open to tests: the current job, feed and fetch operators, compiling",
+        "here": "a job built by hand gives shapes and dtypes (lazy tensors); it cannot be compiled",
+        "reason": "a graph is captured by torch.fx; there is no second builder",
         "test": "tests/core/test_deep_paths.py::test_what_the_builder_alone_has_is_missing_with_a_reason",
     },
 }

@@ -83,11 +83,11 @@ class Message:
         lines = []
         for name in self.FIELDS:
             value = self._values.get(name)
-            if isinstance(value, Message):
-                if value.is_set():
-                    lines += [f"{name} {{", *(f"  {line}" for line in str(value).splitlines()), "}"]
-            elif value is not None:
-                lines += [f"{name}: {_text(v)}" for v in (value if isinstance(value, list) else [value])]
+            for v in value if isinstance(value, list) else [] if value is None else [value]:
+                if not isinstance(v, Message):
+                    lines.append(f"{name}: {_text(v)}")
+                elif v is not value or v.is_set():
+                    lines += [f"{name} {{", *(f"  {line}" for line in str(v).splitlines()), "}"]
         return "".join(f"{line}\n" for line in lines)
 
     __repr__ = __str__

@@ -1,7 +1,7 @@
-"""Deep path of the tracing flag."""
+"""Deep path of the tracing flag, and of scopes as messages."""
 from .._oneflow_internal import lazy_mode
 
 
-def scope_to_proto(scope) -> str:
-    """Text of a scope."""
-    return scope._proto_str
+def scope_to_proto(scope):
+    """The scope's name, numbers and attributes as a message (`scope_util.ScopeProto`)."""
+    return scope.proto()

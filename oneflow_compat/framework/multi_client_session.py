@@ -1,19 +1,36 @@
 """A session: an id and whether it is open. Programs start and end by themselves on torch."""
+from __future__ import annotations
+
+import enum
 
 
 class MultiClientSession:
+    class Status(enum.Enum):
+        """States of a session, in their order."""
+
+        CREATED = 1
+        INITED = 2
+        CLOSED = 3
+
     def __init__(self, env, sess_id):
-        self.env, self.id, self.status = env, sess_id, "CREATED"
+        self.env, self.id, self.status = env, sess_id, self.Status.CREATED
 
     def TryInit(self):
         """Open the session."""
-        if self.status == "CREATED":
-            self.status = "INITED"
+        if self.status is self.Status.CREATED:
+            self.status = self.Status.INITED
         return self
 
     def TryClose(self):
         """Close the session; a second call does nothing."""
-        self.status = "CLOSED"
+        self.status = self.Status.CLOSED
+
+    Reset = TryClose
+
+    @property
+    def is_running(self) -> bool:
+        """Is the session open?"""
+        return self.status is self.Status.INITED
 
     @property
     def resource(self):

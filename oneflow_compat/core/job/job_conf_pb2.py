@@ -8,7 +8,7 @@ class JobConfigProto(Message):
     FIELDS = {
         "job_name": "",
         "train_conf": {
-            "loss_lbn": [], "loss_grad_lbn": [], "train_step_lbn": "", "loss_scale_factor": 1.0, "primary_lr": 0.0, "secondary_lr": 0.0,
+            "optimizer_conf": [], "loss_lbn": [], "loss_grad_lbn": [], "train_step_lbn": "", "loss_scale_factor": 1.0, "primary_lr": 0.0, "secondary_lr": 0.0,
             "primary_lr_lbn": "", "secondary_lr_lbn": "",
         },
         "predict_conf": {},

@@ -1,7 +1,4 @@
-"""Activation codes that old model code passes as numbers, and the messages of OneFlow's feed and fetch operators.
-
-The operators themselves belong to OneFlow's graph builder, which does not exist here.
-"""
+"""Activation codes that old model code passes as numbers, and the messages of OneFlow's feed and fetch operators (`_oneflow_internal.jobs`)."""
 from ..message import Message
 
 kNone, kTanH, kSigmoid, kRelu = range(4)

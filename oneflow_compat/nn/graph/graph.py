@@ -2,17 +2,24 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections import Counter, OrderedDict
 
 import torch
 
 from ..._errors import StateError
 from ..._graph import Config, Engine
-from . import graph_state
+from . import graph_job, graph_state
 from .graph_config import GraphConfig
 from .graph_debug import Debug, on_stage, record
 from .graph_repr import graph_text, operator_lines
 from .proxy import ProxyModule
+
+
+def _default_session():
+    from ...framework.session_context import GetDefaultSession
+
+    return GetDefaultSession()
 
 
 class Graph:
@@ -40,6 +47,7 @@ class Graph:
         set_(self, "_grad_scaler", None)
         set_(self, "_name", f"{kind}_{number}")
         set_(self, "config", GraphConfig(config))
+        self.config._graph = weakref.ref(self)
         set_(self, "_steps", 0)
         set_(self, "_calls", {})
         set_(self, "_loaded", None)
@@ -64,6 +72,10 @@ class Graph:
         """Step this optimizer (and then its lr schedule) at the end of each call."""
         if not isinstance(optim, torch.optim.Optimizer):
             raise TypeError(f"add_optimizer takes an optimizer, got {type(optim).__name__}")
+        if lr_sch is not None and not callable(getattr(lr_sch, "step", None)):
+            raise TypeError(f"add_optimizer(lr_sch=) takes a learning rate scheduler, got {type(lr_sch).__name__}")
+        if getattr(lr_sch, "optimizer", optim) is not optim:
+            raise StateError(f"add_optimizer(lr_sch=): this {type(lr_sch).__name__} belongs to another optimizer than the {type(optim).__name__} given with it")
         self._before_first_call("add_optimizer")
         numbers = {getattr(p, "_one_embedding", None) for group in optim.param_groups for p in group["params"]} - {None}
         if numbers:
@@ -218,6 +230,20 @@ class Graph:
         return self._engine.program is not None or self._loaded is not None
 
     _is_compiled = is_compiled
+
+    # what OneFlow's own tests ask of a graph's settings
+    _debug_max_v_level = property(lambda self: max(self._debug.level, 0))
+    _debug_max_py_stack_depth = property(lambda self: self._debug.depth)
+    _debug_only_user_py_stack = property(lambda self: self._debug.only_user)
+    _session = property(lambda self: _default_session())
+    _optimization_conf_proto = property(lambda self: self._session.resource)
+    _config_proto = property(lambda self: self.config.proto)
+    _variables_conf = property(lambda self: graph_job.variables(self))
+
+    def _nothing_to_prepare(self):
+        """Nothing is left to do: the settings are read when they are asked for."""
+
+    _filter_states = _create_states_builder = _generate_config_proto = _nothing_to_prepare
 
     @property
     def name(self):

@@ -1,12 +1,33 @@
 """GraphModule, GraphTensor: the graph's view of a module or tensor, where its settings live."""
 from __future__ import annotations
 
+from ...framework import scope_util
+
 
 class _Stage:
-    """Pipeline stage settings, common to both views."""
+    """Scope and pipeline stage, common to both views."""
 
     _stage_id = None
     _stage_placement = None
+    _activation_checkpointing = None
+    _scope = None
+
+    @property
+    def scope(self):
+        """The scope (`oneflow.framework.scope_util`) of this block, inside the one that is current when it is first asked for."""
+        if self._scope is None:
+            self._scope = scope_util.Scope(scope_util.current_scope(), f"{self.name_prefix}{self.name}", checkpointing=self._activation_checkpointing or None,
+                                           pipeline_stage_id_hint=self._stage_id)
+        return self._scope
+
+    @property
+    def prev_scope(self):
+        """The scope around this block's."""
+        return self.scope.parent
+
+    def scope_context(self):
+        """Make this block's scope the current one."""
+        return scope_util.ScopeContext(self.scope)
 
     @property
     def stage_id(self):
@@ -14,7 +35,7 @@ class _Stage:
 
     @stage_id.setter
     def stage_id(self, value):
-        self._stage_id = value
+        self._stage_id, self._scope = value, None
 
     @property
     def stage_placement(self):
@@ -22,8 +43,7 @@ class _Stage:
 
     def set_stage(self, stage_id=None, placement=None):
         """Pipeline stage of this block. On one rank it has no effect on the numbers."""
-        self._stage_id = stage_id
-        self._stage_placement = placement
+        self._stage_id, self._stage_placement, self._scope = stage_id, placement, None
 
 
 class GraphModule(_Stage):
@@ -34,7 +54,6 @@ class GraphModule(_Stage):
         self.name = name
         self._belonged_graph = belonged_graph
         self._belonged_proxy = belonged_proxy
-        self._activation_checkpointing = None
 
     def __repr__(self):
         return f"(GraphModule:{self.name_prefix}{self.name}()): ()"
@@ -44,18 +63,9 @@ class GraphModule(_Stage):
         """Kind of block: "MODULE"."""
         return "MODULE"
 
-    @property
-    def scope(self):
-        """Name scope of this block: what the names of its operators begin with."""
-        return f"{self.name_prefix}{self.name}"
-
-    prev_scope = property(lambda self: self.name_prefix.rstrip("."), doc="name scope around this block")
-
-    def scope_context(self):
-        """A context that names what runs inside it after this block in profiles."""
-        import torch
-
-        return torch.profiler.record_function(self.scope)
+    _debug = property(lambda self: bool(self._belonged_graph._debug))
+    _debug_max_v_level = property(lambda self: self._belonged_graph._debug_max_v_level)
+    _debug_max_py_stack_depth = property(lambda self: self._belonged_graph._debug_max_py_stack_depth)
 
     def debug(self, v_level=0, *, ranks=None, max_py_stack_depth=2, only_user_py_stack=True, op_repr_with_py_stack=False):
         """Print details of the graph this block belongs to, as Graph.debug does."""
@@ -68,7 +78,7 @@ class GraphModule(_Stage):
 
     @activation_checkpointing.setter
     def activation_checkpointing(self, value=False):
-        self._activation_checkpointing = value
+        self._activation_checkpointing, self._scope = value, None
 
 
 class GraphTensor(_Stage):

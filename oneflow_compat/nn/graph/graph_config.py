@@ -19,6 +19,7 @@ class GraphConfig:
             engine_config = Config()
         self._engine = engine_config
         self._train = False
+        self._graph = lambda: None  # or a weak reference to the graph
         self._kept: dict = {}  # options without effect here, as they were given
 
     @property
@@ -140,14 +141,10 @@ class GraphConfig:
 
     @property
     def proto(self):
-        """The options as OneFlow's job configuration names them."""
-        engine = self._engine
-        named = {
-            "enable_auto_mixed_precision": engine.amp, "num_gradient_accumulation_steps": engine.accumulation,
-            "enable_fuse_model_update_ops": bool(engine.fuse_update), "enable_fuse_add_to_output": engine.fuse_add_to_output,
-            "enable_fuse_cast_scale": engine.fuse_cast_scale, **self._kept,
-        }
-        return "\n".join(f"{k}: {str(v).lower() if isinstance(v, bool) else v}" for k, v in named.items() if v not in (False, 1, None)) + "\n"
+        """The options and optimizers as the message of OneFlow's job configuration; changing it changes nothing."""
+        from .graph_job import job_config
+
+        return job_config(self._engine, self._kept, self._graph())
 
     def __repr__(self):
         return f"(CONFIG:config:GraphConfig(training={self._train}, ))"

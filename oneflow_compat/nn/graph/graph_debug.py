@@ -8,7 +8,11 @@ import torch
 
 from ... import env
 from ..._errors import StateError
+from .graph_scope import Views
 from .graph_repr import module_lines, named_leaves, operator_lines, tensor_line, value_text
+
+
+building: list = []  # the graph whose build() runs
 
 
 class Debug:
@@ -32,6 +36,9 @@ class Debug:
         self.depth, self.only_user = max_py_stack_depth, only_user_py_stack
         self.location = self.level >= 3 or op_repr_with_py_stack
 
+    def __bool__(self):
+        return self.level >= 0
+
     def say(self, level, text):
         if self.level >= level:
             print(text, flush=True)
@@ -42,6 +49,7 @@ def record(graph, build, args, kwargs):
     debug, title = graph._debug, f"(GRAPH:{graph.name}:{type(graph).__name__})"
     calls: dict = {}
     names = {id(m): f"{prefix}.{n}" if n else prefix for prefix, block in graph._blocks.items() for n, m in block._origin.named_modules()}
+    views = Views(graph)
     begin = time.perf_counter()
     debug.say(0, f"{title} start building graph.")
     ins = [(n, value_text(v)) for n, v in named_leaves(f"{graph.name}_input", args, kwargs)]
@@ -52,6 +60,7 @@ def record(graph, build, args, kwargs):
         name = names.get(id(module))
         if name is None:
             return
+        views.enter(module)
         here = [(n, value_text(v, lazy=True)) for n, v in named_leaves(f"{name}_input", inputs)]
         calls[name] = (here, ())
         debug.say(1, f"(MODULE:{name}:{type(module).__name__}({module.extra_repr()}))")
@@ -67,6 +76,7 @@ def record(graph, build, args, kwargs):
         name = names.get(id(module))
         if name is None:
             return
+        views.leave()
         here = [(n, value_text(v, lazy=True)) for n, v in named_leaves(f"{name}_output", (output,))]
         calls[name] = (calls.get(name, ((), ()))[0], here)
         for n, text in here:
@@ -76,6 +86,9 @@ def record(graph, build, args, kwargs):
     with contextlib.ExitStack() as stack:
         for hook in (hooks.register_module_forward_pre_hook(before), hooks.register_module_forward_hook(after)):
             stack.callback(hook.remove)
+        building.append(graph)
+        stack.callback(building.pop)
+        stack.enter_context(views)
         try:
             out = build(*args, **kwargs)
         except BaseException:

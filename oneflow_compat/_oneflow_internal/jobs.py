@@ -1,0 +1,90 @@
+"""The job that is being built, and the feed and fetch operators of OneFlow's graph builder, on tensors that only stand for values.
+
+nn.Graph builds with the engine (`oneflow._graph`); these are for code that builds a job by hand in `lazy_mode.guard(True)`.
+A fed tensor is a FakeTensor: every operator gives its shape and dtype, and nothing is computed.
+"""
+from __future__ import annotations
+
+import types
+
+import torch
+
+from .._errors import OneFlowError
+
+_open: list = []  # the name of the open job, and its settings once they were given
+
+
+def JobBuildAndInferCtx_Open(job_name: str):
+    """Begin a job; one at a time."""
+    if _open:
+        raise OneFlowError(f"job {job_name!r} cannot begin: job {_open[0]!r} is still being built; call JobBuildAndInferCtx_Close() first")
+    _open.append(job_name)
+
+
+def JobBuildAndInferCtx_Close():
+    """End the job being built; nothing happens without one."""
+    _open.clear()
+
+
+def JobBuildAndInferCtx_GetCurrentJobName() -> str:
+    """The job being built: one opened by hand, or the nn.Graph whose build() runs."""
+    from ..nn.graph.graph_debug import building
+
+    if not _open and not building:
+        raise OneFlowError("no job is being built: JobBuildAndInferCtx_Open() begins one, and build() of an nn.Graph runs in one")
+    return _open[0] if _open else building[-1].name
+
+
+def CurJobBuildAndInferCtx_SetJobConf(job_conf):
+    """Give the open job its settings; the names must agree."""
+    name = JobBuildAndInferCtx_GetCurrentJobName()
+    if isinstance(job_conf, str):
+        return
+    if job_conf.job_name != name:
+        raise OneFlowError(f"settings of job {job_conf.job_name!r} were given while job {name!r} is being built")
+    _open[1:] = [job_conf]
+
+
+class _OpExpr:
+    def __init__(self, op_name, op_conf, inputs, outputs):
+        self.name, self.conf, self.inputs, self.outputs = op_name, op_conf, list(inputs), list(outputs)
+
+
+class FeedInputOpExpr(_OpExpr):
+    """An argument of a job."""
+
+
+class FeedVariableOpExpr(_OpExpr):
+    """A variable of a job."""
+
+
+class FetchOutputOpExpr(_OpExpr):
+    """A result of a job."""
+
+
+one = types.SimpleNamespace(FeedInputOpExpr=FeedInputOpExpr, FeedVariableOpExpr=FeedVariableOpExpr, FetchOutputOpExpr=FetchOutputOpExpr)
+_mode: list = []
+
+
+def _lazy(tensor):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    JobBuildAndInferCtx_GetCurrentJobName()
+    if not _mode:
+        _mode.append(FakeTensorMode(allow_non_fake_inputs=True))
+    return _mode[0].from_tensor(tensor.detach())
+
+
+def dispatch_feed_input(op, input):
+    """A lazy tensor with the shape and dtype of the argument `input`."""
+    return _lazy(input)
+
+
+def dispatch_feed_variable(op, input, l2=0.0):
+    """A lazy tensor with the shape and dtype of the variable `input`."""
+    return _lazy(input)
+
+
+def dispatch_fetch_output(op, input):
+    """An eager tensor that the result `input` of the job would be written to; its values are undefined."""
+    return torch.empty(input.shape, dtype=input.dtype, device=input.device)

@@ -1,0 +1,61 @@
+"""While build() runs: the scope of the module being called, and the graph's view of modules and tensors from inside their own forward()."""
+from __future__ import annotations
+
+import contextlib
+
+import torch
+
+from ...framework import scope_util
+from .graph_block import GraphModule, GraphTensor
+
+
+class Views(contextlib.ExitStack):
+    """The views of one graph during one build(): `self.to(GraphModule)` in a forward() is the block of that module."""
+
+    def __init__(self, graph):
+        super().__init__()
+        self._graph, self._blocks = graph, None
+
+    def __enter__(self):
+        super().__enter__()
+        self.enter_context(scope_util.ScopeContext(scope_util.Scope(scope_util.current_scope(), self._graph.name)))
+        for kind, view, find in ((torch.nn.Module, GraphModule, self._module), (torch.Tensor, GraphTensor, self._tensor)):
+            original, own = kind.to, "to" in kind.__dict__
+            kind.to = _looking(original, view, find)
+            self.callback(setattr, kind, "to", original) if own else self.callback(delattr, kind, "to")
+        return self
+
+    def _proxies(self):
+        if self._blocks is None:
+            self._blocks = {id(proxy._origin): proxy for block in self._graph._blocks.values() for _, proxy in block.named_modules()}
+        return self._blocks
+
+    def _module(self, module):
+        proxy = self._proxies().get(id(module))
+        return None if proxy is None else proxy.config
+
+    def _tensor(self, tensor):
+        for proxy in self._proxies().values():
+            for tag, tensors in (("PARAMETER", proxy._origin._parameters), ("BUFFER", proxy._origin._buffers)):
+                for name, own in tensors.items():
+                    if own is tensor:
+                        return proxy._tensor(tag, name, tensor).to(GraphTensor)
+        return None
+
+    def enter(self, module):
+        config = self._module(module)
+        scope_util._stack.append(scope_util.current_scope() if config is None else config.scope)
+
+    def leave(self):
+        scope_util._stack.pop()
+
+
+def _looking(original, view, find):
+    def to(self, *args, **kwargs):
+        if len(args) == 1 and args[0] is view and not kwargs:
+            found = find(self)
+            if found is not None:
+                return found
+        return original(self, *args, **kwargs)
+
+    return to
