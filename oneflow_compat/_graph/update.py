@@ -258,7 +258,7 @@ def update_flags(optimizer, config):
         return {}
     if any(isinstance(v, torch.Tensor) for g in optimizer.param_groups for v in (g.get("lr"), *(g.get("betas") or ()))):
         return {}  # the multi-tensor forms refuse them
-    if config.fuse_update and "fused" in group and all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in params):
+    if config.fuse_update and "fused" in group and all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in params) and not _half_on_cpu(optimizer, params):
         steps = [(optimizer.state[p].get("step"), p) for p in params if p in optimizer.state]
         if any(isinstance(step, torch.Tensor) and step.device != p.device for step, p in steps):
             return {}  # begun by eager steps on a GPU, which count on the CPU; the fused operator counts on the GPU
@@ -270,6 +270,12 @@ def update_flags(optimizer, config):
     if multi and "foreach" in group:
         return {"foreach": True, "fused": False}
     return {}
+
+
+def _half_on_cpu(optimizer, params):
+    """torch 2.13's fused SGD leaves most elements of half precision as they were on the CPU; its fused Adam of float16 gives inf."""
+    lost = (torch.float16, torch.bfloat16) if isinstance(optimizer, torch.optim.SGD) else (torch.float16,)
+    return any(p.device.type == "cpu" and p.dtype in lost for p in params)
 
 
 # torch's multi-tensor form computes these bit for bit as the plain form on the CPU, where it is a loop
