@@ -171,3 +171,34 @@ def test_a_step_of_the_schedule_by_the_program_counts_once():
     assert schedule.last_step == 5
     schedule.step()
     assert schedule.last_step == 6 and optimizer.param_groups[0]["lr"] == 0.5 ** 6
+
+
+def test_recomputation_makes_one_program():
+    """libai turns it on for each layer; the second call must find the first one's program."""
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.linear(x).tanh()
+
+    class Train(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.model = nn.Sequential(Layer(), Layer())
+            self.add_optimizer(flow.optim.SGD(self.model.parameters(), lr=0.1))
+            for block in self.model.modules():
+                block.config.activation_checkpointing = isinstance(block.to(nn.Module), Layer)
+
+        def build(self, x):
+            runs.append(x)
+            loss = self.model(x).sum()
+            loss.backward()
+            return loss
+
+    runs = []
+    train = Train()
+    for _ in range(3):
+        train(flow.ones(2, 4))
+    assert len(runs) == 1
