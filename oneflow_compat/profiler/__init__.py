@@ -47,14 +47,17 @@ def _cuda(name):
 class profile(torch.profiler.profile):
     """torch.profiler.profile; `record_attrs` and `record_bandwidth_for_cuda` are accepted and add nothing.
 
-    `key_averages(group_by_input_shape, group_by_attributes)` groups as torch does.
+    `key_averages(group_by_input_shape, group_by_attributes)` groups as torch does; its items are KernelEvents (operators)
+    and CustomEvents (ranges) too, with OneFlow's `name` and `input_shapes`.
     """
 
     def __init__(self, activities=None, record_shapes=False, record_attrs=False, record_bandwidth_for_cuda=False, **kwargs):
         super().__init__(activities=activities, record_shapes=record_shapes, **kwargs)
 
     def key_averages(self, group_by_input_shape=False, group_by_attributes=False, *args, **kwargs):
-        return super().key_averages(group_by_input_shape, *args, **kwargs)
+        from .averages import named
+
+        return named(super().key_averages(group_by_input_shape, *args, **kwargs))
 
 
 __getattr__, __dir__ = _bind.fall_through(__name__, "torch.profiler")

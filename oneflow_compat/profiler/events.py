@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
+from abc import ABC
 from enum import Enum
 
 from .util import format_time
@@ -25,7 +26,7 @@ class CustomEventType(Enum):
     CudaRuntime = 2
 
 
-class EventBase:
+class EventBase(ABC):
     """`count` calls of one name that took `time_total` microseconds together."""
 
     MAX_NAME_LENGTH = 55

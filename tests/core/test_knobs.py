@@ -46,6 +46,22 @@ def test_profiler_ranges_show_up():
         flow.profiler.range_pop()
 
 
+def test_averages_of_the_profiler_are_oneflows_events_too():
+    from oneflow.profiler.events import CustomEvent, KernelEvent
+
+    x = torch.ones(2, 3, requires_grad=True)
+    with flow.profiler.profile(activities=[flow.profiler.ProfilerActivity.CPU], record_shapes=True) as prof:
+        with flow.profiler.record_function("forward"):
+            for _ in range(2):
+                y = torch.matmul(x, torch.ones(3, 4)).relu()
+        y.sum().backward()
+    events = {(e.name, getattr(e, "input_shapes", None) if isinstance(e, KernelEvent) else None): e for e in prof.key_averages(group_by_input_shape=True)}
+    product, ours = events["matmul", "(2,3), (3,4)"], events["forward", None]
+    assert isinstance(product, KernelEvent) and product.count >= 2 and product.cpu_time_total > 0 and not isinstance(product, CustomEvent)
+    assert isinstance(ours, CustomEvent) and ours.count == 1 and ours.cpu_time > 0 and events["relu_grad", "(2,4), (2,4)"].count == 1
+    assert "aten::matmul" in prof.key_averages().table(sort_by="cpu_time_total")
+
+
 def test_async_threads_run_in_place_on_the_cpu():
     with flow.asyncs.thread(flow.asyncs.Thread()):
         x = torch.ones(2) * 3

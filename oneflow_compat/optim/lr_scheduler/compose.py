@@ -120,6 +120,8 @@ class WarmUpLR(SequentialLR):
             raise ValueError(f"WarmUpLR: warmup_method={warmup_method!r} must be 'linear' or 'constant'")
         if not 0 <= warmup_factor <= 1:
             raise ValueError(f"WarmUpLR: warmup_factor={warmup_factor} must be in [0, 1]")
+        if warmup_iters < 0:
+            raise ValueError(f"WarmUpLR: warmup_iters={warmup_iters} must not be negative")
         scheduler = scheduler_or_optimizer if isinstance(scheduler_or_optimizer, _torch.LRScheduler) else None
         optimizer = scheduler.optimizer if scheduler is not None else scheduler_or_optimizer
         if scheduler is None and warmup_iters == 0:
