@@ -3,7 +3,8 @@ from __future__ import annotations
 
 import torch
 
-from .tensor_extended import reflected, replacing
+from .tensor_arrays import reflected
+from .tensor_extended import replacing
 
 __all__ = []
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import operator
 import sys
 
 import torch
@@ -260,22 +259,6 @@ def bmm(original, error, self, b=None, transpose_a=False, transpose_b=False, alp
     if b is None or (not transpose_a and not transpose_b and alpha == 1.0 and linalg_ops.promoted(self, b) is None and isinstance(error, RuntimeError)):
         return NotImplemented
     return linalg_ops.bmm(self, b, transpose_a, transpose_b, alpha)
-
-
-def reflected(original):
-    """array + tensor and its kin, which torch refuses: NumPy's result with the tensor's values, an array, as in OneFlow."""
-    symbol = original.__name__.strip("_")[1:]
-
-    @functools.wraps(original, assigned=("__name__", "__qualname__", "__doc__"), updated=())
-    def method(self, other):
-        out = original(self, other)
-        if out is NotImplemented and type(other).__module__ == "numpy" and hasattr(other, "__array_interface__"):
-            return getattr(operator, symbol)(other, self.numpy())
-        return out
-
-    del method.__wrapped__
-    method.__module__ = "oneflow"
-    return method
 
 
 # --------------------------------------------------------------------------- masks

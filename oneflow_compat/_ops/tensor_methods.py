@@ -58,6 +58,31 @@ def init(original):
     return __init__
 
 
+def new(original):
+    """Tensor() of a number, of an array with negative strides, of a tensor and a device, on another device than the CPU, and as a global tensor: what torch refuses."""
+    import numpy
+
+    def __new__(*args, **kwargs):  # torch.compile wants this signature of the constructor it knows
+        try:
+            return original(*args, **kwargs)
+        except (TypeError, RuntimeError, ValueError):
+            cls, *args = args
+            if cls is not torch.Tensor or not kwargs.keys() <= {"device", "placement", "sbp"}:
+                raise
+            if args and isinstance(args[0], numpy.ndarray):
+                args[0] = args[0].copy()  # torch takes no negative strides
+            number = len(args) == 1 and isinstance(args[0], (float, numpy.floating))
+            if not kwargs and not number and not (args and isinstance(args[0], numpy.ndarray)):
+                raise
+        made = torch.tensor(args[0], dtype=torch.get_default_dtype()) if number else original(cls, *args)
+        if kwargs.get("placement") is not None or kwargs.get("sbp") is not None:
+            return made.to_global(kwargs.get("placement"), kwargs.get("sbp"))
+        return made.to(kwargs.get("device"))
+
+    __new__.__oneflow_original__ = original
+    return staticmethod(__new__)
+
+
 # --------------------------------------------------------------------------- activations
 def gelu(self, approximate="none"):
     """torch.nn.functional.gelu."""

@@ -117,7 +117,7 @@ EAGER = {
     "np-interop": {
         "names": ["oneflow.Tensor.__array__"],
         "oneflow": "an array or NumPy number on the left gives an array",
-        "here": "array + - * ** // % tensor, which torch refuses, give an array; array / tensor, NumPy numbers and ufuncs give a tensor, as in torch",
+        "here": "array + - * ** // % @ & | ^ tensor, which torch refuses, give an array; comparisons, array / tensor, NumPy numbers and ufuncs give a tensor",
         "reason": "superset; Tensor methods and operators keep torch's meaning; set_dialect('oneflow-0.9') changes them",
         "test": "tests/core/test_tensor_table.py::test_numpy_on_the_left",
     },
@@ -287,8 +287,8 @@ EAGER = {
     "tensor-ctor": {
         "names": ["oneflow.Tensor", "oneflow.FloatTensor", "oneflow.tensor"],
         "oneflow": "Tensor(1.5), FloatTensor(int tensor), negative strides and wrapping integers are accepted",
-        "here": "accepted by tensor() and the typed constructors; Tensor(1.5) raises, since oneflow.Tensor is torch.Tensor",
-        "reason": "oneflow.Tensor is torch.Tensor",
+        "here": "the same; Tensor() also takes a tensor with a device, a device other than the CPU, placement and sbp",
+        "reason": "superset",
         "test": "tests/core/test_functions_creation.py::test_tensor_takes_what_torch_refuses",
     },
     "low-level-ops": {

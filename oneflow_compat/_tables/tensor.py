@@ -8,6 +8,7 @@ _G = "_global.tensor:"
 _M = "_ops.tensor_methods:"
 _X = "_ops.tensor_extended:"
 _B = "_ops.bool_arithmetic:"
+_A = "_ops.tensor_arrays:"
 
 TENSOR = {
     # global tensors
@@ -52,6 +53,8 @@ TENSOR = {
     "orthogonal_": ("method", _M + "orthogonal_", "nn.init.orthogonal_"),
     # torch.Tensor(ndarray) owns its memory, as in OneFlow; torch's shares a float32 array's without saying so anywhere
     "__init__": ("replace", _M + "init", "of a NumPy array: its own memory"),
+    # constructors torch refuses
+    "__new__": ("replace", _M + "new", "Tensor(1.5); Tensor(tensor, device=); on a GPU; placement=, sbp="),
     # calls torch refuses
     "numpy": ("replace", _X + "numpy", "of a tensor that requires grad, on another device, or bfloat16; numpy(dtype)"),
     "uniform_": ("replace", _X + "uniform_", "on a leaf that requires grad; a=, b="),
@@ -66,15 +69,24 @@ TENSOR = {
     "add_": ("replace", _X + "add_", "of an integer tensor with a floating tensor"),
     "sub_": ("replace", _X + "sub_", "of an integer tensor with a floating tensor"),
     "mul_": ("replace", _X + "mul_", "of an integer tensor with a floating tensor"),
-    "__radd__": ("replace", _X + "reflected", "array + tensor"),
+    "__radd__": ("replace", _A + "reflected", "array + tensor"),
     "__rsub__": ("replace", _B + "rminus", "array - tensor; number - bool tensor"),
     "__sub__": ("replace", _B + "minus", "of bool tensors"),
     "sub": ("replace", _B + "sub", "of bool tensors"),
     "subtract": ("replace", _B + "sub", "of bool tensors"),
-    "__rmul__": ("replace", _X + "reflected", "array * tensor"),
-    "__rpow__": ("replace", _X + "reflected", "array ** tensor"),
-    "__rfloordiv__": ("replace", _X + "reflected", "array // tensor"),
-    "__rmod__": ("replace", _X + "reflected", "array % tensor"),
+    "__rmul__": ("replace", _A + "reflected", "array * tensor"),
+    "__rpow__": ("replace", _A + "reflected", "array ** tensor"),
+    "__rfloordiv__": ("replace", _A + "reflected", "array // tensor"),
+    "__rmod__": ("replace", _A + "reflected", "array % tensor"),
+    "__rmatmul__": ("replace", _A + "reflected", "array @ tensor"),
+    "__rand__": ("replace", _A + "reflected", "array & tensor"),
+    "__ror__": ("replace", _A + "reflected", "array | tensor"),
+    "__rxor__": ("replace", _A + "reflected", "array ^ tensor"),
+    "__gt__": ("replace", _A + "compared", "tensor > array"),
+    "__ge__": ("replace", _A + "compared", "tensor >= array"),
+    "__lt__": ("replace", _A + "compared", "tensor < array"),
+    "__le__": ("replace", _A + "compared", "tensor <= array"),
+    "__ne__": ("replace", _A + "compared", "tensor != array"),
     "__matmul__": ("replace", _X + "matmul", "different dtypes"),
     "matmul": ("replace", _X + "matmul", "different dtypes; transpose_a, transpose_b, alpha"),
     "mm": ("replace", _X + "mm", "different dtypes"),

@@ -59,6 +59,19 @@ ROWS = {
     "__rsub__ bool": (lambda: [1 - T([True, False]), 1.0 - T([True, False]), True - T([True, False])], [[0, 1], [0.0, 1.0], [0, 1]]),
     "__sub__ bool": (lambda: [T([True, False]) - 1, t()[:2] - T([True, False]), T([True, False]) - T([True, True])], [[0, -1], [0.0, 2.0], [False, True]]),
     "sub bool": (lambda: [T([True, False]).sub(0.5), T([True, False]).subtract(1, alpha=2), flow.sub(T([True, False]), 1), flow.sub(1, T([True, False]))], [[0.5, -0.5], [-1, -2], [0, -1], [0, 1]]),
+    "__gt__ array": (lambda: [t() > np.ones(3), np.ones(3) > t()], [[False, True, False], [False, False, True]]),
+    "__ge__ array": (lambda: t() >= np.ones(3), [True, True, False]),
+    "__lt__ array": (lambda: t() < np.ones(3), [False, False, True]),
+    "__le__ array": (lambda: [t() <= np.ones(3), np.ones(3) <= t()], [[True, False, True], [True, True, False]]),
+    "__rmatmul__ array": (lambda: np.eye(3, dtype="float32") @ t(), [1.0, 2.0, -3.0]),
+    "__rand__ array": (lambda: np.array([3, 5]) & T([1, 4]), [1, 4]),
+    "__ror__ array": (lambda: np.array([3, 5]) | T([1, 2]), [3, 7]),
+    "__rxor__ array": (lambda: np.array([True, False]) ^ T([True, True]), [False, True]),
+    "__new__ number": (lambda: flow.Tensor(1.5), 1.5),
+    "__new__ strides": (lambda: flow.Tensor(np.arange(3.0)[::-1]), [2.0, 1.0, 0.0]),
+    "__new__ device": (lambda: flow.Tensor(t(), device="cpu"), [1.0, 2.0, -3.0]),
+    "__new__ global": (lambda: flow.Tensor([1, 2], placement=flow.placement("cpu", [0]), sbp=flow.sbp.broadcast).to_local(), [1.0, 2.0]),
+    "__new__ other device": (lambda: flow.Tensor(2, 3, device="meta").new_ones((2,), device="cpu"), [1.0, 1.0]),
     "masked_fill": (lambda: t().masked_fill(T([1, 0, 2]), 9), [9.0, 2.0, 9.0]),
     "masked_fill_": (lambda: t().masked_fill_(T([1, 0, 2]), 9), [9.0, 2.0, 9.0]),
     "masked_select": (lambda: t().masked_select(T([1.0, 0.0, 0.0])), [1.0]),
@@ -133,7 +146,7 @@ def test_torchs_own_method_refuses_what_the_row_accepts(row, monkeypatch):
 
 def test_every_replaced_method_gives_torchs_result_and_torchs_error():
     for name, (kind, _, _) in TENSOR.items():
-        if name == "__init__":  # see test_a_tensor_of_an_array_owns_its_memory
+        if name in ("__init__", "__new__"):  # see test_a_tensor_of_an_array_owns_its_memory, test_a_constructor_call_that_neither_library_knows
             continue
         if kind == "replace" and name.startswith("__") and name != "__deepcopy__":
             assert getattr(torch.Tensor, name)(t(), object()) is original(name)(t(), object()) is NotImplemented
@@ -170,6 +183,18 @@ def test_a_tensor_of_an_array_owns_its_memory(make):
     x = make(array)
     x.data += 1
     assert array.tolist() == [0.0, 0.0] and x.tolist() == [1.0, 1.0] and type(x) in (torch.Tensor, torch.nn.Parameter)
+
+
+def test_a_constructor_call_that_neither_library_knows():
+    for args, more in [((2, 3), {"requires_grad": True}), (("x",), {}), ((object(),), {"device": "cpu"}), ((2, -3), {}), ((2,), {"placement": flow.placement("cpu", [0])})]:
+        with pytest.raises((TypeError, RuntimeError)):
+            flow.Tensor(*args, **more)
+
+
+def test_a_tensor_differs_from_an_array_element_by_element():
+    x, array = t(), np.array([1, 5, -3], dtype="float32")
+    assert original("__ne__")(x, array) is NotImplemented  # so torch's answer is that of two unrelated objects: True
+    assert (x != array).tolist() == (array != x).tolist() == [False, True, False] and (x != "a") is True
 
 
 def test_subclasses_of_tensor_are_made_as_before():

@@ -1,0 +1,44 @@
+"""Operators between a tensor and a NumPy array that torch refuses: "replace" rows of `_tables/tensor.py`."""
+from __future__ import annotations
+
+import functools
+import operator
+
+import numpy as np
+
+import torch
+
+__all__ = []
+
+_AS_FUNCTION = {"and": operator.and_, "or": operator.or_}
+
+
+def reflected(original):
+    """array + tensor and its kin, which torch refuses: NumPy's result with the tensor's values, an array, as in OneFlow."""
+    symbol = original.__name__.strip("_")[1:]
+    function = _AS_FUNCTION.get(symbol) or getattr(operator, symbol)
+
+    @functools.wraps(original, assigned=("__name__", "__qualname__", "__doc__"), updated=())
+    def method(self, other):
+        out = original(self, other)
+        if out is NotImplemented and type(other).__module__ == "numpy" and hasattr(other, "__array_interface__"):
+            return function(other, self.numpy())
+        return out
+
+    del method.__wrapped__
+    method.__module__ = "oneflow"
+    return method
+
+
+def compared(original):
+    """tensor > array, array > tensor and their kin, which torch refuses (its != is the number True for any array): a bool tensor."""
+    @functools.wraps(original, assigned=("__name__", "__qualname__", "__doc__"), updated=())
+    def method(self, other):
+        out = original(self, other)
+        if out is NotImplemented and isinstance(other, np.ndarray):
+            return original(self, torch.as_tensor(other, device=self.device))
+        return out
+
+    del method.__wrapped__
+    method.__module__ = "oneflow"
+    return method
