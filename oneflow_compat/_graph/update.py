@@ -266,7 +266,7 @@ def update_flags(optimizer, config):
     multi = config.multi_tensor
     if multi is None:  # many small parameters: one operator instead of one per parameter, the same numbers
         size = sum(p.numel() * p.element_size() for p in params)
-        multi = size < _MULTI_TENSOR_BYTES and isinstance(optimizer, _SAME_NUMBERS) and all(p.device.type == "cpu" for p in params)
+        multi = size < _MULTI_TENSOR_BYTES and isinstance(optimizer, _SAME_NUMBERS) and all(p.device.type == "cpu" and p.dtype in _SAME_DTYPES for p in params)
     if multi and "foreach" in group:
         return {"foreach": True, "fused": False}
     return {}
@@ -283,6 +283,7 @@ _SAME_NUMBERS = (
     torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad, torch.optim.Adadelta, torch.optim.Adamax,
     torch.optim.RMSprop, torch.optim.Rprop,
 )  # fmt: skip
+_SAME_DTYPES = (torch.float32, torch.float64)  # half precision is rounded elsewhere
 _MULTI_TENSOR_BYTES = 1 << 25  # its temporaries are as large as the parameters
 
 

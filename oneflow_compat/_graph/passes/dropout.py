@@ -5,7 +5,7 @@ import math
 
 import torch
 
-from .patterns import Editor, contiguous, kernel_for, only_user, same_layout
+from .patterns import Editor, contiguous, kernel_for, same_layout
 
 aten = torch.ops.aten
 _LIKE = aten.empty_like.default
@@ -19,7 +19,7 @@ def fuse_dropout(program):
         return program  # the recomputation draws again from a saved state of the generator
     for draw in editor.nodes(aten.bernoulli_.float):
         noise = draw.args[0]
-        keep = editor.number(draw.args[1])
+        keep = editor.number(draw.args[1]) if len(draw.args) > 1 else 0.5
         if keep is not None and 0 < keep < 1 and noise.target is _LIKE and kernel_for(noise.meta["tensor"]) and noise.meta["tensor"].device.type == "cpu":
             _one(editor, draw, noise, keep)
     return program
@@ -40,7 +40,7 @@ def _one(editor, draw, noise, keep):
     editor.insert(draw, aten.random_.default, (seed,), info=seed.meta["tensor"])
     for node in products:
         x = node.args[0] if node.args[1] is noise else node.args[1]
-        biased = _biased(editor, x, node)
+        biased = _biased(editor, x, {node, noise})
         if biased is not None:
             editor.replace_by_kernel(node, "bias_dropout", (*biased, 1 - keep, seed))
         else:
@@ -57,15 +57,13 @@ def _plain_product(node, noise):
     return a is not None and a[:2] == b[:2] and same_layout(node.meta["tensor"], b)
 
 
-def _biased(editor, x, node):
-    """(y, bias, axis) where x = y + a 1-d bias along the last dimension, computed for this product only."""
+def _biased(editor, x, users):
+    """(y, bias, axis) where x = y + a 1-d bias along the last dimension, computed for this dropout only."""
     found = bias_sum(x)
-    if found is None or only_user(x) is not node or not editor.untouched(x):
+    if found is None or set(x.users) != users or not editor.untouched(x):
         return None
-    y, bias, axis = found
-    if not all(editor.constant_between(t, editor.order[x], editor.order[node]) for t in (y, bias)):
-        return None
-    return y, bias, axis
+    end = max(editor.order[n] for n in users)
+    return found if all(editor.constant_between(t, editor.order[x], end) for t in found[:2]) else None
 
 
 def bias_sum(node):

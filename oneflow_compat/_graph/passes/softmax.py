@@ -13,6 +13,7 @@ aten = torch.ops.aten
 _LEAST = 20_000  # elements: below, a call costs more than the passes over memory it saves
 _ALL = 1 << 60  # a diagonal that keeps every column
 _FAR = -1e30  # added to any ordinary number it gives itself, up to rounding
+_CHOOSE = {aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf}
 _WHERE = {aten.where.self, aten.where.ScalarOther, aten.where.Scalar}
 _VIEWS = {aten.expand.default, aten.unsqueeze.default, aten.slice.Tensor, aten.select.int, aten.view.default, aten.permute.default, aten.transpose.int}
 
@@ -90,12 +91,12 @@ def _mask(editor, node, found):
     if node.target in (aten.masked_fill.Scalar, aten.masked_fill.Tensor):
         x, mask, how = node.args[0], node.args[1], "drop"
         fill = editor.number(node.args[2])
-    elif node.target in (aten.where.self, aten.where.ScalarOther):
+    elif node.target in _CHOOSE:
         mask, x, how = node.args[0], node.args[1], "keep"
         fill = editor.number(node.args[2])
-    elif node.target is aten.where.ScalarSelf:
-        mask, x, how = node.args[0], node.args[2], "drop"
-        fill = editor.number(node.args[1])
+        if fill is None:
+            x, how = node.args[2], "drop"
+            fill = editor.number(node.args[1])
     elif node.target is aten.add.Tensor and len(node.args) == 2:
         for x, mask in (node.args, node.args[::-1]):
             fill = _far_below(editor, mask)
@@ -189,11 +190,10 @@ def _chosen(editor, node, gradient, found):
     """Does the node keep the gradient where the mask kept x, and is it 0 elsewhere?"""
     if node.target in (aten.masked_fill.Scalar, aten.masked_fill.Tensor):
         return found.how == "drop" and node.args[0] is gradient and node.args[1] is found.mask and editor.number(node.args[2]) == 0
-    if node.target in (aten.where.self, aten.where.ScalarOther):
-        return found.how == "keep" and node.args[0] is found.mask and node.args[1] is gradient and editor.number(node.args[2]) == 0
-    if node.target is aten.where.ScalarSelf:
-        return found.how == "drop" and node.args[0] is found.mask and node.args[2] is gradient and editor.number(node.args[1]) == 0
-    return False
+    if node.target not in _CHOOSE or node.args[0] is not found.mask:
+        return False
+    kept, other = node.args[1:] if found.how == "keep" else node.args[:0:-1]
+    return kept is gradient and editor.number(other) == 0
 
 
 def _take_dropout(editor, y):
