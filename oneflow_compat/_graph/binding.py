@@ -8,6 +8,7 @@ import torch.utils._pytree as pytree
 from torch._C import _increment_version as increment_version
 
 from .._global.tensor import is_global, make_results_global, without_subclasses
+from .backends.regions import silent_writes
 
 
 class Binding:
@@ -87,7 +88,7 @@ class Binding:
         source = "def gather(a):\n    return (" + "".join(i + ", " for i in items) + ")\n"
         exec(compile(source, f"<{self.program.name} slots>", "exec"), scope)
         self.gather = scope["gather"]
-        written = [i for i, s in enumerate(self.program.slots) if s.written and s.shape is not None]
+        written = silent_writes(self.program)
         self._written = None  # autograd must see that the program wrote these, as it sees an eager update
         if written:
             self._written = operator.itemgetter(*written) if len(written) > 1 else (lambda values: (values[written[0]],))

@@ -8,6 +8,7 @@ from torch import nn
 
 import oneflow as flow
 from oneflow._graph import passes
+from oneflow._graph.backends.regions import silent_writes
 from oneflow._graph.errors import ProgramError
 
 
@@ -127,3 +128,51 @@ def test_training_graph_called_under_no_grad():
     with torch.no_grad():
         G()(torch.ones(1, 2))
     assert not torch.equal(before, model.weight)
+
+
+def test_step_counters_go_up_in_one_call():
+    torch.manual_seed(0)
+    graph = assert_same_training(Residual(), lambda p: torch.optim.AdamW(p, lr=0.1, fused=True), loss_of, batches())
+    targets = [n.target for n in graph.program.graph.nodes]
+    assert torch.ops.aten._foreach_add_.Scalar not in targets and torch.ops.aten._fused_sgd_.default in targets
+
+
+def test_a_counter_rounds_as_in_eager():
+    steps = [torch.tensor(v) for v in (0.0, 1.0, 0.1, 2.0**24 - 1, 2.0**24, 3e9)]
+    expected = [s + 1 for s in steps]
+
+    class G(flow.nn.Graph):
+        def build(self):
+            torch._foreach_add_(steps, 1)
+
+    graph = G()
+    graph.config.set_backend("aten")
+    graph()
+    assert all(torch.equal(a, b) for a, b in zip(steps, expected))
+    assert any(n.target is torch.ops.aten._fused_sgd_.default for n in graph.program.graph.nodes)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_version_counters_of_what_autograd_may_hold_rise_in_each_call(fused):
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+
+    class G(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.m = model
+            self.add_optimizer(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, fused=fused))
+            self.config.set_backend("aten")
+
+        def build(self, x):
+            loss = self.m(x).pow(2).sum()
+            loss.backward()
+            return loss
+
+    graph = G()
+    graph(torch.ones(3, 4))
+    tensors = [t for t in model.state_dict(keep_vars=True).values()]
+    before = [t._version for t in tensors]
+    graph(torch.ones(3, 4))
+    assert all(t._version > b for t, b in zip(tensors, before))
+    told = {graph.program.slots[i].role for i in silent_writes(graph.program)}
+    assert told == ({"param", "buffer"} if fused else {"buffer"}), "operators of the update that raise it by themselves are left alone"

@@ -76,8 +76,18 @@ def _is_number(node):
     return node.meta.get("tensor") is None and getattr(node.target, "__module__", None) in ("_operator", "math")
 
 
-def written_inputs(graph):
-    """Placeholders the graph writes, views followed to their base."""
+def silent_writes(program):
+    """Indices of the slots whose version counter the runtime must raise: what a compiled region or a fused optimizer writes.
+
+    Every other operator of the update raises it by itself. Nobody differentiates through the state of an optimizer.
+    """
+    late = first_of_update(program.graph)
+    written = written_inputs(n for n in program.graph.nodes if n not in late or "_fused_" in str(n.target))
+    return [i for i, (node, slot) in enumerate(zip(program.placeholders, program.slots)) if node in written and slot.role != "optim"]
+
+
+def written_inputs(nodes):
+    """Placeholders that the nodes write, views followed to their base."""
     from ..capture import _roots
 
-    return {r for n in graph.nodes if n.op == "call_function" for r in _roots(written_args(n)) if r.op == "placeholder"}
+    return {r for n in nodes if n.op == "call_function" for r in _roots(written_args(n)) if r.op == "placeholder"}

@@ -18,7 +18,7 @@ class Pass:
 
 
 def _passes():
-    from . import activations, cleanup, dropout, inplace, matmul, softmax, update
+    from . import activations, cleanup, counters, dropout, inplace, matmul, softmax, update
 
     def compositions(config):  # inductor fuses what it compiles by itself
         return config.fuse_compositions and config.backend == "aten"
@@ -37,6 +37,7 @@ def _passes():
         Pass("cast_scale", inplace.cast_scale, EXACT, lambda config: config.fuse_cast_scale),
         Pass("skip_overflow", update.skip_overflow, EXACT, lambda config: config.fuse_update),
         Pass("scale_in_update", update.scale_in_update, ROUNDING, lambda config: config.fuse_update),
+        Pass("count_together", counters.count_together, EXACT),
     )
 
 
