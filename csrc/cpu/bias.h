@@ -138,12 +138,7 @@ inline void bias_rows(const std::array<const T*, NI>& in, const T* bias, T* y, A
       }
       narrow<T>(y + base, out, count);
     }
-    if (sums && per_row) {
-      A lanes[V::size()];
-      row_sum.store(lanes);
-      sums[row] = A(0);
-      for (int64_t k = 0; k < width; ++k) sums[row] += lanes[k];
-    }
+    if (sums && per_row) sums[row] = total(row_sum);
   }
 }
 

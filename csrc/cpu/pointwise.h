@@ -52,11 +52,11 @@ void pointwise_of(Point op, const void* const* in, void* const* out, const doubl
     case Point::square_relu_backward:
       return run<T, 2, 1>(in, out, begin, end, [&](V* x, V* y) { y[0] = two * at::vec::clamp_min(x[0], zero) * x[1]; });
     case Point::fast_gelu_mul:
-      return run<T, 2, 1>(in, out, begin, end, [&](V* x, V* y) { y[0] = x[0] / (one + exponential(tanh_inner(x[0]).neg())) * x[1]; });
+      return run<T, 2, 1>(in, out, begin, end, [&](V* x, V* y) { y[0] = x[0] * tanh_share(x[0]) * x[1]; });
     case Point::fast_gelu_mul_backward: {
       const V beta(A(M_SQRT2 * M_2_SQRTPI * 0.5)), cube(A(3 * 0.044715));
       return run<T, 3, 2>(in, out, begin, end, [&](V* x, V* y) {
-        const V sig = logistic(tanh_inner(x[0]));
+        const V sig = tanh_share(x[0]);
         const V slope = sig + two * x[0] * sig * (one - sig) * beta * (one + cube * x[0] * x[0]);
         y[0] = x[2] * x[1] * slope;
         y[1] = x[2] * x[0] * sig;

@@ -44,14 +44,6 @@ inline void rotary(Dtype dtype, const void* x, const void* cos, const void* sin,
   });
 }
 
-template <class A>
-inline A total(const Vec<A>& v) {
-  A lanes[Vec<A>::size()], out = 0;
-  v.store(lanes);
-  for (int64_t k = 0; k < Vec<A>::size(); ++k) out += lanes[k];
-  return out;
-}
-
 // out[r * step + c] = a_r . b_c of R rows from a and C from b, each of length n: R * C sums held in registers.
 template <int R, int C, class A>
 inline void dot_block(const A* a, const A* b, int64_t n, A* out, int64_t step) {

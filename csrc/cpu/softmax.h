@@ -22,16 +22,13 @@ inline int64_t kept_columns(int64_t row, int64_t m, int64_t n, int64_t diagonal)
 }
 
 template <class A>
-inline A reduce(const A* x, int64_t n, A start, bool maximum) {
+inline A reduce(const A* x, int64_t n, A start, bool maximum) {  // start: -infinity for the maximum, 0 for the sum
   using V = Vec<A>;
   constexpr int64_t width = V::size();
   V v(start);
   int64_t i = 0;
   for (; i + width <= n; i += width) v = maximum ? at::vec::maximum(v, V::loadu(x + i)) : v + V::loadu(x + i);
-  A lanes[V::size()];
-  v.store(lanes);
-  A out = start;
-  for (int64_t k = 0; k < width; ++k) out = maximum ? (lanes[k] > out || lanes[k] != lanes[k] ? lanes[k] : out) : out + (lanes[k] - start);
+  A out = maximum ? largest(v) : total(v);
   for (; i < n; ++i) out = maximum ? (x[i] > out || x[i] != x[i] ? x[i] : out) : out + x[i];
   return out;
 }
@@ -73,10 +70,7 @@ void softmax_of(const SoftmaxRows& r, const T* x, T* y, T* dropped, int64_t begi
       e.store(t + i);
       sum_v = sum_v + e;
     }
-    A lanes[V::size()];
-    sum_v.store(lanes);
-    A sum = 0;
-    for (int64_t k = 0; k < width; ++k) sum += lanes[k];
+    A sum = total(sum_v);
     if (i < n) {
       const V e = exponential(V::loadu(t + i, n - i) - top_v);
       e.store(t + i, n - i);

@@ -1,6 +1,7 @@
 // Loops over at::vec for float, double and bfloat16 (which is computed in float). Included once an instruction set.
 #pragma once
 #include <ATen/cpu/vec/vec.h>
+#include <ATen/cpu/vec/functional.h>
 #include <c10/util/BFloat16.h>
 
 #include <algorithm>
@@ -99,12 +100,13 @@ inline Vec<A> exponential(const Vec<A>& x) {
 #if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
 template <>
 inline Vec<float> exponential(const Vec<float>& given) {
-  // x = n ln 2 + r; below -105 the result is 0, above 89 infinite. min and max take their second operand when one is nan.
+  // x = n ln 2 + r. Below -87 the result is 0: a denormal one would take the processor some 150 cycles. Above 89 it is infinite.
+  // min and max take their second operand when one is nan.
 #if defined(CPU_CAPABILITY_AVX512)
-  const Vec<float> x = _mm512_max_ps(_mm512_set1_ps(-105.f), _mm512_min_ps(_mm512_set1_ps(89.f), given));
+  const Vec<float> x = _mm512_max_ps(_mm512_set1_ps(-87.f), _mm512_min_ps(_mm512_set1_ps(89.f), given));
   const Vec<float> n = _mm512_roundscale_ps(x * Vec<float>(1.44269504f), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 #else
-  const Vec<float> x = _mm256_max_ps(_mm256_set1_ps(-105.f), _mm256_min_ps(_mm256_set1_ps(89.f), given));
+  const Vec<float> x = _mm256_max_ps(_mm256_set1_ps(-87.f), _mm256_min_ps(_mm256_set1_ps(89.f), given));
   const Vec<float> n = _mm256_round_ps(x * Vec<float>(1.44269504f), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 #endif
   Vec<float> r = at::vec::fmadd(n, Vec<float>(-0.693147182f), x);
@@ -116,15 +118,44 @@ inline Vec<float> exponential(const Vec<float>& given) {
   y = at::vec::fmadd(y, r, Vec<float>(5.0000001201e-1f));
   y = at::vec::fmadd(y, r * r, r) + Vec<float>(1.f);
 #if defined(CPU_CAPABILITY_AVX512)
-  return _mm512_scalef_ps(y, n);
+  return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(given, _mm512_set1_ps(-87.f), _CMP_NLT_UQ), y, n);
 #else
   const __m256i whole = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(whole, 1), bias = _mm256_set1_epi32(127);
   const __m256 first = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23));
   const __m256 second = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(whole, half), bias), 23));
-  return y * Vec<float>(first) * Vec<float>(second);
+  return _mm256_and_ps(_mm256_mul_ps(_mm256_mul_ps(y, first), second), _mm256_cmp_ps(given, _mm256_set1_ps(-87.f), _CMP_NLT_UQ));
 #endif
 }
 #endif
+
+#if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
+template <class A>
+constexpr bool kWideFloat = std::is_same_v<A, float>;
+#else
+template <class A>
+constexpr bool kWideFloat = false;
+#endif
+
+// The lanes of a vector in one number: f for two vectors, g for two numbers.
+template <class A, class F, class G>
+inline A fold(const Vec<A>& v, F f, G g) {
+  if constexpr (kWideFloat<A>) {
+    return at::vec::vec_reduce_all<A>(f, v);
+  } else {
+    A lanes[Vec<A>::size()];
+    v.store(lanes);
+    for (int64_t k = 1; k < Vec<A>::size(); ++k) lanes[0] = g(lanes[0], lanes[k]);
+    return lanes[0];
+  }
+}
+template <class A>
+inline A total(const Vec<A>& v) {
+  return fold(v, [](Vec<A> a, Vec<A> b) { return a + b; }, [](A a, A b) { return a + b; });
+}
+template <class A>
+inline A largest(const Vec<A>& v) {  // nan if a lane is
+  return fold(v, [](Vec<A> a, Vec<A> b) { return at::vec::maximum(a, b); }, [](A a, A b) { return b > a || b != b ? b : a; });
+}
 
 // 1 / (1 + e^-x)
 template <class A>
@@ -162,7 +193,7 @@ inline Vec<A> atan_ratio(const Vec<A>& a, const Vec<A>& b) {
 
 template <class A>
 inline Vec<A> gelu(const Vec<A>& x) {
-  if constexpr (std::is_same_v<A, float>) {
+  if constexpr (kWideFloat<A>) {
     const Vec<A> size = at::vec::clamp_max(x.abs(), Vec<A>(64.f));  // so that infinity times nothing is nothing
     return at::vec::clamp_min(x, Vec<A>(0.f)) - size * tail(x) * exponential(x * x * Vec<A>(-0.5f));
   } else {
@@ -172,17 +203,19 @@ inline Vec<A> gelu(const Vec<A>& x) {
 template <class A>
 inline Vec<A> gelu_slope(const Vec<A>& x) {
   const Vec<A> one(A(1)), density(A(M_2_SQRTPI * M_SQRT1_2 * 0.5)), e = exponential(x * x * Vec<A>(A(-0.5)));
-  if constexpr (std::is_same_v<A, float>) {
+  if constexpr (kWideFloat<A>) {
     const Vec<A> above = tail(x) * e;
     return at::vec::fmadd(x * density, e, Vec<A>::blendv(above, one - above, x > Vec<A>(0.f)));
   } else {
     return Vec<A>(A(0.5)) * (one + (x * Vec<A>(A(M_SQRT1_2))).erf()) + x * density * e;
   }
 }
-// Twice the argument of tanh in the tanh gelu: (1 + tanh(u)) / 2 is logistic(2 u).
+// The share of x that the tanh gelu keeps: (1 + tanh(u)) / 2 = 1 / (1 + e^(-2 u)).
 template <class A>
-inline Vec<A> tanh_inner(const Vec<A>& x) {
-  return Vec<A>(A(M_SQRT2 * M_2_SQRTPI)) * (x + Vec<A>(A(0.044715)) * x * x * x);
+inline Vec<A> tanh_share(const Vec<A>& x) {
+  const Vec<A> u = Vec<A>(A(M_SQRT2 * M_2_SQRTPI * 0.5)) * (x + Vec<A>(A(0.044715)) * x * x * x);
+  if constexpr (kWideFloat<A>) return logistic(u + u);
+  else return Vec<A>(A(0.5)) * (Vec<A>(A(1)) + u.tanh());
 }
 
 }  // namespace CPU_CAPABILITY
