@@ -58,10 +58,11 @@ def smooth_l1_loss(input, target, beta=1.0, reduction="mean", *torch_rest, **tor
 def kl_div(input, target, log_target=False, reduction="mean", *torch_rest, **torch_more):
     """Kullback-Leibler divergence; differs from torch's: `log_target` and `reduction` are arguments 3 and 4.
 
-    A lone bool in slot 3 is OneFlow's `log_target`, not torch's `size_average`.
+    A lone bool in slot 3 is OneFlow's `log_target`, not torch's `size_average`. Terms of negative targets are 0 (torch: nan).
     """
     if isinstance(reduction, str):
         too_many(torch_rest)
+        target = target if log_target else target.clamp(min=0)
         return F.kl_div(input, target, reduction=reduction, log_target=bool(log_target), **torch_more)
     return F.kl_div(input, target, log_target, reduction, *torch_rest, **torch_more)
 

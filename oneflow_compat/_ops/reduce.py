@@ -24,7 +24,7 @@ def argmin(x, dim=None, keepdim=None, dtype=None, *, out=None):
 
 
 def _arg(target, x, dim, keepdim, dtype, out):
-    if x.dtype is torch.bool:
+    if isinstance(x, torch.Tensor) and x.dtype is torch.bool:
         x = x.view(torch.uint8) if x.is_contiguous() else x.to(torch.uint8)
     y = target(x, dim, bool(keepdim)) if out is None else target(x, dim, bool(keepdim), out=out)
     return y if dtype is None else y.to(dtype)
@@ -78,7 +78,7 @@ def _spread(name):
             correction = 0 if unbiased is False else 1
         elif unbiased is not None:
             raise TypeError(f"{name}() got both unbiased= and correction=; give one")
-        if not x.is_floating_point() and not x.is_complex() and out is None:
+        if isinstance(x, torch.Tensor) and not x.is_floating_point() and not x.is_complex() and out is None:
             return target(x.to(torch.float64), dim, correction=correction, **kwargs).to(x.dtype if name == "std" else torch.get_default_dtype())
         return target(x, dim, correction=correction, **kwargs)
 
@@ -114,7 +114,7 @@ def quantile(input, q, dim=None, keepdim=False, interpolation="linear", ignore_n
 @spelled("x=input axis=dim")
 def topk(input, k, dim=None, largest=True, sorted=True, *, out=None):
     """torch.topk; `dim=None` is the last; a bool tensor is accepted. Equal values: any order, as in torch."""
-    if input.dtype is torch.bool:
+    if isinstance(input, torch.Tensor) and input.dtype is torch.bool:
         values, indices = torch.topk(input.to(torch.uint8), k, -1 if dim is None else dim, largest, sorted)
         return torch.return_types.topk((values.bool(), indices))
     return torch.topk(input, k, -1 if dim is None else dim, largest, sorted, out=out)
@@ -187,7 +187,12 @@ def in_top_k(targets, predictions, k):
     """Which targets (N) are among the k largest of their row of predictions (N, classes); a bool tensor (N).
 
     Ties count for the target; a target out of range, or whose prediction is not finite, is not in the top k.
+    RuntimeError for other shapes, and for targets that are not int32 or int64.
     """
+    if targets.dtype not in (torch.int32, torch.int64) or not predictions.is_floating_point():
+        raise RuntimeError(f"in_top_k: targets must be int32 or int64 and predictions floating, found {targets.dtype} and {predictions.dtype}")
+    if targets.dim() != 1 or predictions.dim() != 2 or len(targets) != len(predictions):
+        raise RuntimeError(f"in_top_k: targets must have the shape (N,) and predictions (N, classes), found {tuple(targets.shape)} and {tuple(predictions.shape)}")
     inside = (targets >= 0) & (targets < predictions.shape[1])
     value = predictions.gather(1, torch.where(inside, targets, 0).long().unsqueeze(1))
     larger = (predictions > value).sum(1)

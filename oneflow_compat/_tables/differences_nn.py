@@ -26,6 +26,13 @@ NN = {
         "reason": "an error of torch's turned into a result",
         "test": _T + "test_nn_callers.py::test_class_losses",
     },
+    "kl-negative-target": {
+        "names": ["oneflow.nn.functional.kl_div", "oneflow.nn.KLDivLoss", "oneflow._C.kl_div_loss"],
+        "oneflow": "terms of targets that are not positive are 0",
+        "here": "the same (torch: nan for a negative target)",
+        "reason": "documented example",
+        "test": _T + "test_nn_differences.py::test_kl_div_of_negative_targets",
+    },
     "gumbel-order": {
         "names": ["oneflow.nn.functional.gumbel_softmax"],
         "oneflow": "(x, tau=1, dim=None, hard=False, generator=None); dim=None follows softmax's rule",

@@ -2,12 +2,10 @@
 
 
 def get_nested_attribute(owning_object, attrs_chain):
-    """(value, the object that owns it, last name) of a chain of attribute names: ["a", "b"] is owning_object.a.b."""
-    owner, last = owning_object, None
-    for name in attrs_chain[:-1] if not isinstance(attrs_chain, str) else []:
-        owner = getattr(owner, name)
-    last = attrs_chain if isinstance(attrs_chain, str) else attrs_chain[-1]
-    return getattr(owner, last), owner, last
+    """The value at the end of a chain of attribute names: ["a", "b"] is owning_object.a.b, "a" is owning_object.a."""
+    for name in [attrs_chain] if isinstance(attrs_chain, str) else attrs_chain:
+        owning_object = getattr(owning_object, name)
+    return owning_object
 
 
 def SetProtoMessageAttribute(message, attr_name, value):

@@ -248,10 +248,10 @@ def test_knobs_are_found_by_their_fields():
 
     assert len(api_attrs_and_type) == 17
     for api, (field, kind) in api_attrs_and_type.items():
-        before = get_nested_attribute(GetDefaultSession().resource, field)[0]
+        before = get_nested_attribute(GetDefaultSession().resource, field)
         value = not before if kind is bool else before + 5
         api(value)
-        assert get_nested_attribute(GetDefaultSession().resource, field)[0] == value, field
+        assert get_nested_attribute(GetDefaultSession().resource, field) == value, field
         api(before)
 
 

@@ -249,6 +249,12 @@ def test_distributed_partial_fc_sample_keeps_every_label():
     assert flow.distributed_partial_fc_sample(w, torch.arange(6), 4)[1].shape == (6,)
 
 
+@pytest.mark.parametrize("targets, predictions", [(T([1, 2]), torch.ones(3, 3)), (T([1.0]), torch.ones(1, 3)), (T([[1]]), torch.ones(1, 3)), (T([1]), torch.ones(3)), (T([1]), T([[1, 2]]))])
+def test_in_top_k_refuses_other_shapes_and_dtypes(targets, predictions):
+    with pytest.raises(RuntimeError, match="in_top_k: targets must"):
+        flow.in_top_k(targets, predictions, 1)
+
+
 def test_small_names():
     assert flow.is_tensor(obj=t()) and not flow.is_tensor(np.ones(1))
     assert flow.convert_oneflow_dtype_to_numpy_dtype(flow.float16) is np.float16

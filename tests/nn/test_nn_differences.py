@@ -2,6 +2,7 @@
 import pytest
 import torch
 
+import numpy as np
 import oneflow as flow
 from oneflow.nn import functional as F
 
@@ -46,3 +47,14 @@ def test_kept_as_torchs():
     assert list(flow.nn.BCEWithLogitsLoss(pos_weight=flow.ones(2)).state_dict()) == ["pos_weight"]
     packed = flow.nn.utils.rnn.pack_sequence([flow.ones(3), flow.ones(2)])
     assert flow.nn.utils.rnn.pad_packed_sequence(packed)[1].dtype is torch.int64
+
+
+@pytest.mark.parametrize("loss", [F.kl_div, lambda x, t, log, reduction: flow.nn.KLDivLoss(reduction, log)(x, t), flow._C.kl_div_loss])
+def test_kl_div_of_negative_targets(loss):
+    x = flow.tensor([-0.5, 0.25, 1.0], requires_grad=True)
+    target = flow.tensor([0.5, -2.0, 0.0])
+    got = loss(x, target, False, "none")
+    assert got.tolist() == [pytest.approx(0.5 * (0.5 - float(np.log(2)))), 0.0, 0.0]
+    got.sum().backward()
+    assert x.grad.tolist() == [-0.5, 0.0, 0.0]
+    assert loss(x, target, True, "none").tolist() == torch.nn.functional.kl_div(x, target, reduction="none", log_target=True).tolist()

@@ -66,7 +66,8 @@ def binary_cross_entropy_with_logits_loss_grad(dy, input, target, weight=None, p
 
 
 def kl_div_loss(input, target, log_target=False, reduction="mean"):
-    """torch.nn.functional.kl_div."""
+    """torch.nn.functional.kl_div; terms of negative targets are 0."""
+    target = target if log_target else target.clamp(min=0)
     return F.kl_div(input, target, reduction=reduction, log_target=log_target)
 
 

@@ -56,7 +56,7 @@ class SmoothL1Loss(nn.SmoothL1Loss, metaclass=SameAsTorch):
 
 
 class KLDivLoss(nn.KLDivLoss, metaclass=SameAsTorch):
-    """torch's KLDivLoss, built with (reduction, log_target)."""
+    """torch's KLDivLoss, built with (reduction, log_target); terms of negative targets are 0 (torch: nan)."""
 
     _torch_class = nn.KLDivLoss
 
@@ -68,6 +68,9 @@ class KLDivLoss(nn.KLDivLoss, metaclass=SameAsTorch):
             super().__init__(reduction, log_target, *torch_rest, **torch_more)
         else:
             super().__init__(reduction, log_target=bool(log_target), **torch_more)
+
+    def forward(self, input, target):
+        return super().forward(input, target if self.log_target else target.clamp(min=0))
 
 
 class BCELoss(nn.BCELoss, metaclass=SameAsTorch):
