@@ -9,6 +9,12 @@ from torch._C import _increment_version as increment_version
 
 from .._global.tensor import is_global, make_results_global, without_subclasses
 from .backends.regions import silent_writes
+from .tree import tree_leaves
+from .watch import Watch, meta
+
+
+class Stale(Exception):
+    """A parameter or buffer is another tensor than the program was made for."""
 
 
 class Binding:
@@ -33,7 +39,10 @@ class Binding:
             from .guards import compile_guard
 
             self.guard = compile_guard(program)
+        self.watch = Watch(capture.read, capture.free_of)
+        self.stores = [(c, k, leaves, spec) for c, k, leaves, spec in capture.stores]
         self._tensor_args = [i for i, v in enumerate(capture.args_flat) if isinstance(v, torch.Tensor)]
+        self._returned = program.out_spec.num_leaves - len(program.out_constants)
         self._outputs = self._output_maker()
         marked = any(is_global(t) for t in (*capture.args_flat, *(e[-1] for e in self.state.by_id.values())) if isinstance(t, torch.Tensor))
         if marked or capture.global_outputs:
@@ -43,9 +52,9 @@ class Binding:
     # -- reading slots ---------------------------------------------------------------
     def _bind(self):
         """Write the reader: one generated function that lists the live values of all slots."""
-        scope, items = {}, []
+        scope, items, tensors = {}, [], []
         containers: dict = {}
-        names = {}
+        names, lines = {}, []
 
         def name_of(container):
             found = containers.get(id(container))
@@ -66,7 +75,10 @@ class Binding:
                 items.append(f"a[{tensor_args[slot.place[1]]}]")
             elif kind in ("module", "optparam"):
                 entry = names[slot.name]
-                items.append(f"{name_of(entry[3])}[{entry[4]!r}]")
+                tensors.append((len(tensors), entry[3], entry[4], slot))
+                scope[f"e{len(tensors) - 1}"] = entry[3][entry[4]]
+                items.append(f"x{len(tensors) - 1}")
+                lines.append(f"    x{len(tensors) - 1} = {name_of(entry[3])}[{entry[4]!r}]\n")
             elif kind == "optim":
                 _, o, name, *keys = slot.place
                 inner = self.optimizers[o].state.get(names[name][5], {})
@@ -85,7 +97,12 @@ class Binding:
                 name = f"free{slot.place[1]}"
                 scope[name] = self.free[slot.place[1]]
                 items.append(name)
-        source = "def gather(a):\n    return (" + "".join(i + ", " for i in items) + ")\n"
+        self._tensors, self._scope = tensors, scope
+        scope["others"], scope["any_requires_grad"] = self._others, torch._C._any_requires_grad
+        self._gradient_tests_made = self._gradient_tests(tensors)
+        tests = [f"x{n} is e{n}" for n, *_ in tensors] + self._gradient_tests_made
+        check = f"    if not ({' and '.join(tests)}):\n        return others(a)\n" if tests else ""
+        source = "def gather(a):\n" + "".join(lines) + check + "    return (" + "".join(i + ", " for i in items) + ")\n"
         exec(compile(source, f"<{self.program.name} slots>", "exec"), scope)
         self.gather = scope["gather"]
         written = silent_writes(self.program)
@@ -94,6 +111,36 @@ class Binding:
             self._written = operator.itemgetter(*written) if len(written) > 1 else (lambda values: (values[written[0]],))
         self._watch()
         self._options = [_options(g, self.engine.live_options.get(o, ())) for o, opt in enumerate(self.optimizers) for g in opt.param_groups]
+
+    def _gradient_tests(self, tensors):
+        """Freezing a parameter makes another program. Of the trained ones, the first of each module stands for all of it."""
+        if not self.program.training:
+            return []
+        params = [(n, container, container[key].requires_grad) for n, container, key, slot in tensors if slot.role == "param"]
+        first: dict = {}
+        for n, container, trained in params:
+            if trained:
+                first.setdefault(id(container), n)
+        frozen = [f"x{n}" for n, _, trained in params if not trained]
+        return [f"x{n}.requires_grad" for n in first.values()] + ([f"not any_requires_grad({', '.join(frozen)})"] if frozen else [])
+
+    def _others(self, args):
+        """Another tensor is where one was: the program takes it if it is of the same kind, and is no parameter being trained."""
+        scope = self._scope
+        for n, container, key, slot in self._tensors:
+            old, now = scope[f"e{n}"], container[key]
+            if now is not old and (self.program.training and slot.role == "param" or not isinstance(now, torch.Tensor) or meta(now) != meta(old)):
+                self.watch.changed = slot.name
+                raise Stale(slot.name)
+        for n, container, key, _ in self._tensors:
+            scope[f"e{n}"] = container[key]
+        if not all(eval(test, scope, {f"x{n}": container[key] for n, container, key, _ in self._tensors}) for test in self._gradient_tests_made):
+            raise Stale("requires_grad")
+        return self.gather(args)
+
+    def _rebind(self, index, tensor):
+        """Another tensor for a free slot."""
+        self.free[index] = self._scope[f"free{index}"] = tensor
 
     def _watch(self):
         """A few parameters stand for all: a module that was cast or moved after the capture has other ones."""
@@ -124,7 +171,7 @@ class Binding:
                 self.dead = True
         if self.dead:
             return False
-        if self.once and self.used:
+        if self.once and self.used or not self.watch.holds(self._rebind):
             return False
         for container, key, dtype, device in self._watched:
             tensor = container[key]
@@ -134,7 +181,10 @@ class Binding:
             if get(group) != expected:
                 return False
         if self.guard is not None:
-            return self.guard(*self.gather(self._leaves(args, kwargs)))
+            try:
+                return self.guard(*self.gather(self._leaves(args, kwargs)))
+            except Stale:
+                return False
         return True
 
     def changed_options(self):
@@ -152,17 +202,19 @@ class Binding:
         return changed
 
     def _leaves(self, args, kwargs):
-        return pytree.tree_leaves((args, kwargs)) if kwargs or not self._flat_args else args
+        return tree_leaves((args, kwargs)) if kwargs or not self._flat_args else args
 
     def __call__(self, args, kwargs):
         if kwargs or not self._flat_args:
-            args = pytree.tree_leaves((args, kwargs))
+            args = tree_leaves((args, kwargs))
         values = self.gather(args)
         out = self.run(*values)
         if self._written is not None:
             increment_version(self._written(values))
         if self.state_numbers:
             out = self._store_numbers(out)
+        if self.stores:
+            out = self._store_attributes(out)
         if self.schedulers:
             self._schedule()
         return self._outputs(out)
@@ -182,6 +234,17 @@ class Binding:
         for (o, param, key), value in zip(self.state_numbers, out[-count:]):
             self.optimizers[o].state[param][key] = value
         return out[:-count]
+
+    def _store_attributes(self, out):
+        """Bind what build() bound to buffers and attributes to this run's tensors."""
+        values = iter(out[self._returned :])
+        for container, key, leaves, spec in self.stores:
+            new = pytree.tree_unflatten([next(values) if isinstance(v, torch.Tensor) else v for v in leaves], spec)
+            if type(container) is list and key >= len(container):
+                container.append(new)
+            else:
+                container[key] = new
+        return out[: self._returned]
 
     def _schedule(self):
         for scheduler in self.schedulers:

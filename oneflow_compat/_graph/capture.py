@@ -2,19 +2,22 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import threading
 
+import numpy as np
 import torch
-import torch.utils._pytree as pytree
 
 from .._global.tensor import is_global
 from .errors import CaptureError, GraphTypeError
 from .program import Output, Program, Slot, written_args
 from .state import StateMap, kept_grads, kept_modes, kept_modules, resolve
+from .tree import paths, tree_flatten
+from .watch import Reads
 
 _active = threading.local()
 _one_at_a_time = threading.Lock()  # captures change torch for the time they take
-_PLAIN = (int, float, bool, str, bytes, complex, type(None), torch.dtype, torch.device, torch.Size, slice, type(Ellipsis))
+_PLAIN = (int, float, bool, str, bytes, complex, type(None), torch.dtype, torch.device, torch.Size, slice, type(Ellipsis), enum.Enum, np.generic)
 
 
 def capturing() -> bool:
@@ -49,11 +52,7 @@ def check_leaves(flat, spec, what):
 
 def leaf_name(spec, index) -> str:
     """A readable path of a flat leaf, such as args[0]['x']."""
-    tree = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
-    for path, leaf in pytree.tree_flatten_with_path(tree)[0]:
-        if leaf == index:
-            return pytree.keystr(path)
-    return f"#{index}"
+    return "".join(f"[{key!r}]" for key in paths(spec)[index])
 
 
 class Capture:
@@ -64,7 +63,7 @@ class Capture:
 
         self.engine = engine
         self.config = config
-        self.args_flat, self.in_spec = pytree.tree_flatten((args, kwargs))
+        self.args_flat, self.in_spec = tree_flatten((args, kwargs))
         self.recorder = Recorder()
         self.new_state: list = []
         self.global_outputs: dict = {}  # output -> (placement, rules)
@@ -86,16 +85,20 @@ class Capture:
         self._no_own_parameter(names, early)
         grads = kept_grads(leaves)
         recorder.on_lift = grads.hide
-        modules = kept_modules(list(early.all_modules()), recorder)
+        modules = kept_modules(list(early.all_modules()), engine.owner, recorder)
+        reads = Reads(engine.build, engine.owner, capturing, modules.add)
         _active.recorder = recorder
         try:
             with _one_at_a_time, torch.inference_mode(False), grads, kept_modes(engine, early.all_modules()), modules, capture_patches(self, early), torch.autograd.set_multithreading_enabled(False):
                 with recorder, _grad_mode(engine):
-                    flat_out, out_spec = self._build(inputs)
+                    with reads:
+                        flat_out, out_spec = self._build(inputs)
                     check_leaves(flat_out, out_spec, "output")
                     recorder.phase = "state"
-                    rebound = modules.write_backs()
+                    rebound = modules.changes()
+                    self.stores = [(c, k, *tree_flatten(v)) for c, k, v in modules.stores]
                     modules.restore()
+                    self.read = reads.finish()
                     self.state = self._late_state(early)
                     for old, new in rebound:
                         with torch.no_grad():
@@ -121,10 +124,9 @@ class Capture:
     # -- stages ------------------------------------------------------------------
     def _argument_names(self):
         names = []
-        for path, leaf in pytree.tree_flatten_with_path(pytree.tree_unflatten(self.args_flat, self.in_spec))[0]:
-            first, *rest = path
-            parts = [str(getattr(k, "key", getattr(k, "idx", k))) for k in rest]
-            if getattr(first, "idx", 0) == 0 and parts and self.engine.arg_names:
+        for first, *rest in paths(self.in_spec):
+            parts = [str(k) for k in rest]
+            if first == 0 and parts and self.engine.arg_names:
                 position = int(parts[0])
                 if position < len(self.engine.arg_names):
                     parts[0] = self.engine.arg_names[position]
@@ -168,6 +170,11 @@ class Capture:
                 outputs.append(Output(leaf_name(out_spec, i), info.shape, info.dtype, info.device))
             else:
                 constants.append((i, value))
+        for _, _, leaves, _ in self.stores:
+            for value in leaves:
+                if isinstance(value, torch.Tensor):
+                    nodes.append(recorder._convert(value)[0])
+                    outputs.append(Output("attribute"))
         for _, _, _, node in self.update.state_numbers if self.update else ():
             nodes.append(node)
             outputs.append(Output("state"))
@@ -219,6 +226,7 @@ class Capture:
         args = [v for v in self.args_flat if isinstance(v, torch.Tensor)]
         arg_position = 0
         self.free: list = []
+        self.free_of = dict.fromkeys(recorder.lifted)  # id(tensor) -> its index in free, None for named state
         slots = []
         for node in [n for n in graph.nodes if n.op == "placeholder"]:
             info = node.meta.get("tensor")
@@ -232,6 +240,7 @@ class Capture:
                     slot = Slot("optim", optim[id(tensor)][0], optim[id(tensor)][1], **kind)
                 else:
                     slot = Slot("free", f"free{len(self.free)}", ("free", len(self.free)), **kind)
+                    self.free_of[id(tensor)] = len(self.free)
                     self.free.append(tensor)
             elif self.update is not None and node in self.update.numbers:
                 place = self.update.numbers[node]

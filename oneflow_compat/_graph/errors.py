@@ -7,6 +7,7 @@ import sys
 
 from .._errors import OneFlowError
 
+_STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
@@ -31,6 +32,12 @@ def user_location(depth=1):
             return name, frame.f_lineno, frame.f_code.co_name
         frame = frame.f_back
     return None
+
+
+def skipped(name) -> bool:
+    """True for the file of code that is not the user's: torch, this package, other installed packages, generated code."""
+    user_location()  # fills _prefixes
+    return name.startswith(_prefixes) or f"{os.sep}site-packages{os.sep}" in name or name.startswith(_STDLIB)
 
 
 def raised_at(error):

@@ -20,6 +20,7 @@ from .codegen import compile_program
 from .errors import ProgramError
 from .patches import get_cpu_state, seed_all, set_cpu_state
 from .program import Output, Program, Slot
+from .tree import plain_spec, tree_flatten
 
 FORMAT = 1
 _PYTHON = {f"operator.{n}": getattr(operator, n) for n in ("add", "sub", "mul", "truediv", "floordiv", "pow", "mod", "neg", "abs", "getitem", "eq", "ne", "lt", "le", "gt", "ge")}
@@ -67,7 +68,7 @@ def save(program: Program, values, folder: str) -> None:
     document = {
         "format": FORMAT, "name": program.name, "training": program.training, "slots": slots, "nodes": nodes,
         "outputs": [{"name": o.name} for o in program.outputs],
-        "in_spec": pytree.treespec_dumps(program.in_spec), "out_spec": pytree.treespec_dumps(program.out_spec),
+        "in_spec": pytree.treespec_dumps(plain_spec(program.in_spec)), "out_spec": pytree.treespec_dumps(plain_spec(program.out_spec)),
         "out_constants": [[i, _encode(v)] for i, v in program.out_constants],
     }
     folder = os.path.abspath(os.fspath(folder))
@@ -238,8 +239,8 @@ class LoadedProgram:
     training = property(lambda self: self.program.training)
 
     def __call__(self, *args, **kwargs):
-        leaves, spec = pytree.tree_flatten((args, kwargs))
-        if spec != self.program.in_spec:
+        leaves, spec = tree_flatten((args, kwargs))
+        if plain_spec(spec) != self.program.in_spec:
             raise TypeError(f"graph {self.name} takes arguments of the structure {self.program.in_spec}, found {spec}")
         given = [v for v in leaves if isinstance(v, torch.Tensor)]
         if len(given) != len(self._args):

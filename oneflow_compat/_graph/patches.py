@@ -12,6 +12,7 @@ from .._global.tensor import view_or_copy
 from .capture import capturing
 from .errors import CaptureError, raised_at
 from .state import resolve
+from .tree import tree_flatten
 
 
 @contextlib.contextmanager
@@ -286,7 +287,7 @@ def _once(capture, flat):
                 what = "an operator reads the numbers of a tensor, as tensor_split(x, indices) does with indices that are a tensor"
                 raise CaptureError(what, "Give it Python numbers, or compute that part outside the graph.", raised_at(e)) from None
             raise
-    return pytree.tree_flatten(result)
+    return tree_flatten(result)
 
 
 def _autocast(capture):

@@ -6,15 +6,16 @@ import gc
 import inspect
 import time
 import warnings
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import replace
 
 import torch
-import torch.utils._pytree as pytree
 
 from .backends import compiler_for, default_backend
-from .binding import Binding
+from .binding import Binding, Stale
 from .config import Config
+from .tree import tree_flatten
+from .watch import tell
 
 _MAX_VARIANTS = 4
 
@@ -22,8 +23,9 @@ _MAX_VARIANTS = 4
 class Engine:
     """See the package docstring. Not thread-safe; one call at a time."""
 
-    def __init__(self, build, *, modules=None, tensors=None, optimizers=(), grad_scaler=None, recompute=(), config=None, name="graph"):
+    def __init__(self, build, *, modules=None, tensors=None, optimizers=(), grad_scaler=None, recompute=(), config=None, name="graph", owner=None):
         self.build = build
+        self.owner = owner
         self.modules = {} if modules is None else modules
         self.tensors = {} if tensors is None else tensors
         self.optimizers = optimizers
@@ -36,16 +38,23 @@ class Engine:
         self.live_options: dict = {}  # optimizer index -> options seen to change, which are inputs of later programs
         self._entries: OrderedDict = OrderedDict()  # signature -> [Binding], one per outcome of guards and options
         self._last = None
+        self._changes: Counter = Counter()  # label of a watched value -> how often another value made another program
 
     # -- public -----------------------------------------------------------------
     def __call__(self, *args, **kwargs):
-        return self._entry(args, kwargs)(args, kwargs)
+        entry, unfit = self._entry(args, kwargs), ()
+        while True:
+            try:
+                return entry(args, kwargs)
+            except Stale:
+                unfit = (*unfit, entry)
+            entry = self._entry(args, kwargs, unfit)
 
     def compile(self, *args, **kwargs):
         """Capture and compile for these arguments without running. Returns the Program."""
         return self._entry(args, kwargs).program
 
-    def _entry(self, args, kwargs):
+    def _entry(self, args, kwargs, unfit=()):
         key = signature(args, kwargs)
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
             key = ("autocast", *((torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda")), key)
@@ -53,14 +62,25 @@ class Engine:
         if variants is None:
             return self._make(key, args, kwargs)
         for entry in variants:
-            if entry.suits(args, kwargs):
+            if entry not in unfit and entry.suits(args, kwargs):
                 if entry is not self._last:
                     self._entries.move_to_end(key)
                     self._last = entry
+                    variants.remove(entry)
+                    variants.insert(0, entry)
                 return entry
-        for o, names in variants[-1].changed_options().items():
+        self._note_change(variants[0])
+        for o, names in variants[0].changed_options().items():
             self.live_options.setdefault(o, set()).update(names)
         return self._make(key, args, kwargs)
+
+    def _note_change(self, entry):
+        """Something the program took for fixed has changed; say so when it changes again and again."""
+        label = entry.watch.changed
+        if label is not None:
+            entry.watch.changed = None
+            self._changes[label] += 1
+            tell(self.name, label, self._changes[label])
 
     @property
     def program(self):
@@ -103,8 +123,8 @@ class Engine:
         entry = Binding(self, key, program, run, capture)
         variants = self._entries.setdefault(key, [])
         variants[:] = [v for v in variants if not v.once and not v.dead]
-        variants.append(entry)
-        del variants[:-_MAX_VARIANTS]
+        variants.insert(0, entry)
+        del variants[_MAX_VARIANTS:]
         self._entries.move_to_end(key)
         while len(self._entries) > max(1, config.cache_size):
             self._entries.popitem(last=False)
@@ -176,7 +196,7 @@ def signature(args, kwargs):
                 break
         else:
             return tuple(key)
-    flat, spec = pytree.tree_flatten((args, kwargs))
+    flat, spec = tree_flatten((args, kwargs))
     try:
         key = (spec, *map(_leaf_key, flat))
         hash(key)

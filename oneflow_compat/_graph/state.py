@@ -2,9 +2,8 @@
 from __future__ import annotations
 
 import torch
+import torch.utils._pytree as pytree
 from torch._subclasses.fake_tensor import FakeTensor
-
-from .errors import CaptureError
 
 
 def _memory(tensor):
@@ -65,78 +64,152 @@ class StateMap:
                     yield path, part
 
 
-class kept_modules:
-    """Puts buffers and attributes back that build() rebound to symbolic tensors.
+_INTERNAL = frozenset(vars(torch.nn.Module()))
 
-    A buffer or tensor attribute that existed before is updated in place by the program (its new value is
-    copied into the old tensor); an attribute that did not exist, or was no tensor (a cache), is put back.
+
+class kept_modules:
+    """Puts buffers and attributes back that build() bound to symbolic tensors, and says what the program must do instead.
+
+    Where a real tensor of the same shape and dtype was before, the program copies the new value into it.
+    Anything else (None, nothing, a tensor of another shape, a tuple of them) is bound anew after each run.
+    A value made of constants only is a cache: build() makes it again.
     """
 
-    def __init__(self, modules, recorder):
-        self.modules, self.recorder = [m for _, m in modules], recorder
+    def __init__(self, modules, owner, recorder):
+        self.recorder, self.before, self.known = recorder, [], set()
+        self.first = [m for _, m in modules]
+        if owner is not None:
+            self.first.append(owner)
+        self.stores: list = []  # (container, key, value with symbolic tensors)
 
     def __enter__(self):
-        self.before = [(m, dict(m._buffers.items()), {k: v for k, v in m.__dict__.items() if not k.startswith("_") or isinstance(v, torch.Tensor)}) for m in self.modules]
+        for thing in self.first:
+            self.add(thing)
         return self
 
-    def write_backs(self):
-        """(old real tensor, new tensor) for every rebound buffer and tensor attribute; no new one is in memory of an old one."""
+    def add(self, thing):
+        """Remember a module (or the object build() belongs to) as it is now."""
+        if id(thing) in self.known:
+            return
+        self.known.add(id(thing))
+        attributes = {k: v for k, v in thing.__dict__.items() if k not in _INTERNAL or isinstance(v, torch.Tensor)}
+        contents = {k: _copied(v) for k, v in attributes.items() if type(v) in (list, dict)}
+        buffers = thing._buffers if isinstance(thing, torch.nn.Module) else {}
+        self.before.append((thing, dict(buffers.items()), attributes, contents))
+
+    def changes(self):
+        """[(old real tensor, new tensor)] to copy; fills `stores`. No tensor is copied into memory of registered state."""
         pairs, held = [], set()
-        for module, buffers, attributes in self.before:
-            held.update(_memory(t) for t in (*module._parameters.values(), *buffers.values()) if t is not None)
-        for module, buffers, attributes in self.before:
-            for key, old in buffers.items():
-                new = module._buffers.get(key)
-                if new is not old and isinstance(new, torch.Tensor) and isinstance(old, torch.Tensor):
-                    if old.shape == new.shape and old.dtype == new.dtype:
-                        pairs.append((old, new))
-                    elif isinstance(new, FakeTensor) and self._computed_from(new, old):
-                        raise CaptureError(
-                            f"build() gives buffer {key!r} of {type(module).__name__} another shape or dtype: {old.dtype}{list(old.shape)} becomes {new.dtype}{list(new.shape)}",
-                            "A program keeps the shapes and dtypes of its state: make the buffer with its lasting shape and dtype, and update it in place.",
-                        )
-            for key, old in attributes.items():
-                new = module.__dict__.get(key)
-                if new is not old and isinstance(new, torch.Tensor) and isinstance(old, torch.Tensor) and _memory(old) not in held:
-                    if old.shape == new.shape and old.dtype == new.dtype:
-                        pairs.append((old, new))
+        for thing, buffers, _, _ in self.before:
+            parameters = thing._parameters.values() if isinstance(thing, torch.nn.Module) else ()
+            held.update(_memory(t) for t in (*parameters, *buffers.values()) if t is not None)
+
+        def differs(container, key, old, new, registered=False):
+            if new is old:
+                return
+            if isinstance(new, torch.Tensor) and isinstance(old, torch.Tensor) and (old.shape, old.dtype) == (new.shape, new.dtype):
+                if registered or _memory(old) not in held:
+                    pairs.append((old, new))
+            elif type(new) is tuple and type(old) is tuple and len(new) == len(old) and all(map(_fits, old, new)):
+                pairs.extend((o, n) for o, n in zip(old, new) if o is not n)
+            elif _symbolic(new) and not self._constant(new):
+                self.stores.append((container, key, new))
+
+        for thing, buffers, attributes, contents in self.before:
+            for key, new in thing._buffers.items() if isinstance(thing, torch.nn.Module) else ():
+                differs(thing._buffers, key, buffers.get(key), new, True)
+            for key, new in thing.__dict__.items():
+                if key in _INTERNAL:
+                    continue
+                old = attributes.get(key)
+                if new is old and key in contents:
+                    _walk(new, contents[key], differs)
+                else:
+                    differs(thing.__dict__, key, old, new)
         if len(pairs) > 1:  # two that were swapped: read all before writing any
             with torch.no_grad():
                 pairs = [(old, new.clone()) for old, new in pairs]
         return pairs
 
-    def _computed_from(self, new, old):
-        """Whether the new value depends on the old one; a cache that grows does not."""
-        held = self.recorder.lifted.get(id(old))
-        stack, seen = [new._of_node], set()
-        while held is not None and stack:
-            node = stack.pop()
-            if node is held[1]:
-                return True
-            if node not in seen:
-                seen.add(node)
-                stack.extend(node.all_input_nodes)
+    def _constant(self, value):
+        from .fold import constant_value
+
+        return all(constant_value(self.recorder, t._of_node) is not None for t in pytree.tree_leaves(value) if isinstance(t, FakeTensor))
+
+    def __exit__(self, kind, *exc):
+        self.restore(kind is not None)
+
+    def restore(self, everything=False):
+        """`everything`: numbers and flags as well, after an error."""
+        for thing, buffers, attributes, contents in self.before:
+            places = [(thing.__dict__, attributes, _INTERNAL)]
+            if isinstance(thing, torch.nn.Module):
+                places.append((thing._buffers, buffers, ()))
+            for now, before, skip in places:
+                for key in list(now.keys()):
+                    value = now[key]
+                    if key in skip:
+                        continue
+                    if _symbolic(value) or isinstance(before.get(key), torch.Tensor) and value is not before[key] or everything and key in before and value is not before[key]:
+                        if key in before:
+                            now[key] = before[key]
+                        else:
+                            del now[key]
+            for key, copied in contents.items():
+                _put_back(attributes[key], copied, everything)
+
+
+def _symbolic(value, depth=0):
+    """Whether there is a symbolic tensor in a value or in lists, tuples and dicts of it."""
+    if isinstance(value, FakeTensor):
+        return True
+    if depth > 3 or type(value) not in (list, tuple, dict):
         return False
+    return any(_symbolic(v, depth + 1) for v in (value.values() if type(value) is dict else value))
 
-    def __exit__(self, *exc):
-        self.restore()
 
-    def restore(self):
-        for module, buffers, attributes in self.before:
-            for key in list(module._buffers.keys()):
-                value = module._buffers[key]
-                if isinstance(value, FakeTensor) or isinstance(buffers.get(key), torch.Tensor) and value is not buffers[key]:
-                    if key in buffers:
-                        module._buffers[key] = buffers[key]
-                    else:
-                        del module._buffers[key]
-            for key in list(module.__dict__):
-                value = module.__dict__[key]
-                if isinstance(value, FakeTensor) or isinstance(attributes.get(key), torch.Tensor) and value is not attributes[key]:
-                    if key in attributes:
-                        module.__dict__[key] = attributes[key]
-                    else:
-                        del module.__dict__[key]
+def _fits(old, new):
+    return old is new or isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor) and (old.shape, old.dtype) == (new.shape, new.dtype)
+
+
+def _copied(value, depth=0):
+    """Lists and dicts of a value as they are now."""
+    if depth > 3 or type(value) not in (list, dict):
+        return value
+    if type(value) is list:
+        return [(v, _copied(v, depth + 1)) for v in value]
+    return {k: (v, _copied(v, depth + 1)) for k, v in value.items()}
+
+
+def _items(value):
+    return list(value.items()) if type(value) is dict else list(enumerate(value))
+
+
+def _walk(now, copied, differs):
+    """Compare a list or dict that was changed in place with what it held."""
+    before = dict(_items(copied))
+    if not _symbolic(now):
+        return
+    for key, new in _items(now):
+        old, inner = before.get(key, (None, None))
+        if new is old and type(new) in (list, dict):
+            _walk(new, inner, differs)
+        else:
+            differs(now, key, old, new)
+
+
+def _put_back(now, copied, everything):
+    if type(now) not in (list, dict):
+        return
+    if everything or _symbolic(now):
+        old = [(k, v) for k, (v, _) in _items(copied)]
+        if type(now) is dict:
+            now.clear()
+            now.update(old)
+        else:
+            now[:] = [v for _, v in old]
+    for _, (value, inner) in _items(copied):
+        _put_back(value, inner, everything)
 
 
 class kept_grads:

@@ -60,6 +60,7 @@ class Graph:
             recompute=self._recomputed,
             config=config,
             name=self._name,
+            owner=self,
         ))  # fmt: skip
 
     # -- for users to write -----------------------------------------------------------

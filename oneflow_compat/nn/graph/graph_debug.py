@@ -63,7 +63,8 @@ def record(graph, build, args, kwargs):
         views.enter(module)
         here = [(n, value_text(v, lazy=True)) for n, v in named_leaves(f"{name}_input", inputs)]
         calls[name] = (here, ())
-        debug.say(1, f"(MODULE:{name}:{type(module).__name__}({module.extra_repr()}))")
+        if debug.level >= 1:
+            print(f"(MODULE:{name}:{type(module).__name__}({module.extra_repr()}))", flush=True)
         for n, text in here:
             debug.say(1, f"(INPUT:{n}:{text})")
         if debug.level >= 1:

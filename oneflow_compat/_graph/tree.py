@@ -1,0 +1,135 @@
+"""Arguments and outputs of build() as flat leaves: torch's pytree, and classes of the user's own it does not know.
+
+A dict, list or tuple subclass, a dataclass instance (PackedSequence is one of these) is taken apart and made again,
+without its constructor. The user's classes are not registered anywhere.
+"""
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+import torch.utils._pytree as pytree
+
+tree_unflatten = pytree.tree_unflatten
+
+
+class _Held:
+    """An object of a user's class, between flattening and unflattening."""
+
+    __slots__ = ("kind", "keys", "values", "rest")
+
+    def __init__(self, kind, keys, values, rest):
+        self.kind, self.keys, self.values, self.rest = kind, keys, values, rest
+
+
+def tree_flatten(tree):
+    """(leaves, spec) as torch's; tree_unflatten(leaves, spec) gives objects of the same classes."""
+    flat, spec = pytree.tree_flatten(tree)
+    if any(map(_opens, flat)):
+        flat, spec = pytree.tree_flatten(_packed(tree))
+    return flat, spec
+
+
+def tree_leaves(tree):
+    """The leaves alone."""
+    return tree_flatten(tree)[0]
+
+
+def _opens(leaf):
+    if isinstance(leaf, (torch.Tensor, torch.Size)):
+        return False
+    return isinstance(leaf, (dict, list, tuple)) or dataclasses.is_dataclass(leaf) and not isinstance(leaf, type)
+
+
+def _packed(tree):
+    """The tree with every object that pytree takes for a leaf replaced by a _Held."""
+    def pack(leaf):
+        if not _opens(leaf):
+            return leaf
+        rest = dict(getattr(leaf, "__dict__", ()))
+        if isinstance(leaf, dict):
+            keys, values = tuple(leaf), list(leaf.values())
+        elif isinstance(leaf, (list, tuple)):
+            keys, values = (), list(leaf)
+        else:
+            names = [f.name for f in dataclasses.fields(leaf) if hasattr(leaf, f.name)]
+            keys, values = tuple(names), [getattr(leaf, n) for n in names]
+            rest = {k: v for k, v in rest.items() if k not in names}
+        return _Held(type(leaf), keys, [_packed(v) for v in values], _Rest({k: v for k, v in rest.items() if not isinstance(v, torch.Tensor)}))
+
+    return pytree.tree_map(pack, tree)
+
+
+class _Rest(dict):
+    """Further attributes, part of the structure: compared, and never hashed by content."""
+
+    def __hash__(self):
+        return hash(tuple(sorted(self)))
+
+
+def _made(values, context):
+    kind, keys, rest = context
+    if issubclass(kind, dict):
+        new = kind.__new__(kind)
+        for key, value in zip(keys, values):
+            dict.__setitem__(new, key, value)
+    elif issubclass(kind, list):
+        new = kind.__new__(kind)
+        list.extend(new, values)
+    elif issubclass(kind, tuple):
+        new = tuple.__new__(kind, values)
+    else:
+        new = object.__new__(kind)
+        for key, value in zip(keys, values):
+            object.__setattr__(new, key, value)
+    if rest:
+        new.__dict__.update(rest)
+    return new
+
+
+pytree._private_register_pytree_node(
+    _Held, lambda held: (held.values, (held.kind, held.keys, held.rest)), _made, serialized_type_name="oneflow._Held"
+)
+
+
+def paths(spec):
+    """For each leaf, the keys and indices that lead to it."""
+    if spec.is_leaf():
+        return [()]
+    children = spec.children()
+    if spec.type is _Held:
+        keys = spec.context[1] or range(len(children))
+    elif hasattr(spec.context, "_fields"):
+        keys = spec.context._fields
+    elif isinstance(spec.type, type) and issubclass(spec.type, dict) and isinstance(spec.context, (list, tuple)) and len(keys_of(spec.context)) == len(children):
+        keys = keys_of(spec.context)
+    else:
+        keys = range(len(children))
+    return [(key, *rest) for key, child in zip(keys, children) for rest in paths(child)]
+
+
+def keys_of(context):
+    """The keys in the context of a dict (a defaultdict keeps its factory beside them)."""
+    return context[1] if len(context) == 2 and isinstance(context[1], list) else context
+
+
+def plain_spec(tree_spec):
+    """The spec with classes of the user's own as dict, list and tuple: what a saved graph can make without them."""
+    children = [plain_spec(c) for c in tree_spec.children()]
+    if tree_spec.is_leaf():
+        return tree_spec
+    kind, context = tree_spec.type, tree_spec.context
+    if kind is _Held:
+        kind, keys, _ = context
+        if issubclass(kind, list):
+            kind, context = list, None
+        elif issubclass(kind, tuple):
+            kind, context = tuple, None
+        else:
+            kind, context = dict, list(keys)
+    elif hasattr(context, "_fields"):  # a namedtuple
+        kind, context = tuple, None
+    elif kind not in (tuple, list, dict) and pytree.SUPPORTED_NODES.get(kind) is not None and not kind.__module__.startswith(("torch", "collections", "builtins")):
+        if issubclass(kind, dict):
+            kind, context = dict, list(keys_of(context))
+    return pytree.TreeSpec(kind, context, children)

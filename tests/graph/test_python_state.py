@@ -1,0 +1,260 @@
+"""Python values that build() reads, and tensors it keeps in attributes: a graph follows them as eager does."""
+import copy
+import types
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import oneflow as flow
+
+
+def graph_of(build, optimizer=None, **modules):
+    class Program(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            for name, module in modules.items():
+                setattr(self, name, module)
+            if optimizer is not None:
+                self.add_optimizer(optimizer)
+            self.config.set_backend("aten")
+
+        def build(self, *args):
+            return build(*args)
+
+    return Program()
+
+
+class Own(nn.Module):
+    def __init__(self, function, **attributes):
+        super().__init__()
+        self.linear, self.function = nn.Linear(4, 4), function
+        for name, value in attributes.items():
+            setattr(self, name, value)
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+def follow(make, between=lambda module, step: None, steps=5):
+    """Train twins in eager and in a graph, `between` changing both before each step; losses and state agree bit for bit."""
+    torch.manual_seed(0)
+    eager = make()
+    other = copy.deepcopy(eager)
+    xs = [torch.randn(6, 4) for _ in range(steps)]
+    results, graph = [], None
+    for module in (eager, other):
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+
+        def build(x, module=module):
+            loss = module(x).square().mean()
+            loss.backward()
+            return loss
+
+        step, losses = build, []
+        if module is other:
+            step = graph = graph_of(build, optimizer, module=module)
+        torch.manual_seed(1)
+        for k, x in enumerate(xs):
+            between(module, k)
+            optimizer.zero_grad()
+            losses.append(step(x).item())
+            if step is build:
+                optimizer.step()
+        results.append((losses, module.state_dict(), torch.get_rng_state()))
+    assert results[0][0] == results[1][0]
+    assert all(torch.equal(v, results[1][1][k]) for k, v in results[0][1].items())
+    assert torch.equal(results[0][2], results[1][2])
+    return other, graph
+
+
+def assign(name, value):
+    def between(module, step):
+        setattr(module, name, value(step))
+
+    return between
+
+
+@pytest.mark.parametrize("make, between, programs", [
+    (lambda: Own(lambda m, x: m.linear(x) * m.scale, scale=1.0), assign("scale", lambda k: float(k > 2)), 2),
+    (lambda: Own(lambda m, x: m.linear(x) * (2 if m.phase == "a" else 3), phase="a"), assign("phase", lambda k: "ab"[k % 2]), 2),
+    (lambda: Own(lambda m, x: m.linear(x) * (1 if m.flag is None else m.flag), flag=None), assign("flag", lambda k: None if k < 2 else 3), 2),
+    (lambda: Own(lambda m, x: m.act(m.linear(x)), act=torch.relu), assign("act", lambda k: torch.relu if k < 2 else torch.tanh), 2),
+    (lambda: Own(lambda m, x: m.linear(x) * m.w[0], w=[1.0, 2.0]), lambda m, k: m.w.__setitem__(0, float(k > 1)), 2),
+    (lambda: Own(lambda m, x: m.linear(x) * m.cfg.scale, cfg=types.SimpleNamespace(scale=1.0)), lambda m, k: setattr(m.cfg, "scale", float(k > 1)), 2),
+    (lambda: Own(lambda m, x: m.linear(x) * getattr(m, "late", 1.0)), lambda m, k: k == 2 and setattr(m, "late", 3.0), 2),
+    (lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)), lambda m, k: setattr(m[1], "p", 0.5 if k < 3 else 0.1), 2),
+    (lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), lambda m, k: setattr(m[1], "momentum", 0.1 if k < 3 else 0.01), 2),
+    (lambda: nn.Sequential(nn.Linear(4, 4), nn.Identity()), lambda m, k: k == 2 and m.__setitem__(1, nn.Tanh()), 2),
+    (lambda: nn.Sequential(nn.Linear(4, 4)), lambda m, k: k == 2 and m.append(nn.Tanh()), 2),
+    (lambda: nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), lambda m, k: m[0].requires_grad_(k < 2 or k > 3), 2),
+    (lambda: Own(lambda m, x: m.linear(x) * m.scale, scale=1.0), assign("scale", lambda k: 1.0), 1),
+    (lambda: Own(lambda m, x: m.linear(x) + m.hidden, hidden=torch.zeros(4)), assign("hidden", lambda k: torch.full((4,), float(k))), 1),
+    (lambda: Own(lambda m, x: m.linear(x) + m.hidden, hidden=torch.zeros(4)), assign("hidden", lambda k: torch.full((1 if k < 2 else 4,), float(k))), 2),
+], ids=["number", "string", "none", "function", "list item", "namespace", "missing", "dropout p", "momentum", "submodule", "appended", "frozen", "same number", "tensor", "tensor of another shape"])  # fmt: skip
+def test_attributes_changed_between_calls(make, between, programs):
+    assert len(follow(make, between)[1]._engine.programs) == programs
+
+
+@pytest.mark.parametrize("make", [
+    lambda: Own(running_mean, running=None),
+    lambda: with_none_buffer(Own(running_mean)),
+    lambda: Own(running_list, running=[torch.zeros(4), 0.5]),
+    lambda: Own(running_dict, running={}),
+    lambda: Own(truncated, hidden=None, cell=nn.LSTM(4, 4)),
+    lambda: Own(growing, seen=None),
+    lambda: Own(once, ready=False, shift=torch.zeros(4)),
+    lambda: Own(to_float, count=torch.zeros((), dtype=torch.long)),
+], ids=["none attribute", "none buffer", "list", "dict", "tuple", "growing", "lazy start", "dtype"])  # fmt: skip
+def test_tensors_kept_in_attributes(make):
+    eager_like, _ = follow(make)
+    for value in vars(eager_like).values():
+        assert not isinstance(value, torch.Tensor) or type(value) in (torch.Tensor, nn.Parameter)
+
+
+def running_mean(m, x):
+    y = m.linear(x)
+    m.running = y.detach().mean(0) if m.running is None else m.running * 0.9 + y.detach().mean(0) * 0.1
+    return y + m.running
+
+
+def with_none_buffer(module):
+    module.register_buffer("running", None)
+    return module
+
+
+def running_list(m, x):
+    y = m.linear(x)
+    m.running[0] = m.running[0] * m.running[1] + y.detach().mean(0)
+    return y + m.running[0]
+
+
+def running_dict(m, x):
+    y = m.linear(x)
+    m.running["h"] = m.running.get("h", 0) * 0.5 + y.detach().mean(0)
+    return y + m.running["h"]
+
+
+def truncated(m, x):
+    hidden = None if m.hidden is None else tuple(t.detach() for t in m.hidden)
+    y, m.hidden = m.cell(m.linear(x).unsqueeze(1), hidden)
+    return y
+
+
+def growing(m, x):
+    y = m.linear(x)
+    m.seen = y.detach() if m.seen is None else torch.cat([m.seen, y.detach()])
+    return y + m.seen.mean(0)
+
+
+def once(m, x):
+    y = m.linear(x)
+    if not m.ready:
+        m.shift = y.detach().mean(0)
+        m.ready = True
+    return y - m.shift
+
+
+def to_float(m, x):
+    m.count = m.count + 0.5
+    return m.linear(x) * m.count
+
+
+def test_what_forward_leaves_in_an_attribute_is_a_real_tensor_of_the_last_call():
+    def forward(m, x):
+        m.attention = m.linear(x).softmax(-1)
+        return m.attention
+
+    module = Own(forward)
+    graph = graph_of(lambda x: module(x), module=module)
+    for _ in range(3):
+        x = torch.randn(2, 4)
+        assert torch.equal(graph(x), module.attention)
+        assert type(module.attention) is torch.Tensor and not module.attention.requires_grad
+    assert len(graph._engine.programs) == 1
+
+
+def test_names_of_closures_globals_and_the_graph_are_followed():
+    number, tensor = 1.0, torch.ones(2)
+
+    class Program(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.phase = 0
+            self.config.set_backend("aten")
+
+        def build(self, x):
+            return x * number + tensor * SCALE + self.phase
+
+    graph, x = Program(), torch.ones(2)
+    for change in range(4):
+        if change == 1:
+            number = 5.0
+        if change == 2:
+            globals()["SCALE"], tensor = 3.0, torch.full((2,), 2.0)
+        if change == 3:
+            graph.phase = 100
+        assert torch.equal(graph(x), x * number + tensor * SCALE + graph.phase)
+    number, globals()["SCALE"], graph.phase, tensor = 1.0, 2.0, 0, torch.zeros(2)
+    programs = len(graph._engine.programs)
+    assert torch.equal(graph(x), x)
+    assert len(graph._engine.programs) == programs, "values seen before find their program again"
+
+
+SCALE = 2.0
+
+
+def test_a_value_that_changes_at_every_call_is_warned_about_once():
+    module = Own(lambda m, x: m.linear(x) * m.scale, scale=0.0)
+    graph = graph_of(lambda x: module(x), module=module)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for k in range(20):
+            module.scale = float(k)
+            graph(torch.ones(1, 4))
+    assert [str(w.message) for w in seen if "'Own.scale'" in str(w.message)] and len([w for w in seen if "Own.scale" in str(w.message)]) == 1
+
+
+def test_what_nobody_reads_may_change():
+    module = Own(lambda m, x: m.linear(x), unread=1)
+    graph = graph_of(lambda x: module(x), module=module)
+    for k in range(3):
+        module.unread = k
+        graph(torch.ones(1, 4))
+    assert len(graph._engine.programs) == 1
+
+
+def test_a_parameter_replaced_after_the_first_call_is_no_longer_trained_as_in_eager():
+    module = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+
+    def build(x):
+        loss = module(x).square().mean()
+        loss.backward()
+        return loss
+
+    graph = graph_of(build, optimizer, module=module)
+    graph(torch.ones(2, 4))
+    module[0].weight = nn.Parameter(torch.eye(4))
+    graph(torch.ones(2, 4))
+    assert torch.equal(module[0].weight, torch.eye(4))
+
+
+def test_an_error_in_build_puts_numbers_and_lists_back():
+    def forward(m, x):
+        m.count += 1
+        m.seen.append(m.linear(x))
+        m.cache = x
+        raise KeyError("mine")
+
+    module = Own(forward, count=0, seen=[], cache=None)
+    with pytest.raises(KeyError):
+        graph_of(lambda x: module(x), module=module)(torch.ones(2, 4))
+    assert module.count == 0 and module.seen == [] and module.cache is None
+
+
+def test_reading_attributes_is_as_ever_after_a_capture():
+    module = nn.Linear(4, 4)
+    graph_of(lambda x: module(x), module=module)(torch.ones(1, 4))
+    assert "__getattribute__" not in nn.Module.__dict__
