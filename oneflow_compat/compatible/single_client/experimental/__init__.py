@@ -1,4 +1,4 @@
-"""flow.experimental of 0.5."""
+"""flow.experimental of 0.5: its own names, and the eager API, which lived here before it moved to the top level."""
 from __future__ import annotations
 
 import importlib
@@ -19,9 +19,10 @@ _MODULES = ("F", "indexed_slices_ops", "interface_op_read_and_write", "namescope
 def __getattr__(name):
     if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
-    if name not in _WHERE:
+    if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
+    home = f"{__name__}.{_WHERE[name]}" if name in _WHERE else __name__.split(".")[0]
+    value = getattr(importlib.import_module(home), name)
     globals()[name] = value
     return value
 

@@ -1,0 +1,34 @@
+"""Where the eager API lived before 0.6: programs of that time say `import oneflow.experimental as flow`."""
+import oneflow
+import oneflow.experimental as flow
+import oneflow.F as F
+import pytest
+from oneflow.experimental import nn
+from oneflow.experimental.optim.lr_scheduler import LambdaLR
+
+
+def test_a_program_of_0_4():
+    flow.enable_eager_execution()
+
+    class Gate(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(flow.ones(4, dtype=flow.float32))
+            self.norm, self.proj = nn.LayerNorm(4), nn.Linear(4, 2)
+            nn.init.zeros_(self.proj.weight)
+
+        def forward(self, x):
+            return self.proj(flow.matmul(self.norm(x), flow.tensor([[1.0]]).expand(4, 4)) * self.scale)
+
+    model = Gate()
+    optimizer = oneflow.optim.SGD(model.parameters(), lr=1.0)
+    schedule = LambdaLR(optimizer, lr_lambda=lambda step: 1.0 / (step + 1))
+    model(flow.Tensor([[1.0, 2.0, 3.0, 4.0]])).sum().backward()
+    optimizer.step(), schedule.step()
+    assert optimizer.param_groups[0]["lr"] == 0.5 and model.proj.bias.grad.tolist() == [1.0, 1.0]
+
+
+def test_the_names_are_todays():
+    assert flow.nn is oneflow.nn and flow.matmul is oneflow.matmul and F.relu is oneflow._C.relu
+    with pytest.raises(AttributeError, match="nosuch"):
+        flow.nosuch
