@@ -31,6 +31,8 @@ C_OPS = {
     "_ops.custom.embedding": (
         "one_embedding_adagrad_update one_embedding_adam_update one_embedding_embedding_gradient_shuffle one_embedding_embedding_shuffle "
         "one_embedding_ftrl_update one_embedding_id_shuffle one_embedding_sgd_update one_embedding_unique_key_value_pair"),
+    "_ops.custom.embedding_store": (
+        "one_embedding_embedding_put one_embedding_fused_lookup one_embedding_fused_lookup_grad one_embedding_lookup"),
     "_ops.custom.quantization": (
         "fake_quantization fused_linear_with_groupwise_quantized_weight groupwise_dequantize min_max_observer "
         "moving_average_min_max_observer quantization"),
