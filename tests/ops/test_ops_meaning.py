@@ -377,6 +377,20 @@ def test_embedding_updates_touch_live_rows_only():
     assert not ftrl[:3, :2].any()  # lambda1 above every |z| clears the weights
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_id_shuffle_in_a_graph(dtype):
+    class Shuffle(oneflow.nn.Graph):
+        def build(self, ids):
+            return C.one_embedding_id_shuffle(ids, None, 2, "t")
+
+    ids = torch.tensor([[5, 7], [7, 5], [5, 5]], dtype=dtype)
+    for given in (ids, ids + 1, ids[:1].repeat(3, 1)):
+        for got, want in zip(Shuffle()(given), C.one_embedding_id_shuffle(given, None, 2, "t")):
+            assert torch.equal(got, want) and got.dtype is want.dtype
+    count, keys, tables, inverse = C.one_embedding_unique_key_value_pair(torch.zeros(0, dtype=dtype), None, 1, "e")
+    assert count.tolist() == [0] and keys.shape == tables.shape == inverse.shape == (0,)
+
+
 def test_shuffles_gather_and_scatter_back():
     ids = torch.tensor([[5, 3], [5, 9]])
     matrix, partition, count, unique, tables, inverse = C.one_embedding_id_shuffle(ids, None, 2, "t")
