@@ -1,5 +1,6 @@
 """The inductor backend against eager: the same training up to rounding, random numbers of its own."""
 import copy
+import re
 import shutil
 
 import pytest
@@ -108,3 +109,51 @@ def test_an_operator_inductor_cannot_take_falls_back_when_the_backend_was_not_ch
     graph.config.set_backend("inductor")
     with pytest.raises(RuntimeError, match="no"):
         graph(torch.zeros(2))
+
+
+def trained(**options):
+    torch.manual_seed(0)
+    return train_graph(mlp(), lambda p: torch.optim.AdamW(p, lr=0.01), None, loss_of, batches()[:2], backend="inductor", setup=lambda g: g.config.set_backend("inductor", **options))
+
+
+def test_a_region_is_one_cpp_file_that_python_calls_once(monkeypatch):
+    from torch._inductor.codecache import CppCodeCache
+
+    files = []
+    original = CppCodeCache.load_async.__func__
+    monkeypatch.setattr(CppCodeCache, "load_async", classmethod(lambda cls, *args, **kwargs: files.append(cls.__name__) or original(cls, *args, **kwargs)))
+    _, _, graph = trained(**{"cpp.simdlen": 256})  # compiled by no test before
+    assert files == ["CppWrapperCodeCache"]
+    assert graph._engine._last.run.region.settings["cpp_wrapper"]
+
+
+def test_what_has_no_cpp_wrapper_is_called_from_python(monkeypatch):
+    from oneflow._graph.backends import inductor
+
+    compile_, tried = inductor._compile, []
+
+    def refuses(module, infos, chosen):
+        tried.append(chosen["cpp_wrapper"])
+        if chosen["cpp_wrapper"]:
+            raise NotImplementedError("an operator without a C function")
+        return compile_(module, infos, chosen)
+
+    monkeypatch.setattr(inductor, "_compile", refuses)
+    losses, _, graph = trained()
+    assert tried == [True, False] and not graph._engine._last.run.region.settings["cpp_wrapper"]
+    monkeypatch.undo()
+    assert all(close(a, b) for a, b in zip(losses, trained()[0]))
+
+
+def test_the_update_is_two_operators_whatever_the_number_of_parameters():
+    _, _, graph = trained()
+    host = graph._engine._last.run.inner.__source__
+    assert len(re.findall(r"\bf\d+\(", host)) == 3, host  # region, step counters, AdamW
+
+
+def test_options_of_the_user_win_and_other_devices_keep_the_python_wrapper():
+    from oneflow._graph.backends.settings import settings
+
+    info = type("Info", (), {"device": torch.device("cuda")})
+    assert "cpp_wrapper" not in settings(torch.fx.Graph(), [info])
+    assert settings(torch.fx.Graph(), [], {"cpp_wrapper": False})["cpp_wrapper"] is False

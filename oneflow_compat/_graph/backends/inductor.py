@@ -9,6 +9,7 @@ import torch
 
 from ..codegen import compile_program
 from .regions import host_program, split
+from .settings import settings
 
 
 def compile(program, config, name="inductor"):
@@ -33,6 +34,16 @@ def compile(program, config, name="inductor"):
 
 def compile_region(module, infos, options=()):
     """Compile an fx module of ATen operators that may write its inputs in place; takes them positionally."""
+    chosen = settings(module.graph, infos, options)
+    try:
+        return _compile(module, infos, chosen)
+    except Exception:
+        if not chosen.get("cpp_wrapper") or "cpp_wrapper" in options:
+            raise
+        return _compile(module, infos, {**chosen, "cpp_wrapper": False})  # operators that only Python can call
+
+
+def _compile(module, infos, chosen):
     from torch._functorch.compile_utils import fx_graph_cse
     from torch._guards import TracingContext, tracing
     from torch._inductor import config as inductor_config
@@ -51,8 +62,7 @@ def compile_region(module, infos, options=()):
     def flat(*values):
         return list(torch.fx.Interpreter(module).run(*values))
 
-    settings = {"layout_optimization": _channels_last(module.graph), "size_asserts": False, "alignment_asserts": False, "fallback_random": False, **dict(options)}
-    with torch.no_grad(), inductor_config.patch(settings), mode, tracing(TracingContext(mode)):
+    with torch.no_grad(), inductor_config.patch(chosen), mode, tracing(TracingContext(mode)):
         functional = torch.func.functionalize(flat, remove="mutations")
         gm = make_fx(functional, decomposition_table=select_decomp_table(), tracing_mode="real", _allow_non_fake_inputs=True)(*examples)
         if not _recomputes(module.graph):  # equal nodes would be merged, the recomputation with what it saves
@@ -63,25 +73,14 @@ def compile_region(module, infos, options=()):
             gm = joint_graph_passes(gm)
             output = next(n for n in reversed(gm.graph.nodes) if n.op == "output")
             output.meta["user_visible_output_idxs"] = list(range(len(output.args[0])))
-            compiled = compile_fx_inner(gm, examples, is_inference=True, static_input_idxs=range(len(examples)), cudagraphs=False)
+            compiled = compile_fx_inner(gm, examples, is_inference=True, static_input_idxs=range(len(examples)), cudagraphs=False, cpp_wrapper=bool(inductor_config.cpp_wrapper))
     call = getattr(compiled, "current_callable", None) or compiled
 
     def region(*values):
         return call(list(values))
 
-    region.graph = gm.graph
+    region.graph, region.settings = gm.graph, chosen
     return region
-
-
-def _channels_last(graph) -> bool:
-    """Whether inductor may move convolutions to channels last. On the CPU that reorders the weights in each training step.
-
-    Measured on a CPU: it pays where many convolutions are depthwise (MobileNetV2), and costs elsewhere (ResNet-18).
-    """
-    convolutions = [n for n in graph.nodes if n.target is torch.ops.aten.convolution.default]
-    if any(n.args[1].meta["tensor"].device.type != "cpu" for n in convolutions):
-        return True
-    return 4 * sum(n.args[8] > 1 for n in convolutions) >= max(1, len(convolutions))
 
 
 def _recomputes(graph):

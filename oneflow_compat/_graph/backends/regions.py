@@ -30,9 +30,9 @@ def split(program):
     """(module of the first region, its input placeholders, its output nodes, nodes of the rest)."""
     graph = program.graph
     late = first_of_update(graph)
-    # numbers computed from lr before the first tensor operator of the update belong to the update as well
+    # numbers computed from lr before the first tensor operator of the update belong to the update as well, and its constants
     for node in reversed(list(graph.nodes)):
-        if node.op == "call_function" and node not in late and node.users and all(u in late for u in node.users) and _is_number(node):
+        if node not in late and node.users and all(u in late for u in node.users) and (node.op == "get_attr" or node.op == "call_function" and _is_number(node)):
             late.add(node)
     early = [n for n in graph.nodes if n.op in ("call_function", "get_attr") and n not in late]
     region = torch.fx.Graph()

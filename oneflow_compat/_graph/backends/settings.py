@@ -1,0 +1,49 @@
+"""How torch's inductor is set for a region, and why."""
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+
+import torch
+
+
+def settings(graph, infos, options=()):
+    """{inductor's option: value} for a region with these inputs; `options`, the user's own, win."""
+    devices = {i.device.type for i in infos} | {n.meta["tensor"].device.type for n in graph.nodes if n.meta.get("tensor") is not None}
+    found = {"layout_optimization": channels_last(graph), "size_asserts": False, "alignment_asserts": False, "fallback_random": False}
+    if devices <= {"cpu"} and sys.platform == "linux":
+        # one C++ file for the whole region: less Python per call, and the headers are read once, not once per kernel;
+        # a precompiled header takes longer to make than it saves a single file
+        found |= {"cpp_wrapper": True, "cpp_cache_precompile_headers": False}
+        if takes_vector_flags():
+            found["cpp.vec_isa_ok"] = True  # inductor's own check compiles and loads a file per instruction set
+    return {**found, **dict(options)}
+
+
+def channels_last(graph) -> bool:
+    """Whether inductor may move convolutions to channels last. On the CPU that reorders the weights in each training step.
+
+    Measured on a CPU: it pays where many convolutions are depthwise (MobileNetV2), and costs elsewhere (ResNet-18).
+    """
+    convolutions = [n for n in graph.nodes if n.target is torch.ops.aten.convolution.default]
+    if any(n.args[1].meta["tensor"].device.type != "cpu" for n in convolutions):
+        return True
+    return 4 * sum(n.args[8] > 1 for n in convolutions) >= max(1, len(convolutions))
+
+
+@functools.cache
+def takes_vector_flags() -> bool:
+    """Whether the C++ compiler knows the flags of every vector instruction set of this CPU that inductor would use."""
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.cpu_vec_isa import supported_vec_isa_list, x86_isa_checker
+
+    mine = x86_isa_checker()
+    flags = {f for isa in supported_vec_isa_list if mine and set(str(isa).split()) <= set(mine) for f in isa._arch_flags.split()}
+    if not flags:
+        return False
+    try:
+        return subprocess.run([get_cpp_compiler(), *sorted(flags), "-E", "-x", "c++", os.devnull], capture_output=True).returncode == 0
+    except OSError:
+        return False
