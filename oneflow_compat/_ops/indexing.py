@@ -16,7 +16,7 @@ def where(*args, **kwargs):
     OneFlow calls the operands x and y, torch input and other; without operands the indices of the true
     elements are returned, a tuple of int64 tensors.
     """
-    if kwargs or len(args) != 3 or args[0].dtype is not torch.bool:
+    if kwargs or len(args) != 3 or getattr(args[0], "dtype", None) is not torch.bool:
         return _where(*args, **kwargs)
     return torch.where(*args)
 
@@ -25,7 +25,7 @@ def _where(condition, x=None, y=None, *, input=None, other=None, out=None):
     x, y = (input if x is None else x), (other if y is None else y)
     if x is None and y is None:
         return torch.where(condition)
-    if condition.dtype is not torch.bool:
+    if isinstance(condition, torch.Tensor) and condition.dtype is not torch.bool:
         condition = condition.bool()
     return torch.where(condition, x, y) if out is None else torch.where(condition, x, y, out=out)
 
@@ -81,6 +81,8 @@ def batch_gather(input=None, indices=None, **kwargs):
     input = kwargs.pop("in", input)
     if kwargs or input is None or indices is None:
         raise TypeError(f"batch_gather(input, indices) takes two tensors, found the keywords {sorted(kwargs)}")
+    if indices.is_floating_point():
+        raise TypeError(f"batch_gather: indices must be integers, found {indices.dtype}")
     batch = indices.dim() - 1
     if batch < 0 or input.dim() <= batch or input.shape[:batch] != indices.shape[:batch]:
         raise RuntimeError(f"batch_gather: indices of shape {tuple(indices.shape)} do not fit an input of shape {tuple(input.shape)}; "
@@ -89,27 +91,36 @@ def batch_gather(input=None, indices=None, **kwargs):
     return input[(*lead, indices.long())]
 
 
+def _coordinates(name, indices, dims):
+    """One index tensor for each column of `indices`."""
+    if indices.is_floating_point() or indices.dim() == 0 or indices.shape[-1] > dims:
+        raise RuntimeError(f"{name}: indices must be integers with at most {dims} in the last dimension, found {indices.dtype} of shape {tuple(indices.shape)}")
+    return tuple(indices.long().unbind(-1))
+
+
 def gather_nd(params, indices):
     """Slices of `params` at the coordinates in the last dimension of `indices`: shape indices.shape[:-1] + params.shape[k:]."""
-    return params[tuple(indices.long().unbind(-1))]
+    return params[_coordinates("gather_nd", indices, params.dim())]
 
 
 def scatter_nd(index, update, shape):
     """Zeros of `shape` with `update` added at the coordinates in the last dimension of `index`; repeated coordinates add up."""
     out = torch.zeros(tuple(shape), dtype=update.dtype, device=update.device)
-    return out.index_put(tuple(index.long().unbind(-1)), update, accumulate=True)
+    return out.index_put(_coordinates("scatter_nd", index, out.dim()), update, accumulate=True)
 
 
 def tensor_scatter_nd_update(tensor, indices, updates):
     """A copy of `tensor` with `updates` written at the coordinates in the last dimension of `indices`."""
-    return tensor.index_put(tuple(indices.long().unbind(-1)), updates)
+    return tensor.index_put(_coordinates("tensor_scatter_nd_update", indices, tensor.dim()), updates)
 
 
-def _slices(slice_tup_list):
+def _slices(slice_tup_list, dims):
+    if not isinstance(slice_tup_list, (tuple, list)) or len(slice_tup_list) > dims:
+        raise ValueError(f"slice: a list of at most {dims} (start, stop, step) is needed for {dims} dimensions, found {slice_tup_list!r}")
     out = []
     for i, entry in enumerate(slice_tup_list):
-        if not isinstance(entry, (tuple, list)) or len(entry) != 3:
-            raise ValueError(f"slice: entry {i} must be (start, stop, step), each a number or None, found {entry!r}")
+        if not isinstance(entry, (tuple, list)) or len(entry) != 3 or not all(v is None or hasattr(v, "__index__") for v in entry):
+            raise ValueError(f"slice: entry {i} must be (start, stop, step), each an integer or None, found {entry!r}")
         out.append(_slice(*(None if v is None else int(v) for v in entry)))
     return tuple(out)
 
@@ -119,12 +130,12 @@ _slice = slice
 
 def slice(input, slice_tup_list):
     """input[start:stop:step, ...] from a list of (start, stop, step), None for the whole; the result is a view."""
-    return input[_slices(slice_tup_list)]
+    return input[_slices(slice_tup_list, input.dim())]
 
 
 def slice_update(input, update, slice_tup_list):
     """Write `update` into input[start:stop:step, ...] in place, autograd kept, and return `input`."""
-    where_ = _slices(slice_tup_list)
+    where_ = _slices(slice_tup_list, input.dim())
     if tuple(input[where_].shape) != tuple(update.shape):
         raise RuntimeError(f"slice_update: update has the shape {tuple(update.shape)}, the slice {tuple(input[where_].shape)}; they must agree")
     input[where_] = update

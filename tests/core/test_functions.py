@@ -249,6 +249,17 @@ def test_distributed_partial_fc_sample_keeps_every_label():
     assert flow.distributed_partial_fc_sample(w, torch.arange(6), 4)[1].shape == (6,)
 
 
+@pytest.mark.parametrize("call, error", [
+    (lambda x: flow.slice(x, 3), ValueError), (lambda x: flow.slice(x, [[0, 1, 1]] * 3), ValueError), (lambda x: flow.slice(x, [[0, 1.5, 1]]), ValueError),
+    (lambda x: flow.slice(x, [[0, 1]]), ValueError), (lambda x: flow.slice_update(x, x, [[0, 1, 1]] * 3), ValueError),
+    (lambda x: flow.batch_gather(x, torch.zeros(2, 1)), TypeError), (lambda x: flow.gather_nd(x, torch.zeros(1, 2)), RuntimeError),
+    (lambda x: flow.gather_nd(x, T([[0, 0, 0]])), RuntimeError), (lambda x: flow.scatter_nd(T([[0, 0]]), torch.ones(1), [2]), RuntimeError),
+])
+def test_indexing_functions_refuse_with_oneflows_classes(call, error):
+    with pytest.raises(error):
+        call(torch.ones(2, 3))
+
+
 @pytest.mark.parametrize("targets, predictions", [(T([1, 2]), torch.ones(3, 3)), (T([1.0]), torch.ones(1, 3)), (T([[1]]), torch.ones(1, 3)), (T([1]), torch.ones(3)), (T([1]), T([[1, 2]]))])
 def test_in_top_k_refuses_other_shapes_and_dtypes(targets, predictions):
     with pytest.raises(RuntimeError, match="in_top_k: targets must"):
