@@ -177,6 +177,32 @@ def test_evaluation_does_not_drop():
     assert torch.equal(dropped, y)
 
 
+# --------------------------------------------------------------------------- autocast
+@pytest.mark.parametrize("kernels_used", [True, False], ids=["kernels", "plain"])
+@pytest.mark.parametrize("op", [
+    lambda x, b: C.fused_bias_add_gelu(x, b, axis=1), lambda x, b: C.fused_bias_add_gelu(a=x, b=b, axis=1), lambda x, b: C.fused_bias_add_dropout(x, b, p=0.5, axis=1),
+    lambda x, b: C.fused_fast_gelu_mul(x, b.expand(4, 6)), lambda x, b: C.quick_gelu(x + 0 * b.to(x.dtype)),
+    lambda x, b: C.fused_bias_add_scale_mask_softmax_dropout(x, b, torch.ones(4, 6, dtype=torch.bool), p=0.0)[0]],
+    ids=["gelu", "gelu by name", "dropout", "gelu mul", "quick gelu", "softmax"])
+def test_autocast_follows_the_input(op, kernels_used, monkeypatch):
+    if not kernels_used:
+        monkeypatch.setattr(_ext, "use", lambda *a, **k: False)
+    for dtype in (torch.bfloat16, torch.float32):
+        x, b = torch.randn(4, 6, dtype=dtype, requires_grad=True), torch.randn(6, requires_grad=True)
+        with torch.autocast("cpu", torch.bfloat16):
+            y = op(x, b)
+        assert y.dtype is dtype
+        y.float().sum().backward()
+        assert x.grad.dtype is dtype and b.grad.dtype is torch.float32
+
+
+def test_autocast_lowers_matrix_products():
+    x, w, b = torch.randn(4, 6), torch.randn(6, 6), torch.randn(6)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = [C.fused_matmul_bias(x, w, b), C.fused_glu(x, w, b), C.fused_mlp(x, [w], [b], True), C.fused_dot_feature_interaction([x.expand(2, 4, 6)])]
+    assert {f.dtype for f in found} == {torch.bfloat16}
+
+
 # --------------------------------------------------------------------------- optimizers
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", ["adam", "momentum", "nesterov", "maximize", "sgd"])

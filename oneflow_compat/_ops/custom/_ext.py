@@ -73,6 +73,27 @@ def use(*tensors, dtypes=_FLOATS) -> bool:
     return True
 
 
+def follows_input(function):
+    """The autocast rule of the operators OneFlow runs in the type they are given: under autocast the floating tensors after the
+    first take its dtype, and the operator runs with autocast off. (Matrix products keep torch's rule: the lower type.)"""
+
+    first = function.__code__.co_varnames[0]
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        x = args[0] if args else kwargs.get(first)
+        if not isinstance(x, torch.Tensor) or not torch.is_autocast_enabled(x.device.type) or not x.is_floating_point():
+            return function(*args, **kwargs)
+
+        def cast(t):
+            return t.to(x.dtype) if isinstance(t, torch.Tensor) and t.is_floating_point() else t
+
+        with torch.autocast(x.device.type, enabled=False):
+            return function(*map(cast, args), **{k: cast(v) for k, v in kwargs.items()})
+
+    return call
+
+
 def seed(x: torch.Tensor, generator=None) -> torch.Tensor:
     """A random int64 on x's device, drawn from the generator (torch's default one): what dropout kernels count from."""
     return torch.empty((), dtype=torch.int64, device=x.device).random_(generator=generator)

@@ -29,6 +29,7 @@ def fused_bias_add_gelu_ref(a, b, axis):
     return F.gelu(a + _check.along(b, axis, a.ndim))
 
 
+@_ext.follows_input
 def fused_bias_add_gelu(a, b, *, axis):
     """gelu(a + b along `axis`), the exact (erf) gelu. a any shape, b 1-d."""
     axis = _check.bias_along("fused_bias_add_gelu", a, b, axis)
@@ -41,6 +42,7 @@ def fused_bias_add_dropout_ref(a, b, p, axis, generator=None):
     return dropout(a + _check.along(b, axis, a.ndim), p, True, generator)
 
 
+@_ext.follows_input
 def fused_bias_add_dropout(a, b, *, p=0.5, axis, generator=None):
     """dropout(a + b along `axis`): always drops, whatever the module's mode (OneFlow's rule)."""
     _check.rate("fused_bias_add_dropout", p)
@@ -59,6 +61,7 @@ def fused_fast_gelu_mul_ref(x, multiplier):
     return F.gelu(x, approximate="tanh") * multiplier
 
 
+@_ext.follows_input
 def fused_fast_gelu_mul(x, multiplier):
     """fast_gelu(x) * multiplier, same shape and dtype."""
     if x.shape != multiplier.shape:
@@ -72,6 +75,7 @@ def quick_gelu_ref(x):
     return x * torch.sigmoid(1.702 * x)
 
 
+@_ext.follows_input
 def quick_gelu(x):
     """x * sigmoid(1.702 x)."""
     return kernels.point("quick_gelu", (x,), 1)[0] if _ext.use(x) else quick_gelu_ref(x)
@@ -81,6 +85,7 @@ def square_relu_ref(x):
     return torch.relu(x).square()
 
 
+@_ext.follows_input
 def square_relu(x):
     """relu(x) squared."""
     return kernels.point("square_relu", (x,), 1)[0] if _ext.use(x) else square_relu_ref(x)

@@ -34,6 +34,7 @@ def fused_scale_mask_softmax_ref(x, mask, fill_value, scale):
     return torch.softmax(torch.where(mask, x * scale, fill_value), -1)
 
 
+@_ext.follows_input
 def fused_scale_mask_softmax(x, mask, *, fill_value=0.0, scale=1.0):
     """softmax of `scale * x` where `mask` is true and of `fill_value` elsewhere. The mask broadcasts to x."""
     mask = _keep("fused_scale_mask_softmax", x, mask)
@@ -42,6 +43,7 @@ def fused_scale_mask_softmax(x, mask, *, fill_value=0.0, scale=1.0):
     return fused_scale_mask_softmax_ref(x, mask, fill_value, scale)
 
 
+@_ext.follows_input
 def fused_scale_mask_softmax_dropout(x, mask, *, fill_value=0.0, scale=1.0, p=0.5, training=True, generator=None):
     """(dropout(y), y) with y = fused_scale_mask_softmax(x, mask)."""
     _check.rate("fused_scale_mask_softmax_dropout", p)
@@ -51,11 +53,13 @@ def fused_scale_mask_softmax_dropout(x, mask, *, fill_value=0.0, scale=1.0, p=0.
     return dropout(y, p, training, generator), y
 
 
+@_ext.follows_input
 def fused_bias_add_scale_mask_softmax_dropout(x, bias, mask, *, fill_value=0.0, scale=1.0, p=0.5, training=True, generator=None):
     """(dropout(y), y) with y = fused_scale_mask_softmax(x + bias, mask). The bias broadcasts to x."""
     return fused_scale_mask_softmax_dropout(x + bias, mask, fill_value=fill_value, scale=scale, p=p, training=training, generator=generator)
 
 
+@_ext.follows_input
 def fused_scale_mask_bias_softmax(x, mask, bias=None, scale=0.35355, inplace=False):
     """softmax(scale * x + mask + bias): the mask is added here, not chosen by. `inplace` writes into x."""
     y = x * scale + mask
@@ -70,6 +74,7 @@ def fused_scale_tril_ref(x, diagonal, fill_value, scale):
     return torch.where(keep, x * scale, torch.as_tensor(fill_value, dtype=x.dtype, device=x.device))
 
 
+@_ext.follows_input
 def fused_scale_tril(x, diagonal=0, fill_value=0, scale=1):
     """`scale * x` on and below the `diagonal` of the last two dimensions, `fill_value` above it. x of 2 or more dimensions."""
     if x.ndim < 2:
@@ -81,6 +86,7 @@ def fused_scale_tril(x, diagonal=0, fill_value=0, scale=1):
     return fused_scale_tril_ref(x, diagonal, fill_value, scale)
 
 
+@_ext.follows_input
 def fused_scale_tril_softmax_mask_scale(a, *, p=0.5, diagonal, tril_scale_value, tril_fill_value=0.0, generator=None):
     """(dropout(y), y) with y = softmax(fused_scale_tril(a)): causal attention weights. Always drops."""
     _check.rate("fused_scale_tril_softmax_mask_scale", p)
