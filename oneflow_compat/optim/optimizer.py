@@ -5,6 +5,7 @@ that are `ParamGroup` objects, and checkpoints in either layout (`_layout.py`).
 """
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import MutableMapping
 
@@ -90,6 +91,26 @@ class ParamGroup(dict):
         return packed_data(self["params"])
 
 
+def _with_lr_scale(step):
+    """`step`, during which the rate of a group with `lr_scale` is that many times its `lr`; schedules never see the product."""
+    @functools.wraps(step)
+    def scaled(self, *args, **kwargs):
+        rates = [] if self.__dict__.get("_lr_is_scaled") else [(g, g["lr"]) for g in self.param_groups if g.get("lr_scale") is not None]
+        if not rates:
+            return step(self, *args, **kwargs)
+        self._lr_is_scaled = True
+        for group, lr in rates:
+            group["lr"] = lr * group["lr_scale"]
+        try:
+            return step(self, *args, **kwargs)
+        finally:
+            del self._lr_is_scaled
+            for group, lr in rates:
+                group["lr"] = lr
+
+    return scaled
+
+
 class AlsoTorchs(type):
     """isinstance() and issubclass() of a class with `_stands_for` count in what is torch's alone."""
 
@@ -104,7 +125,7 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
     """Base of every optimizer: `Optimizer(parameters, options)`, or torch's `(params, defaults)`.
 
     A subclass written for OneFlow (`self._state[p]`, `group.parameters`) and one written for torch
-    (`self.state[p]`, `group["params"]`) both work. `state_dict()` has torch's layout.
+    (`self.state[p]`, `group["params"]`) both work. `state_dict()` has torch's layout. A group's `lr_scale` multiplies its rate in step().
     """
 
     _stands_for = torch.optim.Optimizer
@@ -130,7 +151,7 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
         super()._patch_step_function()
         cls = type(self)
         if not getattr(cls.step, "_oneflow_eager", False):
-            cls.step = torch._disable_dynamo(cls.step)
+            cls.step = torch._disable_dynamo(_with_lr_scale(cls.step))
             cls.step._oneflow_eager = True
 
     # ------------------------------------------------------------------ groups
