@@ -104,7 +104,7 @@ def _fits(signature, *args, **kwargs) -> bool:
 
 # --------------------------------------------------------------------------- numpy
 def numpy(original):
-    """numpy() also of a tensor that requires grad, is on another device, or is bfloat16 (-> float32); numpy(dtype)."""
+    """numpy() also of a tensor that requires grad, is on another device, is bfloat16 (-> float32) or holds no memory since it is zero; numpy(dtype)."""
     def numpy(self, dtype=None, *, force=False):
         if dtype is None:
             try:
@@ -134,6 +134,8 @@ def _plain(tensor):
     elif plain is not tensor:
         plain = plain.clone()
     plain = plain.resolve_conj().resolve_neg()
+    if plain._is_zerotensor():  # a gradient that is zero everywhere, as of torch.sign
+        plain = plain.clone()
     if plain.dtype is torch.bfloat16:
         plain = plain.float()
     return None if plain is tensor else plain

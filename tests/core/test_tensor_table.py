@@ -36,6 +36,7 @@ ROWS = {
     "numpy non-leaf": (lambda: (leaf() * 2).numpy(), [2.0, 4.0, -6.0]),
     "numpy bfloat16": (lambda: t().bfloat16().numpy().astype("float64"), [1.0, 2.0, -3.0]),
     "numpy conj": (lambda: T([1 + 2j]).conj().numpy(), [1 - 2j]),
+    "numpy zero": (lambda: torch._efficientzerotensor(2).numpy(), [0.0, 0.0]),
     "numpy dtype": (lambda: t().numpy(flow.int32), [1, 2, -3]),
     "np.array": (lambda: np.array(leaf()), [1.0, 2.0, -3.0]),
     "np.asarray": (lambda: np.asarray(leaf().bfloat16(), dtype="float64"), [1.0, 2.0, -3.0]),
