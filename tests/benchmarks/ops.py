@@ -1,14 +1,16 @@
 """Each custom operator against its torch composition, torch.compile of it, and a copy of the same bytes.
 
-    python tests/benchmarks/ops.py [name ...] [--device cuda] [--backward] [--no-compile] [--seconds 0.3] [--json FILE]
+    python tests/benchmarks/ops.py [name ...] [--device cuda] [--no-backward] [--no-compile] [--seconds 0.25] [--json FILE]
 
-Columns in microseconds, best of several rounds taken in turn: ours, plain (the torch composition), compiled (torch.compile of it),
-copy (reading the inputs and writing the outputs once). "x" is plain / ours, "bw" copy / ours: the share of the copy's bandwidth.
+Prints the table of docs/operators.md: milliseconds, medians of rounds that take the candidates in turn. ours; plain, the torch
+composition; compiled, torch.compile of it; torch, the one call of torch that does the same, where there is one; copy, a copy
+of half the bytes read and written: the time memory alone would take. "plain / ours" is the median of the rounds' ratios,
+"of copy" copy / ours. The gradient's columns walk a kept graph again: ours, plain, their ratio.
 """
 import argparse
-import itertools
 import json
 import platform
+import statistics
 import time
 
 import torch
@@ -96,6 +98,19 @@ def cases(device):
         yield name, tuple(t for part in lists[:count] for t in part), step, unfused(step), False, False
 
 
+def torchs_own(name, inputs):
+    """The call of torch that does what the operator `name` does (with no gradient scale), or None."""
+    parts = [list(inputs[i:i + 4]) for i in range(0, len(inputs), 4)]
+    how = {"weight_decay": 0.01, "lr": 1e-3, "maximize": False, "grad_scale": None, "found_inf": None}
+    if name == "multi_tensor_adam_update":
+        steps = [torch.ones((), device=inputs[0].device) for _ in parts[0]]
+        return lambda: torch._fused_adamw_(*parts, [], steps, amsgrad=False, beta1=0.9, beta2=0.99, eps=1e-8, **how)
+    if name in ("multi_tensor_momentum_update", "multi_tensor_sgd_update"):
+        momentum = 0.9 if len(parts) == 3 else 0.0
+        return lambda: torch._fused_sgd_(parts[0], parts[1], parts[2] if momentum else [], momentum=momentum, dampening=0.0, nesterov=False, is_first_step=False, **how)
+    return None
+
+
 def unfused(step):
     def run(*inputs):
         use, optimizer_updates._ext.use = optimizer_updates._ext.use, lambda *a, **k: False
@@ -107,23 +122,26 @@ def unfused(step):
 
 
 def rounds(functions, seconds, sync):
-    """Best time of each function, measured in turn so that a busy machine hits all alike."""
-    best, number = [float("inf")] * len(functions), []
+    """The times of each function by round; a round takes them in turn, so that a busy machine hits all alike."""
+    times, number = [[] for _ in functions], []
     for f in functions:
         f(), sync()
         began = time.perf_counter()
         f(), sync()
-        number.append(max(1, int(0.02 / max(time.perf_counter() - began, 1e-6))))
+        number.append(max(1, int(0.01 / max(time.perf_counter() - began, 1e-6))))
     end = time.perf_counter() + seconds * len(functions)
-    for turn in itertools.count():
+    while len(times[0]) < 5 or time.perf_counter() < end:
         for i, f in enumerate(functions):
             began = time.perf_counter()
             for _ in range(number[i]):
                 f()
             sync()
-            best[i] = min(best[i], (time.perf_counter() - began) / number[i])
-        if turn >= 4 and time.perf_counter() > end:
-            return best
+            times[i].append((time.perf_counter() - began) / number[i] * 1e3)
+    return times
+
+
+def ratio(above, below):
+    return statistics.median(a / b for a, b in zip(above, below))
 
 
 def backward_of(function, inputs):
@@ -133,49 +151,68 @@ def backward_of(function, inputs):
         x.requires_grad_()
     out = function(*inputs)
     out = [o for o in (out if isinstance(out, (tuple, list)) else [out]) if o.requires_grad]
-    grads, wanted = [torch.randn_like(o) for o in out], [x for x in leaves if x.requires_grad]
-    return lambda: torch.autograd.grad(out, wanted, grads, retain_graph=True, allow_unused=True)
+    grads = [torch.randn_like(o) for o in out]
+    return lambda: torch.autograd.grad(out, leaves, grads, retain_graph=True, allow_unused=True)
+
+
+def gradients(name, inputs, functions):
+    """backward_of each function; of the rotary embedding and of regions the first input alone is differentiated."""
+    if "rotary" in name or "roi_align" in name:
+        return [backward_of(lambda x, f=f: f(x, *inputs[1:]), (inputs[0].clone(),)) for f in functions]
+    return [backward_of(f, tuple(x.clone() for x in inputs)) for f in functions]
+
+
+def forward(name, inputs, ours, plain, bound, a, sync):
+    """{column: times by round}."""
+    in_place = name.startswith("multi_tensor")
+    functions = {"ours": lambda: ours(*inputs), "plain": lambda: plain(*inputs)}
+    if bound and not a.no_compile:
+        compiled = torch.compile(plain, dynamic=False)
+        functions["compiled"] = lambda: compiled(*inputs)
+    if own := torchs_own(name, inputs):
+        functions["torch"] = own
+    with torch.no_grad():
+        out = inputs if in_place else ours(*inputs)
+        size = sum(t.numel() * t.element_size() for t in (*inputs, *(out if isinstance(out, (tuple, list)) else [out]))) // 2
+        source = torch.ones(size // 4, device=a.device)
+        target = torch.ones_like(source)
+        functions["copy"] = (lambda: target.copy_(source)) if in_place else source.clone  # a fresh result where the operator gives one
+        return dict(zip(functions, rounds(list(functions.values()), a.seconds, sync)))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("names", nargs="*")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--backward", action="store_true")
+    parser.add_argument("--no-backward", action="store_true")
     parser.add_argument("--no-compile", action="store_true")
-    parser.add_argument("--seconds", type=float, default=0.3)
+    parser.add_argument("--seconds", type=float, default=0.25)
     parser.add_argument("--json")
     a = parser.parse_args()
-    print(f"kernels: {_ext.status()}; {torch.cuda.get_device_name() if a.device == 'cuda' else platform.processor() or platform.machine()}, "
-          f"{torch.get_num_threads()} threads, torch {torch.__version__}, {'backward' if a.backward else 'forward'}")
+    began = time.perf_counter()
+    device = torch.cuda.get_device_name() if a.device == "cuda" else platform.processor() or platform.machine()
+    print(f"kernels: {_ext.status()}; {device}, {torch.get_num_threads()} threads, torch {torch.__version__}\n")
     sync = torch.cuda.synchronize if a.device == "cuda" else lambda: None
     torch.manual_seed(0)
+    print("| operator | ours | plain | compiled | torch | copy | plain / ours | of copy | gradient: ours | plain | plain / ours |")
+    print("| --- " * 11 + "|")
     rows = {}
-    print(f"{'':38s}{'ours':>10s}{'plain':>10s}{'compiled':>10s}{'copy':>10s}{'x':>7s}{'bw':>7s}")
     for name, inputs, ours, plain, bound, differentiable in cases(a.device):
-        if a.names and not any(n in name for n in a.names) or a.backward and not differentiable:
+        if a.names and not any(n in name for n in a.names):
             continue
-        inputs = tuple(x.clone() for x in inputs) if not name.startswith("multi_tensor") else inputs
-        compiled = None if a.no_compile or not bound or name.startswith("multi_tensor") else torch.compile(plain)
-        if a.backward:
-            if "rotary" in name or "roi_align" in name:
-                first, rest = inputs[0], inputs[1:]
-                functions = [backward_of(lambda x, f=f: f(x, *rest), (first.clone(),)) for f in (ours, plain, *([compiled] if compiled else []))]
-            else:
-                functions = [backward_of(f, tuple(x.clone() for x in inputs)) for f in (ours, plain, *([compiled] if compiled else []))]
-        else:
-            functions = [lambda f=f: f(*inputs) for f in (ours, plain, *([compiled] if compiled else []))]
-        out = [] if name.startswith("multi_tensor") else ours(*inputs)
-        out = [o for o in (out if isinstance(out, (tuple, list)) else [out])]
-        size = sum(t.numel() * t.element_size() for t in (*inputs, *out)) // 2
-        source = torch.zeros(size // 4, device=a.device)
-        functions.append(source.clone)  # a fresh result, as the operators give
-        with torch.set_grad_enabled(a.backward):
-            best = [t * 1e6 for t in rounds(functions, a.seconds, sync)]
-        one, two, copy = best[0], best[1], best[-1]
-        three = best[2] if compiled else float("nan")
-        rows[name] = {"ours": one, "plain": two, "compiled": three, "copy": copy}
-        print(f"{name:38s}{one:10.1f}{two:10.1f}{three:10.1f}{copy:10.1f}{two / one:7.2f}{copy / one if bound else float('nan'):7.2f}", flush=True)
+        times = forward(name, inputs, ours, plain, bound, a, sync)
+        row = {k: statistics.median(v) for k, v in times.items()}
+        row["plain / ours"] = ratio(times["plain"], times["ours"])
+        if bound or "torch" in row:
+            row["of copy"] = ratio(times["copy"], times["ours"])
+        if differentiable and not a.no_backward:
+            one, two = rounds(gradients(name, inputs, (ours, plain)), a.seconds, sync)
+            row |= {"gradient": statistics.median(one), "gradient plain": statistics.median(two), "gradient plain / ours": ratio(two, one)}
+        rows[name] = row
+        columns = ("ours", "plain", "compiled", "torch", "copy", "plain / ours", "of copy", "gradient", "gradient plain", "gradient plain / ours")
+        shown = ["-" if k not in row else f"{row[k]:.2f}" if "/" in k or "of" in k else f"{row[k]:.3g}" if row[k] < 100 else f"{row[k]:.0f}" for k in columns]
+        print(f"| {name} | " + " | ".join(shown) + " |", flush=True)
+    print(f"\n{time.perf_counter() - began:.0f} s")
     if a.json:
         with open(a.json, "w") as f:
             json.dump(rows, f, indent=1)
