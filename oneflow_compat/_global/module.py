@@ -31,6 +31,9 @@ def to_consistent(self, *args, **kwargs):
     raise RuntimeError("Module.to_consistent was removed from OneFlow; use Module.to_global")
 
 
+_OF_CLASS = ("_of_placement", "_of_sbp", "_is_param")  # the other attributes of a parameter go with it
+
+
 def _each(module, change):
     done = {}
     for m in module.modules():
@@ -38,6 +41,7 @@ def _each(module, change):
             if p is not None:
                 if id(p) not in done:
                     done[id(p)] = torch.nn.Parameter(change(p.detach()), requires_grad=p.requires_grad)
+                    done[id(p)].__dict__.update({k: v for k, v in vars(p).items() if k not in _OF_CLASS})
                 m._parameters[name] = done[id(p)]
         for name, b in m._buffers.items():
             if b is not None:
