@@ -83,6 +83,41 @@ def new(original):
     return staticmethod(__new__)
 
 
+# --------------------------------------------------------------------------- private names of OneFlow's tests
+def post_grad_accumulation_hook(self, hook):
+    """After backward() summed into this leaf's grad, grad = hook(grad); None keeps it. Returns a handle with remove()."""
+    def after(leaf):
+        new = hook(leaf.grad)
+        if new is not None:
+            leaf.grad = new
+
+    return self.register_post_accumulate_grad_hook(after)
+
+
+def zero_grad(self):
+    """Fill the gradient with zeros, where there is one."""
+    if self.grad is not None:
+        self.grad.detach_().zero_()
+
+
+def copy_from_numpy(self, array):
+    """Copy the values of an array of the same shape into this tensor."""
+    with torch.no_grad():
+        self.copy_(torch.as_tensor(array))
+
+
+def copy_to_numpy(self, array):
+    """Copy the values into an array of the same shape."""
+    array[...] = self.numpy()
+
+
+def meta_repr(self) -> str:
+    """Shape, dtype and requires_grad as text: tensor(..., size=(2,), dtype=oneflow.float32)."""
+    from ..nn.graph.graph_repr import tensor_text
+
+    return tensor_text(tuple(self.shape), self.dtype, lazy=is_lazy(self), requires_grad=self.requires_grad)
+
+
 # --------------------------------------------------------------------------- activations
 def gelu(self, approximate="none"):
     """torch.nn.functional.gelu."""

@@ -36,6 +36,12 @@ TENSOR = {
     "offload": ("method", _M + "offload", "values to host memory"),
     "load": ("method", _M + "load", "values back from host memory"),
     "is_offloaded": ("method", _M + "is_offloaded", "true between offload and load"),
+    # names that OneFlow's own tests use
+    "_register_post_grad_accumulation_hook": ("method", _M + "post_grad_accumulation_hook", "changes the summed gradient of a leaf"),
+    "_zero_grad_": ("method", _M + "zero_grad", "gradient of zeros"),
+    "_copy_from_numpy": ("method", _M + "copy_from_numpy", "values of an array"),
+    "_copy_to_numpy": ("method", _M + "copy_to_numpy", "values into an array"),
+    "_meta_repr": ("method", _M + "meta_repr", "text without values"),
     # functions that torch has elsewhere
     "gelu": ("method", _M + "gelu", "nn.functional.gelu"),
     "mish": ("method", _M + "mish", "nn.functional.mish"),

@@ -121,8 +121,34 @@ ROWS = {
     "in_top_k": (lambda: T([1]).in_top_k(T([[1.0, 2.0]]), 1), [True]),
     "nms": (lambda: T([[0.0, 0, 9, 9], [0, 0, 9, 8], [20, 20, 30, 30]]).nms(T([0.5, 0.9, 0.1]), 0.5), [1, 2]),
     "softsign": (lambda: t().softsign(), [0.5, 2.0 / 3, -0.75]),
+    "_copy_to_numpy": (lambda: arrays()[0], [1.0, 2.0, -3.0]),
+    "_copy_from_numpy": (lambda: arrays()[1], [4.0, 4.0, 4.0]),
     "trunc_normal_": (lambda: leaf().trunc_normal_(std=1e-9).round(), [0.0] * 3),
 }
+
+
+def arrays():
+    x, array = leaf(), np.zeros(3, "float32")
+    x._copy_to_numpy(array), x._copy_from_numpy(np.full(3, 4.0))
+    return array, x
+
+
+def hooked(hook):
+    x = torch.ones(2, requires_grad=True)
+    x._register_post_grad_accumulation_hook(hook)
+    (x.sum() + (x * 2).sum()).backward()
+    return x
+
+
+def test_a_hook_on_the_summed_gradient():
+    """Recorded from OneFlow 0.9.0."""
+    x = hooked(lambda g: g * 2 + 1)
+    assert x.grad.tolist() == [7.0, 7.0]
+    x.sum().backward()
+    assert x.grad.tolist() == [17.0, 17.0]
+    x._zero_grad_()
+    assert x.grad.tolist() == [0.0, 0.0] and hooked(lambda g: None).grad.tolist() == [3.0, 3.0]
+    assert torch.zeros(2, 3)._meta_repr() == "tensor(..., size=(2, 3), dtype=oneflow.float32)" and "requires_grad=True" in x._meta_repr()
 
 
 @pytest.mark.parametrize("row", ROWS)
