@@ -34,7 +34,7 @@ class Binding:
         self.dead = False  # optimizer state it reads has been replaced
         self.once, self.used = capture.first_only, False
         self._tells_overflow, self._begun = capture.update is not None and capture.update.found is not None, capture.begun
-        self.guard = None
+        self.guard, self._reads_values = None, bool(capture.recorder.guards)
         if program.guard is not None:
             from .guards import compile_guard
 
@@ -182,9 +182,12 @@ class Binding:
                 return False
         if self.guard is not None:
             try:
-                return self.guard(*self.gather(self._leaves(args, kwargs)))
+                holds = self.guard(*self.gather(self._leaves(args, kwargs)))
             except Stale:
                 return False
+            if not holds and self._reads_values:
+                self.watch.changed = "a tensor that build() branches on or reads with .item()"
+            return holds
         return True
 
     def changed_options(self):

@@ -67,7 +67,7 @@ class Capture:
         self.recorder = Recorder()
         self.new_state: list = []
         self.global_outputs: dict = {}  # output -> (placement, rules)
-        self.update = None
+        self.update, self.aside = None, ()
 
     def run(self) -> Program:
         from .patches import capture_patches
@@ -83,6 +83,7 @@ class Capture:
         early = StateMap(resolve(engine.modules), resolve(engine.tensors), () if callable(engine.optimizers) else engine.optimizers)
         leaves = [e[-1] for e in early.by_id.values()]
         self._no_own_parameter(names, early)
+        _no_lazy_parameter(early)
         grads = kept_grads(leaves)
         recorder.on_lift = grads.hide
         modules = kept_modules(list(early.all_modules()), engine.owner, recorder)
@@ -103,12 +104,15 @@ class Capture:
                     for old, new in rebound:
                         with torch.no_grad():
                             old.copy_(new)
+                    self._packed_gradients()
                     self._record_update()
                 program = self._close(flat_out, out_spec)
         finally:
             _active.recorder = None
             if self.update is not None:
                 self.update.undo()
+                for optimizer, kept in self.aside:
+                    optimizer.state.update(kept)
         self._install_new_state()
         return program
 
@@ -145,6 +149,15 @@ class Capture:
             return StateMap(resolve(engine.modules), resolve(engine.tensors), resolve(engine.optimizers))
         return early
 
+    def _packed_gradients(self):
+        """In a group with contiguous_params every parameter has a gradient: a part of one buffer, zeros where nothing came."""
+        for optimizer, _ in self.state.optimizers:
+            for group in optimizer.param_groups:
+                if group.get("contiguous_params") and any(p.grad is not None for p in group["params"]):
+                    for p in group["params"]:
+                        if p.grad is None and p.requires_grad:
+                            p.grad = torch.zeros_like(p)
+
     def _record_update(self):
         from .update import Update
 
@@ -154,7 +167,13 @@ class Capture:
         if not self.state.optimizers:
             return
         self.update = Update(self.recorder, self.state, self.config, scaler, self.engine.live_options)
-        self.update.run()
+        self.aside = _other_state(self.state)
+        try:
+            self.update.run()
+        except KeyError as error:
+            _refuse_other_state(self.state, self.aside, error.args[:1])
+            raise
+        _refuse_other_state(self.state, self.aside)
         self.new_state = self.update.adopt_new_state()
 
     def _close(self, flat_out, out_spec):
@@ -184,10 +203,11 @@ class Capture:
         for index, param, key, node, real in self.new_state:
             self._replace_by_input(node, real)
         guard = None
-        if self.update is not None and self.update.trace.guards:
+        guards = recorder.guards + (self.update.trace.guards if self.update is not None else [])
+        if guards:
             from .guards import guard_graph
 
-            guard = guard_graph(recorder.graph, self.update.trace.guards)
+            guard = guard_graph(recorder.graph, guards)
         graph = recorder.finish(nodes)
         slots = tuple(self._slots(graph))
         return Program(
@@ -284,6 +304,31 @@ class Capture:
         made = self.update.made if self.update is not None else []
         for index, param, key, real in made + [(i, p, k, r) for i, p, k, _, r in self.new_state]:
             self.state.optimizers[index][0].state[param][key] = real
+
+
+def _other_state(state):
+    """Take numbers that lie in an optimizer's state under another key than a parameter out of it."""
+    return [(o, {k: o.state.pop(k) for k, v in list(o.state.items()) if not isinstance(v, dict)}) for o, _ in state.optimizers]
+
+
+def _refuse_other_state(state, aside, missed=()):
+    """An optimizer that reads or makes such state in step() cannot be in a program."""
+    for optimizer, kept in aside:
+        found = [k for k, v in optimizer.state.items() if v and not (isinstance(k, torch.Tensor) and state.name_of(k) is not None)]
+        for key in (*found, *(k for k in missed if k in kept)):
+            raise CaptureError(
+                f"{type(optimizer).__name__} keeps state under the key {type(key).__name__ if isinstance(key, torch.Tensor) else key!r}, which is none of its parameters",
+                "A program finds optimizer state by parameter: keep it in optimizer.state[param], or step this optimizer in eager mode.",
+            )
+
+
+def _no_lazy_parameter(state):
+    for role, name, *_, tensor in state.by_id.values():
+        if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+            raise CaptureError(
+                f"{role} {name!r} has no shape yet: its module is a lazy one (nn.Lazy...) that never ran",
+                "Run the module once in eager mode before the first call of the graph, for example on a batch under no_grad().",
+            )
 
 
 def _grad_mode(engine):

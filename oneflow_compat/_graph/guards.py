@@ -13,9 +13,9 @@ import torch.fx
 from .program import written_args
 
 
-def guard_graph(graph, guards):
-    """The part of the graph that computes the guarded numbers; returns (fx graph, indices of its inputs among the placeholders)."""
-    wanted = {n for node, _, other, _ in guards for n in (node, other) if isinstance(n, torch.fx.Node)}
+def part(graph, wanted):
+    """The part of the graph that computes the wanted nodes, on copies of what it writes; (open fx graph, {node: copy}, indices of its inputs among the placeholders)."""
+    wanted = set(wanted)
     for node in reversed(list(graph.nodes)):
         if node.op != "call_function":
             continue
@@ -37,13 +37,19 @@ def guard_graph(graph, guards):
     for node in graph.nodes:
         if node in wanted and node not in copies and node.op in ("call_function", "get_attr"):
             copies[node] = small.node_copy(node, lambda n: copies[n])
+    return small, copies, tuple(inputs)
+
+
+def guard_graph(graph, guards):
+    """The part of the graph that computes the guarded numbers; returns (fx graph, indices of its inputs among the placeholders)."""
+    small, copies, inputs = part(graph, {n for node, _, other, _ in guards for n in (node, other) if isinstance(n, torch.fx.Node)})
     truths = []
     for node, comparison, other, outcome in guards:
         other = copies[other] if isinstance(other, torch.fx.Node) else other
         truth = small.call_function(comparison, (copies[node], other))
         truths.append(small.call_function(operator.eq, (truth, outcome)))
     small.output(tuple(truths))
-    return small, tuple(inputs)
+    return small, inputs
 
 
 def compile_guard(program):

@@ -7,12 +7,14 @@ import sys
 
 import torch
 import torch.utils._pytree as pytree
+from torch._subclasses.fake_tensor import FakeTensor
 
 from .._global.tensor import view_or_copy
 from .capture import capturing
 from .errors import CaptureError, raised_at
 from .state import resolve
 from .tree import tree_flatten
+from .values import value_readers, with_known_lengths
 
 
 @contextlib.contextmanager
@@ -27,6 +29,8 @@ def capture_patches(capture, state_map):
         stack.enter_context(_unchecked_and_uncompiled())
         stack.enter_context(_patched(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", lambda was: True))
         stack.enter_context(_no_step_in_build(capture.recorder))
+        stack.enter_context(value_readers(capture.recorder, capturing))
+        stack.enter_context(_printed())
         recompute = resolve(capture.engine.recompute)
         for module in recompute:
             stack.enter_context(_recomputed(module, capture.recorder))
@@ -212,6 +216,29 @@ def _views_of_any_layout():
 
 
 @contextlib.contextmanager
+def _printed():
+    """A symbolic tensor prints as OneFlow's lazy ones do, in f-strings with a format as well."""
+    names = ("__repr__", "__str__", "__format__")
+    before = {n: FakeTensor.__dict__[n] for n in names if n in FakeTensor.__dict__}
+
+    def text(tensor, *_, **__):
+        size = ", ".join(map(str, tensor.shape)) + ("," if tensor.dim() == 1 else "")
+        grad = f", grad_fn=<{type(tensor.grad_fn).__name__}>" if tensor.grad_fn is not None else ", requires_grad=True" if tensor.requires_grad else ""
+        return f"tensor(..., is_lazy='True', size=({size}), dtype={str(tensor.dtype).replace('torch', 'oneflow', 1)}{grad})"
+
+    for name in names:
+        setattr(FakeTensor, name, text)
+    try:
+        yield
+    finally:
+        for name in names:
+            if name in before:
+                setattr(FakeTensor, name, before[name])
+            else:
+                delattr(FakeTensor, name)
+
+
+@contextlib.contextmanager
 def _unchecked_and_uncompiled():
     """Distributions do not look at the values of their arguments, and functions of torch.compile run as they were written."""
     with contextlib.ExitStack() as stack:
@@ -278,7 +305,7 @@ def run_build(capture, flat):
 
 
 def _once(capture, flat):
-    args, kwargs = pytree.tree_unflatten(list(flat), capture.in_spec)
+    args, kwargs = with_known_lengths(capture.recorder, pytree.tree_unflatten(list(flat), capture.in_spec))
     with _autocast(capture):
         try:
             result = capture.engine.build(*args, **kwargs)

@@ -66,6 +66,7 @@ class Recorder(TorchDispatchMode):
         self.known = {}  # (storage, layout) -> real tensor already lifted, so that p.data is p
         self.valued = {}  # memory -> constant tensor in it, until it is written
         self.number_of = None  # while the update is recorded: one-number tensor -> its marker
+        self.guards: list = []  # (node, comparison, value, outcome): what must hold for the program to serve a call
         self.on_lift = None  # called with each real tensor lifted
         self._first = None  # placeholders go before this node
 
@@ -161,10 +162,15 @@ class Recorder(TorchDispatchMode):
             with self.fake_mode:
                 out = func(*fake_args, **fake_kw)
         except (DynamicOutputShapeException, DataDependentOutputException):
-            raise CaptureError(
-                f"{func} gives a tensor whose shape depends on values, which a static program cannot have",
-                "Use a form with a fixed shape: torch.where(mask, x, y) or x * mask instead of x[mask], topk instead of nonzero.",
-            ) from None
+            from .values import known_shape
+
+            out = known_shape(self, func, node, fake_args)
+            if out is None:
+                self.graph.erase_node(node)
+                raise CaptureError(
+                    f"{func} gives a tensor whose shape depends on values, which a static program cannot have",
+                    "Use a form with a fixed shape: torch.where(mask, x, y) or x * mask instead of x[mask], topk instead of nonzero.",
+                ) from None
         except BaseException:
             self.graph.erase_node(node)
             raise
@@ -234,6 +240,8 @@ class Recorder(TorchDispatchMode):
 
     def _bind_one(self, node, out, place, args, kwargs):
         node.meta["tensor"] = describe(out)
+        if type(out) is not FakeTensor and id(out) in self.lifted:  # held
+            return out
         if place is not None:
             position, name = place
             target = args[position] if position < len(args) else (kwargs or {}).get(name)
@@ -292,18 +300,33 @@ class Recorder(TorchDispatchMode):
         self.valued[out.untyped_storage()._cdata] = out
         return out
 
+    def hold(self, tensor):
+        """A real tensor that stays itself inside the capture; a constant of the program."""
+        name = f"constant{len(self.constants)}"
+        self.constants[name] = tensor
+        node = self.graph.create_node("get_attr", name)
+        node.meta["tensor"] = describe(tensor)
+        twin = self._twin(tensor)
+        twin._of_node = node
+        self.lifted[id(tensor)] = (tensor, node, twin)
+
     def _item(self, tensor):
         if "_value" in tensor.__dict__ and self.phase != "update":
             return tensor._value.item()
         if "_value" in tensor.__dict__ and self.number_of is not None:  # C++ takes a one-number tensor (a learning rate) as a number
             return self.number_of(tensor)
-        node = getattr(tensor, "_of_node", None)
+        node = getattr(tensor, "_of_node", None) if type(tensor) is FakeTensor else self.lift(tensor)[0]
         if node is not None and self.phase != "update":
             from .fold import constant_value
 
             value = constant_value(self, node)
             if value is not None:
                 return value.item()
+            from .values import state_number
+
+            number = state_number(self, node)
+            if number is not None:
+                return number
         raise CaptureError(
             "build() needs the value of a tensor (.item(), bool(), int(), float() or a branch on it), which a static program does not have",
             "Keep the value in the graph: torch.where(condition, a, b) instead of `if`, tensor arithmetic instead of .item(), "

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import torch
 
+from .._global.tensor import is_global
 from .backends import compiler_for, default_backend
 from .binding import Binding, Stale
 from .config import Config
@@ -175,6 +176,8 @@ def _positional_names(build):
 
 def _leaf_key(leaf):
     if isinstance(leaf, torch.Tensor):
+        if is_global(leaf):
+            return (leaf.shape, leaf.stride(), leaf.dtype, leaf.device, leaf.requires_grad, leaf._of_placement, leaf._of_sbp)
         if leaf.layout is torch.strided:
             return (leaf.shape, leaf.stride(), leaf.dtype, leaf.device, leaf.requires_grad)
         return (leaf.shape, leaf.layout, leaf.dtype, leaf.device, leaf.requires_grad)
@@ -188,8 +191,10 @@ def signature(args, kwargs):
     if not kwargs:
         key = []
         for a in args:
-            if isinstance(a, torch.Tensor):
+            if type(a) is torch.Tensor:
                 key.append((a.shape, a.stride(), a.dtype, a.device, a.requires_grad) if a.layout is torch.strided else _leaf_key(a))
+            elif isinstance(a, torch.Tensor):
+                key.append(_leaf_key(a))
             elif type(a) in (int, float, bool, str, type(None)):
                 key.append((type(a), a) if type(a) is not float else _leaf_key(a))
             else:

@@ -218,6 +218,10 @@ class Graph:
     def __repr__(self):
         return graph_text(self)
 
+    def __reduce_ex__(self, protocol):
+        raise TypeError(f"graph {self.name} can be neither copied nor pickled: a graph is tied to its modules and optimizers. "
+                        "Copy those and make another graph; graph.save(path) or graph.state_dict() keep one on disk")
+
     def _operators(self):
         return operator_lines(self.program, self._debug.location) if self.program is not None else {}
 

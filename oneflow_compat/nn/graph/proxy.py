@@ -96,7 +96,12 @@ class ProxyModule(Proxy):
     def _full_prefix(self):
         return f"{self._name_prefix}{self._name}."
 
+    def __reduce_ex__(self, protocol):
+        raise TypeError(f"block {self._name!r} of a graph can be neither copied nor pickled; copy the module that was given to the graph (block.to(nn.Module))")
+
     def __getattr__(self, name):
+        if name == "_origin":  # not made by __init__
+            raise AttributeError(name)
         origin = self._origin
         module = origin._modules.get(name)
         if module is not None:

@@ -1,0 +1,177 @@
+"""Values known while build() is captured: of small state (a flag in a buffer) and of lengths that decide shapes.
+
+A program made with such a value is guarded by it: before each call a small program computes the value again,
+and another one serves the call when it differs (guards.py).
+"""
+from __future__ import annotations
+
+import contextlib
+import operator
+
+import torch
+import torch.utils._pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
+
+from .errors import CaptureError
+from .fold import constant_value
+
+aten = torch.ops.aten
+_MOST = 4096  # elements read to compute a value
+
+
+def state_number(recorder, node):
+    """The number in a tensor computed from small buffers and the like, or None; arguments and parameters give None."""
+    value = _value(recorder, node, arguments=False)
+    if value is None:
+        return None
+    number = value.item()
+    item = recorder.graph.call_function(aten._local_scalar_dense.default, (node,))
+    recorder.guards.append((item, operator.eq, number, True))
+    return number
+
+
+def lengths(recorder, tensor):
+    """The values of a small integer tensor, also of an argument: the program is made for them."""
+    node, _ = recorder._convert(tensor)
+    value = constant_value(recorder, node)
+    if value is None:
+        value = _value(recorder, node, arguments=True)
+        if value is not None:
+            recorder.guards.append((node, torch.equal, value, True))
+    return value
+
+
+def with_known_lengths(recorder, tree):
+    """The arguments of build() with the lengths in a PackedSequence as real numbers: torch's C++ reads them."""
+    packed = torch.nn.utils.rnn.PackedSequence
+
+    def known(value):
+        if not isinstance(value, packed):
+            return value
+        sizes = lengths(recorder, value.batch_sizes)
+        recorder.hold(sizes)
+        return value._replace(batch_sizes=sizes)
+
+    return pytree.tree_map(known, tree, is_leaf=lambda v: isinstance(v, packed))
+
+
+def _value(recorder, node, arguments):
+    from .guards import part
+
+    small, copies, inputs = part(recorder.graph, {node})
+    holders = [n for n in recorder.graph.nodes if n.op == "placeholder"]
+    lifted = {held: tensor for tensor, held, _ in recorder.lifted.values()}
+    values, total = [], 0
+    for index in inputs:
+        value = holders[index].meta.get("value")
+        if not isinstance(value, torch.Tensor) or value.requires_grad or not arguments and holders[index] not in lifted:
+            return None
+        total += value.numel()
+        values.append(value)
+    if not inputs or total > _MOST or any(_random(n) for n in small.nodes):
+        return None
+    small.output((copies[node],))
+    module = torch.nn.Module()
+    for name, constant in recorder.constants.items():
+        module.register_buffer(name, constant)
+    with _disable_current_modes(), torch.no_grad():
+        return torch.fx.Interpreter(torch.fx.GraphModule(module, small)).run(*values)[0].detach().clone()
+
+
+def _random(node):
+    target = node.target
+    return isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
+
+
+# -- operators whose result's shape depends on values ------------------------------------
+def known_shape(recorder, func, node, args):
+    """The symbolic result of an operator in the table below, or None."""
+    made = _KNOWN.get(func)
+    return made(recorder, node, *args) if made is not None else None
+
+
+def _pack(recorder, node, data, sizes, batch_first):
+    value = lengths(recorder, sizes)
+    if value is None:
+        raise CaptureError(
+            "the lengths of pack_padded_sequence are computed from values that a program cannot know",
+            "Give them as a list of numbers, or as a CPU tensor that is an argument or a buffer: each set of lengths makes a program of its own.",
+        )
+    with _disable_current_modes():
+        thin, counts = aten._pack_padded_sequence(torch.zeros(data.shape[:2] + (1,)), value.cpu(), batch_first)
+    with recorder.fake_mode:
+        packed = torch.empty(thin.shape[:1] + data.shape[2:], dtype=data.dtype, device=data.device)
+    recorder.hold(counts)  # a real tensor: torch's C++ reads it
+    return packed, counts
+
+
+def _ctc(recorder, node, log_probs, targets, input_lengths, target_lengths, *more):
+    batch, steps = (log_probs.shape[1], log_probs.shape[0]) if log_probs.dim() == 3 else (1, log_probs.shape[0])
+    most = max(target_lengths, default=0) if isinstance(target_lengths, (list, tuple)) else targets.shape[-1]
+    with recorder.fake_mode:
+        loss = torch.empty((batch,) if log_probs.dim() == 3 else (), dtype=log_probs.dtype, device=log_probs.device)
+        return loss, torch.empty((batch, steps, 2 * most + 1), dtype=log_probs.dtype, device=log_probs.device)
+
+
+_KNOWN = {aten._pack_padded_sequence.default: _pack, aten._ctc_loss.default: _ctc, aten._ctc_loss.Tensor: _ctc}
+
+
+# -- functions of torch that read values in Python or in C++, in a form that needs none ----------
+@contextlib.contextmanager
+def value_readers(recorder, active):
+    """While build() is captured: ctc_loss with lengths in a list, pad_packed_sequence, BatchNorm with momentum=None."""
+    batch_norm = torch.nn.modules.batchnorm._BatchNorm
+    originals = torch.ctc_loss, batch_norm.forward, torch._VF._pad_packed_sequence
+
+    def ctc_loss(log_probs, targets, input_lengths, target_lengths, *more, **named):
+        if active():
+            input_lengths, target_lengths = (torch.tensor(v) if isinstance(v, (list, tuple)) else v for v in (input_lengths, target_lengths))
+        return originals[0](log_probs, targets, input_lengths, target_lengths, *more, **named)
+
+    def forward(self, x):
+        if not active() or self.momentum is not None or not self.training or not self.track_running_stats or self.num_batches_tracked is None:
+            return originals[1](self, x)
+        self._check_input_dim(x)
+        self.num_batches_tracked.add_(1)
+        factor = _number(recorder, lambda item: recorder.graph.call_function(operator.truediv, (1.0, item)), self.num_batches_tracked)
+        return torch.nn.functional.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, True, factor, self.eps)
+
+    def pad(data, sizes, batch_first, value, total):
+        known = lengths(recorder, sizes) if active() else None
+        return originals[2](data, sizes, batch_first, value, total) if known is None else _padded(data, known.tolist(), batch_first, value, total)
+
+    torch.ctc_loss, batch_norm.forward, torch._VF._pad_packed_sequence = ctc_loss, forward, pad
+    try:
+        yield
+    finally:
+        torch.ctc_loss, batch_norm.forward = originals[:2]
+        del torch._VF._pad_packed_sequence
+
+
+def _number(recorder, compute, tensor):
+    """A float argument of an operator that the program computes from a tensor; the recorder knows it by a number no user has."""
+    item = recorder.graph.call_function(aten._local_scalar_dense.default, (recorder._convert(tensor)[0],))
+    node = compute(item)
+    for made in (item, node):
+        recorder._annotate(made)
+    mark = 0.0009137283950617284 * (1.0 + (len(recorder.markers) + 1) * 2.0**-40)
+    recorder.markers[mark] = node
+    return mark
+
+
+def _padded(data, sizes, batch_first, value, total):
+    """_pad_packed_sequence, whose C++ writes the lengths into memory that a symbolic tensor does not have."""
+    steps = len(sizes)
+    if 0 < total < steps:
+        raise ValueError(f"pad_packed_sequence: total_length is {total}, the longest sequence has {steps} steps")
+    out = torch.full((max(steps, total), sizes[0], *data.shape[1:]), value, dtype=data.dtype, device=data.device)
+    counts, offset, before, start = [], 0, sizes[0], 0
+    for i in range(steps + 1):
+        size = sizes[i] if i < steps else 0
+        if size != before:
+            count = before * (i - start)
+            out[start:i, :before].copy_(data[offset : offset + count].view(i - start, before, *data.shape[1:]))
+            offset, start = offset + count, i
+        counts += [i] * max(0, before - size)
+        before = size
+    return out.transpose(0, 1) if batch_first else out, torch.tensor(counts[::-1])
