@@ -1,0 +1,105 @@
+"""flowvision's models in nn.Graph: one of each family captured with its training step, the others (segmentation, style transfer) trained for a step.
+
+Captures run on meta tensors: every operator of forward, backward and update is checked, no number is computed. Detection
+models branch on values (`if degenerate_boxes.any()`), which neither this package nor OneFlow 0.9.0 takes in a graph.
+"""
+import contextlib
+
+import oneflow as flow
+import oneflow.nn as nn
+import pytest
+
+models = pytest.importorskip("flowvision.models")
+from flowvision.models.registry import ModelCreator  # noqa: E402
+
+FAMILIES = """alexnet cait_S24_224 convmixer_768_32_relu convnext_tiny_224 convnext_iso_small_224 crossformer_tiny_patch4_group7_224 cswin_tiny_224
+deit_tiny_distilled_patch16_224 deit_tiny_patch16_224 deit_small_patch16_LS_224 densenet121 dla46_c efficientnet_b0 fan_tiny_12_p16_224 fan_tiny_8_p4_hybrid
+genet_small ghostnet gmlp_ti16_224 googlenet hrnet_w18_small inception_v3 iresnet50 levit_128s mlp_mixer_b32_224 mnasnet0_5 mobilenet_v2 mobilenet_v3_small
+mobilevit_xx_small poolformer_s12 pvt_tiny regionvit_tiny_224 regnet_x_400mf regnet_y_400mf res2net50_26w_4s resmlp_12_224
+resmlp_12_distilled_224 resnest50 resnet18 resnext50_32x4d rexnet_lite_1_0 rexnetv1_1_0 se_resnet50 senet154 shufflenet_v2_x0_5 squeezenet1_0
+swin_tiny_patch4_window7_224 uniformer_small van_tiny vgg11 vgg11_bn vit_tiny_patch16_224 wide_resnet50_2""".split()
+QUICK = ("alexnet", "resnet18", "vgg11_bn", "squeezenet1_0", "shufflenet_v2_x0_5")
+SIZES = {"inception_v3": 299, "iresnet50": 112}
+
+
+@pytest.fixture(autouse=True)
+def _aten(monkeypatch):
+    monkeypatch.setenv("ONEFLOW_GRAPH_BACKEND", "aten")
+
+
+@contextlib.contextmanager
+def no_initialisation():
+    saved = [(where, name, getattr(where, name)) for where in (flow.nn.init,) for name in dir(where) if name.endswith("_") and not name.startswith("_")]
+    saved += [(flow.Tensor, name, getattr(flow.Tensor, name)) for name in ("normal_", "uniform_")]
+    for where, name, _ in saved:
+        setattr(where, name, lambda tensor, *args, **kwargs: tensor)
+    try:
+        yield
+    finally:
+        for where, name, value in saved:
+            setattr(where, name, value)
+
+
+class Train(nn.Graph):
+    def __init__(self, model, optimizer, loss):
+        super().__init__()
+        self.model, self.loss = model, loss
+        self.add_optimizer(optimizer)
+
+    def build(self, *batch):
+        loss = self.loss(self.model, *batch)
+        loss.backward()
+        return loss
+
+
+def classification(model, x, y):
+    out = model(x)
+    return nn.functional.cross_entropy(out[0] if isinstance(out, tuple) else out, y)
+
+
+@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in FAMILIES])
+def test_a_training_step_is_captured(name):
+    with no_initialisation():
+        model = ModelCreator.create_model(name, pretrained=False).to("meta").train()
+    size = SIZES.get(name, 224)
+    graph = Train(model, flow.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), classification)
+    graph._compile(flow.zeros(2, 3, size, size, device="meta"), flow.zeros(2, dtype=flow.int64, device="meta"))
+    text = str(graph.program)
+    assert "convolution" in text or "addmm" in text
+    assert text.count("_foreach_") or text.count("add_") >= len(list(model.parameters()))
+
+
+def segmentation(model, x, y):
+    out = model(x)
+    loss = nn.functional.cross_entropy(out["out"], y)
+    return loss + 0.5 * nn.functional.cross_entropy(out["aux"], y) if "aux" in out else loss
+
+
+def style(model, x):
+    return (model(x) - x).square().mean()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["deeplabv3_resnet50_coco", "deeplabv3_mobilenet_v3_large_coco", "fcn_resnet50_coco", "lraspp_mobilenet_v3_large_coco", "fast_neural_style"])
+def test_a_step_equals_eagers(name):
+    def make():
+        flow.manual_seed(0)
+        if name == "fast_neural_style":
+            return models.style_transfer.fast_neural_style()
+        return getattr(models.segmentation, name)(num_classes=4, pretrained_backbone=False)
+
+    flow.manual_seed(1)
+    batch = (flow.rand(2, 3, 64, 64),) + (() if name == "fast_neural_style" else (flow.randint(0, 4, (2, 64, 64)),))
+    loss_of = style if name == "fast_neural_style" else segmentation
+    eager = make().train()
+    optimizer = flow.optim.SGD(eager.parameters(), lr=0.01)
+    flow.manual_seed(2)
+    loss = loss_of(eager, *batch)
+    loss.backward()
+    optimizer.step()
+    model = make().train()
+    graph = Train(model, flow.optim.SGD(model.parameters(), lr=0.01), loss_of)
+    flow.manual_seed(2)
+    assert graph(*batch).item() == loss.item()
+    for (key, a), b in zip(model.state_dict().items(), eager.state_dict().values()):
+        assert flow.equal(a, b), key
