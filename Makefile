@@ -33,7 +33,7 @@ parity: $(VENV)/.extras
 
 bench: $(VENV)/.extras
 	OMP_NUM_THREADS=2 $(BIN)/python tests/benchmarks/overhead.py
-	OMP_NUM_THREADS=2 $(BIN)/python tests/benchmarks/graph.py
+	OMP_NUM_THREADS=1 $(BIN)/python tests/benchmarks/graph.py
 	OMP_NUM_THREADS=2 $(BIN)/python tests/benchmarks/ops.py
 	OMP_NUM_THREADS=2 $(BIN)/python tests/benchmarks/legacy.py
 

@@ -1,200 +1,197 @@
-"""Time, first-result time and peak memory of training steps and inference: nn.Graph against torch eager and torch.compile.
+"""nn.Graph against torch eager, torch.compile, jax.jit and OneFlow's own Graph: the tables of docs/performance.md.
 
-    python tests/benchmarks/graph.py [--models mlp,resnet18,...] [--variants eager,aten,...] [--optimizer sgd|adamw]
-                                     [--rounds 20] [--batch small|large] [--inference] [--json out.json] [--device cpu|cuda]
+    python tests/benchmarks/graph.py                        all tables (an hour on two cores; most of it is torch.compile)
+    python tests/benchmarks/graph.py --tables step --models mlp,gpt2 --cases sgd-small,infer-large
+    python tests/benchmarks/graph.py --tables first,memory,overhead --oneflow /path/to/a/python/with/oneflow-0.9
 
-Rounds are interleaved over the variants and medians are printed, so that a change of the machine's load hits
-all alike. Numbers are comparable within one run only.
+Variants are called in turns and medians are printed, so that a change of the machine's load hits all alike;
+--json keeps the minima too. On a machine that others use, --clock cpu counts this process's CPU time instead.
 """
 import argparse
-import copy
 import json
+import os
+import resource
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 
 import torch
-from torch import nn
+from graph_models import MODELS
+from graph_variants import FOLDER, TORCH_COMPILE, VARIANTS, available, timed, variant
 
-import oneflow as flow
-
-
-def mlp():
-    layers = []
-    for _ in range(3):
-        layers += [nn.Linear(256, 256, bias=False), nn.BatchNorm1d(256), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Linear(256, 10))
+CASES = {f"{o}-{size}": (None if o == "infer" else o, size) for o in ("sgd", "adamw", "infer") for size in ("small", "large")}
+TITLES = {"sgd": "Training, SGD with momentum", "adamw": "Training, AdamW", "infer": "Inference"}
+FIRST = ("compile", "compile-step", "aten", "inductor")
 
 
-def classes(model, x, y):
-    out = model(x)
-    return nn.functional.cross_entropy(getattr(out, "logits", out), y)
-
-
-def language(model, ids):
-    return model(input_ids=ids, labels=ids, use_cache=False).loss if "use_cache" in model.forward.__code__.co_varnames else model(input_ids=ids, labels=ids).loss
-
-
-class Recurrent(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embed, self.rnn, self.head = nn.Embedding(1000, 64), nn.LSTM(64, 64, 2, batch_first=True), nn.Linear(64, 1000)
-
-    def forward(self, ids):
-        return self.head(self.rnn(self.embed(ids))[0])
-
-
-def recurrent_loss(model, ids):
-    return nn.functional.cross_entropy(model(ids).flatten(0, 1), ids.flatten())
-
-
-def flowvision(name):
-    def make():
-        import flowvision.models
-
-        return getattr(flowvision.models, name)()
-
-    return make
-
-
-def transformer(config, model, **sizes):
-    def make():
-        import transformers
-
-        return getattr(transformers, model)(getattr(transformers, config)(**sizes)).train()
-
-    return make
-
-
-def images(size):
-    return lambda n: (torch.randn(n, 3, size, size), torch.randint(0, 10, (n,)))
-
-
-def tokens(vocabulary, length):
-    return lambda n: (torch.randint(0, vocabulary, (n, length)),)
-
-
-GPT = dict(vocab_size=1000, n_embd=128, n_layer=4, n_head=4, n_positions=64, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
-BERT = dict(vocab_size=1000, hidden_size=128, num_hidden_layers=4, num_attention_heads=4, intermediate_size=512, max_position_embeddings=64,
-            hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)  # fmt: skip
-
-# name: (model, loss, batch of n, small n, large n)
-MODELS = {
-    "mlp": (mlp, classes, lambda n: (torch.randn(n, 256), torch.randint(0, 10, (n,))), 16, 512),
-    "resnet18": (flowvision("resnet18"), classes, images(64), 2, 16),
-    "resnet50": (flowvision("resnet50"), classes, images(64), 2, 16),
-    "mobilenet_v2": (flowvision("mobilenet_v2"), classes, images(64), 2, 16),
-    "gpt2": (transformer("GPT2Config", "GPT2LMHeadModel", **GPT), language, tokens(1000, 32), 2, 16),
-    "bert": (transformer("BertConfig", "BertForMaskedLM", **BERT), language, tokens(1000, 32), 2, 16),
-    "lstm": (Recurrent, recurrent_loss, tokens(1000, 16), 2, 32),
-}
-OPTIMIZERS = {
-    "sgd": lambda p, **k: torch.optim.SGD(p, lr=1e-3, momentum=0.9, **k),
-    "adamw": lambda p, **k: torch.optim.AdamW(p, lr=1e-4, **k),
-}
-
-
-def eager_step(model, optimizer, loss_of):
-    def step(*batch):
-        optimizer.zero_grad()
-        loss = loss_of(model, *batch)
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return step
-
-
-def variant(name, model, make_optimizer, loss_of, inference):
-    """A callable step(*batch) of one variant."""
-    if name.startswith("graph"):
-        backend = name.split("-")[1]
-
-        class G(flow.nn.Graph):
-            def __init__(self):
-                super().__init__()
-                self.m = model
-                if not inference:
-                    self.add_optimizer(make_optimizer(model.parameters()))
-                self.config.set_backend(backend)
-                if "cudagraph" in name:
-                    self.config.enable_cudagraph(True)
-
-            def build(self, *batch):
-                loss = loss_of(self.m, *batch)
-                if not inference:
-                    loss.backward()
-                return loss
-
-        return G()
-    mode = {"mode": "reduce-overhead"} if "reduce" in name else {}
-    compiled = torch.compile(model, **mode) if name.startswith("compile") and "step" not in name else model
-    if inference:
-        def run(*batch):
-            with torch.no_grad():
-                return loss_of(compiled, *batch)
-
-        return torch.compile(run, **mode) if "step" in name else run
-    step = eager_step(compiled, make_optimizer(model.parameters(), fused=True), loss_of)
-    return torch.compile(step, **mode) if "step" in name else step
-
-
-VARIANTS = ("eager", "compile", "compile-step", "graph-aten", "graph-inductor")
-
-
-def measure(model_name, args):
-    make, loss_of, batch_of, small, large = MODELS[model_name]
+def prepared(model_name, case, device):
+    title, make, _, batch_of, small, large = MODELS[model_name]
+    optimizer, size = CASES[case]
+    n = small if size == "small" else large
     torch.manual_seed(0)
-    base = make()
-    base.train(not args.inference)
-    base.to(args.device)
-    batch = tuple(t.to(args.device) for t in batch_of(small if args.batch == "small" else large))
+    base = make().train(optimizer is not None).to(device)
+    return base, tuple(t.to(device) for t in batch_of(n)), optimizer, n
+
+
+def steps_table(args):
+    """{case: {model: {variant: {median_ms, min_ms}}}}, printed as it is measured."""
     sync = torch.cuda.synchronize if args.device == "cuda" else (lambda: None)
-    steps, result = {}, {}
-    for name in args.variants:
+    found = {}
+    for case in args.cases:
+        optimizer, size = case.split("-")
+        print(f"\n{TITLES[optimizer]}, {size} batches, ms\n")
+        names = [v for v in args.variants if any(available(v, m, args.oneflow) for m in args.models)]
+        print("| model | " + " | ".join(names) + " | inductor over eager | over the best torch.compile |\n|" + "---|" * (len(names) + 3), flush=True)
+        for model in args.models:
+            row = found.setdefault(case, {})[model] = measure(model, case, [v for v in names if available(v, model, args.oneflow)], args, sync)
+            print(f"| {MODELS[model][0]}, {prepared_size(model, size)} | " + " | ".join(f"{row[v]['median_ms']:.3g}" if v in row else "" for v in names) + f" | {ratio(row, ['eager'])} | {ratio(row, TORCH_COMPILE)} |", flush=True)
+    return found
+
+
+def prepared_size(model, size):
+    return MODELS[model][4 if size == "small" else 5]
+
+
+def ratio(row, others, key="median_ms"):
+    best = min((row[o][key] for o in others if o in row), default=None)
+    return f"{best / row['inductor'][key]:.2f}x" if best and "inductor" in row else ""
+
+
+def measure(model, case, names, args, sync):
+    base, batch, optimizer, n = prepared(model, case, args.device)
+    steps = {}
+    for name in names:
         torch._dynamo.reset()
-        step = variant(name, copy.deepcopy(base), OPTIMIZERS[args.optimizer], loss_of, args.inference)
-        start = time.perf_counter()
-        step(*batch)
-        sync()
-        result[name] = {"first_s": time.perf_counter() - start}
-        steps[name] = step
-        for _ in range(2):
-            step(*batch)
+        steps[name] = variant(name, model, base, optimizer, n, args.oneflow)
+        for _ in range(3):
+            steps[name](*batch)
     times = {name: [] for name in steps}
     for _ in range(args.rounds):
         for name, step in steps.items():
-            sync()
+            times[name].append(timed(step, batch, sync, args.clock))
+    for step in steps.values():
+        getattr(step, "close", lambda: None)()
+    return {name: {"median_ms": statistics.median(t) * 1e3, "min_ms": min(t) * 1e3} for name, t in times.items()}
+
+
+# -- the first result and the memory of a step, each in a fresh process ---------------
+def one(model, case, name):
+    """In a fresh process with an empty cache: time to the first result, then the peak memory of a step."""
+    base, batch, optimizer, n = prepared(model, case, "cpu")
+    cpu = lambda: sum(getattr(resource.getrusage(who), field) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN) for field in ("ru_utime", "ru_stime"))
+    step = variant(name, model, base, optimizer, n)
+    del base
+    start, busy = time.perf_counter(), cpu()
+    step(*batch)
+    found = {"wall_s": time.perf_counter() - start, "cpu_s": cpu() - busy}
+    step(*batch)
+    found["peak_mb"] = peak(lambda: step(*batch)) / 1e6
+    print(json.dumps(found), flush=True)
+
+
+def peak(step):
+    """Most bytes live at once during a call beyond what outlives it, by the allocator's own events."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as prof:
+        step()
+    events = [e.nbytes() for e in sorted((e for e in prof.profiler.kineto_results.events() if e.name() == "[memory]"), key=lambda e: e.start_ns())]
+    live = most = lowest = 0
+    for nbytes in events:
+        live += nbytes
+        most, lowest = max(most, live), min(lowest, live)
+    return most - min(lowest, 0)  # eager begins with the last step's gradients, which it frees first
+
+
+def fresh(model, case, name):
+    with tempfile.TemporaryDirectory() as cache:
+        env = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache}
+        done = subprocess.run([sys.executable, os.path.join(FOLDER, "graph.py"), "--one", model, case, name], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    if done.returncode:
+        return None
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def first_and_memory(args, tables):
+    found = {}
+    models = [m for m in args.models if m in args.first_models]
+    names = ("eager", *FIRST)
+    for model in models:
+        found[model] = {name: fresh(model, "sgd-small", name) for name in names}
+    for table, key, title, shown in (("first", "wall_s", "First result with an empty cache: seconds (CPU seconds, the C++ compiler's included)", FIRST), ("memory", "peak_mb", "Peak memory of a training step beyond weights and optimizer state, MB", names)):
+        if table in tables:
+            print(f"\n{title}\n\n| model | " + " | ".join(shown) + " |\n|" + "---|" * (len(shown) + 1))
+            for model in models:
+                cells = [found[model][n] for n in shown]
+                text = [("failed" if c is None else f"{c[key]:.3g} ({c['cpu_s']:.3g})" if table == "first" else f"{c[key]:.4g}") for c in cells]
+                print(f"| {MODELS[model][0]} | " + " | ".join(text) + " |", flush=True)
+    return found
+
+
+def overhead(count=100):
+    """Microseconds per call of the engine itself with `count` parameters: the program is replaced by its last result."""
+    from torch import nn
+
+    from graph_models import OPTIMIZERS
+    from graph_variants import graph_step
+
+    class Many(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.p = nn.ParameterList([nn.Parameter(torch.zeros(4)) for _ in range(count)])
+
+        def forward(self, x):
+            return sum((p * x).sum() for p in self.p)
+
+    found = {}
+    for name in ("sgd", "adamw"):
+        graph = graph_step(Many(), lambda m, x: m(x), lambda p: OPTIMIZERS[name](p, fused=True), "aten")
+        x = torch.zeros(4)
+        graph(x), graph(x)
+        entry = graph._engine._last
+        out = entry.run(*entry.gather((x,)))
+        entry.run = lambda *values: out
+        samples = []
+        for _ in range(40):
             start = time.perf_counter()
-            step(*batch)
-            sync()
-            times[name].append(time.perf_counter() - start)
-    for name, samples in times.items():
-        result[name]["median_ms"] = statistics.median(samples) * 1e3
-        result[name]["min_ms"] = min(samples) * 1e3
-    return result
+            for _ in range(100):
+                graph(x)
+            samples.append((time.perf_counter() - start) * 1e4)
+        found[name] = min(samples)
+    print(f"\nThe engine's own cost per call with {count} parameters: " + ", ".join(f"{found[n]:.1f} µs with {n}" for n in found), flush=True)
+    return found
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--models", default="mlp,lstm,gpt2")
-    parser.add_argument("--variants", default=",".join(VARIANTS))
-    parser.add_argument("--optimizer", default="sgd", choices=sorted(OPTIMIZERS))
-    parser.add_argument("--batch", default="small", choices=["small", "large"])
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--inference", action="store_true")
+    several = lambda text: text.split(",")
+    parser.add_argument("--tables", type=several, default=["step", "first", "memory", "overhead"])
+    parser.add_argument("--models", type=several, default=list(MODELS))
+    parser.add_argument("--cases", type=several, default=["sgd-small", "adamw-small", "infer-small", "sgd-large", "infer-large"])
+    parser.add_argument("--variants", type=several, default=list(VARIANTS))
+    parser.add_argument("--first-models", type=several, default=["gpt2", "bert", "mobilenet_v2", "resnet50"])
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--clock", choices=["wall", "cpu"], default="wall")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--oneflow", default=os.environ.get("ONEFLOW_PYTHON"), help="an interpreter with real OneFlow; ONEFLOW_PYTHON names it too")
     parser.add_argument("--json")
+    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    args.variants = args.variants.split(",")
-    print(f"torch {torch.__version__}, {args.device}, {torch.get_num_threads()} threads, {args.optimizer}, {args.batch} batch, {'inference' if args.inference else 'training'}")
-    table = {}
-    for model in args.models.split(","):
-        table[model] = measure(model, args)
-        for name, row in table[model].items():
-            print(f"{model:14} {name:16} {row['median_ms']:10.3f} ms (min {row['min_ms']:.3f})   first {row['first_s']:.2f} s", flush=True)
+    if args.one:
+        return one(*args.one)
+    print(f"torch {torch.__version__}, {args.device}, {torch.get_num_threads()} threads, {os.cpu_count()} cores, {args.clock} time, medians of {args.rounds} rounds in turns")
+    results = {}
+    if "overhead" in args.tables:
+        results["overhead_us"] = overhead()
+    if "step" in args.tables:
+        results["step"] = steps_table(args)
+    if {"first", "memory"} & set(args.tables):
+        results["first"] = first_and_memory(args, args.tables)
     if args.json:
         with open(args.json, "w") as file:
-            json.dump({"torch": torch.__version__, "args": vars(args), "results": table}, file, indent=1)
+            json.dump({"torch": torch.__version__, "threads": torch.get_num_threads(), "results": results}, file, indent=1)
 
 
 if __name__ == "__main__":
