@@ -2,7 +2,7 @@
 
 
 class OneFlowError(RuntimeError):
-    """Base class; also `oneflow._oneflow_internal.exception.Exception`."""
+    """Base class; also `oneflow._oneflow_internal.exception.CheckFailedException`."""
 
 
 class UnsupportedError(OneFlowError, NotImplementedError):

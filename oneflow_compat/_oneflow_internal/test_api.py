@@ -32,13 +32,14 @@ def increase_if_not_none(x: int | None) -> int | None:
     return None if x is None else x + 1
 
 
-def divide(x: float, y: float) -> float | None:
-    """x / y, None when y is zero."""
-    return None if y == 0 else x / y
+def divide(x: float, y: float) -> float:
+    """x / y; RuntimeError when y is zero."""
+    if y == 0:
+        raise RuntimeError(f"divide: {x} / {y}")
+    return x / y
 
 
-def throw_if_zero(x: int) -> int:
-    """x; RuntimeError when it is zero."""
+def throw_if_zero(x: int) -> None:
+    """RuntimeError when x is zero."""
     if x == 0:
-        raise RuntimeError(f"({x} vs 0)")
-    return x
+        raise RuntimeError(f"throw_if_zero: {x}")

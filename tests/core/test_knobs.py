@@ -88,9 +88,11 @@ def test_deep_paths_name_the_public_objects():
     assert convert_oneflow_dtype_to_numpy_dtype(flow.float32) is np.float32 and convert_numpy_dtype_to_oneflow_dtype(np.int8) is flow.int8
     with pytest.raises(NotImplementedError, match="bfloat16"):
         convert_oneflow_dtype_to_numpy_dtype(flow.bfloat16)
-    assert flow._oneflow_internal.test_api.divide(6, 2) == 3.0 and flow._oneflow_internal.test_api.divide(1, 0) is None
-    with pytest.raises(flow._oneflow_internal.exception.Exception):
-        flow._oneflow_internal.test_api.throw_if_zero(0)
+    test_api = flow._oneflow_internal.test_api
+    assert test_api.divide(6, 2) == 3.0 and test_api.throw_if_zero(2) is None
+    for fails in (lambda: test_api.divide(1, 0), lambda: test_api.throw_if_zero(0), lambda: flow.ones(2)[3], lambda: flow.nn.BCELoss()(flow.ones(2), flow.ones(3))):
+        with pytest.raises(flow._oneflow_internal.exception.Exception):
+            fails()
 
 
 def test_cudnn_switches_reach_torch():
