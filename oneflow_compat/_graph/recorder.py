@@ -24,6 +24,8 @@ _LIFT = {aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.lift.defaul
 _COUNTS_SPARSE = {aten._coalesce.default, aten._nnz.default, aten._values.default, aten._indices.default}
 _SUBTRACTIONS = {aten.sub.Tensor, aten.sub.Scalar, aten.rsub.Tensor, aten.rsub.Scalar}
 _returns_cache: dict = {}
+# positions of what may be of another dtype than the input; the statistics are then float32 on the CPU (torch's symbolic kernels keep the input's)
+_STATISTICS = {aten.native_layer_norm.default: (2, 3), aten.native_group_norm.default: (1, 2), aten.native_batch_norm.default: (1, 2, 3, 4)}
 
 
 def _written_returns(func):
@@ -174,6 +176,8 @@ class Recorder(TorchDispatchMode):
         except BaseException:
             self.graph.erase_node(node)
             raise
+        if func in _STATISTICS and fake_args[0].device.type == "cpu":
+            out = self._with_float_statistics(func, fake_args, out)
         self._annotate(node)
         result = self._bind(func, node, out, args, kwargs)
         mark_like(result, (*fake_args, *fake_kw.values()))
@@ -182,6 +186,13 @@ class Recorder(TorchDispatchMode):
         elif func._schema.is_mutable:
             self._forget_values(fake_args)
         return result
+
+    def _with_float_statistics(self, func, args, out):
+        given = next((args[i].dtype for i in _STATISTICS[func] if args[i] is not None), args[0].dtype)
+        if given == args[0].dtype:
+            return out
+        with self.fake_mode:
+            return out[0], *(t.to(torch.float32) for t in out[1:])
 
     def _forget_values(self, args):
         """What was written, directly or through a view, has no value known at the capture any more."""

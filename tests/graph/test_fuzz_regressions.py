@@ -446,3 +446,15 @@ def test_an_empty_optimizer_state_loaded_between_calls_begins_anew():
         optimizers[0].step()
         step(x)
         assert torch.equal(model.weight, eager.weight), f"step {i}"
+
+
+@pytest.mark.parametrize("norm", [nn.LayerNorm(4), nn.BatchNorm1d(4), nn.GroupNorm(2, 4), nn.BatchNorm1d(4, affine=False)], ids=["layer", "batch", "group", "no weight"])
+def test_second_derivatives_through_norms_under_autocast(norm):
+    """Statistics of a bfloat16 input are float32 beside float32 weights: the double backward casts them."""
+    def forward(module, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            h = module(x)
+            (grad,) = torch.autograd.grad(h.square().sum(), module[0].weight, create_graph=True)
+            return (h + grad.mean()).float()
+
+    follow(lambda: nn.Sequential(nn.Linear(4, 4), copy.deepcopy(norm), nn.Linear(4, 4)), forward=forward)
