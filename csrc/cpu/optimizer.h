@@ -14,14 +14,14 @@ inline void adam(Dtype dtype, void* model, const void* diff, void* m, void* v, c
     using A = Acc<T>;
     using V = Vec<A>;
     const V step = scalar<A>(s, 0), l2 = scalar<A>(s, 1), b1 = V(static_cast<A>(1 - s[2])), beta2 = scalar<A>(s, 3), b2 = V(static_cast<A>(1 - s[3])),
-            c2 = scalar<A>(s, 4), eps = scalar<A>(s, 5), scale = scalar<A>(s, 6), keep = scalar<A>(s, 7);
+            over_c2 = V(static_cast<A>(1 / s[4])), eps = scalar<A>(s, 5), scale = scalar<A>(s, 6), keep = scalar<A>(s, 7);
     const void* in[] = {model, diff, m, v};
     void* out[] = {model, m, v};
     run<T, 4, 3>(in, out, begin, end, [&](V* x, V* y) {
       const V g = at::vec::fmadd(l2, x[0], scale * x[1]);
       y[1] = x[2] + b1 * (g - x[2]);
       y[2] = beta2 * x[3] + b2 * g * g;
-      y[0] = x[0] * keep - step * y[1] / (y[2].sqrt() / c2 + eps);
+      y[0] = x[0] * keep - step * y[1] / at::vec::fmadd(y[2].sqrt(), over_c2, eps);
     });
   });
 }

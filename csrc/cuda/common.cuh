@@ -5,6 +5,8 @@
 #include <cuda_runtime.h>
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 
+#include <initializer_list>
+
 #include "../common.h"
 
 namespace oneflow_ext {
@@ -67,6 +69,19 @@ inline unsigned blocks_for(int64_t n) { return static_cast<unsigned>(std::min<in
 
 // for (i over n) in a grid-stride loop, 64-bit indices.
 #define GRID_LOOP(i, n) for (int64_t i = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x; i < (n); i += static_cast<int64_t>(gridDim.x) * blockDim.x)
+
+// N values that are loaded and stored at once: 16 bytes, where every address is a multiple of that.
+template <class T, int N>
+struct alignas(sizeof(T) * N) Pack {
+  T v[N];
+};
+template <class T>
+constexpr int kPack = 16 / sizeof(T);
+inline bool aligned(std::initializer_list<const void*> addresses) {
+  for (const void* p : addresses)
+    if (reinterpret_cast<uintptr_t>(p) % 16) return false;
+  return true;
+}
 
 template <class T>
 const T* data(const Tensor& x) {

@@ -109,23 +109,44 @@ __device__ void apply(const A* x, A* y, const double* s) {
   }
 }
 
-template <class T, Point op, int NI, int NO>
-__global__ void pointwise_kernel(Operands o, int64_t n) {
-  GRID_LOOP(i, n) {
+template <class T, Point op, int NI, int NO, int N>
+__device__ void pointwise_pack(const Operands& o, int64_t p) {
+  Pack<T, N> in[NI], out[NO];
+#pragma unroll
+  for (int k = 0; k < NI; ++k) in[k] = static_cast<const Pack<T, N>*>(o.in[k])[p];
+#pragma unroll
+  for (int e = 0; e < N; ++e) {
     Acc<T> x[NI], y[NO];
 #pragma unroll
-    for (int k = 0; k < NI; ++k) x[k] = load(static_cast<const T*>(o.in[k]) + i);
+    for (int k = 0; k < NI; ++k) x[k] = load(&in[k].v[e]);
     apply<op, Acc<T>>(x, y, o.s);
 #pragma unroll
-    for (int k = 0; k < NO; ++k) save(static_cast<T*>(o.out[k]) + i, y[k]);
+    for (int k = 0; k < NO; ++k) save(&out[k].v[e], y[k]);
   }
+#pragma unroll
+  for (int k = 0; k < NO; ++k) static_cast<Pack<T, N>*>(o.out[k])[p] = out[k];
+}
+// Packs of N, then the elements left over one by one.
+template <class T, Point op, int NI, int NO, int N>
+__global__ void pointwise_kernel(Operands o, int64_t n) {
+  GRID_LOOP(p, n / N) pointwise_pack<T, op, NI, NO, N>(o, p);
+  if constexpr (N > 1) GRID_LOOP(i, n % N) pointwise_pack<T, op, NI, NO, 1>(o, n / N * N + i);
 }
 
 template <Point op, int NI, int NO>
 void launch(const Operands& o, const Tensor& like) {
   const int64_t n = like.numel();
-  if (n)
-    floating("pointwise", like, [&](auto t) { pointwise_kernel<decltype(t), op, NI, NO><<<blocks_for(n), kThreads, 0, stream_of(like)>>>(o, n); });
+  if (!n) return;
+  bool packs = true;
+  for (int k = 0; k < NI; ++k) packs = packs && aligned({o.in[k]});
+  for (int k = 0; k < NO; ++k) packs = packs && aligned({o.out[k]});
+  floating("pointwise", like, [&](auto t) {
+    using T = decltype(t);
+    // Operators of many operands take packs of 8 bytes at most, for the registers they need.
+    constexpr int N = NI + NO > 4 ? std::max(1, kPack<T> / 4) : kPack<T>;
+    if (packs) pointwise_kernel<T, op, NI, NO, N><<<blocks_for((n + N - 1) / N), kThreads, 0, stream_of(like)>>>(o, n);
+    else pointwise_kernel<T, op, NI, NO, 1><<<blocks_for(n), kThreads, 0, stream_of(like)>>>(o, n);
+  });
 }
 
 std::vector<Tensor> pointwise(int64_t op, std::vector<Tensor> inputs, int64_t outputs, std::vector<double> scalars) {
@@ -183,16 +204,25 @@ Tensor fake_quantize(const Tensor& x, const Tensor& scale, const Tensor& zero_po
 
 // --------------------------------------------------------------------------- bias
 // mode 0: gelu(x + bias); 1: dy * slope(x + bias); 2: dropout(x + bias); 3: dropout(x). The bias of element i is
-// bias[i / inner % channels].
-template <class T, int mode>
-__global__ void bias_kernel(const T* x, const T* bias, const T* dy, T* y, int64_t n, int64_t inner, int64_t channels, Drop drop, const int64_t* seed) {
-  GRID_LOOP(i, n) {
-    Acc<T> v = load(x + i);
-    if constexpr (mode != 3) v += load(bias + i / inner % channels);
-    if constexpr (mode == 0) v = gelu(v);
-    if constexpr (mode == 1) v = load(dy + i) * gelu_slope(v);
-    if constexpr (mode >= 2) v *= static_cast<Acc<T>>(dropout_factor(static_cast<uint64_t>(*seed), i, drop.threshold, drop.kept));
-    save(y + i, v);
+// bias[i / inner % channels], counted in I. A pack of N has one bias (inner a multiple of N) or N neighbouring ones (inner 1,
+// channels a multiple of N).
+template <class T, int mode, int N, class I>
+__global__ void bias_kernel(const T* x, const T* bias, const T* dy, T* y, int64_t n, I inner, I channels, Drop drop, const int64_t* seed) {
+  GRID_LOOP(p, n / N) {
+    const Pack<T, N> in = reinterpret_cast<const Pack<T, N>*>(x)[p];
+    Pack<T, N> grad, out;
+    if constexpr (mode == 1) grad = reinterpret_cast<const Pack<T, N>*>(dy)[p];
+    const I first = mode == 3 ? I(0) : static_cast<I>(p * N) / inner % channels;
+#pragma unroll
+    for (int e = 0; e < N; ++e) {
+      Acc<T> v = load(&in.v[e]);
+      if constexpr (mode != 3) v += load(bias + (inner == 1 ? first + e : first));
+      if constexpr (mode == 0) v = gelu(v);
+      if constexpr (mode == 1) v = load(&grad.v[e]) * gelu_slope(v);
+      if constexpr (mode >= 2) v *= static_cast<Acc<T>>(dropout_factor(static_cast<uint64_t>(*seed), p * N + e, drop.threshold, drop.kept));
+      save(&out.v[e], v);
+    }
+    reinterpret_cast<Pack<T, N>*>(y)[p] = out;
   }
 }
 
@@ -206,8 +236,19 @@ Tensor bias_op(const char* name, const Tensor& x, const Tensor* bias, const Tens
   if (n)
     floating(name, x, [&](auto t) {
       using T = decltype(t);
-      bias_kernel<T, mode><<<blocks_for(n), kThreads, 0, stream_of(x)>>>(data<T>(xd), data<T>(bd), data<T>(gd), mutable_data<T>(y), n, inner, channels, drop_of(p),
-                                                                        seed ? data<int64_t>(*seed) : nullptr);
+      auto start = [&](auto width, auto index) {
+        constexpr int N = decltype(width)::value;
+        using I = decltype(index);
+        bias_kernel<T, mode, N, I><<<blocks_for(n / N), kThreads, 0, stream_of(x)>>>(data<T>(xd), data<T>(bd), data<T>(gd), mutable_data<T>(y), n, static_cast<I>(inner),
+                                                                                    static_cast<I>(channels), drop_of(p), seed ? data<int64_t>(*seed) : nullptr);
+      };
+      constexpr int N = kPack<T>;
+      const bool fits = n % N == 0 && (mode == 3 || (inner == 1 ? channels : inner) % N == 0);
+      const bool packs = fits && aligned({xd.data_ptr(), gd.data_ptr(), y.data_ptr()}), small = n < (int64_t(1) << 31);
+      if (packs && small) start(std::integral_constant<int, N>{}, uint32_t{});
+      else if (packs) start(std::integral_constant<int, N>{}, int64_t{});
+      else if (small) start(std::integral_constant<int, 1>{}, uint32_t{});
+      else start(std::integral_constant<int, 1>{}, int64_t{});
     });
   check_launch(name);
   return y;
@@ -219,11 +260,17 @@ Tensor bias_dropout(const Tensor& x, const Tensor& bias, int64_t axis, double p,
 Tensor bias_dropout_backward(const Tensor& dy, double p, const Tensor& seed) { return bias_op<3>("bias_dropout_backward", dy, nullptr, nullptr, 0, p, &seed); }
 
 // --------------------------------------------------------------------------- lower triangle, rotary
-template <class T>
-__global__ void tril_kernel(const T* x, T* y, int64_t total, int64_t m, int64_t n, int64_t diagonal, double scale, double fill) {
-  GRID_LOOP(i, total) {
-    const int64_t row = i / n % m, column = i % n;
-    save(y + i, column <= row + diagonal ? load(x + i) * Acc<T>(scale) : Acc<T>(fill));
+// Positions are counted in I; a pack of N lies in one row.
+template <class T, int N, class I>
+__global__ void tril_kernel(const T* x, T* y, int64_t total, I m, I n, int64_t diagonal, double scale, double fill) {
+  GRID_LOOP(p, total / N) {
+    const Pack<T, N> in = reinterpret_cast<const Pack<T, N>*>(x)[p];
+    Pack<T, N> out;
+    const I line = static_cast<I>(p * N) / n;
+    const int64_t column = static_cast<I>(p * N) - line * n, last = static_cast<int64_t>(line % m) + diagonal;
+#pragma unroll
+    for (int e = 0; e < N; ++e) save(&out.v[e], column + e <= last ? load(&in.v[e]) * Acc<T>(scale) : Acc<T>(fill));
+    reinterpret_cast<Pack<T, N>*>(y)[p] = out;
   }
 }
 
@@ -231,7 +278,21 @@ Tensor scale_tril(const Tensor& x, int64_t diagonal, double scale, double fill) 
   const OnDevice guard(x);
   const Tensor xd = dense(x), y = fresh_like(x);
   const int64_t total = x.numel(), m = x.size(x.dim() - 2), n = x.size(x.dim() - 1);
-  if (total) floating("scale_tril", x, [&](auto t) { tril_kernel<<<blocks_for(total), kThreads, 0, stream_of(x)>>>(data<decltype(t)>(xd), mutable_data<decltype(t)>(y), total, m, n, diagonal, scale, fill); });
+  if (total)
+    floating("scale_tril", x, [&](auto t) {
+      using T = decltype(t);
+      auto start = [&](auto width, auto index) {
+        constexpr int N = decltype(width)::value;
+        using I = decltype(index);
+        tril_kernel<T, N, I><<<blocks_for(total / N), kThreads, 0, stream_of(x)>>>(data<T>(xd), mutable_data<T>(y), total, static_cast<I>(m), static_cast<I>(n), diagonal, scale, fill);
+      };
+      constexpr int N = kPack<T>;
+      const bool packs = n % N == 0 && aligned({xd.data_ptr(), y.data_ptr()}), small = total < (int64_t(1) << 31);
+      if (packs && small) start(std::integral_constant<int, N>{}, uint32_t{});
+      else if (packs) start(std::integral_constant<int, N>{}, int64_t{});
+      else if (small) start(std::integral_constant<int, 1>{}, uint32_t{});
+      else start(std::integral_constant<int, 1>{}, int64_t{});
+    });
   check_launch("scale_tril");
   return y;
 }
@@ -242,18 +303,20 @@ struct RotaryShape {
 };
 
 // A thread turns one pair, or copies one element of the rest.
-template <class T>
+template <class T, class I>
 __global__ void rotary_kernel(const T* x, const Acc<T>* cos, const Acc<T>* sin, T* y, RotaryShape r) {
   const int64_t pairs = r.size / 2, items = pairs + r.k - r.size, total = r.b * r.m * r.h * items;
-  GRID_LOOP(i, total) {
-    const int64_t item = i % items, ih = i / items % r.h, im = i / items / r.h % r.m, ib = i / items / r.h / r.m;
+  const I items_i = static_cast<I>(items), h_i = static_cast<I>(r.h), m_i = static_cast<I>(r.m), half_i = static_cast<I>(r.part / 2);
+  GRID_LOOP(i, total) {  // positions are counted in I
+    const I line = static_cast<I>(i) / items_i, place = line / h_i;
+    const int64_t item = static_cast<I>(i) - line * items_i, ih = line - place * h_i, im = place % m_i, ib = place / m_i;
     const T* from = x + ib * r.x_stride[0] + im * r.x_stride[1] + ih * r.x_stride[2];
     T* to = y + ib * r.y_stride[0] + im * r.y_stride[1] + ih * r.y_stride[2];
     if (item >= pairs) {
       to[r.size + item - pairs] = from[r.size + item - pairs];
       continue;
     }
-    const int64_t half = r.part / 2, segment = item / half * r.part, within = item % half;
+    const int64_t half = half_i, segment = static_cast<I>(item) / half_i * r.part, within = static_cast<I>(item) % half_i;
     const int64_t p = r.interval ? segment + 2 * within : segment + within, q = r.interval ? p + 1 : p + half;
     const Acc<T>*c = cos + ((r.one_table ? 0 : ib) * r.m + im) * r.size, *s = sin + ((r.one_table ? 0 : ib) * r.m + im) * r.size;
     const Acc<T> a = load(from + p), b = load(from + q);
@@ -275,7 +338,8 @@ Tensor rotary(const Tensor& given, const Tensor& cos, const Tensor& sin, int64_t
   if (total)
     floating("rotary", x, [&](auto t) {
       using T = decltype(t);
-      rotary_kernel<T><<<blocks_for(total), kThreads, 0, stream_of(x)>>>(data<T>(x), data<Acc<T>>(c), data<Acc<T>>(s), mutable_data<T>(y), r);
+      if (total < int64_t(1) << 31) rotary_kernel<T, uint32_t><<<blocks_for(total), kThreads, 0, stream_of(x)>>>(data<T>(x), data<Acc<T>>(c), data<Acc<T>>(s), mutable_data<T>(y), r);
+      else rotary_kernel<T, int64_t><<<blocks_for(total), kThreads, 0, stream_of(x)>>>(data<T>(x), data<Acc<T>>(c), data<Acc<T>>(s), mutable_data<T>(y), r);
     });
   check_launch("rotary");
   return y;

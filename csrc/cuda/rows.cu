@@ -17,7 +17,7 @@ struct Rows {
   const int64_t* seed;
 };
 
-// Does the row keep column i? The offset of its mask row comes in.
+// The offset of a row of the mask.
 __device__ inline int64_t mask_row(const Rows& r, int64_t row) {
   int64_t offset = 0;
   for (int d = r.mask_dims - 1; d >= 0; --d) {
@@ -26,8 +26,10 @@ __device__ inline int64_t mask_row(const Rows& r, int64_t row) {
   }
   return offset;
 }
-__device__ inline bool keeps(const Rows& r, int64_t row, int64_t offset, int64_t i) {
-  return r.mask ? r.mask[offset + i * r.mask_column] : i <= row % r.m + r.diagonal;
+// The last column of the triangle in this row.
+__device__ inline int64_t last_column(const Rows& r, int64_t row) { return r.mask ? 0 : row % r.m + r.diagonal; }
+__device__ inline bool keeps(const Rows& r, int64_t last, int64_t offset, int64_t i) {
+  return r.mask ? r.mask[offset + i * r.mask_column] : i <= last;
 }
 
 template <class T>
@@ -36,15 +38,15 @@ __global__ void softmax_kernel(const T* x, T* y, T* dropped, Rows r, int64_t row
   __shared__ A shared[33];
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const T* from = x + row * r.n;
-    const int64_t offset = r.mask ? mask_row(r, row) : 0;
+    const int64_t offset = r.mask ? mask_row(r, row) : 0, last = last_column(r, row);
     A top = -std::numeric_limits<A>::infinity();
-    for (int64_t i = threadIdx.x; i < r.n; i += blockDim.x) top = max(top, keeps(r, row, offset, i) ? load(from + i) * A(r.scale) : A(r.fill));
+    for (int64_t i = threadIdx.x; i < r.n; i += blockDim.x) top = max(top, keeps(r, last, offset, i) ? load(from + i) * A(r.scale) : A(r.fill));
     top = block_reduce(top, shared, [](A a, A b) { return max(a, b); }, -std::numeric_limits<A>::infinity());
     A sum = 0;
-    for (int64_t i = threadIdx.x; i < r.n; i += blockDim.x) sum += exp((keeps(r, row, offset, i) ? load(from + i) * A(r.scale) : A(r.fill)) - top);
+    for (int64_t i = threadIdx.x; i < r.n; i += blockDim.x) sum += exp((keeps(r, last, offset, i) ? load(from + i) * A(r.scale) : A(r.fill)) - top);
     sum = block_reduce(sum, shared, [](A a, A b) { return a + b; }, A(0));
     for (int64_t i = threadIdx.x; i < r.n; i += blockDim.x) {
-      const A value = exp((keeps(r, row, offset, i) ? load(from + i) * A(r.scale) : A(r.fill)) - top) / sum;
+      const A value = exp((keeps(r, last, offset, i) ? load(from + i) * A(r.scale) : A(r.fill)) - top) / sum;
       save(y + row * r.n + i, value);
       if (r.dropping) save(dropped + row * r.n + i, value * A(dropout_factor(static_cast<uint64_t>(*r.seed), row * r.n + i, r.drop.threshold, r.drop.kept)));
     }
@@ -56,7 +58,7 @@ __global__ void softmax_backward_kernel(const T* y, const T* dy, const T* ddropp
   using A = Acc<T>;
   __shared__ A shared[33];
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    const int64_t base = row * r.n, offset = r.mask ? mask_row(r, row) : 0;
+    const int64_t base = row * r.n, offset = r.mask ? mask_row(r, row) : 0, last = last_column(r, row);
     auto gradient = [&](int64_t i) {
       A g = dy ? load(dy + base + i) : A(0);
       if (ddropped && r.dropping) g += load(ddropped + base + i) * A(dropout_factor(static_cast<uint64_t>(*r.seed), base + i, r.drop.threshold, r.drop.kept));
@@ -66,7 +68,7 @@ __global__ void softmax_backward_kernel(const T* y, const T* dy, const T* ddropp
     for (int64_t i = threadIdx.x; i < r.n; i += blockDim.x) sum += gradient(i) * load(y + base + i);
     sum = block_reduce(sum, shared, [](A a, A b) { return a + b; }, A(0));
     for (int64_t i = threadIdx.x; i < r.n; i += blockDim.x)
-      save(dx + base + i, keeps(r, row, offset, i) ? (gradient(i) - sum) * load(y + base + i) * A(r.scale) : A(0));
+      save(dx + base + i, keeps(r, last, offset, i) ? (gradient(i) - sum) * load(y + base + i) * A(r.scale) : A(0));
   }
 }
 

@@ -24,7 +24,7 @@ def unique_key_value_pair_ref(keys, values):
 
 
 def _unique(keys, values):
-    if keys.device.type == "cpu" and keys.dtype is torch.int64 and _ext.use(keys, dtypes=(torch.int64,)):
+    if keys.dtype is torch.int64 and _ext.use(keys, dtypes=(torch.int64,)):
         count, unique, of, inverse = kernels.run.unique_pairs(keys.reshape(-1), values.reshape(-1))
         return count, unique, of, inverse.reshape(keys.shape)
     return unique_key_value_pair_ref(keys, values)
