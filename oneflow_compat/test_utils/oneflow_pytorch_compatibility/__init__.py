@@ -1,0 +1,73 @@
+"""Does a PyTorch model file train under oneflow as it does under torch? What OneFlow's compatibility tests call."""
+from __future__ import annotations
+
+import importlib.util
+import os
+import tempfile
+
+import numpy as np
+
+__all__ = ["cos_sim", "do_test_train_loss_oneflow_pytorch", "get_loss", "import_file"]
+
+
+def cos_sim(vector_a, vector_b) -> float:
+    """Cosine of the angle between two vectors, moved from [-1, 1] to [0, 1]."""
+    a, b = np.ravel(vector_a), np.ravel(vector_b)
+    return float(0.5 + 0.5 * np.dot(a, b) / (np.linalg.norm(a) * np.linalg.norm(b)))
+
+
+def import_file(source: str):
+    """The module made by this Python source."""
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+        file.write(source)
+        file.flush()
+        spec = importlib.util.spec_from_file_location("mod", file.name)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+
+def get_loss(image_nd, label_nd, model_path, module_name, test_pytorch=True, device="cuda", tmpdirname="/tmp", *, steps=100) -> list:
+    """Losses of `steps` SGD steps of the model class `module_name` of a file, under torch or with `import torch` giving oneflow.
+
+    The run under torch leaves its first weights in the folder `tmpdirname`, where the other one finds them.
+    """
+    import oneflow as flow
+    import torch
+
+    with open(model_path, encoding="utf-8") as file:
+        source = file.read()
+    if test_pytorch:
+        library, module = torch, import_file(source)
+    else:
+        library = flow
+        with flow.mock_torch.enable():
+            module = import_file(source)
+    library.manual_seed(0)
+    model = getattr(module, module_name)()
+    if test_pytorch:
+        flow.save(model.state_dict(), tmpdirname)
+    else:
+        model.load_state_dict(flow.load(tmpdirname))
+    model.to(device)
+    optimizer = library.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    criterion, image = library.nn.CrossEntropyLoss().to(device), library.tensor(image_nd).to(device)
+    label = library.tensor(label_nd, dtype=library.long).to(device)
+    losses = []
+    for _ in range(steps):
+        loss = criterion(model(image), label)
+        loss.backward()
+        losses.append(loss.detach().cpu().numpy().copy())
+        optimizer.step()
+        optimizer.zero_grad()
+    return losses
+
+
+def do_test_train_loss_oneflow_pytorch(test_case, model_path, module_name, device="cuda", batch_size=16, img_size=224, *, steps=100):
+    """Train the model of a file under both on the same random images; the losses must begin equal and run alike."""
+    images = np.random.rand(batch_size, 3, img_size, img_size).astype(np.float32)
+    labels = np.arange(batch_size, dtype=np.int32)
+    with tempfile.TemporaryDirectory() as folder:
+        theirs, ours = (get_loss(images, labels, os.fspath(model_path), module_name, of_torch, device, folder, steps=steps) for of_torch in (True, False))
+    test_case.assertTrue(np.allclose(ours[0], theirs[0], rtol=1e-4), f"first loss: oneflow {ours[0]}, torch {theirs[0]}")
+    test_case.assertTrue(cos_sim(ours, theirs) > 0.999, f"losses: oneflow {ours}, torch {theirs}")
