@@ -303,6 +303,15 @@ def test_types_come_from_annotations_of_the_callee(api):
     passes(api, lambda api: f(api.random_tensor(1), random(2, 5), more=random(0, 1)), check_graph=False)
 
 
+def test_types_of_functions_that_torch_has_since_moved_to_cpp(api):
+    def run(api):
+        x, y = api.random_tensor(2, 3, 4), api.random_tensor(2, 3, 4)
+        F = api.torch.nn.functional
+        return F.hardshrink(x, lambd=random(0, 1)), F.pairwise_distance(x, y, random(1, 3), keepdim=random())
+
+    passes(api, run, check_graph=False)
+
+
 def test_tensor_shapes_and_bounds(api):
     for _ in range(20):
         x = api.random_tensor(4, 2, None, 3).pytorch
