@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import oneflow as flow
-from oneflow._graph.passes import activations, dropout, passes, softmax
+from oneflow._graph.passes import activations, dropout, matmul, passes, softmax
 from oneflow._ops.custom import _ext
 
 aten, ops = torch.ops.aten, torch.ops
@@ -24,6 +24,7 @@ def any_size(monkeypatch):
     """Small tensors do for the tests."""
     monkeypatch.setattr(softmax, "_LEAST", 0)
     monkeypatch.setattr(dropout, "_LEAST", 0)
+    monkeypatch.setattr(matmul, "_LEAST", 0)
 
 
 def everything(config, dropout=False):

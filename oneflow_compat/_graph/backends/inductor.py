@@ -55,6 +55,8 @@ def _compile(module, infos, chosen):
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+    from .decompositions import table
+
     mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     with mode:
         examples = [torch.empty_strided(i.shape, i.stride, dtype=i.dtype, device=i.device) for i in infos]
@@ -64,7 +66,7 @@ def _compile(module, infos, chosen):
 
     with torch.no_grad(), inductor_config.patch(chosen), mode, tracing(TracingContext(mode)):
         functional = torch.func.functionalize(flat, remove="mutations")
-        gm = make_fx(functional, decomposition_table=select_decomp_table(), tracing_mode="real", _allow_non_fake_inputs=True)(*examples)
+        gm = make_fx(functional, decomposition_table={**select_decomp_table(), **table()}, tracing_mode="real", _allow_non_fake_inputs=True)(*examples)
         if not _recomputes(module.graph):  # equal nodes would be merged, the recomputation with what it saves
             gm.graph = fx_graph_cse(gm.graph)
         gm.graph.eliminate_dead_code()

@@ -1,6 +1,8 @@
 """Sums and scales of matrix products go into the product's own kernel. ROUNDING."""
 from __future__ import annotations
 
+import math
+
 import torch
 from torch.fx import Node
 
@@ -10,6 +12,7 @@ from .patterns import Editor, base_of, contiguous, only_user, owns_memory, same_
 aten = torch.ops.aten
 _INTO = {aten.mm.default: aten.addmm_.default, aten.bmm.default: aten.baddbmm_.default}
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+_LEAST = 1 << 16  # elements of a scaled product: below, the scale costs less than the larger call
 
 
 def add_to_matmul(program):
@@ -82,12 +85,13 @@ def scale_into_matmul(program):
 
 def _scaled(editor, node):
     """(x, number) of x * number or x / number in x's dtype and layout, which nothing writes."""
-    if node.kwargs or len(node.args) != 2 or node.meta["tensor"].dtype not in _FLOATS or not editor.untouched(node):
+    info = node.meta["tensor"]
+    if node.kwargs or len(node.args) != 2 or info.dtype not in _FLOATS or math.prod(info.shape) < _LEAST or not editor.untouched(node):
         return None
     multiply = node.target in (aten.mul.Tensor, aten.mul.Scalar)
     for x, c in (node.args, node.args[::-1]) if multiply else (node.args,):
         value = editor.number(c)
-        if value and isinstance(x, Node) and same_layout(x.meta.get("tensor"), node.meta["tensor"]):
+        if value and isinstance(x, Node) and same_layout(x.meta.get("tensor"), info):
             return x, float(value) if multiply else 1.0 / value
     return None
 
