@@ -18,8 +18,11 @@ POSTULATED = {"rand", "Tensor", "FloatTensor", "DoubleTensor", "HalfTensor", "In
 UNINITIALISED = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"}
 
 
-# Annotations of torch's functions that were written in Python once: OneFlow's tests pass an untyped random() there.
-FORMER_HINTS = {"hardshrink": {"lambd": float}, "pairwise_distance": {"p": float, "eps": float, "keepdim": bool}}
+# Arguments and annotations of torch's functions that were written in Python once: OneFlow's tests pass an untyped random() there.
+FORMER = {
+    "hardshrink": (["input", "lambd"], {"lambd": float}),
+    "pairwise_distance": (["x1", "x2", "p", "eps", "keepdim"], {"p": float, "eps": float, "keepdim": bool}),
+}
 
 
 def split(x):
@@ -85,7 +88,7 @@ def _annotations(function):
     try:
         names = [p.name for p in inspect.signature(target).parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     except (TypeError, ValueError):
-        return [], FORMER_HINTS.get(getattr(target, "__name__", ""), {})
+        return FORMER.get(getattr(target, "__name__", ""), ([], {}))
     if names and (names[0] == "self"):
         names = names[1:]
     hints = dict(getattr(target, "__annotations__", {}))
