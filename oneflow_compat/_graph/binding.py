@@ -24,7 +24,7 @@ class Binding:
         self.engine = engine
         self.key = key
         self.program = program
-        self.run = run
+        self.run = run if not _asks_grad_mode(program) else torch.enable_grad()(run)
         self.free = capture.free
         self.state = capture.state
         self.optimizers = [o for o, _ in self.state.optimizers]
@@ -46,7 +46,7 @@ class Binding:
         self._outputs = self._output_maker()
         marked = any(is_global(t) for t in (*capture.args_flat, *(e[-1] for e in self.state.by_id.values())) if isinstance(t, torch.Tensor))
         if marked or capture.global_outputs:
-            self.run, self._outputs = without_subclasses(run), make_results_global(self._outputs, capture.global_outputs)
+            self.run, self._outputs = without_subclasses(self.run), make_results_global(self._outputs, capture.global_outputs)
         self._bind()
 
     # -- reading slots ---------------------------------------------------------------
@@ -278,6 +278,11 @@ class Binding:
             return pytree.tree_unflatten(flat, spec)
 
         return make
+
+
+def _asks_grad_mode(program):
+    """oneDNN's LSTM keeps what its backward needs only while gradients are recorded, whatever the caller's mode is."""
+    return program.training and any(n.target is torch.ops.aten.mkldnn_rnn_layer.default for n in program.graph.nodes)
 
 
 def _numeric(value):

@@ -5,7 +5,7 @@ import linecache
 import os
 import sys
 
-from .._errors import OneFlowError
+from .._errors import OneFlowError, UnsupportedError
 
 _STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -68,6 +68,13 @@ class CaptureError(OneFlowError):
         location = location or user_location(2)
         super().__init__(f"{what}\n  {location_text(location)}\n  {instead}")
         self.location = location
+
+
+class UnsupportedInGraph(CaptureError, UnsupportedError):
+    """Something that works in eager mode and has no place in a program; the text names the difference row."""
+
+    def __init__(self, what: str, difference: str, instead: str):
+        super().__init__(f"{what} (docs/differences.md: {difference})", instead, user_location(2))
 
 
 class GraphTypeError(CaptureError, TypeError):

@@ -252,8 +252,10 @@ class LoadedProgram:
                 raise TypeError(f"argument {slot.name!r} of graph {self.name} must be {slot.dtype}{list(slot.shape)}, found {value.dtype}{list(value.shape)}; "
                                 "a saved program holds for one shape, save another one for others")
             values[index] = value.to(slot.device) if value.device != slot.device else value
-        with torch.no_grad():
+        with torch.set_grad_enabled(self.program.training or torch.is_grad_enabled()):  # oneDNN's LSTM keeps what backward needs only then
+            keep = torch._C._AutoDispatchBelowAutograd()
             out = iter(self._run(*values))
+            del keep
         fixed = dict(self.program.out_constants)
         flat = [fixed[i] if i in fixed else next(out) for i in range(self.program.out_spec.num_leaves)]
         return pytree.tree_unflatten(flat, self.program.out_spec)

@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .._global.tensor import mark_like
-from .errors import CaptureError, user_location
+from .errors import CaptureError, UnsupportedInGraph, user_location
 
 aten = torch.ops.aten
 _ITEM = aten._local_scalar_dense.default
@@ -142,8 +142,8 @@ class Recorder(TorchDispatchMode):
         if func is _ITEM:
             return self._item(args[0])
         if func in _COUNTS_SPARSE and self.phase == "update" and type(args[0]) is FakeTensor and args[0].layout is not torch.strided:
-            raise CaptureError(
-                "the number of distinct rows of a sparse gradient is needed (coalesce), and it depends on values",
+            raise UnsupportedInGraph(
+                "the number of distinct rows of a sparse gradient is needed (coalesce), and it depends on values", "graph-optimizers",
                 "Use an optimizer that adds sparse gradients as they are (SGD), or an embedding with sparse=False.",
             )
         if func.namespace in ("profiler", "prim"):

@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from .capture import outside_capture
-from .errors import CaptureError
+from .errors import CaptureError, UnsupportedInGraph
 from .scalars import HostScalar, ScalarMode, ScalarTrace, traced_math
 
 aten = torch.ops.aten
@@ -43,6 +43,7 @@ class Update:
         self.first_only = False  # the step created state that the program cannot begin with: it serves one call
         self.found = None  # the node that is 1 where the gradients overflowed under a dynamic scaler
         self.snapshots: list = []
+        self.stepping = "the optimizer"  # the class whose step() is recorded
         self.made: list = []  # (optimizer, param, key, real tensor) made before the step
 
     # -- entry -----------------------------------------------------------------
@@ -101,9 +102,10 @@ class Update:
 
     def _step(self, index, optimizer):
         if isinstance(optimizer, torch.optim.LBFGS):
-            raise CaptureError("LBFGS evaluates the model several times per step, which depends on values", "Step LBFGS in eager mode, or use another optimizer.")
+            raise UnsupportedInGraph("LBFGS evaluates the model several times per step, which depends on values", "graph-optimizers", "Step LBFGS in eager mode, or use another optimizer.")
         if isinstance(self.state.optimizers[index][1], torch.optim.lr_scheduler.ReduceLROnPlateau):
             raise CaptureError("ReduceLROnPlateau needs a metric in each step", "Leave it out of add_optimizer() and call its step(metric) yourself; the changed lr is seen.")
+        self.stepping = type(optimizer).__name__
         groups = optimizer.param_groups
         flags = update_flags(optimizer, self.config)
         for g, group in enumerate(groups):
@@ -157,9 +159,9 @@ class Update:
         node, twin = self.recorder._convert(tensor)
         value = twin.__dict__.get("_value")
         if value is None or isinstance(value, FakeTensor):
-            raise CaptureError(
-                f"the optimizer needs the value of a tensor of shape {tuple(tensor.shape)}",
-                "An optimizer in a graph may read its step counters only; choose its capturable form, or step it outside the graph.",
+            raise UnsupportedInGraph(
+                f"{self.stepping} decides by the value of a tensor of shape {tuple(tensor.shape)}", "graph-optimizers",
+                "An optimizer in a graph may read its step counters only: take another one, or step this one in eager mode.",
             )
         graph = self.recorder.graph
         with outside_capture():

@@ -229,6 +229,20 @@ DIFFERENCES = {
         "reason": "eager steps and graph steps share one optimizer and one schedule; programs that step the schedule for the display (libai) train with OneFlow's rates",
         "test": "tests/clients/test_graph_surface.py::test_a_step_of_the_schedule_by_the_program_counts_once",
     },
+    "graph-python": {
+        "names": ["oneflow.nn.Graph"],
+        "oneflow": "Python is looked at once, when the graph is built: attributes, closures and tensors bound anew later are not seen",
+        "here": "a number, flag, function, submodule or requires_grad that build() read and that is another one at a later call makes another program; a tensor bound anew is read; train() and eval() stay as they were at the first call, as in OneFlow",
+        "reason": "what a program computes should not depend on when it was captured",
+        "test": "tests/graph/test_python_state.py",
+    },
+    "graph-optimizers": {
+        "names": ["oneflow.nn.Graph.add_optimizer"],
+        "oneflow": "its own optimizers, as operators of the graph; SparseAdam, Adafactor and ASGD are torch's",
+        "here": "optimizers that decide by values of gradients or weights (LBFGS, SparseAdam, sparse gradients in Adagrad, Adafactor, ASGD once t0 steps are done) are an error in a graph",
+        "reason": "a program has fixed shapes and no branches; step them in eager mode",
+        "test": "tests/graph/test_errors.py::test_optimizers_that_decide_by_values",
+    },
     "graph-save-guards": {
         "names": ["oneflow.nn.Graph"],
         "oneflow": "-",

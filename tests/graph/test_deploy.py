@@ -1,4 +1,5 @@
 """Graphs on disk: a fresh process runs them without their class; damaged files are refused."""
+import copy
 import json
 import subprocess
 import sys
@@ -189,6 +190,69 @@ def test_pt2_opens_with_plain_torch(tmp_path):
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert torch.allclose(torch.tensor(eval(done.stdout)), want.flatten())
+
+
+@pytest.mark.slow
+def test_onnx_runs_in_another_runtime(tmp_path):
+    pytest.importorskip("onnxscript")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    x, _ = data()
+    graph = Infer(Net().eval())
+    want = graph(x)["logits"]
+    graph.export(tmp_path / "net.onnx", format="onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "net.onnx"), providers=["CPUExecutionProvider"])
+    assert [i.name for i in session.get_inputs()] == ["x"] and [o.name for o in session.get_outputs()] == ["logits"]
+    torch.testing.assert_close(torch.from_numpy(session.run(None, {"x": x.numpy()})[0]), want)
+
+
+@pytest.mark.slow
+def test_aoti_package_runs_without_the_graph(tmp_path):
+    x, _ = data()
+    graph = Infer(Net().eval())
+    want = graph(x)["logits"]
+    graph.export(tmp_path / "net.pt2", format="aoti")
+    torch.testing.assert_close(torch._inductor.aoti_load_package(str(tmp_path / "net.pt2"))(x)[0], want)
+
+
+class Tagger(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell, self.head = nn.LSTM(4, 5, num_layers=2), nn.Linear(5, 2)
+
+    def forward(self, x):
+        return self.head(self.cell(x.unsqueeze(1))[0][:, 0])
+
+
+@pytest.mark.parametrize("model", [Net, Tagger])
+def test_a_training_graph_goes_on_in_a_fresh_process(tmp_path, model):
+    flow.manual_seed(0)
+    graph, (x, y) = Train(model()), data()
+    for _ in range(2):
+        graph(x, y)
+    graph.save(tmp_path / "g")
+    flow.manual_seed(5)
+    want = [graph(x, y).item() for _ in range(3)]
+    code = f"""
+        import oneflow as flow, torch
+        graph = flow.load_graph({str(tmp_path / "g")!r})
+        torch.manual_seed(1)
+        x, y = torch.randn(6, 4), torch.randint(0, 2, (6,))
+        flow.manual_seed(5)
+        print([graph(x, y).item() for _ in range(3)])
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert eval(done.stdout) == want
+
+
+def test_an_lstm_trains_also_when_called_under_no_grad():
+    flow.manual_seed(0)
+    x, y = data()
+    graphs = [Train(m) for m in (lambda m: (m, copy.deepcopy(m)))(Tagger())]
+    for _ in range(2):
+        with torch.no_grad():
+            lost = graphs[1](x, y)
+        assert torch.equal(graphs[0](x, y), lost)
 
 
 def test_export_refuses_what_it_cannot_write(tmp_path):

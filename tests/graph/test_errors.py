@@ -180,3 +180,83 @@ def test_an_operator_that_reads_a_tensor_of_indices_is_named_with_the_users_line
         make(splits_at_a_tensor)(x, torch.tensor([2, 4]))
     assert type(caught.value).__name__ == "CaptureError"
     assert torch.equal(make(lambda self, x: flow.tensor_split(x, [2, 4])[0])(x), x[:2])
+
+
+@pytest.mark.parametrize("kind, good_steps", [("LBFGS", 0), ("Adafactor", 0), ("SparseAdam", 0), ("Adagrad", 0), ("ASGD", 3)])
+def test_optimizers_that_decide_by_values(kind, good_steps):
+    sparse = kind in ("SparseAdam", "Adagrad")
+    model = nn.Embedding(5, 3, sparse=True) if sparse else nn.Linear(4, 3)
+    optimizer = getattr(torch.optim, kind)(model.parameters(), **({"t0": 2} if kind == "ASGD" else {}))
+    x = torch.tensor([1, 1, 3]) if sparse else torch.ones(2, 4)
+
+    def build(self, x):
+        loss = self.m(x).square().mean()
+        loss.backward()
+        return loss
+
+    graph = make(build, {"m": model}, [optimizer])
+    for _ in range(good_steps):
+        graph(x)
+    before, state = model.weight.detach().clone(), copy.deepcopy(optimizer.state_dict())
+    with pytest.raises(NotImplementedError, match="graph-optimizers") as caught:
+        for _ in range(2):
+            graph(x)
+    assert isinstance(caught.value, OneFlowError)
+    assert torch.equal(model.weight, before) and str(optimizer.state_dict()) == str(state)
+
+
+class FailsInStep(torch.optim.Adam):
+    fails = False
+
+    def step(self, closure=None):
+        super().step(closure)
+        if self.fails:
+            raise ValueError("mine")
+
+
+@pytest.mark.parametrize("where", ["forward", "module hook", "gradient hook", "step", "output", "another shape"])
+def test_an_exception_anywhere_in_a_step_changes_nothing(where):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout())
+    optimizer = FailsInStep(model.parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    failing = []
+
+    def fail(here):
+        if here in failing:
+            raise ValueError("mine")
+
+    class Train(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.m = model
+            self.add_optimizer(optimizer, lr_sch=schedule)
+            self.config.set_backend("aten")
+
+        def build(self, x):
+            h = self.m(x)
+            h.register_hook(lambda g: fail("gradient hook"))
+            fail("forward")
+            fail(f"shape {len(x)}")
+            loss = h.square().mean()
+            loss.backward()
+            return object() if "output" in failing else loss
+
+    def state():
+        return copy.deepcopy((model.state_dict(), optimizer.state_dict(), schedule.state_dict(), torch.get_rng_state(), [p.grad for p in model.parameters()]))
+
+    model[0].register_forward_hook(lambda *_: fail("module hook"))
+    graph, x = Train(), torch.randn(6, 4)
+    if where == "another shape":
+        graph(x)
+    failing.append("shape 3" if where == "another shape" else where)
+    optimizer.fails = where == "step"
+    before = state()
+    with pytest.raises((ValueError, TypeError)):
+        graph(x[:3])
+    assert str(state()) == str(before)
+    failing.clear()
+    optimizer.fails = False
+    graph(x[:3])
+    graph(x)
+    assert torch.isfinite(model[0].weight).all() and not torch.equal(model[0].weight, before[0]["0.weight"])

@@ -61,7 +61,9 @@ def export(graph, path, format="pt2"):
     elif format == "aoti":
         torch._inductor.aoti_compile_and_package(exported, package_path=os.fspath(path))
     else:
-        torch.onnx.export(exported, args=examples, f=os.fspath(path), dynamo=True)
+        names = [s.name for s in program.slots if s.role == "arg"]
+        results = ["".join(c if c.isalnum() else "_" for c in o.name).strip("_") or "output" for o in program.outputs]
+        torch.onnx.export(exported, args=examples, f=os.fspath(path), dynamo=True, input_names=names, output_names=results, verbose=False)
 
 
 class _Exported(torch.nn.Module):
