@@ -1,5 +1,9 @@
 """Peak memory of a step, counted from the allocator's events: a graph needs no more than eager, recomputation less."""
 import copy
+import os
+import platform
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -92,3 +96,47 @@ def test_recomputation_needs_less():
         step()
         peaks.append(peak(step))
     assert peaks[1] < 0.5 * peaks[0]
+
+
+STEADY = """
+import resource, torch, oneflow as flow
+class G(flow.nn.Graph):
+    def build(self, x):
+        return (x * 2 + 1).sum(), (x.sin() @ x.cos()).sum()
+graph, x = G(), torch.ones(1500, 1500)
+graph.config.set_backend("aten")
+for _ in range(10):
+    graph(x)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(5):
+    graph(x)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 5)
+"""
+
+
+def faults_per_call(**environment):
+    done = subprocess.run([sys.executable, "-c", STEADY], env={**os.environ, **environment}, capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+def test_a_large_program_keeps_the_memory_it_frees():
+    kept, given_back = faults_per_call(), faults_per_call(ONEFLOW_GRAPH_KEEP_MEMORY="0")
+    assert kept < 50 < 1000 < given_back  # 9 MB results: 2,200 pages each
+
+
+@pytest.mark.parametrize("size, asked", [(2000, True), (20, False)])
+def test_only_a_large_program_changes_the_allocator(monkeypatch, size, asked):
+    from oneflow._graph.backends import memory
+
+    calls = []
+    monkeypatch.setattr(memory, "_done", [])
+    monkeypatch.setattr(memory.sys, "platform", "linux")
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: type("C", (), {"mallopt": staticmethod(lambda *a: calls.append(a) or 1)}))
+    for name in [k for k in os.environ if "MALLOC" in k or k == "GLIBC_TUNABLES"]:
+        monkeypatch.delenv(name)
+    graph = type("G", (flow.nn.Graph,), {"build": lambda self, x: x + 1})()
+    graph.config.set_backend("aten")
+    graph(torch.ones(size, size))
+    assert bool(calls) is asked

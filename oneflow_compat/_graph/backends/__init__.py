@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from ..._env import get
 from ..._errors import OneFlowError
+from .memory import keep_freed_memory
 
 # name -> (module, needed package or None)
 BACKENDS = {
@@ -51,6 +52,7 @@ def compiler_for(name):
     loaded = import_module(f"{__name__}.{module}")
 
     def compile(program, config):
+        keep_freed_memory(program)
         if config.cudagraph:
             from . import cudagraph
 
