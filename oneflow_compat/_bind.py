@@ -23,6 +23,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
+from types import ModuleType
 from typing import Any
 
 ROOT = __package__  # "oneflow"
@@ -169,6 +170,9 @@ def fall_through(name: str, torch_name: str | None, also: str | None = None):
                    if str(getattr(value, "__module__", None) or getattr(value, "__name__", "")).startswith(ROOT)}
             return sorted(n for n in {*names, *own, *function_rows(name), *rename_rows(name)} if not n.startswith("_"))
         if attr.startswith("__") and attr.endswith("__"):
+            value = getattr(_torch_module(torch_name), attr, None) if torch_name else None
+            if isinstance(value, ModuleType):  # torch.__config__
+                return value
             raise AttributeError(f"module {name!r} has no attribute {attr!r}")
         value = _resolve(name, torch_name, also, attr)
         setattr(sys.modules[name], attr, value)
@@ -241,8 +245,8 @@ class _TorchFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         parent, _, last = fullname.rpartition(".")
         base = getattr(sys.modules.get(parent), "__name__", "")
         base = "torch" + base[len(ROOT):] if base.split(".")[0] == ROOT else base
-        try:
-            found = base and importlib.util.find_spec(f"{base}.{last}")
+        try:  # torch.ops and some others are objects without a spec of their own
+            found = base and (f"{base}.{last}" in sys.modules or importlib.util.find_spec(f"{base}.{last}"))
         except (ImportError, ValueError):
             found = None
         if not found:
@@ -303,10 +307,17 @@ def apply_dialect(dialect: str):
     for public, torch_path in DIALECT.items():
         module_name, _, name = public.rpartition(".")
         module = importlib.import_module(module_name)
-        ours = vars(module).setdefault("_dialect_ours", {})
-        if name not in ours:
-            ours[name] = getattr(module, name)
-        setattr(module, name, import_target(torch_path) if dialect == "torch" else ours[name])
+        kept = vars(module).setdefault("_dialect_ours", {})
+        if name not in kept:
+            kept[name] = getattr(module, name)
+        setattr(module, name, import_target(torch_path) if dialect == "torch" else kept[name])
+
+
+def ours(module_name: str, name: str):
+    """Our object behind a public name, whichever dialect holds now."""
+    module = importlib.import_module(module_name)
+    kept = vars(module).get("_dialect_ours", {})
+    return kept[name] if name in kept else getattr(module, name)
 
 
 def dialect_at_start() -> str:

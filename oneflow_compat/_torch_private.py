@@ -21,6 +21,8 @@ HOOKS = {
     "torch._amp_update_scale_": ("_graph", "loss scaling inside a program", "tests/graph/test_scaler_amp_recompute.py"),
     "torch.autograd._engine_run_backward": ("_graph", "capturing backward()", "tests/graph/test_train.py"),
     "torch._dynamo.eval_frame": ("_graph", "is torch.compile in use, so that it is off while build() is captured", "tests/graph/test_fuzz_regressions.py"),
+    "torch._VF._pad_packed_sequence": ("_graph", "packed sequences inside a program", "tests/graph/test_values_and_structures.py"),
+    "torch.nn.modules.batchnorm._BatchNorm": ("_graph", "batch norm with a cumulative average", "tests/graph/test_values_and_structures.py"),
     # its inductor backend
     "torch._inductor": ("_graph", "compiling a program's region", "tests/graph/test_auto_backend.py"),
     "torch._functorch.compile_utils": ("_graph", "common subexpressions of a region", "tests/graph/test_auto_backend.py"),
@@ -33,6 +35,12 @@ HOOKS = {
     "torch.optim.Optimizer._patch_step_function": ("optim", "profiling and hooks around step()", "tests/optim/test_optim_steps.py"),
     "torch.optim.lr_scheduler.LRScheduler._initial_step": ("optim", "OneFlow's first step", "tests/optim/test_lr_scheduler.py"),
     "torch.optim.lr_scheduler._LRScheduler": ("optim", "torch's older name of the class", "tests/optim/test_lr_scheduler.py"),
+    # TorchScript
+    "torch._jit_internal": ("_torchscript", "functions TorchScript picks by a flag", "tests/clients/test_pytorch_script.py"),
+    "torch.jit._builtins": ("_torchscript", "operators TorchScript knows by identity", "tests/clients/test_pytorch_script.py"),
+    "torch.jit._script": ("_torchscript", "overloads TorchScript picks by the types of arguments", "tests/clients/test_pytorch_script.py"),
+    "torch.jit._state": ("_torchscript", "oneflow.device as an annotation", "tests/clients/test_pytorch_script.py"),
+    "torch._C.DeviceObjType": ("_torchscript", "oneflow.device as an annotation", "tests/clients/test_pytorch_script.py"),
     # the rest
     "torch._C.DisableTorchFunctionSubclass": ("_global", "one-rank global tensors", "tests/core/test_global_one_rank.py"),
     "torch._C._are_functorch_transforms_active": ("_ops.custom", "custom operators under vmap and grad", "tests/ops"),

@@ -83,7 +83,7 @@ def adaptive_avg_pool3d(input, output_size):
 def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode="reflect", normalized=False, onesided=True, return_complex=False, align_to_window=None):
     """torch.stft; by default the result is real with a last dimension of 2, as in OneFlow (torch wants return_complex given)."""
     extra = {} if align_to_window is None else {"align_to_window": align_to_window}
-    if input.is_complex() or (window is not None and window.is_complex()):
+    if isinstance(input, torch.Tensor) and (input.is_complex() or (window is not None and window.is_complex())):
         return torch.stft(input, n_fft, hop_length, win_length, window, center, pad_mode, normalized, onesided and not input.is_complex(), return_complex=True, **extra)
     y = torch.stft(input, n_fft, hop_length, win_length, window, center, pad_mode, normalized, onesided, return_complex=True, **extra)
     return y if return_complex else torch.view_as_real(y)

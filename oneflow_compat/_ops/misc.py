@@ -114,10 +114,16 @@ def script(obj, optimize=None, _frames_up=0, _rcb=None, example_inputs=None):
 
 
 def jit_script(obj, optimize=None, _frames_up=0, _rcb=None, example_inputs=None):
-    """torch.jit.script(obj), or `obj` itself where TorchScript cannot compile it."""
+    """torch.jit.script(obj), or `obj` itself where TorchScript cannot compile it (an error in torch's dialect)."""
+    from .._torchscript import teach
+    from .core import get_dialect
+
+    teach()
     try:
-        return torch.jit.script(obj, _frames_up=_frames_up + 1, _rcb=_rcb, example_inputs=example_inputs)
-    except (RuntimeError, OSError, TypeError, ValueError):  # TorchScript's own errors are RuntimeErrors; OSError: no source
+        return torch.jit.script(obj, optimize, _frames_up + 1, _rcb, example_inputs)
+    except (RuntimeError, OSError, TypeError, ValueError, torch.jit.frontend.FrontendError):  # OSError: no source
+        if get_dialect() == "torch":
+            raise
         return obj
 
 

@@ -167,7 +167,7 @@ EAGER = {
     "jit-noop": {
         "names": ["oneflow.jit.script", "oneflow.script"],
         "oneflow": "script and ignore give back their argument",
-        "here": "oneflow.script does; oneflow.jit.script compiles, and gives back what TorchScript cannot compile",
+        "here": "oneflow.script does; oneflow.jit.script compiles, and gives back what TorchScript cannot compile (an error in torch's dialect)",
         "reason": "superset",
         "test": "tests/core/test_functions.py::test_small_names",
     },

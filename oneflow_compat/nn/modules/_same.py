@@ -1,18 +1,71 @@
-"""The metaclass of module classes that only change the constructor of a torch class."""
+"""The metaclass of module classes that only add to a torch class."""
 from __future__ import annotations
 
+import copy
 from abc import ABCMeta
 
 
 class SameAsTorch(ABCMeta):
-    """`isinstance(module, oneflow.nn.X)` is also true of a plain `torch.nn.X`.
+    """A class that sets `_torch_class` in its own body stands for that class of torch; a user's subclass does not.
 
-    A class that sets `_torch_class` in its own body stands for that class; a user's subclass does
-    not. (ABCMeta, so that a user may mix such a class with an abstract one.)
+    `isinstance(module, oneflow.nn.X)` is also true of a plain `torch.nn.X`; the two classes are equal and have one hash,
+    for code that looks types up; fx takes an instance for a layer of torch's (by its `__module__`); TorchScript, and
+    pickles of an instance that uses nothing of OneFlow's, get torch's class. `_extras` are the attributes torch's class
+    lacks, with the value at which the instance means what torch's would; `_blank` are the arguments torch's constructor
+    needs. (ABCMeta, so that a user may mix such a class with an abstract one.)
     """
 
+    def __new__(meta, name, bases, body, **kwargs):
+        if "_torch_class" in body:
+            body.update(_own_module=body["__module__"], __module__=body["_torch_class"].__module__,
+                        __prepare_scriptable__=_scriptable, __reduce_ex__=_reduce, __deepcopy__=_deepcopy)
+        return super().__new__(meta, name, bases, body, **kwargs)
+
     def __instancecheck__(cls, instance):
-        return type.__instancecheck__(cls.__dict__.get("_torch_class", cls), instance)
+        return type.__instancecheck__(vars(cls).get("_torch_class", cls), instance)
 
     def __subclasscheck__(cls, subclass):
-        return type.__subclasscheck__(cls.__dict__.get("_torch_class", cls), subclass)
+        return type.__subclasscheck__(vars(cls).get("_torch_class", cls), subclass)
+
+    def __eq__(cls, other):
+        return cls is other or other is not None and other is vars(cls).get("_torch_class")
+
+    def __hash__(cls):
+        return type.__hash__(vars(cls).get("_torch_class", cls))
+
+    @property
+    def __module__(cls):
+        return vars(cls).get("_own_module") or vars(cls)["__module__"]
+
+
+def _torch_state(module) -> dict | None:
+    """The attributes of the plain torch module that means the same, or None."""
+    if "_torch_class" not in vars(type(module)):
+        return None
+    state = dict(vars(module))
+    for name, plain in getattr(module, "_extras", {}).items():
+        if state.pop(name) != (plain(module) if callable(plain) else plain):
+            return None
+    return state
+
+
+def _scriptable(self):
+    if _torch_state(self) is None:
+        return self
+    twin = object.__new__(self._torch_class)
+    object.__setattr__(twin, "__dict__", self.__dict__)
+    return twin
+
+
+def _reduce(self, protocol):
+    state = _torch_state(self)
+    if state is None:
+        return object.__reduce_ex__(self, protocol)
+    # a call of the class, not its __new__: a pickler refuses __new__ of another class, a safe loader other callables
+    return self._torch_class, getattr(self, "_blank", ()), state
+
+
+def _deepcopy(self, memo):
+    out = memo[id(self)] = object.__new__(type(self))
+    out.__setstate__(copy.deepcopy(object.__reduce_ex__(self, 4)[2], memo))
+    return out

@@ -15,6 +15,7 @@ class Hardshrink(nn.Hardshrink, metaclass=SameAsTorch):
     """torch's Hardshrink with `inplace`."""
 
     _torch_class = nn.Hardshrink
+    _extras = {"inplace": False}
 
     def __init__(self, lambd=0.5, inplace=False):
         super().__init__(lambd)
@@ -31,6 +32,7 @@ class Softshrink(nn.Softshrink, metaclass=SameAsTorch):
     """torch's Softshrink with `inplace`."""
 
     _torch_class = nn.Softshrink
+    _extras = {"inplace": False}
 
     def __init__(self, lambd=0.5, inplace=False):
         super().__init__(lambd)
@@ -47,6 +49,7 @@ class Softsign(nn.Softsign, metaclass=SameAsTorch):
     """torch's Softsign with `inplace`."""
 
     _torch_class = nn.Softsign
+    _extras = {"inplace": False}
 
     def __init__(self, inplace=False):
         super().__init__()

@@ -14,6 +14,7 @@ class Dropout(nn.Dropout, metaclass=SameAsTorch):
     """torch's Dropout with `generator`, and an `addend` in the call."""
 
     _torch_class = nn.Dropout
+    _extras = {"generator": None}
 
     def __init__(self, p=0.5, inplace=False, generator=None):
         super().__init__(p, inplace)
@@ -41,6 +42,7 @@ class Dropout1d(_Channels, nn.Dropout1d, metaclass=SameAsTorch):
     """torch's Dropout1d with `generator`."""
 
     _torch_class = nn.Dropout1d
+    _extras = {"generator": None}
 
     def __init__(self, p=0.5, inplace=False, generator=None):
         self._build(nn.Dropout1d, p, inplace, generator)
@@ -53,6 +55,7 @@ class Dropout2d(_Channels, nn.Dropout2d, metaclass=SameAsTorch):
     """torch's Dropout2d with `generator`."""
 
     _torch_class = nn.Dropout2d
+    _extras = {"generator": None}
 
     def __init__(self, p=0.5, inplace=False, generator=None):
         self._build(nn.Dropout2d, p, inplace, generator)
@@ -65,6 +68,7 @@ class Dropout3d(_Channels, nn.Dropout3d, metaclass=SameAsTorch):
     """torch's Dropout3d with `generator`."""
 
     _torch_class = nn.Dropout3d
+    _extras = {"generator": None}
 
     def __init__(self, p=0.5, inplace=False, generator=None):
         self._build(nn.Dropout3d, p, inplace, generator)

@@ -13,6 +13,7 @@ class RMSNorm(nn.RMSNorm, metaclass=SameAsTorch):
     """torch's RMSNorm; `eps` is 1e-5 by default (torch: the dtype's machine epsilon)."""
 
     _torch_class = nn.RMSNorm
+    _blank = (0,)
 
     def __init__(self, normalized_shape, eps=1e-05, elementwise_affine=True, device=None, dtype=None):
         super().__init__(normalized_shape, eps, elementwise_affine, device, dtype)

@@ -13,6 +13,7 @@ class ConstantPad1d(nn.ConstantPad1d, metaclass=SameAsTorch):
     """torch's ConstantPad1d; `value` is 0 by default."""
 
     _torch_class = nn.ConstantPad1d
+    _blank = (0, 0)
 
     def __init__(self, padding, value=0):
         super().__init__(padding, value)
@@ -22,6 +23,7 @@ class ConstantPad2d(nn.ConstantPad2d, metaclass=SameAsTorch):
     """torch's ConstantPad2d; `value` is 0 by default."""
 
     _torch_class = nn.ConstantPad2d
+    _blank = (0, 0)
 
     def __init__(self, padding, value=0):
         super().__init__(padding, value)
@@ -31,6 +33,7 @@ class ConstantPad3d(nn.ConstantPad3d, metaclass=SameAsTorch):
     """torch's ConstantPad3d; `value` is 0 by default."""
 
     _torch_class = nn.ConstantPad3d
+    _blank = (0, 0)
 
     def __init__(self, padding, value=0):
         super().__init__(padding, value)

@@ -1,6 +1,8 @@
 """PixelShuffle with different factors for height and width."""
 from __future__ import annotations
 
+import operator
+
 from torch import nn
 
 from ... import _bind
@@ -16,6 +18,8 @@ class PixelShuffle(nn.PixelShuffle, metaclass=SameAsTorch):
     """
 
     _torch_class = nn.PixelShuffle
+    _blank = (1,)
+    _extras = {name: operator.attrgetter("upscale_factor") for name in ("h_upscale_factor", "w_upscale_factor")}
 
     def __init__(self, upscale_factor=None, h_upscale_factor=None, w_upscale_factor=None):
         both = h_upscale_factor is not None and w_upscale_factor is not None

@@ -15,6 +15,8 @@ class AdaptiveAvgPool2d(nn.AdaptiveAvgPool2d, metaclass=SameAsTorch):
     """torch's AdaptiveAvgPool2d; `data_format="channels_last"`: the input is (N, H, W, C)."""
 
     _torch_class = nn.AdaptiveAvgPool2d
+    _blank = (1,)
+    _extras = {"data_format": "channels_first"}
 
     def __init__(self, output_size, data_format=None):
         super().__init__(output_size)
@@ -29,6 +31,8 @@ class AdaptiveMaxPool2d(nn.AdaptiveMaxPool2d, metaclass=SameAsTorch):
     """torch's AdaptiveMaxPool2d; `data_format="channels_last"`: the input is (N, H, W, C)."""
 
     _torch_class = nn.AdaptiveMaxPool2d
+    _blank = (1,)
+    _extras = {"data_format": "channels_first"}
 
     def __init__(self, output_size, return_indices=False, data_format=None):
         super().__init__(output_size, return_indices)
@@ -43,6 +47,7 @@ class AvgPool2d(nn.AvgPool2d, metaclass=SameAsTorch):
     """torch's AvgPool2d; `divisor_override=0` means none."""
 
     _torch_class = nn.AvgPool2d
+    _blank = (1,)
 
     def __init__(self, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=0):
         super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override or None)
@@ -52,6 +57,7 @@ class AvgPool3d(nn.AvgPool3d, metaclass=SameAsTorch):
     """torch's AvgPool3d; `divisor_override=0` means none."""
 
     _torch_class = nn.AvgPool3d
+    _blank = (1,)
 
     def __init__(self, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=0):
         super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override or None)

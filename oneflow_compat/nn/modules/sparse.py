@@ -13,6 +13,7 @@ class Embedding(nn.Embedding, metaclass=SameAsTorch):
     """torch's Embedding; slots 9 and 10 are `device` and `dtype` (a bool in slot 9 is torch's `_freeze`)."""
 
     _torch_class = nn.Embedding
+    _blank = (0, 0)
 
     def __init__(self, num_embeddings, embedding_dim, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False,
                  sparse=False, _weight=None, device=None, dtype=None, *torch_rest, _freeze=False):

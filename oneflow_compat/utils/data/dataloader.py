@@ -20,6 +20,7 @@ from torch.utils.data import (
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from .sampler import Sampler
+from ..._bind import fall_through as _ft
 
 __all__ = ["DataLoader", "default_collate", "get_worker_info", "BatchSampler", "Dataset", "IterableDataset", "RandomSampler", "SequentialSampler", "Sampler"]
 
@@ -59,3 +60,6 @@ class DataLoader(_TorchDataLoader):
         super().__init__(dataset, batch_size, shuffle or None, sampler, batch_sampler, num_workers, collate_fn, pin_memory, drop_last, timeout,
                          worker_init_fn, multiprocessing_context, generator, prefetch_factor=prefetch_factor,
                          persistent_workers=persistent_workers, **kwargs)  # fmt: skip
+
+
+__getattr__, __dir__ = _ft(__name__, "torch.utils.data.dataloader")

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from torch.utils.data.distributed import DistributedSampler as _TorchDistributedSampler
+from ..._bind import fall_through as _ft
 
 __all__ = ["DistributedSampler"]
 
@@ -15,3 +16,6 @@ class DistributedSampler(_TorchDistributedSampler):
         num_replicas = env.get_world_size() if num_replicas is None else num_replicas
         rank = env.get_rank() if rank is None else rank
         super().__init__(dataset, num_replicas, rank, shuffle, seed, drop_last)
+
+
+__getattr__, __dir__ = _ft(__name__, "torch.utils.data.distributed")

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, SubsetRandomSampler
 from torch.utils.data import Sampler as _TorchSampler
+from ..._bind import fall_through as _ft
 
 __all__ = ["Sampler", "SequentialSampler", "RandomSampler", "SubsetRandomSampler", "BatchSampler"]
 
@@ -22,3 +23,6 @@ class Sampler(_TorchSampler, metaclass=_SamplerType):
 
     def __init__(self, data_source=None):
         pass
+
+
+__getattr__, __dir__ = _ft(__name__, "torch.utils.data.sampler")
