@@ -82,11 +82,12 @@ def _run(label, command, steps):
 def _compile(units, folder, sanitize):
     folder.mkdir(parents=True, exist_ok=True)
     headers = max(p.stat().st_mtime for p in SOURCES.rglob("*.h"))
+    cuda_headers = max(p.stat().st_mtime for p in SOURCES.rglob("*.cuh"))
     steps, jobs, objects = [], [], []
     for source, is_cuda, flags in units:
         target = folder / (source.name + ".o")
         objects.append(str(target))
-        newest = max(source.stat().st_mtime, headers, Path(__file__).stat().st_mtime)
+        newest = max(source.stat().st_mtime, headers, Path(__file__).stat().st_mtime, cuda_headers if is_cuda else 0)
         if not target.exists() or target.stat().st_mtime < newest:
             jobs.append((source.relative_to(SOURCES).as_posix(), _command(source, is_cuda, flags, target, sanitize)))
     with ThreadPoolExecutor(int(os.environ.get("MAX_JOBS", os.cpu_count() or 1))) as pool:

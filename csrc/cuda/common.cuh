@@ -92,8 +92,17 @@ T* mutable_data(const Tensor& x) {
   return static_cast<T*>(x.data_ptr());
 }
 
+struct Drop {
+  uint32_t threshold;
+  double kept;
+};
+inline Drop drop_of(double p) {
+  return {static_cast<uint32_t>(std::min(p * 4294967296.0, 4294967295.0)), p < 1 ? 1 / (1 - p) : 0.0};
+}
+
 // keep / (1 - p) of element `index`: the numbers of cpu/bias.h, so that CPU and GPU drop the same elements for one seed.
-__device__ inline float dropout_factor(uint64_t seed, int64_t index, uint32_t threshold, float kept) {
+template <class A>
+__device__ inline A dropout_factor(uint64_t seed, int64_t index, const Drop& drop) {
   const uint64_t counter = static_cast<uint64_t>(index / 64) * 16 + index % 16;
   uint32_t a = static_cast<uint32_t>(counter), b = static_cast<uint32_t>(counter >> 32), c = 0, d = 0;
   uint32_t k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
@@ -106,15 +115,7 @@ __device__ inline float dropout_factor(uint64_t seed, int64_t index, uint32_t th
   }
   const int word = static_cast<int>(index % 64 / 16);
   const uint32_t value = word == 0 ? a : word == 1 ? b : word == 2 ? c : d;
-  return value >= threshold ? kept : 0.f;
-}
-
-struct Drop {
-  uint32_t threshold;
-  float kept;
-};
-inline Drop drop_of(double p) {
-  return {static_cast<uint32_t>(std::min(p * 4294967296.0, 4294967295.0)), p < 1 ? static_cast<float>(1 / (1 - p)) : 0.f};
+  return value >= drop.threshold ? static_cast<A>(drop.kept) : A(0);
 }
 
 // Sum or maximum over a block; every thread gets it. `shared` holds 33 values.

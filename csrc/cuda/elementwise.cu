@@ -219,7 +219,7 @@ __global__ void bias_kernel(const T* x, const T* bias, const T* dy, T* y, int64_
       if constexpr (mode != 3) v += load(bias + (inner == 1 ? first + e : first));
       if constexpr (mode == 0) v = gelu(v);
       if constexpr (mode == 1) v = load(&grad.v[e]) * gelu_slope(v);
-      if constexpr (mode >= 2) v *= static_cast<Acc<T>>(dropout_factor(static_cast<uint64_t>(*seed), p * N + e, drop.threshold, drop.kept));
+      if constexpr (mode >= 2) v *= dropout_factor<Acc<T>>(static_cast<uint64_t>(*seed), p * N + e, drop);
       save(&out.v[e], v);
     }
     reinterpret_cast<Pack<T, N>*>(y)[p] = out;

@@ -48,7 +48,7 @@ __global__ void softmax_kernel(const T* x, T* y, T* dropped, Rows r, int64_t row
     for (int64_t i = threadIdx.x; i < r.n; i += blockDim.x) {
       const A value = exp((keeps(r, last, offset, i) ? load(from + i) * A(r.scale) : A(r.fill)) - top) / sum;
       save(y + row * r.n + i, value);
-      if (r.dropping) save(dropped + row * r.n + i, value * A(dropout_factor(static_cast<uint64_t>(*r.seed), row * r.n + i, r.drop.threshold, r.drop.kept)));
+      if (r.dropping) save(dropped + row * r.n + i, value * dropout_factor<A>(static_cast<uint64_t>(*r.seed), row * r.n + i, r.drop));
     }
   }
 }
@@ -61,7 +61,7 @@ __global__ void softmax_backward_kernel(const T* y, const T* dy, const T* ddropp
     const int64_t base = row * r.n, offset = r.mask ? mask_row(r, row) : 0, last = last_column(r, row);
     auto gradient = [&](int64_t i) {
       A g = dy ? load(dy + base + i) : A(0);
-      if (ddropped && r.dropping) g += load(ddropped + base + i) * A(dropout_factor(static_cast<uint64_t>(*r.seed), base + i, r.drop.threshold, r.drop.kept));
+      if (ddropped && r.dropping) g += load(ddropped + base + i) * dropout_factor<A>(static_cast<uint64_t>(*r.seed), base + i, r.drop);
       return g;
     };
     A sum = 0;
