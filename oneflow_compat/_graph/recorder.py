@@ -22,7 +22,7 @@ _ITEM = aten._local_scalar_dense.default
 _DEVICE = torch.ops.prim.device.default
 _LIFT = {aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.lift.default}
 _COUNTS_SPARSE = {aten._coalesce.default, aten._nnz.default, aten._values.default, aten._indices.default}
-_SUBTRACTIONS = {aten.sub.Tensor, aten.sub.Scalar, aten.rsub.Tensor, aten.rsub.Scalar}
+_SUBTRACTIONS = {aten.sub.Tensor, aten.sub.Scalar, aten.sub_.Tensor, aten.rsub.Tensor, aten.rsub.Scalar}
 _returns_cache: dict = {}
 # positions of what may be of another dtype than the input; the statistics are then float32 on the CPU (torch's symbolic kernels keep the input's)
 _STATISTICS = {aten.native_layer_norm.default: (2, 3), aten.native_group_norm.default: (1, 2), aten.native_batch_norm.default: (1, 2, 3, 4)}

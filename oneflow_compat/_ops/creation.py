@@ -164,10 +164,12 @@ def _from_data(target, data, dtype=None, **kwargs):
             dtype = torch.get_default_dtype()
     try:
         out = target(data, dtype=dtype, **kwargs)
-    except ValueError:
+    except (ValueError, TypeError):
         if isinstance(data, np.ndarray) and any(s < 0 for s in data.strides):
             return target(data.copy(), dtype=dtype, **kwargs)
-        raise
+        if not _of_tensors(data):
+            raise
+        return target(_stacked(data), dtype=dtype, **kwargs)
     except RuntimeError as error:
         if "overflow" not in str(error) or dtype is None or isinstance(data, (np.ndarray, torch.Tensor)):
             raise
@@ -179,6 +181,15 @@ def _from_data(target, data, dtype=None, **kwargs):
     return out
 
 
+def _of_tensors(data) -> bool:
+    return type(data) in (list, tuple) and bool(data) and all(isinstance(d, torch.Tensor) or _of_tensors(d) for d in data)
+
+
+def _stacked(data):
+    """A nested list of tensors of one shape as one tensor, which torch refuses unless they hold one number each."""
+    return data.detach() if isinstance(data, torch.Tensor) else torch.stack([_stacked(d) for d in data])
+
+
 _FLOATS = frozenset((torch.float64, torch.float16, torch.float32))
 
 
@@ -187,7 +198,8 @@ def tensor(data, dtype=None, device=None, requires_grad=False, pin_memory=False,
     """A copy of `data` as a tensor.
 
     NumPy floating scalars, and lists of them or of floating arrays, get the default dtype (torch: their
-    own); arrays with negative strides are copied; integers too large for `dtype` wrap.
+    own); arrays with negative strides are copied; integers too large for `dtype` wrap; a list of tensors
+    of one shape is stacked, without gradients.
     """
     if kwargs or _modes:
         return make("tensor", functools.partial(_from_data, torch.tensor), (data,), {"dtype": dtype, "device": device, "requires_grad": requires_grad, **kwargs})

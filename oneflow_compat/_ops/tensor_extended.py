@@ -228,7 +228,11 @@ def deepcopy(original, error, self, memo):
 def _integer_in_place():
     """An integer tensor changed in place by a floating tensor: computed in floating point, then truncated."""
     def slow(original, error, self, other, *args, **kwargs):
-        if "can't be cast to the desired output type" not in str(error) or not isinstance(other, torch.Tensor):
+        if not isinstance(other, torch.Tensor):
+            return NotImplemented
+        if other.dtype is torch.bool and self.dtype is not torch.bool:  # x -= mask
+            return original(self, other.to(self.dtype), *args, **kwargs)
+        if "can't be cast to the desired output type" not in str(error):
             return NotImplemented
         wide = self.to(torch.promote_types(self.dtype, other.dtype))
         return self.copy_(original(wide, other, *args, **kwargs))

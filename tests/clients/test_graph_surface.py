@@ -134,10 +134,13 @@ def test_a_mask_is_turned_round_in_a_graph(bool_tensor):
     class Mask(nn.Graph):
         def build(self, x, mask):
             mask = mask if bool_tensor == "argument" else x > 0
-            return x - 10000.0 * (1 - mask), mask - 1
+            y = x.clone()
+            y -= mask
+            return x - 10000.0 * (1 - mask), mask - 1, y
 
     x, mask = flow.tensor([1.0, -1.0]), flow.tensor([True, False])
-    masked, less = Mask()(x, mask)
+    masked, less, in_place = Mask()(x, mask)
+    assert in_place.tolist() == [0.0, -1.0]
     assert masked.tolist() == [1.0, -10001.0] and less.tolist() == [0, -1]
 
 

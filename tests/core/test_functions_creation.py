@@ -132,6 +132,15 @@ def test_numpy_scalars_get_the_default_dtype_arrays_keep_theirs(data, dtype):
         assert t.dtype is dtype and np.array_equal(t.numpy(), np.asarray(data, dtype=t.numpy().dtype))
 
 
+@pytest.mark.parametrize("make", [flow.tensor, flow.as_tensor], ids=["tensor", "as_tensor"])
+def test_a_list_of_tensors_is_stacked(make):
+    a, b = flow.tensor([[1.0, 2.0]], requires_grad=True), flow.tensor([3, 4])
+    assert make([a, a]).shape == (2, 1, 2) and not make([a, a]).requires_grad and make((a, a), dtype=flow.int64).tolist() == [[[1, 2]], [[1, 2]]]
+    assert make([[b, b], [b, b]]).tolist() == [[[3, 4]] * 2] * 2 and make([b, b]).dtype is flow.int64 and make([b.sum(), b.sum()]).tolist() == [7, 7]
+    with pytest.raises((RuntimeError, ValueError, TypeError)):
+        make([a, flow.ones(3)])
+
+
 def test_the_torch_dialect_keeps_the_scalars_dtype():
     flow.set_dialect("torch")
     try:

@@ -1,5 +1,6 @@
 """The Tensor table: each row turns an error into OneFlow's result, and is the whole difference of torch.Tensor."""
 import copy
+import operator
 import subprocess
 import sys
 import textwrap
@@ -59,6 +60,8 @@ ROWS = {
     "bmm": (lambda: m()[None].bmm(m()[None], False, True, 2.0), [[[10.0, 28.0], [28.0, 100.0]]]),
     "__rsub__ bool": (lambda: [1 - T([True, False]), 1.0 - T([True, False]), True - T([True, False])], [[0, 1], [0.0, 1.0], [0, 1]]),
     "__sub__ bool": (lambda: [T([True, False]) - 1, t()[:2] - T([True, False]), T([True, False]) - T([True, True])], [[0, -1], [0.0, 2.0], [False, True]]),
+    "sub_ bool": (lambda: [t()[:2].sub_(T([True, False])), t()[:2].sub_(T([True, False]), alpha=2)], [[0.0, 2.0], [-1.0, 2.0]]),
+    "__isub__ bool": (lambda: operator.isub(t()[:2], T([True, False])), [0.0, 2.0]),
     "sub bool": (lambda: [T([True, False]).sub(0.5), T([True, False]).subtract(1, alpha=2), flow.sub(T([True, False]), 1), flow.sub(1, T([True, False]))], [[0.5, -0.5], [-1, -2], [0, -1], [0, 1]]),
     "__gt__ array": (lambda: [t() > np.ones(3), np.ones(3) > t()], [[False, True, False], [False, False, True]]),
     "__ge__ array": (lambda: t() >= np.ones(3), [True, True, False]),
