@@ -275,3 +275,11 @@ def test_a_custom_operator_that_needs_a_gradient_can_be_an_output():
     graph = Gelu()
     x = torch.rand(3, requires_grad=True)
     torch.testing.assert_close(graph(x), flow.quick_gelu(x))
+
+
+def test_short_text_operators_and_state_as_oneflows_tests_ask_for_them():
+    graph = make()
+    assert graph._shallow_repr() == f"(GRAPH:{graph.name}:Train)" and graph._ops_repr() == []
+    assert [f"{t.name_prefix}{t.name}" for t in graph._state()][:3] == ["model.fc.weight", "model.fc.bias", "model.bn.weight"]
+    graph(X)
+    assert any(line.startswith("(OPERATOR: model.fc-addmm") for line in graph._ops_repr())

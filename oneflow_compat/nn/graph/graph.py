@@ -225,6 +225,20 @@ class Graph:
     def _operators(self):
         return operator_lines(self.program, self._debug.location) if self.program is not None else {}
 
+    def _shallow_repr(self):
+        return f"(GRAPH:{self.name}:{type(self).__name__})"
+
+    def _ops_repr(self):
+        """The OPERATOR lines of the program last run; none before the first call."""
+        return [line for lines in self._operators().values() for line in lines]
+
+    def _state(self):
+        """Proxies of the parameters and buffers, module by module."""
+        for block in self._blocks.values():
+            for _, module in block.named_modules():
+                origin = module._origin
+                yield from (getattr(module, n) for held in (origin._parameters, origin._buffers) for n, t in held.items() if t is not None)
+
     @property
     def program(self):
         """The Program last run; None before the first call."""
