@@ -285,7 +285,8 @@ EAGER = {
         "test": "tests/core/test_tensor_table.py::test_row",
     },
     "tensor-ctor": {
-        "names": ["oneflow.Tensor", "oneflow.FloatTensor", "oneflow.tensor"],
+        "names": ["oneflow.Tensor", "oneflow.FloatTensor", "oneflow.tensor", "oneflow.BFloat16Tensor", "oneflow.BoolTensor", "oneflow.ByteTensor",
+                  "oneflow.CharTensor", "oneflow.DoubleTensor", "oneflow.HalfTensor", "oneflow.IntTensor", "oneflow.LongTensor", "oneflow.ShortTensor"],
         "oneflow": "Tensor(1.5), FloatTensor(int tensor), negative strides and wrapping integers are accepted",
         "here": "the same; Tensor() also takes a tensor with a device, a device other than the CPU, placement and sbp",
         "reason": "superset",
