@@ -11,8 +11,8 @@ OPS = {
     },
     "ops-deform-conv2d-gradient": {
         "names": ["oneflow.nn.functional.deform_conv2d", "oneflow._C.deform_conv2d"],
-        "oneflow": "0.9.0's CPU gradient of the input is not the derivative of the output",
-        "here": "the derivative",
+        "oneflow": "0.9.0's CPU gradients of the input and of the weight are not the derivatives of the output",
+        "here": "the derivatives",
         "reason": "a defect of OneFlow 0.9.0; the values agree",
         "test": "tests/ops/test_ops_kernels.py::test_gradcheck",
     },
@@ -36,6 +36,20 @@ OPS = {
         "here": "in order of first occurrence (kernel), or ascending (plain torch)",
         "reason": "the order is not specified; the inverse indices say which is which",
         "test": "tests/ops/test_ops_kernels.py::test_unique_key_value_pair",
+    },
+    "ops-roc-auc-ties": {
+        "names": ["oneflow.roc_auc_score", "oneflow._C.roc_auc_score"],
+        "oneflow": "with several groups of equal scores the area is wrong",
+        "here": "a pair of equal scores counts half",
+        "reason": "a defect of OneFlow 0.9.0: 0.345 where counting the pairs gives 0.405",
+        "test": "tests/ops/test_ops_meaning.py::test_roc_auc_counts_pairs",
+    },
+    "ops-one-embedding-store": {
+        "names": ["oneflow._C.one_embedding_lookup", "oneflow._C.one_embedding_fused_lookup", "oneflow._C.one_embedding_embedding_put"],
+        "oneflow": "embedding_name finds a store a handler opened; first rows are made from embedding_tables, state_initializer and seed",
+        "here": "it finds a living one_embedding of that name, whose own tables, optimizer and seed make the first rows",
+        "reason": "a store belongs to its embedding here",
+        "test": "tests/ops/test_ops_embedding.py::test_lookup_and_put",
     },
     "one-embedding-shuffle": {
         "names": ["oneflow._C.one_embedding_id_shuffle", "oneflow._C.one_embedding_embedding_shuffle", "oneflow._C.one_embedding_embedding_gradient_shuffle"],

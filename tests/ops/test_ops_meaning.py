@@ -307,6 +307,13 @@ def test_negative_zero_points_are_kept():
     assert (C.fake_quantization(x, scale, zero, "google", 8, "affine") - x).abs().max() <= scale.max() / 2
 
 
+def test_roc_auc_counts_pairs():
+    label = torch.tensor([0, 1, 1, 0, 1, 0, 0, 1, 1, 0])
+    score = torch.tensor([0.2, 0.4, 0.2, 0.4, 0.8, 0.0, 0.2, 0.0, 0.4, 0.8])
+    pairs = [(float(a > b) + 0.5 * float(a == b)) for a in score[label == 1] for b in score[label == 0]]
+    assert float(C.roc_auc_score(label, score)) == pytest.approx(sum(pairs) / len(pairs))
+
+
 def test_softmax_cross_entropy_gradient_is_the_derivative():
     logits, label = rand(3, 4).requires_grad_(), torch.rand(3, 4, dtype=torch.float64)  # label rows that do not sum to 1
     assert torch.autograd.gradcheck(lambda x: C.softmax_cross_entropy(x, label), logits)
