@@ -37,6 +37,13 @@ EAGER = {
         "reason": "Tensor methods and operators keep torch's meaning; set_dialect('oneflow-0.9') changes them",
         "test": "tests/core/test_golden_calls.py::test_known_difference",
     },
+    "argument-kinds": {
+        "names": ["oneflow.sum", "oneflow.mean", "oneflow.prod", "oneflow.logsumexp", "oneflow.all", "oneflow.any", "oneflow.vstack", "oneflow.hstack", "oneflow.Tensor.requires_grad_"],
+        "oneflow": "0 and 1 stand for flags (x.sum(1, 1)), True stands for a number, a tensor for the list of its rows (vstack(x))",
+        "here": "torch's TypeError; keepdim=True, a number, [*x]",
+        "reason": "undocumented; checking each call of these functions would cost more than it gives",
+        "test": "tests/core/test_functions.py::test_flags_are_bools_and_lists_are_lists",
+    },
     "bool-arith": {
         "names": ["oneflow.Tensor.__sub__", "oneflow.Tensor.__truediv__"],
         "oneflow": "bool / 2 is an integer division",

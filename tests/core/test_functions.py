@@ -341,3 +341,10 @@ def test_defects_are_not_reproduced():
     assert x.tolist() == [[1.0, 0.0], [1.0, 0.0]]
     with pytest.raises((RuntimeError, ValueError)):
         flow.cat([])
+
+
+@pytest.mark.parametrize("call", [lambda x: x.sum(1, 1), lambda x: flow.mean(x, 0, 1), lambda x: flow.prod(x, 1, 0), lambda x: flow.logsumexp(x, 0, 1), lambda x: flow.all(x, 0, 1),
+                                  lambda x: flow.any(x, 0, 1), flow.vstack, flow.hstack, lambda x: x.requires_grad_(1)])
+def test_flags_are_bools_and_lists_are_lists(call):
+    with pytest.raises(TypeError):
+        call(flow.ones(2, 3))
