@@ -65,3 +65,11 @@ def test_optimizers_match_the_cpu():
         C.multi_tensor_sgd_update(model, diff, 0.5, 0.02, 0.1)
     for a, b in zip((t for part in here for t in part), (t for part in there for t in part)):
         torch.testing.assert_close(b.cpu(), a)
+
+
+@pytest.mark.parametrize("n", [0, 1, 5000])
+def test_unique_ids_are_in_the_cpus_order(n):
+    keys = torch.randint(-40, 40, (n,))
+    tables = (keys % 3).to(torch.uint8)
+    for a, b in zip(C.one_embedding_unique_key_value_pair(keys, tables, 3, "e"), C.one_embedding_unique_key_value_pair(keys.cuda(), tables.cuda(), 3, "e")):
+        assert torch.equal(b.cpu(), a)
