@@ -15,7 +15,7 @@ from torch import nn
 
 import oneflow as flow
 
-PASSES = ("fuse_activations", "fuse_dropout", "fuse_softmax", "scale_into_matmul", "add_to_matmul", "skip_overflow", "scale_in_update")
+PASSES = ("fuse_activations", "fuse_bias_gelu", "fuse_dropout", "fuse_softmax", "scale_into_matmul", "add_to_matmul", "skip_overflow", "scale_in_update")
 
 
 class Block(nn.Module):
@@ -60,6 +60,20 @@ class Wide(nn.Module):
 
     def forward(self, x):
         return self.layers(x)
+
+
+class Biased(nn.Module):
+    """Feed-forward layers of a library that adds the bias apart from the product."""
+
+    def __init__(self, width=256, layers=4):
+        super().__init__()
+        self.up = nn.ModuleList(nn.Linear(width, 4 * width) for _ in range(layers))
+        self.down = nn.ModuleList(nn.Linear(4 * width, width) for _ in range(layers))
+
+    def forward(self, x):
+        for up, down in zip(self.up, self.down):
+            x = x + down(nn.functional.gelu(torch.matmul(x, up.weight.t()) + up.bias))
+        return x
 
 
 class Unrolled(nn.Module):
@@ -113,6 +127,7 @@ CASES = {
     "bert long": (transformer("BertConfig", "BertForMaskedLM", **BERT, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0), language, ids(1, 512)),
     "clip": (Clip, square, lambda: (torch.randn(4, 128, 256),)),
     "clip long": (lambda: Clip(layers=2, p=0.0), square, lambda: (torch.randn(1, 512, 256),)),
+    "biased": (Biased, square, lambda: (torch.randn(4, 128, 256),)),
     "unrolled": (Unrolled, square, lambda: (torch.randn(16, 16, 256),)),
     "wide": (Wide, square, lambda: (torch.randn(4, 1024),)),
 }

@@ -18,7 +18,7 @@ class Pass:
 
 
 def _passes():
-    from . import activations, cleanup, counters, dropout, inplace, matmul, softmax, update
+    from . import activations, bias, cleanup, counters, dropout, inplace, matmul, softmax, update
 
     def compositions(config):  # inductor fuses what it compiles by itself
         return config.fuse_compositions and config.backend == "aten"
@@ -29,6 +29,7 @@ def _passes():
         Pass("merge_views", cleanup.merge_views, EXACT),
         Pass("drop_dead", cleanup.drop_dead, EXACT),
         Pass("fuse_activations", activations.fuse_activations, ROUNDING, compositions),
+        Pass("fuse_bias_gelu", bias.fuse_bias_gelu, ROUNDING, compositions),
         Pass("fuse_dropout", dropout.fuse_dropout, RANDOM, lambda config: config.fuse_dropout and config.backend == "aten"),
         Pass("fuse_softmax", softmax.fuse_softmax, ROUNDING, compositions),
         Pass("scale_into_matmul", matmul.scale_into_matmul, ROUNDING, compositions),

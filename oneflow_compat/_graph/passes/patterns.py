@@ -176,7 +176,7 @@ def contiguous(info):
 
 
 def described(node):
-    """The metadata of a node's result, from running it on meta tensors; None for several results."""
+    """The metadata of a node's result, from running it on meta tensors; a tuple of them for several results."""
     place = []
 
     def meta(n):
@@ -184,11 +184,12 @@ def described(node):
         place.append(info.device)
         return torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device="meta")
 
+    def info_of(out):
+        info = describe(out)
+        return type(info)(info.shape, info.dtype, place[0] if place else node.kwargs.get("device", info.device), info.stride)
+
     out = node.target(*torch.fx.node.map_arg(node.args, meta), **torch.fx.node.map_arg(node.kwargs, meta))
-    if not isinstance(out, torch.Tensor):
-        return None
-    info = describe(out)
-    return type(info)(info.shape, info.dtype, place[0] if place else node.kwargs.get("device", info.device), info.stride)
+    return info_of(out) if isinstance(out, torch.Tensor) else tuple(info_of(o) for o in out or ())
 
 
 def only_user(node):
