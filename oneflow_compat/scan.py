@@ -90,9 +90,13 @@ def judge(name: str) -> tuple[str, str]:
 
 
 def _difference(path: str) -> str:
+    from ._tables.dialect import DIALECT
     from ._tables.differences import DIFFERENCES
 
-    return ", ".join(key for key, row in DIFFERENCES.items() if path in row["names"])
+    rows = ", ".join(key for key, row in DIFFERENCES.items() if path in row["names"])
+    if path not in DIALECT:
+        return rows
+    return f"{rows}; set_dialect('torch') gives {DIALECT[path]}" if rows else f"OneFlow's; set_dialect('torch') gives {DIALECT[path]}"
 
 
 def scan(paths) -> dict[str, dict]:

@@ -171,6 +171,13 @@ EAGER = {
         "reason": "x.device == oneflow.device('cuda') must hold",
         "test": "tests/core/test_namespace.py::test_device",
     },
+    "version": {
+        "names": ["oneflow.__version__"],
+        "oneflow": "OneFlow's version",
+        "here": "1.0.0, which a check written for torch takes for an old torch; torch's version under mock_torch and set_dialect('torch')",
+        "reason": "programs written for OneFlow ask for OneFlow's version",
+        "test": "tests/clients/test_pytorch_names.py::test_the_version_a_program_sees",
+    },
     "jit-noop": {
         "names": ["oneflow.jit.script", "oneflow.script"],
         "oneflow": "script and ignore give back their argument",

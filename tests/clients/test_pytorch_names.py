@@ -54,3 +54,23 @@ def test_every_deep_row_of_the_dialect_is_an_object_oneflow_also_has_above():
         if name.startswith("__") or not home or not home.startswith(("oneflow.optim.", "oneflow.utils.data.")) or "lr_scheduler" in home:
             continue
         assert f"{home}.{name}" in DIALECT or home == "oneflow.optim.swa_utils", public
+
+
+def test_the_version_a_program_sees():
+    import oneflow.mock_torch as mock
+
+    assert flow.__version__ == "1.0.0"
+    with mock.enable():
+        import torch as seen
+
+        assert seen is flow and seen.__version__ == torch.__version__
+    assert flow.__version__ == "1.0.0"
+
+
+def test_the_scan_names_everything_the_dialect_switches():
+    from oneflow import scan
+    from oneflow._tables.dialect import DIALECT
+
+    states = {name: scan.judge(name) for name in DIALECT}
+    assert {state for state, _ in states.values()} == {"differs"}
+    assert "torch.optim.AdamW" in states["oneflow.optim.AdamW"][1] and "adamw-default-wd" in states["oneflow.optim.AdamW"][1]
