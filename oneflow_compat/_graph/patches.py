@@ -29,7 +29,7 @@ def capture_patches(capture, state_map):
         stack.enter_context(_unchecked_and_uncompiled())
         stack.enter_context(_patched(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", lambda was: True))
         stack.enter_context(_no_step_in_build(capture.recorder))
-        stack.enter_context(value_readers(capture.recorder, capturing))
+        stack.enter_context(value_readers(capture.recorder, capturing, capture.config.backend == "aten"))
         stack.enter_context(_printed())
         recompute = resolve(capture.engine.recompute)
         for module in recompute:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import torch
 
+from .._errors import OneFlowError
 from .._global.tensor import is_global
 from .backends import compiler_for, default_backend
 from .binding import Binding, Stale
@@ -143,9 +144,11 @@ class Engine:
         try:
             return compiler_for(config.backend)(program, config), config.backend
         except Exception as error:
+            text = f"{type(error).__name__}: {error}".split("\n", 1)[0]
+            if config.backend == "inductor" and self.config.backend is not None:
+                raise OneFlowError(f"graph {self.name}: the inductor backend could not compile it ({text}); set_backend('auto') or 'aten' runs it") from error
             if self.config.backend is not None or config.backend == "aten":
                 raise
-            text = f"{type(error).__name__}: {error}".split("\n", 1)[0]
             warnings.warn(f"graph {self.name}: the {config.backend} backend could not compile it ({text}); it runs on the aten backend", stacklevel=5)
             return compiler_for("aten")(program, config), "aten"
 

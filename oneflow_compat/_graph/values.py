@@ -118,8 +118,11 @@ _KNOWN = {aten._pack_padded_sequence.default: _pack, aten._ctc_loss.default: _ct
 
 # -- functions of torch that read values in Python or in C++, in a form that needs none ----------
 @contextlib.contextmanager
-def value_readers(recorder, active):
-    """While build() is captured: ctc_loss with lengths in a list, pad_packed_sequence, BatchNorm with momentum=None."""
+def value_readers(recorder, active, exact):
+    """While build() is captured: ctc_loss with lengths in a list, pad_packed_sequence, BatchNorm with momentum=None.
+
+    `exact`: the average of BatchNorm is the very number eager computes, which only the aten backend can pass to the operator.
+    """
     batch_norm = torch.nn.modules.batchnorm._BatchNorm
     originals = torch.ctc_loss, batch_norm.forward, torch._VF._pad_packed_sequence
 
@@ -133,6 +136,8 @@ def value_readers(recorder, active):
             return originals[1](self, x)
         self._check_input_dim(x)
         self.num_batches_tracked.add_(1)
+        if not exact:
+            return _averaged_batch_norm(self, x)
         factor = _number(recorder, lambda item: recorder.graph.call_function(operator.truediv, (1.0, item)), self.num_batches_tracked)
         return torch.nn.functional.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, True, factor, self.eps)
 
@@ -157,6 +162,16 @@ def _number(recorder, compute, tensor):
     mark = 0.0009137283950617284 * (1.0 + (len(recorder.markers) + 1) * 2.0**-40)
     recorder.markers[mark] = node
     return mark
+
+
+def _averaged_batch_norm(module, x):
+    """Batch norm whose running statistics are the mean over all batches, in tensor arithmetic."""
+    out = torch.nn.functional.batch_norm(x, None, None, module.weight, module.bias, True, 0.0, module.eps)
+    with torch.no_grad():
+        factor, dims = 1.0 / module.num_batches_tracked.float(), [d for d in range(x.dim()) if d != 1]
+        for running, now in ((module.running_mean, x.mean(dims)), (module.running_var, x.var(dims))):
+            running.mul_(1.0 - factor).add_(now * factor)
+    return out
 
 
 def _padded(data, sizes, batch_first, value, total):

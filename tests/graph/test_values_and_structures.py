@@ -111,6 +111,18 @@ def test_batch_norm_with_a_cumulative_average():
     assert len(graph._engine.programs) == 1
 
 
+@pytest.mark.slow
+def test_batch_norm_with_a_cumulative_average_compiled():
+    torch.manual_seed(0)
+    eager, xs = nn.BatchNorm2d(3, momentum=None), [torch.randn(4, 3, 2, 2) for _ in range(3)]
+    other = copy.deepcopy(eager)
+    graph = graph_of(lambda x: other(x), other=other)
+    graph.config.set_backend("inductor")
+    for x in xs:
+        torch.testing.assert_close(graph(x), eager(x).detach(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(other.state_dict(), eager.state_dict(), rtol=1e-5, atol=1e-6)
+
+
 # -- flags in buffers --------------------------------------------------------------------------
 class ActNorm(nn.Module):
     """Starts from the statistics of its first batch, as normalizing flows do."""
@@ -275,3 +287,16 @@ def test_contiguous_parameters_that_get_no_gradient_decay_as_in_eager():
 
     follow(Net, lambda m, x: (m(x).square().mean(),), [(torch.randn(6, 4),) for _ in range(3)],
            lambda p: flow.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.1, contiguous_params=True))
+
+
+@pytest.mark.slow
+def test_what_inductor_cannot_compile_says_what_to_do_and_runs_on_auto():
+    def build(x):
+        return F.ctc_loss(x.log_softmax(-1), torch.tensor([[1, 2]]), torch.tensor([6]), torch.tensor([2]))
+
+    graph, x = graph_of(build), torch.randn(6, 1, 4)
+    graph.config.set_backend("inductor")
+    with pytest.raises(OneFlowError, match="could not compile it .*'auto'. or 'aten'"):
+        graph(x)
+    graph.config.set_backend("auto")
+    assert torch.equal(graph(x), build(x))
