@@ -339,7 +339,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> unique_pairs(const Tensor& keys, cons
     }
   }
   std::fill(u + used, u + n, int64_t(0));
-  std::memset(o + used * size, 0, (n - used) * size);
+  if (used < n) std::memset(o + used * size, 0, (n - used) * size);  // not of a null pointer, even for nothing
   *mutable_data<int32_t>(count) = used;
   return {count, unique, of, inverse};
 }
