@@ -8,11 +8,11 @@ if __name__ != "oneflow":
 
 import torch as _torch
 
-from . import _bind, _einops
+from . import _bind, _clients
 from .version import __version__
 
 _bind.install_import_hook()
-_einops.install()
+_clients.install()
 _bind.add_tensor_and_module_attributes()
 
 Tensor = _torch.Tensor

@@ -65,6 +65,11 @@ def with_rdma() -> bool:
     return False
 
 
+def with_enterprise() -> bool:
+    """False: this is no build of OneFlow's enterprise edition."""
+    return False
+
+
 def with_mlir() -> bool:
     """False: nn.Graph's compiler is torch.fx with torch's back ends, not MLIR."""
     return False

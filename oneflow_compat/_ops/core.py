@@ -22,15 +22,15 @@ class _DeviceType(type):
 class device(metaclass=_DeviceType):
     """A torch.device; an accelerator without a number is number 0, as in OneFlow.
 
-    `oneflow.device("cuda") == oneflow.device("cuda:0")`; "cpu" stays without a number because
-    tensors report it so. Takes ("cuda", 1), ("cuda:1"), (torch.device), (1), (type=, index=).
+    `oneflow.device("cuda") == oneflow.device("cuda:0")`; "cpu" and "cpu:0" are "cpu" without a
+    number because tensors report it so. Takes ("cuda", 1), ("cuda:1"), (torch.device), (1), (type=, index=).
     """
 
     def __new__(cls, *args, **kwargs):
         made = torch.device(*args, **kwargs)
         if made.index is None and made.type not in ("cpu", "meta"):
-            made = torch.device(made.type, 0)
-        return made
+            return torch.device(made.type, 0)
+        return torch.device("cpu") if made.type == "cpu" and made.index == 0 else made
 
 
 _dialect = None

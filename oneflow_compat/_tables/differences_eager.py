@@ -167,7 +167,7 @@ EAGER = {
     "device-index": {
         "names": ["oneflow.device"],
         "oneflow": "device('cuda') is cuda:0, device('cpu') is cpu:0",
-        "here": "device('cuda') is cuda:0; 'cpu' has no number, since tensors report it so",
+        "here": "device('cuda') is cuda:0; 'cpu' and 'cpu:0' have no number, since tensors report it so",
         "reason": "x.device == oneflow.device('cuda') must hold",
         "test": "tests/core/test_namespace.py::test_device",
     },

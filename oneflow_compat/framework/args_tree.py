@@ -1,5 +1,7 @@
-"""Nested inputs and outputs of a graph as a tree of named nodes. Lists, tuples and dicts are inner nodes, anything else is a leaf."""
+"""Nested inputs and outputs of a graph as a tree of named nodes. Lists, tuples, dicts and dataclass instances are inner nodes, anything else is a leaf."""
 from __future__ import annotations
+
+import dataclasses
 
 import torch
 
@@ -33,7 +35,7 @@ class NamedArg:
         self._value = value
 
     def is_leaf(self):
-        return not isinstance(self.value(), (list, tuple, dict))
+        return _children(self.value()) is None
 
     def __repr__(self):
         from ..nn.graph.graph_repr import value_text
@@ -61,10 +63,9 @@ class ArgsTree:
         def node(value, prefix, name):
             made = NamedArg(prefix, name, count[0], self._tensor_type)
             count[0] += 1
-            if isinstance(value, dict):
-                value = type(value)((k, node(v, f"{prefix}.{i}", str(k))) for i, (k, v) in enumerate(value.items()))
-            elif isinstance(value, (list, tuple)):
-                value = _rebuilt(value, [node(v, f"{prefix}.{i}", None) for i, v in enumerate(value)])
+            children = _children(value)
+            if children is not None:
+                value = _rebuilt(value, [node(v, f"{prefix}.{i}", None if k is None else str(k)) for i, (k, v) in enumerate(children)])
             made.set_value(value)
             return made
 
@@ -77,9 +78,8 @@ class ArgsTree:
         while todo:
             node = todo.pop()
             yield node
-            inside = node.value() if isinstance(node, NamedArg) else node
-            children = inside.values() if isinstance(inside, dict) else inside if isinstance(inside, (list, tuple)) else ()
-            todo.extend(reversed(list(children)))
+            children = _children(node.value() if isinstance(node, NamedArg) else node)
+            todo.extend(v for _, v in reversed(children or ()))
 
     def iter_named_nodes(self):
         """(full name, node) of every node; only with gen_name=True."""
@@ -91,11 +91,8 @@ class ArgsTree:
         """The arguments with every leaf replaced by map_function(leaf); the leaf is a NamedArg in a named tree."""
         def mapped(node):
             inside = node.value() if isinstance(node, NamedArg) else node
-            if isinstance(inside, dict):
-                return type(inside)((k, mapped(v)) for k, v in inside.items())
-            if isinstance(inside, (list, tuple)):
-                return _rebuilt(inside, [mapped(v) for v in inside])
-            return map_function(node)
+            children = _children(inside)
+            return map_function(node) if children is None else _rebuilt(inside, [mapped(v) for _, v in children])
 
         return mapped(self._args if self._named is None else self._named)
 
@@ -105,14 +102,30 @@ class ArgsTree:
             raise AssertionError("map_tuple_leaf() is for a tree made without gen_name")
 
         def mapped(value):
-            if isinstance(value, dict):
-                return type(value)((k, mapped(v)) for k, v in value.items())
-            if isinstance(value, list) or isinstance(value, tuple) and any(isinstance(v, (list, tuple, dict)) for v in value):
-                return _rebuilt(value, [mapped(v) for v in value])
-            return map_function(value)
+            children = _children(value)
+            if children is None or isinstance(value, tuple) and all(_children(v) is None for _, v in children):
+                return map_function(value)
+            return _rebuilt(value, [mapped(v) for _, v in children])
 
         return mapped(self._args)
 
 
+def _is_dataclass(value):
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def _children(value):
+    """[(key or None, child)] of an inner node, None of a leaf. Clients replace _is_dataclass by a function that says no."""
+    if _is_dataclass(value):
+        return [(f.name, getattr(value, f.name)) for f in dataclasses.fields(value) if f.init]
+    if isinstance(value, dict):
+        return list(value.items())
+    return [(None, v) for v in value] if isinstance(value, (list, tuple)) else None
+
+
 def _rebuilt(like, items):
+    if _is_dataclass(like):
+        return dataclasses.replace(like, **dict(zip([k for k, _ in _children(like)], items)))
+    if isinstance(like, dict):
+        return type(like)(zip(like, items))
     return type(like)(*items) if hasattr(like, "_fields") else type(like)(items)

@@ -6,5 +6,5 @@
 torch's own code, and this package, keep seeing the real torch: an `import` statement is redirected
 by the module it stands in, nothing in sys.modules is replaced.
 """
-from .importer import ModuleWrapper, OneflowImporter, disable, enable, error_msg, is_enabled
+from .mock_importer import ModuleWrapper, OneflowImporter, disable, enable, error_msg, is_enabled
 from .dummy import DummyModule, DynamicMockModule

@@ -37,7 +37,7 @@ class DummyModule(ModuleType):
 
 
 def _error_msg():
-    from .importer import error_msg
+    from .mock_importer import error_msg
 
     return error_msg
 
@@ -55,18 +55,23 @@ class DynamicMockModule(ModuleType):
         import importlib
         import sys
 
-        from .importer import enable
+        from .mock_importer import enable
 
         def guard():
             return enable(lazy=lazy, verbose=verbose, extra_dict=extra_dict, main_pkg=main_pkg, required_dependencies=required_dependencies)
 
-        packages = (main_pkg, *required_dependencies)
-        kept = {k: sys.modules.pop(k) for k in list(sys.modules) if k.split(".")[0] in packages}
+        from .mock_utils import MockEnableDisableMixin
+
+        def afresh():
+            packages = (main_pkg, *required_dependencies)
+            return [k for k in sys.modules if k.split(".")[0] in packages and MockEnableDisableMixin.is_safe_module(k)]
+
+        kept = {k: sys.modules.pop(k) for k in afresh()}
         try:
             with guard():
                 entity = importlib.import_module(main_pkg)
         finally:
-            for k in [k for k in sys.modules if k.split(".")[0] in packages]:
+            for k in afresh():
                 del sys.modules[k]
             sys.modules.update(kept)
         return cls(main_pkg, entity, guard)

@@ -1,4 +1,7 @@
 """The tree of nested arguments; names, order and prefixes as recorded from OneFlow 0.9.0."""
+import dataclasses
+from collections import OrderedDict
+
 import oneflow as flow
 import pytest
 from oneflow.framework.args_tree import ArgsTree as Newer
@@ -24,6 +27,28 @@ def test_named_tree():
     assert dict(tree.iter_named_nodes())["root.0.1.0_a"].value() == 1
     assert tree.map_leaf(lambda n: n.name()) == (["2", {"a": "a"}], {"k": ("7", "8")})
     assert Newer is ArgsTree
+
+
+@dataclasses.dataclass
+class Output(OrderedDict):
+    """As diffusers' outputs are: a dict whose constructor takes the fields."""
+
+    sample: object
+    more: tuple = ()
+
+    def __post_init__(self):
+        self.update(sample=self.sample, more=self.more)
+
+
+def test_dataclasses_are_looked_through(monkeypatch):
+    tree = ArgsTree((Output(X, (1, X)), None), False)
+    assert [type(n).__name__ for n in tree.iter_nodes()] == ["tuple", "Output", "Tensor", "tuple", "int", "Tensor", "NoneType"]
+    out = tree.map_leaf(lambda v: type(v).__name__)[0]
+    assert isinstance(out, Output) and out.sample == out["sample"] == "Tensor" and out.more == ("int", "Tensor")
+    assert [n.name() for n in ArgsTree(Output(X), True).iter_nodes()] == ["0", "sample", "more"]
+    monkeypatch.setattr("oneflow.framework.args_tree._is_dataclass", lambda value: False)  # as onediff does
+    plain = dataclasses.make_dataclass("Plain", ["x"])(X)
+    assert ArgsTree([plain], False).map_leaf(lambda v: v) == [plain]
 
 
 def test_a_node_prints_its_kind():

@@ -254,6 +254,34 @@ def test_einops_takes_its_torch_backend_and_layers(first):
     assert out.strip() == "torch"
 
 
+def test_a_pair_of_modules_keeps_the_second_as_a_plain_attribute(tmp_path):
+    """onediff's DualModule, reduced: the OneFlow module is a torch module here and must not become a child of the torch one."""
+    folder = tmp_path / "onediff" / "infer_compiler" / "backends" / "oneflow"
+    folder.mkdir(parents=True)
+    (folder / "dual_module.py").write_text(textwrap.dedent("""
+        import torch
+
+        class DualModule(torch.nn.Module):
+            def __init__(self, torch_module):
+                torch.nn.Module.__init__(self)
+                for name, value in dict(_torch_module=torch_module, _oneflow_module=None, _modules=torch_module._modules).items():
+                    object.__setattr__(self, name, value)
+
+            def __setattr__(self, name, value):
+                if name in ["_torch_module", "_oneflow_module"]:
+                    super().__setattr__(name, value)
+    """))
+    in_a_fresh_process(f"""
+        import sys
+        sys.path.insert(0, {str(tmp_path)!r})
+        import oneflow as flow
+        from onediff.infer_compiler.backends.oneflow.dual_module import DualModule
+        pair = DualModule(flow.nn.Sequential(flow.nn.Linear(1, 1)))
+        pair._oneflow_module = flow.nn.ReLU()
+        assert isinstance(pair._oneflow_module, flow.nn.ReLU) and list(pair._modules) == ["0"]
+    """)
+
+
 @pytest.mark.slow
 def test_transformers_runs_as_usual_after_oneflow():
     pytest.importorskip("transformers")

@@ -71,6 +71,7 @@ def test_async_threads_run_in_place_on_the_cpu():
 
 
 def test_sysconfig_describes_torchs_build():
+    assert flow.sysconfig.with_enterprise() is False
     assert flow.sysconfig.with_cuda() == (torch.version.cuda is not None)
     assert any(f.startswith("-I") for f in flow.sysconfig.get_compile_flags()) and "-ltorch" in flow.sysconfig.get_link_flags()
     version = flow.sysconfig.get_cuda_version()

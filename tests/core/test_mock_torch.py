@@ -165,3 +165,21 @@ def test_the_dialect_chosen_before_comes_back():
         assert oneflow.get_dialect() == before, oneflow.get_dialect()
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
+
+
+def test_deep_paths_that_clients_import():
+    from oneflow.mock_torch.mock_importer import _importer
+    from oneflow.mock_torch.mock_utils import MockEnableDisableMixin
+
+    assert not _importer.enable and _importer.delete_list == []
+    with mock.enable():
+        assert _importer.enable
+    assert MockEnableDisableMixin.is_safe_module("colorsys")
+    import colorsys
+
+    MockEnableDisableMixin.hazard_list.append("colorsys")
+    try:
+        assert mock.DynamicMockModule.from_package("colorsys").rgb_to_hsv is colorsys.rgb_to_hsv
+    finally:
+        MockEnableDisableMixin.hazard_list.remove("colorsys")
+    assert mock.DynamicMockModule.from_package("colorsys").rgb_to_hsv is not colorsys.rgb_to_hsv

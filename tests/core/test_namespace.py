@@ -105,6 +105,7 @@ def test_the_binder_refuses_bad_rows():
 def test_device():
     assert flow.device("cuda") == torch.device("cuda:0") == flow.device("cuda", 0)
     assert flow.device("cpu") == torch.device("cpu") and flow.device("cpu").index is None
+    assert flow.device("cpu:0") == flow.device("cpu", 0) == flow.ones(1).device and flow.device("cpu", 1).index == 1
     assert isinstance(torch.device("cpu"), flow.device)
     assert flow.device(flow.device("cuda:1")) == torch.device("cuda", 1)
 

@@ -289,3 +289,38 @@ def test_runtime_state_dict_saves_the_capture(tmp_path):
         other.load_runtime_state_dict({})
     with pytest.raises(RuntimeError, match="missing"):
         Infer(Net().eval()).load_runtime_state_dict({})
+
+
+def test_runtime_state_dict_without_eager_state_leaves_the_weights_alone():
+    x, _ = data()
+    graph, model = Infer(Net().eval()), Net().eval()
+    graph(x)
+    other = Infer(model)
+    other.load_runtime_state_dict(graph.runtime_state_dict())
+    assert torch.equal(other(x)["logits"], model(x)["logits"] if isinstance(model(x), dict) else model(x))
+
+
+def test_runtime_state_dict_of_a_dynamic_graph_is_named(tmp_path):
+    """onediff walks through the programs of such a graph, looks at their `outputs_original` and saves them."""
+    class Dynamic(nn.Graph):
+        @nn.Graph.with_dynamic_input_shape()
+        def __init__(self, model):
+            super().__init__(enable_get_runtime_state_dict=True)
+            self.model = model
+
+        def build(self, x):
+            return self.model(x)
+
+    model, x = nn.Linear(3, 2), torch.ones(1, 3)
+    graph = Dynamic(model)
+    graph._dynamic_input_graph_cache.set_cache_size(9)
+    graph._dynamic_input_graph_cache.enable_shared(True)
+    want = graph(x)
+    assert graph._engine.config.cache_size == 9
+    assert dict(zip(*graph._c_nn_graph.get_runtime_var_states())) == {"model.weight": model.weight, "model.bias": model.bias}
+    state = graph.runtime_state_dict()
+    assert list(state) == [graph.name] and "outputs_original" in state[graph.name]
+    flow.save(nn.Graph.runtime_state_dict_to(state, "cpu"), tmp_path / "g")
+    other = Dynamic(model)
+    other.load_runtime_state_dict(flow.load(tmp_path / "g"))
+    assert other.is_compiled and torch.equal(other(x), want)

@@ -99,14 +99,17 @@ class _Exported(torch.nn.Module):
 def runtime_state_dict(graph, destination=None, with_eager=False):
     """The compiled program and what it reads as an OrderedDict that flow.save can write; see load_runtime_state_dict.
 
-    `with_eager`: add the modules' state dicts under "eager_state".
+    A graph made with_dynamic_input_shape gives {its name: that OrderedDict}. `with_eager`: add the modules' state dicts
+    under "eager_state".
     """
     import tempfile
     from collections import OrderedDict
 
     from ...version import __version__
 
-    out = OrderedDict() if destination is None else destination
+    whole = out = OrderedDict() if destination is None else destination
+    if graph._dynamic:
+        out = whole[graph.name] = OrderedDict(outputs_original=None)  # clients look through this entry
     with tempfile.TemporaryDirectory() as folder:
         save(graph, os.path.join(folder, "graph"))
         for key, name in (("program", "program.json"), ("tensors", "tensors.pt")):
@@ -115,17 +118,19 @@ def runtime_state_dict(graph, destination=None, with_eager=False):
     out["oneflow_version"], out["graph_name"] = __version__, graph.name
     if with_eager:
         out["eager_state"] = OrderedDict((name, block._origin.state_dict()) for name, block in graph._blocks.items())
-    return out
+    return whole
 
 
 def load_runtime_state_dict(graph, state_dict, warmup_with_run=True):
-    """Take over a program from runtime_state_dict(): the first call captures nothing. The graph's modules get the saved weights.
+    """Take over a program from runtime_state_dict(): the first call captures nothing.
 
-    `warmup_with_run`: run the program once on zeros (inference graphs only).
+    The graph's modules keep their weights, and get the saved ones from runtime_state_dict(with_eager=True). `warmup_with_run`: run the program once on zeros (inference graphs only).
     """
     import tempfile
 
     graph._before_first_call("load_runtime_state_dict")
+    if len(state_dict) == 1:  # of a graph made with_dynamic_input_shape
+        (state_dict,) = state_dict.values()
     missing = {"program", "tensors"} - set(state_dict)
     if missing:
         raise RuntimeError(f"load_runtime_state_dict: {sorted(missing)} are missing; give what runtime_state_dict() returned")
@@ -140,8 +145,9 @@ def load_runtime_state_dict(graph, state_dict, warmup_with_run=True):
             live.update({f"{prefix}.{n}": t for n, t in tensors})
     for i, slot in enumerate(loaded.program.slots):
         if slot.role in ("param", "buffer") and slot.name in live:
-            with torch.no_grad():
-                live[slot.name].copy_(loaded._values[i])
+            if "eager_state" in state_dict:
+                with torch.no_grad():
+                    live[slot.name].copy_(loaded._values[i])
             loaded._values[i] = live[slot.name]
     if warmup_with_run and not loaded.training:
         loaded(*_zeros(loaded))
@@ -168,6 +174,8 @@ def runtime_state_dict_to(state_dict, device):
             return {k: str(device) if k == "device" and v is not None else move(v) for k, v in value.items()}
         return [move(v) for v in value] if isinstance(value, list) else value
 
+    if "program" not in state_dict:
+        return type(state_dict)((name, runtime_state_dict_to(held, device)) for name, held in state_dict.items())
     out = type(state_dict)(state_dict)
     out["program"] = json.dumps(move(json.loads(state_dict["program"]))).encode()
     buffer = io.BytesIO()

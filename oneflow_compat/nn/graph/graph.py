@@ -10,6 +10,7 @@ import torch
 from ..._errors import StateError
 from ..._graph import Config, Engine
 from . import graph_job, graph_state
+from .cache import GraphCache, Variables, checked_size
 from .graph_config import GraphConfig
 from .graph_debug import Debug, on_stage, record
 from .graph_repr import graph_text, operator_lines
@@ -29,6 +30,7 @@ class Graph:
     """
 
     _child_init_cnt: Counter = Counter()
+    _dynamic = False  # made with_dynamic_input_shape
 
     def __init__(self, *, enable_get_runtime_state_dict=False, debug_v_level=-1, debug_ranks=None, debug_max_py_stack_depth=2,
                  debug_only_user_py_stack=True, debug_op_repr_with_py_stack=False):
@@ -124,14 +126,14 @@ class Graph:
     @staticmethod
     def with_dynamic_input_shape(*, size=10, enable_shared=True):
         """Decorator of a graph's __init__: keep compiled programs for up to `size` different input shapes (weights are always shared)."""
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ValueError(f"with_dynamic_input_shape: size is a whole number of at least 1, found {size!r}")
+        checked_size(size)
 
         def decorate(init):
             @functools.wraps(init)
             def wrapped(self, *args, **kwargs):
                 init(self, *args, **kwargs)
-                self._engine.config.cache_size = size
+                GraphCache(self, size, enable_shared)
+                object.__setattr__(self, "_dynamic", True)
 
             return wrapped
 
@@ -250,7 +252,9 @@ class Graph:
 
     _is_compiled = is_compiled
 
-    # what OneFlow's own tests ask of a graph's settings
+    # what clients and OneFlow's own tests ask of a graph's private names
+    _dynamic_input_graph_cache = property(lambda self: GraphCache(self, self._engine.config.cache_size))
+    _c_nn_graph = property(lambda self: Variables(self))
     _debug_max_v_level = property(lambda self: max(self._debug.level, 0))
     _debug_max_py_stack_depth = property(lambda self: self._debug.depth)
     _debug_only_user_py_stack = property(lambda self: self._debug.only_user)

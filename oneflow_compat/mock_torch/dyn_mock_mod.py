@@ -1,0 +1,1 @@
+from .dummy import DynamicMockModule as DynamicMockModule
