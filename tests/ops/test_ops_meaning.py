@@ -307,6 +307,13 @@ def test_negative_zero_points_are_kept():
     assert (C.fake_quantization(x, scale, zero, "google", 8, "affine") - x).abs().max() <= scale.max() / 2
 
 
+def test_the_cambricon_formula_is_symmetric_whatever_the_scheme():
+    x = torch.linspace(-0.95, 0.05, 12).reshape(3, 4)
+    for f in (lambda s: C.min_max_observer(x, "cambricon", 8, s, True), lambda s: (C.quantization(x, torch.tensor([-7.0]), torch.tensor([0.0]), "cambricon", 8, s),)):
+        assert all(torch.equal(a, b) for a, b in zip(f("symmetric"), f("affine")))
+    assert float(C.min_max_observer(x, "cambricon", 8, "affine", True)[0]) == -7
+
+
 def test_roc_auc_counts_pairs():
     label = torch.tensor([0, 1, 1, 0, 1, 0, 0, 1, 1, 0])
     score = torch.tensor([0.2, 0.4, 0.2, 0.4, 0.8, 0.0, 0.2, 0.0, 0.4, 0.8])

@@ -12,14 +12,12 @@ __all__ = [
 
 
 def _scheme(name, formula, bit, scheme):
-    """Check the triple; True for symmetric."""
+    """Check the triple; True for symmetric, which the cambricon formula always is."""
     _check.one_of(name, "quantization_formula", formula, ("google", "cambricon"))
     _check.one_of(name, "quantization_scheme", scheme, ("symmetric", "affine"))
     if not 2 <= bit <= 8:
         raise ValueError(f"{name}: quantization_bit must be from 2 to 8, found {bit}")
-    if formula == "cambricon" and scheme == "affine":
-        raise ValueError(f"{name}: the cambricon formula is symmetric only, found quantization_scheme='affine'")
-    return scheme == "symmetric"
+    return scheme == "symmetric" or formula == "cambricon"
 
 
 def _scale_and_zero(low, high, formula, bit, symmetric):
