@@ -5,7 +5,7 @@ import torch
 
 from ._signature import REFUSED, documented, or_else, rename, spelled
 
-__all__ = ["transpose", "hsplit", "vsplit", "tensor_split", "split", "flip", "expand", "repeat", "view", "contiguous", "broadcast_like", "cast", "meshgrid",
+__all__ = ["transpose", "hsplit", "vsplit", "tensor_split", "split", "flip", "expand", "repeat", "view", "contiguous", "broadcast_like", "broadcast_dim_like", "cast", "meshgrid",
            "repeat_interleave", "pad", "atleast_1d", "atleast_2d", "atleast_3d"]
 
 
@@ -83,6 +83,13 @@ def broadcast_like(x, like, broadcast_axes=()):
         for a in axes:
             x = x.unsqueeze(a)
     return x.expand(like.shape)
+
+
+def broadcast_dim_like(input, like, dim, like_dim=None):
+    """`input` with its dimension `dim` of size 1 expanded to the size of dimension `like_dim` (default: `dim`) of `like`."""
+    size = list(input.shape)
+    size[dim] = like.shape[dim if like_dim is None else like_dim]
+    return input.expand(size)
 
 
 def cast(x, dtype, pin_memory=False):

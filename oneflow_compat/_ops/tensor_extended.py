@@ -57,7 +57,7 @@ SIGNATURES = {
     "nonzero": "self, as_tuple=False",
     "swapaxes": "self, dim0, dim1, **torch_keywords",
     "clamp_max_": "self, min, **torch_keywords",
-    "broadcast_to": "self, shape, **torch_keywords",
+    "broadcast_to": "self, shape, **torch_keywords", "unflatten": "self, dim, shape, **torch_keywords",
     "logical_and": "self, other", "logical_or": "self, other", "logical_xor": "self, other",
     "bernoulli_": "self, p=0.5, *, dtype=None, generator=None",
     "type": "self, dtype=None, non_blocking=False",
@@ -322,7 +322,7 @@ dot, repeat_interleave, split, mm = map(through, "dot repeat_interleave split mm
 
 
 and_, or_, xor_ = map(through, ("logical_and", "logical_or", "logical_xor"))
-broadcast_to = through("broadcast_to")
+broadcast_to, unflatten = map(through, ("broadcast_to", "unflatten"))
 
 
 # --------------------------------------------------------------------------- creation from a tensor

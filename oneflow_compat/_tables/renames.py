@@ -12,6 +12,7 @@ RENAMES = {
         "concat": ("torch.concat", "inputs=tensors dim:0"),
         "stack": ("torch.stack", "inputs=tensors dim:0"),
         "broadcast_to": ("torch.broadcast_to", "input shape=size"),
+        "unflatten": ("torch.unflatten", "input dim shape=sizes"),
         "lerp": ("torch.lerp", "start=input end weight"),
         "swapaxes": ("torch.swapaxes", "input dim0=axis0 dim1=axis1"),
         "from_dlpack": ("torch.from_dlpack", "obj=ext_tensor"),

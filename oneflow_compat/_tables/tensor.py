@@ -134,6 +134,7 @@ TENSOR = {
     "swapaxes": ("replace", _X + "swapaxes", "dim0=, dim1="),
     "clamp_max_": ("replace", _X + "clamp_max_", "min="),
     "broadcast_to": ("replace", _X + "broadcast_to", "shape="),
+    "unflatten": ("replace", _X + "unflatten", "shape="),
     "logical_and": ("replace", _X + "and_", "with a number"),
     "logical_or": ("replace", _X + "or_", "with a number"),
     "logical_xor": ("replace", _X + "xor_", "with a number"),

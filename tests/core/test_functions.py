@@ -127,6 +127,7 @@ CASES = {
     "cast": (lambda: flow.cast(t(), flow.int32), lambda: t().int()),
     "broadcast_like": (lambda: flow.broadcast_like(torch.ones(3), m()), lambda: torch.ones(2, 3)),
     "broadcast_like axes": (lambda: flow.broadcast_like(T([1.0, 2.0]), m(), [1]), lambda: T([[1.0] * 3, [2.0] * 3])),
+    "unflatten": (lambda: flow.unflatten(t(), 0, shape=(3, 1)), lambda: t().reshape(3, 1)),
     "broadcast_to": (lambda: flow.broadcast_to(t(), shape=(2, 3)), lambda: t().expand(2, 3)),
     "swapaxes": (lambda: flow.swapaxes(m(), dim0=0, dim1=1), lambda: m().t()),
     "repeat_interleave": (lambda: flow.repeat_interleave(t(), T([1, 0, 2]), 0, 3), lambda: T([1.0, -3.0, -3.0])),

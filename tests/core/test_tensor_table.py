@@ -112,6 +112,7 @@ ROWS = {
     "nonzero": (lambda: t().nonzero(True)[0], [0, 1, 2]),
     "swapaxes": (lambda: m().swapaxes(dim0=0, dim1=1), [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]]),
     "clamp_max_": (lambda: t().clamp_max_(min=1), [1.0, 1.0, -3.0]),
+    "unflatten": (lambda: t().unflatten(0, shape=(3, -1)), [[1.0], [2.0], [-3.0]]),
     "broadcast_to": (lambda: t().broadcast_to(shape=(1, 3)), [[1.0, 2.0, -3.0]]),
     "logical_and": (lambda: t().logical_and(0), [False] * 3),
     "logical_or": (lambda: t().logical_or(other=1.0), [True] * 3),

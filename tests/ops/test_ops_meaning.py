@@ -25,6 +25,12 @@ def rand(*shape):
     return torch.randn(shape, dtype=torch.float64)
 
 
+def test_broadcast_dim_like():
+    like = rand(2, 3, 4, 5)
+    assert C.broadcast_dim_like(torch.tensor([3]), like, dim=0).tolist() == [3, 3]
+    assert C.broadcast_dim_like(rand(1, 7), like.flatten(2, 3), dim=0, like_dim=2).shape == (20, 7)
+
+
 # --------------------------------------------------------------------------- rotary embedding
 def turn(x, positions, size, mode, base=1e4):
     """x (..., K) at one position, element by element."""
