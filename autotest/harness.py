@@ -27,7 +27,8 @@ def bind(reference, candidate, names=("reference", "candidate"), **conversions):
 
     `reference` is torch or has torch's tensors; `candidate` is anything with torch's names. `names`
     are how messages and dual objects call the two sides; `to_candidate` and `to_numpy` say how
-    tensors cross over where `candidate.tensor(array)` and `tensor.detach().cpu().numpy()` do not do.
+    tensors cross over where `candidate.tensor(array)` and `tensor.detach().cpu().numpy()` do not do;
+    `accepts_more=True` says that the candidate may run what the reference refuses.
     """
     pair = Pair(reference, candidate, names, **conversions)
     api = types.SimpleNamespace(pair=pair, torch=Dual(pair, reference, candidate))

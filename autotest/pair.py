@@ -10,12 +10,14 @@ class Pair:
     names: the attributes of a dual object that hand out its two sides, besides `.reference` and `.candidate`.
     to_candidate: candidate tensor from a torch tensor; default `candidate.tensor(array)`, a copy where both share one class.
     to_numpy: array of a candidate tensor; default `.detach().cpu().numpy()`.
+    accepts_more: the candidate may run what the reference refuses; such cases do not count. Otherwise they fail.
     """
 
-    def __init__(self, reference, candidate, names=("pytorch", "oneflow"), to_candidate=None, to_numpy=None):
+    def __init__(self, reference, candidate, names=("pytorch", "oneflow"), to_candidate=None, to_numpy=None, accepts_more=False):
         self.reference, self.candidate, self.names = reference, candidate, tuple(names)
         self.reference_tensor = reference.Tensor
         self.candidate_tensor = candidate.Tensor
+        self.accepts_more = accepts_more
         self.same_tensors = candidate.Tensor is reference.Tensor
         self.drawn_from = None  # state of the random stream before the last call, if that drew from it
         self.graph_refusals = {"CaptureError"}  # names of exceptions by which the candidate says "this cannot be a graph"

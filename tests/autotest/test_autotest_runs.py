@@ -11,7 +11,7 @@ import pytest
 import torch
 from oneflow_autotest import Mismatch
 from oneflow_autotest.generators import random, oneof, nothing, constant, tuple as tuple_of
-from planted import failure, graph_class, harness, passes
+from planted import Library, failure, graph_class, harness, passes
 
 
 @pytest.fixture
@@ -225,6 +225,25 @@ def test_how_errors_are_compared_can_be_chosen(monkeypatch, mode, accepted):
         passes(api, program, check_graph=False)
     else:
         assert failure(api, program).check == "class of error"
+
+
+def test_a_library_that_accepts_more_than_the_reference():
+    cat = lambda tensors: tensors[0] if len({t.dim() for t in tensors}) > 1 else torch.cat(tensors)
+    api = oneflow_autotest.bind(torch, Library(cat=cat), accepts_more=True)
+    passes(api, lambda api: api.torch.cat([api.random_tensor(1, 2), api.random_tensor(random(1, 3).to(int), 2, 1)]), check_graph=False)
+    with pytest.raises(unittest.SkipTest, match="reference refuses every case.*number of dimensions"):
+        passes(api, lambda api: api.torch.cat([api.random_tensor(1, 2), api.random_tensor(2)]))
+    wrong = oneflow_autotest.bind(torch, Library(relu=lambda x: x.relu() + 1), accepts_more=True)
+    assert failure(wrong, lambda api: api.torch.relu(api.random_tensor(2, low=-1))).check == "values"
+
+
+def test_the_length_of_a_dual_object_has_two_sides(api):
+    def program(api):
+        n = api.torch.nn.functional.max_pool1d(api.random_tensor(3, 1, 1, 4), 2, return_indices=True).__len__()
+        assert n == 2 and n.pytorch == 2 and n.buggy == 2
+        return api.random_tensor(1)
+
+    passes(api, program)
 
 
 def test_environment_chooses_n_and_the_graph(monkeypatch):

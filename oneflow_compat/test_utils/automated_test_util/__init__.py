@@ -9,7 +9,7 @@ try:
 except ModuleNotFoundError as e:
     raise ModuleNotFoundError(f"oneflow.test_utils.automated_test_util needs {e.name!r}: pip install 'oneflow-compat[autotest]'") from e
 
-_api = _bind(_torch, sys.modules["oneflow"], names=("pytorch", "oneflow"))
+_api = _bind(_torch, sys.modules["oneflow"], names=("pytorch", "oneflow"), accepts_more=True)
 globals().update({name: getattr(_api, name) for name in _PUBLIC})
 
 from . import generators, global_scope, profiler, torch_flow_dual_object, util  # noqa: E402
