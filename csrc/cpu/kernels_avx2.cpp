@@ -1,5 +1,6 @@
 // The kernel table compiled for one instruction set (flags in csrc/build.py).
 #include "optimizer.h"
+#include "recurrent.h"
 #include "rotary.h"
 #include "softmax.h"
 
@@ -7,7 +8,7 @@ namespace oneflow_cpu {
 
 const Kernels& avx2_kernels() {
   static const Kernels table = {"avx2", pointwise, bias_gelu, bias_gelu_backward, bias_dropout, softmax, softmax_backward, scale_tril,
-                                adam, momentum, sgd, rotary, dots, dots_backward};
+                                adam, momentum, sgd, rotary, dots, dots_backward, lstm_pack, lstm, lstm_backward};
   return table;
 }
 

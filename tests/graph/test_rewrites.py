@@ -329,3 +329,69 @@ def test_dropout_is_eagers_own_without_the_option():
     torch.manual_seed(2)
     assert aten.bernoulli_.float in targets(graph) and aten.gelu.default in targets(graph)
     assert torch.equal(y == 0, F.dropout(GELU(x), 0.4) == 0)
+
+
+# -- recurrent layers -------------------------------------------------------------------------------------------------
+def lstm(layers, two_way, bias, batch_first, results=3):
+    def function(x, h, c, *flat):
+        out = torch._VF.lstm(x * 1.0, (h, c), flat, bias, layers, 0.0, True, two_way, batch_first)
+        return torch.cat([o.reshape(-1) for o in out[:results]])
+
+    return function
+
+
+def lstm_tensors(layers, two_way, bias, batch_first, hidden=19, steps=4, rows=3):
+    torch.manual_seed(0)
+    module = torch.nn.LSTM(5, hidden, layers, bias=bias, bidirectional=two_way)
+    states = [torch.randn(layers * (1 + two_way), rows, hidden) for _ in range(2)]
+    return [torch.randn(*((rows, steps) if batch_first else (steps, rows)), 5), *states, *(p.detach() for p in module.parameters())]
+
+
+OLD_LSTM = [aten.mkldnn_rnn_layer.default, aten.mkldnn_rnn_layer_backward.default]
+
+
+@needs_kernels
+@pytest.mark.parametrize("how", [(1, False, True, False), (2, True, True, True), (2, False, False, False), (1, True, False, True)])
+@pytest.mark.parametrize("results", [1, 3])  # where only the sequence is used, the last states have no gradient
+def test_lstm(how, results):
+    assert_rewritten(lstm(*how, results), lstm_tensors(*how), [ops.oneflow.lstm.default, ops.oneflow.lstm_backward.default], OLD_LSTM)
+
+
+@needs_kernels
+@pytest.mark.parametrize("sizes", [dict(hidden=1), dict(hidden=64, rows=7), dict(hidden=33, rows=1, steps=1), dict(hidden=130, rows=13)], ids=str)
+def test_lstm_of_any_size(sizes):
+    assert_rewritten(lstm(1, False, True, False), lstm_tensors(1, False, True, False, **sizes), [ops.oneflow.lstm.default], OLD_LSTM)
+
+
+@needs_kernels
+def test_lstm_without_gradient():
+    assert_rewritten(lstm(1, True, True, False), lstm_tensors(1, True, True, False), [ops.oneflow.lstm.default], OLD_LSTM, backward=False)
+
+
+def test_lstm_beyond_the_cache_stays():
+    _, graph = graph_of(lstm(1, False, True, False), lstm_tensors(1, False, True, False, hidden=700, steps=1, rows=1))
+    assert OLD_LSTM[0] in targets(graph) and OLD_LSTM[1] in targets(graph)
+
+
+@needs_kernels
+def test_inductor_takes_the_lstm_kernel():
+    class Step(flow.nn.Graph):
+        def __init__(self, model, optimizer, backend):
+            super().__init__()
+            self.model = model
+            self.config.set_backend(backend)
+            self.add_optimizer(optimizer)
+
+        def build(self, x):
+            loss = self.model(x)[0].square().sum()
+            loss.backward()
+            return loss
+
+    found = {}
+    for backend in ("aten", "inductor"):
+        torch.manual_seed(0)
+        model = torch.nn.LSTM(4, 6, 2, bidirectional=True)
+        graph = Step(model, torch.optim.SGD(model.parameters(), lr=0.01), backend)
+        found[backend] = [graph(torch.ones(3, 2, 4)).item() for _ in range(4)]
+    assert ops.oneflow.lstm.default in targets(graph)
+    assert found["inductor"] == pytest.approx(found["aten"], rel=1e-5)

@@ -229,6 +229,11 @@ def _deform_backward(ctx, dcolumns):
     return found[0], found[1], found[2] if mask is not None else None, None, None, None, None, None
 
 
+def _lstm_fake(given, weight, h0, c0, reverse):
+    hidden = given.new_empty(*given.shape[:2], h0.shape[1])
+    return hidden, h0.new_empty(h0.shape), c0.new_empty(c0.shape), given.new_empty(given.shape), torch.empty_like(hidden)
+
+
 def _unique_fake(keys, values):
     n = keys.numel()
     return keys.new_empty(1, dtype=torch.int32), keys.new_empty(n), values.new_empty(n), keys.new_empty(n, dtype=torch.int32)
@@ -249,6 +254,8 @@ FAKES = {
     "rotary": _rotary_fake,
     "pair_dots": lambda x, self_interaction: x.new_empty(x.shape[0], x.shape[1] * (x.shape[1] + (1 if self_interaction else -1)) // 2),
     "pair_dots_backward": lambda dout, x, self_interaction: x.new_empty(x.shape),
+    "lstm": _lstm_fake,
+    "lstm_backward": lambda dhidden, dlast, dcell, gates, cells, c0, weight, reverse: (gates.new_empty(gates.shape), c0.new_empty(c0.shape), c0.new_empty(c0.shape)),
     "adam_": lambda model, diff, m, v, scalars: None,
     "momentum_": lambda model, diff, buffer, scalars: None,
     "sgd_": lambda model, diff, scalars: None,

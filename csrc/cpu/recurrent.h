@@ -1,0 +1,148 @@
+// The recurrence of one LSTM layer, forward and backward, for some rows of the batch through all steps.
+#pragma once
+#include "vec.h"
+
+namespace oneflow_cpu {
+inline namespace CPU_CAPABILITY {
+
+// A matrix (k, n) is packed as blocks of kBlock columns, each (k, kBlock), the last one padded by zeros: a product reads it in order.
+template <class A>
+constexpr int64_t kBlock = (Vec<A>::size() == 16 ? 4 : 2) * Vec<A>::size();
+template <class A>
+inline int64_t packed_size(int64_t k, int64_t n) {
+  return (n + kBlock<A> - 1) / kBlock<A> * kBlock<A> * k;
+}
+// The matrix has at (i, j) from[i * row + j * column].
+template <class A>
+inline void pack(const A* from, int64_t row, int64_t column, int64_t k, int64_t n, A* to) {
+  constexpr int64_t tile = 16;  // rows at a time, so that reading along columns and writing along rows both stay in the cache
+  for (int64_t j = 0; j < n; j += kBlock<A>)
+    for (int64_t first = 0; first < k; first += tile)
+      for (int64_t c = 0; c < kBlock<A>; ++c)
+        for (int64_t i = first; i < std::min(k, first + tile); ++i) to[j * k + i * kBlock<A> + c] = j + c < n ? from[i * row + (j + c) * column] : A(0);
+}
+
+// out_r = from_r (0 where null) + a_r . b over k, for R rows and one packed block of columns, `count` of them there.
+template <int R, class A>
+inline void product_block(const A* a, int64_t a_step, const A* b, int64_t k, const A* from, A* out, int64_t step, int64_t count) {
+  using V = Vec<A>;
+  constexpr int64_t width = V::size();
+  constexpr int C = kBlock<A> / width;
+  const auto there = [&](int c) { return std::clamp<int64_t>(count - c * width, 0, width); };
+  V sums[R][C];
+  for (int r = 0; r < R; ++r)
+    for (int c = 0; c < C; ++c) sums[r][c] = !from || there(c) == 0 ? V(A(0)) : there(c) == width ? V::loadu(from + r * step + c * width) : V::loadu(from + r * step + c * width, there(c));
+  for (int64_t i = 0; i < k; ++i, b += kBlock<A>) {
+    V y[C];
+    for (int c = 0; c < C; ++c) y[c] = V::loadu(b + c * width);
+    for (int r = 0; r < R; ++r) {
+      const V x(a[r * a_step + i]);
+      for (int c = 0; c < C; ++c) sums[r][c] = at::vec::fmadd(x, y[c], sums[r][c]);
+    }
+  }
+  for (int r = 0; r < R; ++r)
+    for (int c = 0; c < C; ++c) {
+      if (there(c) == width) sums[r][c].store(out + r * step + c * width);
+      else if (there(c)) sums[r][c].store(out + r * step + c * width, there(c));
+    }
+}
+
+// out (rows, n) = from (rows, n; 0 where null) + a (rows, k) b, b packed; from and out have rows `step` apart.
+template <class A>
+inline void product(int64_t rows, const A* a, int64_t a_step, const A* b, int64_t n, int64_t k, const A* from, A* out, int64_t step) {
+  for (int64_t j = 0; j < n; j += kBlock<A>, b += k * kBlock<A>) {
+    int64_t r = 0;
+    const auto next = [&](auto size) {
+      constexpr int R = decltype(size)::value;
+      for (; r + R <= rows; r += R) product_block<R>(a + r * a_step, a_step, b, k, from ? from + r * step + j : nullptr, out + r * step + j, step, std::min(kBlock<A>, n - j));
+    };
+    next(std::integral_constant<int, 6>{}), next(std::integral_constant<int, 4>{}), next(std::integral_constant<int, 2>{}), next(std::integral_constant<int, 1>{});
+  }
+}
+
+// f(offset, count) over [0, n) a vector at a time.
+template <class A, class F>
+inline void by_vector(int64_t n, F&& f) {
+  for (int64_t i = 0; i < n; i += Vec<A>::size()) f(i, std::min<int64_t>(Vec<A>::size(), n - i));
+}
+
+template <class A>
+inline void lstm_rows(const LstmLayer& l, const A* given, const A* packed, const A* h0, const A* c0, A* gates, A* cells, A* hidden, int64_t begin, int64_t end) {
+  using V = Vec<A>;
+  const int64_t h = l.hidden, rows = end - begin;
+  const A *h_before = h0 + begin * h, *c_before = c0 + begin * h;
+  for (int64_t i = 0; i < l.steps; ++i) {
+    const int64_t row = (l.reverse ? l.steps - 1 - i : i) * l.batch + begin;
+    product(rows, h_before, h, packed, 4 * h, h, given + row * 4 * h, gates + row * 4 * h, 4 * h);
+    for (int64_t r = 0; r < rows; ++r) {
+      A *g = gates + (row + r) * 4 * h, *c = cells + (row + r) * h, *y = hidden + (row + r) * h;
+      by_vector<A>(h, [&](int64_t at, int64_t n) {
+        const V in = logistic(V::loadu(g + at, n)), forget = logistic(V::loadu(g + h + at, n)), cell = V::loadu(g + 2 * h + at, n).tanh(), out = logistic(V::loadu(g + 3 * h + at, n));
+        const V now = at::vec::fmadd(forget, V::loadu(c_before + r * h + at, n), in * cell);
+        in.store(g + at, n), forget.store(g + h + at, n), cell.store(g + 2 * h + at, n), out.store(g + 3 * h + at, n);
+        now.store(c + at, n), (out * now.tanh()).store(y + at, n);
+      });
+    }
+    h_before = hidden + row * h, c_before = cells + row * h;
+  }
+}
+
+template <class A>
+inline void lstm_backward_rows(const LstmLayer& l, const A* dhidden, const A* gates, const A* cells, const A* c0, const A* packed, A* dgates, A* dh, A* dc, int64_t begin, int64_t end) {
+  using V = Vec<A>;
+  const int64_t h = l.hidden, rows = end - begin;
+  const V one(A(1));
+  dh += begin * h, dc += begin * h;
+  for (int64_t i = l.steps; i-- > 0;) {
+    const int64_t step = l.reverse ? l.steps - 1 - i : i, row = step * l.batch + begin;
+    const A* c_before = i == 0 ? c0 + begin * h : cells + ((l.reverse ? step + 1 : step - 1) * l.batch + begin) * h;
+    for (int64_t r = 0; r < rows; ++r) {
+      const A *g = gates + (row + r) * 4 * h, *c = cells + (row + r) * h;
+      A* d = dgates + (row + r) * 4 * h;
+      by_vector<A>(h, [&](int64_t at, int64_t n) {
+        const V in = V::loadu(g + at, n), forget = V::loadu(g + h + at, n), cell = V::loadu(g + 2 * h + at, n), out = V::loadu(g + 3 * h + at, n);
+        const V t = V::loadu(c + at, n).tanh(), dy = dhidden ? V::loadu(dh + r * h + at, n) + V::loadu(dhidden + (row + r) * h + at, n) : V::loadu(dh + r * h + at, n);
+        const V dnow = at::vec::fmadd(dy * out, one - t * t, V::loadu(dc + r * h + at, n));
+        (dnow * cell * in * (one - in)).store(d + at, n);
+        (dnow * V::loadu(c_before + r * h + at, n) * forget * (one - forget)).store(d + h + at, n);
+        (dnow * in * (one - cell * cell)).store(d + 2 * h + at, n);
+        (dy * t * out * (one - out)).store(d + 3 * h + at, n);
+        (dnow * forget).store(dc + r * h + at, n);
+      });
+    }
+    product<A>(rows, dgates + row * 4 * h, 4 * h, packed, h, 4 * h, nullptr, dh, h);
+  }
+}
+
+// The weight (4 hidden, hidden) as the forward pass reads it, its transpose, or the backward pass; without `to` only the elements it takes.
+inline int64_t lstm_pack(Dtype dtype, const void* weight, int64_t hidden, bool backward, void* to) {
+  int64_t size = 0;
+  dispatch(dtype, [&](auto t) {
+    using T = decltype(t);
+    if constexpr (std::is_same_v<T, Acc<T>>) {
+      const int64_t k = backward ? 4 * hidden : hidden, n = backward ? hidden : 4 * hidden;
+      size = packed_size<T>(k, n);
+      if (to) pack(static_cast<const T*>(weight), backward ? hidden : 1, backward ? 1 : hidden, k, n, static_cast<T*>(to));
+    }
+  });
+  return size;
+}
+
+inline void lstm(Dtype dtype, const LstmLayer& l, const void* given, const void* packed, const void* h0, const void* c0, void* gates, void* cells, void* hidden, int64_t begin, int64_t end) {
+  dispatch(dtype, [&](auto t) {
+    using T = decltype(t);
+    if constexpr (std::is_same_v<T, Acc<T>>)
+      lstm_rows<T>(l, static_cast<const T*>(given), static_cast<const T*>(packed), static_cast<const T*>(h0), static_cast<const T*>(c0), static_cast<T*>(gates), static_cast<T*>(cells), static_cast<T*>(hidden), begin, end);
+  });
+}
+
+inline void lstm_backward(Dtype dtype, const LstmLayer& l, const void* dhidden, const void* gates, const void* cells, const void* c0, const void* packed, void* dgates, void* dh, void* dc, int64_t begin, int64_t end) {
+  dispatch(dtype, [&](auto t) {
+    using T = decltype(t);
+    if constexpr (std::is_same_v<T, Acc<T>>)
+      lstm_backward_rows<T>(l, static_cast<const T*>(dhidden), static_cast<const T*>(gates), static_cast<const T*>(cells), static_cast<const T*>(c0), static_cast<const T*>(packed), static_cast<T*>(dgates), static_cast<T*>(dh), static_cast<T*>(dc), begin, end);
+  });
+}
+
+}  // namespace CPU_CAPABILITY
+}  // namespace oneflow_cpu
