@@ -6,6 +6,7 @@ import operator
 
 import torch
 import torch.fx
+from torch._prims_common import suggest_memory_format
 
 _PYTHON = {
     operator.add: "{} + {}", operator.sub: "{} - {}", operator.mul: "{} * {}", operator.truediv: "{} / {}",
@@ -31,8 +32,26 @@ class _Names:
 def _fast(target):
     """The C function behind an operator: one Python frame less per call."""
     if isinstance(target, torch._ops.OpOverload):
-        return target._op
+        return _IN_ONE_FORMAT.get(target, target._op)
     return target
+
+
+def _in_one_format(x):
+    return x if x.is_contiguous() else x.contiguous(memory_format=suggest_memory_format(x))
+
+
+def _group_norm(x, *args):
+    return torch.ops.aten.native_group_norm(_in_one_format(x), *args)
+
+
+def _group_norm_backward(grad, x, *args):
+    x = _in_one_format(x)
+    return torch.ops.aten.native_group_norm_backward(grad.contiguous(memory_format=suggest_memory_format(x)), x, *args)
+
+
+# Kernels that want their input in its own memory format. F.group_norm sees to it, but while a graph is captured it sees symbolic
+# tensors, whose strides along dimensions of size 1, and so whose format, may differ from those at the run.
+_IN_ONE_FORMAT = {torch.ops.aten.native_group_norm.default: _group_norm, torch.ops.aten.native_group_norm_backward.default: _group_norm_backward}
 
 
 def _text(value, names):

@@ -138,3 +138,19 @@ def test_transformer_layers_of_torch():
     model = nn.TransformerEncoder(layer, 2)
     batches = [(torch.randn(2, 5, 16),) for _ in range(10)]
     assert_same_training(model, adamw, lambda m, x: m(x).pow(2).mean(), batches)
+
+
+class NormOfViews(nn.Module):
+    """The attention of an autoencoder with one image: a view of a transpose, whose batch dimension has another stride than a symbolic one."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.norm = nn.Linear(8, 8), nn.GroupNorm(2, 8)
+
+    def forward(self, x):
+        return self.norm(self.fc(x.flatten(2).transpose(1, 2)).transpose(1, 2).reshape(x.shape) + x)
+
+
+def test_group_norm_of_one_image_after_a_transpose():
+    torch.manual_seed(0)
+    assert_same_training(NormOfViews(), adamw, lambda m, x: m(x).sin().sum(), [(torch.randn(1, 8, 4, 4),) for _ in range(3)])
