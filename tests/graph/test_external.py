@@ -1,5 +1,7 @@
 """Compilers of other packages. OpenVINO runs on the CPU; without the package the error names it."""
 import importlib.util
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -41,6 +43,38 @@ def test_openvino():
         assert torch.allclose(y, model(x), atol=1e-5) and same["x"] is x
         model[5].weight.zero_()
         assert torch.allclose(graph(x)[0], model(x), atol=1e-5), "a written weight is seen"
+
+
+def test_openvino_let_go_by_another_thread():
+    """OpenVINO's CPU plugin gives the thread that loads it a signal stack; unloaded by another thread it left the first one with freed memory."""
+    pytest.importorskip("openvino", reason="openvino is not installed")
+    done = subprocess.run([sys.executable, "-c", LET_GO], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout == "ended\n", (done.returncode, done.stderr[-2000:])
+
+
+LET_GO = """
+import gc, os, signal, threading, time
+import torch, oneflow as flow
+
+class G(flow.nn.Graph):
+    def __init__(self):
+        super().__init__()
+        self.m = torch.nn.Linear(2, 2)
+        self.config.enable_openvino(True)
+
+    def build(self, x):
+        return self.m(x)
+
+held = [G()]
+with torch.no_grad():
+    held[0](torch.ones(1, 2))
+thread = threading.Thread(target=lambda: (held.clear(), gc.collect()))
+thread.start()
+thread.join()
+signal.signal(signal.SIGUSR1, lambda *a: print("ended", flush=True))  # Python's handlers run on the signal stack
+os.kill(os.getpid(), signal.SIGUSR1)
+time.sleep(0.01)
+"""
 
 
 def test_openvino_does_not_train():

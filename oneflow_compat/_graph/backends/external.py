@@ -5,6 +5,8 @@ is imported only here.
 """
 from __future__ import annotations
 
+import functools
+
 import torch
 
 from ..._errors import OneFlowError
@@ -69,12 +71,21 @@ def _exported(module, examples):
         return torch.export.export(module, examples)
 
 
+@functools.cache
+def _core():
+    """OpenVINO's one runtime of this process, never let go: its CPU plugin gives the thread that loads it a signal stack, and frees
+    that without taking it back when another thread unloads it. The next signal would end the process."""
+    import openvino
+
+    return openvino.Core()
+
+
 def _openvino(module, examples, options):
     import openvino
 
     model = openvino.convert_model(_exported(module, examples))
     model.reshape({i: openvino.PartialShape(list(e.shape)) for i, e in enumerate(examples)})
-    compiled = openvino.Core().compile_model(model, options.get("device", "CPU"), {"INFERENCE_PRECISION_HINT": "f32", **options.get("config", {})})
+    compiled = _core().compile_model(model, options.get("device", "CPU"), {"INFERENCE_PRECISION_HINT": "f32", **options.get("config", {})})
 
     def call(values):
         found = compiled([v.detach().contiguous().numpy() for v in values])
