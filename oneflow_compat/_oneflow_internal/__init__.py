@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, manual_seed  # noqa: F401
 
 from . import eager, exception, flags, jobs, lazy_mode, remat, test_api
 from .jobs import (
@@ -44,6 +44,23 @@ def GetCurrentStack(depth: int = 2) -> str:
     import traceback
 
     return "".join(traceback.format_stack(limit=depth + 1)[:-1])
+
+
+def default_generator(device: str = "auto", index: int | None = None):
+    """The device's own random stream: the CPU's for "cpu" and "auto"."""
+    device = torch.device("cpu" if device == "auto" else device)
+    if device.type == "cpu":
+        return torch.default_generator
+    torch.cuda.init()
+    number = index if index is not None else device.index
+    return torch.cuda.default_generators[torch.cuda.current_device() if number is None else number]
+
+
+def create_generator(device="auto"):
+    """A new generator of the device."""
+    from .._ops.core import Generator
+
+    return Generator(device)
 
 
 def __getattr__(name):

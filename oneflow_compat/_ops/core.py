@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import torch
 
-__all__ = ["device", "set_dialect", "get_dialect", "is_tensor"]
+__all__ = ["Generator", "device", "set_dialect", "get_dialect", "is_tensor"]
 
 
 def is_tensor(obj) -> bool:
@@ -31,6 +31,23 @@ class device(metaclass=_DeviceType):
         if made.index is None and made.type not in ("cpu", "meta"):
             return torch.device(made.type, 0)
         return torch.device("cpu") if made.type == "cpu" and made.index == 0 else made
+
+
+class _GeneratorType(type):
+    """isinstance(x, oneflow.Generator) is isinstance(x, torch.Generator)."""
+
+    def __instancecheck__(cls, x):
+        return isinstance(x, torch.Generator)
+
+    def __subclasscheck__(cls, sub):
+        return sub is cls or issubclass(sub, torch.Generator)
+
+
+class Generator(metaclass=_GeneratorType):
+    """A torch.Generator of the device; "auto", OneFlow's default, is the CPU's."""
+
+    def __new__(cls, device=None):
+        return torch.Generator() if device in (None, "auto") else torch.Generator(device)
 
 
 _dialect = None

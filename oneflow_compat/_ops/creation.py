@@ -14,7 +14,7 @@ from .._global import mode as _mode
 from ._signature import documented, parse
 
 __all__ = ["zeros", "ones", "empty", "full", "eye", "arange", "linspace", "logspace", "zeros_like", "ones_like", "full_like",
-           "empty_like", "empty_strided", "hann_window", "rand", "randn", "randint", "randint_like", "randn_like",
+           "empty_like", "empty_strided", "hann_window", "rand", "randn", "randint", "randint_like", "rand_like", "randn_like",
            "randperm", "normal", "tensor", "as_tensor", "new_empty", "new_zeros", "new_ones", "new_full", "from_numpy",
            "frombuffer"]
 
@@ -105,6 +105,7 @@ zeros_like = creation(torch.zeros_like, f"(input, {_TAIL}, **torch_keywords)", 1
 ones_like = creation(torch.ones_like, f"(input, {_TAIL}, **torch_keywords)", 1)
 empty_like = creation(torch.empty_like, f"(input, {_TAIL}, **torch_keywords)", 1)
 full_like = creation(torch.full_like, f"(input, fill_value, {_TAIL}, **torch_keywords)", 2)
+rand_like = creation(torch.rand_like, f"(input, *, {_TAIL}, generator=None, **torch_keywords)")
 randn_like = creation(torch.randn_like, f"(input, *, {_TAIL}, generator=None, **torch_keywords)")
 randint_like = creation(torch.randint_like, f"(x, low, high=None, *, {_TAIL}, generator=None, **torch_keywords)", None, {"x": "input"})
 _eye = creation(torch.eye, f"(n, m=None, *, {_TAIL}, **torch_keywords)")

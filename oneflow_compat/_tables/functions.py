@@ -15,10 +15,10 @@ FUNCTIONS = {
         "amp.autocast_mode": "autocast autocast_decorator",
         "_ops.serialization": "save load",
         "nn.graph.deploy": "load_graph",
-        "_ops.core": "device set_dialect get_dialect is_tensor",
+        "_ops.core": "device Generator set_dialect get_dialect is_tensor",
         "_ops.creation": (
             "zeros ones empty full eye arange linspace logspace zeros_like ones_like full_like empty_like empty_strided hann_window "
-            "rand randn randint randint_like randn_like randperm normal tensor as_tensor new_empty new_zeros new_ones new_full "
+            "rand randn randint randint_like rand_like randn_like randperm normal tensor as_tensor new_empty new_zeros new_ones new_full "
             "from_numpy frombuffer"),
         "_ops.math": (
             "add sub mul pow fmod floor_divide eq ne lt le gt ge greater greater_equal not_equal logical_and logical_or logical_xor "

@@ -191,3 +191,21 @@ def test_default_tensor_type_in_oneflows_spelling():
         assert flow.zeros(1).dtype is torch.float32
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+def test_generators_of_the_device_named_auto_and_the_default_ones():
+    g = flow.Generator(device="auto")
+    assert isinstance(g, flow.Generator) and type(g) is torch.Generator and g.device == flow.device("cpu")
+    assert g.initial_seed() == flow.Generator("cpu").initial_seed()
+    with pytest.raises(RuntimeError):
+        flow.Generator(device="invalid")
+    internal = flow._oneflow_internal
+    assert flow.framework.generator.default_generator is flow.default_generator is internal.default_generator() is internal.default_generator("cpu")
+    assert internal.create_generator("auto").manual_seed(3).initial_seed() == 3
+
+
+def test_rand_like_makes_global_tensors_and_takes_a_generator():
+    x = flow.rand_like(flow.ones(2, 3), placement=flow.placement("cpu", [0]), sbp=flow.sbp.broadcast)
+    assert x.is_global and x.shape == (2, 3)
+    a, b = (flow.rand_like(x.to_local(), dtype=flow.float64, generator=flow.Generator().manual_seed(1)) for _ in range(2))
+    assert a.dtype == flow.float64 and torch.equal(a, b)
