@@ -65,3 +65,42 @@ def assert_same_training(model, make_optimizer, loss_of, batches, make_scheduler
             b = flat_g[index][key]
             assert same(a, b) if isinstance(a, torch.Tensor) else a == b, f"optimizer state {index}.{key} differs"
     return graph
+
+
+def graph_of(build, optimizer=None, scaler=None, **modules):
+    """An aten graph of these modules whose build() is `build(*args, **kwargs)`."""
+
+    class Program(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            for name, module in modules.items():
+                setattr(self, name, module)
+            if optimizer is not None:
+                self.add_optimizer(optimizer)
+            if scaler is not None:
+                self.set_grad_scaler(scaler)
+            self.config.set_backend("aten")
+
+        def build(self, *args, **kwargs):
+            return build(*args, **kwargs)
+
+    return Program()
+
+
+def make(build, modules=(), optimizers=(), **config):
+    """An aten graph whose method build(self, ...) is `build`; `config` are options of the engine."""
+
+    class G(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            for name, module in dict(modules).items():
+                setattr(self, name, module)
+            for optimizer in optimizers:
+                self.add_optimizer(optimizer)
+            self.config.set_backend("aten")
+            self.config._engine.check = True
+            for key, value in config.items():
+                setattr(self.config._engine, key, value)
+
+    G.build = build
+    return G()

@@ -3,24 +3,11 @@ import copy
 
 import pytest
 import torch
+from graph_cases import make
 from torch import nn
 
 import oneflow as flow
 from oneflow._errors import OneFlowError
-
-
-def make(build, modules=(), optimizers=()):
-    class G(flow.nn.Graph):
-        def __init__(self):
-            super().__init__()
-            for name, module in dict(modules).items():
-                setattr(self, name, module)
-            for optimizer in optimizers:
-                self.add_optimizer(optimizer)
-            self.config.set_backend("aten")
-
-    G.build = build
-    return G()
 
 
 def uses_item(self, x):

@@ -4,27 +4,10 @@ import threading
 
 import pytest
 import torch
+from graph_cases import graph_of
 from torch import nn
 
 import oneflow as flow
-
-
-def graph_of(build, optimizer=None, scaler=None, **modules):
-    class Program(flow.nn.Graph):
-        def __init__(self):
-            super().__init__()
-            for name, module in modules.items():
-                setattr(self, name, module)
-            if optimizer is not None:
-                self.add_optimizer(optimizer)
-            if scaler is not None:
-                self.set_grad_scaler(scaler)
-            self.config.set_backend("aten")
-
-        def build(self, *args):
-            return build(*args)
-
-    return Program()
 
 
 def inputs(count=5):

@@ -5,25 +5,10 @@ import warnings
 
 import pytest
 import torch
+from graph_cases import graph_of
 from torch import nn
 
 import oneflow as flow
-
-
-def graph_of(build, optimizer=None, **modules):
-    class Program(flow.nn.Graph):
-        def __init__(self):
-            super().__init__()
-            for name, module in modules.items():
-                setattr(self, name, module)
-            if optimizer is not None:
-                self.add_optimizer(optimizer)
-            self.config.set_backend("aten")
-
-        def build(self, *args):
-            return build(*args)
-
-    return Program()
 
 
 class Own(nn.Module):

@@ -3,26 +3,10 @@ import copy
 
 import pytest
 import torch
+from graph_cases import make
 from torch import nn
 
 import oneflow as flow
-
-
-def make(build, modules=(), optimizers=(), **config):
-    class G(flow.nn.Graph):
-        def __init__(self):
-            super().__init__()
-            for name, module in dict(modules).items():
-                setattr(self, name, module)
-            for optimizer in optimizers:
-                self.add_optimizer(optimizer)
-            self.config.set_backend("aten")
-            self.config._engine.check = True
-            for key, value in config.items():
-                setattr(self.config._engine, key, value)
-
-    G.build = build
-    return G()
 
 
 def test_inference_and_new_shapes_share_weights():

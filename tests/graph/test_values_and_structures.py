@@ -9,28 +9,13 @@ import pickle
 
 import pytest
 import torch
+from graph_cases import graph_of
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import rnn
 
 import oneflow as flow
 from oneflow._errors import OneFlowError
-
-
-def graph_of(build, optimizer=None, **modules):
-    class Program(flow.nn.Graph):
-        def __init__(self):
-            super().__init__()
-            for name, module in modules.items():
-                setattr(self, name, module)
-            if optimizer is not None:
-                self.add_optimizer(optimizer)
-            self.config.set_backend("aten")
-
-        def build(self, *args, **kwargs):
-            return build(*args, **kwargs)
-
-    return Program()
 
 
 def follow(make, loss_of, inputs, make_optimizer=lambda p: torch.optim.SGD(p, lr=0.1)):
