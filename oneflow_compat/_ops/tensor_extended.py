@@ -25,6 +25,7 @@ SIGNATURES = {
     "exponential_": "self, lambd=1.0, generator=None",
     "copy_": "self, other, non_blocking=False",
     "requires_grad_": "self, requires_grad=True",
+    "backward": "self, gradient=None, retain_graph=None, create_graph=False, inputs=None",
     "__deepcopy__": "self, memo",
     "matmul": "self, other, transpose_a=False, transpose_b=False, alpha=1.0",
     "bmm": "self, b, transpose_a=False, transpose_b=False, alpha=1.0, *, mat2=None",
@@ -211,6 +212,14 @@ def requires_grad_(original, error, self, requires_grad=False, **kwargs):
     if isinstance(error, RuntimeError) and requires_grad is False and not self.is_leaf:
         return self.detach_()
     return NotImplemented
+
+
+@replacing
+def backward(original, error, self, gradient=None, *args, **kwargs):
+    """backward() of one complex number starts from 1, as that of a real one."""
+    if gradient is not None or not self.is_complex() or self.numel() != 1 or not self.requires_grad:
+        return NotImplemented
+    return original(self, torch.ones_like(self), *args, **kwargs)
 
 
 @replacing

@@ -68,6 +68,7 @@ TENSOR = {
     "exponential_": ("replace", _X + "exponential_", "generator by position"),
     "copy_": ("replace", _X + "copy_", "from a NumPy array; on a leaf that requires grad"),
     "requires_grad_": ("replace", _X + "requires_grad_", "requires_grad_(False) of a tensor that is not a leaf"),
+    "backward": ("replace", _X + "backward", "of one complex number, without a gradient"),
     "__deepcopy__": ("replace", _X + "deepcopy", "of a tensor that is not a leaf"),
     "__iadd__": ("replace", _X + "iadd", "integer tensor += floating tensor"),
     "__isub__": ("replace", _X + "isub", "integer tensor -= floating tensor; -= bool tensor"),

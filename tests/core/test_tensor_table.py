@@ -27,6 +27,12 @@ def leaf():
     return t(requires_grad=True)
 
 
+def complex_gradient():
+    x = torch.tensor([1 - 1j, 3.0], requires_grad=True)
+    (x * x).sum().backward()
+    return x.grad
+
+
 def original(name):
     return getattr(torch.Tensor, name).__oneflow_original__
 
@@ -47,6 +53,7 @@ ROWS = {
     "normal_": (lambda: leaf().normal_(1.0, 0.0), [1.0] * 3),
     "copy_ array": (lambda: t().copy_(np.array([4, 5, 6], dtype="float32")), [4.0, 5.0, 6.0]),
     "copy_ leaf": (lambda: leaf().copy_(torch.zeros(3)), [0.0] * 3),
+    "backward": (lambda: complex_gradient(), [2 + 2j, 6.0]),
     "requires_grad_": (lambda: (leaf() * 2).requires_grad_(False), [2.0, 4.0, -6.0]),
     "__deepcopy__": (lambda: copy.deepcopy(leaf() * 2), [2.0, 4.0, -6.0]),
     "__iadd__": (lambda: T([1, 2]).__iadd__(T([1.5, 2.5])), [2, 4]),
