@@ -237,6 +237,17 @@ def test_a_library_that_accepts_more_than_the_reference():
     assert failure(wrong, lambda api: api.torch.relu(api.random_tensor(2, low=-1))).check == "values"
 
 
+def test_backward_of_one_side_by_hand_is_the_tests_own_affair(api):
+    def program(api):
+        x = api.random_tensor(2)
+        (x.buggy * 3).sum().backward()
+        return x * 2
+
+    passes(api, program, check_graph=False)
+    both = failure(harness(mul=lambda a, b: (a * b).detach().requires_grad_()), lambda api: api.torch.mul(api.random_tensor(2), 2).sum().backward())
+    assert both.check == "gradient"
+
+
 def test_the_length_of_a_dual_object_has_two_sides(api):
     def program(api):
         n = api.torch.nn.functional.max_pool1d(api.random_tensor(3, 1, 1, 4), 2, return_indices=True).__len__()
