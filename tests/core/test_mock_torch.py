@@ -90,7 +90,7 @@ def test_modules_torch_has_not_loaded_yet_are_found():
     import torch
     assert "torch.onnx" not in sys.modules and "torch.utils.model_zoo" not in sys.modules
     import torch.onnx
-    from torch.utils.model_zoo import load_url
+    from torch.utils.model_zoo import load_url, tqdm  # torchvision.datasets takes the second
     from torch.ao.quantization import get_default_qconfig
     import torch.distributed.optim as optim
     assert torch.onnx is sys.modules["torch.onnx"], torch.onnx

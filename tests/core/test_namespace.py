@@ -1,6 +1,7 @@
 """How a name of oneflow resolves: rows, sub-modules, torch's own objects, the import hook."""
 import importlib
 import inspect
+import pkgutil
 import subprocess
 import sys
 import textwrap
@@ -158,3 +159,18 @@ def test_import_starts_nothing():
         print(heavy)
     """)
     assert out.strip() == "[]"
+
+
+def test_modules_with_a_namesake_in_torch_have_its_public_names():
+    lacking = {}
+    for found in pkgutil.walk_packages(flow.__path__, "oneflow."):
+        name = found.name.partition(".")[2]
+        if any(part.startswith("_") for part in name.split(".")) or name == "distributed.launch":  # a command
+            continue
+        try:
+            theirs = importlib.import_module(f"torch.{name}")
+        except ModuleNotFoundError:
+            continue
+        ours = importlib.import_module(f"oneflow.{name}")
+        lacking[name] = [n for n in dir(theirs) if not n.startswith("_") and not hasattr(ours, n)]
+    assert {name for name, names in lacking.items() if names} == set() and len(lacking) > 30

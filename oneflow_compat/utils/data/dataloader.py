@@ -19,7 +19,7 @@ from torch.utils.data import (
 )
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
-from .sampler import Sampler
+from .sampler import Sampler, _T_co
 from ..._bind import fall_through as _ft
 
 __all__ = ["DataLoader", "default_collate", "get_worker_info", "BatchSampler", "Dataset", "IterableDataset", "RandomSampler", "SequentialSampler", "Sampler"]
@@ -42,7 +42,7 @@ def default_collate(batch):
     return collate(batch, collate_fn_map=_COLLATE)
 
 
-class DataLoader(_TorchDataLoader):
+class DataLoader(_TorchDataLoader[_T_co]):
     """torch's DataLoader under OneFlow's defaults: shuffle=False, prefetch_factor=2.
 
     A collate_fn of None means `default_collate` above, and no collation for batch_size=None.

@@ -2,12 +2,13 @@
 from __future__ import annotations
 
 from torch.utils.data.distributed import DistributedSampler as _TorchDistributedSampler
+from .sampler import _T_co
 from ..._bind import fall_through as _ft
 
 __all__ = ["DistributedSampler"]
 
 
-class DistributedSampler(_TorchDistributedSampler):
+class DistributedSampler(_TorchDistributedSampler[_T_co]):
     """Each rank's share of a dataset. num_replicas and rank default to the launcher's, 1 and 0 without one."""
 
     def __init__(self, dataset, num_replicas=None, rank=None, shuffle=True, seed=0, drop_last=False):

@@ -1,9 +1,13 @@
 """Samplers: torch's; Sampler itself takes the data source, as subclasses written for OneFlow pass it."""
 from __future__ import annotations
 
+from typing import TypeVar
+
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, SubsetRandomSampler
 from torch.utils.data import Sampler as _TorchSampler
 from ..._bind import fall_through as _ft
+
+_T_co = TypeVar("_T_co", covariant=True)
 
 __all__ = ["Sampler", "SequentialSampler", "RandomSampler", "SubsetRandomSampler", "BatchSampler"]
 
@@ -18,7 +22,7 @@ class _SamplerType(type(_TorchSampler)):
         return super().__subclasscheck__(sub) or (cls is Sampler and issubclass(sub, _TorchSampler))
 
 
-class Sampler(_TorchSampler, metaclass=_SamplerType):
+class Sampler(_TorchSampler[_T_co], metaclass=_SamplerType):
     """Base class of samplers; `super().__init__(data_source)` is accepted and the argument not kept."""
 
     def __init__(self, data_source=None):
