@@ -9,7 +9,7 @@ if __name__ != "oneflow":
 import torch as _torch
 
 from . import _bind, _clients
-from .version import __version__
+from .version import __git_commit__, __version__
 
 _bind.install_import_hook()
 _clients.install()

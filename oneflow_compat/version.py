@@ -1,6 +1,7 @@
 """Version of this package, and the newest OneFlow version whose API it offers."""
 
 __version__ = "1.0.0"
+__git_commit__ = "unknown"
 oneflow_api = "1.0"
 git_version = None
 

@@ -27,7 +27,7 @@ def _elsewhere(name):
     import oneflow
 
     places = [oneflow, oneflow.nn.functional, oneflow.fft, oneflow.linalg, oneflow.special, oneflow.comm, _torch.Tensor, _torch._C]
-    places[:2] = sorted(places[:2], key=lambda m: name not in _bind.function_rows(m.__name__))
+    places[:2] = sorted(places[:2], key=lambda m: name not in _bind.function_rows(m.__name__) and name not in _bind.rename_rows(m.__name__))
     for place in places:
         value = getattr(place, name, None)
         if value is not None and not (isinstance(value, types.ModuleType) and place is oneflow):

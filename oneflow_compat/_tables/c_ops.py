@@ -5,6 +5,7 @@ C_OPS = {
         "global_arange global_constant global_empty global_tensor_constant local_all_reduce local_reduce local_all_gather "
         "local_reduce_scatter comm_broadcast"),
     "_ops.shape": "broadcast_dim_like",
+    "_ops.math": "less=lt less_equal=le",
     "_oneflow_internal.jobs": "dispatch_feed_input dispatch_feed_variable dispatch_fetch_output",
     "_ops.c_arguments": (
         "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d max_pool1d max_pool2d max_pool3d argwhere batch_norm_backward_elemt "

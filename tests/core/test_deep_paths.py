@@ -58,6 +58,11 @@ def test_arguments_that_have_other_names_in_oneflow():
         (C.rfft(input=x, n=2, dim=0), torch.fft.rfft(x, 2, 0)),
         (C.embedding(x[0], torch.tensor([1, 2]), None), x[0, 1:3]),
         (C.depend(input=x, depends=[x]), x),
+        (C.celu(x=-x, alpha=2.0, inplace=True), torch.celu(-x, 2.0)),
+        (C.hardshrink(x=x, lambd=3.0, inplace=True), torch.nn.functional.hardshrink(x, 3.0)),
+        (C.threshold(x=x, threshold=3.0, value=7.0), torch.threshold(x, 3.0, 7.0)),
+        (C.less(5, x), 5 < x),
+        (C.less_equal(5, x), 5 <= x),
     ]
     for i, (got, want) in enumerate(same):
         torch.testing.assert_close(got, want, rtol=0, atol=0, msg=f"row {i}")

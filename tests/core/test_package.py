@@ -69,3 +69,9 @@ def test_doctor_lists_what_is_there():
     lines = {line[4:22].strip(): line for line in out.stdout.splitlines()}
     assert torch.__version__ in lines["torch"] and lines["torch"].startswith("ok")
     assert {"python", "devices", "C++ compiler", "custom operators", "dialect", "hypothesis"} <= set(lines)
+
+
+def test_version_and_commit_are_texts():
+    import oneflow
+
+    assert oneflow.version.__version__ == "1.0.0" and isinstance(oneflow.__git_commit__, str)
