@@ -89,6 +89,40 @@ def test_recurrent():
     same(build, lambda: {"m": nn.LSTM(6, 5, 2, bidirectional=True, batch_first=True)}, rows(2, 4, 6), sgd)
 
 
+def test_what_is_computed_from_constants_is_written():
+    def build(self, x):
+        order = torch.empty_like(torch.tensor([2, 0, 1])).scatter_(0, torch.tensor([2, 0, 1]), torch.arange(3))
+        total = torch.tensor([1.0, 2.0, 3.0]) * 2
+        total.add_(self.m(x).sum(0)[order])
+        loss = total.pow(2).mean()
+        loss.backward()
+        return loss, total
+
+    same(build, lambda: {"m": nn.Linear(4, 3)}, rows(5, 4), sgd)
+
+
+def test_packed_sequences():
+    def build(self, x):
+        packed = nn.utils.rnn.pack_padded_sequence(x * 2, torch.tensor([2, 4, 3]), batch_first=True, enforce_sorted=False)
+        out, lengths = nn.utils.rnn.pad_packed_sequence(self.m(packed)[0], batch_first=True)
+        loss = out.pow(2).mean()
+        loss.backward()
+        return loss, out, lengths
+
+    same(build, lambda: {"m": nn.LSTM(6, 5, 2, bidirectional=True, batch_first=True)}, rows(3, 4, 6), sgd)
+
+
+@pytest.mark.parametrize("lengths", [[3, 2], torch.tensor([3, 2])], ids=["list", "tensor"])
+def test_ctc(lengths):
+    def build(self, x):
+        scores = self.m(x).log_softmax(-1)
+        loss = nn.functional.ctc_loss(scores, torch.tensor([[1, 2, 2], [3, 1, 0]]), [6, 5] if isinstance(lengths, list) else torch.tensor([6, 5]), lengths)
+        loss.backward()
+        return loss
+
+    same(build, lambda: {"m": nn.Linear(4, 5)}, rows(6, 2, 4), sgd)
+
+
 def test_autocast():
     make = lambda: {"m": nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 1))}
     same(step, make, rows(4, 6), sgd, tolerance=2e-2, amp=True, amp_dtype=torch.bfloat16)  # bfloat16 has 8 bits

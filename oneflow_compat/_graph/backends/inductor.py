@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 
 from ..codegen import compile_program
+from .known_shapes import with_known_shapes
 from .regions import host_program, split
 from .settings import settings
 
@@ -34,6 +35,8 @@ def compile(program, config, name="inductor"):
 
 def compile_region(module, infos, options=()):
     """Compile an fx module of ATen operators that may write its inputs in place; takes them positionally."""
+    with_known_shapes(module.graph)
+    module.recompile()
     chosen = settings(module.graph, infos, options)
     try:
         return _compile(module, infos, chosen)
@@ -62,7 +65,7 @@ def _compile(module, infos, chosen):
         examples = [torch.empty_strided(i.shape, i.stride, dtype=i.dtype, device=i.device) for i in infos]
 
     def flat(*values):
-        return list(torch.fx.Interpreter(module).run(*values))
+        return list(_Functional(module).run(*values))
 
     with torch.no_grad(), inductor_config.patch(chosen), mode, tracing(TracingContext(mode)):
         functional = torch.func.functionalize(flat, remove="mutations")
@@ -83,6 +86,13 @@ def _compile(module, infos, chosen):
 
     region.graph, region.settings = gm.graph, chosen
     return region
+
+
+class _Functional(torch.fx.Interpreter):
+    """Constants take part in functionalize() as inputs do: what is computed from them may be written."""
+
+    def get_attr(self, target, args, kwargs):
+        return torch._C._functorch._wrap_functional_tensor(super().get_attr(target, args, kwargs), torch._C._functorch.maybe_current_level())
 
 
 def _recomputes(graph):
