@@ -94,6 +94,7 @@ def _annotations(function):
     hints = dict(getattr(target, "__annotations__", {}))
     if any(isinstance(h, str) for h in hints.values()):
         hints = _evaluated(target, hints)
+    hints = {k: _numeric(v) for k, v in hints.items()}
     return names, {k: v for k, v in hints.items() if _drawable(v)}
 
 
@@ -108,6 +109,14 @@ def _evaluated(target, hints):
                 continue
         out[name] = hint
     return out
+
+
+def _numeric(hint):
+    """A union without its str, which a generator of numbers cannot mean: padding: Union[str, int, tuple[int, int]]."""
+    if typing.get_origin(hint) is typing.Union or isinstance(hint, getattr(types, "UnionType", ())):
+        kinds = tuple(a for a in typing.get_args(hint) if a is not str)
+        return typing.Union[kinds] if kinds else hint
+    return hint
 
 
 def _drawable(hint):

@@ -325,12 +325,12 @@ def test_possibility_and_alternatives():
 
 
 def test_types_come_from_annotations_of_the_callee(api):
-    def scaled(x, factor: int, more: "float" = 1.0):
-        assert isinstance(factor, int) and isinstance(more, float)
-        return x * factor * more
+    def scaled(x, factor: int, more: "float" = 1.0, power: "int | str" = 1):
+        assert isinstance(factor, int) and isinstance(more, float) and isinstance(power, int)
+        return x**power * factor * more
 
     f = api.GetDualObject("scaled", scaled, scaled)
-    passes(api, lambda api: f(api.random_tensor(1), random(2, 5), more=random(0, 1)), check_graph=False)
+    passes(api, lambda api: f(api.random_tensor(1), random(2, 5), more=random(0, 1), power=random(1, 3)), check_graph=False)
 
 
 def test_types_of_functions_that_torch_has_since_moved_to_cpp(api):
