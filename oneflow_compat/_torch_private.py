@@ -43,7 +43,7 @@ HOOKS = {
     "torch._C.DeviceObjType": ("_torchscript", "oneflow.device as an annotation", "tests/clients/test_pytorch_script.py"),
     # the rest
     "torch._C.DisableTorchFunctionSubclass": ("_global", "one-rank global tensors", "tests/core/test_global_one_rank.py"),
-    "torch._prims_common.suggest_memory_format": ("_graph", "group norm in its input's own layout", "tests/graph/test_bitwise.py"),
+    "torch._prims_common": ("_graph", "group norm in its input's own layout", "tests/graph/test_bitwise.py"),
     "torch._C._functorch": ("_graph", "constants of a region inside functionalize", "tests/graph/test_inductor_semantics.py"),
     "torch._C._are_functorch_transforms_active": ("_ops.custom", "custom operators under vmap and grad", "tests/ops"),
     "torch._C._any_requires_grad": ("_ops.custom", "does a call of a custom operator want a gradient", "tests/ops"),
