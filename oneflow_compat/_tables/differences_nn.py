@@ -54,6 +54,13 @@ NN = {
         "reason": "a defect of OneFlow 0.9.0",
         "test": _T + "test_nn_modules.py::test_channels_last_conv_is_the_permuted_conv",
     },
+    "nhwc-variable": {
+        "names": ["oneflow.nn.Conv2d", "oneflow.nn.BatchNorm2d", "oneflow.nn.MaxPool2d", "oneflow.nn.AdaptiveAvgPool2d", "oneflow.nn.CropMirrorNormalize"],
+        "oneflow": "made while ONEFLOW_ENABLE_NHWC is 1, the modules take and give (N, H, W, C)",
+        "here": "the variable is not read; module.to(memory_format=oneflow.channels_last) lays memory out so, the functions take channel_pos= or data_format=",
+        "reason": "the classes are torch's, whose channels_last keeps the shapes",
+        "test": _T + "test_nn_modules.py::test_the_nhwc_variable_is_not_read_and_channels_last_memory_is_there",
+    },
     "rmsnorm-eps": {
         "names": ["oneflow.nn.RMSNorm"],
         "oneflow": "eps defaults to 1e-5 (torch: the machine epsilon of the dtype)",

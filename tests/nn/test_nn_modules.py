@@ -33,6 +33,16 @@ def test_channels_last_pool_is_the_permuted_pool(name, args, n):
     torch.testing.assert_close(f(last(x)[0], *args, data_format="channels_last"), last(f(x, *args))[0])
 
 
+def test_the_nhwc_variable_is_not_read_and_channels_last_memory_is_there(monkeypatch):
+    monkeypatch.setenv("ONEFLOW_ENABLE_NHWC", "1")
+    x = torch.randn(2, 3, 5, 5)
+    m = flow.nn.Sequential(flow.nn.Conv2d(3, 4, 3), flow.nn.BatchNorm2d(4), flow.nn.MaxPool2d(2)).to(memory_format=flow.channels_last)
+    assert m[0].weight.shape == (4, 3, 3, 3) and m[0].weight.is_contiguous(memory_format=flow.channels_last)
+    y = m(x.to(memory_format=flow.channels_last))
+    assert y.shape == (2, 4, 1, 1)
+    torch.testing.assert_close(F.conv2d(x.permute(0, 2, 3, 1), m[0].weight.permute(0, 2, 3, 1), m[0].bias, channel_pos="channels_last").permute(0, 3, 1, 2), m[0](x))
+
+
 def test_channels_last_modules_and_indices():
     x = torch.randn(2, 4, 6, 6)
     torch.testing.assert_close(flow.nn.AdaptiveAvgPool2d(2, "channels_last")(last(x)), last(flow.nn.AdaptiveAvgPool2d(2)(x)))
