@@ -13,8 +13,9 @@ from .linalg_ops import norm as _linalg_norm
 from ._signature import spelled
 
 __all__ = ["adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "max_pool1d", "max_pool2d", "max_pool3d", "argwhere",
-           "batch_norm_backward_elemt", "batch_norm_backward_reduce", "batch_norm_elemt", "batch_norm_stats", "bernoulli_", "depend",
-           "embedding", "embedding_renorm_", "expand", "exponential_", "fft", "fill_", "grid_sample", "hfft", "ifft", "ihfft", "irfft",
+           "batch_norm_backward_elemt", "batch_norm_backward_reduce", "batch_norm_elemt", "batch_norm_stats", "bernoulli_", "broadcast_shapes",
+           "broadcast_tensors", "depend", "einsum", "embedding",
+           "embedding_renorm_", "expand", "exponential_", "fft", "fill_", "grid_sample", "hfft", "ifft", "ihfft", "irfft",
            "rfft", "image_flip", "meshgrid", "norm", "scaled_dot_product_attention", "scatter", "tensor_buffer_to_tensor", "tensordot",
            "to_global", "to_local", "unique", "upsample", "view"]  # fmt: skip
 
@@ -112,6 +113,21 @@ def expand(x, shape, *more):
 def view(x, shape, *more):
     """x.view(shape)."""
     return x.view(shape, *more)
+
+
+def broadcast_tensors(tensors, *more):
+    """torch.broadcast_tensors of a list of tensors."""
+    return torch.broadcast_tensors(*([tensors] if isinstance(tensors, torch.Tensor) else tensors), *more)
+
+
+def broadcast_shapes(shapes):
+    """torch.broadcast_shapes of a list of shapes."""
+    return torch.broadcast_shapes(*shapes)
+
+
+def einsum(equation, operands, *more):
+    """torch.einsum of a list of operands."""
+    return torch.einsum(equation, operands, *more)
 
 
 def meshgrid(tensors, *more, indexing="ij"):

@@ -20,6 +20,10 @@ def test_pooling_operators_always_give_the_indices():
     assert out.flatten().tolist() == [2.5, 4.5, 10.5, 12.5] and out.shape == (1, 2, 2, 1)
 
 
+def test_shapes_come_as_one_list():
+    assert C.broadcast_shapes([(2,), (3, 1)]) == C.broadcast_shapes(shapes=[(2,), (3, 1)]) == (3, 2)
+
+
 def test_argwhere_is_padded_and_counted():
     index, count = C.argwhere(torch.tensor([[1, 0], [1, 1]]))
     assert index.shape == (4, 2) and index.dtype == count.dtype == torch.int32 and count.tolist() == [3]
@@ -62,6 +66,8 @@ def test_arguments_that_have_other_names_in_oneflow():
         (C.hardshrink(x=x, lambd=3.0, inplace=True), torch.nn.functional.hardshrink(x, 3.0)),
         (C.threshold(x=x, threshold=3.0, value=7.0), torch.threshold(x, 3.0, 7.0)),
         (C.less(5, x), 5 < x),
+        (C.einsum(equation="ijk,ijk->i", operands=[x, x]), (x * x).sum((1, 2))),
+        (C.broadcast_tensors(tensors=[x[:1], x])[0], x[:1].expand(2, 3, 4)),
         (C.less_equal(5, x), 5 <= x),
     ]
     for i, (got, want) in enumerate(same):
