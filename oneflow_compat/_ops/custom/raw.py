@@ -15,7 +15,7 @@ __all__ = [
     "reduce_max_device_stage", "reduce_max_global_stage", "reduce_mean", "reduce_min", "reduce_min_device_stage",
     "reduce_min_global_stage", "reduce_nansum", "reduce_prod", "reduce_sum", "reduce_sum_like", "reshape_like", "rint",
     "select_top_n", "sigmoid_grad", "split_like", "stack", "stream_touch", "T", "tan_grad", "tanh_grad", "tensor_constant",
-    "throw_error", "to", "transpose", "triplet_margin_loss", "trunc_divide", "unfold_tensor", "upsample_bicubic_2d",
+    "throw_error", "to", "triplet_margin_loss", "trunc_divide", "unfold_tensor", "upsample_bicubic_2d",
     "upsample_bilinear_2d", "upsample_linear_1d", "upsample_nearest_1d", "upsample_nearest_2d", "upsample_nearest_3d",
     "upsample_trilinear_3d",
 ]
@@ -110,9 +110,9 @@ def copy(x, device_type=None, device_id=None, pin_memory=False, device=None):
     return out.pin_memory() if pin_memory else out
 
 
-def to(x, *args, **kwargs):
-    """Tensor.to, device, dtype and copy also as None."""
-    return x.to(*(a for a in args if a is not None), **{k: v for k, v in kwargs.items() if v is not None})
+def to(x, *args, other=None, **kwargs):
+    """Tensor.to, device, dtype and copy also as None; `other` is a tensor whose device and dtype to take."""
+    return x.to(*(a for a in (other, *args) if a is not None), **{k: v for k, v in kwargs.items() if v is not None})
 
 
 def leaky_relu(x, alpha=0.01, inplace=False):
@@ -274,15 +274,6 @@ def stream_touch(x):
 def throw_error(input):
     """Always raises: the test operator of OneFlow's error handling."""
     raise RuntimeError("throw error kernel")
-
-
-def transpose(input, *dims, perm=None, dim0=None, dim1=None):
-    """transpose(input, perm) permutes, transpose(input, dim0, dim1) swaps."""
-    if perm is None and len(dims) == 1:
-        perm = dims[0]
-    if perm is not None:
-        return input.permute(tuple(perm))
-    return torch.transpose(input, *(dims or (dim0, dim1)))
 
 
 def triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2.0, eps=1e-6, swap=False, reduction="mean"):
