@@ -12,14 +12,21 @@ template <class A>
 inline int64_t packed_size(int64_t k, int64_t n) {
   return (n + kBlock<A> - 1) / kBlock<A> * kBlock<A> * k;
 }
-// The matrix has at (i, j) from[i * row + j * column].
+// From a matrix (k, n) with rows `step` apart or, turned, from its transpose.
 template <class A>
-inline void pack(const A* from, int64_t row, int64_t column, int64_t k, int64_t n, A* to) {
-  constexpr int64_t tile = 16;  // rows at a time, so that reading along columns and writing along rows both stay in the cache
-  for (int64_t j = 0; j < n; j += kBlock<A>)
+inline void pack(const A* from, int64_t step, bool turned, int64_t k, int64_t n, A* to) {
+  constexpr int64_t width = kBlock<A>, tile = 128;  // rows at a time, so that what is written down the columns stays in the cache
+  for (int64_t j = 0; j < n; j += width, to += k * width) {
+    const int64_t there = std::min(width, n - j);
+    if (there < width) std::fill(to, to + k * width, A(0));
+    if (!turned) {
+      for (int64_t i = 0; i < k; ++i) std::copy(from + i * step + j, from + i * step + j + there, to + i * width);
+      continue;
+    }
     for (int64_t first = 0; first < k; first += tile)
-      for (int64_t c = 0; c < kBlock<A>; ++c)
-        for (int64_t i = first; i < std::min(k, first + tile); ++i) to[j * k + i * kBlock<A> + c] = j + c < n ? from[i * row + (j + c) * column] : A(0);
+      for (int64_t c = 0; c < there; ++c)
+        for (int64_t i = first, last = std::min(k, first + tile); i < last; ++i) to[i * width + c] = from[(j + c) * step + i];
+  }
 }
 
 // out_r = from_r (0 where null) + a_r . b over k, for R rows and one packed block of columns, `count` of them there.
@@ -122,7 +129,7 @@ inline int64_t lstm_pack(Dtype dtype, const void* weight, int64_t hidden, bool b
     if constexpr (std::is_same_v<T, Acc<T>>) {
       const int64_t k = backward ? 4 * hidden : hidden, n = backward ? hidden : 4 * hidden;
       size = packed_size<T>(k, n);
-      if (to) pack(static_cast<const T*>(weight), backward ? hidden : 1, backward ? 1 : hidden, k, n, static_cast<T*>(to));
+      if (to) pack(static_cast<const T*>(weight), hidden, !backward, k, n, static_cast<T*>(to));
     }
   });
   return size;
