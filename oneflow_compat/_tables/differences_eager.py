@@ -414,6 +414,13 @@ EAGER = {
         "reason": "the graph is torch's",
         "test": "tests/core/test_functions.py::test_texts_are_torchs",
     },
+    "real-imag-attributes": {
+        "names": ["oneflow.Tensor.real", "oneflow.Tensor.imag"],
+        "oneflow": "methods: x.real()",
+        "here": "torch's attributes: x.real; oneflow.real(x) is the same in both",
+        "reason": "Tensor methods and operators keep torch's meaning",
+        "test": "tests/core/test_functions.py::test_parts_of_complex_numbers_are_attributes",
+    },
     "no-grad-misc": {
         "names": ["oneflow.no_grad"],
         "oneflow": "`as` gives the object; a decorated generator runs with grad",

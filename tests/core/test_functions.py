@@ -349,3 +349,8 @@ def test_defects_are_not_reproduced():
 def test_flags_are_bools_and_lists_are_lists(call):
     with pytest.raises(TypeError):
         call(flow.ones(2, 3))
+
+
+def test_parts_of_complex_numbers_are_attributes():
+    x = torch.tensor([1 + 2j])
+    assert x.real.tolist() == flow.real(x).tolist() == [1] and x.imag.tolist() == flow.imag(x).tolist() == [2]
