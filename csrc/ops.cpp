@@ -33,10 +33,10 @@ STABLE_TORCH_LIBRARY(oneflow, m) {
   m.def("pair_dots_backward(Tensor dout, Tensor x, bool self_interaction) -> Tensor");
 
   // One layer and direction of an LSTM after its input's product; see LstmLayer of cpu/kernels.h. given (T, B, 4 H), weight (4 H, H),
-  // h0 and c0 (B, H) -> hidden (T, B, H), last hidden, last cell, gates, cells. CPU, float32 and float64.
-  m.def("lstm(Tensor given, Tensor weight, Tensor h0, Tensor c0, bool reverse) -> (Tensor, Tensor, Tensor, Tensor, Tensor)");
+  // h0 and c0 (B, H) -> hidden (T, B, H), last hidden, last cell, work (5, T, B, H): the gates, then the cells. CPU, float32 and float64.
+  m.def("lstm(Tensor given, Tensor weight, Tensor h0, Tensor c0, bool reverse) -> (Tensor, Tensor, Tensor, Tensor)");
   // -> gradients of given, h0, c0.
-  m.def("lstm_backward(Tensor? dhidden, Tensor? dlast, Tensor? dcell, Tensor gates, Tensor cells, Tensor c0, Tensor weight, bool reverse) -> (Tensor, Tensor, Tensor)");
+  m.def("lstm_backward(Tensor? dhidden, Tensor? dlast, Tensor? dcell, Tensor work, Tensor c0, Tensor weight, bool reverse) -> (Tensor, Tensor, Tensor)");
 
   // In place; scalars as in cpu/optimizer.h.
   m.def("adam_(Tensor(a!)[] model, Tensor[] diff, Tensor(b!)[] m, Tensor(c!)[] v, float[] scalars) -> ()");

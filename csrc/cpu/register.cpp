@@ -228,13 +228,12 @@ Tensor pair_dots_backward(const Tensor& dout, const Tensor& x, bool self) {
   return dx;
 }
 
-oneflow_cpu::LstmLayer lstm_layer(const Tensor& gates, bool reverse) {
-  STD_TORCH_CHECK(gates.scalar_type() == ScalarType::Float || gates.scalar_type() == ScalarType::Double, "oneflow::lstm takes float32 and float64, found ", toString(gates.scalar_type()));
-  STD_TORCH_CHECK(gates.dim() == 3 && gates.size(2) % 4 == 0, "oneflow::lstm: the gates are (T, B, 4 H), found ", gates.dim(), " dimensions");
-  return {gates.size(0), gates.size(1), gates.size(2) / 4, reverse};
-}
 void sized(const Tensor& x, const Tensor& like, std::vector<int64_t> sizes) {
-  STD_TORCH_CHECK(shape(x) == sizes && x.scalar_type() == like.scalar_type(), "oneflow::lstm: tensors of one type that fit the gates, found ", x.numel(), " elements");
+  STD_TORCH_CHECK(shape(x) == sizes && x.scalar_type() == like.scalar_type(), "oneflow::lstm: tensors of one type that fit each other, found ", x.numel(), " elements");
+}
+void lstm_takes(const Tensor& x, int64_t dims) {
+  STD_TORCH_CHECK(x.scalar_type() == ScalarType::Float || x.scalar_type() == ScalarType::Double, "oneflow::lstm takes float32 and float64, found ", toString(x.scalar_type()));
+  STD_TORCH_CHECK(x.dim() == dims, "oneflow::lstm: ", dims, " dimensions, found ", x.dim());
 }
 // Rows of the batch are independent of each other.
 template <class F>
@@ -247,35 +246,40 @@ Tensor packed(const Tensor& weight, const oneflow_cpu::LstmLayer& l, bool backwa
   best().lstm_pack(dtype_of(w), w.data_ptr(), l.hidden, backward, to.data_ptr());
   return to;
 }
-void copy(const Tensor& from, const Tensor& to, int64_t row) {
+// The cells in the workspace, which the gates begin.
+void* cells_of(const Tensor& work) { return static_cast<char*>(work.data_ptr()) + work.numel() / 5 * 4 * work.element_size(); }
+void copy(const void* from, const Tensor& to, int64_t row) {
   const size_t bytes = static_cast<size_t>(to.numel()) * to.element_size();
-  if (bytes) std::memcpy(to.data_ptr(), static_cast<const char*>(from.data_ptr()) + row * bytes, bytes);
+  if (bytes) std::memcpy(to.data_ptr(), static_cast<const char*>(from) + row * bytes, bytes);
 }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> lstm(const Tensor& given, const Tensor& weight, const Tensor& h0, const Tensor& c0, bool reverse) {
-  const auto l = lstm_layer(given, reverse);
-  sized(weight, given, {4 * l.hidden, l.hidden}), sized(h0, given, {l.batch, l.hidden}), sized(c0, given, {l.batch, l.hidden});
+std::tuple<Tensor, Tensor, Tensor, Tensor> lstm(const Tensor& given, const Tensor& weight, const Tensor& h0, const Tensor& c0, bool reverse) {
+  lstm_takes(given, 3);
+  const oneflow_cpu::LstmLayer l{given.size(0), given.size(1), given.size(2) / 4, reverse};
+  sized(given, given, {l.steps, l.batch, 4 * l.hidden}), sized(weight, given, {4 * l.hidden, l.hidden}), sized(h0, given, {l.batch, l.hidden}), sized(c0, given, {l.batch, l.hidden});
   const Tensor x = dense(given), w = packed(weight, l, false), h = dense(h0), c = dense(c0);
-  const Tensor gates = fresh_like(given), cells = fresh(given, {l.steps, l.batch, l.hidden}), hidden = fresh_like(cells), last = fresh_like(h0), cell = fresh_like(c0);
-  over_rows(l, [&](int64_t a, int64_t b) { best().lstm(dtype_of(given), l, x.data_ptr(), w.data_ptr(), h.data_ptr(), c.data_ptr(), gates.data_ptr(), cells.data_ptr(), hidden.data_ptr(), a, b); });
-  copy(l.steps ? hidden : h, last, l.steps && !reverse ? l.steps - 1 : 0), copy(l.steps ? cells : c, cell, l.steps && !reverse ? l.steps - 1 : 0);
-  return {hidden, last, cell, gates, cells};
+  const Tensor work = fresh(given, {5, l.steps, l.batch, l.hidden}), hidden = fresh(given, {l.steps, l.batch, l.hidden}), last = fresh_like(h0), cell = fresh_like(c0);
+  over_rows(l, [&](int64_t a, int64_t b) { best().lstm(dtype_of(given), l, x.data_ptr(), w.data_ptr(), h.data_ptr(), c.data_ptr(), work.data_ptr(), cells_of(work), hidden.data_ptr(), a, b); });
+  const int64_t end = l.steps && !reverse ? l.steps - 1 : 0;
+  copy(l.steps ? hidden.data_ptr() : h.data_ptr(), last, end), copy(l.steps ? cells_of(work) : c.data_ptr(), cell, end);
+  return {hidden, last, cell, work};
 }
 
-std::tuple<Tensor, Tensor, Tensor> lstm_backward(std::optional<Tensor> dhidden, std::optional<Tensor> dlast, std::optional<Tensor> dcell, const Tensor& gates, const Tensor& cells, const Tensor& c0, const Tensor& weight, bool reverse) {
-  const auto l = lstm_layer(gates, reverse);
-  sized(weight, gates, {4 * l.hidden, l.hidden}), sized(c0, gates, {l.batch, l.hidden}), sized(cells, gates, {l.steps, l.batch, l.hidden});
-  const Tensor g = dense(gates), all = dense(cells), c = dense(c0), w = packed(weight, l, true);
-  const Tensor dgates = fresh_like(gates), dh = fresh_like(c0), dc = fresh_like(c0);
+std::tuple<Tensor, Tensor, Tensor> lstm_backward(std::optional<Tensor> dhidden, std::optional<Tensor> dlast, std::optional<Tensor> dcell, const Tensor& given, const Tensor& c0, const Tensor& weight, bool reverse) {
+  lstm_takes(given, 4);
+  const oneflow_cpu::LstmLayer l{given.size(1), given.size(2), given.size(3), reverse};
+  sized(given, given, {5, l.steps, l.batch, l.hidden}), sized(weight, given, {4 * l.hidden, l.hidden}), sized(c0, given, {l.batch, l.hidden});
+  const Tensor work = dense(given), c = dense(c0), w = packed(weight, l, true);
+  const Tensor dgates = fresh(given, {l.steps, l.batch, 4 * l.hidden}), dh = fresh_like(c0), dc = fresh_like(c0);
   const std::optional<Tensor> dy = dhidden.has_value() ? std::optional<Tensor>(dense(*dhidden)) : std::nullopt;
-  if (dy.has_value()) sized(*dy, gates, {l.steps, l.batch, l.hidden});
+  if (dy.has_value()) sized(*dy, given, {l.steps, l.batch, l.hidden});
   const auto begin = [&](const std::optional<Tensor>& from, const Tensor& to) {
-    if (from.has_value()) sized(*from, gates, {l.batch, l.hidden}), copy(dense(*from), to, 0);
+    if (from.has_value()) sized(*from, given, {l.batch, l.hidden}), copy(dense(*from).data_ptr(), to, 0);
     else if (to.numel()) std::memset(to.data_ptr(), 0, static_cast<size_t>(to.numel()) * to.element_size());
   };
   begin(dlast, dh), begin(dcell, dc);
   over_rows(l, [&](int64_t a, int64_t b) {
-    best().lstm_backward(dtype_of(gates), l, dy.has_value() ? dy->data_ptr() : nullptr, g.data_ptr(), all.data_ptr(), c.data_ptr(), w.data_ptr(), dgates.data_ptr(), dh.data_ptr(), dc.data_ptr(), a, b);
+    best().lstm_backward(dtype_of(work), l, dy.has_value() ? dy->data_ptr() : nullptr, work.data_ptr(), cells_of(work), c.data_ptr(), w.data_ptr(), dgates.data_ptr(), dh.data_ptr(), dc.data_ptr(), a, b);
   });
   return {dgates, dh, dc};
 }

@@ -17,7 +17,7 @@ GRAPH_CONFIG = {
     "enable_fused_model_update_cast": ("ignored", "under autocast the half copy of a weight is made where it is used; inductor fuses it there"),
     "allow_fuse_add_to_output": ("honoured", "a sum is written into a term that nothing else needs; a matrix product is accumulated into the other term (with aten; inductor does so by itself)"),
     "allow_fuse_cast_scale": ("honoured", "a cast is fused with the multiplication after it: one kernel with inductor, one buffer with aten"),
-    "allow_fuse_compositions": ("ours", "with aten, gelu, quick_gelu, silu, mish, hardswish, squared relu, bias and gelu, masked softmax, scaled products and LSTM layers of plain operators become one kernel each, forward and backward; dropout=True draws dropout inside kernels as well, other numbers than eager's; inductor fuses by itself, LSTM layers take the kernel there too"),
+    "allow_fuse_compositions": ("ours", "with aten, gelu, quick_gelu, silu, mish, hardswish, squared relu, bias and gelu, masked softmax and scaled products of plain operators become one kernel each, forward and backward; dropout=True draws dropout inside kernels as well, other numbers than eager's; inductor fuses by itself"),
     "enable_xla_jit": ("package", "backend xla: needs torch_xla"),
     "enable_tensorrt": ("package", "backend tensorrt: needs torch_tensorrt"),
     "enable_openvino": ("package", "backend openvino: needs openvino"),

@@ -1,4 +1,4 @@
-"""Operators of oneflow._ext that inductor gets as plain torch, because it fuses them with their neighbours.
+"""Operators of oneflow._ext that inductor gets as plain torch, because it fuses them with their neighbours, and LSTM layers.
 
 The others stay kernels: measured, a masked softmax is faster so (29 against 55 ms), bias and gelu take the same
 time either way, and the masks of dropout belong to their kernel.
@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 
 import torch
+
+from . import recurrent
 
 
 def _quick_gelu(x):
@@ -74,7 +76,10 @@ def table():
 
     if _ext.status() != "loaded":
         return {}
-    return {torch.ops.oneflow.pointwise.default: _pointwise, torch.ops.oneflow.scale_tril.default: _scale_tril}
+    return {
+        torch.ops.oneflow.pointwise.default: _pointwise, torch.ops.oneflow.scale_tril.default: _scale_tril,
+        torch.ops.aten.mkldnn_rnn_layer.default: recurrent.layer, torch.ops.aten.mkldnn_rnn_layer_backward.default: recurrent.layer_backward,
+    }  # fmt: skip
 
 
 def needs_python(graph) -> bool:

@@ -18,7 +18,7 @@ class Pass:
 
 
 def _passes():
-    from . import activations, bias, cleanup, counters, dropout, inplace, matmul, recurrent, softmax, update
+    from . import activations, bias, cleanup, counters, dropout, inplace, matmul, softmax, update
 
     def compositions(config):  # inductor fuses what it compiles by itself
         return config.fuse_compositions and config.backend == "aten"
@@ -32,7 +32,6 @@ def _passes():
         Pass("fuse_bias_gelu", bias.fuse_bias_gelu, ROUNDING, compositions),
         Pass("fuse_dropout", dropout.fuse_dropout, RANDOM, lambda config: config.fuse_dropout and config.backend == "aten"),
         Pass("fuse_softmax", softmax.fuse_softmax, ROUNDING, compositions),
-        Pass("fuse_lstm", recurrent.fuse_lstm, ROUNDING, lambda config: config.fuse_compositions or config.backend == "inductor"),
         Pass("scale_into_matmul", matmul.scale_into_matmul, ROUNDING, compositions),
         Pass("add_to_matmul", matmul.add_to_matmul, ROUNDING, lambda config: config.fuse_add_to_output and config.backend == "aten"),
         Pass("add_to_output", inplace.add_to_output, EXACT, lambda config: config.fuse_add_to_output),

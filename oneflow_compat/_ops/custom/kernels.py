@@ -230,8 +230,8 @@ def _deform_backward(ctx, dcolumns):
 
 
 def _lstm_fake(given, weight, h0, c0, reverse):
-    hidden = given.new_empty(*given.shape[:2], h0.shape[1])
-    return hidden, h0.new_empty(h0.shape), c0.new_empty(c0.shape), given.new_empty(given.shape), torch.empty_like(hidden)
+    sizes = (*given.shape[:2], h0.shape[1])
+    return given.new_empty(sizes), h0.new_empty(h0.shape), c0.new_empty(c0.shape), given.new_empty(5, *sizes)
 
 
 def _unique_fake(keys, values):
@@ -255,7 +255,7 @@ FAKES = {
     "pair_dots": lambda x, self_interaction: x.new_empty(x.shape[0], x.shape[1] * (x.shape[1] + (1 if self_interaction else -1)) // 2),
     "pair_dots_backward": lambda dout, x, self_interaction: x.new_empty(x.shape),
     "lstm": _lstm_fake,
-    "lstm_backward": lambda dhidden, dlast, dcell, gates, cells, c0, weight, reverse: (gates.new_empty(gates.shape), c0.new_empty(c0.shape), c0.new_empty(c0.shape)),
+    "lstm_backward": lambda dhidden, dlast, dcell, work, c0, weight, reverse: (work.new_empty(*work.shape[1:3], 4 * work.shape[3]), c0.new_empty(c0.shape), c0.new_empty(c0.shape)),
     "adam_": lambda model, diff, m, v, scalars: None,
     "momentum_": lambda model, diff, buffer, scalars: None,
     "sgd_": lambda model, diff, scalars: None,

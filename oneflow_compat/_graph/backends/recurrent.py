@@ -1,0 +1,39 @@
+"""oneDNN's LSTM layers for inductor: matrix products over all steps at once, and a kernel of oneflow._ext for the recurrence.
+
+oneDNN makes its primitives anew in each call and computes one step after the other, the gradients of the weights too.
+"""
+from __future__ import annotations
+
+import torch
+
+_LSTM = 2  # at::native's mode
+_LARGEST = 640  # hidden size: where the weight leaves the cache oneDNN is faster (0.93 of the time at 1024, 1.15 at 512)
+
+
+def _takes(input, mode, hidden_size, batch_sizes):
+    return mode == _LSTM and not batch_sizes and input.dtype is torch.float32 and input.ndim == 3 and hidden_size <= _LARGEST
+
+
+def layer(input, w_ih, w_hh, b_ih, b_hh, h0, c0, reverse, batch_sizes, mode, hidden_size, num_layers, has_biases, *more):
+    """aten::mkldnn_rnn_layer of an LSTM: (hidden states, last one, last cell, workspace)."""
+    if not _takes(input, mode, hidden_size, batch_sizes):
+        return NotImplemented
+    steps, batch, width = input.shape
+    flat = input.reshape(steps * batch, width)
+    given = torch.addmm(b_ih + b_hh, flat, w_ih.t()) if has_biases else flat @ w_ih.t()
+    return torch.ops.oneflow.lstm(given.view(steps, batch, 4 * hidden_size), w_hh, h0, c0, reverse)
+
+
+def layer_backward(
+    input, w_ih, w_hh, b_ih, b_hh, h0, c0, output, hy, cy, grad_output, grad_hy, grad_cy, reverse, mode, hidden_size, num_layers, has_biases, train,
+    bidirectional, batch_sizes, batch_first, workspace,
+):  # fmt: skip
+    """Its gradients: of the input, both weights, both biases and both states."""
+    if not _takes(input, mode, hidden_size, batch_sizes):
+        return NotImplemented
+    steps, batch, width = input.shape
+    dgates, dh, dc = torch.ops.oneflow.lstm_backward(grad_output, grad_hy, grad_cy, workspace, c0, w_hh, reverse)
+    rows = dgates.view(steps * batch, 4 * hidden_size)
+    before = torch.cat([output[1:], h0[None]] if reverse else [h0[None], output[:-1]]).view(steps * batch, hidden_size)
+    dbias = rows.sum(0)
+    return (rows @ w_ih).view(steps, batch, width), rows.t() @ input.reshape(steps * batch, width), rows.t() @ before, dbias, dbias, dh, dc
