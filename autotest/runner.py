@@ -114,22 +114,27 @@ class _Run:
         try:
             self.search(test_id, seed)
         except _Stop:
-            if self.failed is None and self.pair.accepts_more and not isinstance(self.refusal, BothDoNotSupportError):
-                raise unittest.SkipTest(f"{self.pair.names[0]} refuses every case, so there is nothing to compare with: {self.refusal}") from None
             if self.failed is None:
-                raise ValueError(
-                    f"autotest: {self.pair.names[0]} refused all {self.attempts} cases of {test_id}, so nothing was tested; last refusal: {self.refusal}"
-                ) from None
+                self.nothing_accepted(test_id)
             self.report(None, seed, test_id)
         except unittest.SkipTest:
             raise
         except Exception as e:
+            if type(e).__name__ == "Unsatisfiable" and self.failed is None and self.refusal is not None:  # Hypothesis gave up before the limit
+                self.nothing_accepted(test_id)
             self.report(e, seed, test_id)
         from . import summary
 
         summary.note(test_id, self.valid, self.attempts, time.monotonic() - started)
         if self.options.verbose:
             print(f"[autotest] {self.f.__name__}: {self.valid} cases agree", flush=True)
+
+    def nothing_accepted(self, test_id):
+        """A skip where the candidate alone runs the program, else an error."""
+        name = self.pair.names[0]
+        if self.pair.accepts_more and not isinstance(self.refusal, BothDoNotSupportError):
+            raise unittest.SkipTest(f"{name} refuses every case, so there is nothing to compare with: {self.refusal}") from None
+        raise ValueError(f"autotest: {name} refused all {self.attempts} cases of {test_id}, so nothing was tested; last refusal: {self.refusal}") from None
 
     def search(self, test_id, seed):
         try:

@@ -233,6 +233,8 @@ def test_a_library_that_accepts_more_than_the_reference():
     passes(api, lambda api: api.torch.cat([api.random_tensor(1, 2), api.random_tensor(random(1, 3).to(int), 2, 1)]), check_graph=False)
     with pytest.raises(unittest.SkipTest, match="reference refuses every case.*number of dimensions"):
         passes(api, lambda api: api.torch.cat([api.random_tensor(1, 2), api.random_tensor(2)]))
+    with pytest.raises(unittest.SkipTest, match="reference refuses every case"):  # Hypothesis gives up first
+        passes(api, lambda api: api.torch.cat([api.random_tensor(1, 2), api.random_tensor(2)]), n=60)
     wrong = oneflow_autotest.bind(torch, Library(relu=lambda x: x.relu() + 1), accepts_more=True)
     assert failure(wrong, lambda api: api.torch.relu(api.random_tensor(2, low=-1))).check == "values"
 
