@@ -10,8 +10,8 @@ __all__ = []
 
 
 def difference(x, y, alpha=1):
-    """x - alpha * y where one is a bool tensor: of two bool tensors a bool tensor, with a number int64 or the number's dtype; NotImplemented otherwise."""
-    if not any(isinstance(v, torch.Tensor) and v.dtype is torch.bool for v in (x, y)):
+    """x - alpha * y where one is a bool (tensor): of two bool tensors a bool tensor, with a number int64 or the number's dtype; NotImplemented otherwise."""
+    if not any(isinstance(v, bool) or isinstance(v, torch.Tensor) and v.dtype is torch.bool for v in (x, y)):
         return NotImplemented
     if isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor) and x.dtype is y.dtype:
         return torch.logical_xor(x, y) if alpha == 1 else NotImplemented

@@ -382,3 +382,9 @@ def test_a_hook_gives_a_handle():
     handle.remove()
     x.sum().backward()
     assert seen == [[1.0, 1.0, 1.0]]
+
+
+def test_true_is_subtracted_as_one():
+    x, i = torch.tensor([0.5]), torch.tensor([3])
+    assert [(x - True).item(), x.sub(True).item(), (True - x).item(), (i - True).item(), (True - i).item()] == [-0.5, -0.5, 0.5, 2, -2]
+    assert (i - True).dtype is torch.int64 and (x - True).dtype is torch.float32
