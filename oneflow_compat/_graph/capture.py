@@ -77,6 +77,8 @@ class Capture:
         check_leaves(self.args_flat, self.in_spec, "argument")
         _prepare_torch()
         engine, recorder = self.engine, self.recorder
+        # a training graph records gradients also when it is called under no_grad; an inference graph keeps the caller's mode
+        grad_mode = bool(callable(engine.optimizers) or engine.optimizers) or torch.is_grad_enabled()
         names = self._argument_names()
         with torch.inference_mode(False):
             inputs = [recorder.symbolic(v, n) if isinstance(v, torch.Tensor) else v for v, n in zip(self.args_flat, names)]
@@ -91,7 +93,7 @@ class Capture:
         _active.recorder = recorder
         try:
             with _one_at_a_time, torch.inference_mode(False), grads, kept_modes(engine, early.all_modules()), modules, capture_patches(self, early), torch.autograd.set_multithreading_enabled(False):
-                with recorder, _grad_mode(engine):
+                with recorder, torch.set_grad_enabled(grad_mode):  # inference_mode(False) turned it on
                     with reads:
                         flat_out, out_spec = self._build(inputs)
                     check_leaves(flat_out, out_spec, "output")
@@ -329,11 +331,6 @@ def _no_lazy_parameter(state):
                 f"{role} {name!r} has no shape yet: its module is a lazy one (nn.Lazy...) that never ran",
                 "Run the module once in eager mode before the first call of the graph, for example on a batch under no_grad().",
             )
-
-
-def _grad_mode(engine):
-    """A training graph records gradients also when it is called under no_grad; an inference graph keeps the caller's mode."""
-    return torch.enable_grad() if callable(engine.optimizers) or engine.optimizers else contextlib.nullcontext()
 
 
 def _roots(nodes):

@@ -154,3 +154,31 @@ class NormOfViews(nn.Module):
 def test_group_norm_of_one_image_after_a_transpose():
     torch.manual_seed(0)
     assert_same_training(NormOfViews(), adamw, lambda m, x: m(x).sin().sum(), [(torch.randn(1, 8, 4, 4),) for _ in range(3)])
+
+
+def test_an_inference_graph_under_no_grad_takes_the_attention_that_eager_takes():
+    class Biased(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.index = nn.Parameter(torch.randn(9, 1)), torch.arange(16) % 9
+
+        def forward(self, x):
+            bias = self.table[self.index].view(4, 4, 1).permute(2, 0, 1).unsqueeze(0)
+            return nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=bias)  # the fused kernel refuses a mask that requires grad
+
+    class Infer(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+            self.config.set_backend("aten")
+
+        def build(self, x):
+            seen.append(torch.is_grad_enabled())
+            return self.model(x)
+
+    torch.manual_seed(0)
+    model, x, seen = Biased(), torch.randn(8, 1, 4, 16), []
+    graph = Infer()
+    with torch.no_grad():
+        assert torch.equal(graph(x), model(x)) and seen == [False]
+    assert "_scaled_dot_product_flash_attention_for_cpu" in str(graph.program)
