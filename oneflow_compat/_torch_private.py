@@ -42,6 +42,7 @@ HOOKS = {
     "torch.jit._state": ("_torchscript", "oneflow.device as an annotation", "tests/clients/test_pytorch_script.py"),
     "torch._C.DeviceObjType": ("_torchscript", "oneflow.device as an annotation", "tests/clients/test_pytorch_script.py"),
     # the rest
+    "torch._ops": ("_ops", "programs find torch's operator classes under this name too", "tests/core/test_deep_paths.py"),
     "torch._C.DisableTorchFunctionSubclass": ("_global", "one-rank global tensors", "tests/core/test_global_one_rank.py"),
     "torch._prims_common": ("_graph", "group norm in its input's own layout", "tests/graph/test_bitwise.py"),
     "torch._C._functorch": ("_graph", "constants of a region inside functionalize", "tests/graph/test_inductor_semantics.py"),

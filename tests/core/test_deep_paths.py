@@ -400,3 +400,9 @@ def test_throttle_runs_a_command_and_gives_its_status(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "argv", ["throttle"])
     with pytest.raises(SystemExit, match="no command"):
         throttle.main()
+
+
+def test_torchs_operators_under_the_name_of_our_functions():
+    from oneflow._ops import OpOverload
+
+    assert OpOverload is torch._ops.OpOverload
