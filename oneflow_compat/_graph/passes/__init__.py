@@ -18,7 +18,7 @@ class Pass:
 
 
 def _passes():
-    from . import activations, bias, cleanup, counters, dropout, inplace, matmul, softmax, update
+    from . import activations, bias, cleanup, counters, dropout, inplace, matmul, results, softmax, update
 
     def compositions(config):  # inductor fuses what it compiles by itself
         return config.fuse_compositions and config.backend == "aten"
@@ -34,6 +34,7 @@ def _passes():
         Pass("fuse_softmax", softmax.fuse_softmax, ROUNDING, compositions),
         Pass("scale_into_matmul", matmul.scale_into_matmul, ROUNDING, compositions),
         Pass("add_to_matmul", matmul.add_to_matmul, ROUNDING, lambda config: config.fuse_add_to_output and config.backend == "aten"),
+        Pass("gradients_from_results", results.gradients_from_results, EXACT),
         Pass("add_to_output", inplace.add_to_output, EXACT, lambda config: config.fuse_add_to_output),
         Pass("cast_scale", inplace.cast_scale, EXACT, lambda config: config.fuse_cast_scale),
         Pass("skip_overflow", update.skip_overflow, EXACT, lambda config: config.fuse_update),
