@@ -65,12 +65,14 @@ def decode(data: bytes, color_space: str = "BGR") -> np.ndarray:
     cv2 = opencv()
     if cv2 is not None:
         raw = np.frombuffer(data, np.uint8)
-        image = cv2.imdecode(raw, cv2.IMREAD_GRAYSCALE if color_space == "GRAY" else cv2.IMREAD_COLOR) if raw.size else None
+        direct = getattr(cv2, "IMREAD_COLOR_RGB", None) if color_space == "RGB" else None  # OpenCV 4.11 decodes to RGB as well
+        how = cv2.IMREAD_GRAYSCALE if color_space == "GRAY" else cv2.IMREAD_COLOR if direct is None else direct
+        image = cv2.imdecode(raw, how) if raw.size else None
         if image is None:
             raise UndecodableImage(f"not an image that OpenCV reads: {len(data)} bytes, starting with {bytes(data[:8])!r}")
         if color_space == "GRAY":
             return image[:, :, None]
-        return cv2.cvtColor(image, cv2.COLOR_BGR2RGB) if color_space == "RGB" else image
+        return cv2.cvtColor(image, cv2.COLOR_BGR2RGB) if color_space == "RGB" and direct is None else image
     return _decode_pillow(data, color_space)
 
 
