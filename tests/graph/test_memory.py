@@ -102,8 +102,8 @@ STEADY = """
 import resource, torch, oneflow as flow
 class G(flow.nn.Graph):
     def build(self, x):
-        return (x * 2 + 1).sum(), (x.sin() @ x.cos()).sum()
-graph, x = G(), torch.ones(1500, 1500)
+        return (x * 2 + 1).sum(), (x.sin() - x.cos()).sum()
+graph, x = G(), torch.ones(3000, 3000)
 graph.config.set_backend("aten")
 for _ in range(10):
     graph(x)
@@ -123,7 +123,7 @@ def faults_per_call(**environment):
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
 def test_a_large_program_keeps_the_memory_it_frees():
     kept, given_back = faults_per_call(), faults_per_call(ONEFLOW_GRAPH_KEEP_MEMORY="0")
-    assert 4 * kept < given_back and given_back > 1000  # 9 MB results: 2,200 pages each; other things of the process fault a little
+    assert 4 * kept < given_back and given_back > 1000  # 36 MB results, more than glibc ever keeps by itself: 8,800 pages each; the process faults a little anyway
 
 
 @pytest.mark.parametrize("size, asked", [(2000, True), (20, False)])
