@@ -11,20 +11,24 @@ def is_tensor(obj) -> bool:
     return isinstance(obj, torch.Tensor)
 
 
-class _DeviceType(type):
+class _MakesTorchs(type):
+    """isinstance() and issubclass() of a class that makes objects of torch's class `_made` ask about that one."""
+
     def __instancecheck__(cls, obj):
-        return isinstance(obj, torch.device)
+        return isinstance(obj, cls._made)
 
     def __subclasscheck__(cls, sub):
-        return sub is cls or issubclass(sub, torch.device)
+        return sub is cls or issubclass(sub, cls._made)
 
 
-class device(metaclass=_DeviceType):
+class device(metaclass=_MakesTorchs):
     """A torch.device; an accelerator without a number is number 0, as in OneFlow.
 
     `oneflow.device("cuda") == oneflow.device("cuda:0")`; "cpu" and "cpu:0" are "cpu" without a
     number because tensors report it so. Takes ("cuda", 1), ("cuda:1"), (torch.device), (1), (type=, index=).
     """
+
+    _made = torch.device
 
     def __new__(cls, *args, **kwargs):
         made = torch.device(*args, **kwargs)
@@ -33,18 +37,10 @@ class device(metaclass=_DeviceType):
         return torch.device("cpu") if made.type == "cpu" and made.index == 0 else made
 
 
-class _GeneratorType(type):
-    """isinstance(x, oneflow.Generator) is isinstance(x, torch.Generator)."""
-
-    def __instancecheck__(cls, x):
-        return isinstance(x, torch.Generator)
-
-    def __subclasscheck__(cls, sub):
-        return sub is cls or issubclass(sub, torch.Generator)
-
-
-class Generator(metaclass=_GeneratorType):
+class Generator(metaclass=_MakesTorchs):
     """A torch.Generator of the device; "auto", OneFlow's default, is the CPU's."""
+
+    _made = torch.Generator
 
     def __new__(cls, device=None):
         return torch.Generator() if device in (None, "auto") else torch.Generator(device)
