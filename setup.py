@@ -30,6 +30,7 @@ setup(
         "autotest": ["pytest>=7.4", "hypothesis>=6.90"],
         "data": ["pillow", "opencv-python-headless"],
         "embedding": ["lmdb"],
+        "onerec": ["flatbuffers", "xxhash"],
         "safetensors": ["safetensors"],
         "demo": ["flowvision", "scikit-learn", "matplotlib", "tqdm"],
     },

@@ -173,12 +173,18 @@ class RecordStream:
     def __iter__(self):
         while True:
             found = False
+            self._begin_epoch()
             for path in self._paths[self._share]:
-                for record in read_file(path, self._on_corrupt):
+                for record in self._read(path):
                     found = True
                     yield record
             if not found:
                 raise CorruptRecord(f"there is no readable record in {', '.join(self._paths[self._share])}")
             self.epoch += 1
-            if self._shuffled:
-                shuffle.epoch_shuffle(self._paths, self.epoch)
+
+    def _begin_epoch(self):
+        if self._shuffled and self.epoch:
+            shuffle.epoch_shuffle(self._paths, self.epoch)
+
+    def _read(self, path):
+        return read_file(path, self._on_corrupt)

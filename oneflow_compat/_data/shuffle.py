@@ -117,7 +117,7 @@ class ShuffleBuffer:
 
 
 def epoch_shuffle(items: list, epoch: int) -> None:
-    """Shuffle a list of files in place for the epoch that begins (1 is the second)."""
+    """Shuffle a list of files in place, as OneFlow does with the number of an epoch."""
     MersenneTwister(524287 + epoch).shuffle(items)
 
 

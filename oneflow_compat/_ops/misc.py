@@ -11,7 +11,7 @@ __all__ = ["BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTenso
            "BFloat16Tensor", "ComplexFloatTensor", "ComplexDoubleTensor", "char", "dtypes", "convert_oneflow_dtype_to_numpy_dtype",
            "set_default_tensor_type", "is_tracing", "is_scripting", "ignore", "unused", "interface", "script", "Final", "to_global",
            "to_local", "global_to_global", "local_to_global", "normal_", "oneflow_internal_path", "oneflow_python_base_dir",
-           "distributed_partial_fc_sample", "decode_onerec", "read_onerec", "stateful_op", "builtin_op"]
+           "distributed_partial_fc_sample", "read_onerec", "stateful_op", "builtin_op"]
 
 
 # --------------------------------------------------------------------------- FloatTensor and its kin
@@ -196,9 +196,7 @@ def _missing(name, instead, signature):
     return refuse
 
 
-_RECORDS = "Use oneflow.nn.OFRecordReader, or torch.utils.data."
-decode_onerec = _missing("decode_onerec", _RECORDS, "")
-read_onerec = _missing("read_onerec", _RECORDS, "")
+read_onerec = _missing("read_onerec", "Use oneflow.nn.OneRecReader.", "")
 
 
 class stateful_op:

@@ -307,8 +307,8 @@ EAGER = {
         "test": "tests/core/test_functions_creation.py::test_tensor_takes_what_torch_refuses",
     },
     "low-level-ops": {
-        "names": ["oneflow.stateful_op", "oneflow.builtin_op", "oneflow.decode_onerec", "oneflow.read_onerec"],
-        "oneflow": "internal operators built by name; the OneRec format",
+        "names": ["oneflow.stateful_op", "oneflow.builtin_op", "oneflow.read_onerec"],
+        "oneflow": "internal operators built by name; a reader that is a function (0.5)",
         "here": "NotImplementedError",
         "reason": "OneFlow's internal operator registry does not exist here",
         "test": "tests/core/test_functions.py::test_small_names",

@@ -75,11 +75,11 @@ LEGACY = {
         "test": "tests/legacy/test_legacy_data.py::test_boxes_and_polygons",
     },
     "legacy-data-readers": {
-        "names": [f"{_S}.data.onerec_reader", f"{_S}.data.onerec_decoder", f"{_S}.data.megatron_gpt_mmap_data_loader"],
-        "oneflow": "reads OneRec files; continues a Megatron data set from saved progress",
+        "names": [f"{_S}.data.megatron_gpt_mmap_data_loader"],
+        "oneflow": "continues a Megatron data set from saved progress",
         "here": "an error that says what to use instead",
-        "reason": "the OneRec format has no public description",
-        "test": "tests/legacy/test_legacy_data.py::test_readers_that_do_not_exist_say_so",
+        "reason": "a job keeps no record of the data it read",
+        "test": "tests/legacy/test_legacy_data.py::test_what_readers_refuse",
     },
     "legacy-tensorrt": {
         "names": [f"{_S}.tensorrt.cache_int8_calibration", f"{_S}.tensorrt.write_int8_calibration"],

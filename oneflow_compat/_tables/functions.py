@@ -40,7 +40,8 @@ FUNCTIONS = {
             "BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor LongTensor ShortTensor BFloat16Tensor "
             "ComplexFloatTensor ComplexDoubleTensor char dtypes convert_oneflow_dtype_to_numpy_dtype set_default_tensor_type is_tracing "
             "is_scripting ignore unused interface script Final to_global to_local global_to_global local_to_global normal_ "
-            "oneflow_internal_path oneflow_python_base_dir distributed_partial_fc_sample decode_onerec read_onerec stateful_op builtin_op"),
+            "oneflow_internal_path oneflow_python_base_dir distributed_partial_fc_sample read_onerec stateful_op builtin_op"),
+        "nn.modules.dataset": "decode_onerec",
     },
     "oneflow.cuda": {
         "cuda.type_tensor": "ComplexFloatTensor ComplexDoubleTensor",
@@ -54,7 +55,7 @@ FUNCTIONS = {
     "oneflow.nn": {
         "nn.graph.graph": "Graph",
         "nn.modules.dataset": "OFRecordReader OfrecordReader OFRecordRawDecoder OfrecordRawDecoder OFRecordBytesDecoder OFRecordImageDecoder "
-        "OFRecordImageDecoderRandomCrop OFRecordImageGpuDecoderRandomCropResize CropMirrorNormalize CoinFlip GPTIndexedBinDataReader COCOReader",
+        "OFRecordImageDecoderRandomCrop OFRecordImageGpuDecoderRandomCropResize CropMirrorNormalize CoinFlip GPTIndexedBinDataReader COCOReader OneRecReader",
         "nn.modules.raw_reader": "RawReader",
         "nn.modules.fused": "FusedBatchNorm1d FusedBatchNorm2d FusedBatchNorm3d FusedMLP",
         "nn.modules.quantization": "FakeQuantization MinMaxObserver MovingAverageMinMaxObserver Quantization",

@@ -276,8 +276,8 @@ def test_small_names():
     assert flow.script(f) is f and flow.jit.script(lambda x, **k: x).__name__ == "<lambda>"
     with pytest.raises(NotImplementedError, match="low-level-ops"):
         flow.stateful_op("relu").Input("in").Output("out").Build()
-    with pytest.raises(NotImplementedError, match="OFRecordReader"):
-        flow.decode_onerec(t(), "x", flow.float32, (1,))
+    with pytest.raises(NotImplementedError, match="OneRecReader"):
+        flow.read_onerec(["f"], 1, False, "batch")
 
 
 @pytest.mark.parametrize("name", sorted({**function_rows("oneflow"), **rename_rows("oneflow")}))

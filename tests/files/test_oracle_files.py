@@ -111,3 +111,28 @@ def test_models_train_on_after_a_round_trip(tmp_path):
     assert torch.equal(back["0.weight"].detach(), net[0].weight.detach())
     np.testing.assert_allclose(back["1.running_mean"], net[1].running_mean, rtol=1e-5, atol=1e-7)
     net.load_state_dict(back)
+
+
+def test_oneflow_reads_the_onerec_files_we_write(tmp_path):
+    path = str(tmp_path / "records")
+    with flow.utils.data.OneRecWriter(path) as out:
+        for i in range(6):
+            out.write({"i": np.array([i]), "text": "hello", **{d: np.full((2, i % 3 + 1), i, d) for d in ("int8", "int32", "int64", "float32", "float64")}})
+    theirs = _oracle("""
+        import sys, oneflow as flow
+        reader = flow.nn.OneRecReader([sys.argv[1]], 3, True, "instance", random_seed=5, shuffle_buffer_size=4)
+        out = []
+        for _ in range(4):
+            batch = reader()
+            out.append(flow.decode_onerec(batch, "i", flow.int64, (1,)).numpy().tolist())
+            for dtype in "int8 int32 int64 float32 float64".split():
+                out.append(flow.decode_onerec(batch, dtype, getattr(flow, dtype), (6, 1), reshape=(-1, 1), batch_padding=(6, 0)).numpy().tolist())
+        print(out)
+    """, path)
+    reader, ours = flow.nn.OneRecReader([path], 3, True, "instance", random_seed=5, shuffle_buffer_size=4), []
+    for _ in range(4):
+        batch = reader()
+        ours.append(flow.decode_onerec(batch, "i", flow.int64, (1,)).tolist())
+        for dtype in "int8 int32 int64 float32 float64".split():
+            ours.append(flow.decode_onerec(batch, dtype, getattr(flow, dtype), (6, 1), reshape=(-1, 1), batch_padding=(6, 0)).tolist())
+    assert eval(theirs.strip().splitlines()[-1]) == ours

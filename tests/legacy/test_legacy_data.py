@@ -226,11 +226,25 @@ def test_detection_pipeline_with_images_of_different_sizes(tmp_path):
     assert ids == [0, 1, 2, 0] and job.last.eager  # no batch was lost when the shape changed
 
 
-def test_readers_that_do_not_exist_say_so():
-    for function in (lambda: flow.data.onerec_reader(["f"]), lambda: flow.data.onerec_decoder(None, "k", flow.float, (1,)),
-                     lambda: flow.data.MegatronGPTMMapDataLoader("p", 1, 1, 1, start_from_saved_progress=True)):
-        with pytest.raises(NotImplementedError, match="legacy-data-readers"):
-            function()
+def test_onerec_files(tmp_path):
+    from oneflow.utils.data import OneRecWriter
+
+    path = str(tmp_path / "records")
+    with OneRecWriter(path) as out:
+        for i in range(4):
+            out.write({"x": np.full((i + 1, 2), i, np.float32)})
+
+    def build():
+        records = flow.data.onerec_reader([path], batch_size=2)
+        return flow.data.onerec_decoder(records, "x", flow.float, (4, 2), batch_padding=(4, 0)) * 2
+
+    job = job_of(build, [])
+    assert [job().sum() for _ in range(3)] == [2 * 4, 2 * (2 * 6 + 3 * 8), 2 * 4]
+
+
+def test_what_readers_refuse():
+    with pytest.raises(NotImplementedError, match="legacy-data-readers"):
+        flow.data.MegatronGPTMMapDataLoader("p", 1, 1, 1, start_from_saved_progress=True)
     with pytest.raises(TypeError, match="takes the records of a reader"):
         run(lambda x: flow.data.OFRecordRawDecoder(x, "x", (1,), flow.float), np.zeros(1, np.float32))
 

@@ -1,5 +1,6 @@
-"""oneflow.utils.data: torch.utils.data, with OneFlow's samplers, DataLoader and collation, and a writer of OFRecord files."""
+"""oneflow.utils.data: torch.utils.data, with OneFlow's samplers, DataLoader and collation, and writers of OFRecord and OneRec files."""
 from ... import _bind
+from ..._data.onerec import OneRecWriter  # noqa: F401
 from ..._data.records import CorruptRecord, RecordWriter as OFRecordWriter, read_file as read_ofrecord  # noqa: F401
 from . import dataloader, decorator, distributed, sampler  # noqa: F401
 from .dataloader import DataLoader, default_collate  # noqa: F401

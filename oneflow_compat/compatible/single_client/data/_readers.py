@@ -124,13 +124,17 @@ def MegatronGPTMMapDataLoader(data_file_prefix, seq_length, num_samples, batch_s
 
 def onerec_reader(files, batch_size=1, random_shuffle=False, shuffle_mode="instance", shuffle_buffer_size=1024, shuffle_after_epoch=False,
                   verify_example=True, name=None):
-    """Not available: the OneRec file format is not read here."""
-    raise _unsupported("flow.data.onerec_reader", "Convert the files to OFRecord or to NumPy arrays.")
+    """Batches of OneRec messages from `files`, for onerec_decoder."""
+    return source("flow.data.onerec_reader", lambda: today("OneRecReader")(
+        files, batch_size, random_shuffle, shuffle_mode, shuffle_buffer_size=shuffle_buffer_size, shuffle_after_epoch=shuffle_after_epoch,
+        verify_example=verify_example))
 
 
 def OneRecDecoder(input_blob, key, dtype, shape, is_dynamic=False, reshape=None, batch_padding=None, name=None):
-    """Not available, as onerec_reader."""
-    raise _unsupported("flow.data.onerec_decoder", "Convert the files to OFRecord or to NumPy arrays.")
+    """The field `key` of every message, of shape (batch, *shape)."""
+    from ....nn.modules.dataset import decode_onerec
+
+    return _dense(need_host(input_blob, "OneRecDecoder"), lambda batch: decode_onerec(batch, key, dtype, shape, is_dynamic, reshape, batch_padding))
 
 
 ofrecord_raw_decoder = OFRecordRawDecoder

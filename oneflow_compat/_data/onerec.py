@@ -1,0 +1,249 @@
+"""OneRec files: framed flatbuffers messages, each a table of named tensors.
+
+A record is a header (8 bytes `^ONEREC$`, 4 bytes 0, 4 bytes length of the payload, 8 bytes xxHash64 of these 16, big-endian),
+the payload, filled up to a multiple of 8, and its xxHash64. The payload is a flatbuffer with the identifier `1REC`:
+
+    Example { features: [Feature] }     sorted by key
+    Feature { key: string; tensor: Tensor }
+    Tensor  { shape: [int32]; data: union of Int8List, Int16List, Int32List, Int64List, Float32List, Float64List,
+              StringList, BinaryList, each { values: [...] } }
+
+The layout was found by asking real OneFlow 0.9.0 what it reads; it has no published description.
+"""
+from __future__ import annotations
+
+import os
+import struct
+
+import numpy as np
+import torch
+
+from . import records, shuffle
+from .buffers import TensorBuffer, to_numpy_dtype
+
+_HEAD = struct.Struct("<QII")
+_MAGIC = int.from_bytes(b"^ONEREC$", "little")
+_IDENTIFIER = b"1REC"
+_KINDS = {1: np.int8, 2: np.int16, 3: np.int32, 4: np.int64, 5: np.float32, 6: np.float64}  # numbers of the union's tables
+_STRINGS = 7
+_DECODED = (torch.int8, torch.int32, torch.int64, torch.float32, torch.float64)
+
+
+def _need(package):
+    import importlib
+
+    try:
+        return importlib.import_module(package)
+    except ImportError:
+        raise ModuleNotFoundError(f"OneRec files need the package {package}, which is not installed: pip install oneflow-compat[onerec]") from None
+
+
+def _digest(data) -> bytes:
+    return _need("xxhash").xxh64(data).digest()
+
+
+# --------------------------------------------------------------------------- writing
+class OneRecWriter:
+    """Writes OneRec files: `with OneRecWriter(path) as out: out.write({"x": array, "name": "text"})`.
+
+    A value is an array or tensor of int8, int16, int32, int64, float32 or float64 (its shape is kept), a str,
+    or a list of str. Python numbers are int64 or float64. TypeError for anything else.
+    """
+
+    def __init__(self, path):
+        self.path = os.fspath(path)
+        os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
+        self._file, self.count = open(self.path, "wb"), 0
+
+    def write(self, record: dict) -> int:
+        """Append one record; returns its offset."""
+        payload, offset = _encode(record), self._file.tell()
+        head = _HEAD.pack(_MAGIC, 0, len(payload))
+        self._file.write(b"".join((head, _digest(head), payload, bytes(-len(payload) % 8), _digest(payload))))
+        self.count += 1
+        return offset
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+
+def _encode(record) -> bytes:
+    builder = _need("flatbuffers").Builder(0)
+    features = []
+    for key in sorted(record, key=str.encode):
+        kind, shape, values = _values(builder, key, record[key])
+        table = _table(builder, values)
+        tensor = _table(builder, builder.CreateNumpyVector(np.asarray(shape, np.int32)), kind, table)
+        features.append(_table(builder, builder.CreateString(key), tensor))
+    builder.Finish(_table(builder, _offsets(builder, features)), _IDENTIFIER)
+    return bytes(builder.Output())
+
+
+def _values(builder, key, value):
+    """(number of the union's table, shape, vector) of one field."""
+    texts = [value] if isinstance(value, str) else value
+    if isinstance(texts, (list, tuple)) and texts and all(isinstance(v, str) for v in texts):
+        return _STRINGS, [len(texts)], _offsets(builder, [builder.CreateString(v) for v in texts])
+    array = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+    for kind, dtype in _KINDS.items():
+        if array.dtype == dtype:
+            return kind, array.shape, builder.CreateNumpyVector(np.ascontiguousarray(array).ravel())
+    known = ", ".join(np.dtype(d).name for d in _KINDS.values())
+    raise TypeError(f"field {key!r}: a value is numbers ({known}), a str or a list of str; found {type(value).__name__} of {array.dtype}")
+
+
+def _table(builder, *fields):
+    """A table of offsets; a field between two offsets may be the byte of a union's kind."""
+    union = len(fields) == 3
+    builder.StartObject(len(fields))
+    for slot, field in enumerate(fields):
+        (builder.PrependUint8Slot if union and slot == 1 else builder.PrependUOffsetTRelativeSlot)(slot, field, 0)
+    return builder.EndObject()
+
+
+def _offsets(builder, offsets):
+    builder.StartVector(4, len(offsets), 4)
+    for offset in reversed(offsets):
+        builder.PrependUOffsetTRelative(offset)
+    return builder.EndVector()
+
+
+# --------------------------------------------------------------------------- reading
+class Batch(TensorBuffer):
+    """The payloads of a batch of records, and where each stands."""
+
+    def __init__(self, pairs):
+        pairs = list(pairs)
+        super().__init__([payload for payload, _ in pairs])
+        self.where = [where for _, where in pairs]
+
+
+def read_file(path, verify=True):
+    """(payload as uint8 array, "file, record at byte n") of every record; CorruptRecord where one does not hold.
+
+    verify: the message is parsed too; length and digests are always checked.
+    """
+    view, at = memoryview(records._map(path)), 0
+    while at < len(view):
+        where = f"{path}, record at byte {at}"
+        if len(view) - at < 24:
+            raise records.CorruptRecord(f"{where}: {len(view) - at} bytes are left, a record begins with 24")
+        magic, reserved, size = _HEAD.unpack_from(view, at)
+        if magic != _MAGIC or reserved or view[at + 16 : at + 24] != _digest(view[at : at + 16]):
+            raise records.CorruptRecord(f"{where}: this is no header of a OneRec record")
+        first, last = at + 24, at + 24 + size + -size % 8
+        if last + 8 > len(view):
+            raise records.CorruptRecord(f"{where}: its length is {size}, {len(view) - first} bytes are left")
+        payload = view[first : first + size]
+        if view[last : last + 8] != _digest(payload):
+            raise records.CorruptRecord(f"{where}: its digest is another one, the record was altered")
+        if verify:
+            parse(payload, where)
+        yield np.frombuffer(payload, np.uint8), where
+        at = last + 8
+
+
+class OneRecStream(records.RecordStream):
+    """The endless stream of the records of some files; with shuffle_after_epoch the first epoch is shuffled too, as in OneFlow."""
+
+    def __init__(self, paths, shuffle_after_epoch=False, rank=0, ranks=1, verify=True):
+        super().__init__(paths, shuffle_after_epoch, rank, ranks)
+        self._verify = verify
+
+    def _read(self, path):
+        return read_file(path, self._verify)
+
+    def _begin_epoch(self):
+        if self._shuffled:
+            shuffle.epoch_shuffle(self._paths, max(self.epoch - 1, 0))
+
+
+def parse(payload, where) -> dict:
+    """{key: (array or list of str, shape)} of one message; CorruptRecord if it is none."""
+    table, number_types = _need("flatbuffers").table.Table, _need("flatbuffers").number_types
+    try:
+        if bytes(payload[4:8]) != _IDENTIFIER:
+            raise ValueError(f"its identifier is {bytes(payload[4:8])!r}, not {_IDENTIFIER!r}")
+        data = bytes(payload)
+        field = lambda t, slot: t.Offset(4 + 2 * slot)  # noqa: E731
+        below = lambda t, slot: table(data, t.Indirect(t.Pos + field(t, slot)))  # noqa: E731
+        root, out = table(data, int.from_bytes(data[:4], "little")), {}
+        for i in range(root.VectorLen(field(root, 0)) if field(root, 0) else 0):
+            feature = table(data, root.Indirect(root.Vector(field(root, 0)) + 4 * i))
+            key, tensor = feature.String(feature.Pos + field(feature, 0)).decode(), below(feature, 1)
+            kind = tensor.Get(number_types.Uint8Flags, tensor.Pos + field(tensor, 1)) if field(tensor, 1) else 0
+            shape = _vector(data, tensor, field(tensor, 0), np.int32).tolist()
+            values = below(tensor, 2)
+            if kind in _KINDS:
+                array = _vector(data, values, field(values, 0), _KINDS[kind])
+                if array.size != np.prod(shape, dtype=np.int64):
+                    raise ValueError(f"field {key!r} has {array.size} values for shape {shape}")
+                out[key] = array, shape
+            elif kind == _STRINGS:
+                at = values.Vector(field(values, 0))
+                out[key] = [values.String(at + 4 * j).decode() for j in range(values.VectorLen(field(values, 0)))], shape
+            else:
+                out[key] = None, shape
+        return out
+    except (ValueError, IndexError, struct.error, TypeError) as error:
+        raise records.CorruptRecord(f"{where}: not a OneRec message: {error}") from None
+
+
+def _vector(data, table, offset, dtype):
+    return np.frombuffer(data, dtype, table.VectorLen(offset), table.Vector(offset)) if offset else np.empty(0, dtype)
+
+
+# --------------------------------------------------------------------------- decoding
+def decode(batch, key, dtype, shape, is_dynamic=False, reshape=None, batch_padding=None) -> torch.Tensor:
+    """The field `key` of every record, (batch, *shape) of `dtype`; see oneflow.decode_onerec."""
+    if not isinstance(batch, Batch):
+        raise TypeError(f"decode_onerec takes what OneRecReader gives, found {type(batch).__name__}")
+    if dtype not in _DECODED:
+        raise NotImplementedError(f"decode_onerec: dtype is one of {', '.join(map(str, _DECODED))}, found {dtype}")
+    shape = tuple(shape)
+    for name, other in (("reshape", reshape), ("batch_padding", batch_padding)):
+        if other is not None and len(other) != len(shape):
+            raise ValueError(f"decode_onerec: {name} {tuple(other)} must have as many dimensions as shape {shape}")
+    if batch_padding is not None and any(batch_padding[1:]):
+        raise NotImplementedError(f"decode_onerec: batch_padding fills up the first dimension only; found {tuple(batch_padding)}")
+    arrays = [_field(payload, where, key, to_numpy_dtype(dtype), len(shape), reshape) for payload, where in zip(batch.cells, batch.where)]
+    sizes = {a.shape for a in arrays}
+    if batch_padding is not None and batch_padding[0]:
+        if any(a.shape[0] > batch_padding[0] for a in arrays):
+            raise RuntimeError(f"decode_onerec: batch_padding is {batch_padding[0]}, field {key!r} of the batch has up to {max(a.shape[0] for a in arrays)}")
+        found = {(batch_padding[0], *s[1:]) for s in sizes}
+    else:
+        found = sizes
+    if len(found) != 1:
+        raise RuntimeError(f"decode_onerec: field {key!r} has several shapes in one batch, {sorted(found)}; batch_padding=[n, 0, ...] fills them up")
+    (inside,) = found
+    if is_dynamic and len(inside) == len(shape) and np.prod(inside, dtype=np.int64) <= np.prod(shape, dtype=np.int64):
+        shape = inside
+    if inside != shape:
+        raise RuntimeError(f"decode_onerec: field {key!r} has shape {list(inside)}, asked for {'at most ' if is_dynamic else ''}{list(shape)}")
+    out = np.zeros((len(arrays), *shape), to_numpy_dtype(dtype))
+    for row, array in zip(out, arrays):
+        row[: array.shape[0]] = array
+    return torch.from_numpy(out)
+
+
+def _field(payload, where, key, dtype, dims, reshape):
+    fields = parse(payload, where)
+    if key not in fields:
+        raise KeyError(f"{where}: there is no field {key!r}; the record has {', '.join(map(repr, fields)) or 'none'}")
+    array, shape = fields[key]
+    if not isinstance(array, np.ndarray) or array.dtype != dtype:
+        found = array.dtype.name if isinstance(array, np.ndarray) else "text" if isinstance(array, list) else "bytes"
+        raise RuntimeError(f"{where}: field {key!r} holds {found}, asked for {np.dtype(dtype).name}")
+    if reshape is None and len(shape) != dims or dims == 0:
+        raise RuntimeError(f"{where}: field {key!r} has shape {shape}, asked for {dims} dimension{'s' * (dims != 1)} (at least one)")
+    try:
+        return array.reshape(shape if reshape is None else tuple(reshape))
+    except ValueError:
+        raise RuntimeError(f"{where}: field {key!r} of shape {shape} cannot become {list(reshape)}") from None
