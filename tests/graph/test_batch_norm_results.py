@@ -1,6 +1,9 @@
 """The symbolic results of batch norm are those of the kernel: shape, dtype, strides."""
+import copy
+
 import pytest
 import torch
+from graph_cases import graph_of
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from oneflow._graph.batch_norm import batch_norm_results
@@ -10,10 +13,12 @@ last, last_3d = torch.channels_last, torch.channels_last_3d
 INPUTS = {
     "2-d": torch.randn(4, 3), "3-d": torch.randn(4, 3, 5), "4-d": torch.randn(2, 3, 4, 5), "channels last": torch.randn(2, 3, 4, 5).to(memory_format=last),
     "5-d": torch.randn(2, 3, 4, 5, 2), "5-d channels last": torch.randn(2, 3, 4, 5, 2).to(memory_format=last_3d), "float64": torch.randn(2, 3, 4, 4, dtype=torch.float64),
+    "transposed": torch.randn(3, 4).t(), "3-d transposed": torch.randn(2, 5, 3).transpose(1, 2), "neither": torch.randn(2, 4, 3, 5).transpose(1, 2),
+    "a part": torch.randn(2, 6, 4, 5)[:, :3], "a part, channels last": torch.randn(2, 3, 8, 5).to(memory_format=last)[:, :, ::2],
 }  # fmt: skip
 LEFT = {
-    "both formats": torch.randn(2, 3, 1, 1), "one channel": torch.randn(2, 1, 4, 4), "neither": torch.randn(2, 4, 3, 5).transpose(1, 2),
-    "bfloat16": torch.randn(2, 3, 4, 4).bfloat16(), "transposed": torch.randn(3, 4).t(),
+    "both formats": torch.randn(2, 3, 1, 1), "one channel": torch.randn(2, 1, 4, 4),
+    "bfloat16": torch.randn(2, 3, 4, 4).bfloat16(),
 }  # fmt: skip
 
 
@@ -35,15 +40,16 @@ def same(found, real):
 
 
 @pytest.mark.parametrize("x", INPUTS.values(), ids=INPUTS)
+@pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("affine", [True, False])
-def test_as_the_kernel_gives_them(x, affine):
+def test_as_the_kernel_gives_them(x, affine, training):
     x, weight, bias, mean, var = arguments(x)
     weight, bias = (weight, bias) if affine else (None, None)
-    forward = (x, weight, bias, mean, var, True, 0.1, 1e-5)
+    forward = (x, weight, bias, mean, var, training, 0.1, 1e-5)
     out = aten.native_batch_norm(*forward)
     same(symbolic(aten.native_batch_norm.default, forward), out)
     for wanted in ([True, affine, affine], [False, affine, affine], [True, False, False]):
-        backward = (torch.randn_like(x), x, weight, mean, var, out[1], out[2], True, 1e-5, wanted)
+        backward = (torch.randn_like(x), x, weight, mean, var, out[1], out[2], training, 1e-5, wanted)
         same(symbolic(aten.native_batch_norm_backward.default, backward), [r if w else None for r, w in zip(aten.native_batch_norm_backward(*backward), wanted)])
 
 
@@ -52,8 +58,13 @@ def test_the_rest_is_left_to_torch(x):
     assert symbolic(aten.native_batch_norm.default, (*arguments(x), True, 0.1, 1e-5)) is None
 
 
-def test_evaluation_and_misfits_are_left_to_torch():
+def test_misfits_are_left_to_torch():
     x = torch.randn(2, 3, 4, 4)
-    assert symbolic(aten.native_batch_norm.default, (*arguments(x), False, 0.1, 1e-5)) is None
     assert symbolic(aten.native_batch_norm.default, (x, *arguments(torch.randn(2, 4))[1:], True, 0.1, 1e-5)) is None
     assert symbolic(aten.relu.default, (x,)) is None
+
+
+def test_a_view_of_the_result_for_a_transposed_input():
+    norm, x = torch.nn.BatchNorm1d(6), torch.randn(4, 5, 6)
+    eager = copy.deepcopy(norm)
+    assert torch.equal(graph_of(lambda x: norm(x.transpose(1, 2)).transpose(1, 2).reshape(-1, 6), norm=norm)(x), eager(x.transpose(1, 2)).transpose(1, 2).reshape(-1, 6))
