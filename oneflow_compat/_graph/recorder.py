@@ -15,8 +15,8 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .._global.tensor import mark_like
-from .batch_norm import batch_norm_results
 from .errors import CaptureError, UnsupportedInGraph, user_location
+from .known_results import known_results
 
 aten = torch.ops.aten
 _ITEM = aten._local_scalar_dense.default
@@ -163,7 +163,9 @@ class Recorder(TorchDispatchMode):
         node = self.graph.call_function(func, node_args, node_kw)
         try:
             with self.fake_mode:
-                out = batch_norm_results(func, fake_args) or func(*fake_args, **fake_kw)
+                out = known_results(func, fake_args, fake_kw)
+                if out is None:
+                    out = func(*fake_args, **fake_kw)
         except (DynamicOutputShapeException, DataDependentOutputException):
             from .values import known_shape
 

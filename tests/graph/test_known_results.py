@@ -1,4 +1,4 @@
-"""The symbolic results of batch norm are those of the kernel: shape, dtype, strides."""
+"""The symbolic results that are written down are those of the kernels: shape, dtype, strides."""
 import copy
 
 import pytest
@@ -6,7 +6,7 @@ import torch
 from graph_cases import graph_of
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from oneflow._graph.batch_norm import batch_norm_results
+from oneflow._graph.known_results import known_results
 
 aten = torch.ops.aten
 last, last_3d = torch.channels_last, torch.channels_last_3d
@@ -29,7 +29,7 @@ def arguments(x):
 
 def symbolic(func, args):
     with FakeTensorMode() as mode:
-        return batch_norm_results(func, [mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in args])
+        return known_results(func, [mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in args], {})
 
 
 def same(found, real):
@@ -61,7 +61,46 @@ def test_the_rest_is_left_to_torch(x):
 def test_misfits_are_left_to_torch():
     x = torch.randn(2, 3, 4, 4)
     assert symbolic(aten.native_batch_norm.default, (x, *arguments(torch.randn(2, 4))[1:], True, 0.1, 1e-5)) is None
-    assert symbolic(aten.relu.default, (x,)) is None
+    assert symbolic(aten.exp.default, (x,)) is None
+
+
+ELEMENTWISE = {
+    aten.add.Tensor: 2, aten.mul.Tensor: 2, aten.div.Tensor: 2, aten.relu.default: 1, aten.gelu.default: 1, aten.gelu_backward.default: 2, aten.tanh_backward.default: 2,
+    aten.silu_backward.default: 2, aten.sigmoid.default: 1, aten.hardtanh.default: 1, aten.neg.default: 1,
+}  # fmt: skip
+LAYOUTS = {**INPUTS, **LEFT, "0-d": torch.tensor(2.0), "empty": torch.zeros(0, 3), "no channels": torch.zeros(2, 0, 3, 3), "a row": torch.randn(1, 1, 1, 5)}
+
+
+@pytest.mark.parametrize("x", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("func", ELEMENTWISE, ids=str)
+def test_elementwise_results_are_the_kernels(func, x):
+    args = (x,) * ELEMENTWISE[func]
+    found = symbolic(func, args)
+    if found is not None:
+        same([found], [func(*args)])
+    assert found is not None or not (x.is_contiguous() or x.is_contiguous(memory_format=last if x.ndim == 4 else torch.contiguous_format))
+
+
+def test_threshold_and_numbers():
+    x = torch.randn(2, 3, 4, 4).to(memory_format=last)
+    same([symbolic(aten.threshold_backward.default, (x, x, 0))], [aten.threshold_backward(x, x, 0)])
+    same([symbolic(aten.mul.Tensor, (x, 2.5))], [x * 2.5])
+    with FakeTensorMode() as mode:
+        same([known_results(aten.gelu.default, (mode.from_tensor(x),), {"approximate": "tanh"})], [aten.gelu(x, approximate="tanh")])
+
+
+@pytest.mark.parametrize("args", [
+    (torch.ones(3, dtype=torch.int64), 2.5), (torch.ones(3), torch.ones(3, dtype=torch.float64)), (torch.ones(2, 3), torch.ones(3)), (torch.ones(3), 1j),
+    (torch.ones(3, 3).t(), torch.ones(3, 3)), (torch.ones(1).expand(3), 2.0), (torch.ones(2, 3, 4, 5), torch.ones(2, 3, 4, 5).to(memory_format=last))
+])  # fmt: skip
+def test_mixed_operands_are_left_to_torch(args):
+    assert symbolic(aten.add.Tensor, args) is None and symbolic(aten.add_.Tensor, args) is None
+
+
+def test_an_in_place_operator_gives_its_tensor():
+    with FakeTensorMode() as mode:
+        x = mode.from_tensor(torch.ones(3))
+        assert known_results(aten.add_.Tensor, (x, x), {"alpha": -0.1}) is x
 
 
 def test_a_view_of_the_result_for_a_transposed_input():

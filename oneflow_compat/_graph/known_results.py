@@ -1,0 +1,74 @@
+"""What frequent operators give in the usual cases, written down: torch finds it out by running their kernels on symbols.
+
+Batch norm in training is 5 milliseconds a layer there, an elementwise operator a fifth of one. And torch takes a transposed
+input of batch norm for the layout of the result, which the CPU's kernel makes dense: a view() that eager takes would not be
+one in the program.
+"""
+from __future__ import annotations
+
+import torch
+
+aten = torch.ops.aten
+_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
+_FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+_IN_PLACE = {getattr(aten, n).Tensor for n in ("add_", "sub_", "mul_", "div_")} | {getattr(aten, n).default for n in ("addcmul_", "addcdiv_", "relu_")}
+_ELEMENTWISE = {getattr(aten, n).Tensor for n in ("add", "sub", "mul", "div")} | {
+    getattr(aten, n).default
+    for n in ("relu", "threshold_backward", "gelu", "gelu_backward", "silu", "silu_backward", "sigmoid", "sigmoid_backward", "tanh", "tanh_backward",
+              "hardtanh", "hardtanh_backward", "neg")
+}  # fmt: skip
+
+
+def known_results(func, args, kwargs):
+    """The symbolic results of an operator; None where torch shall find them out. Call it in the symbolic mode."""
+    if func in _IN_PLACE:
+        return args[0] if _alike((*args, *kwargs.values())) else None
+    if func in _ELEMENTWISE:
+        return _like(args[0]) if _alike((*args, *kwargs.values())) else None
+    if func is aten.native_batch_norm.default:
+        x, *channel_wise, training, _, _ = args
+        if (training or x.is_cpu) and _usual(x, channel_wise):
+            kept = x.shape[1] if training else 0
+            return _like(x), x.new_empty(kept), x.new_empty(kept)
+    elif func is aten.native_batch_norm_backward.default:
+        grad, x, *channel_wise, training, _, wanted = args
+        if (training or x.is_cpu) and grad.shape == x.shape and grad.dtype == x.dtype and _usual(x, channel_wise if training else channel_wise[:3]):
+            made = (_like, lambda x: x.new_empty(x.shape[1]), lambda x: x.new_empty(x.shape[1]))
+            return tuple(make(x) if want else None for make, want in zip(made, wanted))
+    return None
+
+
+def _alike(args):
+    """Floating tensors of one shape, dtype and device in one dense layout, and options."""
+    first = args[0]
+    if first.dtype not in _FLOATS or first.layout is not torch.strided or not _dense(first):
+        return False
+    kind = first.shape, first.stride(), first.dtype, first.device
+    for a in args[1:]:
+        if isinstance(a, torch.Tensor):
+            if a.layout is not torch.strided or (a.shape, a.stride(), a.dtype, a.device) != kind:
+                return False
+        elif type(a) not in (int, float, str):
+            return False
+    return True
+
+
+def _dense(x):
+    return x.is_contiguous() or x.ndim in _FORMATS and x.is_contiguous(memory_format=_FORMATS[x.ndim])
+
+
+def _usual(x, channel_wise):
+    return x.ndim >= 2 and x.dtype in (torch.float32, torch.float64) and _format(x) is not None and all(t is None or t.shape == x.shape[1:2] and t.dtype == x.dtype for t in channel_wise)
+
+
+def _format(x):
+    """The memory format of the kernel's result; None for a tensor of two formats at once, and off the CPU for one of none."""
+    other = _FORMATS.get(x.ndim)
+    plain, last = x.is_contiguous(), other is not None and x.is_contiguous(memory_format=other)
+    if plain != last:
+        return torch.contiguous_format if plain else other
+    return torch._prims_common.suggest_memory_format(x) if x.is_cpu and not plain else None
+
+
+def _like(x):
+    return torch.empty(x.shape, dtype=x.dtype, device=x.device, memory_format=_format(x))
