@@ -60,7 +60,10 @@ def compile_guard(program):
     function = compile_program(program.with_(graph=graph), "guard")
 
     def holds(*values):
-        with torch.no_grad():
-            return all(function(*(values[i] for i in inputs)))
+        try:
+            with torch.no_grad():
+                return all(function(*(values[i] for i in inputs)))
+        except (RuntimeError, IndexError):  # computed with what an earlier condition, now broken, said about a shape
+            return False
 
     return holds

@@ -35,7 +35,20 @@ def known_results(func, args, kwargs):
         if (training or x.is_cpu) and grad.shape == x.shape and grad.dtype == x.dtype and _usual(x, channel_wise if training else channel_wise[:3]):
             made = (_like, lambda x: x.new_empty(x.shape[1]), lambda x: x.new_empty(x.shape[1]))
             return tuple(make(x) if want else None for make, want in zip(made, wanted))
+    elif func is aten._grouped_mm.default:
+        return _grouped_mm(*args, **kwargs)
     return None
+
+
+def _grouped_mm(a, b, offs=None, bias=None, out_dtype=None):
+    """torch's symbolic form takes bfloat16 only, the CPU's kernel float32 and float16 too; rows of the result start at multiples of 16 bytes."""
+    if not a.is_cpu or a.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+        return None
+    flat = (a.dim() == 2) + (b.dim() == 2)
+    size = ((offs.shape[0],) if flat == 2 else () if flat else (a.shape[0],)) + (a.shape[-2], b.shape[-1])
+    many = 16 // a.element_size()
+    row = (size[-1] + many - 1) // many * many
+    return torch.empty_strided(size, (size[-2] * row, row, 1)[-len(size) :], dtype=a.dtype, device=a.device)
 
 
 def _alike(args):

@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from .._global.tensor import view_or_copy
 from .capture import capturing
 from .errors import CaptureError, raised_at
+from .indexing import tensors_as_indices
 from .state import resolve
 from .tree import tree_flatten
 from .values import value_readers, with_known_lengths
@@ -26,6 +27,7 @@ def capture_patches(capture, state_map):
         stack.enter_context(_random_state(capture.recorder))
         stack.enter_context(_data_assignment())
         stack.enter_context(_views_of_any_layout())
+        stack.enter_context(tensors_as_indices(capture.recorder, capturing))
         stack.enter_context(_unchecked_and_uncompiled())
         stack.enter_context(_patched(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", lambda was: True))
         stack.enter_context(_no_step_in_build(capture.recorder))

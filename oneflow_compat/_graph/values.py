@@ -1,4 +1,4 @@
-"""Values known while build() is captured: of small state (a flag in a buffer) and of lengths that decide shapes.
+"""Values known while build() is captured: of small state (a flag in a buffer), of integer arguments (a mask, labels) and of lengths that decide shapes.
 
 A program made with such a value is guarded by it: before each call a small program computes the value again,
 and another one serves the call when it differs (guards.py).
@@ -16,11 +16,11 @@ from .errors import CaptureError
 from .fold import constant_value
 
 aten = torch.ops.aten
-_MOST = 4096  # elements read to compute a value
+_MOST = 4096, 1 << 16  # elements read to compute a value: floating ones, integers
 
 
 def state_number(recorder, node):
-    """The number in a tensor computed from small buffers and the like, or None; arguments and parameters give None."""
+    """The number in a tensor computed from small buffers, integer arguments and the like, or None; floating arguments and parameters give None."""
     value = _value(recorder, node, arguments=False)
     if value is None:
         return None
@@ -61,21 +61,24 @@ def _value(recorder, node, arguments):
     small, copies, inputs = part(recorder.graph, {node})
     holders = [n for n in recorder.graph.nodes if n.op == "placeholder"]
     lifted = {held: tensor for tensor, held, _ in recorder.lifted.values()}
-    values, total = [], 0
+    values, totals = [], [0, 0]
     for index in inputs:
         value = holders[index].meta.get("value")
-        if not isinstance(value, torch.Tensor) or value.requires_grad or not arguments and holders[index] not in lifted:
+        if not isinstance(value, torch.Tensor) or value.requires_grad:
             return None
-        total += value.numel()
+        integer = not (value.is_floating_point() or value.is_complex())
+        if not (arguments or integer or holders[index] in lifted):
+            return None
+        totals[integer] += value.numel()
         values.append(value)
-    if not inputs or total > _MOST or any(_random(n) for n in small.nodes):
+    if not inputs or totals[0] > _MOST[0] or totals[1] > _MOST[1] or any(_random(n) for n in small.nodes):
         return None
     small.output((copies[node],))
     module = torch.nn.Module()
     for name, constant in recorder.constants.items():
         module.register_buffer(name, constant)
     with _disable_current_modes(), torch.no_grad():
-        return torch.fx.Interpreter(torch.fx.GraphModule(module, small)).run(*values)[0].detach().clone()
+        return pytree.tree_map_only(torch.Tensor, lambda t: t.detach().clone(), torch.fx.Interpreter(torch.fx.GraphModule(module, small)).run(*values)[0])
 
 
 def _random(node):
@@ -113,7 +116,59 @@ def _ctc(recorder, node, log_probs, targets, input_lengths, target_lengths, *mor
         return loss, torch.empty((batch, steps, 2 * most + 1), dtype=log_probs.dtype, device=log_probs.device)
 
 
-_KNOWN = {aten._pack_padded_sequence.default: _pack, aten._ctc_loss.default: _ctc, aten._ctc_loss.Tensor: _ctc}
+def _by_values(recorder, node, *args):
+    """The results of an operator all of whose inputs are known; the program is guarded by the length of the first."""
+    value = constant_value(recorder, node)
+    if value is None:
+        value = _value(recorder, node, arguments=False)
+        if value is None:
+            return None
+        first, tensor = (node, value) if isinstance(value, torch.Tensor) else (recorder.graph.call_function(operator.getitem, (node, 0)), value[0])
+        recorder.guards.append((recorder.graph.call_function(aten.sym_size.int, (first, 0)), operator.eq, tensor.shape[0], True))
+    with recorder.fake_mode:
+        return pytree.tree_map_only(torch.Tensor, lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device), value)
+
+
+def _count(recorder, mask):
+    """How many elements of a mask are set, where its values are known, else None."""
+    node = recorder.graph.call_function(aten.count_nonzero.default, (recorder._convert(mask)[0],))
+    value = constant_value(recorder, node)
+    count = value.item() if value is not None else state_number(recorder, node)
+    if count is None:
+        recorder.graph.erase_node(node)
+    return count
+
+
+def _index(recorder, node, x, indices):
+    """x[mask] is x[nonzero indices]: the number of set elements decides the shape."""
+    found = []
+    for index in indices:
+        if index is None or index.dtype not in (torch.bool, torch.uint8):
+            found.append(index)
+            continue
+        count = _count(recorder, index) if index.dim() else None
+        if count is None:
+            return None
+        with recorder.fake_mode:
+            found += [torch.empty(count, dtype=torch.int64, device=index.device) for _ in range(index.dim())]
+    with recorder.fake_mode:
+        return aten.index.Tensor(x, found)
+
+
+def _select(recorder, node, x, mask):
+    count = _count(recorder, mask)
+    if count is None:
+        return None
+    shape = torch.broadcast_shapes(x.shape, mask.shape)
+    with recorder.fake_mode:
+        return torch.empty(count * (shape.numel() // max(1, mask.numel())), dtype=x.dtype, device=x.device)
+
+
+_KNOWN = {
+    aten._pack_padded_sequence.default: _pack, aten._ctc_loss.default: _ctc, aten._ctc_loss.Tensor: _ctc,
+    aten.index.Tensor: _index, aten.masked_select.default: _select,
+    **dict.fromkeys((aten.nonzero.default, aten.repeat_interleave.Tensor, aten.bincount.default, aten._unique2.default, aten.unique_consecutive.default, aten.unique_dim.default), _by_values),
+}  # fmt: skip
 
 
 # -- functions of torch that read values in Python or in C++, in a form that needs none ----------

@@ -108,3 +108,13 @@ def test_a_view_of_the_result_for_a_transposed_input():
     norm, x = torch.nn.BatchNorm1d(6), torch.randn(4, 5, 6)
     eager = copy.deepcopy(norm)
     assert torch.equal(graph_of(lambda x: norm(x.transpose(1, 2)).transpose(1, 2).reshape(-1, 6), norm=norm)(x), eager(x.transpose(1, 2)).transpose(1, 2).reshape(-1, 6))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("width", [16, 12, 10])
+def test_grouped_products(dtype, width):
+    """Two or three dimensions on either side; experts' weights are the transposed one."""
+    rows, inner = torch.tensor([2, 2, 8], dtype=torch.int32), torch.tensor([8, 8, 16], dtype=torch.int32)
+    weight, x = torch.randn(3, width, 16, dtype=dtype).transpose(1, 2), torch.randn(8, 16, dtype=dtype)
+    for a, b, offs in ((x, weight, rows), (torch.randn(16, 8, dtype=dtype).t(), torch.randn(16, 16, dtype=dtype), inner), (torch.randn(3, 8, 16, dtype=dtype), weight, None)):
+        same([symbolic(aten._grouped_mm.default, (a, b, offs))], [aten._grouped_mm(a, b, offs=offs)])

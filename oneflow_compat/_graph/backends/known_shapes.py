@@ -1,7 +1,7 @@
-"""Operators whose results' shapes depend on values, for a compiler that wants to know them.
+"""Operators whose results torch's symbolic tensors do not know: their shapes depend on values, or the symbolic form refuses what the kernel takes.
 
-The capture knows the lengths that decide these shapes, and the program is guarded by them (values.py): here such an
-operator becomes one of the same schema that says so.
+The capture knows the lengths and masks that decide these shapes, and the program is guarded by them (values.py): here
+such an operator becomes one of the same schema that says so.
 """
 from __future__ import annotations
 
@@ -11,15 +11,20 @@ import operator
 import torch
 
 aten = torch.ops.aten
-DYNAMIC = {aten._pack_padded_sequence.default, aten._ctc_loss.default, aten._ctc_loss.Tensor}
+DYNAMIC = {
+    aten._pack_padded_sequence.default, aten._ctc_loss.default, aten._ctc_loss.Tensor,
+    aten.nonzero.default, aten.masked_select.default, aten.repeat_interleave.Tensor, aten.bincount.default,
+    aten._unique2.default, aten.unique_consecutive.default, aten.unique_dim.default, aten._grouped_mm.default,
+}  # fmt: skip
+_MASKS = torch.bool, torch.uint8
 
 
 def with_known_shapes(graph):
     """Replace them in the graph of a region, in place."""
     for node in graph.nodes:
-        if node.target in DYNAMIC:
+        if node.target in DYNAMIC or node.target is aten.index.Tensor and any(i is not None and i.meta["tensor"].dtype in _MASKS for i in node.args[1]):
             parts = {u.args[1]: u.meta["tensor"] for u in node.users if u.target is operator.getitem}
-            results = tuple(parts.get(i) for i in range(len(node.target._schema.returns)))
+            results = tuple(parts.get(i) for i in range(len(node.target._schema.returns))) if node.meta["tensor"] is None else node.meta["tensor"]
             node.target = _known(node.target, results)
 
 
@@ -30,15 +35,18 @@ def _library():
 
 @functools.cache
 def _known(target, results):
-    """The operator with these results; one that nobody uses (None) is said to be empty."""
+    """The operator with these results (or this one); one that nobody uses (None) is said to be empty."""
     name = f"{target._opname}_{target._overloadname}_{_known.cache_info().misses}"
     arguments, returns = str(target._schema).split("(", 1)[1].rsplit("->", 1)
     library = _library()
     library.define(f"{name}({arguments}->{returns}")
-    library.impl(name, lambda *args: target(*args), "CompositeExplicitAutograd")
+    library.impl(name, lambda *args, **kwargs: target(*args, **kwargs), "CompositeExplicitAutograd")
 
-    def fake(*args):
-        return tuple(torch.empty(0) if info is None else torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device=info.device) for info in results)
+    def empty(info):
+        return torch.empty(0) if info is None else torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device=info.device)
+
+    def fake(*args, **kwargs):
+        return tuple(map(empty, results)) if type(results) is tuple else empty(results)
 
     torch.library.register_fake(f"oneflow_known::{name}", fake, lib=library)
     return getattr(torch.ops.oneflow_known, name).default

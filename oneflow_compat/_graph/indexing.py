@@ -1,0 +1,82 @@
+"""x[i] with a 0-d integer tensor i: eager reads the number; a program keeps it a tensor, so that one program serves every i."""
+from __future__ import annotations
+
+import contextlib
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from .fold import constant_value
+
+_INTEGERS = torch.int64, torch.int32, torch.int16, torch.int8
+
+
+@contextlib.contextmanager
+def tensors_as_indices(recorder, active):
+    """While build() is captured, Tensor.__getitem__ and __setitem__ take such an index as a tensor of one element."""
+    get, put = torch.Tensor.__getitem__, torch.Tensor.__setitem__
+
+    def getitem(tensor, index):
+        places = _places(recorder, tensor, index) if active() else None
+        if places is None:
+            return get(tensor, index)
+        rest, picked = places
+        out = get(tensor, rest)
+        for dim, i in reversed(picked):
+            out = get(out, (slice(None),) * dim + (i.reshape(1),)).squeeze(dim)
+        return out
+
+    def setitem(tensor, index, value):
+        places = _places(recorder, tensor, index) if active() else None
+        if places is None:
+            return put(tensor, index, value)
+        rest, picked = places
+        target = get(tensor, rest)
+        if isinstance(value, torch.Tensor) and value.dim():
+            value = value.expand([n for d, n in enumerate(target.shape) if d not in [p for p, _ in picked]])
+            for dim, _ in picked:
+                value = value.unsqueeze(dim)
+        if len(picked) == 1:
+            put(target, (slice(None),) * picked[0][0] + (picked[0][1].reshape(1),), value)
+        else:
+            at = [torch.arange(n, device=target.device) for n in target.shape]
+            for dim, i in picked:
+                at[dim] = i.reshape(1)
+            put(target, torch.meshgrid(*at, indexing="ij"), value)
+
+    torch.Tensor.__getitem__, torch.Tensor.__setitem__ = getitem, setitem
+    try:
+        yield
+    finally:
+        torch.Tensor.__getitem__, torch.Tensor.__setitem__ = get, put
+
+
+def _single(index):
+    return type(index) is FakeTensor and index.dim() == 0 and index.dtype in _INTEGERS
+
+
+def _unknown(recorder, index):
+    node = getattr(index, "_of_node", None)
+    return "_value" not in index.__dict__ and node is not None and constant_value(recorder, node) is None
+
+
+def _places(recorder, tensor, index):
+    """(the index with `:` where a 0-d tensor stood, [(dimension of the result, that tensor)]); None where there is none, or lists and tensors beside."""
+    index = index if type(index) is tuple else (index,)
+    if not any(_single(i) and _unknown(recorder, i) for i in index):
+        return None
+    used = sum(1 for i in index if i is not None and i is not Ellipsis)
+    dim, rest, picked = 0, [], []
+    for i in index:
+        if _single(i) and _unknown(recorder, i):
+            picked.append((dim, i))
+            rest.append(slice(None))
+            dim += 1
+        elif type(i) is int or _single(i):
+            rest.append(i)
+        elif i is None or type(i) is slice or i is Ellipsis:
+            rest.append(i)
+            dim += tensor.dim() - used if i is Ellipsis else 1
+        else:
+            return None
+    return tuple(rest), picked

@@ -1,0 +1,106 @@
+"""Values of integer arguments and of state that decide a branch or a shape: as in eager mode, and anew when they change."""
+import copy
+
+import pytest
+import torch
+from graph_cases import graph_of
+from torch import nn
+from torch.nn import functional as F
+
+from oneflow._errors import OneFlowError
+
+
+def train(loss_of, calls, make=lambda: nn.Linear(4, 3), backend="aten"):
+    """Train twins in eager and in a graph on the calls; the graph."""
+    torch.manual_seed(0)
+    eager = make()
+    model = copy.deepcopy(eager)
+    optimizer = torch.optim.SGD(eager.parameters(), lr=0.1)
+
+    def step(*args):
+        loss = loss_of(model, *args)
+        loss.backward()
+        return loss
+
+    graph = graph_of(step, torch.optim.SGD(model.parameters(), lr=0.1), model=model)
+    graph.config.set_backend(backend)
+    for args in calls:
+        optimizer.zero_grad()
+        loss = loss_of(eager, *args)
+        loss.backward()
+        optimizer.step()
+        found = graph(*args)
+        assert torch.equal(found, loss) if backend == "aten" else torch.allclose(found, loss)
+    for a, b in zip(eager.state_dict().values(), model.state_dict().values()):
+        assert torch.equal(a, b) if backend == "aten" else torch.allclose(a, b)
+    return graph
+
+
+def test_a_branch_on_labels():
+    def loss_of(model, x, y):
+        if y.max() >= 3:
+            raise ValueError(f"labels up to {y.max().item()} for 3 classes")
+        return F.cross_entropy(model(x), y)
+
+    x = torch.randn(5, 4)
+    graph = train(loss_of, [(x, torch.randint(0, 3, (5,))) for _ in range(4)])
+    assert len(graph._engine.programs) == 1
+    with pytest.raises(ValueError, match="labels up to 7 for 3 classes"):
+        graph(x, torch.full((5,), 7))
+
+
+def test_either_side_of_a_branch_on_a_mask():
+    def loss_of(model, x, mask):
+        out = model(x)
+        if not mask.all():
+            out = out * mask[:, None]
+        return out.square().sum()
+
+    calls = [(torch.randn(5, 4), torch.tensor(m, dtype=torch.bool)) for m in ([1, 1, 1, 1, 1], [1, 0, 1, 0, 0], [0, 1, 1, 0, 0], [1, 1, 1, 1, 1])]
+    assert len(train(loss_of, calls)._engine.programs) == 2
+
+
+def test_lengths_as_numbers():
+    def loss_of(model, x, lengths):
+        return model(x[:, : lengths.max()]).mean() / lengths.sum().item()
+
+    assert len(train(loss_of, [(torch.randn(2, 6, 4), torch.tensor(n)) for n in ([3, 2], [1, 3], [3, 3], [5, 1], [3, 2])])._engine.programs) == 4
+
+
+@pytest.mark.parametrize("backend", ["aten", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_rows_picked_by_a_mask_among_the_arguments_or_the_state(backend):
+    kept = torch.tensor([True, False, True, True, False])
+
+    def loss_of(model, x, y):
+        out = model(x)
+        rows = (y[kept] > 0).nonzero().squeeze(1)
+        return F.cross_entropy(out[y != 2], y[y != 2]) + out[kept].sum() + out[kept][rows].square().mean() + torch.masked_select(out, kept[:, None]).std()
+
+    x = torch.randn(5, 4)
+    assert len(train(loss_of, [(x, torch.tensor(y)) for y in ([0, 2, 1, 0, 1], [1, 1, 2, 1, 0], [0, 2, 0, 1, 0])], backend=backend)._engine.programs) == 2
+
+
+def test_unique_labels_and_repeats():
+    def loss_of(model, x, y):
+        out, groups = model(x), torch.unique(y)
+        spread = sum(out[y == g].var(0, unbiased=False).sum() for g in groups)
+        return spread + out.repeat_interleave(torch.bincount(y, minlength=5), 0).mean()
+
+    train(loss_of, [(torch.randn(5, 4), torch.tensor(y)) for y in ([0, 2, 2, 0, 1], [1, 1, 1, 1, 0], [0, 2, 2, 0, 1])])
+
+
+def test_a_float_argument_still_has_no_value():
+    with pytest.raises(OneFlowError, match="needs the value of a tensor"):
+        train(lambda model, x: model(x).sum() if x.max() > 3 else model(x).mean(), [(torch.randn(2, 4),)])
+
+
+def test_a_number_in_a_tensor_as_an_index():
+    def loss_of(model, x, t, table):
+        out = model(x)
+        table = table * 1
+        table[t] = out[0, 0]
+        table[t, 1] += 2.0
+        return out[t].sum() + out[:, t].prod() + (out[..., t, None] * table[t]).sum() + out[t - 4, 1] * 3 + out[torch.tensor(1), t] + table[1:, t].mean()
+
+    calls = [(torch.randn(5, 4), torch.tensor(t), torch.randn(3, 3)) for t in (1, 0, 2)]
+    assert len(train(loss_of, calls)._engine.programs) == 1
