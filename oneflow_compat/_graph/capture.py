@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import keyword
+import re
 import threading
 
 import numpy as np
@@ -344,12 +346,16 @@ def _roots(nodes):
         yield node
 
 
+_TAKEN = re.compile(r"[cfk]\d+|abs|math|ops|device")  # names that the generated code uses (codegen.py)
+
+
 def _rename(graph, slots):
     """Give placeholders readable, unique names."""
     used = {n.name for n in graph.nodes if n.op != "placeholder"}
     for node, slot in zip([n for n in graph.nodes if n.op == "placeholder"], slots):
         base = "".join(c if c.isalnum() else "_" for c in slot.name)
         base = base if base and not base[0].isdigit() else "t_" + base
+        base = base + "_" if _TAKEN.fullmatch(base) or keyword.iskeyword(base) else base
         name, k = base, 1
         while name in used:
             name, k = f"{base}_{k}", k + 1
