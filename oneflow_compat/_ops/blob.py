@@ -1,7 +1,7 @@
 """What blobs of job functions have and torch's tensors lack: rows of `_tables/tensor.py`."""
 from __future__ import annotations
 
-__all__ = ["is_dynamic", "logical_blob_name", "op_name", "with_distribute"]
+__all__ = ["is_dynamic", "logical_blob_name", "numpy_list", "op_name", "with_distribute"]
 
 
 def with_distribute(self, distribute):
@@ -30,3 +30,8 @@ def is_dynamic(self) -> bool:
 
     found = trace()
     return found is not None and id(self) in found.dynamic_inputs
+
+
+def numpy_list(self, rank=None) -> list:
+    """[numpy()]: one array per device, in a job that runs op by op."""
+    return [self.numpy()]

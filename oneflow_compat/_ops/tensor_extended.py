@@ -107,7 +107,7 @@ def _fits(signature, *args, **kwargs) -> bool:
 def numpy(original):
     """numpy() also of a tensor that requires grad, is on another device, is bfloat16 (-> float32) or holds no memory since it is zero; numpy(dtype)."""
     def numpy(self, dtype=None, *, force=False):
-        if dtype is None:
+        if dtype is None or type(dtype) is int:  # a blob's numpy(rank): there is one rank
             try:
                 return original(self, force=force) if force else original(self)
             except _REFUSALS:

@@ -146,5 +146,6 @@ TENSOR = {
     "with_gradient_distribute": ("method", "_ops.blob:with_distribute", "how its gradient is"),
     "logical_blob_name": ("property", "_ops.blob:logical_blob_name", "name of a blob in a job"),
     "op_name": ("property", "_ops.blob:op_name", "its first part"),
+    "numpy_list": ("method", "_ops.blob:numpy_list", "one array per device"),
     "is_dynamic": ("property", "_ops.blob:is_dynamic", "true for an input of varying size"),
 }

@@ -45,6 +45,7 @@ CASES = {
     "expand_dims": (lambda x: flow.expand_dims(x, axis=1), [X], lambda x: x[:, None]),
     "expand": (lambda x: flow.expand(x, [4, 3]), [X[:, :1]], lambda x: np.broadcast_to(x, (4, 3))),
     "broadcast_like": (lambda x, y: flow.broadcast_like(x, like=y, broadcast_axes=(0,)), [X[0], Y], lambda x, y: np.broadcast_to(x, y.shape)),
+    "broadcast_like-one": (lambda x, y: flow.broadcast_like(x, y, broadcast_axes=(0, 1)), [X[0, :1], Y], lambda x, y: np.broadcast_to(x, y.shape)),
     "broadcast_to_compatible_with": (lambda x, y: flow.broadcast_to_compatible_with(x, [y]), [X[:1], Y], lambda x, y: np.broadcast_to(x, y.shape)),
     "identity": (lambda x: flow.identity(x), [X], lambda x: x),
     "identity_n": (lambda x, y: flow.identity_n([x, y])[1], [X, Y], lambda x, y: y),

@@ -241,3 +241,48 @@ def test_the_program_can_be_read():
     eager = job_of(lambda x: x, [X], name="eager")
     eager(X)
     assert eager.program is None
+
+
+def test_names_that_the_generated_code_uses_itself():
+    @flow.global_function()
+    def job(abs: tp.Numpy.Placeholder((2,)), f0: tp.Numpy.Placeholder((2,))) -> tp.Numpy:
+        return flow.math.relu(flow.get_variable("in", (2,), initializer=flow.ones_initializer()) - f0) + abs
+
+    assert np.array_equal(job(np.zeros(2, np.float32), np.array([0, 3], np.float32)), [1, 0])
+
+
+def test_a_config_in_the_place_of_the_type():
+    config = flow.function_config()
+
+    @flow.global_function(config)
+    def predict(x=flow.FixedTensorDef((2,), dtype=flow.float32)):
+        assert not flow.current_global_function_desc().IsTrainable()
+        return flow.math.relu(x)
+
+    assert np.array_equal(predict(np.array([-1, 2], np.float32)).get().numpy(), [0, 2])
+    config = flow.function_config()
+    config.train.primary_lr(0.5)
+    config.train.model_update_conf({"naive_conf": {}})
+
+    @flow.global_function(config)
+    def train():
+        assert flow.current_global_function_desc().IsTrainable()
+        v = flow.get_variable("v", (2,), initializer=flow.ones_initializer())
+        flow.losses.add_loss(v)
+        return v
+
+    train()
+    assert np.array_equal(train().get().numpy(), [0.75, 0.75])
+
+
+def test_blobs_have_values_in_a_job_that_runs_op_by_op():
+    flow.enable_eager_execution()
+    seen = []
+
+    @flow.global_function()
+    def job(x: tp.Numpy.Placeholder((2,))):
+        seen.append((x * 2).numpy(0))
+        seen.extend((x * 3).numpy_list())
+
+    job(np.array([1, 2], np.float32))
+    assert [list(a) for a in seen] == [[2, 4], [3, 6]]

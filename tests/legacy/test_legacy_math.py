@@ -197,3 +197,12 @@ def test_a_wrong_argument_is_an_error():
         run(lambda a: flow.math.reduce_sum(a, keepdim=True), X)
     with pytest.raises(ValueError, match="axis 5 is out of range"):
         run(lambda a: flow.math.reduce_sum(a, axis=5), X)
+
+
+def test_floordiv_has_the_gradient_zero():
+    out, got = gradient(lambda a, b: flow.math.floordiv(a, b), X, P)
+    assert np.array_equal(out, np.floor_divide(X, P)) and not got.any()
+
+
+def test_elements_of_a_comparison_count():
+    assert run(lambda a: flow.math.reduce_sum(a == a), X) == X.size

@@ -114,7 +114,7 @@ def expand(x, expand_size, name=None):
 
 def broadcast_like(x, like, broadcast_axes=None, name=None):
     """x spread to the shape of `like` along `broadcast_axes` (where x has size 1, or no dimension at all)."""
-    if broadcast_axes is not None and x.dim() != like.dim():
+    if broadcast_axes is not None and x.dim() != like.dim() and x.numel() != 1:
         for a in sorted(a % like.dim() for a in broadcast_axes):
             x = x.unsqueeze(a)
     return x.expand(like.shape)

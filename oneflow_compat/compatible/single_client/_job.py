@@ -20,11 +20,16 @@ def api_global_function(type="predict", function_config=None):
     """Decorator: the function describes a network, calling it runs it.
 
     `type` is "predict" or "train"; a train job updates variables by `flow.optimizer.X(...).minimize(loss)`.
+    A config alone, global_function(config), makes a train job if `config.train` says something, else a predict job.
     The decorated function takes what its annotations (`tp.Numpy.Placeholder(...)`) declare and returns
     what its return annotation says; without one the call returns an object with get() and async_get(handler).
     """
+    from ._function_config import FunctionConfig
+
     if callable(type):  # used without parentheses
         return Job(type, "predict", None)
+    if isinstance(type, FunctionConfig):  # the first form, which had no type
+        function_config, type = type, "train" if any(name.startswith("train.") for name in type.values) else "predict"
     if type not in ("predict", "train"):
         raise ValueError(f'global_function(type={type!r}): type must be "predict" or "train"')
     return lambda function: Job(function, type, function_config)
@@ -129,6 +134,10 @@ class Job:
         if compiled.copy is None or compiled.eager:
             compiled.copy = trace.aliases(outputs, values)
         return trace.results(outputs, compiled.copy)
+
+    def IsTrainable(self) -> bool:
+        """True for a train job (`flow.current_global_function_desc().IsTrainable()`)."""
+        return self.kind == "train"
 
     @property
     def program(self):
@@ -301,7 +310,7 @@ def _examples(declared, out):
 
 
 def current_global_function_desc():
-    """The job function being defined: has `job_name` and `function`."""
+    """The job function being defined: has `job_name`, `function` and `IsTrainable()`."""
     found = _context.require_trace("current_global_function_desc()").job
     found.job_name = found.name
     return found

@@ -45,7 +45,7 @@ def divide(x, y):
 
 
 def floordiv(x, y):
-    return torch.floor_divide(*_pair(x, y))
+    return torch.div(*_pair(x, y), rounding_mode="floor")  # floor_divide has no gradient (zero)
 
 
 def mod(x, y):
@@ -114,6 +114,7 @@ def axes(x, axis) -> tuple:
 
 def reduce_sum(x, axis, keepdims):
     found = axes(x, axis)
+    x = x.to(torch.int8) if x.dtype == torch.bool else x  # blob == blob, whose elements count
     return torch.sum(x, found, keepdim=keepdims, dtype=x.dtype if not x.is_floating_point() else None) if found else x
 
 

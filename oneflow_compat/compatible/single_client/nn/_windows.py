@@ -97,7 +97,9 @@ def conv2d(input, filters, strides, padding, bias=None, data_format="NCHW", dila
 
 
 def compat_conv2d(input, filters, strides, padding, data_format="NCHW", dilations=None, groups=1, name=None):
-    """conv2d with "VALID", "SAME" or numbers."""
+    """conv2d whose "SAME" is "SAME_UPPER"."""
+    if isinstance(padding, str) and padding.upper() == "SAME":
+        padding = "SAME_UPPER"
     return _conv(2, input, filters, strides, padding, None, data_format, dilations, groups)
 
 
