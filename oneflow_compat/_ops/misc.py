@@ -169,12 +169,12 @@ def distributed_partial_fc_sample(weight, label, num_sample):
     Returns (label numbered within the sample, the sampled class ids in ascending order, their rows of
     weight). One rank; with more positive classes than num_sample all of them are kept.
     """
-    classes = weight.shape[0]
-    chosen = torch.rand(classes, device=weight.device)
-    chosen[label.reshape(-1).long()] = 2.0
-    count = max(int(num_sample), int((chosen == 2.0).sum()))
+    classes, count, positive = weight.shape[0], int(num_sample), label.reshape(-1).long()
+    if positive.numel() > count:  # elsewhere the size needs no look at the labels, so that a graph has one program
+        count = max(count, positive.unique().numel())
     if count > classes:
         raise RuntimeError(f"distributed_partial_fc_sample: asked for {num_sample} of {classes} classes")
+    chosen = torch.rand(classes, device=weight.device).index_fill(0, positive, 2.0)
     sampled = torch.topk(chosen, count).indices.sort().values
     return torch.searchsorted(sampled, label.long()).to(label.dtype), sampled.to(label.dtype), weight[sampled]
 

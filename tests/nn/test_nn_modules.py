@@ -257,6 +257,41 @@ def test_partial_fc_sample_keeps_every_label():
     assert torch.equal(weight.grad[:, 0].nonzero().flatten(), classes)
 
 
+def test_partial_fc_in_a_graph_is_one_program_for_all_labels():
+    class Head(flow.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = flow.nn.Parameter(torch.randn(20, 3))
+
+        def forward(self, x, label):
+            mapped, classes, rows = flow.distributed_partial_fc_sample(self.weight, label, 8)
+            return flow.nn.functional.cross_entropy(flow.matmul(x, rows, transpose_b=True), mapped), classes
+
+    head = Head()
+    optimizer = flow.optim.SGD(head.parameters(), lr=0.1)
+
+    class Train(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.head = head
+            self.config.set_backend("aten")
+            self.add_optimizer(optimizer)
+
+        def build(self, x, label):
+            loss, classes = self.head(x, label)
+            loss.backward()
+            return loss, classes
+
+    train, programs = Train(), set()
+    for labels in ([4, 17, 4, 0], [1, 2, 3, 5], [9, 9, 9, 9]):
+        before = head.weight.detach().clone()
+        loss, classes = train(torch.randn(4, 3), torch.tensor(labels))
+        programs.add(id(train.program))
+        changed = (head.weight != before).any(1).nonzero().flatten()
+        assert torch.equal(changed, classes) and set(labels) <= set(classes.tolist()) and len(classes) == 8
+    assert len(programs) == 1
+
+
 def test_all_reduce_on_one_process():
     x = torch.ones(2)
     assert flow.nn.AllReduce("cpu 0")(x) is x
