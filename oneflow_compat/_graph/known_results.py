@@ -2,7 +2,7 @@
 
 Batch norm in training is 5 milliseconds a layer there, an elementwise operator a fifth of one. And torch takes a transposed
 input of batch norm for the layout of the result, which the CPU's kernel makes dense: a view() that eager takes would not be
-one in the program.
+one in the program. The losses' gradients and a few more differ in the same way.
 """
 from __future__ import annotations
 
@@ -17,6 +17,14 @@ _ELEMENTWISE = {getattr(aten, n).Tensor for n in ("add", "sub", "mul", "div")} |
     for n in ("relu", "threshold_backward", "gelu", "gelu_backward", "silu", "silu_backward", "sigmoid", "sigmoid_backward", "tanh", "tanh_backward",
               "hardtanh", "hardtanh_backward", "neg")
 }  # fmt: skip
+# Operators whose result has another layout on the CPU than torch's symbolic form says: contiguous, the input's own (beside a 0-d tensor),
+# the memory format suggested by the input at that position
+_CONTIGUOUS = {
+    aten.mse_loss_backward.default, aten.smooth_l1_loss_backward.default, aten.huber_loss_backward.default, aten._log_softmax_backward_data.default,
+    aten.log_sigmoid_forward.default, aten.pow.Scalar, aten.normal.Tensor_Tensor,
+}  # fmt: skip
+_KEPT = {aten.copysign.Tensor, aten.div.Tensor_mode, aten.floor_divide.default, aten.native_dropout_backward.default}
+_SUGGESTED = {aten.channel_shuffle.default: 0, aten.max_unpool2d.default: 0, aten.replication_pad2d_backward.default: 1}
 
 
 def known_results(func, args, kwargs):
@@ -37,7 +45,16 @@ def known_results(func, args, kwargs):
             return tuple(make(x) if want else None for make, want in zip(made, wanted))
     elif func is aten._grouped_mm.default:
         return _grouped_mm(*args, **kwargs)
+    elif (func in _CONTIGUOUS or func in _KEPT or func in _SUGGESTED) and all(a.is_cpu for a in args if isinstance(a, torch.Tensor)):
+        return torch.utils._pytree.tree_map(lambda out: _laid_out(func, args, out), func(*args, **kwargs))
     return None
+
+
+def _laid_out(func, args, out):
+    if func in _KEPT:
+        return torch.empty_like(args[0], dtype=out.dtype) if args[0].shape == out.shape and (args[1].dim() == 0 or args[1].stride() == args[0].stride()) else out
+    wanted = torch._prims_common.suggest_memory_format(args[_SUGGESTED[func]]) if func in _SUGGESTED else torch.contiguous_format
+    return torch.empty(out.shape, dtype=out.dtype, device=out.device, memory_format=wanted)
 
 
 def _grouped_mm(a, b, offs=None, bias=None, out_dtype=None):

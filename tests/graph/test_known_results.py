@@ -118,3 +118,39 @@ def test_grouped_products(dtype, width):
     weight, x = torch.randn(3, width, 16, dtype=dtype).transpose(1, 2), torch.randn(8, 16, dtype=dtype)
     for a, b, offs in ((x, weight, rows), (torch.randn(16, 8, dtype=dtype).t(), torch.randn(16, 16, dtype=dtype), inner), (torch.randn(3, 8, 16, dtype=dtype), weight, None)):
         same([symbolic(aten._grouped_mm.default, (a, b, offs))], [aten._grouped_mm(a, b, offs=offs)])
+
+
+LAYOUTS = {
+    "mse": lambda x, y: (aten.mse_loss_backward.default, (torch.ones(()), x, y, 1)), "smooth l1": lambda x, y: (aten.smooth_l1_loss_backward.default, (torch.ones(()), x, y, 1, 1.0)),
+    "huber": lambda x, y: (aten.huber_loss_backward.default, (torch.ones(()), x, y, 1, 1.0)), "log softmax": lambda x, y: (aten._log_softmax_backward_data.default, (x, y, 1, x.dtype)),
+    "log sigmoid": lambda x, y: (aten.log_sigmoid_forward.default, (x,)), "2 ** x": lambda x, y: (aten.pow.Scalar, (2, x)), "normal": lambda x, y: (aten.normal.Tensor_Tensor, (x, x.exp())),
+    "copysign": lambda x, y: (aten.copysign.Tensor, (x, torch.tensor(-1.0))), "floor": lambda x, y: (aten.floor_divide.default, (x, torch.tensor(2.0))),
+    "dropout": lambda x, y: (aten.native_dropout_backward.default, (x, x > 0, 2.0)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("x", [torch.randn(2, 5, 3).transpose(1, 2), torch.randn(2, 4, 3, 5).to(memory_format=last), torch.randn(4, 5)], ids=["transposed", "channels last", "plain"])
+@pytest.mark.parametrize("case", LAYOUTS.values(), ids=LAYOUTS)
+def test_layouts_of_results(case, x):
+    func, args = case(x, torch.rand(x.shape))
+    found, real = symbolic(func, args), func(*args)
+    same([found] if isinstance(real, torch.Tensor) else found, [real] if isinstance(real, torch.Tensor) else real)
+
+
+def test_pixels_channels_last():
+    x = torch.randn(2, 4, 3, 4).to(memory_format=last)
+    for func, args in ((aten.channel_shuffle.default, (x, 2)), (aten.replication_pad2d_backward.default, (torch.randn(2, 4, 5, 6).to(memory_format=last), x, [1, 1, 1, 1]))):
+        same([symbolic(func, args)], [func(*args)])
+
+
+def test_a_view_of_the_gradient_of_a_transposed_prediction():
+    layer, x = torch.nn.Linear(3, 4), torch.randn(2, 5, 3)
+    loss = torch.nn.functional.mse_loss(layer(x).transpose(1, 2), torch.zeros(2, 4, 5))
+    loss.backward()
+    wanted, layer.weight.grad = layer.weight.grad, None
+
+    def build(x):
+        torch.nn.functional.mse_loss(layer(x).transpose(1, 2), torch.zeros(2, 4, 5)).backward()
+        return layer.weight.grad
+
+    assert torch.equal(graph_of(build, torch.optim.SGD(layer.parameters(), lr=0.1), layer=layer)(x), wanted)
