@@ -145,3 +145,20 @@ def test_two_optimizers():
 def test_sparse_embedding():
     ids = [(torch.tensor([[0, 1, 1], [2, 9, 0]]),) for _ in range(2)]
     same(step, lambda: {"m": nn.Embedding(10, 6, sparse=True)}, ids, lambda p: torch.optim.SGD(p, lr=0.1))
+
+
+@pytest.mark.parametrize("shape, resize", [
+    ((2, 3, 5, 5), dict(scale_factor=2, mode="bilinear", align_corners=True)), ((2, 3, 5, 4), dict(size=(7, 9), mode="bicubic", align_corners=False)),
+    ((1, 2, 3, 4, 4), dict(scale_factor=1.5, mode="trilinear", align_corners=False)), ((2, 3, 5), dict(scale_factor=2, mode="nearest")),
+    ((2, 3, 8, 8), dict(size=(4, 4), mode="bilinear", antialias=True)),
+], ids=lambda v: v.get("mode") if isinstance(v, dict) else "x".join(map(str, v)))  # fmt: skip
+def test_resizing_trains(shape, resize):
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(shape[1:]))
+
+        def forward(self, x):
+            return torch.nn.functional.interpolate(x * self.weight, **resize)
+
+    same(step, lambda: {"m": Scaled()}, rows(*shape)[:2], optimizer=lambda p: torch.optim.SGD(p, lr=0.1))

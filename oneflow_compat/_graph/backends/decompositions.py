@@ -1,4 +1,4 @@
-"""Operators of oneflow._ext that inductor gets as plain torch, because it fuses them with their neighbours, and LSTM layers.
+"""Operators of oneflow._ext that inductor gets as plain torch, because it fuses them with their neighbours, LSTM layers, and resizing.
 
 The others stay kernels: measured, a masked softmax is faster so (29 against 55 ms), bias and gelu take the same
 time either way, and the masks of dropout belong to their kernel.
@@ -70,21 +70,56 @@ def _scale_tril(x, diagonal, scale, fill):
     return torch.where(columns <= rows[:, None] + diagonal, x * scale, fill)
 
 
+def _linear(x, size, align_corners, *scales):
+    from torch._decomp.decompositions import _upsample_linear
+
+    return _upsample_linear(x, list(size), align_corners, [*scales, *[None] * (len(size) - len(scales))])
+
+
+def _cubic(x, size, align_corners, height=None, width=None):
+    from torch._decomp.decompositions import upsample_bicubic2d_default
+
+    return upsample_bicubic2d_default(x, size, align_corners, height, width)
+
+
+def _bilinear_backward(grad, size, shape, align_corners, height=None, width=None):
+    if grad.device.type != "cpu":
+        return NotImplemented
+    n, c, *image = shape  # as one slice of a volume: that kernel has a C shim
+    return torch.ops.aten.upsample_trilinear3d_backward(grad.unsqueeze(2), [1, *size], [n, c, 1, *image], align_corners, None, height, width).squeeze(2)
+
+
 def table():
-    """{operator: plain torch}; empty where the library is not loaded."""
+    """{operator: plain torch}; those of oneflow._ext and LSTM layers only where the library is loaded."""
     from ..._ops.custom import _ext
 
+    aten = torch.ops.aten
+    resize = {
+        aten.upsample_bilinear2d.default: _linear, aten.upsample_trilinear3d.default: _linear, aten.upsample_bicubic2d.default: _cubic,
+        aten.upsample_bilinear2d_backward.default: _bilinear_backward,
+    }  # fmt: skip
     if _ext.status() != "loaded":
-        return {}
-    return {
+        return resize
+    return resize | {
         torch.ops.oneflow.pointwise.default: _pointwise, torch.ops.oneflow.scale_tril.default: _scale_tril,
         torch.ops.aten.mkldnn_rnn_layer.default: recurrent.layer, torch.ops.aten.mkldnn_rnn_layer_backward.default: recurrent.layer_backward,
     }  # fmt: skip
 
 
+def _no_shim(op) -> bool:
+    """A fallback without a C shim that takes a list of SymInt: the wrapper's proxy passes it as a list of anything, which the kernel refuses."""
+    from torch._inductor import decomposition, lowering
+    from torchgen.aoti.fallback_ops import inductor_fallback_ops
+
+    if not any(isinstance(a.real_type, torch._C.ListType) and isinstance(a.real_type.getElementType(), torch._C.SymIntType) for a in op._schema.arguments):
+        return False
+    made = op in lowering.lowerings and op not in lowering.fallbacks
+    return not made and str(op) not in inductor_fallback_ops and op not in decomposition.select_decomp_table() and op not in table()
+
+
 def needs_python(graph) -> bool:
-    """Does a node call an operator that inductor's C++ wrapper cannot: one that is not torch's and returns a list of tensors?"""
-    return any(
+    """Does a node call an operator that inductor's C++ wrapper cannot: one that is not torch's and returns a list of tensors, or one of torch's without a shim?"""
+    return any(_no_shim(op) for op in {n.target for n in graph.nodes if isinstance(n.target, torch._ops.OpOverload) and n.target.namespace == "aten"}) or any(
         isinstance(n.target, torch._ops.OpOverload)
         and n.target.namespace not in ("aten", "prims")
         and any(isinstance(r.type, torch._C.ListType) for r in n.target._schema.returns)
