@@ -254,8 +254,10 @@ class LoadedProgram:
             values[index] = value.to(slot.device) if value.device != slot.device else value
         with torch.set_grad_enabled(self.program.training or torch.is_grad_enabled()):  # oneDNN's LSTM keeps what backward needs only then
             keep = torch._C._AutoDispatchBelowAutograd()
-            out = iter(self._run(*values))
-            del keep
+            try:
+                out = iter(self._run(*values))
+            finally:
+                del keep  # a traceback of an error would keep it
         fixed = dict(self.program.out_constants)
         flat = [fixed[i] if i in fixed else next(out) for i in range(self.program.out_spec.num_leaves)]
         return pytree.tree_unflatten(flat, self.program.out_spec)

@@ -247,3 +247,16 @@ def test_an_exception_anywhere_in_a_step_changes_nothing(where):
     graph(x[:3])
     graph(x)
     assert torch.isfinite(model[0].weight).all() and not torch.equal(model[0].weight, before[0]["0.weight"])
+
+
+@pytest.mark.parametrize("backend", ["aten", "inductor"])
+def test_an_error_while_the_program_runs_leaves_autograd_on(backend):
+    """Also while someone, as a debugger does, keeps the error and with it the frames it came from."""
+    table = nn.Embedding(4, 2)
+    graph = make(lambda self, index: table(index))
+    graph.config.set_backend(backend)
+    graph(torch.tensor([0, 1]))
+    with pytest.raises((IndexError, RuntimeError)) as kept:
+        graph(torch.tensor([0, 9]))
+    assert table(torch.tensor([0])).requires_grad
+    assert kept.value is not None

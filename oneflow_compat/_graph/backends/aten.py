@@ -12,8 +12,11 @@ def compile(program, config, name="aten"):
     guard = torch._C._AutoDispatchBelowAutograd
 
     def run(*values):
-        keep = guard()  # noqa: F841  operators skip autograd until this dies
-        return function(*values)
+        keep = guard()  # operators skip autograd until this dies
+        try:
+            return function(*values)
+        finally:
+            del keep  # a traceback of an error would keep it
 
     run.source = function.__source__
     run.inner = function

@@ -33,8 +33,11 @@ def compile(program, config, name):
     host = compile_program(host_program(program, inputs, outputs, late, Recorded(region, copied)))
 
     def run(*values):
-        keep = torch._C._AutoDispatchBelowAutograd()  # noqa: F841
-        return host(*values)
+        keep = torch._C._AutoDispatchBelowAutograd()  # operators skip autograd until this dies
+        try:
+            return host(*values)
+        finally:
+            del keep  # a traceback of an error would keep it
 
     return run
 

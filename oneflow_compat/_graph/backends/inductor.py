@@ -25,8 +25,11 @@ def compile(program, config, name="inductor"):
     guard = torch._C._AutoDispatchBelowAutograd
 
     def run(*values):
-        keep = guard()  # noqa: F841  operators skip autograd until this dies
-        return host(*values)
+        keep = guard()  # operators skip autograd until this dies
+        try:
+            return host(*values)
+        finally:
+            del keep  # a traceback of an error would keep it
 
     run.inner = host
     run.region = function
