@@ -27,6 +27,8 @@ HOOKS = {
     "torch._inductor": ("_graph", "compiling a program's region", "tests/graph/test_auto_backend.py"),
     "torch._functorch.compile_utils": ("_graph", "common subexpressions of a region", "tests/graph/test_auto_backend.py"),
     "torch._guards": ("_graph", "the tracing context inductor expects", "tests/graph/test_auto_backend.py"),
+    "torch._decomp": ("_graph", "torch's own decompositions, reused inside ours", "tests/graph/test_inductor_semantics.py"),
+    "torch._C.SymIntType": ("_graph", "sizes among the arguments of an operator", "tests/graph/test_inductor_semantics.py"),
     # optimizers and schedulers
     "torch._foreach_add_": ("optim, _ops.custom", "multi-tensor updates (the torch._foreach_* family)", "tests/optim/test_optim_golden.py"),
     "torch._disable_dynamo": ("optim", "step() stays eager under torch.compile", "tests/optim/test_optim_api.py"),
@@ -44,6 +46,7 @@ HOOKS = {
     # the rest
     "torch._ops": ("_ops", "programs find torch's operator classes under this name too", "tests/core/test_deep_paths.py"),
     "torch._C.DisableTorchFunctionSubclass": ("_global", "one-rank global tensors", "tests/core/test_global_one_rank.py"),
+    "torch.ops.aten._local_scalar_dense": ("_global", "numbers read from a global tensor of several ranks", "tests/ranks/test_ranks.py"),
     "torch._prims_common": ("_graph", "group norm in its input's own layout", "tests/graph/test_bitwise.py"),
     "torch._C._functorch": ("_graph", "constants of a region inside functionalize", "tests/graph/test_inductor_semantics.py"),
     "torch._C._are_functorch_transforms_active": ("_ops.custom", "custom operators under vmap and grad", "tests/ops"),

@@ -1,5 +1,1 @@
-"""Placement and SBP: the value objects, and global tensors on one rank.
-
-Several ranks (torch DTensor) come with their own piece of work; asking for them raises
-UnsupportedError naming the row `global-multi-rank`.
-"""
+"""Placement and SBP, and the tensors that have them: `tensor.py` on one rank and the methods of all, `ranks.py` on several."""

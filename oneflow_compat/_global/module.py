@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import torch
 
-from .tensor import GlobalTensor, make_global, to_local as _tensor_to_local
+from .tensor import is_global, make_global, to_global as _tensor_to_global, to_local as _tensor_to_local
 
 
 def to_global(self, placement=None, sbp=None):
@@ -12,8 +12,8 @@ def to_global(self, placement=None, sbp=None):
     On a module that is global already, `placement` or `sbp` alone moves it.
     """
     def change(t):
-        if isinstance(t, GlobalTensor):
-            return make_global(_tensor_to_local(t), placement or t._of_placement, sbp or t._of_sbp)
+        if is_global(t):
+            return _tensor_to_global(t, placement, sbp)
         if placement is None or sbp is None:
             raise RuntimeError("Module.to_global() of local parameters needs both a placement and an sbp")
         return make_global(t, placement, sbp)
@@ -23,7 +23,7 @@ def to_global(self, placement=None, sbp=None):
 
 def to_local(self):
     """Make every parameter and buffer an ordinary tensor; returns the module."""
-    return _each(self, lambda t: _tensor_to_local(t) if isinstance(t, GlobalTensor) else t)
+    return _each(self, lambda t: _tensor_to_local(t) if is_global(t) else t)
 
 
 def to_consistent(self, *args, **kwargs):

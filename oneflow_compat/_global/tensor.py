@@ -1,15 +1,20 @@
-"""Global tensors on one rank.
+"""Global tensors: those of one rank, and the methods of all.
 
 On one rank every distribution rule holds the whole tensor, so a global tensor is the tensor itself
-plus its placement and rules, carried through operations by `__torch_function__`.
+plus its placement and rules, carried through operations by `__torch_function__`. With several ranks
+(WORLD_SIZE > 1) it is a DTensor of `ranks.py`.
 """
 from __future__ import annotations
 
 import torch
 
-from .._errors import unsupported
+from .. import env
 from ..sbp import broadcast, partial_sum, sbp as Rule
 from .placement import placement as Placement
+
+
+class OfSeveralRanks:
+    """Base of the global tensors of several ranks."""
 
 
 class GlobalTensor(torch.Tensor):
@@ -139,9 +144,32 @@ def _mark(tensor, placement, rules):
     return tensor
 
 
-def make_global(tensor: torch.Tensor, placement: Placement, rules) -> GlobalTensor:
-    """`tensor` (any torch tensor, autograd kept) as the global tensor on `placement` with `rules`."""
+def whole(tensor) -> torch.Tensor:
+    """All of a global tensor as a plain tensor, on every rank."""
+    if isinstance(tensor, OfSeveralRanks):
+        from . import ranks
+
+        return ranks.whole(tensor)
+    return to_local(tensor)
+
+
+def several() -> bool:
+    """Are there several ranks?"""
+    return env.get_world_size() > 1
+
+
+def make_global(tensor: torch.Tensor, placement: Placement, rules, whole: bool = False, shape=None) -> torch.Tensor:
+    """`tensor` (any torch tensor, autograd kept) as the global tensor on `placement` with `rules`.
+
+    With several ranks `tensor` is this rank's part of one of `shape` (None: the ranks agree on it), or all of it if `whole`.
+    """
     rules = check_rules(rules, placement, tensor.dim())
+    if several():
+        from . import ranks
+
+        if isinstance(tensor, OfSeveralRanks):
+            return ranks.moved(tensor, placement, rules)
+        return ranks.from_whole(tensor, placement, rules) if whole else ranks.from_local(tensor, placement, rules, shape)
     check_ranks(placement)
     with torch._C.DisableTorchFunctionSubclass():
         if tensor.device.type != placement.type:
@@ -153,9 +181,9 @@ def make_global(tensor: torch.Tensor, placement: Placement, rules) -> GlobalTens
 
 def check_ranks(placement: Placement):
     if placement.ranks.size > 1 or placement.ranks.ravel()[0] != 0:
-        raise unsupported(
-            f"a global tensor on the ranks {placement.ranks.tolist()}", "global-multi-rank",
-            "One rank is supported: placement(type, ranks=[0]). For several processes use torch.distributed.tensor.")
+        raise RuntimeError(
+            f"a global tensor on the ranks {placement.ranks.tolist()}: there is one process, rank 0; "
+            "start several with `python -m oneflow.distributed.launch --nproc_per_node N program.py`")
 
 
 def check_rules(rules, placement: Placement, ndim: int) -> tuple:
@@ -178,7 +206,7 @@ def _rebuild(local, placement, rules, requires_grad):
 # --------------------------------------------------------------------------- rows of _tables/tensor.py
 def is_global(self) -> bool:
     """True for a tensor with a placement."""
-    return isinstance(self, GlobalTensor) or "_of_placement" in self.__dict__
+    return isinstance(self, (GlobalTensor, OfSeveralRanks)) or "_of_placement" in self.__dict__
 
 
 def is_local(self) -> bool:
@@ -208,8 +236,9 @@ def sbp(self):
 def to_global(self, placement=None, sbp=None, *, grad_sbp=None, check_meta=None, copy=False):
     """This tensor as a global tensor, or a global one moved to another placement or rules.
 
-    A local tensor needs both `placement` and `sbp`. `grad_sbp` and `check_meta` concern several
-    ranks. Autograd passes through.
+    A local tensor needs both `placement` and `sbp`; of several ranks each gives its part, and check_meta=False
+    spares them comparing shapes: all parts are as large as this rank's. `grad_sbp` are the rules the gradient of a
+    moved tensor takes first. Autograd passes through.
     """
     if placement is None and not is_global(self):
         raise RuntimeError("to_global() of a local tensor needs a placement and an sbp, found placement=None")
@@ -220,14 +249,31 @@ def to_global(self, placement=None, sbp=None, *, grad_sbp=None, check_meta=None,
         if not is_global(self):
             raise RuntimeError("to_global() of a local tensor needs a placement and an sbp, found sbp=None")
         sbp = self._of_sbp
+    if isinstance(self, OfSeveralRanks):
+        from . import ranks
+
+        grad_sbp = grad_sbp and check_rules(grad_sbp, placement, self.dim())
+        return ranks.moved(self.clone() if copy else self, placement, check_rules(sbp, placement, self.dim()), grad_sbp)
     local = to_local(self) if is_global(self) else self
-    return make_global(local.clone() if copy else local, placement, sbp)
+    shape = _even_shape(local, placement, sbp) if check_meta is False and several() else None
+    return make_global(local.clone() if copy else local, placement, sbp, shape=shape)
+
+
+def _even_shape(local, placement, rules):
+    """The whole shape if every rank's part is like this one."""
+    shape = list(local.shape)
+    for size, rule in zip(placement.hierarchy, check_rules(rules, placement, local.dim())):
+        if rule._kind == "split":
+            shape[rule._dim] *= size
+    return shape
 
 
 def to_local(self, *, copy=False):
     """The shard of this rank as an ordinary tensor; RuntimeError on a local tensor."""
     if not is_global(self):
         raise RuntimeError("to_local() needs a global tensor, found a local one; use the tensor as it is")
+    if isinstance(self, OfSeveralRanks):
+        return self.to_local(copy=copy)
     with torch._C.DisableTorchFunctionSubclass():
         if is_symbolic(self):
             local = torch.ops.aten.alias(self)

@@ -5,12 +5,14 @@ NumPy floating scalars, and lists of them or of arrays, get the default dtype as
 """
 from __future__ import annotations
 
+import contextlib
 import functools
 
 import numpy as np
 import torch
 
 from .._global import mode as _mode
+from ..comm import comm_ops
 from ._signature import documented, parse
 
 __all__ = ["zeros", "ones", "empty", "full", "eye", "arange", "linspace", "logspace", "zeros_like", "ones_like", "full_like",
@@ -18,6 +20,7 @@ __all__ = ["zeros", "ones", "empty", "full", "eye", "arange", "linspace", "logsp
            "randperm", "normal", "tensor", "as_tensor", "new_empty", "new_zeros", "new_ones", "new_full", "from_numpy",
            "frombuffer"]
 
+_DRAWN = frozenset(("rand", "randn", "randint", "randperm", "normal", "rand_like", "randn_like", "randint_like"))
 _GLOBAL = frozenset(("placement", "sbp"))
 _modes = _mode.stack  # utils.global_view.global_mode: empty but for its blocks
 
@@ -41,8 +44,22 @@ def make(function: str, target, args: tuple, kwargs: dict):
     if kwargs.get("device") is not None:
         raise TypeError(f"{function}() got device= and placement=; a global tensor's device is its placement's")
     requires_grad = kwargs.pop("requires_grad", False)
-    out = make_global(target(*args, **kwargs), placement, sbp)
+    with _one_draw(function):
+        made = target(*args, **kwargs)
+    out = make_global(made, placement, sbp, whole=True)
     return out.requires_grad_(True) if requires_grad else out
+
+
+def _one_draw(function):
+    """With several ranks: all draw the same random numbers."""
+    from .._global.tensor import several
+
+    if function not in _DRAWN or not several():
+        return contextlib.nullcontext()
+    from .._global import ranks
+
+    comm_ops.start()
+    return ranks.same_numbers()
 
 
 def creation(target, signature: str, torch_positional: int | None = None, spelling: dict | None = None, what: str = ""):

@@ -12,7 +12,7 @@ __all__ = ["global_arange", "global_constant", "global_empty", "global_tensor_co
 def _global(tensor, placement, sbp):
     from .._global.tensor import make_global
 
-    return make_global(tensor, placement, sbp)
+    return make_global(tensor, placement, sbp, whole=True)
 
 
 def global_arange(start, end=None, step=1, *, dtype=None, placement, sbp):
@@ -33,8 +33,8 @@ def global_empty(shape, *, dtype, placement, sbp):
 
 def global_tensor_constant(shape, value, *, dtype, placement, sbp):
     """A global tensor filled with the value of a 0-d tensor."""
-    local = value.to_local() if value.is_global else value
-    return _global(local.to(dtype).expand(tuple(shape)).clone(), placement, sbp)
+    number = torch.tensor(value.item())
+    return _global(number.to(dtype).expand(tuple(shape)).clone(), placement, sbp)
 
 
 def local_all_reduce(x, inplace=False):

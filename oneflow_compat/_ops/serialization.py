@@ -140,7 +140,9 @@ def _is_folder(target) -> bool:
 def _whole(tensor):
     """A global or distributed tensor's full values as a plain tensor; others as they are."""
     if hasattr(tensor, "_of_placement"):
-        return tensor.to_local()
+        from .._global.tensor import whole
+
+        return whole(tensor)
     if hasattr(tensor, "full_tensor"):
         return tensor.full_tensor()
     return tensor
@@ -288,8 +290,9 @@ def _placer(where):
         return None
     if _is_placement(where):
         from .. import sbp
+        from .._global.tensor import make_global
 
-        return lambda tensor: tensor.to_global(placement=where, sbp=[sbp.broadcast] * len(where.hierarchy))
+        return lambda tensor: make_global(tensor, where, [sbp.broadcast] * len(where.hierarchy), whole=True)
     if isinstance(where, (str, torch.device)):
         device = torch.device(where)
         return lambda tensor: tensor.to(device)
@@ -310,8 +313,9 @@ def _spread(obj, rank, map_location):
     if env.get_world_size() > 1:
         import torch.distributed as dist
 
-        if not dist.is_initialized():
-            raise RuntimeError("load(global_src_rank=...) on several ranks needs torch.distributed.init_process_group() first")
+        from ..comm import comm_ops
+
+        comm_ops.start()
         box = [obj]
         dist.broadcast_object_list(box, src=rank)
         obj = box[0]
@@ -319,9 +323,10 @@ def _spread(obj, rank, map_location):
         return obj
     from .. import sbp
     from .._global.placement import placement
+    from .._global.tensor import make_global
 
     where = placement("cpu", [rank])
-    return _map_tensors(obj, lambda tensor: tensor.to_global(placement=where, sbp=sbp.broadcast))
+    return _map_tensors(obj, lambda tensor: make_global(tensor, where, sbp.broadcast, whole=True))
 
 
 def _map_tensors(obj, change):

@@ -76,7 +76,9 @@ def new(original):
                 raise
         made = torch.tensor(args[0], dtype=torch.get_default_dtype()) if number else original(cls, *args)
         if kwargs.get("placement") is not None or kwargs.get("sbp") is not None:
-            return made.to_global(kwargs.get("placement"), kwargs.get("sbp"))
+            from .._global.tensor import make_global
+
+            return make_global(made, kwargs.get("placement"), kwargs.get("sbp"), whole=True)
         return made.to(kwargs.get("device"))
 
     __new__.__oneflow_original__ = original

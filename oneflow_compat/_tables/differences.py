@@ -215,12 +215,12 @@ DIFFERENCES = {
         "test": "tests/optim/test_nn_utils.py::test_clip_grad_norm_positions_and_value",
     },
     # ------------------------------------------------------------------ runtime
-    "global-multi-rank": {
+    "global-rules": {
         "names": ["oneflow.Tensor.to_global", "oneflow.nn.Module.to_global"],
-        "oneflow": "global tensors spread over the ranks of their placement",
-        "here": "placements of the one rank [0] work; several ranks raise UnsupportedError",
-        "reason": "global tensors over several processes are a later piece of work (torch DTensor)",
-        "test": "tests/core/test_global_one_rank.py::test_bad_requests_change_nothing",
+        "oneflow": "each operator chooses the rules of its result by OneFlow's signatures; the parts of an uneven split differ by one at most",
+        "here": "torch's DTensor chooses (cat, indexing, batch norm, new_zeros, ... may give other rules, the values are the same); parts are those of torch.chunk: 4 on 3 ranks are 2, 2, 0",
+        "reason": "global tensors of several ranks are torch's DTensors",
+        "test": "tests/ranks/test_ranks.py::test_tensors_on_two_ranks",
     },
     "graph-schedule": {
         "names": ["oneflow.nn.Graph.add_optimizer"],

@@ -17,9 +17,14 @@ __all__ = ["all_reduce", "all_gather", "all_gather_into_tensor", "all_to_all", "
 def _alone() -> bool:
     if env.get_world_size() == 1 and not dist.is_initialized():
         return True
+    start()
+    return dist.get_world_size() == 1
+
+
+def start():
+    """Make the default process group from the launcher's variables, once."""
     if not dist.is_initialized():
         dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
-    return dist.get_world_size() == 1
 
 
 def _check_rank(name, rank):

@@ -5,7 +5,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ..._global.placement import placement as Placement
-from ..._global.tensor import check_ranks
+from ...comm import comm_ops
 from ... import env
 
 
@@ -25,9 +25,12 @@ def check_placement_on_all_ranks(placement: Placement):
 
 def src_sbp_broadcast(obj, src=0):
     """Rank `src`'s object on every rank."""
-    if env.get_world_size() > 1:
-        check_ranks(Placement("cpu", range(env.get_world_size())))
-    return obj
+    if env.get_world_size() == 1:
+        return obj
+    comm_ops.start()
+    box = [obj]
+    torch.distributed.broadcast_object_list(box, src)
+    return box[0]
 
 
 def to_global_tensor(input_tensor, placement=None, sbp=None, **kwargs):

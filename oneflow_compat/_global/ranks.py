@@ -1,0 +1,392 @@
+"""Global tensors of several ranks: torch's DTensors under OneFlow's rules.
+
+The one file that translates placement <-> DeviceMesh and sbp <-> Shard, Replicate, Partial. It adds to DTensor what
+OneFlow's global tensors have: every operator works (one that DTensor cannot shard runs on the whole tensor), numbers
+read from a tensor are those of the whole tensor on every rank, random numbers do not depend on the rules, and tensors
+move between placements. Every rank of the world makes the same calls, as in OneFlow; the process group starts with the
+first global tensor.
+"""
+from __future__ import annotations
+
+import contextlib
+import functools
+import warnings
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DeviceMesh, DTensor, Partial, Replicate, Shard
+from torch.utils import _pytree as pytree
+
+from .. import env, sbp
+from ..comm import comm_ops
+from .placement import placement as Placement
+from .tensor import OfSeveralRanks
+
+_READS = {torch.ops.aten._local_scalar_dense.default, torch.ops.aten.is_nonzero.default, torch.ops.aten.equal.default}
+
+
+# --------------------------------------------------------------------------- translation
+@functools.lru_cache(maxsize=None)
+def mesh_of(placement: Placement) -> DeviceMesh:
+    """The mesh of a placement; the process group starts here."""
+    ranks, world = placement.ranks, env.get_world_size()
+    if ranks.max() >= world:
+        raise RuntimeError(f"{placement!r} names rank {ranks.max()}, there are {world}; start more processes with oneflow.distributed.launch")
+    comm_ops.start()
+    mesh = DeviceMesh(placement.type, ranks.tolist())
+    _placements[mesh] = placement
+    _groups[mesh] = None if ranks.size == world else dist.new_group(sorted(ranks.ravel().tolist()))
+    return mesh
+
+
+_placements: dict = {}  # mesh -> placement
+_groups: dict = {}  # mesh -> process group of its ranks; None is the world
+
+
+def _to_torch(rules):
+    return [Shard(r._dim) if r._kind == "split" else Replicate() if r._kind == "broadcast" else Partial() for r in rules]
+
+
+def _rules(placements) -> tuple:
+    return tuple(sbp.split(p.dim) if isinstance(p, Shard) else sbp.partial_sum if isinstance(p, Partial) else sbp.broadcast for p in placements)
+
+
+def _summed(rules) -> tuple:
+    """The rules of a gradient: that of a sum's part is the whole."""
+    return tuple(sbp.broadcast if r._kind == "partial_sum" else r for r in rules)
+
+
+def _first(mesh) -> int:
+    return int(mesh.mesh.flatten()[0])
+
+
+# --------------------------------------------------------------------------- the tensor
+class GlobalDTensor(DTensor, OfSeveralRanks):
+    """A DTensor that every operator takes, and whose values are those of the whole tensor."""
+
+    _of_placement = property(lambda self: _placements[self.device_mesh])
+    _of_sbp = property(lambda self: _rules(self.placements))
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        mesh = _mesh_of_all(func, (args, kwargs))
+        if func in _READS:
+            return func(*_map(whole, args), **_map(whole, kwargs))
+        originals: dict = {}  # id of a plain DTensor -> it, and the tensor it stands for
+        plain = _map(lambda t: _base(t, originals), (args, kwargs))
+        try:
+            with _random_numbers(func, mesh, args), warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="DTensor random operators")
+                out = func(*plain[0], **plain[1])
+        except (NotImplementedError, RuntimeError) as error:
+            if "mixed torch.Tensor and DTensor" in str(error):
+                raise RuntimeError(f"{func}: some tensors are global and some are local; make them all the same first (to_global, to_local)") from None
+            out = _on_whole(func, args, kwargs, mesh)
+        return _map(lambda t: originals[id(t)][1] if id(t) in originals else _usual(t), out)
+
+    def __setitem__(self, index, value):
+        held = moved(self, self._of_placement, (sbp.broadcast,) * self.device_mesh.ndim)
+        local = to_local(held).clone()
+        index = pytree.tree_map(lambda i: whole(i) if isinstance(i, DTensor) else i, index)
+        if _mine(self.device_mesh):
+            local[index] = whole(value).detach() if isinstance(value, DTensor) and not value.requires_grad else to_local(moved(value, self._of_placement, held._of_sbp)) if isinstance(value, DTensor) else value
+        self.copy_(from_local(local, self._of_placement, held._of_sbp, tuple(self.shape)))
+
+    @property
+    def grad(self):
+        """The gradient, under the tensor's own rules."""
+        found = torch.Tensor.grad.__get__(self)
+        if isinstance(found, DTensor) and found.placements != self.placements and not found.requires_grad:
+            found = _moved(found, self._of_placement, self._of_sbp)
+            torch.Tensor.grad.__set__(self, found)
+        return found
+
+    @grad.setter
+    def grad(self, value):
+        torch.Tensor.grad.__set__(self, value)
+
+    @grad.deleter
+    def grad(self):
+        torch.Tensor.grad.__delete__(self)
+
+    def to_local(self, *, grad_placements=None, copy=False):
+        """This rank's part. With torch's `grad_placements`: torch's to_local."""
+        local = to_local(self) if grad_placements is None else super().to_local(grad_placements=grad_placements)
+        return local.clone() if copy else local
+
+    def numpy(self, *args, **kwargs):
+        return whole(self).numpy(*args, **kwargs)
+
+    def __array__(self, *args, **kwargs):
+        return whole(self).__array__(*args, **kwargs)
+
+    def tolist(self):
+        return whole(self).tolist()
+
+    def __repr__(self, *, tensor_contents=None):
+        extra = f"placement={self._of_placement!r}, sbp={self._of_sbp!r}" + (", requires_grad=True" if self.requires_grad else "")
+        return f"{repr(whole(self))[:-1]}, {extra})"
+
+    def __reduce_ex__(self, protocol):
+        return _rebuild, (self._local_tensor, tuple(self.shape), self._of_placement, self._of_sbp, self.requires_grad)
+
+    def __deepcopy__(self, memo):
+        copy = _made(self._local_tensor.clone(), self.device_mesh, self.placements, self.shape).requires_grad_(self.requires_grad)
+        if getattr(self, "_is_param", False):
+            copy._is_param = True
+        memo[id(self)] = copy
+        return copy
+
+
+def _map(function, tree):
+    return pytree.tree_map_only(DTensor, function, tree)
+
+
+def _base(tensor, originals):
+    if type(tensor) is DTensor:
+        return tensor
+    base = DTensor(tensor._local_tensor, tensor._spec, requires_grad=False)
+    originals[id(base)] = base, tensor  # kept alive: the id must stay its own
+    return base
+
+
+def _wrapped(tensor) -> GlobalDTensor:
+    return GlobalDTensor(tensor._local_tensor, tensor._spec, requires_grad=False)
+
+
+def _usual(tensor):
+    """A result under rules that OneFlow has: parts of a mean become parts of a sum, other parts are put together."""
+    targets = list(tensor.placements)
+    size, local = tensor.device_mesh.shape, tensor._local_tensor
+    for i, p in enumerate(targets):
+        if type(p) is Partial and p.reduce_op == "avg" and not isinstance(p, Replicate):
+            local, targets[i] = local / size[i], Partial()
+    if local is not tensor._local_tensor:
+        tensor = DTensor.from_local(local, tensor.device_mesh, targets, run_check=False, shape=tensor.shape, stride=tensor.stride())
+    known = [p if type(p) in (Shard, Replicate) or type(p) is Partial and p.reduce_op == "sum" else Replicate() for p in targets]
+    return _wrapped(tensor.redistribute(placements=known) if known != targets else tensor)
+
+
+def _mesh_of_all(func, tree):
+    found = None
+    for t in pytree.tree_leaves(tree):
+        if isinstance(t, DTensor):
+            if found is not None and t.device_mesh != found:
+                raise RuntimeError(f"{func}: expected all tensors on the same placement, found {_placements[found]!r} and {_placements[t.device_mesh]!r}; move one with to_global")
+            found = t.device_mesh
+    return found
+
+
+def _mine(mesh) -> bool:
+    """Is this rank one of the mesh's?"""
+    return mesh.get_coordinate() is not None
+
+
+def _made(local, mesh, targets, shape) -> GlobalDTensor:
+    stride, last = [], 1
+    for n in reversed(shape):
+        stride.insert(0, last)
+        last *= max(n, 1)
+    with torch.no_grad():
+        return _wrapped(DTensor.from_local(local, mesh, targets, run_check=False, shape=torch.Size(shape), stride=tuple(stride)))
+
+
+# --------------------------------------------------------------------------- values
+def whole(tensor) -> torch.Tensor:
+    """All of a global tensor as a plain tensor, on every rank of the world."""
+    if not isinstance(tensor, DTensor):
+        return tensor
+    mesh = tensor.device_mesh
+    with torch.no_grad():
+        if _mine(mesh):
+            full = DTensor(tensor._local_tensor, tensor._spec, requires_grad=False).full_tensor()
+        else:
+            full = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor._local_tensor.device)
+        if _groups[mesh] is not None:
+            full = full.contiguous()
+            dist.broadcast(full.view(-1).view(torch.uint8), _first(mesh))
+    return full
+
+
+def _part(full, mesh, targets):
+    """This rank's part of a tensor that every rank has."""
+    at = mesh.get_coordinate()
+    return full.new_empty((0,) * full.dim()) if at is None else _cut(full, mesh, targets, at).contiguous().clone()
+
+
+def _cut(full, mesh, targets, at):
+    """The part of the rank at the coordinates `at`."""
+    for i, (target, size) in enumerate(zip(targets, mesh.shape)):
+        if isinstance(target, Shard):
+            parts = full.chunk(size, target.dim)
+            full = parts[at[i]] if at[i] < len(parts) else full.narrow(target.dim, 0, 0)
+        elif isinstance(target, Partial) and at[i]:
+            full = torch.zeros_like(full)
+    return full
+
+
+def from_whole(full, placement, rules) -> GlobalDTensor:
+    """A tensor that every rank has, as the global tensor of these values."""
+    mesh, targets = mesh_of(placement), _to_torch(rules)
+    return _made(_part(full.detach(), mesh, targets), mesh, targets, full.shape)
+
+
+def _on_whole(func, args, kwargs, mesh):
+    """An operator that DTensor cannot shard: every rank runs it on the whole tensors."""
+    held: dict = {}
+
+    def full(t):
+        if id(t) not in held:
+            held[id(t)] = (t, whole(t))
+        return held[id(t)][1]
+
+    out = func(*_map(full, args), **_map(full, kwargs))
+    if func._schema.is_mutable:
+        for t, value in held.values():
+            if _mine(mesh):
+                t._local_tensor.copy_(_part(value, mesh, t.placements))
+    same = {id(value): t for t, value in held.values()}
+    replicas = [Replicate()] * mesh.ndim
+    return pytree.tree_map_only(torch.Tensor, lambda o: same.get(id(o)) if id(o) in same else _made(_part(o, mesh, replicas), mesh, replicas, o.shape), out)
+
+
+# --------------------------------------------------------------------------- random numbers
+@contextlib.contextmanager
+def same_numbers(group=None, source=0, offset=0):
+    """The ranks of a group draw the same numbers inside; each rank's own stream goes on after them."""
+    seed = torch.randint(1 << 31, (1,))
+    if not (group is not None and dist.get_world_size(group) == 1):
+        dist.broadcast(seed, source, group)
+    state = torch.get_rng_state()
+    torch.default_generator.manual_seed(int(seed) + offset)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(state)
+
+
+def _random_numbers(func, mesh, args):
+    """Ranks that hold the same part draw the same numbers, others their own. On a GPU DTensor sees to it."""
+    if torch.Tag.nondeterministic_seeded not in func.tags or mesh.device_type != "cpu" or mesh.get_coordinate() is None:
+        return contextlib.nullcontext()
+    first, offset = next(t for t in pytree.tree_leaves(args) if isinstance(t, DTensor)), 0
+    for target, size, at in zip(first.placements, mesh.shape, mesh.get_coordinate()):
+        offset = offset * size + (at if isinstance(target, Shard) else 0)
+    return same_numbers(_groups[mesh], _first(mesh), offset)
+
+
+# --------------------------------------------------------------------------- moving
+def _moved(tensor, placement, rules):
+    mesh, targets = mesh_of(placement), _to_torch(rules)
+    if tensor.device_mesh != mesh:
+        return from_whole(whole(tensor), placement, rules)
+    if list(tensor.placements) == targets:
+        return _wrapped(tensor)
+    new_parts = [i for i, (old, new) in enumerate(zip(tensor.placements, targets)) if isinstance(new, Partial) and not isinstance(old, Partial)]
+    reached = [Replicate() if i in new_parts else t for i, t in enumerate(targets)]
+    out = DTensor(tensor._local_tensor, tensor._spec, requires_grad=False).redistribute(placements=reached)
+    at = mesh.get_coordinate()
+    local = out._local_tensor
+    if at is not None and any(at[i] for i in new_parts):
+        local = torch.zeros_like(local)
+    return _made(local, mesh, targets, tensor.shape)
+
+
+class _Move(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, tensor, placement, rules, grad_rules):
+        ctx.source, ctx.grad = (tensor._of_placement, _summed(tensor._of_sbp)), grad_rules and (placement, grad_rules)
+        return _moved(tensor, placement, rules)
+
+    @staticmethod
+    def backward(ctx, grad):
+        if ctx.grad:
+            grad = _moved(grad, *ctx.grad)
+        return _moved(grad, *ctx.source), None, None, None
+
+
+def moved(tensor, placement, rules, grad_rules=None) -> GlobalDTensor:
+    """A global tensor on another placement or under other rules; `grad_rules` are those its gradient takes first."""
+    return _Move.apply(tensor, placement, tuple(rules), grad_rules and tuple(grad_rules))
+
+
+class _FromLocal(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, local, placement, rules, shape):
+        mesh, targets = mesh_of(placement), _to_torch(rules)
+        ctx.place, ctx.shape, at = (placement, _summed(rules)), local.shape, mesh.get_coordinate()
+        ctx.copies = at is not None and any(a and r._kind == "broadcast" for a, r in zip(at, rules))
+        if at is None:
+            local = local.new_empty((0,) * len(shape))
+        else:
+            local = local.detach().contiguous()
+            held = [i for i, r in enumerate(rules) if r._kind == "broadcast" and mesh.shape[i] > 1]
+            local = local.clone() if held else local
+            for i in held:  # the first rank's values are everyone's
+                group = mesh.get_group(i)
+                dist.broadcast(local.view(-1).view(torch.uint8) if local.numel() else local, dist.get_global_rank(group, 0), group)
+        return _made(local, mesh, targets, shape)
+
+    @staticmethod
+    def backward(ctx, grad):
+        if not _mine(grad.device_mesh):
+            return torch.zeros(ctx.shape, dtype=grad.dtype), None, None, None
+        local = _moved(grad, *ctx.place)._local_tensor
+        return torch.zeros_like(local) if ctx.copies else local, None, None, None
+
+
+def from_local(local, placement, rules, shape=None) -> GlobalDTensor:
+    """The global tensor of which `local` is this rank's part. Without `shape` the ranks tell each other their parts' shapes.
+
+    Under broadcast the first rank's values are everyone's. RuntimeError where the parts are not those torch.chunk makes.
+    """
+    mesh = mesh_of(placement)
+    if local.device.type != placement.type:
+        local = local.to(placement.type)
+    if shape is None:
+        local, shape = _agreed(local, placement, rules, mesh)
+    return _FromLocal.apply(local, placement, tuple(rules), tuple(shape))
+
+
+def _agreed(local, placement, rules, mesh):
+    """(the local tensor in the dtype all have, the whole shape)."""
+    told: list = [None] * env.get_world_size()
+    dist.all_gather_object(told, (tuple(local.shape), local.dtype))
+    first_shape, dtype = told[_first(mesh)]
+    grid = mesh.mesh
+    for rank in grid.flatten().tolist():  # every rank looks at all, so that all raise
+        if told[rank][1] != dtype or len(told[rank][0]) != len(first_shape):
+            raise RuntimeError(f"to_global: rank {rank} has {told[rank][0]} of {told[rank][1]}, rank {_first(mesh)} {first_shape} of {dtype}; they must agree")
+    shape = list(first_shape)
+    for d in {r._dim for r in rules if r._kind == "split"}:
+        line = grid[tuple(slice(None) if r == sbp.split(d) else 0 for r in rules)]
+        shape[d] = sum(told[rank][0][d] for rank in line.flatten().tolist())
+    for rank in grid.flatten().tolist():
+        at = (grid == rank).nonzero()[0].tolist()
+        expected = tuple(_cut(torch.empty(shape, device="meta"), mesh, _to_torch(rules), at).shape)
+        if expected != told[rank][0]:
+            raise RuntimeError(f"to_global: rank {rank} has {told[rank][0]}; under {tuple(rules)} its part of {tuple(shape)} is {expected}")
+    return (local if _mine(mesh) else torch.empty(0, dtype=dtype, requires_grad=local.requires_grad)), shape
+
+
+class _ToLocal(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, tensor):
+        ctx.place, ctx.shape = (tensor.device_mesh, tensor.placements), tensor.shape
+        return tensor._local_tensor.view_as(tensor._local_tensor)
+
+    @staticmethod
+    def backward(ctx, grad):
+        mesh, placements = ctx.place
+        swapped = [Partial() if isinstance(p, Replicate) else Replicate() if isinstance(p, Partial) else p for p in placements]
+        return _made(grad.contiguous(), mesh, swapped, ctx.shape)
+
+
+def to_local(tensor) -> torch.Tensor:
+    """This rank's part; under broadcast the gradients of the ranks add up."""
+    return _ToLocal.apply(tensor)
+
+
+def _rebuild(local, shape, placement, rules, requires_grad):
+    return _made(local, mesh_of(placement), _to_torch(rules), shape).requires_grad_(requires_grad)

@@ -1,0 +1,272 @@
+"""Checks that run on every rank of a launch of several: python -m oneflow.distributed.launch --nproc_per_node N program.py NAME ..."""
+import sys
+import traceback
+
+import numpy as np
+
+import oneflow as flow
+from oneflow import nn
+
+RANK, WORLD = flow.env.get_rank(), flow.env.get_world_size()
+S0, S1, B, P = flow.sbp.split(0), flow.sbp.split(1), flow.sbp.broadcast, flow.sbp.partial_sum
+ALL = flow.placement.all("cpu")
+CHECKS = {}
+
+
+def check(function):
+    CHECKS[function.__name__] = function
+    return function
+
+
+def rules(rule):
+    return rule if isinstance(rule, (list, tuple)) else (rule,)
+
+
+def is_(tensor, values, rule, local=None):
+    """A global tensor's values on every rank, its rules, and this rank's part."""
+    assert tensor.is_global and tensor.sbp == tuple(rules(rule)), tensor.sbp
+    assert np.allclose(tensor.numpy(), values), (tensor.numpy(), values)
+    if local is not None:
+        assert np.allclose(tensor.to_local().numpy(), local), (tensor.to_local(), local)
+
+
+def mine():
+    """[[0, 1], [2, 3]] on rank 0, ten more on the next, ..."""
+    return flow.arange(4, dtype=flow.float32).reshape(2, 2) + 10 * RANK
+
+
+def both():
+    return np.concatenate([np.arange(4.0).reshape(2, 2) + 10 * r for r in range(WORLD)])
+
+
+@check
+def local_parts_make_a_global_tensor():
+    x = mine()
+    is_(x.to_global(ALL, S0), both(), S0, x)
+    is_(x.to_global(ALL, S1), np.concatenate([np.arange(4.0).reshape(2, 2) + 10 * r for r in range(WORLD)], 1), S1, x)
+    is_(x.to_global(ALL, B), np.arange(4.0).reshape(2, 2), B, np.arange(4.0).reshape(2, 2))
+    is_(x.to_global(ALL, P), sum(np.arange(4.0).reshape(2, 2) + 10 * r for r in range(WORLD)), P, x)
+    assert x[0, 0] == 10 * RANK  # the local tensor was not written
+    is_(x.to_global(ALL, S0, check_meta=False), both(), S0, x)
+    uneven = flow.ones(3 if RANK == 0 else 2, 2) * RANK
+    assert uneven.to_global(ALL, S0).shape == (5, 2)
+    for wrong in (flow.ones(2 if RANK == 0 else 3, 2), flow.ones(2, 2, dtype=flow.float64 if RANK else flow.float32)):
+        try:
+            wrong.to_global(ALL, S0)
+        except RuntimeError as error:
+            assert "to_global: rank" in str(error)
+        else:
+            raise AssertionError("parts that do not fit were taken")
+
+
+@check
+def moves_between_rules():
+    values = both()
+    for source in (S0, S1, B, P):
+        x = flow.tensor(values, placement=ALL, sbp=source)
+        for target in (S0, S1, B, P):
+            is_(x.to_global(sbp=target), values, target)
+    assert flow.tensor(values, placement=ALL, sbp=P).to_local().abs().sum() == (abs(values).sum() if RANK == 0 else 0)
+    three = flow.tensor([1.0, 2.0, 3.0], placement=ALL, sbp=S0)
+    is_(three, [1, 2, 3], S0, [1, 2] if RANK == 0 else [3])
+
+
+@check
+def placements_of_single_ranks():
+    first, second = flow.placement("cpu", [0]), flow.placement("cpu", [1])
+    x = flow.tensor([1.0, 2.0], placement=first, sbp=B, requires_grad=True)
+    assert x.to_local().shape == ((2,) if RANK == 0 else (0,)) and x.numpy().tolist() == [1, 2]
+    y = (x * 3).to_global(placement=second, sbp=B) * 2
+    assert y.placement == second and y.to_local().numel() == (2 if RANK == 1 else 0)
+    is_(y, [6, 12], B)
+    is_(y.to_global(placement=ALL, sbp=S0), [6, 12], S0, [6 * (RANK + 1)])
+    y.sum().backward()
+    is_(x.grad, [6, 6], B)
+    try:
+        flow.ones(2, placement=first, sbp=B) + flow.ones(2, placement=second, sbp=B)
+    except RuntimeError as error:
+        assert "same placement" in str(error) and "to_global" in str(error)
+    else:
+        raise AssertionError("placements were mixed")
+
+
+@check
+def operators():
+    x, w = mine().to_global(ALL, S0), flow.arange(6, dtype=flow.float32, placement=ALL, sbp=B).reshape(2, 3)
+    whole, weight = both(), np.arange(6.0).reshape(2, 3)
+    is_(flow.matmul(x, w), whole @ weight, S0)
+    is_(flow.matmul(x.to_global(sbp=S1), w.to_global(sbp=S0)), whole @ weight, P)
+    is_(x.sum(), whole.sum(), P)
+    is_(x.mean(), whole.mean(), P, (whole[:2] if RANK == 0 else whole[2:4]).mean() / 2)
+    assert np.allclose(flow.relu(x.to_global(sbp=P) - 5).numpy(), np.maximum(whole - 5, 0))
+    assert np.allclose(flow.sort(x, dim=0, descending=True)[0].numpy(), whole[::-1])
+    assert flow.nonzero(x).numpy().tolist() == np.argwhere(whole).tolist()
+    assert np.allclose(flow.cat([x, x], dim=0).numpy(), np.concatenate([whole, whole]))
+    assert np.allclose(x[1:3].numpy(), whole[1:3]) and np.allclose(x.max().numpy(), whole.max())
+    assert x.sum().item() == whole.sum() == float(x.sum()) and bool(x.sum() > 3) and x.tolist() == whole.tolist()
+    assert "sbp=(oneflow.sbp.split(dim=0),)" in repr(x) and "12." in repr(x)
+    y = x.clone()
+    y[0] = 5.0
+    y[-1, 1] = 7.0
+    whole[0], whole[-1, 1] = 5, 7
+    is_(y, whole, S0)
+    is_(y.add_(1), whole + 1, S0)
+    is_(flow.ones_like(x, placement=ALL, sbp=B), np.ones((4, 2)), B)
+    for mixed in (lambda: x + flow.ones(4, 2), lambda: flow.cat([flow.ones(4, 2), x])):
+        try:
+            mixed()
+        except RuntimeError as error:
+            assert "some tensors are global and some are local" in str(error)
+        else:
+            raise AssertionError("local and global were mixed")
+    try:
+        flow.matmul(x, x)
+    except RuntimeError as error:
+        assert "shapes cannot be multiplied" in str(error), error
+    else:
+        raise AssertionError("a wrong product was computed")
+
+
+@check
+def gradients():
+    x = flow.ones(2, 2, requires_grad=True)
+    (x.to_global(ALL, S0) * flow.arange(8, dtype=flow.float32, placement=ALL, sbp=B).reshape(4, 2)).sum().backward()
+    assert x.grad.tolist() == [[4 * RANK, 4 * RANK + 1], [4 * RANK + 2, 4 * RANK + 3]]
+    x.grad = None
+    (x.to_global(ALL, B) * 2).sum().backward()
+    assert x.grad.tolist() == [[2, 2], [2, 2]] if RANK == 0 else not x.grad.any()  # the others' values were not used
+    for rule, expected in ((B, 3.0), (S0, 1.0 + RANK)):
+        g = flow.ones(2, 2, placement=ALL, sbp=rule, requires_grad=True)
+        (g.to_local() * (RANK + 1)).sum().backward()
+        assert g.grad.sbp == (rule,) and (g.grad.to_local() == expected).all()
+    g = flow.ones(2, 2, placement=ALL, sbp=B, requires_grad=True)
+    (g.to_global(sbp=S1, grad_sbp=P) * 2).sum().backward()
+    is_(g.grad, np.full((2, 2), 2.0), B)
+
+
+@check
+def random_numbers():
+    for rule in (B, S0, S1):
+        flow.manual_seed(5)
+        flow.rand(RANK + 1)  # the ranks' own streams differ from here on
+        x = flow.randn(4, 4, placement=ALL, sbp=rule)
+        first = flow.tensor(x.numpy()).to_global(ALL, B).numpy()
+        assert np.allclose(first, x.numpy())
+    ones = flow.ones(8, 8, placement=ALL, sbp=B)
+    dropped = flow.nn.functional.dropout(ones, 0.5)
+    told = flow.tensor(dropped.to_local().numpy()).to_global(ALL, S0).numpy()
+    assert (told[:8] == told[8:]).all() and 0 < (told == 0).mean() < 1
+    halves = flow.nn.functional.dropout(ones.to_global(sbp=S0), 0.5).numpy()
+    assert (halves[:4] != halves[4:]).any()
+    assert (flow.zeros(4, placement=ALL, sbp=B).uniform_().numpy() != flow.zeros(4, placement=ALL, sbp=B).uniform_().numpy()).any()
+
+
+def network():
+    flow.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.LayerNorm(8), nn.Linear(8, 4))
+
+
+def batches():
+    flow.manual_seed(1)
+    return [(flow.randn(4, 6), flow.randint(0, 4, (4,))) for _ in range(4)]
+
+
+def trained(model, optimizer, place):
+    losses = []
+    for x, y in batches():
+        loss = nn.functional.cross_entropy(model(place(x)), place(y))
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+OPTIMIZERS = {
+    "sgd": lambda p: flow.optim.SGD(p, lr=0.1, momentum=0.9), "adam": lambda p: flow.optim.Adam(p, lr=0.01), "adamw": lambda p: flow.optim.AdamW(p, lr=0.01, weight_decay=0.1),
+    "lamb": lambda p: flow.optim.LAMB(p, lr=0.01), "adagrad": lambda p: flow.optim.Adagrad(p, lr=0.01), "rmsprop": lambda p: flow.optim.RMSprop(p, lr=0.01),
+}  # fmt: skip
+
+
+@check
+def training_equals_one_rank(names=("sgd", "adamw")):
+    """Data parallel, every rank the same, and parameters cut as ZeRO does, with clipping."""
+    for name in names:
+        make = OPTIMIZERS[name]
+        model = network()
+        expected = trained(model, make(model.parameters()), lambda t: t)
+        for rule, data in ((B, S0), (B, B), (S0, B), (S0, S0)):
+            spread = network()
+            spread = spread.to_global(ALL, B).to_global(sbp=rule)
+            got = trained(spread, make(spread.parameters()), lambda t: t.to_global(ALL, B).to_global(sbp=data))
+            assert np.allclose(got, expected, rtol=1e-4), (name, rule, data, got, expected)
+            for p, q in zip(spread.parameters(), model.parameters()):
+                assert p.sbp == (rule,) and p.is_leaf and p.grad.sbp == (rule,)
+                assert np.allclose(p.numpy(), q.detach().numpy(), atol=1e-4), name
+
+
+@check
+def every_optimizer_equals_one_rank():
+    training_equals_one_rank(OPTIMIZERS)
+
+
+@check
+def two_dimensions():
+    grid = flow.placement("cpu", [[0, 1], [2, 3]])
+    x = flow.arange(16, dtype=flow.float32).reshape(4, 4).to_global(grid, [B, B])
+    values = np.arange(16.0).reshape(4, 4)
+    for first in (S0, S1, B, P):
+        for second in (S0, S1, B, P):
+            is_(x.to_global(sbp=[first, second]), values, [first, second])
+    corner = x.to_global(sbp=[S0, S1]).to_local()
+    assert np.allclose(corner.numpy(), values[RANK // 2 * 2 : RANK // 2 * 2 + 2, RANK % 2 * 2 : RANK % 2 * 2 + 2])
+    is_(corner.to_global(grid, [S0, S1]), values, [S0, S1])
+    is_(flow.ones(1, 4).to_global(grid, [S0, S0]), np.ones((4, 4)), [S0, S0])
+    w = flow.nn.Parameter(x.to_global(sbp=[B, S1]) / 16)
+    out = flow.matmul(x.to_global(sbp=[S0, B]), w)
+    is_(out, values @ values / 16, [S0, S1])
+    out.sum().backward()
+    is_(w.grad, np.repeat(values.sum(0)[:, None], 4, 1), [B, S1])
+
+
+@check
+def files():
+    import os
+    import tempfile
+
+    box = [tempfile.mkdtemp() if RANK == 0 else None]
+    flow.comm.barrier()
+    flow.distributed.broadcast_object_list(box, 0)
+    path = os.path.join(box[0], "saved")
+    x = mine().to_global(ALL, S0)
+    flow.save({"x": x, "n": 3}, path, global_dst_rank=0)
+    flow.comm.barrier()
+    back = flow.load(path, global_src_rank=0)
+    assert back["n"] == 3 and back["x"].placement == flow.placement("cpu", [0])
+    is_(back["x"], both(), B)
+    is_(back["x"].to_global(ALL, S0), both(), S0, mine())
+    is_(flow.load(path, map_location=ALL)["x"], both(), B)
+    model = network().to_global(ALL, B)
+    model.load_state_dict({k: v.clone() for k, v in model.state_dict().items()})
+    import copy
+    import pickle
+
+    from oneflow.utils.global_view.global_utils import src_sbp_broadcast
+
+    assert src_sbp_broadcast({"rank": RANK}, 1) == {"rank": 1}
+    is_(copy.deepcopy(x), both(), S0)
+    is_(pickle.loads(pickle.dumps(x)), both(), S0)
+    assert isinstance(next(copy.deepcopy(model).parameters()), nn.Parameter)
+
+
+if __name__ == "__main__":
+    failed = []
+    for name in sys.argv[1:]:
+        try:
+            CHECKS[name]()
+        except BaseException:
+            failed.append(name)
+            print(f"rank {RANK}: {name}\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+            break  # the other ranks may wait in another call: the launcher ends them
+    sys.exit(1 if failed else 0)

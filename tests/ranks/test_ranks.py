@@ -1,0 +1,40 @@
+"""Global tensors of several ranks: program.py under the launcher, on the CPU."""
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+pytestmark = pytest.mark.skipif(not torch.distributed.is_available() or not torch.distributed.is_gloo_available(), reason="this torch has no gloo")
+
+
+def launch(ranks, *checks):
+    env = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_PORT")}
+    command = [sys.executable, "-m", "oneflow.distributed.launch", "--nproc_per_node", str(ranks), "--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0",
+               os.path.join(FOLDER, "program.py"), *checks]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env={**env, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr[:4000]
+
+
+def test_tensors_on_two_ranks():
+    launch(2, "local_parts_make_a_global_tensor", "moves_between_rules", "placements_of_single_ranks", "operators", "gradients", "random_numbers", "files")
+
+
+def test_training_on_two_ranks_equals_one():
+    launch(2, "training_equals_one_rank")
+
+
+@pytest.mark.slow
+def test_every_optimizer_on_two_ranks():
+    launch(2, "every_optimizer_equals_one_rank")
+
+
+def test_a_grid_of_four_ranks():
+    launch(4, "two_dimensions")
+
+
+def test_a_failing_check_is_seen():
+    with pytest.raises(AssertionError, match="KeyError: 'no such check'"):
+        launch(2, "no such check")
