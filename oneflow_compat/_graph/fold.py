@@ -9,7 +9,7 @@ _MOST_NODES = 2000
 
 
 def constant_value(recorder, node):
-    """The real tensor of `node`, or None when it depends on arguments, state, randomness or a write in place."""
+    """The real tensor of `node`, or None when it depends on arguments, state or randomness."""
     from .capture import _roots
 
     nodes = _ancestors(node)
@@ -17,7 +17,7 @@ def constant_value(recorder, node):
         return None
     for other in recorder.graph.nodes:
         if other.op == "call_function" and any(w in nodes for w in _roots(written_args(other))):
-            return None
+            return _replayed(recorder, node)
     values = {}
     with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():
         for n in (n for n in recorder.graph.nodes if n in nodes):
@@ -29,6 +29,28 @@ def constant_value(recorder, node):
     return values[node]
 
 
+def _replayed(recorder, node):
+    """constant_value of a tensor that was written in place: everything that wrote it runs again."""
+    from .guards import part
+
+    small, copies, inputs = part(recorder.graph, {node})
+    if inputs or len(small.nodes) > _MOST_NODES or not all(n.op == "get_attr" or _plain(n) for n in small.nodes):
+        return None
+    small.output(copies[node])
+    module = torch.nn.Module()
+    for name, constant in recorder.constants.items():
+        module.register_buffer(name, constant)
+    with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():
+        return torch.fx.Interpreter(torch.fx.GraphModule(module, small)).run()
+
+
+def _plain(node):
+    """Is it an operator whose result its inputs decide?"""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return node.target.__module__ in ("_operator", "operator")
+    return torch.Tag.nondeterministic_seeded not in node.target.tags
+
+
 def _ancestors(node):
     found, todo = set(), [node]
     while todo:
@@ -38,9 +60,7 @@ def _ancestors(node):
         found.add(n)
         if len(found) > _MOST_NODES or n.op not in ("call_function", "get_attr"):
             return None
-        if n.op == "call_function":
-            random = isinstance(n.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in n.target.tags
-            if random or not isinstance(n.target, torch._ops.OpOverload) and n.target.__module__ not in ("_operator", "operator"):
-                return None
+        if n.op == "call_function" and not _plain(n):
+            return None
         todo.extend(n.all_input_nodes)
     return found

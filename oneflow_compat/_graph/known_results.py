@@ -71,7 +71,7 @@ def _grouped_mm(a, b, offs=None, bias=None, out_dtype=None):
 def _alike(args):
     """Floating tensors of one shape, dtype and device in one dense layout, and options."""
     first = args[0]
-    if first.dtype not in _FLOATS or first.layout is not torch.strided or not _dense(first):
+    if not isinstance(first, torch.Tensor) or first.dtype not in _FLOATS or first.layout is not torch.strided or not _dense(first):
         return False
     kind = first.shape, first.stride(), first.dtype, first.device
     for a in args[1:]:

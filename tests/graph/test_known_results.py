@@ -154,3 +154,8 @@ def test_a_view_of_the_gradient_of_a_transposed_prediction():
         return layer.weight.grad
 
     assert torch.equal(graph_of(build, torch.optim.SGD(layer.parameters(), lr=0.1), layer=layer)(x), wanted)
+
+
+def test_a_number_before_the_tensor():
+    x = torch.randn(3, 4)
+    assert torch.equal(graph_of(lambda x: torch.add(0.5, x, alpha=2))(x), torch.add(0.5, x, alpha=2))

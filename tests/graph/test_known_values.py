@@ -104,3 +104,40 @@ def test_a_number_in_a_tensor_as_an_index():
 
     calls = [(torch.randn(5, 4), torch.tensor(t), torch.randn(3, 3)) for t in (1, 0, 2)]
     assert len(train(loss_of, calls)._engine.programs) == 1
+
+
+def test_constants_written_in_place():
+    """As the masks of nn.Transformer, which compares them with a causal one."""
+    def loss_of(model, x):
+        mask = torch.zeros(4, 4)
+        mask.masked_fill_(torch.triu(torch.ones(4, 4), 1) == 1, float("-inf"))
+        mask[0, 0] = 1.0
+        row = mask[1]
+        row.add_(2.0)
+        if mask[1, 0] == 2 and mask[0, 0] == 1 and mask[0, 1] < 0:
+            return model(x).sum() + mask[1, 0]
+        return model(x).mean()
+
+    train(loss_of, [(torch.randn(2, 4),)] * 2)
+
+
+def test_state_written_through_a_view():
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+            self.register_buffer("count", torch.zeros(2, 2))
+
+        def forward(self, x):
+            self.count[0].add_(1)
+            return self.layer(x) * (2 if self.count[0, 1] > 2 else 1)
+
+    assert len(train(lambda m, x: m(x).sum(), [(torch.randn(2, 4),)] * 4, Counting)._engine.programs) == 2
+
+
+def test_transformer_with_masks_made_in_the_step():
+    def loss_of(model, x):
+        n = x.shape[0]
+        return model(x, x, torch.zeros(n, n).type(torch.bool), nn.Transformer.generate_square_subsequent_mask(n), None, (x[..., 0] > 1).T, (x[..., 0] > 1).T).sum()
+
+    train(loss_of, [(torch.randn(5, 2, 8),)] * 2, lambda: nn.Transformer(8, 2, 1, 1, 8, 0.0))
