@@ -125,6 +125,7 @@ LAYOUTS = {
     "huber": lambda x, y: (aten.huber_loss_backward.default, (torch.ones(()), x, y, 1, 1.0)), "log softmax": lambda x, y: (aten._log_softmax_backward_data.default, (x, y, 1, x.dtype)),
     "log sigmoid": lambda x, y: (aten.log_sigmoid_forward.default, (x,)), "2 ** x": lambda x, y: (aten.pow.Scalar, (2, x)), "normal": lambda x, y: (aten.normal.Tensor_Tensor, (x, x.exp())),
     "copysign": lambda x, y: (aten.copysign.Tensor, (x, torch.tensor(-1.0))), "floor": lambda x, y: (aten.floor_divide.default, (x, torch.tensor(2.0))),
+    "floor by a number": lambda x, y: (aten.floor_divide.default, (x, 3)), "floor of a number": lambda x, y: (aten.floor_divide.default, (3, x)),
     "dropout": lambda x, y: (aten.native_dropout_backward.default, (x, x > 0, 2.0)),
 }  # fmt: skip
 
