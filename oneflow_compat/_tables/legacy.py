@@ -27,7 +27,7 @@ NAMES = {
         argwhere nonzero slice slice_v2 slice_update in_top_k unsorted_segment_sum unsorted_segment_sum_like
         unsorted_batch_segment_sum sync_dynamic_resize distributed_partial_fc_sample categorical_ordinal_encode""",
     "_buffers": """tensor_to_tensor_buffer tensor_buffer_to_tensor gen_tensor_buffer tensor_buffer_to_list_of_tensors
-        unpack repeat pack acc""",
+        tensor_list_to_tensor_buffer tensor_buffer_to_tensor_list tensor_list_split unpack repeat pack acc""",
     "_misc": """INVALID_SPLIT_AXIS Generator default_generator record tensor_buffer dtypes convert_oneflow_dtype_to_numpy_dtype InitEagerGlobalSession
         current_machine_id placement fixed_placement device_prior_placement name_scope inter_job_reuse_mem_strategy
         eager_nccl_all_reduce save load user_op_builder user_op_module_builder consistent_user_op_builder

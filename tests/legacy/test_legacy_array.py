@@ -227,5 +227,7 @@ def test_tensor_buffers():
     x = rng.normal(size=(2, 3, 4)).astype(np.float32)
     got = run(lambda b: flow.tensor_buffer_to_tensor(flow.tensor_to_tensor_buffer(b, instance_dims=2), dtype=flow.float, instance_shape=(3, 4)), x)
     np.testing.assert_array_equal(got, x)
+    got = run(lambda b: flow.tensor_buffer_to_tensor(flow.tensor_to_tensor_buffer(b, instance_dims=1), dtype=flow.float, instance_shape=(4,)), x)
+    np.testing.assert_array_equal(got, x)
     parts = run(lambda: flow.tensor_buffer_to_list_of_tensors(flow.gen_tensor_buffer((2,), [(2, 1), (2, 1)], [0.0, 1.0]), (2, 1), flow.float))
     assert [p.tolist() for p in parts] == [[[0.0], [0.0]], [[1.0], [1.0]]]

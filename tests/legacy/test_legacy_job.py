@@ -135,11 +135,26 @@ def test_list_inputs_may_be_shorter():
     with pytest.raises(NotImplementedError, match="legacy-one-device"):
         job([X[:, :3], X[:, :3]])
 
-    @flow.global_function()
-    def nested(x: tp.ListListNumpy.Placeholder((4, 3))) -> tp.ListListNumpy:
-        return x * 2
 
-    assert (nested([[X]])[0][0] == 2 * X).all()
+def test_lists_of_arrays_of_different_sizes():
+    @flow.global_function()
+    def job(xs: tp.ListListNumpy.Placeholder((3, 4, 5)), mean: tp.Numpy.Placeholder((1,))) -> Tuple[tp.ListListNumpy, tp.ListNumpy, tp.ListListNumpy]:
+        buffer = flow.image_normalize(flow.tensor_list_to_tensor_buffer(xs), std=[2.0], mean=[0.0])
+        first, *_ = flow.tensor_list_split(xs)
+        return flow.tensor_buffer_to_tensor_list(buffer, shape=(4, 5), dtype=flow.float), first - mean, xs
+
+    arrays = [np.full((1, i + 2, 5), i, np.float32) for i in range(3)]
+    for n in (3, 2, 3):
+        (halves,), (first,), (same,) = job([arrays[:n]], np.ones(1, np.float32))
+        assert [h.shape for h in halves] == [(1, i + 2, 5) for i in range(n)]
+        assert all((h == i / 2).all() for i, h in enumerate(halves)) and (first == -1).all() and first.shape == (2, 5)
+        assert all(np.array_equal(a, b) for a, b in zip(same, arrays))
+    with pytest.raises(ValueError, match="at most 3 arrays"):
+        job([arrays * 2], np.ones(1, np.float32))
+    with pytest.raises(ValueError, match=r"at most \(1, 4, 5\), got one of shape \(1, 5, 5\)"):
+        job([[np.zeros((1, 5, 5), np.float32)]], np.ones(1, np.float32))
+    with pytest.raises(NotImplementedError, match="legacy-one-device"):
+        job([arrays, arrays], np.ones(1, np.float32))
 
 
 def test_nested_and_missing_declarations():

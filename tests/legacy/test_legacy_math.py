@@ -206,3 +206,11 @@ def test_floordiv_has_the_gradient_zero():
 
 def test_elements_of_a_comparison_count():
     assert run(lambda a: flow.math.reduce_sum(a == a), X) == X.size
+
+
+def test_no_axes_reduce_nothing():
+    x = np.array([[0, -2], [3, 0]], np.float32)
+    for name, wanted in dict(reduce_sum=x, reduce_max=x, reduce_logsumexp=x, reduce_variance=0 * x, reduce_std=0 * x, reduce_any=x != 0, reduce_all=x != 0,
+                             reduce_euclidean_norm=abs(x)).items():
+        flow.clear_default_session()
+        np.testing.assert_array_equal(run(lambda b: getattr(flow.math, name)(b, axis=[]), x), wanted, err_msg=name)

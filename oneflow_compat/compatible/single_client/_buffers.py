@@ -8,18 +8,30 @@ from ._host import HostBlob
 
 
 class TensorBuffer:
-    """A list with one tensor per example."""
+    """A list with one tensor per example; `shape` is one-dimensional unless given."""
 
-    def __init__(self, items):
+    def __init__(self, items, shape=None):
         self.items = list(items)
-
-    shape = property(lambda self: (len(self.items),))
+        self.shape = (len(self.items),) if shape is None else tuple(shape)
 
     def __iter__(self):
         return iter(self.items)
 
     def __len__(self):
         return len(self.items)
+
+
+class TensorList:
+    """Blobs of shape (1, ...), one per example: an input declared with ListListNumpy, or a result of a job."""
+
+    def __init__(self, items):
+        self.items = list(items)
+
+    dtype = property(lambda self: self.items[0].dtype)
+
+    def numpy_lists(self):
+        """A list per device (one) of arrays."""
+        return [[item.numpy() for item in self.items]]
 
 
 def each(blob, function, needs_values=False):
@@ -31,7 +43,7 @@ def each(blob, function, needs_values=False):
         return blob.map(lambda value: TensorBuffer(function(torch.as_tensor(item)) for item in value))
     if needs_values:
         _context.value_dependent(getattr(function, "__name__", "a tensor buffer operator"))
-    return TensorBuffer(function(item) for item in blob)
+    return TensorBuffer([function(item) for item in blob], blob.shape if isinstance(blob, TensorBuffer) else None)
 
 
 def each_with(blob, other, function, needs_values=False):
@@ -55,7 +67,7 @@ def tensor_to_tensor_buffer(x, instance_dims, name=None):
     if not 0 < instance_dims < x.dim():
         raise ValueError(f"tensor_to_tensor_buffer: instance_dims must be in 1 ... {x.dim() - 1}, found {instance_dims}")
     lead = x.dim() - instance_dims
-    return TensorBuffer(x.reshape(-1, *x.shape[lead:]).unbind(0))
+    return TensorBuffer(x.reshape(-1, *x.shape[lead:]).unbind(0), x.shape[:lead])
 
 
 def tensor_buffer_to_tensor(x, dtype, instance_shape, name=None):
@@ -68,11 +80,38 @@ def tensor_buffer_to_tensor(x, dtype, instance_shape, name=None):
             if tuple(item.shape) != tuple(instance_shape) or item.dtype != dtype:
                 raise ValueError(f"tensor_buffer_to_tensor: declared {tuple(instance_shape)} {dtype}, an entry is {tuple(item.shape)} {item.dtype}")
             out.append(item)
-        return torch.stack(out)
+        stacked = torch.stack(out)
+        return stacked.reshape(*items.shape, *stacked.shape[1:]) if isinstance(items, TensorBuffer) else stacked
 
     if isinstance(x, HostBlob):
         return x.map(convert).dense()
     return convert(x)
+
+
+def tensor_list_to_tensor_buffer(input, name=None):
+    """One buffer entry per blob of an input declared with ListListNumpy, without its leading 1."""
+    if not isinstance(input, TensorList):
+        raise TypeError(f"tensor_list_to_tensor_buffer takes an input declared with ListListNumpy, found {type(input).__name__}")
+    return TensorBuffer(item[0] for item in input.items)
+
+
+def tensor_buffer_to_tensor_list(input, shape, dtype, name=None):
+    """The entries, each at most of `shape`, as a list of blobs (1, ...); returned from a job it has numpy_lists()."""
+    if isinstance(input, HostBlob):
+        _context.value_dependent("tensor_buffer_to_tensor_list")
+        input = input.value()
+    out = []
+    for item in input:
+        item = torch.as_tensor(item)
+        if item.dim() != len(shape) or any(a > d for a, d in zip(item.shape, shape)) or item.dtype != dtype:
+            raise ValueError(f"tensor_buffer_to_tensor_list: declared at most {tuple(shape)} {dtype}, an entry is {tuple(item.shape)} {item.dtype}")
+        out.append(item[None])
+    return TensorList(out)
+
+
+def tensor_list_split(input_tensor_list, name=None):
+    """The blobs of a tensor list, each without its leading 1, as a tuple."""
+    return tuple(item[0] for item in input_tensor_list.items)
 
 
 def gen_tensor_buffer(shape, shape_list, value_list, data_type=torch.float32, dynamic_out=False, name=None):
@@ -82,7 +121,7 @@ def gen_tensor_buffer(shape, shape_list, value_list, data_type=torch.float32, dy
         count *= d
     if not len(shape_list) == len(value_list) == count:
         raise ValueError(f"gen_tensor_buffer: shape {tuple(shape)} needs {count} shapes and values, found {len(shape_list)} and {len(value_list)}")
-    return TensorBuffer(torch.full(tuple(s), v, dtype=data_type) for s, v in zip(shape_list, value_list))
+    return TensorBuffer([torch.full(tuple(s), v, dtype=data_type) for s, v in zip(shape_list, value_list)], shape)
 
 
 def tensor_buffer_to_list_of_tensors(x, out_shape, out_dtype, dynamic_out=False, name=None):

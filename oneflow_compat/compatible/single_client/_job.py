@@ -276,7 +276,9 @@ def _is_declaration(declared) -> bool:
 
 
 def _flatten_input(where, declared, given, out):
-    if isinstance(declared, job_typing._Placeholder):
+    if isinstance(declared, job_typing._ListListPlaceholder):
+        out.extend(declared.check(where, given))
+    elif isinstance(declared, job_typing._Placeholder):
         out.append(declared.check(where, given))
     elif isinstance(declared, dict):
         if not isinstance(given, dict) or set(given) != set(declared):
@@ -292,6 +294,10 @@ def _flatten_input(where, declared, given, out):
 
 
 def _unflatten(declared, queue):
+    if isinstance(declared, job_typing._ListListPlaceholder):
+        from ._buffers import TensorList
+
+        return TensorList([next(queue) for _ in range(next(queue).shape[0])])
     if isinstance(declared, job_typing._Placeholder):
         return next(queue)
     if isinstance(declared, dict):
@@ -302,7 +308,10 @@ def _unflatten(declared, queue):
 def _examples(declared, out):
     import torch
 
-    if isinstance(declared, job_typing._Placeholder):
+    if isinstance(declared, job_typing._ListListPlaceholder):
+        count = declared.shape[0]
+        out += [torch.empty(count, 0), *(torch.zeros(1, *declared.shape[1:], dtype=declared.dtype) for _ in range(count))]
+    elif isinstance(declared, job_typing._Placeholder):
         out.append(torch.zeros(declared.shape, dtype=declared.dtype))
     else:
         for d in declared.values() if isinstance(declared, dict) else _parts(declared):

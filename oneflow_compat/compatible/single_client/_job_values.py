@@ -6,8 +6,12 @@ def leaves(value, where="the result"):
     """Flat list of the tensors of a job's result; anything else is an error that says what is allowed."""
     import torch
 
+    from ._buffers import TensorList
+
     if isinstance(value, torch.Tensor):
         return [value]
+    if isinstance(value, TensorList):
+        return value.items
     if value is None:
         return []
     if isinstance(value, (tuple, list)):
@@ -21,8 +25,12 @@ def rebuild(value, queue, wrap):
     """The structure of `value` with its tensors replaced by what `wrap` makes of the next item of `queue`."""
     if type(value) is int:  # a leaf of structure()
         return wrap(next(queue))
+    from ._buffers import TensorList
+
     if value is None:
         return None
+    if isinstance(value, TensorList):
+        return TensorList([rebuild(v, queue, wrap) for v in value.items])
     if isinstance(value, (tuple, list)):
         return type(value)(rebuild(v, queue, wrap) for v in value)
     if isinstance(value, dict):

@@ -140,11 +140,13 @@ def reduce_prod(x, axis, keepdims):
 
 
 def reduce_any(x, axis, keepdims):
-    return torch.any(x != 0, axes(x, axis), keepdim=keepdims).to(torch.int8)
+    found = axes(x, axis)
+    return (torch.any(x != 0, found, keepdim=keepdims) if found else x != 0).to(torch.int8)
 
 
 def reduce_all(x, axis, keepdims):
-    return torch.all(x != 0, axes(x, axis), keepdim=keepdims).to(torch.int8)
+    found = axes(x, axis)
+    return (torch.all(x != 0, found, keepdim=keepdims) if found else x != 0).to(torch.int8)
 
 
 def reduce_euclidean_norm(x, axis, keepdims):
@@ -152,12 +154,14 @@ def reduce_euclidean_norm(x, axis, keepdims):
 
 
 def reduce_logsumexp(x, axis, keepdims):
-    return torch.logsumexp(x, axes(x, axis), keepdim=keepdims)
+    found = axes(x, axis)
+    return torch.logsumexp(x, found, keepdim=keepdims) if found else x
 
 
 def reduce_variance(x, axis, keepdims):
     """Population variance (divided by the number of elements)."""
-    return torch.var(x, axes(x, axis), correction=0, keepdim=keepdims)
+    found = axes(x, axis)
+    return torch.var(x, found, correction=0, keepdim=keepdims) if found else torch.zeros_like(x)
 
 
 def reduce_std(x, axis, keepdims):

@@ -72,10 +72,24 @@ class _ListPlaceholder(_Placeholder):
 
 
 class _ListListPlaceholder(_ListPlaceholder):
+    """A list per device of arrays of shape (1, ...): at most `shape[0]` of them, each at most of shape[1:]."""
+
     kind = "ListListNumpy"
 
     def check(self, where, value):
-        return super().check(where, self._only(where, value))
+        """[an empty tensor of shape (n, 0), array 1, ..., array n]: how many there are is part of the job's signature."""
+        import torch
+
+        arrays = self._only(where, value)
+        if not isinstance(arrays, (list, tuple)) or not 0 < len(arrays) <= self.shape[0]:
+            raise ValueError(f"{where}: declared a list per device of at most {self.shape[0]} arrays, got {type(arrays).__name__} {len(arrays) if hasattr(arrays, '__len__') else ''}")
+        out = [torch.empty(len(arrays), 0)]
+        for array in arrays:
+            array = self._array(where, array)
+            if array.ndim != len(self.shape) or array.shape[0] != 1 or any(a > d for a, d in zip(array.shape[1:], self.shape[1:])):
+                raise ValueError(f"{where}: declared arrays of at most {(1, *self.shape[1:])}, got one of shape {tuple(array.shape)}")
+            out.append(_tensor(where, array, self.dtype))
+        return out
 
 
 def _tensor(where, array, dtype):
@@ -163,6 +177,8 @@ def convert(value, annotation, function: str):
     if annotation is ListNumpy:
         return _leaf(value, annotation, function).numpy_list()
     if annotation is ListListNumpy:
+        if hasattr(value, "numpy_lists"):
+            return value.numpy_lists()
         return [_leaf(value, annotation, function).numpy_list()]
     if annotation is Bundle or origin is Bundle:
         inner = args[0] if args else Numpy
