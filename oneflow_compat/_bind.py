@@ -198,7 +198,7 @@ def _resolve(name, torch_name, also, attr):
     if torch_name is not None:
         value = getattr(_torch_module(torch_name), attr, _MISSING)
         if value is not _MISSING:
-            return value
+            return _taught(value)
         if not attr.startswith("_"):
             try:
                 return importlib.import_module(f"{torch_name}.{attr}")
@@ -222,6 +222,13 @@ def _no_such_name(name, torch_name, attr):
     close = difflib.get_close_matches(attr, list(function_rows(name)) + (dir(_torch_module(torch_name)) if torch_name else []), 1)
     where = f"neither OneFlow's {name}" + (f" nor {torch_name}" if torch_name else "") + " has it here"
     return f"module {name!r} has no attribute {attr!r}: {where}" + (f"; did you mean {close[0]!r}?" if close else "")
+
+
+def _taught(value):
+    """torch.fx is told about our functions when a program reaches it by our name."""
+    if isinstance(value, ModuleType) and value.__name__ == "torch.fx":
+        importlib.import_module("._fx", ROOT).teach()
+    return value
 
 
 # --------------------------------------------------------------------------- imports
@@ -256,7 +263,7 @@ class _TorchFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return spec
 
     def create_module(self, spec):
-        module = importlib.import_module(spec.loader_state)
+        module = _taught(importlib.import_module(spec.loader_state))
         spec.loader_state = (module, module.__spec__)
         return module
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import types
 
 
@@ -55,6 +56,20 @@ def rename(function: str, kwargs: dict, mapping) -> dict:
     return out
 
 
+def refused_by_class(error) -> bool:
+    """Did a class with __torch_function__ say that it does not know torch's function?"""
+    return type(error) is TypeError and "__torch_function__" in str(error)
+
+
+def ask_class(name, args, kwargs):
+    """Ask it about the function a program calls torch.NAME: classes find theirs in a dict with such functions as keys."""
+    import torch
+
+    leaves = torch.utils._pytree.tree_leaves((args, kwargs))
+    concerned = [a for a in leaves if hasattr(type(a), "__torch_function__") and type(a) is not torch.Tensor]
+    return torch.overrides.handle_torch_function(getattr(sys.modules["oneflow"], name), concerned, *args, **kwargs)
+
+
 def or_else(target, name: str, signature: str, doc: str):
     """Decorator for the slow path `function(error, *args, **kwargs)` of `target`.
 
@@ -68,6 +83,8 @@ def or_else(target, name: str, signature: str, doc: str):
             try:
                 return target(*args, **kwargs)
             except (TypeError, RuntimeError, NotImplementedError) as error:
+                if refused_by_class(error):
+                    return ask_class(name, args, kwargs)
                 out = slow(error, *args, **kwargs)
                 if out is REFUSED:
                     raise

@@ -97,3 +97,45 @@ def test_a_pickled_module_goes_through_a_file_object():
     torch.save(nn.Dropout(0.5), buffer)
     buffer.seek(0)
     assert torch.load(buffer, weights_only=False).p == 0.5
+
+
+def test_fx_records_the_functions_a_program_names(tmp_path):
+    import oneflow.fx as fx
+
+    class Net(nn.Module):
+        def forward(self, x):
+            return flow.add(nn.functional.relu(x), flow.cat([x, x], 1)[:, :2]) * flow.softmax(x, dim=1)
+
+    traced = fx.symbolic_trace(Net())
+    known = {flow.add: "sum", nn.functional.relu: "relu", flow.cat: "cat", flow.softmax: "softmax"}
+    assert [known[n.target] for n in traced.graph.nodes if n.target in known] == ["relu", "cat", "sum", "softmax"]
+    for node in traced.graph.nodes:
+        if node.target == flow.add:
+            node.target = flow.mul
+    traced.recompile()
+    x = torch.randn(3, 2)
+    wanted = x.relu() * x * x.softmax(1)
+    torch.save(traced, tmp_path / "traced.pt")
+    assert torch.equal(traced(x), wanted) and torch.equal(torch.load(tmp_path / "traced.pt", weights_only=False)(x), wanted)
+    assert [n.target for n in torch.fx.symbolic_trace(lambda x: torch.add(x, x)).graph.nodes if n.op == "call_function"] == [torch.add]
+
+
+def test_a_class_that_knows_functions_by_identity():
+    """The ScalarTensor of PyTorch's page on extending torch."""
+    known = {}
+
+    class Diagonal:
+        def __init__(self, size, value):
+            self.size, self.value = size, value
+
+        @classmethod
+        def __torch_function__(cls, function, types, args=(), kwargs=None):
+            return known[function](*args, **(kwargs or {})) if function in known else NotImplemented
+
+    known[flow.mean] = lambda d: d.value / d.size
+    known[flow.add] = lambda a, b: Diagonal(a.size, a.value + b.value)
+    known[flow.matmul] = lambda a, b: a.value * b
+    d = Diagonal(5, 2)
+    assert flow.mean(d) == 0.4 and flow.add(d, d).value == 4 and torch.equal(flow.matmul(d, torch.ones(5)), 2 * torch.ones(5))
+    with pytest.raises(TypeError, match="__torch_function__"):
+        flow.mul(d, 2)
