@@ -52,14 +52,14 @@ def init(original):
     import numpy
 
     def __init__(self, *args, **kwargs):
-        if args and type(self) is torch.Tensor and isinstance(args[0], numpy.ndarray):
+        if args and type(self) is torch.Tensor and isinstance(args[0], numpy.ndarray) and not self.requires_grad:
             self.set_(self.clone())
 
     return __init__
 
 
 def new(original):
-    """Tensor() of a number, of an array with negative strides, of a tensor and a device, on another device than the CPU, and as a global tensor: what torch refuses."""
+    """Tensor() of a number, of an array with negative strides, of a tensor and a device, on another device than the CPU, with a dtype or requires_grad, and as a global tensor: what torch refuses."""
     import numpy
 
     def __new__(*args, **kwargs):  # torch.compile wants this signature of the constructor it knows
@@ -67,19 +67,24 @@ def new(original):
             return original(*args, **kwargs)
         except (TypeError, RuntimeError, ValueError):
             cls, *args = args
-            if cls is not torch.Tensor or not kwargs.keys() <= {"device", "placement", "sbp"}:
+            if cls is not torch.Tensor or not kwargs.keys() <= {"device", "placement", "sbp", "dtype", "requires_grad"}:
                 raise
             if args and isinstance(args[0], numpy.ndarray):
                 args[0] = args[0].copy()  # torch takes no negative strides
             number = len(args) == 1 and isinstance(args[0], (float, numpy.floating))
             if not kwargs and not number and not (args and isinstance(args[0], numpy.ndarray)):
                 raise
-        made = torch.tensor(args[0], dtype=torch.get_default_dtype()) if number else original(cls, *args)
+        dtype = kwargs.get("dtype")  # and requires_grad: OneFlow 0.5
+        if number or dtype is not None and args and isinstance(args[0], (numpy.ndarray, list)):
+            made = torch.tensor(args[0], dtype=dtype or torch.get_default_dtype())
+        else:
+            made = original(cls, *args)
         if kwargs.get("placement") is not None or kwargs.get("sbp") is not None:
             from .._global.tensor import make_global
 
             return make_global(made, kwargs.get("placement"), kwargs.get("sbp"), whole=True)
-        return made.to(kwargs.get("device"))
+        made = made.to(device=kwargs.get("device"), dtype=dtype)
+        return made.requires_grad_() if kwargs.get("requires_grad") else made
 
     __new__.__oneflow_original__ = original
     return staticmethod(__new__)

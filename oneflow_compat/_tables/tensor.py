@@ -60,7 +60,7 @@ TENSOR = {
     # torch.Tensor(ndarray) owns its memory, as in OneFlow; torch's shares a float32 array's without saying so anywhere
     "__init__": ("replace", _M + "init", "of a NumPy array: its own memory"),
     # constructors torch refuses
-    "__new__": ("replace", _M + "new", "Tensor(1.5); Tensor(tensor, device=); on a GPU; placement=, sbp="),
+    "__new__": ("replace", _M + "new", "Tensor(1.5); Tensor(tensor, device=); on a GPU; dtype=, requires_grad=; placement=, sbp="),
     # calls torch refuses
     "numpy": ("replace", _X + "numpy", "of a tensor that requires grad, on another device, or bfloat16; numpy(dtype)"),
     "uniform_": ("replace", _X + "uniform_", "on a leaf that requires grad; a=, b="),

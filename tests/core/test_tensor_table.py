@@ -81,6 +81,7 @@ ROWS = {
     "__new__ number": (lambda: flow.Tensor(1.5), 1.5),
     "__new__ strides": (lambda: flow.Tensor(np.arange(3.0)[::-1]), [2.0, 1.0, 0.0]),
     "__new__ device": (lambda: flow.Tensor(t(), device="cpu"), [1.0, 2.0, -3.0]),
+    "__new__ dtype": (lambda: flow.Tensor(np.array([1, 2]), dtype=flow.float32, requires_grad=True) * flow.Tensor([2], dtype=flow.int32, device="cpu"), [2.0, 4.0]),
     "__new__ global": (lambda: flow.Tensor([1, 2], placement=flow.placement("cpu", [0]), sbp=flow.sbp.broadcast).to_local(), [1.0, 2.0]),
     "__new__ other device": (lambda: flow.Tensor(2, 3, device="meta").new_ones((2,), device="cpu"), [1.0, 1.0]),
     "masked_fill": (lambda: t().masked_fill(T([1, 0, 2]), 9), [9.0, 2.0, 9.0]),
@@ -224,7 +225,7 @@ def test_a_tensor_of_an_array_owns_its_memory(make):
 
 
 def test_a_constructor_call_that_neither_library_knows():
-    for args, more in [((2, 3), {"requires_grad": True}), (("x",), {}), ((object(),), {"device": "cpu"}), ((2, -3), {}), ((2,), {"placement": flow.placement("cpu", [0])})]:
+    for args, more in [((2, 3), {"pin_memory": True}), (("x",), {}), (("x",), {"dtype": flow.float32}), ((object(),), {"device": "cpu"}), ((2, -3), {}), ((2,), {"placement": flow.placement("cpu", [0])})]:
         with pytest.raises((TypeError, RuntimeError)):
             flow.Tensor(*args, **more)
 

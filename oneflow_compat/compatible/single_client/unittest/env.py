@@ -8,6 +8,7 @@ has_node_list, has_world_size, typing_check_enabled = _today.has_node_list, _tod
 
 
 def eager_execution_enabled() -> bool:
+    """After flow.enable_eager_execution(), or with ONEFLOW_TEST_ENABLE_EAGER=1."""
     from .._session import eager_execution_enabled as enabled
 
-    return enabled()
+    return enabled() or _today.eager_execution_enabled()
