@@ -61,6 +61,12 @@ def location_text(location) -> str:
     return f'File "{name}", line {line}, in {function}' + (f": {source}" if source else "")
 
 
+KEEP_VALUE = (
+    "Keep the value in the graph: torch.where(condition, a, b) instead of `if`, tensor arithmetic instead of .item(), "
+    "or compute it outside and pass it as an argument."
+)
+
+
 class CaptureError(OneFlowError):
     """build() did something that has no meaning in a static program; the text has the user's source line."""
 

@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .._global.tensor import mark_like
-from .errors import CaptureError, UnsupportedInGraph, user_location
+from .errors import KEEP_VALUE, CaptureError, UnsupportedInGraph, user_location
 from .known_results import known_results
 
 aten = torch.ops.aten
@@ -343,8 +343,7 @@ class Recorder(TorchDispatchMode):
                 return number
         raise CaptureError(
             "build() needs the value of a tensor (.item(), bool(), int(), float() or a branch on it), which a static program does not have",
-            "Keep the value in the graph: torch.where(condition, a, b) instead of `if`, tensor arithmetic instead of .item(), "
-            "or compute it outside and pass it as an argument.",
+            KEEP_VALUE,
         )
 
     def _annotate(self, node):

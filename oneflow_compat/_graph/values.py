@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import operator
+import sys
 
 import torch
 import torch.utils._pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from .errors import CaptureError
+from .errors import KEEP_VALUE, CaptureError
 from .fold import constant_value
 
 aten = torch.ops.aten
@@ -129,6 +130,17 @@ def _by_values(recorder, node, *args):
         return pytree.tree_map_only(torch.Tensor, lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device), value)
 
 
+def _flag(recorder, node, *args):
+    """torch.equal and allclose of known values; the program is guarded by the answer."""
+    value = constant_value(recorder, node)
+    if value is None:
+        value = _value(recorder, node, arguments=False)
+        if value is None:
+            raise CaptureError(f"torch.{node.target._opname}() needs the values of tensors, which a static program does not have", KEEP_VALUE)
+        recorder.guards.append((recorder.graph.call_function(node.target, node.args, node.kwargs), operator.eq, value, True))
+    return value
+
+
 def _count(recorder, mask):
     """How many elements of a mask are set, where its values are known, else None."""
     node = recorder.graph.call_function(aten.count_nonzero.default, (recorder._convert(mask)[0],))
@@ -167,7 +179,8 @@ def _select(recorder, node, x, mask):
 _KNOWN = {
     aten._pack_padded_sequence.default: _pack, aten._ctc_loss.default: _ctc, aten._ctc_loss.Tensor: _ctc,
     aten.index.Tensor: _index, aten.masked_select.default: _select,
-    **dict.fromkeys((aten.nonzero.default, aten.repeat_interleave.Tensor, aten.bincount.default, aten._unique2.default, aten.unique_consecutive.default, aten.unique_dim.default), _by_values),
+    **dict.fromkeys((aten.nonzero.default, aten.repeat_interleave.Tensor, aten.bincount.default, aten._unique2.default, aten._unique.default, aten.unique_consecutive.default, aten.unique_dim.default), _by_values),
+    aten.equal.default: _flag, aten.allclose.default: _flag,
 }  # fmt: skip
 
 
@@ -179,7 +192,8 @@ def value_readers(recorder, active, exact):
     `exact`: the average of BatchNorm is the very number eager computes, which only the aten backend can pass to the operator.
     """
     batch_norm = torch.nn.modules.batchnorm._BatchNorm
-    originals = torch.ctc_loss, batch_norm.forward, torch._VF._pad_packed_sequence
+    originals = torch.ctc_loss, batch_norm.forward, torch._VF._pad_packed_sequence, torch.any
+    checks = torch.nn.functional.gaussian_nll_loss.__code__
 
     def ctc_loss(log_probs, targets, input_lengths, target_lengths, *more, **named):
         if active():
@@ -200,11 +214,14 @@ def value_readers(recorder, active, exact):
         known = lengths(recorder, sizes) if active() else None
         return originals[2](data, sizes, batch_first, value, total) if known is None else _padded(data, known.tolist(), batch_first, value, total)
 
-    torch.ctc_loss, batch_norm.forward, torch._VF._pad_packed_sequence = ctc_loss, forward, pad
+    def any_(*args, **kwargs):  # what gaussian_nll_loss checks, that no variance is negative, is left out as the checks of distributions are
+        return False if active() and sys._getframe(1).f_code is checks else originals[3](*args, **kwargs)
+
+    torch.ctc_loss, batch_norm.forward, torch._VF._pad_packed_sequence, torch.any = ctc_loss, forward, pad, any_
     try:
         yield
     finally:
-        torch.ctc_loss, batch_norm.forward = originals[:2]
+        torch.ctc_loss, batch_norm.forward, torch.any = originals[0], originals[1], originals[3]
         del torch._VF._pad_packed_sequence
 
 

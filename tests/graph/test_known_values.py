@@ -141,3 +141,14 @@ def test_transformer_with_masks_made_in_the_step():
         return model(x, x, torch.zeros(n, n).type(torch.bool), nn.Transformer.generate_square_subsequent_mask(n), None, (x[..., 0] > 1).T, (x[..., 0] > 1).T).sum()
 
     train(loss_of, [(torch.randn(5, 2, 8),)] * 2, lambda: nn.Transformer(8, 2, 1, 1, 8, 0.0))
+
+
+def test_checks_and_comparisons_of_values():
+    def loss_of(model, x, y):
+        out = model(x)
+        loss = nn.GaussianNLLLoss()(out, x[:, :3], out.detach().square()) + F.gaussian_nll_loss(out, x[:, :3], x[:, 1:].exp()) + torch.cov(out.T).sum()
+        return loss * 2 if torch.equal(y, torch.tensor([1, 2])) else loss
+
+    assert len(train(loss_of, [(torch.randn(2, 4), torch.tensor(y)) for y in ([1, 2], [2, 1], [0, 0])])._engine.programs) == 2
+    with pytest.raises(OneFlowError, match=r"torch.equal\(\) needs the values"):
+        train(lambda model, x: model(x).sum() if torch.equal(x, x * 1) else model(x).mean(), [(torch.randn(2, 4),)])
