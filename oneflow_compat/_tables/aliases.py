@@ -58,7 +58,6 @@ ALIASES = {
     "oneflow.optim.swa_utils": "SWALR update_bn",
     "oneflow.profiler": "ProfilerActivity kineto_available record_function",
     "oneflow.special": "digamma erf erfc erfinv exp2 expm1 log1p log_softmax logsumexp psi round softmax zeta",
-    "oneflow.utils.checkpoint": "checkpoint",
     "oneflow.utils.data": (
         "BatchSampler ConcatDataset Dataset IterDataPipe IterableDataset RandomSampler SequentialSampler Subset SubsetRandomSampler TensorDataset "
         "functional_datapipe get_worker_info guaranteed_datapipes_determinism non_deterministic"),

@@ -186,6 +186,13 @@ DIFFERENCES = {
         "reason": "superset",
         "test": "tests/autograd/test_autograd.py::test_function_may_be_called_as_an_instance",
     },
+    "checkpoint-reentrant": {
+        "names": ["oneflow.utils.checkpoint.checkpoint"],
+        "oneflow": "checkpoint(function, *args) does not re-enter autograd (torch does unless use_reentrant=False)",
+        "here": "as OneFlow; use_reentrant=True is torch's",
+        "reason": "superset: weights and inputs in a dict get gradients where no argument needs one",
+        "test": "tests/autograd/test_autograd.py::test_checkpoint_does_not_reenter",
+    },
     "autograd-args": {
         "names": ["oneflow.autograd.grad"],
         "oneflow": "allow_unused is the sixth argument (torch has only_inputs there)",

@@ -90,6 +90,9 @@ FUNCTIONS = {
         "_ops.nn_pooling": "avg_pool1d avg_pool2d avg_pool3d adaptive_max_pool2d",
         "_ops.nn_vision": "grid_sample affine_grid interpolate_like upsample group_norm",
     },
+    "oneflow.utils.checkpoint": {
+        "utils.checkpoint": "checkpoint",
+    },
     "oneflow.nn.init": {
         "_ops.nn_init": "kaiming_normal_ kaiming_uniform_ xavier_normal_ xavier_uniform_ calc_fan get_data_format CalcGain",
     },

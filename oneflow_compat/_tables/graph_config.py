@@ -33,6 +33,8 @@ GRAPH_CONFIG = {
     "enable_auto_parallel_ignore_user_sbp_config": ("ignored", _AUTO),
     "enable_auto_parallel_sbp_collector": ("ignored", _AUTO),
     "enable_auto_parallel_trunk_algo": ("ignored", _AUTO),
+    "enable_auto_parallel_mainstem_algo": ("ignored", "older spelling of enable_auto_parallel_trunk_algo"),
+    "enable_auto_parallel_prune_parallel_cast_ops": ("ignored", "older spelling of enable_auto_parallel_ignore_user_sbp_config"),
     "set_auto_parallel_computation_cost_ratio": ("ignored", _AUTO),
     "set_auto_parallel_wait_time": ("ignored", _AUTO),
     "enable_auto_memory": ("ignored", _AUTO),

@@ -130,3 +130,16 @@ def test_functional_graph_and_profiler():
     assert record_function is torch.autograd.profiler.record_function
     got = flow.autograd.functional.hessian(lambda t: (t**3).sum(), flow.tensor([2.0]))
     assert torch.equal(got, torch.tensor([[12.0]]))
+
+
+def test_checkpoint_does_not_reenter():
+    from oneflow.utils.checkpoint import checkpoint, checkpoint_sequential
+
+    layer, x, inside = flow.nn.Linear(2, 2), torch.ones(1, 2), torch.ones(1, 2, requires_grad=True)
+    checkpoint(layer, x).sum().backward()
+    assert torch.equal(layer.weight.grad, torch.ones(2, 2))
+    checkpoint(lambda d, k=1: {"y": layer(d["x"]) * k}, {"x": inside}, k=3)["y"].sum().backward()
+    assert inside.grad is not None and torch.equal(layer.weight.grad, torch.full((2, 2), 4.0))
+    assert flow.utils.checkpoint.checkpoint is checkpoint and checkpoint_sequential is torch.utils.checkpoint.checkpoint_sequential
+    with pytest.warns(UserWarning, match="None of the inputs"):
+        assert not checkpoint(layer, x, use_reentrant=True).requires_grad

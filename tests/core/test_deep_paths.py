@@ -382,7 +382,7 @@ def test_old_path_of_the_bridge_to_torch():
     from oneflow.utils.torch import from_torch, to_torch
 
     assert from_torch is flow.utils.tensor.from_torch and to_torch is flow.utils.tensor.to_torch
-    assert flow.utils.data.__name__ == "oneflow.utils.data" and flow.utils.checkpoint is torch.utils.checkpoint
+    assert flow.utils.data.__name__ == "oneflow.utils.data" and flow.utils.hooks.RemovableHandle is torch.utils.hooks.RemovableHandle
 
 
 def test_throttle_runs_a_command_and_gives_its_status(monkeypatch, tmp_path):

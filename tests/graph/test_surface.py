@@ -183,6 +183,7 @@ def test_every_option_of_the_table_exists_and_checks_its_value():
             method(True)
             with pytest.raises(TypeError, match=name):
                 method("yes")
+    config.enable_zero(True, shard_min_size=0)
     methods = {n for n in dir(config) if not n.startswith("_")} - {"training", "proto"}
     assert methods == set(GRAPH_CONFIG)
 
@@ -190,7 +191,7 @@ def test_every_option_of_the_table_exists_and_checks_its_value():
 @pytest.mark.parametrize("call, error", [
     (lambda c: c.set_gradient_accumulation_steps("a"), TypeError),
     (lambda c: c.set_gradient_accumulation_steps(0), ValueError),
-    (lambda c: c.enable_zero(True, stage=5), ValueError),
+    (lambda c: c.enable_zero(True, stage=5), ValueError), (lambda c: c.enable_zero(True, shard_min_size=-1), ValueError),
     (lambda c: c.set_zero_redundancy_optimizer_mode("x"), ValueError),
     (lambda c: c.enable_amp(3), TypeError),
     (lambda c: c.enable_amp(True, dtype=torch.float64), TypeError),

@@ -99,7 +99,7 @@ class GraphConfig:
             raise ValueError(f"enable_zero: stage must be 1, 2 or 3, found {stage!r}")
         if shard_restore_level not in (0, 1, 2):
             raise ValueError(f"enable_zero: shard_restore_level must be 0, 1 or 2, found {shard_restore_level!r}")
-        self._kept["enable_zero"] = dict(mode=_switch("enable_zero", mode), stage=stage, shard_min_size=_positive("enable_zero(shard_min_size)", shard_min_size),
+        self._kept["enable_zero"] = dict(mode=_switch("enable_zero", mode), stage=stage, shard_min_size=_positive("enable_zero(shard_min_size)", shard_min_size, 0),
                                          shard_restore_level=shard_restore_level)
 
     def set_zero_redundancy_optimizer_mode(self, mode="distributed_split"):
@@ -156,11 +156,11 @@ def _switch(name, mode) -> bool:
     return mode
 
 
-def _positive(name, value) -> int:
+def _positive(name, value, least=1) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} takes a whole number, found {type(value).__name__} {value!r}")
-    if value < 1:
-        raise ValueError(f"{name} takes a number of at least 1, found {value}")
+    if value < least:
+        raise ValueError(f"{name} takes a number of at least {least}, found {value}")
     return value
 
 
