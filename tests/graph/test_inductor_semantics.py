@@ -162,3 +162,14 @@ def test_resizing_trains(shape, resize):
             return torch.nn.functional.interpolate(x * self.weight, **resize)
 
     same(step, lambda: {"m": Scaled()}, rows(*shape)[:2], optimizer=lambda p: torch.optim.SGD(p, lr=0.1))
+
+
+def test_multilabel_margin_loss_skips_places_without_a_label():
+    labels = torch.tensor([[0, -1, 1, 1], [2, 1, -1, 0]])
+
+    def build(self, x):
+        loss = nn.functional.multilabel_margin_loss(self.m(x), labels)
+        loss.backward()
+        return loss
+
+    same(build, lambda: {"m": nn.Linear(3, 4)}, [(torch.randn(2, 3),)], sgd)

@@ -70,6 +70,17 @@ def _scale_tril(x, diagonal, scale, fill):
     return torch.where(columns <= rows[:, None] + diagonal, x * scale, fill)
 
 
+def _multilabel_margin(x, labels, reduction):
+    """torch's own plain form (2.13) counts the places behind the last label."""
+    rows, named = torch.atleast_2d(x), torch.atleast_2d(labels)
+    place, width = torch.arange(rows.shape[1], device=x.device), rows.shape[1]
+    given = place < torch.where(named == -1, place, width).amin(-1, keepdim=True)
+    is_target = (place == torch.where(given, named, -1).unsqueeze(-1)).any(1)
+    margin = (1 - rows.gather(-1, torch.where(given, named, 0)).unsqueeze(-1) + rows.unsqueeze(1)).clamp_min(0)
+    loss = (torch.where(given.unsqueeze(-1) & ~is_target.unsqueeze(1), margin, 0).sum((1, 2)) / width).reshape(x.shape[:-1])
+    return (loss, loss.mean(), loss.sum())[reduction], is_target.to(x.dtype).reshape(labels.shape)
+
+
 def _linear(x, size, align_corners, *scales):
     from torch._decomp.decompositions import _upsample_linear
 
@@ -97,6 +108,7 @@ def table():
     resize = {
         aten.upsample_bilinear2d.default: _linear, aten.upsample_trilinear3d.default: _linear, aten.upsample_bicubic2d.default: _cubic,
         aten.upsample_bilinear2d_backward.default: _bilinear_backward,
+        aten.multilabel_margin_loss_forward.default: _multilabel_margin,
     }  # fmt: skip
     if _ext.status() != "loaded":
         return resize
