@@ -63,6 +63,7 @@ CASES = {
     "argsort": (lambda x: flow.argsort(x), [X], lambda x: x.argsort(-1).astype(np.int32)),
     "elem_cnt": (lambda x: flow.elem_cnt(x), [X], lambda x: np.array(24, np.int32)),
     "clip_by_value": (lambda x: flow.clip_by_value(x, min_value=-0.5, max_value=0.2), [X], lambda x: np.clip(x, -0.5, 0.2)),
+    "clip_by_value-int": (lambda x: flow.clip_by_value(x, min_value=1.5), [I4], lambda x: np.maximum(x, np.int32(1))),
     "clip": (lambda x: flow.clip(x, max_value=0.1), [X], lambda x: np.minimum(x, 0.1)),
     "clip_by_scalar": (lambda x: flow.clip_by_scalar(x, 0.0), [X], lambda x: np.maximum(x, 0)),
     "clamp": (lambda x: flow.clamp(x, -1, 1), [X], lambda x: np.clip(x, -1, 1)),

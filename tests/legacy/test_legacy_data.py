@@ -91,7 +91,7 @@ def test_classification_reader_and_older_codecs(dataset):
                                codec=flow.data.ImageCodec([flow.data.ImagePreprocessor("bgr2rgb"), flow.data.ImageResizePreprocessor(8, 8)]),
                                preprocessors=[flow.data.NormByChannelPreprocessor((10.0, 20.0, 30.0))]),
             flow.data.BlobConf(name="x", shape=(4,), dtype=flow.float, codec=flow.data.RawCodec())], batch_size=2)
-        return flow.image.resize(image, resize_x=8, resize_y=8, color_space="RGB")[0], label, *blobs
+        return flow.image.resize(image, resize_x=8, resize_y=8, color_space="RGB"), label, *blobs
 
     pixels, label, normal, x = job_of(body, [])()
     assert label.tolist() == [[0], [1]]

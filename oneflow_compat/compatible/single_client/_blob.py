@@ -1,11 +1,9 @@
 """What a job hands back."""
 from __future__ import annotations
 
-import numpy as np
-
 
 class LocalBlob:
-    """A result of a job call: `numpy()`, `numpy_list()`, shape, dtype; everything else as an ndarray has it."""
+    """A result of a job call: `numpy()`, `numpy_list()`; everything else (shape, dtype, arithmetic) as an ndarray has it."""
 
     def __init__(self, array, is_dynamic=False):
         self._array, self.is_dynamic = array, is_dynamic
@@ -21,8 +19,6 @@ class LocalBlob:
 
     ndarray_list = numpy_list
     parallel_num = lambda self: 1  # noqa: E731
-    shape = property(lambda self: tuple(self._array.shape))
-    dtype = property(lambda self: _torch_dtype(self._array.dtype))
 
     def __array__(self, dtype=None, copy=None):
         return self._array if dtype is None else self._array.astype(dtype)
@@ -59,12 +55,8 @@ def _forward(name):
     return method
 
 
-for _name in "add radd sub rsub mul rmul truediv rtruediv floordiv mod pow neg eq ne lt le gt ge".split():
+for _name in """add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow matmul rmatmul and or xor neg pos abs invert
+        eq ne lt le gt ge int bool index complex contains format setitem""".split():
     setattr(LocalBlob, f"__{_name}__", _forward(f"__{_name}__"))
 LocalBlob.__div__ = LocalBlob.__truediv__
 
-
-def _torch_dtype(dtype):
-    import torch
-
-    return torch.from_numpy(np.empty(0, dtype)).dtype

@@ -62,8 +62,14 @@ def resize(image, target_size=None, min_size=None, max_size=None, keep_aspect_ra
     """(images, scale (batch, 2) as (width, height), new size or None).
 
     To `target_size` (width, height), or with keep_aspect_ratio the chosen side to the number target_size.
-    color_space, interp_type, resize_* are the older spelling.
+    color_space, interp_type, resize_* are the older spelling; a call with one of them gives the images alone.
     """
+    if color_space is not None or interp_type is not None or resize_shorter or resize_x and resize_y:
+        return _resize(image, target_size, min_size, max_size, keep_aspect_ratio, resize_side, interpolation_type, interp_type, resize_shorter, resize_x, resize_y)[0]
+    return _resize(image, target_size, min_size, max_size, keep_aspect_ratio, resize_side, interpolation_type)
+
+
+def _resize(image, target_size, min_size, max_size, keep_aspect_ratio, resize_side, interpolation_type, interp_type=None, resize_shorter=0, resize_x=0, resize_y=0):
     how = {"Linear": "bilinear", "NN": "nearest_neighbor", "Cubic": "bicubic"}.get(interp_type, interpolation_type)
     if resize_shorter:
         target_size, keep_aspect_ratio = resize_shorter, True

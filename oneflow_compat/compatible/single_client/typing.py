@@ -1,6 +1,7 @@
 """Annotations of job functions: what goes in (`Numpy.Placeholder(...)`) and what comes out (`Numpy`, `Callback[...]`)."""
 from __future__ import annotations
 
+import math as _math
 import typing as _typing
 
 import numpy as _np
@@ -49,15 +50,15 @@ class _Placeholder:
 
 
 class _ListPlaceholder(_Placeholder):
-    """A list with one array per device; each dimension may be shorter than declared."""
+    """A list with one array per device, with as many dimensions as declared and at most as many elements."""
 
     kind = "ListNumpy"
 
     def check(self, where, value):
         value = self._only(where, value)
         array = self._array(where, value)
-        if array.ndim != len(self.shape) or any(a > d for a, d in zip(array.shape, self.shape)):
-            raise ValueError(f"{where}: declared at most {self.shape}, got an array of shape {tuple(array.shape)}")
+        if array.ndim != len(self.shape) or array.size > _math.prod(self.shape):
+            raise ValueError(f"{where}: declared {len(self.shape)} dimensions and at most the elements of {self.shape}, got an array of shape {tuple(array.shape)}")
         return _tensor(where, array, self.dtype)
 
     def _only(self, where, value):
@@ -97,7 +98,9 @@ def _tensor(where, array, dtype):
 
     wanted = _numpy_dtype(dtype)
     if array.dtype != wanted:
-        raise TypeError(f"{where}: declared dtype {dtype}, got an array of {array.dtype}; convert it with .astype(np.{wanted})")
+        if not _np.can_cast(array.dtype, wanted, "same_kind"):
+            raise TypeError(f"{where}: declared dtype {dtype}, got an array of {array.dtype}; convert it with .astype(np.{wanted})")
+        array = array.astype(wanted)
     if dtype == torch.bfloat16:
         return torch.from_numpy(_np.ascontiguousarray(array)).to(dtype)
     if not (array.flags.c_contiguous and array.flags.writeable):
