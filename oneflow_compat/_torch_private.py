@@ -23,6 +23,8 @@ HOOKS = {
     "torch._dynamo.eval_frame": ("_graph", "is torch.compile in use, so that it is off while build() is captured", "tests/graph/test_fuzz_regressions.py"),
     "torch._VF._pad_packed_sequence": ("_graph", "packed sequences inside a program", "tests/graph/test_values_and_structures.py"),
     "torch.nn.modules.batchnorm._BatchNorm": ("_graph", "batch norm with a cumulative average", "tests/graph/test_values_and_structures.py"),
+    "torch.distributed.tensor._sharding_prop": ("_graph", "DTensor's search for rules stays out of the program", "tests/ranks/test_ranks.py"),
+    "torch.distributed._functional_collectives": ("_global, _graph", "collectives that a program records", "tests/ranks/test_ranks.py"),
     # its inductor backend
     "torch._inductor": ("_graph", "compiling a program's region", "tests/graph/test_auto_backend.py"),
     "torch._functorch.compile_utils": ("_graph", "common subexpressions of a region", "tests/graph/test_auto_backend.py"),

@@ -14,6 +14,7 @@ import warnings
 
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
 from torch.distributed.tensor import DeviceMesh, DTensor, Partial, Replicate, Shard
 from torch.utils import _pytree as pytree
 
@@ -32,15 +33,23 @@ def mesh_of(placement: Placement) -> DeviceMesh:
     ranks, world = placement.ranks, env.get_world_size()
     if ranks.max() >= world:
         raise RuntimeError(f"{placement!r} names rank {ranks.max()}, there are {world}; start more processes with oneflow.distributed.launch")
-    comm_ops.start()
-    mesh = DeviceMesh(placement.type, ranks.tolist())
-    _placements[mesh] = placement
-    _groups[mesh] = None if ranks.size == world else dist.new_group(sorted(ranks.ravel().tolist()))
+    with _now():
+        comm_ops.start()
+        mesh = DeviceMesh(placement.type, ranks.tolist())
+        group = dist.group.WORLD if ranks.size == world else dist.new_group(sorted(ranks.ravel().tolist()))
+    _placements[mesh], _groups[mesh] = placement, group
     return mesh
 
 
+def _now():
+    """What is done inside happens now, also while a graph is captured."""
+    from .._graph.capture import capturing, outside_capture
+
+    return outside_capture() if capturing() else contextlib.nullcontext()
+
+
 _placements: dict = {}  # mesh -> placement
-_groups: dict = {}  # mesh -> process group of its ranks; None is the world
+_groups: dict = {}  # mesh -> process group of its ranks
 
 
 def _to_torch(rules):
@@ -68,8 +77,15 @@ class GlobalDTensor(DTensor, OfSeveralRanks):
     _of_sbp = property(lambda self: _rules(self.placements))
 
     @classmethod
+    def around(cls, local, like):
+        """`local` as this rank's part of a tensor that is else like another one."""
+        return cls(local, like._spec, requires_grad=like.requires_grad)
+
+    @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        if args and isinstance(args[0], (list, tuple)) and func._opname.startswith(("_foreach_", "_fused_")) and len({t.device_mesh for t in args[0]}) > 1:
+            return _by_placement(func, args, kwargs)
         mesh = _mesh_of_all(func, (args, kwargs))
         if func in _READS:
             return func(*_map(whole, args), **_map(whole, kwargs))
@@ -178,6 +194,20 @@ def _mesh_of_all(func, tree):
     return found
 
 
+def _by_placement(func, args, kwargs):
+    """An operator over lists, as optimizers call: one call for the tensors of each placement."""
+    count, places = len(args[0]), {}
+    for i, t in enumerate(args[0]):
+        places.setdefault(t.device_mesh, []).append(i)
+    results: list = [None] * count
+    for indices in places.values():
+        pick = lambda a: [a[i] for i in indices] if isinstance(a, (list, tuple)) and len(a) == count else a  # noqa: B023, E731
+        out = func(*map(pick, args), **{k: pick(v) for k, v in kwargs.items()})
+        for i, o in zip(indices, out or ()):
+            results[i] = o
+    return results if any(r is not None for r in results) else None
+
+
 def _mine(mesh) -> bool:
     """Is this rank one of the mesh's?"""
     return mesh.get_coordinate() is not None
@@ -192,6 +222,11 @@ def _made(local, mesh, targets, shape) -> GlobalDTensor:
         return _wrapped(DTensor.from_local(local, mesh, targets, run_check=False, shape=torch.Size(shape), stride=tuple(stride)))
 
 
+def made(local, placement, rules, shape) -> GlobalDTensor:
+    """The global tensor of which `local` is this rank's part, without asking the others."""
+    return _made(local, mesh_of(placement), _to_torch(rules), shape)
+
+
 # --------------------------------------------------------------------------- values
 def whole(tensor) -> torch.Tensor:
     """All of a global tensor as a plain tensor, on every rank of the world."""
@@ -203,10 +238,14 @@ def whole(tensor) -> torch.Tensor:
             full = DTensor(tensor._local_tensor, tensor._spec, requires_grad=False).full_tensor()
         else:
             full = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor._local_tensor.device)
-        if _groups[mesh] is not None:
-            full = full.contiguous()
-            dist.broadcast(full.view(-1).view(torch.uint8), _first(mesh))
+        if _groups[mesh] is not dist.group.WORLD:
+            full = _of_first(full, _first(mesh), dist.group.WORLD)
     return full
+
+
+def _of_first(tensor, source, group):
+    """The tensor that the rank `source` has, on every rank of the group."""
+    return funcol.wait_tensor(funcol.broadcast(tensor.contiguous(), dist.get_group_rank(group, source), group)).view(tensor.shape)
 
 
 def _part(full, mesh, targets):
@@ -256,7 +295,7 @@ def _on_whole(func, args, kwargs, mesh):
 def same_numbers(group=None, source=0, offset=0):
     """The ranks of a group draw the same numbers inside; each rank's own stream goes on after them."""
     seed = torch.randint(1 << 31, (1,))
-    if not (group is not None and dist.get_world_size(group) == 1):
+    if group is None or dist.get_world_size(group) > 1:
         dist.broadcast(seed, source, group)
     state = torch.get_rng_state()
     torch.default_generator.manual_seed(int(seed) + offset)
@@ -267,8 +306,12 @@ def same_numbers(group=None, source=0, offset=0):
 
 
 def _random_numbers(func, mesh, args):
-    """Ranks that hold the same part draw the same numbers, others their own. On a GPU DTensor sees to it."""
-    if torch.Tag.nondeterministic_seeded not in func.tags or mesh.device_type != "cpu" or mesh.get_coordinate() is None:
+    """Ranks that hold the same part draw the same numbers, others their own. On a GPU DTensor sees to it; a program
+    draws from each rank's own generator.
+    """
+    from .._graph.capture import capturing
+
+    if torch.Tag.nondeterministic_seeded not in func.tags or mesh.device_type != "cpu" or not _mine(mesh) or capturing():
         return contextlib.nullcontext()
     first, offset = next(t for t in pytree.tree_leaves(args) if isinstance(t, DTensor)), 0
     for target, size, at in zip(first.placements, mesh.shape, mesh.get_coordinate()):
@@ -322,10 +365,9 @@ class _FromLocal(torch.autograd.Function):
         else:
             local = local.detach().contiguous()
             held = [i for i, r in enumerate(rules) if r._kind == "broadcast" and mesh.shape[i] > 1]
-            local = local.clone() if held else local
             for i in held:  # the first rank's values are everyone's
                 group = mesh.get_group(i)
-                dist.broadcast(local.view(-1).view(torch.uint8) if local.numel() else local, dist.get_global_rank(group, 0), group)
+                local = _of_first(local, dist.get_global_rank(group, 0), group)
         return _made(local, mesh, targets, shape)
 
     @staticmethod
@@ -352,7 +394,8 @@ def from_local(local, placement, rules, shape=None) -> GlobalDTensor:
 def _agreed(local, placement, rules, mesh):
     """(the local tensor in the dtype all have, the whole shape)."""
     told: list = [None] * env.get_world_size()
-    dist.all_gather_object(told, (tuple(local.shape), local.dtype))
+    with _now():
+        dist.all_gather_object(told, (tuple(local.shape), local.dtype))
     first_shape, dtype = told[_first(mesh)]
     grid = mesh.mesh
     for rank in grid.flatten().tolist():  # every rank looks at all, so that all raise
@@ -389,4 +432,4 @@ def to_local(tensor) -> torch.Tensor:
 
 
 def _rebuild(local, shape, placement, rules, requires_grad):
-    return _made(local, mesh_of(placement), _to_torch(rules), shape).requires_grad_(requires_grad)
+    return made(local, placement, rules, shape).requires_grad_(requires_grad)

@@ -126,12 +126,20 @@ def without_subclasses(run):
 
 
 def make_results_global(outputs, places: dict):
-    """`outputs` with the results at the positions `places` made global."""
+    """`outputs` with the results at the positions `places` made global; a place is (placement, rules, shape)."""
     def make(out):
-        out = [make_global(o, *places[i]) if i in places else o for i, o in enumerate(out)]
+        out = [_around(o, *places[i]) if i in places else o for i, o in enumerate(out)]
         return outputs(out)
 
     return make
+
+
+def _around(local, placement, rules, shape):
+    if several():
+        from . import ranks
+
+        return ranks.made(local, placement, rules, shape)
+    return make_global(local, placement, rules)
 
 
 def _rules_for(out, source):
@@ -151,6 +159,20 @@ def whole(tensor) -> torch.Tensor:
 
         return ranks.whole(tensor)
     return to_local(tensor)
+
+
+def memory_of(tensor) -> torch.Tensor:
+    """The ordinary tensor that holds what this rank has of a tensor: programs work on it."""
+    return tensor._local_tensor if isinstance(tensor, OfSeveralRanks) else tensor
+
+
+def wrappers() -> tuple:
+    """With several ranks: the classes of tensors that stand for one or more ordinary ones."""
+    if not several():
+        return ()
+    from torch.distributed._functional_collectives import AsyncCollectiveTensor
+
+    return OfSeveralRanks, torch.distributed.tensor.DTensor, AsyncCollectiveTensor
 
 
 def several() -> bool:

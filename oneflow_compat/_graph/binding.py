@@ -7,7 +7,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch._C import _increment_version as increment_version
 
-from .._global.tensor import is_global, make_results_global, without_subclasses
+from .._global.tensor import OfSeveralRanks, is_global, make_results_global, without_subclasses
 from .backends.regions import silent_writes
 from .tree import tree_leaves
 from .watch import Watch, meta
@@ -42,6 +42,7 @@ class Binding:
         self.watch = Watch(capture.read, capture.free_of)
         self.stores = [(c, k, leaves, spec) for c, k, leaves, spec in capture.stores]
         self._tensor_args = [i for i, v in enumerate(capture.args_flat) if isinstance(v, torch.Tensor)]
+        self._spread_args = [_memory(v) for v in capture.args_flat]
         self._returned = program.out_spec.num_leaves - len(program.out_constants)
         self._outputs = self._output_maker()
         marked = any(is_global(t) for t in (*capture.args_flat, *(e[-1] for e in self.state.by_id.values())) if isinstance(t, torch.Tensor))
@@ -72,18 +73,18 @@ class Binding:
         for slot in self.program.slots:
             kind = slot.place[0]
             if kind == "arg":
-                items.append(f"a[{tensor_args[slot.place[1]]}]")
+                items.append(f"a[{tensor_args[slot.place[1]]}]{self._spread_args[tensor_args[slot.place[1]]]}")
             elif kind in ("module", "optparam"):
                 entry = names[slot.name]
                 tensors.append((len(tensors), entry[3], entry[4], slot))
                 scope[f"e{len(tensors) - 1}"] = entry[3][entry[4]]
-                items.append(f"x{len(tensors) - 1}")
+                items.append(f"x{len(tensors) - 1}{_memory(entry[3][entry[4]])}")
                 lines.append(f"    x{len(tensors) - 1} = {name_of(entry[3])}[{entry[4]!r}]\n")
             elif kind == "optim":
                 _, o, name, *keys = slot.place
                 inner = self.optimizers[o].state.get(names[name][5], {})
-                inner[keys[0]]  # KeyError: the state was begun anew
-                items.append(name_of(inner) + "".join(f"[{k!r}]" for k in keys))
+                first = inner[keys[0]]  # KeyError: the state was begun anew
+                items.append(name_of(inner) + "".join(f"[{k!r}]" for k in keys) + _memory(first))
             elif kind == "group":
                 _, o, g, *keys = slot.place
                 items.append(name_of(self.optimizers[o].param_groups[g]) + "".join(f"[{k!r}]" for k in keys))
@@ -129,7 +130,7 @@ class Binding:
         scope = self._scope
         for n, container, key, slot in self._tensors:
             old, now = scope[f"e{n}"], container[key]
-            if now is not old and (self.program.training and slot.role == "param" or not isinstance(now, torch.Tensor) or meta(now) != meta(old)):
+            if now is not old and (self.program.training and slot.role == "param" or not isinstance(now, torch.Tensor) or isinstance(now, OfSeveralRanks) or meta(now) != meta(old)):
                 self.watch.changed = slot.name
                 raise Stale(slot.name)
         for n, container, key, _ in self._tensors:
@@ -278,6 +279,11 @@ class Binding:
             return pytree.tree_unflatten(flat, spec)
 
         return make
+
+
+def _memory(value):
+    """Code that reads the ordinary tensor a program works on."""
+    return "._local_tensor" if isinstance(value, OfSeveralRanks) else ""
 
 
 def _asks_grad_mode(program):

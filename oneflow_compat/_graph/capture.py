@@ -10,7 +10,7 @@ import threading
 import numpy as np
 import torch
 
-from .._global.tensor import is_global
+from .._global.tensor import OfSeveralRanks, is_global, memory_of
 from .errors import CaptureError, GraphTypeError
 from .program import Output, Program, Slot, written_args
 from .state import StateMap, kept_grads, kept_modes, kept_modules, resolve
@@ -83,7 +83,7 @@ class Capture:
         grad_mode = bool(callable(engine.optimizers) or engine.optimizers) or torch.is_grad_enabled()
         names = self._argument_names()
         with torch.inference_mode(False):
-            inputs = [recorder.symbolic(v, n) if isinstance(v, torch.Tensor) else v for v, n in zip(self.args_flat, names)]
+            inputs = [self._input(v, n) if isinstance(v, torch.Tensor) else v for v, n in zip(self.args_flat, names)]
         early = StateMap(resolve(engine.modules), resolve(engine.tensors), () if callable(engine.optimizers) else engine.optimizers)
         leaves = [e[-1] for e in early.by_id.values()]
         self._no_own_parameter(names, early)
@@ -130,6 +130,10 @@ class Capture:
                 )
 
     # -- stages ------------------------------------------------------------------
+    def _input(self, tensor, name):
+        twin = self.recorder.symbolic(memory_of(tensor), name)
+        return tensor.__class__.around(twin, tensor) if isinstance(tensor, OfSeveralRanks) else twin
+
     def _argument_names(self):
         names = []
         for first, *rest in paths(self.in_spec):
@@ -185,9 +189,9 @@ class Capture:
         outputs, constants, nodes = [], [], []
         for i, value in enumerate(flat_out):
             if isinstance(value, torch.Tensor):
-                node, twin = recorder._convert(value)
+                node, twin = recorder._convert(memory_of(value))
                 if is_global(value):
-                    self.global_outputs[len(outputs)] = value._of_placement, value._of_sbp
+                    self.global_outputs[len(outputs)] = value._of_placement, value._of_sbp, value.shape
                 info = node.meta["tensor"]
                 nodes.append(node)
                 outputs.append(Output(leaf_name(out_spec, i), info.shape, info.dtype, info.device))
@@ -196,7 +200,7 @@ class Capture:
         for _, _, leaves, _ in self.stores:
             for value in leaves:
                 if isinstance(value, torch.Tensor):
-                    nodes.append(recorder._convert(value)[0])
+                    nodes.append(recorder._convert(memory_of(value))[0])
                     outputs.append(Output("attribute"))
         for _, _, _, node in self.update.state_numbers if self.update else ():
             nodes.append(node)
@@ -289,7 +293,7 @@ class Capture:
                 for key, value in state.items():
                     if isinstance(value, torch.Tensor):
                         name = self.state.name_of(param)
-                        found[id(value)] = (f"optimizer{o}.{name}.{key}", ("optim", o, name, key))
+                        found[id(memory_of(value))] = (f"optimizer{o}.{name}.{key}", ("optim", o, name, key))
         for o, param, key, _, real in self.new_state:
             name = self.state.name_of(param)
             found[id(real)] = (f"optimizer{o}.{name}.{key}", ("optim", o, name, key))

@@ -9,7 +9,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch._subclasses.fake_tensor import FakeTensor
 
-from .._global.tensor import view_or_copy
+from .._global.tensor import several, view_or_copy
 from .capture import capturing
 from .errors import CaptureError, raised_at
 from .indexing import tensors_as_indices
@@ -29,6 +29,7 @@ def capture_patches(capture, state_map):
         stack.enter_context(_views_of_any_layout())
         stack.enter_context(tensors_as_indices(capture.recorder, capturing))
         stack.enter_context(_unchecked_and_uncompiled())
+        stack.enter_context(_ranks_talk_in_the_program())
         stack.enter_context(_patched(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", lambda was: True))
         stack.enter_context(_no_step_in_build(capture.recorder))
         stack.enter_context(value_readers(capture.recorder, capturing, capture.config.backend == "aten"))
@@ -95,6 +96,27 @@ def _module_paths(recorder, state_map):
     finally:
         for handle in handles:
             handle.remove()
+
+
+@contextlib.contextmanager
+def _ranks_talk_in_the_program():
+    """With several ranks: a collective is recorded with the wait for its result; DTensor's search for a result's shape is not recorded."""
+    if not several():
+        yield
+        return
+    from torch.distributed import _functional_collectives
+    from torch.distributed.tensor._sharding_prop import ShardingPropagator
+
+    def make(original):
+        def propagate(self, *args):
+            with torch.utils._python_dispatch._disable_current_modes():
+                return original(self, *args)
+
+        return propagate
+
+    traced = lambda original: lambda: capturing() or original()  # noqa: E731
+    with _patched(ShardingPropagator, "_propagate_tensor_meta_non_cached", make), _patched(_functional_collectives, "_are_we_tracing", traced):
+        yield
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ import torch.fx
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .._global.tensor import mark_like
+from .._global.tensor import mark_like, wrappers
 from .errors import KEEP_VALUE, CaptureError, UnsupportedInGraph, user_location
 from .known_results import known_results
 
@@ -72,6 +72,7 @@ class Recorder(TorchDispatchMode):
         self.guards: list = []  # (node, comparison, value, outcome): what must hold for the program to serve a call
         self.on_lift = None  # called with each real tensor lifted
         self._first = None  # placeholders go before this node
+        self.unfolds = wrappers()  # classes of tensors that call operators of their own, which are recorded
 
     # -- inputs ---------------------------------------------------------------
     def placeholder(self, name, value):
@@ -137,6 +138,8 @@ class Recorder(TorchDispatchMode):
 
     # -- the mode --------------------------------------------------------------
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if self.unfolds and any(issubclass(t, self.unfolds) for t in types):
+            return NotImplemented
         if func is _DEVICE:
             tensor = args[0]
             return tensor.fake_device if type(tensor) is FakeTensor else torch.device("cpu") if tensor.is_cpu else tensor.device

@@ -5,6 +5,8 @@ import torch
 import torch.utils._pytree as pytree
 from torch._subclasses.fake_tensor import FakeTensor
 
+from .._global.tensor import memory_of
+
 
 def _memory(tensor):
     return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
@@ -38,14 +40,16 @@ class StateMap:
             for g, group in enumerate(optimizer.param_groups):
                 for i, tensor in enumerate(group["params"]):
                     place = ("optparam", o, g, i)
-                    self.by_id.setdefault(id(tensor), ("param", f"optimizer{o}.group{g}.{i}", place, group["params"], i, tensor))
+                    entry = self.by_id.setdefault(id(tensor), ("param", f"optimizer{o}.group{g}.{i}", place, group["params"], i, tensor))
+                    self.by_id.setdefault(id(memory_of(tensor)), entry)
 
     def _add(self, container, path, role):
         for key, tensor in container.items():
             if tensor is None:
                 continue
             name = f"{path}.{key}" if path else key
-            self.by_id.setdefault(id(tensor), (role, name, ("module", name), container, key, tensor))
+            entry = self.by_id.setdefault(id(tensor), (role, name, ("module", name), container, key, tensor))
+            self.by_id.setdefault(id(memory_of(tensor)), entry)
 
     def entry(self, tensor):
         return self.by_id.get(id(tensor))

@@ -9,6 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.weak import WeakIdKeyDictionary
 
+from .._global.tensor import memory_of
 from .capture import outside_capture
 from .errors import CaptureError, UnsupportedInGraph
 from .scalars import HostScalar, ScalarMode, ScalarTrace, traced_math
@@ -181,7 +182,8 @@ class Update:
             for param, state in optimizer.state.items():
                 for key, value in list(state.items()):
                     before = old.get(param, {}).get(key)
-                    if isinstance(value, FakeTensor):
+                    part = memory_of(value)
+                    if isinstance(part, FakeTensor):
                         if isinstance(before, torch.Tensor):
                             raise CaptureError(
                                 f"{type(optimizer).__name__} replaces its state {key!r} by a new tensor in each step",
@@ -189,12 +191,14 @@ class Update:
                             )
                         try:
                             with outside_capture():
-                                real = self._evaluate(value._of_node)
+                                real = self._evaluate(part._of_node)
                         except _NeedsGradient:
+                            if part is not value:
+                                raise UnsupportedInGraph(f"{type(optimizer).__name__} begins its state {key!r} of a tensor of several ranks with the gradient", "graph-optimizers", "Step once in eager mode before the first call of the graph.") from None
                             self.first_only = True
                             self.state_numbers.append((index, param, key, value._of_node))
                         else:
-                            adopted.append((index, param, key, value._of_node, real))
+                            adopted.append((index, param, key, part._of_node, real if part is value else value.around(real, value)))
                     elif isinstance(value, HostScalar):
                         self.state_numbers.append((index, param, key, value.node))
                     elif type(value) in (int, float) and before is None:
@@ -212,6 +216,9 @@ class Update:
             return self.trace.number_of[node]
         if node.op == "get_attr":
             return self.recorder.constants[node.target].clone()
+        info = node.meta.get("tensor")
+        if info is not None and 0 in info.shape:  # of a placement that this rank is not part of
+            return torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device=info.device)
         if node.op != "call_function" or node.target not in _BEGINNINGS:
             raise _NeedsGradient
 

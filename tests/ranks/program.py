@@ -171,13 +171,13 @@ def batches():
     return [(flow.randn(4, 6), flow.randint(0, 4, (4,))) for _ in range(4)]
 
 
-def trained(model, optimizer, place):
+def trained(model, optimizer, place, clip=0.5):
     losses = []
     for x, y in batches():
         loss = nn.functional.cross_entropy(model(place(x)), place(y))
         optimizer.zero_grad()
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        nn.utils.clip_grad_norm_(model.parameters(), clip)
         optimizer.step()
         losses.append(loss.item())
     return losses
@@ -209,6 +209,142 @@ def training_equals_one_rank(names=("sgd", "adamw")):
 @check
 def every_optimizer_equals_one_rank():
     training_equals_one_rank(OPTIMIZERS)
+
+
+class Step(nn.Graph):
+    def __init__(self, model, optimizer=None, scheduler=None, backend="aten"):
+        super().__init__()
+        self.model = model
+        self.config.set_backend(backend)
+        self.training_step = optimizer is not None
+        if optimizer is not None:
+            self.add_optimizer(optimizer, **({} if scheduler is None else {"lr_sch": scheduler}))
+
+    def build(self, x, y):
+        loss = nn.functional.cross_entropy(self.model(x), y)
+        if self.training_step:
+            loss.backward()
+        return loss
+
+
+@check
+def graphs_equal_one_rank(names=("sgd", "adamw"), backend="aten"):
+    for name in names:
+        make = OPTIMIZERS[name]
+        model = network()
+        alone = Step(model, make(model.parameters()))
+        expected = [alone(x, y).item() for x, y in batches()]
+        for rule, data in ((B, S0), (S0, B)):
+            spread = network().to_global(ALL, B).to_global(sbp=rule)
+            graph = Step(spread, make(spread.parameters()), backend=backend)
+            place = lambda t: t.to_global(ALL, B).to_global(sbp=data)  # noqa: E731
+            losses = [graph(place(x), place(y)) for x, y in batches()]
+            assert all(loss.is_global for loss in losses)
+            assert np.allclose([loss.item() for loss in losses], expected, rtol=1e-4), (name, rule, data)
+            assert len(graph._engine.programs) <= 2
+            for p, q in zip(spread.parameters(), model.parameters()):
+                assert p.sbp == (rule,) and p.grad is None and np.allclose(p.numpy(), q.detach().numpy(), atol=1e-4), name
+
+
+@check
+def every_optimizer_in_a_graph():
+    graphs_equal_one_rank(OPTIMIZERS)
+
+
+@check
+def graphs_of_inductor():
+    graphs_equal_one_rank(("adamw",), "inductor")
+    graphs_equal_one_rank(("sgd",), "auto")
+
+
+class Stages(nn.Module):
+    """Two layers on one rank each, as OneFlow's pipelines are written."""
+
+    def __init__(self):
+        super().__init__()
+        flow.manual_seed(0)
+        self.places = [flow.placement("cpu", [r]) for r in range(2)]
+        self.first, self.second = nn.Linear(6, 8).to_global(self.places[0], B), nn.Linear(8, 4).to_global(self.places[1], B)
+
+    def forward(self, x):
+        hidden = flow.relu(self.first(x.to_global(placement=self.places[0], sbp=B)))
+        return self.second(hidden.to_global(placement=self.places[1], sbp=B))
+
+
+@check
+def a_pipeline_equals_one_rank():
+    flow.manual_seed(0)
+    layers = nn.Linear(6, 8), nn.Linear(8, 4)
+    alone = nn.Sequential(layers[0], nn.ReLU(), layers[1])
+    expected = trained(alone, OPTIMIZERS["adamw"](alone.parameters()), lambda t: t, clip=1e9)
+    model = Stages()
+    optimizer = OPTIMIZERS["adamw"](model.parameters())
+    target = lambda y: y.to_global(ALL, B).to_global(placement=model.places[1], sbp=B)  # noqa: E731
+    losses = []
+    for x, y in batches():
+        loss = nn.functional.cross_entropy(model(x.to_global(ALL, B)), target(y))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert np.allclose(losses, expected, rtol=1e-4)
+    graph_model = Stages()
+    graph = Step(graph_model, OPTIMIZERS["adamw"](graph_model.parameters()))
+    got = [graph(x.to_global(ALL, B), target(y)).item() for x, y in batches()]
+    assert np.allclose(got, losses, rtol=1e-4), (got, losses)
+    for p, q in zip(graph_model.parameters(), model.parameters()):
+        assert p.placement == q.placement and np.allclose(p.numpy(), q.numpy(), atol=1e-4)
+
+
+@check
+def graphs_of_larger_parts():
+    """Batch norm, dropout, accumulation, checkpointing, a schedule, mixed precision, closures, save and resume."""
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            flow.manual_seed(0)
+            self.conv, self.norm, self.drop, self.last = nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.5), nn.Linear(64, 4)
+
+        def forward(self, x):
+            return self.last(self.drop(self.norm(self.conv(x)).relu().flatten(1)))
+
+    flow.manual_seed(2)
+    x, y = flow.randn(8, 1, 6, 6), flow.randint(0, 4, (8,))
+    gx, gy = (t.to_global(ALL, B).to_global(sbp=S0) for t in (x, y))
+    for drop in (0.0, 0.5):
+        nets = Net(), Net().to_global(ALL, B)
+        for net in nets:
+            net.drop.p = drop
+        make = lambda net: flow.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)  # noqa: E731
+        optimizers = [make(n) for n in nets]
+        graphs = [Step(n, o, flow.optim.lr_scheduler.StepLR(o, 2, 0.5)) for n, o in zip(nets, optimizers)]
+        for g in graphs:
+            g.config.set_gradient_accumulation_steps(2)
+            g.model.conv.to(nn.graph.GraphModule).activation_checkpointing = True
+        for _ in range(4):
+            a, b = graphs[0](x, y), graphs[1](gx, gy)
+            assert b.shape == a.shape
+            if drop == 0:
+                assert np.allclose(a.numpy(), b.numpy(), rtol=1e-3), (a, b)
+        assert optimizers[1].param_groups[0]["lr"] == optimizers[0].param_groups[0]["lr"] == 0.025
+        told = flow.tensor(nets[1].last.weight.to_local().detach().numpy()).to_global(ALL, S0).numpy()
+        assert (told[:4] == told[4:]).all()  # the ranks' copies stayed the same
+    state = graphs[1].state_dict()
+    again = Net().to_global(ALL, B)
+    resumed = Step(again, make(again))
+    resumed.load_state_dict(state)
+    assert np.allclose(again.last.weight.numpy(), nets[1].last.weight.numpy())
+    scale = flow.ones(4, placement=ALL, sbp=B)
+
+    class Closure(nn.Graph):
+        def build(self, t):
+            return t * scale
+
+    graph = Closure()
+    t = flow.ones(2, 4, placement=ALL, sbp=S0)
+    is_(graph(t), np.ones((2, 4)), S0)
+    scale.mul_(3)
+    is_(graph(t), np.full((2, 4), 3.0), S0)
 
 
 @check

@@ -26,9 +26,18 @@ def test_training_on_two_ranks_equals_one():
     launch(2, "training_equals_one_rank")
 
 
+def test_graphs_on_two_ranks():
+    launch(2, "graphs_equal_one_rank", "a_pipeline_equals_one_rank", "graphs_of_larger_parts")
+
+
 @pytest.mark.slow
 def test_every_optimizer_on_two_ranks():
-    launch(2, "every_optimizer_equals_one_rank")
+    launch(2, "every_optimizer_equals_one_rank", "every_optimizer_in_a_graph")
+
+
+@pytest.mark.slow
+def test_graphs_on_two_ranks_with_inductor():
+    launch(2, "graphs_of_inductor")
 
 
 def test_a_grid_of_four_ranks():

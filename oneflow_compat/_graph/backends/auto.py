@@ -12,13 +12,16 @@ import time
 import warnings
 
 from . import aten, inductor
+from .decompositions import talks
 
 LONG = 2e-3
 ENOUGH = 2.0
 
 
 def compile(program, config, name="auto"):
-    """A function over the slot values that changes from aten to inductor by itself."""
+    """A function over the slot values that changes from aten to inductor by itself; aten alone where ranks talk: they would change at different calls."""
+    if talks(program.graph):
+        return aten.compile(program, config)
     return Tiered(program, config)
 
 

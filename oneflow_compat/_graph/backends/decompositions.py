@@ -129,8 +129,15 @@ def _no_shim(op) -> bool:
     return not made and str(op) not in inductor_fallback_ops and op not in decomposition.select_decomp_table() and op not in table()
 
 
+def talks(graph) -> bool:
+    """Does a node speak to other ranks?"""
+    return any(isinstance(n.target, torch._ops.OpOverload) and n.target.namespace == "_c10d_functional" for n in graph.nodes)
+
+
 def needs_python(graph) -> bool:
-    """Does a node call an operator that inductor's C++ wrapper cannot: one that is not torch's and returns a list of tensors, or one of torch's without a shim?"""
+    """Does a node call an operator that inductor's C++ wrapper cannot: one that is not torch's and returns a list of tensors, one of torch's without a shim, a collective?"""
+    if talks(graph):
+        return True
     return any(_no_shim(op) for op in {n.target for n in graph.nodes if isinstance(n.target, torch._ops.OpOverload) and n.target.namespace == "aten"}) or any(
         isinstance(n.target, torch._ops.OpOverload)
         and n.target.namespace not in ("aten", "prims")
