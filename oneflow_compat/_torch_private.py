@@ -21,6 +21,7 @@ HOOKS = {
     "torch._amp_update_scale_": ("_graph", "loss scaling inside a program", "tests/graph/test_scaler_amp_recompute.py"),
     "torch.autograd._engine_run_backward": ("_graph", "capturing backward()", "tests/graph/test_train.py"),
     "torch._dynamo.eval_frame": ("_graph", "is torch.compile in use, so that it is off while build() is captured", "tests/graph/test_fuzz_regressions.py"),
+    "torch.nn.utils.stateless._functional_call": ("_graph", "functional_call of a block of a graph", "tests/graph/test_semantics.py"),
     "torch._VF._pad_packed_sequence": ("_graph", "packed sequences inside a program", "tests/graph/test_values_and_structures.py"),
     "torch.nn.modules.batchnorm._BatchNorm": ("_graph", "batch norm with a cumulative average", "tests/graph/test_values_and_structures.py"),
     "torch.distributed.tensor._sharding_prop": ("_graph", "DTensor's search for rules stays out of the program", "tests/ranks/test_ranks.py"),

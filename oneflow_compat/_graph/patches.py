@@ -32,6 +32,7 @@ def capture_patches(capture, state_map):
         stack.enter_context(_ranks_talk_in_the_program())
         stack.enter_context(_patched(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", lambda was: True))
         stack.enter_context(_no_step_in_build(capture.recorder))
+        stack.enter_context(_patched(torch.nn.utils.stateless, "_functional_call", _of_module))
         stack.enter_context(value_readers(capture.recorder, capturing, capture.config.backend == "aten"))
         stack.enter_context(_printed())
         recompute = resolve(capture.engine.recompute)
@@ -117,6 +118,11 @@ def _ranks_talk_in_the_program():
     traced = lambda original: lambda: capturing() or original()  # noqa: E731
     with _patched(ShardingPropagator, "_propagate_tensor_meta_non_cached", make), _patched(_functional_collectives, "_are_we_tracing", traced):
         yield
+
+
+def _of_module(functional_call):
+    """torch.func.functional_call takes a block of the graph for the module it stands for."""
+    return lambda module, *args, **kwargs: functional_call(module if isinstance(module, torch.nn.Module) else module.to(torch.nn.Module), *args, **kwargs)
 
 
 @contextlib.contextmanager

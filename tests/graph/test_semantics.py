@@ -392,3 +392,29 @@ def test_state_that_was_loaded_cleared_or_extended():
             if k == 5:
                 optimizer.add_param_group({"params": list(more.parameters()), "lr": 0.01})
     assert torch.equal(extra.weight, extra_b.weight) and torch.equal(a.weight, b.weight)
+
+
+def test_gradients_of_each_sample_through_functional_call():
+    """As the page on per-sample gradients writes it, with the graph's own attribute for the model."""
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
+
+    def gradients(module, x, y):
+        weights = {name: p.detach() for name, p in module.named_parameters()}
+
+        def loss(weights, x, y):
+            return nn.functional.cross_entropy(torch.func.functional_call(module, weights, (x.unsqueeze(0),)), y.unsqueeze(0))
+
+        return torch.func.vmap(torch.func.grad(loss), (None, 0, 0))(weights, x, y)
+
+    class Each(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+            self.config.set_backend("aten")
+
+        def build(self, x, y):
+            return gradients(self.model, x, y)
+
+    x, y = torch.randn(5, 4), torch.randint(0, 2, (5,))
+    found, wanted = Each()(x, y), gradients(model, x, y)
+    assert list(found) == list(wanted) and all(torch.equal(found[k], wanted[k]) for k in wanted)
