@@ -232,3 +232,30 @@ def test_tensor_buffers():
     np.testing.assert_array_equal(got, x)
     parts = run(lambda: flow.tensor_buffer_to_list_of_tensors(flow.gen_tensor_buffer((2,), [(2, 1), (2, 1)], [0.0, 1.0]), (2, 1), flow.float))
     assert [p.tolist() for p in parts] == [[[0.0], [0.0]], [[1.0], [1.0]]]
+
+
+def by_name(kind, inputs, **attrs):
+    op = flow.user_op_builder(kind).Op(kind).Output("out")
+    for name, blobs in inputs.items():
+        op = op.Input(name, blobs)
+    for name, value in attrs.items():
+        op = op.Attr(name, value)
+    return op.Build().InferAndTryRun().SoleOutputBlob()
+
+
+def test_operators_by_type_name():
+    def job(x, y):
+        return dict(leaky=by_name("leaky_relu", {"x": [x]}, alpha=0.5), dims=by_name("expand_dims", {"in": [x]}, axis=1), top=by_name("top_k", {"in": [x]}, k=2, sorted=True),
+                    clip=by_name("clip_by_scalar_min", {"x": [x]}, floating_min=0.5, integral_min=0), less=by_name("broadcast_less", {"x": [x], "y": [y]}),
+                    part=by_name("slice", {"x": [x]}, start=[1, 0], stop=[3, 6], step=[1, 2]), norm=by_name("multi_square_sum", {"x": [x, y]}),
+                    most=by_name("reduce_max", {"input_tensor": [x]}, axis=[1], keepdims=True), bias=by_name("bias_add", {"a": [x], "b": [y[0]]}, axis=1))
+
+    got = run(job, X, Y)
+    wanted = dict(leaky=np.where(X > 0, X, X / 2), dims=X[:, None], top=np.argsort(-X, 1)[:, :2], clip=np.maximum(X, 0.5), less=X < Y, part=X[1:3, ::2],
+                  norm=[(X * X).sum() + (Y * Y).sum()], most=X.max(1, keepdims=True), bias=X + Y[0])
+    for name, value in wanted.items():
+        np.testing.assert_allclose(got[name], value, rtol=1e-6, err_msg=name)
+    with pytest.raises(ValueError, match="no input or attribute 'alpha'"):
+        run(lambda x: by_name("leaky_relu", {"x": [x]}), X)
+    with pytest.raises(NotImplementedError, match="legacy-user-ops"):  # not without its attribute
+        run(lambda x: by_name("l2_normalize", {"x": [x]}, axis=1), X)

@@ -2,32 +2,16 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 
 from . import _array, _indexing, _math
+from ._misc import _no_op
 
-OPS = {
-    "add_n": lambda i, a: _math.add_n(i["in"]),
-    "relu": lambda i, a: torch.relu(i.get("x", i.get("in"))[0]),
-    "sigmoid": lambda i, a: torch.sigmoid(_sole(i)),
-    "tanh": lambda i, a: torch.tanh(_sole(i)),
-    "gelu": lambda i, a: torch.nn.functional.gelu(_sole(i)),
-    "softmax": lambda i, a: torch.softmax(_sole(i), a.get("axis", -1)),
-    "cast": lambda i, a: _sole(i).to(a["dtype"]),
-    "reshape": lambda i, a: _sole(i).reshape(tuple(a["shape"])),
-    "transpose": lambda i, a: _sole(i).permute(tuple(a["perm"])),
-    "concat": lambda i, a: torch.cat(i["in"], a.get("axis", 0)),
-    "gather": lambda i, a: _indexing.gather(i["in"][0], i["indices"][0], axis=a.get("axis", 0)),
-    "matmul": lambda i, a: _array.matmul(i["a"][0], i["b"][0], a.get("transpose_a", False), a.get("transpose_b", False), a.get("alpha", 1.0)),
-    "constant": lambda i, a: torch.full(tuple(a["shape"]), a["floating_value"] if a.get("is_floating_value") else a["integer_value"], dtype=a["dtype"]),
-    "broadcast_add": lambda i, a: i["x"][0] + i["y"][0],
-    "broadcast_sub": lambda i, a: i["x"][0] - i["y"][0],
-    "broadcast_mul": lambda i, a: i["x"][0] * i["y"][0],
-    "broadcast_div": lambda i, a: i["x"][0] / i["y"][0],
-    "scalar_add": lambda i, a: _sole(i) + _scalar(a),
-    "scalar_mul": lambda i, a: _sole(i) * _scalar(a),
-    "reduce_sum": lambda i, a: _math.reduce_sum(_sole(i), a.get("axis"), a.get("keepdims", False)),
-    "identity": lambda i, a: _sole(i),
-}
+
+def _row(function, inputs, attrs=""):
+    """`function` of one blob per name in `inputs`, then of the attributes named in `attrs` ("name=" : None where it is not set)."""
+    names, keys = inputs.split(), attrs.split()
+    return lambda i, a: function(*[i[n][0] for n in names], *[a.get(k[:-1]) if k[-1] == "=" else a[k] for k in keys])
 
 
 def _sole(inputs):
@@ -35,24 +19,123 @@ def _sole(inputs):
     return blobs[0]
 
 
-def _scalar(attrs):
-    return attrs["float_operand"] if attrs.get("has_float_operand") else attrs["int_operand"]
+def _sole_row(function, attrs=""):
+    keys = attrs.split()
+    return lambda i, a: function(_sole(i), *[a[k] for k in keys])
+
+
+def _scalar(a):
+    return a["float_operand"] if a.get("has_float_operand") else a["int_operand"]
+
+
+def _bound(a, name, x):
+    return a[f"floating_{name}" if x.is_floating_point() else f"integral_{name}"]
+
+
+def _norm(x):
+    return torch.square(x).sum().reshape(1)
+
+
+OPS = {
+    # elementwise
+    "relu": lambda i, a: torch.relu(i.get("x", i.get("in"))[0]),
+    "sigmoid": _sole_row(torch.sigmoid),
+    "tanh": _sole_row(torch.tanh),
+    "gelu": _sole_row(F.gelu),
+    "leaky_relu": _sole_row(F.leaky_relu, "alpha"),
+    "elu": _sole_row(F.elu, "alpha"),
+    "hardtanh": _sole_row(F.hardtanh, "min_val max_val"),
+    "hardsigmoid": _sole_row(F.hardsigmoid),
+    "hardswish": _sole_row(F.hardswish),
+    "mish": _sole_row(F.mish),
+    "identity": _sole_row(lambda x: x),
+    "cast": _sole_row(torch.Tensor.to, "dtype"),
+    "add_n": lambda i, a: _math.add_n(i["in"]),
+    "scalar_add": lambda i, a: _sole(i) + _scalar(a),
+    "scalar_mul": lambda i, a: _sole(i) * _scalar(a),
+    "scalar_add_by_tensor": _row(torch.add, "x scalar"),
+    "scalar_sub_by_tensor": _row(torch.sub, "x scalar"),
+    "scalar_mul_by_tensor": _row(torch.mul, "x scalar"),
+    "scalar_div_by_tensor": _row(torch.div, "x scalar"),
+    "multiply": _row(torch.mul, "x y"),
+    "clip_by_scalar": lambda i, a: torch.clamp(_sole(i), _bound(a, "min", _sole(i)), _bound(a, "max", _sole(i))),
+    "clip_by_scalar_min": lambda i, a: torch.clamp(_sole(i), min=_bound(a, "min", _sole(i))),
+    "clip_by_scalar_max": lambda i, a: torch.clamp(_sole(i), max=_bound(a, "max", _sole(i))),
+    "where": _row(_indexing.where, "condition x y"),
+    "bias_add": lambda i, a: i["a"][0] + i["b"][0].reshape(-1, *[1] * (i["a"][0].dim() - a["axis"] - 1)),
+    # with broadcasting
+    "broadcast_add": _row(torch.add, "x y"),
+    "broadcast_sub": _row(torch.sub, "x y"),
+    "broadcast_mul": _row(torch.mul, "x y"),
+    "broadcast_div": _row(_math.divide, "x y"),
+    "broadcast_maximum": _row(_math.maximum, "x y"),
+    "broadcast_minimum": _row(_math.minimum, "x y"),
+    "broadcast_floor_mod": _row(_math.mod, "x y"),
+    "broadcast_equal": _row(_math.equal, "x y"),
+    "broadcast_not_equal": _row(_math.not_equal, "x y"),
+    "broadcast_less": _row(_math.less, "x y"),
+    "broadcast_less_equal": _row(_math.less_equal, "x y"),
+    "broadcast_greater": _row(_math.greater, "x y"),
+    "broadcast_greater_equal": _row(_math.greater_equal, "x y"),
+    "broadcast_logical_and": _row(_math.logical_and, "x y"),
+    "broadcast_like": _row(_array.broadcast_like, "x like", "broadcast_axes="),
+    # constants
+    "constant": lambda i, a: torch.full(tuple(a["shape"]), a["floating_value"] if a.get("is_floating_value") else a["integer_value"], dtype=a["dtype"]),
+    "zero_like": _sole_row(torch.zeros_like),
+    "ones_like": _sole_row(torch.ones_like),
+    # shapes
+    "reshape": _sole_row(_array.reshape, "shape"),
+    "reshape_like": _row(_array.reshape_like, "in like"),
+    "transpose": _sole_row(_array.transpose, "perm"),
+    "expand_dims": _sole_row(torch.unsqueeze, "axis"),
+    "squeeze": _sole_row(_array.squeeze, "axes"),
+    "flatten": _sole_row(torch.flatten, "start_dim end_dim"),
+    "concat": lambda i, a: torch.cat(i["in"], a.get("axis", 0)),
+    "slice": lambda i, a: _indexing.slice_v2(_sole(i), list(zip(a["start"], a["stop"], a["step"]))),
+    # indices
+    "gather": lambda i, a: _indexing.gather(i["in"][0], i["indices"][0], axis=a.get("axis", 0)),
+    "dim_gather": lambda i, a: _indexing.dim_gather(i["input"][0], a["dim"], i["index"][0]),
+    "gather_nd": _row(_indexing.gather_nd, "params indices"),
+    "scatter_nd": _row(_indexing.scatter_nd, "indices updates", "shape"),
+    "argmax": _sole_row(lambda x: _math.argmax(x, -1)),
+    "top_k": _sole_row(lambda x, k, order: _math.top_k(x, -1, k, order), "k sorted"),
+    "sort": _sole_row(lambda x, direction: _array.sort(x, -1, direction), "direction"),
+    "arg_sort": _sole_row(lambda x, direction: _array.argsort(x, -1, direction), "direction"),
+    # sums and products
+    "matmul": lambda i, a: _array.matmul(i["a"][0], i["b"][0], a.get("transpose_a", False), a.get("transpose_b", False), a.get("alpha", 1.0)),
+    "softmax": lambda i, a: torch.softmax(_sole(i), a.get("axis", -1)),
+    "reduce_sum": lambda i, a: _math.reduce_sum(_sole(i), a.get("axis"), a.get("keepdims", False)),
+    "reduce_prod": _sole_row(_math.reduce_prod, "axis keepdims"),
+    "reduce_max": _sole_row(_math.reduce_max, "axis keepdims"),
+    "reduce_min": _sole_row(_math.reduce_min, "axis keepdims"),
+    "reduce_any": _sole_row(_math.reduce_any, "axis keepdims"),
+    "reduce_all": _sole_row(_math.reduce_all, "axis keepdims"),
+    "square_sum": _sole_row(_norm),
+    "sqrt_square_sum": _sole_row(lambda x: torch.sqrt(_norm(x))),
+    "multi_square_sum": lambda i, a: sum(_norm(x) for x in i["x"]),
+    "count_not_finite": _sole_row(_array.count_not_finite),
+    "multi_count_not_finite": lambda i, a: _array.multi_count_not_finite(i["x"]),
+    "unsorted_segment_sum": _row(_math.unsorted_segment_sum, "data segment_ids", "num_segments axis"),
+    "unsorted_batch_segment_sum": _row(_math.unsorted_batch_segment_sum, "data segment_ids", "num_segments"),
+}
 
 
 def run(op_type, inputs, attrs):
     """The result of one operator. `torch.ops.oneflow.<type>` (a loaded library) serves the types not listed here."""
     function = OPS.get(op_type)
+    blobs = [b for given in inputs.values() for b in given]
     if function is not None:
-        return function(inputs, attrs)
-    if op_type in _math_names() and len(inputs) <= 2:
+        try:
+            return function(inputs, attrs)
+        except KeyError as missing:
+            raise ValueError(f"operator {op_type!r}: no input or attribute {missing} among {sorted(inputs)} and {sorted(attrs)}") from None
+    if op_type in _math_names() and not attrs:
         from . import math
 
-        return getattr(math, op_type)(*[b for blobs in inputs.values() for b in blobs])
+        return getattr(math, op_type)(*blobs)
     found = getattr(torch.ops.oneflow, op_type, None) if hasattr(torch.ops, "oneflow") else None
     if found is not None:
-        return found(*[b for blobs in inputs.values() for b in blobs], **attrs)
-    from ._misc import _no_op
-
+        return found(*blobs, **attrs)
     raise _no_op(op_type)
 
 
