@@ -70,16 +70,30 @@ def _first(mesh) -> int:
 
 
 # --------------------------------------------------------------------------- the tensor
-class GlobalDTensor(DTensor, OfSeveralRanks):
-    """A DTensor that every operator takes, and whose values are those of the whole tensor."""
+class GlobalDTensor(torch.Tensor, OfSeveralRanks):
+    """Holds a DTensor; every operator takes it, and its values are those of the whole tensor.
 
+    No subclass of DTensor: torch 2.11 calls DTensor's C++ code for those, past __torch_dispatch__.
+    """
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, held: DTensor, requires_grad=False):
+        made = torch.Tensor._make_wrapper_subclass(cls, held.shape, strides=held.stride(), dtype=held.dtype, device=held.device, requires_grad=requires_grad)
+        made._held = held
+        return made
+
+    device_mesh = property(lambda self: self._held.device_mesh)
+    placements = property(lambda self: self._held.placements, doc="torch's placements")
+    _local_tensor = property(lambda self: self._held._local_tensor)
     _of_placement = property(lambda self: _placements[self.device_mesh])
     _of_sbp = property(lambda self: _rules(self.placements))
 
     @classmethod
     def around(cls, local, like):
         """`local` as this rank's part of a tensor that is else like another one."""
-        return cls(local, like._spec, requires_grad=like.requires_grad)
+        return cls(DTensor(local, like._held._spec, requires_grad=False), like.requires_grad)
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
@@ -89,8 +103,13 @@ class GlobalDTensor(DTensor, OfSeveralRanks):
         mesh = _mesh_of_all(func, (args, kwargs))
         if func in _READS:
             return func(*_map(whole, args), **_map(whole, kwargs))
-        originals: dict = {}  # id of a plain DTensor -> it, and the tensor it stands for
-        plain = _map(lambda t: _base(t, originals), (args, kwargs))
+        holders: dict = {}  # id of a DTensor -> the tensor that holds it
+
+        def held(tensor):
+            holders[id(tensor._held)] = tensor
+            return tensor._held
+
+        plain = _map(held, (args, kwargs))
         try:
             with _random_numbers(func, mesh, args), warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="DTensor random operators")
@@ -99,21 +118,22 @@ class GlobalDTensor(DTensor, OfSeveralRanks):
             if "mixed torch.Tensor and DTensor" in str(error):
                 raise RuntimeError(f"{func}: some tensors are global and some are local; make them all the same first (to_global, to_local)") from None
             out = _on_whole(func, args, kwargs, mesh)
-        return _map(lambda t: originals[id(t)][1] if id(t) in originals else _usual(t), out)
+        return pytree.tree_map_only(DTensor, lambda t: holders[id(t)] if id(t) in holders else _usual(t), out)
 
     def __setitem__(self, index, value):
         held = moved(self, self._of_placement, (sbp.broadcast,) * self.device_mesh.ndim)
         local = to_local(held).clone()
-        index = pytree.tree_map(lambda i: whole(i) if isinstance(i, DTensor) else i, index)
+        if isinstance(value, GlobalDTensor):
+            value = to_local(moved(value, self._of_placement, held._of_sbp))
         if _mine(self.device_mesh):
-            local[index] = whole(value).detach() if isinstance(value, DTensor) and not value.requires_grad else to_local(moved(value, self._of_placement, held._of_sbp)) if isinstance(value, DTensor) else value
+            local[_map(whole, index)] = value
         self.copy_(from_local(local, self._of_placement, held._of_sbp, tuple(self.shape)))
 
     @property
     def grad(self):
         """The gradient, under the tensor's own rules."""
         found = torch.Tensor.grad.__get__(self)
-        if isinstance(found, DTensor) and found.placements != self.placements and not found.requires_grad:
+        if isinstance(found, GlobalDTensor) and found.placements != self.placements and not found.requires_grad:
             found = _moved(found, self._of_placement, self._of_sbp)
             torch.Tensor.grad.__set__(self, found)
         return found
@@ -126,10 +146,9 @@ class GlobalDTensor(DTensor, OfSeveralRanks):
     def grad(self):
         torch.Tensor.grad.__delete__(self)
 
-    def to_local(self, *, grad_placements=None, copy=False):
-        """This rank's part. With torch's `grad_placements`: torch's to_local."""
-        local = to_local(self) if grad_placements is None else super().to_local(grad_placements=grad_placements)
-        return local.clone() if copy else local
+    def full_tensor(self):
+        """The whole as an ordinary tensor, as DTensor.full_tensor."""
+        return whole(self)
 
     def numpy(self, *args, **kwargs):
         return whole(self).numpy(*args, **kwargs)
@@ -156,19 +175,7 @@ class GlobalDTensor(DTensor, OfSeveralRanks):
 
 
 def _map(function, tree):
-    return pytree.tree_map_only(DTensor, function, tree)
-
-
-def _base(tensor, originals):
-    if type(tensor) is DTensor:
-        return tensor
-    base = DTensor(tensor._local_tensor, tensor._spec, requires_grad=False)
-    originals[id(base)] = base, tensor  # kept alive: the id must stay its own
-    return base
-
-
-def _wrapped(tensor) -> GlobalDTensor:
-    return GlobalDTensor(tensor._local_tensor, tensor._spec, requires_grad=False)
+    return pytree.tree_map_only(GlobalDTensor, function, tree)
 
 
 def _usual(tensor):
@@ -181,13 +188,13 @@ def _usual(tensor):
     if local is not tensor._local_tensor:
         tensor = DTensor.from_local(local, tensor.device_mesh, targets, run_check=False, shape=tensor.shape, stride=tensor.stride())
     known = [p if type(p) in (Shard, Replicate) or type(p) is Partial and p.reduce_op == "sum" else Replicate() for p in targets]
-    return _wrapped(tensor.redistribute(placements=known) if known != targets else tensor)
+    return GlobalDTensor(tensor.redistribute(placements=known) if known != targets else tensor)
 
 
 def _mesh_of_all(func, tree):
     found = None
     for t in pytree.tree_leaves(tree):
-        if isinstance(t, DTensor):
+        if isinstance(t, GlobalDTensor):
             if found is not None and t.device_mesh != found:
                 raise RuntimeError(f"{func}: expected all tensors on the same placement, found {_placements[found]!r} and {_placements[t.device_mesh]!r}; move one with to_global")
             found = t.device_mesh
@@ -219,7 +226,7 @@ def _made(local, mesh, targets, shape) -> GlobalDTensor:
         stride.insert(0, last)
         last *= max(n, 1)
     with torch.no_grad():
-        return _wrapped(DTensor.from_local(local, mesh, targets, run_check=False, shape=torch.Size(shape), stride=tuple(stride)))
+        return GlobalDTensor(DTensor.from_local(local, mesh, targets, run_check=False, shape=torch.Size(shape), stride=tuple(stride)))
 
 
 def made(local, placement, rules, shape) -> GlobalDTensor:
@@ -230,12 +237,10 @@ def made(local, placement, rules, shape) -> GlobalDTensor:
 # --------------------------------------------------------------------------- values
 def whole(tensor) -> torch.Tensor:
     """All of a global tensor as a plain tensor, on every rank of the world."""
-    if not isinstance(tensor, DTensor):
-        return tensor
     mesh = tensor.device_mesh
     with torch.no_grad():
         if _mine(mesh):
-            full = DTensor(tensor._local_tensor, tensor._spec, requires_grad=False).full_tensor()
+            full = tensor._held.full_tensor()
         else:
             full = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor._local_tensor.device)
         if _groups[mesh] is not dist.group.WORLD:
@@ -313,7 +318,7 @@ def _random_numbers(func, mesh, args):
 
     if torch.Tag.nondeterministic_seeded not in func.tags or mesh.device_type != "cpu" or not _mine(mesh) or capturing():
         return contextlib.nullcontext()
-    first, offset = next(t for t in pytree.tree_leaves(args) if isinstance(t, DTensor)), 0
+    first, offset = next(t for t in pytree.tree_leaves(args) if isinstance(t, GlobalDTensor)), 0
     for target, size, at in zip(first.placements, mesh.shape, mesh.get_coordinate()):
         offset = offset * size + (at if isinstance(target, Shard) else 0)
     return same_numbers(_groups[mesh], _first(mesh), offset)
@@ -325,10 +330,10 @@ def _moved(tensor, placement, rules):
     if tensor.device_mesh != mesh:
         return from_whole(whole(tensor), placement, rules)
     if list(tensor.placements) == targets:
-        return _wrapped(tensor)
+        return GlobalDTensor(tensor._held)
     new_parts = [i for i, (old, new) in enumerate(zip(tensor.placements, targets)) if isinstance(new, Partial) and not isinstance(old, Partial)]
     reached = [Replicate() if i in new_parts else t for i, t in enumerate(targets)]
-    out = DTensor(tensor._local_tensor, tensor._spec, requires_grad=False).redistribute(placements=reached)
+    out = tensor._held.redistribute(placements=reached)
     at = mesh.get_coordinate()
     local = out._local_tensor
     if at is not None and any(at[i] for i in new_parts):

@@ -295,7 +295,10 @@ def to_local(self, *, copy=False):
     if not is_global(self):
         raise RuntimeError("to_local() needs a global tensor, found a local one; use the tensor as it is")
     if isinstance(self, OfSeveralRanks):
-        return self.to_local(copy=copy)
+        from . import ranks
+
+        local = ranks.to_local(self)
+        return local.clone() if copy else local
     with torch._C.DisableTorchFunctionSubclass():
         if is_symbolic(self):
             local = torch.ops.aten.alias(self)

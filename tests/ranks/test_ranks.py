@@ -14,7 +14,7 @@ def launch(ranks, *checks):
     env = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_PORT")}
     command = [sys.executable, "-m", "oneflow.distributed.launch", "--nproc_per_node", str(ranks), "--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0",
                os.path.join(FOLDER, "program.py"), *checks]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env={**env, "OMP_NUM_THREADS": "1"})
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150, env={**env, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr[:4000]
 
 
