@@ -78,7 +78,7 @@ SAME = {
     "sysconfig": "same meaning",
     "tensor_buffer": "a marker without use in job functions",
     "typing": "re-exported",
-    "unittest": "today's; its TestCase does not clear the session",
+    "unittest": "the same TestCase; it clears the session of job functions",
 }
 
 _homes = None

@@ -1,13 +1,20 @@
 """TestCase, and the decorators that skip a test on another number of nodes and devices."""
 from __future__ import annotations
 
+import sys
 import unittest
 
-from .env import device_num, node_size
+from .env import device_num, eager_execution_enabled, node_size
 
 
 class TestCase(unittest.TestCase):
-    """unittest.TestCase; there is no session here that would have to be reset after a test."""
+    """unittest.TestCase; where job functions are in use, each test has a fresh session of them (eager with ONEFLOW_TEST_ENABLE_EAGER=1)."""
+
+    def setUp(self):
+        jobs = sys.modules.get(__package__.split(".")[0] + ".compatible.single_client._session")
+        if jobs is not None:
+            jobs.clear_default_session()
+            jobs.enable_eager_execution(eager_execution_enabled())
 
     def tearDown(self):
         pass

@@ -1,4 +1,5 @@
 """Job functions: annotations, inputs, results, one run of the body."""
+import importlib
 from typing import Dict, List, Tuple
 
 import numpy as np
@@ -304,3 +305,24 @@ def test_blobs_have_values_in_a_job_that_runs_op_by_op():
 
     job(np.array([1, 2], np.float32))
     assert [list(a) for a in seen] == [[2, 4], [3, 6]]
+
+
+def test_a_refused_job_function_leaves_nothing_behind():
+    with pytest.raises(TypeError, match="declares no input"):
+        @flow.global_function()
+        def job(x):
+            return x
+
+    assert flow.get_all_variables() == {}
+
+
+def test_each_test_case_has_a_fresh_session():
+    for name in ("oneflow.unittest", "oneflow.compatible.single_client.unittest"):
+        @flow.global_function()
+        def job() -> tp.Numpy:
+            return flow.get_variable("v", (1,))
+
+        job()
+        assert "v" in flow.get_all_variables()
+        importlib.import_module(name).TestCase("run").setUp()
+        assert not flow.get_all_variables()

@@ -67,7 +67,6 @@ class Job:
         self.function, self.kind, self.name = function, kind, function.__name__
         self.config = config or FunctionConfig()
         self.session = _session.default()
-        self.session.jobs[self.name] = self
         self.inputs = _declared_inputs(function)
         self.annotation = _signature(function).return_annotation
         if self.annotation is not inspect.Signature.empty:
@@ -82,6 +81,7 @@ class Job:
         self.last = None
         self.lock = threading.RLock()
         functools.update_wrapper(self, function)
+        self.session.jobs[self.name] = self
 
     # -- calling -------------------------------------------------------------
     def __call__(self, *args, **kwargs):

@@ -8,6 +8,7 @@ _today = importlib.import_module(__package__.split(".")[0] + ".unittest")
 
 from . import env  # noqa: E402, F401
 
+TestCase = _today.TestCase
 num_nodes_required = _today.num_nodes_required
 skip_unless_1n1d = _today.skip_unless_1n1d
 skip_unless_1n2d = _today.skip_unless_1n2d
@@ -15,15 +16,6 @@ skip_unless_1n4d = _today.skip_unless_1n4d
 skip_unless_2n1d = _today.skip_unless_2n1d
 skip_unless_2n2d = _today.skip_unless_2n2d
 skip_unless_2n4d = _today.skip_unless_2n4d
-
-
-class TestCase(_std.TestCase):
-    """Each test starts with a fresh session."""
-
-    def setUp(self):
-        from .._session import clear_default_session
-
-        clear_default_session()
 
 
 class _ClearDefaultSession:
