@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 
 from .. import env, sbp
 from ..comm import comm_ops
+from . import zero
 from .placement import placement as Placement
 from .tensor import OfSeveralRanks
 
@@ -100,6 +101,9 @@ class GlobalDTensor(torch.Tensor, OfSeveralRanks):
         kwargs = kwargs or {}
         if args and isinstance(args[0], (list, tuple)) and func._opname.startswith(("_foreach_", "_fused_")) and len({t.device_mesh for t in args[0]}) > 1:
             return _by_placement(func, args, kwargs)
+        split = zero.call(func, args, kwargs)
+        if split is not NotImplemented:
+            return split
         mesh = _mesh_of_all(func, (args, kwargs))
         if func in _READS:
             return func(*_map(whole, args), **_map(whole, kwargs))
@@ -133,8 +137,8 @@ class GlobalDTensor(torch.Tensor, OfSeveralRanks):
     def grad(self):
         """The gradient, under the tensor's own rules."""
         found = torch.Tensor.grad.__get__(self)
-        if isinstance(found, GlobalDTensor) and found.placements != self.placements and not found.requires_grad:
-            found = _moved(found, self._of_placement, self._of_sbp)
+        if isinstance(found, GlobalDTensor) and found._of_sbp != zero.rules(self) and not found.requires_grad:
+            found = _moved(found, self._of_placement, zero.rules(self))
             torch.Tensor.grad.__set__(self, found)
         return found
 

@@ -16,6 +16,7 @@ class Config:
     multi_tensor: trace the optimizer through torch's foreach form (EXACT on the CPU); None as for fuse_update.
     fuse_compositions: gelu, masked softmax, ... of plain operators become one kernel each (ROUNDING; backend aten).
     fuse_dropout: dropout draws inside one kernel and keeps no mask: other random numbers than eager (RANDOM; backend aten).
+    zero: with several ranks, split optimizer state whose parts have this many elements or more (see _global/zero.py); None does not.
     skip: names of passes that the runner leaves out.
     check: verify the Program after every stage.
     backend_options: keyword arguments for the backend.
@@ -33,6 +34,7 @@ class Config:
     fuse_compositions: bool = False
     fuse_dropout: bool = False
     compress_memory: bool = False
+    zero: int | None = None
     cache_size: int = 16
     check: bool = False
     skip: tuple = ()

@@ -5,11 +5,14 @@ computes the very python numbers eager computes; its state tensors become inputs
 """
 from __future__ import annotations
 
+import contextlib
+
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from .._global.tensor import memory_of
+from .._global.tensor import memory_of, several
+from .._global.zero import splitting
 from .capture import outside_capture
 from .errors import CaptureError, UnsupportedInGraph
 from .scalars import HostScalar, ScalarMode, ScalarTrace, traced_math
@@ -49,6 +52,10 @@ class Update:
 
     # -- entry -----------------------------------------------------------------
     def run(self):
+        with contextlib.nullcontext() if self.config.zero is None else splitting(self.config.zero):
+            self._run()
+
+    def _run(self):
         self.recorder.phase = "update"
         for index, (optimizer, _) in enumerate(self.state.optimizers):
             self._check(index, optimizer)
@@ -262,6 +269,8 @@ def update_flags(optimizer, config):
     group = optimizer.param_groups[0]
     if group.get("foreach") is not None or group.get("fused") is not None or group.get("differentiable"):
         return {}
+    if config.zero is not None and several():  # parameter by parameter, each with its parts
+        return {k: False for k in ("foreach", "fused") if k in group}
     params = [p for g in optimizer.param_groups for p in g["params"]]
     if any(p.grad is not None and p.grad.is_sparse for p in params):
         return {}

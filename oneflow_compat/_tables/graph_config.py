@@ -21,7 +21,7 @@ GRAPH_CONFIG = {
     "enable_xla_jit": ("package", "backend xla: needs torch_xla"),
     "enable_tensorrt": ("package", "backend tensorrt: needs torch_tensorrt"),
     "enable_openvino": ("package", "backend openvino: needs openvino"),
-    "enable_zero": ("honoured", "checked and kept; with one rank there is nothing to shard"),
+    "enable_zero": ("honoured", "with several ranks, optimizer states and gradients of parameters under sbp.broadcast are split over them; stage 3 is stage 2: parameters themselves are split by to_global(sbp=sbp.split(0)); with one rank there is nothing to split"),
     "set_zero_redundancy_optimizer_mode": ("honoured", "older spelling of enable_zero"),
     "set_zero_redundancy_optimizer_min_size_after_split": ("honoured", "older spelling of enable_zero(shard_min_size=)"),
     "enable_cudnn_conv_heuristic_search_algo": ("ignored", "torch.backends.cudnn.benchmark chooses between heuristics and measuring"),

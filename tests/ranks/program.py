@@ -257,6 +257,31 @@ def graphs_of_inductor():
     graphs_equal_one_rank(("sgd",), "auto")
 
 
+@check
+def zero_splits_the_state():
+    for name in ("sgd", "adamw", "lamb"):
+        make = OPTIMIZERS[name]
+        model = network()
+        alone = Step(model, make(model.parameters()))
+        expected = [alone(x, y).item() for x, y in batches()]
+        spread = network().to_global(ALL, B)
+        optimizer = make(spread.parameters())
+        graph = Step(spread, optimizer)
+        graph.config.enable_zero(True, stage=2, shard_min_size=8)
+        place = lambda t: t.to_global(ALL, B).to_global(sbp=S0)  # noqa: E731
+        assert np.allclose([graph(place(x), place(y)).item() for x, y in batches()], expected, rtol=1e-4), name
+        split = 0
+        for p, q in zip(spread.parameters(), model.parameters()):
+            assert p.sbp == (B,) and np.allclose(p.numpy(), q.detach().numpy(), atol=1e-4), name
+            for value in optimizer.state[p].values():
+                if getattr(value, "is_global", False) and value.dim():
+                    large = p.numel() >= 16
+                    assert value.sbp == (S0 if large else B,) and value.to_local().numel() == p.numel() // (2 if large else 1), (name, p.shape, value.sbp)
+                    split += large
+        assert split >= 2
+        assert any("reduce_scatter" in str(n.target) for n in graph._engine.program.graph.nodes)
+
+
 class Stages(nn.Module):
     """Two layers on one rank each, as OneFlow's pipelines are written."""
 

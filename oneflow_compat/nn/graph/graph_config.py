@@ -92,15 +92,20 @@ class GraphConfig:
         elif self._engine.backend == name:
             self._engine.backend = None
 
-    # -- checked and kept; one rank has nothing to shard -------------------------------------
+    # -- several ranks; most is checked and kept ---------------------------------------------
     def enable_zero(self, mode=True, *, stage=2, shard_min_size=1024, shard_restore_level=1):
-        """Shard optimizer states (stage 1), gradients (2) and parameters (3) over ranks; parameters below `shard_min_size` elements stay whole."""
+        """With several ranks: split optimizer states and gradients of parameters under sbp.broadcast over the ranks.
+
+        `shard_min_size`: elements that a part has at least. Stages 1 and 2 are one program; in stage 3 parameters are
+        split as well, for which they are given sbp.split(0) here. `shard_restore_level` is checked and has no effect.
+        """
         if stage not in (1, 2, 3):
             raise ValueError(f"enable_zero: stage must be 1, 2 or 3, found {stage!r}")
         if shard_restore_level not in (0, 1, 2):
             raise ValueError(f"enable_zero: shard_restore_level must be 0, 1 or 2, found {shard_restore_level!r}")
         self._kept["enable_zero"] = dict(mode=_switch("enable_zero", mode), stage=stage, shard_min_size=_positive("enable_zero(shard_min_size)", shard_min_size, 0),
                                          shard_restore_level=shard_restore_level)
+        self._engine.zero = shard_min_size if mode else None
 
     def set_zero_redundancy_optimizer_mode(self, mode="distributed_split"):
         """Older spelling: "distributed_split" is enable_zero(True), "non_distributed" the same at stage 1."""
