@@ -4,8 +4,6 @@ Re-entrant, as torch does it by default, weights get no gradient where no argume
 """
 from __future__ import annotations
 
-import functools
-
 import torch
 import torch.utils.checkpoint
 
@@ -14,15 +12,12 @@ from .. import _bind
 __all__ = ["checkpoint"]
 
 
-@functools.wraps(torch.utils.checkpoint.checkpoint)
 def checkpoint(function, *args, use_reentrant=None, **kwargs):
-    return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=bool(use_reentrant), **kwargs)
-
-
-checkpoint.__doc__ = """function(*args, **kwargs), whose activations are computed again in backward instead of kept.
+    """function(*args, **kwargs), whose activations are computed again in backward instead of kept.
 
     use_reentrant=None means False (torch: True); torch's other keywords are taken. Returns what `function` returns.
     """
-checkpoint.__module__ = "oneflow.utils.checkpoint"
+    return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=bool(use_reentrant), **kwargs)
+
 
 __getattr__, __dir__ = _bind.fall_through(__name__, "torch.utils.checkpoint")

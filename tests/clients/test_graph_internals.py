@@ -43,6 +43,7 @@ class Net(nn.Graph):
 
     def build(self, x):
         assert graph_build_util.scope_to_proto(scope_util.current_scope()).session_id == session_context.GetDefaultSession().id
+        assert graph_build_util.scope_to_proto(flow.current_scope()).symbol_id == scope_util.current_scope().symbol_id
         return self.m(x)
 
 

@@ -97,6 +97,12 @@ class CurrentScope:
         self.is_mirrored = mirrored_view_enabled()
         self.namespaces = _context.all_open("namespace")
 
+    def proto(self):
+        """The scope of nn.Graph's block being built as a message, as OneFlow 0.5's tests ask for it."""
+        from ...framework.scope_util import current_scope
+
+        return current_scope().proto()
+
 
 def current_scope(*args, **kwargs):
     return CurrentScope()
