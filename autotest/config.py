@@ -16,6 +16,7 @@ VARIABLES = {
     "ONEFLOW_TEST_SHRINK_SECONDS": ("10", "stop shrinking a failure after this time"),
     "ONEFLOW_TEST_DATABASE": ("", "folder of failing examples; empty: Hypothesis's default, none in CI; none: never"),
     "CI": ("", "set by CI services"),
+    "WORLD_SIZE": ("1", "set by the launcher; with several ranks all draw the same cases, and a failure is not shrunk"),
     "PYTEST_CURRENT_TEST": ("", "set by pytest"),
     "ONEFLOW_PROFILE_WARMUP_NUM": ("10", "calls of a profiled operator before measuring"),
     "ONEFLOW_PROFILE_RUN_NUM": ("1000", "measured calls of a profiled operator"),

@@ -24,6 +24,8 @@ from . import zero
 from .placement import placement as Placement
 from .tensor import OfSeveralRanks
 
+# these write their running statistics without saying so; DTensor would write a copy of those it moves
+_WRITES_UNSAID = {torch.ops.aten.native_batch_norm.default, torch.ops.aten.cudnn_batch_norm.default, torch.ops.aten.miopen_batch_norm.default}
 _READS = {torch.ops.aten._local_scalar_dense.default, torch.ops.aten.is_nonzero.default, torch.ops.aten.equal.default}
 
 
@@ -107,6 +109,8 @@ class GlobalDTensor(torch.Tensor, OfSeveralRanks):
         mesh = _mesh_of_all(func, (args, kwargs))
         if func in _READS:
             return func(*_map(whole, args), **_map(whole, kwargs))
+        if func in _WRITES_UNSAID:
+            return _on_whole(func, args, kwargs, mesh)
         holders: dict = {}  # id of a DTensor -> the tensor that holds it
 
         def held(tensor):
@@ -290,7 +294,7 @@ def _on_whole(func, args, kwargs, mesh):
         return held[id(t)][1]
 
     out = func(*_map(full, args), **_map(full, kwargs))
-    if func._schema.is_mutable:
+    if func._schema.is_mutable or func in _WRITES_UNSAID:
         for t, value in held.values():
             if _mine(mesh):
                 t._local_tensor.copy_(_part(value, mesh, t.placements))

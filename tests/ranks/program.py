@@ -128,6 +128,20 @@ def operators():
 
 
 @check
+def batch_norm():
+    flow.manual_seed(0)
+    x = flow.randn(4, 6, 3, 3)
+    norm = nn.BatchNorm2d(6)
+    expected = norm(x)
+    for rule in (S0, S1, B):
+        spread = nn.BatchNorm2d(6).to_global(ALL, B)
+        y = spread(x.to_global(ALL, B).to_global(sbp=rule))
+        assert np.allclose(y.numpy(), expected.detach().numpy(), atol=1e-5)
+        is_(spread.running_mean, norm.running_mean.numpy(), B)
+        is_(spread.running_var, norm.running_var.numpy(), B)
+
+
+@check
 def gradients():
     x = flow.ones(2, 2, requires_grad=True)
     (x.to_global(ALL, S0) * flow.arange(8, dtype=flow.float32, placement=ALL, sbp=B).reshape(4, 2)).sum().backward()
