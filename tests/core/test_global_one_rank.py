@@ -123,5 +123,13 @@ def test_global_mode_and_containers():
     tree = to_global({"a": [torch.ones(1)], "b": (torch.ones(2),)}, P, B)
     assert tree["a"][0].is_global and tree["b"][0].is_global
     assert not to_local(tree)["a"][0].is_global
+
+    def rule(state, tensor):
+        return B if tensor is state["inner"]["step"] else flow.sbp.split(0)
+
+    state = {"weight": torch.ones(2, 2), "inner": {"step": torch.ones(1)}}
+    made = to_global(state, placement=P, sbp=rule)
+    assert made["weight"].sbp == (flow.sbp.split(0),) and made["inner"]["step"].sbp == (B,)
+    assert to_global(state, placement=P, sbp=lambda tensor: flow.sbp.split(0))["weight"].sbp == (flow.sbp.split(0),)
     with pytest.raises(ValueError, match="needs both"):
         global_mode(True, placement=P)
