@@ -55,7 +55,7 @@ def _laid_out(func, args, out):
         x, other = args[:2]
         if not isinstance(x, torch.Tensor):  # 7 // x
             x, other = other, x
-        same = x.shape == out.shape and (not isinstance(other, torch.Tensor) or other.dim() == 0 or other.stride() == x.stride())
+        same = isinstance(x, torch.Tensor) and x.shape == out.shape and (not isinstance(other, torch.Tensor) or other.dim() == 0 or other.stride() == x.stride())
         return torch.empty_like(x, dtype=out.dtype) if same else out
     wanted = torch._prims_common.suggest_memory_format(args[_SUGGESTED[func]]) if func in _SUGGESTED else torch.contiguous_format
     return torch.empty(out.shape, dtype=out.dtype, device=out.device, memory_format=wanted)

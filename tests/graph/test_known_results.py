@@ -160,3 +160,8 @@ def test_a_view_of_the_gradient_of_a_transposed_prediction():
 def test_a_number_before_the_tensor():
     x = torch.randn(3, 4)
     assert torch.equal(graph_of(lambda x: torch.add(0.5, x, alpha=2))(x), torch.add(0.5, x, alpha=2))
+    functions = torch.floor_divide, torch.copysign, lambda a, b: torch.div(a, b, rounding_mode="trunc")
+    for case in (lambda x: torch.floor_divide(7, x), *(lambda x, f=f, n=n: f(x.t(), n) for f in functions for n in (2, 2.5, torch.tensor(3)))):
+        found, wanted = graph_of(case)(x), case(x)
+        assert torch.equal(found, wanted) and found.stride() == wanted.stride()
+    assert graph_of(lambda x: x * torch.div(x.shape[0], 2, rounding_mode="trunc"))(x).equal(x)
