@@ -197,6 +197,8 @@ def test_a_wrong_argument_is_an_error():
         run(lambda a: flow.math.reduce_sum(a, keepdim=True), X)
     with pytest.raises(ValueError, match="axis 5 is out of range"):
         run(lambda a: flow.math.reduce_sum(a, axis=5), X)
+    with pytest.raises(ValueError, match="axis 2 is out of range"):
+        run(lambda a: flow.math.top_k(a, 2), X)
 
 
 def test_floordiv_has_the_gradient_zero():

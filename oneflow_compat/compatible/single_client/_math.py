@@ -182,6 +182,7 @@ def argmax(x, axis):
 
 def top_k(x, axis, k, sorted):
     """Indices (int32) of the k largest along the axis, largest first."""
+    (axis,) = axes(x, axis)
     return torch.topk(x, min(k, x.shape[axis]), axis, sorted=sorted)[1].to(torch.int32)
 
 
