@@ -24,9 +24,22 @@ from . import zero
 from .placement import placement as Placement
 from .tensor import OfSeveralRanks
 
+aten = torch.ops.aten
 # these write their running statistics without saying so; DTensor would write a copy of those it moves
-_WRITES_UNSAID = {torch.ops.aten.native_batch_norm.default, torch.ops.aten.cudnn_batch_norm.default, torch.ops.aten.miopen_batch_norm.default}
-_READS = {torch.ops.aten._local_scalar_dense.default, torch.ops.aten.is_nonzero.default, torch.ops.aten.equal.default}
+_WRITES_UNSAID = {aten.native_batch_norm.default, aten.cudnn_batch_norm.default, aten.miopen_batch_norm.default}
+# DTensor takes the parts of a sum for the whole here
+_NEEDS_SUMS = {aten.convolution.default, aten.convolution_backward.default}
+# DTensor divides a mean's gradient by the size of a part
+_MEANS = {getattr(aten, n).default for n in ("mse_loss_backward", "smooth_l1_loss_backward", "huber_loss_backward", "binary_cross_entropy_backward", "soft_margin_loss_backward")}
+# function -> where its `reduction` is; DTensor takes the mean of the parts' means, also where they ignore or weigh other targets
+_NLL = {aten.nll_loss_forward.default: 3, aten.nll_loss2d_forward.default: 3, aten.nll_loss_backward.default: 4, aten.nll_loss2d_backward.default: 4}
+_MEAN, _SUM = 1, 2
+# what may be done to each part of a sum in place
+_LINEAR = {
+    aten.add_.Tensor, aten.sub_.Tensor, aten.mul_.Tensor, aten.mul_.Scalar, aten.div_.Tensor, aten.div_.Scalar, aten.neg_.default, aten.zero_.default,
+    aten.copy_.default, aten.detach_.default,
+}  # fmt: skip
+_READS = {aten._local_scalar_dense.default, aten.is_nonzero.default, aten.equal.default}
 
 
 # --------------------------------------------------------------------------- translation
@@ -109,7 +122,13 @@ class GlobalDTensor(torch.Tensor, OfSeveralRanks):
         mesh = _mesh_of_all(func, (args, kwargs))
         if func in _READS:
             return func(*_map(whole, args), **_map(whole, kwargs))
-        if func in _WRITES_UNSAID:
+        if torch._C._current_graph_task_id() != -1:  # in backward(): formulas make zeros and the like as ordinary tensors
+            args, kwargs = pytree.tree_map_only(torch.Tensor, lambda t: t if isinstance(t, GlobalDTensor) else _copies(t, mesh), (args, kwargs))
+        if func in _NLL and args[_NLL[func]] == _MEAN:
+            return _mean_of_targets(func, *args)
+        if func in _NEEDS_SUMS:
+            args = _map(lambda t: _moved(t, t._of_placement, _summed(t._of_sbp)), args)
+        if func in _WRITES_UNSAID or func in _MEANS or func._schema.is_mutable and func not in _LINEAR and any(p.is_partial() for p in getattr(args[0], "placements", ())):
             return _on_whole(func, args, kwargs, mesh)
         holders: dict = {}  # id of a DTensor -> the tensor that holds it
 
@@ -122,6 +141,8 @@ class GlobalDTensor(torch.Tensor, OfSeveralRanks):
             with _random_numbers(func, mesh, args), warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="DTensor random operators")
                 out = func(*plain[0], **plain[1])
+                if _averages(out) and not all(_even(t) for t in pytree.tree_leaves(args) if isinstance(t, GlobalDTensor)):
+                    out = _on_whole(func, args, kwargs, mesh)
         except (NotImplementedError, RuntimeError) as error:
             if "mixed torch.Tensor and DTensor" in str(error):
                 raise RuntimeError(f"{func}: some tensors are global and some are local; make them all the same first (to_global, to_local)") from None
@@ -197,6 +218,28 @@ def _usual(tensor):
         tensor = DTensor.from_local(local, tensor.device_mesh, targets, run_check=False, shape=tensor.shape, stride=tensor.stride())
     known = [p if type(p) in (Shard, Replicate) or type(p) is Partial and p.reduce_op == "sum" else Replicate() for p in targets]
     return GlobalDTensor(tensor.redistribute(placements=known) if known != targets else tensor)
+
+
+def _mean_of_targets(func, *args):
+    """nll_loss and its gradient as those of the sum, and the weight of all targets."""
+    if _NLL[func] == 4:
+        grad, *rest, _, ignored, weight_of_all = args
+        return func(grad / weight_of_all, *rest, _SUM, ignored, weight_of_all)
+    x, target, weight, _, ignored = args
+    total, _ = func(x, target, weight, _SUM, ignored)
+    counted = target != ignored
+    each = counted.to(x.dtype) if weight is None else weight.index_select(0, (target * counted).reshape(-1)).reshape(target.shape) * counted
+    weight_of_all = each.sum()
+    return total / weight_of_all, weight_of_all
+
+
+def _averages(out) -> bool:
+    """Is a result the mean of the parts' means? It is the mean of the whole only where all parts are of one size."""
+    return any(type(p) is Partial and p.reduce_op == "avg" for t in pytree.tree_leaves(out) if isinstance(t, DTensor) for p in t.placements)
+
+
+def _even(tensor) -> bool:
+    return all(tensor.shape[p.dim] % size == 0 for p, size in zip(tensor.placements, tensor.device_mesh.shape) if isinstance(p, Shard))
 
 
 def _mesh_of_all(func, tree):
@@ -299,8 +342,13 @@ def _on_whole(func, args, kwargs, mesh):
             if _mine(mesh):
                 t._local_tensor.copy_(_part(value, mesh, t.placements))
     same = {id(value): t for t, value in held.values()}
+    return pytree.tree_map_only(torch.Tensor, lambda o: same[id(o)] if id(o) in same else _copies(o, mesh), out)
+
+
+def _copies(tensor, mesh):
+    """A tensor that every rank has, as one that all of them hold."""
     replicas = [Replicate()] * mesh.ndim
-    return pytree.tree_map_only(torch.Tensor, lambda o: same.get(id(o)) if id(o) in same else _made(_part(o, mesh, replicas), mesh, replicas, o.shape), out)
+    return _made(_part(tensor, mesh, replicas), mesh, replicas, tensor.shape)
 
 
 # --------------------------------------------------------------------------- random numbers

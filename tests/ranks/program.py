@@ -159,6 +159,39 @@ def gradients():
 
 
 @check
+def losses_are_means_of_the_whole():
+    """Also where the parts are of different sizes, or ignore and weigh different targets."""
+    flow.manual_seed(0)
+    F = nn.functional
+    weights = flow.rand(6)
+    for rows in (4, 5):
+        x, y, other = flow.randn(rows, 6), flow.randint(0, 6, (rows,)), flow.randn(rows, 6)
+        y[0] = -100
+        for loss in (
+            lambda a, t, o, w: F.cross_entropy(a, t), lambda a, t, o, w: F.cross_entropy(a, t, weight=w), lambda a, t, o, w: F.cross_entropy(a, t, reduction="sum"),
+            lambda a, t, o, w: F.mse_loss(a, o), lambda a, t, o, w: F.smooth_l1_loss(a, o), lambda a, t, o, w: (a * o).mean(),
+        ):  # fmt: skip
+            a = x.clone().requires_grad_()
+            expected = loss(a, y, other, weights)
+            expected.backward()
+            for rule in (S0, S1, B):
+                place = lambda t, r=rule: t.to_global(ALL, B).to_global(sbp=r if t.dim() > 1 or r != S1 else B).detach()  # noqa: E731
+                b = place(x).requires_grad_()
+                got = loss(b, place(y), place(other), weights.to_global(ALL, B))
+                got.backward()
+                assert np.allclose(got.item(), expected.item(), rtol=1e-5), (rows, rule, got, expected)
+                is_(b.grad, a.grad.numpy(), rule)
+    part = flow.ones(2, 2, placement=ALL, sbp=P)
+    is_(part.fill_(3.0), np.full((2, 2), 3.0), P)
+    conv = nn.Conv2d(2, 2, 3)
+    image = flow.randn(1, 2, 4, 4).to_global(ALL, B).to_global(sbp=P)
+    assert np.allclose(conv.to_global(ALL, B)(image).numpy(), nn.functional.conv2d(flow.tensor(image.numpy()), flow.tensor(conv.weight.numpy()), flow.tensor(conv.bias.numpy())).numpy(), atol=1e-5)
+    halves = flow.randn(6, 2).to_global(ALL, B).to_global(sbp=S0).detach().requires_grad_()
+    flow.split(halves, 2)[1].sum().backward()
+    is_(halves.grad, [[0, 0]] * 2 + [[1, 1]] * 2 + [[0, 0]] * 2, S0)
+
+
+@check
 def random_numbers():
     for rule in (B, S0, S1):
         flow.manual_seed(5)

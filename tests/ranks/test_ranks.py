@@ -19,7 +19,7 @@ def launch(ranks, *checks):
 
 
 def test_tensors_on_two_ranks():
-    launch(2, "local_parts_make_a_global_tensor", "moves_between_rules", "placements_of_single_ranks", "operators", "batch_norm", "gradients", "random_numbers", "files")
+    launch(2, "local_parts_make_a_global_tensor", "moves_between_rules", "placements_of_single_ranks", "operators", "batch_norm", "losses_are_means_of_the_whole", "gradients", "random_numbers", "files")
 
 
 def test_training_on_two_ranks_equals_one():
