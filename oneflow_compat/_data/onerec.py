@@ -12,7 +12,6 @@ The layout was found by asking real OneFlow 0.9.0 what it reads; it has no publi
 """
 from __future__ import annotations
 
-import os
 import struct
 
 import numpy as np
@@ -43,17 +42,12 @@ def _digest(data) -> bytes:
 
 
 # --------------------------------------------------------------------------- writing
-class OneRecWriter:
+class OneRecWriter(records.PartFile):
     """Writes OneRec files: `with OneRecWriter(path) as out: out.write({"x": array, "name": "text"})`.
 
     A value is an array or tensor of int8, int16, int32, int64, float32 or float64 (its shape is kept), a str,
     or a list of str. Python numbers are int64 or float64. TypeError for anything else.
     """
-
-    def __init__(self, path):
-        self.path = os.fspath(path)
-        os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
-        self._file, self.count = open(self.path, "wb"), 0
 
     def write(self, record: dict) -> int:
         """Append one record; returns its offset."""
@@ -62,15 +56,6 @@ class OneRecWriter:
         self._file.write(b"".join((head, _digest(head), payload, bytes(-len(payload) % 8), _digest(payload))))
         self.count += 1
         return offset
-
-    def close(self) -> None:
-        self._file.close()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        self.close()
 
 
 def _encode(record) -> bytes:

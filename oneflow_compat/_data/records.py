@@ -44,7 +44,25 @@ class Record:
 
 
 # --------------------------------------------------------------------------- writing
-class RecordWriter:
+class PartFile:
+    """A file that is written from its beginning, `with PartFile(path) as out:`; makes its folder."""
+
+    def __init__(self, path):
+        self.path = os.fspath(path)
+        os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
+        self._file, self.count = open(self.path, "wb"), 0
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+
+class RecordWriter(PartFile):
     """Writes records to one part file: `with RecordWriter(path) as out: out.write(record)`.
 
     A record is an `OFRecord` message, its bytes, or {name: value}, where a value is bytes, str, a
@@ -52,11 +70,6 @@ class RecordWriter:
     float_list, float64 to double_list, int64 to int64_list, other integers and bool to int32_list;
     Python floats go to float_list, Python ints to int32_list if they fit, else int64_list).
     """
-
-    def __init__(self, path):
-        self.path = os.fspath(path)
-        os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
-        self._file, self.count = open(self.path, "wb"), 0
 
     def write(self, record) -> int:
         """Append one record; returns its offset."""
@@ -69,15 +82,6 @@ class RecordWriter:
         self._file.write(record)
         self.count += 1
         return offset
-
-    def close(self) -> None:
-        self._file.close()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        self.close()
 
 
 def _typed(name, value):

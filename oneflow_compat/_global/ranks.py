@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import warnings
 
 import torch
 import torch.distributed as dist
@@ -23,23 +22,6 @@ from ..comm import comm_ops
 from . import zero
 from .placement import placement as Placement
 from .tensor import OfSeveralRanks
-
-aten = torch.ops.aten
-# these write their running statistics without saying so; DTensor would write a copy of those it moves
-_WRITES_UNSAID = {aten.native_batch_norm.default, aten.cudnn_batch_norm.default, aten.miopen_batch_norm.default}
-# DTensor takes the parts of a sum for the whole here
-_NEEDS_SUMS = {aten.convolution.default, aten.convolution_backward.default}
-# DTensor divides a mean's gradient by the size of a part
-_MEANS = {getattr(aten, n).default for n in ("mse_loss_backward", "smooth_l1_loss_backward", "huber_loss_backward", "binary_cross_entropy_backward", "soft_margin_loss_backward")}
-# function -> where its `reduction` is; DTensor takes the mean of the parts' means, also where they ignore or weigh other targets
-_NLL = {aten.nll_loss_forward.default: 3, aten.nll_loss2d_forward.default: 3, aten.nll_loss_backward.default: 4, aten.nll_loss2d_backward.default: 4}
-_MEAN, _SUM = 1, 2
-# what may be done to each part of a sum in place
-_LINEAR = {
-    aten.add_.Tensor, aten.sub_.Tensor, aten.mul_.Tensor, aten.mul_.Scalar, aten.div_.Tensor, aten.div_.Scalar, aten.neg_.default, aten.zero_.default,
-    aten.copy_.default, aten.detach_.default,
-}  # fmt: skip
-_READS = {aten._local_scalar_dense.default, aten.is_nonzero.default, aten.equal.default}
 
 
 # --------------------------------------------------------------------------- translation
@@ -113,41 +95,9 @@ class GlobalDTensor(torch.Tensor, OfSeveralRanks):
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        if args and isinstance(args[0], (list, tuple)) and func._opname.startswith(("_foreach_", "_fused_")) and len({t.device_mesh for t in args[0]}) > 1:
-            return _by_placement(func, args, kwargs)
-        split = zero.call(func, args, kwargs)
-        if split is not NotImplemented:
-            return split
-        mesh = _mesh_of_all(func, (args, kwargs))
-        if func in _READS:
-            return func(*_map(whole, args), **_map(whole, kwargs))
-        if torch._C._current_graph_task_id() != -1:  # in backward(): formulas make zeros and the like as ordinary tensors
-            args, kwargs = pytree.tree_map_only(torch.Tensor, lambda t: t if isinstance(t, GlobalDTensor) else _copies(t, mesh), (args, kwargs))
-        if func in _NLL and args[_NLL[func]] == _MEAN:
-            return _mean_of_targets(func, *args)
-        if func in _NEEDS_SUMS:
-            args = _map(lambda t: _moved(t, t._of_placement, _summed(t._of_sbp)), args)
-        if func in _WRITES_UNSAID or func in _MEANS or func._schema.is_mutable and func not in _LINEAR and any(p.is_partial() for p in getattr(args[0], "placements", ())):
-            return _on_whole(func, args, kwargs, mesh)
-        holders: dict = {}  # id of a DTensor -> the tensor that holds it
+        from .operators import call
 
-        def held(tensor):
-            holders[id(tensor._held)] = tensor
-            return tensor._held
-
-        plain = _map(held, (args, kwargs))
-        try:
-            with _random_numbers(func, mesh, args), warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message="DTensor random operators")
-                out = func(*plain[0], **plain[1])
-                if _averages(out) and not all(_even(t) for t in pytree.tree_leaves(args) if isinstance(t, GlobalDTensor)):
-                    out = _on_whole(func, args, kwargs, mesh)
-        except (NotImplementedError, RuntimeError) as error:
-            if "mixed torch.Tensor and DTensor" in str(error):
-                raise RuntimeError(f"{func}: some tensors are global and some are local; make them all the same first (to_global, to_local)") from None
-            out = _on_whole(func, args, kwargs, mesh)
-        return pytree.tree_map_only(DTensor, lambda t: holders[id(t)] if id(t) in holders else _usual(t), out)
+        return call(func, args, kwargs or {})
 
     def __setitem__(self, index, value):
         held = moved(self, self._of_placement, (sbp.broadcast,) * self.device_mesh.ndim)
@@ -205,65 +155,6 @@ class GlobalDTensor(torch.Tensor, OfSeveralRanks):
 
 def _map(function, tree):
     return pytree.tree_map_only(GlobalDTensor, function, tree)
-
-
-def _usual(tensor):
-    """A result under rules that OneFlow has: parts of a mean become parts of a sum, other parts are put together."""
-    targets = list(tensor.placements)
-    size, local = tensor.device_mesh.shape, tensor._local_tensor
-    for i, p in enumerate(targets):
-        if type(p) is Partial and p.reduce_op == "avg" and not isinstance(p, Replicate):
-            local, targets[i] = local / size[i], Partial()
-    if local is not tensor._local_tensor:
-        tensor = DTensor.from_local(local, tensor.device_mesh, targets, run_check=False, shape=tensor.shape, stride=tensor.stride())
-    known = [p if type(p) in (Shard, Replicate) or type(p) is Partial and p.reduce_op == "sum" else Replicate() for p in targets]
-    return GlobalDTensor(tensor.redistribute(placements=known) if known != targets else tensor)
-
-
-def _mean_of_targets(func, *args):
-    """nll_loss and its gradient as those of the sum, and the weight of all targets."""
-    if _NLL[func] == 4:
-        grad, *rest, _, ignored, weight_of_all = args
-        return func(grad / weight_of_all, *rest, _SUM, ignored, weight_of_all)
-    x, target, weight, _, ignored = args
-    total, _ = func(x, target, weight, _SUM, ignored)
-    counted = target != ignored
-    each = counted.to(x.dtype) if weight is None else weight.index_select(0, (target * counted).reshape(-1)).reshape(target.shape) * counted
-    weight_of_all = each.sum()
-    return total / weight_of_all, weight_of_all
-
-
-def _averages(out) -> bool:
-    """Is a result the mean of the parts' means? It is the mean of the whole only where all parts are of one size."""
-    return any(type(p) is Partial and p.reduce_op == "avg" for t in pytree.tree_leaves(out) if isinstance(t, DTensor) for p in t.placements)
-
-
-def _even(tensor) -> bool:
-    return all(tensor.shape[p.dim] % size == 0 for p, size in zip(tensor.placements, tensor.device_mesh.shape) if isinstance(p, Shard))
-
-
-def _mesh_of_all(func, tree):
-    found = None
-    for t in pytree.tree_leaves(tree):
-        if isinstance(t, GlobalDTensor):
-            if found is not None and t.device_mesh != found:
-                raise RuntimeError(f"{func}: expected all tensors on the same placement, found {_placements[found]!r} and {_placements[t.device_mesh]!r}; move one with to_global")
-            found = t.device_mesh
-    return found
-
-
-def _by_placement(func, args, kwargs):
-    """An operator over lists, as optimizers call: one call for the tensors of each placement."""
-    count, places = len(args[0]), {}
-    for i, t in enumerate(args[0]):
-        places.setdefault(t.device_mesh, []).append(i)
-    results: list = [None] * count
-    for indices in places.values():
-        pick = lambda a: [a[i] for i in indices] if isinstance(a, (list, tuple)) and len(a) == count else a  # noqa: B023, E731
-        out = func(*map(pick, args), **{k: pick(v) for k, v in kwargs.items()})
-        for i, o in zip(indices, out or ()):
-            results[i] = o
-    return results if any(r is not None for r in results) else None
 
 
 def _mine(mesh) -> bool:
@@ -327,24 +218,6 @@ def from_whole(full, placement, rules) -> GlobalDTensor:
     return _made(_part(full.detach(), mesh, targets), mesh, targets, full.shape)
 
 
-def _on_whole(func, args, kwargs, mesh):
-    """An operator that DTensor cannot shard: every rank runs it on the whole tensors."""
-    held: dict = {}
-
-    def full(t):
-        if id(t) not in held:
-            held[id(t)] = (t, whole(t))
-        return held[id(t)][1]
-
-    out = func(*_map(full, args), **_map(full, kwargs))
-    if func._schema.is_mutable or func in _WRITES_UNSAID:
-        for t, value in held.values():
-            if _mine(mesh):
-                t._local_tensor.copy_(_part(value, mesh, t.placements))
-    same = {id(value): t for t, value in held.values()}
-    return pytree.tree_map_only(torch.Tensor, lambda o: same[id(o)] if id(o) in same else _copies(o, mesh), out)
-
-
 def _copies(tensor, mesh):
     """A tensor that every rank has, as one that all of them hold."""
     replicas = [Replicate()] * mesh.ndim
@@ -364,20 +237,6 @@ def same_numbers(group=None, source=0, offset=0):
         yield
     finally:
         torch.set_rng_state(state)
-
-
-def _random_numbers(func, mesh, args):
-    """Ranks that hold the same part draw the same numbers, others their own. On a GPU DTensor sees to it; a program
-    draws from each rank's own generator.
-    """
-    from .._graph.capture import capturing
-
-    if torch.Tag.nondeterministic_seeded not in func.tags or mesh.device_type != "cpu" or not _mine(mesh) or capturing():
-        return contextlib.nullcontext()
-    first, offset = next(t for t in pytree.tree_leaves(args) if isinstance(t, GlobalDTensor)), 0
-    for target, size, at in zip(first.placements, mesh.shape, mesh.get_coordinate()):
-        offset = offset * size + (at if isinstance(target, Shard) else 0)
-    return same_numbers(_groups[mesh], _first(mesh), offset)
 
 
 # --------------------------------------------------------------------------- moving
