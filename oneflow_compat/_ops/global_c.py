@@ -33,8 +33,7 @@ def global_empty(shape, *, dtype, placement, sbp):
 
 def global_tensor_constant(shape, value, *, dtype, placement, sbp):
     """A global tensor filled with the value of a 0-d tensor."""
-    number = torch.tensor(value.item())
-    return _global(number.to(dtype).expand(tuple(shape)).clone(), placement, sbp)
+    return _global(torch.full(tuple(shape), value.item(), dtype=dtype), placement, sbp)
 
 
 def local_all_reduce(x, inplace=False):

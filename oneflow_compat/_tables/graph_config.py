@@ -4,7 +4,7 @@ GRAPH_CONFIG[method] = ("honoured" | "ignored" | "package" | "ours", what it doe
 docs/graph.md's table is generated from these rows; methods of ignored rows are made from them.
 """
 
-_AUTO = "OneFlow's search for SBP rules over several ranks; with one rank there is nothing to choose"
+_AUTO = "OneFlow's search for SBP rules over several ranks; here the program names them, and DTensor chooses those of results"
 _MEMORY = "memory is planned by the backend (inductor) or freed as soon as a value is dead (aten)"
 
 GRAPH_CONFIG = {

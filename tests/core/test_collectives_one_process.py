@@ -41,5 +41,6 @@ def test_raw_forms():
     full = flow._C.global_constant((2,), 3, dtype=torch.int64, placement=P, sbp=[flow.sbp.split(0)])
     assert full.is_global and full.tolist() == [3, 3] and full.sbp == (flow.sbp.split(0),)
     assert flow._C.global_tensor_constant((2,), torch.tensor(2.5), dtype=torch.float32, placement=P, sbp=flow.sbp.broadcast).tolist() == [2.5, 2.5]
+    assert flow._C.global_tensor_constant((1,), torch.tensor(0.1, dtype=torch.float64), dtype=torch.float64, placement=P, sbp=flow.sbp.broadcast).tolist() == [0.1]
     assert flow._C.rfft(torch.ones(4)).shape == (3,) and flow._C.vector_norm(torch.ones(4)) == 2.0
     flow.multiprocessing.unlink_all_shared_memory()
