@@ -17,8 +17,6 @@ def gelu(x, approximate="none"):
 
 
 @spelled("input=x")
-@spelled("input=x")
-@spelled("input=x")
 def mish(x, inplace=False):
     """torch.nn.functional.mish."""
     return F.mish(x, inplace=inplace)
@@ -80,10 +78,10 @@ def adaptive_avg_pool3d(input, output_size):
     return F.adaptive_avg_pool3d(input, output_size)
 
 
-def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode="reflect", normalized=False, onesided=True, return_complex=False, align_to_window=None):
-    """torch.stft; by default the result is real with a last dimension of 2, as in OneFlow (torch wants return_complex given)."""
+def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode="reflect", normalized=False, onesided=None, return_complex=None, align_to_window=None):
+    """torch.stft; by default the result for real numbers is real with a last dimension of 2, as in OneFlow (torch wants return_complex given)."""
     extra = {} if align_to_window is None else {"align_to_window": align_to_window}
-    if isinstance(input, torch.Tensor) and (input.is_complex() or (window is not None and window.is_complex())):
-        return torch.stft(input, n_fft, hop_length, win_length, window, center, pad_mode, normalized, onesided and not input.is_complex(), return_complex=True, **extra)
     y = torch.stft(input, n_fft, hop_length, win_length, window, center, pad_mode, normalized, onesided, return_complex=True, **extra)
+    if return_complex is None:
+        return_complex = input.is_complex() or (window is not None and window.is_complex())
     return y if return_complex else torch.view_as_real(y)

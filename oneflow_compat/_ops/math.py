@@ -137,7 +137,7 @@ def allclose(input, other, atol=1e-08, rtol=1e-05, equal_nan=False):
 @spelled("input=x other=y")
 def logaddexp(x, y, *, out=None):
     """torch.logaddexp; integers are computed in the default dtype."""
-    if isinstance(x, torch.Tensor) and not x.is_floating_point() and not y.is_floating_point() and not x.is_complex():
+    if isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor) and not (x.is_floating_point() or y.is_floating_point() or x.is_complex()):
         x, y = x.to(torch.get_default_dtype()), y.to(torch.get_default_dtype())
     return torch.logaddexp(x, y, out=out) if out is not None else torch.logaddexp(x, y)
 

@@ -60,20 +60,20 @@ def _gumbel_softmax(logits, _eps, tau=1.0, dim=None, hard=False, generator=None)
     return one - soft.detach() + soft
 
 
-def gelu(input, approximate="none"):
+def gelu(input, approximate="none", *, out=None):
     """GELU; differs from torch's: `approximate` ("none" or "tanh") may be positional."""
-    return F.gelu(input, approximate=approximate)
+    return F.gelu(input, approximate=approximate, out=out)
 
 
-def hardshrink(input, lambd=0.5, inplace=False):
+def hardshrink(input, lambd=0.5, inplace=False, *, out=None):
     """x where |x| > lambd, else 0; differs from torch's: `inplace`."""
-    return overwrite(input, F.hardshrink, lambd) if inplace else F.hardshrink(input, lambd)
+    return overwrite(input, F.hardshrink, lambd) if inplace else F.hardshrink(input, lambd, out=out)
 
 
-def softshrink(input, alpha=0.5, inplace=False, *, lambd=None):
+def softshrink(input, alpha=0.5, inplace=False, *, lambd=None, out=None):
     """x shrunk towards 0 by alpha (torch's name: lambd); differs from torch's: `inplace`."""
     lambd = alpha if lambd is None else lambd
-    return overwrite(input, F.softshrink, lambd) if inplace else F.softshrink(input, lambd)
+    return overwrite(input, F.softshrink, lambd) if inplace else F.softshrink(input, lambd, out=out)
 
 
 def overwrite(input, function, *args):

@@ -54,14 +54,16 @@ def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, coun
     return _pooled(pool, 1, data_format, input)
 
 
-def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=0, data_format="channels_first"):
+def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=0, data_format="channels_first", *, out=None):
     """Mean of windows; differs from torch's: `divisor_override=0` means none, `data_format`."""
-    return _pooled(F.avg_pool2d, 2, data_format, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override or None)
+    more = {} if out is None else {"out": out}
+    return _pooled(F.avg_pool2d, 2, data_format, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override or None, **more)
 
 
-def avg_pool3d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=0, data_format="channels_first"):
+def avg_pool3d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=0, data_format="channels_first", *, out=None):
     """Mean of windows; differs from torch's: `divisor_override=0` means none, `data_format`."""
-    return _pooled(F.avg_pool3d, 3, data_format, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override or None)
+    more = {} if out is None else {"out": out}
+    return _pooled(F.avg_pool3d, 3, data_format, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override or None, **more)
 
 
 def adaptive_avg_pool1d(input, output_size, data_format="channels_first"):
