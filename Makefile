@@ -64,8 +64,10 @@ cuda-compile-check: $(VENV)/.torch
 
 test-sanitize: $(VENV)/.extras
 	$(BIN)/python csrc/build.py --sanitize
+	$(BIN)/python tests/ops/cuda_on_cpu/translate.py --sanitize
+	for library in build/_ext_sanitized.so build/_ext_cuda_on_cpu_sanitized.so; do \
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1 \
-	ONEFLOW_EXT_PATH=build/_ext_sanitized.so $(BIN)/python -m pytest tests/ops -k "not opcheck and not compile"
+	ONEFLOW_EXT_PATH=$$library $(BIN)/python -m pytest tests/ops -k "not opcheck and not compile" || exit 1; done
 
 bench-gpu: $(VENV)/.extras
 	$(BIN)/python tests/benchmarks/ops.py --device cuda

@@ -98,7 +98,6 @@ def _compile(units, folder, sanitize):
 def build(output: Path, work: Path, force=False, sanitize=False):
     """Compile what is out of date and link the library to `output`. True when there is one."""
     import torch
-    from torch.utils.cpp_extension import library_paths
 
     if compiler() is None:
         print("oneflow._ext: no C++ compiler (CXX); the package will use its plain-torch functions", file=sys.stderr)
@@ -108,12 +107,18 @@ def build(output: Path, work: Path, force=False, sanitize=False):
     cuda = torch.version.cuda is not None and _nvcc() is not None
     objects, steps = _compile(_units(cuda), work, sanitize)
     if steps or not output.exists():
-        link = [*compiler(), "-shared", *objects, "-o", str(output), *(f"-L{p}" for p in library_paths(device_type="cuda" if cuda else "cpu")),
-                "-ltorch", "-ltorch_cpu", "-lc10"]
-        link += ["-ltorch_cuda", "-lcudart"] if cuda else []
-        link += ["-fsanitize=address,undefined"] if sanitize else []
-        _run("link " + output.name, link, steps)
+        _link(objects, output, cuda, sanitize, steps)
     return True
+
+
+def _link(objects, output, cuda, sanitize, steps):
+    from torch.utils.cpp_extension import library_paths
+
+    link = [*compiler(), "-shared", *objects, "-o", str(output), *(f"-L{p}" for p in library_paths(device_type="cuda" if cuda else "cpu")),
+            "-ltorch", "-ltorch_cpu", "-lc10"]
+    link += ["-ltorch_cuda", "-lcudart"] if cuda else []
+    link += ["-fsanitize=address,undefined"] if sanitize else []
+    _run("link " + output.name, link, steps)
 
 
 def cuda_check(folder: Path):

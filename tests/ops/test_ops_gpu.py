@@ -1,20 +1,42 @@
-"""The CUDA kernels against the plain functions on the CPU in float64, and against the CPU kernels' dropped elements."""
+"""The CUDA kernels against the plain functions on the CPU in float64, and against the CPU kernels' dropped elements. Those that need
+no GPU to mean something also run on the library of cuda_on_cpu/ (see test_cuda_on_cpu.py)."""
+import os
+
 import pytest
 import torch
 from ops_table import OPS
 from test_ops_kernels import listed, run, to
 
 import oneflow
-from oneflow._ops.custom import _ext
+from oneflow._ops.custom import _ext, kernels
 
 C = oneflow._C
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+EMULATED = "cuda_on_cpu" in os.environ.get("ONEFLOW_EXT_PATH", "")
+DEVICE = "cpu" if EMULATED else "cuda"
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not EMULATED and not torch.cuda.is_available(), reason="no CUDA device")]
+compares_devices = pytest.mark.skipif(EMULATED, reason="a CUDA device and the CPU's kernels beside it")
 
 
 def cuda(inputs):
-    return [x.cuda() if isinstance(x, torch.Tensor) else x for x in inputs]
+    return [x.to(DEVICE) if isinstance(x, torch.Tensor) else x for x in inputs]
 
 
+@pytest.fixture(autouse=True)
+def _as_on_cuda(monkeypatch):
+    """On the emulation: half precision has kernels, the bias's gradient is a sum of its own."""
+    if EMULATED:
+        _ext.status()
+        run = kernels.run
+        monkeypatch.setitem(_ext.use.__kwdefaults__, "dtypes", _ext._FLOATS | {torch.float16})
+        monkeypatch.setattr(run, "bias_gelu_backward_sums", lambda dy, x, b, axis: _with_sum(run.bias_gelu_backward(dy, x, b, axis), axis))
+        monkeypatch.setattr(run, "bias_dropout_backward_sums", lambda dy, axis, p, seed: _with_sum(run.bias_dropout_backward(dy, p, seed), axis))
+
+
+def _with_sum(dx, axis):
+    return dx, kernels._bias_sum(dx, axis)[None]
+
+
+@compares_devices
 def test_library_has_cuda_kernels():
     assert _ext.status() == "loaded" and _ext._cuda()
 
@@ -30,7 +52,7 @@ def test_no_farther_from_float64_than_torch(op, dtype):
         found, torchs = run(op.call, op, cuda(inputs)), run(op.plain, op, cuda(inputs))
         exact = run(op.plain, op, to(inputs, torch.float64))
         for i, (f, t, e) in enumerate(zip(found, torchs, exact)):
-            assert f.is_cuda and (f.shape, f.dtype) == (t.shape, t.dtype)
+            assert f.device.type == DEVICE and (f.shape, f.dtype) == (t.shape, t.dtype)
             if not f.is_floating_point():
                 assert torch.equal(f, t), f"result {i}"
                 continue
@@ -45,6 +67,7 @@ def test_empty(op):
     assert [f.shape for f in listed(op.call(*cuda(inputs)))] == [p.shape for p in listed(op.plain(*inputs))]
 
 
+@compares_devices
 def test_dropout_drops_what_the_cpu_drops():
     x, b, seed = torch.randn(300, 129), torch.randn(129), torch.tensor(1234567)
     here = torch.ops.oneflow.bias_dropout(x, b, 1, 0.3, seed)
@@ -55,6 +78,7 @@ def test_dropout_drops_what_the_cpu_drops():
         torch.testing.assert_close(b.cpu(), a)
 
 
+@compares_devices
 def test_optimizers_match_the_cpu():
     torch.manual_seed(0)
     lists = [[torch.rand(s) for s in ((3, 5), (0,), (7000,))] for _ in range(4)]
@@ -67,6 +91,7 @@ def test_optimizers_match_the_cpu():
         torch.testing.assert_close(b.cpu(), a)
 
 
+@compares_devices
 @pytest.mark.parametrize("n", [0, 1, 5000])
 def test_unique_ids_are_in_the_cpus_order(n):
     keys = torch.randint(-40, 40, (n,))

@@ -1,0 +1,3 @@
+#pragma once
+#include <torch/headeronly/util/Half.h>
+using __half = c10::Half;
