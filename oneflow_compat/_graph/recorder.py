@@ -263,6 +263,8 @@ class Recorder(TorchDispatchMode):
             position, name = place
             target = args[position] if position < len(args) else (kwargs or {}).get(name)
             if isinstance(target, torch.Tensor):
+                if type(target) is FakeTensor and getattr(target, "_of_node", None) is not None and target._of_node.meta["tensor"] != node.meta["tensor"]:
+                    target._of_node = node  # squeeze_() and the like: another shape from here on
                 return target
         if getattr(out, "_of_node", None) is not None:  # the operator gave back its argument
             return out

@@ -27,3 +27,13 @@ def test_stft_of_complex_numbers(complex_result):
 def test_logaddexp_of_a_number():
     with pytest.raises(TypeError):
         flow.logaddexp(torch.arange(3), 1)
+
+
+def test_kl_div_of_negative_targets_follows_the_dialect():
+    logs, target = torch.zeros(2), torch.tensor([-1.0, 1.0])
+    assert flow.nn.KLDivLoss(reduction="sum")(logs, target) == 0
+    flow.set_dialect("torch")
+    try:
+        assert flow.nn.KLDivLoss(reduction="sum")(logs, target).isnan()
+    finally:
+        flow.set_dialect("oneflow")
