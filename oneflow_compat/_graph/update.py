@@ -18,7 +18,7 @@ from .errors import CaptureError, UnsupportedInGraph
 from .scalars import HostScalar, ScalarMode, ScalarTrace, traced_math
 
 aten = torch.ops.aten
-_LIKE = {aten.zeros_like.default, aten.ones_like.default, aten.full_like.default, aten.empty_like.default, aten.new_zeros.default, aten.new_full.default}
+_LIKE = {aten.zeros_like.default, aten.ones_like.default, aten.full_like.default, aten.new_zeros.default, aten.new_full.default}
 # what may compute the first value of a state tensor
 _BEGINNINGS = _LIKE | {
     aten.zeros.default, aten.ones.default, aten.full.default, aten.scalar_tensor.default, aten.clone.default, aten.detach.default,

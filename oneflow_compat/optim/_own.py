@@ -49,6 +49,8 @@ def run_closure(closure):
 
 def use_foreach(group, found) -> bool:
     """torch's rule: multi-tensor kernels by default where all parameters are on a GPU."""
+    if group.get("differentiable"):
+        return False
     if group.get("foreach") is not None:
         return bool(group["foreach"])
     return bool(found) and all(p.is_cuda for p, _, _ in found)

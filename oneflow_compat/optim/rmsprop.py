@@ -20,12 +20,11 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
     _option_names = ("lr", "alpha", "eps", "weight_decay", "centered")
 
     def __init__(self, params, lr=0.001, alpha=0.99, eps=1e-08, weight_decay=0, momentum=0.0, centered=False,
-                 contiguous_params=False, *, capturable=False, foreach=None, maximize=False):
+                 contiguous_params=False, *, capturable=False, foreach=None, maximize=False, differentiable=False):
         self._init_as(torch.optim.RMSprop, params, {"contiguous_params": contiguous_params},
                       lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum, centered=centered,
-                      capturable=capturable, foreach=foreach, maximize=maximize)
+                      capturable=capturable, foreach=foreach, maximize=maximize, differentiable=differentiable)
 
-    @torch.no_grad()
     def step(self, closure=None):
         loss = _own.run_closure(closure)
         for group in self.param_groups:
@@ -34,9 +33,10 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
                 slots["grad_avg"] = 0.0
             if group["momentum"] > 0:
                 slots["momentum_buffer"] = 0.0
-            found = _own.gather(self, group, slots, "RMSprop")
-            if found:
-                (_foreach if _own.use_foreach(group, found) else _single)(group, found)
+            with torch.set_grad_enabled(bool(group.get("differentiable"))):
+                found = _own.gather(self, group, slots, "RMSprop")
+                if found:
+                    (_foreach if _own.use_foreach(group, found) else _single)(group, found)
         return loss
 
 

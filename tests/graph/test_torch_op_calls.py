@@ -16,3 +16,21 @@ def test_the_program_knows_shapes_changed_in_place(name, args):
     graph = graph_of(lambda x: reshaped(x, name, *args))
     for got, want, output in zip(graph(x), reshaped(x, name, *args), graph.program.outputs):
         assert torch.equal(got, want) and got.stride() == want.stride() and output.shape == tuple(want.shape)
+
+
+@pytest.mark.parametrize("options", [{"fused": True}, {"fused": True, "nesterov": True, "dampening": 0.0}, {"foreach": True}])
+def test_sgd_whose_momentum_begins_with_the_gradient(options):
+    def train(in_graph):
+        torch.manual_seed(0)
+        module = torch.nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(module.parameters(), **{"lr": 0.1, "momentum": 0.9, "dampening": 0.5, **options})
+
+        def build(x):
+            module(x).square().mean().backward()
+
+        step = graph_of(build, optimizer, module=module) if in_graph else lambda x: (optimizer.zero_grad(), build(x), optimizer.step())
+        for i in range(4):
+            step(torch.randn(4, 3, generator=torch.Generator().manual_seed(i)))
+        return module.weight
+
+    assert torch.equal(train(False), train(True))

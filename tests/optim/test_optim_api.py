@@ -262,3 +262,14 @@ def test_adagrad_starts_a_group_from_its_own_initial_value(later):
         optimizer.zero_grad()
     assert np.allclose(x.numpy(), 0.73131, atol=1e-5)
     assert optimizer.state_dict()["param_groups"][-1]["initial_accumulator_value"] == 0.5
+
+
+def test_differentiable_rmsprop_is_part_of_the_computation():
+    g = flow.tensor([0.5, 2.0], requires_grad=True)
+    p = flow.ones(2, requires_grad=True).clone()
+    optimizer = flow.optim.RMSprop([flow.nn.Parameter(flow.ones(2))], lr=0.1, alpha=0.5, eps=1.0, differentiable=True)
+    optimizer.param_groups[0]["params"][0] = p
+    p.grad = g * 1
+    optimizer.step()
+    want = flow.autograd.grad((1 - 0.1 * g / (0.5 * g * g + 1.0).sqrt()).sum(), g)[0]
+    assert np.allclose(flow.autograd.grad(p.sum(), g)[0], want, rtol=1e-6)
