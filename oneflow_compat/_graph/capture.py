@@ -35,7 +35,7 @@ def outside_capture():
     recorder = getattr(_active, "recorder", None)
     _active.recorder = None
     try:
-        with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.autocast("cpu", enabled=False):
+        with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
             yield
     finally:
         _active.recorder = recorder
@@ -85,7 +85,7 @@ class Capture:
         with torch.inference_mode(False):
             inputs = [self._input(v, n) if isinstance(v, torch.Tensor) else v for v, n in zip(self.args_flat, names)]
         early = StateMap(resolve(engine.modules), resolve(engine.tensors), () if callable(engine.optimizers) else engine.optimizers)
-        leaves = [e[-1] for e in early.by_id.values()]
+        self.tensors = leaves = [e[-1] for e in early.by_id.values()]
         self._no_own_parameter(names, early)
         _no_lazy_parameter(early)
         grads = kept_grads(leaves)

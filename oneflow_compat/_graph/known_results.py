@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import torch
 
+from .cudnn_rnn import symbolic_results
+
 aten = torch.ops.aten
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -24,6 +26,7 @@ _CONTIGUOUS = {
     aten.log_sigmoid_forward.default, aten.pow.Scalar, aten.normal.Tensor_Tensor,
 }  # fmt: skip
 _KEPT = {aten.copysign.Tensor, aten.div.Tensor_mode, aten.floor_divide.default, aten.native_dropout_backward.default}
+_RECURRENT = {aten._cudnn_rnn.default, aten._cudnn_rnn_backward.default}
 _SUGGESTED = {aten.channel_shuffle.default: 0, aten.max_unpool2d.default: 0, aten.replication_pad2d_backward.default: 1}
 
 
@@ -43,6 +46,16 @@ def known_results(func, args, kwargs):
         if (training or x.is_cpu) and grad.shape == x.shape and grad.dtype == x.dtype and _usual(x, channel_wise if training else channel_wise[:3]):
             made = (_like, lambda x: x.new_empty(x.shape[1]), lambda x: x.new_empty(x.shape[1]))
             return tuple(make(x) if want else None for make, want in zip(made, wanted))
+    elif func is aten.cudnn_batch_norm.default:
+        x, *channel_wise, training, _, _ = args
+        if training and _usual(x, channel_wise):
+            return _like(x), x.new_empty(x.shape[1]), x.new_empty(x.shape[1]), x.new_empty(0, dtype=torch.uint8)
+    elif func is aten.cudnn_batch_norm_backward.default:
+        x, grad, weight, *_ = args
+        if grad.shape == x.shape and grad.dtype == x.dtype and _usual(x, (weight,)):
+            return _like(x), x.new_empty(x.shape[1]), x.new_empty(x.shape[1])
+    elif func in _RECURRENT:
+        return symbolic_results(func, args)
     elif func is aten._grouped_mm.default:
         return _grouped_mm(*args, **kwargs)
     elif (func in _CONTIGUOUS or func in _KEPT or func in _SUGGESTED) and all(a.is_cpu for a in args if isinstance(a, torch.Tensor)):

@@ -18,14 +18,14 @@ import torch.utils._pytree as pytree
 
 from .codegen import compile_program
 from .errors import ProgramError
-from .patches import get_cpu_state, seed_all, set_cpu_state
 from .program import Output, Program, Slot
+from .random_state import PYTHON_NAMES
 from .tree import plain_spec, tree_flatten
 
 FORMAT = 1
 _PYTHON = {f"operator.{n}": getattr(operator, n) for n in ("add", "sub", "mul", "truediv", "floordiv", "pow", "mod", "neg", "abs", "getitem", "eq", "ne", "lt", "le", "gt", "ge")}
 _PYTHON |= {f"math.{n}": getattr(math, n) for n in ("sqrt", "exp", "log", "log1p", "expm1", "pow", "cos", "sin", "tanh", "floor", "ceil")}
-_PYTHON |= {"random.state": get_cpu_state, "random.set_state": set_cpu_state, "random.seed": seed_all}
+_PYTHON |= PYTHON_NAMES
 _PYTHON_NAME = {id(f): n for n, f in _PYTHON.items()}
 _NAMESPACES = ("aten", "prims", "prim", "oneflow")
 _REFUSED_OPS = ("aten::from_file", "aten::save")  # they touch files named in their arguments

@@ -12,7 +12,9 @@ from torch._subclasses.fake_tensor import FakeTensor
 from .._global.tensor import several, view_or_copy
 from .capture import capturing
 from .errors import CaptureError, raised_at
+from .cudnn_rnn import recurrent_layers
 from .indexing import tensors_as_indices
+from .random_state import states_of_generators
 from .state import resolve
 from .tree import tree_flatten
 from .values import value_readers, with_known_lengths
@@ -24,7 +26,9 @@ def capture_patches(capture, state_map):
     with contextlib.ExitStack() as stack:
         stack.enter_context(_module_paths(capture.recorder, state_map))
         stack.enter_context(_patched(torch.autograd, "_engine_run_backward", _backward(capture)))
-        stack.enter_context(_random_state(capture.recorder))
+        stack.enter_context(states_of_generators(capture.recorder))
+        stack.enter_context(recurrent_layers(capturing))
+        stack.enter_context(_many_gradients_at_once(any(t.is_cuda for t in capture.tensors)))
         stack.enter_context(_data_assignment())
         stack.enter_context(_views_of_any_layout())
         stack.enter_context(tensors_as_indices(capture.recorder, capturing))
@@ -61,10 +65,11 @@ def _backward(capture):
             recorder = capture.recorder
             outer, recorder.phase = recorder.phase, "backward"
             try:
-                if kwargs.get("accumulate_grad"):
-                    factor = capture.loss_factor
-                    grad_tensors = tuple(factor(t, g) for t, g in zip(tensors, grad_tensors))
-                return original(tensors, grad_tensors, *args, **kwargs)
+                with _autocast(capture, False):  # gradients have the types of the forward operators
+                    if kwargs.get("accumulate_grad"):
+                        factor = capture.loss_factor
+                        grad_tensors = tuple(factor(t, g) for t, g in zip(tensors, grad_tensors))
+                    return original(tensors, grad_tensors, *args, **kwargs)
             finally:
                 recorder.phase = outer
 
@@ -120,6 +125,21 @@ def _ranks_talk_in_the_program():
         yield
 
 
+@contextlib.contextmanager
+def _many_gradients_at_once(on_cuda):
+    """On a GPU, clipping takes torch's multi-tensor form for symbolic gradients too, whose norms are not bit for bit those of the plain one."""
+    from torch.utils._foreach_utils import _foreach_supported_types
+
+    if not on_cuda:
+        yield
+        return
+    _foreach_supported_types.append(FakeTensor)
+    try:
+        yield
+    finally:
+        _foreach_supported_types.remove(FakeTensor)
+
+
 def _of_module(functional_call):
     """torch.func.functional_call takes a block of the graph for the module it stands for."""
     return lambda module, *args, **kwargs: functional_call(module if isinstance(module, torch.nn.Module) else module.to(torch.nn.Module), *args, **kwargs)
@@ -142,65 +162,6 @@ def _no_step_in_build(recorder):
         yield
     finally:
         handle.remove()
-
-
-@contextlib.contextmanager
-def _random_state(recorder):
-    """torch.get_rng_state and set_rng_state become part of the program (recomputation replays dropout with them)."""
-    originals = torch.get_rng_state, torch.set_rng_state
-
-    def get():
-        if not capturing():
-            return originals[0]()
-        node = recorder.graph.call_function(get_cpu_state)
-        with torch.utils._python_dispatch._disable_current_modes():
-            state = originals[0]()
-            out = recorder.fake_mode.from_tensor(state, static_shapes=True)
-        from .recorder import describe
-
-        node.meta["tensor"] = describe(state)
-        recorder._annotate(node)
-        out._of_node = node
-        return out
-
-    def put(state):
-        if not capturing():
-            return originals[1](state)
-        node = recorder.graph.call_function(set_cpu_state, (recorder._convert(state)[0],))
-        recorder._annotate(node)
-
-    class Generator:  # torch.manual_seed() under any name ends here
-        def manual_seed(self, seed):
-            if not capturing():
-                return generator.manual_seed(seed)
-            recorder._annotate(recorder.graph.call_function(seed_all, (seed,)))
-            return generator
-
-        def __getattr__(self, name):
-            return getattr(generator, name)
-
-    generator = torch.random.default_generator
-    torch.get_rng_state = torch.random.get_rng_state = get
-    torch.set_rng_state = torch.random.set_rng_state = put
-    torch.random.default_generator = Generator()
-    try:
-        yield
-    finally:
-        torch.random.default_generator = generator
-        torch.get_rng_state = torch.random.get_rng_state = originals[0]
-        torch.set_rng_state = torch.random.set_rng_state = originals[1]
-
-
-def get_cpu_state():
-    return torch.default_generator.get_state()
-
-
-def set_cpu_state(state):
-    torch.default_generator.set_state(state)
-
-
-def seed_all(seed):
-    torch.manual_seed(seed)
 
 
 @contextlib.contextmanager
@@ -241,8 +202,8 @@ def _views_of_any_layout():
     try:
         yield
     finally:
-        for name in originals:
-            delattr(torch.Tensor, name)
+        for name, original in originals.items():
+            setattr(torch.Tensor, name, original)
 
 
 @contextlib.contextmanager
@@ -347,13 +308,13 @@ def _once(capture, flat):
     return tree_flatten(result)
 
 
-def _autocast(capture):
+def _autocast(capture, enabled=True):
     config = capture.config
     if not config.amp:
         return contextlib.nullcontext()
-    device = "cuda" if any(isinstance(v, torch.Tensor) and v.is_cuda for v in capture.args_flat) else "cpu"
+    device = "cuda" if any(isinstance(v, torch.Tensor) and v.is_cuda for v in (*capture.args_flat, *capture.tensors)) else "cpu"
     dtype = config.amp_dtype or (torch.float16 if device == "cuda" else torch.bfloat16)
-    return torch.autocast(device, dtype=dtype)
+    return torch.autocast(device, dtype=dtype, enabled=enabled)
 
 
 def _loss_factor(capture, parts):

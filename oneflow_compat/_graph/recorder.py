@@ -24,6 +24,7 @@ _DEVICE = torch.ops.prim.device.default
 _LIFT = {aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.lift.default}
 _COUNTS_SPARSE = {aten._coalesce.default, aten._nnz.default, aten._values.default, aten._indices.default}
 _SUBTRACTIONS = {aten.sub.Tensor, aten.sub.Scalar, aten.sub_.Tensor, aten.rsub.Tensor, aten.rsub.Scalar}
+_CUDNN_CTC = {aten._use_cudnn_ctc_loss.default, aten._use_cudnn_ctc_loss.Tensor}
 _returns_cache: dict = {}
 # positions of what may be of another dtype than the input; the statistics are then float32 on the CPU (torch's symbolic kernels keep the input's)
 _STATISTICS = {aten.native_layer_norm.default: (2, 3), aten.native_group_norm.default: (1, 2), aten.native_batch_norm.default: (1, 2, 3, 4)}
@@ -154,6 +155,8 @@ class Recorder(TorchDispatchMode):
             return func(*args, **(kwargs or {}))
         if func in _SUBTRACTIONS and any(isinstance(a, torch.Tensor) and a.dtype is torch.bool for a in args[:2]):
             raise RuntimeError("Subtraction, the `-` operator, with a bool tensor is not supported.")  # as eager does; symbolic tensors would accept it
+        if func in _CUDNN_CTC:
+            return False  # cuDNN's CTC reads the lengths; torch's own kernel does for every input
         if func in _LIFT and not isinstance(args[0], FakeTensor):
             return self._constant(args[0])
         node_args, fake_args = self._convert_all(args)
@@ -248,6 +251,10 @@ class Recorder(TorchDispatchMode):
                     place = None if listed or i >= len(places) else places[i]
                     part = self.graph.call_function(operator.getitem, (node, i))
                     results.append(self._bind_one(part, item, place, args, kwargs))
+                elif type(item) is list:  # one of several results is a list: the gradients of all weights
+                    part = self.graph.call_function(operator.getitem, (node, i))
+                    part.meta["tensor"] = None
+                    results.append([self._bind_one(self.graph.call_function(operator.getitem, (part, j)), t, None, args, kwargs) for j, t in enumerate(item)])
                 else:
                     results.append(item)
             return type(out)(results) if type(out) in (tuple, list) else out

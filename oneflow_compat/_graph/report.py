@@ -23,9 +23,13 @@ pre{background:#f6f8fa;padding:1em;overflow:auto;font-size:12px}
 
 def times(program: Program, values, repeats: int = 3) -> dict:
     """{node name: seconds}, the least of `repeats` runs over copies of `values`, so that no state is changed."""
-    best: dict = {}
     on_cuda = any(isinstance(v, torch.Tensor) and v.is_cuda for v in values)
-    rng = torch.get_rng_state()
+    with torch.random.fork_rng(range(torch.cuda.device_count()) if on_cuda else []):
+        return _times(program, values, repeats, on_cuda)
+
+
+def _times(program, values, repeats, on_cuda):
+    best: dict = {}
     for _ in range(repeats):
         env = {}
         copies = iter([v.detach().clone() if isinstance(v, torch.Tensor) else v for v in values])
@@ -42,7 +46,6 @@ def times(program: Program, values, repeats: int = 3) -> dict:
                     if on_cuda:
                         torch.cuda.synchronize()
                     best[node.name] = min(best.get(node.name, 1e9), time.perf_counter() - begin)
-    torch.set_rng_state(rng)
     return best
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 import warnings
 
+from ..random_state import draws_again
 from . import aten, inductor
 from .decompositions import talks
 
@@ -19,8 +20,8 @@ ENOUGH = 2.0
 
 
 def compile(program, config, name="auto"):
-    """A function over the slot values that changes from aten to inductor by itself; aten alone where ranks talk: they would change at different calls."""
-    if talks(program.graph):
+    """A function over the slot values that changes from aten to inductor by itself; aten alone where ranks talk (they would change at different calls) or random numbers are drawn again."""
+    if talks(program.graph) or draws_again(program.graph):
         return aten.compile(program, config)
     return Tiered(program, config)
 

@@ -6,10 +6,15 @@ are python numbers that a recording would freeze. The generator advances as in o
 """
 from __future__ import annotations
 
+import warnings
+from importlib import import_module
+
 import torch
 
 from ..codegen import compile_program
 from ..errors import ProgramError
+from ..random_state import draws_again
+from . import BACKENDS
 from .regions import host_program, split
 
 _WARM_UPS = 2
@@ -19,6 +24,9 @@ def compile(program, config, name):
     """A function over the slot values; `name` is the backend that compiles the recorded region."""
     if not any(getattr(s.device, "type", None) == "cuda" for s in program.slots):
         raise ProgramError(f"program {program.name}: enable_cudagraph needs CUDA tensors, all inputs are on the CPU")
+    if draws_again(program.graph):
+        warnings.warn(f"graph {program.name}: enable_cudagraph is left out, its build() reads or sets the state of a random generator", stacklevel=6)
+        return import_module(f"{__package__}.{BACKENDS[name][0]}").compile(program, config, name)
     module, inputs, outputs, late = split(program)
     roles = {node: slot for node, slot in zip(program.placeholders, program.slots)}
     copied = [i for i, node in enumerate(inputs) if roles[node].role == "arg"]
@@ -45,6 +53,8 @@ def compile(program, config, name):
 class Recorded:
     """Records the region at its first call and replays it. Outputs are copies, since a replay writes the same memory."""
 
+    __name__ = "recorded"  # torch.fx names a node by it
+
     def __init__(self, region, copied):
         self.region, self.copied = region, set(copied)
         self.graph = None
@@ -70,7 +80,7 @@ class Recorded:
                 self.region(*self.inputs)
         torch.cuda.current_stream().wait_stream(stream)
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
+        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):  # other threads may pin memory meanwhile
             self.outputs = tuple(self.region(*self.inputs))
         for now, before in zip(self.inputs, kept):  # running statistics moved in the warm-up
             now.copy_(before)

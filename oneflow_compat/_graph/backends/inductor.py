@@ -5,9 +5,13 @@ each call. Python numbers (lr, step counters) stay in the host part, so a change
 """
 from __future__ import annotations
 
+import warnings
+
 import torch
 
 from ..codegen import compile_program
+from ..random_state import draws_again
+from . import aten
 from .known_shapes import with_known_shapes
 from .regions import host_program, split
 from .settings import settings
@@ -15,10 +19,11 @@ from .settings import settings
 
 def compile(program, config, name="inductor"):
     """A function over the slot values."""
+    if draws_again(program.graph):
+        warnings.warn(f"graph {program.name} reads or sets the state of a random generator and draws numbers, as recomputed dropout does: it runs on the aten backend", stacklevel=6)
+        return aten.compile(program, config)
     module, inputs, outputs, late = split(program)
     if not any(n.op == "call_function" for n in module.graph.nodes):
-        from . import aten
-
         return aten.compile(program, config)
     function = compile_region(module, [n.meta["tensor"] for n in inputs], config.backend_options)
     host = compile_program(host_program(program, inputs, outputs, late, function))
@@ -83,7 +88,7 @@ def _compile(module, infos, chosen):
             gm = joint_graph_passes(gm)
             output = next(n for n in reversed(gm.graph.nodes) if n.op == "output")
             output.meta["user_visible_output_idxs"] = list(range(len(output.args[0])))
-            compiled = compile_fx_inner(gm, examples, is_inference=True, static_input_idxs=range(len(examples)), cudagraphs=False, cpp_wrapper=bool(inductor_config.cpp_wrapper))
+            compiled = compile_fx_inner(gm, examples, is_inference=True, static_input_idxs=(), cudagraphs=False, cpp_wrapper=bool(inductor_config.cpp_wrapper))
     call = getattr(compiled, "current_callable", None) or compiled
 
     def region(*values):

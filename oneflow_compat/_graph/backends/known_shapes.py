@@ -15,6 +15,7 @@ DYNAMIC = {
     aten._pack_padded_sequence.default, aten._ctc_loss.default, aten._ctc_loss.Tensor,
     aten.nonzero.default, aten.masked_select.default, aten.repeat_interleave.Tensor, aten.bincount.default,
     aten._unique2.default, aten.unique_consecutive.default, aten.unique_dim.default, aten._grouped_mm.default,
+    aten._cudnn_rnn.default, aten._cudnn_rnn_backward.default,
 }  # fmt: skip
 _MASKS = torch.bool, torch.uint8
 
@@ -23,9 +24,19 @@ def with_known_shapes(graph):
     """Replace them in the graph of a region, in place."""
     for node in graph.nodes:
         if node.target in DYNAMIC or node.target is aten.index.Tensor and any(i is not None and i.meta["tensor"].dtype in _MASKS for i in node.args[1]):
-            parts = {u.args[1]: u.meta["tensor"] for u in node.users if u.target is operator.getitem}
+            parts = _parts(node)
             results = tuple(parts.get(i) for i in range(len(node.target._schema.returns))) if node.meta["tensor"] is None else node.meta["tensor"]
             node.target = _known(node.target, results)
+
+
+def _parts(node):
+    """{index of a result: its record, of a list of tensors a tuple of them}."""
+    parts = {u.args[1]: (u, u.meta["tensor"]) for u in node.users if u.target is operator.getitem}
+    return {i: _listed(_parts(part)) if info is None else info for i, (part, info) in parts.items()}
+
+
+def _listed(parts):
+    return tuple(parts.get(i) for i in range(max(parts, default=-1) + 1))
 
 
 @functools.cache
@@ -42,11 +53,15 @@ def _known(target, results):
     library.define(f"{name}({arguments}->{returns}")
     library.impl(name, lambda *args, **kwargs: target(*args, **kwargs), "CompositeExplicitAutograd")
 
+    lists = [isinstance(r.type, torch._C.ListType) for r in target._schema.returns]
+
     def empty(info):
+        if type(info) is tuple:
+            return [empty(i) for i in info]
         return torch.empty(0) if info is None else torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device=info.device)
 
     def fake(*args, **kwargs):
-        return tuple(map(empty, results)) if type(results) is tuple else empty(results)
+        return tuple(empty(() if info is None and listed else info) for info, listed in zip(results, lists)) if type(results) is tuple else empty(results)
 
     torch.library.register_fake(f"oneflow_known::{name}", fake, lib=library)
     return getattr(torch.ops.oneflow_known, name).default

@@ -1,0 +1,124 @@
+"""get_rng_state, set_rng_state and manual_seed in build() become part of the program: recomputation replays dropout with them."""
+from __future__ import annotations
+
+import contextlib
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from .capture import capturing
+
+
+@contextlib.contextmanager
+def states_of_generators(recorder):
+    """While build() is captured, these functions are recorded for the generators of the CPU and of CUDA devices."""
+    from .recorder import describe
+
+    def record(function, args):
+        node = recorder.graph.call_function(function, args)
+        recorder._annotate(node)
+        return node
+
+    def getting(original, function, places):
+        def get(*args, **kwargs):
+            if not capturing():
+                return original(*args, **kwargs)
+            with _disable_current_modes():
+                value = original(*args, **kwargs)
+                out = recorder.fake_mode.from_tensor(value, static_shapes=True)
+            out._of_node = record(function, places(*args, **kwargs))
+            out._of_node.meta["tensor"] = describe(value)
+            return out
+
+        return get
+
+    def doing(original, function, places):
+        def do(*args, **kwargs):
+            if not capturing():
+                return original(*args, **kwargs)
+            record(function, places(*args, **kwargs))
+
+        return do
+
+    class Generator:  # torch.manual_seed() under any name ends here
+        def manual_seed(self, seed):
+            if not capturing():
+                return generator.manual_seed(seed)
+            record(seed_all, (seed,))
+            return generator
+
+        def __getattr__(self, name):
+            return getattr(generator, name)
+
+    def node(state):
+        return recorder._convert(state)[0]
+
+    cpu, cuda = (torch, torch.random), (torch.cuda, torch.cuda.random)
+    rows = (
+        (cpu, "get_rng_state", getting, get_cpu_state, lambda: ()),
+        (cpu, "set_rng_state", doing, set_cpu_state, lambda new_state: (node(new_state),)),
+        (cuda, "get_rng_state", getting, get_cuda_state, lambda device="cuda": (_index(device),)),
+        (cuda, "set_rng_state", doing, set_cuda_state, lambda new_state, device="cuda": (node(new_state), _index(device))),
+        (cuda, "manual_seed", doing, seed_cuda, lambda seed: (int(seed), _index("cuda"))),
+        (cuda, "manual_seed_all", doing, seed_every_cuda, lambda seed: (int(seed),)),
+    )
+    generator, before = torch.random.default_generator, [(place, name, getattr(place, name)) for places, name, *_ in rows for place in places]
+    torch.random.default_generator = Generator()
+    for places, name, make, function, arguments in rows:
+        made = make(getattr(places[0], name), function, arguments)
+        for place in places:
+            setattr(place, name, made)
+    try:
+        yield
+    finally:
+        torch.random.default_generator = generator
+        for place, name, function in before:
+            setattr(place, name, function)
+
+
+def _index(device):
+    index = device if isinstance(device, int) else torch.device(device).index
+    return torch.cuda.current_device() if index is None else index
+
+
+# -- what the program calls ----------------------------------------------------------
+def get_cpu_state():
+    return torch.default_generator.get_state()
+
+
+def set_cpu_state(state):
+    torch.default_generator.set_state(state)
+
+
+def get_cuda_state(index):
+    return torch.cuda.get_rng_state(index)
+
+
+def set_cuda_state(state, index):
+    torch.cuda.set_rng_state(state, index)
+
+
+def seed_all(seed):
+    torch.manual_seed(seed)
+
+
+def seed_cuda(seed, index):
+    with torch.cuda.device(index):
+        torch.cuda.manual_seed(seed)
+
+
+def seed_every_cuda(seed):
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(seed)
+
+
+PYTHON_NAMES = {
+    "random.state": get_cpu_state, "random.set_state": set_cpu_state, "random.seed": seed_all, "random.cuda_state": get_cuda_state,
+    "random.set_cuda_state": set_cuda_state, "random.seed_cuda": seed_cuda, "random.seed_every_cuda": seed_every_cuda,
+}  # fmt: skip
+
+
+def draws_again(graph) -> bool:
+    """Are random numbers drawn, and a generator's state read or set between? A compiler that draws by itself would give others."""
+    targets = {n.target for n in graph.nodes}
+    return not targets.isdisjoint(PYTHON_NAMES.values()) and any(isinstance(t, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in t.tags for t in targets)
