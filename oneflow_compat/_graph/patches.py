@@ -13,6 +13,7 @@ from .._global.tensor import several, view_or_copy
 from .capture import capturing
 from .errors import CaptureError, raised_at
 from .cudnn_rnn import recurrent_layers
+from .generators import generators_of_build
 from .indexing import tensors_as_indices
 from .random_state import states_of_generators
 from .state import resolve
@@ -29,6 +30,7 @@ def capture_patches(capture, state_map):
         stack.enter_context(states_of_generators(capture.recorder))
         stack.enter_context(recurrent_layers(capturing))
         stack.enter_context(_many_gradients_at_once(any(t.is_cuda for t in capture.tensors)))
+        stack.enter_context(generators_of_build(capture.recorder, capturing))
         stack.enter_context(_data_assignment())
         stack.enter_context(_views_of_any_layout())
         stack.enter_context(tensors_as_indices(capture.recorder, capturing))

@@ -119,6 +119,8 @@ PYTHON_NAMES = {
 
 
 def draws_again(graph) -> bool:
-    """Are random numbers drawn, and a generator's state read or set between? A compiler that draws by itself would give others."""
+    """Are random numbers drawn from a generator object, or a generator's state read or set between draws? A compiler that draws by itself would give others."""
+    if any(isinstance(a, torch.Generator) for n in graph.nodes for a in (*n.args, *n.kwargs.values())):
+        return True
     targets = {n.target for n in graph.nodes}
     return not targets.isdisjoint(PYTHON_NAMES.values()) and any(isinstance(t, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in t.tags for t in targets)

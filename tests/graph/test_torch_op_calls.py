@@ -34,3 +34,29 @@ def test_sgd_whose_momentum_begins_with_the_gradient(options):
         return module.weight
 
     assert torch.equal(train(False), train(True))
+
+
+@pytest.mark.parametrize("backend", ["aten", pytest.param("inductor", marks=pytest.mark.filterwarnings("ignore"))])
+def test_a_generator_made_in_build_begins_anew_at_every_call(backend):
+    outside = torch.Generator().manual_seed(1)
+
+    def build(x):
+        generator = torch.Generator().manual_seed(0)
+        assert isinstance(generator, torch.Generator) and isinstance(outside, torch.Generator)
+        return x + torch.rand(3, generator=generator), torch.rand(3, generator=generator), torch.rand(2, generator=torch.Generator()), torch.rand(2, generator=outside)
+
+    want = [build(torch.zeros(3)) for _ in range(2)]
+    outside.manual_seed(1)
+    graph = graph_of(build)
+    graph.config.set_backend(backend)
+    for call in want:
+        assert all(torch.equal(a, b) for a, b in zip(graph(torch.zeros(3)), call))
+
+
+def test_an_alias_keeps_its_shape_when_the_other_is_squeezed():
+    def build(x):
+        y = x.detach()
+        y.squeeze_((0, 1))
+        return x * 2, y
+
+    assert [t.shape for t in graph_of(build)(torch.ones(1, 1, 3))] == [(1, 1, 3), (3,)]

@@ -20,7 +20,7 @@ from .settings import settings
 def compile(program, config, name="inductor"):
     """A function over the slot values."""
     if draws_again(program.graph):
-        warnings.warn(f"graph {program.name} reads or sets the state of a random generator and draws numbers, as recomputed dropout does: it runs on the aten backend", stacklevel=6)
+        warnings.warn(f"graph {program.name} draws numbers from a generator of its own, or reads or sets the state of one as recomputed dropout does: it runs on the aten backend", stacklevel=6)
         return aten.compile(program, config)
     module, inputs, outputs, late = split(program)
     if not any(n.op == "call_function" for n in module.graph.nodes):

@@ -9,7 +9,7 @@ from ..program import is_view, written_args
 
 aten = torch.ops.aten
 _ALIASES = {aten.detach.default, aten.alias.default, aten.lift_fresh.default, aten.detach_.default}
-_STRUCTURAL = {aten.set_.source_Tensor, aten.resize_.default, aten.as_strided_.default, aten.t_.default, aten.transpose_.default, aten.squeeze_.dim, aten.unsqueeze_.default, aten.squeeze_.default}
+_STRUCTURAL = {aten.set_.source_Tensor, aten.resize_.default, aten.resize_as_.default, aten.as_strided_.default, aten.t_.default, aten.transpose_.default, aten.squeeze_.dim, aten.squeeze_.dims, aten.unsqueeze_.default, aten.squeeze_.default}
 # views whose result depends on shape and strides of the argument only
 _PURE_VIEWS = {
     aten.t.default, aten.transpose.int, aten.permute.default, aten.view.default, aten.expand.default, aten.unsqueeze.default,
