@@ -40,7 +40,7 @@ LEGACY = {
         "test": "tests/legacy/test_legacy_array.py::test_errors_say_what_is_wrong",
     },
     "legacy-user-ops": {
-        "names": [f"{_S}.user_op_builder", f"{_S}.consistent_user_op_builder", f"{_S}.builtin_op"],
+        "names": [f"{_S}.user_op_builder", f"{_S}.consistent_user_op_builder", f"{_S}.builtin_op", "oneflow.builtin_op", "oneflow.stateful_op"],
         "oneflow": "builds any of OneFlow's operators by its type name",
         "here": "the common ones, the names of flow.math, and those of a loaded library (torch.ops.oneflow)",
         "reason": "the other operators have their function in the API",

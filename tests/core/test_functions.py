@@ -274,10 +274,20 @@ def test_small_names():
     assert flow.float32 in flow.dtypes() and flow.char is torch.int8 and not flow.is_tracing()
     f = lambda x: x  # noqa: E731
     assert flow.script(f) is f and flow.jit.script(lambda x, **k: x).__name__ == "<lambda>"
-    with pytest.raises(NotImplementedError, match="low-level-ops"):
-        flow.stateful_op("relu").Input("in").Output("out").Build()
-    with pytest.raises(NotImplementedError, match="OneRecReader"):
-        flow.read_onerec(["f"], 1, False, "batch")
+
+
+def test_operators_by_name():
+    add = flow.builtin_op("add_n").Input("in", 2).Output("out").Build()
+    x = T([1.0, -2.0]).requires_grad_()
+    (out,) = add(x, x)
+    out.sum().backward()
+    assert out.tolist() == [2.0, -4.0] and x.grad.tolist() == [2.0, 2.0]
+    cast = flow.stateful_op("cast").Input("in").Output("out").Build()
+    assert cast(T([1.5]), dtype=flow.int32)[0].dtype is torch.int32
+    with pytest.raises(ValueError, match="2 inputs were declared, 1 tensors given"):
+        add(x)
+    with pytest.raises(NotImplementedError, match="legacy-user-ops"):
+        flow.stateful_op("no_such_operator").Input("in").Output("out").Build()(x)
 
 
 @pytest.mark.parametrize("name", sorted({**function_rows("oneflow"), **rename_rows("oneflow")}))

@@ -137,3 +137,10 @@ def test_bad_arguments(files, tmp_path):
         flow.decode_onerec(flow.zeros(2), "a", flow.int64, (1,))
     with OneRecWriter(tmp_path / "w") as out, pytest.raises(TypeError, match="field 'x': a value is numbers"):
         out.write({"x": np.zeros(2, np.complex64)})
+
+
+def test_the_function_goes_on_where_it_was(files):
+    def read(batch):
+        return flow.decode_onerec(flow.read_onerec(files, batch, False, "instance"), "a", dtype=flow.int64, shape=(1,)).flatten().tolist()
+
+    assert [read(3), read(3), read(2), read(3)] == [[0, 1, 2], [3, 4, 5], [0, 1], [6, 7, 8]]

@@ -5,6 +5,7 @@ import torch
 
 from . import _session
 from ..._errors import unsupported
+from ..._ops.by_name import builtin_op  # noqa: F401
 
 INVALID_SPLIT_AXIS = -1
 
@@ -166,42 +167,6 @@ def user_op_module_builder(op_type_name):
 
 consistent_user_op_builder = user_op_builder
 consistent_user_op_module_builder = user_op_module_builder
-
-
-class builtin_op:
-    """A OneFlow operator by name, called with tensors: builtin_op("add_n").Input("in", 2).Output("out").Build()(a, b)."""
-
-    def __init__(self, op_type_name, op_name=None):
-        self._type, self._name, self._inputs, self._attrs = op_type_name, op_name, [], {}
-
-    def Input(self, input_name, num=1):
-        self._inputs.append((input_name, num))
-        return self
-
-    def Output(self, output_name, num=1):
-        return self
-
-    def Attr(self, attr_name, attr_value, attr_type_name=None):
-        self._attrs[attr_name] = attr_value
-        return self
-
-    @property
-    def op(self):
-        return self
-
-    def Build(self):
-        return self
-
-    def __call__(self, *tensors, **attrs):
-        from ._user_ops import run
-
-        inputs, rest = {}, list(tensors)
-        for name, num in self._inputs:
-            inputs[name], rest = rest[:num], rest[num:]
-        result = run(self._type, inputs, {**self._attrs, **attrs})
-        return result if isinstance(result, (list, tuple)) else [result]
-
-
 
 
 def _no_op(name):

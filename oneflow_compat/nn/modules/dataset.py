@@ -374,4 +374,17 @@ def decode_onerec(input, key, dtype, shape, is_dynamic=False, reshape=None, batc
     return decoder(input)
 
 
+_of_functions: dict = {}  # read_onerec's arguments -> reader
+
+
+def read_onerec(files, batch_size, random_shuffle, shuffle_mode, shuffle_buffer_size=1024, shuffle_after_epoch=False, verify_example=True,
+                placement=None, sbp=None) -> TensorBuffer:  # fmt: skip
+    """The next batch of OneRec messages of `files` (OneFlow 0.5 and 0.6): calls with equal arguments go on with one OneRecReader."""
+    options = (shuffle_mode, None, shuffle_buffer_size, shuffle_after_epoch, verify_example, placement, sbp)
+    key = repr((list(files), batch_size, random_shuffle, options))
+    if key not in _of_functions:
+        _of_functions[key] = OneRecReader(files, batch_size, random_shuffle, *options)
+    return _of_functions[key]()
+
+
 OfrecordReader, OfrecordRawDecoder = OFRecordReader, OFRecordRawDecoder
