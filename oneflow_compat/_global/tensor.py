@@ -26,7 +26,7 @@ class GlobalTensor(torch.Tensor):
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         with torch._C.DisableTorchFunctionSubclass():
-            out = (view_or_copy(func) if func in _VIEWS else func)(*args, **(kwargs or {}))
+            out = (view_or_copy(func) if getattr(func, "__oneflow_original__", func) in _VIEWS else func)(*args, **(kwargs or {}))
         if func in _PLAIN:
             return out
         source = _first_global((*args, *(kwargs or {}).values()))
@@ -56,7 +56,7 @@ def _plain():
 
 
 _PLAIN = _plain()
-_VIEWS = (torch.Tensor.view, torch.Tensor.view_as)
+_VIEWS = tuple(getattr(view, "__oneflow_original__", view) for view in (torch.Tensor.view, torch.Tensor.view_as))
 
 
 def view_or_copy(view):

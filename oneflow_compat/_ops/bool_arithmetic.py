@@ -10,11 +10,14 @@ __all__ = []
 
 
 def difference(x, y, alpha=1):
-    """x - alpha * y where one is a bool (tensor): of two bool tensors a bool tensor, with a number int64 or the number's dtype; NotImplemented otherwise."""
+    """x - alpha * y where one is a bool (tensor): of two bool tensors a bool tensor, with another tensor its dtype, with a number int64 or the number's dtype; NotImplemented otherwise."""
     if not any(isinstance(v, bool) or isinstance(v, torch.Tensor) and v.dtype is torch.bool for v in (x, y)):
         return NotImplemented
     if isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor) and x.dtype is y.dtype:
         return torch.logical_xor(x, y) if alpha == 1 else NotImplemented
+    if isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor):
+        dtype = torch.result_type(x, y)
+        return torch.sub(x.to(dtype), y.to(dtype), alpha=alpha)
     x, y = (v.to(torch.int64) if isinstance(v, torch.Tensor) and v.dtype is torch.bool else int(v) if isinstance(v, bool) else v for v in (x, y))
     return torch.sub(x, y, alpha=alpha) if isinstance(x, torch.Tensor) else torch.rsub(y, x, alpha=alpha)
 
@@ -23,6 +26,25 @@ def difference(x, y, alpha=1):
 def sub(original, error, self, other=None, *, alpha=1):
     """Tensor.sub of bool tensors."""
     return difference(self, other, alpha)
+
+
+@replacing
+def negative(original, error, self):
+    """Tensor.neg of a bool tensor, in the default dtype."""
+    return original(self.to(torch.get_default_dtype())) if self.dtype is torch.bool else NotImplemented
+
+
+def minus_sign(original):
+    """-mask, in the default dtype."""
+    def method(self):
+        try:
+            return original(self)
+        except RuntimeError:
+            if self.dtype is not torch.bool:
+                raise
+            return original(self.to(torch.get_default_dtype()))
+
+    return _named(method, original)
 
 
 def minus(original):

@@ -13,7 +13,7 @@ import torch
 
 from .._global import mode as _mode
 from ..comm import comm_ops
-from ._signature import documented, parse
+from ._signature import REFUSED, documented, or_else, parse
 
 __all__ = ["zeros", "ones", "empty", "full", "eye", "arange", "linspace", "logspace", "zeros_like", "ones_like", "full_like",
            "empty_like", "empty_strided", "hann_window", "rand", "randn", "randint", "randint_like", "rand_like", "randn_like",
@@ -106,6 +106,13 @@ def creation(target, signature: str, torch_positional: int | None = None, spelli
     return call
 
 
+@or_else(torch.full, "full", "(size, fill_value, **torch_keywords)", "torch.full, the value also a tensor of one element.")
+def _full(error, size=None, fill_value=None, **kwargs):
+    if not isinstance(fill_value, torch.Tensor) or fill_value.numel() != 1:
+        return REFUSED
+    return torch.full(size, fill_value.reshape(()), **kwargs)
+
+
 _TAIL = "dtype=None, device=None, placement=None, sbp=None, requires_grad=False"
 _SIZE = f"(*size, {_TAIL}, pin_memory=False, **torch_keywords)"
 _RANDOM = "(*size, dtype=None, device=None, placement=None, sbp=None, generator=None, requires_grad=False, **torch_keywords)"
@@ -115,7 +122,7 @@ ones = creation(torch.ones, _SIZE)
 empty = creation(torch.empty, _SIZE)
 rand = creation(torch.rand, _RANDOM)
 randn = creation(torch.randn, _RANDOM)
-full = creation(torch.full, f"(size, fill_value, {_TAIL}, **torch_keywords)", 2)
+full = creation(_full, f"(size, fill_value, {_TAIL}, **torch_keywords)", 2)
 linspace = creation(torch.linspace, f"(start, end, steps, {_TAIL}, **torch_keywords)", 3)
 logspace = creation(torch.logspace, f"(start, end, steps, base=10.0, {_TAIL}, **torch_keywords)", 4)
 zeros_like = creation(torch.zeros_like, f"(input, {_TAIL}, **torch_keywords)", 1)
@@ -185,9 +192,11 @@ def _from_data(target, data, dtype=None, **kwargs):
     except (ValueError, TypeError):
         if isinstance(data, np.ndarray) and any(s < 0 for s in data.strides):
             return target(data.copy(), dtype=dtype, **kwargs)
-        if not _of_tensors(data):
+        if _of_tensors(data):
+            return torch.as_tensor(_stacked(data), dtype=dtype, device=kwargs.get("device")).requires_grad_(kwargs.get("requires_grad", False))
+        if dtype is None or not _of_numpy_numbers(data):
             raise
-        return target(_stacked(data), dtype=dtype, **kwargs)
+        return target(np.asarray(data).astype(torch.empty(0, dtype=dtype).numpy().dtype), dtype=dtype, **kwargs)
     except RuntimeError as error:
         if "overflow" not in str(error) or dtype is None or isinstance(data, (np.ndarray, torch.Tensor)):
             raise
@@ -197,6 +206,10 @@ def _from_data(target, data, dtype=None, **kwargs):
     if _is_numpy(data):
         return target(data, dtype=torch.get_default_dtype(), **kwargs)
     return out
+
+
+def _of_numpy_numbers(data) -> bool:
+    return isinstance(data, np.generic) or type(data) in (list, tuple) and bool(data) and all(map(_of_numpy_numbers, data))
 
 
 def _of_tensors(data) -> bool:
@@ -216,8 +229,8 @@ def tensor(data, dtype=None, device=None, requires_grad=False, pin_memory=False,
     """A copy of `data` as a tensor.
 
     NumPy floating scalars, and lists of them or of floating arrays, get the default dtype (torch: their
-    own); arrays with negative strides are copied; integers too large for `dtype` wrap; a list of tensors
-    of one shape is stacked, without gradients.
+    own) and become any dtype that is asked for; arrays with negative strides are copied; integers too large
+    for `dtype` wrap; a list of tensors of one shape is stacked, without gradients.
     """
     if kwargs or _modes:
         return make("tensor", functools.partial(_from_data, torch.tensor), (data,), {"dtype": dtype, "device": device, "requires_grad": requires_grad, **kwargs})

@@ -6,7 +6,7 @@ import torch
 from ._signature import REFUSED, documented, or_else, spelled
 
 __all__ = ["where", "masked_fill", "masked_select", "argwhere", "searchsorted", "batch_gather", "gather_nd",
-           "scatter_nd", "tensor_scatter_nd_update", "slice", "slice_update", "index_add_", "scatter"]
+           "scatter_nd", "tensor_scatter_nd_update", "slice", "slice_update", "index_add_", "scatter", "scatter_add"]
 
 
 @documented("(condition, x=None, y=None, *, input=None, other=None, out=None)")
@@ -64,6 +64,13 @@ def scatter(error, input=None, dim=None, index=None, src=None, *, reduce=None, *
     if kwargs or not isinstance(src, (int, float, bool)):
         return REFUSED
     return torch.scatter(input, dim, index, src) if reduce is None else torch.scatter(input, dim, index, src, reduce=reduce)
+
+
+@or_else(torch.scatter_add, "scatter_add", "(input, dim, index, src)", "torch.scatter_add; `src` may be a number.")
+def scatter_add(error, input=None, dim=None, index=None, src=None):
+    if not isinstance(src, (int, float)) or not isinstance(index, torch.Tensor):
+        return REFUSED
+    return torch.scatter_add(input, dim, index, torch.full(index.shape, src, dtype=input.dtype, device=input.device))
 
 
 @spelled("x=input")

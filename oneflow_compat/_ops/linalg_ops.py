@@ -5,7 +5,7 @@ import torch
 
 from ._signature import REFUSED, or_else, spelled
 
-__all__ = ["matmul", "bmm", "addmm", "mm", "dot", "norm", "vector_norm", "matrix_norm", "cross", "diagonal", "inv"]
+__all__ = ["matmul", "bmm", "addmm", "mm", "dot", "norm", "vector_norm", "matrix_norm", "cross", "cross_any", "diagonal", "inv"]
 
 
 def promoted(*tensors):
@@ -66,14 +66,17 @@ def dot(input, other, *, out=None):
 
 @spelled("x=input")
 def addmm(input, mat1, mat2, alpha=1, beta=1, *, out=None):
-    """beta * input + alpha * (mat1 @ mat2); alpha and beta also by position, in OneFlow's order."""
+    """beta * input + alpha * (mat1 @ mat2), of different dtypes too; alpha and beta also by position, in OneFlow's order."""
+    input, mat1, mat2 = promoted(input, mat1, mat2) or (input, mat1, mat2)
     return torch.addmm(input, mat1, mat2, beta=beta, alpha=alpha) if out is None else torch.addmm(input, mat1, mat2, beta=beta, alpha=alpha, out=out)
 
 
 # --------------------------------------------------------------------------- oneflow.linalg; OneFlow calls the matrix `self`
 @spelled("A=self input=self x=self")
 def norm(self, ord=None, dim=None, keepdim=False, dtype=None, *, out=None):
-    """torch.linalg.norm, `dtype` also by position."""
+    """torch.linalg.norm, `dtype` also by position, "fro" of a tensor of any number of dimensions."""
+    if ord == "fro" and dim is None and self.dim() != 2:
+        ord = None
     return torch.linalg.norm(self, ord, dim, keepdim, dtype=dtype, out=out)
 
 
@@ -90,8 +93,15 @@ def matrix_norm(self, ord="fro", dim=(-2, -1), keepdim=False, dtype=None, *, out
 
 
 def cross(input, other, dim=-1, *, out=None):
-    """torch.linalg.cross, `dim` also by position."""
-    return torch.linalg.cross(input, other, dim=dim, out=out)
+    """torch.linalg.cross, `dim` also by position, of tensors that broadcast."""
+    return torch.linalg.cross(*torch.broadcast_tensors(input, other), dim=dim, out=out)
+
+
+@or_else(torch.cross, "cross", "(input, other, dim=None, *, out=None)", "torch.cross, also of tensors that broadcast; without `dim` the first dimension of size 3.")
+def cross_any(error, input=None, other=None, dim=None, **kwargs):
+    if not isinstance(input, torch.Tensor) or not isinstance(other, torch.Tensor) or input.shape == other.shape:
+        return REFUSED
+    return torch.cross(*torch.broadcast_tensors(input, other), *() if dim is None else (dim,), **kwargs)
 
 
 @spelled("A=input x=input self=input")

@@ -10,7 +10,7 @@ from ._signature import REFUSED, documented, or_else, rename, spelled
 
 __all__ = ["add", "sub", "mul", "pow", "eq", "ne", "lt", "le", "gt", "ge", "greater", "greater_equal", "not_equal", "logical_and",
            "logical_or", "logical_xor", "isclose", "allclose", "logaddexp", "neg", "negative", "relu", "fmod", "floor_divide",
-           "lerp_", "gt_", "div_", "erfinv_", "masked_fill_", "bitwise_and", "bitwise_or", "bitwise_xor", "clamp_max_"]
+           "addcdiv", "lerp_", "gt_", "div_", "erfinv_", "masked_fill_", "bitwise_and", "bitwise_or", "bitwise_xor", "clamp_max_"]
 
 
 def _numbers(args):
@@ -44,7 +44,15 @@ _sub = _with_inplace(torch.sub, "(input, other, *, alpha=1, inplace=False, out=N
 mul = _with_inplace(torch.mul, "(input, other, *, inplace=False, out=None)")
 pow = _with_inplace(torch.pow, "(input, exponent, *, inplace=False, out=None)")
 fmod = _with_inplace(torch.fmod, "(input, other, *, inplace=False, out=None)")
-floor_divide = _with_inplace(torch.floor_divide, "(input, other, *, inplace=False, out=None)")
+
+
+def _floor_divide(*args, **kwargs):
+    out = torch.floor_divide(*args, **kwargs)
+    return torch.div(*args, rounding_mode="floor", **kwargs) if out.requires_grad and isinstance(args[0] if args else None, torch.Tensor) else out
+
+
+_floor_divide.__name__ = "floor_divide"
+floor_divide = _with_inplace(_floor_divide, "(input, other, *, inplace=False, out=None)")
 
 
 @or_else(_sub, "sub", "(input, other, *, alpha=1, inplace=False, out=None)", "torch.sub, also of bool tensors; `inplace=True` changes and returns the first argument.")
@@ -57,9 +65,11 @@ def sub(error, input=None, other=None, *, alpha=1, **kwargs):
 
 @documented("(input=None, other=None, *, alpha=1, inplace=False, out=None, inputs=None)", name="add")
 def add(*args, **kwargs):
-    """torch.add; a list of tensors is added up; `inplace=True` changes and returns the first tensor."""
+    """torch.add; a list of tensors, or more than two, are added up; `inplace=True` changes and returns the first tensor."""
     if "inputs" in kwargs:
         args = (*args, kwargs.pop("inputs"))
+    if len(args) > 2 and not kwargs and all(isinstance(a, torch.Tensor) for a in args):
+        args = (args,)
     if len(args) != 1 or not isinstance(args[0], (list, tuple)) or "other" in kwargs:
         return _add(*args, **kwargs)
     tensors = args[0]
@@ -132,6 +142,14 @@ def isclose(input, other, atol=1e-08, rtol=1e-05, equal_nan=False):
 def allclose(input, other, atol=1e-08, rtol=1e-05, equal_nan=False):
     """torch.allclose with OneFlow's positional order: atol before rtol."""
     return torch.allclose(input, other, rtol=rtol, atol=atol, equal_nan=equal_nan)
+
+
+@or_else(torch.addcdiv, "addcdiv", "(input, tensor1, tensor2, *, value=1, out=None)", "torch.addcdiv; integer tensors, which torch refuses, are divided in the default dtype.")
+def addcdiv(error, input=None, tensor1=None, tensor2=None, **kwargs):
+    tensors = (input, tensor1, tensor2)
+    if not all(isinstance(t, torch.Tensor) for t in tensors) or tensor1.is_floating_point() or tensor2.is_floating_point():
+        return REFUSED
+    return torch.addcdiv(*(t if t.is_floating_point() else t.to(torch.get_default_dtype()) for t in tensors), **kwargs)
 
 
 @spelled("input=x other=y")

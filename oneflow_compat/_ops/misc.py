@@ -3,9 +3,11 @@ from __future__ import annotations
 
 import os
 
+import numpy
 import torch
 
 from ._signature import spelled
+from .creation import tensor
 
 __all__ = ["BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor", "IntTensor", "LongTensor", "ShortTensor",
            "BFloat16Tensor", "ComplexFloatTensor", "ComplexDoubleTensor", "char", "dtypes", "convert_oneflow_dtype_to_numpy_dtype",
@@ -34,7 +36,12 @@ def _tensor_type(name, dtype, where="cpu"):
         if len(args) == 1 and isinstance(args[0], (torch.Tensor, float)):
             return torch.as_tensor(args[0], dtype=dtype, device=device or where)
         if theirs is not None:
-            made = theirs(*args) if device is None else theirs(*args, device=device)
+            try:
+                made = theirs(*args) if device is None else theirs(*args, device=device)
+            except (TypeError, ValueError):
+                if len(args) != 1 or not isinstance(args[0], (list, tuple, numpy.ndarray, numpy.generic)):
+                    raise
+                made = tensor(args[0], dtype=dtype, device=device)
             return made.clone() if args and hasattr(args[0], "__array_interface__") else made  # torch shares an array's memory
         if len(args) == 1 and not isinstance(args[0], (int, torch.Size)):
             return torch.tensor(args[0], dtype=dtype, device=device or where)

@@ -66,21 +66,25 @@ def avg_pool3d(input, kernel_size, stride=None, padding=0, ceil_mode=False, coun
     return _pooled(F.avg_pool3d, 3, data_format, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override or None, **more)
 
 
+def _each(output_size, spatial):
+    return output_size * spatial if isinstance(output_size, (tuple, list)) and len(output_size) == 1 else output_size
+
+
 def adaptive_avg_pool1d(input, output_size, data_format="channels_first"):
     """Mean pooling to a given size; differs from torch's: `data_format`."""
     return _pooled(F.adaptive_avg_pool1d, 1, data_format, input, output_size)
 
 
 def adaptive_avg_pool2d(input, output_size, data_format="channels_first"):
-    """Mean pooling to a given size; differs from torch's: `data_format`."""
-    return _pooled(F.adaptive_avg_pool2d, 2, data_format, input, output_size)
+    """Mean pooling to a given size; differs from torch's: `data_format`, a list of one size."""
+    return _pooled(F.adaptive_avg_pool2d, 2, data_format, input, _each(output_size, 2))
 
 
 def adaptive_avg_pool3d(input, output_size, data_format="channels_first"):
-    """Mean pooling to a given size; differs from torch's: `data_format`."""
-    return _pooled(F.adaptive_avg_pool3d, 3, data_format, input, output_size)
+    """Mean pooling to a given size; differs from torch's: `data_format`, a list of one size."""
+    return _pooled(F.adaptive_avg_pool3d, 3, data_format, input, _each(output_size, 3))
 
 
 def adaptive_max_pool2d(input, output_size, return_indices=False, data_format="channels_first"):
-    """Maximum pooling to a given size; differs from torch's: `data_format`."""
-    return _pooled(F.adaptive_max_pool2d, 2, data_format, input, output_size, return_indices=return_indices)
+    """Maximum pooling to a given size; differs from torch's: `data_format`, a list of one size."""
+    return _pooled(F.adaptive_max_pool2d, 2, data_format, input, _each(output_size, 2), return_indices=return_indices)

@@ -107,7 +107,8 @@ def norm(input, p="fro", dim=None, keepdim=False, dtype=None, *, out=None):
 
 @spelled("x=input axis=dim keepdims=keepdim")
 def quantile(input, q, dim=None, keepdim=False, interpolation="linear", ignore_nan=False, *, out=None):
-    """torch.quantile, or torch.nanquantile with `ignore_nan`; `interpolation` also by position."""
+    """torch.quantile, or torch.nanquantile with `ignore_nan`; `interpolation` also by position, q also 0 or 1."""
+    q = float(q) if type(q) is int else q
     return (torch.nanquantile if ignore_nan else torch.quantile)(input, q, dim, keepdim, interpolation=interpolation, out=out)
 
 

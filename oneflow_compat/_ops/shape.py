@@ -5,7 +5,7 @@ import torch
 
 from ._signature import REFUSED, documented, or_else, rename, spelled
 
-__all__ = ["transpose", "hsplit", "vsplit", "tensor_split", "split", "flip", "expand", "repeat", "view", "contiguous", "broadcast_like", "broadcast_dim_like", "cast", "meshgrid",
+__all__ = ["transpose", "squeeze", "hsplit", "vsplit", "tensor_split", "split", "flip", "expand", "repeat", "view", "contiguous", "broadcast_like", "broadcast_dim_like", "cast", "meshgrid",
            "repeat_interleave", "pad", "atleast_1d", "atleast_2d", "atleast_3d"]
 
 
@@ -16,6 +16,11 @@ def transpose(error, *args, perm=None, **kwargs):
     if perm is None or not (args or kwargs.keys() & {"input", "x"}):
         return REFUSED
     return torch.permute(args[0] if args else kwargs.get("input", kwargs.get("x")), tuple(perm))
+
+
+@or_else(torch.squeeze, "squeeze", "(input, dim=None)", "torch.squeeze; `dim=None` stands for all dimensions.")
+def squeeze(error, input=None, dim=None):
+    return torch.squeeze(input) if dim is None and isinstance(input, torch.Tensor) else REFUSED
 
 
 def _pieces(name):

@@ -234,24 +234,6 @@ def deepcopy(original, error, self, memo):
 
 
 # --------------------------------------------------------------------------- dtypes that differ
-def _integer_in_place():
-    """An integer tensor changed in place by a floating tensor: computed in floating point, then truncated."""
-    def slow(original, error, self, other, *args, **kwargs):
-        if not isinstance(other, torch.Tensor):
-            return NotImplemented
-        if other.dtype is torch.bool and self.dtype is not torch.bool:  # x -= mask
-            return original(self, other.to(self.dtype), *args, **kwargs)
-        if "can't be cast to the desired output type" not in str(error):
-            return NotImplemented
-        wide = self.to(torch.promote_types(self.dtype, other.dtype))
-        return self.copy_(original(wide, other, *args, **kwargs))
-
-    return replacing(slow)
-
-
-iadd = isub = imul = add_ = sub_ = mul_ = _integer_in_place()
-
-
 @replacing
 def matmul(original, error, self, other, *args, **kwargs):
     """Matrix products of different dtypes: in their common dtype; Tensor.matmul and bmm also transpose and scale."""
@@ -331,7 +313,7 @@ dot, repeat_interleave, split, mm = map(through, "dot repeat_interleave split mm
 
 
 and_, or_, xor_ = map(through, ("logical_and", "logical_or", "logical_xor"))
-broadcast_to, unflatten = map(through, ("broadcast_to", "unflatten"))
+broadcast_to, unflatten, addcdiv, cross, squeeze, logaddexp, scatter_add = map(through, "broadcast_to unflatten addcdiv cross squeeze logaddexp scatter_add".split())
 
 
 # --------------------------------------------------------------------------- creation from a tensor
@@ -360,10 +342,12 @@ new_full = _new(True)
 
 @replacing
 def new_tensor(original, error, self, data, dtype=None, device=None, requires_grad=False, placement=None, sbp=None):
-    """new_tensor with dtype and device by position, and placement= with sbp=."""
-    from .creation import make
+    """new_tensor with dtype and device by position, and placement= with sbp=; of the data that only oneflow.tensor takes."""
+    from .creation import make, tensor
 
     given = {k: v for k, v in dict(dtype=dtype, device=device, placement=placement, sbp=sbp, requires_grad=requires_grad).items() if v is not None}
+    if given.keys().isdisjoint(("placement", "sbp")):
+        return tensor(data, **{"dtype": self.dtype, "device": self.device, **given})
     return make("new_tensor", functools.partial(original, self), (data,), given)
 
 
@@ -392,7 +376,6 @@ gather = _respelled("dim index | sparse_grad")
 index_add = index_add_ = _respelled("dim index source | alpha")
 nonzero = _respelled("| as_tuple")
 swapaxes = _respelled("dim0=axis0 dim1=axis1")
-clamp_max_ = _respelled("min=max")
 
 
 @replacing

@@ -59,8 +59,10 @@ def init(original):
 
 
 def new(original):
-    """Tensor() of a number, of an array with negative strides, of a tensor and a device, on another device than the CPU, with a dtype or requires_grad, and as a global tensor: what torch refuses."""
+    """Tensor() of a number, of an array with negative strides, of a list of tensors, of a tensor and a device, on another device than the CPU, with a dtype or requires_grad, and as a global tensor: what torch refuses."""
     import numpy
+
+    from .creation import _of_tensors, _stacked
 
     def __new__(*args, **kwargs):  # torch.compile wants this signature of the constructor it knows
         try:
@@ -72,7 +74,9 @@ def new(original):
             if args and isinstance(args[0], numpy.ndarray):
                 args[0] = args[0].copy()  # torch takes no negative strides
             number = len(args) == 1 and isinstance(args[0], (float, numpy.floating))
-            if not kwargs and not number and not (args and isinstance(args[0], numpy.ndarray)):
+            if args and type(args[0]) in (list, tuple) and _of_tensors(args[0]):
+                args[0] = _stacked(args[0]).to(kwargs.get("dtype") or torch.get_default_dtype())
+            elif not kwargs and not number and not (args and isinstance(args[0], numpy.ndarray)):
                 raise
         dtype = kwargs.get("dtype")  # and requires_grad: OneFlow 0.5
         if number or dtype is not None and args and isinstance(args[0], (numpy.ndarray, list)):
@@ -88,6 +92,21 @@ def new(original):
 
     __new__.__oneflow_original__ = original
     return staticmethod(__new__)
+
+
+def view(original):
+    """view() and view_as() of a result computed from a transposed tensor: torch lays it out as its operands, OneFlow row by row, where a view exists; here a copy."""
+    def view(self, *shape, **kwargs):
+        try:
+            return original(self, *shape, **kwargs)
+        except RuntimeError:
+            base = self if self._base is None else self._base
+            if base.is_contiguous() or isinstance(kwargs.get("dtype", shape[0] if shape else None), torch.dtype):
+                raise
+            return original(self.contiguous(), *shape, **kwargs)
+
+    view.__name__, view.__qualname__, view.__doc__, view.__module__ = original.__name__, original.__qualname__, original.__doc__, "oneflow"
+    return view
 
 
 # --------------------------------------------------------------------------- private names of OneFlow's tests

@@ -22,17 +22,17 @@ FUNCTIONS = {
             "from_numpy frombuffer"),
         "_ops.math": (
             "add sub mul pow fmod floor_divide eq ne lt le gt ge greater greater_equal not_equal logical_and logical_or logical_xor "
-            "bitwise_and bitwise_or bitwise_xor isclose allclose logaddexp neg negative relu lerp_ gt_ div_ erfinv_ masked_fill_ clamp_max_"),
+            "bitwise_and bitwise_or bitwise_xor isclose allclose logaddexp addcdiv neg negative relu lerp_ gt_ div_ erfinv_ masked_fill_ clamp_max_"),
         "_ops.reduce": (
             "argmax argmin median prod std var norm quantile topk sort argsort unique bincount cumsum cumprod max min bernoulli "
             "multinomial in_top_k roc_auc_score"),
         "_ops.indexing": (
             "where masked_fill masked_select argwhere searchsorted batch_gather gather_nd scatter_nd tensor_scatter_nd_update slice "
-            "slice_update index_add_ scatter"),
+            "slice_update index_add_ scatter scatter_add"),
         "_ops.shape": (
-            "transpose hsplit vsplit tensor_split split flip expand repeat view contiguous broadcast_like cast meshgrid "
+            "transpose squeeze hsplit vsplit tensor_split split flip expand repeat view contiguous broadcast_like cast meshgrid "
             "repeat_interleave pad atleast_1d atleast_2d atleast_3d"),
-        "_ops.linalg_ops": "matmul bmm addmm mm dot",
+        "_ops.linalg_ops": "matmul bmm addmm mm dot cross=cross_any",
         "_ops.activation": (
             "gelu mish silu softplus softsign softshrink softmax log_softmax adaptive_avg_pool2d "
             "adaptive_avg_pool3d stft"),
@@ -69,6 +69,7 @@ FUNCTIONS = {
         "nn.modules.padding": "ConstantPad1d ConstantPad2d ConstantPad3d",
         "nn.modules.normalization": "RMSNorm",
         "nn.modules.sparse": "Embedding",
+        "nn.modules.rnn": "RNN",
         "nn.modules.container": "ParameterList",
         "nn.modules.all_reduce": "AllReduce",
         "nn.modules.distributed_partial_fc_sample": "DistributedPariticalFCSample",

@@ -9,6 +9,7 @@ _M = "_ops.tensor_methods:"
 _X = "_ops.tensor_extended:"
 _B = "_ops.bool_arithmetic:"
 _A = "_ops.tensor_arrays:"
+_I = "_ops.tensor_arithmetic:"
 
 TENSOR = {
     # global tensors
@@ -70,12 +71,24 @@ TENSOR = {
     "requires_grad_": ("replace", _X + "requires_grad_", "requires_grad_(False) of a tensor that is not a leaf"),
     "backward": ("replace", _X + "backward", "of one complex number, without a gradient"),
     "__deepcopy__": ("replace", _X + "deepcopy", "of a tensor that is not a leaf"),
-    "__iadd__": ("replace", _X + "iadd", "integer tensor += floating tensor"),
-    "__isub__": ("replace", _X + "isub", "integer tensor -= floating tensor; -= bool tensor"),
-    "__imul__": ("replace", _X + "imul", "integer tensor *= floating tensor"),
-    "add_": ("replace", _X + "add_", "of an integer tensor with a floating tensor"),
-    "sub_": ("replace", _X + "sub_", "of an integer tensor with a floating tensor; with a bool tensor"),
-    "mul_": ("replace", _X + "mul_", "of an integer tensor with a floating tensor"),
+    "__iadd__": ("replace", _I + "added", "integer tensor += floating tensor"),
+    "__isub__": ("replace", _I + "changed", "integer tensor -= floating tensor; -= bool tensor"),
+    "__imul__": ("replace", _I + "changed", "integer tensor *= floating tensor"),
+    "add_": ("replace", _I + "added", "of an integer tensor with a floating tensor"),
+    "sub_": ("replace", _I + "changed", "of an integer tensor with a floating tensor; with a bool tensor"),
+    "mul_": ("replace", _I + "changed", "of an integer tensor with a floating tensor"),
+    **{name: ("replace", _I + "clamped", "truncated bounds of an integer tensor") for name in ("clamp_", "clip_", "clamp_min_")},
+    "squeeze": ("replace", _X + "squeeze", "dim=None"),
+    "logaddexp": ("replace", _X + "logaddexp", "of integer tensors"),
+    "scatter_add": ("replace", _X + "scatter_add", "with a number"),
+    "addcdiv": ("replace", _X + "addcdiv", "of integer tensors"),
+    "addcdiv_": ("replace", _I + "quotient_added", "of integer tensors"),
+    "cross": ("replace", _X + "cross", "of tensors that broadcast"),
+    "__floordiv__": ("replace", _I + "floor_divided", "gradients"),
+    "floor_divide": ("replace", _I + "floor_divided", "gradients"),
+    "__neg__": ("replace", _B + "minus_sign", "of a bool tensor"),
+    **{name: ("replace", _B + "negative", "of a bool tensor") for name in ("neg", "negative")},
+    **{name: ("replace", _M + "view", "of a result that OneFlow lays out row by row and torch as its operands") for name in ("view", "view_as")},
     "__radd__": ("replace", _A + "reflected", "array + tensor"),
     "__rsub__": ("replace", _B + "rminus", "array - tensor; number - bool tensor"),
     "__sub__": ("replace", _B + "minus", "of bool tensors"),
@@ -133,7 +146,7 @@ TENSOR = {
     "index_add_": ("replace", _X + "index_add_", "alpha by position"),
     "nonzero": ("replace", _X + "nonzero", "as_tuple by position"),
     "swapaxes": ("replace", _X + "swapaxes", "dim0=, dim1="),
-    "clamp_max_": ("replace", _X + "clamp_max_", "min="),
+    "clamp_max_": ("replace", _I + "clamped", "min=; truncated bounds of an integer tensor"),
     "broadcast_to": ("replace", _X + "broadcast_to", "shape="),
     "unflatten": ("replace", _X + "unflatten", "shape="),
     "logical_and": ("replace", _X + "and_", "with a number"),

@@ -149,12 +149,12 @@ def test_wrong_calls_say_what_is_wrong(call, words):
 @pytest.mark.parametrize("name", ["MSELoss", "L1Loss", "SmoothL1Loss", "KLDivLoss", "BCELoss", "BCEWithLogitsLoss", "MarginRankingLoss", "NLLLoss",
                                   "CrossEntropyLoss", "Hardshrink", "Softshrink", "Softsign", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d",
                                   "AdaptiveAvgPool2d", "AdaptiveMaxPool2d", "AvgPool2d", "AvgPool3d", "PixelShuffle", "ConstantPad1d", "ConstantPad2d",
-                                  "ConstantPad3d", "RMSNorm", "Embedding", "ParameterList"])
+                                  "ConstantPad3d", "RMSNorm", "Embedding", "ParameterList", "RNN"])
 def test_classes_stand_for_torchs(name):
     """A subclass that shares name and repr, and whose isinstance() knows torch's own modules."""
     ours, theirs = getattr(flow.nn, name), getattr(torch.nn, name)
     args = {"AdaptiveAvgPool2d": (3,), "AdaptiveMaxPool2d": (3,), "AvgPool2d": (2,), "AvgPool3d": (2,), "PixelShuffle": (2,), "ConstantPad1d": (1, 0), "ConstantPad2d": (1, 0),
-            "ConstantPad3d": (1, 0), "RMSNorm": (3, 1e-5), "Embedding": (3, 2), "ParameterList": ([torch.nn.Parameter(W)],)}.get(name, ())
+            "ConstantPad3d": (1, 0), "RMSNorm": (3, 1e-5), "Embedding": (3, 2), "RNN": (3, 2), "ParameterList": ([torch.nn.Parameter(W)],)}.get(name, ())
     a, b = ours(*args), theirs(*args)
     assert issubclass(ours, theirs) and ours.__name__ == name and repr(a) == repr(b)
     assert isinstance(a, ours) and isinstance(b, ours) and isinstance(a, theirs) and issubclass(theirs, ours)

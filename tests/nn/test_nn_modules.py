@@ -203,7 +203,7 @@ def test_contiguous_params_and_memory_format():
 
 
 @pytest.mark.parametrize("module", [lambda: flow.nn.Dropout(0.3), lambda: flow.nn.CrossEntropyLoss(None, 3, "sum", 0.1), lambda: flow.nn.PixelShuffle(None, 2, 3),
-                                    lambda: flow.nn.AvgPool2d(2), lambda: flow.nn.Embedding(3, 2)])
+                                    lambda: flow.nn.AvgPool2d(2), lambda: flow.nn.Embedding(3, 2), lambda: flow.nn.RNN(2, 3, 1, False)])
 def test_copies_and_pickles(module):
     m = module()
     other = copy.deepcopy(m)

@@ -39,7 +39,9 @@ def rms_norm(x, weight=None, normalized_shape=None, epsilon=1e-6):
 
 
 def rms_layer_norm(hidden_states, weight, variance_epsilon):
-    """T5's layer norm: RMS norm over the last dimension."""
+    """T5's layer norm: RMS norm over the last dimension, times a weight that broadcasts."""
+    if weight.dim() != 1:
+        return F.rms_norm(hidden_states, hidden_states.shape[-1:], None, variance_epsilon) * weight
     return F.rms_norm(hidden_states, hidden_states.shape[-1:], weight, variance_epsilon)
 
 

@@ -42,7 +42,7 @@ def _torch_state(module) -> dict | None:
     """The attributes of the plain torch module that means the same, or None."""
     if "_torch_class" not in vars(type(module)):
         return None
-    state = dict(vars(module))
+    state = dict(module.__getstate__() if hasattr(module, "__getstate__") else vars(module))
     for name, plain in getattr(module, "_extras", {}).items():
         if state.pop(name) != (plain(module) if callable(plain) else plain):
             return None

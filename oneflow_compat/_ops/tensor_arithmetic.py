@@ -1,0 +1,63 @@
+"""Arithmetic methods of integer and bool tensors that torch refuses: "replace" rows of `_tables/tensor.py`."""
+from __future__ import annotations
+
+import torch
+
+from .tensor_extended import replacing
+
+__all__ = []
+
+
+def _cannot_hold(error):
+    return "can't be cast to the desired output type" in str(error)
+
+
+@replacing
+def changed(original, error, self, other, *args, **kwargs):
+    """-= and *= of an integer tensor with a floating tensor: computed in floating point, then truncated; -= with a bool tensor."""
+    if not isinstance(other, torch.Tensor):
+        return NotImplemented
+    if other.dtype is torch.bool:
+        return self.logical_xor_(other) if self.dtype is torch.bool else original(self, other.to(self.dtype), *args, **kwargs)
+    if not _cannot_hold(error):
+        return NotImplemented
+    wide = self.to(torch.promote_types(self.dtype, other.dtype))
+    return self.copy_(original(wide, other, *args, **kwargs))
+
+
+@replacing
+def added(original, error, self, other, *, alpha=1):
+    """+= of an integer tensor with a floating tensor, which is truncated first."""
+    if not isinstance(other, torch.Tensor) or not _cannot_hold(error):
+        return NotImplemented
+    return original(self, (other if alpha == 1 else alpha * other).to(self.dtype))
+
+
+@replacing
+def clamped(original, error, self, *args, **kwargs):
+    """Bounds of an integer tensor are truncated; OneFlow calls the bound of clamp_max_ `min`."""
+    if original.__name__ == "clamp_max_" and "min" in kwargs and "max" not in kwargs:
+        kwargs["max"] = kwargs.pop("min")
+        return clamped(original)(self, *args, **kwargs)
+    if not _cannot_hold(error):
+        return NotImplemented
+    whole = lambda bound: bound.to(self.dtype) if isinstance(bound, torch.Tensor) else int(bound) if isinstance(bound, float) else bound
+    return original(self, *map(whole, args), **{key: whole(bound) for key, bound in kwargs.items()})
+
+
+@replacing
+def quotient_added(original, error, self, tensor1, tensor2, *, value=1):
+    """addcdiv_ of a floating tensor with two integer ones, which are divided in its dtype."""
+    if not all(isinstance(t, torch.Tensor) for t in (tensor1, tensor2)) or not self.is_floating_point():
+        return NotImplemented
+    return original(self, tensor1.to(self.dtype), tensor2.to(self.dtype), value=value)
+
+
+def floor_divided(original):
+    """x // y with a gradient, which is zero."""
+    def method(self, *args, **kwargs):
+        out = original(self, *args, **kwargs)
+        return torch.div(self, *args, **kwargs, rounding_mode="floor") if isinstance(out, torch.Tensor) and out.requires_grad else out
+
+    method.__name__, method.__qualname__, method.__doc__, method.__module__ = original.__name__, original.__qualname__, original.__doc__, "oneflow"
+    return method
