@@ -13,7 +13,7 @@ __all__ = ["BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTenso
            "BFloat16Tensor", "ComplexFloatTensor", "ComplexDoubleTensor", "char", "dtypes", "convert_oneflow_dtype_to_numpy_dtype",
            "set_default_tensor_type", "is_tracing", "is_scripting", "ignore", "unused", "interface", "script", "Final", "to_global",
            "to_local", "global_to_global", "local_to_global", "normal_", "oneflow_internal_path", "oneflow_python_base_dir",
-           "distributed_partial_fc_sample", "read_onerec", "stateful_op", "builtin_op"]
+           "distributed_partial_fc_sample"]
 
 
 # --------------------------------------------------------------------------- FloatTensor and its kin
@@ -186,50 +186,6 @@ def distributed_partial_fc_sample(weight, label, num_sample):
     return torch.searchsorted(sampled, label.long()).to(label.dtype), sampled.to(label.dtype), weight[sampled]
 
 
-# --------------------------------------------------------------------------- not here
+# --------------------------------------------------------------------------- paths
 oneflow_python_base_dir = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 oneflow_internal_path = oneflow_python_base_dir
-
-
-def _missing(name, instead, signature):
-    from .._errors import unsupported
-
-    def refuse(*args, **kwargs):
-        raise unsupported(f"oneflow.{name}", "low-level-ops", instead)
-
-    refuse.__name__ = refuse.__qualname__ = name
-    refuse.__module__, refuse.__oneflow_unsupported__ = "oneflow", True
-    refuse.__doc__ = f"Not here: raises NotImplementedError. {instead}"
-    return refuse
-
-
-read_onerec = _missing("read_onerec", "Use oneflow.nn.OneRecReader.", "")
-
-
-class stateful_op:
-    """OneFlow's builder of single internal operators; building one raises NotImplementedError."""
-
-    __oneflow_unsupported__ = True
-
-    def __init__(self, op_type_name, op_name=None):
-        self._op_type_name = op_type_name
-
-    def Input(self, input_name, num=1):
-        return self
-
-    def Output(self, output_name, num=1):
-        return self
-
-    def Attr(self, attr_name, attr_value):
-        return self
-
-    def Build(self):
-        from .._errors import unsupported
-
-        raise unsupported(f"the internal operator {self._op_type_name!r}", "low-level-ops",
-                          "Use the public function or module that does the same, or torch.library for an operator of your own.")
-
-    op = property(lambda self: self)
-
-
-builtin_op = stateful_op

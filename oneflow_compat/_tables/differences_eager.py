@@ -313,13 +313,6 @@ EAGER = {
         "reason": "superset",
         "test": "tests/core/test_functions_creation.py::test_tensor_takes_what_torch_refuses",
     },
-    "low-level-ops": {
-        "names": ["oneflow.stateful_op", "oneflow.builtin_op", "oneflow.read_onerec"],
-        "oneflow": "internal operators built by name; a reader that is a function (0.5)",
-        "here": "NotImplementedError",
-        "reason": "OneFlow's internal operator registry does not exist here",
-        "test": "tests/core/test_functions.py::test_small_names",
-    },
     # ------------------------------------------------------------------ methods of Tensor: both callers are served
     "numpy-requires-grad": {
         "names": ["oneflow.Tensor.numpy"],

@@ -40,8 +40,9 @@ FUNCTIONS = {
             "BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor LongTensor ShortTensor BFloat16Tensor "
             "ComplexFloatTensor ComplexDoubleTensor char dtypes convert_oneflow_dtype_to_numpy_dtype set_default_tensor_type is_tracing "
             "is_scripting ignore unused interface script Final to_global to_local global_to_global local_to_global normal_ "
-            "oneflow_internal_path oneflow_python_base_dir distributed_partial_fc_sample read_onerec stateful_op builtin_op"),
-        "nn.modules.dataset": "decode_onerec",
+            "oneflow_internal_path oneflow_python_base_dir distributed_partial_fc_sample"),
+        "_ops.by_name": "stateful_op builtin_op",
+        "nn.modules.dataset": "decode_onerec read_onerec",
     },
     "oneflow.cuda": {
         "cuda.type_tensor": "ComplexFloatTensor ComplexDoubleTensor",
