@@ -20,8 +20,10 @@ test: $(VENV)/.extras
 test-slow: $(VENV)/.extras
 	$(BIN)/python -m pytest -m "slow and not gpu and not network" -n $(JOBS)
 
-test-gpu: $(VENV)/.extras
-	$(BIN)/python -m pytest -m gpu
+# Works without a network where the interpreter has torch, pytest and hypothesis already.
+test-gpu: $(VENV)/.package
+	$(BIN)/python -c "import pytest, hypothesis" 2>/dev/null || $(PIP) install pytest hypothesis
+	$(BIN)/python -m pytest -m gpu $$(grep -rl --include='test_*.py' 'mark\.gpu' tests)
 
 lint: $(VENV)/.extras
 	$(PIP) install ruff mypy
@@ -37,11 +39,16 @@ bench: $(VENV)/.extras
 	OMP_NUM_THREADS=2 $(BIN)/python tests/benchmarks/ops.py
 	OMP_NUM_THREADS=2 $(BIN)/python tests/benchmarks/legacy.py
 
-# A torch that the interpreter has already is used as it is; otherwise the pinned one is installed.
+# A torch that the interpreter has already is used as it is, with the packages beside it; otherwise the pinned one is installed.
 $(VENV)/.torch:
 	@echo "setting up $(VENV) (once)"
-	if $(PYTHON) -c "import torch" 2>/dev/null; then $(PYTHON) -m venv --system-site-packages $(VENV); else $(PYTHON) -m venv $(VENV); fi
-	$(PIP) install "setuptools>=68,<81" wheel ninja numpy
+	if $(PYTHON) -c "import torch" 2>/dev/null; then \
+	  $(PYTHON) -m venv --system-site-packages $(VENV) || $(PYTHON) -m venv --system-site-packages --without-pip $(VENV); \
+	  $(BIN)/python -c "import torch" 2>/dev/null || $(PYTHON) -c "import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))" \
+	    > "$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/of_the_interpreter.pth"; \
+	else $(PYTHON) -m venv $(VENV); fi
+	$(BIN)/python -c "import wheel, ninja, numpy; from importlib.metadata import version; assert int(version('setuptools').split('.')[0]) >= 68" 2>/dev/null \
+	  || $(PIP) install "setuptools>=68,<81" wheel ninja numpy
 	$(BIN)/python -c "import torch" 2>/dev/null || $(PIP) install $(TORCH) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 	touch $@
 
@@ -69,7 +76,7 @@ test-sanitize: $(VENV)/.extras
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1 \
 	ONEFLOW_EXT_PATH=$$library $(BIN)/python -m pytest tests/ops -k "not opcheck and not compile" || exit 1; done
 
-bench-gpu: $(VENV)/.extras
+bench-gpu: $(VENV)/.package
 	$(BIN)/python tests/benchmarks/ops.py --device cuda
 
 clean:

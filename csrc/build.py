@@ -116,7 +116,7 @@ def _link(objects, output, cuda, sanitize, steps):
 
     link = [*compiler(), "-shared", *objects, "-o", str(output), *(f"-L{p}" for p in library_paths(device_type="cuda" if cuda else "cpu")),
             "-ltorch", "-ltorch_cpu", "-lc10"]
-    link += ["-ltorch_cuda", "-lcudart"] if cuda else []
+    link += ["-ltorch_cuda"] if cuda else []  # which needs, and so finds, the CUDA runtime that torch was built with
     link += ["-fsanitize=address,undefined"] if sanitize else []
     _run("link " + output.name, link, steps)
 

@@ -12,6 +12,10 @@
 #include <tuple>
 #include <vector>
 
+#ifndef STABLE_TORCH_ERROR_CODE_CHECK  // torch 2.11 has no such name yet
+#define STABLE_TORCH_ERROR_CODE_CHECK(call) TORCH_ERROR_CODE_CHECK(call)
+#endif
+
 namespace oneflow_ext {
 
 using torch::headeronly::ScalarType;
