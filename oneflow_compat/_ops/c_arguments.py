@@ -1,7 +1,7 @@
 """Operators of `oneflow._C` that do torch's work under another argument list or with another result.
 
 They differ from the public function of the same name: pooling always gives the indices too, argwhere
-gives a padded result and a count, norm is linalg's, the counts of unique are int32.
+gives a padded result and a count, nonzero gives a tuple, norm is linalg's, the counts of unique are int32.
 """
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", 
            "batch_norm_backward_elemt", "batch_norm_backward_reduce", "batch_norm_elemt", "batch_norm_stats", "bernoulli_", "broadcast_shapes",
            "broadcast_tensors", "depend", "einsum", "embedding",
            "embedding_renorm_", "expand", "exponential_", "fft", "fill_", "grid_sample", "hfft", "ifft", "ihfft", "irfft",
-           "rfft", "image_flip", "meshgrid", "norm", "scaled_dot_product_attention", "scatter", "tensor_buffer_to_tensor", "tensordot",
+           "rfft", "image_flip", "meshgrid", "nonzero", "norm", "scaled_dot_product_attention", "scatter", "tensor_buffer_to_tensor", "tensordot",
            "to_global", "to_local", "unique", "upsample", "view"]  # fmt: skip
 
 
@@ -56,6 +56,12 @@ def argwhere(x, dtype=torch.int32):
     out = x.new_zeros((x.numel(), x.dim()), dtype=dtype)
     out[: len(found)] = found
     return out, torch.tensor([len(found)], dtype=dtype, device=x.device)
+
+
+@spelled("x=input")
+def nonzero(input, as_tuple=False):
+    """torch.nonzero in a tuple: of one (n, dim) tensor, or of one tensor per dimension."""
+    return torch.nonzero(input, as_tuple=True) if as_tuple else (torch.nonzero(input),)
 
 
 @spelled("input=x")

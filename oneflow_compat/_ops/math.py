@@ -48,7 +48,8 @@ fmod = _with_inplace(torch.fmod, "(input, other, *, inplace=False, out=None)")
 
 def _floor_divide(*args, **kwargs):
     out = torch.floor_divide(*args, **kwargs)
-    return torch.div(*args, rounding_mode="floor", **kwargs) if out.requires_grad and isinstance(args[0] if args else None, torch.Tensor) else out
+    number = args and not isinstance(args[0], torch.Tensor)
+    return torch.div(*args, rounding_mode="floor", **kwargs) if out.requires_grad and not number else out
 
 
 _floor_divide.__name__ = "floor_divide"

@@ -19,7 +19,8 @@ def transpose(error, *args, perm=None, **kwargs):
 
 
 @or_else(torch.squeeze, "squeeze", "(input, dim=None)", "torch.squeeze; `dim=None` stands for all dimensions.")
-def squeeze(error, input=None, dim=None):
+def squeeze(error, input=None, dim=None, *, x=None):
+    input = x if input is None else input
     return torch.squeeze(input) if dim is None and isinstance(input, torch.Tensor) else REFUSED
 
 

@@ -313,7 +313,7 @@ dot, repeat_interleave, split, mm = map(through, "dot repeat_interleave split mm
 
 
 and_, or_, xor_ = map(through, ("logical_and", "logical_or", "logical_xor"))
-broadcast_to, unflatten, addcdiv, cross, squeeze, logaddexp, scatter_add = map(through, "broadcast_to unflatten addcdiv cross squeeze logaddexp scatter_add".split())
+broadcast_to, unflatten, addcdiv, cross, squeeze, logaddexp, scatter_add, scatter, flip = map(through, "broadcast_to unflatten addcdiv cross squeeze logaddexp scatter_add scatter flip".split())
 
 
 # --------------------------------------------------------------------------- creation from a tensor

@@ -11,7 +11,7 @@ C_OPS = {
         "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d max_pool1d max_pool2d max_pool3d argwhere batch_norm_backward_elemt "
         "batch_norm_backward_reduce batch_norm_elemt batch_norm_stats bernoulli_ broadcast_shapes broadcast_tensors "
         "depend einsum embedding embedding_renorm_ expand exponential_ "
-        "fft fill_ grid_sample hfft ifft ihfft irfft rfft image_flip meshgrid norm scaled_dot_product_attention scatter "
+        "fft fill_ grid_sample hfft ifft ihfft irfft rfft image_flip meshgrid nonzero norm scaled_dot_product_attention scatter "
         "tensor_buffer_to_tensor tensordot to_global to_local unique upsample view"),
     "_ops.custom.activation": "bias_add fast_gelu fused_bias_add_dropout fused_bias_add_gelu fused_fast_gelu_mul gelu_with_approximate",
     "_ops.custom.softmax": (

@@ -80,6 +80,8 @@ TENSOR = {
     **{name: ("replace", _I + "clamped", "truncated bounds of an integer tensor") for name in ("clamp_", "clip_", "clamp_min_")},
     "squeeze": ("replace", _X + "squeeze", "dim=None"),
     "logaddexp": ("replace", _X + "logaddexp", "of integer tensors"),
+    "scatter": ("replace", _X + "scatter", "src= a number"),
+    "flip": ("replace", _X + "flip", "dims= a number"),
     "scatter_add": ("replace", _X + "scatter_add", "with a number"),
     "addcdiv": ("replace", _X + "addcdiv", "of integer tensors"),
     "addcdiv_": ("replace", _I + "quotient_added", "of integer tensors"),

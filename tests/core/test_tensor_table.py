@@ -78,6 +78,8 @@ ROWS = {
     "cross": (lambda: T([[1.0, 0.0, 0.0]]).cross(T([0.0, 1.0, 0.0])), [[0.0, 0.0, 1.0]]),
     "squeeze": (lambda: [t()[None].squeeze(dim=None), t()[None].squeeze(None)], [[1.0, 2.0, -3.0]] * 2),
     "logaddexp": (lambda: T([0]).logaddexp(T([0])), [0.6931471824645996]),
+    "scatter": (lambda: [m().scatter(1, T([[2], [0]]), src=9.0), m().scatter(1, T([[2], [0]]), src=9.0, reduce="add")], [[[0.0, 1.0, 9.0], [9.0, 4.0, 5.0]], [[0.0, 1.0, 11.0], [12.0, 4.0, 5.0]]]),
+    "flip": (lambda: m().flip(dims=1), [[2.0, 1.0, 0.0], [5.0, 4.0, 3.0]]),
     "scatter_add": (lambda: m().scatter_add(1, T([[2], [0]]), 1.5), [[0.0, 1.0, 3.5], [4.5, 4.0, 5.0]]),
     "__neg__": (lambda: -T([True, False]), [-1.0, 0.0]),
     "neg": (lambda: T([True, False]).neg(), [-1.0, 0.0]),

@@ -212,6 +212,17 @@ def test_copies_and_pickles(module):
     assert type(m) in (type(other),) and repr(other) == repr(m) and isinstance(other, type(m))
 
 
+def test_a_fused_batch_norm_loads_a_dict_without_versions():
+    """As flow.load gives it from a file of OneFlow's."""
+    net = flow.nn.Sequential(flow.nn.FusedBatchNorm2d(3))
+    plain = dict(net.state_dict())
+    plain["0.running_mean"] = torch.tensor([1.0, 2.0, 3.0])
+    net.load_state_dict(plain)
+    assert net[0].running_mean.tolist() == [1.0, 2.0, 3.0] and "0.num_batches_tracked" not in net.state_dict()
+    with pytest.raises(RuntimeError, match="num_batches_tracked"):
+        net.load_state_dict({**plain, "0.num_batches_tracked": torch.tensor(3)})
+
+
 def test_traced_by_fx_and_make_fx():
     from torch.fx.experimental.proxy_tensor import make_fx
 

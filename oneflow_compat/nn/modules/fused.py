@@ -79,6 +79,13 @@ class _FusedBatchNorm:
         if track_running_stats:
             self.num_batches_tracked = None
 
+    def _load_from_state_dict(self, state_dict, prefix, *args):
+        given = prefix + "num_batches_tracked" in state_dict
+        super()._load_from_state_dict(state_dict, prefix, *args)
+        if not given:  # torch puts it into a dict without version
+            state_dict.pop(prefix + "num_batches_tracked", None)
+            args[-2][:] = [key for key in args[-2] if key != prefix + "num_batches_tracked"]
+
     def forward(self, x, addend=None):
         self._check_input_dim(x)
         if addend is not None and addend.shape != x.shape:
