@@ -1,9 +1,11 @@
 """Calls of top-level functions and Tensor methods at the edges: 0-d, empty, strided, broadcast, integer; with gradients.
 
 Used by record_functions.py (under OneFlow 0.9.0) and by tests/core/test_functions_golden.py. `flow` is the
-module; f(shape) a float32 tensor, i(shape) an int64 one, both the same numbers in both libraries; g(fn, *tensors)
-gives the result of fn and the gradients of sum(result * weights) for its tensors.
+module; f(shape) a float32 tensor, p(shape) one between 0 and 1, i(shape) an int64 one, b(shape) a bool one, the same
+numbers in both libraries; g(fn, *tensors) gives the result of fn and the gradients of sum(result * weights) for its tensors.
 """
+from pathlib import Path
+
 import numpy as np
 
 
@@ -15,6 +17,12 @@ def names(flow):
     def i(*shape, high=5, low=-5, seed=0, dtype="int64"):
         return flow.tensor(np.asarray(np.random.RandomState(seed).randint(low, high, shape)).astype(dtype))
 
+    def p(*shape, seed=0, dtype="float32"):
+        return flow.tensor((np.random.RandomState(seed).rand(*shape) * 0.8 + 0.1).astype(dtype))
+
+    def b(*shape, seed=0):
+        return flow.tensor(np.random.RandomState(seed).rand(*shape) > 0.5)
+
     def g(fn, *tensors):
         tensors = [t.detach().clone().requires_grad_(True) for t in tensors]
         out = fn(*tensors)
@@ -22,7 +30,7 @@ def names(flow):
         (out * weights).sum().backward()
         return [out, *[t.grad for t in tensors]]
 
-    return {"flow": flow, "np": np, "f": f, "i": i, "g": g, "F": flow.nn.functional}
+    return {"flow": flow, "np": np, "f": f, "i": i, "p": p, "b": b, "g": g, "F": flow.nn.functional, "nn": flow.nn}
 
 
 CASES = """
@@ -274,3 +282,6 @@ flow.linalg.norm(f(4), 'fro')
 flow.linalg.norm(f(2, 3, 4), 'fro')
 flow.addmm(i(2, 3), f(2, 4), f(4, 3), beta=2, alpha=3)
 """.strip().splitlines()
+
+# every function under OneFlow's keyword names, and chains of methods
+CASES += (Path(__file__).parent / "keyword_cases.txt").read_text().splitlines()
