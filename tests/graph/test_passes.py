@@ -5,6 +5,7 @@ import pytest
 import torch
 from graph_cases import assert_same_training
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import oneflow as flow
 from oneflow._graph import passes
@@ -176,3 +177,19 @@ def test_version_counters_of_what_autograd_may_hold_rise_in_each_call(fused):
     assert all(t._version > b for t, b in zip(tensors, before))
     told = {graph.program.slots[i].role for i in silent_writes(graph.program)}
     assert told == ({"param", "buffer"} if fused else {"buffer"}), "operators of the update that raise it by themselves are left alone"
+
+
+def test_biases_of_products_are_apart_for_inductor():
+    from oneflow._graph.backends.biases import part_biases
+
+    def products(bias, rows, half, x, w):
+        return torch.addmm(bias, x, w), torch.addmm(rows, x, w), torch.addmm(bias, x, w, beta=0.5), torch.addmm(half, x.bfloat16(), w.bfloat16())
+
+    inputs = torch.randn(4), torch.randn(3, 4), torch.randn(4).bfloat16(), torch.randn(3, 5), torch.randn(5, 4)
+    traced = make_fx(products, tracing_mode="fake")(*inputs)
+    part_biases(traced.graph)
+    traced.recompile()
+    targets = [n.target for n in traced.graph.nodes]
+    assert targets.count(torch.ops.aten.addmm.default) == 3 and targets.count(torch.ops.aten.mm.default) == 1
+    for found, expected in zip(traced(*inputs), products(*inputs)):
+        torch.testing.assert_close(found, expected)

@@ -8,6 +8,7 @@ import sys
 
 import torch
 
+from .biases import bias_pass
 from .decompositions import needs_python
 
 
@@ -15,6 +16,8 @@ def settings(graph, infos, options=()):
     """{inductor's option: value} for a region with these inputs; `options`, the user's own, win."""
     devices = {i.device.type for i in infos} | {n.meta["tensor"].device.type for n in graph.nodes if n.meta.get("tensor") is not None}
     found = {"layout_optimization": channels_last(graph), "size_asserts": False, "alignment_asserts": False, "fallback_random": False}
+    if "cpu" in devices:
+        found["post_grad_custom_post_pass"] = bias_pass()
     if devices <= {"cpu"} and sys.platform == "linux" and not needs_python(graph):
         # one C++ file for the whole region: less Python per call, and the headers are read once, not once per kernel;
         # a precompiled header takes longer to make than it saves a single file
