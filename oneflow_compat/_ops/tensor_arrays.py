@@ -14,13 +14,19 @@ _AS_FUNCTION = {"and": operator.and_, "or": operator.or_}
 
 
 def reflected(original):
-    """array + tensor and its kin, which torch refuses: NumPy's result with the tensor's values, an array, as in OneFlow."""
+    """array + tensor and its kin, which torch refuses: NumPy's result with the tensor's values, an array, as in OneFlow; number & floating tensor is logical."""
     symbol = original.__name__.strip("_")[1:]
     function = _AS_FUNCTION.get(symbol) or getattr(operator, symbol)
+    logical = getattr(torch, f"logical_{symbol}", None)
 
     @functools.wraps(original, assigned=("__name__", "__qualname__", "__doc__"), updated=())
     def method(self, other):
-        out = original(self, other)
+        try:
+            out = original(self, other)
+        except NotImplementedError:
+            if logical is None:
+                raise
+            return logical(torch.as_tensor(other, device=self.device), self)
         if out is NotImplemented and type(other).__module__ == "numpy" and hasattr(other, "__array_interface__"):
             return function(other, self.numpy())
         return out

@@ -249,6 +249,9 @@ F.adaptive_max_pool2d(f(1, 1, 4, 4), (2,))
 g(lambda x, w: flow._C.rms_layer_norm(x, w, 1e-6), f(2, 3, 4), f(3, 4, seed=1))
 list(flow.nn.RNN(3, 4, 1, False, True, 0.0, True).state_dict().values())[0] * 0
 flow.nn.RNN(3, 4, 2, False)(f(5, 2, 3))[0] * 0
+2 & f(3)
+False | flow.tensor([0.0, 1.0])
+-3 ^ f(3).half()
 flow.arange(start=5)
 flow.arange(start=5.0, step=2)
 flow._C.nonzero(i(2, 3))
