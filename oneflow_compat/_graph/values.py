@@ -151,6 +151,15 @@ def _count(recorder, mask):
     return count
 
 
+def _lstsq(recorder, node, a, b, rcond=None):
+    """Laid out as for a matrix of full rank, which alone has residuals."""
+    with _disable_current_modes():
+        full = torch.eye(*a.shape[-2:], dtype=a.dtype, device=a.device).expand(a.shape)
+        like = torch.linalg.lstsq(full, torch.zeros(b.shape, dtype=b.dtype, device=b.device), rcond, **node.kwargs)
+    with recorder.fake_mode:
+        return tuple(torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device) for t in like)
+
+
 def _index(recorder, node, x, indices):
     """x[mask] is x[nonzero indices]: the number of set elements decides the shape."""
     found = []
@@ -180,7 +189,7 @@ _KNOWN = {
     aten._pack_padded_sequence.default: _pack, aten._ctc_loss.default: _ctc, aten._ctc_loss.Tensor: _ctc,
     aten.index.Tensor: _index, aten.masked_select.default: _select,
     **dict.fromkeys((aten.nonzero.default, aten.repeat_interleave.Tensor, aten.bincount.default, aten._unique2.default, aten._unique.default, aten.unique_consecutive.default, aten.unique_dim.default), _by_values),
-    aten.equal.default: _flag, aten.allclose.default: _flag,
+    aten.equal.default: _flag, aten.allclose.default: _flag, aten.linalg_lstsq.default: _lstsq,
 }  # fmt: skip
 
 

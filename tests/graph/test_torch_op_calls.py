@@ -60,3 +60,24 @@ def test_an_alias_keeps_its_shape_when_the_other_is_squeezed():
         return x * 2, y
 
     assert [t.shape for t in graph_of(build)(torch.ones(1, 1, 3))] == [(1, 1, 3), (3,)]
+
+
+@pytest.mark.parametrize("driver, shape, backend", [
+    (None, (5, 3), "aten"), ("gels", (5, 3), "aten"), ("gelsd", (2, 5, 3), "aten"), (None, (3, 5), "aten"),
+    pytest.param("gels", (5, 3), "inductor", marks=pytest.mark.slow),
+])
+def test_least_squares(driver, shape, backend):
+    def build(a, b):
+        found = torch.linalg.lstsq(a, b, driver=driver)
+        found.solution.square().sum().backward()
+        return found.solution, found.residuals, a.grad, b.grad
+
+    def given():
+        generator = torch.Generator().manual_seed(4)
+        return [torch.randn(*size, generator=generator, requires_grad=True) for size in (shape, (*shape[:-1], 2))]
+
+    graph = graph_of(build)
+    graph.config.set_backend(backend)
+    for got, want, output in zip(graph(*given()), build(*given()), graph.program.outputs):
+        # the LAPACK routine's last digit depends on where the memory lies
+        assert got.shape == want.shape == output.shape and torch.allclose(got, want, rtol=1e-4, atol=1e-5)

@@ -15,7 +15,7 @@ DYNAMIC = {
     aten._pack_padded_sequence.default, aten._ctc_loss.default, aten._ctc_loss.Tensor,
     aten.nonzero.default, aten.masked_select.default, aten.repeat_interleave.Tensor, aten.bincount.default,
     aten._unique2.default, aten.unique_consecutive.default, aten.unique_dim.default, aten._grouped_mm.default,
-    aten._cudnn_rnn.default, aten._cudnn_rnn_backward.default,
+    aten._cudnn_rnn.default, aten._cudnn_rnn_backward.default, aten.linalg_lstsq.default,
 }  # fmt: skip
 _MASKS = torch.bool, torch.uint8
 
