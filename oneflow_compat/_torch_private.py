@@ -23,6 +23,7 @@ HOOKS = {
     "torch._dynamo.eval_frame": ("_graph", "is torch.compile in use, so that it is off while build() is captured", "tests/graph/test_fuzz_regressions.py"),
     "torch.nn.utils.stateless._functional_call": ("_graph", "functional_call of a block of a graph", "tests/graph/test_semantics.py"),
     "torch._VF": ("_graph", "recurrent layers on a GPU inside a program", "tests/graph/test_cuda_paths.py"),
+    "torch._C._dispatch_key_for_device": ("_graph", "has an operator of a saved program a kernel for the device", "tests/graph/test_cuda_paths.py"),
     "torch._cudnn_rnn": ("_graph", "recurrent layers on a GPU inside a program", "tests/graph/test_cuda_paths.py"),
     "torch._cudnn_init_dropout_state": ("_graph", "dropout of recurrent layers on a GPU", "tests/graph/test_graph_gpu.py"),
     "torch.utils._foreach_utils": ("_graph", "clipping takes symbolic gradients on a GPU together", "tests/graph/test_graph_gpu.py"),

@@ -142,11 +142,24 @@ def load(folder: str, map_location=None) -> "LoadedProgram":
     try:
         program, values = _program(document, tensors, map_location)
         program.check()
+        if isinstance(map_location, (str, torch.device)) and torch.device(map_location).type != "meta":
+            _check_kernels(program, torch.device(map_location))
     except PackageError as error:
         raise PackageError(f"{path}: {error}") from None
     except Exception as error:
         raise PackageError(f"{path} is damaged: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}") from None
     return LoadedProgram(program, values)
+
+
+_FOR_EVERY_DEVICE = "CompositeExplicitAutograd", "CompositeImplicitAutograd", "CompositeExplicitAutogradNonFunctional"
+
+
+def _check_kernels(program, device):
+    """A program holds operators of the device it was captured on: cuDNN's batch norm, oneDNN's LSTM, fused attention."""
+    keys = torch._C._dispatch_key_for_device(device.type), *_FOR_EVERY_DEVICE
+    for target in {n.target for n in program.graph.nodes if isinstance(n.target, torch._ops.OpOverload)}:
+        if not any(torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), k) for k in keys):
+            raise PackageError(f"the operator {target.name()} has no kernel for the device {device.type!r}; save the graph of a model on that device")
 
 
 def _program(document, tensors, map_location):

@@ -137,6 +137,20 @@ def test_amp_takes_the_device_of_the_weights_where_no_argument_is_a_tensor():
         assert _autocast(capture).device == "cuda"
 
 
+def test_a_program_with_operators_of_another_device_is_refused_by_name(tmp_path):
+    from oneflow._graph.package import PackageError, load
+
+    model = nn.BatchNorm1d(3)
+    graph = graph_of(lambda x: model(x), model=model)
+    graph(torch.randn(4, 3))
+    graph.save(str(tmp_path / "p"))
+    assert load(tmp_path / "p", map_location="cpu")(torch.randn(4, 3)).shape == (4, 3)
+    file = tmp_path / "p" / "program.json"
+    file.write_text(file.read_text().replace("aten::native_batch_norm", "aten::cudnn_batch_norm"))
+    with pytest.raises(PackageError, match="aten::cudnn_batch_norm has no kernel for the device 'cpu'"):
+        load(tmp_path / "p", map_location="cpu")
+
+
 # -- CUDA graphs, with a recording that runs the region again in place of a GPU ----------------
 class Recording:
     """In place of torch.cuda.CUDAGraph: a replay computes into the memory of the recorded outputs."""

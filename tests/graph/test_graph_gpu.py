@@ -1,5 +1,6 @@
 """nn.Graph on a GPU: the aten backend and CUDA graphs give eager's numbers bit for bit, inductor's are close; random numbers, scaling, saving."""
 import copy
+import os
 
 import pytest
 import torch
@@ -10,13 +11,13 @@ from torch.utils.checkpoint import checkpoint
 import oneflow as flow
 
 DEVICE = "cuda"
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts: cuBLAS sums in one order
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
 
 @pytest.fixture(autouse=True)
 def one_way_to_compute(monkeypatch):
-    """cuDNN's and cuBLAS's fastest kernels may sum in another order in each call, in eager mode as well."""
-    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    """cuDNN's fastest kernels may sum in another order in each call, in eager mode as well."""
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
 
