@@ -99,7 +99,7 @@ def view(original):
     def view(self, *shape, **kwargs):
         try:
             return original(self, *shape, **kwargs)
-        except RuntimeError:
+        except (RuntimeError, ValueError):  # a symbolic tensor raises the latter
             base = self if self._base is None else self._base
             if base.is_contiguous() or isinstance(kwargs.get("dtype", shape[0] if shape else None), torch.dtype):
                 raise

@@ -215,6 +215,14 @@ def test_torchs_own_method_refuses_what_the_row_accepts(row, monkeypatch):
         ROWS[row][0]()
 
 
+def test_a_view_of_any_result_compiles():
+    x = torch.arange(12.0).reshape(3, 4)
+    f = lambda x: (x.t() * 2).view(-1).sum() + (-x.view(2, -1)).squeeze(0)[0, 1] + (x // 2).flip(dims=[0]).view_as(x)[0, 0]
+    assert torch.compile(f, fullgraph=True, backend="eager")(x) == f(x)
+    with pytest.raises(RuntimeError, match="view size"):
+        x.t().view(-1)
+
+
 def test_every_replaced_method_gives_torchs_result_and_torchs_error():
     for name, (kind, _, _) in TENSOR.items():
         if name in ("__init__", "__new__", "__neg__"):  # an operator without operands; see test_a_tensor_of_an_array_owns_its_memory, test_a_constructor_call_that_neither_library_knows
