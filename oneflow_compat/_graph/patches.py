@@ -306,6 +306,8 @@ def _once(capture, flat):
             if "data is not allocated yet" in str(e):
                 what = "an operator reads the numbers of a tensor, as tensor_split(x, indices) does with indices that are a tensor"
                 raise CaptureError(what, "Give it Python numbers, or compute that part outside the graph.", raised_at(e)) from None
+            if "HigherOrderOperator" in str(e):
+                raise CaptureError("build() calls an operator of torch that takes functions (while_loop, map, ...)", "Write it as a Python loop, which is recorded step by step.", raised_at(e)) from None
             raise
     return tree_flatten(result)
 

@@ -196,12 +196,12 @@ _KNOWN = {
 # -- functions of torch that read values in Python or in C++, in a form that needs none ----------
 @contextlib.contextmanager
 def value_readers(recorder, active, exact):
-    """While build() is captured: ctc_loss with lengths in a list, pad_packed_sequence, BatchNorm with momentum=None.
+    """While build() is captured: ctc_loss with lengths in a list, pad_packed_sequence, BatchNorm with momentum=None, cond, linearize.
 
     `exact`: the average of BatchNorm is the very number eager computes, which only the aten backend can pass to the operator.
     """
     batch_norm = torch.nn.modules.batchnorm._BatchNorm
-    originals = torch.ctc_loss, batch_norm.forward, torch._VF._pad_packed_sequence, torch.any
+    originals = torch.ctc_loss, batch_norm.forward, torch._VF._pad_packed_sequence, torch.any, torch.cond, torch.func.linearize
     checks = torch.nn.functional.gaussian_nll_loss.__code__
 
     def ctc_loss(log_probs, targets, input_lengths, target_lengths, *more, **named):
@@ -226,11 +226,20 @@ def value_readers(recorder, active, exact):
     def any_(*args, **kwargs):  # what gaussian_nll_loss checks, that no variance is negative, is left out as the checks of distributions are
         return False if active() and sys._getframe(1).f_code is checks else originals[3](*args, **kwargs)
 
+    def cond(pred, true_fn, false_fn, operands=()):  # one branch is recorded; a value that a program cannot know is an error
+        return (true_fn if pred else false_fn)(*operands) if active() else originals[4](pred, true_fn, false_fn, operands)
+
+    def linearize(function, *primals):  # torch's runs the part that depends on no tangent when it is made
+        if not active():
+            return originals[5](function, *primals)
+        return function(*primals), lambda *tangents: torch.func.jvp(function, primals, tangents)[1]
+
     torch.ctc_loss, batch_norm.forward, torch._VF._pad_packed_sequence, torch.any = ctc_loss, forward, pad, any_
+    torch.cond, torch.func.linearize = cond, linearize
     try:
         yield
     finally:
-        torch.ctc_loss, batch_norm.forward, torch.any = originals[0], originals[1], originals[3]
+        torch.ctc_loss, batch_norm.forward, torch.any, torch.cond, torch.func.linearize = *originals[:2], *originals[3:]
         del torch._VF._pad_packed_sequence
 
 

@@ -3,6 +3,8 @@ import pytest
 import torch
 from graph_cases import graph_of
 
+from oneflow._graph.errors import CaptureError
+
 
 def reshaped(x, name, *args):
     y = x * 2
@@ -81,3 +83,23 @@ def test_least_squares(driver, shape, backend):
     for got, want, output in zip(graph(*given()), build(*given()), graph.program.outputs):
         # the LAPACK routine's last digit depends on where the memory lies
         assert got.shape == want.shape == output.shape and torch.allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_linearize_and_cond():
+    def build(x):
+        value, push = torch.func.linearize(lambda t: (t * t).sin(), x)
+        return value, push(torch.ones(3)), torch.cond(torch.tensor(True), lambda t: t + 1, lambda t: t - 1, (x,))
+
+    graph = graph_of(build)
+    for x in (torch.randn(3), torch.randn(3)):
+        value, tangent, branch = graph(x)
+        assert torch.equal(value, (x * x).sin()) and torch.allclose(tangent, 2 * x * (x * x).cos()) and torch.equal(branch, x + 1)
+    with pytest.raises(CaptureError, match="needs the value of a tensor"):
+        graph_of(lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)))(torch.ones(3))
+
+
+def test_operators_that_take_functions_are_refused():
+    from torch._higher_order_ops.while_loop import while_loop
+
+    with pytest.raises(CaptureError, match="takes functions"):
+        graph_of(lambda x: while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y * 2), (torch.tensor(0), x)))(torch.ones(3))
