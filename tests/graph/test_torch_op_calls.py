@@ -103,3 +103,10 @@ def test_operators_that_take_functions_are_refused():
 
     with pytest.raises(CaptureError, match="takes functions"):
         graph_of(lambda x: while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y * 2), (torch.tensor(0), x)))(torch.ones(3))
+
+
+@pytest.mark.parametrize("backend", ["aten", "inductor"])
+def test_as_strided_of_a_part_counts_from_the_beginning_of_the_memory(backend):
+    graph = graph_of(lambda x: torch.as_strided(x, (2, 2), (1, 2), storage_offset=1) * 2)
+    graph.config.set_backend(backend)
+    assert graph(torch.arange(20.0)[10:]).tolist() == [[2.0, 6.0], [4.0, 8.0]]

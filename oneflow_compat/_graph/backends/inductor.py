@@ -22,6 +22,8 @@ def compile(program, config, name="inductor"):
     if draws_again(program.graph):
         warnings.warn(f"graph {program.name} draws numbers from a generator of its own, or reads or sets the state of one as recomputed dropout does: it runs on the aten backend", stacklevel=6)
         return aten.compile(program, config)
+    if any(n.target is torch.ops.aten.as_strided.default and len(n.args) > 3 and n.args[3] is not None and n.args[0].op == "placeholder" for n in program.graph.nodes):
+        return aten.compile(program, config)  # an offset counts from where the memory begins, a region's input from its own first element
     module, inputs, outputs, late = split(program)
     if not any(n.op == "call_function" for n in module.graph.nodes):
         return aten.compile(program, config)
