@@ -25,6 +25,8 @@ _LIFT = {aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.lift.defaul
 _COUNTS_SPARSE = {aten._coalesce.default, aten._nnz.default, aten._values.default, aten._indices.default}
 _SUBTRACTIONS = {aten.sub.Tensor, aten.sub.Scalar, aten.sub_.Tensor, aten.rsub.Tensor, aten.rsub.Scalar}
 _CUDNN_CTC = {aten._use_cudnn_ctc_loss.default, aten._use_cudnn_ctc_loss.Tensor}
+# they give nothing back; torch would run their kernels on zeros as large as the parameters
+_WITHOUT_SYMBOLIC_FORM = {getattr(packet, name) for packet in (aten._fused_sgd_, aten._fused_adagrad_) for name in packet.overloads()}
 _returns_cache: dict = {}
 # positions of what may be of another dtype than the input; the statistics are then float32 on the CPU (torch's symbolic kernels keep the input's)
 _STATISTICS = {aten.native_layer_norm.default: (2, 3), aten.native_group_norm.default: (1, 2), aten.native_batch_norm.default: (1, 2, 3, 4)}
@@ -170,7 +172,7 @@ class Recorder(TorchDispatchMode):
         try:
             with self.fake_mode:
                 out = known_results(func, fake_args, fake_kw)
-                if out is None:
+                if out is None and func not in _WITHOUT_SYMBOLIC_FORM:
                     out = func(*fake_args, **fake_kw)
         except (DynamicOutputShapeException, DataDependentOutputException):
             from .values import known_shape

@@ -55,6 +55,18 @@ def test_the_gradients_of_all_weights_are_a_list_among_the_results():
     assert len(names) == len(set(names)) and total._of_node.name in names
 
 
+def test_the_fused_sgd_runs_no_kernel_while_it_is_recorded(monkeypatch):
+    def refuse(*args):
+        raise AssertionError("a kernel ran on zeros")
+
+    monkeypatch.setattr("torch._subclasses.fake_tensor.run_fallback_kernel", refuse)
+    recorder = Recorder()
+    w, g = symbols(recorder, w=(3, 2), g=(3, 2))
+    with recorder:
+        torch._fused_sgd_([w], [g], [], weight_decay=0.0, momentum=0.0, lr=0.1, dampening=0.0, nesterov=False, maximize=False, is_first_step=False)
+    assert aten._fused_sgd_.default in [n.target for n in recorder.graph.nodes]
+
+
 def test_flattening_weights_is_left_out_of_a_program():
     seen = []
     with recurrent_layers(lambda: True):
