@@ -4,6 +4,7 @@ from __future__ import annotations
 import torch
 
 from . import _context
+from ._update import outside_capture
 
 
 def seeded_uniform(shape, device, seed):
@@ -13,8 +14,13 @@ def seeded_uniform(shape, device, seed):
         return torch.rand(tuple(shape), generator=torch.Generator().manual_seed(seed)).to(device)
     from ._feeds import feed
 
-    key = ("seed", len(trace.feeds), seed)
-    generator = trace.job.pipeline.get(key)
-    if generator is None:
-        generator = trace.job.pipeline[key] = torch.Generator().manual_seed(seed)
+    generator = generator_of(trace, ("seed", len(trace.feeds), seed), seed)
     return feed(trace, lambda: torch.rand(tuple(shape), generator=generator), device)
+
+
+def generator_of(trace, key, seed):
+    """The job's generator under this key, made once; outside of the capture, where it would begin anew at every call."""
+    if key not in trace.job.pipeline:
+        with outside_capture(trace):
+            trace.job.pipeline[key] = torch.Generator().manual_seed(seed)
+    return trace.job.pipeline[key]

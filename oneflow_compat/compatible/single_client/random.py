@@ -48,13 +48,12 @@ def coin_flip(batch_size=1, seed=None, probability=0.5, name="CoinFlip"):
     from . import _devices
     from ._feeds import feed
     from ._host import HostBlob
+    from ._random_state import generator_of
 
     trace = _context.require_trace("flow.random.coin_flip")
     key = ("coin", trace.sources)
     trace.sources += 1
-    if key not in trace.job.pipeline:
-        trace.job.pipeline[key] = torch.Generator().manual_seed(gen_seed(seed)[0])
-    generator = trace.job.pipeline[key]
+    generator = generator_of(trace, key, gen_seed(seed)[0])
     host = HostBlob(trace, lambda: (torch.rand(batch_size, generator=generator) < probability).to(torch.int8))
     tensor = feed(trace, host.value, _devices.current(trace.job))
     trace.host_values[id(tensor)] = host.value
