@@ -274,16 +274,28 @@ def test_contiguous_parameters_that_get_no_gradient_decay_as_in_eager():
            lambda p: flow.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.1, contiguous_params=True))
 
 
-@pytest.mark.slow
-def test_what_inductor_cannot_compile_says_what_to_do_and_runs_on_auto():
-    generator = torch.Generator()
+def test_what_inductor_cannot_compile_says_what_to_do_and_runs_on_auto(monkeypatch):
+    from oneflow._graph.backends import inductor
 
-    def build(x):  # inductor knows no generators
-        return x + torch.randint(1, 2, x.shape, generator=generator)
+    def refuse(*args):
+        raise NotImplementedError("no form of it\nsecond line")
 
-    graph, x = graph_of(build), torch.randn(6, 1, 4)
+    monkeypatch.setattr(inductor, "_compile", refuse)
+    graph, x = graph_of(lambda x: x * 2 + 1), torch.randn(6, 1, 4)
     graph.config.set_backend("inductor")
-    with pytest.raises(OneFlowError, match="could not compile it .*'auto'. or 'aten'"):
+    with pytest.raises(OneFlowError, match=r"could not compile it \(NotImplementedError: no form of it\); set_backend\('auto'\) or 'aten' runs it"):
         graph(x)
     graph.config.set_backend("auto")
-    assert torch.equal(graph(x), build(x))
+    assert torch.equal(graph(x), x * 2 + 1)
+
+
+@pytest.mark.slow
+def test_numbers_of_a_generator_run_on_aten_under_inductor():
+    generator = torch.Generator()
+    graph, x = graph_of(lambda x: x + torch.rand(x.shape, generator=generator)), torch.randn(6, 1, 4)
+    graph.config.set_backend("inductor")
+    generator.manual_seed(3)
+    with pytest.warns(UserWarning, match="runs on the aten backend"):
+        found = [graph(x), graph(x)]
+    generator.manual_seed(3)
+    assert all(torch.equal(f, x + torch.rand(x.shape, generator=generator)) for f in found)
