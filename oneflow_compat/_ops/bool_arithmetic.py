@@ -34,19 +34,6 @@ def negative(original, error, self):
     return original(self.to(torch.get_default_dtype())) if self.dtype is torch.bool else NotImplemented
 
 
-def minus_sign(original):
-    """-mask, in the default dtype."""
-    def method(self):
-        try:
-            return original(self)
-        except RuntimeError:
-            if self.dtype is not torch.bool:
-                raise
-            return original(self.to(torch.get_default_dtype()))
-
-    return _named(method, original)
-
-
 def minus(original):
     """tensor - other of bool tensors."""
     def method(self, other):

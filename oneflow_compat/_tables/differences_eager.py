@@ -61,7 +61,7 @@ EAGER = {
     "int-neg-sign-square": {
         "names": ["oneflow.neg", "oneflow.sign", "oneflow.square"],
         "oneflow": "float32 for integer tensors",
-        "here": "the dtype is kept, as in torch; neg of a bool tensor, which torch refuses, gives the default dtype",
+        "here": "the dtype is kept, as in torch; neg of a bool tensor, which torch refuses, gives the default dtype (-mask raises, as in torch)",
         "reason": "an undocumented quirk; torch's meaning stays, set_dialect('oneflow-0.9') changes it where a recorded call shows it",
         "test": "tests/core/test_golden_calls.py::test_known_difference",
     },

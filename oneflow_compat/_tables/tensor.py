@@ -88,7 +88,6 @@ TENSOR = {
     "cross": ("replace", _X + "cross", "of tensors that broadcast"),
     "__floordiv__": ("replace", _I + "floor_divided", "gradients"),
     "floor_divide": ("replace", _I + "floor_divided", "gradients"),
-    "__neg__": ("replace", _B + "minus_sign", "of a bool tensor"),
     **{name: ("replace", _B + "negative", "of a bool tensor") for name in ("neg", "negative")},
     **{name: ("replace", _M + "view", "of a result that OneFlow lays out row by row and torch as its operands") for name in ("view", "view_as")},
     "__radd__": ("replace", _A + "reflected", "array + tensor"),
