@@ -7,7 +7,6 @@ import numpy
 import torch
 
 from ._signature import spelled
-from .creation import tensor
 
 __all__ = ["BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor", "IntTensor", "LongTensor", "ShortTensor",
            "BFloat16Tensor", "ComplexFloatTensor", "ComplexDoubleTensor", "char", "dtypes", "convert_oneflow_dtype_to_numpy_dtype",
@@ -41,6 +40,8 @@ def _tensor_type(name, dtype, where="cpu"):
             except (TypeError, ValueError):
                 if len(args) != 1 or not isinstance(args[0], (list, tuple, numpy.ndarray, numpy.generic)):
                     raise
+                from .creation import tensor
+
                 made = tensor(args[0], dtype=dtype, device=device)
             return made.clone() if args and hasattr(args[0], "__array_interface__") else made  # torch shares an array's memory
         if len(args) == 1 and not isinstance(args[0], (int, torch.Size)):

@@ -62,12 +62,12 @@ def new(original):
     """Tensor() of a number, of an array with negative strides, of a list of tensors, of a tensor and a device, on another device than the CPU, with a dtype or requires_grad, and as a global tensor: what torch refuses."""
     import numpy
 
-    from .creation import _of_tensors, _stacked
-
     def __new__(*args, **kwargs):  # torch.compile wants this signature of the constructor it knows
         try:
             return original(*args, **kwargs)
         except (TypeError, RuntimeError, ValueError):
+            from .creation import _of_tensors, _stacked
+
             cls, *args = args
             if cls is not torch.Tensor or not kwargs.keys() <= {"device", "placement", "sbp", "dtype", "requires_grad"}:
                 raise
