@@ -12,7 +12,7 @@ import oneflow
 from oneflow import _env
 from oneflow._tables.aliases import ALIASES
 from oneflow._tables.c_ops import C_OPS
-from oneflow._tables.dialect import DIALECT
+from oneflow._tables.dialect import DIALECT, EXTENDED
 from oneflow._tables.differences import DIFFERENCES
 from oneflow._tables.functions import FUNCTIONS
 from oneflow._tables.graph_config import GRAPH_CONFIG
@@ -43,6 +43,9 @@ def differences():
     text += table(("id", "names", "OneFlow", "here", "why"), rows)
     text += "\n## Runtime knobs: remembered, without effect\n\n" + table(("name", "default", "why"), [(f"`oneflow.{k}`", repr(d), why) for k, (d, _, why) in KNOBS.items()])
     text += "\n## Names that `set_dialect` switches\n\n" + table(("name", "torch's"), [(f"`{k}`", f"`{v}`") for k, v in DIALECT.items()])
+    text += "\nIn torch's dialect these functions, which take all that torch's take and more, are torch's own too:\n"
+    for space, names in EXTENDED.items():
+        text += f"\n- `{space}`: " + ", ".join(f"`{n}`" for n in names.split()) + "\n"
     return text
 
 

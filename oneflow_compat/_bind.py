@@ -79,7 +79,15 @@ def rename_rows(namespace: str) -> dict[str, tuple]:
     return rows
 
 
+@functools.cache
+def _extended(namespace: str) -> frozenset[str]:
+    from ._tables.dialect import EXTENDED
+
+    return frozenset(EXTENDED.get(namespace, "").split())
+
+
 # --------------------------------------------------------------------------- renaming wrapper
+@functools.cache
 def renamed(public: str, target, spec: str):
     """torch's `target` under OneFlow's argument names.
 
@@ -157,18 +165,26 @@ def _signature(parameters, target):
 
 
 # --------------------------------------------------------------------------- modules
-def fall_through(name: str, torch_name: str | None, also: str | None = None):
+def fall_through(name: str, torch_name: str | None, also: str | None = None, classes: bool = False):
     """The `__getattr__` and `__dir__` of the public module `name`, backed by torch's `torch_name`.
 
-    `also` names a second module of ours to look into last ("compatible.single_client").
+    `also` names a second module of ours to look into last ("compatible.single_client"). `classes`: the module has
+    torch's classes from the start, for programs that list them with vars(torch.optim).
     """
+    if classes:
+        own = vars(sys.modules[name])
+        rows = {*own, *function_rows(name)}
+        own.update({n: value for n, value in vars(_torch_module(torch_name)).items() if isinstance(value, type) and n not in rows})
+    declared = vars(sys.modules[name]).pop("__all__", ()) if torch_name else ()
+
     def __getattr__(attr):
         if attr == "__all__":  # `from oneflow.nn import *`
             theirs = _torch_module(torch_name) if torch_name else None
-            names = getattr(theirs, "__all__", None) or dir(theirs)
+            listed = getattr(theirs, "__all__", ())
             own = {n for n, value in vars(sys.modules[name]).items()
                    if str(getattr(value, "__module__", None) or getattr(value, "__name__", "")).startswith(ROOT)}
-            return sorted(n for n in {*names, *own, *function_rows(name), *rename_rows(name)} if not n.startswith("_"))
+            names = {*(listed or dir(theirs)), *own, *function_rows(name), *rename_rows(name)}
+            return sorted({n for n in names if not n.startswith("_")} | {*listed, *declared})
         if attr.startswith("__") and attr.endswith("__"):
             value = getattr(_torch_module(torch_name), attr, None) if torch_name else None
             if isinstance(value, ModuleType):  # torch.__config__
@@ -187,12 +203,10 @@ def fall_through(name: str, torch_name: str | None, also: str | None = None):
 
 
 def _resolve(name, torch_name, also, attr):
-    target = function_rows(name).get(attr)
-    if target is not None:
-        return import_target(target)
-    row = rename_rows(name).get(attr)
-    if row is not None:
-        return renamed(f"{name}.{attr}", import_target(row[0]), row[1])
+    if not (_torchs_own and attr in _extended(name)):
+        value = _of_row(name, attr)
+        if value is not _MISSING:
+            return value
     if _is_ours(f"{name}.{attr}"):
         return importlib.import_module(f"{name}.{attr}")
     if torch_name is not None:
@@ -209,6 +223,14 @@ def _resolve(name, torch_name, also, attr):
         if value is not _MISSING:
             return value
     raise AttributeError(_no_such_name(name, torch_name, attr))
+
+
+def _of_row(name, attr):
+    target = function_rows(name).get(attr)
+    if target is not None:
+        return import_target(target)
+    row = rename_rows(name).get(attr)
+    return _MISSING if row is None else renamed(f"{name}.{attr}", import_target(row[0]), row[1])
 
 
 def _torch_module(torch_name: str):
@@ -307,10 +329,19 @@ def _function_of(attribute):
     return attribute.fget if isinstance(attribute, property) else attribute
 
 
+_torchs_own = False  # are the names of EXTENDED torch's now?
+
+
 def apply_dialect(dialect: str):
     """Bind every row of `_tables/dialect.py` to torch's object ("torch") or to ours ("oneflow")."""
-    from ._tables.dialect import DIALECT
+    global _torchs_own
+    from ._tables.dialect import DIALECT, EXTENDED
 
+    if _torchs_own != (dialect == "torch"):
+        _torchs_own = dialect == "torch"
+        for space in EXTENDED.keys() & sys.modules.keys():
+            for name in _extended(space):
+                vars(sys.modules[space]).pop(name, None)  # to be looked up anew
     for public, torch_path in DIALECT.items():
         module_name, _, name = public.rpartition(".")
         module = importlib.import_module(module_name)
@@ -324,7 +355,10 @@ def ours(module_name: str, name: str):
     """Our object behind a public name, whichever dialect holds now."""
     module = importlib.import_module(module_name)
     kept = vars(module).get("_dialect_ours", {})
-    return kept[name] if name in kept else getattr(module, name)
+    if name in kept:
+        return kept[name]
+    value = _of_row(module_name, name) if name in _extended(module_name) else _MISSING
+    return getattr(module, name) if value is _MISSING else value
 
 
 def dialect_at_start() -> str:

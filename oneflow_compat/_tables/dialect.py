@@ -1,4 +1,10 @@
-"""Public names whose meaning `oneflow.set_dialect` switches: {public name: torch path}."""
+"""The public names that `oneflow.set_dialect` switches.
+
+DIALECT[public name] = torch path: the meaning differs.
+EXTENDED[namespace] = "name name ...": ours takes all that torch's takes, and more. In torch's dialect it is
+torch's own nevertheless: a program compares functions (`func is torch.add`, a table of what
+`__torch_function__` may be handed). Functions that place global tensors, and files, stay ours in every dialect.
+"""
 
 DIALECT = {
     "oneflow.device": "torch.device",
@@ -80,4 +86,27 @@ DIALECT = {
     "oneflow.nn.modules.normalization.RMSNorm": "torch.nn.RMSNorm",
     "oneflow.utils.data.dataloader.DataLoader": "torch.utils.data.DataLoader",
     "oneflow.utils.data.dataloader.default_collate": "torch.utils.data.default_collate",
+}
+
+EXTENDED = {
+    "oneflow": """
+        softmax log_softmax stft is_tensor from_numpy frombuffer set_default_tensor_type set_rng_state from_dlpack
+        where masked_fill masked_select argwhere searchsorted scatter scatter_add gather index_add nonzero
+        matmul bmm addmm mm dot cross
+        add sub mul pow fmod floor_divide lerp eq ne lt le gt ge greater greater_equal not_equal logical_and logical_or logical_xor
+        bitwise_and bitwise_or bitwise_xor logaddexp addcdiv neg negative relu clamp_max_ zero_ numel
+        argmax argmin median prod std var quantile topk unique bincount cumsum cumprod max min bernoulli multinomial
+        transpose squeeze hsplit vsplit tensor_split split flip meshgrid repeat_interleave atleast_1d atleast_2d atleast_3d
+        cat concat stack broadcast_to unflatten swapaxes
+    """,
+    "oneflow.linalg": "norm vector_norm matrix_norm cross diagonal inv",
+    "oneflow.nn.functional": """
+        relu celu elu hardswish hardtanh leaky_relu logsigmoid mish prelu rrelu rrelu_ selu sigmoid silu softsign softplus tanh threshold
+        gelu hardshrink softshrink softmax log_softmax normalize one_hot fold unfold cosine_similarity dropout
+        conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d
+        mse_loss l1_loss smooth_l1_loss binary_cross_entropy binary_cross_entropy_with_logits cross_entropy
+        avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool2d
+        grid_sample affine_grid upsample group_norm
+    """,
+    "oneflow.nn.init": "kaiming_normal_ kaiming_uniform_ xavier_normal_ xavier_uniform_",
 }

@@ -13,4 +13,4 @@ from .sgd import SGD
 
 __all__ = ["Adadelta", "Adagrad", "Adam", "AdamW", "LAMB", "LBFGS", "Optimizer", "RMSprop", "SGD", "lr_scheduler"]
 
-__getattr__, __dir__ = _ft(__name__, "torch.optim")
+__getattr__, __dir__ = _ft(__name__, "torch.optim", classes=True)

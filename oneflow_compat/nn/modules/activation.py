@@ -62,4 +62,4 @@ class Softsign(nn.Softsign, metaclass=SameAsTorch):
         return "inplace=True" if self.inplace else ""
 
 
-__getattr__, __dir__ = _bind.fall_through(__name__, "torch.nn.modules.activation")
+__getattr__, __dir__ = _bind.fall_through(__name__, "torch.nn.modules.activation", classes=True)

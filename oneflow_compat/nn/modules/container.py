@@ -20,4 +20,4 @@ class ParameterList(nn.ParameterList, metaclass=SameAsTorch):
         super().__init__(parameters if values is None else values)
 
 
-__getattr__, __dir__ = _bind.fall_through(__name__, "torch.nn.modules.container")
+__getattr__, __dir__ = _bind.fall_through(__name__, "torch.nn.modules.container", classes=True)

@@ -77,4 +77,4 @@ class Dropout3d(_Channels, nn.Dropout3d, metaclass=SameAsTorch):
         return self._drop(nn.Dropout3d, x, 3)
 
 
-__getattr__, __dir__ = _bind.fall_through(__name__, "torch.nn.modules.dropout")
+__getattr__, __dir__ = _bind.fall_through(__name__, "torch.nn.modules.dropout", classes=True)

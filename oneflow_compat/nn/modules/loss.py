@@ -153,4 +153,4 @@ def _index(value):
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-__getattr__, __dir__ = _bind.fall_through(__name__, "torch.nn.modules.loss")
+__getattr__, __dir__ = _bind.fall_through(__name__, "torch.nn.modules.loss", classes=True)

@@ -19,4 +19,4 @@ class RMSNorm(nn.RMSNorm, metaclass=SameAsTorch):
         super().__init__(normalized_shape, eps, elementwise_affine, device, dtype)
 
 
-__getattr__, __dir__ = _bind.fall_through(__name__, "torch.nn.modules.normalization")
+__getattr__, __dir__ = _bind.fall_through(__name__, "torch.nn.modules.normalization", classes=True)

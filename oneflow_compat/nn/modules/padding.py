@@ -39,4 +39,4 @@ class ConstantPad3d(nn.ConstantPad3d, metaclass=SameAsTorch):
         super().__init__(padding, value)
 
 
-__getattr__, __dir__ = _bind.fall_through(__name__, "torch.nn.modules.padding")
+__getattr__, __dir__ = _bind.fall_through(__name__, "torch.nn.modules.padding", classes=True)

@@ -55,4 +55,4 @@ class PixelShuffle(nn.PixelShuffle, metaclass=SameAsTorch):
 
 PixelShufflev2 = PixelShuffle  # the class's name in real OneFlow, found in its pickles
 
-__getattr__, __dir__ = _bind.fall_through(__name__, "torch.nn.modules.pixelshuffle")
+__getattr__, __dir__ = _bind.fall_through(__name__, "torch.nn.modules.pixelshuffle", classes=True)

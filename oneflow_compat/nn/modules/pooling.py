@@ -63,4 +63,4 @@ class AvgPool3d(nn.AvgPool3d, metaclass=SameAsTorch):
         super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override or None)
 
 
-__getattr__, __dir__ = _bind.fall_through(__name__, "torch.nn.modules.pooling")
+__getattr__, __dir__ = _bind.fall_through(__name__, "torch.nn.modules.pooling", classes=True)

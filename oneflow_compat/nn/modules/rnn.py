@@ -21,4 +21,4 @@ class RNN(nn.RNN, metaclass=SameAsTorch):
         super().__init__(*args, **kwargs)
 
 
-__getattr__, __dir__ = _bind.fall_through(__name__, "torch.nn.modules.rnn")
+__getattr__, __dir__ = _bind.fall_through(__name__, "torch.nn.modules.rnn", classes=True)

@@ -25,4 +25,4 @@ class Embedding(nn.Embedding, metaclass=SameAsTorch):
                          _freeze, device, dtype)
 
 
-__getattr__, __dir__ = _bind.fall_through(__name__, "torch.nn.modules.sparse")
+__getattr__, __dir__ = _bind.fall_through(__name__, "torch.nn.modules.sparse", classes=True)

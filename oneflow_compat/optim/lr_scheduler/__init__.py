@@ -25,4 +25,4 @@ __all__ = [
 
 LrScheduler = LRScheduler  # the name in OneFlow before 0.7
 
-__getattr__, __dir__ = _ft(__name__, "torch.optim.lr_scheduler")
+__getattr__, __dir__ = _ft(__name__, "torch.optim.lr_scheduler", classes=True)
