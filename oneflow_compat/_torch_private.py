@@ -57,7 +57,7 @@ HOOKS = {
     "torch._C._disabled_torch_function_impl": ("_global", "the class of global tensors of several ranks", "tests/ranks/test_ranks.py"),
     "torch._C._current_graph_task_id": ("_global", "is this call one of backward()'s", "tests/ranks/test_ranks.py"),
     "torch.ops.aten._local_scalar_dense": ("_global", "numbers read from a global tensor of several ranks", "tests/ranks/test_ranks.py"),
-    "torch._prims_common": ("_graph", "group norm in its input's own layout", "tests/graph/test_bitwise.py"),
+    "torch._prims_common": ("_graph", "the layout of results of kernels", "tests/graph/test_known_results.py"),
     "torch._C._functorch": ("_graph", "constants of a region inside functionalize", "tests/graph/test_inductor_semantics.py"),
     "torch._C._are_functorch_transforms_active": ("_ops.custom", "custom operators under vmap and grad", "tests/ops"),
     "torch._C._any_requires_grad": ("_ops.custom", "does a call of a custom operator want a gradient", "tests/ops"),

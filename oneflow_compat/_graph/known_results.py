@@ -23,9 +23,17 @@ _ELEMENTWISE = {getattr(aten, n).Tensor for n in ("add", "sub", "mul", "div")} |
 # the memory format suggested by the input at that position
 _CONTIGUOUS = {
     aten.mse_loss_backward.default, aten.smooth_l1_loss_backward.default, aten.huber_loss_backward.default, aten._log_softmax_backward_data.default,
-    aten.log_sigmoid_forward.default, aten.pow.Scalar, aten.normal.Tensor_Tensor,
+    aten.log_sigmoid_forward.default, aten.pow.Scalar, aten.normal.Tensor_Tensor, aten.normal.float_Tensor, aten.native_layer_norm_backward.default,
 }  # fmt: skip
-_KEPT = {aten.copysign.Tensor, aten.div.Tensor_mode, aten.floor_divide.default, aten.native_dropout_backward.default}
+# kernels that lay the result out as torch's iterator over these arguments does: the first layout that decides; torch computes their symbolic form step by step
+_ITERATED = {
+    **{getattr(aten, n).default: (0, 1) for n in (
+        "softplus_backward", "hardsigmoid_backward", "hardswish_backward", "hardtanh_backward", "logit_backward", "native_dropout_backward", "floor_divide",
+        "special_xlog1py", "heaviside", "logaddexp", "logaddexp2", "logical_and", "logical_or", "logical_xor", "complex", "polar")},
+    **dict.fromkeys((aten.copysign.Tensor, aten.div.Tensor_mode, aten.xlogy.Tensor), (0, 1)), aten.elu_backward.default: (0, 5),
+    aten.threshold_backward.default: (1, 0), aten.leaky_relu_backward.default: (1, 0),
+    aten.log_sigmoid_backward.default: (0,), aten.soft_margin_loss_backward.default: (2,), aten.binary_cross_entropy_backward.default: (1,),
+}  # fmt: skip
 _RECURRENT = {aten._cudnn_rnn.default, aten._cudnn_rnn_backward.default}
 _SUGGESTED = {aten.channel_shuffle.default: 0, aten.max_unpool2d.default: 0, aten.replication_pad2d_backward.default: 1}
 
@@ -34,8 +42,8 @@ def known_results(func, args, kwargs):
     """The symbolic results of an operator; None where torch shall find them out. Call it in the symbolic mode."""
     if func in _IN_PLACE:
         return args[0] if _alike((*args, *kwargs.values())) else None
-    if func in _ELEMENTWISE:
-        return _like(args[0]) if _alike((*args, *kwargs.values())) else None
+    if func in _ELEMENTWISE and _alike((*args, *kwargs.values())):
+        return _like(args[0])
     if func is aten.native_batch_norm.default:
         x, *channel_wise, training, _, _ = args
         if (training or x.is_cpu) and _usual(x, channel_wise):
@@ -58,18 +66,16 @@ def known_results(func, args, kwargs):
         return symbolic_results(func, args)
     elif func is aten._grouped_mm.default:
         return _grouped_mm(*args, **kwargs)
-    elif (func in _CONTIGUOUS or func in _KEPT or func in _SUGGESTED) and all(a.is_cpu for a in args if isinstance(a, torch.Tensor)):
-        return torch.utils._pytree.tree_map(lambda out: _laid_out(func, args, out), func(*args, **kwargs))
+    elif (func in _CONTIGUOUS or func in _ITERATED or func in _SUGGESTED) and all(a.is_cpu for a in args if isinstance(a, torch.Tensor)):
+        return torch.utils._pytree.tree_map_only(torch.Tensor, lambda out: _laid_out(func, args, out), func(*args, **kwargs))
     return None
 
 
 def _laid_out(func, args, out):
-    if func in _KEPT:
-        x, other = args[:2]
-        if not isinstance(x, torch.Tensor):  # 7 // x
-            x, other = other, x
-        same = isinstance(x, torch.Tensor) and x.shape == out.shape and (not isinstance(other, torch.Tensor) or other.dim() == 0 or other.stride() == x.stride())
-        return torch.empty_like(x, dtype=out.dtype) if same else out
+    if func in _ITERATED:
+        deciding = [args[i].expand(out.shape) for i in _ITERATED[func] if isinstance(args[i], torch.Tensor) and args[i].dim()]
+        stride = torch._prims_common.compute_elementwise_output_strides(*deciding) if deciding else out.stride()
+        return torch.empty_strided(out.shape, stride, dtype=out.dtype, device=out.device)
     wanted = torch._prims_common.suggest_memory_format(args[_SUGGESTED[func]]) if func in _SUGGESTED else torch.contiguous_format
     return torch.empty(out.shape, dtype=out.dtype, device=out.device, memory_format=wanted)
 

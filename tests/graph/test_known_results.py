@@ -1,5 +1,6 @@
 """The symbolic results that are written down are those of the kernels: shape, dtype, strides."""
 import copy
+import itertools
 
 import pytest
 import torch
@@ -165,3 +166,41 @@ def test_a_number_before_the_tensor():
         found, wanted = graph_of(case)(x), case(x)
         assert torch.equal(found, wanted) and found.stride() == wanted.stride()
     assert graph_of(lambda x: x * torch.div(x.shape[0], 2, rounding_mode="trunc"))(x).equal(x)
+
+
+def of_layouts(count):
+    """Tensors of one shape, each in one of four layouts."""
+    plain = [torch.rand(2, 3, 4) * 0.8 + 0.1 for _ in range(count)]
+    kinds = (lambda t: t, lambda t: t.transpose(1, 2).contiguous().transpose(1, 2), lambda t: t.transpose(0, 1).contiguous().transpose(0, 1), lambda t: t[:, :1].expand(2, 3, 4))
+    return [[k(t) for k, t in zip(chosen, plain)] for chosen in itertools.product(kinds, repeat=count)]
+
+
+OF_TWO = {
+    aten.softplus_backward.default: (1.0, 20.0), aten.hardsigmoid_backward.default: (), aten.hardswish_backward.default: (), aten.hardtanh_backward.default: (0.2, 0.8),
+    aten.logit_backward.default: (), aten.floor_divide.default: (), aten.special_xlog1py.default: (), aten.heaviside.default: (), aten.logaddexp.default: (),
+    aten.logaddexp2.default: (), aten.logical_and.default: (), aten.logical_or.default: (), aten.logical_xor.default: (), aten.complex.default: (), aten.polar.default: (),
+    aten.copysign.Tensor: (), aten.xlogy.Tensor: (), aten.threshold_backward.default: (0.5,), aten.leaky_relu_backward.default: (0.1, False),
+    aten.binary_cross_entropy_backward.default: None, aten.soft_margin_loss_backward.default: None, aten.log_sigmoid_backward.default: None,
+    aten.elu_backward.default: None,
+}  # fmt: skip
+OF_MORE = {
+    aten.binary_cross_entropy_backward.default: lambda a, b, c: (a, b, c, None, 1), aten.soft_margin_loss_backward.default: lambda a, b, c: (a, b, c, 1),
+    aten.log_sigmoid_backward.default: lambda a, b, c: (a, b, c),
+    aten.elu_backward.default: lambda a, b, c: (a, 1.0, 1.0, 1.0, True, b),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("func", OF_TWO, ids=str)
+def test_layouts_that_differ_between_operands(func):
+    made, more = OF_MORE.get(func), OF_TWO[func]
+    for tensors in of_layouts(2 if made is None else 3):
+        args = made(*tensors) if made is not None else (*tensors, *more)
+        same([symbolic(func, args)], [func(*args)])
+
+
+def test_layer_norm_backward_of_a_transposed_input():
+    x, g = torch.randn(2, 5, 3).transpose(1, 2), torch.randn(2, 5, 3).transpose(1, 2)
+    _, mean, rstd = aten.native_layer_norm(x, [5], torch.ones(5), torch.zeros(5), 1e-5)
+    for wanted in ([True, True, True], [True, False, False]):
+        args = (g, x, [5], mean, rstd, torch.ones(5), torch.zeros(5), wanted)
+        same(symbolic(aten.native_layer_norm_backward.default, args), [t if w else None for t, w in zip(aten.native_layer_norm_backward(*args), wanted)])

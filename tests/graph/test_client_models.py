@@ -1,0 +1,51 @@
+"""What programs of other packages do in build(), cut down to plain torch: each test is one such finding."""
+
+import torch
+from graph_cases import graph_of
+from torch import nn
+
+
+
+def steps(build_of, make, xs, in_graph, optimizer=lambda p: torch.optim.SGD(p, lr=0.1)):
+    """Outputs and state after a few training steps; `build_of(module)` is a function of one tensor that calls backward()."""
+    torch.manual_seed(0)
+    module = make()
+    made = optimizer(list(module.parameters()))
+    build = build_of(module)
+    run = graph_of(build, made, module=module) if in_graph else build
+    torch.manual_seed(1)
+    outs = []
+    for x in xs:
+        if not in_graph:
+            made.zero_grad()
+        outs.append(run(x).detach().clone())
+        if not in_graph:
+            made.step()
+    return outs, {k: v.clone() for k, v in module.state_dict().items()}, module
+
+
+def same_as_eager(build_of, make, xs, **kwargs):
+    (outs_e, state_e, _), (outs_g, state_g, module) = (steps(build_of, make, xs, in_graph, **kwargs) for in_graph in (False, True))
+    assert all(map(torch.equal, outs_e, outs_g))
+    assert state_e.keys() == state_g.keys() and all(torch.equal(state_e[k], state_g[k]) for k in state_e)
+    return module
+
+
+def inputs(*shape, count=3):
+    generator = torch.Generator().manual_seed(3)
+    return [torch.randn(shape, generator=generator) for _ in range(count)]
+
+
+def test_gradients_through_activations_of_transposed_tensors_can_be_reshaped():
+    """The gate of state-space attention: softplus of a projection, used as (batch, heads, time)."""
+
+    def build_of(m):
+        def build(x):
+            gate = nn.functional.softplus(m(x)).transpose(1, 2)
+            loss = (gate.cumsum(-1).exp() * 0.01).square().sum()
+            loss.backward()
+            return loss
+
+        return build
+
+    same_as_eager(build_of, lambda: nn.Linear(4, 2), inputs(2, 5, 4))
