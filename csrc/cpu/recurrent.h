@@ -84,10 +84,10 @@ inline void lstm_rows(const LstmLayer& l, const A* given, const A* packed, const
     for (int64_t r = 0; r < rows; ++r) {
       A *g = gates + (row + r) * 4 * h, *c = cells + (row + r) * h, *y = hidden + (row + r) * h;
       by_vector<A>(h, [&](int64_t at, int64_t n) {
-        const V in = logistic(V::loadu(g + at, n)), forget = logistic(V::loadu(g + h + at, n)), cell = V::loadu(g + 2 * h + at, n).tanh(), out = logistic(V::loadu(g + 3 * h + at, n));
+        const V in = logistic(V::loadu(g + at, n)), forget = logistic(V::loadu(g + h + at, n)), cell = hyperbolic_tangent(V::loadu(g + 2 * h + at, n)), out = logistic(V::loadu(g + 3 * h + at, n));
         const V now = at::vec::fmadd(forget, V::loadu(c_before + r * h + at, n), in * cell);
         in.store(g + at, n), forget.store(g + h + at, n), cell.store(g + 2 * h + at, n), out.store(g + 3 * h + at, n);
-        now.store(c + at, n), (out * now.tanh()).store(y + at, n);
+        now.store(c + at, n), (out * hyperbolic_tangent(now)).store(y + at, n);
       });
     }
     h_before = hidden + row * h, c_before = cells + row * h;
@@ -108,7 +108,7 @@ inline void lstm_backward_rows(const LstmLayer& l, const A* dhidden, const A* ga
       A* d = dgates + (row + r) * 4 * h;
       by_vector<A>(h, [&](int64_t at, int64_t n) {
         const V in = V::loadu(g + at, n), forget = V::loadu(g + h + at, n), cell = V::loadu(g + 2 * h + at, n), out = V::loadu(g + 3 * h + at, n);
-        const V t = V::loadu(c + at, n).tanh(), dy = dhidden ? V::loadu(dh + r * h + at, n) + V::loadu(dhidden + (row + r) * h + at, n) : V::loadu(dh + r * h + at, n);
+        const V t = hyperbolic_tangent(V::loadu(c + at, n)), dy = dhidden ? V::loadu(dh + r * h + at, n) + V::loadu(dhidden + (row + r) * h + at, n) : V::loadu(dh + r * h + at, n);
         const V dnow = at::vec::fmadd(dy * out, one - t * t, V::loadu(dc + r * h + at, n));
         (dnow * cell * in * (one - in)).store(d + at, n);
         (dnow * V::loadu(c_before + r * h + at, n) * forget * (one - forget)).store(d + h + at, n);

@@ -1,7 +1,11 @@
 """The inductor backend against eager: the same training up to rounding, random numbers of its own."""
 import copy
+import os
+import platform
 import re
 import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -157,3 +161,29 @@ def test_options_of_the_user_win_and_other_devices_keep_the_python_wrapper():
     info = type("Info", (), {"device": torch.device("cuda")})
     assert "cpp_wrapper" not in settings(torch.fx.Graph(), [info])
     assert settings(torch.fx.Graph(), [], {"cpp_wrapper": False})["cpp_wrapper"] is False
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64") or torch.backends.cpu.get_cpu_capability() == "DEFAULT", reason="needs an x86 CPU with vector instructions")
+def test_a_cache_shared_between_instruction_sets_gives_right_numbers(tmp_path):
+    code = """if True:
+        import torch
+        import oneflow as flow
+
+        class Sums(flow.nn.Graph):
+            def __init__(self):
+                super().__init__()
+                self.config.set_backend("inductor")
+
+            def build(self, x):
+                return (x.sin() * 2 + x).exp().sum(0)
+
+        x = torch.arange(37 * 19.0).view(37, 19) / 700
+        wanted = (x.sin() * 2 + x).exp().sum(0)
+        torch.testing.assert_close(Sums()(x), wanted)
+    """
+    widest = torch.backends.cpu.get_cpu_capability().lower()
+    for capability in (widest, "default" if widest == "avx2" else "avx2"):
+        env = {**os.environ, "ATEN_CPU_CAPABILITY": capability, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+        done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-2000:]

@@ -10,6 +10,7 @@ from oneflow._ops.custom import _ext
 
 pytestmark = pytest.mark.skipif(_ext.status() != "loaded", reason=f"oneflow._ext: {_ext.status()}")
 aten = torch.ops.aten
+vectors = torch.backends.cpu.get_cpu_capability() != "DEFAULT"
 
 
 def arguments(steps, batch, width, hidden, biases):
@@ -56,8 +57,8 @@ def test_no_further_from_float64_than_onednn(sizes, biases, reverse):
             old = through(aten.mkldnn_rnn_layer, aten.mkldnn_rnn_layer_backward, tensors, grads_of_onednn, hidden, biases, reverse)
         for n, o, e in zip(new, old, exact(tensors, grads, hidden, biases, reverse)):
             assert n.shape == e.shape
-            # sums in another order: errors of the same size, seen 0.6 to 1.7 times oneDNN's, more only within the last place
-            assert (n - e).norm() <= 2 * (o - e).norm() + torch.finfo(torch.float32).eps * e.norm()
+            # sums in another order: errors of the same size, seen 0.6 to 1.7 times oneDNN's, more only within the last places (4 without vectors)
+            assert (n - e).norm() <= 2 * (o - e).norm() + (1 if vectors else 5) * torch.finfo(torch.float32).eps * e.norm()
 
 
 def test_what_the_kernel_does_not_take():

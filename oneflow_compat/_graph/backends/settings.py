@@ -27,7 +27,22 @@ def settings(graph, infos, options=()):
         found["cpp_wrapper_build_separate"] = sum(n.op == "call_function" for n in graph.nodes) > 150
         if takes_vector_flags():
             found["cpp.vec_isa_ok"] = True  # inductor's own check compiles and loads a file per instruction set
+    if "cpu" in devices:
+        found["cpp.simdlen"] = vector_bits(found)
     return {**found, **dict(options)}
+
+
+def vector_bits(chosen) -> int:
+    """Of the instruction set that inductor takes by itself. Named, it is part of the key of inductor's cache.
+
+    Without it, kernels written for vectors of one length are compiled for another where machines share the cache, or
+    ATEN_CPU_CAPABILITY changes: wrong numbers, with torch.compile as well (2.13).
+    """
+    from torch._inductor import config
+    from torch._inductor.cpu_vec_isa import pick_vec_isa
+
+    with config.patch({k: v for k, v in chosen.items() if k.startswith("cpp.")}):
+        return pick_vec_isa().bit_width()
 
 
 def channels_last(graph) -> bool:
