@@ -227,6 +227,13 @@ EAGER = {
         "reason": "superset",
         "test": "tests/core/test_functions.py::test_small_names",
     },
+    "function-identity": {
+        "names": ["oneflow.add", "oneflow.matmul", "oneflow.cat", "oneflow.nn.functional.relu"],
+        "oneflow": "functions of its own",
+        "here": "a function that takes more than torch's is another object: __torch_function__ is handed torch's; the same object after set_dialect('torch')",
+        "reason": "superset; programs that look functions up in tables of their own are PyTorch programs",
+        "test": "tests/clients/test_third_party.py::test_a_table_of_functions_for_torch_function",
+    },
     # ------------------------------------------------------------------ functions: both callers are served
     "where-scalar": {
         "names": ["oneflow.where"],
