@@ -1,6 +1,8 @@
 """Selecting, gathering and scattering: integer masks, scalar operands, and OneFlow's own gather_nd family."""
 from __future__ import annotations
 
+import builtins
+
 import torch
 
 from ._signature import REFUSED, documented, or_else, spelled
@@ -59,11 +61,27 @@ def searchsorted(sorted_sequence, values, out_int32=False, right=False, *, side=
     return torch.searchsorted(sorted_sequence, values, out_int32=out_int32, right=right, **extra)
 
 
-@or_else(torch.scatter, "scatter", "(input, dim, index, src, *, reduce=None)", "torch.scatter; `src` may be a number under that name.")
+def _scatter(*args, **kwargs):
+    if kwargs.get("reduce") in ("add", "multiply") and torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in (*args, *kwargs.values())):
+        return _scatter_with_gradients(*args, **kwargs)
+    return torch.scatter(*args, **kwargs)
+
+
+def _scatter_with_gradients(input, dim, index, src=None, *, reduce, value=None):
+    """torch has none for `reduce`, but for these two operators."""
+    src = value if src is None else src
+    if isinstance(src, (int, float)):
+        src = torch.full(index.shape, src, dtype=input.dtype, device=input.device)
+    if reduce == "add":
+        return torch.scatter_add(input, dim, index, src)
+    return torch.scatter_reduce(input, dim, index, src[tuple(map(builtins.slice, index.shape))], "prod")  # its gradient wants sizes that are equal
+
+
+@or_else(_scatter, "scatter", "(input, dim, index, src, *, reduce=None)", "torch.scatter; `src` may be a number under that name, and `reduce` has gradients.")
 def scatter(error, input=None, dim=None, index=None, src=None, *, reduce=None, **kwargs):
     if kwargs or not isinstance(src, (int, float, bool)):
         return REFUSED
-    return torch.scatter(input, dim, index, src) if reduce is None else torch.scatter(input, dim, index, src, reduce=reduce)
+    return torch.scatter(input, dim, index, src) if reduce is None else _scatter(input, dim, index, src, reduce=reduce)
 
 
 @or_else(torch.scatter_add, "scatter_add", "(input, dim, index, src)", "torch.scatter_add; `src` may be a number.")

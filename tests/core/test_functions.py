@@ -213,6 +213,8 @@ def test_slice_update_writes_in_place_with_gradient():
     lambda x: flow.batch_gather(x, T([[0, 1], [2, 0]])), lambda x: flow.gather_nd(x, T([[0, 1], [0, 1]])), lambda x: flow.scatter_nd(T([[1], [0]]), x, [3, 3]),
     lambda x: flow.tensor_scatter_nd_update(x, T([[1]]), x[:1] * 2), lambda x: flow.broadcast_like(x[:, :1], x), lambda x: flow.matmul(x, x, transpose_b=True),
     lambda x: flow.prod(x + 1, [0, 1]), lambda x: flow.norm(x, 1), lambda x: flow.softshrink(x), lambda x: flow.quick_gelu(x), lambda x: flow.slice(x, [(0, 1, 1)]),
+    lambda x: flow.scatter(x, 0, T([[0, 1, 0], [0, 0, 1]]), x * 2 + 1, reduce="add"), lambda x: flow.scatter(x, 1, T([[0, 1], [0, 0]]), x * 2 + 1, reduce="multiply"),
+    lambda x: flow.scatter(x, 0, T([[0, 1, 0]]), src=2.0, reduce="multiply"),
 ])
 def test_gradients_of_our_own_functions(f):
     x = torch.rand(2, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
