@@ -60,7 +60,7 @@ class Update:
         for index, (optimizer, _) in enumerate(self.state.optimizers):
             self._check(index, optimizer)
         for optimizer, _ in self.state.optimizers:
-            self.snapshots.append((optimizer, {p: dict(s) for p, s in optimizer.state.items()}, [dict(g) for g in optimizer.param_groups]))
+            self.snapshots.append((optimizer, {p: (s, dict(s)) for p, s in optimizer.state.items()}, [dict(g) for g in optimizer.param_groups]))
         found = None
         if self.scaler is not None:
             from .scaling import unscale
@@ -94,8 +94,11 @@ class Update:
                 group.clear()
                 group.update(old)
             for param in list(optimizer.state):
-                if param in states:
-                    optimizer.state[param] = states[param]
+                if param in states:  # the very dict: programs captured before read it
+                    state, old = states[param]
+                    state.clear()
+                    state.update(old)
+                    optimizer.state[param] = state
                 else:
                     del optimizer.state[param]
 
@@ -188,7 +191,7 @@ class Update:
             old = self.snapshots[index][1]
             for param, state in optimizer.state.items():
                 for key, value in list(state.items()):
-                    before = old.get(param, {}).get(key)
+                    before = old.get(param, (None, {}))[1].get(key)
                     part = memory_of(value)
                     if isinstance(part, FakeTensor):
                         if isinstance(before, torch.Tensor):

@@ -1,9 +1,10 @@
 """What programs of other packages do in build(), cut down to plain torch: each test is one such finding."""
-
+import pytest
 import torch
 from graph_cases import graph_of
 from torch import nn
 
+from oneflow._graph.capture import Capture
 
 
 def steps(build_of, make, xs, in_graph, optimizer=lambda p: torch.optim.SGD(p, lr=0.1)):
@@ -49,3 +50,21 @@ def test_gradients_through_activations_of_transposed_tensors_can_be_reshaped():
         return build
 
     same_as_eager(build_of, lambda: nn.Linear(4, 2), inputs(2, 5, 4))
+
+
+@pytest.mark.parametrize("optimizer", [lambda p: torch.optim.Adam(p), lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)], ids=["Adam", "SGD"])
+def test_batches_of_two_lengths_share_two_programs(optimizer, monkeypatch):
+    """Capturing the second length left the first one's program without the optimizer's state: every call captured again."""
+    captures, run = [], Capture.run
+    monkeypatch.setattr(Capture, "run", lambda self: captures.append(1) or run(self))
+
+    def build_of(m):
+        def build(x):
+            loss = m(x).square().mean()
+            loss.backward()
+            return loss
+
+        return build
+
+    same_as_eager(build_of, lambda: nn.Linear(4, 2), [torch.ones(n, 4) for n in (3, 5) * 4], optimizer=optimizer)
+    assert len(captures) == 2
