@@ -76,7 +76,8 @@ def assert_rewritten(function, tensors, appear, vanish, set_config=everything, b
     for e, a, b in zip(exact, captured, got):
         unit = torch.finfo(dtype).eps * e.abs().max().item()
         assert b.dtype is dtype and b.shape == e.shape
-        assert (b.double() - e).abs().max().item() <= (a.double() - e).abs().max().item() + 4 * unit
+        room = 8 if dtype is torch.float64 else 4  # the reference is no more exact than float64 itself
+        assert (b.double() - e).abs().max().item() <= (a.double() - e).abs().max().item() + room * unit
     return graph
 
 
