@@ -9,7 +9,10 @@ import sys
 from types import ModuleType
 
 error_msg = " is in neither oneflow nor torch; it cannot be used under oneflow.mock_torch"
-_REAL_SIDE = {"torch", "oneflow", "functorch", "torchgen", "importlib", "pickle", "pkgutil", "inspect"}  # importers that mean the module they name
+_REAL_SIDE = {  # importers that mean the module they name
+    "torch", "oneflow", "functorch", "torchgen", "importlib", "pickle", "pkgutil", "inspect",
+    "pyro",  # patches torch's own classes, and refuses a torch of another name
+}
 _import = builtins.__import__
 _chosen = "oneflow"  # the dialect in force before the mock was turned on
 _stack: list = []  # what is in force: a _Config (enabled) or None (disabled); the last one holds

@@ -150,6 +150,16 @@ def test_main_pkg_limits_the_redirection(tmp_path, monkeypatch):
     assert (pkg_inside.who, pkg_outside.who) == ("oneflow", "torch")
 
 
+def test_a_package_that_patches_torch_by_name_gets_torch(tmp_path, monkeypatch):
+    (tmp_path / "pyro.py").write_text("import torch, torch.distributions\nassert torch.__name__ == 'torch'\n")
+    (tmp_path / "uses_pyro.py").write_text("import torch, pyro\nwho = torch.__name__\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "pyro", raising=False)
+    with mock.enable():
+        import uses_pyro
+    assert uses_pyro.who == "oneflow"
+
+
 def test_the_dialect_chosen_before_comes_back():
     code = """
     import oneflow, oneflow.mock_torch as mock
