@@ -54,6 +54,7 @@ HOOKS = {
     "torch._ops": ("_ops", "programs find torch's operator classes under this name too", "tests/core/test_deep_paths.py"),
     "torch._C.DisableTorchFunctionSubclass": ("_global", "one-rank global tensors", "tests/core/test_global_one_rank.py"),
     "torch.Tensor._make_wrapper_subclass": ("_global", "the class of global tensors of several ranks", "tests/ranks/test_ranks.py"),
+    "torch.utils._mode_utils": ("_global", "a global tensor's own shape changes in place with its DTensor's", "tests/ranks/test_ranks.py"),
     "torch._C._disabled_torch_function_impl": ("_global", "the class of global tensors of several ranks", "tests/ranks/test_ranks.py"),
     "torch._C._current_graph_task_id": ("_global", "is this call one of backward()'s", "tests/ranks/test_ranks.py"),
     "torch.ops.aten._local_scalar_dense": ("_global", "numbers read from a global tensor of several ranks", "tests/ranks/test_ranks.py"),

@@ -3,7 +3,8 @@ from __future__ import annotations
 
 import torch
 
-from .tensor import is_global, make_global, to_global as _tensor_to_global, to_local as _tensor_to_local
+from .. import env
+from .tensor import OfSeveralRanks, is_global, make_global, to_global as _tensor_to_global, to_local as _tensor_to_local
 
 
 def to_global(self, placement=None, sbp=None):
@@ -18,7 +19,28 @@ def to_global(self, placement=None, sbp=None):
             raise RuntimeError("Module.to_global() of local parameters needs both a placement and an sbp")
         return make_global(t, placement, sbp)
 
+    if env.get_world_size() > 1:
+        for m in self.modules():
+            if isinstance(m, (torch.nn.RNNBase, torch.nn.RNNCellBase)) and _first_state not in m._forward_pre_hooks.values():
+                m.register_forward_pre_hook(_first_state, with_kwargs=True)
     return _each(self, change)
+
+
+def _first_state(module, args, kwargs):
+    """The zeros a recurrent layer begins with, global: torch's modules make ordinary ones."""
+    x = args[0] if args else kwargs.get("input")
+    if len(args) > 1 or kwargs.get("hx") is not None or not isinstance(x, OfSeveralRanks):
+        return None
+    sizes = [module.hidden_size]
+    if isinstance(module, torch.nn.RNNBase):
+        layers = module.num_layers * (2 if module.bidirectional else 1)
+        lead = (layers, x.shape[0 if module.batch_first else 1]) if x.ndim == 3 else (layers,)
+        sizes.insert(0, module.proj_size or module.hidden_size)
+    else:
+        lead = x.shape[:-1]
+        sizes *= 2
+    h, c = (x.new_zeros((*lead, n)) for n in sizes)
+    return (x,), {**kwargs, "hx": (h, c) if isinstance(module, (torch.nn.LSTM, torch.nn.LSTMCell)) else h}
 
 
 def to_local(self):

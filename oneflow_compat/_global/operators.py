@@ -7,7 +7,9 @@ import warnings
 import torch
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.utils import _pytree as pytree
+from torch.utils._mode_utils import no_dispatch
 
+from .. import sbp
 from . import zero
 from .ranks import GlobalDTensor, _copies, _first, _groups, _map, _mine, _moved, _part, _placements, _summed, same_numbers, whole
 
@@ -15,7 +17,13 @@ aten = torch.ops.aten
 # these write their running statistics without saying so; DTensor would write a copy of those it moves
 _WRITES_UNSAID = {aten.native_batch_norm.default, aten.cudnn_batch_norm.default, aten.miopen_batch_norm.default}
 # DTensor takes the parts of a sum for the whole here
-_NEEDS_SUMS = {aten.convolution.default, aten.convolution_backward.default}
+_NEEDS_SUMS = {aten.mish_backward.default, aten.glu_backward.default}
+# function -> how many of its first arguments are data; DTensor takes channels and pixels on several ranks for samples
+_CONVOLUTIONS = {aten.convolution.default: 1, aten.convolution_backward.default: 2}
+# function -> where its `dim` is; DTensor takes a negative one for one that is not split
+_DIMS = dict.fromkeys([getattr(aten, n).default for n in ("cumprod", "cumprod_", "cumsum", "cumsum_", "logcumsumexp")], 1) | {aten.select.int: 1, aten.select_backward.default: 2}
+# indices are ordinary tensors, numbers and lists become such; quantile fills one under a global mask
+_TAKES_COPIES = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default, aten.masked_fill.Scalar}
 # DTensor divides a mean's gradient by the size of a part
 _MEANS = {getattr(aten, n).default for n in ("mse_loss_backward", "smooth_l1_loss_backward", "huber_loss_backward", "binary_cross_entropy_backward", "soft_margin_loss_backward")}
 # function -> where its `reduction` is; DTensor takes the mean of the parts' means, also where they ignore or weigh other targets
@@ -26,6 +34,7 @@ _LINEAR = {
     aten.add_.Tensor, aten.sub_.Tensor, aten.mul_.Tensor, aten.mul_.Scalar, aten.div_.Tensor, aten.div_.Scalar, aten.neg_.default, aten.zero_.default,
     aten.copy_.default, aten.detach_.default,
 }  # fmt: skip
+_RESHAPES = ("squeeze_", "unsqueeze_", "t_", "transpose_")
 _READS = {aten._local_scalar_dense.default, aten.is_nonzero.default, aten.equal.default}
 
 
@@ -39,12 +48,19 @@ def call(func, args, kwargs):
     mesh = _mesh_of_all(func, (args, kwargs))
     if func in _READS:
         return func(*_map(whole, args), **_map(whole, kwargs))
-    if torch._C._current_graph_task_id() != -1:  # in backward(): formulas make zeros and the like as ordinary tensors
+    if func._opname in _RESHAPES:
+        return _reshaped(func, *args)
+    if func in _TAKES_COPIES or torch._C._current_graph_task_id() != -1:  # in backward(): formulas make zeros and the like as ordinary tensors
         args, kwargs = pytree.tree_map_only(torch.Tensor, lambda t: t if isinstance(t, GlobalDTensor) else _copies(t, mesh), (args, kwargs))
     if func in _NLL and args[_NLL[func]] == _MEAN:
         return _mean_of_targets(func, *args)
     if func in _NEEDS_SUMS:
         args = _map(lambda t: _moved(t, t._of_placement, _summed(t._of_sbp)), args)
+    elif func in _CONVOLUTIONS:
+        args = tuple(_samples(a, i < _CONVOLUTIONS[func]) if isinstance(a, GlobalDTensor) else a for i, a in enumerate(args))
+    elif func in _DIMS and args[_DIMS[func]] < 0:
+        at = _DIMS[func]
+        args = (*args[:at], args[at] + (args[0].ndim if at == 1 else len(args[1])), *args[at + 1:])
     if func in _WRITES_UNSAID or func in _MEANS or func._schema.is_mutable and func not in _LINEAR and any(p.is_partial() for p in getattr(args[0], "placements", ())):
         return _on_whole(func, args, kwargs, mesh)
     holders: dict = {}  # id of a DTensor -> the tensor that holds it
@@ -65,6 +81,20 @@ def call(func, args, kwargs):
             raise RuntimeError(f"{func}: some tensors are global and some are local; make them all the same first (to_global, to_local)") from None
         out = _on_whole(func, args, kwargs, mesh)
     return pytree.tree_map_only(DTensor, lambda t: holders[id(t)] if id(t) in holders else _usual(t), out)
+
+
+def _reshaped(func, tensor, *args):
+    """A tensor that changes its shape in place: it holds the DTensor of the new shape."""
+    tensor._held = getattr(aten, func._opname[:-1])(tensor, *args)._held
+    with no_dispatch():
+        func(tensor, *args)
+    return tensor
+
+
+def _samples(tensor, data):
+    """An operand of a convolution: data may be split by samples, weights are whole."""
+    rules = tuple(r if data and r == sbp.split(0) else sbp.broadcast for r in tensor._of_sbp)
+    return _moved(tensor, tensor._of_placement, rules)
 
 
 def _usual(tensor):

@@ -1,4 +1,4 @@
-"""Global tensors of several ranks: program.py under the launcher, on the CPU."""
+"""Global tensors of several ranks: program.py and compared.py under the launcher, on the CPU."""
 import os
 import subprocess
 import sys
@@ -10,16 +10,20 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available() or not torch.distributed.is_gloo_available(), reason="this torch has no gloo")
 
 
-def launch(ranks, *checks):
+def launch(ranks, *checks, program="program.py"):
     env = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_PORT")}
     command = [sys.executable, "-m", "oneflow.distributed.launch", "--nproc_per_node", str(ranks), "--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0",
-               os.path.join(FOLDER, "program.py"), *checks]  # fmt: skip
+               os.path.join(FOLDER, program), *checks]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=150, env={**env, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr[:4000]
 
 
 def test_tensors_on_two_ranks():
     launch(2, "local_parts_make_a_global_tensor", "moves_between_rules", "placements_of_single_ranks", "operators", "batch_norm", "losses_are_means_of_the_whole", "gradients", "random_numbers", "files")
+
+
+def test_functions_under_every_rule():
+    launch(2, "functions", "recurrent_layers", program="compared.py")
 
 
 def test_training_on_two_ranks_equals_one():

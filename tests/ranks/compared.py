@@ -1,0 +1,80 @@
+"""Functions of global tensors under every rule, with gradients, against the same on one rank: a second program for test_ranks.py."""
+import sys
+
+import numpy as np
+
+import oneflow as flow
+from oneflow import nn
+from oneflow.nn import functional as F
+
+S0, S1, B, P = flow.sbp.split(0), flow.sbp.split(1), flow.sbp.broadcast, flow.sbp.partial_sum
+ALL = flow.placement.all("cpu")
+
+
+def in_place(x):
+    return (x * 1).unsqueeze_(0).transpose_(0, 2).squeeze_(2).t_()
+
+
+CASES = {  # shape -> functions
+    (4, 6): {
+        "cumsum, dim -1": lambda x: flow.cumsum(x, -1),
+        "cumprod, dim -1": lambda x: flow.cumprod(x, -1),
+        "select, dim -1": lambda x: x.select(-1, 2),
+        "select, dim -2": lambda x: x.select(-2, 3),
+        "list index": lambda x: x[[0, 2]] * x[:, [1, 1, 0]].sum(),
+        "two index lists": lambda x: x[[0, 2], [1, 3]],
+        "index tensor": lambda x: x[:, flow.tensor([1, 3])],
+        "mask of one rank": lambda x: x[flow.tensor([True, False, True, False])],
+        "mish": F.mish,
+        "glu": lambda x: F.glu(x, 1),
+        "quantile": lambda x: flow.quantile(x, 0.3, dim=1),
+        "shapes changed in place": in_place,
+    },
+    (2, 2, 3): {"conv1d": lambda x: F.conv1d(x, flow.ones_like(x) * x.mean())},
+    (1, 4, 4, 4): {"conv2d, split channels": lambda x: F.conv2d(x, x[:, :, :2, :2])},
+    (2, 4, 4): {"conv2d, split rows": lambda x: F.conv2d(x.unsqueeze(1), flow.ones_like(x[:1, :2, :2]).unsqueeze(0))},
+}
+
+
+def functions():
+    for shape, cases in CASES.items():
+        values = np.random.RandomState(0).randn(*shape).astype(np.float32)
+        for name, function in cases.items():
+            one = flow.tensor(values, requires_grad=True)
+            expected = function(one)
+            expected.square().sum().backward()
+            for rule in (S0, S1, B, P):
+                x = flow.tensor(values, placement=ALL, sbp=rule).requires_grad_()
+                y = function(x)
+                assert y.is_global and y.shape == expected.shape, (name, rule, y.shape)
+                assert np.allclose(y.numpy(), expected.numpy(), rtol=1e-4, atol=1e-5), (name, rule)
+                y.square().sum().backward()
+                assert np.allclose(x.grad.numpy(), one.grad.numpy(), rtol=1e-3, atol=1e-4), (name, rule, "gradient")
+
+
+def recurrent_layers():
+    values = np.random.RandomState(0).randn(4, 4, 6).astype(np.float32)
+    layers = [
+        (lambda: nn.LSTM(6, 4, 2, bidirectional=True), values), (lambda: nn.GRU(6, 4, batch_first=True), values), (lambda: nn.RNN(6, 4), values[0]),
+        (lambda: nn.LSTMCell(6, 4), values[0]), (lambda: nn.GRUCell(6, 4), values[0, 0]),
+    ]  # fmt: skip
+    for make, data in layers:
+        flow.manual_seed(1)
+        one = make()
+        flow.manual_seed(1)
+        several = make().to_global(ALL, B).to_global(sbp=B)
+        assert len(several._forward_pre_hooks) == 1
+        pick = lambda out: out[0] if isinstance(out, tuple) else out  # noqa: E731
+        expected = pick(one(flow.tensor(data)))
+        expected.square().sum().backward()
+        for rule in (B, S0):
+            several.zero_grad()
+            y = pick(several(flow.tensor(data, placement=ALL, sbp=rule)))
+            assert y.is_global and np.allclose(y.numpy(), expected.numpy(), atol=1e-5), (one, rule)
+            y.square().sum().backward()
+            for a, b in zip(several.parameters(), one.parameters()):
+                assert np.allclose(a.grad.numpy(), b.grad.numpy(), atol=1e-4), (one, rule)
+
+
+for check in sys.argv[1:]:
+    globals()[check]()
