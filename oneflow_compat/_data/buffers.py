@@ -185,4 +185,4 @@ def tensor_buffer_to_list_of_tensors(tensor, out_shapes, out_dtypes):
         if cell.dtype != to_numpy_dtype(dtype) or cell.size > int(np.prod(shape)):
             raise RuntimeError(f"tensor_buffer_to_list_of_tensors: cell {i} is {list(cell.shape)} of {cell.dtype}, asked for at most {list(shape)} of {dtype}")
         out.append(torch.from_numpy(np.array(cell, order="C")))
-    return out
+    return tuple(out)

@@ -5,6 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from ._signature import spelled
+from .nn_activation import overwrite
 
 __all__ = ["gelu", "mish", "silu", "softplus", "softsign", "softshrink", "softmax", "log_softmax", "adaptive_avg_pool2d",
            "adaptive_avg_pool3d", "stft", "implicit_dim"]
@@ -43,8 +44,7 @@ def softsign(x):
 @spelled("input=x lambd=alpha")
 def softshrink(x, alpha=0.5, inplace=False):
     """torch.nn.functional.softshrink; alpha is torch's lambd."""
-    y = F.softshrink(x, alpha)
-    return x.copy_(y) if inplace else y
+    return overwrite(x, F.softshrink, alpha) if inplace else F.softshrink(x, alpha)
 
 
 def implicit_dim(x) -> int:

@@ -163,9 +163,9 @@ def arange(*args, **kwargs):
 
 @documented(f"(mean, std=1.0, size=None, *, {_TAIL}, generator=None, out=None, **torch_keywords)")
 def normal(*args, **kwargs):
-    """torch.normal; `size` may be an int, `requires_grad` is honoured, placement= and sbp= make it global."""
+    """torch.normal; `size` may be an int or several, `requires_grad` is honoured, placement= and sbp= make it global."""
     if len(args) > 2 and type(args[2]) is int:
-        args = (*args[:2], (args[2],))
+        args = (*args[:2], args[2:])
     elif type(kwargs.get("size")) is int:
         kwargs["size"] = (kwargs["size"],)
     if len(args) < 3 and "size" not in kwargs and kwargs.pop("requires_grad", False):

@@ -30,8 +30,12 @@ class _TensorType(type):
 def _tensor_type(name, dtype, where="cpu"):
     theirs = getattr(torch, name, None) if where == "cpu" else None
 
-    def __new__(cls, *args, device=None):
-        """Uninitialised of the given size, or the values of a sequence, array, number or tensor, converted to this type."""
+    def __new__(cls, *args, device=None, placement=None, sbp=None):
+        """Uninitialised of the given size, or the values of a sequence, array, number or tensor, converted to this type; global with placement= and sbp=."""
+        if placement is not None or sbp is not None:
+            from .creation import make
+
+            return make(name, cls, args, {"device": device, "placement": placement, "sbp": sbp})
         if len(args) == 1 and isinstance(args[0], (torch.Tensor, float)):
             return torch.as_tensor(args[0], dtype=dtype, device=device or where)
         if theirs is not None:

@@ -198,6 +198,10 @@ def test_inplace_keyword_changes_the_first_argument():
         assert getattr(flow, name)(z, 2, inplace=False) is not z
     x = t()
     assert flow.add([x, t()], inplace=True) is x and torch.equal(x, 2 * t())
+    x = t()
+    assert flow.softshrink(x, inplace=True) is x and torch.equal(x, torch.nn.functional.softshrink(t()))
+    with pytest.raises(RuntimeError, match="leaf"):
+        flow.softshrink(t().requires_grad_(), inplace=True)
 
 
 def test_slice_update_writes_in_place_with_gradient():

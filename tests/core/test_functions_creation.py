@@ -172,6 +172,17 @@ def test_type_constructors():
     assert flow.DoubleTensor(1.5).tolist() == 1.5 and flow.LongTensor(np.array([1, 2], "int32")).dtype is torch.int64
     assert flow.ComplexFloatTensor([1j]).dtype is torch.complex64 and flow.ComplexDoubleTensor(2).shape == (2,)
     assert isinstance(torch.ones(1), flow.FloatTensor) and not isinstance(torch.ones(1), flow.LongTensor)
+    here = {"placement": flow.placement("cpu", [0]), "sbp": flow.sbp.split(0)}
+    assert flow.IntTensor([1, 2], **here).sbp == (flow.sbp.split(0),) and flow.IntTensor([1, 2], **here).dtype is torch.int32
+    assert flow.FloatTensor(2, 3, **here).is_global and flow.FloatTensor(2, 3, **here).shape == (2, 3)
+    with pytest.raises(TypeError, match="sbp"):
+        flow.FloatTensor(2, placement=here["placement"])
+    with pytest.raises(TypeError, match="device"):
+        flow.FloatTensor(2, device="cpu", **here)
+
+
+def test_sizes_of_normal_one_by_one():
+    assert flow.normal(0, 1, 2, 3).shape == (2, 3) and flow.normal(0.0, 1.0, 4).shape == (4,)
 
 
 def test_cuda_is_torchs_with_the_complex_constructors():
