@@ -1,6 +1,7 @@
 """Binding: one compiled program tied to the live tensors of its engine."""
 from __future__ import annotations
 
+import functools
 import operator
 
 import torch
@@ -9,6 +10,7 @@ from torch._C import _increment_version as increment_version
 
 from .._global.tensor import OfSeveralRanks, is_global, make_results_global, without_subclasses
 from .backends.regions import silent_writes
+from .nested import put_at
 from .tree import tree_leaves
 from .watch import Watch, meta
 
@@ -83,7 +85,7 @@ class Binding:
             elif kind == "optim":
                 _, o, name, *keys = slot.place
                 inner = self.optimizers[o].state.get(names[name][5], {})
-                first = inner[keys[0]]  # KeyError: the state was begun anew
+                first = functools.reduce(operator.getitem, keys, inner)  # KeyError: the state was begun anew
                 items.append(name_of(inner) + "".join(f"[{k!r}]" for k in keys) + _memory(first))
             elif kind == "group":
                 _, o, g, *keys = slot.place
@@ -213,6 +215,8 @@ class Binding:
             args = tree_leaves((args, kwargs))
         values = self.gather(args)
         out = self.run(*values)
+        if self.once:
+            self.used = True
         if self._written is not None:
             increment_version(self._written(values))
         if self.state_numbers:
@@ -224,19 +228,18 @@ class Binding:
         return self._outputs(out)
 
     def _store_numbers(self, out):
-        self.used = True
         if self._tells_overflow:
             *out, overflow = out
             if overflow:  # the step did not happen: numbers stay, and state that began with it is taken back
                 for o, param, key in self._begun if self.once else ():
                     state = self.optimizers[o].state
-                    state[param].pop(key)
+                    state[param].pop(key, None)
                     if not state[param]:
                         del state[param]
                 return out[: len(out) - len(self.state_numbers)]
         count = len(self.state_numbers)
-        for (o, param, key), value in zip(self.state_numbers, out[-count:]):
-            self.optimizers[o].state[param][key] = value
+        for (o, where, path), value in zip(self.state_numbers, out[-count:]):
+            put_at(self.optimizers[o].param_groups[where] if type(where) is int else self.optimizers[o].state[where], path, value)
         return out[:-count]
 
     def _store_attributes(self, out):

@@ -12,6 +12,7 @@ import torch
 
 from .._global.tensor import OfSeveralRanks, is_global, memory_of
 from .errors import CaptureError, GraphTypeError
+from .nested import leaves, put_at
 from .program import Output, Program, Slot, written_args
 from .state import StateMap, kept_grads, kept_modes, kept_modules, resolve
 from .tree import paths, tree_flatten
@@ -178,11 +179,13 @@ class Capture:
         self.aside = _other_state(self.state)
         try:
             self.update.run()
-        except KeyError as error:
-            _refuse_other_state(self.state, self.aside, error.args[:1])
+        except (KeyError, TypeError) as error:
+            _refuse_other_state(self.state, self.aside, error.args[:1] if isinstance(error, KeyError) else [k for _, kept in self.aside for k in kept])
             raise
         _refuse_other_state(self.state, self.aside)
         self.new_state = self.update.adopt_new_state()
+        for index, keys in self.update.found_live.items():
+            self.engine.live_options.setdefault(index, set()).update(keys)
 
     def _close(self, flat_out, out_spec):
         recorder = self.recorder
@@ -197,8 +200,8 @@ class Capture:
                 outputs.append(Output(leaf_name(out_spec, i), info.shape, info.dtype, info.device))
             else:
                 constants.append((i, value))
-        for _, _, leaves, _ in self.stores:
-            for value in leaves:
+        for _, _, held, _ in self.stores:
+            for value in held:
                 if isinstance(value, torch.Tensor):
                     nodes.append(recorder._convert(memory_of(value))[0])
                     outputs.append(Output("attribute"))
@@ -208,7 +211,7 @@ class Capture:
         if self.update is not None and self.update.state_numbers and self.update.found is not None:
             nodes.append(self.update.found)
             outputs.append(Output("overflow"))
-        for index, param, key, node, real in self.new_state:
+        for *_, node, real in self.new_state:
             self._replace_by_input(node, real)
         guard = None
         guards = recorder.guards + (self.update.trace.guards if self.update is not None else [])
@@ -290,19 +293,19 @@ class Capture:
         found = {}
         for o, (optimizer, _) in enumerate(self.state.optimizers):
             for param, state in optimizer.state.items():
-                for key, value in state.items():
+                for path, value in leaves(state):
                     if isinstance(value, torch.Tensor):
                         name = self.state.name_of(param)
-                        found[id(memory_of(value))] = (f"optimizer{o}.{name}.{key}", ("optim", o, name, key))
-        for o, param, key, _, real in self.new_state:
+                        found[id(memory_of(value))] = (f"optimizer{o}.{name}." + ".".join(map(str, path)), ("optim", o, name, *path))
+        for o, param, path, _, real in self.new_state:
             name = self.state.name_of(param)
-            found[id(real)] = (f"optimizer{o}.{name}.{key}", ("optim", o, name, key))
+            found[id(real)] = (f"optimizer{o}.{name}." + ".".join(map(str, path)), ("optim", o, name, *path))
         return found
 
     @property
     def begun(self):
         """(optimizer, param, key) of the state tensors the capture created."""
-        return [e[:3] for e in (*(self.update.made if self.update is not None else ()), *self.new_state)]
+        return [(o, p, path[0]) for o, p, path, *_ in (*(self.update.made if self.update is not None else ()), *self.new_state)]
 
     @property
     def first_only(self):
@@ -310,8 +313,10 @@ class Capture:
 
     def _install_new_state(self):
         made = self.update.made if self.update is not None else []
-        for index, param, key, real in made + [(i, p, k, r) for i, p, k, _, r in self.new_state]:
-            self.state.optimizers[index][0].state[param][key] = real
+        for (index, param, key), value in (self.update.structures if self.update is not None else {}).items():
+            self.state.optimizers[index][0].state[param][key] = value
+        for index, param, path, real in made + [(i, p, k, r) for i, p, k, _, r in self.new_state]:
+            put_at(self.state.optimizers[index][0].state[param], path, real)
 
 
 def _other_state(state):

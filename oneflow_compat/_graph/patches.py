@@ -41,6 +41,7 @@ def capture_patches(capture, state_map):
         stack.enter_context(_patched(torch.nn.utils.stateless, "_functional_call", _of_module))
         stack.enter_context(value_readers(capture.recorder, capturing, capture.config.backend == "aten"))
         stack.enter_context(_printed())
+        stack.enter_context(_deep_copies())
         recompute = resolve(capture.engine.recompute)
         for module in recompute:
             stack.enter_context(_recomputed(module, capture.recorder))
@@ -206,6 +207,28 @@ def _views_of_any_layout():
     finally:
         for name, original in originals.items():
             setattr(torch.Tensor, name, original)
+
+
+@contextlib.contextmanager
+def _deep_copies():
+    """copy.deepcopy() of a tensor in build(), or of a module, copies the values of each call into memory of the program."""
+    def make(original):
+        def copy_of(tensor, memo):
+            if not capturing() or not tensor.is_leaf or id(tensor) in memo:
+                return original(tensor, memo)
+            with torch.no_grad():
+                made = tensor.clone(memory_format=torch.preserve_format)
+            if isinstance(tensor, torch.nn.Parameter):
+                made = torch.nn.Parameter(made, tensor.requires_grad)
+            else:
+                made.requires_grad_(tensor.requires_grad)
+            memo[id(tensor)] = made
+            return made
+
+        return copy_of
+
+    with _patched(torch.Tensor, "__deepcopy__", make), _patched(torch.nn.Parameter, "__deepcopy__", make):
+        yield
 
 
 @contextlib.contextmanager

@@ -106,13 +106,19 @@ class Engine:
     def _make(self, key, args, kwargs):
         from . import passes
         from .capture import Capture
+        from .optimizer_state import MoreNumbers
 
         config = self._resolved()
         compiler_for(config.backend)  # a missing package is an error before anything is captured
         start = time.perf_counter()
-        capture = Capture(self, args, kwargs, config)
-        with _no_collection():
-            program = capture.run()
+        while True:
+            capture = Capture(self, args, kwargs, config)
+            try:
+                with _no_collection():
+                    program = capture.run()
+                break
+            except MoreNumbers as found:
+                self.live_options.setdefault(found.optimizer, set()).add(found.key)
         self._report("capture", start, program)
         program = program.with_(history=(("capture", time.perf_counter() - start, program.count()),))
         if config.check:

@@ -154,12 +154,19 @@ class ScalarMode(TorchFunctionMode):
         if func is torch.Tensor.__bool__:
             return bool(self.item(args[0]))
         if func is torch.tensor or func is torch.as_tensor:
-            if isinstance(args[0], HostScalar):
-                kwargs = {k: v for k, v in (kwargs or {}).items() if k in ("dtype", "device")}
-                return torch.full((), self.trace.marker(args[0]), **kwargs)
+            if _has_scalar(args[0]):
+                return self._tensor(args[0], {k: v for k, v in (kwargs or {}).items() if k in ("dtype", "device")})
         args = self._hide(args)
         kwargs = {k: self._hide(v) for k, v in kwargs.items()} if kwargs else {}
         return func(*args, **kwargs)
+
+    def _tensor(self, value, options):
+        """torch.tensor() of a number or of nested lists of them."""
+        if isinstance(value, (list, tuple)):
+            return torch.stack([self._tensor(v, options) for v in value])
+        if isinstance(value, HostScalar):
+            return torch.full((), self.trace.marker(value), **options)
+        return value.to(**options) if isinstance(value, torch.Tensor) else torch.full((), float(value), **options)
 
     def _hide(self, x):
         if isinstance(x, HostScalar):
@@ -168,6 +175,10 @@ class ScalarMode(TorchFunctionMode):
             if any(isinstance(y, (HostScalar, list, tuple)) for y in x):
                 return type(x)(self._hide(y) for y in x)
         return x
+
+
+def _has_scalar(value):
+    return isinstance(value, HostScalar) or isinstance(value, (list, tuple)) and any(map(_has_scalar, value))
 
 
 class traced_math:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 
 from .errors import CaptureError
+from .nested import leaves
 
 aten = torch.ops.aten
 
@@ -86,7 +87,7 @@ def keep_old(update):
                 for p in group["params"]:
                     if p.grad is not None:
                         kept.append((p, p.detach().clone()))
-                        kept.extend((v, v.clone()) for v in optimizer.state.get(p, {}).values() if isinstance(v, torch.Tensor))
+                        kept.extend((v, v.clone()) for _, v in leaves(optimizer.state.get(p, {})) if isinstance(v, torch.Tensor))
     return kept
 
 
@@ -112,7 +113,7 @@ def _begun(update, known):
     recorder, pairs = update.recorder, []
     for optimizer, _ in update.state.optimizers:
         for state in optimizer.state.values():
-            for value in state.values():
+            for _, value in leaves(state):
                 if isinstance(value, FakeTensor) and id(value) not in known:
                     node = value._of_node
                     with recorder.graph.inserting_after(node):

@@ -11,26 +11,21 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from .._global.tensor import memory_of, several
+from .._global.tensor import several
 from .._global.zero import splitting
 from .capture import outside_capture
 from .errors import CaptureError, UnsupportedInGraph
-from .scalars import HostScalar, ScalarMode, ScalarTrace, traced_math
+from .nested import copied, symbolic
+from .optimizer_state import StateChanges
+from .scalars import ScalarMode, ScalarTrace, traced_math
 
 aten = torch.ops.aten
-_LIKE = {aten.zeros_like.default, aten.ones_like.default, aten.full_like.default, aten.new_zeros.default, aten.new_full.default}
-# what may compute the first value of a state tensor
-_BEGINNINGS = _LIKE | {
-    aten.zeros.default, aten.ones.default, aten.full.default, aten.scalar_tensor.default, aten.clone.default, aten.detach.default,
-    aten.alias.default, aten._to_copy.default, aten.view.default, aten.mul.Tensor, aten.expand.default,
-}  # fmt: skip
-
 
 # parameter -> f(gradient, found inf or None) -> its gradient from here on: parameters that stand for numbers kept outside of tensors
 outside: WeakIdKeyDictionary = WeakIdKeyDictionary()
 
 
-class Update:
+class Update(StateChanges):
     """Records the update of all optimizers. After `run`, `numbers` lists the python-number inputs."""
 
     def __init__(self, recorder, state_map, config, grad_scaler=None, live=()):
@@ -39,6 +34,7 @@ class Update:
         self.config = config
         self.scaler = grad_scaler
         self.live = dict(live)  # optimizer -> options seen to change between calls
+        self.found_live: dict = {}  # the same, of options that the step made
         self.trace = ScalarTrace(recorder.graph)
         recorder.markers, recorder.marker_values = self.trace.markers, self.trace.values
         recorder.number_of = lambda tensor: self.trace.marker(self._item(tensor))
@@ -48,7 +44,8 @@ class Update:
         self.found = None  # the node that is 1 where the gradients overflowed under a dynamic scaler
         self.snapshots: list = []
         self.stepping = "the optimizer"  # the class whose step() is recorded
-        self.made: list = []  # (optimizer, param, key, real tensor) made before the step
+        self.made: list = []  # (optimizer, param, path, real tensor) made before the step
+        self.structures: dict = {}  # (optimizer, param, key) -> list or dict of state tensors that the step created
 
     # -- entry -----------------------------------------------------------------
     def run(self):
@@ -60,7 +57,7 @@ class Update:
         for index, (optimizer, _) in enumerate(self.state.optimizers):
             self._check(index, optimizer)
         for optimizer, _ in self.state.optimizers:
-            self.snapshots.append((optimizer, {p: (s, dict(s)) for p, s in optimizer.state.items()}, [dict(g) for g in optimizer.param_groups]))
+            self.snapshots.append((optimizer, {p: (s, copied(s)) for p, s in optimizer.state.items()}, [copied(g) for g in optimizer.param_groups]))
         found = None
         if self.scaler is not None:
             from .scaling import unscale
@@ -120,9 +117,10 @@ class Update:
         groups = optimizer.param_groups
         flags = update_flags(optimizer, self.config)
         for g, group in enumerate(groups):
-            for key in sorted({"lr", *self.live.get(index, ())} & group.keys()):
+            for key in sorted({"lr", *self.live.get(index, ()), *(k for k in _COUNTERS & group.keys() if type(group[k]) is int)} & group.keys()):
                 group[key] = self._live(("group", index, g, key), key, group[key])
             group.update({k: v for k, v in flags.items() if k in group})
+        given = [copied(g) for g in groups]
         self._number_states(index, optimizer)
         called = getattr(optimizer, "_opt_called", None)
         counters = _numbers_of(optimizer)
@@ -135,9 +133,14 @@ class Update:
             changed = _put_back(optimizer, counters)
         if changed:
             raise CaptureError(
-                f"{type(optimizer).__name__}.step() counts in {changed}, which a program cannot see",
-                "Keep step counters in optimizer.state[param]; those are inputs of the program.",
+                f"{type(optimizer).__name__}.step() counts in its attribute {changed!r}, which a program cannot see",
+                "Keep step counters in optimizer.state[param] or in the optimizer's param_groups; those are inputs of the program.",
             )
+        for name, value in vars(optimizer).items():
+            if name not in ("state", "param_groups") and symbolic(value):
+                self._refuse_object(optimizer, f"its attribute {name!r}", value)
+        self._replaced_state(index, optimizer)
+        self._changed_options(index, optimizer, given)
 
     def _pre_materialize(self, index, optimizer):
         """State whose first value torch takes from the gradient, made beforehand where zeros mean the same."""
@@ -149,12 +152,13 @@ class Update:
                             with outside_capture():
                                 real = torch.zeros_like(p, requires_grad=False)
                             optimizer.state[p]["momentum_buffer"] = real
-                            self.made.append((index, p, "momentum_buffer", real))
+                            self.made.append((index, p, ("momentum_buffer",), real))
 
     def _number_states(self, index, optimizer):
         for param, state in optimizer.state.items():
             for key, value in state.items():
-                state[key] = self._live(("optim", index, param, key), key, value)
+                if type(value) is not tuple:  # a shape
+                    state[key] = self._live(("optim", index, param, key), key, value)
 
     def _live(self, place, name, value):
         """A python number, or each number of a tuple (betas), as an input of the program."""
@@ -179,92 +183,24 @@ class Update:
             number = value.item()
         return self.trace.scalar(float(number), graph.call_function(aten._local_scalar_dense.default, (node,)))
 
-    # -- the state the step created --------------------------------------------------
-    def adopt_new_state(self):
-        """Make real what the step created as symbolic state; returns [(node, real tensor)] now inputs.
-
-        State begun by a factory (zeros_like, ...) starts from that factory's value. State begun with the gradient,
-        or a python number, is stored after the first run; the second call captures the program that reads it.
-        """
-        adopted = []
-        for index, (optimizer, _) in enumerate(self.state.optimizers):
-            old = self.snapshots[index][1]
-            for param, state in optimizer.state.items():
-                for key, value in list(state.items()):
-                    before = old.get(param, (None, {}))[1].get(key)
-                    part = memory_of(value)
-                    if isinstance(part, FakeTensor):
-                        if isinstance(before, torch.Tensor):
-                            raise CaptureError(
-                                f"{type(optimizer).__name__} replaces its state {key!r} by a new tensor in each step",
-                                "Update optimizer state in place (buf.copy_(new)) to use the optimizer in a graph.",
-                            )
-                        try:
-                            with outside_capture():
-                                real = self._evaluate(part._of_node)
-                        except _NeedsGradient:
-                            if part is not value:
-                                raise UnsupportedInGraph(f"{type(optimizer).__name__} begins its state {key!r} of a tensor of several ranks with the gradient", "graph-optimizers", "Step once in eager mode before the first call of the graph.") from None
-                            self.first_only = True
-                            self.state_numbers.append((index, param, key, value._of_node))
-                        else:
-                            adopted.append((index, param, key, part._of_node, real if part is value else value.around(real, value)))
-                    elif isinstance(value, HostScalar):
-                        self.state_numbers.append((index, param, key, value.node))
-                    elif type(value) in (int, float) and before is None:
-                        self.first_only = True
-                        self.state_numbers.append((index, param, key, value))
-        return adopted
-
-    def _evaluate(self, node):
-        """The real first value of a state tensor the step created: its node evaluated without any gradient."""
-        if not hasattr(self, "_real"):
-            self._real = {held: tensor.detach() for tensor, held, _ in self.recorder.lifted.values()}
-        if node in self._real:
-            return self._real[node]
-        if node in self.trace.number_of:
-            return self.trace.number_of[node]
-        if node.op == "get_attr":
-            return self.recorder.constants[node.target].clone()
-        info = node.meta.get("tensor")
-        if info is not None and 0 in info.shape:  # of a placement that this rank is not part of
-            return torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device=info.device)
-        if node.op != "call_function" or node.target not in _BEGINNINGS:
-            raise _NeedsGradient
-
-        def value(a):
-            if isinstance(a, torch.fx.Node):
-                return self._evaluate(a)
-            return type(a)(value(x) for x in a) if isinstance(a, (list, tuple)) else a
-
-        args = node.args
-        if node.target in _LIKE and node.args[0] not in self._real:  # zeros_like(grad): only its layout matters
-            info = node.args[0].meta["tensor"]
-            args = (torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device=info.device), *args[1:])
-        return node.target(*(value(a) for a in args), **{k: value(v) for k, v in node.kwargs.items()}).detach()
-
 
 def _numbers_of(optimizer):
-    """{place: number} of the public attributes and group options that are python numbers."""
-    found = {("attribute", k): v for k, v in vars(optimizer).items() if type(v) in (int, float) and not k.startswith("_")}
-    for g, group in enumerate(optimizer.param_groups):
-        found.update({(f"param_groups[{g}]", k): v for k, v in group.items() if type(v) in (int, float)})
-    return found
+    """{name: number} of the public attributes that are python numbers."""
+    return {k: v for k, v in vars(optimizer).items() if type(v) in (int, float) and not k.startswith("_")}
 
 
 def _put_back(optimizer, before):
-    """The name of a number that step() changed, or None; attributes get their old values (undo() does the groups)."""
+    """The name of an attribute whose number step() changed, or None; attributes get their old values."""
     changed = None
-    for place, value in _numbers_of(optimizer).items():
-        if place not in before or before[place] != value:
-            changed = f"{place[0]} {place[1]!r}"
-            if place[0] == "attribute" and place in before:
-                setattr(optimizer, place[1], before[place])
+    for name, value in _numbers_of(optimizer).items():
+        if name not in before or before[name] != value:
+            changed = name
+            if name in before:
+                setattr(optimizer, name, before[name])
     return changed
 
 
-class _NeedsGradient(Exception):
-    pass
+_COUNTERS = {"step", "k"}  # what optimizers count in param_groups: inputs at once, instead of by a second capture
 
 
 def update_flags(optimizer, config):

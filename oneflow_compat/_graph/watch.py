@@ -264,13 +264,13 @@ class Watch:
             elif isinstance(container, _Length):
                 name, where = container.of, "len({})"
             else:
-                name, where = container, f"{{}}[{key!r}]"
+                name, where = container, f"{{}}[{self._key(key, scope)}]"
             held = names.get(id(name))
             if held is None:
                 held = names[id(name)] = f"c{len(names)}"
                 scope[held] = name
             if value is _MISSING:
-                tests.append(f"{key!r} not in {held}")
+                tests.append(f"{self._key(key, scope)} not in {held}")
                 continue
             scope[f"v{i}"] = value
             plain = isinstance(value, (list, dict)) and _plain_container(value)
@@ -280,6 +280,15 @@ class Watch:
         source = f"def same():\n  try:\n{body}  except (KeyError, IndexError, ValueError):\n    return False\n  return True\n"
         exec(compile(source, "<watched values>", "exec"), scope)
         self.scope, self.same = scope, scope["same"]
+
+    @staticmethod
+    def _key(key, scope):
+        """Code for a key of a dict: a literal, or the name of a key such as a dtype."""
+        if type(key) in (str, int):
+            return repr(key)
+        name = f"k{len(scope)}"
+        scope[name] = key
+        return name
 
     def holds(self, rebind) -> bool:
         """`rebind(free index, tensor)` is called where another tensor of the same kind has taken a place."""

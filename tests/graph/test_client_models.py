@@ -1,4 +1,6 @@
 """What programs of other packages do in build(), cut down to plain torch: each test is one such finding."""
+import copy
+
 import pytest
 import torch
 from graph_cases import graph_of
@@ -68,3 +70,48 @@ def test_batches_of_two_lengths_share_two_programs(optimizer, monkeypatch):
 
     same_as_eager(build_of, lambda: nn.Linear(4, 2), [torch.ones(n, 4) for n in (3, 5) * 4], optimizer=optimizer)
     assert len(captures) == 2
+
+
+def one_loss(m):
+    def build(x):
+        loss = m(x).square().mean()
+        loss.backward()
+        return loss
+
+    return build
+
+
+def test_tables_by_dtype():
+    """A cache of position tables, one for each dtype: its keys are read by generated code."""
+
+    class Positions(nn.Linear):
+        def forward(self, x):
+            if x.dtype not in self.tables:
+                self.tables[x.dtype] = torch.arange(2, dtype=x.dtype)
+            return super().forward(x) + self.tables[x.dtype] * self.scales[torch.float32, 0]
+
+    def make():
+        made = Positions(4, 2)
+        made.tables, made.scales = {torch.float64: torch.ones(2)}, {(torch.float32, 0): 0.5}
+        return made
+
+    same_as_eager(one_loss, make, inputs(3, 4))
+
+
+def test_a_deep_copy_is_of_each_calls_values():
+    """A learner's inner loop on a copy of the model: the copy was of the first call's weights for ever."""
+
+    def build_of(m):
+        def build(x):
+            inner = copy.deepcopy(m)
+            grads = torch.autograd.grad(inner(x).square().mean(), list(inner.parameters()))
+            with torch.no_grad():
+                for p, g in zip(inner.parameters(), grads):
+                    p -= 0.1 * g
+            loss = sum((a - b.detach()).square().sum() for a, b in zip(m.parameters(), inner.parameters())) + m(x).mean()
+            loss.backward()
+            return loss
+
+        return build
+
+    same_as_eager(build_of, lambda: nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 2)), inputs(5, 4))
