@@ -4,6 +4,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import inspect
+import threading
 import time
 import warnings
 from collections import Counter, OrderedDict
@@ -20,10 +21,11 @@ from .tree import tree_flatten
 from .watch import tell
 
 _MAX_VARIANTS = 4
+_making = threading.RLock()  # a capture patches torch, and inductor compiles one region at a time
 
 
 class Engine:
-    """See the package docstring. Not thread-safe; one call at a time."""
+    """See the package docstring. Threads may call an inference graph together, and share a process with other graphs that train."""
 
     def __init__(self, build, *, modules=None, tensors=None, optimizers=(), grad_scaler=None, recompute=(), config=None, name="graph", owner=None):
         self.build = build
@@ -60,21 +62,29 @@ class Engine:
         key = signature(args, kwargs)
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
             key = ("autocast", *((torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda")), key)
-        variants = self._entries.get(key)
-        if variants is None:
-            return self._make(key, args, kwargs)
-        for entry in variants:
+        for entry in self._entries.get(key, ()):
             if entry not in unfit and entry.suits(args, kwargs):
-                if entry is not self._last:
-                    self._entries.move_to_end(key)
-                    self._last = entry
-                    variants.remove(entry)
-                    variants.insert(0, entry)
-                return entry
-        self._note_change(variants[0])
-        for o, names in variants[0].changed_options().items():
-            self.live_options.setdefault(o, set()).update(names)
-        return self._make(key, args, kwargs)
+                return entry if entry is self._last else self._now_first(key, entry)
+        with _making:
+            variants = self._entries.get(key, ())
+            for entry in variants:  # that another thread has made meanwhile
+                if entry not in unfit and entry.suits(args, kwargs):
+                    return self._now_first(key, entry)
+            if variants:
+                self._note_change(variants[0])
+                for o, names in variants[0].changed_options().items():
+                    self.live_options.setdefault(o, set()).update(names)
+            return self._make(key, args, kwargs)
+
+    def _now_first(self, key, entry):
+        with _making:
+            variants = self._entries.get(key, ())
+            if entry in variants:
+                self._entries.move_to_end(key)
+                variants.remove(entry)
+                variants.insert(0, entry)
+            self._last = entry
+        return entry
 
     def _note_change(self, entry):
         """Something the program took for fixed has changed; say so when it changes again and again."""

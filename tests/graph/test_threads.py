@@ -1,0 +1,82 @@
+"""Graphs called by several threads, as a server's pool calls them, and beside eager code of other threads."""
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+import oneflow as flow
+
+
+def together(*functions):
+    """Run the functions at once, each in a thread; raises what one of them raised."""
+    begin, errors = threading.Barrier(len(functions)), []
+
+    def run(function):
+        begin.wait()
+        try:
+            function()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(f,)) for f in functions]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    if errors:
+        raise errors[0]
+
+
+@pytest.mark.parametrize("backend", ["aten", "inductor"])
+def test_threads_share_an_inference_graph(backend):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3)).eval()
+
+    class Predict(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+            self.config.set_backend(backend)
+
+        def build(self, x):
+            return self.model(x)
+
+    graph = Predict()
+
+    def serve(seed):
+        draws = torch.Generator().manual_seed(seed)
+        for i in range(12):
+            x = torch.randn(1 + (seed + i) % 2, 8, generator=draws)
+            with torch.no_grad():
+                torch.testing.assert_close(graph(x), model(x))
+
+    together(*(lambda seed=seed: serve(seed) for seed in range(4)))
+    assert len(graph._engine.programs) == 2
+
+
+def test_captures_in_one_thread_leave_eager_training_in_another_alone():
+    def trained(steps=60):
+        torch.manual_seed(1)
+        model = nn.Linear(8, 8)
+        x, optimizer = torch.arange(32.0).view(4, 8) / 32, torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+        return model.weight.detach().clone()
+
+    class Step(flow.nn.Graph):
+        def __init__(self, model):
+            super().__init__()
+            self.model = model
+            self.add_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+
+        def build(self, x):
+            loss = self.model(x).square().mean()
+            loss.backward()
+            return loss
+
+    models, found = [nn.Linear(8, 8) for _ in range(6)], []
+    together(lambda: found.append(trained()), lambda: [Step(m)(torch.ones(2, 8)) for m in models])
+    assert torch.equal(found[0], trained())
