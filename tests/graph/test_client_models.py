@@ -115,3 +115,19 @@ def test_a_deep_copy_is_of_each_calls_values():
         return build
 
     same_as_eager(build_of, lambda: nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 2)), inputs(5, 4))
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_messages_along_the_edges_of_a_directed_graph(layout):
+    """The transpose of a square sparse matrix has no strides to differ by, and was taken for the matrix itself."""
+    edges = torch.tensor([[0.0, 1, 0], [0, 0, 2], [0, 1, 0]]).to_sparse(layout=layout)
+
+    def build_of(m):
+        def build(x):
+            loss = torch.sparse.mm(edges, m(x)).square().mean()
+            loss.backward()
+            return loss
+
+        return build
+
+    same_as_eager(build_of, lambda: nn.Linear(4, 2), inputs(3, 4))

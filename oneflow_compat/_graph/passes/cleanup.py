@@ -40,7 +40,7 @@ def drop_aliases(program):
 
 def _same_layout(node):
     mine, source = node.meta.get("tensor"), node.args[0].meta.get("tensor") if isinstance(node.args[0], torch.fx.Node) else None
-    if mine is None or source is None or node.target in (aten.slice.Tensor, aten.select.int, aten.as_strided.default, aten._unsafe_view.default):
+    if mine is None or source is None or mine.stride is None or node.target in (aten.slice.Tensor, aten.select.int, aten.as_strided.default, aten._unsafe_view.default):
         return False
     if node.target is aten.view.default and 1 in source.shape and source.stride != _row_major(source.shape):
         return False  # a real view gives dimensions of size 1 new strides, by which bmm picks its kernel; a symbolic one keeps them
