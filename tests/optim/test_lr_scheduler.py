@@ -83,6 +83,23 @@ def test_user_class_with_torchs_get_lr():
     assert trace(Halve(optimizer()), 4) == trace(OfTorch(optimizer()), 4) == [0.1, 0.05, 0.025, 0.0125]
 
 
+def test_get_lr_of_all_groups_at_the_present_step():
+    """Programs for torch print scheduler.get_lr()[0], and libraries step a schedule by last_epoch += 1; get_lr()."""
+    class Mine(L.StepLR):
+        def get_lr(self, base_lr, step):
+            return 2 * super().get_lr(base_lr, step)
+
+    w = [torch.nn.Parameter(torch.ones(1)), torch.nn.Parameter(torch.ones(1))]
+    optimizer = flow.optim.SGD([{"params": w[:1], "lr": 1.0}, {"params": w[1:], "lr": 0.1}], lr=1.0)
+    schedule = L.ExponentialLR(optimizer, 0.5)
+    assert schedule.get_lr() == [1.0, 0.1]
+    schedule.step()
+    assert schedule.get_lr() == [g["lr"] for g in optimizer.param_groups] == [0.5, 0.05]
+    schedule.last_epoch += 1
+    assert schedule.get_lr() == [0.25, 0.025] and schedule.get_lr(base_lr=8.0, step=3) == 1.0
+    assert Mine(flow.optim.SGD(w, lr=0.25), 2).get_lr() == [0.5]
+
+
 def test_user_class_without_get_lr():
     class Empty(L.LRScheduler):
         pass

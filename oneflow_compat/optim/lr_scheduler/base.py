@@ -24,6 +24,14 @@ def has_formula(cls) -> bool:
     return sum(p.kind in kinds for p in parameters) >= 2 or any(p.kind is p.VAR_POSITIONAL for p in parameters)
 
 
+def _also_of_all_groups(formula):
+    """`get_lr` that without arguments gives the rates of all groups at the present step, as torch's does."""
+    @functools.wraps(formula)
+    def get_lr(self, *args, **kwargs):
+        return formula(self, *args, **kwargs) if args or kwargs else self.rates_at(self.base_lrs, self.last_epoch)
+    return get_lr
+
+
 class LRScheduler(_torch.LRScheduler, metaclass=AlsoTorchs):
     """Base class: `LRScheduler(optimizer, last_step=-1, verbose=False)`; `last_epoch` is the same as `last_step`.
 
@@ -36,6 +44,11 @@ class LRScheduler(_torch.LRScheduler, metaclass=AlsoTorchs):
     def __init__(self, optimizer, last_step=-1, verbose=False, *, last_epoch=None):
         self.verbose = bool(verbose) and verbose != "deprecated"  # the default of older torch
         _torch.LRScheduler.__init__(self, optimizer, last_step if last_epoch is None else last_epoch)
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        if "get_lr" in vars(cls) and has_formula(cls):
+            cls.get_lr = _also_of_all_groups(cls.get_lr)
 
     @property
     def last_step(self):
