@@ -29,6 +29,8 @@ _MEANS = {getattr(aten, n).default for n in ("mse_loss_backward", "smooth_l1_los
 # function -> where its `reduction` is; DTensor takes the mean of the parts' means, also where they ignore or weigh other targets
 _NLL = {aten.nll_loss_forward.default: 3, aten.nll_loss2d_forward.default: 3, aten.nll_loss_backward.default: 4, aten.nll_loss2d_backward.default: 4}
 _MEAN, _SUM = 1, 2
+# updates of an optimizer that DTensor cannot shard
+_UPDATES = {aten._fused_sgd_.default, aten._fused_sgd_.tensor_lr, aten._fused_adagrad_.default}
 # what may be done to each part of a sum in place
 _LINEAR = {
     aten.add_.Tensor, aten.sub_.Tensor, aten.mul_.Tensor, aten.mul_.Scalar, aten.div_.Tensor, aten.div_.Scalar, aten.neg_.default, aten.zero_.default,
@@ -45,9 +47,13 @@ def call(func, args, kwargs):
     split = zero.call(func, args, kwargs)
     if split is not NotImplemented:
         return split
+    if func is aten.copy_.default and all(isinstance(t, GlobalDTensor) for t in args[:2]):
+        args = (args[0], _moved(args[1], args[0]._of_placement, args[0]._of_sbp), *args[2:])
     mesh = _mesh_of_all(func, (args, kwargs))
     if func in _READS:
         return func(*_map(whole, args), **_map(whole, kwargs))
+    if func in _UPDATES and _same_rules(*args):
+        return _on_parts(func, *args, **kwargs)
     if func._opname in _RESHAPES:
         return _reshaped(func, *args)
     if func in _TAKES_COPIES or torch._C._current_graph_task_id() != -1:  # in backward(): formulas make zeros and the like as ordinary tensors
@@ -154,6 +160,19 @@ def _by_placement(func, args, kwargs):
         for i, o in zip(indices, out or ()):
             results[i] = o
     return results if any(r is not None for r in results) else None
+
+
+def _same_rules(parameters, _, *states) -> bool:
+    """Does every state of an optimizer lie as its parameter does, so that each rank can update its own parts?"""
+    held = [s for s in states if isinstance(s, (list, tuple))]
+    return not any(p.is_partial() for t in parameters for p in t.placements) and all(
+        not isinstance(s, GlobalDTensor) or s.placements == t.placements for each in held for t, s in zip(parameters, each))
+
+
+def _on_parts(func, parameters, grads, *states, **numbers):
+    part = lambda a: [t._local_tensor if isinstance(t, GlobalDTensor) else t for t in a] if isinstance(a, (list, tuple)) else a  # noqa: E731
+    grads = [_moved(g, t._of_placement, t._of_sbp) for t, g in zip(parameters, grads)]
+    return func(*map(part, (parameters, grads, *states)), **_map(whole, numbers))
 
 
 def _on_whole(func, args, kwargs, mesh):

@@ -64,7 +64,7 @@ def _summed(rules) -> tuple:
 
 
 def _first(mesh) -> int:
-    return int(mesh.mesh.flatten()[0])
+    return int(_placements[mesh].ranks.flat[0])
 
 
 # --------------------------------------------------------------------------- the tensor

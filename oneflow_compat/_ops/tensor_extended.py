@@ -200,6 +200,12 @@ def copy_(original, error, self, other, *args, **kwargs):
         if tuple(other.shape) != tuple(self.shape):
             raise ValueError(f"copy_: the array has the shape {other.shape}, the tensor {tuple(self.shape)}; they must agree")
         other = torch.from_numpy(np.ascontiguousarray(other).reshape(other.shape))
+        from .._global.tensor import OfSeveralRanks
+
+        if isinstance(self, OfSeveralRanks):
+            from .._global.ranks import from_whole
+
+            other = from_whole(other, self.placement, self.sbp)
     elif not _is_leaf_error(error):
         return NotImplemented
     with torch.no_grad():

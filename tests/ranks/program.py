@@ -344,28 +344,29 @@ class Stages(nn.Module):
 
 
 @check
-def a_pipeline_equals_one_rank():
-    flow.manual_seed(0)
-    layers = nn.Linear(6, 8), nn.Linear(8, 4)
-    alone = nn.Sequential(layers[0], nn.ReLU(), layers[1])
-    expected = trained(alone, OPTIMIZERS["adamw"](alone.parameters()), lambda t: t, clip=1e9)
-    model = Stages()
-    optimizer = OPTIMIZERS["adamw"](model.parameters())
-    target = lambda y: y.to_global(ALL, B).to_global(placement=model.places[1], sbp=B)  # noqa: E731
-    losses = []
-    for x, y in batches():
-        loss = nn.functional.cross_entropy(model(x.to_global(ALL, B)), target(y))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert np.allclose(losses, expected, rtol=1e-4)
-    graph_model = Stages()
-    graph = Step(graph_model, OPTIMIZERS["adamw"](graph_model.parameters()))
-    got = [graph(x.to_global(ALL, B), target(y)).item() for x, y in batches()]
-    assert np.allclose(got, losses, rtol=1e-4), (got, losses)
-    for p, q in zip(graph_model.parameters(), model.parameters()):
-        assert p.placement == q.placement and np.allclose(p.numpy(), q.numpy(), atol=1e-4)
+def a_pipeline_equals_one_rank(names=("adamw", "sgd")):
+    for name in names:
+        flow.manual_seed(0)
+        layers = nn.Linear(6, 8), nn.Linear(8, 4)
+        alone = nn.Sequential(layers[0], nn.ReLU(), layers[1])
+        expected = trained(alone, OPTIMIZERS[name](alone.parameters()), lambda t: t, clip=1e9)
+        model = Stages()
+        optimizer = OPTIMIZERS[name](model.parameters())
+        target = lambda y: y.to_global(ALL, B).to_global(placement=model.places[1], sbp=B)  # noqa: E731
+        losses = []
+        for x, y in batches():
+            loss = nn.functional.cross_entropy(model(x.to_global(ALL, B)), target(y))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        assert np.allclose(losses, expected, rtol=1e-4)
+        graph_model = Stages()
+        graph = Step(graph_model, OPTIMIZERS[name](graph_model.parameters()))
+        got = [graph(x.to_global(ALL, B), target(y)).item() for x, y in batches()]
+        assert np.allclose(got, losses, rtol=1e-4), (got, losses)
+        for p, q in zip(graph_model.parameters(), model.parameters()):
+            assert p.placement == q.placement and np.allclose(p.numpy(), q.numpy(), atol=1e-4)
 
 
 @check
@@ -457,6 +458,13 @@ def files():
     is_(flow.load(path, map_location=ALL)["x"], both(), B)
     model = network().to_global(ALL, B)
     model.load_state_dict({k: v.clone() for k, v in model.state_dict().items()})
+    flow.save(model.state_dict(), path + "2", global_dst_rank=0)
+    flow.comm.barrier()
+    other = network().to_global(ALL, B).to_global(sbp=S0)
+    other.load_state_dict(flow.load(path + "2", global_src_rank=0))  # from rank 0's placement to the parameters' own
+    for p, q in zip(other.parameters(), model.parameters()):
+        is_(p, q.detach().numpy(), S0)
+    is_(flow.zeros(4, 2, placement=ALL, sbp=S1).copy_(np.arange(8.0).reshape(4, 2)), np.arange(8.0).reshape(4, 2), S1)
     import copy
     import pickle
 
