@@ -19,7 +19,6 @@ from .tree import paths, tree_flatten
 from .watch import Reads
 
 _active = threading.local()
-_one_at_a_time = threading.Lock()  # captures change torch for the time they take
 _PLAIN = (int, float, bool, str, bytes, complex, type(None), torch.dtype, torch.device, torch.Size, slice, type(Ellipsis), enum.Enum, np.generic)
 
 
@@ -77,6 +76,8 @@ class Capture:
 
         if capturing():
             raise CaptureError("a graph was called inside the build() of another graph", "Call the module, or do the work of the inner build() directly.")
+        if torch._C._are_functorch_transforms_active():
+            raise CaptureError("a graph was called under a transform of torch.func (vmap, grad, ...)", "Transform the function inside build().")
         check_leaves(self.args_flat, self.in_spec, "argument")
         _prepare_torch()
         engine, recorder = self.engine, self.recorder
@@ -95,7 +96,7 @@ class Capture:
         reads = Reads(engine.build, engine.owner, capturing, modules.add)
         _active.recorder = recorder
         try:
-            with _one_at_a_time, torch.inference_mode(False), grads, kept_modes(engine, early.all_modules()), modules, capture_patches(self, early), torch.autograd.set_multithreading_enabled(False):
+            with torch.inference_mode(False), grads, kept_modes(engine, early.all_modules()), modules, capture_patches(self, early), _autograd_as_recorded():
                 with recorder, torch.set_grad_enabled(grad_mode):  # inference_mode(False) turned it on
                     with reads:
                         flat_out, out_spec = self._build(inputs)
@@ -374,6 +375,17 @@ def _rename(graph, slots):
 
 
 _prepared = False
+
+
+@contextlib.contextmanager
+def _autograd_as_recorded():
+    """One thread, nothing looks for nan (set_detect_anomaly), and autocast keeps no weights: it would hand out those cast before, and later those of the capture."""
+    torch.clear_autocast_cache()
+    try:
+        with torch.autograd.set_multithreading_enabled(False), torch.autograd.set_detect_anomaly(False):
+            yield
+    finally:
+        torch.clear_autocast_cache()
 
 
 def _prepare_torch():
