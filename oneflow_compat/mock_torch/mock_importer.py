@@ -5,6 +5,7 @@ import builtins
 import contextlib
 import importlib
 import importlib.util
+import pkgutil
 import sys
 from types import ModuleType
 
@@ -14,6 +15,7 @@ _REAL_SIDE = {  # importers that mean the module they name
     "pyro",  # patches torch's own classes, and refuses a torch of another name
 }
 _import = builtins.__import__
+_resolve_name = pkgutil.resolve_name
 _chosen = "oneflow"  # the dialect in force before the mock was turned on
 _stack: list = []  # what is in force: a _Config (enabled) or None (disabled); the last one holds
 
@@ -106,13 +108,20 @@ def _mocked_import(name, globals=None, locals=None, fromlist=(), level=0):
     return ModuleWrapper(base, config.verbose) if config.lazy else base
 
 
+def _mocked_resolve_name(name):
+    """For unittest.mock.patch("torch.cuda.is_available"): what code under test calls torch."""
+    config = _stack[-1] if _stack else None
+    to = config.target(name) if config and sys._getframe(1).f_globals.get("__name__") == "unittest.mock" else None
+    return _resolve_name(to or name)
+
+
 class _Switch:
     """Shared by enable and disable: acts at once, and undoes itself when used as a context manager."""
 
     def __init__(self, config, depth):
         was = is_enabled()
         _stack.append(config)
-        builtins.__import__ = _mocked_import
+        builtins.__import__, pkgutil.resolve_name = _mocked_import, _mocked_resolve_name
         self._frame_globals = sys._getframe(depth).f_globals
         self._swapped = _swap_globals(self._frame_globals, config)
         _follow_dialect(was)
@@ -126,7 +135,7 @@ class _Switch:
         self._frame_globals.update(self._swapped)
         _follow_dialect(was)
         if not _stack:
-            builtins.__import__ = _import
+            builtins.__import__, pkgutil.resolve_name = _import, _resolve_name
         return False
 
 

@@ -160,6 +160,26 @@ def test_a_package_that_patches_torch_by_name_gets_torch(tmp_path, monkeypatch):
     assert uses_pyro.who == "oneflow"
 
 
+def test_patches_by_name_reach_the_code_under_test():
+    from unittest.mock import patch
+
+    def probe():
+        import torch
+
+        return torch.cuda.is_available(), torch.linalg.inv, torch.nn.Linear.forward
+
+    with mock.enable():
+        before = probe()
+        for _ in range(2):  # the first use of a name, and a later one
+            with patch("torch.cuda.is_available", return_value="patched"), patch("torch.linalg.inv", new=1), patch("torch.nn.Linear.forward", new=2):
+                assert probe() == ("patched", 1, 2)
+            assert probe() == before
+    with patch("torch.cuda.is_available", return_value="patched"):
+        import torch
+
+        assert torch.cuda.is_available() == "patched"
+
+
 def test_the_dialect_chosen_before_comes_back():
     code = """
     import oneflow, oneflow.mock_torch as mock
