@@ -18,6 +18,8 @@ aten = torch.ops.aten
 _WRITES_UNSAID = {aten.native_batch_norm.default, aten.cudnn_batch_norm.default, aten.miopen_batch_norm.default}
 # DTensor takes the parts of a sum for the whole here
 _NEEDS_SUMS = {aten.mish_backward.default, aten.glu_backward.default}
+# in place, DTensor writes only what is met on the same rank
+_WRITES_ROWS = {aten.scatter_add_.default, aten.index_add_.default, aten.index_copy_.default}
 # function -> how many of its first arguments are data; DTensor takes channels and pixels on several ranks for samples
 _CONVOLUTIONS = {aten.convolution.default: 1, aten.convolution_backward.default: 2}
 # function -> where its `dim` is; DTensor takes a negative one for one that is not split
@@ -67,6 +69,8 @@ def call(func, args, kwargs):
     elif func in _DIMS and args[_DIMS[func]] < 0:
         at = _DIMS[func]
         args = (*args[:at], args[at] + (args[0].ndim if at == 1 else len(args[1])), *args[at + 1:])
+    if func in _WRITES_ROWS and any(isinstance(p, Shard) for p in args[0].placements) or func is aten.gather.default and not _of_same_rows(*args[:3]):
+        return _on_whole(func, args, kwargs, mesh)
     if func in _WRITES_UNSAID or func in _MEANS or func._schema.is_mutable and func not in _LINEAR and any(p.is_partial() for p in getattr(args[0], "placements", ())):
         return _on_whole(func, args, kwargs, mesh)
     holders: dict = {}  # id of a DTensor -> the tensor that holds it
@@ -95,6 +99,11 @@ def _reshaped(func, tensor, *args):
     with no_dispatch():
         func(tensor, *args)
     return tensor
+
+
+def _of_same_rows(tensor, dim, index) -> bool:
+    """Does gather's index cover the tensor but for `dim`? DTensor takes the rows of each rank's part, else, for the first ones."""
+    return all(a == b for i, (a, b) in enumerate(zip(tensor.shape, index.shape)) if i != dim % tensor.ndim)
 
 
 def _samples(tensor, data):

@@ -15,6 +15,14 @@ def in_place(x):
     return (x * 1).unsqueeze_(0).transpose_(0, 2).squeeze_(2).t_()
 
 
+def place(x):
+    return {"placement": ALL, "sbp": B} if x.is_global else {}
+
+
+def indices(shape, x):
+    return flow.tensor(np.random.RandomState(1).randint(0, 6, shape), **place(x))
+
+
 CASES = {  # shape -> functions
     (4, 6): {
         "cumsum, dim -1": lambda x: flow.cumsum(x, -1),
@@ -29,6 +37,11 @@ CASES = {  # shape -> functions
         "glu": lambda x: F.glu(x, 1),
         "quantile": lambda x: flow.quantile(x, 0.3, dim=1),
         "shapes changed in place": in_place,
+        "gather of fewer rows": lambda x: x.gather(1, indices((2, 3), x)),
+        "scatter_add in place": lambda x: (x * 2).scatter_add_(1, indices((4, 6), x), x),
+        "scatter_add in place, fewer rows": lambda x: (x * 2).scatter_add_(1, indices((2, 3), x), x[:2, :3]),
+        "index_add in place": lambda x: (x * 2).index_add_(1, indices((3,), x), x[:, 1:4]),
+        "index_copy in place": lambda x: (x * 2).index_copy_(0, flow.tensor([0, 2], **place(x)), x[1:3]),
     },
     (2, 2, 3): {"conv1d": lambda x: F.conv1d(x, flow.ones_like(x) * x.mean())},
     (1, 4, 4, 4): {"conv2d, split channels": lambda x: F.conv2d(x, x[:, :, :2, :2])},
