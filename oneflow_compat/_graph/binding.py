@@ -249,6 +249,10 @@ class Binding:
             new = pytree.tree_unflatten([next(values) if isinstance(v, torch.Tensor) else v for v in leaves], spec)
             if type(container) is list and key >= len(container):
                 container.append(new)
+                continue
+            old = container.get(key) if isinstance(container, dict) else container[key]
+            if type(new) is dict and type(old) is dict and old.keys() == new.keys():
+                old.update(new)  # another dict would make another program
             else:
                 container[key] = new
         return out[: self._returned]

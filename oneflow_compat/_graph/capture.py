@@ -150,8 +150,10 @@ class Capture:
 
     def _build(self, flat):
         from .patches import run_build
+        from .random_state import python_draws
 
-        return run_build(self, flat)
+        with python_draws(self.engine.name):
+            return run_build(self, flat)
 
     def _late_state(self, early):
         engine = self.engine

@@ -34,6 +34,12 @@ def user_location(depth=1):
     return None
 
 
+def is_internal(name) -> bool:
+    """True for the file of code of torch, of this package, or generated."""
+    user_location()  # fills _prefixes
+    return name.startswith(_prefixes)
+
+
 def skipped(name) -> bool:
     """True for the file of code that is not the user's: torch, this package, other installed packages, generated code."""
     user_location()  # fills _prefixes

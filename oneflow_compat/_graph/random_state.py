@@ -2,7 +2,10 @@
 from __future__ import annotations
 
 import contextlib
+import random
+import warnings
 
+import numpy as np
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -74,6 +77,24 @@ def states_of_generators(recorder):
         torch.random.default_generator = generator
         for place, name, function in before:
             setattr(place, name, function)
+
+
+@contextlib.contextmanager
+def python_draws(name):
+    """Warns where build() drew numbers from Python's or NumPy's generator: the program would hold the same ones in every call."""
+    before = random.getstate(), np.random.get_state(legacy=False)["state"]
+    yield
+    drew = [whose for whose, same in (("Python's random module", random.getstate() == before[0]), ("NumPy's generator", _same_state(before[1]))) if not same]
+    if drew:
+        warnings.warn(
+            f"graph {name}: build() draws numbers from {' and '.join(drew)}, which are drawn once and are constants of the program. "
+            "Draw them with torch (torch.rand, torch.randint), or outside of build() and pass them as tensors.", stacklevel=2,
+        )
+
+
+def _same_state(before):
+    now = np.random.get_state(legacy=False)["state"]
+    return now.keys() == before.keys() and all(np.array_equal(now[k], v) for k, v in before.items())
 
 
 def _index(device):

@@ -355,6 +355,12 @@ class Recorder(TorchDispatchMode):
             number = state_number(self, node)
             if number is not None:
                 return number
+            if tensor.numel() == 1:
+                from .checks import assumed
+
+                value = assumed(self, tensor, node)
+                if value is not None:
+                    return value
         raise CaptureError(
             "build() needs the value of a tensor (.item(), bool(), int(), float() or a branch on it), which a static program does not have",
             KEEP_VALUE,

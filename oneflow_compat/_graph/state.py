@@ -76,7 +76,7 @@ class kept_modules:
 
     Where a real tensor of the same shape and dtype was before, the program copies the new value into it.
     Anything else (None, nothing, a tensor of another shape, a tuple of them) is bound anew after each run.
-    A value made of constants only is a cache: build() makes it again.
+    A value made of constants only is a cache, unless a state dict would hold it: build() makes it again.
     """
 
     def __init__(self, modules, owner, recorder):
@@ -108,7 +108,7 @@ class kept_modules:
             parameters = thing._parameters.values() if isinstance(thing, torch.nn.Module) else ()
             held.update(_memory(t) for t in (*parameters, *buffers.values()) if t is not None)
 
-        def differs(container, key, old, new, registered=False):
+        def differs(container, key, old, new, registered=False, saved=False):
             if new is old:
                 return
             if isinstance(new, torch.Tensor) and isinstance(old, torch.Tensor) and (old.shape, old.dtype) == (new.shape, new.dtype):
@@ -116,12 +116,12 @@ class kept_modules:
                     pairs.append((old, new))
             elif type(new) is tuple and type(old) is tuple and len(new) == len(old) and all(map(_fits, old, new)):
                 pairs.extend((o, n) for o, n in zip(old, new) if o is not n)
-            elif _symbolic(new) and not self._constant(new):
+            elif _symbolic(new) and (saved or not self._constant(new)):
                 self.stores.append((container, key, new))
 
         for thing, buffers, attributes, contents in self.before:
             for key, new in thing._buffers.items() if isinstance(thing, torch.nn.Module) else ():
-                differs(thing._buffers, key, buffers.get(key), new, True)
+                differs(thing._buffers, key, buffers.get(key), new, True, key not in thing._non_persistent_buffers_set)
             for key, new in thing.__dict__.items():
                 if key in _INTERNAL:
                     continue

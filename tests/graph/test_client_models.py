@@ -131,3 +131,41 @@ def test_messages_along_the_edges_of_a_directed_graph(layout):
         return build
 
     same_as_eager(build_of, lambda: nn.Linear(4, 2), inputs(3, 4))
+
+
+def test_a_table_kept_in_the_state_dict():
+    """Positions made at the first call, in a buffer that a checkpoint holds."""
+
+    class Table(nn.Linear):
+        def __init__(self):
+            super().__init__(4, 2)
+            self.register_buffer("positions", torch.zeros(1))
+
+        def forward(self, x):
+            if len(self.positions) != len(x):
+                self.positions = torch.arange(len(x), dtype=x.dtype)
+            return super().forward(x) + self.positions[:, None]
+
+    same_as_eager(one_loss, Table, inputs(3, 4))
+
+
+def test_a_dict_bound_anew_in_every_call(monkeypatch):
+    """A cache of the last results, made anew in each forward pass: each dict once made another program."""
+    captures, run = [], Capture.run
+    monkeypatch.setattr(Capture, "run", lambda self: captures.append(1) or run(self))
+
+    class Caching(nn.Linear):
+        def forward(self, x):
+            out = super().forward(x)
+            if "last" in self.cache:
+                out = out + 0.1 * self.cache["last"].mean()
+            self.cache = {**self.cache, "last": out.detach()}
+            return out
+
+    def make():
+        made = Caching(4, 2)
+        made.cache = {}
+        return made
+
+    same_as_eager(one_loss, make, inputs(3, 4, count=5))
+    assert len(captures) == 2

@@ -116,6 +116,6 @@ def has_effect(node) -> bool:
     if node.op == "get_attr" or target is operator.getitem or getattr(target, "__module__", None) in ("_operator", "math"):
         return False
     schema = getattr(target, "_schema", None)
-    if schema is None or schema.is_mutable or target.namespace == "_c10d_functional":  # other ranks wait for what this one sends
+    if schema is None or schema.is_mutable or target.namespace == "_c10d_functional" or target is aten._assert_async.msg:  # other ranks wait for what this one sends
         return True
     return torch.Tag.nondeterministic_seeded in target.tags or bool(written_args(node))
