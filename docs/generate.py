@@ -43,7 +43,7 @@ def differences():
     text += table(("id", "names", "OneFlow", "here", "why"), rows)
     text += "\n## Runtime knobs: remembered, without effect\n\n" + table(("name", "default", "why"), [(f"`oneflow.{k}`", repr(d), why) for k, (d, _, why) in KNOBS.items()])
     text += "\n## Names that `set_dialect` switches\n\n" + table(("name", "torch's"), [(f"`{k}`", f"`{v}`") for k, v in DIALECT.items()])
-    text += "\nIn torch's dialect these functions, which take all that torch's take and more, are torch's own too:\n"
+    text += "\nIn torch's dialect these functions and classes, which take all that torch's take and more, are torch's own too:\n"
     for space, names in EXTENDED.items():
         text += f"\n- `{space}`: " + ", ".join(f"`{n}`" for n in names.split()) + "\n"
     return text

@@ -2,8 +2,8 @@
 
 DIALECT[public name] = torch path: the meaning differs.
 EXTENDED[namespace] = "name name ...": ours takes all that torch's takes, and more. In torch's dialect it is
-torch's own nevertheless: a program compares functions (`func is torch.add`, a table of what
-`__torch_function__` may be handed). Functions that place global tensors, and files, stay ours in every dialect.
+torch's own nevertheless: a program compares functions and classes (`func is torch.add`, a table of what
+`__torch_function__` may be handed, `type(m) is nn.Dropout`). Functions that place global tensors, and files, stay ours in every dialect.
 """
 
 DIALECT = {
@@ -90,7 +90,7 @@ DIALECT = {
 
 EXTENDED = {
     "oneflow": """
-        softmax log_softmax stft is_tensor from_numpy frombuffer set_default_tensor_type set_rng_state from_dlpack
+        Generator softmax log_softmax stft is_tensor from_numpy frombuffer set_default_tensor_type set_rng_state from_dlpack
         where masked_fill masked_select argwhere searchsorted scatter scatter_add gather index_add nonzero
         matmul bmm addmm mm dot cross
         add sub mul pow fmod floor_divide lerp eq ne lt le gt ge greater greater_equal not_equal logical_and logical_or logical_xor
@@ -100,6 +100,11 @@ EXTENDED = {
         cat concat stack broadcast_to unflatten swapaxes
     """,
     "oneflow.linalg": "norm vector_norm matrix_norm cross diagonal inv",
+    "oneflow.nn": """
+        Hardshrink Softshrink Softsign ParameterList Dropout Dropout1d Dropout2d Dropout3d RNN Embedding PixelShuffle
+        MSELoss L1Loss SmoothL1Loss BCELoss BCEWithLogitsLoss MarginRankingLoss NLLLoss CrossEntropyLoss
+        ConstantPad1d ConstantPad2d ConstantPad3d AdaptiveAvgPool2d AdaptiveMaxPool2d AvgPool2d AvgPool3d
+    """,
     "oneflow.nn.functional": """
         relu celu elu hardswish hardtanh leaky_relu logsigmoid mish prelu rrelu rrelu_ selu sigmoid silu softsign softplus tanh threshold
         gelu hardshrink softshrink softmax log_softmax normalize one_hot fold unfold cosine_similarity dropout

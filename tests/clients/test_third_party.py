@@ -41,13 +41,21 @@ def test_extended_functions_are_torchs_own_in_torchs_dialect_only():
     assert before == (oneflow.matmul, oneflow.cat) and oneflow.cat is not real.cat
 
 
-def test_every_function_that_torch_has_too_is_listed_or_stays_ours_for_a_reason():
+def test_types_of_modules_are_torchs(mocked):
+    import torch
+    import torch.nn as nn
+
+    layer = nn.TransformerEncoderLayer(4, 2, 8)  # made inside torch
+    assert type(layer.dropout) is nn.Dropout and type(nn.Embedding(2, 2)).__module__.startswith("torch.nn") and type(torch.Generator()) is torch.Generator
+
+
+def test_every_name_that_torch_has_too_is_listed_or_stays_ours_for_a_reason():
     places = "zeros ones empty full eye arange linspace logspace zeros_like ones_like full_like empty_like empty_strided hann_window"
     draws = "rand randn randint randint_like rand_like randn_like randperm normal"
     files = "save load"
     for space in EXTENDED:
         theirs = importlib.import_module("torch" + space[len("oneflow"):])
-        rows = {n for n in {**_bind.function_rows(space), **_bind.rename_rows(space)} if hasattr(theirs, n) and not isinstance(getattr(theirs, n), type)}
+        rows = {n for n in {**_bind.function_rows(space), **_bind.rename_rows(space)} if hasattr(theirs, n)}
         rows -= {n for n in rows if f"{space}.{n}" in DIALECT}
         stay = {*places.split(), *draws.split(), *files.split()} if space == "oneflow" else set()
         assert rows == set(EXTENDED[space].split()) | stay, space
