@@ -180,7 +180,7 @@ def test_version_counters_of_what_autograd_may_hold_rise_in_each_call(fused):
 
 
 def test_biases_of_products_are_apart_for_inductor():
-    from oneflow._graph.backends.biases import part_biases
+    from oneflow._graph.backends.products import part_biases
 
     def products(bias, rows, half, x, w):
         return torch.addmm(bias, x, w), torch.addmm(rows, x, w), torch.addmm(bias, x, w, beta=0.5), torch.addmm(half, x.bfloat16(), w.bfloat16())
@@ -192,4 +192,29 @@ def test_biases_of_products_are_apart_for_inductor():
     targets = [n.target for n in traced.graph.nodes]
     assert targets.count(torch.ops.aten.addmm.default) == 3 and targets.count(torch.ops.aten.mm.default) == 1
     for found, expected in zip(traced(*inputs), products(*inputs)):
+        torch.testing.assert_close(found, expected)
+
+
+def test_rows_of_an_embedding_are_added_into_the_product_for_inductor():
+    from oneflow._graph.backends.products import rows_into_product
+
+    aten = torch.ops.aten
+    put = aten._unsafe_masked_index_put_accumulate
+
+    def sums(x, a, b, mask, index, rows):
+        def table(fill=0.0):
+            return put(aten.full([5, 3], fill), mask, [index], rows)
+
+        kept = table()
+        return torch.addmm(table(), a, b), x + table(), table() + x, torch.addmm(table(), a, b, beta=2), torch.addmm(x, a, table()[:4]), x + table(1.0), kept, x + kept, x[:1] + table()
+
+    index, mask = torch.tensor([[1, 1, -1], [4, 0, 9]]), torch.tensor([[[True], [True], [True]], [[True], [True], [False]]])
+    inputs = torch.randn(5, 3), torch.randn(5, 4), torch.randn(4, 3), mask, index, torch.randn(2, 3, 3)
+    traced = make_fx(sums, tracing_mode="fake")(*inputs)
+    rows_into_product(traced.graph)
+    traced.graph.lint()
+    traced.recompile()
+    targets = [n.target for n in traced.graph.nodes]
+    assert targets.count(put.default) == 5 and targets.count(aten._unsafe_index_put.default) == 3
+    for found, expected in zip(traced(*inputs), sums(*inputs)):
         torch.testing.assert_close(found, expected)
