@@ -6,12 +6,13 @@ and another one serves the call when it differs (guards.py).
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 import sys
 
 import torch
 import torch.utils._pytree as pytree
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode
 
 from .errors import KEEP_VALUE, CaptureError
 from .fold import constant_value
@@ -33,10 +34,14 @@ def state_number(recorder, node):
 
 def lengths(recorder, tensor):
     """The values of a small integer tensor, also of an argument: the program is made for them."""
+    return _values(recorder, tensor, arguments=True)
+
+
+def _values(recorder, tensor, arguments):
     node, _ = recorder._convert(tensor)
     value = constant_value(recorder, node)
     if value is None:
-        value = _value(recorder, node, arguments=True)
+        value = _value(recorder, node, arguments)
         if value is not None:
             recorder.guards.append((node, torch.equal, value, True))
     return value
@@ -196,7 +201,7 @@ _KNOWN = {
 # -- functions of torch that read values in Python or in C++, in a form that needs none ----------
 @contextlib.contextmanager
 def value_readers(recorder, active, exact):
-    """While build() is captured: ctc_loss with lengths in a list, pad_packed_sequence, BatchNorm with momentum=None, cond, linearize.
+    """While build() is captured: numpy() and tolist(), ctc_loss with lengths in a list, pad_packed_sequence, BatchNorm with momentum=None, cond, linearize.
 
     `exact`: the average of BatchNorm is the very number eager computes, which only the aten backend can pass to the operator.
     """
@@ -221,7 +226,11 @@ def value_readers(recorder, active, exact):
 
     def pad(data, sizes, batch_first, value, total):
         known = lengths(recorder, sizes) if active() else None
-        return originals[2](data, sizes, batch_first, value, total) if known is None else _padded(data, known.tolist(), batch_first, value, total)
+        if known is None:
+            return originals[2](data, sizes, batch_first, value, total)
+        with _disable_current_modes():
+            known = known.tolist()
+        return _padded(data, known, batch_first, value, total)
 
     def any_(*args, **kwargs):  # what gaussian_nll_loss checks, that no variance is negative, is left out as the checks of distributions are
         return False if active() and sys._getframe(1).f_code is checks else originals[3](*args, **kwargs)
@@ -237,10 +246,42 @@ def value_readers(recorder, active, exact):
     torch.ctc_loss, batch_norm.forward, torch._VF._pad_packed_sequence, torch.any = ctc_loss, forward, pad, any_
     torch.cond, torch.func.linearize = cond, linearize
     try:
-        yield
+        with _arrays(recorder, active):
+            yield
     finally:
         torch.ctc_loss, batch_norm.forward, torch.any, torch.cond, torch.func.linearize = *originals[:2], *originals[3:]
         del torch._VF._pad_packed_sequence
+
+
+@contextlib.contextmanager
+def _arrays(recorder, active):
+    """numpy() and its like, which read memory where no operator is called: of known values, guarded, or an error."""
+    names = "numpy", "tolist", "__dlpack__"
+    own = {name: vars(torch.Tensor)[name] for name in names if name in vars(torch.Tensor)}  # the others are of the C class
+
+    def reader(name, original):
+        @functools.wraps(original)
+        def read(self, *args, **kwargs):
+            if not active() or _get_current_dispatch_mode() is None:
+                return original(self, *args, **kwargs)
+            known = _values(recorder, self, arguments=False)
+            if known is None:
+                raise CaptureError(f"build() needs the values of a tensor ({name}()), which a static program does not have", "Return the tensor and read the result, or compute with tensors.")
+            with _disable_current_modes():
+                return original(known, *args, **kwargs)
+
+        return read
+
+    for name in names:
+        setattr(torch.Tensor, name, reader(name, getattr(torch.Tensor, name)))
+    try:
+        yield
+    finally:
+        for name in names:
+            if name in own:
+                setattr(torch.Tensor, name, own[name])
+            else:
+                delattr(torch.Tensor, name)
 
 
 def _number(recorder, compute, tensor):

@@ -111,11 +111,6 @@ def numpy(original):
             try:
                 return original(self, force=force) if force else original(self)
             except _REFUSALS:
-                if getattr(self, "_of_node", None) is not None:
-                    from .._graph.errors import CaptureError
-
-                    raise CaptureError("build() needs the values of a tensor as a NumPy array, which a static program does not have",
-                                       "Return the tensor and call numpy() on the result, or compute with tensors.") from None
                 plain = _plain(self)
                 if plain is None:
                     raise

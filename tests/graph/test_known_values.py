@@ -1,13 +1,16 @@
 """Values of integer arguments and of state that decide a branch or a shape: as in eager mode, and anew when they change."""
 import copy
 
+import numpy as np
 import pytest
 import torch
 from graph_cases import graph_of
 from torch import nn
 from torch.nn import functional as F
 
+import oneflow as flow
 from oneflow._errors import OneFlowError
+from oneflow._graph.errors import CaptureError
 
 
 def train(loss_of, calls, make=lambda: nn.Linear(4, 3), backend="aten"):
@@ -152,3 +155,44 @@ def test_checks_and_comparisons_of_values():
     assert len(train(loss_of, [(torch.randn(2, 4), torch.tensor(y)) for y in ([1, 2], [2, 1], [0, 0])])._engine.programs) == 2
     with pytest.raises(OneFlowError, match=r"torch.equal\(\) needs the values"):
         train(lambda model, x: model(x).sum() if torch.equal(x, x * 1) else model(x).mean(), [(torch.randn(2, 4),)])
+
+
+def test_arrays_and_lists_of_known_values_are_the_values_of_each_call():
+    class Scaled(flow.nn.Graph):
+        def __init__(self, model):
+            super().__init__()
+            self.model = model
+            self.config.set_backend("aten")
+
+        def build(self, x, ids):
+            grid = np.interp(0.5, np.arange(3), torch.linspace(0, 1, 3).numpy())
+            return x * float(grid) * float(np.asarray(self.model.scale)[0]) * ids.numpy().sum() + self.model.scale.tolist()[1] + sum(other.tolist())
+
+    model, other = nn.Module(), torch.tensor([1.0, 2.0])
+    model.register_buffer("scale", torch.tensor([0.5, 0.25]))
+    graph, x = Scaled(model), torch.ones(2)
+    assert torch.equal(graph(x, torch.tensor([1, 3])), x * 0.25 * 0.5 * 4 + 3.25)
+    assert torch.equal(graph(x, torch.tensor([1, 5])), x * 0.25 * 0.5 * 6 + 3.25)
+    model.scale.add_(1)
+    other.zero_()
+    assert torch.equal(graph(x, torch.tensor([1, 5])), x * 0.25 * 1.5 * 6 + 1.25)
+
+
+@pytest.mark.parametrize("read", [lambda t: t.detach().numpy(), lambda t: t.tolist(), lambda t: np.from_dlpack(t.detach())], ids=["numpy", "tolist", "dlpack"])
+@pytest.mark.parametrize("of", [lambda w, x: w, lambda w, x: x, lambda w, x: w * 2], ids=["weight", "argument", "result"])
+def test_arrays_of_weights_and_floating_arguments_are_an_error(read, of):
+    weight = nn.Parameter(torch.ones(2))
+
+    class Reads(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.weight = weight
+            self.config.set_backend("aten")
+
+        def build(self, x):
+            read(of(self.weight, x))
+            return x
+
+    with pytest.raises(CaptureError, match="needs the values? of a tensor"):
+        Reads()(torch.ones(2))
+    assert torch.ones(2).numpy().tolist() == torch.ones(2).tolist() == [1, 1]
