@@ -100,12 +100,20 @@ class GlobalDTensor(torch.Tensor, OfSeveralRanks):
         return call(func, args, kwargs or {})
 
     def __setitem__(self, index, value):
+        if isinstance(value, GlobalDTensor):
+            value = to_local(moved(value, self._of_placement, (sbp.broadcast,) * self.device_mesh.ndim))
+        self._write(lambda local: local.__setitem__(_map(whole, index), value))
+
+    def fill_diagonal_(self, value, wrap=False):
+        self._write(lambda local: local.fill_diagonal_(value, wrap))
+        return self
+
+    def _write(self, write):
+        """What writes through views, which DTensor would lose, is done on the whole."""
         held = moved(self, self._of_placement, (sbp.broadcast,) * self.device_mesh.ndim)
         local = to_local(held).clone()
-        if isinstance(value, GlobalDTensor):
-            value = to_local(moved(value, self._of_placement, held._of_sbp))
         if _mine(self.device_mesh):
-            local[_map(whole, index)] = value
+            write(local)
         self.copy_(from_local(local, self._of_placement, held._of_sbp, tuple(self.shape)))
 
     @property

@@ -37,6 +37,7 @@ CASES = {  # shape -> functions
         "glu": lambda x: F.glu(x, 1),
         "quantile": lambda x: flow.quantile(x, 0.3, dim=1),
         "shapes changed in place": in_place,
+        "diagonal filled in place": lambda x: (x * 2).fill_diagonal_(3.0),
         "gather of fewer rows": lambda x: x.gather(1, indices((2, 3), x)),
         "scatter_add in place": lambda x: (x * 2).scatter_add_(1, indices((4, 6), x), x),
         "scatter_add in place, fewer rows": lambda x: (x * 2).scatter_add_(1, indices((2, 3), x), x[:2, :3]),
