@@ -41,6 +41,18 @@ def test_it_is_compiled_at_the_third_call_when_it_pays(monkeypatch, limits):
     assert outs == [0.0, 0.0, 100.0, 100.0] and len(seen) == 1 and state_of(g).backend == "inductor"
 
 
+@pytest.mark.parametrize("spent, backend", [(1.0, "aten"), (4.0, "inductor")])
+def test_many_short_operators_are_compiled_once_they_took_as_long_as_the_compiler_will(monkeypatch, spent, backend):
+    monkeypatch.setattr(auto.inductor, "compile", lambda *a: lambda *v: (v[0],))
+    for name, value in dict(LONG=0.0, ENOUGH=0.0, MANY=1, SHORT=1e9, COMPILED=1.5).items():  # two operators: three seconds
+        monkeypatch.setattr(auto, name, value)
+    g = graph()
+    g(torch.zeros(1)), g(torch.zeros(1))
+    state_of(g).spent = spent
+    g(torch.zeros(1))
+    assert state_of(g).backend == backend
+
+
 def test_when_inductor_fails_aten_goes_on_with_one_warning(monkeypatch):
     def broken(program, config):
         raise RuntimeError("no compiler today")

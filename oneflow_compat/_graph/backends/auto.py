@@ -3,8 +3,9 @@
 A program first runs on the aten backend, so the first result comes without waiting for a compiler.
 From its third call on it is compiled when a call takes over LONG seconds (a real model: fusion pays at
 once), or when its calls have taken over ENOUGH seconds together (a small one that runs for long). A short
-program that is called a few times, as in tests and notebooks, never waits for a compiler. The numbers change
-by rounding at the switch; set_backend() fixes one backend from the first call.
+program that is called a few times, as in tests and notebooks, never waits for a compiler. A long program of
+short operators, a loop over time steps say, is compiled once its calls have taken as long as the compiler will.
+The numbers change by rounding at the switch; set_backend() fixes one backend from the first call.
 """
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from .decompositions import talks
 
 LONG = 2e-3
 ENOUGH = 2.0
+MANY, SHORT, COMPILED = 1000, 1e-5, 0.015  # operators; seconds: of a short one, to compile one (measured: GRU of 50 steps, 2200 operators, 40 s)
 
 
 def compile(program, config, name="auto"):
@@ -34,6 +36,7 @@ class Tiered:
         self.backend = "aten"
         self.calls, self.spent, self.least = 0, 0.0, float("inf")
         self.aten = aten.compile(program, config)
+        self.operators = sum(n.op == "call_function" for n in program.graph.nodes)
         self.on_cuda = any(getattr(s.device, "type", "cpu") != "cpu" for s in program.slots)
         self.current = self._timed
 
@@ -41,7 +44,7 @@ class Tiered:
         return self.current(*values)
 
     def _timed(self, *values):
-        if self.calls >= 2 and (self.on_cuda or self.least > LONG or self.spent > ENOUGH):
+        if self.calls >= 2 and (self.on_cuda or self._pays()):
             return self._switch()(*values)
         begin = time.perf_counter()
         out = self.aten(*values)
@@ -50,6 +53,11 @@ class Tiered:
         self.spent += seconds
         self.least = min(self.least, seconds)
         return out
+
+    def _pays(self):
+        if self.operators > MANY and self.least < SHORT * self.operators:
+            return self.spent > COMPILED * self.operators
+        return self.least > LONG or self.spent > ENOUGH
 
     def _switch(self):
         begin = time.perf_counter()
