@@ -69,13 +69,14 @@ class StateMap:
 
 
 _INTERNAL = frozenset(vars(torch.nn.Module()))
+_PLAIN = (int, float, bool, str, type(None))
 
 
 class kept_modules:
     """Puts buffers and attributes back that build() bound to symbolic tensors, and says what the program must do instead.
 
     Where a real tensor of the same shape and dtype was before, the program copies the new value into it.
-    Anything else (None, nothing, a tensor of another shape, a tuple of them) is bound anew after each run.
+    Anything else (None, nothing, a tensor of another shape, a tuple of them) is bound anew after each run, and so are numbers and flags.
     A value made of constants only is a cache, unless a state dict would hold it: build() makes it again.
     """
 
@@ -111,7 +112,10 @@ class kept_modules:
         def differs(container, key, old, new, registered=False, saved=False):
             if new is old:
                 return
-            if isinstance(new, torch.Tensor) and isinstance(old, torch.Tensor) and (old.shape, old.dtype) == (new.shape, new.dtype):
+            if type(new) in _PLAIN and not isinstance(old, torch.Tensor):
+                if type(new) is not type(old) or new != old:
+                    self.stores.append((container, key, new))
+            elif isinstance(new, torch.Tensor) and isinstance(old, torch.Tensor) and (old.shape, old.dtype) == (new.shape, new.dtype):
                 if registered or _memory(old) not in held:
                     pairs.append((old, new))
             elif type(new) is tuple and type(old) is tuple and len(new) == len(old) and all(map(_fits, old, new)):
@@ -192,7 +196,7 @@ def _items(value):
 def _walk(now, copied, differs):
     """Compare a list or dict that was changed in place with what it held."""
     before = dict(_items(copied))
-    if not _symbolic(now):
+    if type(now) is not type(copied) or type(now) is list and not _symbolic(now) and len(now) != len(copied):
         return
     for key, new in _items(now):
         old, inner = before.get(key, (None, None))

@@ -256,7 +256,7 @@ def value_readers(recorder, active, exact):
 @contextlib.contextmanager
 def _arrays(recorder, active):
     """numpy() and its like, which read memory where no operator is called: of known values, guarded, or an error."""
-    names = "numpy", "tolist", "__dlpack__"
+    names = {"numpy": "as a NumPy array", "tolist": "as a list", "__dlpack__": "through dlpack"}
     own = {name: vars(torch.Tensor)[name] for name in names if name in vars(torch.Tensor)}  # the others are of the C class
 
     def reader(name, original):
@@ -266,7 +266,7 @@ def _arrays(recorder, active):
                 return original(self, *args, **kwargs)
             known = _values(recorder, self, arguments=False)
             if known is None:
-                raise CaptureError(f"build() needs the values of a tensor ({name}()), which a static program does not have", "Return the tensor and read the result, or compute with tensors.")
+                raise CaptureError(f"build() needs the values of a tensor {names[name]}, which a static program does not have", "Return the tensor and read the result, or compute with tensors.")
             with _disable_current_modes():
                 return original(known, *args, **kwargs)
 

@@ -2,7 +2,8 @@
 
 While build() runs, reads of attributes are noted (module and graph objects), and the free names of the user's
 functions. A number, string or flag that has another value at a later call makes another program; another tensor
-of the same shape and dtype takes the place of the old one. Lists and dicts of plain values are compared as a whole.
+of the same shape and dtype takes the place of the old one. Lists and dicts of plain values are compared as a whole,
+NumPy arrays by their values (of many elements by identity).
 """
 from __future__ import annotations
 
@@ -11,15 +12,17 @@ import enum
 import types
 import warnings
 
+import numpy as np
 import torch
 
 from .errors import skipped
 
 _NUMBERS = (int, float, bool, str, bytes, complex, type(None))
-_PLAIN = (*_NUMBERS, torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format, enum.Enum, slice, range)
+_PLAIN = (*_NUMBERS, np.generic, torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format, enum.Enum, slice, range)
 _BY_IDENTITY = (types.FunctionType, types.BuiltinFunctionType, type, torch.nn.Module)
 _RECORDS = (types.SimpleNamespace,)
 _MANY = 32
+_ELEMENTS = 4096  # of an array whose values are compared at each call
 _UNREAD = frozenset(vars(torch.nn.Module()))
 _MISSING = object()
 _WARN_AFTER = 8
@@ -35,7 +38,9 @@ def _same(a, b):
         return len(a) == len(b) and all(map(_same, a, b))
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(_same(v, b[k]) for k, v in a.items())
-    return repr(a) == repr(b) if isinstance(a, (float, complex)) else isinstance(a, _PLAIN) and a == b
+    if isinstance(a, np.ndarray):
+        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    return repr(a) == repr(b) if isinstance(a, (float, complex, np.inexact)) else isinstance(a, _PLAIN) and a == b
 
 
 def _plain(value):
@@ -147,6 +152,11 @@ class Reads:
             self.entries.setdefault((id(container), key), entry)
             if isinstance(value, types.FunctionType):
                 self._function(value)
+        elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
+            if value.size <= _ELEMENTS:
+                self.entries.setdefault((id(container), key), (_Elements(container, key), np.ndarray, _elements(value), label, False))
+            else:
+                self.entries.setdefault((id(container), key), entry)
         elif _plain_container(value):
             self.entries.setdefault((id(container), key), (*entry[:2], value.copy(), *entry[3:]))
         elif depth < 2 and type(value) in (list, dict) and len(value) <= _MANY:
@@ -230,6 +240,22 @@ class _Length:
         return len(self.of)
 
 
+class _Elements:
+    """The values of the array at a place as a container."""
+
+    __slots__ = ("container", "key")
+
+    def __init__(self, container, key):
+        self.container, self.key = container, key
+
+    def __getitem__(self, key):
+        return _elements(self.container[self.key])
+
+
+def _elements(value):
+    return (value.tobytes(), value.dtype.str, value.shape) if isinstance(value, np.ndarray) else (type(value),)
+
+
 def _get(container, key):
     try:
         return container[key]
@@ -263,6 +289,8 @@ class Watch:
                 name, where = container.cell, "{}.cell_contents"
             elif isinstance(container, _Length):
                 name, where = container.of, "len({})"
+            elif isinstance(container, _Elements):
+                name, where = container, "{}[0]"
             else:
                 name, where = container, f"{{}}[{self._key(key, scope)}]"
             held = names.get(id(name))
@@ -274,7 +302,7 @@ class Watch:
                 continue
             scope[f"v{i}"] = value
             plain = isinstance(value, (list, dict)) and _plain_container(value)
-            tests.append(f"{where.format(held)} {'==' if plain or isinstance(container, _Length) else 'is'} v{i}")
+            tests.append(f"{where.format(held)} {'==' if plain or isinstance(container, (_Length, _Elements)) else 'is'} v{i}")
         lines = [" and ".join(tests[i : i + 200]) for i in range(0, len(tests), 200)]
         body = "".join(f"    if not ({line}):\n        return False\n" for line in lines) or "    pass\n"
         source = f"def same():\n  try:\n{body}  except (KeyError, IndexError, ValueError):\n    return False\n  return True\n"

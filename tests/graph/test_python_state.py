@@ -3,6 +3,7 @@ import copy
 import types
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from graph_cases import graph_of
@@ -243,3 +244,67 @@ def test_reading_attributes_is_as_ever_after_a_capture():
     module = nn.Linear(4, 4)
     graph_of(lambda x: module(x), module=module)(torch.ones(1, 4))
     assert "__getattribute__" not in nn.Module.__dict__
+
+
+def test_flags_and_numbers_that_a_program_changes_change_in_every_call():
+    class Alternates(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.odd, self.seen, self.name = False, {"last": None, "n": [0]}, "none"
+
+        def forward(self, x):
+            self.odd = not self.odd
+            self.seen["last"] = "odd" if self.odd else "even"
+            self.seen["n"][0] = 1 - self.seen["n"][0]
+            self.name = self.seen["last"] + "!"
+            return x * 2 if self.odd else x * 3
+
+    class Runs(flow.nn.Graph):
+        def __init__(self, model):
+            super().__init__()
+            self.model, self.turn = model, "a"
+            self.config.set_backend("aten")
+
+        def build(self, x):
+            self.turn = "b" if self.turn == "a" else "a"
+            return self.model(x)
+
+    eager, model = Alternates(), Alternates()
+    graph, turn = Runs(model), "a"
+    for i in range(7):
+        x = torch.full((2,), float(i))
+        turn = "b" if turn == "a" else "a"
+        assert torch.equal(graph(x), eager(x)), i
+        assert (model.odd, model.seen, model.name, graph.turn) == (eager.odd, eager.seen, eager.name, turn), i
+    assert len(graph._engine.programs) == 3  # one for the state before the first call
+
+
+table_of_the_file = np.ones(2, np.float32)
+
+
+@pytest.mark.parametrize("read", [torch.from_numpy, torch.tensor, lambda t: float(t.sum()), lambda t: t[0]], ids=["from_numpy", "tensor", "sum", "element"])
+@pytest.mark.parametrize("size", [2, 10_000])
+def test_arrays_are_followed(read, size):
+    class Scales(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = np.ones(size, np.float32)
+
+        def forward(self, x):
+            return x * read(self.table) * float(table_of_the_file[0])
+
+    global table_of_the_file
+    model, x = Scales(), torch.ones(size)
+    graph = graph_of(lambda x: model(x))
+    assert torch.equal(graph(x), model(x)) and torch.equal(graph(x), model(x)) and len(graph._engine.programs) == 1
+    table_of_the_file = table_of_the_file * 2
+    assert torch.equal(graph(x), model(x))
+    if size < 4096:  # more are compared where another array takes the place
+        model.table *= 3
+        assert torch.equal(graph(x), model(x))
+    model.table = model.table + 4
+    assert torch.equal(graph(x), model(x))
+    model.table = model.table.copy()
+    assert torch.equal(graph(x), model(x)) and len(graph._engine.programs) == (4 if size < 4096 else 3)
+    model.table *= 3
+    assert size > 4096 or torch.equal(graph(x), model(x))
