@@ -43,7 +43,7 @@ def _goes_on(code, offset):
     n = places.get(offset)
     if n is None:
         return None
-    while instructions[n].opname in ("TO_BOOL", "CACHE", "COPY"):
+    while instructions[n].opname in ("TO_BOOL", "CACHE", "COPY", "COMPARE_OP"):  # a comparison that makes a bool of its result: Python 3.13
         n += 1
     jump = instructions[n]
     if not jump.opname.startswith("POP_JUMP") or not jump.opname.endswith(("IF_TRUE", "IF_FALSE")):
