@@ -213,3 +213,34 @@ def test_a_tied_embedding_gets_its_rows_into_the_gradient_of_the_last_layer(padd
         torch.testing.assert_close(found, expected)
     puts = [n.target for n in graph._engine._last.run.region.graph.nodes if "index_put" in str(n.target)]
     assert [str(t) for t in puts] == ["prims._unsafe_index_put_.default"], "written in place"
+
+
+def test_numbers_made_in_build_are_raised_to_powers():
+    def build(self, x):
+        scale = torch.distributions.Normal(torch.zeros(4), 1.0).scale
+        loss = (self.m(x).pow(2) / (2 * scale**2)).mean()
+        loss.backward()
+        return loss, scale, torch.tensor(3) * x.sum().long()
+
+    same(build, lambda: {"m": nn.Linear(4, 4)}, rows(5, 4), sgd)
+
+
+@pytest.mark.parametrize("to", [torch.Tensor.to_sparse, torch.Tensor.to_sparse_csr])
+def test_products_with_sparse_matrices_run(to):
+    matrix = to(torch.eye(5) * 2)
+
+    def build(self, x):
+        loss = (matrix @ self.m(x)).pow(2).mean()
+        loss.backward()
+        return loss
+
+    same(build, lambda: {"m": nn.Linear(4, 4)}, rows(5, 4), sgd)
+
+
+def test_second_derivatives_by_forward_mode():
+    def build(self, x):
+        loss = torch.func.hessian(lambda v: torch.tanh(self.m(v)).sum())(x[0]).pow(2).mean()
+        loss.backward()
+        return loss
+
+    same(build, lambda: {"m": nn.Linear(4, 6)}, rows(5, 4), sgd)

@@ -100,6 +100,11 @@ def _bilinear_backward(grad, size, shape, align_corners, height=None, width=None
     return torch.ops.aten.upsample_trilinear3d_backward(grad.unsqueeze(2), [1, *size], [n, c, 1, *image], align_corners, None, height, width).squeeze(2)
 
 
+def _zeros(size, **options):
+    """A tensor without memory (forward derivatives make them), which nothing compiled can read."""
+    return torch.zeros(size, **{k: v for k, v in options.items() if v is not None})
+
+
 def table():
     """{operator: plain torch}; those of oneflow._ext and LSTM layers only where the library is loaded."""
     from ..._ops.custom import _ext
@@ -108,7 +113,7 @@ def table():
     resize = {
         aten.upsample_bilinear2d.default: _linear, aten.upsample_trilinear3d.default: _linear, aten.upsample_bicubic2d.default: _cubic,
         aten.upsample_bilinear2d_backward.default: _bilinear_backward,
-        aten.multilabel_margin_loss_forward.default: _multilabel_margin,
+        aten.multilabel_margin_loss_forward.default: _multilabel_margin, aten._efficientzerotensor.default: _zeros,
     }  # fmt: skip
     if _ext.status() != "loaded":
         return resize

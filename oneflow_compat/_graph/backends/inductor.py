@@ -25,7 +25,8 @@ def compile(program, config, name="inductor"):
     if any(n.target is torch.ops.aten.as_strided.default and len(n.args) > 3 and n.args[3] is not None and n.args[0].op == "placeholder" for n in program.graph.nodes):
         return aten.compile(program, config)  # an offset counts from where the memory begins, a region's input from its own first element
     module, inputs, outputs, late = split(program)
-    if not any(n.op == "call_function" for n in module.graph.nodes):
+    sparse = any(n.meta["tensor"].stride is None for n in inputs)  # inductor has no form for such an input
+    if sparse or not any(n.op == "call_function" for n in module.graph.nodes):
         return aten.compile(program, config)
     function = compile_region(module, [n.meta["tensor"] for n in inputs], config.backend_options)
     host = compile_program(host_program(program, inputs, outputs, late, function))
@@ -82,6 +83,7 @@ def _compile(module, infos, chosen):
         gm = make_fx(functional, decomposition_table={**select_decomp_table(), **table()}, tracing_mode="real", _allow_non_fake_inputs=True)(*examples)
         if not _recomputes(module.graph):  # equal nodes would be merged, the recomputation with what it saves
             gm.graph = fx_graph_cse(gm.graph)
+        _numbers_as_full(gm)
         if inductor_config.layout_optimization:
             _one_copy(gm.graph)
         gm.graph.eliminate_dead_code()
@@ -98,6 +100,20 @@ def _compile(module, infos, chosen):
 
     region.graph, region.settings = gm.graph, chosen
     return region
+
+
+def _numbers_as_full(gm):
+    """0-d constants as aten.full: some of inductor's lowerings (pow, in 2.13) do not take its own form of a constant."""
+    from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+    for node in [n for n in gm.graph.nodes if n.op == "get_attr"]:
+        value = getattr(gm, node.target)
+        if isinstance(value, torch.Tensor) and value.ndim == 0 and not value.is_complex() and value.device.type == "cpu":
+            with gm.graph.inserting_before(node), unset_fake_temporarily():
+                made = gm.graph.call_function(torch.ops.aten.full.default, ([], value.item()), {"dtype": value.dtype, "device": value.device})
+            made.meta.update(node.meta)
+            node.replace_all_uses_with(made)
+            gm.graph.erase_node(node)
 
 
 def _one_copy(graph):
