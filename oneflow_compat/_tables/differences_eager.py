@@ -44,6 +44,13 @@ EAGER = {
         "reason": "undocumented; checking each call of these functions would cost more than it gives",
         "test": "tests/core/test_functions.py::test_flags_are_bools_and_lists_are_lists",
     },
+    "inputs-torch-refuses": {
+        "names": ["oneflow.nn.functional.glu", "oneflow.nn.functional.adaptive_max_pool3d", "oneflow.nn.functional.grid_sample", "oneflow.fmod", "oneflow.Tensor.__mod__"],
+        "oneflow": "takes integers (glu), a size of one element for all dimensions (adaptive_max_pool3d(x, (2,))), mode='bicubic' of volumes, bool operands (fmod, %)",
+        "here": "torch's error",
+        "reason": "undocumented; torch has no such kernel, and a check in each call of these functions would cost more than it gives",
+        "test": "tests/core/test_functions.py::test_inputs_that_torch_refuses",
+    },
     "bool-arith": {
         "names": ["oneflow.Tensor.__sub__", "oneflow.Tensor.__truediv__", "oneflow.Tensor.__add__"],
         "oneflow": "bool / 2 is an integer division; bool + True counts (2)",

@@ -370,3 +370,14 @@ def test_flags_are_bools_and_lists_are_lists(call):
 def test_parts_of_complex_numbers_are_attributes():
     x = torch.tensor([1 + 2j])
     assert x.real.tolist() == flow.real(x).tolist() == [1] and x.imag.tolist() == flow.imag(x).tolist() == [2]
+
+
+@pytest.mark.parametrize("call", [
+    lambda: flow.nn.functional.glu(T([1, 2])), lambda: flow.nn.functional.adaptive_max_pool3d(torch.ones(1, 1, 4, 4, 4), (2,)),
+    lambda: flow.nn.functional.grid_sample(torch.ones(1, 1, 2, 2, 2), torch.zeros(1, 1, 1, 1, 3), mode="bicubic", align_corners=True),
+    lambda: flow.fmod(T([True]), T([True])), lambda: T([True]) % T([True]),
+])
+def test_inputs_that_torch_refuses(call):
+    """Difference inputs-torch-refuses."""
+    with pytest.raises(RuntimeError):
+        call()
