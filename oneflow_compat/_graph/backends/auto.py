@@ -18,7 +18,7 @@ from .decompositions import talks
 
 LONG = 2e-3
 ENOUGH = 2.0
-MANY, SHORT, COMPILED = 1000, 1e-5, 0.015  # operators; seconds: of a short one, to compile one (a GRU of 2,178: 76 s on a shared core, about half of that on one of its own)
+MANY, SHORT, COMPILED = 1000, 1e-5, 0.015  # operators; seconds: of a short one, to compile one (a GRU of 2,178 took 76 s on a core in use by others: half of that)
 
 
 def compile(program, config, name="auto"):
