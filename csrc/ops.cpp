@@ -37,6 +37,13 @@ STABLE_TORCH_LIBRARY(oneflow, m) {
   m.def("lstm(Tensor given, Tensor weight, Tensor h0, Tensor c0, bool reverse) -> (Tensor, Tensor, Tensor, Tensor)");
   // -> gradients of given, h0, c0.
   m.def("lstm_backward(Tensor? dhidden, Tensor? dlast, Tensor? dcell, Tensor work, Tensor c0, Tensor weight, bool reverse) -> (Tensor, Tensor, Tensor)");
+  // The same of an RNN; bias (H) is the recurrent one.
+  m.def("rnn(Tensor given, Tensor weight, Tensor? bias, Tensor h0, bool relu, bool reverse) -> Tensor");
+  m.def("rnn_backward(Tensor? dhidden, Tensor? dlast, Tensor hidden, Tensor weight, bool relu, bool reverse) -> Tensor");
+  // The same of a GRU, (3 H) instead of (4 H); work (T, B, 4 H).
+  m.def("gru(Tensor given, Tensor weight, Tensor? bias, Tensor h0, bool reverse) -> (Tensor, Tensor)");
+  // -> gradients of given, of the weight's product and bias, and of h0 besides that product.
+  m.def("gru_backward(Tensor? dhidden, Tensor? dlast, Tensor hidden, Tensor work, Tensor h0, Tensor weight, bool reverse) -> (Tensor, Tensor, Tensor)");
 
   // In place; scalars as in cpu/optimizer.h.
   m.def("adam_(Tensor(a!)[] model, Tensor[] diff, Tensor(b!)[] m, Tensor(c!)[] v, float[] scalars) -> ()");

@@ -52,8 +52,8 @@ struct SoftmaxRows {
   uint64_t seed;
 };
 
-// One layer and direction of an LSTM: tensors are (steps, batch, columns), gates in the order input, forget, cell, output.
-struct LstmLayer {
+// One layer and direction of an RNN, LSTM (gates in the order input, forget, cell, output) or GRU (reset, update, new): tensors are (steps, batch, columns).
+struct RecurrentLayer {
   int64_t steps, batch, hidden;
   bool reverse;
 };
@@ -82,12 +82,18 @@ struct Kernels {
   // out[pair(i, j)] = x_i . x_j for j < i + self; one sample (f, e), and its gradient
   void (*dots)(Dtype, const void* x, void* out, int64_t f, int64_t e, bool self);
   void (*dots_backward)(Dtype, const void* x, const void* dout, void* dx, int64_t f, int64_t e, bool self);
-  // f32 and f64. The weight (4 * hidden, hidden) packed for the forward or backward pass; without `to` only the elements that takes.
-  int64_t (*lstm_pack)(Dtype, const void* weight, int64_t hidden, bool backward, void* to);
+  // f32 and f64. The weight (gates * hidden, hidden) packed for the forward or backward pass; without `to` only the elements that takes.
+  int64_t (*recurrent_pack)(Dtype, const void* weight, int64_t gates, int64_t hidden, bool backward, void* to);
   // given: the input's share of the gates; packed: the weight; gates are kept as they are after their functions.
-  void (*lstm)(Dtype, const LstmLayer&, const void* given, const void* packed, const void* h0, const void* c0, void* gates, void* cells, void* hidden, int64_t begin, int64_t end);
+  void (*lstm)(Dtype, const RecurrentLayer&, const void* given, const void* packed, const void* h0, const void* c0, void* gates, void* cells, void* hidden, int64_t begin, int64_t end);
   // dhidden or null; dh and dc hold the gradients of the last step's and end as the first one's.
-  void (*lstm_backward)(Dtype, const LstmLayer&, const void* dhidden, const void* gates, const void* cells, const void* c0, const void* packed, void* dgates, void* dh, void* dc, int64_t begin, int64_t end);
+  void (*lstm_backward)(Dtype, const RecurrentLayer&, const void* dhidden, const void* gates, const void* cells, const void* c0, const void* packed, void* dgates, void* dh, void* dc, int64_t begin, int64_t end);
+  // bias, dhidden: or null; dh holds the gradient of the last step's and ends as what the first step's has of it (gru: besides the product with the weight).
+  void (*rnn)(Dtype, const RecurrentLayer&, bool relu, const void* given, const void* packed, const void* bias, const void* h0, void* hidden, int64_t begin, int64_t end);
+  void (*rnn_backward)(Dtype, const RecurrentLayer&, bool relu, const void* dhidden, const void* hidden, const void* packed, void* dgates, void* dh, int64_t begin, int64_t end);
+  // kept: four rows of hidden for each, see gru_rows; dturned: the gradient of bias + h w.
+  void (*gru)(Dtype, const RecurrentLayer&, const void* given, const void* packed, const void* bias, const void* h0, void* kept, void* hidden, int64_t begin, int64_t end);
+  void (*gru_backward)(Dtype, const RecurrentLayer&, const void* dhidden, const void* hidden, const void* kept, const void* h0, const void* packed, void* dgiven, void* dturned, void* dh, int64_t begin, int64_t end);
 };
 
 const Kernels& default_kernels();

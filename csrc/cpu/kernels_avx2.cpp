@@ -8,7 +8,7 @@ namespace oneflow_cpu {
 
 const Kernels& avx2_kernels() {
   static const Kernels table = {"avx2", pointwise, bias_gelu, bias_gelu_backward, bias_dropout, softmax, softmax_backward, scale_tril,
-                                adam, momentum, sgd, rotary, dots, dots_backward, lstm_pack, lstm, lstm_backward};
+                                adam, momentum, sgd, rotary, dots, dots_backward, recurrent_pack, lstm, lstm_backward, rnn, rnn_backward, gru, gru_backward};
   return table;
 }
 

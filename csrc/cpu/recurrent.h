@@ -1,4 +1,4 @@
-// The recurrence of one LSTM layer, forward and backward, for some rows of the batch through all steps.
+// The recurrence of one RNN, LSTM or GRU layer, forward and backward, for some rows of the batch through all steps.
 #pragma once
 #include "vec.h"
 
@@ -73,13 +73,16 @@ inline void by_vector(int64_t n, F&& f) {
   for (int64_t i = 0; i < n; i += Vec<A>::size()) f(i, std::min<int64_t>(Vec<A>::size(), n - i));
 }
 
+// The index in time of the i-th step computed.
+inline int64_t step_of(const RecurrentLayer& l, int64_t i) { return l.reverse ? l.steps - 1 - i : i; }
+
 template <class A>
-inline void lstm_rows(const LstmLayer& l, const A* given, const A* packed, const A* h0, const A* c0, A* gates, A* cells, A* hidden, int64_t begin, int64_t end) {
+inline void lstm_rows(const RecurrentLayer& l, const A* given, const A* packed, const A* h0, const A* c0, A* gates, A* cells, A* hidden, int64_t begin, int64_t end) {
   using V = Vec<A>;
   const int64_t h = l.hidden, rows = end - begin;
   const A *h_before = h0 + begin * h, *c_before = c0 + begin * h;
   for (int64_t i = 0; i < l.steps; ++i) {
-    const int64_t row = (l.reverse ? l.steps - 1 - i : i) * l.batch + begin;
+    const int64_t row = step_of(l, i) * l.batch + begin;
     product(rows, h_before, h, packed, 4 * h, h, given + row * 4 * h, gates + row * 4 * h, 4 * h);
     for (int64_t r = 0; r < rows; ++r) {
       A *g = gates + (row + r) * 4 * h, *c = cells + (row + r) * h, *y = hidden + (row + r) * h;
@@ -95,14 +98,14 @@ inline void lstm_rows(const LstmLayer& l, const A* given, const A* packed, const
 }
 
 template <class A>
-inline void lstm_backward_rows(const LstmLayer& l, const A* dhidden, const A* gates, const A* cells, const A* c0, const A* packed, A* dgates, A* dh, A* dc, int64_t begin, int64_t end) {
+inline void lstm_backward_rows(const RecurrentLayer& l, const A* dhidden, const A* gates, const A* cells, const A* c0, const A* packed, A* dgates, A* dh, A* dc, int64_t begin, int64_t end) {
   using V = Vec<A>;
   const int64_t h = l.hidden, rows = end - begin;
   const V one(A(1));
   dh += begin * h, dc += begin * h;
   for (int64_t i = l.steps; i-- > 0;) {
-    const int64_t step = l.reverse ? l.steps - 1 - i : i, row = step * l.batch + begin;
-    const A* c_before = i == 0 ? c0 + begin * h : cells + ((l.reverse ? step + 1 : step - 1) * l.batch + begin) * h;
+    const int64_t row = step_of(l, i) * l.batch + begin;
+    const A* c_before = i == 0 ? c0 + begin * h : cells + (step_of(l, i - 1) * l.batch + begin) * h;
     for (int64_t r = 0; r < rows; ++r) {
       const A *g = gates + (row + r) * 4 * h, *c = cells + (row + r) * h;
       A* d = dgates + (row + r) * 4 * h;
@@ -121,33 +124,154 @@ inline void lstm_backward_rows(const LstmLayer& l, const A* dhidden, const A* ga
   }
 }
 
-// The weight (4 hidden, hidden) as the forward pass reads it, its transpose, or the backward pass; without `to` only the elements it takes.
-inline int64_t lstm_pack(Dtype dtype, const void* weight, int64_t hidden, bool backward, void* to) {
-  int64_t size = 0;
-  dispatch(dtype, [&](auto t) {
-    using T = decltype(t);
-    if constexpr (std::is_same_v<T, Acc<T>>) {
-      const int64_t k = backward ? 4 * hidden : hidden, n = backward ? hidden : 4 * hidden;
-      size = packed_size<T>(k, n);
-      if (to) pack(static_cast<const T*>(weight), hidden, !backward, k, n, static_cast<T*>(to));
+// h' = f(given + bias + h w), f tanh or relu.
+template <class A>
+inline void rnn_rows(const RecurrentLayer& l, bool relu, const A* given, const A* packed, const A* bias, const A* h0, A* hidden, int64_t begin, int64_t end) {
+  using V = Vec<A>;
+  const int64_t h = l.hidden, rows = end - begin;
+  const V zero(A(0));
+  const A* h_before = h0 + begin * h;
+  for (int64_t i = 0; i < l.steps; ++i) {
+    const int64_t row = step_of(l, i) * l.batch + begin;
+    product(rows, h_before, h, packed, h, h, given + row * h, hidden + row * h, h);
+    for (int64_t r = 0; r < rows; ++r) {
+      A* y = hidden + (row + r) * h;
+      by_vector<A>(h, [&](int64_t at, int64_t n) {
+        const V x = bias ? V::loadu(y + at, n) + V::loadu(bias + at, n) : V::loadu(y + at, n);
+        (relu ? at::vec::clamp_min(x, zero) : hyperbolic_tangent(x)).store(y + at, n);
+      });
     }
+    h_before = hidden + row * h;
+  }
+}
+
+template <class A>
+inline void rnn_backward_rows(const RecurrentLayer& l, bool relu, const A* dhidden, const A* hidden, const A* packed, A* dgates, A* dh, int64_t begin, int64_t end) {
+  using V = Vec<A>;
+  const int64_t h = l.hidden, rows = end - begin;
+  const V one(A(1)), zero(A(0));
+  dh += begin * h;
+  for (int64_t i = l.steps; i-- > 0;) {
+    const int64_t row = step_of(l, i) * l.batch + begin;
+    for (int64_t r = 0; r < rows; ++r)
+      by_vector<A>(h, [&](int64_t at, int64_t n) {
+        const V y = V::loadu(hidden + (row + r) * h + at, n);
+        const V dy = dhidden ? V::loadu(dh + r * h + at, n) + V::loadu(dhidden + (row + r) * h + at, n) : V::loadu(dh + r * h + at, n);
+        (relu ? V::blendv(dy, zero, y <= zero) : dy * (one - y * y)).store(dgates + (row + r) * h + at, n);
+      });
+    if (i) product<A>(rows, dgates + row * h, h, packed, h, h, nullptr, dh, h);
+  }
+}
+
+// r, z = logistic(given + bias + h w), n = tanh(given + r (bias + h w)), h' = (h - n) z + n; kept of a row: r, z, bias + h w of n, n.
+template <class A>
+inline void gru_rows(const RecurrentLayer& l, const A* given, const A* packed, const A* bias, const A* h0, A* kept, A* hidden, int64_t begin, int64_t end) {
+  using V = Vec<A>;
+  const int64_t h = l.hidden, rows = end - begin;
+  const A* h_before = h0 + begin * h;
+  for (int64_t i = 0; i < l.steps; ++i) {
+    const int64_t row = step_of(l, i) * l.batch + begin;
+    product<A>(rows, h_before, h, packed, 3 * h, h, nullptr, kept + row * 4 * h, 4 * h);
+    for (int64_t r = 0; r < rows; ++r) {
+      const A* g = given + (row + r) * 3 * h;
+      A *k = kept + (row + r) * 4 * h, *y = hidden + (row + r) * h;
+      by_vector<A>(h, [&](int64_t at, int64_t n) {
+        const auto sum = [&](int64_t gate) { return bias ? V::loadu(k + gate * h + at, n) + V::loadu(bias + gate * h + at, n) : V::loadu(k + gate * h + at, n); };
+        const V reset = logistic(sum(0) + V::loadu(g + at, n)), update = logistic(sum(1) + V::loadu(g + h + at, n)), turned = sum(2);
+        const V now = hyperbolic_tangent(at::vec::fmadd(reset, turned, V::loadu(g + 2 * h + at, n)));
+        reset.store(k + at, n), update.store(k + h + at, n), turned.store(k + 2 * h + at, n), now.store(k + 3 * h + at, n);
+        at::vec::fmadd(V::loadu(h_before + r * h + at, n) - now, update, now).store(y + at, n);
+      });
+    }
+    h_before = hidden + row * h;
+  }
+}
+
+template <class A>
+inline void gru_backward_rows(const RecurrentLayer& l, const A* dhidden, const A* hidden, const A* kept, const A* h0, const A* packed, A* dgiven, A* dturned, A* dh, int64_t begin, int64_t end) {
+  using V = Vec<A>;
+  const int64_t h = l.hidden, rows = end - begin;
+  const V one(A(1));
+  dh += begin * h;
+  for (int64_t i = l.steps; i-- > 0;) {
+    const int64_t row = step_of(l, i) * l.batch + begin;
+    const A* h_before = i == 0 ? h0 + begin * h : hidden + (step_of(l, i - 1) * l.batch + begin) * h;
+    for (int64_t r = 0; r < rows; ++r) {
+      const A* k = kept + (row + r) * 4 * h;
+      A *dx = dgiven + (row + r) * 3 * h, *dw = dturned + (row + r) * 3 * h;
+      by_vector<A>(h, [&](int64_t at, int64_t n) {
+        const V reset = V::loadu(k + at, n), update = V::loadu(k + h + at, n), turned = V::loadu(k + 2 * h + at, n), now = V::loadu(k + 3 * h + at, n);
+        const V dy = dhidden ? V::loadu(dh + r * h + at, n) + V::loadu(dhidden + (row + r) * h + at, n) : V::loadu(dh + r * h + at, n);
+        const V dupdate = dy * (V::loadu(h_before + r * h + at, n) - now) * update * (one - update), dnow = dy * (one - update) * (one - now * now);
+        const V dreset = dnow * turned * reset * (one - reset);
+        dreset.store(dx + at, n), dupdate.store(dx + h + at, n), dnow.store(dx + 2 * h + at, n);
+        dreset.store(dw + at, n), dupdate.store(dw + h + at, n), (dnow * reset).store(dw + 2 * h + at, n);
+        (dy * update).store(dh + r * h + at, n);
+      });
+    }
+    if (i) product<A>(rows, dturned + row * 3 * h, 3 * h, packed, h, 3 * h, dh, dh, h);
+  }
+}
+
+// f of a value of the type, if it is one the recurrences are computed in.
+template <class F>
+inline void recurrent_dispatch(Dtype dtype, F&& f) {
+  dispatch(dtype, [&](auto t) {
+    if constexpr (std::is_same_v<decltype(t), Acc<decltype(t)>>) f(t);
+  });
+}
+
+// The weight (gates hidden, hidden) as the forward pass reads it, its transpose, or the backward pass; without `to` only the elements it takes.
+inline int64_t recurrent_pack(Dtype dtype, const void* weight, int64_t gates, int64_t hidden, bool backward, void* to) {
+  int64_t size = 0;
+  recurrent_dispatch(dtype, [&](auto t) {
+    using T = decltype(t);
+    const int64_t k = backward ? gates * hidden : hidden, n = backward ? hidden : gates * hidden;
+    size = packed_size<T>(k, n);
+    if (to) pack(static_cast<const T*>(weight), hidden, !backward, k, n, static_cast<T*>(to));
   });
   return size;
 }
 
-inline void lstm(Dtype dtype, const LstmLayer& l, const void* given, const void* packed, const void* h0, const void* c0, void* gates, void* cells, void* hidden, int64_t begin, int64_t end) {
-  dispatch(dtype, [&](auto t) {
+inline void rnn(Dtype dtype, const RecurrentLayer& l, bool relu, const void* given, const void* packed, const void* bias, const void* h0, void* hidden, int64_t begin, int64_t end) {
+  recurrent_dispatch(dtype, [&](auto t) {
     using T = decltype(t);
-    if constexpr (std::is_same_v<T, Acc<T>>)
-      lstm_rows<T>(l, static_cast<const T*>(given), static_cast<const T*>(packed), static_cast<const T*>(h0), static_cast<const T*>(c0), static_cast<T*>(gates), static_cast<T*>(cells), static_cast<T*>(hidden), begin, end);
+    rnn_rows<T>(l, relu, static_cast<const T*>(given), static_cast<const T*>(packed), static_cast<const T*>(bias), static_cast<const T*>(h0), static_cast<T*>(hidden), begin, end);
   });
 }
 
-inline void lstm_backward(Dtype dtype, const LstmLayer& l, const void* dhidden, const void* gates, const void* cells, const void* c0, const void* packed, void* dgates, void* dh, void* dc, int64_t begin, int64_t end) {
-  dispatch(dtype, [&](auto t) {
+inline void rnn_backward(Dtype dtype, const RecurrentLayer& l, bool relu, const void* dhidden, const void* hidden, const void* packed, void* dgates, void* dh, int64_t begin, int64_t end) {
+  recurrent_dispatch(dtype, [&](auto t) {
     using T = decltype(t);
-    if constexpr (std::is_same_v<T, Acc<T>>)
-      lstm_backward_rows<T>(l, static_cast<const T*>(dhidden), static_cast<const T*>(gates), static_cast<const T*>(cells), static_cast<const T*>(c0), static_cast<const T*>(packed), static_cast<T*>(dgates), static_cast<T*>(dh), static_cast<T*>(dc), begin, end);
+    rnn_backward_rows<T>(l, relu, static_cast<const T*>(dhidden), static_cast<const T*>(hidden), static_cast<const T*>(packed), static_cast<T*>(dgates), static_cast<T*>(dh), begin, end);
+  });
+}
+
+inline void gru(Dtype dtype, const RecurrentLayer& l, const void* given, const void* packed, const void* bias, const void* h0, void* kept, void* hidden, int64_t begin, int64_t end) {
+  recurrent_dispatch(dtype, [&](auto t) {
+    using T = decltype(t);
+    gru_rows<T>(l, static_cast<const T*>(given), static_cast<const T*>(packed), static_cast<const T*>(bias), static_cast<const T*>(h0), static_cast<T*>(kept), static_cast<T*>(hidden), begin, end);
+  });
+}
+
+inline void gru_backward(Dtype dtype, const RecurrentLayer& l, const void* dhidden, const void* hidden, const void* kept, const void* h0, const void* packed, void* dgiven, void* dturned, void* dh, int64_t begin, int64_t end) {
+  recurrent_dispatch(dtype, [&](auto t) {
+    using T = decltype(t);
+    gru_backward_rows<T>(l, static_cast<const T*>(dhidden), static_cast<const T*>(hidden), static_cast<const T*>(kept), static_cast<const T*>(h0), static_cast<const T*>(packed), static_cast<T*>(dgiven), static_cast<T*>(dturned), static_cast<T*>(dh), begin, end);
+  });
+}
+
+inline void lstm(Dtype dtype, const RecurrentLayer& l, const void* given, const void* packed, const void* h0, const void* c0, void* gates, void* cells, void* hidden, int64_t begin, int64_t end) {
+  recurrent_dispatch(dtype, [&](auto t) {
+    using T = decltype(t);
+    lstm_rows<T>(l, static_cast<const T*>(given), static_cast<const T*>(packed), static_cast<const T*>(h0), static_cast<const T*>(c0), static_cast<T*>(gates), static_cast<T*>(cells), static_cast<T*>(hidden), begin, end);
+  });
+}
+
+inline void lstm_backward(Dtype dtype, const RecurrentLayer& l, const void* dhidden, const void* gates, const void* cells, const void* c0, const void* packed, void* dgates, void* dh, void* dc, int64_t begin, int64_t end) {
+  recurrent_dispatch(dtype, [&](auto t) {
+    using T = decltype(t);
+    lstm_backward_rows<T>(l, static_cast<const T*>(dhidden), static_cast<const T*>(gates), static_cast<const T*>(cells), static_cast<const T*>(c0), static_cast<const T*>(packed), static_cast<T*>(dgates), static_cast<T*>(dh), static_cast<T*>(dc), begin, end);
   });
 }
 

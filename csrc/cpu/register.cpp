@@ -1,6 +1,5 @@
 // The CPU kernels as operators: contiguous inputs, new outputs, parts handed to torch's threads.
-#include "../common.h"
-#include "kernels.h"
+#include "operands.h"
 
 #include <cstring>
 
@@ -12,18 +11,6 @@ using oneflow_cpu::Dtype;
 using oneflow_cpu::Point;
 using oneflow_cpu::SoftmaxRows;
 using torch::stable::parallel_for;
-
-Dtype dtype_of(const Tensor& x) {
-  switch (x.scalar_type()) {
-    case ScalarType::Float: return Dtype::f32;
-    case ScalarType::Double: return Dtype::f64;
-    case ScalarType::BFloat16: return Dtype::bf16;
-    default: STD_TORCH_CHECK(false, "oneflow._ext: the CPU kernels take float32, float64 and bfloat16, found ", toString(x.scalar_type()));
-  }
-}
-
-// Rows a thread gets at least, so that a part has some 16k elements.
-int64_t grain(int64_t n) { return std::max<int64_t>(1, 16384 / std::max<int64_t>(n, 1)); }
 
 std::vector<Tensor> pointwise(int64_t op, std::vector<Tensor> inputs, int64_t outputs, std::vector<double> scalars) {
   STD_TORCH_CHECK(op >= 0 && op < static_cast<int64_t>(Point::count), "oneflow::pointwise: no operator ", op);
@@ -228,62 +215,6 @@ Tensor pair_dots_backward(const Tensor& dout, const Tensor& x, bool self) {
   return dx;
 }
 
-void sized(const Tensor& x, const Tensor& like, std::vector<int64_t> sizes) {
-  STD_TORCH_CHECK(shape(x) == sizes && x.scalar_type() == like.scalar_type(), "oneflow::lstm: tensors of one type that fit each other, found ", x.numel(), " elements");
-}
-void lstm_takes(const Tensor& x, int64_t dims) {
-  STD_TORCH_CHECK(x.scalar_type() == ScalarType::Float || x.scalar_type() == ScalarType::Double, "oneflow::lstm takes float32 and float64, found ", toString(x.scalar_type()));
-  STD_TORCH_CHECK(x.dim() == dims, "oneflow::lstm: ", dims, " dimensions, found ", x.dim());
-}
-// Rows of the batch are independent of each other.
-template <class F>
-void over_rows(const oneflow_cpu::LstmLayer& l, F&& f) {
-  parallel_for(0, l.batch, grain(l.steps * l.hidden * 4), f);
-}
-Tensor packed(const Tensor& weight, const oneflow_cpu::LstmLayer& l, bool backward) {
-  const Tensor w = dense(weight);
-  const Tensor to = fresh(weight, {best().lstm_pack(dtype_of(w), nullptr, l.hidden, backward, nullptr)});
-  best().lstm_pack(dtype_of(w), w.data_ptr(), l.hidden, backward, to.data_ptr());
-  return to;
-}
-// The cells in the workspace, which the gates begin.
-void* cells_of(const Tensor& work) { return static_cast<char*>(work.data_ptr()) + work.numel() / 5 * 4 * work.element_size(); }
-void copy(const void* from, const Tensor& to, int64_t row) {
-  const size_t bytes = static_cast<size_t>(to.numel()) * to.element_size();
-  if (bytes) std::memcpy(to.data_ptr(), static_cast<const char*>(from) + row * bytes, bytes);
-}
-
-std::tuple<Tensor, Tensor, Tensor, Tensor> lstm(const Tensor& given, const Tensor& weight, const Tensor& h0, const Tensor& c0, bool reverse) {
-  lstm_takes(given, 3);
-  const oneflow_cpu::LstmLayer l{given.size(0), given.size(1), given.size(2) / 4, reverse};
-  sized(given, given, {l.steps, l.batch, 4 * l.hidden}), sized(weight, given, {4 * l.hidden, l.hidden}), sized(h0, given, {l.batch, l.hidden}), sized(c0, given, {l.batch, l.hidden});
-  const Tensor x = dense(given), w = packed(weight, l, false), h = dense(h0), c = dense(c0);
-  const Tensor work = fresh(given, {5, l.steps, l.batch, l.hidden}), hidden = fresh(given, {l.steps, l.batch, l.hidden}), last = fresh_like(h0), cell = fresh_like(c0);
-  over_rows(l, [&](int64_t a, int64_t b) { best().lstm(dtype_of(given), l, x.data_ptr(), w.data_ptr(), h.data_ptr(), c.data_ptr(), work.data_ptr(), cells_of(work), hidden.data_ptr(), a, b); });
-  const int64_t end = l.steps && !reverse ? l.steps - 1 : 0;
-  copy(l.steps ? hidden.data_ptr() : h.data_ptr(), last, end), copy(l.steps ? cells_of(work) : c.data_ptr(), cell, end);
-  return {hidden, last, cell, work};
-}
-
-std::tuple<Tensor, Tensor, Tensor> lstm_backward(std::optional<Tensor> dhidden, std::optional<Tensor> dlast, std::optional<Tensor> dcell, const Tensor& given, const Tensor& c0, const Tensor& weight, bool reverse) {
-  lstm_takes(given, 4);
-  const oneflow_cpu::LstmLayer l{given.size(1), given.size(2), given.size(3), reverse};
-  sized(given, given, {5, l.steps, l.batch, l.hidden}), sized(weight, given, {4 * l.hidden, l.hidden}), sized(c0, given, {l.batch, l.hidden});
-  const Tensor work = dense(given), c = dense(c0), w = packed(weight, l, true);
-  const Tensor dgates = fresh(given, {l.steps, l.batch, 4 * l.hidden}), dh = fresh_like(c0), dc = fresh_like(c0);
-  const std::optional<Tensor> dy = dhidden.has_value() ? std::optional<Tensor>(dense(*dhidden)) : std::nullopt;
-  if (dy.has_value()) sized(*dy, given, {l.steps, l.batch, l.hidden});
-  const auto begin = [&](const std::optional<Tensor>& from, const Tensor& to) {
-    if (from.has_value()) sized(*from, given, {l.batch, l.hidden}), copy(dense(*from).data_ptr(), to, 0);
-    else if (to.numel()) std::memset(to.data_ptr(), 0, static_cast<size_t>(to.numel()) * to.element_size());
-  };
-  begin(dlast, dh), begin(dcell, dc);
-  over_rows(l, [&](int64_t a, int64_t b) {
-    best().lstm_backward(dtype_of(work), l, dy.has_value() ? dy->data_ptr() : nullptr, work.data_ptr(), cells_of(work), c.data_ptr(), w.data_ptr(), dgates.data_ptr(), dh.data_ptr(), dc.data_ptr(), a, b);
-  });
-  return {dgates, dh, dc};
-}
-
 void in_place(const char* name, const std::vector<Tensor>& list) {
   for (const Tensor& t : list) STD_TORCH_CHECK(t.is_contiguous(), "oneflow::", name, " updates contiguous tensors, found one that is not");
 }
@@ -329,8 +260,6 @@ STABLE_TORCH_LIBRARY_IMPL(oneflow, CPU, m) {
   m.impl("rotary", TORCH_BOX(&rotary));
   m.impl("pair_dots", TORCH_BOX(&pair_dots));
   m.impl("pair_dots_backward", TORCH_BOX(&pair_dots_backward));
-  m.impl("lstm", TORCH_BOX(&lstm));
-  m.impl("lstm_backward", TORCH_BOX(&lstm_backward));
   m.impl("adam_", TORCH_BOX(&adam));
   m.impl("momentum_", TORCH_BOX(&momentum));
   m.impl("sgd_", TORCH_BOX(&sgd));

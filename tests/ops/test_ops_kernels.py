@@ -268,6 +268,10 @@ def samples():
     yield ops.rotary, (torch.randn(2, 3, 2, 6, requires_grad=True), cos, sin, 1, False, [0, 2, 1, 3], False)
     yield ops.lstm, (torch.randn(3, 2, 20), torch.randn(20, 5), torch.randn(2, 5), torch.randn(2, 5), True)
     yield ops.lstm_backward, (None, torch.randn(2, 5), None, torch.rand(5, 3, 2, 5), torch.randn(2, 5), torch.randn(20, 5), False)
+    yield ops.rnn, (torch.randn(3, 2, 5), torch.randn(5, 5), torch.randn(5), torch.randn(2, 5), True, False)
+    yield ops.rnn_backward, (torch.randn(3, 2, 5), None, torch.rand(3, 2, 5), torch.randn(5, 5), False, True)
+    yield ops.gru, (torch.randn(3, 2, 15), torch.randn(15, 5), None, torch.randn(2, 5), True)
+    yield ops.gru_backward, (None, torch.randn(2, 5), torch.rand(3, 2, 5), torch.rand(3, 2, 20), torch.randn(2, 5), torch.randn(15, 5), False)
     yield ops.pair_dots, (torch.randn(2, 3, 4, requires_grad=True), True)
     yield ops.pair_dots_backward, (torch.randn(2, 6), torch.randn(2, 3, 4), True)
     yield ops.adam_, ([x.detach().clone()], [x.detach()], [x.detach().clone()], [x.detach().abs()], [0.1, 0, 0.9, 0.99, 1, 1e-8, 1, 1])
@@ -314,11 +318,62 @@ def test_lstm_in_float64(reverse):
         torch.testing.assert_close(got, expected, rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("sizes", [(4, 3, 9), (1, 1, 1), (5, 7, 70)], ids=str)
+@pytest.mark.parametrize("kind", ["gru", "tanh", "relu"])
+@pytest.mark.parametrize("biased", [True, False])
+def test_gru_and_rnn_in_float64(kind, biased, sizes, reverse):
+    torch.manual_seed(0)
+    steps, batch, hidden = sizes
+    options = {} if kind == "gru" else {"nonlinearity": kind}
+    layer = (torch.nn.GRU if kind == "gru" else torch.nn.RNN)(5, hidden, bias=biased, dtype=torch.float64, **options)
+    x, h = torch.randn(steps, batch, 5, dtype=torch.float64), torch.randn(batch, hidden, dtype=torch.float64, requires_grad=True)
+    turn = (lambda t: t.flip(0)) if reverse else (lambda t: t)
+    w_ih, w_hh, *biases = (p.detach() for p in layer.parameters())
+    b_ih, b_hh = biases or (0, None)
+    given = x @ w_ih.t() + b_ih
+    y, last = layer(turn(x), h[None])
+    dy, dlast = torch.randn_like(y), torch.randn_like(last[0])
+    (turn(y) * dy).sum().add((last[0] * dlast).sum()).backward()
+    ops = torch.ops.oneflow
+    if kind == "gru":
+        out, work = ops.gru(given, w_hh, b_hh, h.detach(), reverse)
+        dgiven, dturned, dh = ops.gru_backward(dy, dlast, out, work, h.detach(), w_hh, reverse)
+    else:
+        out, dh = ops.rnn(given, w_hh, b_hh, h.detach(), kind == "relu", reverse), 0
+        dgiven = dturned = ops.rnn_backward(dy, dlast, out, w_hh, kind == "relu", reverse)
+    before = torch.cat([out[1:], h.detach()[None]] if reverse else [h.detach()[None], out[:-1]]).flatten(0, 1)
+    found = [out, dgiven.flatten(0, 1).t() @ x.flatten(0, 1), dturned.flatten(0, 1).t() @ before, dh + dturned[-1 if reverse else 0] @ w_hh]
+    expected = [turn(y), layer.weight_ih_l0.grad, layer.weight_hh_l0.grad, h.grad]
+    if biased:
+        found, expected = found + [dgiven.sum((0, 1)), dturned.sum((0, 1))], expected + [layer.bias_ih_l0.grad, layer.bias_hh_l0.grad]
+    for got, wanted in zip(found, expected):
+        torch.testing.assert_close(got, wanted.detach(), rtol=1e-11, atol=1e-11)
+
+
 def test_lstm_refuses_what_does_not_fit():
     with pytest.raises(RuntimeError, match="float32 and float64, found BFloat16"):
         torch.ops.oneflow.lstm(torch.ones(1, 1, 4).bfloat16(), torch.ones(4, 1).bfloat16(), torch.ones(1, 1).bfloat16(), torch.ones(1, 1).bfloat16(), False)
     with pytest.raises(RuntimeError, match="fit each other"):
         torch.ops.oneflow.lstm(torch.ones(1, 1, 4), torch.ones(3, 1), torch.ones(1, 1), torch.ones(1, 1), False)
+
+
+def test_gru_and_rnn_refuse_what_does_not_fit():
+    one, three = torch.ones(1, 1, 1), torch.ones(1, 1, 3)
+    with pytest.raises(RuntimeError, match="fit each other"):
+        torch.ops.oneflow.gru(three, torch.ones(3, 1), torch.ones(1), torch.ones(1, 1), False)
+    with pytest.raises(RuntimeError, match="fit each other"):
+        torch.ops.oneflow.rnn(one, torch.ones(1, 1), None, torch.ones(2, 1), False, False)
+    with pytest.raises(RuntimeError, match="fit each other"):
+        torch.ops.oneflow.gru_backward(None, None, one, torch.ones(1, 1, 3), torch.ones(1, 1), torch.ones(3, 1), False)
+    with pytest.raises(RuntimeError, match="fit each other"):
+        torch.ops.oneflow.rnn_backward(three, None, one, torch.ones(1, 1), False, False)
+
+
+def test_relu_and_its_gradient_keep_nan():
+    out = torch.ops.oneflow.rnn(torch.tensor([[[float("nan"), -1.0, 2.0]]]), torch.zeros(3, 3), None, torch.zeros(1, 3), True, False)
+    assert out[0, 0].isnan().tolist() == [True, False, False] and out[0, 0, 1:].tolist() == [0, 2]
+    assert torch.ops.oneflow.rnn_backward(torch.ones(1, 1, 3), None, out, torch.zeros(3, 3), True, False).tolist() == [[[1, 0, 1]]]
 
 
 def test_lstm_of_no_steps_and_no_rows():

@@ -234,6 +234,11 @@ def _lstm_fake(given, weight, h0, c0, reverse):
     return given.new_empty(sizes), h0.new_empty(h0.shape), c0.new_empty(c0.shape), given.new_empty(5, *sizes)
 
 
+def _gru_backward_fake(dhidden, dlast, hidden, work, h0, weight, reverse):
+    gates = (*hidden.shape[:2], 3 * hidden.shape[2])
+    return hidden.new_empty(gates), hidden.new_empty(gates), h0.new_empty(h0.shape)
+
+
 def _unique_fake(keys, values):
     n = keys.numel()
     return keys.new_empty(1, dtype=torch.int32), keys.new_empty(n), values.new_empty(n), keys.new_empty(n, dtype=torch.int32)
@@ -256,6 +261,10 @@ FAKES = {
     "pair_dots_backward": lambda dout, x, self_interaction: x.new_empty(x.shape),
     "lstm": _lstm_fake,
     "lstm_backward": lambda dhidden, dlast, dcell, work, c0, weight, reverse: (work.new_empty(*work.shape[1:3], 4 * work.shape[3]), c0.new_empty(c0.shape), c0.new_empty(c0.shape)),
+    "rnn": lambda given, weight, bias, h0, relu, reverse: given.new_empty(given.shape),
+    "rnn_backward": lambda dhidden, dlast, hidden, weight, relu, reverse: hidden.new_empty(hidden.shape),
+    "gru": lambda given, weight, bias, h0, reverse: (given.new_empty(*given.shape[:2], h0.shape[1]), given.new_empty(*given.shape[:2], 4 * h0.shape[1])),
+    "gru_backward": _gru_backward_fake,
     "adam_": lambda model, diff, m, v, scalars: None,
     "momentum_": lambda model, diff, buffer, scalars: None,
     "sgd_": lambda model, diff, scalars: None,

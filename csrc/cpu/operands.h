@@ -1,0 +1,20 @@
+// What the operators of the CPU kernels share.
+#pragma once
+#include "../common.h"
+#include "kernels.h"
+
+namespace oneflow_ext {
+
+inline oneflow_cpu::Dtype dtype_of(const Tensor& x) {
+  switch (x.scalar_type()) {
+    case ScalarType::Float: return oneflow_cpu::Dtype::f32;
+    case ScalarType::Double: return oneflow_cpu::Dtype::f64;
+    case ScalarType::BFloat16: return oneflow_cpu::Dtype::bf16;
+    default: STD_TORCH_CHECK(false, "oneflow._ext: the CPU kernels take float32, float64 and bfloat16, found ", toString(x.scalar_type()));
+  }
+}
+
+// Rows a thread gets at least, so that a part has some 16k elements.
+inline int64_t grain(int64_t n) { return std::max<int64_t>(1, 16384 / std::max<int64_t>(n, 1)); }
+
+}  // namespace oneflow_ext
