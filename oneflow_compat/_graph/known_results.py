@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from .cudnn_rnn import symbolic_results
+from .recurrent_layers import symbolic_results
 
 aten = torch.ops.aten
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}

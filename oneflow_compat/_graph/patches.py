@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from .._global.tensor import several, view_or_copy
 from .capture import capturing
 from .errors import CaptureError, raised_at
-from .cudnn_rnn import recurrent_layers
+from .recurrent_layers import recurrent_layers
 from .generators import generators_of_build
 from .indexing import tensors_as_indices
 from .random_state import states_of_generators
@@ -28,7 +28,7 @@ def capture_patches(capture, state_map):
         stack.enter_context(_module_paths(capture.recorder, state_map))
         stack.enter_context(_patched(torch.autograd, "_engine_run_backward", _backward(capture)))
         stack.enter_context(states_of_generators(capture.recorder))
-        stack.enter_context(recurrent_layers(capturing))
+        stack.enter_context(recurrent_layers(capturing, capture.recorder.graph))
         stack.enter_context(_many_gradients_at_once(any(t.is_cuda for t in capture.tensors)))
         stack.enter_context(generators_of_build(capture.recorder, capturing))
         stack.enter_context(_data_assignment())
@@ -42,9 +42,10 @@ def capture_patches(capture, state_map):
         stack.enter_context(value_readers(capture.recorder, capturing, capture.config.backend == "aten"))
         stack.enter_context(_printed())
         stack.enter_context(_deep_copies())
+        stack.enter_context(_recomputations(capture.recorder))
         recompute = resolve(capture.engine.recompute)
         for module in recompute:
-            stack.enter_context(_recomputed(module, capture.recorder))
+            stack.enter_context(_recomputed(module))
         yield
 
 
@@ -267,7 +268,32 @@ def _unchecked_and_uncompiled():
 
 
 @contextlib.contextmanager
-def _recomputed(module, recorder):
+def _recomputations(recorder):
+    """What torch's checkpoint computes again in backward is known as such in the program."""
+    from torch.utils import checkpoint
+
+    def marked(function, first):
+        runs = []
+
+        def run(*args, **kwargs):
+            runs.append(True)
+            outer, recorder.recomputing = recorder.recomputing, recorder.recomputing or len(runs) >= first
+            try:
+                return function(*args, **kwargs)
+            finally:
+                recorder.recomputing = outer
+
+        return run if capturing() else function
+
+    # the one is given the function for the second run, the other for both
+    later = _patched(checkpoint, "_checkpoint_without_reentrant_generator", lambda original: lambda f, *args, **kwargs: original(marked(f, 1), *args, **kwargs))
+    both = _patched(checkpoint.CheckpointFunction, "apply", lambda original: lambda f, *args: original(marked(f, 2), *args))
+    with later, both:
+        yield
+
+
+@contextlib.contextmanager
+def _recomputed(module):
     """module.forward runs under torch's checkpoint, so its activations are computed again in backward."""
     from torch.utils.checkpoint import checkpoint
 
@@ -277,17 +303,7 @@ def _recomputed(module, recorder):
     def forward(*args, **kwargs):
         if not torch.is_grad_enabled() or not capturing():
             return original(*args, **kwargs)
-        runs = []
-
-        def run(*args, **kwargs):
-            runs.append(True)
-            outer, recorder.recomputing = recorder.recomputing, recorder.recomputing or len(runs) > 1
-            try:
-                return original(*args, **kwargs)
-            finally:
-                recorder.recomputing = outer
-
-        return checkpoint(run, *args, use_reentrant=False, **kwargs)
+        return checkpoint(original, *args, use_reentrant=False, **kwargs)
 
     module.forward = forward
     try:

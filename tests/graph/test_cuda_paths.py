@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 import oneflow as flow
 from oneflow._graph.backends import cudagraph
-from oneflow._graph.cudnn_rnn import _layer, recurrent_layers
+from oneflow._graph.recurrent_layers import _layer, recurrent_layers
 from oneflow._graph.recorder import Recorder
 from oneflow._graph.runtime import Engine
 
@@ -69,7 +69,7 @@ def test_the_fused_sgd_runs_no_kernel_while_it_is_recorded(monkeypatch):
 
 def test_flattening_weights_is_left_out_of_a_program():
     seen = []
-    with recurrent_layers(lambda: True):
+    with recurrent_layers(lambda: True, torch.fx.Graph()):
         nn.LSTM(2, 2).flatten_parameters()
         seen.append(torch._VF.lstm)
     assert torch._VF.lstm is not seen[0]

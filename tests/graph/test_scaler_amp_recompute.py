@@ -5,6 +5,7 @@ import pytest
 import torch
 from graph_cases import assert_same_training
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import oneflow as flow
 
@@ -94,6 +95,31 @@ class Block(nn.Module):
 
     def forward(self, x):
         return x + self.drop(self.b(torch.relu(self.a(x))))
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("mode", ["train", "inference"])
+def test_what_a_checkpoint_of_the_user_computes_again_is_known(reentrant, mode):
+    class G(flow.nn.Graph):
+        def __init__(self, model):
+            super().__init__()
+            self.model = model
+            self.config.set_backend("aten")
+            if mode == "train":
+                self.add_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+
+        def build(self, x):
+            x = x * 2
+            y = checkpoint(lambda v: self.model(v.sin()), x.requires_grad_() if mode == "train" else x, use_reentrant=reentrant)
+            loss = y.square().sum().exp()
+            if mode == "train":
+                loss.backward()
+            return loss
+
+    graph = G(torch.nn.Linear(3, 3).requires_grad_(mode == "train"))
+    graph(torch.ones(2, 3))
+    again = [str(n.target) for n in graph.program.graph.nodes if n.meta.get("recomputed")]
+    assert again.count("aten.sin.default") == (mode == "train") and "aten.exp.default" not in again
 
 
 @pytest.mark.parametrize("spelling", ["config", "GraphModule"])

@@ -36,7 +36,7 @@ class Tiered:
         self.backend = "aten"
         self.calls, self.spent, self.least = 0, 0.0, float("inf")
         self.aten = aten.compile(program, config)
-        self.operators = sum(n.op == "call_function" for n in program.graph.nodes)
+        self.operators = _operators(program.graph)
         self.on_cuda = any(getattr(s.device, "type", "cpu") != "cpu" for s in program.slots)
         self.current = self._timed
 
@@ -44,6 +44,8 @@ class Tiered:
         return self.current(*values)
 
     def _timed(self, *values):
+        if self.calls == 2 and self.operators > MANY:
+            self.operators = _operators(inductor.region_of(self.program)[0].graph)
         if self.calls >= 2 and (self.on_cuda or self._pays()):
             return self._switch()(*values)
         begin = time.perf_counter()
@@ -72,3 +74,6 @@ class Tiered:
             self.config.on_stage(f"compile {self.backend}", time.perf_counter() - begin, self.program)
         return self.current
 
+
+def _operators(graph):
+    return sum(n.op == "call_function" for n in graph.nodes)

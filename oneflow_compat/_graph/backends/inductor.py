@@ -5,6 +5,7 @@ each call. Python numbers (lr, step counters) stay in the host part, so a change
 """
 from __future__ import annotations
 
+import operator
 import warnings
 
 import torch
@@ -15,6 +16,7 @@ from . import aten
 from .known_shapes import with_known_shapes
 from .regions import host_program, split
 from .settings import settings
+from .steps import merge_steps
 
 
 def compile(program, config, name="inductor"):
@@ -24,7 +26,7 @@ def compile(program, config, name="inductor"):
         return aten.compile(program, config)
     if any(n.target is torch.ops.aten.as_strided.default and len(n.args) > 3 and n.args[3] is not None and n.args[0].op == "placeholder" for n in program.graph.nodes):
         return aten.compile(program, config)  # an offset counts from where the memory begins, a region's input from its own first element
-    module, inputs, outputs, late = split(program)
+    module, inputs, outputs, late = region_of(program)
     sparse = any(n.meta["tensor"].stride is None for n in inputs)  # inductor has no form for such an input
     if sparse or not any(n.op == "call_function" for n in module.graph.nodes):
         return aten.compile(program, config)
@@ -42,6 +44,13 @@ def compile(program, config, name="inductor"):
     run.inner = host
     run.region = function
     return run
+
+
+def region_of(program):
+    """What regions.split gives, with whole layers where a program has them step by step."""
+    module, *more = split(program)
+    merge_steps(module.graph)
+    return module, *more
 
 
 def compile_region(module, infos, options=()):
@@ -146,8 +155,28 @@ def _one_copy(graph):
     output.args = torch.fx.node.map_arg(output.args, as_captured)
 
 
+def _is_new(node):
+    """Is its result memory of its own?"""
+    while node.target is operator.getitem:
+        node = node.args[0]
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and all(r.alias_info is None for r in schema.returns)
+
+
+def _agree(shape, first, second):
+    return 0 in shape or all(a == b for n, a, b in zip(shape, first, second) if n > 1)
+
+
 class _Functional(torch.fx.Interpreter):
-    """Constants take part in functionalize() as inputs do: what is computed from them may be written."""
+    """Constants take part in functionalize() as inputs do: what is computed from them may be written. Results are laid out as they were captured."""
+
+    def run_node(self, node):
+        result, info = super().run_node(node), node.meta.get("tensor")
+        if info is None or info.stride is None or not _is_new(node) or _agree(info.shape, result.stride(), info.stride):
+            return result
+        order = sorted(range(result.ndim), key=info.stride.__getitem__, reverse=True)
+        copied = result.permute(order).contiguous().permute([order.index(i) for i in range(result.ndim)])
+        return copied if _agree(info.shape, copied.stride(), info.stride) else result
 
     def get_attr(self, target, args, kwargs):
         return torch._C._functorch._wrap_functional_tensor(super().get_attr(target, args, kwargs), torch._C._functorch.maybe_current_level())

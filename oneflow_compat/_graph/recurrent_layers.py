@@ -1,0 +1,180 @@
+"""LSTM, GRU and RNN layers while build() is captured.
+
+On a GPU torch's C++ looks at the memory of their weights, which symbolic tensors do not have: they are called as the operator that C++
+ends in. Without the flattened weights it copies them into one buffer in each call, so the program does not depend on where they lie.
+
+On the CPU torch runs GRU and RNN layers step by step. The steps are recorded as they are, and marked: a backend may have a kernel for
+the whole layer (backends/recurrent.py).
+"""
+from __future__ import annotations
+
+import contextlib
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+aten = torch.ops.aten
+_MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}  # cudnnRNNMode_t
+_dropout_states: dict = {}
+
+
+@contextlib.contextmanager
+def recurrent_layers(active, graph):
+    """Replaces what torch.nn's recurrent layers call, for inputs that cuDNN takes and those computed step by step."""
+    original, flatten = {name: getattr(torch._VF, name) for name in _MODES}, torch.nn.RNNBase.flatten_parameters
+
+    def layer(name):
+        def call(input, *args):
+            if not active():
+                return original[name](input, *args)
+            packed = isinstance(args[0], torch.Tensor) if name == "lstm" else isinstance(args[1], torch.Tensor)
+            if torch.cudnn_is_acceptable(input):
+                if not packed:
+                    return _layer(name, input, (), *args)
+                sizes, *rest = args
+                return _layer(name, input, sizes.tolist(), *rest, False)
+            if name == "lstm" or packed or not _by_steps(input, args[0], args[1]):
+                return original[name](input, *args)
+            return _steps(graph, name, input, *args)
+
+        return call
+
+    for name in _MODES:
+        setattr(torch._VF, name, layer(name))
+    torch.nn.RNNBase.flatten_parameters = lambda self: None if active() else flatten(self)
+    try:
+        yield
+    finally:
+        torch.nn.RNNBase.flatten_parameters = flatten
+        for name in _MODES:
+            delattr(torch._VF, name)
+
+
+def _by_steps(input, h, weights):
+    sequence = input.ndim == 3 and 0 not in input.shape[:2]
+    return sequence and input.device.type == "cpu" and input.is_floating_point() and not torch.overrides.has_torch_function((input, h, *weights))
+
+
+class Layer:
+    """One layer and direction of a GRU or RNN that a program computes step by step. node.meta["recurrent"] lists (layer, role, step).
+
+    Roles: "given" the input's share of all steps, "product" and "state" of a step (in the order computed), "out" all states, "inner"
+    what is used within the layer alone; and of gradients "dgiven", "dproduct" of a step, "dfirst" of the first state besides that
+    through its product, and those that come in: "dout", and "dlast" of the last states of all layers, of which this is number `at`.
+    """
+
+    def __init__(self, kind, reverse, steps, at):
+        self.kind, self.reverse, self.steps, self.at = kind, reverse, steps, at
+        self.marks = 0
+
+    def __deepcopy__(self, memo):
+        return self  # what the nodes of a copied program belong to
+
+    def mark(self, tensor, role, step=0):
+        self.marks += 1
+        if type(tensor) is FakeTensor:
+            tensor._of_node.meta["recurrent"] = (*tensor._of_node.meta.get("recurrent", ()), (self, role, step))
+
+    def mark_gradient(self, tensor, role, step=0):
+        """The gradient that reaches what computed the tensor, after all hooks."""
+        if tensor.grad_fn is not None:
+            tensor.grad_fn.register_prehook(lambda grads: None if grads[0] is None else self.mark(grads[0], role, step))
+
+
+def _steps(graph, name, input, h, weights, has_biases, layers, dropout, train, bidirectional, batch_first):
+    """What torch's C++ calls, operator by operator."""
+    x = input.transpose(0, 1) if batch_first else input
+    states, last, per_layer, directions = h.unbind(0), [], 4 if has_biases else 2, 2 if bidirectional else 1
+    made = []
+    for i in range(layers):
+        out = []
+        for reverse in (False, True)[:directions]:
+            at = len(last)
+            made.append(Layer(name, reverse, len(x), at))
+            y, state = _direction(graph, made[-1], x, states[at], *weights[at * per_layer : (at + 1) * per_layer])
+            out.append(y)
+            last.append(state)
+        x = torch.cat(out, -1) if bidirectional else out[0]
+        if dropout and train and i < layers - 1:
+            x = torch.dropout(x, dropout, True)
+    last = torch.stack(last)
+    for layer in made:
+        layer.mark_gradient(last, "dlast")
+    return x.transpose(0, 1) if batch_first else x, last
+
+
+def _direction(graph, layer, x, h, w_ih, w_hh, b_ih=None, b_hh=None):
+    linear = torch.nn.functional.linear
+    given = linear(x, w_ih, b_ih)
+    layer.mark(given, "given")
+    layer.mark_gradient(given, "dgiven")
+    begin = graph._root._prev
+    states = []
+    for step, row in enumerate(reversed(given.unbind(0)) if layer.reverse else given.unbind(0)):
+        if layer.kind == "gru":
+            reset, update, new = row.unsafe_chunk(3, 1)
+        product = linear(h, w_hh, b_hh)
+        layer.mark(product, "product", step)
+        layer.mark_gradient(product, "dproduct", step)
+        if layer.kind == "gru":
+            r, z, n = product.unsafe_chunk(3, 1)
+            r.add_(reset).sigmoid_()
+            z.add_(update).sigmoid_()
+            n = new.add(n.mul_(r)).tanh_()
+            h = h - n
+            if step == 0:
+                layer.mark_gradient(h, "dfirst")
+            h = h.mul_(z).add_(n)
+        else:
+            h = product.add_(row)
+            h = h.tanh() if layer.kind == "rnn_tanh" else h.relu()
+        layer.mark(h, "state", step)
+        states.append(h)
+    out = torch.stack(states[::-1] if layer.reverse else states)
+    node = begin
+    while (node := node._next) is not out._of_node:
+        node.meta["recurrent"] = (*node.meta.get("recurrent", ()), (layer, "inner", 0))
+    layer.mark(out, "out")
+    layer.mark_gradient(out, "dout")
+    return out, h
+
+
+def _layer(name, input, sizes, hx, weights, has_biases, layers, dropout, train, bidirectional, batch_first):
+    h, c = hx if name == "lstm" else (hx, None)
+    hidden, projected = (h.shape[2], 0) if c is None or c.shape[2] == h.shape[2] else (c.shape[2], h.shape[2])
+    device, per_layer = input.device, (4 if has_biases else 2) + bool(projected)
+    state = _dropout_state(dropout, device) if dropout and train else None
+    if torch.is_autocast_enabled("cuda"):  # to float16, whatever autocast's type is, as torch does
+        input, h, c, *weights = (t if t is None or t.dtype is torch.float64 else t.to(torch.float16) for t in (input, h, c, *weights))
+    with torch.autocast("cuda", enabled=False):
+        x = input.transpose(0, 1) if batch_first else input
+        out, h, c, *_ = torch._cudnn_rnn(
+            x, list(weights), per_layer, None, h, c, _MODES[name], hidden, projected, layers, False, dropout, train, bidirectional, list(sizes), state
+        )
+    out = out.transpose(0, 1) if batch_first else out
+    return (out, h, c) if name == "lstm" else (out, h)
+
+
+def _dropout_state(dropout, device):
+    """The state of cuDNN's own generator, which its kernels write: one for each device, begun with torch's seed."""
+    from .capture import outside_capture
+
+    if device not in _dropout_states:
+        with outside_capture():
+            _dropout_states[device] = torch._cudnn_init_dropout_state(dropout, True, torch.cuda.initial_seed(), dtype=torch.uint8, device=device)
+    return _dropout_states[device]
+
+
+def symbolic_results(func, args):
+    """What the operator and its gradient give, where torch has no symbolic form or one without the weights' buffer; None for others."""
+    if func is aten._cudnn_rnn.default:
+        x, weights, _, _, h, c, _, hidden, projected, layers, batch_first, _, _, bidirectional, sizes, _ = args
+        directions, batch = 2 if bidirectional else 1, sizes[0] if sizes else x.shape[0 if batch_first else 1]
+        out = x.new_empty((*x.shape[:-1], (projected or hidden) * directions))
+        last = h.new_empty((layers * directions, batch, projected or hidden))
+        cell = x.new_empty(0) if c is None else c.new_empty((layers * directions, batch, hidden))
+        return out, last, cell, x.new_empty(0, dtype=torch.uint8), x.new_empty(sum(w.numel() for w in weights))
+    if func is aten._cudnn_rnn_backward.default:
+        x, weights, _, _, h, c, *_ , mask = args
+        return *(None if t is None else t.new_empty(t.shape) for t in (x, h, c)), [w.new_empty(w.shape) for w in weights] if mask[3] else []
+    return None
