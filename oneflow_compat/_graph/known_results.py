@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from .recurrent_layers import symbolic_results
+from .recurrent_layers import WHOLE, symbolic_results
 
 aten = torch.ops.aten
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -34,7 +34,7 @@ _ITERATED = {
     aten.threshold_backward.default: (1, 0), aten.leaky_relu_backward.default: (1, 0),
     aten.log_sigmoid_backward.default: (0,), aten.soft_margin_loss_backward.default: (2,), aten.binary_cross_entropy_backward.default: (1,),
 }  # fmt: skip
-_RECURRENT = {aten._cudnn_rnn.default, aten._cudnn_rnn_backward.default}
+_RECURRENT = {aten._cudnn_rnn.default, aten._cudnn_rnn_backward.default, *WHOLE.values()}
 _SUGGESTED = {aten.channel_shuffle.default: 0, aten.max_unpool2d.default: 0, aten.replication_pad2d_backward.default: 1}
 
 

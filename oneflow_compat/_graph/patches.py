@@ -28,7 +28,7 @@ def capture_patches(capture, state_map):
         stack.enter_context(_module_paths(capture.recorder, state_map))
         stack.enter_context(_patched(torch.autograd, "_engine_run_backward", _backward(capture)))
         stack.enter_context(states_of_generators(capture.recorder))
-        stack.enter_context(recurrent_layers(capturing, capture.recorder.graph))
+        stack.enter_context(recurrent_layers(capturing, capture.recorder))
         stack.enter_context(_many_gradients_at_once(any(t.is_cuda for t in capture.tensors)))
         stack.enter_context(generators_of_build(capture.recorder, capturing))
         stack.enter_context(_data_assignment())

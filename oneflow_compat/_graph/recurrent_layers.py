@@ -3,8 +3,8 @@
 On a GPU torch's C++ looks at the memory of their weights, which symbolic tensors do not have: they are called as the operator that C++
 ends in. Without the flattened weights it copies them into one buffer in each call, so the program does not depend on where they lie.
 
-On the CPU torch runs GRU and RNN layers step by step. The steps are recorded as they are, and marked: a backend may have a kernel for
-the whole layer (backends/recurrent.py).
+On the CPU torch runs GRU and RNN layers step by step. Without gradients they are recorded as the one call they are; else the steps are,
+as autograd sees them, and marked: a backend may have a kernel for the whole layer (backends/steps.py).
 """
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ import contextlib
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 aten = torch.ops.aten
 _MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}  # cudnnRNNMode_t
+WHOLE = {"rnn_relu": aten.rnn_relu.input, "rnn_tanh": aten.rnn_tanh.input, "gru": aten.gru.input}
 _dropout_states: dict = {}
 
 
 @contextlib.contextmanager
-def recurrent_layers(active, graph):
+def recurrent_layers(active, recorder):
     """Replaces what torch.nn's recurrent layers call, for inputs that cuDNN takes and those computed step by step."""
     original, flatten = {name: getattr(torch._VF, name) for name in _MODES}, torch.nn.RNNBase.flatten_parameters
 
@@ -35,7 +37,10 @@ def recurrent_layers(active, graph):
                 return _layer(name, input, sizes.tolist(), *rest, False)
             if name == "lstm" or packed or not _by_steps(input, args[0], args[1]):
                 return original[name](input, *args)
-            return _steps(graph, name, input, *args)
+            if _is_whole(input, *args):
+                with _disable_current_modes():
+                    return recorder.__torch_dispatch__(WHOLE[name], (), (input, *args))
+            return _steps(recorder.graph, name, input, *args)
 
         return call
 
@@ -53,6 +58,12 @@ def recurrent_layers(active, graph):
 def _by_steps(input, h, weights):
     sequence = input.ndim == 3 and 0 not in input.shape[:2]
     return sequence and input.device.type == "cpu" and input.is_floating_point() and not torch.overrides.has_torch_function((input, h, *weights))
+
+
+def _is_whole(input, h, weights, has_biases, layers, dropout, train, *how):
+    changed = torch._C._are_functorch_transforms_active() or torch.is_autocast_enabled("cpu")
+    differentiated = torch.is_grad_enabled() and any(t.requires_grad for t in (input, h, *weights))
+    return not (changed or differentiated or dropout and train)
 
 
 class Layer:
@@ -166,7 +177,12 @@ def _dropout_state(dropout, device):
 
 
 def symbolic_results(func, args):
-    """What the operator and its gradient give, where torch has no symbolic form or one without the weights' buffer; None for others."""
+    """What the operators give: cuDNN's and its gradient, for which torch has no symbolic form or one without the weights' buffer, and whole layers."""
+    if func in WHOLE.values():
+        x, h, *_, bidirectional, batch_first = args
+        steps, batch = reversed(x.shape[:2]) if batch_first else x.shape[:2]
+        out = x.new_empty((steps, batch, h.shape[2] * (2 if bidirectional else 1)))
+        return out.transpose(0, 1) if batch_first else out, h.new_empty(h.shape)
     if func is aten._cudnn_rnn.default:
         x, weights, _, _, h, c, _, hidden, projected, layers, batch_first, _, _, bidirectional, sizes, _ = args
         directions, batch = 2 if bidirectional else 1, sizes[0] if sizes else x.shape[0 if batch_first else 1]

@@ -24,9 +24,9 @@ def language(model, ids):
 
 
 class Recurrent(nn.Module):
-    def __init__(self):
+    def __init__(self, layer=nn.LSTM):
         super().__init__()
-        self.embed, self.rnn, self.head = nn.Embedding(1000, 64), nn.LSTM(64, 64, 2, batch_first=True), nn.Linear(64, 1000)
+        self.embed, self.rnn, self.head = nn.Embedding(1000, 64), layer(64, 64, 2, batch_first=True), nn.Linear(64, 1000)
 
     def forward(self, ids):
         return self.head(self.rnn(self.embed(ids))[0])
@@ -76,6 +76,7 @@ MODELS = {
     "tiny": ("MLP 3x64", tiny, classes, rows(64), 16, 512),
     "mlp": ("MLP 3x256 + BatchNorm", mlp, classes, rows(256), 16, 512),
     "lstm": ("LSTM, 2 layers", Recurrent, recurrent_loss, tokens(1000, 16), 2, 32),
+    "gru": ("GRU, 2 layers", lambda: Recurrent(nn.GRU), recurrent_loss, tokens(1000, 16), 2, 32),
     "gpt2": ("GPT-2-like, 4 layers", transformer("GPT2Config", "GPT2LMHeadModel", **GPT), language, tokens(1000, 32), 2, 16),
     "bert": ("BERT-like, 4 layers", transformer("BertConfig", "BertForMaskedLM", **BERT), language, tokens(1000, 32), 2, 16),
     "mobilenet_v2": ("MobileNetV2", flowvision("mobilenet_v2"), classes, images(64), 2, 16),

@@ -69,7 +69,7 @@ def test_the_fused_sgd_runs_no_kernel_while_it_is_recorded(monkeypatch):
 
 def test_flattening_weights_is_left_out_of_a_program():
     seen = []
-    with recurrent_layers(lambda: True, torch.fx.Graph()):
+    with recurrent_layers(lambda: True, Recorder()):
         nn.LSTM(2, 2).flatten_parameters()
         seen.append(torch._VF.lstm)
     assert torch._VF.lstm is not seen[0]

@@ -1,4 +1,4 @@
-"""GRU and RNN layers that a program computes step by step (recurrent_layers.py) as one operator of oneflow._ext each way.
+"""GRU and RNN layers (recurrent_layers.py) as one operator of oneflow._ext each way.
 
 The gradients of a layer's weights become one product over all steps. Numbers differ by rounding.
 """
@@ -12,8 +12,11 @@ from ..._ops.custom import _ext
 from ..capture import _roots
 from ..program import is_view, written_args
 from ..recorder import TensorInfo
+from ..recurrent_layers import WHOLE
 
 aten = torch.ops.aten
+_WHOLE = {op: name for name, op in WHOLE.items()}
+_DTYPES = (torch.float32, torch.float64)
 _VIEWS = {aten.t.default, aten.view.default, aten.transpose.int, aten._unsafe_view.default}
 
 
@@ -21,6 +24,9 @@ def merge_steps(graph):
     """In place, in a graph of operators that may write; without the library nothing."""
     if _ext.status() != "loaded":
         return
+    for node in graph.nodes:
+        if node.target in _WHOLE and node.args[0].meta["tensor"].dtype in _DTYPES and node.args[0].meta["tensor"].device.type == "cpu":
+            node.args, node.target = (_WHOLE[node.target], *node.args), _whole
     layers = _marked(graph)
     if not layers:
         return
@@ -32,6 +38,23 @@ def merge_steps(graph):
             _Merger(graph, layer, marks).merge(order, written)
     graph.eliminate_dead_code()
     _drop_inner(graph)
+
+
+def _whole(name, x, h, weights, has_biases, layers, dropout, train, bidirectional, batch_first):
+    """Layers without gradients, recorded as one call, by the kernels."""
+    ops, x = torch.ops.oneflow, x.transpose(0, 1) if batch_first else x
+    per_layer, last = len(weights) // len(h), []
+    for _ in range(layers):
+        out = []
+        for reverse in (False, True) if bidirectional else (False,):
+            at = len(last)
+            w_ih, w_hh, b_ih, b_hh = (*weights[at * per_layer : (at + 1) * per_layer], None, None)[:4]
+            given = torch.nn.functional.linear(x, w_ih, b_ih)
+            y = ops.gru(given, w_hh, b_hh, h[at], reverse)[0] if name == "gru" else ops.rnn(given, w_hh, b_hh, h[at], name == "rnn_relu", reverse)
+            out.append(y)
+            last.append(y[0 if reverse else -1])
+        x = torch.cat(out, -1) if bidirectional else out[0]
+    return x.transpose(0, 1) if batch_first else x, torch.stack(last)
 
 
 def _marked(graph):
@@ -54,7 +77,7 @@ def _complete(layer, marks, order):
     info = first.meta["tensor"]
     if first.target not in (aten.addmm.default, aten.mm.default) or first.kwargs or first.args[-1].target is not aten.t.default:
         return False
-    if info.dtype not in (torch.float32, torch.float64) or any(n.meta["tensor"].dtype is not info.dtype or n.meta["tensor"].device.type != "cpu" for n in tensors):
+    if info.dtype not in _DTYPES or any(n.meta["tensor"].dtype is not info.dtype or n.meta["tensor"].device.type != "cpu" for n in tensors):
         return False
     backward = [order[n] for (role, _), n in marks.items() if role in ("dproduct", "dgiven")]
     return not backward or all(order[marks[role, 0]] < min(backward) for role in ("dout", "dlast") if (role, 0) in marks)
