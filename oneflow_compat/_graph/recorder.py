@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .._global.tensor import mark_like, wrappers
 from .errors import KEEP_VALUE, CaptureError, UnsupportedInGraph, user_location
 from .known_results import known_results
+from .recurrent_layers import whole_layers
 
 aten = torch.ops.aten
 _ITEM = aten._local_scalar_dense.default
@@ -73,6 +74,7 @@ class Recorder(TorchDispatchMode):
         self.valued = {}  # memory -> constant tensor in it, until it is written
         self.number_of = None  # while the update is recorded: one-number tensor -> its marker
         self.guards: list = []  # (node, comparison, value, outcome): what must hold for the program to serve a call
+        self.recurrent: list = []  # see recurrent_layers.py
         self.on_lift = None  # called with each real tensor lifted
         self._first = None  # placeholders go before this node
         self.unfolds = wrappers()  # classes of tensors that call operators of their own, which are recorded
@@ -380,6 +382,7 @@ class Recorder(TorchDispatchMode):
             self.graph.erase_node(self._first)
             self._first = None
         self.graph.output(tuple(outputs))
+        whole_layers(self)
         return self.graph
 
 

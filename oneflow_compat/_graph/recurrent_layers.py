@@ -9,6 +9,7 @@ as autograd sees them, and marked: a backend may have a kernel for the whole lay
 from __future__ import annotations
 
 import contextlib
+import operator
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -37,10 +38,10 @@ def recurrent_layers(active, recorder):
                 return _layer(name, input, sizes.tolist(), *rest, False)
             if name == "lstm" or packed or not _by_steps(input, args[0], args[1]):
                 return original[name](input, *args)
-            if _is_whole(input, *args):
+            if _is_call(*args) and not (torch.is_grad_enabled() and any(t.requires_grad for t in (input, args[0], *args[1]))):
                 with _disable_current_modes():
                     return recorder.__torch_dispatch__(WHOLE[name], (), (input, *args))
-            return _steps(recorder.graph, name, input, *args)
+            return _steps(recorder, name, input, *args)
 
         return call
 
@@ -60,10 +61,9 @@ def _by_steps(input, h, weights):
     return sequence and input.device.type == "cpu" and input.is_floating_point() and not torch.overrides.has_torch_function((input, h, *weights))
 
 
-def _is_whole(input, h, weights, has_biases, layers, dropout, train, *how):
-    changed = torch._C._are_functorch_transforms_active() or torch.is_autocast_enabled("cpu")
-    differentiated = torch.is_grad_enabled() and any(t.requires_grad for t in (input, h, *weights))
-    return not (changed or differentiated or dropout and train)
+def _is_call(h, weights, has_biases, layers, dropout, train, *how):
+    """Would the one operator do the same when the program runs?"""
+    return not (torch._C._are_functorch_transforms_active() or torch.is_autocast_enabled("cpu") or dropout and train)
 
 
 class Layer:
@@ -76,7 +76,7 @@ class Layer:
 
     def __init__(self, kind, reverse, steps, at):
         self.kind, self.reverse, self.steps, self.at = kind, reverse, steps, at
-        self.marks = 0
+        self.marks, self.differentiated = 0, False
 
     def __deepcopy__(self, memo):
         return self  # what the nodes of a copied program belong to
@@ -88,12 +88,20 @@ class Layer:
 
     def mark_gradient(self, tensor, role, step=0):
         """The gradient that reaches what computed the tensor, after all hooks."""
+
+        def see(grads):
+            self.differentiated = True
+            if grads[0] is not None:
+                self.mark(grads[0], role, step)
+
         if tensor.grad_fn is not None:
-            tensor.grad_fn.register_prehook(lambda grads: None if grads[0] is None else self.mark(grads[0], role, step))
+            tensor.grad_fn.register_prehook(see)
 
 
-def _steps(graph, name, input, h, weights, has_biases, layers, dropout, train, bidirectional, batch_first):
+def _steps(recorder, name, input, h, weights, has_biases, layers, dropout, train, bidirectional, batch_first):
     """What torch's C++ calls, operator by operator."""
+    args = (input, h, weights, has_biases, layers, dropout, train, bidirectional, batch_first)
+    nodes, begin = recorder._convert_all(args)[0], recorder.graph._root._prev
     x = input.transpose(0, 1) if batch_first else input
     states, last, per_layer, directions = h.unbind(0), [], 4 if has_biases else 2, 2 if bidirectional else 1
     made = []
@@ -102,7 +110,7 @@ def _steps(graph, name, input, h, weights, has_biases, layers, dropout, train, b
         for reverse in (False, True)[:directions]:
             at = len(last)
             made.append(Layer(name, reverse, len(x), at))
-            y, state = _direction(graph, made[-1], x, states[at], *weights[at * per_layer : (at + 1) * per_layer])
+            y, state = _direction(recorder.graph, made[-1], x, states[at], *weights[at * per_layer : (at + 1) * per_layer])
             out.append(y)
             last.append(state)
         x = torch.cat(out, -1) if bidirectional else out[0]
@@ -111,7 +119,33 @@ def _steps(graph, name, input, h, weights, has_biases, layers, dropout, train, b
     last = torch.stack(last)
     for layer in made:
         layer.mark_gradient(last, "dlast")
-    return x.transpose(0, 1) if batch_first else x, last
+    out = x.transpose(0, 1) if batch_first else x
+    if _is_call(*args[1:]) and type(out) is type(last) is FakeTensor:
+        recorder.recurrent.append((WHOLE[name], nodes, made, list(_between(recorder.graph, begin)), (out._of_node, last._of_node)))
+    return out, last
+
+
+def _between(graph, node):
+    while (node := node._next) is not graph._root:
+        yield node
+
+
+def whole_layers(recorder):
+    """Layers recorded step by step whose gradients nobody wanted become the one call they are, at the end of a capture."""
+    for op, args, layers, nodes, results in recorder.recurrent:
+        within = set(nodes)
+        if any(layer.differentiated for layer in layers) or any(u not in within for n in nodes if n not in results for u in n.users):
+            continue
+        with recorder.graph.inserting_before(nodes[0]):
+            call = recorder.graph.call_function(op, args)
+            parts = [recorder.graph.call_function(operator.getitem, (call, i)) for i in range(2)]
+        call.meta.update({**results[0].meta, "tensor": None})
+        call.meta.pop("recurrent", None)
+        for old, new in zip(results, parts):
+            new.meta["tensor"] = old.meta["tensor"]
+            old.replace_all_uses_with(new)
+        for node in reversed(nodes):
+            recorder.graph.erase_node(node)
 
 
 def _direction(graph, layer, x, h, w_ih, w_hh, b_ih=None, b_hh=None):
@@ -141,10 +175,9 @@ def _direction(graph, layer, x, h, w_ih, w_hh, b_ih=None, b_hh=None):
             h = h.tanh() if layer.kind == "rnn_tanh" else h.relu()
         layer.mark(h, "state", step)
         states.append(h)
-    out = torch.stack(states[::-1] if layer.reverse else states)
-    node = begin
-    while (node := node._next) is not out._of_node:
+    for node in _between(graph, begin):
         node.meta["recurrent"] = (*node.meta.get("recurrent", ()), (layer, "inner", 0))
+    out = torch.stack(states[::-1] if layer.reverse else states)
     layer.mark(out, "out")
     layer.mark_gradient(out, "dout")
     return out, h

@@ -99,11 +99,12 @@ def test_few_steps_and_a_trained_first_state(kind, steps):
 
 
 @pytest.mark.parametrize("options", [{"num_layers": 2}, {"bidirectional": True, "batch_first": True, "bias": False, "num_layers": 2, "dropout": 0.5}], ids=str)
+@pytest.mark.parametrize("trainable", [False, True])
 @pytest.mark.parametrize("kind", ["gru", "tanh", "relu"])
-def test_inference(kind, options):
-    model = layer(kind, **options).eval().requires_grad_(False)
+def test_inference(kind, options, trainable):
+    model = layer(kind, **options).eval().requires_grad_(trainable)
     start = torch.randn(4 if "bidirectional" in options else 2, 3 if "batch_first" in options else 2, 5, dtype=torch.float64)
-    graph, x = Step(lambda x: model(x, start), [model]), torch.randn(3, 2, 4, dtype=torch.float64)
+    graph, x = Step(lambda x: model(x, start), [] if trainable else [model]), torch.randn(3, 2, 4, dtype=torch.float64)
     for _ in range(2):
         for got, wanted in zip(graph(x), model(x, start), strict=True):
             assert torch.equal(got, wanted) and got.stride() == wanted.stride()
