@@ -257,3 +257,18 @@ def test_results_are_laid_out_as_captured(use):  # inductor's form of cat copies
         return loss, made
 
     same(build, lambda: {"m": nn.Linear(10, 10)}, rows(2, 3, 10), sgd)
+
+
+def test_powers_of_numbers_to_integers():
+    def build(self, i, j, k):
+        return 2**i, 3**j, (2**k) * j, 2.5**i, 1**j
+
+    same(build, lambda: {}, [(torch.tensor([0, 3, 10], dtype=torch.int32), torch.tensor([5, 0, 2]), torch.tensor([True, False, True]))])
+
+
+def test_softshrink_keeps_nan():
+    def build(self, x):
+        return nn.functional.softshrink(x, 0.3)
+
+    graph = run("inductor", build, {}, None, [(torch.tensor([float("nan"), float("inf"), -float("inf"), 0.3, -0.5, 2.0, 0.1]),)], {})
+    torch.testing.assert_close(graph[0], nn.functional.softshrink(graph[1], 0.3), equal_nan=True)

@@ -81,6 +81,17 @@ def _multilabel_margin(x, labels, reduction):
     return (loss, loss.mean(), loss.sum())[reduction], is_target.to(x.dtype).reshape(labels.shape)
 
 
+def _integer_power(base, exponent):
+    """The C wrapper hands the base over as a double (2.13): the kernel would write float32 into memory made for integers."""
+    dtype = torch.result_type(base, exponent)
+    return NotImplemented if dtype.is_floating_point or dtype.is_complex else torch.full((), base, dtype=dtype, device=exponent.device).pow(exponent)
+
+
+def _softshrink(x, bound=0.5):
+    """torch's own plain form (2.13) makes NaN 0."""
+    return torch.where(x.abs() <= bound, 0, x - x.sign() * bound)
+
+
 def _linear(x, size, align_corners, *scales):
     from torch._decomp.decompositions import _upsample_linear
 
@@ -114,6 +125,7 @@ def table():
         aten.upsample_bilinear2d.default: _linear, aten.upsample_trilinear3d.default: _linear, aten.upsample_bicubic2d.default: _cubic,
         aten.upsample_bilinear2d_backward.default: _bilinear_backward,
         aten.multilabel_margin_loss_forward.default: _multilabel_margin, aten._efficientzerotensor.default: _zeros,
+        aten.pow.Scalar: _integer_power, aten.softshrink.default: _softshrink,
     }  # fmt: skip
     if _ext.status() != "loaded":
         return resize
