@@ -3,11 +3,12 @@
 While build() runs, reads of attributes are noted (module and graph objects), and the free names of the user's
 functions. A number, string or flag that has another value at a later call makes another program; another tensor
 of the same shape and dtype takes the place of the old one. Lists and dicts of plain values are compared as a whole,
-NumPy arrays by their values (of many elements by identity).
+NumPy arrays by their values (of many elements by identity), records (objects of a class without methods) by the attributes read.
 """
 from __future__ import annotations
 
 import contextlib
+import copy
 import enum
 import types
 import warnings
@@ -20,7 +21,8 @@ from .errors import skipped
 _NUMBERS = (int, float, bool, str, bytes, complex, type(None))
 _PLAIN = (*_NUMBERS, np.generic, torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format, enum.Enum, slice, range)
 _BY_IDENTITY = (types.FunctionType, types.BuiltinFunctionType, type, torch.nn.Module)
-_RECORDS = (types.SimpleNamespace,)
+_METHODS = (types.FunctionType, classmethod, staticmethod, property)
+_HEAP_TYPE, _IMMUTABLE = 1 << 9, 1 << 8  # of CPython's type flags
 _MANY = 32
 _ELEMENTS = 4096  # of an array whose values are compared at each call
 _UNREAD = frozenset(vars(torch.nn.Module()))
@@ -38,6 +40,8 @@ def _same(a, b):
         return len(a) == len(b) and all(map(_same, a, b))
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(_same(v, b[k]) for k, v in a.items())
+    if _is_record(type(a)):
+        return vars(a).keys() == vars(b).keys() and all(_same(v, vars(b)[k]) for k, v in vars(a).items())
     if isinstance(a, np.ndarray):
         return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
     return repr(a) == repr(b) if isinstance(a, (float, complex, np.inexact)) else isinstance(a, _PLAIN) and a == b
@@ -47,8 +51,19 @@ def _plain(value):
     return isinstance(value, _PLAIN) or isinstance(value, (tuple, frozenset)) and len(value) <= _MANY and all(map(_plain, value))
 
 
+def _is_dict(value):
+    """A dict, or one of a subclass that finds values as dicts do."""
+    return isinstance(value, dict) and type(value).__getitem__ is dict.__getitem__
+
+
+def _is_record(cls):
+    """A class of Python objects with attributes and no methods: argparse.Namespace, `class Config`."""
+    made = cls.__flags__ & _HEAP_TYPE and not cls.__flags__ & _IMMUTABLE and type(cls) is type and cls.__dictoffset__ and not issubclass(cls, (dict, list, tuple, *_NUMBERS[:-1]))
+    return made and not any(isinstance(v, _METHODS) and not k.startswith("_") for c in cls.__mro__[:-1] for k, v in vars(c).items())
+
+
 def _plain_container(value):
-    if type(value) is dict:
+    if _is_dict(value):
         return len(value) <= _MANY and all(type(k) in _NUMBERS for k in value) and all(map(_plain, value.values()))
     return type(value) is list and len(value) <= _MANY and all(map(_plain, value))
 
@@ -68,6 +83,7 @@ class Reads:
         self.modules: dict = {}
         self.made: dict = {}
         self.functions: dict = {}
+        self.classes: set = set()
 
     # -- attributes ------------------------------------------------------------------
     def __enter__(self):
@@ -75,17 +91,24 @@ class Reads:
         classes = {torch.nn.Module}
         if self.owner is not None:
             classes.add(type(self.owner))
+        for cls in classes:
+            self._reading(cls)
+        if self.owner is not None:
             self._function(getattr(type(self.owner), "build", None))
         self._function(self.build)
-        for cls in classes:
-            self.stack.enter_context(self._reading(cls))
         return self
 
     def __exit__(self, *exc):
         return self.stack.__exit__(*exc)
 
-    @contextlib.contextmanager
     def _reading(self, cls):
+        """Attributes of the objects of a class are noted from here on."""
+        if cls not in self.classes:
+            self.classes.add(cls)
+            self.stack.enter_context(self._patched(cls))
+
+    @contextlib.contextmanager
+    def _patched(self, cls):
         own = cls.__dict__.get("__getattribute__")
         get = cls.__getattribute__
         seen, active, note, absent = set(), self.active, self._note, self._absent
@@ -158,13 +181,16 @@ class Reads:
             else:
                 self.entries.setdefault((id(container), key), entry)
         elif _plain_container(value):
-            self.entries.setdefault((id(container), key), (*entry[:2], value.copy(), *entry[3:]))
-        elif depth < 2 and type(value) in (list, dict) and len(value) <= _MANY:
+            self.entries.setdefault((id(container), key), (*entry[:2], copy.copy(value), *entry[3:]))
+        elif depth < 2 and (type(value) is list or _is_dict(value)) and len(value) <= _MANY:
             self.entries.setdefault((id(container), key), entry)
             self.entries.setdefault((id(value), len), (_Length(value), len, len(value), f"len({label})", False))
-            for k, v in value.items() if type(value) is dict else enumerate(value):
+            for k, v in value.items() if type(value) is not list else enumerate(value):
                 self._value(value, k, v, f"{label}[{k!r}]", attribute, depth + 1)
-        elif depth < 2 and (isinstance(value, _RECORDS) or hasattr(type(value), "__dataclass_fields__")) and hasattr(value, "__dict__"):
+        elif _is_record(type(value)):
+            self.entries.setdefault((id(container), key), entry)
+            self._reading(type(value))
+        elif depth < 2 and (isinstance(value, types.SimpleNamespace) or hasattr(type(value), "__dataclass_fields__")) and hasattr(value, "__dict__"):
             self.entries.setdefault((id(container), key), entry)
             for k, v in list(vars(value).items())[:_MANY]:
                 self._value(vars(value), k, v, f"{label}.{k}", attribute, depth + 1)
@@ -351,7 +377,11 @@ class Watch:
             rebind(free, places[0][1])
             self.free_of[id(places[0][1])] = self.free_of.pop(id(self.entries[places[0][0]][2]))
         for i, _, now in new:
-            self.entries[i][2] = self.scope[f"v{i}"] = now
+            old, self.entries[i][2] = self.entries[i][2], now
+            self.scope[f"v{i}"] = now
+            if _is_record(type(now)) and any(e[0] is vars(old) for e in self.entries):  # an equal one took its place
+                self.entries = [[vars(now) if e[0] is vars(old) else e[0], *e[1:]] for e in self.entries]
+                self._write()
         return True
 
 

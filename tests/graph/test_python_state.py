@@ -1,4 +1,6 @@
 """Python values that build() reads, and tensors it keeps in attributes: a graph follows them as eager does."""
+import argparse
+import collections
 import copy
 import types
 import warnings
@@ -60,6 +62,56 @@ def assign(name, value):
         setattr(module, name, value(step))
 
     return between
+
+
+class Config:
+    def __init__(self, **values):
+        vars(self).update(values)
+
+
+class Easy(dict):
+    def __getattr__(self, name):
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+@pytest.mark.parametrize("make, between, programs", [
+    (lambda: Own(lambda m, x: m.linear(x) * m.cfg.scale, cfg=argparse.Namespace(scale=1.0)), lambda m, k: setattr(m.cfg, "scale", float(k > 1)), 2),
+    (lambda: Own(lambda m, x: m.linear(x) * m.cfg.scale, cfg=Config(scale=1.0)), lambda m, k: setattr(m.cfg, "scale", float(k > 1)), 2),
+    (lambda: Own(lambda m, x: m.linear(x) * m.cfg.inner.scale, cfg=Config(inner=Config(scale=1.0))), lambda m, k: setattr(m.cfg.inner, "scale", float(k > 1)), 2),
+    (lambda: Own(lambda m, x: m.linear(x) * m.cfg.scale, cfg=Easy(scale=1.0)), lambda m, k: m.cfg.update(scale=float(k > 1)), 2),
+    (lambda: Own(lambda m, x: m.linear(x) * m.cfg["scale"], cfg=collections.defaultdict(int)), lambda m, k: m.cfg.update(scale=float(k > 1)), 2),
+    (lambda: Own(lambda m, x: m.linear(x) * m.cfg.scale, cfg=Config(scale=1.0, step=0)), lambda m, k: setattr(m.cfg, "step", k), 1),
+    (lambda: Own(lambda m, x: m.linear(x) * m.cfg.scale, cfg=Config(scale=1.0)), assign("cfg", lambda k: Config(scale=1.0)), 1),
+    (lambda: Own(lambda m, x: m.linear(x) * m.cfg.scale, cfg=Config(scale=1.0)), assign("cfg", lambda k: Config(scale=float(k > 2))), 2),
+    (lambda: Own(lambda m, x: m.linear(x) * getattr(m.cfg, "scale", 1.0), cfg=Config()), lambda m, k: k == 2 and setattr(m.cfg, "scale", 2.0), 2),
+    (lambda: Own(lambda m, x: m.linear(x) + m.cfg.shift, cfg=Config(shift=torch.zeros(4))), lambda m, k: setattr(m.cfg, "shift", torch.full((4,), float(k))), 1),
+], ids=["argparse", "class", "nested", "dict with attributes", "defaultdict", "attribute not read", "equal object", "other object", "missing", "tensor"])  # fmt: skip
+def test_objects_without_methods(make, between, programs):
+    assert len(follow(make, between)[1]._engine.programs) == programs
+
+
+def test_an_equal_object_is_followed_from_then_on():
+    cfg = Config(scale=2.0)
+
+    class G(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.cfg = cfg
+            self.config.set_backend("aten")
+
+        def build(self, x):
+            return x * self.cfg.scale
+
+    graph, x = G(), torch.ones(1)
+    assert graph(x).item() == 2
+    graph.cfg = Config(scale=2.0)
+    assert graph(x).item() == 2
+    graph.cfg.scale = 3.0
+    assert graph(x).item() == 3
+    assert not isinstance(vars(Config).get("__getattribute__"), types.FunctionType)
 
 
 @pytest.mark.parametrize("make, between, programs", [
