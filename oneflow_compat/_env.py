@@ -11,6 +11,7 @@ VARIABLES = {
     "ONEFLOW_EXT": ("1", "0: do not load the library of custom kernels, run plain torch"),
     "ONEFLOW_EXT_PATH": ("", "another library of custom kernels, as a sanitizer build"),
     "ONEFLOW_DIALECT": ("oneflow", "whose meaning holds where OneFlow and torch disagree: oneflow, torch or oneflow-0.9"),
+    "ONEFLOW_DISABLE_MOCK_TORCH": ("", "1: oneflow.mock_torch.enable() redirects nothing"),
     "ONEFLOW_GRAPH_BACKEND": ("", "default backend of nn.Graph: aten, inductor, auto, ...; empty: auto with a C++ compiler, else aten"),
     "ONEFLOW_GRAPH_KEEP_MEMORY": ("1", "0: memory freed by a large program on the CPU goes back to the system in each call, as in eager mode"),
     "ONEFLOW_LEGACY_CPU": ("", "job functions placed on \"gpu\" run on the CPU where there is no CUDA device"),

@@ -1,6 +1,9 @@
 """oneflow._oneflow_internal: the few names of OneFlow's C++ module that client code and its tests reach for."""
 from __future__ import annotations
 
+import operator
+import types
+
 import torch
 from torch import Tensor, manual_seed  # noqa: F401
 
@@ -63,13 +66,19 @@ def create_generator(device="auto"):
     return Generator(device)
 
 
-def __getattr__(name):
-    if name == "_C":
-        import oneflow._C as module
+_PUBLIC = {  # name here: its public path
+    "placement": "placement", "sbp": "sbp", "device": "device", "Generator": "Generator", "_C": "_C", "EmptyCache": "cuda.empty_cache",
+    "GetRank": "env.get_rank", "GetLocalRank": "env.get_local_rank", "GetWorldSize": "env.get_world_size", "GetNodeSize": "env.get_node_size",
+}
 
-        return module
-    if name in ("placement", "sbp", "device", "Generator"):
+
+def __getattr__(name):
+    if name in _PUBLIC:
         import oneflow
 
-        return getattr(oneflow, name)
+        return operator.attrgetter(_PUBLIC[name])(oneflow)
+    if name == "profiler":
+        from .. import profiler as p
+
+        return types.SimpleNamespace(RangePush=p.range_push, RangePop=p.range_pop, ProfilerStart=p.profiler_start, ProfilerStop=p.profiler_stop)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}: OneFlow's C++ runtime does not exist here; use the public API")

@@ -5,7 +5,7 @@ from types import ModuleType
 
 
 class DummyModule(ModuleType):
-    """Any attribute of it exists; calling it, or entering it, raises and names what is missing."""
+    """Any attribute of it exists, and it is empty and false; calling, indexing or entering it raises and names what is missing."""
 
     def __init__(self, name: str, verbose: bool = False):
         super().__init__(name)
@@ -21,7 +21,10 @@ class DummyModule(ModuleType):
     def _refuse(self, *args, **kwargs):
         raise RuntimeError(f"{self.__name__}{_error_msg()}")
 
-    __call__ = __enter__ = __exit__ = __getitem__ = __setitem__ = __iter__ = _refuse
+    __call__ = __enter__ = __exit__ = __getitem__ = __setitem__ = _refuse
+
+    def __iter__(self):
+        return iter(())
 
     def __bool__(self):
         return False

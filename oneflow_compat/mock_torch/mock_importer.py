@@ -9,6 +9,8 @@ import pkgutil
 import sys
 from types import ModuleType
 
+from .. import _env
+
 error_msg = " is in neither oneflow nor torch; it cannot be used under oneflow.mock_torch"
 _REAL_SIDE = {  # importers that mean the module they name
     "torch", "oneflow", "functorch", "torchgen", "importlib", "pickle", "pkgutil", "inspect",
@@ -88,7 +90,7 @@ def _mocked_import(name, globals=None, locals=None, fromlist=(), level=0):
         if error.name is None or not f"{to}.".startswith(f"{error.name}."):
             raise  # the module is there, something it needs is not
         if not config.lazy:
-            raise ModuleNotFoundError(f"No module named {name!r}: {to}{error_msg}", name=name) from None
+            raise ModuleNotFoundError(f"No module named {to!r}, imported as {name!r}: it{error_msg}", name=name) from None
         from .dummy import DummyModule
 
         module = DummyModule(to, config.verbose)
@@ -146,12 +148,14 @@ class enable(_Switch):
     extra_dict: more redirections, {"module": "other module"}. main_pkg: redirect only imports
     inside this package (and `required_dependencies`). mock_version: text for torch.__version__.
     Global names of the caller that hold torch or one of its modules are switched as well.
+    With ONEFLOW_DISABLE_MOCK_TORCH=1 nothing is redirected.
     """
 
     def __init__(self, lazy=None, verbose=None, extra_dict=None, *, main_pkg=None, mock_version=None, required_dependencies=[], _from_cli=False):
         if extra_dict is not None and not isinstance(extra_dict, dict):
             raise TypeError(f"mock_torch.enable: extra_dict maps module names to module names, found {type(extra_dict).__name__}")
-        super().__init__(_Config(lazy, verbose, extra_dict, main_pkg, required_dependencies), 2)
+        off = _env.is_set("ONEFLOW_DISABLE_MOCK_TORCH")
+        super().__init__(None if off else _Config(lazy, verbose, extra_dict, main_pkg, required_dependencies), 2)
         if isinstance(mock_version, str):
             import oneflow
 

@@ -4,10 +4,11 @@ from .tensor import from_torch, to_torch
 
 
 def load_library(val: str):
-    """Load a library of custom operators (a .so with TORCH_LIBRARY registrations) into torch.ops."""
+    """Load a library of custom operators (a .so with TORCH_LIBRARY registrations) into torch.ops; "" loads nothing."""
     import torch
 
-    torch.ops.load_library(val)
+    if val:
+        torch.ops.load_library(val)
 
 
 __getattr__, __dir__ = _bind.fall_through(__name__, "torch.utils")

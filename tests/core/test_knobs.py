@@ -46,6 +46,25 @@ def test_profiler_ranges_show_up():
         flow.profiler.range_pop()
 
 
+def test_what_clients_ask_of_the_internal_module():
+    inside = flow._oneflow_internal
+    with flow.profiler.profile() as prof:
+        inside.profiler.RangePush("iteration")
+        flow.ones(2) + 1
+        inside.profiler.RangePop()
+    assert "iteration" in {event.name for event in prof.key_averages()}
+    assert (inside.GetRank(), inside.GetLocalRank(), inside.GetWorldSize(), inside.GetNodeSize()) == (0, 0, 1, 1)
+    assert inside.EmptyCache() is None and inside._C.matmul is flow._C.matmul and inside.placement is flow.placement
+    with pytest.raises(AttributeError, match="nothing_such"):
+        inside.nothing_such
+
+
+def test_no_library_is_loaded_for_an_empty_name(tmp_path):
+    assert flow.utils.load_library("") is None
+    with pytest.raises(OSError):
+        flow.utils.load_library(str(tmp_path / "none.so"))
+
+
 def test_averages_of_the_profiler_are_oneflows_events_too():
     from oneflow.profiler.events import CustomEvent, KernelEvent
 

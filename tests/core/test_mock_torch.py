@@ -49,7 +49,7 @@ def test_a_missing_name_raises_unless_lazy():
     with mock.enable():
         with pytest.raises(ImportError, match="noexist"):
             from torch import noexist
-        with pytest.raises(ModuleNotFoundError, match="torch.noexist"):
+        with pytest.raises(ModuleNotFoundError, match="No module named 'oneflow.noexist', imported as 'torch.noexist'"):
             import torch.noexist
     with mock.enable(lazy=True):
         from torch import noexist
@@ -59,6 +59,20 @@ def test_a_missing_name_raises_unless_lazy():
             noexist()
         with pytest.raises(RuntimeError, match="oneflow.noexist.deeper"):
             torch.noexist.deeper(1)
+        assert not noexist and [*noexist] == [] and "x" not in torch.noexist.deeper
+
+
+def test_the_environment_can_turn_it_off(monkeypatch):
+    monkeypatch.setenv("ONEFLOW_DISABLE_MOCK_TORCH", "1")
+    with mock.enable():
+        import torch
+
+        assert torch.__name__ == "torch" and not mock.is_enabled() and oneflow.get_dialect() == "oneflow"
+    monkeypatch.setenv("ONEFLOW_DISABLE_MOCK_TORCH", "0")
+    with mock.enable():
+        import torch
+
+        assert torch is oneflow
 
 
 def test_extra_dict_redirects_other_modules():

@@ -197,6 +197,12 @@ def test_the_rest_is_torchs_own(name):
     assert getattr(flow.nn, name) is getattr(torch.nn, name)
 
 
+def test_no_dropout_rates_are_none_at_all():
+    assert flow.nn.FusedMLP(4, [3, 3], 1, []).dropout_rate_list == [0.0, 0.0, 0.0]
+    with pytest.raises(ValueError, match="2 hidden layers, found 1"):
+        flow.nn.FusedMLP(4, [3, 3], 1, [0.1])
+
+
 def test_deep_paths():
     from oneflow.nn.common_types import _size_1_t, _size_2_t, _size_3_t, _size_4_t, _size_6_t, _size_any_t  # noqa: F401
     from oneflow.nn.modules.batchnorm import _BatchNorm

@@ -14,7 +14,7 @@ __all__ = ["FusedBatchNorm1d", "FusedBatchNorm2d", "FusedBatchNorm3d", "FusedMLP
 class FusedMLP(nn.Module):
     """Linear layers with ReLU and dropout between them: in_features -> hidden_features... -> out_features.
 
-    hidden_dropout_rate: one rate a hidden layer, or None; out_dropout_rate and, unless skip_final_activation, a ReLU follow
+    hidden_dropout_rate: one rate a hidden layer, or None (or []); out_dropout_rate and, unless skip_final_activation, a ReLU follow
     the last layer. Dropout only in training. Parameters weight_i (out, in) and bias_i, uniform within 1/sqrt(in).
     """
 
@@ -23,7 +23,7 @@ class FusedMLP(nn.Module):
         self.in_features, self.hidden_features, self.out_features = in_features, list(hidden_features), out_features
         self.skip_final_activation = skip_final_activation
         self.hidden_layer_num = len(self.hidden_features)
-        rates = [0.0] * self.hidden_layer_num if hidden_dropout_rate is None else list(hidden_dropout_rate)
+        rates = list(hidden_dropout_rate or [0.0] * self.hidden_layer_num)
         if len(rates) != self.hidden_layer_num:
             raise ValueError(f"FusedMLP: one dropout rate for each of the {self.hidden_layer_num} hidden layers, found {len(rates)}")
         self.dropout_rate_list = rates + [out_dropout_rate]
