@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import warnings
 
 import torch
@@ -11,21 +12,26 @@ from torch.utils._mode_utils import no_dispatch
 
 from .. import sbp
 from . import zero
-from .ranks import GlobalDTensor, _copies, _first, _groups, _map, _mine, _moved, _part, _placements, _summed, same_numbers, whole
+from .ranks import GlobalDTensor, _copies, _first, _groups, _map, _mine, _moved, _part, _placements, _summed, made, same_numbers, whole
 
 aten = torch.ops.aten
 # these write their running statistics without saying so; DTensor would write a copy of those it moves
 _WRITES_UNSAID = {aten.native_batch_norm.default, aten.cudnn_batch_norm.default, aten.miopen_batch_norm.default}
-# DTensor takes the parts of a sum for the whole here
-_NEEDS_SUMS = {aten.mish_backward.default, aten.glu_backward.default}
 # in place, DTensor writes only what is met on the same rank
 _WRITES_ROWS = {aten.scatter_add_.default, aten.index_add_.default, aten.index_copy_.default}
 # function -> how many of its first arguments are data; DTensor takes channels and pixels on several ranks for samples
 _CONVOLUTIONS = {aten.convolution.default: 1, aten.convolution_backward.default: 2}
 # function -> where its `dim` is; DTensor takes a negative one for one that is not split
 _DIMS = dict.fromkeys([getattr(aten, n).default for n in ("cumprod", "cumprod_", "cumsum", "cumsum_", "logcumsumexp")], 1) | {aten.select.int: 1, aten.select_backward.default: 2}
+# no dimensions are all of them; DTensor takes them for none
+_REDUCES = {
+    aten.sum.dim_IntList, aten.nansum.default, aten.mean.dim, aten.amax.default, aten.amin.default, aten.var.correction, aten.std.correction, aten.logsumexp.default,
+    aten.any.dims, aten.all.dims,
+}  # fmt: skip
 # indices are ordinary tensors, numbers and lists become such; quantile fills one under a global mask
-_TAKES_COPIES = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default, aten.masked_fill.Scalar}
+_TAKES_COPIES = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default, aten.masked_fill.Scalar, aten._embedding_bag.default}
+# function -> where the query is; DTensor would look for rules in its decomposition, for many seconds
+_ATTENTION = {aten._scaled_dot_product_flash_attention_for_cpu.default: 0, aten._scaled_dot_product_flash_attention_for_cpu_backward.default: 1}
 # DTensor divides a mean's gradient by the size of a part
 _MEANS = {getattr(aten, n).default for n in ("mse_loss_backward", "smooth_l1_loss_backward", "huber_loss_backward", "binary_cross_entropy_backward", "soft_margin_loss_backward")}
 # function -> where its `reduction` is; DTensor takes the mean of the parts' means, also where they ignore or weigh other targets
@@ -38,6 +44,10 @@ _LINEAR = {
     aten.add_.Tensor, aten.sub_.Tensor, aten.mul_.Tensor, aten.mul_.Scalar, aten.div_.Tensor, aten.div_.Scalar, aten.neg_.default, aten.zero_.default,
     aten.copy_.default, aten.detach_.default,
 }  # fmt: skip
+# what takes parts without elements, next to the pointwise functions
+_ANY_SIZE = {
+    getattr(aten, n) for n in ("detach", "alias", "copy_", "_to_copy", "zeros_like", "ones_like", "empty_like", "full_like", "fill_", "zero_", "t", "transpose", "permute", "unsqueeze")
+}
 _RESHAPES = ("squeeze_", "unsqueeze_", "t_", "transpose_")
 _READS = {aten._local_scalar_dense.default, aten.is_nonzero.default, aten.equal.default}
 
@@ -60,19 +70,32 @@ def call(func, args, kwargs):
         return _reshaped(func, *args)
     if func in _TAKES_COPIES or torch._C._current_graph_task_id() != -1:  # in backward(): formulas make zeros and the like as ordinary tensors
         args, kwargs = pytree.tree_map_only(torch.Tensor, lambda t: t if isinstance(t, GlobalDTensor) else _copies(t, mesh), (args, kwargs))
+    if func is aten.as_strided.default:
+        return _strided(*args)
+    if func in _REDUCES and len(args) > 1 and args[1] == []:
+        args = (args[0], list(range(args[0].ndim)), *args[2:])
+    if func is aten.logsumexp.default and args[0].ndim and args[2:] == (True,):
+        return _kept_dims(func, *args[:2])
     if func in _NLL and args[_NLL[func]] == _MEAN:
         return _mean_of_targets(func, *args)
-    if func in _NEEDS_SUMS:
-        args = _map(lambda t: _moved(t, t._of_placement, _summed(t._of_sbp)), args)
-    elif func in _CONVOLUTIONS:
+    if func in _CONVOLUTIONS:
         args = tuple(_samples(a, i < _CONVOLUTIONS[func]) if isinstance(a, GlobalDTensor) else a for i, a in enumerate(args))
     elif func in _DIMS and args[_DIMS[func]] < 0:
         at = _DIMS[func]
         args = (*args[:at], args[at] + (args[0].ndim if at == 1 else len(args[1])), *args[at + 1:])
     if func in _WRITES_ROWS and any(isinstance(p, Shard) for p in args[0].placements) or func is aten.gather.default and not _of_same_rows(*args[:3]):
         return _on_whole(func, args, kwargs, mesh)
+    if torch.Tag.pointwise not in func.tags and func.overloadpacket not in _ANY_SIZE and any(map(_lacks_parts, pytree.tree_leaves(args))):
+        # a kernel that refuses an empty part would stop some ranks only
+        return _on_whole(func, args, kwargs, mesh)
     if func in _WRITES_UNSAID or func in _MEANS or func._schema.is_mutable and func not in _LINEAR and any(p.is_partial() for p in getattr(args[0], "placements", ())):
         return _on_whole(func, args, kwargs, mesh)
+    if func is aten.embedding.default and any(p.is_shard(1) for p in args[0].placements):  # the mask of missing rows is that of the ids' part
+        args = (args[0], _moved(args[1], args[1]._of_placement, (sbp.broadcast,) * mesh.ndim), *args[2:])
+    if func in _ATTENTION:
+        return _attention(func, args, kwargs)
+    if not _known(func):
+        args, kwargs = _map(lambda t: _moved(t, t._of_placement, _summed(t._of_sbp)), (args, kwargs))
     holders: dict = {}  # id of a DTensor -> the tensor that holds it
 
     def held(tensor):
@@ -93,6 +116,13 @@ def call(func, args, kwargs):
     return pytree.tree_map_only(DTensor, lambda t: holders[id(t)] if id(t) in holders else _usual(t), out)
 
 
+@functools.lru_cache(maxsize=None)
+def _known(func) -> bool:
+    """Has DTensor rules of this function? Those it derives from a decomposition depend, for the parts of a sum, on each rank's hash seed."""
+    found = DTensor._op_dispatcher.sharding_propagator
+    return any(func in getattr(found, table, ()) for table in ("op_to_rules", "op_strategy_funcs", "op_single_dim_strategy_funcs"))
+
+
 def _reshaped(func, tensor, *args):
     """A tensor that changes its shape in place: it holds the DTensor of the new shape."""
     tensor._held = getattr(aten, func._opname[:-1])(tensor, *args)._held
@@ -104,6 +134,38 @@ def _reshaped(func, tensor, *args):
 def _of_same_rows(tensor, dim, index) -> bool:
     """Does gather's index cover the tensor but for `dim`? DTensor takes the rows of each rank's part, else, for the first ones."""
     return all(a == b for i, (a, b) in enumerate(zip(tensor.shape, index.shape)) if i != dim % tensor.ndim)
+
+
+def _attention(func, args, kwargs):
+    """Attention of each rank's samples and heads."""
+    query = args[_ATTENTION[func]]
+    place, size = query._of_placement, query.shape
+    alike = all(t.shape[:2] == size[:2] for t in args[_ATTENTION[func]:][:3])
+    rules = tuple(r if alike and r in (sbp.split(0), sbp.split(1)) else sbp.broadcast for r in query._of_sbp)
+
+    def part(tensor):  # a mask may be the same for all samples or heads, or have two dimensions
+        own = tuple(r if r._kind == "split" and tensor.ndim > 2 and tensor.shape[r._dim] == size[r._dim] else sbp.broadcast for r in rules)
+        return _moved(tensor, place, own)._local_tensor
+
+    out = func(*_map(part, args), **_map(part, kwargs)) if _mine(query.device_mesh) else _map(part, args[:3])
+    ends = [t.shape[2:] for t in args[1:4]] if _ATTENTION[func] else [(*size[2:-1], args[2].shape[-1]), size[2:3]]
+    return tuple(made(o, place, rules, (*size[:2], *end)) for o, end in zip(out, ends))
+
+
+def _strided(tensor, size, stride, offset=None):
+    """as_strided of the whole: a view of every rank's memory, for its formula in backward() writes through it."""
+    mesh, replicas = tensor.device_mesh, (sbp.broadcast,) * tensor.device_mesh.ndim
+    local = _moved(tensor, tensor._of_placement, replicas)._local_tensor
+    local = local.as_strided(size, stride, offset) if _mine(mesh) else local.new_empty((0,) * len(size))
+    return made(local, tensor._of_placement, replicas, size)
+
+
+def _kept_dims(func, tensor, dims):
+    """A reduction with keepdim; DTensor names the dimensions that are left as if it were without."""
+    out = func(tensor, dims)
+    for d in sorted(d % tensor.ndim for d in dims):
+        out = out.unsqueeze(d)
+    return out
 
 
 def _samples(tensor, data):
@@ -145,6 +207,20 @@ def _averages(out) -> bool:
 
 def _even(tensor) -> bool:
     return all(tensor.shape[p.dim] % size == 0 for p, size in zip(tensor.placements, tensor.device_mesh.shape) if isinstance(p, Shard))
+
+
+def _lacks_parts(tensor) -> bool:
+    """Has some rank nothing of a tensor that has elements?"""
+    return isinstance(tensor, GlobalDTensor) and tensor.numel() > 0 and _empty_parts(tuple(tensor.shape), tensor.placements, tensor.device_mesh.shape)
+
+
+@functools.lru_cache(maxsize=None)
+def _empty_parts(shape, placements, sizes) -> bool:
+    found = [{n} for n in shape]  # the lengths of the parts along each dimension
+    for p, size in zip(placements, sizes):
+        if isinstance(p, Shard):
+            found[p.dim] = {max(0, min(-(-n // size), n + i * (n // -size))) for n in found[p.dim] for i in range(size)}
+    return any(0 in lengths for lengths in found)
 
 
 def _mesh_of_all(func, tree):

@@ -201,6 +201,11 @@ def make_global(tensor: torch.Tensor, placement: Placement, rules, whole: bool =
         return _mark(torch.Tensor.as_subclass(tensor, GlobalTensor), placement, rules)
 
 
+def beside(made: torch.Tensor, like) -> torch.Tensor:
+    """A tensor that every rank has made of the same values, global where `like` is."""
+    return make_global(made, like.placement, (broadcast,) * len(like.placement.hierarchy), whole=True) if isinstance(like, OfSeveralRanks) else made
+
+
 def check_ranks(placement: Placement):
     if placement.ranks.size > 1 or placement.ranks.ravel()[0] != 0:
         raise RuntimeError(

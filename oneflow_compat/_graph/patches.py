@@ -110,22 +110,24 @@ def _module_paths(recorder, state_map):
 
 @contextlib.contextmanager
 def _ranks_talk_in_the_program():
-    """With several ranks: a collective is recorded with the wait for its result; DTensor's search for a result's shape is not recorded."""
+    """With several ranks: a collective is recorded with the wait for its result; DTensor's search for shapes is not recorded."""
     if not several():
         yield
         return
     from torch.distributed import _functional_collectives
     from torch.distributed.tensor._sharding_prop import ShardingPropagator
+    from torch.distributed.tensor.placement_types import _StridedShard
 
     def make(original):
-        def propagate(self, *args):
+        def unrecorded(self, *args, **kwargs):
             with torch.utils._python_dispatch._disable_current_modes():
-                return original(self, *args)
+                return original(self, *args, **kwargs)
 
-        return propagate
+        return unrecorded
 
     traced = lambda original: lambda: capturing() or original()  # noqa: E731
-    with _patched(ShardingPropagator, "_propagate_tensor_meta_non_cached", make), _patched(_functional_collectives, "_are_we_tracing", traced):
+    shapes = _patched(ShardingPropagator, "_propagate_tensor_meta_non_cached", make), _patched(_StridedShard, "local_shard_size_and_offset", make)
+    with shapes[0], shapes[1], _patched(_functional_collectives, "_are_we_tracing", traced):
         yield
 
 

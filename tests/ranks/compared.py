@@ -23,6 +23,11 @@ def indices(shape, x):
     return flow.tensor(np.random.RandomState(1).randint(0, 6, shape), **place(x))
 
 
+def attention(x):
+    mask = flow.tensor(np.random.RandomState(2).randn(2, 1, 4, 4).astype(np.float32), **place(x))
+    return F.scaled_dot_product_attention(x, x, x, attn_mask=mask)
+
+
 CASES = {  # shape -> functions
     (4, 6): {
         "cumsum, dim -1": lambda x: flow.cumsum(x, -1),
@@ -34,6 +39,12 @@ CASES = {  # shape -> functions
         "index tensor": lambda x: x[:, flow.tensor([1, 3])],
         "mask of one rank": lambda x: x[flow.tensor([True, False, True, False])],
         "mish": F.mish,
+        "softplus": F.softplus,
+        "logsumexp, kept dim": lambda x: flow.logsumexp(x, 0, keepdim=True),
+        "sum over no dim": lambda x: flow.sum(x, dim=[], keepdim=True) * x,
+        "largest": lambda x: flow.linalg.vector_norm(x, float("inf")),
+        "as_strided": lambda x: flow.as_strided(x, (3, 2), (4, 2), 1),
+        "combined margin": lambda x: nn.CombinedMarginLoss(0.9, 0.3, 0.1)(x.tanh() * 0.9, indices((4,), x)),
         "glu": lambda x: F.glu(x, 1),
         "quantile": lambda x: flow.quantile(x, 0.3, dim=1),
         "shapes changed in place": in_place,
@@ -44,8 +55,10 @@ CASES = {  # shape -> functions
         "index_add in place": lambda x: (x * 2).index_add_(1, indices((3,), x), x[:, 1:4]),
         "index_copy in place": lambda x: (x * 2).index_copy_(0, flow.tensor([0, 2], **place(x)), x[1:3]),
     },
+    (1, 3): {"a rank without rows": lambda x: x.amin(0) * x.max(0)[0]},
     (2, 2, 3): {"conv1d": lambda x: F.conv1d(x, flow.ones_like(x) * x.mean())},
     (1, 4, 4, 4): {"conv2d, split channels": lambda x: F.conv2d(x, x[:, :, :2, :2])},
+    (2, 2, 4, 3): {"attention": lambda x: F.scaled_dot_product_attention(x, x * 2, x + 1), "masked attention": attention},
     (2, 4, 4): {"conv2d, split rows": lambda x: F.conv2d(x.unsqueeze(1), flow.ones_like(x[:1, :2, :2]).unsqueeze(0))},
 }
 

@@ -421,25 +421,6 @@ def graphs_of_larger_parts():
 
 
 @check
-def two_dimensions():
-    grid = flow.placement("cpu", [[0, 1], [2, 3]])
-    x = flow.arange(16, dtype=flow.float32).reshape(4, 4).to_global(grid, [B, B])
-    values = np.arange(16.0).reshape(4, 4)
-    for first in (S0, S1, B, P):
-        for second in (S0, S1, B, P):
-            is_(x.to_global(sbp=[first, second]), values, [first, second])
-    corner = x.to_global(sbp=[S0, S1]).to_local()
-    assert np.allclose(corner.numpy(), values[RANK // 2 * 2 : RANK // 2 * 2 + 2, RANK % 2 * 2 : RANK % 2 * 2 + 2])
-    is_(corner.to_global(grid, [S0, S1]), values, [S0, S1])
-    is_(flow.ones(1, 4).to_global(grid, [S0, S0]), np.ones((4, 4)), [S0, S0])
-    w = flow.nn.Parameter(x.to_global(sbp=[B, S1]) / 16)
-    out = flow.matmul(x.to_global(sbp=[S0, B]), w)
-    is_(out, values @ values / 16, [S0, S1])
-    out.sum().backward()
-    is_(w.grad, np.repeat(values.sum(0)[:, None], 4, 1), [B, S1])
-
-
-@check
 def files():
     import os
     import tempfile

@@ -1,4 +1,4 @@
-"""Global tensors of several ranks: program.py and compared.py under the launcher, on the CPU."""
+"""Global tensors of several ranks: program.py, compared.py and grid.py under the launcher, on the CPU."""
 import os
 import subprocess
 import sys
@@ -45,7 +45,7 @@ def test_graphs_on_two_ranks_with_inductor():
 
 
 def test_a_grid_of_four_ranks():
-    launch(4, "two_dimensions")
+    launch(4, "two_dimensions", "rows_of_a_table_cut_both_ways", "training_on_a_grid", program="grid.py")
 
 
 def test_a_failing_check_is_seen():

@@ -4,6 +4,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from ..._global.tensor import beside
 from . import _ext, kernels
 
 __all__ = [
@@ -88,9 +89,9 @@ def combined_margin_loss(x, label, m1, m2, m3):
     """
     if x.ndim < 2 or label.numel() != x.shape[0]:
         raise RuntimeError(f"combined_margin_loss: x must be (batch, classes) with one label a row, found {tuple(x.shape)} and {tuple(label.shape)}")
-    hot = label.reshape(-1, 1) == torch.arange(x.shape[1], device=x.device)
+    hot = label.reshape(-1, 1) == beside(torch.arange(x.shape[1], device=x.device), label)
     hot = hot.reshape(hot.shape + (1,) * (x.ndim - 2))
-    safe = torch.where(hot, x, torch.zeros((), dtype=x.dtype, device=x.device))
+    safe = torch.where(hot, x, 0.0)
     if m1 == 1.0 and m2 == 0.0:
         return torch.where(hot, safe - m3, x)
     return torch.where(hot, torch.cos(torch.acos(safe) * m1 + m2) - m3, x)

@@ -1,0 +1,95 @@
+"""Two rules for each tensor, on four ranks in a grid: a third program for test_ranks.py."""
+import sys
+
+import numpy as np
+from program import RANK, B, P, S0, S1, Step, is_
+
+import oneflow as flow
+from oneflow import nn
+
+F = nn.functional
+GRID = flow.placement("cpu", [[0, 1], [2, 3]])
+
+
+def two_dimensions():
+    x = flow.arange(16, dtype=flow.float32).reshape(4, 4).to_global(GRID, [B, B])
+    values = np.arange(16.0).reshape(4, 4)
+    for first in (S0, S1, B, P):
+        for second in (S0, S1, B, P):
+            is_(x.to_global(sbp=[first, second]), values, [first, second])
+    corner = x.to_global(sbp=[S0, S1]).to_local()
+    assert np.allclose(corner.numpy(), values[RANK // 2 * 2 : RANK // 2 * 2 + 2, RANK % 2 * 2 : RANK % 2 * 2 + 2])
+    is_(corner.to_global(GRID, [S0, S1]), values, [S0, S1])
+    is_(flow.ones(1, 4).to_global(GRID, [S0, S0]), np.ones((4, 4)), [S0, S0])
+    w = flow.nn.Parameter(x.to_global(sbp=[B, S1]) / 16)
+    out = flow.matmul(x.to_global(sbp=[S0, B]), w)
+    is_(out, values @ values / 16, [S0, S1])
+    out.sum().backward()
+    is_(w.grad, np.repeat(values.sum(0)[:, None], 4, 1), [B, S1])
+
+
+def rows_of_a_table_cut_both_ways():
+    ids, table = np.array([0, 5, 7, 2]), np.arange(32.0).reshape(8, 4)
+    for rules in ([S1, S0], [S0, S1], [S0, S0]):
+        weight = flow.tensor(table, placement=GRID, sbp=[B, B]).to_global(sbp=rules).requires_grad_()
+        out = F.embedding(flow.tensor(ids, placement=GRID, sbp=[S0, B]), weight)
+        assert np.allclose(out.numpy(), table[ids]), rules
+        out.sum().backward()
+        assert weight.grad.numpy().sum(1).tolist() == [4, 0, 4, 0, 0, 4, 0, 4], rules
+
+
+class Transformer(nn.Module):
+    """One layer as libai cuts it: samples over the first dimension of the grid, heads and channels over the second."""
+
+    def __init__(self, placed):
+        super().__init__()
+        flow.manual_seed(0)
+        self.placed = placed
+        part = lambda rules, *shape: nn.Parameter(self.move(flow.randn(*shape).double() / 4, [B, B], rules))  # noqa: E731
+        self.table, self.scale, self.shift = part([B, S0], 16, 8), part([B, B], 8), part([B, B], 8)
+        self.qkv, self.qkv_bias, self.out = part([B, S1], 8, 24), part([B, S0], 24), part([B, S0], 8, 8)
+
+    def move(self, x, first, rules=None):
+        if not self.placed:
+            return x
+        x = x if x.is_global else x.to_global(GRID, first)
+        return x.to_global(sbp=rules or first)
+
+    def forward(self, ids):
+        n, length = ids.shape
+        x = self.move(F.embedding(ids, self.table), [S0, B])
+        h = flow.matmul(self.move(F.layer_norm(x, (8,), self.scale, self.shift), [S0, B]), self.qkv) + self.qkv_bias
+        q, k, v = flow.chunk(h.view(n, length, 4, 6).permute(0, 2, 1, 3), 3, dim=-1)
+        h = flow.matmul(flow.softmax(flow.matmul(q, k.transpose(-1, -2)), -1), v)
+        x = x + self.move(flow.matmul(h.permute(0, 2, 1, 3).reshape(n, length, 8), self.out), [S0, B])
+        return flow.matmul(x, self.table.transpose(0, 1)).reshape(n * length, 16)
+
+
+def training_on_a_grid():
+    """Eager with clipping, and a graph with ZeRO and gradient accumulation, both equal to one rank."""
+    ids = flow.tensor(np.random.RandomState(0).randint(0, 16, (3, 8, 5)))
+    losses, states = [], []
+    for placed in (False, True):
+        model = Transformer(placed)
+        optimizer = flow.optim.AdamW(model.parameters(), lr=0.01)
+        place = lambda x: model.move(x, [B, B], [S0, B])  # noqa: B023, E731
+        for step in ids:
+            loss = F.cross_entropy(model(place(step[:, :-1].contiguous())), place(step[:, 1:].contiguous()).reshape(-1))
+            optimizer.zero_grad()
+            loss.backward()
+            losses.append((loss.item(), nn.utils.clip_grad_norm_(model.parameters(), 0.1).item()))
+            optimizer.step()
+        model = Transformer(placed)
+        graph = Step(model, flow.optim.LAMB(model.parameters(), lr=0.01))
+        graph.config.enable_zero(True, stage=2, shard_min_size=8)
+        graph.config.set_gradient_accumulation_steps(2)
+        for step in ids:
+            graph(place(step[:, :-1].contiguous()), place(step[:, 1:].contiguous().reshape(-1)))
+        states.append({k: v.numpy() for k, v in model.state_dict().items()})
+    assert np.allclose(losses[:3], losses[3:], rtol=1e-9), losses
+    for name, value in states[0].items():
+        assert np.allclose(states[1][name], value, atol=1e-8), name
+
+
+for check in sys.argv[1:]:
+    globals()[check]()
