@@ -94,7 +94,7 @@ def keep_old(update):
 def choose(update, found, kept):
     """Where an inf was found: the old values again. Then the scale grows or shrinks as GradScaler does."""
     scaler = update.scaler
-    kept = kept + _begun(update, {id(t) for t, _ in kept})
+    kept = kept + begun(update, {id(t) for t, _ in kept}, [optimizer for optimizer, _ in update.state.optimizers])
     with torch.no_grad():
         bad = found.bool()
         for tensor, old in kept:
@@ -106,12 +106,12 @@ def choose(update, found, kept):
         )
 
 
-def _begun(update, known):
+def begun(update, known, optimizers):
     """(state tensor the step created, copy of its first value) for state that did not exist before."""
     from torch._subclasses.fake_tensor import FakeTensor
 
     recorder, pairs = update.recorder, []
-    for optimizer, _ in update.state.optimizers:
+    for optimizer in optimizers:
         for state in optimizer.state.values():
             for _, value in leaves(state):
                 if isinstance(value, FakeTensor) and id(value) not in known:

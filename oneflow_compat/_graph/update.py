@@ -13,10 +13,12 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from .._global.tensor import several
 from .._global.zero import splitting
+from . import rows
 from .capture import outside_capture
 from .errors import CaptureError, UnsupportedInGraph
 from .nested import copied, symbolic
 from .optimizer_state import StateChanges
+from .scaling import begun
 from .scalars import ScalarMode, ScalarTrace, traced_math
 
 aten = torch.ops.aten
@@ -78,7 +80,14 @@ class Update(StateChanges):
 
             kept = keep_old(self)
         for index, (optimizer, _) in enumerate(self.state.optimizers):
-            self._step(index, optimizer)
+            if optimizer not in rows.lazy:
+                self._step(index, optimizer)
+                continue
+            with torch.no_grad():
+                found_rows = rows.before_step(optimizer)
+                known = {id(t) for _, _, held in found_rows for t, _ in held.values()}
+                self._step(index, optimizer)
+                rows.after_step(optimizer, found_rows, begun(self, known, [optimizer]))
         if kept is not None:
             from .scaling import choose
 

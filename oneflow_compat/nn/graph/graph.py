@@ -8,7 +8,7 @@ from collections import Counter, OrderedDict
 import torch
 
 from ..._errors import StateError
-from ..._graph import Config, Engine
+from ..._graph import Config, Engine, rows
 from . import graph_job, graph_state
 from .cache import GraphCache, Variables, checked_size
 from .graph_config import GraphConfig
@@ -72,7 +72,11 @@ class Graph:
 
     # -- setting up ---------------------------------------------------------------------
     def add_optimizer(self, optim, *, lr_sch=None, is_sparse=False):
-        """Step this optimizer (and then its lr schedule) at the end of each call."""
+        """Step this optimizer (and then its lr schedule) at the end of each call.
+
+        is_sparse: a weight whose gradient comes from one embedding, index_select or gather, and that has no L2 decay, changes
+        only in the rows with a gradient; so do its momentum and moments.
+        """
         if not isinstance(optim, torch.optim.Optimizer):
             raise TypeError(f"add_optimizer takes an optimizer, got {type(optim).__name__}")
         if lr_sch is not None and not callable(getattr(lr_sch, "step", None)):
@@ -86,6 +90,7 @@ class Graph:
 
             for number in numbers:
                 live(number).attach(optim, in_graph=True)
+        (rows.lazy.add if is_sparse else rows.lazy.discard)(optim)
         self._opts.append((optim, lr_sch))
         self.config._train = True
 
