@@ -151,6 +151,7 @@ def test_sparse_embedding():
 @pytest.mark.parametrize("shape, resize", [
     ((2, 3, 5, 5), dict(scale_factor=2, mode="bilinear", align_corners=True)), ((2, 3, 5, 4), dict(size=(7, 9), mode="bicubic", align_corners=False)),
     ((1, 2, 3, 4, 4), dict(scale_factor=1.5, mode="trilinear", align_corners=False)), ((2, 3, 5), dict(scale_factor=2, mode="nearest")),
+    ((1, 1, 2, 5), dict(scale_factor=2.3, mode="nearest")), ((1, 1, 3, 2, 5), dict(scale_factor=1.3, mode="nearest")), ((1, 2, 7), dict(scale_factor=2.3, mode="nearest")),
     ((2, 3, 8, 8), dict(size=(4, 4), mode="bilinear", antialias=True)),
 ], ids=lambda v: v.get("mode") if isinstance(v, dict) else "x".join(map(str, v)))  # fmt: skip
 def test_resizing_trains(shape, resize):
@@ -272,3 +273,21 @@ def test_softshrink_keeps_nan():
 
     graph = run("inductor", build, {}, None, [(torch.tensor([float("nan"), float("inf"), -float("inf"), 0.3, -0.5, 2.0, 0.1]),)], {})
     torch.testing.assert_close(graph[0], nn.functional.softshrink(graph[1], 0.3), equal_nan=True)
+
+
+def test_as_strided_of_views():
+    memory = torch.arange(20.0)
+
+    def build(self, x):
+        square = (x * 1).view(2, 5)
+        square.fill_diagonal_(0)
+        return x[1:].as_strided((3,), (1,), 7) * 2, x.view(2, 5).t().as_strided((2, 2), (1, 3), 6) + 1, x[2:].as_strided((2,), (1,)) + 0, square
+
+    class G(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.config.set_backend("inductor")
+
+    G.build = build
+    for found, expected in zip(G()(memory[5:15]), build(None, memory[5:15])):
+        assert torch.equal(found, expected)

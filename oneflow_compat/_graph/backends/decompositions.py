@@ -98,6 +98,28 @@ def _linear(x, size, align_corners, *scales):
     return _upsample_linear(x, list(size), align_corners, [*scales, *[None] * (len(size) - len(scales))])
 
 
+def _nearest_scales(scales, shape, size, device):
+    """The kernel for images on the CPU looks at the sizes first: as many places as before, or twice as many. torch's plain form (2.13) does not."""
+    return [None if device.type == "cpu" and new in (old, 2 * old) else scale for scale, old, new in zip(scales, shape[2:], size)]
+
+
+def _nearest(x, size, height=None, width=None):
+    from torch._decomp.decompositions import _upsample_nearest
+
+    return _upsample_nearest(x, list(size), _nearest_scales((height, width), x.shape, size, x.device))
+
+
+def _nearest_backward(grad, size, shape, height=None, width=None):
+    """Inductor's own form (2.13) goes by the sizes alone: other places than forward where a scale factor is not their quotient."""
+    from torch._decomp.decompositions import _compute_upsample_nearest_indices
+
+    scales = _nearest_scales((height, width), shape, size, grad.device)
+    if all(scale is None or scale * old == new for scale, old, new in zip(scales, shape[2:], size)):
+        return NotImplemented
+    out = grad.new_zeros(shape)
+    return torch.ops.aten.index_put(out, [None, None, *_compute_upsample_nearest_indices(out, list(size), scales)], grad, True)
+
+
 def _cubic(x, size, align_corners, height=None, width=None):
     from torch._decomp.decompositions import upsample_bicubic2d_default
 
@@ -123,6 +145,7 @@ def table():
     aten = torch.ops.aten
     resize = {
         aten.upsample_bilinear2d.default: _linear, aten.upsample_trilinear3d.default: _linear, aten.upsample_bicubic2d.default: _cubic,
+        aten.upsample_nearest2d.default: _nearest, aten.upsample_nearest2d_backward.default: _nearest_backward,
         aten.upsample_bilinear2d_backward.default: _bilinear_backward,
         aten.multilabel_margin_loss_forward.default: _multilabel_margin, aten._efficientzerotensor.default: _zeros,
         aten.pow.Scalar: _integer_power, aten.softshrink.default: _softshrink,

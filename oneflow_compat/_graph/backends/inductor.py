@@ -11,6 +11,7 @@ import warnings
 import torch
 
 from ..codegen import compile_program
+from ..program import is_view, written_args
 from ..random_state import draws_again
 from . import aten
 from .known_shapes import with_known_shapes
@@ -24,8 +25,8 @@ def compile(program, config, name="inductor"):
     if draws_again(program.graph):
         warnings.warn(f"graph {program.name} draws numbers from a generator of its own, or reads or sets the state of one as recomputed dropout does: it runs on the aten backend", stacklevel=6)
         return aten.compile(program, config)
-    if any(n.target is torch.ops.aten.as_strided.default and len(n.args) > 3 and n.args[3] is not None and n.args[0].op == "placeholder" for n in program.graph.nodes):
-        return aten.compile(program, config)  # an offset counts from where the memory begins, a region's input from its own first element
+    if _strided_out_of_reach(program.graph):
+        return aten.compile(program, config)
     module, inputs, outputs, late = region_of(program)
     sparse = any(n.meta["tensor"].stride is None for n in inputs)  # inductor has no form for such an input
     if sparse or not any(n.op == "call_function" for n in module.graph.nodes):
@@ -44,6 +45,25 @@ def compile(program, config, name="inductor"):
     run.inner = host
     run.region = function
     return run
+
+
+def _strided_out_of_reach(graph):
+    """as_strided() that a region has no form for: with an offset into an input (it counts from where the memory begins, not from the
+    input's first element), or of a view and written in place."""
+
+    def chain(node):
+        while node.op == "call_function" and is_view(node):
+            yield node
+            node = node.args[0]
+        yield node
+
+    written = {view for node in graph.nodes if node.op == "call_function" for value in written_args(node) for view in chain(value)}
+    for node in graph.nodes:
+        if node.target is torch.ops.aten.as_strided.default:
+            _, *views, base = chain(node)
+            if base.op == "placeholder" and len(node.args) > 3 and node.args[3] is not None or views and node in written:
+                return True
+    return False
 
 
 def region_of(program):
