@@ -86,7 +86,7 @@ def call(func, args, kwargs):
     if func in _WRITES_ROWS and any(isinstance(p, Shard) for p in args[0].placements) or func is aten.gather.default and not _of_same_rows(*args[:3]):
         return _on_whole(func, args, kwargs, mesh)
     if torch.Tag.pointwise not in func.tags and func.overloadpacket not in _ANY_SIZE and any(map(_lacks_parts, pytree.tree_leaves(args))):
-        # a kernel that refuses an empty part would stop some ranks only
+        # a kernel that refuses an empty part would stop some ranks only; a view of no elements never ends
         return _on_whole(func, args, kwargs, mesh)
     if func in _WRITES_UNSAID or func in _MEANS or func._schema.is_mutable and func not in _LINEAR and any(p.is_partial() for p in getattr(args[0], "placements", ())):
         return _on_whole(func, args, kwargs, mesh)
@@ -210,8 +210,8 @@ def _even(tensor) -> bool:
 
 
 def _lacks_parts(tensor) -> bool:
-    """Has some rank nothing of a tensor that has elements?"""
-    return isinstance(tensor, GlobalDTensor) and tensor.numel() > 0 and _empty_parts(tuple(tensor.shape), tensor.placements, tensor.device_mesh.shape)
+    """Has some rank no elements of a tensor?"""
+    return isinstance(tensor, GlobalDTensor) and _empty_parts(tuple(tensor.shape), tensor.placements, tensor.device_mesh.shape)
 
 
 @functools.lru_cache(maxsize=None)

@@ -33,9 +33,12 @@ class Branches(flow.nn.Module):  # each process uses another half of the paramet
     def forward(self, x):
         return {"y": (self.a if rank == 0 else self.b)(x), "size": x.shape[0]}
 
-half = ddp(Branches())
-half(flow.ones(2, 3))["y"].sum().backward()
-assert half.a.weight.grad.tolist() == half.b.weight.grad.tolist() == [[1.0, 1.0, 1.0]]
+for size in (10, 1):  # in one message, or in two that come in another order on each process
+    half = ddp(Branches(), bucket_size=size)
+    for _ in range(2):
+        half.zero_grad()
+        half(flow.ones(2, 3))["y"].mul(1 + rank).sum().backward()
+        assert half.a.weight.grad.tolist() == [[1.0, 1.0, 1.0]] and half.b.weight.grad.tolist() == [[2.0, 2.0, 2.0]]
 torch.save({"grads": [p.grad for p in net.parameters()], "weights": [p.detach() for p in net.parameters()], "mean": net[1].running_mean.clone()},
            f"{sys.argv[2]}/rank{rank}.pt")
 torch.distributed.destroy_process_group()

@@ -56,6 +56,7 @@ CASES = {  # shape -> functions
         "index_copy in place": lambda x: (x * 2).index_copy_(0, flow.tensor([0, 2], **place(x)), x[1:3]),
     },
     (1, 3): {"a rank without rows": lambda x: x.amin(0) * x.max(0)[0]},
+    (0, 4): {"no elements": lambda x: flow.cat([x.reshape(-1), x.sum(0), (x * 2).t().reshape(-1)])},
     (2, 2, 3): {"conv1d": lambda x: F.conv1d(x, flow.ones_like(x) * x.mean())},
     (1, 4, 4, 4): {"conv2d, split channels": lambda x: F.conv2d(x, x[:, :, :2, :2])},
     (2, 2, 4, 3): {"attention": lambda x: F.scaled_dot_product_attention(x, x * 2, x + 1), "masked attention": attention},

@@ -5,6 +5,7 @@ makes torch's. With one process (WORLD_SIZE unset or 1) nothing is started.
 """
 from __future__ import annotations
 
+import functools
 import weakref
 
 import torch
@@ -48,8 +49,7 @@ def _attach(module, broadcast_buffers, broadcast_parameters, bucket_size):
                 _broadcast(tensor)
     trained = [p for p in module.parameters() if p.requires_grad]
     trained.reverse()  # gradients arrive from the last parameter to the first
-    for start in range(0, len(trained), bucket_size):
-        _Bucket(trained[start:start + bucket_size], world)
+    _Buckets([trained[start:start + bucket_size] for start in range(0, len(trained), bucket_size)], world)
     if broadcast_buffers:
         module.register_forward_pre_hook(_send_buffers)
     module.register_forward_hook(_UsesAll([weakref.ref(p) for p in trained]))
@@ -89,21 +89,29 @@ class _Join(torch.autograd.Function):
         return (None, *grads, *zeros)
 
 
-class _Bucket:
-    """Some parameters whose gradients travel together, once all of them are there."""
+class _Buckets:
+    """Parameters whose gradients travel together, once all of a bucket are there and the buckets before have gone.
 
-    def __init__(self, params, world):
-        self.params = [weakref.ref(p) for p in params]
-        self.world, self.ready = world, 0
-        for p in params:
-            p.register_post_accumulate_grad_hook(self)
+    In order, for the gradients of parameters that a process did not use come early: others on each process.
+    """
 
-    def __call__(self, _param):
-        self.ready += 1
-        if self.ready < len(self.params):
-            return
-        self.ready = 0
-        _average([p().grad for p in self.params], self.world)
+    def __init__(self, buckets, world):
+        self.buckets, self.world = [[weakref.ref(p) for p in bucket] for bucket in buckets], world
+        self.ready, self.next = [0] * len(buckets), 0
+        for i, bucket in enumerate(buckets):
+            for p in bucket:
+                p.register_post_accumulate_grad_hook(functools.partial(self._arrived, i))
+
+    def _arrived(self, bucket, _param):
+        self.ready[bucket] += 1
+        while self.next < len(self.buckets):
+            trained = [p for ref in self.buckets[self.next] if (p := ref()).requires_grad]
+            if self.ready[self.next] < len(trained):
+                return
+            if trained:
+                _average([p.grad for p in trained], self.world)
+            self.next += 1
+        self.ready, self.next = [0] * len(self.buckets), 0
 
 
 def _average(grads, world):
