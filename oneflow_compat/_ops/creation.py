@@ -28,9 +28,8 @@ _modes = _mode.stack  # utils.global_view.global_mode: empty but for its blocks
 def make(function: str, target, args: tuple, kwargs: dict):
     """target(*args, **kwargs), made global when kwargs hold placement= and sbp=, or inside global_mode."""
     placement, sbp = kwargs.pop("placement", None), kwargs.pop("sbp", None)
-    if _modes and placement is None and sbp is None and kwargs.get("device") is None:
-        placement, sbp = _modes[-1].placement, _modes[-1].sbp  # None where the mode is off
-        sbp = sbp and tuple(sbp)
+    if _modes and _modes[-1].enabled and placement is None and sbp is None:
+        placement, sbp = _of_type(_modes[-1].placement, kwargs.pop("device", None)), tuple(_modes[-1].sbp)
     if placement is None and sbp is None:
         return target(*args, **kwargs)
     from .._global.placement import placement as Placement
@@ -48,6 +47,12 @@ def make(function: str, target, args: tuple, kwargs: dict):
         made = target(*args, **kwargs)
     out = make_global(made, placement, sbp, whole=True)
     return out.requires_grad_(True) if requires_grad else out
+
+
+def _of_type(placement, device):
+    """The placement on devices of this device's type: programs written for one device name it inside global_mode."""
+    kind = placement.type if device is None else torch.device(device).type
+    return placement if kind == placement.type else type(placement)(kind, placement.ranks)
 
 
 def _one_draw(function):

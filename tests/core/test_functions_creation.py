@@ -113,8 +113,12 @@ def test_bad_placements_are_refused():
 def test_global_mode_reaches_creation():
     with global_mode(True, CPU, B):
         assert flow.zeros(2).is_global and flow.tensor([1.0]).is_global and flow.randn(2).is_global and flow.normal(0.0, 1.0, (2,)).is_global
-        assert flow.zeros(2, device="cpu").is_local
+        for make in (lambda **k: flow.randn(2, **k), lambda **k: flow.tensor([1.0], **k), lambda **k: flow.arange(3, **k), lambda **k: flow.as_tensor([1.0], **k)):
+            made = make(device=flow.zeros(2).device)  # what a model written for one device does
+            assert made.is_global and made.placement == CPU and made.sbp == (B,)
+        assert flow.zeros(2, device="meta").placement.type == "meta"
         with global_mode(False):
+            assert flow.zeros(2, device="cpu").is_local
             assert flow.zeros(2).is_local
     assert flow.zeros(2).is_local
 
