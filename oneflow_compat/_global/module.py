@@ -19,11 +19,15 @@ def to_global(self, placement=None, sbp=None):
             raise RuntimeError("Module.to_global() of local parameters needs both a placement and an sbp")
         return make_global(t, placement, sbp)
 
-    if env.get_world_size() > 1:
-        for m in self.modules():
-            if isinstance(m, (torch.nn.RNNBase, torch.nn.RNNCellBase)) and _first_state not in m._forward_pre_hooks.values():
-                m.register_forward_pre_hook(_first_state, with_kwargs=True)
+    for m in self.modules():
+        begin_global(m)
     return _each(self, change)
+
+
+def begin_global(m):
+    """A recurrent layer begins with global zeros from here on."""
+    if env.get_world_size() > 1 and isinstance(m, (torch.nn.RNNBase, torch.nn.RNNCellBase)) and _first_state not in m._forward_pre_hooks.values():
+        m.register_forward_pre_hook(_first_state, with_kwargs=True)
 
 
 def _first_state(module, args, kwargs):

@@ -111,6 +111,24 @@ def test_copies_and_pickles():
     assert isinstance(m.weight, torch.nn.Parameter) and m.weight.is_global and m.weight.requires_grad
 
 
+def test_modules_made_in_global_mode_are_global():
+    from oneflow.utils.global_view import global_mode
+
+    nn = flow.nn
+    with global_mode(True, placement=P, sbp=B):
+        net = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.LSTM(4, 4))
+        tied = nn.Linear(4, 2, bias=False)
+        tied.weight = nn.Embedding(2, 4).weight
+        with global_mode(False):
+            assert nn.Linear(2, 2).weight.is_local
+    held = [*net.parameters(), *net.buffers(), tied.weight]
+    assert len(held) == 12 and all(t.is_global and t.placement == P and t.sbp == (B,) for t in held)
+    assert isinstance(net[0].weight, nn.Parameter) and net[0].weight.requires_grad and not net[1].running_mean.requires_grad
+    assert 0 < net[0].weight.abs().max().item() <= 2**-0.5  # Linear's own first values
+    net[2](net[1](net[0](flow.ones(3, 2, placement=P, sbp=B))))[0].sum().backward()
+    assert net[0].weight.grad.is_global and nn.Linear(2, 2).weight.is_local
+
+
 def test_global_mode_and_containers():
     from oneflow.utils.global_view import current_global_mode, global_mode, to_global, to_local
 

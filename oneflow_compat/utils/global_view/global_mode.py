@@ -1,13 +1,18 @@
-"""global_mode: inside the block, creation functions make global tensors."""
+"""global_mode: inside the block, creation functions make global tensors, and modules global parameters and buffers."""
 from __future__ import annotations
 
+import torch
+
 from ..._global import mode as _mode
+from ..._global.module import begin_global
 from ..._global.placement import placement as Placement
-from ..._global.tensor import check_rules
+from ..._global.tensor import check_rules, is_global, make_global
+
+_module = torch.nn.modules.module
 
 
 class global_mode:
-    """`with global_mode(True, placement, sbp):` creation functions without `placement=` use these; False turns it off inside."""
+    """`with global_mode(True, placement, sbp):` creation functions without `placement=`, and modules, use these; False turns it off inside."""
 
     def __init__(self, enabled, placement=None, sbp=None):
         if not isinstance(enabled, bool):
@@ -22,11 +27,24 @@ class global_mode:
 
     def __enter__(self):
         _mode.stack.append(self._mode)
+        self._hooks = [register(_made_global) for register in (_module.register_module_parameter_registration_hook, _module.register_module_buffer_registration_hook)]
         return self
 
     def __exit__(self, *error):
         _mode.stack.pop()
+        for hook in self._hooks:
+            hook.remove()
         return False
+
+
+def _made_global(module, name, tensor):
+    """What a module registers inside the block: torch's modules make ordinary tensors."""
+    mode = _mode.current()
+    if not mode.enabled or tensor is None or is_global(tensor):
+        return None
+    begin_global(module)
+    made = make_global(tensor.detach(), mode.placement, mode.sbp)
+    return torch.nn.Parameter(made, requires_grad=tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else made
 
 
 class current_global_mode:
