@@ -129,6 +129,26 @@ def test_modules_made_in_global_mode_are_global():
     assert net[0].weight.grad.is_global and nn.Linear(2, 2).weight.is_local
 
 
+def test_global_mode_in_torchs_dialect():
+    import numpy as np
+    from oneflow.utils.global_view import global_mode
+
+    flow.set_dialect("torch")
+    try:
+        with global_mode(True, placement=P, sbp=B), global_mode(True, placement=P, sbp=B):
+            made = [flow.tensor([1.0]), flow.as_tensor([1.0], device="cpu"), flow.tensor(1, dtype=flow.int32, device="cpu"), flow.zeros(2)]
+            assert all(t.is_global for t in made) and flow.tensor(np.float64(1)).dtype is flow.float64
+            with global_mode(False):
+                assert flow.tensor([1.0]).is_local
+        assert flow.tensor is torch.tensor and flow.as_tensor is torch.as_tensor
+        with global_mode(True, placement=P, sbp=B):
+            flow.set_dialect("oneflow")
+            assert flow.tensor(np.float64(1)).dtype is flow.float32
+        assert flow.tensor is not torch.tensor and flow.tensor([1.0]).is_local
+    finally:
+        flow.set_dialect("oneflow")
+
+
 def test_global_mode_and_containers():
     from oneflow.utils.global_view import current_global_mode, global_mode, to_global, to_local
 

@@ -1,12 +1,16 @@
 """global_mode: inside the block, creation functions make global tensors, and modules global parameters and buffers."""
 from __future__ import annotations
 
+import functools
+
+import oneflow
 import torch
 
 from ..._global import mode as _mode
 from ..._global.module import begin_global
 from ..._global.placement import placement as Placement
 from ..._global.tensor import check_rules, is_global, make_global
+from ..._ops.creation import make
 
 _module = torch.nn.modules.module
 
@@ -27,6 +31,9 @@ class global_mode:
 
     def __enter__(self):
         _mode.stack.append(self._mode)
+        self._in_torchs_dialect = [name for name in ("tensor", "as_tensor") if getattr(oneflow, name) is getattr(torch, name)]
+        for name in self._in_torchs_dialect:
+            setattr(oneflow, name, _makers[name])
         self._hooks = [register(_made_global) for register in (_module.register_module_parameter_registration_hook, _module.register_module_buffer_registration_hook)]
         return self
 
@@ -34,7 +41,21 @@ class global_mode:
         _mode.stack.pop()
         for hook in self._hooks:
             hook.remove()
+        for name in self._in_torchs_dialect:
+            if getattr(oneflow, name) is _makers[name]:
+                setattr(oneflow, name, getattr(torch, name))
         return False
+
+
+def _maker(name):
+    @functools.wraps(getattr(torch, name))
+    def call(*args, **kwargs):
+        return make(name, getattr(torch, name), args, kwargs)
+
+    return call
+
+
+_makers = {name: _maker(name) for name in ("tensor", "as_tensor")}  # torch's, which are oneflow.tensor and as_tensor in its dialect
 
 
 def _made_global(module, name, tensor):
