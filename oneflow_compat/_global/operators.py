@@ -48,6 +48,8 @@ _LINEAR = {
 _ANY_SIZE = {
     getattr(aten, n) for n in ("detach", "alias", "copy_", "_to_copy", "zeros_like", "ones_like", "empty_like", "full_like", "fill_", "zero_", "t", "transpose", "permute", "unsqueeze")
 }
+# errors of kernels about this rank's values
+_OF_VALUES = ("out of bounds", "out of range", "between 0 and 1", "singular", "must be non-negative", "probability tensor contains")
 _RESHAPES = ("squeeze_", "unsqueeze_", "t_", "transpose_")
 _READS = {aten._local_scalar_dense.default, aten.is_nonzero.default, aten.equal.default}
 
@@ -83,6 +85,8 @@ def call(func, args, kwargs):
     elif func in _DIMS and args[_DIMS[func]] < 0:
         at = _DIMS[func]
         args = (*args[:at], args[at] + (args[0].ndim if at == 1 else len(args[1])), *args[at + 1:])
+    if func is aten.embedding_dense_backward.default and args[4]:  # a row's frequency is that among all ids
+        return _on_whole(func, args, kwargs, mesh)
     if func in _WRITES_ROWS and any(isinstance(p, Shard) for p in args[0].placements) or func is aten.gather.default and not _of_same_rows(*args[:3]):
         return _on_whole(func, args, kwargs, mesh)
     if torch.Tag.pointwise not in func.tags and func.overloadpacket not in _ANY_SIZE and any(map(_lacks_parts, pytree.tree_leaves(args))):
@@ -112,6 +116,8 @@ def call(func, args, kwargs):
     except (NotImplementedError, RuntimeError) as error:
         if "mixed torch.Tensor and DTensor" in str(error):
             raise RuntimeError(f"{func}: some tensors are global and some are local; make them all the same first (to_global, to_local)") from None
+        if "Sharding propagation failed" not in str(error) and any(text in str(error) for text in _OF_VALUES):
+            raise  # the other ranks need not see it, and would wait in another call
         out = _on_whole(func, args, kwargs, mesh)
     return pytree.tree_map_only(DTensor, lambda t: holders[id(t)] if id(t) in holders else _usual(t), out)
 

@@ -457,6 +457,13 @@ def files():
     assert isinstance(next(copy.deepcopy(model).parameters()), nn.Parameter)
 
 
+@check
+def a_kernel_fails_on_one_rank():
+    """The others end too: they must not wait in another call than that rank."""
+    index = flow.tensor([[0], [1]] if RANK == 0 else [[2], [9]]).to_global(ALL, S0)
+    flow.gather(flow.ones(4, 4, placement=ALL, sbp=S0), 1, index).sum().item()
+
+
 if __name__ == "__main__":
     failed = []
     for name in sys.argv[1:]:

@@ -48,6 +48,6 @@ def test_a_grid_of_four_ranks():
     launch(4, "two_dimensions", "rows_of_a_table_cut_both_ways", "training_on_a_grid", program="grid.py")
 
 
-def test_a_failing_check_is_seen():
-    with pytest.raises(AssertionError, match="KeyError: 'no such check'"):
-        launch(2, "no such check")
+def test_an_error_on_one_rank_ends_all():
+    with pytest.raises(AssertionError, match="index 9 is out of bounds"):
+        launch(2, "a_kernel_fails_on_one_rank")
