@@ -220,8 +220,8 @@ class Recorder(TorchDispatchMode):
     def _follow(self, func, args, kwargs, out):
         """Keep the real value of one-number tensors (step counters) while the optimizer is recorded."""
         outs = out if isinstance(out, (tuple, list)) else (out,)
-        if any(isinstance(o, torch.Tensor) and o.numel() != 1 for o in outs):
-            return
+        if func.namespace == "_c10d_functional" or any(isinstance(o, torch.Tensor) and o.numel() != 1 for o in outs):
+            return  # of a collective: other ranks may not know its values
         tensors = [t for t in _flat(args) + _flat(tuple(kwargs.values())) if isinstance(t, FakeTensor)]
         if any(t.numel() != 1 for t in tensors):
             return

@@ -260,4 +260,6 @@ def clip_group(group):
         return
     params = [p for p in group["params"] if p.grad is not None]
     if params:
-        torch.nn.utils.clip_grad_norm_(params, max_norm, norm_type=norm_type)
+        from ..nn.utils.clip_grad import clip_grad_norm_
+
+        clip_grad_norm_(params, max_norm, norm_type=norm_type)

@@ -14,6 +14,8 @@ from torch.optim.optimizer import required
 
 from .._bind import fall_through as _ft
 from .._errors import unsupported
+from .._global.tensor import OfSeveralRanks, is_global
+from ..sbp import broadcast
 from . import _layout
 
 __all__ = ["Optimizer", "ParamGroup", "required"]
@@ -200,11 +202,13 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
 
         Call it between `backward()` and `step()`; `step()` alone never clips.
         """
+        from ..nn.utils.clip_grad import clip_grad_norm_
+
         clipped = False
         for group in self.param_groups:
             if all(group.get(key) is not None for key in CLIP_KEYS):
                 clipped = True
-                torch.nn.utils.clip_grad_norm_(
+                clip_grad_norm_(
                     group["params"], group[CLIP_KEYS[0]], group[CLIP_KEYS[1]], error_if_nonfinite=error_if_nonfinite
                 )
         if not clipped:
@@ -228,6 +232,10 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
         if _layout.is_oneflow(state_dict):
             state_dict = _layout.from_oneflow(state_dict, self._renames, self.param_groups, self._counts_steps)
         super().load_state_dict(state_dict)
+        for p, state in self.state.items():  # a file's tensors are on the rank that read it
+            for key, value in state.items():
+                if isinstance(value, OfSeveralRanks) and is_global(p) and value.placement != p.placement:
+                    state[key] = value.to_global(placement=p.placement, sbp=p.sbp if value.shape == p.shape else [broadcast] * len(p.sbp))
 
 
 def flag(value):

@@ -91,5 +91,60 @@ def training_on_a_grid():
         assert np.allclose(states[1][name], value, atol=1e-8), name
 
 
+def stages_are_clipped_together():
+    """Two stages on two ranks each: the norm is that of all gradients, and a state read by one rank goes to its parameters."""
+    first, second = flow.placement("cpu", [0, 1]), flow.placement("cpu", [2, 3])
+    data = np.random.RandomState(0).randn(3, 8, 4).astype(np.float32)
+
+    class Model(nn.Module):
+        def __init__(self, placed):
+            super().__init__()
+            flow.manual_seed(0)
+            self.a, self.b, self.placed = nn.Linear(4, 8), nn.Linear(8, 3), placed
+            if placed:
+                self.a.to_global(first, B), self.b.to_global(second, B)
+
+        def forward(self, x):
+            h = flow.relu(self.a(x.to_global(first, B) if self.placed and not x.is_global else x))
+            return self.b(h.to_global(placement=second, sbp=S0) if self.placed else h).square().mean()
+
+    class Steps(nn.Graph):
+        def __init__(self, model, optimizer):
+            super().__init__()
+            self.model = model
+            self.add_optimizer(optimizer)
+
+        def build(self, x):
+            loss = self.model(x)
+            loss.backward()
+            return loss
+
+    for in_graph in (False, True):
+        results = []
+        for placed in (False, True):
+            model = Model(placed)
+            group = {"params": list(model.parameters()), "clip_grad_max_norm": 0.1, "clip_grad_norm_type": 2.0}
+            optimizer = flow.optim.AdamW([group], lr=0.05)
+            graph = Steps(model, optimizer) if in_graph else None
+            for x in map(flow.tensor, data):
+                if in_graph:
+                    graph(x.to_global(first, B) if placed else x)
+                    continue
+                optimizer.zero_grad()
+                model(x).backward()
+                optimizer.clip_grad()
+                optimizer.step()
+            if placed and not in_graph:
+                read = optimizer.state_dict()
+                read["state"] = {i: {k: v.to_global(placement=first, sbp=B) if v.is_global else v for k, v in s.items()} for i, s in read["state"].items()}
+                optimizer.load_state_dict(read)
+                optimizer.step()
+            elif not in_graph:
+                optimizer.step()
+            results.append([p.detach().numpy() for p in model.parameters()])
+        for a, b in zip(*results):
+            assert np.allclose(a, b, atol=1e-5), in_graph
+
+
 for check in sys.argv[1:]:
     globals()[check]()
