@@ -13,7 +13,8 @@ from .recurrent_layers import WHOLE, symbolic_results
 aten = torch.ops.aten
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-_IN_PLACE = {getattr(aten, n).Tensor for n in ("add_", "sub_", "mul_", "div_")} | {getattr(aten, n).default for n in ("addcmul_", "addcdiv_", "relu_")}
+_IN_PLACE = {getattr(aten, n).Tensor for n in ("add_", "sub_", "mul_", "div_")} | {
+    getattr(aten, n).default for n in ("addcmul_", "addcdiv_", "relu_", "sigmoid_", "tanh_", "sqrt_", "neg_", "zero_", "copy_")} | {aten.lerp_.Scalar}  # fmt: skip
 _ELEMENTWISE = {getattr(aten, n).Tensor for n in ("add", "sub", "mul", "div")} | {
     getattr(aten, n).default
     for n in ("relu", "threshold_backward", "gelu", "gelu_backward", "silu", "silu_backward", "sigmoid", "sigmoid_backward", "tanh", "tanh_backward",
@@ -41,7 +42,7 @@ _SUGGESTED = {aten.channel_shuffle.default: 0, aten.max_unpool2d.default: 0, ate
 def known_results(func, args, kwargs):
     """The symbolic results of an operator; None where torch shall find them out. Call it in the symbolic mode."""
     if func in _IN_PLACE:
-        return args[0] if _alike((*args, *kwargs.values())) else None
+        return args[0] if _writes((*args, *kwargs.values())) else None
     if func in _ELEMENTWISE and _alike((*args, *kwargs.values())):
         return _like(args[0])
     if func is aten.native_batch_norm.default:
@@ -104,6 +105,15 @@ def _alike(args):
         elif type(a) not in (int, float, str):
             return False
     return True
+
+
+def _writes(args):
+    """Floating tensors of one shape, dtype and device, of which the first has an element for each index, and options."""
+    first = args[0]
+    if not isinstance(first, torch.Tensor) or first.dtype not in _FLOATS or first.layout is not torch.strided or 0 in first.stride():
+        return False
+    kind = first.shape, first.dtype, first.device
+    return all((a.layout is torch.strided and (a.shape, a.dtype, a.device) == kind) if isinstance(a, torch.Tensor) else type(a) in (int, float, bool, str) for a in args[1:])
 
 
 def _dense(x):

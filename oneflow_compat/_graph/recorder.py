@@ -16,8 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .._global.tensor import mark_like, wrappers
 from .errors import KEEP_VALUE, CaptureError, UnsupportedInGraph, user_location
-from .known_results import known_results
 from .recurrent_layers import whole_layers
+from .symbolic import Results
 
 aten = torch.ops.aten
 _ITEM = aten._local_scalar_dense.default
@@ -63,6 +63,7 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self.graph = torch.fx.Graph()
         self.fake_mode = fake_mode or FakeTensorMode(allow_non_fake_inputs=True)
+        self.results = Results(self.fake_mode)
         self.lifted: dict = {}
         self.constants: dict = {}  # get_attr target -> real tensor made of python data inside build
         self.markers: dict = {}  # see scalars.py
@@ -172,10 +173,7 @@ class Recorder(TorchDispatchMode):
             node_kw, fake_kw = {}, {}
         node = self.graph.call_function(func, node_args, node_kw)
         try:
-            with self.fake_mode:
-                out = known_results(func, fake_args, fake_kw)
-                if out is None and func not in _WITHOUT_SYMBOLIC_FORM:
-                    out = func(*fake_args, **fake_kw)
+            out = None if func in _WITHOUT_SYMBOLIC_FORM else self.results(func, fake_args, fake_kw)
         except (DynamicOutputShapeException, DataDependentOutputException):
             from .values import known_shape
 

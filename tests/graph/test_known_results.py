@@ -96,13 +96,54 @@ def test_threshold_and_numbers():
     (torch.ones(3, 3).t(), torch.ones(3, 3)), (torch.ones(1).expand(3), 2.0), (torch.ones(2, 3, 4, 5), torch.ones(2, 3, 4, 5).to(memory_format=last))
 ])  # fmt: skip
 def test_mixed_operands_are_left_to_torch(args):
-    assert symbolic(aten.add.Tensor, args) is None and symbolic(aten.add_.Tensor, args) is None
+    assert symbolic(aten.add.Tensor, args) is None
 
 
 def test_an_in_place_operator_gives_its_tensor():
     with FakeTensorMode() as mode:
-        x = mode.from_tensor(torch.ones(3))
-        assert known_results(aten.add_.Tensor, (x, x), {"alpha": -0.1}) is x
+        x, turned, other, wide = (mode.from_tensor(t) for t in (torch.ones(3, 3), torch.ones(3, 3).t(), torch.ones(3), torch.ones(1, 3).expand(3, 3)))
+        assert known_results(aten.add_.Tensor, (x, turned), {"alpha": -0.1}) is x and known_results(aten.lerp_.Scalar, (turned, x, 0.5), {}) is turned
+        assert known_results(aten.add_.Tensor, (x, other), {}) is None and known_results(aten.add_.Tensor, (wide, x), {}) is None  # an error of torch
+
+
+CASES = {
+    "linear": lambda x: torch.nn.functional.linear(x, torch.ones(5, x.shape[-1])), "softmax": lambda x: x.softmax(-1), "turned": lambda x: (x.transpose(0, 1) * 2).mean(0),
+    "norm": lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:]), "conv": lambda x: torch.nn.functional.conv1d(x, torch.ones(2, x.shape[1], 3)), "two": lambda x: x.max(1),
+    "parts": lambda x: x.split([1, x.shape[1] - 1], 1)[1], "numbers": lambda x: x.pow(2) + x.pow(2.0), "whole": lambda x: x.argmax(0) + (x > 0),
+    "rows": lambda x: x.unbind(0)[1], "complex": lambda x: torch.fft.rfft(x).abs(), "list": lambda x: torch.cat([x, x[:1]]), "window": lambda x: x.as_strided((2, 2), (1, 2), 1),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_second_time_as_the_first_and_as_eager(case):
+    inputs = [torch.randn(3, 4, 6), torch.randn(3, 4, 6), torch.randn(3, 4, 6, dtype=torch.float64).float(), torch.randn(4, 3, 6).transpose(0, 1), torch.randn(3, 4, 12)[..., ::2]]
+
+    def build(*xs):
+        return [CASES[case](x) for x in xs]
+
+    found, expected = graph_of(build)(*inputs), build(*inputs)
+    for got, wanted in zip(torch.utils._pytree.tree_leaves(found), torch.utils._pytree.tree_leaves(expected), strict=True):
+        assert torch.equal(got, wanted) and got.dtype is wanted.dtype and got.stride() == wanted.stride()
+
+
+def test_numbers_of_other_types_are_other_calls():
+    found = graph_of(lambda x: [x * 2, x * 2.0, x * True, x * 2, x.sum(0), x / 2])(torch.ones(2, dtype=torch.int64))
+    assert [t.dtype for t in found] == [torch.int64, torch.float32, torch.int64, torch.int64, torch.int64, torch.float32]
+
+
+def test_lists_of_an_update():
+    def build(x):
+        y = [x * 1, x * 2]
+        roots = torch._foreach_sqrt(y)
+        torch._foreach_addcdiv_(y, roots, roots, -1.0)
+        torch._foreach_mul_(y, [2.0, 3.0])
+        return [*y, *roots, *torch._foreach_add(y, 1)]
+
+    x = torch.rand(3)
+    for got, wanted in zip(graph_of(build)(x), build(x), strict=True):
+        assert torch.equal(got, wanted)
+    with pytest.raises(RuntimeError):
+        graph_of(lambda x: torch._foreach_mul_([x * 1], [x[:2]]))(x)
 
 
 def test_a_view_of_the_result_for_a_transposed_input():
