@@ -15,7 +15,7 @@ aten = torch.ops.aten
 _VIEWS = {
     aten.view.default, aten._unsafe_view.default, aten.t.default, aten.transpose.int, aten.permute.default, aten.expand.default, aten.slice.Tensor,
     aten.select.int, aten.unsqueeze.default, aten.squeeze.dim, aten.squeeze.default, aten.detach.default, aten.alias.default, aten.unbind.int,
-    aten.split.Tensor, aten.split_with_sizes.default, aten.as_strided.default,
+    aten.split.Tensor, aten.split_with_sizes.default, aten.unsafe_split.Tensor, aten.unsafe_split_with_sizes.default, aten.as_strided.default,
 }  # fmt: skip
 _FOREACH = {"_foreach_" + n for n in ("add", "sub", "mul", "div", "neg", "sqrt", "rsqrt", "reciprocal", "exp", "addcmul", "addcdiv", "lerp", "maximum", "minimum")}
 _ON_VALUES = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
@@ -56,8 +56,9 @@ class Results:
 
     @staticmethod
     def _key(func, args, kwargs):
+        numbers = torch.Tag.pointwise not in func.tags  # there, learning rates and the like are not looked at
         try:
-            return func, _of(args), tuple([(k, _of(v)) for k, v in kwargs.items()])
+            return func, _of(args, numbers), tuple([(k, _of(v, numbers)) for k, v in kwargs.items()])
         except _NotKept:
             return None
 
@@ -90,18 +91,18 @@ def _lasts(func):
     return found
 
 
-def _of(a):
-    """What the result depends on of an argument."""
+def _of(a, numbers):
+    """What the result depends on of an argument; with `numbers`, on floats as well."""
     kind = type(a)
     if kind is FakeTensor:
         if not _is_plain(a) or a.dtype.is_complex:
             raise _NotKept
-        return *_described(a), a.storage_offset()
+        return _described(a)
     if kind is list or kind is tuple:
-        return tuple([_of(x) for x in a])
+        return tuple([_of(x, numbers) for x in a])
     if kind not in _PLAIN:
         raise _NotKept
-    return kind, a
+    return kind, a if numbers or kind is not float else None
 
 
 def _record(out):
