@@ -33,9 +33,9 @@ def recurrent_layers(active, recorder):
             packed = isinstance(args[0], torch.Tensor) if name == "lstm" else isinstance(args[1], torch.Tensor)
             if torch.cudnn_is_acceptable(input):
                 if not packed:
-                    return _layer(name, input, (), *args)
+                    return _cudnn_layer(name, input, (), *args)
                 sizes, *rest = args
-                return _layer(name, input, sizes.tolist(), *rest, False)
+                return _cudnn_layer(name, input, sizes.tolist(), *rest, False)
             if name == "lstm" or packed or not _by_steps(input, args[0], args[1]):
                 return original[name](input, *args)
             if _is_call(*args) and not (torch.is_grad_enabled() and any(t.requires_grad for t in (input, args[0], *args[1]))):
@@ -183,7 +183,7 @@ def _direction(graph, layer, x, h, w_ih, w_hh, b_ih=None, b_hh=None):
     return out, h
 
 
-def _layer(name, input, sizes, hx, weights, has_biases, layers, dropout, train, bidirectional, batch_first):
+def _cudnn_layer(name, input, sizes, hx, weights, has_biases, layers, dropout, train, bidirectional, batch_first):
     h, c = hx if name == "lstm" else (hx, None)
     hidden, projected = (h.shape[2], 0) if c is None or c.shape[2] == h.shape[2] else (c.shape[2], h.shape[2])
     device, per_layer = input.device, (4 if has_biases else 2) + bool(projected)

@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 import oneflow as flow
 from oneflow._graph.backends import cudagraph
-from oneflow._graph.recurrent_layers import _layer, recurrent_layers
+from oneflow._graph.recurrent_layers import _cudnn_layer, recurrent_layers
 from oneflow._graph.recorder import Recorder
 from oneflow._graph.runtime import Engine
 
@@ -38,7 +38,7 @@ def test_a_recurrent_layer_is_one_operator(name, hidden, projected, batch_first,
     x, h, c = symbols(recorder, x=given.shape, h=(2, 2, projected or hidden), c=(2, 2, hidden))
     weights = symbols(recorder, **{n: w.shape for n, w in layer.named_parameters()})
     with recorder:
-        out, *last = _layer(name, x, sizes, (h, c) if name == "lstm" else h, weights, True, 2, 0.0, True, False, batch_first)
+        out, *last = _cudnn_layer(name, x, sizes, (h, c) if name == "lstm" else h, weights, True, 2, 0.0, True, False, batch_first)
     assert out.shape == (expected.data if sizes else expected).shape and out.device.type == "cuda"
     assert [t.shape for t in last] == [h.shape, c.shape][: len(last)]
     assert [n.target for n in recorder.graph.nodes if n.op == "call_function" and n.target is not len].count(aten._cudnn_rnn.default) == 1
