@@ -20,7 +20,7 @@ _VIEWS = {
 _FOREACH = {"_foreach_" + n for n in ("add", "sub", "mul", "div", "neg", "sqrt", "rsqrt", "reciprocal", "exp", "addcmul", "addcdiv", "lerp", "maximum", "minimum")}
 _ON_VALUES = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
 _PLAIN = {int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size}
-_lasting: dict = {}  # operator -> do its results depend on shapes, dtypes and numbers alone, and have memory of their own
+_lasting: dict = {}  # operator -> is it torch's, do its results depend on shapes, dtypes and numbers alone, and have memory of their own
 
 
 class Results:
@@ -58,7 +58,7 @@ class Results:
     def _key(func, args, kwargs):
         numbers = torch.Tag.pointwise not in func.tags  # there, learning rates and the like are not looked at
         try:
-            return func, _of(args, numbers), tuple([(k, _of(v, numbers)) for k, v in kwargs.items()])
+            return func, torch.get_default_dtype(), _of(args, numbers), tuple([(k, _of(v, numbers)) for k, v in kwargs.items()])
         except _NotKept:
             return None
 
@@ -87,7 +87,7 @@ def _lasts(func):
     found = _lasting.get(func)
     if found is None:
         returns = func._schema.returns
-        found = _lasting[func] = bool(returns) and not (func._schema.is_mutable or _ON_VALUES & set(func.tags) or any(r.alias_info is not None for r in returns))
+        found = _lasting[func] = func.namespace == "aten" and bool(returns) and not (func._schema.is_mutable or _ON_VALUES & set(func.tags) or any(r.alias_info is not None for r in returns))
     return found
 
 

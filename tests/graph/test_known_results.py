@@ -131,6 +131,30 @@ def test_numbers_of_other_types_are_other_calls():
     assert [t.dtype for t in found] == [torch.int64, torch.float32, torch.int64, torch.int64, torch.int64, torch.float32]
 
 
+def test_results_that_depend_on_more_than_the_arguments_are_not_kept():
+    calls = []
+    with torch.library._scoped_library("of_results", "DEF") as library:
+        library.define("taken(Tensor x) -> Tensor")
+        library.impl("taken", lambda x: x.clone(), "CPU")
+        torch.library.register_fake("of_results::taken", lambda x: calls.append(1) or torch.empty_like(x), lib=library)
+        graph_of(lambda x: torch.ops.of_results.taken(x) + torch.ops.of_results.taken(x))(torch.ones(2))
+    assert len(calls) >= 2  # a fake kernel of the user's may look at anything
+
+    seen = []
+
+    def build(x):
+        try:
+            for dtype in (torch.float32, torch.float64):
+                torch.set_default_dtype(dtype)
+                seen.append((x / 2).dtype)
+        finally:
+            torch.set_default_dtype(torch.float32)
+        return x
+
+    graph_of(build)(torch.ones(2, dtype=torch.int64))
+    assert seen == [torch.float32, torch.float64]
+
+
 def test_lists_of_an_update():
     def build(x):
         y = [x * 1, x * 2]

@@ -18,7 +18,7 @@ from .decompositions import talks
 
 LONG = 2e-3
 ENOUGH = 2.0
-MANY, SHORT, COMPILED = 1000, 1e-5, 0.015  # operators; seconds: of a short one, to compile one (a GRU of 2,178 took 76 s on a core in use by others: half of that)
+MANY, SHORT, COMPILED = 1000, 1e-5, 0.015  # operators; seconds: of a short one, to compile one (2,178 of a loop over time steps took 76 s on a core in use by others: half of that)
 
 
 def compile(program, config, name="auto"):

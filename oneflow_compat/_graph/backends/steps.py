@@ -90,12 +90,11 @@ class _Merger:
         *bias, self.h0, turned = first.args
         self.bias, self.weight = bias[0] if bias else None, turned.args[0]
         self.info = marks["out", 0].meta["tensor"]
+        self.after = first  # what is made for the forward pass stands in front of it
 
     def merge(self, order, written):
         layer, marks, ops = self.layer, self.marks, torch.ops.oneflow
-        out = marks["out", 0]
-        self.after = marks["product", 0]
-        given = marks["given", 0]
+        out, given = marks["out", 0], marks["given", 0]
         if layer.kind == "gru":
             both = self._insert(ops.gru.default, (given, self.weight, self.bias, self.h0, layer.reverse))
             hidden, self.work = (self._insert(operator.getitem, (both, i)) for i in (0, 1))
