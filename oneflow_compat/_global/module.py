@@ -4,6 +4,7 @@ from __future__ import annotations
 import torch
 
 from .. import env
+from ..sbp import broadcast
 from .tensor import OfSeveralRanks, is_global, make_global, to_global as _tensor_to_global, to_local as _tensor_to_local
 
 
@@ -43,7 +44,7 @@ def _first_state(module, args, kwargs):
     else:
         lead = x.shape[:-1]
         sizes *= 2
-    h, c = (x.new_zeros((*lead, n)) for n in sizes)
+    h, c = (x.new_zeros((*lead, n), sbp=[broadcast] * len(x.sbp)) for n in sizes)
     return (x,), {**kwargs, "hx": (h, c) if isinstance(module, (torch.nn.LSTM, torch.nn.LSTMCell)) else h}
 
 

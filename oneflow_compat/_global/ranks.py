@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 
 from .. import env, sbp
 from ..comm import comm_ops
-from . import zero
+from . import made_from, zero
 from .placement import placement as Placement
 from .tensor import OfSeveralRanks
 
@@ -75,6 +75,7 @@ class GlobalDTensor(torch.Tensor, OfSeveralRanks):
     """
 
     __torch_function__ = torch._C._disabled_torch_function_impl
+    new_empty, new_zeros, new_ones, new_full, new_tensor = map(made_from.method, made_from.NAMES)
 
     @staticmethod
     def __new__(cls, held: DTensor, requires_grad=False):
@@ -206,7 +207,7 @@ def _of_first(tensor, source, group):
 def _part(full, mesh, targets):
     """This rank's part of a tensor that every rank has."""
     at = mesh.get_coordinate()
-    return full.new_empty((0,) * full.dim()) if at is None else _cut(full, mesh, targets, at).contiguous().clone()
+    return torch.empty((0,) * full.dim(), dtype=full.dtype, device=full.device) if at is None else _cut(full, mesh, targets, at).contiguous().clone()
 
 
 def _cut(full, mesh, targets, at):
@@ -289,7 +290,7 @@ class _FromLocal(torch.autograd.Function):
         ctx.place, ctx.shape, at = (placement, _summed(rules)), local.shape, mesh.get_coordinate()
         ctx.copies = at is not None and any(a and r._kind == "broadcast" for a, r in zip(at, rules))
         if at is None:
-            local = local.new_empty((0,) * len(shape))
+            local = torch.empty((0,) * len(shape), dtype=local.dtype, device=local.device)
         else:
             local = local.detach().contiguous()
             held = [i for i, r in enumerate(rules) if r._kind == "broadcast" and mesh.shape[i] > 1]

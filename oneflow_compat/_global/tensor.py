@@ -10,6 +10,7 @@ import torch
 
 from .. import env
 from ..sbp import broadcast, partial_sum, sbp as Rule
+from . import made_from
 from .placement import placement as Placement
 
 
@@ -22,6 +23,7 @@ class GlobalTensor(torch.Tensor):
 
     _of_placement: Placement
     _of_sbp: tuple
+    new_empty, new_zeros, new_ones, new_full, new_tensor = map(made_from.method, made_from.NAMES)
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):

@@ -28,7 +28,7 @@ _modes = _mode.stack  # utils.global_view.global_mode: empty but for its blocks
 def make(function: str, target, args: tuple, kwargs: dict):
     """target(*args, **kwargs), made global when kwargs hold placement= and sbp=, or inside global_mode."""
     placement, sbp = kwargs.pop("placement", None), kwargs.pop("sbp", None)
-    if _modes and _modes[-1].enabled and placement is None and sbp is None:
+    if _modes and _modes[-1].enabled and placement is None and sbp is None and not (function.endswith("_like") and _is_global((*args, *kwargs.values())[0])):
         placement, sbp = _of_type(_modes[-1].placement, kwargs.pop("device", None)), tuple(_modes[-1].sbp)
     if placement is None and sbp is None:
         return target(*args, **kwargs)
@@ -47,6 +47,12 @@ def make(function: str, target, args: tuple, kwargs: dict):
         made = target(*args, **kwargs)
     out = make_global(made, placement, sbp, whole=True)
     return out.requires_grad_(True) if requires_grad else out
+
+
+def _is_global(like):
+    from .._global.tensor import is_global
+
+    return is_global(like)  # the result is like it
 
 
 def _of_type(placement, device):

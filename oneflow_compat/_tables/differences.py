@@ -225,7 +225,7 @@ DIFFERENCES = {
     "global-rules": {
         "names": ["oneflow.Tensor.to_global", "oneflow.nn.Module.to_global"],
         "oneflow": "each operator chooses the rules of its result by OneFlow's signatures; the parts of an uneven split differ by one at most",
-        "here": "torch's DTensor chooses (cat, indexing, batch norm, new_zeros, ... may give other rules, the values are the same); parts are those of torch.chunk: 4 on 3 ranks are 2, 2, 0",
+        "here": "torch's DTensor chooses (cat, indexing, batch norm, ... may give other rules, the values are the same); parts are those of torch.chunk: 4 on 3 ranks are 2, 2, 0",
         "reason": "global tensors of several ranks are torch's DTensors",
         "test": "tests/ranks/test_ranks.py::test_tensors_on_two_ranks",
     },

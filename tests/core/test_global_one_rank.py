@@ -149,6 +149,20 @@ def test_global_mode_in_torchs_dialect():
         flow.set_dialect("oneflow")
 
 
+def test_tensors_made_by_a_tensor_and_the_constructor():
+    from oneflow.utils.global_view import global_mode
+
+    local, x, constructor = torch.ones(2), torch.ones(2, 3).to_global(P, flow.sbp.split(0)), torch.Tensor.__dict__["__new__"]
+    with global_mode(True, placement=P, sbp=B):
+        made = [flow.Tensor(2, 3), flow.Tensor([1.0]), local.new_zeros(2), local.new_zeros(), local.new_empty((2,)), local.new_tensor([1]), local.new_full((2,), 3)]
+        assert all(t.is_global and t.sbp == (B,) for t in made) and made[-1].tolist() == [3, 3]
+        assert x.new_ones(2).sbp == x.new_tensor([1]).sbp == flow.zeros_like(x).sbp == (flow.sbp.split(0),)
+        with global_mode(False):
+            assert flow.Tensor(2, 3).is_local and local.new_zeros(2).is_local
+    assert flow.Tensor(2, 3).is_local and local.new_zeros(2).is_local and x.new_tensor([1.0]).is_global
+    assert x.new_zeros(4, sbp=B).sbp == (B,) and x.new_zeros(()).sbp == (B,) and torch.Tensor.__dict__["__new__"] is constructor
+
+
 def test_global_mode_and_containers():
     from oneflow.utils.global_view import current_global_mode, global_mode, to_global, to_local
 

@@ -6,6 +6,7 @@ import numpy as np
 import oneflow as flow
 from oneflow import nn
 from oneflow.nn import functional as F
+from oneflow.utils.global_view import global_mode
 
 S0, S1, B, P = flow.sbp.split(0), flow.sbp.split(1), flow.sbp.broadcast, flow.sbp.partial_sum
 ALL = flow.placement.all("cpu")
@@ -49,6 +50,7 @@ CASES = {  # shape -> functions
         "quantile": lambda x: flow.quantile(x, 0.3, dim=1),
         "shapes changed in place": in_place,
         "diagonal filled in place": lambda x: (x * 2).fill_diagonal_(3.0),
+        "made by a tensor": lambda x: x * x.new_tensor([1.0, 2, 3, 4, 5, 6]) + x.new_zeros(4, 1) + x.new_full((), 2.0),
         "gather of fewer rows": lambda x: x.gather(1, indices((2, 3), x)),
         "scatter_add in place": lambda x: (x * 2).scatter_add_(1, indices((4, 6), x), x),
         "scatter_add in place, fewer rows": lambda x: (x * 2).scatter_add_(1, indices((2, 3), x), x[:2, :3]),
@@ -78,6 +80,15 @@ def functions():
                 assert np.allclose(y.numpy(), expected.numpy(), rtol=1e-4, atol=1e-5), (name, rule)
                 y.square().sum().backward()
                 assert np.allclose(x.grad.numpy(), one.grad.numpy(), rtol=1e-3, atol=1e-4), (name, rule, "gradient")
+
+
+def made_in_global_mode():
+    x, local = flow.ones(4, 6, placement=ALL, sbp=S0), flow.ones(2)
+    with global_mode(True, placement=ALL, sbp=B):
+        made = [flow.Tensor(2, 3), flow.Tensor([1.0]), local.new_zeros(2), local.new_tensor([1]), local.new_full((2,), 3, dtype=flow.int64)]
+        assert all(t.placement == ALL and t.sbp == (B,) for t in made) and made[4].numpy().tolist() == [3, 3]
+        assert all(t.sbp == (S0,) for t in (x.new_ones(2), x.new_tensor([1]), flow.zeros_like(x)))
+    assert flow.Tensor(2).is_local and local.new_zeros(2).is_local and x.new_zeros(4, sbp=B).sbp == (B,)
 
 
 def recurrent_layers():

@@ -6,7 +6,7 @@ import functools
 import oneflow
 import torch
 
-from ..._global import mode as _mode
+from ..._global import made_from, mode as _mode
 from ..._global.module import begin_global
 from ..._global.placement import placement as Placement
 from ..._global.tensor import check_rules, is_global, make_global
@@ -30,6 +30,8 @@ class global_mode:
         self._mode = _mode.Mode(enabled, placement, sbp)
 
     def __enter__(self):
+        if not _mode.stack:
+            made_from.begin()
         _mode.stack.append(self._mode)
         self._in_torchs_dialect = [name for name in ("tensor", "as_tensor") if getattr(oneflow, name) is getattr(torch, name)]
         for name in self._in_torchs_dialect:
@@ -39,6 +41,8 @@ class global_mode:
 
     def __exit__(self, *error):
         _mode.stack.pop()
+        if not _mode.stack:
+            made_from.end()
         for hook in self._hooks:
             hook.remove()
         for name in self._in_torchs_dialect:
