@@ -54,4 +54,19 @@ inline BiasRows bias_rows(const Tensor& x, int64_t axis) {
   return inner == 1 ? BiasRows{outer, c, 0} : BiasRows{outer * c, inner, c};
 }
 
+// What crop_mirror_normalize needs of its arguments.
+inline void check_window(const Tensor& images, const std::optional<Tensor>& mirror, int64_t top, int64_t left, const std::vector<double>& mean, const std::vector<double>& scale, const Tensor& out) {
+  STD_TORCH_CHECK(images.scalar_type() == ScalarType::Byte && images.dim() == 4 && (images.size(3) == 1 || images.size(3) == 3),
+                  "oneflow::crop_mirror_normalize: images must be uint8 (N, H, W, 1 or 3)");
+  const int64_t channels = images.size(3);
+  STD_TORCH_CHECK(out.scalar_type() == ScalarType::Float && out.dim() == 4 && out.is_contiguous() && out.size(0) == images.size(0) && out.size(1) == channels,
+                  "oneflow::crop_mirror_normalize: out must be contiguous float32 (N, C, height, width)");
+  STD_TORCH_CHECK(top >= 0 && left >= 0 && top + out.size(2) <= images.size(1) && left + out.size(3) <= images.size(2), "oneflow::crop_mirror_normalize: a window of ",
+                  out.size(2), " x ", out.size(3), " at ", top, ", ", left, " is not in images of ", images.size(1), " x ", images.size(2));
+  STD_TORCH_CHECK(static_cast<int64_t>(mean.size()) == channels && static_cast<int64_t>(scale.size()) == channels,
+                  "oneflow::crop_mirror_normalize: ", channels, " channels, ", mean.size(), " means and ", scale.size(), " scales");
+  STD_TORCH_CHECK(!mirror.has_value() || (mirror->scalar_type() == ScalarType::Char && mirror->is_contiguous() && mirror->numel() == images.size(0)),
+                  "oneflow::crop_mirror_normalize: mirror must be int8, contiguous, one for each image");
+}
+
 }  // namespace oneflow_ext

@@ -50,6 +50,9 @@ STABLE_TORCH_LIBRARY(oneflow, m) {
   m.def("momentum_(Tensor(a!)[] model, Tensor[] diff, Tensor(b!)[] buffer, float[] scalars) -> ()");
   m.def("sgd_(Tensor(a!)[] model, Tensor[] diff, float[] scalars) -> ()");
 
+  // out (N, C, h, w) float32 = (window of the uint8 images (N, H, W, C) at top, left - mean) * scale; mirrored where `mirror` (int8 [N]) is not 0.
+  m.def("crop_mirror_normalize(Tensor images, Tensor? mirror, int top, int left, float[] mean, float[] scale, Tensor(a!) out) -> ()");
+
   // int8 [N]: 1 for the boxes kept of (N, 4) sorted best first.
   m.def("nms_mask(Tensor boxes, float iou_threshold, int keep_n) -> Tensor");
   m.def("roi_align(Tensor x, Tensor rois, float spatial_scale, int pooled_h, int pooled_w, int sampling_ratio, bool aligned) -> Tensor");

@@ -58,6 +58,13 @@ struct RecurrentLayer {
   bool reverse;
 };
 
+// A window of an image of bytes (height, width, channels), `row` bytes from a row to the next; 1 or 3 channels.
+struct ImageWindow {
+  int64_t height, width, channels, row;
+  bool mirror;
+  float mean[3], scale[3];
+};
+
 struct Kernels {
   const char* name;
   void (*pointwise)(Point, Dtype, const void* const* in, void* const* out, const double* scalars, int64_t begin, int64_t end);
@@ -94,6 +101,8 @@ struct Kernels {
   // kept: four rows of hidden for each, see gru_rows; dturned: the gradient of bias + h w.
   void (*gru)(Dtype, const RecurrentLayer&, const void* given, const void* packed, const void* bias, const void* h0, void* kept, void* hidden, int64_t begin, int64_t end);
   void (*gru_backward)(Dtype, const RecurrentLayer&, const void* dhidden, const void* hidden, const void* kept, const void* h0, const void* packed, void* dgiven, void* dturned, void* dh, int64_t begin, int64_t end);
+  // planes (channels, height, width) = (image - mean) * scale, left and right exchanged where `mirror`.
+  void (*image_planes)(const ImageWindow&, const uint8_t* image, float* planes);
 };
 
 const Kernels& default_kernels();

@@ -243,6 +243,25 @@ void sgd(std::vector<Tensor> model, std::vector<Tensor> diff, std::vector<double
   }
 }
 
+// An image is one thread's work: readers call this in threads of their own.
+void crop_mirror_normalize(const Tensor& images, std::optional<Tensor> mirror, int64_t top, int64_t left, std::vector<double> mean, std::vector<double> scale, const Tensor& out) {
+  check_window(images, mirror, top, left, mean, scale, out);
+  const int64_t channels = images.size(3), height = out.size(2), width = out.size(3);
+  const Tensor from = images.stride(3) == 1 && images.stride(2) == channels ? images : dense(images);
+  oneflow_cpu::ImageWindow window{height, width, channels, from.stride(1), false, {}, {}};
+  for (int64_t c = 0; c < channels; ++c) window.mean[c] = static_cast<float>(mean[c]), window.scale[c] = static_cast<float>(scale[c]);
+  const auto* first = static_cast<const uint8_t*>(from.data_ptr()) + top * window.row + left * channels;
+  const auto* flips = mirror.has_value() ? static_cast<const int8_t*>(mirror->data_ptr()) : nullptr;
+  auto* to = static_cast<float*>(out.data_ptr());
+  parallel_for(0, out.size(0), 1, [&](int64_t a, int64_t b) {
+    auto w = window;
+    for (int64_t i = a; i < b; ++i) {
+      w.mirror = flips && flips[i];
+      best().image_planes(w, first + i * from.stride(0), to + i * channels * height * width);
+    }
+  });
+}
+
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(oneflow, CPU, m) {
@@ -263,6 +282,7 @@ STABLE_TORCH_LIBRARY_IMPL(oneflow, CPU, m) {
   m.impl("adam_", TORCH_BOX(&adam));
   m.impl("momentum_", TORCH_BOX(&momentum));
   m.impl("sgd_", TORCH_BOX(&sgd));
+  m.impl("crop_mirror_normalize", TORCH_BOX(&crop_mirror_normalize));
 }
 
 }  // namespace oneflow_ext

@@ -94,14 +94,17 @@ def _decode_pillow(data, color_space):
 
 
 # --------------------------------------------------------------------------- cropping
-def random_crop_window(height, width, random, area, aspect_ratio, attempts):
+def random_crop_window(height, width, drawn, area, aspect_ratio):
     """(top, left, height, width) of a crop: a share of the area, a width/height ratio, both drawn; like torchvision's RandomResizedCrop.
 
-    After `attempts` draws that do not fit: the largest centred-ratio crop that the ratios allow.
+    drawn: numbers in [0, 1), two for the place and two for each attempt. After attempts that do not fit: the largest
+    crop that the ratios allow.
     """
-    for _ in range(attempts):
-        target = height * width * random.uniform(*area)
-        ratio = math.exp(random.uniform(math.log(aspect_ratio[0]), math.log(aspect_ratio[1])))
+    down, right, *sizes = drawn
+    low, high = math.log(aspect_ratio[0]), math.log(aspect_ratio[1])
+    for share, ratio in zip(sizes[::2], sizes[1::2]):
+        target = height * width * (area[0] + share * (area[1] - area[0]))
+        ratio = math.exp(low + ratio * (high - low))
         w, h = max(1, round(math.sqrt(target * ratio))), max(1, round(math.sqrt(target / ratio)))
         if w <= width and h <= height:
             break
@@ -111,7 +114,7 @@ def random_crop_window(height, width, random, area, aspect_ratio, attempts):
             w = max(1, int(height * aspect_ratio[1]))
         elif width / height < aspect_ratio[0]:
             h = max(1, int(width / aspect_ratio[0]))
-    return random.integers(0, height - h + 1), random.integers(0, width - w + 1), h, w
+    return int(down * (height - h + 1)), int(right * (width - w + 1)), h, w
 
 
 # --------------------------------------------------------------------------- resizing
@@ -122,8 +125,16 @@ def check_interpolation(kind: str) -> str:
     return kind
 
 
-def resize(image: np.ndarray, width: int, height: int, interpolation: str = "bilinear") -> np.ndarray:
-    """The image in another size. auto: area where it gets smaller, else bilinear."""
+def resize(image: np.ndarray, width: int, height: int, interpolation: str = "bilinear", out: np.ndarray | None = None) -> np.ndarray:
+    """The image in another size, in `out` if given. auto: area where it gets smaller, else bilinear."""
+    made = _resized(image, width, height, interpolation, out)
+    if out is not None and made is not out:
+        out[...] = made
+        return out
+    return made
+
+
+def _resized(image, width, height, interpolation, out):
     rows, columns = image.shape[:2]
     if (rows, columns) == (height, width):
         return image
@@ -133,8 +144,9 @@ def resize(image: np.ndarray, width: int, height: int, interpolation: str = "bil
     if cv2 is None:
         return _resize_torch(image, width, height, interpolation)
     flag = {"bilinear": cv2.INTER_LINEAR, "nearest_neighbor": cv2.INTER_NEAREST, "bicubic": cv2.INTER_CUBIC, "area": cv2.INTER_AREA}[interpolation]
-    out = cv2.resize(image, (width, height), interpolation=flag)
-    return out if out.ndim == 3 else out[:, :, None]
+    in_place = out is not None and out.dtype == image.dtype and out.shape[2] == 3
+    made = cv2.resize(image, (width, height), dst=out if in_place else None, interpolation=flag)
+    return out if in_place else made if made.ndim == 3 else made[:, :, None]
 
 
 def _resize_torch(image, width, height, interpolation):

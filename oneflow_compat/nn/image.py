@@ -78,9 +78,7 @@ class Resize(Stage):
         if channels != self.channels:
             raise ValueError(f"Resize: channels is {self.channels}, found an image of {cell.shape}")
         new = images.keep_aspect_size(columns, rows, self.target_size, *self.bounds, self.longer) if target is None else tuple(self.target_size)
-        out = images.resize(cell, *new, self.interpolation)
-        if target is not None:
-            target[...] = out
+        out = images.resize(cell, *new, self.interpolation, target)
         return out if target is None else None, (columns, rows), new
 
 

@@ -17,7 +17,7 @@ import torch
 
 import oneflow
 from oneflow._ops.custom import activation, boxes, detection, embedding, losses, quantization, recommender, rotary, softmax
-from oneflow._ops.custom import _ext, optimizer_updates
+from oneflow._ops.custom import _ext, image as image_ops, optimizer_updates
 
 C = oneflow._C
 f32 = torch.float32
@@ -83,6 +83,16 @@ def cases(device):
     yield "ctc_greedy_decoder", (log_probs, lengths), C.ctc_greedy_decoder, lambda x, n: losses.ctc_greedy_decoder_ref(x, n, True), False, False
     ids = torch.randint(0, 50_000, (200_000,), device=device)
     yield "unique_key_value_pair", (ids,), lambda k: C.one_embedding_unique_key_value_pair(k, None, 1, "e"), lambda k: embedding.unique_key_value_pair_ref(k, torch.zeros_like(k, dtype=torch.uint8)), False, False
+    photos, flags = torch.randint(0, 256, (64, 256, 256, 3), dtype=torch.uint8, device=device), torch.randint(0, 2, (64,), dtype=torch.int8, device=device)
+    planes = torch.empty(64, 3, 224, 224, device=device)
+
+    def normalized(function):
+        def run(photos, flags, planes):
+            function(photos, flags, 16, 16, [123.7, 116.8, 103.9], [0.017] * 3, planes)
+            return ()
+        return run
+
+    yield "crop_mirror_normalize", (photos, flags, planes), normalized(image_ops.crop_mirror_normalize), normalized(image_ops.crop_mirror_normalize_ref), False, False
     lists = [[rand(1024, 1024, low=0.1) for _ in range(4)] for _ in range(4)]
 
     def adam(*_):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from ops_table import OPS
 
 import oneflow
-from oneflow._ops.custom import _ext, kernels
+from oneflow._ops.custom import _ext, image, kernels
 
 C = oneflow._C
 pytestmark = pytest.mark.skipif(_ext.status() != "loaded", reason=f"the kernel library is {_ext.status()}")
@@ -241,6 +241,33 @@ def test_unique_key_value_pair():
     assert [first[int(k)] for k in unique[:n]] == tables[:n].tolist()
 
 
+# --------------------------------------------------------------------------- images
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("height,width", [(1, 1), (3, 7), (2, 256), (4, 531), (0, 5)])
+def test_crop_mirror_normalize(channels, height, width):
+    images = torch.randint(0, 256, (3, height + 4, width + 5, channels), dtype=torch.uint8)
+    for batch in (images, images.permute(3, 0, 2, 1).contiguous().permute(1, 3, 2, 0), images[:, ::2][:, : height + 1] if height < 4 else images):
+        for mirror in (None, torch.tensor([0, 1, -1], dtype=torch.int8)):
+            top = min(2, batch.shape[1] - height)
+            found, plain = torch.empty(3, channels, height, width), torch.empty(3, channels, height, width)
+            args = batch, mirror, top, 3, [1.5, 100.25, 7.125][:channels], [0.37, 1.01, 0.003][:channels]
+            image.crop_mirror_normalize(*args, found)
+            image.crop_mirror_normalize_ref(*args, plain)
+            assert torch.equal(found, plain)  # the same two roundings of each value
+
+
+def test_crop_mirror_normalize_refuses():
+    images, out = torch.zeros(2, 5, 6, 3, dtype=torch.uint8), torch.empty(2, 3, 4, 4)
+    run = torch.ops.oneflow.crop_mirror_normalize
+    for args, message in [
+        ((images.float(), None, 0, 0, [0.0] * 3, [1.0] * 3, out), "must be uint8"), ((images, None, 2, 0, [0.0] * 3, [1.0] * 3, out), "a window of 4 x 4 at 2, 0 is not in images of 5 x 6"),
+        ((images, None, 0, 0, [0.0], [1.0] * 3, out), "3 channels, 1 means"), ((images, torch.zeros(3, dtype=torch.int8), 0, 0, [0.0] * 3, [1.0] * 3, out), "mirror must be"),
+        ((images, None, 0, 0, [0.0] * 3, [1.0] * 3, out.double()), "out must be"),
+    ]:  # fmt: skip
+        with pytest.raises(RuntimeError, match=message):
+            run(*args)
+
+
 # --------------------------------------------------------------------------- registration
 def samples():
     torch.manual_seed(0)
@@ -248,7 +275,7 @@ def samples():
     x, bias, seed = torch.randn(4, 6, requires_grad=True), torch.randn(6, requires_grad=True), torch.tensor(7)
     x4, mask = torch.randn(2, 2, 3, 5, requires_grad=True), torch.rand(2, 2, 3, 5) > 0.5
     cos, sin = torch.rand(1, 3, 4), torch.rand(1, 3, 4)
-    image, rois = torch.randn(1, 2, 5, 5, requires_grad=True), torch.tensor([[0, 1.0, 1, 3, 4]])
+    picture, rois = torch.randn(1, 2, 5, 5, requires_grad=True), torch.tensor([[0, 1.0, 1, 3, 4]])
     offset, modulation = torch.randn(1, 18, 5, 5, requires_grad=True), torch.rand(1, 9, 5, 5, requires_grad=True)
     how = [3, 3], [1, 1], [1, 1], [1, 1], 1
     yield ops.pointwise, (kernels.POINT["fast_gelu_mul"], [x, x.detach().clone().requires_grad_()], 1, [])
@@ -277,11 +304,12 @@ def samples():
     yield ops.adam_, ([x.detach().clone()], [x.detach()], [x.detach().clone()], [x.detach().abs()], [0.1, 0, 0.9, 0.99, 1, 1e-8, 1, 1])
     yield ops.momentum_, ([x.detach().clone()], [x.detach()], [x.detach().clone()], [0.1, 0.9, 1, 0, 1, 1])
     yield ops.sgd_, ([x.detach().clone()], [x.detach()], [0.1, 0, 1])
+    yield ops.crop_mirror_normalize, (torch.randint(0, 256, (2, 5, 7, 3), dtype=torch.uint8), torch.tensor([0, 1], dtype=torch.int8), 1, 2, [1.0, 2.0, 3.0], [0.5, 1.0, 2.0], torch.empty(2, 3, 4, 3))
     yield ops.nms_mask, (torch.rand(5, 4), 0.5, -1)
-    yield ops.roi_align, (image, rois, 1.0, 2, 2, 2, True)
+    yield ops.roi_align, (picture, rois, 1.0, 2, 2, 2, True)
     yield ops.roi_align_backward, (torch.randn(1, 2, 2, 2), rois, [1, 2, 5, 5], 1.0, 2, True)
-    yield ops.deform_columns, (image, offset, modulation, *how)
-    yield ops.deform_columns_backward, (torch.randn(1, 2, 9, 5, 5), image.detach(), offset.detach(), modulation.detach(), *how)
+    yield ops.deform_columns, (picture, offset, modulation, *how)
+    yield ops.deform_columns_backward, (torch.randn(1, 2, 9, 5, 5), picture.detach(), offset.detach(), modulation.detach(), *how)
     yield ops.ctc_greedy_decode, (torch.randn(5, 2, 3, dtype=d), torch.tensor([5, 3]), True)
     yield ops.unique_pairs, (torch.tensor([3, 1, 3]), torch.tensor([0, 1, 2], dtype=torch.uint8))
 

@@ -268,6 +268,7 @@ FAKES = {
     "adam_": lambda model, diff, m, v, scalars: None,
     "momentum_": lambda model, diff, buffer, scalars: None,
     "sgd_": lambda model, diff, scalars: None,
+    "crop_mirror_normalize": lambda images, mirror, top, left, mean, scale, out: None,
     "nms_mask": lambda boxes, iou_threshold, keep_n: boxes.new_empty(boxes.shape[0], dtype=torch.int8),
     "roi_align": lambda x, rois, scale, h, w, ratio, aligned: x.new_empty(rois.shape[0], x.shape[1], h, w),
     "roi_align_backward": lambda dy, rois, x_shape, scale, ratio, aligned: dy.new_empty(x_shape),

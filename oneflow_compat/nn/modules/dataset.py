@@ -16,6 +16,7 @@ from ... import env
 from ..._data import fields, images, onerec, records, shuffle
 from ..._data.buffers import RecordBatch, TensorBuffer, to_numpy_dtype
 from ..._data.ingraph import Promised, Stage
+from ..._ops.custom.image import crop_mirror_normalize
 
 __all__ = [
     "OFRecordReader", "OfrecordReader", "OFRecordRawDecoder", "OfrecordRawDecoder", "OFRecordBytesDecoder", "OFRecordImageDecoder",
@@ -198,19 +199,18 @@ class OFRecordImageDecoderRandomCrop(_Decoder):
 
     def forward(self, input):
         batch = fields.need_records("OFRecordImageDecoderRandomCrop", input)
-        one = lambda record, random: self._crop(_decode_field(record, self.blob_name, self.color_space), random)  # noqa: E731
-        makers = [functools.partial(one, *pair) for pair in zip(batch.cells, self._generators(len(batch.cells)))]
+        one = lambda record, drawn: self._crop(_decode_field(record, self.blob_name, self.color_space), drawn)  # noqa: E731
+        makers = [functools.partial(one, *pair) for pair in zip(batch.cells, self._draw(len(batch.cells)))]
         return _from(batch, TensorBuffer.lazy(makers, batch.shape))
 
-    def _generators(self, count):
-        """One generator per image, so that the windows do not depend on which thread is first."""
+    def _draw(self, count):
+        """Each image's random numbers, so that the windows do not depend on which thread is first."""
         if self._random is None:
-            self._random = np.random.SeedSequence(_seed(self.random_seed))
-        return [np.random.default_rng(s) for s in self._random.spawn(count)]
+            self._random = np.random.default_rng(_seed(self.random_seed))
+        return self._random.random((count, 2 * self.num_attempts + 2)).tolist()
 
-    def _crop(self, image, random):
-        window = images.random_crop_window(*image.shape[:2], random, self.random_area, self.random_aspect_ratio, self.num_attempts)
-        top, left, height, width = window
+    def _crop(self, image, drawn):
+        top, left, height, width = images.random_crop_window(*image.shape[:2], drawn, self.random_area, self.random_aspect_ratio)
         return image[top : top + height, left : left + width]
 
 
@@ -233,9 +233,10 @@ class OFRecordImageGpuDecoderRandomCropResize(OFRecordImageDecoderRandomCrop):
         self.size = (target_width, target_height)
 
     def forward(self, input):
-        one = lambda data, random: images.resize(self._crop(images.decode(data.tobytes(), "RGB"), random), *self.size)  # noqa: E731
-        out = images.parallel(one, input.cells, self._generators(len(input.cells)))
-        return self._place(torch.from_numpy(np.stack(out)), input)
+        out = np.empty((len(input.cells), *reversed(self.size), 3), np.uint8)
+        one = lambda data, drawn, to: images.resize(self._crop(images.decode(data.tobytes(), "RGB"), drawn), *self.size, out=to)  # noqa: E731
+        images.parallel(one, input.cells, self._draw(len(input.cells)), out)
+        return self._place(torch.from_numpy(out), input)
 
 
 class CropMirrorNormalize(_Decoder):
@@ -258,38 +259,36 @@ class CropMirrorNormalize(_Decoder):
             raise ValueError(f"CropMirrorNormalize: crop_pos_y and crop_pos_x must be in 0..1, found {crop_pos_y} and {crop_pos_x}")
         self.channels = images.CHANNELS[images.check_color_space(color_space)]
         self.crop, self.position, self.output_dtype = (crop_h, crop_w), (crop_pos_y, crop_pos_x), output_dtype
-        self._mean = np.broadcast_to(np.float32(self._per_channel("mean", mean)), self.channels)
-        self._scale = np.broadcast_to(1 / np.float32(self._per_channel("std", std)), self.channels)
+        self._mean = self._per_channel("mean", mean)
+        self._scale = (1 / np.float32(self._per_channel("std", std))).tolist()
 
     def _per_channel(self, name, values):
         if len(values) not in (1, self.channels):
             raise ValueError(f"CropMirrorNormalize: {name} has {len(values)} numbers for {self.channels} channels; give one or {self.channels}")
-        return list(values)
+        return list(values) * (self.channels // len(values))
 
     def forward(self, input, mirror=None):
-        cells = input.cells if isinstance(input, TensorBuffer) else input.detach().cpu().numpy()
-        flips = [False] * len(cells) if mirror is None else [bool(m) for m in mirror.tolist()]
-        if len(flips) != len(cells):
-            raise ValueError(f"CropMirrorNormalize: {len(flips)} mirror flags for {len(cells)} images")
+        cells = input.cells if isinstance(input, TensorBuffer) else input.detach()
+        if mirror is not None:
+            if mirror.numel() != len(cells):
+                raise ValueError(f"CropMirrorNormalize: {mirror.numel()} mirror flags for {len(cells)} images")
+            mirror = (mirror.detach().cpu().reshape(-1) != 0).to(torch.int8)
         height, width = self.crop[0] or cells[0].shape[0], self.crop[1] or cells[0].shape[1]
-        out = np.empty((len(cells), self.channels, height, width), np.float32)
-        images.parallel(self._one, out, cells, flips)
-        return self._place(torch.from_numpy(out).to(self.output_dtype), input)
+        out = torch.from_numpy(np.empty((len(cells), self.channels, height, width), np.float32))  # numpy asks for huge pages
+        if isinstance(cells, torch.Tensor):
+            self._normalize(cells.cpu(), mirror, out)
+        else:
+            flags = [None] * len(cells) if mirror is None else mirror.split(1)
+            images.parallel(lambda cell, flag, to: self._normalize(torch.from_numpy(cell)[None], flag, to), cells, flags, out.split(1))
+        return self._place(out.to(self.output_dtype), input)
 
-    def _one(self, target, image, flip):
-        window = self._window(image, *target.shape[1:])
-        if flip:
-            window = window[:, ::-1]
-        for k, plane in enumerate(target):
-            np.subtract(window[:, :, k], self._mean[k], out=plane, dtype=np.float32)
-            plane *= self._scale[k]
-
-    def _window(self, image, height, width):
-        rows, columns, channels = image.shape
+    def _normalize(self, batch, mirror, out):
+        _, rows, columns, channels = batch.shape
+        height, width = out.shape[2:]
         if rows < height or columns < width or channels != self.channels:
             raise ValueError(f"CropMirrorNormalize: an image of {rows}x{columns}x{channels} has no window of {height}x{width}x{self.channels}")
         top, left = int((rows - height) * self.position[0]), int((columns - width) * self.position[1])
-        return image[top : top + height, left : left + width]
+        crop_mirror_normalize(batch, mirror, top, left, self._mean, self._scale, out)
 
 
 class CoinFlip(Source):
