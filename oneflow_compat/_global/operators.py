@@ -285,12 +285,8 @@ def _on_whole(func, args, kwargs, mesh):
 
 
 def _random_numbers(func, mesh, args):
-    """Ranks that hold the same part draw the same numbers, others their own. On a GPU DTensor sees to it; a program
-    draws from each rank's own generator.
-    """
-    from .._graph.capture import capturing
-
-    if torch.Tag.nondeterministic_seeded not in func.tags or mesh.device_type != "cpu" or not _mine(mesh) or capturing():
+    """Ranks that hold the same part draw the same numbers, others their own. On a GPU DTensor sees to it."""
+    if torch.Tag.nondeterministic_seeded not in func.tags or mesh.device_type != "cpu" or not _mine(mesh):
         return contextlib.nullcontext()
     first, offset = next(t for t in pytree.tree_leaves(args) if isinstance(t, GlobalDTensor)), 0
     for target, size, at in zip(first.placements, mesh.shape, mesh.get_coordinate()):

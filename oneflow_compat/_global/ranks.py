@@ -236,12 +236,14 @@ def _copies(tensor, mesh):
 # --------------------------------------------------------------------------- random numbers
 @contextlib.contextmanager
 def same_numbers(group=None, source=0, offset=0):
-    """The ranks of a group draw the same numbers inside; each rank's own stream goes on after them."""
-    seed = torch.randint(1 << 31, (1,))
-    if group is None or dist.get_world_size(group) > 1:
-        dist.broadcast(seed, source, group)
+    """The ranks of a group draw the same numbers inside; each rank's own stream goes on after them. A graph records it."""
+    from .._graph.capture import capturing
+
+    seed, group = torch.randint(1 << 31, (1,)), group or dist.group.WORLD
+    if dist.get_world_size(group) > 1:
+        seed = _of_first(seed, source, group)
     state = torch.get_rng_state()
-    torch.default_generator.manual_seed(int(seed) + offset)
+    torch.random.default_generator.manual_seed((seed if capturing() else int(seed)) + offset)
     try:
         yield
     finally:

@@ -47,7 +47,7 @@ def states_of_generators(recorder):
         def manual_seed(self, seed):
             if not capturing():
                 return generator.manual_seed(seed)
-            record(seed_all, (seed,))
+            record(*(seed_cpu, (node(seed),)) if isinstance(seed, torch.Tensor) else (seed_all, (seed,)))
             return generator
 
         def __getattr__(self, name):
@@ -123,6 +123,10 @@ def seed_all(seed):
     torch.manual_seed(seed)
 
 
+def seed_cpu(seed):
+    torch.default_generator.manual_seed(int(seed))
+
+
 def seed_cuda(seed, index):
     with torch.cuda.device(index):
         torch.cuda.manual_seed(seed)
@@ -134,7 +138,7 @@ def seed_every_cuda(seed):
 
 
 PYTHON_NAMES = {
-    "random.state": get_cpu_state, "random.set_state": set_cpu_state, "random.seed": seed_all, "random.cuda_state": get_cuda_state,
+    "random.state": get_cpu_state, "random.set_state": set_cpu_state, "random.seed": seed_all, "random.seed_cpu": seed_cpu, "random.cuda_state": get_cuda_state,
     "random.set_cuda_state": set_cuda_state, "random.seed_cuda": seed_cuda, "random.seed_every_cuda": seed_every_cuda,
 }  # fmt: skip
 

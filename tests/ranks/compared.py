@@ -91,6 +91,40 @@ def made_in_global_mode():
     assert flow.Tensor(2).is_local and local.new_zeros(2).is_local and x.new_zeros(4, sbp=B).sbp == (B,)
 
 
+class Draws(nn.Graph):
+    def __init__(self, checkpoint):
+        super().__init__()
+        self.drop = nn.Sequential(nn.Dropout(0.5))
+        self.weight = nn.Parameter(flow.ones(64, placement=ALL, sbp=B))
+        self.add_optimizer(flow.optim.SGD([self.weight], lr=1.0))
+        self.config.set_backend("aten")
+        self.drop.to(nn.graph.GraphModule).activation_checkpointing = checkpoint
+
+    def build(self, x, y):
+        dropped = self.drop(x * self.weight)
+        dropped.sum().backward()
+        return dropped, F.dropout(y, 0.5), flow.rand(64, placement=ALL, sbp=B)
+
+
+def random_numbers_in_a_graph():
+    """The ranks' generators differ: copies draw alike all the same, parts do not, and recomputation draws again what forward did."""
+    rank = flow.env.get_rank()
+    for checkpoint in (False, True):
+        flow.manual_seed(10 + rank)
+        graph, seen = Draws(checkpoint), []
+        for _ in range(3):
+            before = graph.weight.numpy().copy()
+            copies, parts, drawn = graph(flow.ones(64, placement=ALL, sbp=B), flow.ones(128, placement=ALL, sbp=S0))
+            for t in (copies, drawn, graph.weight.detach()):
+                told = flow.tensor(t.to_local().numpy()).to_global(ALL, S0).numpy()
+                assert (told[:64] == told[64:]).all() and told.std() > 0, checkpoint
+            first, second = np.split(parts.numpy(), 2)
+            assert (first != second).any() and 0.2 < (first == 0).mean() < 0.8
+            assert np.allclose((before - graph.weight.numpy()) != 0, copies.numpy() != 0), checkpoint
+            seen += [copies.numpy().tobytes(), parts.numpy().tobytes(), drawn.numpy().tobytes()]
+        assert len(set(seen)) == 9
+
+
 def recurrent_layers():
     values = np.random.RandomState(0).randn(4, 4, 6).astype(np.float32)
     layers = [
