@@ -59,7 +59,8 @@ def to_oneflow(state_dict, renames, option_names) -> dict:
         options = {}
         for name in option_names:
             if name in STORED_PER_STEP and "betas" in group:
-                options[name] = 1.0 - group["betas"][name == STORED_PER_STEP[1]] ** step
+                corrects = step and group.get("do_bias_correction", True)
+                options[name] = 1.0 - group["betas"][name == STORED_PER_STEP[1]] ** step if corrects else 1.0
             elif name == "fused":
                 options[name] = bool(group.get(name))
             else:

@@ -237,6 +237,17 @@ def test_a_checkpoint_of_plain_torch_gets_oneflows_options():
     assert ours.param_groups[0]["do_bias_correction"] is False and ours.param_groups[0]["weight_decay"] == 0.01
 
 
+@pytest.mark.parametrize("cls", [flow.optim.Adam, flow.optim.AdamW, flow.optim.LAMB])
+@pytest.mark.parametrize("correct, steps, expected", [(False, 2, (1.0, 1.0)), (True, 0, (1.0, 1.0)), (True, 2, (1 - 0.8**2, 1 - 0.9**2))])
+def test_oneflows_layout_has_the_corrections_oneflow_goes_on_with(cls, correct, steps, expected):
+    """Real OneFlow 0.9.0 stores 1 without bias correction and before the first step, and takes the stored numbers when it resumes."""
+    p = parameters()
+    o = cls(p, lr=0.05, betas=(0.8, 0.9), do_bias_correction=correct)
+    run(o, p, steps)
+    options = o.state_dict(layout="oneflow")["param_groups"][0]["_options"]
+    assert (options["bias_correction1"], options["bias_correction2"]) == pytest.approx(expected)
+
+
 def test_layout_errors():
     with pytest.raises(NotImplementedError, match="optimizer-state-layout"):
         flow.optim.LBFGS(parameters()).state_dict(layout="oneflow")
