@@ -263,6 +263,21 @@ def test_a_torch_state_dict_is_accepted():
     assert s.last_step == 4 and trace(s, 6)[1:] == pytest.approx(trace(theirs, 6)[1:])
 
 
+def test_a_polynomial_state_has_oneflows_keys_and_takes_torchs():
+    """OneFlow calls decay_batch max_decay_steps in its states; a loaded state replaces what the constructor was given."""
+    saved = {"max_decay_steps": 5, "end_learning_rate": 0.05, "power": 1.0, "cycle": False, "last_step": 2, "verbose": False,
+             "base_lrs": [0.2], "_last_lr": [0.14]}
+    s = L.PolynomialLR(optimizer(), 50)
+    s.load_state_dict(saved)
+    s.step()
+    assert s.get_last_lr() == pytest.approx([0.11]) and saved.keys() <= s.state_dict().keys()
+    theirs = T.PolynomialLR(optimizer(), 5)
+    trace(theirs, 2)
+    s = L.PolynomialLR(optimizer(), 50, cycle=True)
+    s.load_state_dict(theirs.state_dict())
+    assert s.total_iters == 5 and trace(s, 4)[1:] == pytest.approx(trace(theirs, 4)[1:])
+
+
 def test_callable_objects_keep_their_attributes():
     class Scale:
         def __init__(self, k):

@@ -113,15 +113,21 @@ class PolynomialLR(LRScheduler, _torch.PolynomialLR):
         elif total_iters is not None:
             raise TypeError("PolynomialLR: give decay_batch (OneFlow) or total_iters (torch), not both")
         _need(decay_batch > 0, f"PolynomialLR: decay_batch={decay_batch} must be positive")
-        self.decay_batch, self.end_learning_rate, self.power, self.cycle = decay_batch, end_learning_rate, power, cycle
+        self.max_decay_steps, self.end_learning_rate, self.power, self.cycle = decay_batch, end_learning_rate, power, cycle
         LRScheduler.__init__(self, optimizer, last_step, verbose, last_epoch=last_epoch)
 
     @property
     def total_iters(self):
-        return self.decay_batch
+        return self.max_decay_steps
+
+    def load_state_dict(self, state_dict):
+        state = dict(state_dict)
+        if "total_iters" in state:
+            state.update(max_decay_steps=state.pop("total_iters"), end_learning_rate=0.0, cycle=False)
+        LRScheduler.load_state_dict(self, state)
 
     def get_lr(self, base_lr, step):
-        decay = self.decay_batch
+        decay = self.max_decay_steps
         if self.cycle:
             step = max(step, 1)
             decay = decay * math.ceil(step / decay)
