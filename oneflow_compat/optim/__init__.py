@@ -5,12 +5,13 @@ from .adadelta import Adadelta
 from .adagrad import Adagrad
 from .adam import Adam
 from .adamw import AdamW
+from .ftrl import Ftrl
 from .lamb import LAMB
 from .lbfgs import LBFGS
 from .optimizer import Optimizer
 from .rmsprop import RMSprop
 from .sgd import SGD
 
-__all__ = ["Adadelta", "Adagrad", "Adam", "AdamW", "LAMB", "LBFGS", "Optimizer", "RMSprop", "SGD", "lr_scheduler"]
+__all__ = ["Adadelta", "Adagrad", "Adam", "AdamW", "Ftrl", "LAMB", "LBFGS", "Optimizer", "RMSprop", "SGD", "lr_scheduler"]
 
 __getattr__, __dir__ = _ft(__name__, "torch.optim", classes=True)

@@ -1,4 +1,4 @@
-"""The FTRL-proximal optimizer behind `oneflow.one_embedding.Ftrl` (not in torch)."""
+"""The FTRL-proximal optimizer (not in torch); OneFlow has it as `oneflow.one_embedding.Ftrl`."""
 from __future__ import annotations
 
 import torch

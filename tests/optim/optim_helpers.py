@@ -2,10 +2,9 @@
 import torch
 
 import oneflow as flow
-from oneflow.optim.ftrl import Ftrl
 
 BOTH = ["SGD", "Adam", "AdamW", "Adagrad", "Adadelta", "RMSprop", "LBFGS"]
-OURS = [flow.optim.SGD, flow.optim.Adam, flow.optim.AdamW, flow.optim.Adagrad, flow.optim.Adadelta, flow.optim.RMSprop, flow.optim.LAMB, Ftrl]
+OURS = [flow.optim.SGD, flow.optim.Adam, flow.optim.AdamW, flow.optim.Adagrad, flow.optim.Adadelta, flow.optim.RMSprop, flow.optim.LAMB, flow.optim.Ftrl]
 
 
 def parameters():

@@ -3,7 +3,7 @@ import warnings
 
 import pytest
 import torch
-from optim_helpers import OURS, Ftrl, equal, parameters, run
+from optim_helpers import OURS, equal, parameters, run
 
 import oneflow as flow
 
@@ -113,12 +113,12 @@ def test_sparse_gradients():
     want[1] -= 0.1
     want[3] -= 0.2
     assert torch.allclose(emb.weight, want)
-    for cls in (flow.optim.RMSprop, flow.optim.LAMB, Ftrl, flow.optim.Adam):
+    for cls in (flow.optim.RMSprop, flow.optim.LAMB, flow.optim.Ftrl, flow.optim.Adam):
         with pytest.raises(RuntimeError, match="sparse"):
             cls(emb.parameters()).step()
 
 
-@pytest.mark.parametrize("cls", [flow.optim.RMSprop, flow.optim.LAMB, Ftrl])
+@pytest.mark.parametrize("cls", [flow.optim.RMSprop, flow.optim.LAMB, flow.optim.Ftrl])
 def test_complex_parameters_are_refused(cls):
     p = flow.nn.Parameter(torch.ones(2, dtype=torch.complex64))
     p.grad = torch.ones_like(p)
@@ -142,7 +142,7 @@ def test_constructor_errors():
     for call in (
         lambda: flow.optim.SGD([]), lambda: flow.optim.SGD(p, lr=-1.0), lambda: flow.optim.SGD(p, momentum=-1.0),
         lambda: flow.optim.Adam(p, betas=(1.0, 0.5)), lambda: flow.optim.Adam(p, eps=-1.0), lambda: flow.optim.LAMB(p, betas=(0.5, 1.0)),
-        lambda: flow.optim.LAMB(p, amsgrad=True), lambda: flow.optim.LAMB(p, lr=-1), lambda: flow.optim.RMSprop(p, alpha=-1.0), lambda: Ftrl(p, lr_power=1.0),
+        lambda: flow.optim.LAMB(p, amsgrad=True), lambda: flow.optim.LAMB(p, lr=-1), lambda: flow.optim.RMSprop(p, alpha=-1.0), lambda: flow.optim.Ftrl(p, lr_power=1.0),
         lambda: flow.optim.SGD([{"params": [p[0]]}, {"params": [p[0]]}]),
     ):
         with pytest.raises(ValueError):
@@ -206,7 +206,7 @@ def test_torch_tools_work():
     assert calls == [1] and "Parameter Group 0" in repr(o)
 
 
-@pytest.mark.parametrize("cls", [flow.optim.SGD, flow.optim.RMSprop, flow.optim.LAMB, Ftrl])
+@pytest.mark.parametrize("cls", [flow.optim.SGD, flow.optim.RMSprop, flow.optim.LAMB, flow.optim.Ftrl])
 def test_step_traces_without_reading_values(cls):
     """make_fx records the step; torch's Adam, Adagrad and Adadelta read their step counters."""
     from torch.fx.experimental.proxy_tensor import make_fx
@@ -266,7 +266,7 @@ def test_one_training_step_in_graph_equals_eager():
     x = flow.randn(5, 4)
     for cls, options in ((flow.optim.SGD, dict(momentum=0.9, dampening=0.2, nesterov=True)), (flow.optim.Adam, dict(do_bias_correction=False)),
                          (flow.optim.AdamW, dict(amsgrad=True)), (flow.optim.RMSprop, dict(centered=True)), (flow.optim.LAMB, dict(weight_decay=0.1)),
-                         (flow.optim.Adagrad, dict(lr_decay=0.1)), (flow.optim.Adadelta, {}), (Ftrl, dict(lambda1=0.01))):
+                         (flow.optim.Adagrad, dict(lr_decay=0.1)), (flow.optim.Adadelta, {}), (flow.optim.Ftrl, dict(lambda1=0.01))):
         model, o, schedule = build(cls, options)
 
         class Step(flow.nn.Graph):
