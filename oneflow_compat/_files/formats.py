@@ -49,6 +49,7 @@ def size_of(file) -> int:
 def check_zip(file, source) -> None:
     """Compare the CRC-32 of each member of torch's zip file (torch's own reader does not); other files pass."""
     import zipfile
+    import zlib
 
     start = file.tell()
     try:
@@ -59,7 +60,7 @@ def check_zip(file, source) -> None:
                 with archive.open(member) as inner:
                     while inner.read(1 << 22):
                         pass
-    except zipfile.BadZipFile as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:  # an altered byte may give any of them
         raise CheckpointError(
             f"{source}: truncated or altered ({error}). If it was written with torch.serialization.set_crc32_options(False), load it with check_crc=False"
         ) from None

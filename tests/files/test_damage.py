@@ -118,6 +118,24 @@ def test_altered_values(tmp_path, layout):
         flow.load(path)
 
 
+@pytest.mark.parametrize("layout", ["torch", "pickle"])
+def test_an_altered_byte_anywhere(tmp_path, layout):
+    """It gives the same values, or an error that names the file: names, sizes, offsets and flags of the archive are damaged too."""
+    path = _make(tmp_path, layout)
+    whole = path.read_bytes()
+    expected = flow.load(path)
+    for at in range(0, len(whole), 5):
+        body = bytearray(whole)
+        body[at] ^= 0x41
+        path.write_bytes(body)
+        try:
+            found = flow.load(path)
+        except RuntimeError as error:
+            assert path.name in str(error), at
+        else:
+            assert torch.equal(found["w"], expected["w"]), at
+
+
 def test_missing_and_wrong_parts(tmp_path):
     path = _make(tmp_path, "folder")
     (path / "tensor_0" / "crc32").unlink()
