@@ -12,7 +12,7 @@ from torch.utils._mode_utils import no_dispatch
 
 from .. import sbp
 from . import zero
-from .ranks import GlobalDTensor, _copies, _first, _groups, _map, _mine, _moved, _part, _placements, _summed, made, same_numbers, whole
+from .ranks import GlobalDTensor, _around, _copies, _first, _groups, _map, _mine, _moved, _part, _placements, _summed, made, same_numbers, whole
 
 aten = torch.ops.aten
 # these write their running statistics without saying so; DTensor would write a copy of those it moves
@@ -188,7 +188,7 @@ def _usual(tensor):
         if type(p) is Partial and p.reduce_op == "avg" and not isinstance(p, Replicate):
             local, targets[i] = local / size[i], Partial()
     if local is not tensor._local_tensor:
-        tensor = DTensor.from_local(local, tensor.device_mesh, targets, run_check=False, shape=tensor.shape, stride=tensor.stride())
+        tensor = _around(local, tensor.device_mesh, targets, tensor.shape, tensor.stride())
     known = [p if type(p) in (Shard, Replicate) or type(p) is Partial and p.reduce_op == "sum" else Replicate() for p in targets]
     return GlobalDTensor(tensor.redistribute(placements=known) if known != targets else tensor)
 

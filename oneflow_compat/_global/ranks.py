@@ -177,7 +177,13 @@ def _made(local, mesh, targets, shape) -> GlobalDTensor:
         stride.insert(0, last)
         last *= max(n, 1)
     with torch.no_grad():
-        return GlobalDTensor(DTensor.from_local(local, mesh, targets, run_check=False, shape=torch.Size(shape), stride=tuple(stride)))
+        return GlobalDTensor(_around(local, mesh, targets, torch.Size(shape), tuple(stride)))
+
+
+def _around(local, mesh, targets, shape, stride) -> DTensor:
+    if not shape and local.dim():  # from_local takes the local tensor's shape for (), and a rank outside the mesh holds none
+        local = local.new_zeros(())
+    return DTensor.from_local(local, mesh, targets, run_check=False, shape=shape, stride=stride)
 
 
 def made(local, placement, rules, shape) -> GlobalDTensor:

@@ -38,6 +38,20 @@ def rows_of_a_table_cut_both_ways():
         assert weight.grad.numpy().sum(1).tolist() == [4, 0, 0, 0, 0, 4, 0, 4], rules
 
 
+def numbers_of_ranks_elsewhere():
+    """Means of tensors that half of the ranks hold have their shape on all."""
+    last = flow.placement("cpu", [2, 3])
+    x = flow.arange(8.0).to_global(flow.placement.all("cpu"), B).to_global(last, S0)
+
+    class Means(nn.Graph):
+        def build(self, x):
+            return x.mean(), (x * 2).mean(0).to_global(sbp=B), (x - x.mean()).square().mean(), x.to_global(sbp=B).max()
+
+    graph = Means()
+    for out in (graph.build(x), graph(x), graph(x)):
+        assert [tuple(t.shape) for t in out] == [()] * 4 and [t.item() for t in out] == [3.5, 7.0, 5.25, 7.0], out
+
+
 class Transformer(nn.Module):
     """One layer as libai cuts it: samples over the first dimension of the grid, heads and channels over the second."""
 
