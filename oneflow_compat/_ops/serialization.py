@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import struct
 import types
 
 import torch
@@ -242,6 +243,10 @@ def _load_file(file, name, map_location, place, torch_too, options):
     return _load_torch(file, name, map_location, place, options)
 
 
+# what torch's readers say of a damaged file
+_DAMAGE = ("PytorchStreamReader", "unexpected EOF", "storage has wrong byte size", "Invalid protocol version")
+
+
 def _load_torch(file, name, map_location, place, options):
     ours = place is not None and _is_placement(map_location)
     if not isinstance(map_location, dict) and str(map_location).startswith("cpu:"):
@@ -261,11 +266,13 @@ def _load_torch(file, name, map_location, place, options):
             obj = torch.load(source, weights_only=bool(strict), **options)
     except pickle.UnpicklingError as error:
         raise pickle.UnpicklingError(f"{name}: {_refusal(error)}") from None
-    except (EOFError, KeyError, IndexError, UnicodeDecodeError) as error:
+    except (EOFError, KeyError, IndexError, UnicodeDecodeError, AssertionError, struct.error) as error:
         raise CheckpointError(f"{name}: truncated or altered ({type(error).__name__}: {error})") from error
     except RuntimeError as error:
-        if "PytorchStreamReader" in str(error) or "unexpected EOF" in str(error):
+        if any(text in str(error) for text in _DAMAGE):
             raise CheckpointError(f"{name}: truncated or altered ({str(error).splitlines()[0]})") from error
+        if type(error) is RuntimeError:
+            raise RuntimeError(f"{name}: {error}") from error
         raise
     return _map_tensors(obj, place) if ours else obj
 

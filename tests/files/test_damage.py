@@ -136,6 +136,22 @@ def test_an_altered_byte_anywhere(tmp_path, layout):
             assert torch.equal(found["w"], expected["w"]), at
 
 
+@pytest.mark.parametrize("damage", ["cut", "alter"])
+def test_damage_anywhere_in_a_torch_file_of_before_2020(tmp_path, damage):
+    """It has no check sums: altered values are read; whatever cannot be read is an error that names the file."""
+    path = tmp_path / "old"
+    torch.save({"w": torch.arange(4.0), "name": "something"}, path, _use_new_zipfile_serialization=False)
+    whole = path.read_bytes()
+    for at in range(0, len(whole), 2):
+        path.write_bytes(whole[:at] if damage == "cut" else whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :])
+        try:
+            flow.load(path)
+        except (RuntimeError, pickle.UnpicklingError) as error:
+            assert str(path) in str(error), at
+        else:
+            assert damage == "alter", at
+
+
 def test_missing_and_wrong_parts(tmp_path):
     path = _make(tmp_path, "folder")
     (path / "tensor_0" / "crc32").unlink()
