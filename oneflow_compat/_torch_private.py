@@ -35,6 +35,7 @@ HOOKS = {
     # its inductor backend
     "torch._inductor": ("_graph", "compiling a program's region", "tests/graph/test_auto_backend.py"),
     "torch._functorch.compile_utils": ("_graph", "common subexpressions of a region", "tests/graph/test_auto_backend.py"),
+    "torch.utils._filelock": ("_graph", "one process compiles a file of inductor's cache", "tests/graph/test_inductor.py"),
     "torch._guards": ("_graph", "the tracing context inductor expects", "tests/graph/test_auto_backend.py"),
     "torch._decomp": ("_graph", "torch's own decompositions, reused inside ours", "tests/graph/test_inductor_semantics.py"),
     "torch._C.SymIntType": ("_graph", "sizes among the arguments of an operator", "tests/graph/test_inductor_semantics.py"),

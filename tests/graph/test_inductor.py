@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 
 import pytest
 import torch
@@ -129,6 +130,34 @@ def test_a_region_is_one_cpp_file_that_python_calls_once(monkeypatch):
     _, _, graph = trained(**{"cpp.simdlen": 256})  # compiled by no test before
     assert files == ["CppWrapperCodeCache"]
     assert graph._engine._last.run.region.settings["cpp_wrapper"]
+
+
+def test_the_two_files_of_a_long_region_are_compiled_at_once(monkeypatch, tmp_path):
+    from torch._inductor import codecache, cpp_builder
+
+    together, run, compiled = threading.Barrier(2, timeout=60), cpp_builder.run_compile_cmd, []
+
+    def compiler(command, *args, **kwargs):
+        if ".cpp" in str(command) and (".main." in str(command) or ".optimized." in str(command)):
+            together.wait()  # fails where one waits for the other
+            compiled.append(command)
+        return run(command, *args, **kwargs)
+
+    monkeypatch.setattr(cpp_builder, "run_compile_cmd", compiler)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(codecache.CppPythonBindingsCodeCache, "cache", {})
+    before = codecache._worker_compile_cpp
+
+    class G(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.config.set_backend("inductor", cpp_wrapper_build_separate=True)
+
+        def build(self, x):
+            return (x.sin() + 1.2345).sum(0)
+
+    x = torch.randn(5, 3)
+    assert close(G()(x), (x.sin() + 1.2345).sum(0)) and len(compiled) == 2 and codecache._worker_compile_cpp is before
 
 
 def test_what_has_no_cpp_wrapper_is_called_from_python(monkeypatch):

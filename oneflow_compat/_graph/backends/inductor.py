@@ -16,7 +16,7 @@ from ..random_state import draws_again
 from . import aten
 from .known_shapes import with_known_shapes
 from .regions import host_program, split
-from .settings import settings
+from .settings import files_at_once, settings
 from .steps import merge_steps
 
 
@@ -107,7 +107,7 @@ def _compile(module, infos, chosen):
     def flat(*values):
         return list(_Functional(module).run(*values))
 
-    with torch.no_grad(), inductor_config.patch(chosen), mode, tracing(TracingContext(mode)):
+    with torch.no_grad(), inductor_config.patch(chosen), files_at_once(), mode, tracing(TracingContext(mode)):
         functional = torch.func.functionalize(flat, remove="mutations")
         gm = make_fx(functional, decomposition_table={**select_decomp_table(), **table()}, tracing_mode="real", _allow_non_fake_inputs=True)(*examples)
         if not _recomputes(module.graph):  # equal nodes would be merged, the recomputation with what it saves

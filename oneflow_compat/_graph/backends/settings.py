@@ -1,6 +1,7 @@
 """How torch's inductor is set for a region, and why."""
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import subprocess
@@ -30,6 +31,34 @@ def settings(graph, infos, options=()):
     if "cpu" in devices:
         found["cpp.simdlen"] = vector_bits(found)
     return {**found, **dict(options)}
+
+
+@contextlib.contextmanager
+def files_at_once():
+    """Inductor runs the C++ compiler for a region's two files in turn; here they are compiled beside each other, then linked."""
+    from torch._inductor import codecache
+
+    before = codecache._worker_compile_cpp
+
+    def compile_and_link(lock_path, builders):
+        from concurrent.futures import ThreadPoolExecutor
+
+        from torch.utils._filelock import FileLock
+
+        def build(builder):
+            if not os.path.exists(builder.get_target_file_path()):
+                builder.build()
+
+        *files, last = builders
+        with FileLock(lock_path, timeout=codecache.LOCK_TIMEOUT), ThreadPoolExecutor(len(builders)) as pool:
+            list(pool.map(build, files))
+            build(last)
+
+    codecache._worker_compile_cpp = compile_and_link
+    try:
+        yield
+    finally:
+        codecache._worker_compile_cpp = before
 
 
 def vector_bits(chosen) -> int:
