@@ -120,9 +120,11 @@ def post_grad_accumulation_hook(self, hook):
     return self.register_post_accumulate_grad_hook(after)
 
 
-def zero_grad(self):
-    """Fill the gradient with zeros, where there is one."""
-    if self.grad is not None:
+def zero_grad(self, set_to_none=False):
+    """Fill the gradient with zeros, where there is one, or drop it."""
+    if set_to_none:
+        self.grad = None
+    elif self.grad is not None:
         self.grad.detach_().zero_()
 
 

@@ -2,6 +2,7 @@
 import torch.distributed as _dist
 
 from .. import _bind, env
+from ..env import is_multi_client  # its path in 0.5
 
 
 def get_local_rank() -> int:

@@ -190,7 +190,9 @@ def test_a_hook_on_the_summed_gradient():
     x.sum().backward()
     assert x.grad.tolist() == [17.0, 17.0]
     x._zero_grad_()
-    assert x.grad.tolist() == [0.0, 0.0] and hooked(lambda g: None).grad.tolist() == [3.0, 3.0]
+    assert x.grad.tolist() == [0.0, 0.0]
+    x._zero_grad_(set_to_none=True)
+    assert x.grad is None and hooked(lambda g: None).grad.tolist() == [3.0, 3.0]
     assert torch.zeros(2, 3)._meta_repr() == "tensor(..., size=(2, 3), dtype=oneflow.float32)" and "requires_grad=True" in x._meta_repr()
 
 
