@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._mode_utils import no_dispatch
 
 from .. import sbp
-from . import zero
+from . import parts, zero
 from .ranks import GlobalDTensor, _around, _copies, _first, _groups, _map, _mine, _moved, _part, _placements, _summed, made, same_numbers, whole
 
 aten = torch.ops.aten
@@ -32,8 +32,6 @@ _REDUCES = {
 _TAKES_COPIES = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default, aten.masked_fill.Scalar, aten._embedding_bag.default}
 # function -> where the query is; DTensor would look for rules in its decomposition, for many seconds
 _ATTENTION = {aten._scaled_dot_product_flash_attention_for_cpu.default: 0, aten._scaled_dot_product_flash_attention_for_cpu_backward.default: 1}
-# DTensor divides a mean's gradient by the size of a part
-_MEANS = {getattr(aten, n).default for n in ("mse_loss_backward", "smooth_l1_loss_backward", "huber_loss_backward", "binary_cross_entropy_backward", "soft_margin_loss_backward")}
 # function -> where its `reduction` is; DTensor takes the mean of the parts' means, also where they ignore or weigh other targets
 _NLL = {aten.nll_loss_forward.default: 3, aten.nll_loss2d_forward.default: 3, aten.nll_loss_backward.default: 4, aten.nll_loss2d_backward.default: 4}
 _MEAN, _SUM = 1, 2
@@ -92,7 +90,10 @@ def call(func, args, kwargs):
     if torch.Tag.pointwise not in func.tags and func.overloadpacket not in _ANY_SIZE and any(map(_lacks_parts, pytree.tree_leaves(args))):
         # a kernel that refuses an empty part would stop some ranks only; a view of no elements never ends
         return _on_whole(func, args, kwargs, mesh)
-    if func in _WRITES_UNSAID or func in _MEANS or func._schema.is_mutable and func not in _LINEAR and any(p.is_partial() for p in getattr(args[0], "placements", ())):
+    by_parts = parts.call(func, args, kwargs)
+    if by_parts is not NotImplemented:
+        return by_parts
+    if func in _WRITES_UNSAID or func._schema.is_mutable and func not in _LINEAR and any(p.is_partial() for p in getattr(args[0], "placements", ())):
         return _on_whole(func, args, kwargs, mesh)
     if func is aten.embedding.default and any(p.is_shard(1) for p in args[0].placements):  # the mask of missing rows is that of the ids' part
         args = (args[0], _moved(args[1], args[1]._of_placement, (sbp.broadcast,) * mesh.ndim), *args[2:])

@@ -62,6 +62,18 @@ CASES = {  # shape -> functions
     (2, 2, 3): {"conv1d": lambda x: F.conv1d(x, flow.ones_like(x) * x.mean())},
     (1, 4, 4, 4): {"conv2d, split channels": lambda x: F.conv2d(x, x[:, :, :2, :2])},
     (2, 2, 4, 3): {"attention": lambda x: F.scaled_dot_product_attention(x, x * 2, x + 1), "masked attention": attention},
+    (4, 4, 2, 3): {
+        "batch norm": lambda x: F.batch_norm(x, *(flow.full((4,), v, **place(x)) for v in (0.5, 2.0, 3.0, 4.0)), training=True) ** 3,
+        "batch norm, plain": lambda x: F.batch_norm(x, None, None, training=True) ** 3,
+        "batch norm, not training": lambda x: F.batch_norm(x, *(flow.full((4,), v, **place(x)) for v in (0.5, 2.0, 3.0, 4.0))) ** 3,
+        "instance norm": lambda x: F.instance_norm(x) ** 3,
+        "group norm": lambda x: F.group_norm(x, 2, x.mean((0, 2, 3)), x.amax((0, 2, 3))),
+        "pooled, patches, activations": lambda x: F.avg_pool2d(x, 2).sum() * F.unfold(x, 2) * F.relu6(x).mean() * F.hardswish(x).mean(),
+        "prelu": lambda x: F.prelu(x, x.mean((0, 2, 3))),
+        "mse": lambda x: F.mse_loss(x, x * 2), "smooth l1": lambda x: F.smooth_l1_loss(x, x * 2), "huber": lambda x: F.huber_loss(x, x * 2, reduction="sum"),
+        "binary cross entropy": lambda x: F.binary_cross_entropy(x.sigmoid(), x.detach().sigmoid() * 0.5, x.detach().square()),
+        "soft margin": lambda x: F.soft_margin_loss(x, x.detach().sign()),
+    },
     (2, 4, 4): {"conv2d, split rows": lambda x: F.conv2d(x.unsqueeze(1), flow.ones_like(x[:1, :2, :2]).unsqueeze(0))},
 }
 
