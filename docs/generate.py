@@ -5,7 +5,9 @@
 """
 import importlib
 import inspect
+import re
 import sys
+import types
 from pathlib import Path
 
 import oneflow
@@ -22,6 +24,10 @@ from oneflow._tables.renames import RENAMES
 from oneflow._tables.tensor import TENSOR
 
 DOCS = Path(__file__).parent
+# modules without rows in the tables that have a page of their own
+PAGES = {f"oneflow.{name}" for name in (
+    "Tensor", "amp", "asyncs", "boxing", "comm", "core", "env", "framework", "fx", "mock_torch", "nn.Module", "nn.graph", "nn.image", "nn.modules", "nn.optimizer",
+    "nn.qat", "one_embedding", "optim", "optim.lr_scheduler", "remat", "sysconfig", "test_utils", "unittest", "utils.global_view", "utils.tensor", "utils.vision")}
 NOTE = "<!-- written by docs/generate.py -->\n\n"
 
 
@@ -59,47 +65,99 @@ def graph_options():
 
 
 def signature(obj):
+    """The signature Python knows, or the first line of a built-in's docstring where that is one."""
     try:
-        return str(inspect.signature(obj))
+        return re.sub(r" at 0x\w+", "", str(inspect.signature(obj)))
     except (TypeError, ValueError):
-        return ""
+        first = (getattr(obj, "__doc__", None) or "").strip().split("\n")[0]
+        return found[1] if (found := re.match(r"\w+(\(.*\)(?: -> .*)?)$", first)) else ""
 
 
-def api_page(namespace):
-    module = importlib.import_module(namespace)
+def find(root, parts):
+    """The object behind a dotted path and what holds it; (None, None) where a part exists only on instances or not at all."""
+    obj, path, parent = importlib.import_module(root), root, None
+    for part in parts:
+        path, parent = f"{path}.{part}", obj
+        try:
+            obj = inspect.getattr_static(obj, part) if isinstance(obj, type) else getattr(obj, part)
+        except (AttributeError, RuntimeError, AssertionError):
+            try:
+                obj = importlib.import_module(path)
+            except (ImportError, AttributeError):
+                try:  # a function may hide the module of its name
+                    obj = getattr(importlib.import_module(path.rpartition(".")[0]), part)
+                except (ImportError, AttributeError):
+                    return None, None
+    return obj, parent
+
+
+def table_kinds():
+    """{public name: what its row says}; names without a row are looked at."""
+    kinds = {}
+    for namespace in namespaces():
+        rows = {n: "same as torch" for n in ALIASES.get(namespace, "").split()}
+        rows.update({n: "torch's, OneFlow's argument names" for n in RENAMES.get(namespace, {})})
+        for names in FUNCTIONS.get(namespace, {}).values():
+            rows.update({n.partition("=")[0]: "own" for n in names.split()})
+        if namespace == "oneflow._C":
+            rows.update({n.partition("=")[0]: "own" for names in C_OPS.values() for n in names.split()})
+        kinds.update({f"{namespace}.{n}": kind for n, kind in rows.items()})
+    kinds.update({f"oneflow.{n}": f"ignored: {why}" for n, (_, _, why) in KNOBS.items()})
+    for owner in ("oneflow.nn.Graph.config", "oneflow.nn.graph.graph_config.GraphConfig"):
+        kinds.update({f"{owner}.{n}": f"{kind}: {why}" for n, (kind, why) in GRAPH_CONFIG.items()})
+    for owner, rows in (("oneflow.Tensor", TENSOR), ("oneflow.nn.Module", MODULE)):
+        kinds.update({f"{owner}.{n}": f"added: {why}" for n, (_, _, why) in rows.items()})
+    return kinds
+
+
+def namespaces():
+    return sorted((set(ALIASES) | set(FUNCTIONS) | set(RENAMES) | {"oneflow._C"}) - {"oneflow.Tensor", "oneflow.nn.Module"})
+
+
+def kind_of(name, obj, parent):
+    """What a name is that no row of the tables speaks of."""
+    if parent is None:
+        return "made when an instance is" if find("oneflow", name.split(".")[1:-1])[1] is not None else "missing"
+    if isinstance(obj, types.ModuleType):
+        return "module"
+    theirs, _ = find("torch", name.split(".")[1:])
+    from_torch = obj is theirs or (getattr(obj, "__module__", None) or getattr(parent, "__module__", None) or "").split(".")[0] == "torch"
+    return "same as torch" if from_torch else "own"
+
+
+def api_pages():
+    """{page: text}: every name of names.txt and of the tables, on the page of its module."""
     by_name = {}
     for key, row in DIFFERENCES.items():
         for name in row["names"]:
             by_name.setdefault(name, []).append(key)
-    kinds = {n: "same as torch" for n in ALIASES.get(namespace, "").split()}
-    kinds.update({n: "torch's, OneFlow's argument names" for n in RENAMES.get(namespace, {})})
-    for names in FUNCTIONS.get(namespace, {}).values():
-        kinds.update({n.partition("=")[0]: "own" for n in names.split()})
-    if namespace == "oneflow._C":
-        kinds.update({n.partition("=")[0]: "own" for names in C_OPS.values() for n in names.split()})
-    rows = []
-    for name in sorted(kinds, key=str.lower):
-        obj = getattr(module, name)
-        ids = by_name.get(f"{namespace}.{name}", [])
-        note = kinds[name] + (f"; differs: {', '.join(f'`{i}`' for i in ids)}" if ids else "")
-        rows.append((f"`{name}`", f"`{signature(obj)}`" if signature(obj) and kinds[name] != "same as torch" else "", note))
-    return f"# `{namespace}`\n\n{NOTE}{len(rows)} names.\n\n" + table(("name", "signature", "how"), rows)
-
-
-def tensor_page():
-    rows = [(f"`{n}`", kind, why) for n, (kind, _, why) in TENSOR.items()]
-    more = [(f"`{n}`", kind, why) for n, (kind, _, why) in MODULE.items()]
-    return ("# `oneflow.Tensor` and `oneflow.nn.Module`\n\n" + NOTE + "They are `torch.Tensor` and `torch.nn.Module`. What OneFlow adds to them; nothing else changes.\n\n"
-            + table(("Tensor", "kind", "what"), rows) + "\n" + table(("Module", "kind", "what"), more))
+    kinds = table_kinds()
+    owners = sorted(set(namespaces()) | PAGES, key=len, reverse=True)
+    names = {*kinds, *(DOCS / "api" / "names.txt").read_text(encoding="utf-8").split()}
+    for page in PAGES:
+        module, _ = find("oneflow", page.split(".")[1:])
+        names.update(f"{page}.{n}" for n in getattr(module, "__all__", ()) if (getattr(getattr(module, n, None), "__module__", None) or "").startswith("oneflow."))
+    rows = {}
+    for name in sorted(names, key=lambda n: (n.lower(), n)):
+        page = next((o for o in owners if name.startswith(o + ".")), "oneflow")
+        obj, parent = find("oneflow", name.split(".")[1:])
+        kind = kinds.get(name) or kind_of(name, obj, parent)
+        if kind == "own" and "_ops.custom" in (getattr(obj, "__module__", None) or ""):
+            kind = "custom operator"
+        ids = "".join(f", `{i}`" for i in by_name.get(name, []))[2:]
+        called = signature(obj) if callable(obj) and kind != "module" else ""
+        rows.setdefault(page, []).append((f"`{name[len(page) + 1:]}`", f"`{called}`" if called else "", kind + (f"; differs: {ids}" if ids else "")))
+    return {page: f"# `{page}`\n\n{NOTE}{len(found)} names.\n\n" + table(("name", "signature", "how"), found) for page, found in rows.items()}
 
 
 def pages():
-    out = {"differences.md": differences(), "environment.md": environment(), "graph-options.md": graph_options(), "api/Tensor.md": tensor_page()}
-    namespaces = sorted(set(ALIASES) | set(FUNCTIONS) | set(RENAMES) | {"oneflow._C"})
-    for namespace in namespaces:
-        if namespace not in ("oneflow.Tensor", "oneflow.nn.Module"):
-            out[f"api/{namespace}.md"] = api_page(namespace)
-    out["api/README.md"] = "# API\n\n" + NOTE + "\n".join(f"- [`{p[4:-3]}`]({p[4:]})" for p in out if p.startswith("api/")) + "\n"
+    out = {"differences.md": differences(), "environment.md": environment(), "graph-options.md": graph_options()}
+    found = api_pages()
+    out.update({f"api/{page}.md": found[page] for page in sorted(found)})
+    count = sum(text.count("\n| `") for text in found.values())
+    out["api/README.md"] = (f"# API\n\n{NOTE}{count} names: OneFlow's public ones of 0.7 to 1.0, and those of the tables. \"Same as torch\" is torch's own object; \"own\" is written here; "
+                            "a custom operator has kernels in csrc/; an ignored setting is remembered and has no effect; \"differs\" names rows of [differences](../differences.md).\n\n"
+                            + "\n".join(f"- [`{p[4:-3]}`]({p[4:]})" for p in out if p.startswith("api/")) + "\n")
     return out
 
 
