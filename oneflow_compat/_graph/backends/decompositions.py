@@ -1,10 +1,12 @@
-"""Operators of oneflow._ext that inductor gets as plain torch, because it fuses them with their neighbours, LSTM layers, and resizing.
+"""Operators of oneflow._ext that inductor gets as plain torch, because it fuses them with their neighbours, LSTM layers, resizing,
+and what inductor gets wrong.
 
 The others stay kernels: measured, a masked softmax is faster so (29 against 55 ms), bias and gelu take the same
 time either way, and the masks of dropout belong to their kernel.
 """
 from __future__ import annotations
 
+import functools
 import math
 
 import torch
@@ -138,12 +140,22 @@ def _zeros(size, **options):
     return torch.zeros(size, **{k: v for k, v in options.items() if v is not None})
 
 
+def _sum(plain, x, y, *, alpha=1):
+    """Where a term is a product of matrices, inductor (2.13) joins the two without the factor."""
+    if alpha == 1:
+        return NotImplemented if plain is None else plain(x, y)
+    return x + y.to(torch.result_type(x, y)) * alpha
+
+
 def table():
     """{operator: plain torch}; those of oneflow._ext and LSTM layers only where the library is loaded."""
+    from torch._inductor.decomposition import select_decomp_table
+
     from ..._ops.custom import _ext
 
     aten = torch.ops.aten
     resize = {
+        aten.add.Tensor: functools.partial(_sum, select_decomp_table().get(aten.add.Tensor)),
         aten.upsample_bilinear2d.default: _linear, aten.upsample_trilinear3d.default: _linear, aten.upsample_bicubic2d.default: _cubic,
         aten.upsample_nearest2d.default: _nearest, aten.upsample_nearest2d_backward.default: _nearest_backward,
         aten.upsample_bilinear2d_backward.default: _bilinear_backward,
