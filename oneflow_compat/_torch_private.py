@@ -24,6 +24,8 @@ HOOKS = {
     "torch._C._dynamo.eval_frame": ("nn.graph", "torch.compile of what surrounds a graph calls it as it is", "tests/graph/test_contexts.py"),
     "torch.utils.checkpoint._checkpoint_without_reentrant_generator": ("_graph", "what is computed again in backward stays computed again", "tests/graph/test_scaler_amp_recompute.py"),
     "torch.nn.utils.stateless._functional_call": ("_graph", "functional_call of a block of a graph", "tests/graph/test_semantics.py"),
+    "torch._functorch.eager_transforms": ("_graph", "linearize() inside build()", "tests/graph/test_transforms.py"),
+    "torch.fx.experimental.proxy_tensor._MakefxTracer": ("_graph", "make_fx inside build() is an error", "tests/graph/test_transforms.py"),
     "torch._VF": ("_graph", "recurrent layers inside a program", "tests/graph/test_inductor_steps.py"),
     "torch._C._dispatch_key_for_device": ("_graph", "has an operator of a saved program a kernel for the device", "tests/graph/test_cuda_paths.py"),
     "torch._cudnn_rnn": ("_graph", "recurrent layers on a GPU inside a program", "tests/graph/test_cuda_paths.py"),

@@ -17,6 +17,7 @@ from .generators import generators_of_build
 from .indexing import tensors_as_indices
 from .random_state import states_of_generators
 from .state import resolve
+from .tracers import tracers
 from .tree import tree_flatten
 from .values import value_readers, with_known_lengths
 
@@ -40,11 +41,11 @@ def capture_patches(capture, state_map):
         stack.enter_context(_no_step_in_build(capture.recorder))
         stack.enter_context(_patched(torch.nn.utils.stateless, "_functional_call", _of_module))
         stack.enter_context(value_readers(capture.recorder, capturing, capture.config.backend == "aten"))
+        stack.enter_context(tracers(_patched, capturing))
         stack.enter_context(_printed())
         stack.enter_context(_deep_copies())
         stack.enter_context(_recomputations(capture.recorder))
-        recompute = resolve(capture.engine.recompute)
-        for module in recompute:
+        for module in resolve(capture.engine.recompute):
             stack.enter_context(_recomputed(module))
         yield
 

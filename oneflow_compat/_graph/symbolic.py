@@ -19,6 +19,7 @@ _VIEWS = {
 }  # fmt: skip
 _FOREACH = {"_foreach_" + n for n in ("add", "sub", "mul", "div", "neg", "sqrt", "rsqrt", "reciprocal", "exp", "addcmul", "addcdiv", "lerp", "maximum", "minimum")}
 _ON_VALUES = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
+_OF_MEMORY = {aten._new_zeros_with_same_feature_meta.default, aten._efficientzerotensor.default}  # as much memory as another's, none
 _PLAIN = {int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size}
 _lasting: dict = {}  # operator -> is it torch's, do its results depend on shapes, dtypes and numbers alone, and have memory of their own
 
@@ -87,7 +88,7 @@ def _lasts(func):
     found = _lasting.get(func)
     if found is None:
         returns = func._schema.returns
-        found = _lasting[func] = func.namespace == "aten" and bool(returns) and not (func._schema.is_mutable or _ON_VALUES & set(func.tags) or any(r.alias_info is not None for r in returns))
+        found = _lasting[func] = func.namespace == "aten" and bool(returns) and not (func in _OF_MEMORY or func._schema.is_mutable or _ON_VALUES & set(func.tags) or any(r.alias_info is not None for r in returns))
     return found
 
 
