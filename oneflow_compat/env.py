@@ -5,8 +5,9 @@ from . import _env
 
 
 def get_rank() -> int:
-    """Number of this process among all (0 without a launcher)."""
-    return _env.get_int("RANK")
+    """Number of this process among all (0 without a launcher and a process group)."""
+    group = _group_without_launcher()
+    return group.get_rank() if group else _env.get_int("RANK")
 
 
 def get_local_rank() -> int:
@@ -15,8 +16,18 @@ def get_local_rank() -> int:
 
 
 def get_world_size() -> int:
-    """How many processes take part (1 without a launcher)."""
-    return _env.get_int("WORLD_SIZE")
+    """How many processes take part (1 without a launcher and a process group)."""
+    group = _group_without_launcher()
+    return group.get_world_size() if group else _env.get_int("WORLD_SIZE")
+
+
+def _group_without_launcher():
+    """torch.distributed where a program has made the process group with numbers of its own (multiprocessing.spawn), else None."""
+    if _env.get("WORLD_SIZE") != "1":
+        return None
+    from torch import distributed
+
+    return distributed if distributed.is_available() and distributed.is_initialized() else None
 
 
 def get_node_size() -> int:

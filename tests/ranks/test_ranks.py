@@ -48,6 +48,14 @@ def test_a_grid_of_four_ranks():
     launch(4, "two_dimensions", "rows_of_a_table_cut_both_ways", "numbers_of_ranks_elsewhere", "training_on_a_grid", "stages_are_clipped_together", program="grid.py")
 
 
+@pytest.mark.parametrize("dialect", ["oneflow", "torch"])
+def test_processes_of_a_programs_own(tmp_path, dialect):
+    env = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_PORT")}
+    command = [sys.executable, os.path.join(FOLDER, "spawned.py"), str(tmp_path / "meeting")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150, env={**env, "OMP_NUM_THREADS": "1", "ONEFLOW_DIALECT": dialect})
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
 def test_an_error_on_one_rank_ends_all():
     with pytest.raises(AssertionError, match="index 9 is out of bounds"):
         launch(2, "a_kernel_fails_on_one_rank")
