@@ -13,6 +13,10 @@ from .. import env
 __all__ = ["all_reduce", "all_gather", "all_gather_into_tensor", "all_to_all", "broadcast", "barrier", "reduce", "reduce_scatter",
            "reduce_scatter_tensor", "gather", "scatter", "send", "recv"]
 
+# torch 2.13 warns of the older names
+_gather_whole = getattr(dist, "all_gather_single", None) or getattr(dist, "all_gather_into_tensor", None)
+_scatter_whole = getattr(dist, "reduce_scatter_single", None) or getattr(dist, "reduce_scatter_tensor", None)
+
 
 def _alone() -> bool:
     if env.get_world_size() == 1 and not dist.is_initialized():
@@ -50,7 +54,7 @@ def all_gather(tensor_list, tensor):
 
 def all_gather_into_tensor(output_tensor, input_tensor):
     """`input_tensor` of every rank, concatenated along dimension 0, into `output_tensor`."""
-    _fill(output_tensor, input_tensor) if _alone() else dist.all_gather_into_tensor(output_tensor, input_tensor)
+    _fill(output_tensor, input_tensor) if _alone() else _gather_whole(output_tensor, input_tensor)
 
 
 def all_to_all(output_tensor_list, input_tensor_list):
@@ -85,7 +89,7 @@ def reduce_scatter(output, input_list):
 
 def reduce_scatter_tensor(output_tensor, input_tensor):
     """Sum over ranks of `input_tensor`, this rank's part of dimension 0 in `output_tensor`."""
-    _fill(output_tensor, input_tensor) if _alone() else dist.reduce_scatter_tensor(output_tensor, input_tensor)
+    _fill(output_tensor, input_tensor) if _alone() else _scatter_whole(output_tensor, input_tensor)
 
 
 def gather(tensor, gather_list=None, dst=0):
