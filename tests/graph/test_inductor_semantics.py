@@ -296,6 +296,6 @@ def test_as_strided_of_views():
 def test_multiples_of_products_are_added():
     def build(self, x, y):
         self.m.weight.data.mul_(0.5).add_(x.t() @ y, alpha=0.01)  # an average, as of a codebook
-        return torch.add(x.t() @ y, self.m.weight, alpha=-2), torch.add(x @ x.t(), y @ y.t(), alpha=0.5), torch.add(x.double(), y[:, :3], alpha=0.1)
+        return torch.add(x.t() @ y, self.m.weight, alpha=-2), torch.add(x @ x.t(), y @ y.t(), alpha=0.5), torch.add(x.double(), y[:, :3], alpha=0.1), torch.add(x @ x.t(), 1, alpha=0.5)
 
     same(build, lambda: {"m": nn.Linear(4, 3)}, [(torch.arange(15.0).view(5, 3).sin(), torch.arange(20.0).view(5, 4).cos())])

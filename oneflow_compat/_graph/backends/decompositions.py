@@ -144,7 +144,7 @@ def _sum(plain, x, y, *, alpha=1):
     """Where a term is a product of matrices, inductor (2.13) joins the two without the factor."""
     if alpha == 1:
         return NotImplemented if plain is None else plain(x, y)
-    return x + y.to(torch.result_type(x, y)) * alpha
+    return x + (y.to(torch.result_type(x, y)) if isinstance(y, torch.Tensor) else y) * alpha
 
 
 def table():
