@@ -59,7 +59,16 @@ def all_gather_into_tensor(output_tensor, input_tensor):
 
 def all_to_all(output_tensor_list, input_tensor_list):
     """Rank i's `input_tensor_list[j]` becomes rank j's `output_tensor_list[i]`."""
-    _fill(output_tensor_list[0], input_tensor_list[0]) if _alone() else dist.all_to_all(output_tensor_list, input_tensor_list)
+    if _alone():
+        _fill(output_tensor_list[0], input_tensor_list[0])
+    elif output_tensor_list[0].device.type != "cpu":
+        dist.all_to_all(output_tensor_list, input_tensor_list)
+    else:  # gloo has no all_to_all before torch 2.13
+        mine, sent = dist.get_rank(), [t.contiguous() for t in input_tensor_list]
+        _fill(output_tensor_list[mine], sent[mine])
+        others = [r for r in range(len(sent)) if r != mine]
+        for work in [dist.irecv(output_tensor_list[r], r) for r in others] + [dist.isend(sent[r], r) for r in others]:
+            work.wait()
 
 
 def broadcast(tensor, src=0):
