@@ -299,3 +299,11 @@ def test_multiples_of_products_are_added():
         return torch.add(x.t() @ y, self.m.weight, alpha=-2), torch.add(x @ x.t(), y @ y.t(), alpha=0.5), torch.add(x.double(), y[:, :3], alpha=0.1), torch.add(x @ x.t(), 1, alpha=0.5)
 
     same(build, lambda: {"m": nn.Linear(4, 3)}, [(torch.arange(15.0).view(5, 3).sin(), torch.arange(20.0).view(5, 4).cos())])
+
+
+def test_sums_along_constants_have_their_dtype_and_memory():
+    def build(self, x):
+        ones = torch.ones(3, 4, dtype=torch.bool, device=x.device)
+        return ones.cumsum(1, dtype=torch.float32), torch.full((3, 4), 2.5).cumsum(0, dtype=torch.int64), torch.full((3, 4), 0.1).cumsum(0, dtype=torch.float64), ones.cumsum(0), x * 2
+
+    same(build, dict, [(torch.ones(2),)])

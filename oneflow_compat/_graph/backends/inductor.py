@@ -119,6 +119,8 @@ def _compile(module, infos, chosen):
         gm.recompile()
         with V.set_fake_mode(mode):
             gm = joint_graph_passes(gm)
+            _sums_of_constants(gm.graph)
+            gm.recompile()  # inductor's cache goes by the code
             output = next(n for n in reversed(gm.graph.nodes) if n.op == "output")
             output.meta["user_visible_output_idxs"] = list(range(len(output.args[0])))
             compiled = compile_fx_inner(gm, examples, is_inference=True, static_input_idxs=(), cudagraphs=False, cpp_wrapper=bool(inductor_config.cpp_wrapper))
@@ -143,6 +145,15 @@ def _numbers_as_full(gm):
             made.meta.update(node.meta)
             node.replace_all_uses_with(made)
             gm.graph.erase_node(node)
+
+
+def _sums_of_constants(graph):
+    """cumsum of a constant tensor in a form that inductor's own pass (2.13) does not know: its result has the constant's dtype, and rows in one memory."""
+    for node in [n for n in graph.nodes if n.target is torch.ops.aten.cumsum.default and n.args[0].target is torch.ops.aten.full.default]:
+        with graph.inserting_before(node):
+            made = graph.node_copy(node.args[0])
+        made.kwargs = {k: v for k, v in made.kwargs.items() if k != "pin_memory"}
+        node.replace_input_with(node.args[0], made)
 
 
 def _one_copy(graph):
