@@ -19,6 +19,11 @@ def main(argv):
         print(f"export PYTHONPATH={os.pathsep.join([startup, *others])}")
     elif argv[0] == "disable":
         print(f"export PYTHONPATH={os.pathsep.join(others)}")
+    elif argv[0] in ("-h", "--help"):
+        print(__doc__, end="")
+    elif not os.path.exists(argv[0]):
+        sys.stderr.write(f"python -m oneflow.mock_torch: there is no script {argv[0]}\n")
+        raise SystemExit(2)
     else:
         from . import enable
 

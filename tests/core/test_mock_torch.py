@@ -148,6 +148,10 @@ def test_command_line_runs_a_script(tmp_path):
     script.write_text("import torch, sys\nprint(torch.__name__, sys.argv[1:])\n")
     out = subprocess.run([sys.executable, "-m", "oneflow.mock_torch", str(script), "a"], check=True, capture_output=True, text=True, cwd=tmp_path)
     assert out.stdout.split() == ["oneflow", "['a']"]
+    usage = subprocess.run([sys.executable, "-m", "oneflow.mock_torch", "--help"], capture_output=True, text=True, cwd=tmp_path)
+    assert usage.returncode == 0 and "SCRIPT" in usage.stdout
+    absent = subprocess.run([sys.executable, "-m", "oneflow.mock_torch", "absent.py"], capture_output=True, text=True, cwd=tmp_path)
+    assert absent.returncode == 2 and absent.stderr == "python -m oneflow.mock_torch: there is no script absent.py\n"
     exported = subprocess.run([sys.executable, "-m", "oneflow.mock_torch", "enable"], check=True, capture_output=True, text=True, cwd=tmp_path).stdout
     env = {"PYTHONPATH": exported.strip().partition("=")[2]}
     out = subprocess.run([sys.executable, str(script)], check=True, capture_output=True, text=True, env={**__import__("os").environ, **env})
