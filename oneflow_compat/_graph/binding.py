@@ -15,6 +15,9 @@ from .tree import tree_leaves
 from .watch import Watch, meta
 
 
+VALUES = "a tensor that build() branches on or reads with .item()"
+
+
 class Stale(Exception):
     """A parameter or buffer is another tensor than the program was made for."""
 
@@ -35,6 +38,7 @@ class Binding:
         self.state_numbers = [(o, p, k) for o, p, k, _ in capture.update.state_numbers] if capture.update is not None else []
         self.dead = False  # optimizer state it reads has been replaced
         self.once, self.used = capture.first_only, False
+        self.of_known_sizes = capture.recorder.sizes.known
         self._tells_overflow, self._begun = capture.update is not None and capture.update.found is not None, capture.begun
         self.guard, self._reads_values = None, bool(capture.recorder.guards)
         if program.guard is not None:
@@ -189,7 +193,7 @@ class Binding:
             except Stale:
                 return False
             if not holds and self._reads_values:
-                self.watch.changed = "a tensor that build() branches on or reads with .item()"
+                self.watch.changed = VALUES
             return holds
         return True
 

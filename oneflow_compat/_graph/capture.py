@@ -67,6 +67,7 @@ class Capture:
         self.config = config
         self.args_flat, self.in_spec = tree_flatten((args, kwargs))
         self.recorder = Recorder()
+        self.recorder.sizes.vary = bool(engine.sizes_vary)
         self.new_state: list = []
         self.global_outputs: dict = {}  # output -> (placement, rules)
         self.update, self.aside = None, ()
@@ -236,6 +237,7 @@ class Capture:
             constants=recorder.constants,
             training=self.update is not None,
             config=self.config,
+            unknown_sizes=bool(recorder.sizes.nodes),
         )
 
     def _replace_by_input(self, node, real):

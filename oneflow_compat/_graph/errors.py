@@ -73,6 +73,9 @@ KEEP_VALUE = (
 )
 
 
+KEEP_SIZE = "Compute with it without a branch, or use a form with a fixed shape: torch.where(mask, x, y) or x * mask instead of x[mask]."
+
+
 class CaptureError(OneFlowError):
     """build() did something that has no meaning in a static program; the text has the user's source line."""
 

@@ -11,11 +11,12 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from .._global.tensor import several, view_or_copy
 from .capture import capturing
-from .errors import CaptureError, raised_at
+from .errors import KEEP_SIZE, CaptureError, raised_at
 from .recurrent_layers import recurrent_layers
 from .generators import generators_of_build
 from .indexing import tensors_as_indices
 from .random_state import states_of_generators
+from .sizes import asks_for_a_size
 from .state import resolve
 from .tracers import tracers
 from .tree import tree_flatten
@@ -348,6 +349,8 @@ def _once(capture, flat):
             if "data is not allocated yet" in str(e):
                 what = "an operator reads the numbers of a tensor, as tensor_split(x, indices) does with indices that are a tensor"
                 raise CaptureError(what, "Give it Python numbers, or compute that part outside the graph.", raised_at(e)) from None
+            if asks_for_a_size(e):
+                raise CaptureError("build() branches on a size that depends on values (of x[mask], nonzero() or the like), or makes a Python number of it", KEEP_SIZE, raised_at(e)) from e
             if "HigherOrderOperator" in str(e):
                 raise CaptureError("build() calls an operator of torch that takes functions (while_loop, map, ...)", "Write it as a Python loop, which is recorded step by step.", raised_at(e)) from None
             raise

@@ -64,6 +64,7 @@ class Program:
     guard: object = None  # see guards.py: (fx graph, input indices), what the capture assumed about lr and step counters
     training: bool = False
     config: object = None
+    unknown_sizes: bool = False  # some tensors have sizes that depend on values; their shapes are texts there
     history: tuple = ()  # (stage name, seconds, nodes after it)
 
     def with_(self, **changes) -> "Program":

@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .._global.tensor import mark_like, wrappers
 from .errors import KEEP_VALUE, CaptureError, UnsupportedInGraph, user_location
 from .recurrent_layers import whole_layers
+from .sizes import KINDS, Sizes, known
 from .symbolic import Results
 
 aten = torch.ops.aten
@@ -64,6 +65,7 @@ class Recorder(TorchDispatchMode):
         self.graph = torch.fx.Graph()
         self.fake_mode = fake_mode or FakeTensorMode(allow_non_fake_inputs=True)
         self.results = Results(self.fake_mode)
+        self.sizes = Sizes(self)
         self.lifted: dict = {}
         self.constants: dict = {}  # get_attr target -> real tensor made of python data inside build
         self.markers: dict = {}  # see scalars.py
@@ -177,12 +179,13 @@ class Recorder(TorchDispatchMode):
         except (DynamicOutputShapeException, DataDependentOutputException):
             from .values import known_shape
 
-            out = known_shape(self, func, node, fake_args)
+            ways = [lambda: known_shape(self, func, node, fake_args), lambda: self._of_unknown_size(func, fake_args, fake_kw)]
+            out = next((o for o in (way() for way in (ways[::-1] if self.sizes.vary else ways)) if o is not None), None)
             if out is None:
                 self.graph.erase_node(node)
                 raise CaptureError(
-                    f"{func} gives a tensor whose shape depends on values, which a static program cannot have",
-                    "Use a form with a fixed shape: torch.where(mask, x, y) or x * mask instead of x[mask], topk instead of nonzero.",
+                    f"{func} gives a tensor whose shape depends on values, and has no symbolic form for that",
+                    "Use a form with a fixed shape, or compute that part outside the graph.",
                 ) from None
         except BaseException:
             self.graph.erase_node(node)
@@ -197,6 +200,13 @@ class Recorder(TorchDispatchMode):
         elif func._schema.is_mutable:
             self._forget_values(fake_args)
         return result
+
+    def _of_unknown_size(self, func, args, kwargs):
+        self.sizes.begin()
+        try:
+            return self.results(func, args, kwargs)
+        except (DynamicOutputShapeException, DataDependentOutputException):
+            return None
 
     def _with_float_statistics(self, func, args, out):
         given = next((args[i].dtype for i in _STATISTICS[func] if args[i] is not None), args[0].dtype)
@@ -266,6 +276,8 @@ class Recorder(TorchDispatchMode):
 
     def _bind_one(self, node, out, place, args, kwargs):
         node.meta["tensor"] = describe(out)
+        if type(out) is FakeTensor and out._has_symbolic_sizes_strides:
+            self.sizes.define(node, out)
         if type(out) is not FakeTensor and id(out) in self.lifted:  # held
             return out
         if place is not None:
@@ -296,12 +308,15 @@ class Recorder(TorchDispatchMode):
                 node = self._unknown(a)
             return node, a
         if isinstance(a, torch.Tensor):
-            return self.lift(a)
+            number = getattr(a, "_wrapped_number", None)
+            return self.lift(a) if number is None else (self.sizes.node(number), number)
         if kind is float:
             node = self.markers.get(a)
             return (a, a) if node is None else (node, a)
+        if kind in KINDS:
+            return self.sizes.node(a), a
         if kind is list or kind is tuple:
-            if a and isinstance(a[0], (torch.Tensor, float, type(None))):
+            if a and isinstance(a[0], (torch.Tensor, float, type(None))) or any(type(x) in KINDS for x in a):
                 pairs = [self._convert(x) for x in a]
                 return [p[0] for p in pairs], [p[1] for p in pairs]
             return list(a), list(a)
@@ -394,6 +409,8 @@ def _plain(tensor):
 def describe(tensor):
     """(shape, dtype, device, stride) as a small record for node.meta["tensor"]."""
     stride = tensor.stride() if tensor.layout is torch.strided else None
+    if type(tensor) is FakeTensor and tensor._has_symbolic_sizes_strides:
+        return TensorInfo(tuple(map(known, tensor.shape)), tensor.dtype, tensor.device, stride and tuple(map(known, stride)))
     return TensorInfo(tuple(tensor.shape), tensor.dtype, tensor.device, stride)
 
 

@@ -15,8 +15,9 @@ import torch
 from .._errors import OneFlowError
 from .._global.tensor import is_global
 from .backends import compiler_for, default_backend
-from .binding import Binding, Stale
+from .binding import VALUES, Binding, Stale
 from .config import Config
+from .errors import CaptureError
 from .tree import tree_flatten
 from .watch import tell
 
@@ -42,6 +43,7 @@ class Engine:
         self.live_options: dict = {}  # optimizer index -> options seen to change, which are inputs of later programs
         self._entries: OrderedDict = OrderedDict()  # signature -> [Binding], one per outcome of guards and options
         self._last = None
+        self.sizes_vary = False  # values that decide sizes have changed (see sizes.py); None: a program for each all the same
         self._changes: Counter = Counter()  # label of a watched value -> how often another value made another program
 
     # -- public -----------------------------------------------------------------
@@ -91,6 +93,9 @@ class Engine:
         label = entry.watch.changed
         if label is not None:
             entry.watch.changed = None
+            if label == VALUES and entry.of_known_sizes and self.sizes_vary is False:
+                self.sizes_vary = True
+                return
             self._changes[label] += 1
             tell(self.name, label, self._changes[label])
 
@@ -129,6 +134,10 @@ class Engine:
                 break
             except MoreNumbers as found:
                 self.live_options.setdefault(found.optimizer, set()).add(found.key)
+            except CaptureError:
+                if not self.sizes_vary:
+                    raise
+                self.sizes_vary = None  # build() needs the numbers: a program for each, as before
         self._report("capture", start, program)
         program = program.with_(history=(("capture", time.perf_counter() - start, program.count()),))
         if config.check:

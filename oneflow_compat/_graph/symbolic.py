@@ -10,6 +10,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manager
 
 from .known_results import known_results
+from .sizes import KINDS, of_unknown_sizes
 
 aten = torch.ops.aten
 _VIEWS = {
@@ -18,8 +19,8 @@ _VIEWS = {
     aten.split.Tensor, aten.split_with_sizes.default, aten.unsafe_split.Tensor, aten.unsafe_split_with_sizes.default, aten.as_strided.default,
 }  # fmt: skip
 _FOREACH = {"_foreach_" + n for n in ("add", "sub", "mul", "div", "neg", "sqrt", "rsqrt", "reciprocal", "exp", "addcmul", "addcdiv", "lerp", "maximum", "minimum")}
-_ON_VALUES = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
 _OF_MEMORY = {aten._new_zeros_with_same_feature_meta.default, aten._efficientzerotensor.default}  # as much memory as another's, none
+_ON_VALUES = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
 _PLAIN = {int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size}
 _lasting: dict = {}  # operator -> is it torch's, do its results depend on shapes, dtypes and numbers alone, and have memory of their own
 
@@ -31,6 +32,9 @@ class Results:
         self.mode, self.seen = mode, {}
 
     def __call__(self, func, args, kwargs):
+        if self.mode.shape_env is not None and any(map(_of_unknown_size, (*args, *kwargs.values()))):
+            with self.mode:
+                return of_unknown_sizes(func, args, kwargs)
         if func in _VIEWS and _is_plain(args[0]):
             with in_kernel_invocation_manager(self.mode):
                 out = func(*args, **kwargs)
@@ -77,7 +81,11 @@ class _NotKept(Exception):
 
 
 def _is_plain(tensor):
-    return type(tensor) is FakeTensor and tensor.layout is torch.strided and tensor.constant is None
+    return type(tensor) is FakeTensor and tensor.layout is torch.strided and tensor.constant is None and not tensor._has_symbolic_sizes_strides
+
+
+def _of_unknown_size(a):
+    return type(a) is FakeTensor and a._has_symbolic_sizes_strides or type(a) in (list, tuple) and any(map(_of_unknown_size, a)) or type(a) in KINDS
 
 
 def _described(tensor):

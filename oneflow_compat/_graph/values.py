@@ -96,7 +96,9 @@ def _random(node):
 def known_shape(recorder, func, node, args):
     """The symbolic result of an operator in the table below, or None."""
     made = _KNOWN.get(func)
-    return made(recorder, node, *args) if made is not None else None
+    result = made(recorder, node, *args) if made is not None else None
+    recorder.sizes.known |= result is not None and made in (_index, _select, _by_values)
+    return result
 
 
 def _pack(recorder, node, data, sizes, batch_first):

@@ -1,6 +1,8 @@
 """Backends turn a Program into a callable: `compile(program, config)(*slot values) -> tuple of output tensors`."""
 from __future__ import annotations
 
+import warnings
+
 from ..._env import get
 from ..._errors import OneFlowError
 from .memory import keep_freed_memory
@@ -53,6 +55,11 @@ def compiler_for(name):
 
     def compile(program, config):
         keep_freed_memory(program)
+        if program.unknown_sizes:
+            if config.cudagraph or name not in ("aten", "auto"):
+                asked = "a CUDA graph" if config.cudagraph else f"the {name} backend"
+                warnings.warn(f"graph {program.name} has tensors whose sizes depend on values: it runs on the aten backend, not {asked}", stacklevel=6)
+            return import_module(f"{__name__}.aten").compile(program, config)
         if config.cudagraph:
             from . import cudagraph
 

@@ -31,4 +31,4 @@ def keep_freed_memory(program):
 
 def _bytes(program):
     infos = (n.meta.get("tensor") for n in program.graph.nodes if n.op == "call_function")
-    return sum(math.prod(i.shape) * i.dtype.itemsize for i in infos if i is not None and i.device.type == "cpu")
+    return sum(math.prod(i.shape) * i.dtype.itemsize for i in infos if i is not None and i.device.type == "cpu" and not any(type(n) is str for n in i.shape))

@@ -15,6 +15,7 @@ class Pass:
     function: object
     kind: str
     option: object = None  # Config -> bool; None: always on
+    any_size: bool = False  # looks at no shape
 
 
 def _passes():
@@ -27,7 +28,7 @@ def _passes():
         Pass("drop_aliases", cleanup.drop_aliases, EXACT),
         Pass("drop_constant_copies", cleanup.drop_constant_copies, EXACT),
         Pass("merge_views", cleanup.merge_views, EXACT),
-        Pass("drop_dead", cleanup.drop_dead, EXACT),
+        Pass("drop_dead", cleanup.drop_dead, EXACT, any_size=True),
         Pass("fuse_activations", activations.fuse_activations, ROUNDING, compositions),
         Pass("fuse_bias_gelu", bias.fuse_bias_gelu, ROUNDING, compositions),
         Pass("fuse_dropout", dropout.fuse_dropout, RANDOM, lambda config: config.fuse_dropout and config.backend == "aten"),
@@ -37,9 +38,9 @@ def _passes():
         Pass("gradients_from_results", results.gradients_from_results, EXACT),
         Pass("add_to_output", inplace.add_to_output, EXACT, lambda config: config.fuse_add_to_output),
         Pass("cast_scale", inplace.cast_scale, EXACT, lambda config: config.fuse_cast_scale),
-        Pass("skip_overflow", update.skip_overflow, EXACT, lambda config: config.fuse_update),
-        Pass("scale_in_update", update.scale_in_update, ROUNDING, lambda config: config.fuse_update),
-        Pass("count_together", counters.count_together, EXACT),
+        Pass("skip_overflow", update.skip_overflow, EXACT, lambda config: config.fuse_update, any_size=True),
+        Pass("scale_in_update", update.scale_in_update, ROUNDING, lambda config: config.fuse_update, any_size=True),
+        Pass("count_together", counters.count_together, EXACT, any_size=True),
     )
 
 
@@ -53,7 +54,7 @@ def run(program, config, report=None, only_exact=False):
     for item in _passes():
         if item.name in config.skip or (only_exact and item.kind != EXACT):
             continue
-        if item.option is not None and not item.option(config):
+        if item.option is not None and not item.option(config) or program.unknown_sizes and not item.any_size:
             continue
         start = time.perf_counter()
         program = item.function(program)

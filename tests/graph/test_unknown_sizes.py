@@ -1,0 +1,234 @@
+"""Sizes that depend on values (x[mask], nonzero, unique) inside build(): bit for bit eager, one program for all sizes, empty ones too."""
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import oneflow as flow
+from oneflow._errors import OneFlowError
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c, self.gate = nn.Linear(6, 8), nn.Linear(8, 5), nn.Linear(8, 8), nn.Linear(6, 3)
+        self.bn, self.ln, self.embed = nn.BatchNorm1d(8), nn.LayerNorm(8), nn.Embedding(20, 6)
+        self.experts = nn.ModuleList([nn.Linear(6, 6) for _ in range(3)])
+        self.conv, self.bn2 = nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4)
+        self.encoder = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True)
+
+
+def experts(m, x, y, k):
+    gate = m.gate(x).softmax(-1)
+    chosen, out = gate.argmax(-1), torch.zeros_like(x)
+    for j, expert in enumerate(m.experts):
+        rows = torch.where(chosen == j)[0]
+        out = out.index_add(0, rows, expert(x[rows]) * gate[rows, j, None])
+    return F.cross_entropy(m.b(torch.relu(m.a(out))), y)
+
+
+def written_back(m, x, y, k):
+    h = m.a(x)
+    z = torch.zeros_like(h)
+    z[k] = m.c(h[k])
+    z[~k] += 1
+    return m.b(z + h).logsumexp(-1).sum()
+
+
+def cascade(m, x, y, k):
+    h = m.a(x)
+    first = h[k]
+    second = first[first[:, 0] > 0]
+    return second[second[:, 1] < 0.5].pow(2).sum() + first.sum() + h.sum()
+
+
+def made_of_the_size(m, x, y, k):
+    h = m.a(x)[k]
+    n = h.shape[0]
+    z = flow.zeros(n, 8) + flow.ones((n, 8)) + flow.full((n, 8), 2.0) + flow.arange(n).unsqueeze(1) + flow.randn(n, 8) + h.new_zeros(n, 8)
+    return (h * z).sum() / (n + 1) + h.view(n, 2, 4).permute(1, 0, 2).reshape(2 * n, 4).pow(2).sum() * (n / 2 + 1) ** 0.5
+
+
+def recomputed(m, x, y, k):
+    from torch.utils.checkpoint import checkpoint
+
+    return checkpoint(lambda z: F.dropout(m.c(m.a(z)), 0.5), x[k], use_reentrant=False).pow(2).sum()
+
+
+def second_derivative(m, x, y, k):
+    h = m.a(x)[k].pow(2).sum()
+    (g,) = torch.autograd.grad(h, m.a.weight, create_graph=True)
+    return h + 1e-3 * g.pow(2).sum()
+
+
+CASES = {
+    "masked cross entropy": lambda m, x, y, k: F.cross_entropy(m.b(torch.relu(m.a(x)))[k], y[k], reduction="sum"),
+    "rows through layers": lambda m, x, y, k: m.b(m.ln(F.gelu(m.a(x[k])))).sum() / (k.sum() + 1),
+    "batch norm of rows": lambda m, x, y, k: m.b(m.bn(m.a(torch.cat([x[k], x])))).pow(2).mean(),
+    "dropout of rows": lambda m, x, y, k: F.dropout(m.a(x[k]), 0.5).sum() + m.b(F.dropout(m.a(x), 0.3)).sum(),
+    "two parts": lambda m, x, y, k: m.b(torch.cat([m.a(x[k]), m.c(m.a(x[~k]))])).logsumexp(0).sum(),
+    "mean": lambda m, x, y, k: torch.cat([m.a(x), m.a(x)[k]]).mean(),
+    "masked_select": lambda m, x, y, k: torch.masked_select(m.a(x), k[:, None].expand(-1, 8)).pow(2).sum(),
+    "unique": lambda m, x, y, k: (m.embed(torch.unique((y * k.long()), return_inverse=True)[0])).pow(2).sum() + m.b(m.a(x)).sum(),
+    "repeat_interleave": lambda m, x, y, k: m.a(x).repeat_interleave(y * k.long(), dim=0).pow(2).sum(),
+    "matrix products": lambda m, x, y, k: (lambda h: (h @ h.t()).softmax(-1).sum() + torch.einsum("nd,md->nm", h, m.a(x)).sum())(m.a(x)[k]),
+    "attention": lambda m, x, y, k: m.encoder(m.a(torch.cat([x, x[k]])).unsqueeze(1)).pow(2).sum(),
+    "scaled_dot_product_attention": lambda m, x, y, k: (lambda h: F.scaled_dot_product_attention(h, h, h, is_causal=True))(m.a(torch.cat([x[k], x])).view(1, -1, 2, 4).transpose(1, 2)).sum(),
+    "convolution": lambda m, x, y, k: F.max_pool2d(m.bn2(m.conv(torch.cat([x, x[k]]).view(-1, 1, 2, 3))), 2).pow(2).sum(),
+    "sorted": lambda m, x, y, k: m.a(x)[k].sort(0)[0][:2].sum() + m.a(x)[k].topk(2, dim=1)[0].sum() + m.a(x)[k].cumsum(0).sum(),
+    "gathered": lambda m, x, y, k: m.b(m.a(x))[k].gather(1, y[k, None]).sum() + torch.zeros(5).index_add(0, y[k], m.b(m.a(x))[k].sum(-1)).pow(2).sum(),
+    "padded": lambda m, x, y, k: F.pad(m.a(x)[k], (1, 1, 2, 0)).pow(2).sum(),
+    "pairs": lambda m, x, y, k: (m.a(x)[k][:, None] - m.a(x)[k][None]).pow(2).sum() + torch.cdist(m.a(x[k]), m.a(x)).sum(),
+    **{f.__name__: f for f in (experts, written_back, cascade, made_of_the_size, recomputed, second_derivative)},
+}
+
+
+def batches():
+    """Masks with some rows, none, all and one, as numbers to compare."""
+    torch.manual_seed(1)
+    numbers = [torch.rand(12) + shift for shift in (0, 0, 0, -1, 1)] + [F.one_hot(torch.tensor(7), 12).float()]
+    return [(torch.randn(12, 6), torch.randint(0, 5, (12,)), n) for n in numbers]
+
+
+def trained(loss_of, mask, backend="aten", make=lambda p: torch.optim.AdamW(p, lr=0.01)):
+    """(eager's losses and state, the graph's, the graph) of the same training."""
+    torch.manual_seed(0)
+    model = Net()
+    other = copy.deepcopy(model)
+    optimizers = make(model.parameters()), make(other.parameters())
+
+    class G(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.m = other
+            self.add_optimizer(optimizers[1])
+            self.config.set_backend(backend)
+
+        def build(self, x, y, k):
+            loss = loss_of(self.m, x, y, mask(k) if mask else k)
+            loss.backward()
+            return loss
+
+    graph = G()
+    torch.manual_seed(2)
+    expected, got = [], []
+    for x, y, k in batches():
+        optimizers[0].zero_grad()
+        loss = loss_of(model, x, y, k > 0.5)
+        loss.backward()
+        optimizers[0].step()
+        expected.append(loss.detach())
+    torch.manual_seed(2)
+    for x, y, k in batches():
+        got.append(graph(x, y, k if mask else k > 0.5).detach())
+    return expected + list(model.state_dict().values()), got + list(other.state_dict().values()), graph
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_training_is_bit_for_bit_eager_for_every_size(name):
+    expected, got, graph = trained(CASES[name], lambda k: k > 0.5)
+    assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
+    assert len(graph._engine.programs) == 1 and graph.program.unknown_sizes and not expected[0].isnan()
+
+
+@pytest.mark.parametrize("name", ["masked cross entropy", "dropout of rows", "unique"])
+def test_a_mask_that_is_an_argument_and_changes_gets_one_program_for_all(name):
+    """Its first values make a program of their own, which can be compiled; a constant mask needs no other."""
+    expected, got, graph = trained(CASES[name], None)
+    assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
+    assert [p.unknown_sizes for p in graph._engine.programs] in ([True, False], [False, True])
+
+
+class Positive(flow.nn.Graph):
+    def __init__(self, function, backend="aten"):
+        super().__init__()
+        self.function = function
+        self.config.set_backend(backend)
+
+    def build(self, x):
+        return self.function(x)
+
+
+def test_results_of_their_own_size():
+    graph = Positive(lambda x: (x[x > 0], flow.nonzero(x > 0), x[(x > 0).any(1)], x.flatten()[: x[x > 0].shape[0]]))
+    for shift in (0.0, 5.0, -5.0, 1.0):
+        x = torch.randn(4, 5) + shift
+        found = graph(x)
+        expected = x[x > 0], (x > 0).nonzero(), x[(x > 0).any(1)], x.flatten()[: int((x > 0).sum())]
+        assert all(torch.equal(a, b) for a, b in zip(found, expected))
+    assert len(graph._engine.programs) == 1
+
+
+def test_a_mask_of_bytes():
+    graph = Positive(lambda x: x[(x > 0).to(torch.uint8)] * 2)
+    for shift in (0.0, 1.0):
+        x = torch.randn(4, 5) + shift
+        assert torch.equal(graph(x), x[x > 0] * 2)
+
+
+@pytest.mark.parametrize("function, line", [
+    (lambda x: x.sum() if x[x > 0].numel() == 0 else x, "x[x > 0].numel() == 0"),
+    (lambda x: sum(row for row in x[x > 0]), "for row in x[x > 0]"),
+    (lambda x: [x for _ in range(x[x > 0].shape[0])][0], "range(x[x > 0].shape[0])"),
+    (lambda x: x * float(x[x > 0].shape[0]), "float(x[x > 0].shape[0])"),
+    (lambda x: x * len(x[x > 0]), "len(x[x > 0])"),
+])  # fmt: skip
+def test_python_that_needs_the_size_is_an_error_with_the_line(function, line):
+    graph = Positive(function)
+    x = torch.randn(4, 5)
+    with pytest.raises(OneFlowError, match="depend on values|depends on values") as caught:
+        graph(x)
+    assert line in str(caught.value)
+    graph.function = lambda x: x + 1  # the graph can be called again
+    assert torch.equal(graph(x), x + 1)
+
+
+def test_amp_accumulation_and_scaling():
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+
+    class G(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.m = model
+            self.add_optimizer(torch.optim.SGD(model.parameters(), lr=0.0))
+            self.set_grad_scaler(flow.amp.StaticGradScaler(8.0))
+            self.config.set_backend("aten")
+            self.config.enable_amp(True, dtype=torch.bfloat16)
+            self.config.set_gradient_accumulation_steps(2)
+
+        def build(self, x):
+            h = self.m(x[x[:, 0] > 0])
+            loss = h.float().pow(2).sum()
+            loss.backward()
+            return h, loss
+
+    graph = G()
+    for _ in range(2):
+        x = torch.randn(8, 4)
+        h, loss = graph(x)
+        assert h.shape == ((x[:, 0] > 0).sum(), 3) and h.dtype is torch.bfloat16 and loss.shape == (2,)
+
+
+def test_save_and_load(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+    graph = Positive(lambda x: (lambda h: (h, h.sum() / (h.shape[0] / 2 + 1)))(model(x[x[:, 0] > 0])))
+    x = torch.randn(8, 4)
+    graph(x)
+    flow.save(graph, str(tmp_path / "g"))
+    loaded = flow.load_graph(str(tmp_path / "g"))
+    for batch in (x, -x, x + 9):
+        assert all(torch.equal(a, b) for a, b in zip(loaded(batch), graph(batch), strict=True))
+
+
+def test_inductor_leaves_such_a_program_to_aten():
+    x = torch.randn(4, 5)
+    graph = Positive(lambda x: x[x > 0].sin(), backend="inductor")
+    with pytest.warns(UserWarning, match="sizes depend on values"):
+        found = graph(x)
+    assert torch.equal(found, x[x > 0].sin())
+    graph = Positive(lambda x: x[x > 0].sin(), backend="auto")
+    assert all(torch.equal(graph(x + k), (x + k)[x + k > 0].sin()) for k in range(5))
