@@ -45,3 +45,8 @@ def get_int(name: str, default: int | None = None) -> int:
 def is_set(name: str) -> bool:
     """True for any value but the empty one, "0", "false", "off" and "no"."""
     return get(name).lower() not in ("", "0", "false", "off", "no")
+
+
+def several_ranks() -> bool:
+    """Every rank must draw the same cases."""
+    return get_int("WORLD_SIZE") > 1

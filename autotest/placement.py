@@ -8,6 +8,7 @@ import functools
 from itertools import product
 
 from .generators import generator
+from .source import agree_over_ranks
 from .tensors import devices
 
 _scope = {"global": False}
@@ -32,10 +33,11 @@ is_global = in_global_scope
 
 
 def globaltest(f):
-    """The test draws its tensors as global tensors."""
+    """The test draws its tensors as global tensors; what it draws itself is the same on every rank."""
 
     @functools.wraps(f)
     def run(*args, **kwargs):
+        agree_over_ranks(f"{f.__module__}.{f.__qualname__}")
         with GlobalScope():
             return f(*args, **kwargs)
 

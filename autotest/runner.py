@@ -109,7 +109,7 @@ class _Run:
     # ------------------------------------------------------------------ all cases
     def go(self):
         test_id = f"{getattr(self.f, '__module__', '')}.{self.f.__qualname__}"
-        seed = seed_of(test_id)
+        seed = source.seed_of(test_id)
         started = time.monotonic()
         try:
             self.search(test_id, seed)
@@ -190,13 +190,8 @@ def _settings(n, test_id):
 
     return hypothesis.settings(
         max_examples=n, deadline=None, suppress_health_check=list(HealthCheck), report_multiple_bugs=False, print_blob=False,
-        verbosity=Verbosity.quiet, phases=[Phase.generate] if several_ranks() else [Phase.reuse, Phase.generate, Phase.shrink], database=database(test_id),
+        verbosity=Verbosity.quiet, phases=[Phase.generate] if config.several_ranks() else [Phase.reuse, Phase.generate, Phase.shrink], database=database(test_id),
     )
-
-
-def several_ranks() -> bool:
-    """Every rank must draw the same cases."""
-    return config.get_int("WORLD_SIZE") > 1
 
 
 @functools.lru_cache(maxsize=None)
@@ -213,7 +208,7 @@ def _store(folder):
 def database(test_id):
     """Failing examples of this test only (Hypothesis tells tests apart by their source, ours share it)."""
     folder = config.get("ONEFLOW_TEST_DATABASE")
-    if not folder and config.is_set("CI") or several_ranks():
+    if not folder and config.is_set("CI") or config.several_ranks():
         return None
     store = _store(folder)
     return None if store is None else _keyed_class()(store, test_id)
@@ -241,16 +236,6 @@ def _keyed_class():
             self.store.move(self.prefix + src, self.prefix + dest, value)
 
     return KeyedDatabase
-
-
-def seed_of(test_id) -> int:
-    """ONEFLOW_TEST_SEED; without it the same number every time in CI and on several ranks, and a new one elsewhere."""
-    text = config.get("ONEFLOW_TEST_SEED")
-    if text:
-        return config.get_int("ONEFLOW_TEST_SEED")
-    if config.is_set("CI") or several_ranks():
-        return zlib.crc32(test_id.encode())
-    return int(np.random.SeedSequence().entropy % (1 << 31))
 
 
 def make_autotest(pair):

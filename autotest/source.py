@@ -7,8 +7,11 @@ Zero is always the simplest choice.
 from __future__ import annotations
 
 import functools
+import zlib
 
 import numpy as np
+
+from . import config
 
 FINE = 1 << 16  # steps of a real number between its bounds
 
@@ -25,6 +28,9 @@ class FreeSource:
     def integer(self, low: int, high: int) -> int:
         """low <= number < high"""
         return int(self.rng.integers(low, high))
+
+    def restart(self, seed):
+        self.rng = np.random.default_rng(seed)
 
     def content_seed(self) -> int:
         return int(self.rng.integers(SIMPLE, FINE))
@@ -98,3 +104,19 @@ class drawing_from:
     def __exit__(self, *exc):
         _stack.pop()
         self.source.closed = True
+
+
+def seed_of(test_id) -> int:
+    """ONEFLOW_TEST_SEED; without it the same number every time in CI and on several ranks, and a new one elsewhere."""
+    text = config.get("ONEFLOW_TEST_SEED")
+    if text:
+        return config.get_int("ONEFLOW_TEST_SEED")
+    if config.is_set("CI") or config.several_ranks():
+        return zlib.crc32(test_id.encode())
+    return int(np.random.SeedSequence().entropy % (1 << 31))
+
+
+def agree_over_ranks(test_id):
+    """With several ranks, choices outside a case are from here on those of the test, the same on every rank."""
+    if config.several_ranks():
+        _stack[0].restart(seed_of(test_id))
