@@ -161,6 +161,9 @@ def tensor_folder(root, name) -> str:
 def read_variables(root) -> dict[str, torch.Tensor]:
     """Read the older kind of folder (no `pickled_data`): {variable name: tensor}."""
     names = sorted(n for n in os.listdir(root) if os.path.isfile(os.path.join(root, n, META)))
-    if not names and not os.path.exists(os.path.join(root, LEGACY_MARK)):
+    marked = os.path.exists(os.path.join(root, LEGACY_MARK))
+    if names and not marked and all(re.fullmatch(r"tensor_\d+", n) for n in names):  # what the newer layout calls its tensors
+        raise CheckpointError(f"{os.path.join(root, PICKLE)}: missing; the checkpoint is incomplete")
+    if not names and not marked:
         raise CheckpointError(f"{root}: not a OneFlow checkpoint: neither {PICKLE} nor folders with {META} and {DATA}")
     return {name: read_tensor(os.path.join(root, name)) for name in names}

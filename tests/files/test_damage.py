@@ -166,6 +166,9 @@ def test_missing_and_wrong_parts(tmp_path):
     (path / "tensor_0" / "out").unlink()
     with pytest.raises(RuntimeError, match="out: missing"):
         flow.load(path)
+    (path / "pickled_data").unlink()
+    with pytest.raises(RuntimeError, match="pickled_data: missing; the checkpoint is incomplete"):
+        flow.load(path)
     (tmp_path / "empty").mkdir()
     with pytest.raises(RuntimeError, match="empty: not a OneFlow checkpoint"):
         flow.load(tmp_path / "empty")
