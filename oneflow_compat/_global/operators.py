@@ -35,6 +35,8 @@ _ATTENTION = {aten._scaled_dot_product_flash_attention_for_cpu.default: 0, aten.
 # function -> where its `reduction` is; DTensor takes the mean of the parts' means, also where they ignore or weigh other targets
 _NLL = {aten.nll_loss_forward.default: 3, aten.nll_loss2d_forward.default: 3, aten.nll_loss_backward.default: 4, aten.nll_loss2d_backward.default: 4}
 _MEAN, _SUM = 1, 2
+# of parts of a sum by split indices DTensor of torch 2.11 has the numbers of its own indices only
+_SELECTS = {aten.index_select.default, aten.index.Tensor}
 # updates of an optimizer that DTensor cannot shard
 _UPDATES = {aten._fused_sgd_.default, aten._fused_sgd_.tensor_lr, aten._fused_adagrad_.default}
 # what may be done to each part of a sum in place
@@ -85,7 +87,7 @@ def call(func, args, kwargs):
         args = (*args[:at], args[at] + (args[0].ndim if at == 1 else len(args[1])), *args[at + 1:])
     if func is aten.embedding_dense_backward.default and args[4]:  # a row's frequency is that among all ids
         return _on_whole(func, args, kwargs, mesh)
-    if func in _WRITES_ROWS and any(isinstance(p, Shard) for p in args[0].placements) or func is aten.gather.default and not _of_same_rows(*args[:3]):
+    if func in _WRITES_ROWS and _is_split(args[0]) or func is aten.gather.default and not _of_same_rows(*args[:3]):
         return _on_whole(func, args, kwargs, mesh)
     if torch.Tag.pointwise not in func.tags and func.overloadpacket not in _ANY_SIZE and any(map(_lacks_parts, pytree.tree_leaves(args))):
         # a kernel that refuses an empty part would stop some ranks only; a view of no elements never ends
@@ -97,6 +99,10 @@ def call(func, args, kwargs):
         return _on_whole(func, args, kwargs, mesh)
     if func is aten.embedding.default and any(p.is_shard(1) for p in args[0].placements):  # the mask of missing rows is that of the ids' part
         args = (args[0], _moved(args[1], args[1]._of_placement, (sbp.broadcast,) * mesh.ndim), *args[2:])
+    if func is aten.constant_pad_nd.default and mesh.ndim > 1:  # torch 2.11 has rules for one dimension of ranks
+        return _on_whole(func, args, kwargs, mesh)
+    if func in _SELECTS and any(p.is_partial() for p in getattr(args[0], "placements", ())) and any(map(_is_split, pytree.tree_leaves(args[1:]))):
+        args = (_moved(args[0], args[0]._of_placement, _summed(args[0]._of_sbp)), *args[1:])
     if func in _ATTENTION:
         return _attention(func, args, kwargs)
     if not _known(func):
@@ -128,6 +134,10 @@ def _known(func) -> bool:
     """Has DTensor rules of this function? Those it derives from a decomposition depend, for the parts of a sum, on each rank's hash seed."""
     found = DTensor._op_dispatcher.sharding_propagator
     return any(func in getattr(found, table, ()) for table in ("op_to_rules", "op_strategy_funcs", "op_single_dim_strategy_funcs"))
+
+
+def _is_split(tensor) -> bool:
+    return any(isinstance(p, Shard) for p in getattr(tensor, "placements", ()))
 
 
 def _reshaped(func, tensor, *args):

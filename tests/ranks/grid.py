@@ -38,6 +38,19 @@ def rows_of_a_table_cut_both_ways():
         assert weight.grad.numpy().sum(1).tolist() == [4, 0, 0, 0, 0, 4, 0, 4], rules
 
 
+def selections_and_padding():
+    """Of parts of a sum by split indices, of two dimensions that are split: DTensor of torch 2.11 has other results, or none."""
+    values, ids = np.arange(64.0).reshape(8, 8), np.array([7, 3, 2, 7, 2, 2, 2, 7])
+    data, index = flow.tensor(values, placement=GRID, sbp=[B, B]), flow.tensor(ids, placement=GRID, sbp=[B, B])
+    for rules in ([S0, P], [P, S1], [B, P], [P, P], [S0, S1], [S0, S0]):
+        x = data.to_global(sbp=rules)
+        assert np.array_equal(F.pad(x, (1, 0, 0, 2)).numpy(), np.pad(values, ((0, 2), (1, 0)))), rules
+        for cut in ([S0, B], [B, S0], [S0, S0]):
+            i = index.to_global(sbp=cut)
+            assert np.array_equal(flow.index_select(x, 0, i).numpy(), values[ids]), (rules, cut)
+            assert np.array_equal(x[:, i].numpy(), values[:, ids]), (rules, cut)
+
+
 def numbers_of_ranks_elsewhere():
     """Means of tensors that half of the ranks hold have their shape on all."""
     last = flow.placement("cpu", [2, 3])
