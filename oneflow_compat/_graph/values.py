@@ -203,12 +203,12 @@ _KNOWN = {
 # -- functions of torch that read values in Python or in C++, in a form that needs none ----------
 @contextlib.contextmanager
 def value_readers(recorder, active, exact):
-    """While build() is captured: numpy() and tolist(), ctc_loss with lengths in a list, pad_packed_sequence, BatchNorm with momentum=None, cond, linearize.
+    """While build() is captured: numpy() and tolist(), ctc_loss with lengths in a list, pad_packed_sequence, BatchNorm with momentum=None, cond.
 
     `exact`: the average of BatchNorm is the very number eager computes, which only the aten backend can pass to the operator.
     """
     batch_norm = torch.nn.modules.batchnorm._BatchNorm
-    originals = torch.ctc_loss, batch_norm.forward, torch._VF._pad_packed_sequence, torch.any, torch.cond, torch.func.linearize
+    originals = torch.ctc_loss, batch_norm.forward, torch._VF._pad_packed_sequence, torch.any, torch.cond
     checks = torch.nn.functional.gaussian_nll_loss.__code__
 
     def ctc_loss(log_probs, targets, input_lengths, target_lengths, *more, **named):
@@ -240,18 +240,12 @@ def value_readers(recorder, active, exact):
     def cond(pred, true_fn, false_fn, operands=()):  # one branch is recorded; a value that a program cannot know is an error
         return (true_fn if pred else false_fn)(*operands) if active() else originals[4](pred, true_fn, false_fn, operands)
 
-    def linearize(function, *primals):  # torch's runs the part that depends on no tangent when it is made
-        if not active():
-            return originals[5](function, *primals)
-        return function(*primals), lambda *tangents: torch.func.jvp(function, primals, tangents)[1]
-
-    torch.ctc_loss, batch_norm.forward, torch._VF._pad_packed_sequence, torch.any = ctc_loss, forward, pad, any_
-    torch.cond, torch.func.linearize = cond, linearize
+    torch.ctc_loss, batch_norm.forward, torch._VF._pad_packed_sequence, torch.any, torch.cond = ctc_loss, forward, pad, any_, cond
     try:
         with _arrays(recorder, active):
             yield
     finally:
-        torch.ctc_loss, batch_norm.forward, torch.any, torch.cond, torch.func.linearize = *originals[:2], *originals[3:]
+        torch.ctc_loss, batch_norm.forward, torch.any, torch.cond = *originals[:2], *originals[3:]
         del torch._VF._pad_packed_sequence
 
 
