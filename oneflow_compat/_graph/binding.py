@@ -9,8 +9,9 @@ import torch.utils._pytree as pytree
 from torch._C import _increment_version as increment_version
 
 from .._global.tensor import OfSeveralRanks, is_global, make_results_global, without_subclasses
-from .backends.regions import silent_writes
+from .backends.regions import silent_writes, written_before_the_last_check
 from .nested import put_at
+from .sizes import ANOTHER_WAY
 from .tree import tree_leaves
 from .watch import Watch, meta
 
@@ -20,6 +21,14 @@ VALUES = "a tensor that build() branches on or reads with .item()"
 
 class Stale(Exception):
     """A parameter or buffer is another tensor than the program was made for."""
+
+
+class AnotherWay(Exception):
+    """A branch on sizes, at .place, did not go the way the program was made for."""
+
+    def __init__(self, place, text):
+        super().__init__(text)
+        self.place = place
 
 
 class Binding:
@@ -38,7 +47,8 @@ class Binding:
         self.state_numbers = [(o, p, k) for o, p, k, _ in capture.update.state_numbers] if capture.update is not None else []
         self.dead = False  # optimizer state it reads has been replaced
         self.once, self.used = capture.first_only, False
-        self.of_known_sizes = capture.recorder.sizes.known
+        self.of_known_sizes, self.branches = capture.recorder.sizes.known, capture.recorder.sizes.branches
+        self._kept = written_before_the_last_check(program) if self.branches else ()
         self._tells_overflow, self._begun = capture.update is not None and capture.update.found is not None, capture.begun
         self.guard, self._reads_values = None, bool(capture.recorder.guards)
         if program.guard is not None:
@@ -218,7 +228,7 @@ class Binding:
         if kwargs or not self._flat_args:
             args = tree_leaves((args, kwargs))
         values = self.gather(args)
-        out = self.run(*values)
+        out = self.run(*values) if not self.branches else self._run_with_branches(values)
         if self.once:
             self.used = True
         if self._written is not None:
@@ -231,15 +241,41 @@ class Binding:
             self._schedule()
         return self._outputs(out)
 
+    def _run_with_branches(self, values):
+        """Run; where a branch on sizes goes another way nothing has happened, and AnotherWay is raised."""
+        random = [(g, g.get_state()) for g in self._generators()]
+        before = [(values[i], values[i].clone()) for i in self._kept]
+        try:
+            return self.run(*values)
+        except RuntimeError as error:
+            _, found, rest = str(error).partition(ANOTHER_WAY)
+            if not found:
+                raise
+            for generator, state in random:
+                generator.set_state(state)
+            with torch.no_grad():
+                for tensor, value in before:
+                    tensor.copy_(value)
+            self._take_back()
+            raise AnotherWay(list(self.branches)[int(rest.split(":", 1)[0])], str(error)) from None
+
+    def _generators(self):
+        devices = {s.device for s in self.program.slots if s.device is not None and s.device.type == "cuda"}
+        return [torch.default_generator, *(torch.cuda.default_generators[d.index or 0] for d in devices)]
+
+    def _take_back(self):
+        """State that the first call began with."""
+        for o, param, key in self._begun if self.once else ():
+            state = self.optimizers[o].state
+            state[param].pop(key, None)
+            if not state[param]:
+                del state[param]
+
     def _store_numbers(self, out):
         if self._tells_overflow:
             *out, overflow = out
             if overflow:  # the step did not happen: numbers stay, and state that began with it is taken back
-                for o, param, key in self._begun if self.once else ():
-                    state = self.optimizers[o].state
-                    state[param].pop(key, None)
-                    if not state[param]:
-                        del state[param]
+                self._take_back()
                 return out[: len(out) - len(self.state_numbers)]
         count = len(self.state_numbers)
         for (o, where, path), value in zip(self.state_numbers, out[-count:]):

@@ -60,14 +60,14 @@ def leaf_name(spec, index) -> str:
 class Capture:
     """One run of build() under capture. `live` are the values of the slots' places that are no module state."""
 
-    def __init__(self, engine, args, kwargs, config):
+    def __init__(self, engine, args, kwargs, config, branches):
         from .recorder import Recorder
 
         self.engine = engine
         self.config = config
         self.args_flat, self.in_spec = tree_flatten((args, kwargs))
         self.recorder = Recorder()
-        self.recorder.sizes.vary = bool(engine.sizes_vary)
+        self.recorder.sizes.vary, self.recorder.sizes.expected = bool(engine.sizes_vary), branches
         self.new_state: list = []
         self.global_outputs: dict = {}  # output -> (placement, rules)
         self.update, self.aside = None, ()
@@ -101,6 +101,7 @@ class Capture:
                 with recorder, torch.set_grad_enabled(grad_mode):  # inference_mode(False) turned it on
                     with reads:
                         flat_out, out_spec = self._build(inputs)
+                    recorder.sizes.end()
                     check_leaves(flat_out, out_spec, "output")
                     recorder.phase = "state"
                     rebound = modules.changes()
@@ -116,6 +117,7 @@ class Capture:
                 program = self._close(flat_out, out_spec)
         finally:
             _active.recorder = None
+            recorder.sizes.end()
             if self.update is not None:
                 self.update.undo()
                 for optimizer, kept in self.aside:

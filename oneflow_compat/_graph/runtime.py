@@ -15,13 +15,15 @@ import torch
 from .._errors import OneFlowError
 from .._global.tensor import is_global
 from .backends import compiler_for, default_backend
-from .binding import VALUES, Binding, Stale
+from .binding import VALUES, AnotherWay, Binding, Stale
 from .config import Config
 from .errors import CaptureError
 from .tree import tree_flatten
 from .watch import tell
 
 _MAX_VARIANTS = 4
+_MAX_BRANCHED = 16  # of a program with branches on sizes
+_MAX_TRIES = 64  # programs tried for one call, of one with many branches on sizes
 _making = threading.RLock()  # a capture patches torch, and inductor compiles one region at a time
 
 
@@ -44,17 +46,38 @@ class Engine:
         self._entries: OrderedDict = OrderedDict()  # signature -> [Binding], one per outcome of guards and options
         self._last = None
         self.sizes_vary = False  # values that decide sizes have changed (see sizes.py); None: a program for each all the same
+        self.branches: dict = {}  # of the last call whose branches on sizes went another way: place -> way
         self._changes: Counter = Counter()  # label of a watched value -> how often another value made another program
 
     # -- public -----------------------------------------------------------------
     def __call__(self, *args, **kwargs):
         entry, unfit = self._entry(args, kwargs), ()
-        while True:
+        for _ in range(_MAX_TRIES):
             try:
                 return entry(args, kwargs)
             except Stale:
                 unfit = (*unfit, entry)
+            except AnotherWay as found:
+                return self._other_ways(args, kwargs, entry, found)
             entry = self._entry(args, kwargs, unfit)
+        raise OneFlowError(f"graph {self.name}: its tensors change while it is called")
+
+    def _other_ways(self, args, kwargs, entry, found):
+        """The call again, with a branch on sizes turned round, until all go as the program says."""
+        before = self.branches
+        for _ in range(_MAX_TRIES):
+            places = list(entry.branches)
+            known = places[: places.index(found.place)]
+            self.branches = {**{p: entry.branches[p] for p in known}, found.place: not entry.branches[found.place]}
+            try:
+                entry = self._entry(args, kwargs)
+                return entry(args, kwargs)
+            except AnotherWay as again:
+                found = again
+            except Exception:
+                self.branches = before
+                raise
+        raise OneFlowError(f"graph {self.name}: {found}")
 
     def compile(self, *args, **kwargs):
         """Capture and compile for these arguments without running. Returns the Program."""
@@ -65,18 +88,22 @@ class Engine:
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
             key = ("autocast", *((torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda")), key)
         for entry in self._entries.get(key, ()):
-            if entry not in unfit and entry.suits(args, kwargs):
+            if entry not in unfit and self._goes_there(entry) and entry.suits(args, kwargs):
                 return entry if entry is self._last else self._now_first(key, entry)
         with _making:
             variants = self._entries.get(key, ())
             for entry in variants:  # that another thread has made meanwhile
-                if entry not in unfit and entry.suits(args, kwargs):
+                if entry not in unfit and self._goes_there(entry) and entry.suits(args, kwargs):
                     return self._now_first(key, entry)
             if variants:
                 self._note_change(variants[0])
                 for o, names in variants[0].changed_options().items():
                     self.live_options.setdefault(o, set()).update(names)
             return self._make(key, args, kwargs)
+
+    def _goes_there(self, entry):
+        """Do the branches on sizes go in this program as they did in the last call?"""
+        return not self.branches or all(entry.branches.get(place, way) == way for place, way in self.branches.items())
 
     def _now_first(self, key, entry):
         with _making:
@@ -127,7 +154,7 @@ class Engine:
         compiler_for(config.backend)  # a missing package is an error before anything is captured
         start = time.perf_counter()
         while True:
-            capture = Capture(self, args, kwargs, config)
+            capture = Capture(self, args, kwargs, config, self.branches)
             try:
                 with _no_collection():
                     program = capture.run()
@@ -151,7 +178,7 @@ class Engine:
         variants = self._entries.setdefault(key, [])
         variants[:] = [v for v in variants if not v.once and not v.dead]
         variants.insert(0, entry)
-        del variants[_MAX_VARIANTS:]
+        del variants[_MAX_VARIANTS if not entry.branches else _MAX_BRANCHED :]
         self._entries.move_to_end(key)
         while len(self._entries) > max(1, config.cache_size):
             self._entries.popitem(last=False)

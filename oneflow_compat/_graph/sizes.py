@@ -1,19 +1,24 @@
 """Sizes that depend on values: of x[mask], nonzero(), unique() and what is computed from them.
 
 While build() is captured such a size is one of torch's unbacked symbols. The program reads it off the tensor it first belongs to
-(`aten.sym_size`), and computes what views, new tensors and numbers need of it, so each run has sizes of its own.
+(`aten.sym_size`), and computes what views, new tensors and numbers need of it, so each run has sizes of its own. A branch on a
+size is recorded one way, the program checks that it goes that way, and another program is made when it does not (runtime.py).
 """
 from __future__ import annotations
 
+import builtins
+import contextlib
 import functools
 import operator
 import sys
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
-from .errors import KEEP_SIZE, CaptureError, is_internal
+from .errors import KEEP_SIZE, CaptureError, is_internal, location_text
 
 aten = torch.ops.aten
+ANOTHER_WAY = "a branch of build() on a size that depends on values goes another way than in this program: branch"
 KINDS = {torch.SymInt, torch.SymFloat, torch.SymBool}
 
 
@@ -22,6 +27,9 @@ class Sizes:
 
     def __init__(self, recorder):
         self.recorder, self.nodes = recorder, {}  # expression -> node
+        self.branches: dict = {}  # (file, line, how many-eth time there) -> the way it goes in this program
+        self.expected: dict = {}  # the same, as far as it is known before the capture
+        self._undo = None
         self.vary = False  # values that decide sizes have changed between calls: no program for each
         self.known = False  # the program is made for values that decide sizes
 
@@ -29,7 +37,26 @@ class Sizes:
         """Let the symbolic mode have unknown sizes."""
         mode = self.recorder.fake_mode
         if mode.shape_env is None:
-            mode.shape_env = _environment()(allow_scalar_outputs=False, allow_dynamic_output_shape_ops=True)
+            mode.shape_env = _environment()(self.branch, allow_scalar_outputs=False, allow_dynamic_output_shape_ops=True)
+            self._undo = contextlib.ExitStack()
+            for name, made in (("len", _length), ("min", _extreme(torch.sym_min, operator.lt)), ("max", _extreme(torch.sym_max, operator.gt))):
+                self._undo.enter_context(_builtin(name, made))
+
+    def end(self):
+        if self._undo is not None:
+            self._undo.close()
+
+    def branch(self, condition, likely, frame):
+        """The way build() goes on at a branch on sizes."""
+        place = frame.f_code.co_filename, frame.f_lineno
+        place = (*place, sum(p[:2] == place for p in self.branches))
+        way = self.branches[place] = self.expected.get(place, bool(likely))
+        holds = self._made(aten.scalar_tensor.default, (self.node(torch.SymBool(condition)),))
+        if not way:
+            holds = self._made(aten.logical_not.default, (holds,))
+        text = location_text((*place[:2], frame.f_code.co_name)).replace('"', "'").replace("\\", "/")
+        self._made(aten._assert_async.msg, (holds, f"{ANOTHER_WAY} {len(self.branches) - 1}: {text}"))
+        return way
 
     def define(self, node, tensor):
         """Sizes that are first seen as one of this result."""
@@ -78,20 +105,63 @@ def _arithmetic():
     return Arithmetic
 
 
+def _length(original):
+    return lambda x: x.shape[0] if type(x) is FakeTensor and x._has_symbolic_sizes_strides and x.dim() else original(x)
+
+
+def _extreme(of_sizes, better):
+    def make(original):
+        def extreme(*values, **named):
+            if len(values) == 2 and not named:
+                if type(values[0]) in KINDS or type(values[1]) in KINDS:
+                    return of_sizes(*values)
+                tensors = [v for v in values if type(v) is FakeTensor and v.dim() == 0]
+                if tensors and all(v is tensors[0] or type(v) in (int, float) for v in values):
+                    return torch.where(better(values[1], values[0]), values[1], values[0])
+            return original(*values, **named)
+
+        return extreme
+
+    return make
+
+
+@contextlib.contextmanager
+def _builtin(name, make):
+    """A function of Python that also takes unknown sizes (min and max: a number and a tensor of one number)."""
+    original = getattr(builtins, name)
+    setattr(builtins, name, make(original))
+    try:
+        yield
+    finally:
+        setattr(builtins, name, original)
+
+
 @functools.cache
 def _environment():
+    import sympy
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 
     class Environment(ShapeEnv):
-        """Where torch itself asks whether there are no elements, its general way is recorded, which serves an empty tensor too; a branch of the user's is an error."""
+        """Where torch itself asks whether there are no elements, its general way is recorded, which serves an empty tensor too; a branch of the user's is tested."""
+
+        def __init__(self, branch, **options):
+            super().__init__(**options)
+            self.branch = branch
 
         def evaluate_sym_node(self, sym_node, size_oblivious=False, fallback_value=None):
             try:
                 return super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
             except GuardOnDataDependentSymNode:
-                if size_oblivious or sym_node.pytype is not bool or _asked_by_user():  # of a number torch would take the smallest
+                if size_oblivious or sym_node.pytype is not bool:  # of a number torch would take the smallest
                     raise
-                return super().evaluate_sym_node(sym_node, True, fallback_value)
+                frame = _asked_by_user()
+                if frame is None:
+                    return super().evaluate_sym_node(sym_node, True, fallback_value)
+            try:
+                likely = super().evaluate_sym_node(sym_node, True, fallback_value)
+            except GuardOnDataDependentSymNode:
+                likely = False
+            return sympy.true if self.branch(sym_node, likely, frame) else sympy.false
 
     return Environment
 
@@ -100,13 +170,14 @@ _CONVERSIONS = {"__bool__", "__int__", "__index__", "__float__"}
 
 
 def _asked_by_user():
-    """Is a size made a Python value, by an `if` say, in code that is neither torch's nor ours?"""
+    """The frame where a size is made a Python value, by an `if` say, in code that is neither torch's nor ours; else None."""
     frame = sys._getframe(2)
     while frame is not None:
         if frame.f_code.co_name in _CONVERSIONS and isinstance(frame.f_locals.get("self"), tuple(KINDS)):
-            return not is_internal(frame.f_back.f_code.co_filename)
+            name = frame.f_back.f_code.co_filename
+            return None if is_internal(name) and not name.startswith("<") else frame.f_back  # "<...": a prompt, exec()
         frame = frame.f_back
-    return False
+    return None
 
 
 def of_unknown_sizes(func, args, kwargs):

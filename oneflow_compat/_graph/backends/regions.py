@@ -86,6 +86,14 @@ def silent_writes(program):
     return [i for i, (node, slot) in enumerate(zip(program.placeholders, program.slots)) if node in written and slot.role != "optim"]
 
 
+def written_before_the_last_check(program):
+    """Indices of the slots that are written while the program may still find that a branch goes another way."""
+    aten, nodes = torch.ops.aten, list(program.graph.nodes)
+    last = max((i for i, n in enumerate(nodes) if n.target is aten._assert_async.msg), default=0)
+    written = written_inputs(nodes[:last])
+    return [i for i, node in enumerate(program.placeholders) if node in written]
+
+
 def written_inputs(nodes):
     """Placeholders that the nodes write, views followed to their base."""
     from ..capture import _roots
