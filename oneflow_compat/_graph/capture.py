@@ -60,14 +60,14 @@ def leaf_name(spec, index) -> str:
 class Capture:
     """One run of build() under capture. `live` are the values of the slots' places that are no module state."""
 
-    def __init__(self, engine, args, kwargs, config, branches):
+    def __init__(self, engine, args, kwargs, config, branches=()):
         from .recorder import Recorder
 
         self.engine = engine
         self.config = config
         self.args_flat, self.in_spec = tree_flatten((args, kwargs))
         self.recorder = Recorder()
-        self.recorder.sizes.vary, self.recorder.sizes.expected = bool(engine.sizes_vary), branches
+        self.recorder.sizes.vary, self.recorder.sizes.expected = bool(engine.sizes_vary), dict(branches)
         self.new_state: list = []
         self.global_outputs: dict = {}  # output -> (placement, rules)
         self.update, self.aside = None, ()
