@@ -34,13 +34,15 @@ class Sizes:
         self.known = False  # the program is made for values that decide sizes
 
     def begin(self):
-        """Let the symbolic mode have unknown sizes."""
+        """Let the symbolic mode have unknown sizes, and Python's len, min and max take them (min and max a tensor of one number, too)."""
         mode = self.recorder.fake_mode
         if mode.shape_env is None:
+            from .patches import _patched
+
             mode.shape_env = _environment()(self.branch, allow_scalar_outputs=False, allow_dynamic_output_shape_ops=True)
             self._undo = contextlib.ExitStack()
             for name, made in (("len", _length), ("min", _extreme(torch.sym_min, operator.lt)), ("max", _extreme(torch.sym_max, operator.gt))):
-                self._undo.enter_context(_builtin(name, made))
+                self._undo.enter_context(_patched(builtins, name, made))
 
     def end(self):
         if self._undo is not None:
@@ -123,17 +125,6 @@ def _extreme(of_sizes, better):
         return extreme
 
     return make
-
-
-@contextlib.contextmanager
-def _builtin(name, make):
-    """A function of Python that also takes unknown sizes (min and max: a number and a tensor of one number)."""
-    original = getattr(builtins, name)
-    setattr(builtins, name, make(original))
-    try:
-        yield
-    finally:
-        setattr(builtins, name, original)
 
 
 @functools.cache

@@ -111,19 +111,23 @@ def trained(loss_of, mask, backend="aten", make=lambda p: torch.optim.AdamW(p, l
             loss.backward()
             return loss
 
-    graph = G()
+    graph, data = G(), batches()
+    expected = eager_losses(optimizers[0], lambda x, y, k: loss_of(model, x, y, k > 0.5), data)
     torch.manual_seed(2)
-    expected, got = [], []
-    for x, y, k in batches():
-        optimizers[0].zero_grad()
-        loss = loss_of(model, x, y, k > 0.5)
-        loss.backward()
-        optimizers[0].step()
-        expected.append(loss.detach())
-    torch.manual_seed(2)
-    for x, y, k in batches():
-        got.append(graph(x, y, k if mask else k > 0.5).detach())
+    got = [graph(x, y, k if mask else k > 0.5).detach() for x, y, k in data]
     return expected + list(model.state_dict().values()), got + list(other.state_dict().values()), graph
+
+
+def eager_losses(optimizer, loss_of, batches):
+    torch.manual_seed(2)
+    losses = []
+    for batch in batches:
+        optimizer.zero_grad()
+        loss = loss_of(*batch)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    return losses
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -251,14 +255,7 @@ def test_training_with_branches_on_sizes(make):
             return loss
 
     graph, inputs = G(), [torch.randn(8, 4) if k % 3 else torch.randn(1, 4) + torch.randn(8, 4) * 1e-3 for k in range(12)]
-    torch.manual_seed(2)
-    expected = []
-    for x in inputs:
-        optimizers[0].zero_grad()
-        loss = model(x)
-        loss.backward()
-        optimizers[0].step()
-        expected.append(loss.detach())
+    expected = eager_losses(optimizers[0], model, [(x,) for x in inputs])
     torch.manual_seed(2)
     got = [graph(x).detach() for x in inputs]
     assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
