@@ -51,33 +51,22 @@ class Engine:
 
     # -- public -----------------------------------------------------------------
     def __call__(self, *args, **kwargs):
-        entry, unfit = self._entry(args, kwargs), ()
-        for _ in range(_MAX_TRIES):
-            try:
-                return entry(args, kwargs)
-            except Stale:
-                unfit = (*unfit, entry)
-            except AnotherWay as found:
-                return self._other_ways(args, kwargs, entry, found)
-            entry = self._entry(args, kwargs, unfit)
-        raise OneFlowError(f"graph {self.name}: its tensors change while it is called")
-
-    def _other_ways(self, args, kwargs, entry, found):
-        """The call again, with a branch on sizes turned round, until all go as the program says."""
-        before = self.branches
-        for _ in range(_MAX_TRIES):
-            places = list(entry.branches)
-            known = places[: places.index(found.place)]
-            self.branches = {**{p: entry.branches[p] for p in known}, found.place: not entry.branches[found.place]}
-            try:
-                entry = self._entry(args, kwargs)
-                return entry(args, kwargs)
-            except AnotherWay as again:
-                found = again
-            except Exception:
-                self.branches = before
-                raise
-        raise OneFlowError(f"graph {self.name}: {found}")
+        entry, unfit, before = self._entry(args, kwargs), (), self.branches
+        try:
+            for _ in range(_MAX_TRIES):
+                try:
+                    return entry(args, kwargs)
+                except Stale:
+                    unfit = (*unfit, entry)
+                except AnotherWay as found:
+                    ways = list(entry.branches.items())
+                    at = list(entry.branches).index(found.place)
+                    self.branches = {**dict(ways[:at]), found.place: not ways[at][1]}  # what comes later may be another branch now
+                entry = self._entry(args, kwargs, unfit)
+        except Exception:
+            self.branches = before
+            raise
+        raise OneFlowError(f"graph {self.name}: {_MAX_TRIES} programs were tried for one call; its tensors change, or build() has too many branches on sizes")
 
     def compile(self, *args, **kwargs):
         """Capture and compile for these arguments without running. Returns the Program."""

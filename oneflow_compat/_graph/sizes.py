@@ -15,6 +15,7 @@ import sys
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from .._global.tensor import several
 from .errors import KEEP_SIZE, CaptureError, is_internal, location_text
 
 aten = torch.ops.aten
@@ -148,6 +149,8 @@ def _environment():
                 frame = _asked_by_user()
                 if frame is None:
                     return super().evaluate_sym_node(sym_node, True, fallback_value)
+                if several():  # ranks that go different ways would wait for each other
+                    raise
             try:
                 likely = super().evaluate_sym_node(sym_node, True, fallback_value)
             except GuardOnDataDependentSymNode:

@@ -29,7 +29,7 @@ LEGACY = {
         "names": [f"{_S}.argwhere", f"{_S}.experimental.unique_with_counts", f"{_S}.ctc_loss", f"{_S}.image.decode"],
         "oneflow": "results whose shape depends on values have dynamic shapes inside the static job",
         "here": "a job using such an operator runs op by op in each call instead of as one program",
-        "reason": "a captured program has static shapes",
+        "reason": "the values of a job's results have fixed shapes in its program; nn.Graph takes such operators",
         "test": "tests/legacy/test_legacy_array.py::test_value_dependent_operators",
     },
     "legacy-time-shape": {

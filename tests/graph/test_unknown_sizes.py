@@ -278,6 +278,29 @@ def test_a_branch_that_raises():
     assert torch.equal(graph(x), x * 2) and len(graph._engine.programs) == 1
 
 
+def test_a_replaced_tensor_met_on_the_other_way():
+    module = nn.Module()
+    module.register_buffer("factor", torch.tensor([2.0]))
+
+    def build(x):
+        rows = x[x > 0]
+        return x - module.factor if rows.numel() == 0 else rows * module.factor
+
+    graph, x = Positive(build), torch.ones(3)
+    graph.module = module
+    for dtype in (torch.float32, torch.float64):
+        module.factor = torch.tensor([2.0], dtype=dtype)
+        for batch in (x, -x, x):  # both ways are known when the dtype changes
+            assert torch.equal(graph(batch), build(batch))
+
+
+def test_a_branch_on_several_ranks_is_an_error(monkeypatch):
+    """Ranks that go different ways would wait for each other's collectives."""
+    monkeypatch.setattr("oneflow._graph.sizes.several", lambda: True)
+    with pytest.raises(OneFlowError, match="branches on a size that depends on values"):
+        Positive(few_or_many)(torch.ones(3))
+
+
 def test_a_saved_program_with_branches_goes_one_way(tmp_path):
     graph, x = Positive(lambda x: x if x[x > 0].numel() == 0 else x[x > 0]), torch.ones(3)
     graph(x)
