@@ -11,7 +11,7 @@ from torch._C import _increment_version as increment_version
 from .._global.tensor import OfSeveralRanks, is_global, make_results_global, without_subclasses
 from .backends.regions import silent_writes, written_before_the_last_check
 from .nested import put_at
-from .sizes import ANOTHER_WAY
+from .sizes import ANOTHER_WAY, of_the_run
 from .tree import tree_leaves
 from .watch import Watch, meta
 
@@ -286,7 +286,7 @@ class Binding:
         """Bind what build() bound to buffers and attributes to this run's tensors."""
         values = iter(out[self._returned :])
         for container, key, leaves, spec in self.stores:
-            new = pytree.tree_unflatten([next(values) if isinstance(v, torch.Tensor) else v for v in leaves], spec)
+            new = pytree.tree_unflatten([next(values) if of_the_run(v) else v for v in leaves], spec)
             if type(container) is list and key >= len(container):
                 container.append(new)
                 continue

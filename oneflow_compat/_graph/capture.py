@@ -14,6 +14,7 @@ from .._global.tensor import OfSeveralRanks, is_global, memory_of
 from .errors import CaptureError, GraphTypeError
 from .nested import leaves, put_at
 from .program import Output, Program, Slot, written_args
+from .sizes import KINDS, of_the_run
 from .state import StateMap, kept_grads, kept_modes, kept_modules, resolve
 from .tree import paths, tree_flatten
 from .watch import Reads
@@ -44,7 +45,7 @@ def outside_capture():
 def check_leaves(flat, spec, what):
     """Every leaf must be a tensor or a plain python value."""
     for index, leaf in enumerate(flat):
-        if not isinstance(leaf, (torch.Tensor, *_PLAIN)):
+        if not isinstance(leaf, (torch.Tensor, *_PLAIN, *KINDS)):
             path = leaf_name(spec, index)
             raise GraphTypeError(
                 f"{what} {path} of build() is a {type(leaf).__module__}.{type(leaf).__qualname__}, which a graph cannot take",
@@ -204,12 +205,15 @@ class Capture:
                 info = node.meta["tensor"]
                 nodes.append(node)
                 outputs.append(Output(leaf_name(out_spec, i), info.shape, info.dtype, info.device))
+            elif isinstance(number := recorder.sizes.node(value) if type(value) in KINDS else value, torch.fx.Node):
+                nodes.append(number)
+                outputs.append(Output(leaf_name(out_spec, i)))
             else:
-                constants.append((i, value))
+                constants.append((i, number))
         for _, _, held, _ in self.stores:
             for value in held:
-                if isinstance(value, torch.Tensor):
-                    nodes.append(recorder._convert(memory_of(value))[0])
+                if of_the_run(value):
+                    nodes.append(recorder._convert(memory_of(value) if isinstance(value, torch.Tensor) else value)[0])
                     outputs.append(Output("attribute"))
         for _, _, _, node in self.update.state_numbers if self.update else ():
             nodes.append(node)

@@ -1,4 +1,4 @@
-"""x[i] with a 0-d integer tensor i: eager reads the number; a program keeps it a tensor, so that one program serves every i."""
+"""x[i] with a 0-d integer tensor i: eager reads the number; a program keeps it a tensor, so that one program serves every i. x[i.item()] is a view."""
 from __future__ import annotations
 
 import contextlib
@@ -17,6 +17,7 @@ def tensors_as_indices(recorder, active):
     get, put = torch.Tensor.__getitem__, torch.Tensor.__setitem__
 
     def getitem(tensor, index):
+        tensor, index = _selected(tensor, index)
         places = _places(recorder, tensor, index) if active() else None
         if places is None:
             return get(tensor, index)
@@ -27,6 +28,7 @@ def tensors_as_indices(recorder, active):
         return out
 
     def setitem(tensor, index, value):
+        tensor, index = _selected(tensor, index)
         places = _places(recorder, tensor, index) if active() else None
         if places is None:
             return put(tensor, index, value)
@@ -49,6 +51,25 @@ def tensors_as_indices(recorder, active):
         yield
     finally:
         torch.Tensor.__getitem__, torch.Tensor.__setitem__ = get, put
+
+
+def _selected(tensor, index):
+    """The index without numbers that a program computes, and the part of the tensor at those."""
+    parts = list(index) if type(index) is tuple else [index]
+    for n in [n for n, i in enumerate(parts) if type(i) is torch.SymInt][::-1]:
+        if Ellipsis in [i for i in parts[:n] if not isinstance(i, torch.Tensor)]:
+            dim = tensor.dim() - sum(map(_taken, parts[n:]))
+        else:
+            dim = sum(map(_taken, parts[:n]))
+        tensor, index = tensor.select(dim, parts.pop(n)), tuple(parts)
+    return tensor, index
+
+
+def _taken(index):
+    """How many dimensions of the tensor an index stands for."""
+    if isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8):
+        return index.dim()
+    return 0 if index is None or type(index) is bool else 1
 
 
 def _single(index):

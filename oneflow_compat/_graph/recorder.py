@@ -376,6 +376,8 @@ class Recorder(TorchDispatchMode):
                 value = assumed(self, tensor, node)
                 if value is not None:
                     return value
+                if not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool):
+                    return self.sizes.count(node)
         raise CaptureError(
             "build() needs the value of a tensor (.item(), bool(), int(), float() or a branch on it), which a static program does not have",
             KEEP_VALUE,

@@ -1,4 +1,4 @@
-"""Sizes that depend on values: of x[mask], nonzero(), unique() and what is computed from them.
+"""Sizes that depend on values: of x[mask], nonzero(), unique(), integers read with .item(), and what is computed from them.
 
 While build() is captured such a size is one of torch's unbacked symbols. The program reads it off the tensor it first belongs to
 (`aten.sym_size`), and computes what views, new tensors and numbers need of it, so each run has sizes of its own. A branch on a
@@ -23,6 +23,11 @@ ANOTHER_WAY = "a branch of build() on a size that depends on values goes another
 KINDS = {torch.SymInt, torch.SymFloat, torch.SymBool}
 
 
+def of_the_run(value) -> bool:
+    """Is this, met during capture, a value of each run: a tensor, or a number computed from sizes?"""
+    return isinstance(value, torch.Tensor) or type(value) in KINDS
+
+
 class Sizes:
     """The nodes of a recorder that compute sizes."""
 
@@ -40,7 +45,7 @@ class Sizes:
         if mode.shape_env is None:
             from .patches import _patched
 
-            mode.shape_env = _environment()(self.branch, allow_scalar_outputs=False, allow_dynamic_output_shape_ops=True)
+            mode.shape_env = _environment()(self.branch, allow_scalar_outputs=True, allow_dynamic_output_shape_ops=True)
             self._undo = contextlib.ExitStack()
             for name, made in (("len", _length), ("min", _extreme(torch.sym_min, operator.lt)), ("max", _extreme(torch.sym_max, operator.gt))):
                 self._undo.enter_context(_patched(builtins, name, made))
@@ -68,6 +73,13 @@ class Sizes:
                 expression = size.node._expr
                 if expression.is_Symbol and expression not in self.nodes:
                     self.nodes[expression] = self._made(aten.sym_size.int, (node, dim))
+
+    def count(self, node):
+        """The integer in a tensor of one, as a number of Python's arithmetic (`mask.sum().item()`)."""
+        self.begin()
+        number = self.recorder.fake_mode.shape_env.create_unbacked_symint()
+        self.nodes[number.node.expr] = self._made(aten._local_scalar_dense.default, (node,))
+        return number
 
     def node(self, number):
         """The node of a size or of a number computed from sizes; a plain number where it is known after all."""
@@ -169,6 +181,9 @@ def _asked_by_user():
     while frame is not None:
         if frame.f_code.co_name in _CONVERSIONS and isinstance(frame.f_locals.get("self"), tuple(KINDS)):
             name = frame.f_back.f_code.co_filename
+            if name == frame.f_code.co_filename and frame.f_back.f_code.co_name in _CONVERSIONS:  # `if n`: of n != 0
+                frame = frame.f_back
+                continue
             return None if is_internal(name) and not name.startswith("<") else frame.f_back  # "<...": a prompt, exec()
         frame = frame.f_back
     return None

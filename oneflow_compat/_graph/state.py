@@ -6,6 +6,7 @@ import torch.utils._pytree as pytree
 from torch._subclasses.fake_tensor import FakeTensor
 
 from .._global.tensor import memory_of
+from .sizes import KINDS
 
 
 def _memory(tensor):
@@ -142,7 +143,9 @@ class kept_modules:
     def _constant(self, value):
         from .fold import constant_value
 
-        return all(constant_value(self.recorder, t._of_node) is not None for t in pytree.tree_leaves(value) if isinstance(t, FakeTensor))
+        return not any(
+            type(t) in KINDS or isinstance(t, FakeTensor) and constant_value(self.recorder, t._of_node) is None for t in pytree.tree_leaves(value)
+        )
 
     def __exit__(self, kind, *exc):
         self.restore(kind is not None)
@@ -168,8 +171,8 @@ class kept_modules:
 
 
 def _symbolic(value, depth=0):
-    """Whether there is a symbolic tensor in a value or in lists, tuples and dicts of it."""
-    if isinstance(value, FakeTensor):
+    """Whether there is a symbolic tensor, or a number computed from sizes, in a value or in lists, tuples and dicts of it."""
+    if isinstance(value, FakeTensor) or type(value) in KINDS:
         return True
     if depth > 3 or type(value) not in (list, tuple, dict):
         return False

@@ -115,7 +115,7 @@ def detector(name):
     return model, copy.deepcopy(model)
 
 
-@pytest.mark.parametrize("name", ["fasterrcnn_mobilenet_v3_large_320_fpn", *(pytest.param(n, marks=pytest.mark.slow) for n in ("ssd300_vgg16", "retinanet_resnet50_fpn"))])
+@pytest.mark.parametrize("name", ["fasterrcnn_mobilenet_v3_large_320_fpn", *(pytest.param(n, marks=pytest.mark.slow) for n in ("ssd300_vgg16", "retinanet_resnet50_fpn", "fcos_resnet50_fpn"))])
 def test_a_detector_trains_as_in_eager(name):
     model, other = detector(name)
     optimizers = [flow.optim.SGD(m.parameters(), lr=1e-4) for m in (model, other)]

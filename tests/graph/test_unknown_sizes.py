@@ -174,6 +174,68 @@ def test_a_mask_of_bytes():
         assert torch.equal(graph(x), x[x > 0] * 2)
 
 
+def largest(x):
+    return x.argmax(0)[0].item()
+
+
+def written_at_a_number(x):
+    x = x.clone()
+    x[largest(x)] = 7.0
+    x[..., largest(x.t())] += 1
+    x[largest(x), torch.tensor([0, 2])] *= 2
+    return x
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: x.sum() / max(1, (x > 0).sum().item()) + x.clamp(max=largest(x)) ** largest(x),
+    lambda x: x[largest(x)] + x.t()[None, :, largest(x)],
+    lambda x: x[largest(x), largest(x.t())],
+    lambda x: x.t()[torch.tensor([0, 2, 1]), largest(x)],
+    lambda x: x[: (x > 0).any(1).sum().item()] * 2,
+    lambda x: flow.ones((x > 0).sum().item(), 2) * x[0, 0],
+    lambda x: x if largest(x) else -x,
+    lambda x: x * x.argmax(0).tolist()[0],
+    written_at_a_number,
+])  # fmt: skip
+def test_an_integer_that_is_read_is_a_number_of_each_run(function):
+    graph = Positive(function)
+    for shift in (0.0, -9.0, 9.0, 0.0):
+        x = torch.randn(4, 3) + shift
+        assert torch.equal(graph(x), function(x))
+    assert len(graph._engine.programs) <= 2
+
+
+def test_gradients_through_a_selected_row():
+    x, w = torch.randn(4, 3), torch.randn(4, 3, requires_grad=True)
+
+    def build(x):
+        (g,) = torch.autograd.grad((w[largest(x)].exp() / (largest(x) + 1)).sum(), w)
+        return g
+
+    graph = Positive(build)
+    for x in torch.randn(5, 4, 3):
+        assert torch.equal(graph(x), build(x))
+
+
+def test_numbers_are_returned_and_stored_as_numbers():
+    module = nn.Linear(3, 3)
+    module.seen, module.last, module.found = [], 0, {}
+
+    def build(x):
+        module.last = (x > 0).sum().item()
+        module.seen.append(module.last)
+        module.found["half"] = x[x > 0].shape[0] / 2
+        return {"out": module(x), "numbers": [module.last + 1, x.shape[0], largest(x) > 1]}
+
+    graph = Positive(build)
+    graph.module = module
+    for k in range(3):
+        x = torch.randn(4, 3)
+        n = int((x > 0).sum())
+        assert graph(x)["numbers"] == [n + 1, 4, int(x.argmax(0)[0]) > 1]
+        assert type(module.last) is int and (module.last, module.seen[-1], module.found, len(module.seen)) == (n, n, {"half": n / 2}, k + 1)
+
+
 @pytest.mark.parametrize("function, line", [
     (lambda x: sum(row for row in x[x > 0]), "for row in x[x > 0]"),
     (lambda x: [x for _ in range(x[x > 0].shape[0])][0], "range(x[x > 0].shape[0])"),
