@@ -3,11 +3,10 @@
 __version__ = "1.0.0"
 __git_commit__ = "unknown"
 oneflow_api = "1.0"
-git_version = None
 
 
 def __getattr__(name):
-    """torch.version's names (cuda, hip, debug, ...): the kernels are torch's."""
+    """torch.version's names (cuda, hip, git_version, ...): the kernels are torch's."""
     import torch.version
 
     if name.startswith("__"):

@@ -221,7 +221,7 @@ EAGER = {
         "test": "tests/core/test_namespace.py::test_device",
     },
     "version": {
-        "names": ["oneflow.__version__"],
+        "names": ["oneflow.__version__", "oneflow.version.__version__"],
         "oneflow": "OneFlow's version",
         "here": "1.0.0, which a check written for torch takes for an old torch; torch's version under mock_torch and set_dialect('torch')",
         "reason": "programs written for OneFlow ask for OneFlow's version",

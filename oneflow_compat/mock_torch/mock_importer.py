@@ -159,7 +159,7 @@ class enable(_Switch):
         if isinstance(mock_version, str):
             import oneflow
 
-            oneflow.__version__ = mock_version
+            oneflow.__version__ = oneflow.version.__version__ = mock_version
 
 
 class disable(_Switch):

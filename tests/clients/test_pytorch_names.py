@@ -64,7 +64,14 @@ def test_the_version_a_program_sees():
         import torch as seen
 
         assert seen is flow and seen.__version__ == torch.__version__
-    assert flow.__version__ == "1.0.0"
+        assert seen.version.__version__ == torch.__version__ and seen.version.git_version == torch.version.git_version
+    assert flow.__version__ == flow.version.__version__ == "1.0.0"
+    flow.mock_torch.enable(mock_version="1.2.3"), flow.mock_torch.disable()
+    assert flow.__version__ == flow.version.__version__ == "1.0.0"
+    with mock.enable(mock_version="1.2.3"):
+        from torch.version import __version__ as version
+
+        assert version == flow.__version__ == "1.2.3"
 
 
 def test_the_scan_names_everything_the_dialect_switches():

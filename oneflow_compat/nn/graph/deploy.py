@@ -105,7 +105,7 @@ def runtime_state_dict(graph, destination=None, with_eager=False):
     import tempfile
     from collections import OrderedDict
 
-    from ...version import __version__
+    from ... import _bind
 
     whole = out = OrderedDict() if destination is None else destination
     if graph._dynamic:
@@ -115,7 +115,7 @@ def runtime_state_dict(graph, destination=None, with_eager=False):
         for key, name in (("program", "program.json"), ("tensors", "tensors.pt")):
             with open(os.path.join(folder, "graph", name), "rb") as file:
                 out[key] = file.read()
-    out["oneflow_version"], out["graph_name"] = __version__, graph.name
+    out["oneflow_version"], out["graph_name"] = _bind.ours("oneflow", "__version__"), graph.name
     if with_eager:
         out["eager_state"] = OrderedDict((name, block._origin.state_dict()) for name, block in graph._blocks.items())
     return whole
