@@ -5,6 +5,8 @@ import contextlib
 
 import torch
 
+from .aliases import everywhere
+
 
 @contextlib.contextmanager
 def generators_of_build(recorder, active):
@@ -28,11 +30,8 @@ def generators_of_build(recorder, active):
                 record(self, seed)
             return original.manual_seed(self, seed)
 
-    torch.Generator = Generator
-    try:
+    with everywhere({"Generator": (original, Generator)}):
         yield
-    finally:
-        torch.Generator = original
 
 
 def seed_generator(generator, seed):

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from .aliases import everywhere
 from .capture import capturing
 
 
@@ -22,16 +23,22 @@ def states_of_generators(recorder):
         recorder._annotate(node)
         return node
 
+    def node(state):
+        return recorder._convert(state)[0]
+
+    def read(original, function, *args):
+        with _disable_current_modes():
+            value = original()
+            out = recorder.fake_mode.from_tensor(value, static_shapes=True)
+        out._of_node = record(function, args)
+        out._of_node.meta["tensor"] = describe(value)
+        return out
+
     def getting(original, function, places):
         def get(*args, **kwargs):
             if not capturing():
                 return original(*args, **kwargs)
-            with _disable_current_modes():
-                value = original(*args, **kwargs)
-                out = recorder.fake_mode.from_tensor(value, static_shapes=True)
-            out._of_node = record(function, places(*args, **kwargs))
-            out._of_node.meta["tensor"] = describe(value)
-            return out
+            return read(lambda: original(*args, **kwargs), function, *places(*args, **kwargs))
 
         return get
 
@@ -43,7 +50,17 @@ def states_of_generators(recorder):
 
         return do
 
-    class Generator:  # torch.manual_seed() under any name ends here
+    generator = torch.random.default_generator
+
+    class Generator:  # torch's functions for the CPU's generator end here, whatever name they are called by
+        def get_state(self):
+            return read(generator.get_state, get_cpu_state) if capturing() else generator.get_state()
+
+        def set_state(self, state):
+            if not capturing():
+                return generator.set_state(state)
+            record(set_cpu_state, (node(state),))
+
         def manual_seed(self, seed):
             if not capturing():
                 return generator.manual_seed(seed)
@@ -53,30 +70,19 @@ def states_of_generators(recorder):
         def __getattr__(self, name):
             return getattr(generator, name)
 
-    def node(state):
-        return recorder._convert(state)[0]
-
-    cpu, cuda = (torch, torch.random), (torch.cuda, torch.cuda.random)
     rows = (
-        (cpu, "get_rng_state", getting, get_cpu_state, lambda: ()),
-        (cpu, "set_rng_state", doing, set_cpu_state, lambda new_state: (node(new_state),)),
-        (cuda, "get_rng_state", getting, get_cuda_state, lambda device="cuda": (_index(device),)),
-        (cuda, "set_rng_state", doing, set_cuda_state, lambda new_state, device="cuda": (node(new_state), _index(device))),
-        (cuda, "manual_seed", doing, seed_cuda, lambda seed: (int(seed), _index("cuda"))),
-        (cuda, "manual_seed_all", doing, seed_every_cuda, lambda seed: (int(seed),)),
+        ("get_rng_state", getting, get_cuda_state, lambda device="cuda": (_index(device),)),
+        ("set_rng_state", doing, set_cuda_state, lambda new_state, device="cuda": (node(new_state), _index(device))),
+        ("manual_seed", doing, seed_cuda, lambda seed: (int(seed), _index("cuda"))),
+        ("manual_seed_all", doing, seed_every_cuda, lambda seed: (int(seed),)),
     )
-    generator, before = torch.random.default_generator, [(place, name, getattr(place, name)) for places, name, *_ in rows for place in places]
+    made = {name: make(getattr(torch.cuda, name), function, arguments) for name, make, function, arguments in rows}
     torch.random.default_generator = Generator()
-    for places, name, make, function, arguments in rows:
-        made = make(getattr(places[0], name), function, arguments)
-        for place in places:
-            setattr(place, name, made)
     try:
-        yield
+        with everywhere({name: (getattr(torch.cuda, name), new) for name, new in made.items()}):
+            yield
     finally:
         torch.random.default_generator = generator
-        for place, name, function in before:
-            setattr(place, name, function)
 
 
 @contextlib.contextmanager

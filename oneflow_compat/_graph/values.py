@@ -14,6 +14,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode
 
+from .aliases import everywhere
 from .errors import KEEP_VALUE, CaptureError
 from .fold import constant_value
 
@@ -240,12 +241,12 @@ def value_readers(recorder, active, exact):
     def cond(pred, true_fn, false_fn, operands=()):  # one branch is recorded; a value that a program cannot know is an error
         return (true_fn if pred else false_fn)(*operands) if active() else originals[4](pred, true_fn, false_fn, operands)
 
-    torch.ctc_loss, batch_norm.forward, torch._VF._pad_packed_sequence, torch.any, torch.cond = ctc_loss, forward, pad, any_, cond
+    batch_norm.forward, torch._VF._pad_packed_sequence = forward, pad
     try:
-        with _arrays(recorder, active):
+        with everywhere({"ctc_loss": (originals[0], ctc_loss), "any": (originals[3], any_), "cond": (originals[4], cond)}), _arrays(recorder, active):
             yield
     finally:
-        torch.ctc_loss, batch_norm.forward, torch.any, torch.cond = *originals[:2], *originals[3:]
+        batch_norm.forward = originals[1]
         del torch._VF._pad_packed_sequence
 
 

@@ -1,6 +1,10 @@
 """Calls found in torch's own operator samples (torch.testing._internal) that a graph once took for something else."""
+from types import SimpleNamespace
+
+import oneflow as flow
 import pytest
 import torch
+from torch import Generator
 from graph_cases import graph_of
 
 from oneflow._graph.errors import CaptureError
@@ -53,6 +57,32 @@ def test_a_generator_made_in_build_begins_anew_at_every_call(backend):
     graph.config.set_backend(backend)
     for call in want:
         assert all(torch.equal(a, b) for a, b in zip(graph(torch.zeros(3)), call))
+
+
+@pytest.mark.parametrize("names", [torch, flow, SimpleNamespace(**{n: getattr(torch, n) for n in ("get_rng_state", "set_rng_state")})], ids=["torch", "oneflow", "kept"])
+def test_random_states_are_the_programs_under_any_name(names):
+    flow.Generator, flow.get_rng_state, flow.set_rng_state, flow.cond  # oneflow keeps what it looked up
+
+    def build(x, most):
+        state = names.get_rng_state()
+        first = torch.rand(2)
+        names.set_rng_state(state)
+        return first, torch.rand(2), torch.rand(2, generator=Generator().manual_seed(3)), flow.cond(most.any(), torch.sin, torch.cos, (x,))
+
+    args = torch.zeros(2), torch.tensor([True])
+    graph = graph_of(build)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        want = *build(*args), torch.get_rng_state()
+        torch.manual_seed(seed)
+        assert all(torch.equal(a, b) for a, b in zip((*graph(*args), torch.get_rng_state()), want))
+
+
+def test_what_oneflow_looks_up_during_a_capture_is_torchs_own():
+    looked_up = "Generator", "any", "cond", "ctc_loss", "get_rng_state"
+    kept = {n: vars(flow).pop(n) for n in looked_up if n in vars(flow)}
+    graph_of(lambda x: [getattr(flow, n) for n in looked_up] and x + 1)(torch.ones(1))
+    assert all(getattr(flow, n) is getattr(torch, n) for n in looked_up if n not in kept or kept[n] is getattr(torch, n))
 
 
 def test_an_alias_keeps_its_shape_when_the_other_is_squeezed():
