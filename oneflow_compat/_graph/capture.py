@@ -13,7 +13,7 @@ import torch
 from .._global.tensor import OfSeveralRanks, is_global, memory_of
 from .errors import CaptureError, GraphTypeError
 from .nested import leaves, put_at
-from .program import Output, Program, Slot, written_args
+from .program import Output, Program, Slot, roots, written_args
 from .sizes import KINDS, of_the_run
 from .state import StateMap, kept_grads, kept_modes, kept_modules, resolve
 from .tree import paths, tree_flatten
@@ -263,7 +263,7 @@ class Capture:
         owner = {}
         for tensor, node, _ in recorder.lifted.values():
             owner.setdefault(node, tensor)
-        written = {n for node in graph.nodes if node.op == "call_function" for n in _roots(written_args(node))}
+        written = {n for node in graph.nodes if node.op == "call_function" for n in roots(written_args(node))}
         optim = self._optimizer_state()
         args = [v for v in self.args_flat if isinstance(v, torch.Tensor)]
         arg_position = 0
@@ -353,17 +353,6 @@ def _no_lazy_parameter(state):
                 f"{role} {name!r} has no shape yet: its module is a lazy one (nn.Lazy...) that never ran",
                 "Run the module once in eager mode before the first call of the graph, for example on a batch under no_grad().",
             )
-
-
-def _roots(nodes):
-    """The nodes themselves and what they are views of."""
-    from .program import is_view
-
-    for node in nodes:
-        while node.op == "call_function" and is_view(node):
-            yield node
-            node = node.args[0] if isinstance(node.args[0], torch.fx.Node) else node.args[0][0]
-        yield node
 
 
 _TAKEN = re.compile(r"[cfk]\d+|abs|math|ops|device")  # names that the generated code uses (codegen.py)

@@ -3,20 +3,18 @@ from __future__ import annotations
 
 import torch
 
-from .program import written_args
+from .program import roots, written_args
 
 _MOST_NODES = 2000
 
 
 def constant_value(recorder, node):
     """The real tensor of `node`, or None when it depends on arguments, state or randomness."""
-    from .capture import _roots
-
     nodes = _ancestors(node)
     if nodes is None:
         return None
     for other in recorder.graph.nodes:
-        if other.op == "call_function" and any(w in nodes for w in _roots(written_args(other))):
+        if other.op == "call_function" and any(w in nodes for w in roots(written_args(other))):
             return _replayed(recorder, node)
     values = {}
     with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():

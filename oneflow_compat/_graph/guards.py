@@ -10,25 +10,23 @@ import operator
 import torch
 import torch.fx
 
-from .program import written_args
+from .program import roots, written_args
 
 
 def part(graph, wanted):
     """The part of the graph that computes the wanted nodes, on copies of what it writes; (open fx graph, {node: copy}, indices of its inputs among the placeholders)."""
-    from .capture import _roots
-
     wanted = set(wanted)
     for node in reversed(list(graph.nodes)):
         if node.op != "call_function":
             continue
-        if node in wanted or any(w in wanted for w in _roots(written_args(node))):
+        if node in wanted or any(w in wanted for w in roots(written_args(node))):
             wanted.add(node)
             wanted.update(node.all_input_nodes)
     small = torch.fx.Graph()
     copies, inputs, written = {}, [], set()
     for node in graph.nodes:
         if node in wanted:
-            written.update(_roots(written_args(node)))
+            written.update(roots(written_args(node)))
     for index, node in enumerate(n for n in graph.nodes if n.op == "placeholder"):
         if node in wanted:
             copies[node] = small.placeholder(f"p{index}")

@@ -17,6 +17,7 @@ from .generators import generators_of_build
 from .indexing import tensors_as_indices
 from .random_state import states_of_generators
 from .sizes import asks_for_a_size
+from .recomputation import recomputed, torch_checkpoints
 from .state import resolve
 from .tracers import tracers
 from .tree import tree_flatten
@@ -45,9 +46,9 @@ def capture_patches(capture, state_map):
         stack.enter_context(tracers(_patched, capturing))
         stack.enter_context(_printed())
         stack.enter_context(_deep_copies())
-        stack.enter_context(_recomputations(capture.recorder))
+        stack.enter_context(torch_checkpoints(_patched, capturing, capture.recorder))
         for module in resolve(capture.engine.recompute):
-            stack.enter_context(_recomputed(module))
+            stack.enter_context(recomputed(module, capturing, capture.recorder))
         yield
 
 
@@ -269,54 +270,6 @@ def _unchecked_and_uncompiled():
         if "torch._dynamo.eval_frame" in sys.modules:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         yield
-
-
-@contextlib.contextmanager
-def _recomputations(recorder):
-    """What torch's checkpoint computes again in backward is known as such in the program."""
-    from torch.utils import checkpoint
-
-    def marked(function, first):
-        runs = []
-
-        def run(*args, **kwargs):
-            runs.append(True)
-            outer, recorder.recomputing = recorder.recomputing, recorder.recomputing or len(runs) >= first
-            try:
-                return function(*args, **kwargs)
-            finally:
-                recorder.recomputing = outer
-
-        return run if capturing() else function
-
-    # the one is given the function for the second run, the other for both
-    later = _patched(checkpoint, "_checkpoint_without_reentrant_generator", lambda original: lambda f, *args, **kwargs: original(marked(f, 1), *args, **kwargs))
-    both = _patched(checkpoint.CheckpointFunction, "apply", lambda original: lambda f, *args: original(marked(f, 2), *args))
-    with later, both:
-        yield
-
-
-@contextlib.contextmanager
-def _recomputed(module):
-    """module.forward runs under torch's checkpoint, so its activations are computed again in backward."""
-    from torch.utils.checkpoint import checkpoint
-
-    original = module.forward
-    had = "forward" in module.__dict__
-
-    def forward(*args, **kwargs):
-        if not torch.is_grad_enabled() or not capturing():
-            return original(*args, **kwargs)
-        return checkpoint(original, *args, use_reentrant=False, **kwargs)
-
-    module.forward = forward
-    try:
-        yield
-    finally:
-        if had:
-            module.forward = original
-        else:
-            del module.forward
 
 
 # -- running build ------------------------------------------------------------------

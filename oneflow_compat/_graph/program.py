@@ -148,3 +148,12 @@ def is_view(node) -> bool:
         return True
     schema = getattr(node.target, "_schema", None)
     return schema is not None and any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
+
+
+def roots(nodes):
+    """The nodes themselves and what they are views of."""
+    for node in nodes:
+        while node.op == "call_function" and is_view(node):
+            yield node
+            node = node.args[0] if isinstance(node.args[0], torch.fx.Node) else node.args[0][0]
+        yield node

@@ -12,7 +12,7 @@ import operator
 import torch
 import torch.fx
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor, FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from .._global.tensor import mark_like, wrappers
 from .errors import KEEP_VALUE, CaptureError, UnsupportedInGraph, user_location
@@ -131,7 +131,8 @@ class Recorder(TorchDispatchMode):
         if marked:
             twin._of_placement, twin._of_sbp = tensor._of_placement, tensor._of_sbp
         if tensor.numel() == 1 and self.phase == "update":
-            twin._value = tensor.detach().clone()
+            with _disable_current_modes():  # an optimizer that reads it first, by item(), is not in the mode's hands
+                twin._value = tensor.detach().clone()
         self.lifted[id(tensor)] = (tensor, node, twin)
         if layout is not None:
             self.known[layout] = (node, twin)

@@ -245,8 +245,8 @@ DIFFERENCES = {
     },
     "graph-optimizers": {
         "names": ["oneflow.nn.Graph.add_optimizer"],
-        "oneflow": "its own optimizers, as operators of the graph; SparseAdam, Adafactor and ASGD are torch's",
-        "here": "optimizers that decide by values of gradients or weights (LBFGS, SparseAdam, sparse gradients in Adagrad, Adafactor, ASGD once t0 steps are done) are an error in a graph",
+        "oneflow": "its own optimizers, as operators of the graph; SparseAdam and Adafactor are torch's",
+        "here": "optimizers that decide by values of gradients or weights (LBFGS, SparseAdam, sparse gradients in Adagrad, Adafactor) are an error in a graph",
         "reason": "a program has fixed shapes and no branches; step them in eager mode",
         "test": "tests/graph/test_errors.py::test_optimizers_that_decide_by_values",
     },

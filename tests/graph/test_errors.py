@@ -169,11 +169,11 @@ def test_an_operator_that_reads_a_tensor_of_indices_is_named_with_the_users_line
     assert torch.equal(make(lambda self, x: flow.tensor_split(x, [2, 4])[0])(x), x[:2])
 
 
-@pytest.mark.parametrize("kind, good_steps", [("LBFGS", 0), ("Adafactor", 0), ("SparseAdam", 0), ("Adagrad", 0), ("ASGD", 3)])
-def test_optimizers_that_decide_by_values(kind, good_steps):
+@pytest.mark.parametrize("kind", ["LBFGS", "Adafactor", "SparseAdam", "Adagrad"])
+def test_optimizers_that_decide_by_values(kind):
     sparse = kind in ("SparseAdam", "Adagrad")
     model = nn.Embedding(5, 3, sparse=True) if sparse else nn.Linear(4, 3)
-    optimizer = getattr(torch.optim, kind)(model.parameters(), **({"t0": 2} if kind == "ASGD" else {}))
+    optimizer = getattr(torch.optim, kind)(model.parameters())
     x = torch.tensor([1, 1, 3]) if sparse else torch.ones(2, 4)
 
     def build(self, x):
@@ -182,12 +182,9 @@ def test_optimizers_that_decide_by_values(kind, good_steps):
         return loss
 
     graph = make(build, {"m": model}, [optimizer])
-    for _ in range(good_steps):
-        graph(x)
     before, state = model.weight.detach().clone(), copy.deepcopy(optimizer.state_dict())
     with pytest.raises(NotImplementedError, match="graph-optimizers") as caught:
-        for _ in range(2):
-            graph(x)
+        graph(x)
     assert isinstance(caught.value, OneFlowError)
     assert torch.equal(model.weight, before) and str(optimizer.state_dict()) == str(state)
 

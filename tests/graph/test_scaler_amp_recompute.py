@@ -122,6 +122,39 @@ def test_what_a_checkpoint_of_the_user_computes_again_is_known(reentrant, mode):
     assert again.count("aten.sin.default") == (mode == "train") and "aten.exp.default" not in again
 
 
+class Counts(nn.Module):
+    """Reads what it wrote: an average over the calls, by several spellings."""
+
+    def __init__(self):
+        super().__init__()
+        self.bn = nn.BatchNorm1d(4)
+        self.register_buffer("average", torch.zeros(4))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.long))
+        self.register_buffer("table", torch.arange(4.0))
+
+    def forward(self, x):
+        x = self.bn(x)
+        self.calls += 1
+        self.average.mul_(0.9).add_(x.detach().mean(0), alpha=0.1)
+        self.average = self.average.clone()
+        return (x - self.average).tanh() * (self.table + self.calls)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_recomputation_writes_buffers_once(whole):
+    """As without it: torch.utils.checkpoint would average twice."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), Counts(), nn.Linear(4, 4), Counts())
+
+    def setup(graph):
+        for part in (graph.model, graph.model[1]) if whole else (graph.model[1], graph.model[3]):
+            part.to(flow.nn.graph.GraphModule).activation_checkpointing = True
+
+    graph = assert_same_training(model, lambda p: torch.optim.SGD(p, lr=0.01), lambda m, x: m(x).pow(2).mean(), [(torch.randn(5, 4),) for _ in range(4)], setup=setup)
+    again = [n for n in graph.program.graph.nodes if n.meta.get("recomputed")]
+    assert sum(n.target is torch.ops.aten.native_batch_norm.default for n in again) == 2 + whole
+
+
 @pytest.mark.parametrize("spelling", ["config", "GraphModule"])
 def test_recomputation_keeps_the_numbers(spelling):
     torch.manual_seed(0)

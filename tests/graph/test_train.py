@@ -38,6 +38,7 @@ OPTIMIZERS = {
     "rmsprop": lambda p: torch.optim.RMSprop(p, lr=0.01, momentum=0.9, centered=True),
     "rprop": lambda p: torch.optim.Rprop(p, lr=0.01),
     "asgd": lambda p: torch.optim.ASGD(p, lr=0.01),
+    "asgd_averaging": lambda p: torch.optim.ASGD(p, lr=0.01, t0=2),
     "radam": lambda p: torch.optim.RAdam(p, lr=0.01),
     "flow_sgd": lambda p: flow.optim.SGD(p, lr=0.1, momentum=0.9),
     "flow_adam": lambda p: flow.optim.Adam(p, lr=0.01),
@@ -52,6 +53,13 @@ OPTIMIZERS = {
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizer(name):
     assert_same_training(small_model(), OPTIMIZERS[name], loss_of, batches())
+
+
+@pytest.mark.parametrize("name", ["adam", "nadam", "radam", "asgd", "asgd_averaging"])
+def test_numbers_in_the_state_go_on_in_another_program(name):
+    """A batch of another size makes a second program, which starts with what the first one counted."""
+    graph = assert_same_training(small_model(), OPTIMIZERS[name], loss_of, [tuple(t[: 6 - k % 3] for t in b) for k, b in enumerate(batches())])
+    assert len(graph._engine.programs) >= 3
 
 
 SCHEDULERS = {

@@ -10,7 +10,7 @@ import operator
 import torch
 import torch.fx
 
-from ..program import written_args
+from ..program import roots, written_args
 
 
 def first_of_update(graph):
@@ -96,6 +96,4 @@ def written_before_the_last_check(program):
 
 def written_inputs(nodes):
     """Placeholders that the nodes write, views followed to their base."""
-    from ..capture import _roots
-
-    return {r for n in nodes if n.op == "call_function" for r in _roots(written_args(n)) if r.op == "placeholder"}
+    return {r for n in nodes if n.op == "call_function" for r in roots(written_args(n)) if r.op == "placeholder"}

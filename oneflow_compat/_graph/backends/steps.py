@@ -9,8 +9,7 @@ import operator
 import torch
 
 from ..._ops.custom import _ext
-from ..capture import _roots
-from ..program import is_view, written_args
+from ..program import is_view, roots, written_args
 from ..recorder import TensorInfo
 from ..recurrent_layers import WHOLE
 
@@ -31,7 +30,7 @@ def merge_steps(graph):
     if not layers:
         return
     order = {node: i for i, node in enumerate(graph.nodes)}
-    written = {root for node in graph.nodes if node.op == "call_function" for root in _roots(written_args(node))}
+    written = {root for node in graph.nodes if node.op == "call_function" for root in roots(written_args(node))}
     again = {n.meta["module"] for marks in layers.values() for n in marks.values() if n.meta.get("recomputed")}
     for layer, marks in layers.items():
         if _complete(layer, marks, order) and marks["given", 0].meta["module"] not in again:  # whose backward reads a second, shorter run
