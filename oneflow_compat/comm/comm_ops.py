@@ -122,14 +122,16 @@ def send(input, dst, send_meta=True):
 
 
 def recv(src, shape=None, dtype=None, device=None, *, out=None):
-    """Receive from rank `src` into `out`, into a new tensor of `shape` and `dtype`, or as `send` announces."""
+    """Receive from rank `src` a tensor of `shape` and `dtype`, or without these as `send` announces it; into `out` if given."""
     _several("recv")
+    if shape is None:
+        box = [None]
+        dist.recv_object_list(box, src)
+        shape, dtype = box[0]
     if out is None:
-        if shape is None:
-            box = [None]
-            dist.recv_object_list(box, src)
-            shape, dtype = box[0]
         out = torch.empty(shape, dtype=dtype, device=device)
+    elif (tuple(out.shape), out.dtype) != (tuple(shape), dtype):
+        raise RuntimeError(f"comm.recv: rank {src} sends {tuple(shape)} of {dtype}, and `out` is {tuple(out.shape)} of {out.dtype}")
     dist.recv(out, src)
     return out
 

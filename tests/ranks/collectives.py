@@ -48,14 +48,21 @@ if RANK == 0:
     comm.send(x, OTHER)
     got = comm.recv(OTHER)
 else:
-    got = comm.recv(OTHER)
+    got = comm.recv(OTHER, out=flow.empty(2, 3, dtype=flow.int64))
     comm.send(x, OTHER)
 assert got.dtype == flow.int64 and got.tolist() == [[0, 1, 2][OTHER:], [3, 4, 5][OTHER:]]
 if RANK == 0:
     comm.send(of(1.5, 2.5), 1, send_meta=False)
     comm.send(of(3.5), 1, send_meta=False)
+    comm.send(of(3.5), 1)
 else:
     assert comm.recv(0, shape=(2,), dtype=flow.float32, device="cpu").tolist() == [1.5, 2.5]
     out = flow.zeros(1)
-    assert comm.recv(0, out=out) is out and out.tolist() == [3.5]
+    assert comm.recv(0, (1,), flow.float32, "cpu", out=out) is out and out.tolist() == [3.5]
+    try:
+        comm.recv(0, out=flow.zeros(2))
+        raise AssertionError("received into a tensor of another shape")
+    except RuntimeError as error:
+        assert "(1,)" in str(error) and "(2,)" in str(error)
+    comm.recv(0, (1,), flow.float32, out=out)  # what was announced is still to come
 comm.barrier()
