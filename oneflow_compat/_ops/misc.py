@@ -6,6 +6,7 @@ import os
 import numpy
 import torch
 
+from .._global.tensor import OfSeveralRanks
 from ._signature import spelled
 
 __all__ = ["BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor", "IntTensor", "LongTensor", "ShortTensor",
@@ -179,8 +180,13 @@ def distributed_partial_fc_sample(weight, label, num_sample):
     """Classes for a partial fully-connected layer: all labels' rows of `weight` and random others, `num_sample` in total.
 
     Returns (label numbered within the sample, the sampled class ids in ascending order, their rows of
-    weight). One rank; with more positive classes than num_sample all of them are kept.
+    weight). With more positive classes than num_sample all of them are kept.
+    A global weight split along dimension 0 is sampled by each rank, and the rows stay there.
     """
+    if isinstance(weight, OfSeveralRanks):
+        from .._global import partial_fc
+
+        return partial_fc.sample(weight, label, int(num_sample))
     classes, count, positive = weight.shape[0], int(num_sample), label.reshape(-1).long()
     if positive.numel() > count:  # elsewhere the size needs no look at the labels, so that a graph has one program
         count = max(count, positive.unique().numel())

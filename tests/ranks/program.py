@@ -128,6 +128,23 @@ def operators():
 
 
 @check
+def classes_sampled_where_they_are():
+    label = flow.tensor([4, 17, 4, 0, 19], placement=ALL, sbp=B)
+    for rule, classes, asked, expected in ((S0, 20, 8, S0), (S0, 20, 2, S0), (S0, 20, 7, B), (B, 20, 8, B), (S1, 20, 8, B)):
+        weight = flow.randn(classes, 4, placement=ALL, sbp=B).to_global(sbp=rule).requires_grad_()
+        mapped, ids, rows = flow.distributed_partial_fc_sample(weight, label.to_global(sbp=S0) if asked == 8 else label, asked)
+        assert mapped.sbp == (B,) and ids.sbp == rows.sbp == (expected,) and mapped.dtype == label.dtype
+        chosen, all_rows = ids.numpy(), weight.numpy()
+        assert len(set(chosen.tolist())) == max(asked, 4) == len(chosen), (chosen, asked)  # the same number on every rank
+        assert chosen[mapped.numpy()].tolist() == label.tolist() and np.array_equal(rows.numpy(), all_rows[chosen])
+        (rows * rows).sum().backward()
+        assert weight.grad.sbp == (rule,)
+        grad = np.zeros_like(all_rows)
+        grad[chosen] = 2 * all_rows[chosen]
+        assert np.allclose(weight.grad.numpy(), grad)
+
+
+@check
 def batch_norm():
     flow.manual_seed(0)
     x = flow.randn(4, 6, 3, 3)
