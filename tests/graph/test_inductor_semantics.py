@@ -307,3 +307,14 @@ def test_sums_along_constants_have_their_dtype_and_memory():
         return ones.cumsum(1, dtype=torch.float32), torch.full((3, 4), 2.5).cumsum(0, dtype=torch.int64), torch.full((3, 4), 0.1).cumsum(0, dtype=torch.float64), ones.cumsum(0), x * 2
 
     same(build, dict, [(torch.ones(2),)])
+
+
+@pytest.mark.parametrize("write", [
+    lambda i, v: torch.zeros(100).scatter_add(0, i, v), lambda i, v: torch.ones(100).scatter_reduce(0, i, v, "prod"), lambda i, v: torch.zeros(100).index_add(0, i, v),
+], ids=["scatter_add", "scatter_reduce", "index_add"])  # fmt: skip
+def test_what_is_written_in_place_is_read_after_it(write):
+    def build(self, x, mask, i, v):
+        weights = torch.softmax(x + mask[:, None, None, :], -1)  # a loop of other lengths, which the product's is made to match
+        return weights, weights * write(i, v).view(2, 2, 5, 5)
+
+    same(build, dict, [(torch.arange(100.0).view(2, 2, 5, 5).sin(), torch.arange(10.0).view(2, 5).cos(), torch.arange(60) * 7 % 90, torch.arange(60.0).cos())])
