@@ -1,4 +1,4 @@
-"""What the scheduler of torch's inductor forgets (2.11 to 2.13, torch.compile too)."""
+"""What the scheduler of torch's inductor forgets (2.13, torch.compile too)."""
 from __future__ import annotations
 
 import contextlib
