@@ -10,7 +10,7 @@ from torch._C import _increment_version as increment_version
 
 from .._global.tensor import OfSeveralRanks, is_global, make_results_global, without_subclasses
 from .backends.regions import silent_writes, written_before_the_last_check
-from .nested import put_at
+from .nested import holder, put_at
 from .sizes import ANOTHER_WAY, of_the_run
 from .tree import tree_leaves
 from .watch import Watch, meta
@@ -49,7 +49,7 @@ class Binding:
         self.once, self.used = capture.first_only, False
         self.of_known_sizes, self.branches = capture.recorder.sizes.known, capture.recorder.sizes.branches
         self._kept = written_before_the_last_check(program) if self.branches else ()
-        self._tells_overflow, self._begun = capture.update is not None and capture.update.found is not None, capture.begun
+        self._tells_overflow, self._begun = capture.tells_overflow, capture.begun
         self.guard, self._reads_values = None, bool(capture.recorder.guards)
         if program.guard is not None:
             from .guards import compile_guard
@@ -233,7 +233,7 @@ class Binding:
             self.used = True
         if self._written is not None:
             increment_version(self._written(values))
-        if self.state_numbers:
+        if self.state_numbers or self._tells_overflow:
             out = self._store_numbers(out)
         if self.stores:
             out = self._store_attributes(out)
@@ -266,10 +266,10 @@ class Binding:
     def _take_back(self):
         """State that the first call began with."""
         for o, param, key in self._begun if self.once else ():
-            state = self.optimizers[o].state
-            state[param].pop(key, None)
-            if not state[param]:
-                del state[param]
+            state = holder(self.optimizers[o], param)
+            state.pop(key, None)
+            if not state:
+                del self.optimizers[o].state[param]
 
     def _store_numbers(self, out):
         if self._tells_overflow:
@@ -277,10 +277,10 @@ class Binding:
             if overflow:  # the step did not happen: numbers stay, and state that began with it is taken back
                 self._take_back()
                 return out[: len(out) - len(self.state_numbers)]
-        count = len(self.state_numbers)
-        for (o, where, path), value in zip(self.state_numbers, out[-count:]):
-            put_at(self.optimizers[o].param_groups[where] if type(where) is int else self.optimizers[o].state[where], path, value)
-        return out[:-count]
+        first = len(out) - len(self.state_numbers)
+        for (o, where, path), value in zip(self.state_numbers, out[first:]):
+            put_at(holder(self.optimizers[o], where), path, value)
+        return out[:first]
 
     def _store_attributes(self, out):
         """Bind what build() bound to buffers and attributes to this run's tensors."""

@@ -12,7 +12,7 @@ import torch
 
 from .._global.tensor import OfSeveralRanks, is_global, memory_of
 from .errors import CaptureError, GraphTypeError
-from .nested import leaves, put_at
+from .nested import holder, leaves, put_at
 from .program import Output, Program, Slot, roots, written_args
 from .sizes import KINDS, of_the_run
 from .state import StateMap, kept_grads, kept_modes, kept_modules, resolve
@@ -218,7 +218,7 @@ class Capture:
         for _, _, _, node in self.update.state_numbers if self.update else ():
             nodes.append(node)
             outputs.append(Output("state"))
-        if self.update is not None and self.update.state_numbers and self.update.found is not None:
+        if self.tells_overflow:
             nodes.append(self.update.found)
             outputs.append(Output("overflow"))
         for *_, node, real in self.new_state:
@@ -309,6 +309,9 @@ class Capture:
                         name = self.state.name_of(param)
                         found[id(memory_of(value))] = (f"optimizer{o}.{name}." + ".".join(map(str, path)), ("optim", o, name, *path))
         for o, param, path, _, real in self.new_state:
+            if type(param) is int:
+                found[id(real)] = (f"optimizer{o}.group{param}.{path[0]}", ("group", o, param, *path))
+                continue
             name = self.state.name_of(param)
             found[id(real)] = (f"optimizer{o}.{name}." + ".".join(map(str, path)), ("optim", o, name, *path))
         return found
@@ -322,12 +325,16 @@ class Capture:
     def first_only(self):
         return self.update is not None and self.update.first_only
 
+    @property
+    def tells_overflow(self):
+        return self.update is not None and self.update.found is not None and bool(self.update.state_numbers or self.update.first_only)
+
     def _install_new_state(self):
         made = self.update.made if self.update is not None else []
         for (index, param, key), value in (self.update.structures if self.update is not None else {}).items():
             self.state.optimizers[index][0].state[param][key] = value
         for index, param, path, real in made + [(i, p, k, r) for i, p, k, _, r in self.new_state]:
-            put_at(self.state.optimizers[index][0].state[param], path, real)
+            put_at(holder(self.state.optimizers[index][0], param), path, real)
 
 
 def _other_state(state):

@@ -47,3 +47,8 @@ def symbolic(value, depth=0):
     if isinstance(value, (list, tuple, set, deque)):
         return any(symbolic(v, depth + 1) for v in value)
     return hasattr(value, "__dict__") and not isinstance(value, type) and any(symbolic(v, depth + 1) for v in vars(value).values())
+
+
+def holder(optimizer, where):
+    """The dict of a parameter's state, or the group of that number."""
+    return optimizer.param_groups[where] if type(where) is int else optimizer.state[where]

@@ -50,6 +50,9 @@ class StateChanges:
         """
         adopted = []
         for index, (optimizer, _) in enumerate(self.state.optimizers):
+            for g, key, value in self.new_options.get(index, ()):
+                with outside_capture():
+                    adopted.append((index, g, (key,), value._of_node, self._evaluate(value._of_node)))
             for param, state in optimizer.state.items():
                 before = self._state_before(index, param)
                 for path, value in leaves(state):
@@ -90,6 +93,9 @@ class StateChanges:
                         if key not in before:
                             self.structures[index, param, key] = copied(value)
                             self.first_only = self.first_only or bool(others)
+            # step() may do something else where it begins its state; of torch's and our optimizers it is known that they do not
+            ours = type(optimizer).__module__.partition(".")[0] in ("torch", __name__.partition(".")[0])
+            self.first_only = self.first_only or not ours and any(a[0] == index for a in adopted)
         return adopted
 
     def _state_before(self, index, param):
@@ -137,6 +143,8 @@ class StateChanges:
                 if isinstance(value, torch.Tensor) and isinstance(old, torch.Tensor):
                     pairs.append((old, value, f"option {key!r}"))
                     put_at(group, path, old)
+                elif isinstance(value, FakeTensor) and len(path) == 1 and key not in before:
+                    self.new_options.setdefault(index, []).append((g, key, value))
                 elif isinstance(value, HostScalar) and len(path) == 1 and (isinstance(old, HostScalar) or key not in before):
                     self.state_numbers.append((index, g, path, value.node))
                     unseen.update({key} - before.keys())

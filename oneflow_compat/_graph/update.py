@@ -47,6 +47,7 @@ class Update(StateChanges):
         self.snapshots: list = []
         self.stepping = "the optimizer"  # the class whose step() is recorded
         self.made: list = []  # (optimizer, param, path, real tensor) made before the step
+        self.new_options: dict = {}  # optimizer -> [(group, key, tensor)] that the step put into param_groups
         self.structures: dict = {}  # (optimizer, param, key) -> list or dict of state tensors that the step created
 
     # -- entry -----------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Where optimizers of other packages keep their numbers and tensors: nn.Graph follows it, or refuses by name."""
 from collections import deque
 
+import oneflow as flow
 import pytest
 import torch
 from graph_cases import graph_of
@@ -100,9 +101,31 @@ class DeepCopied(Plain):
         p.copy_(state["slow"])
 
 
+class AnotherFirstStep(Plain):
+    """The first step only begins the state (ADOPT)."""
+
+    def update(self, group, p, state):
+        first = len(state) == 0
+        if first:
+            state["square"] = torch.zeros_like(p)
+        else:
+            p.sub_(p.grad / state["square"].sqrt().clamp(min=0.1), alpha=group["lr"])
+        state["square"].mul_(0.9).addcmul_(p.grad, p.grad)
+
+
+class TensorInGroup(Plain):
+    def begin(self, group):
+        if "step" not in group:
+            group["step"] = torch.zeros(())
+        group["step"].add_(1)
+
+    def update(self, group, p, state):
+        p.sub_(p.grad, alpha=group["lr"] / (1 - 0.9 ** group["step"].item()))
+
+
 @pytest.mark.parametrize("make", [
-    lambda p: CountsInGroup(p, seen=0.0), lambda p: ScheduleFree(p, k=0, most=-1.0, total=0.0), Aggregated, Replaces, NumbersOfLists, DeepCopied,
-], ids=["counts in param_groups", "schedule free", "state in dicts and lists", "replaces its state", "numbers in lists", "a deep copy"])  # fmt: skip
+    AnotherFirstStep, TensorInGroup, lambda p: CountsInGroup(p, seen=0.0), lambda p: ScheduleFree(p, k=0, most=-1.0, total=0.0), Aggregated, Replaces, NumbersOfLists, DeepCopied,
+], ids=["another first step", "a tensor in param_groups", "counts in param_groups", "schedule free", "state in dicts and lists", "replaces its state", "numbers in lists", "a deep copy"])  # fmt: skip
 def test_followed(make):
     same_as_eager(one_loss, lambda: nn.Linear(4, 2), inputs(3, 4, count=6), optimizer=make)
 
@@ -115,6 +138,36 @@ def test_numbers_of_options_are_the_optimizers_own():
         step(x)
     assert optimizer.param_groups[0]["step"] == 4 and type(optimizer.param_groups[0]["step"]) is int and len(step._engine.programs) == 1
     assert optimizer.state_dict()["param_groups"][0]["seen"] == 0.1 * 0.125 + 0.1 * 0.25 + 0.1 * 0.5 + 0.1
+
+
+@pytest.mark.parametrize("make", [AnotherFirstStep, TensorInGroup])
+def test_a_first_step_that_overflows_is_made_again(make):
+    def trained(in_graph):
+        torch.manual_seed(0)
+        layer = nn.Linear(4, 2)
+        optimizer, build = make(layer.parameters()), one_loss(layer)
+        if in_graph:
+            graph = graph_of(build, optimizer, layer=layer)
+            graph.set_grad_scaler(flow.amp.GradScaler(init_scale=2.0**10, growth_interval=100))
+            graph(torch.full((3, 4), torch.inf))
+        for x in inputs(3, 4, count=3):
+            graph(x) if in_graph else (optimizer.zero_grad(), build(x), optimizer.step())
+        return layer.weight
+
+    assert torch.equal(trained(True), trained(False))
+
+
+def test_a_first_step_that_makes_state_is_not_what_is_saved(tmp_path):
+    layer = nn.Linear(4, 2)
+    step = graph_of(one_loss(layer), AnotherFirstStep(layer.parameters()), layer=layer)
+    first, second, third = inputs(3, 4, count=3)
+    step(first)
+    with pytest.raises(RuntimeError, match="once more"):
+        step.save(tmp_path / "first")
+    step(second)
+    step.save(tmp_path / "second")
+    flow.load_graph(tmp_path / "second")(third)
+    assert torch.equal(flow.load_graph(tmp_path / "second")(third), step(third))
 
 
 class Queue(Plain):

@@ -23,6 +23,8 @@ def save(graph, path):
 
         raise unsupported(f"saving graph {graph.name}, whose optimizer decides by its step number,", "graph-save-guards",
                           "Save an inference graph, or train with an optimizer without such a rule (SGD, Adam, AdamW, ...).")
+    if entry.once:
+        raise RuntimeError(f"save: the first call of graph {graph.name} also began the optimizer's state, as later ones do not; call it once more before saving")
     leaves = [None] * (1 + max((i for i in entry._tensor_args), default=0))
     package.save(graph.program, entry.gather(leaves), path)
 
@@ -50,6 +52,8 @@ def export(graph, path, format="pt2"):
         raise ValueError(f"export: format is 'pt2', 'aoti' or 'onnx', found {format!r}")
     if format == "onnx" and importlib.util.find_spec("onnxscript") is None:
         raise RuntimeError("export(format='onnx') needs the packages onnx and onnxscript, which are not installed")
+    if entry.once:
+        raise RuntimeError(f"save: the first call of graph {graph.name} also began the optimizer's state, as later ones do not; call it once more before saving")
     leaves = [None] * (1 + max(entry._tensor_args, default=0))
     module = _Exported(program, entry.gather(leaves))
     examples = tuple(torch.empty(s.shape, dtype=s.dtype, device=s.device).zero_() for s in program.slots if s.role == "arg")
