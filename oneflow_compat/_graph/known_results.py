@@ -69,6 +69,8 @@ def known_results(func, args, kwargs):
         return torch.empty(*args, **kwargs)  # views of a symbolic tensor marked as zero would leave the symbolic mode
     elif func is aten.index.Tensor and any(i is not None and i.dtype is torch.uint8 for i in args[1]):  # torch's symbolic form takes no masks of bytes
         return func(args[0], [i.bool() if i is not None and i.dtype is torch.uint8 else i for i in args[1]])
+    elif func is aten.multi_margin_loss.default and not args[1].dim():
+        return args[0].new_empty(())
     elif func is aten._grouped_mm.default:
         return _grouped_mm(*args, **kwargs)
     elif (func in _CONTIGUOUS or func in _ITERATED or func in _SUGGESTED) and all(a.is_cpu for a in args if isinstance(a, torch.Tensor)):

@@ -177,6 +177,17 @@ def test_multilabel_margin_loss_skips_places_without_a_label():
     same(build, lambda: {"m": nn.Linear(3, 4)}, [(torch.randn(2, 3),)], sgd)
 
 
+def test_margin_losses_of_one_row_have_the_shape_of_the_label():
+    def build(self, x):
+        made = self.m(x)
+        number, one = (nn.functional.multi_margin_loss(made, torch.tensor(label), reduction="none") for label in (1, [1]))
+        (number + one.sum()).backward()
+        return number, one
+
+    graph = run("inductor", build, {"m": nn.Linear(3, 4)}, sgd, [(torch.randn(3),)], {})
+    assert graph[0].shape == () and graph[1].shape == (1,) and graph[0] == graph[1]
+
+
 @pytest.mark.parametrize("padding", [None, 2])
 def test_a_tied_embedding_gets_its_rows_into_the_gradient_of_the_last_layer(padding):
     class Tied(nn.Module):

@@ -269,3 +269,10 @@ def test_layer_norm_backward_of_a_transposed_input():
     for wanted in ([True, True, True], [True, False, False]):
         args = (g, x, [5], mean, rstd, torch.ones(5), torch.zeros(5), wanted)
         same(symbolic(aten.native_layer_norm_backward.default, args), [t if w else None for t, w in zip(aten.native_layer_norm_backward(*args), wanted)])
+
+
+def test_a_margin_loss_of_one_row_is_a_number():
+    x, target = torch.randn(5), torch.tensor(1)
+    for reduction in range(3):
+        args = x, target, 1, 1.0, None, reduction
+        same([symbolic(aten.multi_margin_loss.default, args)], [aten.multi_margin_loss.default(*args)])

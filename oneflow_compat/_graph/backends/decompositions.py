@@ -83,6 +83,14 @@ def _multilabel_margin(x, labels, reduction):
     return (loss, loss.mean(), loss.sum())[reduction], is_target.to(x.dtype).reshape(labels.shape)
 
 
+def _multi_margin(x, target, p=1, margin=1, weight=None, reduction=1):
+    """torch's own plain form (2.13) of one row makes a row of one number for a label of no dims."""
+    from torch._decomp.decompositions import multi_margin_loss
+
+    loss = multi_margin_loss(x, target, p, margin, weight, reduction)
+    return loss if reduction else loss.reshape(target.shape)
+
+
 def _integer_power(base, exponent):
     """The C wrapper hands the base over as a double (2.13): the kernel would write float32 into memory made for integers."""
     dtype = torch.result_type(base, exponent)
@@ -159,7 +167,7 @@ def table():
         aten.upsample_bilinear2d.default: _linear, aten.upsample_trilinear3d.default: _linear, aten.upsample_bicubic2d.default: _cubic,
         aten.upsample_nearest2d.default: _nearest, aten.upsample_nearest2d_backward.default: _nearest_backward,
         aten.upsample_bilinear2d_backward.default: _bilinear_backward,
-        aten.multilabel_margin_loss_forward.default: _multilabel_margin, aten._efficientzerotensor.default: _zeros,
+        aten.multilabel_margin_loss_forward.default: _multilabel_margin, aten.multi_margin_loss.default: _multi_margin, aten._efficientzerotensor.default: _zeros,
         aten.pow.Scalar: _integer_power, aten.softshrink.default: _softshrink,
     }  # fmt: skip
     if _ext.status() != "loaded":
