@@ -195,6 +195,9 @@ def _usual(tensor):
     """A result under rules that OneFlow has: parts of a mean become parts of a sum, other parts are put together."""
     targets = list(tensor.placements)
     size, local = tensor.device_mesh.shape, tensor._local_tensor
+    if tensor.dtype is torch.bool and any(p.is_partial() and p.reduce_op == "sum" for p in targets):  # any(): two true parts are no two
+        counted = _around(local.int(), tensor.device_mesh, targets, tensor.shape, tensor.stride())
+        return GlobalDTensor(counted.redistribute(placements=[Replicate() if p.is_partial() else p for p in targets]) != 0)
     for i, p in enumerate(targets):
         if type(p) is Partial and p.reduce_op == "avg" and not isinstance(p, Replicate):
             local, targets[i] = local / size[i], Partial()

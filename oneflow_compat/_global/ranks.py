@@ -172,10 +172,15 @@ def _mine(mesh) -> bool:
 
 
 def _made(local, mesh, targets, shape) -> GlobalDTensor:
-    stride, last = [], 1
-    for n in reversed(shape):
-        stride.insert(0, last)
-        last *= max(n, 1)
+    """Its strides are those of rows, or in the order of the part's: autograd asks them whether a gradient can be viewed."""
+    order = list(range(len(shape)))
+    if not local.is_contiguous():
+        of_part = sorted(order, key=local.stride, reverse=True)
+        order = of_part if local.permute(of_part).is_contiguous() else order
+    stride, last = [0] * len(shape), 1
+    for d in reversed(order):
+        stride[d] = last
+        last *= max(shape[d], 1)
     with torch.no_grad():
         return GlobalDTensor(_around(local, mesh, targets, torch.Size(shape), tuple(stride)))
 

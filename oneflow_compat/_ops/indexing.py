@@ -71,7 +71,7 @@ def _scatter_with_gradients(input, dim, index, src=None, *, reduce, value=None):
     """torch has none for `reduce`, but for these two operators."""
     src = value if src is None else src
     if isinstance(src, (int, float)):
-        src = torch.full(index.shape, src, dtype=input.dtype, device=input.device)
+        src = torch.full_like(index, src, dtype=input.dtype)
     if reduce == "add":
         return torch.scatter_add(input, dim, index, src)
     return torch.scatter_reduce(input, dim, index, src[tuple(map(builtins.slice, index.shape))], "prod")  # its gradient wants sizes that are equal
@@ -88,7 +88,7 @@ def scatter(error, input=None, dim=None, index=None, src=None, *, reduce=None, *
 def scatter_add(error, input=None, dim=None, index=None, src=None):
     if not isinstance(src, (int, float)) or not isinstance(index, torch.Tensor):
         return REFUSED
-    return torch.scatter_add(input, dim, index, torch.full(index.shape, src, dtype=input.dtype, device=input.device))
+    return torch.scatter_add(input, dim, index, torch.full_like(index, src, dtype=input.dtype))
 
 
 @spelled("x=input")

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import torch
 
+from ..._global.tensor import beside
 from . import _check, _ext, kernels, layout as L
 
 __all__ = ["fused_apply_rotary_emb"]
@@ -29,7 +30,7 @@ def angles(size, positions, base, mode, dtype):
     """cos and sin of position * base ** (-2 i / size), (..., M, size)."""
     k = torch.arange(size, device=positions.device)
     i = k % (size // 2) if mode == "plane" else k // 2
-    turn = positions[..., None].to(dtype) * base ** (-2.0 * i.to(dtype) / size)
+    turn = positions[..., None].to(dtype) * beside(base ** (-2.0 * i.to(dtype) / size), positions)
     return turn.cos(), turn.sin()
 
 
@@ -88,7 +89,7 @@ def _tables(x, cos, sin, position_ids, part, dims, base, mode):
         if cos is not None and cos.shape[0] < x.shape[1]:
             raise RuntimeError(f"fused_apply_rotary_emb: cos and sin have {cos.shape[0]} positions, fewer than the length {x.shape[1]}")
         if cos is None:
-            cos, sin = angles(part, torch.arange(x.shape[1], device=x.device), base, mode, work)
+            cos, sin = angles(part, beside(torch.arange(x.shape[1], device=x.device), x), base, mode, work)
         return cos[None, : x.shape[1]].to(work), sin[None, : x.shape[1]].to(work)
     if cos is None:
         cos, sin = angles(part, position_ids, base, mode, work)
