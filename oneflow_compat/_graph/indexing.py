@@ -5,7 +5,9 @@ import contextlib
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.overrides import TorchFunctionMode
 
+from .aliases import everywhere
 from .fold import constant_value
 
 _INTEGERS = torch.int64, torch.int32, torch.int16, torch.int8
@@ -13,7 +15,7 @@ _INTEGERS = torch.int64, torch.int32, torch.int16, torch.int8
 
 @contextlib.contextmanager
 def tensors_as_indices(recorder, active):
-    """While build() is captured, Tensor.__getitem__ and __setitem__ take such an index as a tensor of one element."""
+    """While build() is captured, x[i] and x[i] = y take such an index as a tensor of one element."""
     get, put = torch.Tensor.__getitem__, torch.Tensor.__setitem__
 
     def getitem(tensor, index):
@@ -46,11 +48,28 @@ def tensors_as_indices(recorder, active):
                 at[dim] = i.reshape(1)
             put(target, torch.meshgrid(*at, indexing="ij"), value)
 
-    torch.Tensor.__getitem__, torch.Tensor.__setitem__ = getitem, setitem
-    try:
+    class Indexing(TorchFunctionMode):  # a __getitem__ put on torch.Tensor would make tensors sequences for C, for good: torch.tensor([t, t]) fails from then on
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            if func is get:
+                return getitem(*args)
+            return setitem(*args) if func is put else func(*args, **kwargs or {})
+
+    def beside(original):
+        """torch's functions in Python do not take another way because of this mode alone."""
+        return lambda *args: original(*args) if not active() or torch._C._len_torch_function_stack() != 1 else any(map(_overrides, args[0] if original is sequence else args))
+
+    names = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+    sequence = torch.overrides.has_torch_function
+    with everywhere({n: (getattr(torch.overrides, n), beside(getattr(torch.overrides, n))) for n in names}), Indexing():
         yield
-    finally:
-        torch.Tensor.__getitem__, torch.Tensor.__setitem__ = get, put
+
+
+def _overrides(value):
+    kind = type(value)
+    return kind not in (torch.Tensor, torch.nn.Parameter, FakeTensor) and getattr(kind, "__torch_function__", _PLAIN) is not _PLAIN
+
+
+_PLAIN = torch._C._disabled_torch_function_impl
 
 
 def _selected(tensor, index):

@@ -201,6 +201,7 @@ def _data_assignment():
 def _views_of_any_layout():
     """view() in build() takes a tensor of any layout, as the tensors of OneFlow's graphs are contiguous."""
     originals = {name: getattr(torch.Tensor, name) for name in ("view", "view_as")}
+    own = vars(torch.Tensor).keys() & originals.keys()  # usually none: they are of the C class
 
     def take(original):
         lenient = view_or_copy(original)
@@ -212,7 +213,7 @@ def _views_of_any_layout():
         yield
     finally:
         for name, original in originals.items():
-            setattr(torch.Tensor, name, original)
+            setattr(torch.Tensor, name, original) if name in own else delattr(torch.Tensor, name)
 
 
 @contextlib.contextmanager

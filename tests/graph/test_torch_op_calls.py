@@ -78,6 +78,30 @@ def test_random_states_are_the_programs_under_any_name(names):
         assert all(torch.equal(a, b) for a, b in zip((*graph(*args), torch.get_rng_state()), want))
 
 
+def test_a_capture_leaves_the_tensor_class_as_it_was():
+    """Python never takes back that a class with __getitem__ is a sequence for C: torch.tensor() then asks a tensor for its length."""
+    before = dict(vars(torch.Tensor))
+    graph_of(lambda x, i: x[i] + 1)(torch.ones(2, 2), torch.tensor(1))
+    assert dict(vars(torch.Tensor)) == before
+    assert torch.tensor([torch.tensor(1.0), torch.tensor(2.0)]).tolist() == [1.0, 2.0]
+
+
+def test_torchs_python_functions_take_the_way_they_take_in_eager_mode():
+    layer, x = torch.nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True).eval(), torch.rand(2, 3, 4)
+
+    class Own(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            return func.__name__
+
+    own = torch.ones(2).as_subclass(Own)
+    with torch.no_grad():
+        graph = graph_of(lambda x: (layer(x), torch.functional.norm(own)))
+        out, name = graph(x)
+        assert name == torch.functional.norm(own) == "norm" and torch.equal(out, layer(x))
+        assert any("_transformer_encoder_layer_fwd" in str(n.target) for n in graph.program.graph.nodes)
+
+
 def test_what_oneflow_looks_up_during_a_capture_is_torchs_own():
     looked_up = "Generator", "any", "cond", "ctc_loss", "get_rng_state"
     kept = {n: vars(flow).pop(n) for n in looked_up if n in vars(flow)}
