@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
+from .._global.tensor import beside
 from .._oneflow_internal import lazy_mode
 
 __all__ = ["mse_loss", "l1_loss", "smooth_l1_loss", "kl_div", "binary_cross_entropy", "binary_cross_entropy_with_logits",
@@ -125,7 +126,7 @@ def one_hot(tensor, num_classes=-1, on_value=1, off_value=0):
     """
     labels = integer_labels(tensor)
     if num_classes > 0 and not torch.compiler.is_compiling() and lazy_mode.is_enabled():  # torch's looks at the values of a tensor from outside build()
-        hot = (labels.unsqueeze(-1) == torch.arange(num_classes, device=labels.device)).long()
+        hot = (labels.unsqueeze(-1) == beside(torch.arange(num_classes, device=labels.device), labels)).long()
     else:
         hot = F.one_hot(labels, num_classes)
     if isinstance(on_value, float) or isinstance(off_value, float):

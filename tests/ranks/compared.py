@@ -165,5 +165,16 @@ def recurrent_layers():
                 assert np.allclose(a.grad.numpy(), b.grad.numpy(), atol=1e-4), (one, rule)
 
 
+def labels_in_a_graph():
+    class Hot(nn.Graph):
+        def build(self, labels):
+            return F.one_hot(labels, 5), F.one_hot(labels, 5, 0.9, 0.1), flow._C.one_hot(labels, 5, on_value=3, off_value=-1)
+
+    values = flow.tensor([[0, 4, 2], [3, 1, 1]])
+    for rule in (S0, S1, B):
+        for got, expected in zip(Hot()(values.to_global(ALL, B).to_global(sbp=rule)), Hot()(values)):
+            assert got.is_global and got.dtype == expected.dtype and np.array_equal(got.numpy(), expected.numpy()), rule
+
+
 for check in sys.argv[1:]:
     globals()[check]()
