@@ -177,6 +177,20 @@ def test_multilabel_margin_loss_skips_places_without_a_label():
     same(build, lambda: {"m": nn.Linear(3, 4)}, [(torch.randn(2, 3),)], sgd)
 
 
+@pytest.mark.parametrize("pool", [
+    lambda x: nn.functional.avg_pool1d(x.flatten(1)[:, :208], 2, 3, ceil_mode=True), lambda x: nn.functional.avg_pool2d(x, 2, ceil_mode=True, count_include_pad=False),
+    lambda x: nn.functional.avg_pool2d(x, (3, 2), 2, 1, ceil_mode=True), lambda x: nn.functional.avg_pool3d(x, 2, ceil_mode=True),
+], ids=["1d", "2d", "2d padded", "3d"])  # fmt: skip
+def test_windows_over_the_edge_share_the_gradient_among_what_is_in_them(pool):
+    def build(self, x):
+        pooled = pool(self.m(x).view(1, 2, 7, 6, 5)[0])
+        loss = (pooled * torch.arange(float(pooled.numel())).view(pooled.shape).cos()).sum()
+        loss.backward()
+        return pooled
+
+    same(build, lambda: {"m": nn.Linear(5, 5)}, rows(84, 5)[:2], sgd)
+
+
 def test_margin_losses_of_one_row_have_the_shape_of_the_label():
     def build(self, x):
         made = self.m(x)

@@ -91,6 +91,19 @@ def _multi_margin(x, target, p=1, margin=1, weight=None, reduction=1):
     return loss if reduction else loss.reshape(target.shape)
 
 
+def _avg_pool_backward(op, grad, x, kernel, stride, padding, ceil_mode, count_include_pad, divisor=None):
+    """Inductor's own form (2.13) divides by the whole window where only a part of it lies within the padded input."""
+    if divisor is not None or not (ceil_mode and count_include_pad):
+        return NotImplemented
+    stride, dims, count, whole = stride or kernel, len(kernel), 1, True
+    for d in range(dims):
+        size, many = x.shape[d - dims], grad.shape[d - dims]
+        start = torch.arange(many, device=x.device) * stride[d] - padding[d]
+        count = count * ((start + kernel[d]).clamp_max(size + padding[d]) - start).view(-1, *[1] * (dims - 1 - d))
+        whole = whole and (many - 1) * stride[d] + kernel[d] <= size + 2 * padding[d]
+    return NotImplemented if whole else op(grad / count, x, kernel, stride, padding, ceil_mode, count_include_pad, 1)
+
+
 def _integer_power(base, exponent):
     """The C wrapper hands the base over as a double (2.13): the kernel would write float32 into memory made for integers."""
     dtype = torch.result_type(base, exponent)
@@ -167,6 +180,7 @@ def table():
         aten.upsample_bilinear2d.default: _linear, aten.upsample_trilinear3d.default: _linear, aten.upsample_bicubic2d.default: _cubic,
         aten.upsample_nearest2d.default: _nearest, aten.upsample_nearest2d_backward.default: _nearest_backward,
         aten.upsample_bilinear2d_backward.default: _bilinear_backward,
+        **{op: functools.partial(_avg_pool_backward, op) for op in (aten.avg_pool2d_backward.default, aten.avg_pool3d_backward.default)},
         aten.multilabel_margin_loss_forward.default: _multilabel_margin, aten.multi_margin_loss.default: _multi_margin, aten._efficientzerotensor.default: _zeros,
         aten.pow.Scalar: _integer_power, aten.softshrink.default: _softshrink,
     }  # fmt: skip
