@@ -37,7 +37,8 @@ def _same(a, b):
     if type(a) is not type(b):
         return False
     if isinstance(a, (list, tuple)):
-        return len(a) == len(b) and all(map(_same, a, b))
+        kind = list if isinstance(a, list) else tuple  # a subclass may have other elements, or no length
+        return kind.__len__(a) == kind.__len__(b) and all(map(_same, kind.__iter__(a), kind.__iter__(b)))
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(_same(v, b[k]) for k, v in a.items())
     if _is_record(type(a)):
@@ -48,7 +49,9 @@ def _same(a, b):
 
 
 def _plain(value):
-    return isinstance(value, _PLAIN) or isinstance(value, (tuple, frozenset)) and len(value) <= _MANY and all(map(_plain, value))
+    if isinstance(value, tuple) and not isinstance(value, _PLAIN):
+        return tuple.__len__(value) <= _MANY and all(map(_plain, tuple.__iter__(value)))
+    return isinstance(value, _PLAIN) or isinstance(value, frozenset) and len(value) <= _MANY and all(map(_plain, value))
 
 
 def _is_dict(value):

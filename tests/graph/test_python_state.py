@@ -360,3 +360,21 @@ def test_arrays_are_followed(read, size):
     assert torch.equal(graph(x), model(x)) and len(graph._engine.programs) == (4 if size < 4096 else 3)
     model.table *= 3
     assert size > 4096 or torch.equal(graph(x), model(x))
+
+
+class Degree(tuple):
+    """As e3nn's: a tuple that refuses to be taken for one."""
+
+    def __len__(self):
+        raise NotImplementedError
+
+    def __iter__(self):
+        return iter((tuple.__getitem__(self, 0) + 1,))
+
+
+def test_a_tuple_with_a_length_of_its_own_is_followed_by_its_elements():
+    def between(module, step):
+        if step == 2:
+            module.degrees = ((3, Degree((4,))),)
+
+    follow(lambda: Own(lambda m, x: m.linear(x) * sum(n * d for n, (d,) in m.degrees), degrees=((2, Degree((1,))),)), between)
