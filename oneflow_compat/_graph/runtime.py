@@ -136,24 +136,11 @@ class Engine:
     # -- making -------------------------------------------------------------------
     def _make(self, key, args, kwargs):
         from . import passes
-        from .capture import Capture
-        from .optimizer_state import MoreNumbers
 
         config = self._resolved()
         compiler_for(config.backend)  # a missing package is an error before anything is captured
         start = time.perf_counter()
-        while True:
-            capture = Capture(self, args, kwargs, config, self.branches)
-            try:
-                with _no_collection():
-                    program = capture.run()
-                break
-            except MoreNumbers as found:
-                self.live_options.setdefault(found.optimizer, set()).add(found.key)
-            except CaptureError:
-                if not self.sizes_vary:
-                    raise
-                self.sizes_vary = None  # build() needs the numbers: a program for each, as before
+        capture, program = self._captured(args, kwargs, config)
         self._report("capture", start, program)
         program = program.with_(history=(("capture", time.perf_counter() - start, program.count()),))
         if config.check:
@@ -173,6 +160,31 @@ class Engine:
             self._entries.popitem(last=False)
         self._last = entry
         return entry
+
+    def _captured(self, args, kwargs, config):
+        """(capture, program). Where build() raises after a branch on sizes whose way is only a guess, the other way is tried: the program tests it."""
+        from .capture import Capture
+        from .optimizer_state import MoreNumbers
+
+        ways, turned, errors = self.branches, [], []
+        while True:
+            capture = Capture(self, args, kwargs, config, ways)
+            try:
+                with _no_collection():
+                    return capture, capture.run()
+            except MoreNumbers as found:
+                self.live_options.setdefault(found.optimizer, set()).add(found.key)
+            except Exception as error:
+                if isinstance(error, CaptureError) and self.sizes_vary:
+                    self.sizes_vary = None  # build() needs the numbers: a program for each, as before
+                    continue
+                errors, taken = [*errors, error], list(capture.recorder.sizes.branches.items())
+                while taken and (taken[-1][0] in self.branches or taken[-1][0] in turned):
+                    taken.pop()
+                if not taken or len(errors) > _MAX_BRANCHED:
+                    raise errors[0]
+                (place, way), taken = taken[-1], taken[:-1]
+                ways, turned = {**dict(taken), place: not way}, [p for p in turned if p in dict(taken)] + [place]
 
     def _resolved(self):
         """The config of one program: the backend chosen, and what it prefers where the user chose nothing."""

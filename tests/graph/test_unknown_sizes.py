@@ -340,6 +340,29 @@ def test_a_branch_that_raises():
     assert torch.equal(graph(x), x * 2) and len(graph._engine.programs) == 1
 
 
+def test_a_way_that_raises_is_no_guess():
+    """Whether build() raises is decided by the values, however the test is written and whichever way is likely."""
+    def build(x, n):
+        rows = x[x > 0]
+        if len(rows) >= 2:
+            if rows.numel() <= 3:
+                return rows * 2 if rows.numel() == n else x.reshape(5, 5)  # an error of shapes
+        raise ValueError(f"{n} rows")
+
+    graph = Positive(None)
+    graph.build = build
+    for n, number in ((3, 3), (2, 2), (3, 3), (0, 0), (3, 4), (2, 2), (3, 2)):
+        x = torch.cat([torch.ones(n), -torch.ones(3 - n)])
+        if n < 2:
+            with pytest.raises(ValueError, match="0 rows"):
+                graph(x, number)
+        elif n != number:
+            with pytest.raises(RuntimeError, match="shape"):
+                graph(x, number)
+        else:
+            assert torch.equal(graph(x, number), torch.full((n,), 2.0))
+
+
 def test_a_replaced_tensor_met_on_the_other_way():
     module = nn.Module()
     module.register_buffer("factor", torch.tensor([2.0]))
