@@ -103,6 +103,9 @@ def call(func, args, kwargs):
         return _on_whole(func, args, kwargs, mesh)
     if func in _SELECTS and any(p.is_partial() for p in getattr(args[0], "placements", ())) and any(map(_is_split, pytree.tree_leaves(args[1:]))):
         args = (_moved(args[0], args[0]._of_placement, _summed(args[0]._of_sbp)), *args[1:])
+    if func is aten.gather.default and mesh.ndim > 1:  # where `dim` is split, DTensor masks the rows of a part by those of all parts
+        along = sbp.split(args[1] % args[0].ndim)
+        args = (_moved(args[0], args[0]._of_placement, tuple(sbp.broadcast if r._kind == "partial_sum" or r == along else r for r in args[0]._of_sbp)), *args[1:])
     if func in _ATTENTION:
         return _attention(func, args, kwargs)
     if not _known(func):
