@@ -179,7 +179,7 @@ def test_multilabel_margin_loss_skips_places_without_a_label():
 
 @pytest.mark.parametrize("pool", [
     lambda x: nn.functional.avg_pool1d(x.flatten(1)[:, :208], 2, 3, ceil_mode=True), lambda x: nn.functional.avg_pool2d(x, 2, ceil_mode=True, count_include_pad=False),
-    lambda x: nn.functional.avg_pool2d(x, (3, 2), 2, 1, ceil_mode=True), lambda x: nn.functional.avg_pool3d(x, 2, ceil_mode=True),
+    lambda x: nn.functional.avg_pool2d(x, (3, 2), 2, 1, ceil_mode=True), lambda x: nn.functional.avg_pool3d(x, (1, 1, 2), ceil_mode=True),
 ], ids=["1d", "2d", "2d padded", "3d"])  # fmt: skip
 def test_windows_over_the_edge_share_the_gradient_among_what_is_in_them(pool):
     def build(self, x):

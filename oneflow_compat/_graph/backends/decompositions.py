@@ -101,7 +101,11 @@ def _avg_pool_backward(op, grad, x, kernel, stride, padding, ceil_mode, count_in
         start = torch.arange(many, device=x.device) * stride[d] - padding[d]
         count = count * ((start + kernel[d]).clamp_max(size + padding[d]) - start).view(-1, *[1] * (dims - 1 - d))
         whole = whole and (many - 1) * stride[d] + kernel[d] <= size + 2 * padding[d]
-    return NotImplemented if whole else op(grad / count, x, kernel, stride, padding, ceil_mode, count_include_pad, 1)
+    if whole:
+        return NotImplemented
+    parts = grad / count
+    parts = torch.ops.prims.inductor_force_stride_order.default(parts, parts.stride())  # made once, not for each of its readers
+    return op(parts, x, kernel, stride, padding, ceil_mode, count_include_pad, 1)
 
 
 def _integer_power(base, exponent):
