@@ -52,7 +52,8 @@ def raised_at(error):
     found, tb = None, error.__traceback__
     while tb is not None:
         code = tb.tb_frame.f_code
-        if not code.co_filename.startswith(_prefixes):
+        pythons = code.co_filename.startswith(_STDLIB) and f"{os.sep}site-packages{os.sep}" not in code.co_filename
+        if not code.co_filename.startswith(_prefixes) and not pythons:
             found = code.co_filename, tb.tb_lineno, code.co_name
         tb = tb.tb_next
     return found

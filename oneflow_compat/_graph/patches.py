@@ -299,7 +299,7 @@ def _once(capture, flat):
     with _autocast(capture):
         try:
             result = capture.engine.build(*args, **kwargs)
-        except RuntimeError as e:
+        except (RuntimeError, TypeError) as e:
             if "data is not allocated yet" in str(e):
                 what = "an operator reads the numbers of a tensor, as tensor_split(x, indices) does with indices that are a tensor"
                 raise CaptureError(what, "Give it Python numbers, or compute that part outside the graph.", raised_at(e)) from None

@@ -208,9 +208,17 @@ def of_unknown_sizes(func, args, kwargs):
         raise CaptureError(f"{func} has no symbolic form for sizes that depend on values (of x[mask], nonzero() or the like)", KEEP_SIZE) from error
 
 
+def _innermost(traceback):
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return traceback
+
+
 def asks_for_a_size(error) -> bool:
     """Does torch say that it needs the number an unknown size stands for?"""
     text = str(error)
+    if isinstance(error, TypeError):  # Python that wants an int: random.Random(n), {}[n]
+        return "SymInt" in text or any(type(v) in KINDS for v in _innermost(error.__traceback__).tb_frame.f_locals.values())
     return type(error).__name__ in ("GuardOnDataDependentSymNode", "UnsupportedOperatorException") or "symbolic sizes" in text or "concrete integers" in text or "NO overloaded args" in text
 
 

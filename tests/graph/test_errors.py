@@ -1,5 +1,7 @@
 """Errors of a graph name the cause, the user's own line and a remedy, and leave everything as it was."""
 import copy
+import json
+import random
 
 import pytest
 import torch
@@ -244,6 +246,13 @@ def test_an_exception_anywhere_in_a_step_changes_nothing(where):
     graph(x[:3])
     graph(x)
     assert torch.isfinite(model[0].weight).all() and not torch.equal(model[0].weight, before[0]["0.weight"])
+
+
+@pytest.mark.parametrize("use", [random.Random, {}.get, lambda n: json.dumps([n])], ids=["random.Random", "dict", "json"])
+def test_python_that_refuses_a_number_of_each_call(use):
+    with pytest.raises(OneFlowError, match=r"test_errors.py.*in <lambda>") as caught:
+        make(lambda self, x: x + len(str(use(torch.randint(9, ()).item()))))(torch.ones(2))
+    assert "depends on values" in str(caught.value)
 
 
 @pytest.mark.parametrize("backend", ["aten", "inductor"])
