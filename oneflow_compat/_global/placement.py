@@ -26,11 +26,13 @@ class placement:
             ranks = [r for node in sorted(ranks) for r in np.atleast_1d(np.asarray(ranks[node])).ravel().tolist()]
         if ranks is None:
             raise TypeError("placement: the ranks are missing; write placement('cpu', ranks=[0])")
-        array = np.asarray(list(ranks) if isinstance(ranks, range) else ranks, dtype=np.int64)
-        if array.ndim == 0:
-            array = array.reshape(1)
-        if array.size == 0 or (array < 0).any() or len(set(array.ravel().tolist())) != array.size:
-            raise RuntimeError(f"placement: ranks must be different non-negative numbers, found {np.asarray(ranks).tolist()}")
+        try:
+            array = np.atleast_1d(list(ranks) if isinstance(ranks, range) else ranks)
+        except ValueError:  # rows of different lengths
+            array = np.array([])
+        if array.size == 0 or array.dtype.kind not in "iu" or (array < 0).any() or len(set(array.ravel().tolist())) != array.size:
+            raise RuntimeError(f"placement: ranks must be different non-negative numbers, in a list or a grid, found {ranks}")
+        array = array.astype(np.int64)
         self._type, self._ranks = type, array.reshape(tuple(hierarchy)) if hierarchy is not None else array
 
     type = property(lambda self: self._type, doc='"cpu" or "cuda"')

@@ -23,6 +23,9 @@ def test_placement_is_a_value():
         flow.placement("xpuu", [0])
     with pytest.raises(RuntimeError, match="different"):
         flow.placement("cpu", [0, 0])
+    for ranks in (["a"], [0.5], [[0], [0, 1]], "0", [True]):
+        with pytest.raises(RuntimeError, match="placement: ranks must be"):
+            flow.placement("cpu", ranks)
 
 
 def test_sbp_rules():
