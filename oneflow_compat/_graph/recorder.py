@@ -147,6 +147,14 @@ class Recorder(TorchDispatchMode):
 
     # -- the mode --------------------------------------------------------------
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        modes = [torch._C._pop_torch_function_stack() for _ in range(torch._C._len_torch_function_stack())]  # from backward, which leaves them on
+        try:
+            return self._dispatch(func, types, args, kwargs)
+        finally:
+            for mode in reversed(modes):
+                torch._C._push_on_torch_function_stack(mode)
+
+    def _dispatch(self, func, types, args, kwargs):
         if self.unfolds and any(issubclass(t, self.unfolds) for t in types):
             return NotImplemented
         if func is _DEVICE:
@@ -204,6 +212,8 @@ class Recorder(TorchDispatchMode):
 
     def _of_unknown_size(self, func, args, kwargs):
         self.sizes.begin()
+        if func is aten.masked_select.default and describe(args[0]).shape == describe(args[1]).shape:
+            func, args = aten.index.Tensor, (args[0], [args[1]])  # which knows that one mask gives one size
         try:
             return self.results(func, args, kwargs)
         except (DynamicOutputShapeException, DataDependentOutputException):

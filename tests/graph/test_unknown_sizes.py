@@ -71,6 +71,7 @@ CASES = {
     "two parts": lambda m, x, y, k: m.b(torch.cat([m.a(x[k]), m.c(m.a(x[~k]))])).logsumexp(0).sum(),
     "mean": lambda m, x, y, k: torch.cat([m.a(x), m.a(x)[k]]).mean(),
     "masked_select": lambda m, x, y, k: torch.masked_select(m.a(x), k[:, None].expand(-1, 8)).pow(2).sum(),
+    "masked_select of two tensors": lambda m, x, y, k: (lambda h, k: (h.masked_select(k) - (h * 2).masked_select(k) * (h + 1)[k]).pow(2).sum())(m.a(x), k[:, None].expand(-1, 8)),
     "unique": lambda m, x, y, k: (m.embed(torch.unique((y * k.long()), return_inverse=True)[0])).pow(2).sum() + m.b(m.a(x)).sum(),
     "repeat_interleave": lambda m, x, y, k: m.a(x).repeat_interleave(y * k.long(), dim=0).pow(2).sum(),
     "matrix products": lambda m, x, y, k: (lambda h: (h @ h.t()).softmax(-1).sum() + torch.einsum("nd,md->nm", h, m.a(x)).sum())(m.a(x)[k]),
