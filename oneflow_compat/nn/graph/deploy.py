@@ -52,8 +52,6 @@ def export(graph, path, format="pt2"):
         raise ValueError(f"export: format is 'pt2', 'aoti' or 'onnx', found {format!r}")
     if format == "onnx" and importlib.util.find_spec("onnxscript") is None:
         raise RuntimeError("export(format='onnx') needs the packages onnx and onnxscript, which are not installed")
-    if entry.once:
-        raise RuntimeError(f"save: the first call of graph {graph.name} also began the optimizer's state, as later ones do not; call it once more before saving")
     leaves = [None] * (1 + max(entry._tensor_args, default=0))
     module = _Exported(program, entry.gather(leaves))
     examples = tuple(torch.empty(s.shape, dtype=s.dtype, device=s.device).zero_() for s in program.slots if s.role == "arg")
