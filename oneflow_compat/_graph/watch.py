@@ -171,7 +171,7 @@ class Reads:
             self.entries.setdefault((id(attributes), name), (attributes, name, _MISSING, f"{type(thing).__name__}.{name}", True))
 
     def _value(self, container, key, value, label, attribute, depth=0):
-        if getattr(value, "__module__", None) == f"{__package__}.patches":  # forward of a recomputed module
+        if getattr(value, "__module__", None) == f"{__package__}.recomputation":  # forward of a recomputed module
             return
         entry = (container, key, value, label, attribute)
         if isinstance(value, (*_BY_IDENTITY, torch.Tensor)) or _plain(value):
