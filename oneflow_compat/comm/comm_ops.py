@@ -130,8 +130,8 @@ def recv(src, shape=None, dtype=None, device=None, *, out=None):
         shape, dtype = box[0]
     if out is None:
         out = torch.empty(shape, dtype=dtype, device=device)
-    elif (tuple(out.shape), out.dtype) != (tuple(shape), dtype):
-        raise RuntimeError(f"comm.recv: rank {src} sends {tuple(shape)} of {dtype}, and `out` is {tuple(out.shape)} of {out.dtype}")
+    elif (tuple(out.shape), out.dtype) != (tuple(shape), dtype or out.dtype):
+        raise RuntimeError(f"comm.recv: rank {src} sends {tuple(shape)} of {dtype or out.dtype}, and `out` is {tuple(out.shape)} of {out.dtype}")
     dist.recv(out, src)
     return out
 
