@@ -6,6 +6,8 @@ one in the program. The losses' gradients and a few more differ in the same way.
 """
 from __future__ import annotations
 
+import math
+
 import torch
 
 from .recurrent_layers import WHOLE, symbolic_results
@@ -69,6 +71,9 @@ def known_results(func, args, kwargs):
         return torch.empty(*args, **kwargs)  # views of a symbolic tensor marked as zero would leave the symbolic mode
     elif func is aten.index.Tensor and any(i is not None and i.dtype is torch.uint8 for i in args[1]):  # torch's symbolic form takes no masks of bytes
         return func(args[0], [i.bool() if i is not None and i.dtype is torch.uint8 else i for i in args[1]])
+    elif func is aten.masked_select.default and args[1].numel():  # one mask gives one size
+        times = math.prod(torch.broadcast_shapes(args[0].shape, args[1].shape)) // args[1].numel()
+        return args[0].new_empty(aten.nonzero.default(args[1]).shape[0] * times)
     elif func is aten.multi_margin_loss.default and not args[1].dim():
         return args[0].new_empty(())
     elif func is aten._grouped_mm.default:

@@ -212,8 +212,6 @@ class Recorder(TorchDispatchMode):
 
     def _of_unknown_size(self, func, args, kwargs):
         self.sizes.begin()
-        if func is aten.masked_select.default and describe(args[0]).shape == describe(args[1]).shape:
-            func, args = aten.index.Tensor, (args[0], [args[1]])  # which knows that one mask gives one size
         try:
             return self.results(func, args, kwargs)
         except (DynamicOutputShapeException, DataDependentOutputException):

@@ -70,9 +70,10 @@ class Sizes:
         """Sizes that are first seen as one of this result."""
         for dim, size in enumerate(tensor.shape):
             if type(size) is torch.SymInt:
-                expression = size.node._expr
-                if expression.is_Symbol and expression not in self.nodes:
-                    self.nodes[expression] = self._made(aten.sym_size.int, (node, dim))
+                times, symbol = size.node._expr.as_coeff_Mul()
+                if symbol.is_Symbol and symbol not in self.nodes:
+                    made = self._made(aten.sym_size.int, (node, dim))
+                    self.nodes[symbol] = made if times == 1 else self._made(operator.floordiv, (made, int(times)))
 
     def count(self, node):
         """The integer in a tensor of one, as a number of Python's arithmetic (`mask.sum().item()`)."""
