@@ -153,6 +153,47 @@ def test_a_counter_rounds_as_in_eager():
     assert any(n.target is torch.ops.aten._fused_sgd_.default for n in graph.program.graph.nodes)
 
 
+@pytest.mark.parametrize("begun", [False, True], ids=["new", "begun in eager mode"])
+def test_fused_steps_are_counted_where_float64_is_the_default_dtype(begun):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        model, x = nn.Linear(4, 3), torch.ones(2, 4)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+        other = copy.deepcopy(model)
+        eager = torch.optim.AdamW(other.parameters(), lr=0.1)
+
+        class G(flow.nn.Graph):
+            def __init__(self):
+                super().__init__()
+                self.model = model
+                self.add_optimizer(optimizer)
+                self.config.set_backend("aten")
+                self.config.allow_fuse_model_update_ops(True)
+
+            def build(self, x):
+                loss = self.model(x).square().mean()
+                loss.backward()
+                return loss
+
+        def step(model, optimizer):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+
+        if begun:
+            step(model, optimizer)
+        graph = G()
+        for _ in range(3 - begun):
+            graph(x)
+        for _ in range(3):
+            step(other, eager)
+        torch.testing.assert_close(list(model.parameters()), list(other.parameters()))
+        assert [float(s["step"]) for s in optimizer.state.values()] == [3, 3]
+    finally:
+        torch.set_default_dtype(before)
+
+
 @pytest.mark.parametrize("fused", [False, True])
 def test_version_counters_of_what_autograd_may_hold_rise_in_each_call(fused):
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))

@@ -18,7 +18,7 @@ def count_together(program):
             continue
         if any(not _counter(n) for n in node.args[0]):
             continue
-        program = program.with_(constants={**program.constants, "one": torch.ones(())})
+        program = program.with_(constants={**program.constants, "one": torch.ones((), dtype=torch.float32)})
         with graph.inserting_before(node):
             one = graph.get_attr("one")
             new = graph.call_function(
