@@ -156,7 +156,7 @@ class Capture:
         from .patches import run_build
         from .random_state import python_draws
 
-        with python_draws(self.engine.name):
+        with python_draws(self.engine.name, "build()"):
             return run_build(self, flat)
 
     def _late_state(self, early):
@@ -178,6 +178,7 @@ class Capture:
         from .update import Update
 
         from .patches import resolve_scaler
+        from .random_state import python_draws
 
         scaler = resolve_scaler(self.engine.grad_scaler)
         if not self.state.optimizers:
@@ -185,7 +186,8 @@ class Capture:
         self.update = Update(self.recorder, self.state, self.config, scaler, self.engine.live_options)
         self.aside = _other_state(self.state)
         try:
-            self.update.run()
+            with python_draws(self.engine.name, f"step() of {', '.join(dict.fromkeys(type(o).__name__ for o, _ in self.state.optimizers))}"):
+                self.update.run()
         except (KeyError, TypeError) as error:
             _refuse_other_state(self.state, self.aside, error.args[:1] if isinstance(error, KeyError) else [k for _, kept in self.aside for k in kept])
             raise

@@ -86,15 +86,16 @@ def states_of_generators(recorder):
 
 
 @contextlib.contextmanager
-def python_draws(name):
-    """Warns where build() drew numbers from Python's or NumPy's generator: the program would hold the same ones in every call."""
+def python_draws(name, drawer):
+    """Warns where `drawer`, build() or an optimizer, drew numbers from Python's or NumPy's generator: the program would hold the same ones in every call."""
     before = random.getstate(), np.random.get_state(legacy=False)["state"]
     yield
     drew = [whose for whose, same in (("Python's random module", random.getstate() == before[0]), ("NumPy's generator", _same_state(before[1]))) if not same]
     if drew:
         warnings.warn(
-            f"graph {name}: build() draws numbers from {' and '.join(drew)}, which are drawn once and are constants of the program. "
-            "Draw them with torch (torch.rand, torch.randint), or outside of build() and pass them as tensors.", stacklevel=2,
+            f"graph {name}: {drawer} draws numbers from {' and '.join(drew)}, which are drawn once and are constants of the program. "
+            + ("Draw them with torch (torch.rand, torch.randint), or outside of build() and pass them as tensors." if drawer == "build()" else "Step the optimizer in eager mode."),
+            stacklevel=2,
         )
 
 

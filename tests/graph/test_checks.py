@@ -85,6 +85,17 @@ def test_numbers_drawn_outside_torch(draw, whose):
         graph_of(lambda x: x * draw())(torch.ones(3))
 
 
+def test_numbers_an_optimizer_draws_outside_torch():
+    class Noisy(torch.optim.SGD):
+        def step(self, closure=None):
+            if random.random() < 2:
+                super().step(closure)
+
+    layer = torch.nn.Linear(3, 1)
+    with pytest.warns(UserWarning, match=r"step\(\) of Noisy draws numbers from Python's random module.*eager mode"):
+        graph_of(lambda x: layer(x).sum().backward(), Noisy(layer.parameters(), lr=0.1), layer=layer)(torch.ones(2, 3))
+
+
 def test_numbers_drawn_in_torch(recwarn):
     graph_of(lambda x: x * torch.rand(()))(torch.ones(3))
     assert not [w for w in recwarn if "draws numbers" in str(w.message)]
