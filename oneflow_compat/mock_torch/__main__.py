@@ -1,11 +1,14 @@
-"""python -m oneflow.mock_torch [--lazy] [--verbose] SCRIPT [ARGS]   runs SCRIPT with torch mocked
+"""python -m oneflow.mock_torch [--lazy] [--verbose] SCRIPT [ARGS]      runs SCRIPT with torch mocked
+python -m oneflow.mock_torch [--lazy] [--verbose] -m MODULE [ARGS]   runs MODULE so
 eval $(python -m oneflow.mock_torch enable)                          the same for every python of this shell
 eval $(python -m oneflow.mock_torch disable)                         and back
 """
 from __future__ import annotations
 
+import importlib.util
 import os
 import runpy
+import shlex
 import sys
 
 
@@ -15,22 +18,43 @@ def main(argv):
         options[argv.pop(0)] = True
     startup = os.path.join(os.path.dirname(os.path.abspath(__file__)), "startup")
     others = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p and p != startup]
-    if not argv or argv[0] == "enable":
-        print(f"export PYTHONPATH={os.pathsep.join([startup, *others])}")
-    elif argv[0] == "disable":
-        print(f"export PYTHONPATH={os.pathsep.join(others)}")
-    elif argv[0] in ("-h", "--help"):
+    what = argv[0] if argv else "enable"
+    if what in ("enable", "disable"):
+        if len(argv) > 1 or any(options.values()):
+            _refuse(f"{what} takes no other arguments; --lazy and --verbose belong to a SCRIPT")
+        paths = [startup, *others] if what == "enable" else others
+        print(f"export PYTHONPATH={shlex.quote(os.pathsep.join(paths))}")
+    elif what in ("-h", "--help"):
         print(__doc__, end="")
-    elif not os.path.exists(argv[0]):
-        sys.stderr.write(f"python -m oneflow.mock_torch: there is no script {argv[0]}\n")
-        raise SystemExit(2)
+    elif what == "-m":
+        if len(argv) < 2 or not _is_module(argv[1]):
+            _refuse(f"there is no module {argv[1]}" if len(argv) > 1 else "-m needs the name of a module")
+        _run(runpy.run_module, argv[1], argv[1:], options, alter_sys=True)
+    elif not os.path.exists(what):
+        _refuse(f"there is no script {what}")
     else:
-        from . import enable
+        sys.path[0] = os.path.dirname(os.path.abspath(what))
+        _run(runpy.run_path, what, argv, options)
 
-        sys.argv = argv
-        sys.path[0] = os.path.dirname(os.path.abspath(argv[0]))
-        with enable(lazy=options["--lazy"], verbose=options["--verbose"]):
-            runpy.run_path(argv[0], run_name="__main__")
+
+def _is_module(name):
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _run(run, target, argv, options, **more):
+    from . import enable
+
+    sys.argv = argv
+    with enable(lazy=options["--lazy"], verbose=options["--verbose"]):
+        run(target, run_name="__main__", **more)
+
+
+def _refuse(why):
+    sys.stderr.write(f"python -m oneflow.mock_torch: {why}\n")
+    raise SystemExit(2)
 
 
 if __name__ == "__main__":

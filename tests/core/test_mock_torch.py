@@ -1,4 +1,5 @@
 """`import torch` redirected to oneflow, and only where user code says it."""
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -143,19 +144,31 @@ def test_a_module_that_lacks_a_package_names_the_package(tmp_path, monkeypatch):
             import there  # noqa: F401
 
 
-def test_command_line_runs_a_script(tmp_path):
+def test_command_line_runs_a_script_or_a_module(tmp_path, monkeypatch):
     script = tmp_path / "prog.py"
     script.write_text("import torch, sys\nprint(torch.__name__, sys.argv[1:])\n")
-    out = subprocess.run([sys.executable, "-m", "oneflow.mock_torch", str(script), "a"], check=True, capture_output=True, text=True, cwd=tmp_path)
-    assert out.stdout.split() == ["oneflow", "['a']"]
-    usage = subprocess.run([sys.executable, "-m", "oneflow.mock_torch", "--help"], capture_output=True, text=True, cwd=tmp_path)
+    monkeypatch.setenv("PYTHONPATH", "/a folder")
+
+    def run(*args):
+        return subprocess.run([sys.executable, *args], capture_output=True, text=True, cwd=tmp_path)
+
+    def mock(*args):
+        return run("-m", "oneflow.mock_torch", *args)
+
+    assert mock(str(script), "a").stdout.split() == ["oneflow", "['a']"]
+    assert mock("--lazy", "-m", "prog", "a").stdout.split() == ["oneflow", "['a']"]
+    usage = mock("--help")
     assert usage.returncode == 0 and "SCRIPT" in usage.stdout
-    absent = subprocess.run([sys.executable, "-m", "oneflow.mock_torch", "absent.py"], capture_output=True, text=True, cwd=tmp_path)
-    assert absent.returncode == 2 and absent.stderr == "python -m oneflow.mock_torch: there is no script absent.py\n"
-    exported = subprocess.run([sys.executable, "-m", "oneflow.mock_torch", "enable"], check=True, capture_output=True, text=True, cwd=tmp_path).stdout
-    env = {"PYTHONPATH": exported.strip().partition("=")[2]}
-    out = subprocess.run([sys.executable, str(script)], check=True, capture_output=True, text=True, env={**__import__("os").environ, **env})
-    assert out.stdout.split() == ["oneflow", "[]"]
+    for args, why in ((["absent.py"], "there is no script absent.py"), (["-m", "absent.mod"], "there is no module absent.mod"), (["-m"], "-m needs the name of a module"),
+                      (["--lazy", "enable"], "enable takes no other arguments; --lazy and --verbose belong to a SCRIPT")):
+        refused = mock(*args)
+        assert (refused.returncode, refused.stderr) == (2, f"python -m oneflow.mock_torch: {why}\n")
+    name, _, value = shlex.split(mock("enable").stdout)[1].partition("=")
+    assert name == "PYTHONPATH" and value.endswith(":/a folder")
+    monkeypatch.setenv("PYTHONPATH", value)
+    assert run(str(script)).stdout.split() == ["oneflow", "[]"]
+    assert run("-c", "import oneflow, torch; print(oneflow is torch)").stdout == "True\n"
+    assert shlex.split(mock("disable").stdout) == ["export", "PYTHONPATH=/a folder"]
 
 
 def test_main_pkg_limits_the_redirection(tmp_path, monkeypatch):
