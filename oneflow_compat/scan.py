@@ -55,7 +55,7 @@ class _Names(ast.NodeVisitor):
             self.visit(inner)
 
 
-def names_in(source: str, filename: str = "<source>") -> list[tuple[str, int]]:
+def names_in(source: str | bytes, filename: str = "<source>") -> list[tuple[str, int]]:
     """[(dotted name, line)] of one source text; SyntaxError when it is not Python."""
     visitor = _Names()
     tree = ast.parse(source, filename)
@@ -99,19 +99,31 @@ def _difference(path: str) -> str:
     return f"{rows}; set_dialect('torch') gives {DIALECT[path]}" if rows else f"OneFlow's; set_dialect('torch') gives {DIALECT[path]}"
 
 
-def scan(paths) -> dict[str, dict]:
-    """{name: {"state", "detail", "uses": [(file, line)]}} of every .py file at or below `paths`."""
-    report: dict[str, dict] = {}
-    places = defaultdict(list)
+def read(paths) -> dict[str, list[tuple[str, int]]]:
+    """{file: its names with their lines} of every .py file at or below `paths`; one that cannot be read is told on stderr."""
+    names = {}
     for path in map(Path, paths):
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
             try:
-                found = names_in(file.read_text(encoding="utf-8", errors="replace"), str(file))
+                names[str(file)] = names_in(file.read_bytes(), str(file))
             except SyntaxError as error:
                 print(f"{file}: not read, line {error.lineno}: {error.msg}", file=sys.stderr)
-                continue
-            for name, line in found:
-                places[name].append((str(file), line))
+            except (OSError, ValueError) as error:
+                print(f"{file}: not read: {error}", file=sys.stderr)
+    return names
+
+
+def scan(paths) -> dict[str, dict]:
+    """{name: {"state", "detail", "uses": [(file, line)]}} of every .py file at or below `paths`."""
+    return _judged(read(paths))
+
+
+def _judged(names) -> dict[str, dict]:
+    places = defaultdict(list)
+    for file, found in names.items():
+        for name, line in found:
+            places[name].append((file, line))
+    report = {}
     for name in sorted(places):
         state, detail = judge(name)
         report[name] = {"state": state, "detail": detail, "uses": places[name]}
@@ -127,7 +139,11 @@ def main(argv=None) -> int:
     if gone:
         print(f"no such file or folder: {', '.join(gone)}", file=sys.stderr)
         return 2
-    report = scan(args.paths)
+    names = read(args.paths)
+    if not names:
+        print(f"no Python file could be read at {', '.join(args.paths)}", file=sys.stderr)
+        return 2
+    report = _judged(names)
     counts = Counter(row["state"] for row in report.values())
     for state in ("missing", "differs", "works") if args.all else ("missing", "differs"):
         for name, row in report.items():

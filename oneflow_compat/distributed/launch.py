@@ -1,19 +1,27 @@
-"""`python -m oneflow.distributed.launch`: torchrun under OneFlow's option names."""
+"""python -m oneflow.distributed.launch [options] SCRIPT [ARGS]: torchrun, which takes OneFlow's options as well."""
 from __future__ import annotations
-
-import sys
 
 
 def main(argv=None):
     """Start one process per device; --nproc_per_node, --nnodes, --node_rank, --master_addr, --master_port as torchrun takes them.
 
-    OneFlow's --logdir and --redirect_stdout_and_stderr become torchrun's --log-dir and --redirects.
+    OneFlow's --logdir and --redirect_stdout_and_stderr are torchrun's --log-dir and --redirects 3.
     """
-    from torch.distributed.run import main as run
+    from torch.distributed.elastic.multiprocessing.errors import record
+    from torch.distributed.run import run
 
-    argv = list(sys.argv[1:] if argv is None else argv)
-    names = {"--logdir": "--log-dir", "--redirect_stdout_and_stderr": "--redirects=3"}
-    run([names.get(a.split("=")[0], a.split("=")[0]) + a[len(a.split("=")[0]):] for a in argv])
+    record(run)(parser().parse_args(argv))
+
+
+def parser():
+    """torchrun's parser with OneFlow's two option names."""
+    from torch.distributed.run import get_args_parser
+
+    parser = get_args_parser()
+    parser.prog = "python -m oneflow.distributed.launch"
+    parser.add_argument("--logdir", dest="log_dir", help="OneFlow's name of --log-dir")
+    parser.add_argument("--redirect_stdout_and_stderr", dest="redirects", action="store_const", const="3", help="OneFlow's name of --redirects 3")
+    return parser
 
 
 if __name__ == "__main__":

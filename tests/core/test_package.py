@@ -71,6 +71,14 @@ def test_doctor_lists_what_is_there():
     assert {"python", "devices", "C++ compiler", "custom operators", "dialect", "hypothesis"} <= set(lines)
 
 
+def test_the_launcher_takes_oneflows_options_and_leaves_the_scripts_alone():
+    from oneflow.distributed.launch import parser
+
+    args = parser().parse_args(["--nproc_per_node", "2", "--logdir=x", "--redirect_stdout_and_stderr", "train.py", "--logdir", "y"])
+    assert (args.nproc_per_node, args.log_dir, args.redirects) == ("2", "x", "3")
+    assert (args.training_script, args.training_script_args) == ("train.py", ["--logdir", "y"])
+
+
 def test_version_and_commit_are_texts():
     import oneflow
 

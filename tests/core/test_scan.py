@@ -51,3 +51,13 @@ def test_command_reports_and_sets_the_exit_code(tmp_path):
     good = run(tmp_path / "good")
     assert good.returncode == 0 and good.stdout.strip() == "2 names: 2 work, 0 work with a difference, 0 missing"
     assert run(tmp_path / "nowhere").returncode == 2
+    (tmp_path / "empty").mkdir()
+    for unread in ("broken.py", "empty"):
+        nothing = run(tmp_path / unread)
+        assert nothing.returncode == 2 and "no Python file could be read" in nothing.stderr and nothing.stdout == ""
+
+
+def test_a_file_is_read_in_its_own_encoding(tmp_path):
+    (tmp_path / "marked.py").write_bytes(b"\xef\xbb\xbfimport torch\ntorch.abs(1)\n")
+    (tmp_path / "latin.py").write_bytes(b"# coding: latin-1\nimport torch\ns = '\xe9'; torch.sin(1)\n")
+    assert set(scan.scan([tmp_path])) == {"torch.abs", "torch.sin"}
