@@ -197,19 +197,43 @@ def test_every_option_of_the_table_exists_and_checks_its_value():
     (lambda c: c.enable_amp(True, dtype=torch.float64), TypeError),
     (lambda c: c.set_backend("mlir"), ValueError),
     (lambda c: c.enable_straighten_algorithm("Fast"), ValueError),
+    (lambda c: c.set_backend("aten", max_autotune=True), TypeError),
+    (lambda c: c.set_auto_parallel_computation_cost_ratio("a"), TypeError), (lambda c: c.set_auto_parallel_wait_time(None), TypeError),
+    (lambda c: c.allow_fuse_compositions(True, dropout=1), TypeError),
 ])
-def test_bad_options_are_refused(call, error):
+def test_bad_options_are_refused_and_change_nothing(call, error):
+    config = make().config
+    before = repr(config._engine), dict(config._kept)
     with pytest.raises(error):
-        call(make().config)
+        call(config)
+    assert (repr(config._engine), config._kept) == before
 
 
 def test_set_up_after_the_first_call_is_refused():
     graph = make()
     graph(X)
     model = Net()
-    for late in (lambda: graph.add_optimizer(flow.optim.SGD(model.parameters(), lr=0.1)), lambda: setattr(graph, "other", model), lambda: graph.set_grad_scaler(None)):
+    for late in (lambda: graph.add_optimizer(flow.optim.SGD(model.parameters(), lr=0.1)), lambda: setattr(graph, "other", model), lambda: graph.set_grad_scaler(None),
+                 lambda: graph.config.enable_amp(True), lambda: graph.config.enable_compress_memory()):
         with pytest.raises(RuntimeError, match="after the first call"):
             late()
+
+
+def test_wrong_set_up_is_refused():
+    class Bare(nn.Graph):
+        def __init__(self):
+            pass
+
+    with pytest.raises(AttributeError, match=r"super\(\).__init__\(\)"):
+        Bare()(X)
+    graph = make()
+    with pytest.raises(TypeError, match="GradScaler.*found int 3"):
+        graph.set_grad_scaler(3)
+    with pytest.raises(ValueError, match="Adam.*twice"):
+        graph.add_optimizer(graph._opts[0][0])
+    assert len(graph._opts) == 1
+    with pytest.raises(TypeError, match="load_state_dict.*NoneType"):
+        graph.load_state_dict(None)
 
 
 def test_trace_makes_a_graph_of_a_function():
@@ -257,6 +281,9 @@ def test_html_page_shows_modules_operators_and_times(tmp_path):
     graph = make()
     with pytest.raises(RuntimeError, match="no program yet"):
         graph.to_html(tmp_path / "g.html")
+    with pytest.raises(TypeError, match="build"):
+        graph.to_html(tmp_path / "g.html", X, X)
+    assert not (tmp_path / "g.html").exists()
     graph(X)
     state = copy.deepcopy(graph.state_dict())
     graph.to_html(tmp_path / "g.html", X)

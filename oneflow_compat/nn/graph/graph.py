@@ -4,6 +4,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections import Counter, OrderedDict
+from collections.abc import Mapping
 
 import torch
 
@@ -83,6 +84,8 @@ class Graph:
             raise TypeError(f"add_optimizer(lr_sch=) takes a learning rate scheduler, got {type(lr_sch).__name__}")
         if getattr(lr_sch, "optimizer", optim) is not optim:
             raise StateError(f"add_optimizer(lr_sch=): this {type(lr_sch).__name__} belongs to another optimizer than the {type(optim).__name__} given with it")
+        if any(optim is added for added, _ in self._opts):
+            raise ValueError(f"add_optimizer: this {type(optim).__name__} was added to graph {self._name} already; added twice it would step twice in each call")
         self._before_first_call("add_optimizer")
         numbers = {getattr(p, "_one_embedding", None) for group in optim.param_groups for p in group["params"]} - {None}
         if numbers:
@@ -95,7 +98,9 @@ class Graph:
         self.config._train = True
 
     def set_grad_scaler(self, grad_scaler=None):
-        """Scale the loss with this GradScaler or StaticGradScaler."""
+        """Scale the loss with this GradScaler or StaticGradScaler; None: with none."""
+        if not isinstance(grad_scaler, (torch.amp.GradScaler, type(None))):
+            raise TypeError(f"set_grad_scaler takes an oneflow.amp.GradScaler or StaticGradScaler, found {type(grad_scaler).__name__} {grad_scaler!r}")
         self._before_first_call("set_grad_scaler")
         object.__setattr__(self, "_grad_scaler", grad_scaler)
 
@@ -167,12 +172,12 @@ class Graph:
         self._debug.set(v_level, ranks, max_py_stack_depth, only_user_py_stack, op_repr_with_py_stack)
 
     def to_html(self, path, *args, **kwargs):
-        """Write the program last run as an HTML page by module; with the arguments of a call, each operator is timed (no state changes)."""
+        """Write the program last run as an HTML page by module; with the arguments of a call, that call's program, each operator timed (no state changes)."""
         from ..._graph import report
 
         from .deploy import _entry
 
-        entry = _entry(self, "to_html")
+        entry = self._engine._entry(args, kwargs) if args or kwargs else _entry(self, "to_html")
         seconds = report.times(entry.program, entry.gather(entry._leaves(args, kwargs))) if args or kwargs else None
         with open(path, "w", encoding="utf-8") as file:
             file.write(report.page(entry.program, seconds))
@@ -184,6 +189,8 @@ class Graph:
     def load_state_dict(self, state_dict, strict=True):
         """Load what state_dict() gave, or real OneFlow's; only before the first call. Nothing changes when it does not fit."""
         self._before_first_call("load_state_dict")
+        if not isinstance(state_dict, Mapping):
+            raise TypeError(f"load_state_dict takes what state_dict() returned, found {type(state_dict).__name__}")
         graph_state.load_state_dict(self, OrderedDict(state_dict), strict)
 
     def runtime_state_dict(self, destination=None, with_eager=False):
@@ -294,7 +301,9 @@ class Graph:
 
     def __getattr__(self, name):
         blocks = self.__dict__.get("_blocks")
-        if blocks is not None and name in blocks:
+        if blocks is None:
+            raise AttributeError(f"{type(self).__name__} has no {name!r}: call super().__init__() first in its __init__")
+        if name in blocks:
             return blocks[name]
         raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
 

@@ -4,13 +4,15 @@
 """
 from __future__ import annotations
 
+import functools
+
 import torch
 
 _ZERO_MODES = ("distributed_split", "non_distributed")
 
 
 class GraphConfig:
-    """Options of a graph, set in its __init__ before the first call."""
+    """Options of a graph, set in its __init__; after the first call they are fixed (StateError)."""
 
     def __init__(self, engine_config=None):
         if engine_config is None:
@@ -31,7 +33,9 @@ class GraphConfig:
         """Compile with this backend: "aten", "inductor", "auto" (aten first, inductor when it pays), "openvino", "tensorrt" or "xla"; keyword arguments go to it."""
         from ..._graph.backends import check_name
 
-        self._engine.backend = check_name(name)
+        if check_name(name) == "aten" and options:
+            raise TypeError(f"set_backend: the aten backend takes no options, found {', '.join(options)}")
+        self._engine.backend = name
         self._engine.backend_options = dict(options)
 
     def enable_cudagraph(self, mode=True):
@@ -39,7 +43,7 @@ class GraphConfig:
         self._engine.cudagraph = _switch("enable_cudagraph", mode)
 
     def enable_amp(self, mode=True, *, dtype=torch.float16):
-        """Run build() under autocast with this dtype, float16 or bfloat16 (on the CPU, float16 means bfloat16 as torch's autocast prefers)."""
+        """Run build() under autocast with this dtype, float16 or bfloat16."""
         if dtype not in (torch.float16, torch.bfloat16):
             raise TypeError(f"enable_amp: dtype must be float16 or bfloat16, found {dtype}")
         self._engine.amp = _switch("enable_amp", mode)
@@ -70,8 +74,9 @@ class GraphConfig:
 
         Results differ from eager's by rounding. With `dropout` the masks of dropout are drawn inside the kernels: other numbers than eager's.
         """
+        fuse_dropout = _switch("allow_fuse_compositions(dropout)", dropout) and mode
         self._engine.fuse_compositions = _switch("allow_fuse_compositions", mode)
-        self._engine.fuse_dropout = _switch("allow_fuse_compositions(dropout)", dropout) and mode
+        self._engine.fuse_dropout = fuse_dropout
 
     # -- back ends of other packages ------------------------------------------------------
     def enable_xla_jit(self, value=True):
@@ -138,11 +143,11 @@ class GraphConfig:
 
     def set_auto_parallel_computation_cost_ratio(self, ratio):
         """Kept without effect: it steers the search for SBP rules over several ranks."""
-        self._kept["set_auto_parallel_computation_cost_ratio"] = float(ratio)
+        self._kept["set_auto_parallel_computation_cost_ratio"] = _number("set_auto_parallel_computation_cost_ratio", ratio)
 
     def set_auto_parallel_wait_time(self, cost):
         """Kept without effect: it steers the search for SBP rules over several ranks."""
-        self._kept["set_auto_parallel_wait_time"] = float(cost)
+        self._kept["set_auto_parallel_wait_time"] = _number("set_auto_parallel_wait_time", cost)
 
     @property
     def proto(self):
@@ -169,6 +174,12 @@ def _positive(name, value, least=1) -> int:
     return value
 
 
+def _number(name, value) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} takes a number, found {type(value).__name__} {value!r}")
+    return float(value)
+
+
 def _ignored(name):
     def setter(self, mode=True):
         self._kept[name] = _switch(name, mode)
@@ -187,4 +198,18 @@ def _add_ignored():
             setattr(GraphConfig, name, setter)
 
 
+def _only_before_the_first_call(option):
+    @functools.wraps(option)
+    def setter(self, *args, **kwargs):
+        graph = self._graph()
+        if graph is not None:
+            graph._before_first_call(f"config.{option.__name__}")
+        return option(self, *args, **kwargs)
+
+    return setter
+
+
 _add_ignored()
+for _name, _option in list(vars(GraphConfig).items()):
+    if callable(_option) and not _name.startswith("_"):
+        setattr(GraphConfig, _name, _only_before_the_first_call(_option))
