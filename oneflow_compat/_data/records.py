@@ -74,14 +74,22 @@ class RecordWriter(PartFile):
     def write(self, record) -> int:
         """Append one record; returns its offset."""
         if isinstance(record, dict):
-            record = wire.encode_record({name: _typed(name, value) for name, value in record.items()})
+            record = wire.encode_record({_checked(name): _typed(name, value) for name, value in record.items()})
         elif hasattr(record, "SerializeToString"):
             record = record.SerializeToString()
+        elif not isinstance(record, (bytes, bytearray, memoryview)):
+            raise TypeError(f"a record is a dict, an OFRecord message or its bytes, found {type(record).__name__}")
         offset = self._file.tell()
         self._file.write(_LENGTH.pack(len(record)))
         self._file.write(record)
         self.count += 1
         return offset
+
+
+def _checked(name):
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a field is a str, found {type(name).__name__} {name!r}")
+    return name
 
 
 def _typed(name, value):

@@ -10,6 +10,7 @@ in one step, then the tensors only the old one used are removed. A crash leaves 
 """
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -112,6 +113,7 @@ class Writer:
 
     def __init__(self, folder):
         self.folder = os.fspath(folder)
+        self._made = not os.path.isdir(self.folder)
         os.makedirs(self.folder, exist_ok=True)
         self._lock = atomic.lock_folder(self.folder)  # processes that save to one folder wait for each other
         taken = [int(m[1]) for m in map(_TENSOR_FOLDER.match, os.listdir(self.folder)) if m]
@@ -142,6 +144,9 @@ class Writer:
         for name in self.names:
             shutil.rmtree(os.path.join(self.folder, name), ignore_errors=True)
         self._lock()
+        if self._made:
+            with contextlib.suppress(OSError):  # another process may have written into it meanwhile
+                os.rmdir(self.folder)
 
 
 def _remove_tensor(folder) -> None:

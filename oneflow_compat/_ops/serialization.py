@@ -60,6 +60,8 @@ def save(obj, path_or_buffer=None, global_dst_rank=None, save_as_external_data=F
         layout = "folder" if save_as_external_data or _is_folder(target) else "torch"
     if layout not in _LAYOUTS:
         raise ValueError(f"save: layout must be one of {', '.join(_LAYOUTS)}, found {layout!r}")
+    if save_as_external_data and layout != "folder":
+        raise ValueError(f"save: save_as_external_data=True writes the layout 'folder', found layout={layout!r}; give one of the two")
     if layout == "folder":
         return _save_folder(obj, target, writes)
     if layout == "pickle":

@@ -42,6 +42,12 @@ class Embedding(torch.nn.Module):
         self.name, self.dtype, self.key_type, self.padding_idx, self.seed = name, dtype, key_type, padding_idx, seed
         self._widths = [embedding_dim] if isinstance(embedding_dim, int) else list(embedding_dim)
         self.embedding_dim = sum(self._widths)
+        if min(self._widths, default=0) < 1:
+            raise ValueError(f"one_embedding {name!r}: embedding_dim must be positive, found {embedding_dim}")
+        if not tables or not all(isinstance(t, dict) for t in tables):
+            raise ValueError(f"one_embedding {name!r}: tables is a list of what make_table_options gives, found {tables!r}")
+        if not isinstance(store_options, dict) or "kv_store" not in store_options:
+            raise TypeError(f"one_embedding {name!r}: store_options is what a make_*_store_options gives, found {store_options!r}")
         self._columns = [self._of_table(i, t, default_initializer) for i, t in enumerate(tables)]
         self.store_options = store_options
         given = store_options["storage_dim"]
@@ -75,6 +81,8 @@ class Embedding(torch.nn.Module):
         without it the last dimension counts the tables, or there is one."""
         from . import functional
 
+        if not isinstance(ids, torch.Tensor) or ids.is_floating_point() or ids.is_complex():
+            raise TypeError(f"one_embedding {self.name!r}: ids are a tensor of whole numbers, found {getattr(ids, 'dtype', type(ids).__name__)}")
         if ids.dtype is not self.key_type:
             ids = ids.to(self.key_type)
         tables = self._table_ids(ids, table_ids)
@@ -129,30 +137,32 @@ class Embedding(torch.nn.Module):
     # -- training ------------------------------------------------------------
     def attach(self, optimizer, in_graph=False) -> None:
         """Let `optimizer`, which must hold `shadow`, update the rows from now on; in_graph: at the end of a graph's step."""
-        self._optimizer = weakref.ref(optimizer)
-        optimizer, group = self._group()
         from .rules import rule_for
 
-        if in_graph:
-            from .._graph import update
-            from .functional import update as update_rows
-
-            update.outside[self.shadow] = functools.partial(update_rows, number=self._number)
-        rule = rule_for(optimizer, group, 1)
+        rule = rule_for(optimizer, self._group_of(optimizer), 1)
         need = self.embedding_dim * (1 + rule.states) + rule.extra
         if need > self.line:
             raise ValueError(
                 f"one_embedding {self.name!r}: {type(optimizer).__name__} keeps rows of {need} numbers, the store has {self.line}; "
                 f"make the store with size_factor={1 + rule.states}" + (f" and storage_dim={need}" if rule.extra else "")
             )
+        self._optimizer = weakref.ref(optimizer)
+        if in_graph:
+            from .._graph import update
+            from .functional import update as update_rows
+
+            update.outside[self.shadow] = functools.partial(update_rows, number=self._number)
 
     def _group(self):
         optimizer = self._optimizer() if self._optimizer is not None else None
         if optimizer is None:
             raise RuntimeError(f"one_embedding {self.name!r}: no optimizer is attached; use one_embedding.Optimizer, or add_optimizer of nn.Graph")
+        return optimizer, self._group_of(optimizer)
+
+    def _group_of(self, optimizer):
         for group in optimizer.param_groups:
             if any(p is self.shadow for p in group["params"]):
-                return optimizer, group
+                return group
         raise ValueError(f"one_embedding {self.name!r}: the optimizer does not hold this embedding's parameters; pass it the module's parameters()")
 
     def collect(self, keys, tables, grad) -> float:

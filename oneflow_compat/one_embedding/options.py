@@ -51,6 +51,8 @@ make_table = make_table_options
 def _store(caches, persistent_path, capacity, size_factor, storage_dim, physical_block_size):
     if not isinstance(persistent_path, (str, list, tuple)):
         raise TypeError(f"persistent_path is a folder or a list of folders, one per rank; found {persistent_path!r}")
+    if size_factor < 1 and storage_dim < 1:
+        raise ValueError(f"a store's size_factor must be at least 1, found {size_factor!r}")
     table = {"path": persistent_path, "physical_block_size": physical_block_size}
     if capacity is not None:
         table["capacity_hint"] = int(capacity)

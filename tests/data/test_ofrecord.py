@@ -128,6 +128,13 @@ def test_errors_say_what_and_where(tmp_path):
         nn.OFRecordImageDecoder("n")(batch).cells
     with pytest.raises(FileNotFoundError, match=r"part-3.*2 of 5 are missing"):
         nn.OFRecordReader(GOLDEN / "numbers", data_part_num=5)
+    with pytest.raises(ValueError, match="positive whole numbers, found '2' and 1"):
+        nn.OFRecordReader(GOLDEN / "numbers", batch_size="2")
+    with records.RecordWriter(tmp_path / "part-0") as out:
+        for wrong in (None, {3: 1}, {"x": object()}):
+            with pytest.raises(TypeError, match="a record is|name of a field|field 'x'"):
+                out.write(wrong)
+    assert (tmp_path / "part-0").read_bytes() == b""
     with pytest.raises(TypeError, match="what OFRecordReader gives"):
         nn.OFRecordRawDecoder("x", (1,), flow.float32)(torch.ones(1))
 
@@ -298,6 +305,8 @@ def test_coin_flip():
     coin = nn.CoinFlip(batch_size=5000, random_seed=1, probability=0.3)
     assert 0.25 < coin().float().mean() < 0.35 and not torch.equal(coin(), coin())
     assert nn.CoinFlip(4, probability=1.0)().tolist() == [1, 1, 1, 1]
+    with pytest.raises(ValueError, match="between 0 and 1, found 2.0"):
+        nn.CoinFlip(4, probability=2.0)
 
 
 class Pipeline(torch.nn.Module):

@@ -53,9 +53,20 @@ def test_wrong_options(tmp_path):
     for wrong in (lambda: oe.make_device_mem_store_options("/x", capacity=0), lambda: oe.make_cached_ssd_store_options(0, "/x"), lambda: oe.make_table_options(3),
                   lambda: oe.make_table_options([{"no": 1}]), lambda: embedding(tmp_path, tables=[oe.make_table_options({"type": "zeros"})]),
                   lambda: embedding(tmp_path, tables=[{}]), lambda: oe.MultiTableEmbedding("e", [4], flow.float, flow.int64, [UNIFORM], options("device", tmp_path)),
-                  lambda: oe.MultiTableEmbedding("e", 4, flow.int64, flow.int64, [UNIFORM], options("device", tmp_path))):  # fmt: skip
+                  lambda: oe.MultiTableEmbedding("e", 4, flow.int64, flow.int64, [UNIFORM], options("device", tmp_path)),
+                  lambda: oe.MultiTableEmbedding("e", 0, flow.float, flow.int64, [UNIFORM], options("device", tmp_path)),
+                  lambda: oe.make_device_mem_store_options(str(tmp_path), 10, size_factor=0), lambda: embedding(tmp_path, tables=[]),
+                  lambda: embedding(tmp_path, tables=[3]), lambda: oe.MultiTableEmbedding("e", 4, flow.float, flow.int64, [UNIFORM], {})):  # fmt: skip
         with pytest.raises((ValueError, TypeError)):
             wrong()
+
+
+def test_ids_are_a_tensor_of_whole_numbers(tmp_path):
+    e = embedding(tmp_path)
+    for wrong in ([1, 2], torch.tensor([1.0, 2.0])):
+        with pytest.raises(TypeError, match="ids are a tensor of whole numbers"):
+            e(wrong)
+    assert e(torch.tensor([1, 2], dtype=torch.int32)).shape == (2, 4)
 
 
 # --------------------------------------------------------------------------- rows
@@ -290,6 +301,7 @@ def test_wrong_optimizers(tmp_path):
         oe.Optimizer(flow.optim.Adam(e.parameters(), amsgrad=True), [e])
     with pytest.raises(TypeError, match="expected an optimizer"):
         oe.Optimizer(e, [e])
+    e(torch.tensor([1])).sum().backward()  # with none of them attached
 
 
 class TwoLookups(torch.nn.Module):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import numbers
 import os
 
 import numpy as np
@@ -61,8 +62,8 @@ class OFRecordReader(Source):
                  shuffle_buffer_size=1024, shuffle_after_epoch=False, random_seed=-1, device=None, placement=None, sbp=None, name=None,
                  *, on_corrupt="raise"):  # fmt: skip
         super().__init__(device, placement, sbp)
-        if batch_size < 1 or data_part_num < 1:
-            raise ValueError(f"OFRecordReader: batch_size and data_part_num must be positive, found {batch_size} and {data_part_num}")
+        if not all(isinstance(n, numbers.Integral) and n > 0 for n in (batch_size, data_part_num)):
+            raise ValueError(f"OFRecordReader: batch_size and data_part_num must be positive whole numbers, found {batch_size!r} and {data_part_num!r}")
         names = records.part_names(part_name_prefix, data_part_num, part_name_suffix_length)
         paths = [os.path.join(ofrecord_dir, n) for n in names]
         self.batch_size, self.ofrecord_dir = batch_size, ofrecord_dir
@@ -299,6 +300,8 @@ class CoinFlip(Source):
 
     def __init__(self, batch_size=1, random_seed=None, probability=0.5, device=None, placement=None, sbp=None):
         super().__init__(device, placement, sbp)
+        if not 0 <= probability <= 1:
+            raise ValueError(f"CoinFlip: probability must be between 0 and 1, found {probability}")
         self.batch_size, self.probability, self.random_seed, self._random = batch_size, probability, random_seed, None
 
     def forward(self):
