@@ -42,19 +42,19 @@ def outside_capture():
         _active.recorder = recorder
 
 
-def check_leaves(flat, spec, what):
-    """Every leaf must be a tensor or a plain python value."""
+def check_leaves(flat, name):
+    """Every leaf must be a tensor or a plain python value; name(index) is what an error calls it."""
     for index, leaf in enumerate(flat):
         if not isinstance(leaf, (torch.Tensor, *_PLAIN, *KINDS)):
-            path = leaf_name(spec, index)
+            kind = type(leaf).__qualname__ if type(leaf).__module__ == "builtins" else f"{type(leaf).__module__}.{type(leaf).__qualname__}"
             raise GraphTypeError(
-                f"{what} {path} of build() is a {type(leaf).__module__}.{type(leaf).__qualname__}, which a graph cannot take",
+                f"the {name(index)} of build() has the type {kind}, which a graph cannot take",
                 "Use tensors, numbers, strings, None, and nested list, tuple or dict of them (numpy: flow.from_numpy(x)).",
             )
 
 
 def leaf_name(spec, index) -> str:
-    """A readable path of a flat leaf, such as args[0]['x']."""
+    """A readable path of a flat leaf, such as [0]['x']."""
     return "".join(f"[{key!r}]" for key in paths(spec)[index])
 
 
@@ -80,7 +80,7 @@ class Capture:
             raise CaptureError("a graph was called inside the build() of another graph", "Call the module, or do the work of the inner build() directly.")
         if torch._C._are_functorch_transforms_active():
             raise CaptureError("a graph was called under a transform of torch.func (vmap, grad, ...)", "Transform the function inside build().")
-        check_leaves(self.args_flat, self.in_spec, "argument")
+        check_leaves(self.args_flat, lambda i: f"argument {self._argument_names()[i]!r}")
         _prepare_torch()
         engine, recorder = self.engine, self.recorder
         # a training graph records gradients also when it is called under no_grad; an inference graph keeps the caller's mode
@@ -103,7 +103,7 @@ class Capture:
                     with reads:
                         flat_out, out_spec = self._build(inputs)
                     recorder.sizes.end()
-                    check_leaves(flat_out, out_spec, "output")
+                    check_leaves(flat_out, lambda i: f"output {leaf_name(out_spec, i)}".rstrip())
                     recorder.phase = "state"
                     rebound = modules.changes()
                     self.stores = [(c, k, *tree_flatten(v)) for c, k, v in modules.stores]
