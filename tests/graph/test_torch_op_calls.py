@@ -164,3 +164,18 @@ def test_as_strided_of_a_part_counts_from_the_beginning_of_the_memory(backend):
     graph = graph_of(lambda x: torch.as_strided(x, (2, 2), (1, 2), storage_offset=1) * 2)
     graph.config.set_backend(backend)
     assert graph(torch.arange(20.0)[10:]).tolist() == [[2.0, 6.0], [4.0, 8.0]]
+
+
+@pytest.mark.parametrize("fill", [torch.masked_fill, lambda x, mask, value: (x * 2).masked_fill_(mask, value)])
+def test_the_gradient_of_a_filled_in_number_is_summed_as_in_eager(fill):
+    torch.manual_seed(0)
+    x, mask, value = torch.randn(67, 31, requires_grad=True), torch.rand(67, 31) > 0.5, torch.tensor(0.3, requires_grad=True)
+
+    def gradients(x, mask, value):
+        filled = fill(x, mask, value)
+        return torch.autograd.grad((filled * filled.sin() * torch.arange(31.0)).sum(), [x, value])
+
+    graph = graph_of(gradients)
+    for got, want in zip(graph(x, mask, value), gradients(x, mask, value)):
+        assert torch.equal(got, want)
+    assert "masked_select" in str(graph.program)

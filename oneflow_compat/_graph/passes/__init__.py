@@ -19,7 +19,7 @@ class Pass:
 
 
 def _passes():
-    from . import activations, bias, cleanup, counters, dropout, inplace, matmul, results, softmax, update
+    from . import activations, bias, cleanup, counters, dropout, inplace, masked, matmul, results, softmax, update
 
     def compositions(config):  # inductor fuses what it compiles by itself
         return config.fuse_compositions and config.backend == "aten"
@@ -41,6 +41,7 @@ def _passes():
         Pass("skip_overflow", update.skip_overflow, EXACT, lambda config: config.fuse_update, any_size=True),
         Pass("scale_in_update", update.scale_in_update, ROUNDING, lambda config: config.fuse_update, any_size=True),
         Pass("count_together", counters.count_together, EXACT, any_size=True),
+        Pass("sum_of_selected", masked.sum_of_selected, EXACT, lambda config: config.backend == "aten", any_size=True),
     )
 
 
