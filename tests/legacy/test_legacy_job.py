@@ -114,6 +114,10 @@ def test_inputs_are_checked_by_name():
     with pytest.raises(TypeError, match=r"'labels': declared dtype torch.int32, got an array of float32"):
         job(X, labels.astype(np.float32))
     assert job(X.astype(np.float64), labels.astype(np.int64)).dtype == np.float32
+    with pytest.raises(ValueError, match=r"'labels': declared dtype torch.int32, got int64 numbers from 0 to 1099511627776, which do not all fit it"):
+        job(X, np.array([2**40, 0]))
+    with pytest.raises(TypeError, match=r"function_config=.*found 3"):
+        flow.global_function(function_config=3)
     with pytest.raises(TypeError, match=r"'images'.*got list"):
         job(X.tolist(), labels)
     with pytest.raises(TypeError, match=r"takes 2 arguments \(images, labels\), got 1"):

@@ -32,6 +32,8 @@ def api_global_function(type="predict", function_config=None):
         function_config, type = type, "train" if any(name.startswith("train.") for name in type.values) else "predict"
     if type not in ("predict", "train"):
         raise ValueError(f'global_function(type={type!r}): type must be "predict" or "train"')
+    if function_config is not None and not isinstance(function_config, FunctionConfig):
+        raise TypeError(f"global_function(function_config=): pass a flow.FunctionConfig, found {function_config!r}")
     return lambda function: Job(function, type, function_config)
 
 

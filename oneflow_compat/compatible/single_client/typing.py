@@ -100,7 +100,9 @@ def _tensor(where, array, dtype):
     if array.dtype != wanted:
         if not _np.can_cast(array.dtype, wanted, "same_kind"):
             raise TypeError(f"{where}: declared dtype {dtype}, got an array of {array.dtype}; convert it with .astype(np.{wanted})")
-        array = array.astype(wanted)
+        given, array = array, array.astype(wanted)
+        if wanted.kind in "iu" and not _np.array_equal(given, array):
+            raise ValueError(f"{where}: declared dtype {dtype}, got {given.dtype} numbers from {given.min()} to {given.max()}, which do not all fit it")
     if dtype == torch.bfloat16:
         return torch.from_numpy(_np.ascontiguousarray(array)).to(dtype)
     if not (array.flags.c_contiguous and array.flags.writeable):
