@@ -23,13 +23,16 @@ VARIABLES = {
     "ONEFLOW_PROFILE_VERBOSE": ("", "print the profiler's tables"),
 }
 
+CHOICES = {"ONEFLOW_TEST_GRAPH": ("on", "off", "all"), "ONEFLOW_TEST_ERRORS": ("class", "any", "no")}
+
 overrides: dict[str, str] = {}  # set by the pytest plugin and by tests
 
 
 def get(name: str) -> str:
-    if name in overrides:
-        return overrides[name]
-    return os.environ.get(name, VARIABLES[name][0])
+    value = overrides[name] if name in overrides else os.environ.get(name, VARIABLES[name][0])
+    if value not in CHOICES.get(name, (value,)):
+        raise ValueError(f"environment variable {name} must be one of {', '.join(CHOICES[name])}, found {value!r}")
+    return value
 
 
 def get_int(name: str, default: int | None = None) -> int:

@@ -15,25 +15,25 @@ import pytest
 
 from . import config, summary
 
-OPTIONS = {  # option: (variable, choices, help)
-    "--autotest-n": ("ONEFLOW_TEST_N", None, "valid cases per autotest, instead of the test's own n"),
-    "--autotest-seed": ("ONEFLOW_TEST_SEED", None, "seed of the drawn cases"),
-    "--autotest-graph": ("ONEFLOW_TEST_GRAPH", ("on", "off", "all"), "graph check: as the test asks, never, always"),
-    "--graph-backend": ("ONEFLOW_TEST_GRAPH_BACKEND", None, "backend of the graph check (default aten)"),
-    "--autotest-errors": ("ONEFLOW_TEST_ERRORS", ("class", "any", "no"), "how refusals of the two sides are compared"),
-    "--autotest-database": ("ONEFLOW_TEST_DATABASE", None, "folder of failing examples, or none"),
+OPTIONS = {  # option: (variable, help)
+    "--autotest-n": ("ONEFLOW_TEST_N", "valid cases per autotest, instead of the test's own n"),
+    "--autotest-seed": ("ONEFLOW_TEST_SEED", "seed of the drawn cases"),
+    "--autotest-graph": ("ONEFLOW_TEST_GRAPH", "graph check: as the test asks, never, always"),
+    "--graph-backend": ("ONEFLOW_TEST_GRAPH_BACKEND", "backend of the graph check (default aten)"),
+    "--autotest-errors": ("ONEFLOW_TEST_ERRORS", "how refusals of the two sides are compared"),
+    "--autotest-database": ("ONEFLOW_TEST_DATABASE", "folder of failing examples, or none"),
 }
 
 
 def pytest_addoption(parser):
     group = parser.getgroup("autotest", "oneflow_autotest")
-    for option, (variable, choices, text) in OPTIONS.items():
-        group.addoption(option, choices=choices, default=None, help=f"{text} ({variable})")
+    for option, (variable, text) in OPTIONS.items():
+        group.addoption(option, choices=config.CHOICES.get(variable), default=None, help=f"{text} ({variable})")
     group.addoption("--autotest-verbose", action="store_true", help="print each program as it runs (ONEFLOW_TEST_VERBOSE)")
 
 
 def pytest_configure(config):
-    for option, (variable, _, _) in OPTIONS.items():
+    for option, (variable, _) in OPTIONS.items():
         value = config.getoption(option)
         if value is not None:
             _override(variable, value)

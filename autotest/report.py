@@ -16,7 +16,7 @@ def annotate(error, case, seed, test_id, attempts, flaky=False):
         error.args = (f"{error}\n{body}",)
         error.report = body
         return error
-    if len(error.args) == 1 and isinstance(error.args[0], str):
+    if len(error.args) == 1 and isinstance(error.args[0], str) and not isinstance(error, KeyError):  # whose text is a repr
         error.args = (f"{error.args[0]}\n{body}",)
     elif hasattr(error, "add_note"):
         error.add_note(body)
@@ -28,6 +28,9 @@ def annotate(error, case, seed, test_id, attempts, flaky=False):
 def report(error, case, seed, test_id, attempts, flaky=False):
     from .script import script
 
+    again = f"to run this test again with the same cases:\n    {command(seed, test_id)}\n"
+    if not case.steps and not flaky:
+        return f"\nthe test raised this before it used either library, so there is no case to show\n{again}"
     try:
         program = script(case, error)
     except Exception as e:  # the report must not hide what it reports
@@ -37,8 +40,7 @@ def report(error, case, seed, test_id, attempts, flaky=False):
         what = "failing case, which did not fail again when it was repeated (something in the test or the library is not deterministic)"
     return (
         f"\n{what}, as a script:\n"
-        f"{'-' * 78}\n{program}{'-' * 78}\n"
-        f"to run this test again with the same cases:\n    {command(seed, test_id)}\n"
+        f"{'-' * 78}\n{program}{'-' * 78}\n{again}"
     )
 
 

@@ -76,6 +76,8 @@ class random_pytorch_tensor(generator):
         low = 0 if low is None else low
         high = (2 if kind is bool else low + 1 if low >= 1 else 1) if high is None else high
         seed = self.choose.content_seed()
+        if kind in (float, complex) and high < low:
+            raise ValueError(f"random_tensor: values are low <= x < high, found low={low} and high={high}")
         if kind is complex:
             array = fill(shape, low, high, seed) + 1j * fill(shape, low, high, seed ^ 1)
         elif kind is float:

@@ -22,6 +22,7 @@ from oneflow._tables.knobs import KNOBS
 from oneflow._tables.module import MODULE
 from oneflow._tables.renames import RENAMES
 from oneflow._tables.tensor import TENSOR
+from oneflow_autotest import config as autotest_config
 
 DOCS = Path(__file__).parent
 # modules without rows in the tables that have a page of their own
@@ -56,8 +57,11 @@ def differences():
 
 
 def environment():
-    return "# Environment variables\n\n" + NOTE + "Read when needed, never at import; nothing is written.\n\n" + table(
-        ("variable", "default", "meaning"), [(f"`{k}`", repr(d), m) for k, (d, m) in _env.VARIABLES.items()])
+    def variables(rows):
+        return table(("variable", "default", "meaning"), [(f"`{k}`", repr(d), m) for k, (d, m) in rows.items()])
+
+    return ("# Environment variables\n\n" + NOTE + "Read when needed, never at import; nothing is written.\n\n" + variables(_env.VARIABLES)
+            + "\n## AutoTest\n\nRead by the package `oneflow_autotest` ([autotest.md](autotest.md)).\n\n" + variables(autotest_config.VARIABLES))
 
 
 def graph_options():

@@ -187,8 +187,21 @@ def test_other_exceptions_of_the_test_pass_through(api):
     def run(case):
         raise KeyError("mine")
 
+    with pytest.raises(KeyError) as caught:
+        run(None)
+    notes = "".join(getattr(caught.value, "__notes__", ["before it used either library"]))  # Python 3.10 prints it
+    assert caught.value.args == ("mine",) and "before it used either library" in notes and "as a script" not in notes
     with pytest.raises(KeyError):
         run(None)
+
+
+def test_settings_and_bounds_that_mean_nothing_are_refused(api, monkeypatch):
+    monkeypatch.setenv("ONEFLOW_TEST_SEED", "1")
+    with pytest.raises(ValueError, match="values are low <= x < high, found low=3 and high=1"):
+        api.autotest(n=1, check_graph=False)(lambda case: api.random_tensor(2, low=3, high=1).pytorch)(None)
+    monkeypatch.setenv("ONEFLOW_TEST_GRAPH", "sometimes")
+    with pytest.raises(ValueError, match="ONEFLOW_TEST_GRAPH must be one of on, off, all, found 'sometimes'"):
+        api.autotest(n=1)(lambda case: api.random_tensor(2))(None)
 
 
 def test_a_skip_is_a_skip(api):
