@@ -178,6 +178,26 @@ def test_what_has_no_cpp_wrapper_is_called_from_python(monkeypatch):
     assert all(close(a, b) for a, b in zip(losses, trained()[0]))
 
 
+@pytest.mark.parametrize("resize", [
+    lambda x: nn.functional.interpolate(x, (5, 3), mode="bilinear", antialias=True), lambda x: nn.functional.interpolate(x, (5, 9), mode="bicubic", antialias=True),
+    lambda x: nn.functional.interpolate(x, scale_factor=1.5, mode="nearest-exact"), lambda x: nn.functional.interpolate(x[None], (3, 4, 13), mode="nearest"),
+    lambda x: nn.functional.interpolate(x[0], 11, mode="nearest"), lambda x: nn.functional.pad(x[None], (1, 2, 0, 1, 2, 1), mode="replicate"),
+], ids=["bilinear", "bicubic", "nearest-exact", "nearest3d", "nearest1d", "pad3d"])  # fmt: skip
+def test_operators_without_a_c_function_leave_the_region_one_file(resize):
+    def loss_of(model, x):
+        made = resize(model(x))
+        return (made * torch.arange(float(made.numel())).view(made.shape).cos()).sum()
+
+    torch.manual_seed(0)
+    model = nn.Linear(7, 7)
+    other, data = copy.deepcopy(model), [(torch.randn(2, 3, 6, 7),) for _ in range(2)]
+    make = lambda p: torch.optim.SGD(p, lr=0.01)
+    expected, _ = train_eager(model, make, None, loss_of, data)
+    got, _, graph = train_graph(other, make, None, loss_of, data, backend="inductor")
+    assert graph._engine._last.run.region.settings["cpp_wrapper"], "one C++ file, not one for each kernel"
+    assert all(close(a, b) for a, b in zip(expected, got)) and all(close(a, b) for a, b in zip(model.parameters(), other.parameters()))
+
+
 def test_the_update_is_two_operators_whatever_the_number_of_parameters():
     _, _, graph = trained()
     host = graph._engine._last.run.inner.__source__

@@ -196,27 +196,14 @@ def table():
     }  # fmt: skip
 
 
-def _no_shim(op) -> bool:
-    """A fallback without a C shim that takes a list of SymInt: the wrapper's proxy passes it as a list of anything, which the kernel refuses."""
-    from torch._inductor import decomposition, lowering
-    from torchgen.aoti.fallback_ops import inductor_fallback_ops
-
-    if not any(isinstance(a.real_type, torch._C.ListType) and isinstance(a.real_type.getElementType(), torch._C.SymIntType) for a in op._schema.arguments):
-        return False
-    made = op in lowering.lowerings and op not in lowering.fallbacks
-    return not made and str(op) not in inductor_fallback_ops and op not in decomposition.select_decomp_table() and op not in table()
-
-
 def talks(graph) -> bool:
     """Does a node speak to other ranks?"""
     return any(isinstance(n.target, torch._ops.OpOverload) and n.target.namespace == "_c10d_functional" for n in graph.nodes)
 
 
 def needs_python(graph) -> bool:
-    """Does a node call an operator that inductor's C++ wrapper cannot: one that is not torch's and returns a list of tensors, one of torch's without a shim, a collective?"""
-    if talks(graph):
-        return True
-    return any(_no_shim(op) for op in {n.target for n in graph.nodes if isinstance(n.target, torch._ops.OpOverload) and n.target.namespace == "aten"}) or any(
+    """Does a node call an operator that inductor's C++ wrapper cannot: one that is not torch's and returns a list of tensors, a collective?"""
+    return talks(graph) or any(
         isinstance(n.target, torch._ops.OpOverload)
         and n.target.namespace not in ("aten", "prims")
         and any(isinstance(r.type, torch._C.ListType) for r in n.target._schema.returns)
