@@ -94,10 +94,8 @@ def batches():
     return [(torch.randn(12, 6), torch.randint(0, 5, (12,)), n) for n in numbers]
 
 
-def trained(loss_of, mask, backend="aten", make=lambda p: torch.optim.AdamW(p, lr=0.01)):
-    """(eager's losses and state, the graph's, the graph) of the same training."""
-    torch.manual_seed(0)
-    model = Net()
+def trained(model, loss_of, data, make=lambda p: torch.optim.AdamW(p, lr=0.01)):
+    """(eager's losses and state, the graph's, the graph) of a training by loss_of(model, *batch) on each batch."""
     other = copy.deepcopy(model)
     optimizers = make(model.parameters()), make(other.parameters())
 
@@ -106,18 +104,23 @@ def trained(loss_of, mask, backend="aten", make=lambda p: torch.optim.AdamW(p, l
             super().__init__()
             self.m = other
             self.add_optimizer(optimizers[1])
-            self.config.set_backend(backend)
+            self.config.set_backend("aten")
 
-        def build(self, x, y, k):
-            loss = loss_of(self.m, x, y, mask(k) if mask else k)
+        def build(self, *batch):
+            loss = loss_of(self.m, *batch)
             loss.backward()
             return loss
 
-    graph, data = G(), batches()
-    expected = eager_losses(optimizers[0], lambda x, y, k: loss_of(model, x, y, k > 0.5), data)
+    graph = G()
+    expected = eager_losses(optimizers[0], lambda *batch: loss_of(model, *batch), data)
     torch.manual_seed(2)
-    got = [graph(x, y, k if mask else k > 0.5).detach() for x, y, k in data]
+    got = [graph(*batch).detach() for batch in data]
     return expected + list(model.state_dict().values()), got + list(other.state_dict().values()), graph
+
+
+def made(kind):
+    torch.manual_seed(0)
+    return kind()
 
 
 def eager_losses(optimizer, loss_of, batches):
@@ -136,7 +139,7 @@ def eager_losses(optimizer, loss_of, batches):
 def test_training_is_bit_for_bit_eager_for_every_size(name):
     if name == "attention" and tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13):
         pytest.skip("scaled_dot_product_attention of torch < 2.13 has no symbolic form for batches of unknown size")
-    expected, got, graph = trained(CASES[name], lambda k: k > 0.5)
+    expected, got, graph = trained(made(Net), lambda m, x, y, k: CASES[name](m, x, y, k > 0.5), batches())
     assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
     assert len(graph._engine.programs) == 1 and graph.program.unknown_sizes and not expected[0].isnan()
 
@@ -144,7 +147,7 @@ def test_training_is_bit_for_bit_eager_for_every_size(name):
 @pytest.mark.parametrize("name", ["masked cross entropy", "dropout of rows", "unique"])
 def test_a_mask_that_is_an_argument_and_changes_gets_one_program_for_all(name):
     """Its first values make a program of their own, which can be compiled; a constant mask needs no other."""
-    expected, got, graph = trained(CASES[name], None)
+    expected, got, graph = trained(made(Net), CASES[name], [(x, y, k > 0.5) for x, y, k in batches()])
     assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
     assert [p.unknown_sizes for p in graph._engine.programs] in ([True, False], [False, True])
 
@@ -301,29 +304,10 @@ class Experts(nn.Module):
 @pytest.mark.parametrize("make", [lambda p: torch.optim.SGD(p, 0.01, momentum=0.9, dampening=0.1), lambda p: torch.optim.AdamW(p, 0.01)])
 def test_training_with_branches_on_sizes(make):
     """A try that goes another way leaves no trace: statistics, random numbers, state that the first step begins."""
-    torch.manual_seed(0)
-    model = Experts()
-    other = copy.deepcopy(model)
-    optimizers = make(model.parameters()), make(other.parameters())
-
-    class G(flow.nn.Graph):
-        def __init__(self):
-            super().__init__()
-            self.m = other
-            self.add_optimizer(optimizers[1])
-            self.config.set_backend("aten")
-
-        def build(self, x):
-            loss = self.m(x)
-            loss.backward()
-            return loss
-
-    graph, inputs = G(), [torch.randn(8, 4) if k % 3 else torch.randn(1, 4) + torch.randn(8, 4) * 1e-3 for k in range(12)]
-    expected = eager_losses(optimizers[0], model, [(x,) for x in inputs])
-    torch.manual_seed(2)
-    got = [graph(x).detach() for x in inputs]
+    model = made(Experts)
+    inputs = [torch.randn(8, 4) if k % 3 else torch.randn(1, 4) + torch.randn(8, 4) * 1e-3 for k in range(12)]
+    expected, got, graph = trained(model, lambda m, x: m(x), [(x,) for x in inputs], make)
     assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
-    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), other.state_dict().values(), strict=True))
     assert graph._engine.branches  # some call went another way than the one before
 
 
