@@ -155,12 +155,3 @@ def split_record(data) -> dict:
                 value = part
         out[name] = value
     return out
-
-
-def decode_record(data) -> dict:
-    """{name: (kind, values)} of an OFRecord message."""
-    out = {}
-    for name, feature in split_record(data).items():
-        kind, body = decode_feature(feature)
-        out[name] = (kind, decode_list(kind, body) if kind else [])
-    return out

@@ -34,3 +34,11 @@ def one_of(name: str, argument: str, value, allowed):
 def along(bias: torch.Tensor, axis: int, ndim: int) -> torch.Tensor:
     """A 1-d bias viewed so that it broadcasts along `axis` of an `ndim`-d tensor."""
     return bias.reshape((-1,) + (1,) * (ndim - 1 - axis))
+
+
+def tensor_in(name, value, kwargs):
+    """The tensor OneFlow calls `in`, which no Python parameter can be called."""
+    value = kwargs.pop("in", value)
+    if kwargs or value is None:
+        raise TypeError(f"{name}() got an unexpected argument {next(iter(kwargs))!r}" if kwargs else f"{name}() needs the tensor `in`")
+    return value

@@ -37,7 +37,7 @@ def min_max_observer(input=None, quantization_formula="google", quantization_bit
     google: scale = max|x| / (2^(bit-1) - 1) or (max - min) / (2^bit - 1); cambricon: scale is the exponent
     floor(log2 max|x|) - (bit - 2). OneFlow calls the first argument `in`.
     """
-    x = _input("min_max_observer", input, kwargs)
+    x = _check.tensor_in("min_max_observer", input, kwargs)
     symmetric = _scheme("min_max_observer", quantization_formula, quantization_bit, quantization_scheme)
     rows = x.reshape(1 if per_layer_quantization else x.shape[0], -1)
     high = rows.abs().amax(1) if symmetric else rows.amax(1)
@@ -53,7 +53,7 @@ def moving_average_min_max_observer(input=None, current_train_step=None, moving_
     While training and current_train_step <= stop_update_after_iters, moving_max and moving_min (in place) become
     momentum * old + (1 - momentum) * new, or new where old is 0. Symmetric: both hold max|x|.
     """
-    x = _input("moving_average_min_max_observer", input, kwargs)
+    x = _check.tensor_in("moving_average_min_max_observer", input, kwargs)
     symmetric = _scheme("moving_average_min_max_observer", quantization_formula, quantization_bit, quantization_scheme)
     if training:
         high = x.abs().max() if symmetric else x.max()
@@ -63,13 +63,6 @@ def moving_average_min_max_observer(input=None, current_train_step=None, moving_
             mixed = torch.where(moving == 0, new, moving * momentum + new * (1 - momentum))
             moving.copy_(torch.where(update, mixed, moving))
     return _scale_and_zero(moving_min, moving_max, quantization_formula, quantization_bit, symmetric)
-
-
-def _input(name, value, kwargs):
-    value = kwargs.pop("in", value)
-    if kwargs or value is None:
-        raise TypeError(f"{name}() got an unexpected argument {next(iter(kwargs))!r}" if kwargs else f"{name}() needs the tensor `in`")
-    return value
 
 
 def _rounded(name, x, scale, zero_point, formula, bit, scheme):
@@ -90,14 +83,14 @@ def _rounded(name, x, scale, zero_point, formula, bit, scheme):
 
 def quantization(input=None, scale=None, zero_point=None, quantization_formula="google", quantization_bit=8, quantization_scheme="symmetric", **kwargs):
     """x in quantized units, rounded half to even and clamped to the bit range, still in x's floating dtype. No gradient."""
-    x = _input("quantization", input, kwargs)
+    x = _check.tensor_in("quantization", input, kwargs)
     with torch.no_grad():
         return _rounded("quantization", x, scale, zero_point, quantization_formula, quantization_bit, quantization_scheme)[0]
 
 
 def fake_quantization(input=None, scale=None, zero_point=None, quantization_formula="google", quantization_bit=8, quantization_scheme="symmetric", **kwargs):
     """x quantized and multiplied back. The gradient passes straight through, also where the value was clamped."""
-    x = _input("fake_quantization", input, kwargs)
+    x = _check.tensor_in("fake_quantization", input, kwargs)
     if scale.numel() == 1 and scale.dtype in _ext.WIDE and quantization_formula == "google" and _ext.use(x):
         symmetric = _scheme("fake_quantization", quantization_formula, quantization_bit, quantization_scheme)
         high = 2 ** (quantization_bit - 1) - 1 if symmetric else 2**quantization_bit - 1
@@ -134,7 +127,7 @@ def groupwise_dequantize(input=None, scale=None, *, zero=None, num_bits=8, symme
     to a byte, high first. scale and zero have input's shape with group_dim divided by group_size. The result is in scale's dtype.
     """
     name = "groupwise_dequantize"
-    q = _input(name, input, kwargs)
+    q = _check.tensor_in(name, input, kwargs)
     _check.one_of(name, "num_bits", num_bits, (4, 8))
     if q.dtype not in (torch.uint8, torch.int8):
         raise TypeError(f"{name}: the packed tensor must be uint8 or int8, found {q.dtype}")

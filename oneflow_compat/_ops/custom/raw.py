@@ -21,17 +21,9 @@ __all__ = [
 ]
 
 
-def _in(name, value, kwargs):
-    """The tensor OneFlow calls `in`, which no Python parameter can be called."""
-    value = kwargs.pop("in", value)
-    if kwargs or value is None:
-        raise TypeError(f"{name}() got an unexpected argument {next(iter(kwargs))!r}" if kwargs else f"{name}() needs the tensor `in`")
-    return value
-
-
 def identity(input=None, **kwargs):
     """The input, as a view. OneFlow calls the argument `in`."""
-    x = _in("identity", input, kwargs)
+    x = _check.tensor_in("identity", input, kwargs)
     return x.view_as(x)
 
 
@@ -223,7 +215,7 @@ reduce_any = _reduction("reduce_any", torch.any, "Any")
 
 def _device_stage(extreme):
     def stage(input=None, axis=(), **kwargs):
-        x = _in("reduce_device_stage", input, kwargs)
+        x = _check.tensor_in("reduce_device_stage", input, kwargs)
         value = extreme(x, tuple(axis), True)
         mask = x == value
         return value, mask, mask.sum(tuple(axis), keepdim=True).int()
@@ -234,7 +226,7 @@ def _device_stage(extreme):
 
 def _global_stage(extreme):
     def stage(input=None, device_count=None, axis=(), keepdims=False, **kwargs):
-        x = _in("reduce_global_stage", input, kwargs)
+        x = _check.tensor_in("reduce_global_stage", input, kwargs)
         value = extreme(x, tuple(axis), True)
         return (value if keepdims else value.squeeze(tuple(axis))), x == value
 
@@ -248,13 +240,13 @@ reduce_max_global_stage, reduce_min_global_stage = _global_stage(torch.amax), _g
 
 def reduce_sum_like(input=None, like=None, axis=(), **kwargs):
     """Sum over `axis`, in the shape of `like`. OneFlow calls the first argument `in`."""
-    x = _in("reduce_sum_like", input, kwargs)
+    x = _check.tensor_in("reduce_sum_like", input, kwargs)
     return (x.sum(tuple(axis)) if len(axis) else x).reshape(like.shape)
 
 
 def reshape_like(input=None, like=None, **kwargs):
     """Reshape to the shape of `like`. OneFlow calls the first argument `in`."""
-    return _in("reshape_like", input, kwargs).reshape(like.shape)
+    return _check.tensor_in("reshape_like", input, kwargs).reshape(like.shape)
 
 
 def select_top_n(inputs, n):
