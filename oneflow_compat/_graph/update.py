@@ -227,8 +227,8 @@ def update_flags(optimizer, config):
         return {}  # the multi-tensor forms refuse them
     if config.fuse_update and "fused" in group and all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in params) and not _half_on_cpu(optimizer, params):
         steps = [(optimizer.state[p].get("step"), p) for p in params if p in optimizer.state]
-        if any(isinstance(step, torch.Tensor) and (step.device != p.device or step.dtype is not torch.float32) for step, p in steps):
-            return {}  # begun by eager steps, which count on the CPU, and in float64 where that is the default dtype; the fused operator does neither
+        if any(isinstance(step, torch.Tensor) and step.device != p.device for step, p in steps):
+            return {}  # begun by eager steps on a GPU, which count on the CPU; the fused operator counts on the GPU
         return {"fused": True, "foreach": False}
     multi = config.multi_tensor
     if multi is None:  # many small parameters: one operator instead of one per parameter, the same numbers
