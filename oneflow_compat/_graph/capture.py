@@ -242,6 +242,7 @@ class Capture:
             in_spec=self.in_spec,
             out_spec=out_spec,
             out_constants=tuple(constants),
+            in_constants=tuple((i, name, repr(v)) for i, (v, name) in enumerate(zip(self.args_flat, self._argument_names())) if not isinstance(v, torch.Tensor)),
             constants=recorder.constants,
             training=self.update is not None,
             config=self.config,

@@ -20,9 +20,9 @@ from .codegen import compile_program
 from .errors import ProgramError
 from .program import Output, Program, Slot
 from .random_state import PYTHON_NAMES
-from .tree import plain_spec, tree_flatten
+from .tree import keys_of, plain_spec, tree_flatten
 
-FORMAT = 1
+FORMAT = 2
 _PYTHON = {f"operator.{n}": getattr(operator, n) for n in ("add", "sub", "mul", "truediv", "floordiv", "pow", "mod", "neg", "abs", "getitem", "eq", "ne", "lt", "le", "gt", "ge")}
 _PYTHON |= {f"math.{n}": getattr(math, n) for n in ("sqrt", "exp", "log", "log1p", "expm1", "pow", "cos", "sin", "tanh", "floor", "ceil")}
 _PYTHON |= PYTHON_NAMES
@@ -69,9 +69,11 @@ def save(program: Program, values, folder: str) -> None:
         "format": FORMAT, "name": program.name, "training": program.training, "slots": slots, "nodes": nodes,
         "outputs": [{"name": o.name} for o in program.outputs],
         "in_spec": pytree.treespec_dumps(plain_spec(program.in_spec)), "out_spec": pytree.treespec_dumps(plain_spec(program.out_spec)),
-        "out_constants": [[i, _encode(v)] for i, v in program.out_constants],
+        "out_constants": [[i, _encode(v)] for i, v in program.out_constants], "in_constants": program.in_constants,
     }
     folder = os.path.abspath(os.fspath(folder))
+    if os.path.exists(folder) and not os.path.isdir(folder):
+        raise PackageError(f"{folder} is a file; a graph is saved into a folder")
     os.makedirs(os.path.dirname(folder), exist_ok=True)
     temporary = tempfile.mkdtemp(prefix=".graph-", dir=os.path.dirname(folder))
     try:
@@ -136,9 +138,11 @@ def load(folder: str, map_location=None) -> "LoadedProgram":
         raise PackageError(f"{path} is not a graph of format {FORMAT}: found format {document.get('format') if isinstance(document, dict) else type(document).__name__!r}")
     data = os.path.join(os.fspath(folder), "tensors.pt")
     try:
-        tensors = torch.load(data, map_location=map_location, weights_only=True)
+        tensors = torch.load(data, map_location=_there(map_location), weights_only=True)
+    except FileNotFoundError:
+        raise PackageError(f"no graph in {folder}: {data} is missing") from None
     except Exception as error:
-        raise PackageError(f"{data} is missing or damaged: {str(error).splitlines()[0]}") from None
+        raise PackageError(f"{data} cannot be read; it is damaged, or of a device that is not here (map_location= names another): {str(error).splitlines()[0]}") from None
     try:
         program, values = _program(document, tensors, map_location)
         program.check()
@@ -149,6 +153,12 @@ def load(folder: str, map_location=None) -> "LoadedProgram":
     except Exception as error:
         raise PackageError(f"{path} is damaged: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}") from None
     return LoadedProgram(program, values)
+
+
+def _there(map_location):
+    if isinstance(map_location, (str, torch.device)) and torch.device(map_location).type == "cuda" and not torch.cuda.is_available():
+        raise PackageError(f"map_location={str(map_location)!r}: there is no CUDA device")
+    return map_location
 
 
 _FOR_EVERY_DEVICE = "CompositeExplicitAutograd", "CompositeImplicitAutograd", "CompositeExplicitAutogradNonFunctional"
@@ -218,7 +228,7 @@ def _program(document, tensors, map_location):
     program = Program(
         name=document["name"], graph=graph, slots=tuple(slots), outputs=tuple(Output(o["name"]) for o in document["outputs"]),
         in_spec=pytree.treespec_loads(document["in_spec"]), out_spec=pytree.treespec_loads(document["out_spec"]),
-        out_constants=tuple((i, decode(v)) for i, v in document["out_constants"]), constants=constants, training=document["training"],
+        out_constants=tuple((i, decode(v)) for i, v in document["out_constants"]), in_constants=tuple(map(tuple, document.get("in_constants", ()))), constants=constants, training=document["training"],
     )
     return program, values
 
@@ -239,6 +249,20 @@ def _target(name: str):
     return found
 
 
+class _Text(str):
+    __repr__ = str.__str__
+
+
+def _form(spec, texts):
+    """A call's arguments, each leaf as its text."""
+    args, kwargs = pytree.tree_unflatten([_Text(t) for t in texts], spec)
+    return f"({', '.join([*map(repr, args), *(f'{k}={v!r}' for k, v in kwargs.items())])})"
+
+
+def _kind(leaf):
+    return f"{leaf.dtype}{list(leaf.shape)}" if isinstance(leaf, torch.Tensor) else repr(leaf)
+
+
 class LoadedProgram:
     """A program read from disk: call it with the arguments build() took. State (weights, optimizer slots) lives in it."""
 
@@ -247,20 +271,34 @@ class LoadedProgram:
         self._values = values
         self._args = [i for i, s in enumerate(program.slots) if s.role == "arg"]
         self._run = compile_program(program)
+        keywords = program.in_spec.children()[1]
+        self._keywords = keys_of(keywords.context) if keywords.children() else ()
+
+    def _form(self):
+        fixed = {i: text for i, _, text in self.program.in_constants}
+        tensors = (f"{s.dtype}{list(s.shape)}" for s in self.program.slots if s.role == "arg")
+        return _form(self.program.in_spec, (fixed[i] if i in fixed else next(tensors, "tensor") for i in range(self.program.in_spec.num_leaves)))
 
     name = property(lambda self: self.program.name)
     training = property(lambda self: self.program.training)
 
     def __call__(self, *args, **kwargs):
+        if kwargs.keys() == set(self._keywords):
+            kwargs = {k: kwargs[k] for k in self._keywords}
         leaves, spec = tree_flatten((args, kwargs))
         if plain_spec(spec) != self.program.in_spec:
-            raise TypeError(f"graph {self.name} takes arguments of the structure {self.program.in_spec}, found {spec}")
-        given = [v for v in leaves if isinstance(v, torch.Tensor)]
-        if len(given) != len(self._args):
-            raise TypeError(f"graph {self.name} takes {len(self._args)} tensors, found {len(given)}")
+            raise TypeError(f"graph {self.name} was saved for the call {self._form()}, found {_form(spec, map(_kind, leaves))}")
+        for i, name, text in self.program.in_constants:
+            if repr(leaves[i]) != text:
+                raise ValueError(f"argument {name!r} of graph {self.name} was {text} when it was saved, found {leaves[i]!r}; "
+                                 "values of Python are fixed in a saved program, save another one for others")
+        fixed = {i for i, _, _ in self.program.in_constants}
+        given = [v for i, v in enumerate(leaves) if i not in fixed]
         values = list(self._values)
-        for index, value in zip(self._args, given):
+        for index, value in zip(self._args, given, strict=True):
             slot = self.program.slots[index]
+            if not isinstance(value, torch.Tensor):
+                raise TypeError(f"argument {slot.name!r} of graph {self.name} must be a tensor, found {type(value).__name__}")
             if tuple(value.shape) != slot.shape or value.dtype != slot.dtype:
                 raise TypeError(f"argument {slot.name!r} of graph {self.name} must be {slot.dtype}{list(slot.shape)}, found {value.dtype}{list(value.shape)}; "
                                 "a saved program holds for one shape, save another one for others")

@@ -60,6 +60,7 @@ class Program:
     in_spec: object
     out_spec: object
     out_constants: tuple  # (flat index, value) of outputs that are no tensors
+    in_constants: tuple = ()  # (flat index, name, repr) of arguments that are no tensors: the program is of these values
     constants: dict = field(default_factory=dict)  # get_attr target -> tensor
     guard: object = None  # see guards.py: (fx graph, input indices), what the capture assumed about lr and step counters
     training: bool = False

@@ -260,7 +260,7 @@ DIFFERENCES = {
     "graph-save-guards": {
         "names": ["oneflow.nn.Graph"],
         "oneflow": "-",
-        "here": "graph.save() refuses a training program whose optimizer branches on its step number (RAdam, ...)",
+        "here": "graph.save() and export() refuse a program that holds for some values only: its optimizer branches on its step number (RAdam, ...), or build() on values of integer arguments or small buffers",
         "reason": "such a program is one of several, chosen anew before each call",
         "test": "tests/graph/test_deploy.py",
     },

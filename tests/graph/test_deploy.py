@@ -101,8 +101,26 @@ def test_wrong_arguments_are_named(tmp_path):
     loaded = flow.load_graph(tmp_path / "g")
     with pytest.raises(TypeError, match=r"argument 'x'.*float32\[6, 4\], found torch.float32\[2, 4\]"):
         loaded(x[:2], y)
-    with pytest.raises(TypeError, match="structure"):
+    with pytest.raises(TypeError, match=r"saved for the call \(torch.float32\[6, 4\], torch.int64\[6\]\), found \(torch.float32\[6, 4\]\)"):
         loaded(x)
+    with pytest.raises(TypeError, match="argument 'y'.*must be a tensor, found ndarray"):
+        loaded(x, y.numpy())
+
+
+def test_python_arguments_of_a_saved_program_are_fixed(tmp_path):
+    @nn.Graph.trace
+    def scaled(x, factor, *, turned=False, by=None):
+        return -x * factor if turned else x * factor + by
+
+    scaled.config.set_backend("aten")
+    scaled(torch.ones(2), 3, turned=False, by=torch.ones(2))
+    scaled.save(tmp_path / "g")
+    loaded = flow.load_graph(tmp_path / "g")
+    assert loaded(torch.ones(2), 3, by=torch.ones(2), turned=False).tolist() == [4, 4]  # in any order
+    for wrong, message in (((4, False), "'factor'.*was 3 when it was saved, found 4"), ((3, True), "'turned'.*was False.*found True"), ((3.0, False), "'factor'.*found 3.0"),
+                           ((torch.ones(1), False), "'factor'")):
+        with pytest.raises(ValueError, match=message):
+            loaded(torch.ones(2), wrong[0], turned=wrong[1], by=torch.ones(2))
 
 
 def test_saving_before_the_first_call_and_over_other_files(tmp_path):
@@ -119,10 +137,15 @@ def test_saving_before_the_first_call_and_over_other_files(tmp_path):
     graph.save(tmp_path / "g")  # over an older graph
 
 
-@pytest.fixture
-def saved(tmp_path):
+def run_once():
     graph = Infer(Net().eval())
     graph(data()[0])
+    return graph
+
+
+@pytest.fixture
+def saved(tmp_path):
+    graph = run_once()
     graph.save(tmp_path / "g")
     return tmp_path / "g"
 
@@ -154,6 +177,11 @@ def test_damaged_files_are_refused(saved):
     with pytest.raises(PackageError, match="missing"):
         flow.load_graph(saved / "nowhere")
     tensors = saved / "tensors.pt"
+    if not torch.cuda.is_available():
+        with pytest.raises(PackageError, match="there is no CUDA device"):
+            flow.load_graph(saved, map_location="cuda")
+    with pytest.raises(PackageError, match="a graph is saved into a folder"):
+        nn.Graph.save(run_once(), tensors)
     tensors.write_bytes(tensors.read_bytes()[: tensors.stat().st_size // 2])
     with pytest.raises(PackageError, match="tensors.pt"):
         flow.load_graph(saved)
@@ -267,6 +295,27 @@ def test_export_refuses_what_it_cannot_write(tmp_path):
         graph.export(tmp_path / "g", format="mlir")
 
 
+def test_a_program_of_some_values_is_not_kept(tmp_path):
+    def checked(x, mask):
+        return x * 2 if mask.all() else x
+
+    def rows(x, mask):
+        return x[mask]
+
+    x, mask = torch.ones(3), torch.tensor([True, True, False])
+    for build in (checked, rows):
+        graph = nn.Graph.trace(build)
+        graph.config.set_backend("aten")
+        graph(x, ~mask)
+        for keep in (graph.save, graph.export):
+            with pytest.raises(NotImplementedError, match="decides by the values of mask"):
+                keep(tmp_path / "g")
+    assert not (tmp_path / "g").exists()
+    graph(x, mask)
+    graph.save(tmp_path / "g")  # the program for all sizes
+    assert flow.load_graph(tmp_path / "g")(x, ~mask).tolist() == [1]
+
+
 def test_runtime_state_dict_saves_the_capture(tmp_path):
     flow.manual_seed(0)
     x, _ = data()
@@ -289,6 +338,11 @@ def test_runtime_state_dict_saves_the_capture(tmp_path):
         other.load_runtime_state_dict({})
     with pytest.raises(RuntimeError, match="missing"):
         Infer(Net().eval()).load_runtime_state_dict({})
+    for wrong, error in ((None, TypeError), ({"a": 1}, RuntimeError)):
+        with pytest.raises(error, match="load_runtime_state_dict.*runtime_state_dict\\(\\) returned"):
+            Infer(Net().eval()).load_runtime_state_dict(wrong)
+    with pytest.raises(RuntimeError, match="runtime_state_dict: .*no program yet"):
+        Infer(Net().eval()).runtime_state_dict()
 
 
 def test_runtime_state_dict_without_eager_state_leaves_the_weights_alone():

@@ -275,6 +275,9 @@ def test_graphs_share_tensors():
     assert second.model.fc.weight.to(torch.Tensor) is first.model.fc.weight.to(torch.Tensor)
     with pytest.raises(ValueError, match="modules"):
         nn.Graph.trace(lambda x: x).share_from(first)
+    for wrong in (lambda: nn.Graph.trace(3), lambda: make().share_from(3)):
+        with pytest.raises(TypeError, match="found"):
+            wrong()
 
 
 def test_html_page_shows_modules_operators_and_times(tmp_path):

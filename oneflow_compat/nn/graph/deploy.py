@@ -18,15 +18,26 @@ def save(graph, path):
     from ..._graph import package
 
     entry = _entry(graph, "save")
-    if entry.state_numbers or graph.program.guard is not None:
-        from ..._errors import unsupported
-
-        raise unsupported(f"saving graph {graph.name}, whose optimizer decides by its step number,", "graph-save-guards",
-                          "Save an inference graph, or train with an optimizer without such a rule (SGD, Adam, AdamW, ...).")
+    _not_one_of_several(graph, entry, "saving")
     if entry.once:
         raise RuntimeError(f"save: the first call of graph {graph.name} also began the optimizer's state, as later ones do not; call it once more before saving")
     leaves = [None] * (1 + max((i for i in entry._tensor_args), default=0))
     package.save(graph.program, entry.gather(leaves), path)
+
+
+def _not_one_of_several(graph, entry, what):
+    """Refuse a program that is chosen anew before each call, by values: on disk it would be alone."""
+    from ..._errors import unsupported
+
+    slots = [graph.program.slots[i] for i in graph.program.guard[1]] if graph.program.guard is not None else []
+    values = [s.name for s in slots if s.role in ("arg", "buffer", "param", "free")]
+    if values:
+        raise unsupported(f"{what} graph {graph.name}, whose build() decides by the values of {', '.join(values)},", "graph-save-guards",
+                          "Compute with torch.where, or pass the decision as a Python argument. Where values decide a size (x[mask]), call the graph "
+                          "with other values first: the program for all sizes can be kept.")
+    if slots or entry.state_numbers:
+        raise unsupported(f"{what} graph {graph.name}, whose optimizer decides by its step number,", "graph-save-guards",
+                          "Save an inference graph, or train with an optimizer without such a rule (SGD, Adam, AdamW, ...).")
 
 
 def load_graph(path, map_location=None):
@@ -50,6 +61,7 @@ def export(graph, path, format="pt2"):
         raise ValueError(f"export: graph {graph.name} trains; only inference graphs are exported, save() keeps a training one")
     if format not in ("pt2", "aoti", "onnx"):
         raise ValueError(f"export: format is 'pt2', 'aoti' or 'onnx', found {format!r}")
+    _not_one_of_several(graph, entry, "exporting")
     if format == "onnx" and importlib.util.find_spec("onnxscript") is None:
         raise RuntimeError("export(format='onnx') needs the packages onnx and onnxscript, which are not installed")
     leaves = [None] * (1 + max(entry._tensor_args, default=0))
@@ -109,6 +121,7 @@ def runtime_state_dict(graph, destination=None, with_eager=False):
 
     from ... import _bind
 
+    _entry(graph, "runtime_state_dict")
     whole = out = OrderedDict() if destination is None else destination
     if graph._dynamic:
         out = whole[graph.name] = OrderedDict(outputs_original=None)  # clients look through this entry
@@ -131,8 +144,10 @@ def load_runtime_state_dict(graph, state_dict, warmup_with_run=True):
     import tempfile
 
     graph._before_first_call("load_runtime_state_dict")
-    if len(state_dict) == 1:  # of a graph made with_dynamic_input_shape
-        (state_dict,) = state_dict.values()
+    if not isinstance(state_dict, dict):
+        raise TypeError(f"load_runtime_state_dict takes what runtime_state_dict() returned, found {type(state_dict).__name__}")
+    if len(state_dict) == 1 and isinstance(held := next(iter(state_dict.values())), dict):  # of a graph made with_dynamic_input_shape
+        state_dict = held
     missing = {"program", "tensors"} - set(state_dict)
     if missing:
         raise RuntimeError(f"load_runtime_state_dict: {sorted(missing)} are missing; give what runtime_state_dict() returned")

@@ -130,6 +130,8 @@ class Graph:
     @staticmethod
     def trace(func):
         """Decorator: the function as the build() of a graph; calling the result runs the compiled program."""
+        if not callable(func):
+            raise TypeError(f"Graph.trace takes a function, found {func!r}")
         graph = type(getattr(func, "__name__", "Traced"), (Graph,), {"build": staticmethod(func)})()
         return functools.update_wrapper(graph, func, updated=())
 
@@ -155,6 +157,8 @@ class Graph:
     def share_from(self, shared_graph):
         """Use the modules' tensors of `shared_graph`; both graphs must hold the same modules under the same names."""
         self._before_first_call("share_from")
+        if not isinstance(shared_graph, Graph):
+            raise TypeError(f"share_from takes a graph, found {type(shared_graph).__name__}")
         mine, theirs = ({n: b._origin for n, b in g._blocks.items()} for g in (self, shared_graph))
         if mine.keys() != theirs.keys():
             raise ValueError(f"share_from: this graph has the modules {sorted(mine)}, the other {sorted(theirs)}")
