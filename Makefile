@@ -1,5 +1,9 @@
-# make demo   sets everything up and runs the main job
-# make test   sets everything up and passes the tests
+# make demo        sets everything up and runs the main job
+# make test        sets everything up and passes the tests; test-slow, test-gpu: the slow ones, those that need a GPU
+# make lint        ruff and mypy
+# make parity      every documented name of OneFlow against torch, as a page in parity_output/
+# make bench       the benchmarks; bench-gpu: of the custom operators on a GPU
+# make clean       removes what the others made
 # PYTHON=python3.12 chooses the interpreter; TORCH_INDEX=URL an index of CPU wheels of torch.
 PYTHON ?= python3
 VENV   ?= .venv
@@ -9,10 +13,13 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 JOBS   ?= 2
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-slow test-gpu lint parity bench clean cuda-compile-check test-sanitize bench-gpu
+.PHONY: demo help test test-slow test-gpu lint parity bench clean cuda-compile-check test-sanitize bench-gpu
 
 demo: $(VENV)/.extras
 	OMP_NUM_THREADS=2 $(BIN)/python docs/examples/train_digits.py
+
+help:
+	@sed -n 's/^# //p; /^PYTHON/q' Makefile
 
 test: $(VENV)/.extras
 	$(BIN)/python -m pytest -m "not slow and not gpu and not oracle and not network" -n $(JOBS)

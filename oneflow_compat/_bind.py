@@ -171,7 +171,7 @@ def fall_through(name: str, torch_name: str | None, also: str | None = None, cla
     `also` names a second module of ours to look into last ("compatible.single_client"). `classes`: the module has
     torch's classes from the start, for programs that list them with vars(torch.optim).
     """
-    if classes:
+    if classes and torch_name:
         own = vars(sys.modules[name])
         rows = {*own, *function_rows(name)}
         own.update({n: value for n, value in vars(_torch_module(torch_name)).items() if isinstance(value, type) and n not in rows})
