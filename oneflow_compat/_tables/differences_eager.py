@@ -520,4 +520,11 @@ EAGER = {
         "reason": "a graph is captured by torch.fx; there is no second builder",
         "test": "tests/core/test_deep_paths.py::test_what_the_builder_alone_has_is_missing_with_a_reason",
     },
+    "graph-job-message": {
+        "names": ["oneflow.nn.Graph"],
+        "oneflow": "_graph_proto, _full_graph_proto and _compiled_graph_proto are the job before, between and after its compiler's passes",
+        "here": "all three list the captured program under OneFlow's operator and setting names where it has them, else under ATen's; for reading only",
+        "reason": "programs are fx graphs of ATen operators; converters and tests read the job",
+        "test": "tests/clients/test_graph_internals.py::test_the_captured_program_as_a_job_message",
+    },
 }

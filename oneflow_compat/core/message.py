@@ -1,17 +1,23 @@
 """Messages with the part of protobuf's interface that OneFlow's tests use: fields with defaults, nested and repeated ones.
 
 A class lists its fields: FIELDS = {name: default}. A dict stands for a nested message, a list for a
-repeated field. Setting or reading another name is an AttributeError.
+repeated field, a Map for a map. ONEOF names groups of which one field is set. Setting or reading another
+name is an AttributeError.
 """
 from __future__ import annotations
 
 import copy
 
-__all__ = ["Message"]
+__all__ = ["Map", "Message"]
+
+
+class Map(dict):
+    """A field of messages by key."""
 
 
 class Message:
     FIELDS: dict = {}
+    ONEOF: dict = {}
 
     def __init__(self, **values):
         super().__setattr__("_values", {})
@@ -23,7 +29,7 @@ class Message:
         if name.startswith("_"):
             raise AttributeError(name)
         default = self._default(name)
-        if isinstance(default, (Message, list)):  # kept, so that changes made to it stay
+        if isinstance(default, (Message, list, Map)):  # kept, so that changes made to it stay
             return self._values.setdefault(name, default)
         return self._values.get(name, default)
 
@@ -41,6 +47,8 @@ class Message:
         if name not in self.FIELDS:
             raise AttributeError(f"{type(self).__name__} has no field {name!r}; it has {', '.join(self.FIELDS)}")
         default = self.FIELDS[name]
+        if isinstance(default, Map):
+            return Map()
         if isinstance(default, dict):
             return type(f"{type(self).__name__}.{name}", (Message,), {"FIELDS": default})()
         return list(default) if isinstance(default, list) else default
@@ -57,9 +65,15 @@ class Message:
         value = self._values.get(name)
         return value.is_set() if isinstance(value, Message) else name in self._values
 
+    def WhichOneof(self, group):
+        """The field of the group that is set, or None. ValueError for another name than a group's."""
+        if group not in self.ONEOF:
+            raise ValueError(f"{type(self).__name__} has no group {group!r}; it has {', '.join(self.ONEOF) or 'none'}")
+        return next((name for name in self.ONEOF[group] if self.HasField(name)), None)
+
     def is_set(self) -> bool:
         """Does anything in this message differ from a fresh one?"""
-        return self._present or any(v.is_set() if isinstance(v, Message) else v != [] for v in self._values.values())
+        return self._present or any(v.is_set() if isinstance(v, Message) else v not in ([], {}) for v in self._values.values())
 
     def ClearField(self, name):
         self._default(name)
@@ -83,6 +97,8 @@ class Message:
         lines = []
         for name in self.FIELDS:
             value = self._values.get(name)
+            if isinstance(value, Map):
+                value = [_Entry(key=k, value=v) for k, v in sorted(value.items())]
             for v in value if isinstance(value, list) else [] if value is None else [value]:
                 if not isinstance(v, Message):
                     lines.append(f"{name}: {_text(v)}")
@@ -91,6 +107,16 @@ class Message:
         return "".join(f"{line}\n" for line in lines)
 
     __repr__ = __str__
+
+
+class _Entry(Message):
+    """One entry of a map, for its text."""
+
+    FIELDS = {"key": "", "value": {}}
+
+    def __init__(self, key, value):
+        super().__init__(key=key)
+        self._values["value"] = value
 
 
 def _text(value) -> str:

@@ -147,6 +147,8 @@ def test_settings_of_a_graph_as_a_message():
     assert f'job_name: "{graph.name}"\ntrain_conf {{\n  optimizer_conf {{\n    variable_op_names: "m.weight"\n' in str(graph.config.proto)
     assert [(v.name, v.l2) for v in graph._variables_conf.values()] == [("m.weight", 0.25)]
     assert graph._optimization_conf_proto.collective_boxing_conf.enable_fusion is True
+    graph.config.enable_amp(True, dtype=flow.bfloat16)
+    assert proto.mixed_precision_data_type == 9 and graph.config.proto.mixed_precision_data_type == 11
 
 
 def test_a_schedule_that_is_none_or_belongs_to_another_optimizer():
@@ -160,3 +162,81 @@ def test_a_schedule_that_is_none_or_belongs_to_another_optimizer():
         Train(3)
     with pytest.raises(AssertionError, match="another optimizer"):
         Train(flow.optim.lr_scheduler.StepLR(other, 1))
+
+
+class Convs(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, stride=2, padding=(1, 0))
+        self.fc = nn.Linear(4, 2)
+        self.register_buffer("shift", flow.zeros(1, 2))
+
+    def forward(self, x):
+        x = flow.nn.functional.relu(self.conv(x), inplace=True)
+        x = flow.nn.functional.avg_pool2d(x, 4, ceil_mode=True)
+        return self.fc(flow.flatten(x, 1)) * 2.5 + self.shift
+
+
+class Infer(nn.Graph):
+    def __init__(self, module):
+        super().__init__()
+        self.config.set_backend("aten")
+        self.m = module
+
+    def build(self, x):
+        return self.m(x)
+
+
+def constant(attribute):
+    value = getattr(attribute, attribute.WhichOneof("value"))
+    return list(getattr(value, "val", getattr(value, "dim", ()))) if hasattr(value, "FIELDS") else value
+
+
+def test_the_captured_program_as_a_job_message():
+    graph = Infer(Convs().eval())
+    assert graph._graph_proto is None
+    graph(flow.ones(2, 3, 8, 8))
+    operators = {op.name: op for op in graph._graph_proto.net.op}
+    assert [op.WhichOneof("op_type") for op in operators.values()] == ["input_conf"] + ["variable_conf"] * 5 + ["user_conf"] * 10 + ["output_conf"]
+    weight = operators["m.conv.weight"].variable_conf
+    assert tuple(weight.shape.dim) == (4, 3, 3, 3) and weight.data_type == 2 and not operators["m.conv.weight"].HasField("user_conf")
+    user = [op for op in operators.values() if op.HasField("user_conf")]
+    assert [op.user_conf.op_type_name for op in user] == [
+        "conv2d", "bias_add", "relu", "avg_pool_2d", "reshape", "transpose", "matmul", "broadcast_add", "scalar_mul", "broadcast_add"]
+    conv, bias, relu, pool, *_, scale, shift = user
+    settings = {name: constant(value) for name, value in conv.user_conf.attr.items()}
+    assert settings == {"filters": 4, "kernel_size": [3, 3], "strides": [2, 2], "padding_before": [1, 0], "dilation_rate": [1, 1], "groups": 1,
+                        "data_format": "channels_first"}
+    assert conv.name == "m.conv-conv2d-0" and list(bias.user_conf.input["a"].s) == ["m.conv-conv2d-0/out_0"] == list(conv.user_conf.output["out"].s)
+    assert list(pool.user_conf.input["x"].s) == [f"{relu.name}/y_0"], "what was written in place is what is read after it"
+    assert constant(pool.user_conf.attr["stride"]) == [4, 4] and constant(pool.user_conf.attr["ceil_mode"]) is True
+    assert constant(scale.user_conf.attr["float_operand"]) == 2.5 and list(shift.user_conf.input["y"].s) == ["m.shift/out"]
+    out = list(operators.values())[-1].output_conf
+    assert getattr(out, "in") == f"{shift.name}/z_0" and tuple(out.blob_conf.shape.dim) == (2, 2)
+    assert str(conv.user_conf.attr["strides"]) == "at_list_int32 {\n  val: 2\n  val: 2\n}\n"
+    assert '  attr {\n    key: "filters"\n    value {\n      at_int32: 4\n    }\n  }\n' in str(conv)
+
+
+def test_a_training_graph_shows_what_checkpointing_computes_again():
+    class Train(nn.Graph):
+        def __init__(self, checkpointing):
+            super().__init__()
+            self.config.set_backend("aten")
+            self.m = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 1))
+            self.m.to(GraphModule).activation_checkpointing = checkpointing
+            self.add_optimizer(flow.optim.SGD(self.m.parameters(), lr=0.1, momentum=0.9))
+
+        def build(self, x):
+            loss = self.m(x).sum()
+            loss.backward()
+            return loss
+
+    def names(checkpointing):
+        graph = Train(checkpointing)
+        graph(flow.ones(2, 3)), graph(flow.ones(2, 3))
+        return [op.name for op in graph._full_graph_proto.net.op]
+
+    again = [n for n in names(True) if n.startswith("OneFlow-System-Checkpointing-Fake-Fw-Op_")]
+    assert [n.split("_", 1)[1].rsplit("-", 1)[0] for n in again][-1] == "m.1-relu" and len(again) >= 3
+    plain = names(False)
+    assert not any("Checkpointing" in n for n in plain) and "optimizer0.m.0.weight.momentum_buffer" in plain

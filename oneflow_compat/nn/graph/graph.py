@@ -10,7 +10,7 @@ import torch
 
 from ..._errors import StateError
 from ..._graph import Config, Engine, rows
-from . import graph_job, graph_state
+from . import graph_job, graph_proto, graph_state
 from .cache import GraphCache, Variables, checked_size
 from .graph_config import GraphConfig
 from .graph_debug import Debug, on_stage, record
@@ -278,6 +278,7 @@ class Graph:
     _optimization_conf_proto = property(lambda self: self._session.resource)
     _config_proto = property(lambda self: self.config.proto)
     _variables_conf = property(lambda self: graph_job.variables(self))
+    _graph_proto = _full_graph_proto = _compiled_graph_proto = property(lambda self: graph_proto.job(self))
 
     def _nothing_to_prepare(self):
         """Nothing is left to do: the settings are read when they are asked for."""

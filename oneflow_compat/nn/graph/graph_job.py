@@ -4,13 +4,9 @@ from __future__ import annotations
 import types
 from collections import OrderedDict
 
-import torch
-
+from ..._tables.graph_operators import DATA_TYPE_NUMBERS
 from ...core.job.job_conf_pb2 import JobConfigProto
 from ...core.message import Message
-
-_TORCH_DTYPE_NUMBERS = {torch.float16: 9, torch.bfloat16: 20}
-
 
 class OptimizerConf(Message):
     """One group of an optimizer; the rate is the one that its schedule begins from."""
@@ -34,7 +30,7 @@ def job_config(engine, kept, graph=None) -> JobConfigProto:
         if on:
             setattr(job, name, True)
     if engine.amp:
-        job.mixed_precision_data_type = _TORCH_DTYPE_NUMBERS.get(engine.amp_dtype, 9)
+        job.mixed_precision_data_type = DATA_TYPE_NUMBERS.get(str(engine.amp_dtype).removeprefix("torch."), 9)
     if engine.accumulation > 1:
         job.num_gradient_accumulation_steps = engine.accumulation
     zero = kept.get("enable_zero")
