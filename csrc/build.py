@@ -9,6 +9,7 @@ compiler, MAX_JOBS bounds the compilers run at once. CUDA kernels are built wher
 """
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import shlex
@@ -154,11 +155,18 @@ def command_class():
     return BuildExtension
 
 
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--force", action="store_true", help="compile every file again")
+    parser.add_argument("--sanitize", action="store_true", help="with address and undefined-behaviour sanitizers, as build/_ext_sanitized.so")
+    parser.add_argument("--cuda-check", action="store_true", help="only compile the CUDA sources, where nvcc is")
+    args = parser.parse_args()
+    if args.cuda_check:
+        return cuda_check(HERE / "build" / "cuda_check")
+    target = HERE / "build" / "_ext_sanitized.so" if args.sanitize else HERE / "oneflow_compat" / "_ext.so"
+    target.parent.mkdir(exist_ok=True)
+    return 0 if build(target, HERE / "build" / ("sanitized" if args.sanitize else "ext"), args.force, args.sanitize) else 1
+
+
 if __name__ == "__main__":
-    if "--cuda-check" in sys.argv:
-        cuda_check(HERE / "build" / "cuda_check")
-    else:
-        name = "sanitized" if "--sanitize" in sys.argv else "ext"
-        target = HERE / "build" / "_ext_sanitized.so" if "--sanitize" in sys.argv else HERE / "oneflow_compat" / "_ext.so"
-        target.parent.mkdir(exist_ok=True)
-        sys.exit(0 if build(target, HERE / "build" / name, "--force" in sys.argv, "--sanitize" in sys.argv) else 1)
+    sys.exit(main())

@@ -166,6 +166,9 @@ def pages():
 
 
 def main(argv):
+    if set(argv) - {"--check"}:
+        print(__doc__.strip())
+        return 0 if set(argv) <= {"-h", "--help"} else 2
     stale = []
     for name, text in pages().items():
         path = DOCS / name

@@ -1,6 +1,6 @@
 """Train flowvision's mobilenet_v2 on scikit-learn's digits, first eager, then as one compiled program (nn.Graph).
 
-    python docs/examples/train_digits.py [--device cuda] [--backend aten|inductor|...] [--epochs N]
+    python docs/examples/train_digits.py [--device cuda] [--backend aten|inductor|auto] [--epochs N]
 
 Prints accuracy and steps per second of both, compares the two loss curves, writes the curves as
 loss.png and a checkpoint to demo_output/, loads the checkpoint into a new model and tests that.
@@ -115,7 +115,7 @@ def plot(curves, path):
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--backend", default="aten", help="backend of nn.Graph: aten (bit for bit eager's numbers), inductor, auto, ...")
+    parser.add_argument("--backend", default="aten", choices=("aten", "inductor", "auto"), help="backend of nn.Graph; aten gives eager's numbers bit for bit")
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--lr", type=float, default=0.05)
