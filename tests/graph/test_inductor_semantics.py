@@ -343,3 +343,14 @@ def test_what_is_written_in_place_is_read_after_it(write):
         return weights, weights * write(i, v).view(2, 2, 5, 5)
 
     same(build, dict, [(torch.arange(100.0).view(2, 2, 5, 5).sin(), torch.arange(10.0).view(2, 5).cos(), torch.arange(60) * 7 % 90, torch.arange(60.0).cos())])
+
+
+@pytest.mark.parametrize("write", [
+    lambda h, i: h.index_add(0, i, h), lambda h, i: h.index_copy(0, i, h.t()), lambda h, i: h.index_put((i[:4],), h[2:6]),
+    lambda h, i: (h * 4).long().clone().index_put(((h * 4).long()[:, 0],), (h * 4).long()[:, 1:2]),
+], ids=["rows", "columns", "a part", "indices"])  # fmt: skip
+def test_a_tensor_is_written_with_a_part_of_itself(write):
+    def build(self, x, i):
+        return write(x * 2, i)
+
+    same(build, dict, [(torch.rand(9, 9), torch.tensor([4, 1, 7, 0, 8, 3, 6, 2, 5]))])

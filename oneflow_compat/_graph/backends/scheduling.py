@@ -1,7 +1,10 @@
-"""What the scheduler of torch's inductor forgets (2.13, torch.compile too)."""
+"""What torch's inductor forgets of reads and writes of one memory (2.13, torch.compile too)."""
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+
+import torch
 
 
 @contextlib.contextmanager
@@ -25,3 +28,28 @@ def dependencies_kept():
         yield
     finally:
         SchedulerNode.recompute_size_and_body = before
+
+
+@contextlib.contextmanager
+def sources_kept():
+    """A write into a part of a tensor (index_put) goes into that tensor's own memory only where nothing else the operator reads lies there.
+
+    `h.index_add(0, targets, h)` read rows that it had already added to.
+    """
+    from torch._inductor.fx_passes.reinplace import inplaceable_ops
+    from torch._inductor.fx_utils import get_node_storage
+
+    def apart(node, written):
+        memory = get_node_storage(node.args[written])
+        others = torch.fx.node.map_arg((*node.args[:written], *node.args[written + 1 :], node.kwargs), get_node_storage)
+        return memory not in torch.utils._pytree.tree_leaves(others)
+
+    before = dict(inplaceable_ops)
+    for target, entry in before.items():
+        if isinstance(entry.mutated_arg, int):
+            check = lambda node, entry=entry: entry.extra_check(node) and apart(node, entry.mutated_arg)
+            inplaceable_ops[target] = dataclasses.replace(entry, extra_check=check)
+    try:
+        yield
+    finally:
+        inplaceable_ops.update(before)
