@@ -20,6 +20,7 @@ VARIABLES = {
     "PYTEST_CURRENT_TEST": ("", "set by pytest"),
     "ONEFLOW_PROFILE_WARMUP_NUM": ("10", "calls of a profiled operator before measuring"),
     "ONEFLOW_PROFILE_RUN_NUM": ("1000", "measured calls of a profiled operator"),
+    "ONEFLOW_PROFILE_CSV": ("op_prof", "file that python -m oneflow.autoprof writes, without its ending"),
     "ONEFLOW_PROFILE_VERBOSE": ("", "print the profiler's tables"),
 }
 

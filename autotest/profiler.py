@@ -65,10 +65,8 @@ def profile_dual_object(op):
     pair = op._pair
 
     def measured(*args, profile_description=None, **kwargs):
-        resolved, ref, cand = split_arguments(op._ref, args, kwargs)
-        from .script import text
-
-        described = ", ".join([text(a) for a in resolved[0]] + [f"{k}={text(v)}" for k, v in resolved[1].items()])
+        _, ref, cand = split_arguments(op._ref, args, kwargs)
+        described = ", ".join([_described(a) for a in ref[0]] + [f"{k}={_described(v)}" for k, v in ref[1].items()])
         results = []
         for kind, name, library, function, (a, k) in (
             ("OneFlow", "oneflow", pair.candidate, op._cand, cand), ("PyTorch", "pytorch", pair.reference, op._ref, ref),
@@ -81,6 +79,15 @@ def profile_dual_object(op):
         return _state["hook"](results)
 
     return measured
+
+
+def _described(x) -> str:
+    """An argument of one side, of a tensor the shape."""
+    if hasattr(x, "detach") and hasattr(x, "shape"):
+        return f"Tensor({list(x.shape)})"
+    if isinstance(x, (tuple, list)) and any(hasattr(v, "detach") for v in x):
+        return "[" + ", ".join(map(_described, x)) + "]"
+    return repr(x)
 
 
 def _has_cuda(library):

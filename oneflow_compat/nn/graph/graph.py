@@ -278,7 +278,7 @@ class Graph:
     _optimization_conf_proto = property(lambda self: self._session.resource)
     _config_proto = property(lambda self: self.config.proto)
     _variables_conf = property(lambda self: graph_job.variables(self))
-    _graph_proto = _full_graph_proto = _compiled_graph_proto = property(lambda self: graph_proto.job(self))
+    _graph_proto = _full_graph_proto = _compiled_graph_proto = _forward_job_proto = _full_job_proto = _compiled_job_proto = property(lambda self: graph_proto.job(self))
 
     def _nothing_to_prepare(self):
         """Nothing is left to do: the settings are read when they are asked for."""
