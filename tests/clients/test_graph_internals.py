@@ -217,6 +217,18 @@ def test_the_captured_program_as_a_job_message():
     assert '  attr {\n    key: "filters"\n    value {\n      at_int32: 4\n    }\n  }\n' in str(conv)
 
 
+def test_sizes_that_depend_on_values_are_minus_one():
+    class Picked(nn.Graph):
+        def build(self, x):
+            picked = x[x[:, 0] > 0]
+            return picked.t(), picked.reshape(-1)
+
+    graph = Picked()
+    graph(flow.tensor([[1.0, 2.0], [-1.0, 3.0], [2.0, 4.0]]))
+    outs = [op.output_conf.blob_conf for op in graph._graph_proto.net.op if op.HasField("output_conf")]
+    assert [list(b.shape.dim) for b in outs] == [[2, -1], [-1]] and outs[0].data_type == 2
+
+
 def test_a_training_graph_shows_what_checkpointing_computes_again():
     class Train(nn.Graph):
         def __init__(self, checkpointing):

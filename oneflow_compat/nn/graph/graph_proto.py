@@ -142,7 +142,7 @@ class _Writer:
 
 
 def _describe(conf, shape, dtype):
-    conf.shape.dim.extend(shape)
+    conf.shape.dim.extend(d if isinstance(d, int) else -1 for d in shape)  # -1: a size that is known when the program runs
     conf.data_type = _number(dtype)
 
 
@@ -176,7 +176,7 @@ def _attr(kind, value):
             return None
         part = getattr(made, kind)
         (part.dim if kind == "at_shape" else part.val).extend(value)
-    elif isinstance(value, (bool, int, float, str)):
+    elif isinstance(value, str if kind == "at_string" else (bool, int, float)):
         setattr(made, kind, float(value) if kind in ("at_float", "at_double") else value)
     else:
         return None
