@@ -22,7 +22,7 @@ def doctor() -> list[tuple[str, str, bool]]:
         ("devices", ", ".join(["cpu"] + [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]), True),
         ("threads", str(torch.get_num_threads()), True),
     ]
-    compiler = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++")
+    compiler = next(filter(None, map(shutil.which, (os.environ.get("CXX") or "g++", "clang++", "c++"))), None)
     rows.append(("C++ compiler", compiler or "none: nn.Graph uses the aten backend", compiler is not None))
     nvcc = shutil.which("nvcc")
     rows.append(("CUDA compiler", nvcc or "none: CUDA operators cannot be built", nvcc is not None or not torch.cuda.is_available()))

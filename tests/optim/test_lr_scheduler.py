@@ -213,7 +213,7 @@ def test_errors():
         (lambda: L.PolynomialLR(o, 0), "decay_batch=0"), (lambda: L.CosineDecayLR(o, 0), "decay_steps=0"), (lambda: L.CosineAnnealingWarmRestarts(o, 0), "T_0=0"),
         (lambda: L.LambdaLR(o, [abs, abs]), "2 functions for 1"), (lambda: L.WarmUpLR(o, 0.1, 3, "bad"), "'bad'"), (lambda: L.WarmUpLR(o, 1.5), "warmup_factor=1.5"),
         (lambda: L.WarmUpLR(o, 0.1, 0), "needs a scheduler"), (lambda: L.WarmUpLR(o, 0.1, -1), "warmup_iters=-1"), (lambda: L.ChainedScheduler([]), "non-empty"),
-        (lambda: L.SequentialLR(o, [L.StepLR(o, 1)], [3]), "need 0 milestones, got 1"),
+        (lambda: L.SequentialLR(o, [], []), "non-empty list"), (lambda: L.SequentialLR(o, [L.StepLR(o, 1)], [3]), "need 0 milestones, got 1"),
         (lambda: L.SequentialLR(o, [L.StepLR(o, 1), L.StepLR(optimizer(), 1)], [3]), "another optimizer"),
         (lambda: L.SequentialLR(o, [L.StepLR(o, 1), L.StepLR(o, 1)], [3], [True, False]), "interval_rescaling"),
     ):

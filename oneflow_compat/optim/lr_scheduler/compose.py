@@ -62,6 +62,8 @@ class SequentialLR(_Composed, _torch.SequentialLR):
                  *, last_epoch=None):
         if isinstance(interval_rescaling, int) and not isinstance(interval_rescaling, bool):
             interval_rescaling, last_epoch = False, interval_rescaling
+        if not schedulers:
+            raise ValueError("SequentialLR: needs a non-empty list of schedulers")
         if len(schedulers) != len(milestones) + 1:
             raise ValueError(f"SequentialLR: {len(schedulers)} schedulers need {max(len(schedulers) - 1, 0)} milestones, got {len(milestones)}")
         _same_optimizer("SequentialLR", schedulers, optimizer)
