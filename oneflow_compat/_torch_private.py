@@ -29,6 +29,7 @@ HOOKS = {
     "torch.nn.utils.stateless._functional_call": ("_graph", "functional_call of a block of a graph", "tests/graph/test_semantics.py"),
     "torch._functorch.eager_transforms": ("_graph", "linearize() inside build()", "tests/graph/test_transforms.py"),
     "torch.fx.experimental.proxy_tensor._MakefxTracer": ("_graph", "make_fx inside build() is an error", "tests/graph/test_transforms.py"),
+    "torch.utils._sympy.functions": ("_graph", "arithmetic with sizes that depend on values", "tests/graph/test_unknown_sizes.py"),
     "torch.utils._sympy.interp": ("_graph", "arithmetic with sizes that depend on values", "tests/graph/test_unknown_sizes.py"),
     "torch.utils._sympy.reference": ("_graph", "arithmetic with sizes that depend on values", "tests/graph/test_unknown_sizes.py"),
     "torch._VF": ("_graph", "recurrent layers inside a program", "tests/graph/test_inductor_steps.py"),

@@ -46,6 +46,7 @@ class Sizes:
             from .patches import _patched
 
             mode.shape_env = _environment()(self.branch, allow_scalar_outputs=True, allow_dynamic_output_shape_ops=True)
+            mode.cache_enabled = False  # torch's own, which of unknown sizes takes twice as long as finding the results out
             self._undo = contextlib.ExitStack()
             for name, made in (("len", _length), ("min", _extreme(torch.sym_min, operator.lt)), ("max", _extreme(torch.sym_max, operator.gt))):
                 self._undo.enter_context(_patched(builtins, name, made))
@@ -145,6 +146,7 @@ def _extreme(of_sizes, better):
 def _environment():
     import sympy
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
+    from torch.utils._sympy.functions import FloorDiv
 
     class Environment(ShapeEnv):
         """Where torch itself asks whether there are no elements, its general way is recorded, which serves an empty tensor too; a branch of the user's is tested."""
@@ -161,7 +163,12 @@ def _environment():
                     raise
                 frame = _asked_by_user()
                 if frame is None:
-                    return super().evaluate_sym_node(sym_node, True, fallback_value)
+                    try:
+                        return super().evaluate_sym_node(sym_node, True, fallback_value)
+                    except GuardOnDataDependentSymNode:
+                        if not _of_a_size(sym_node.expr, self.size_like):
+                            raise
+                        return sym_node.expr.xreplace(dict.fromkeys(sym_node.expr.free_symbols, sympy.Integer(2) ** 60))
                 if several():  # ranks that go different ways would wait for each other
                     raise
             try:
@@ -169,6 +176,14 @@ def _environment():
             except GuardOnDataDependentSymNode:
                 likely = False
             return sympy.true if self.branch(sym_node, likely, frame) else sympy.false
+
+    def _of_a_size(condition, sizes):
+        """Is this a comparison of 0 or 1 with quotients and multiples of sizes, as a view's -1 gives (u0 // 4)? Torch answers those of sizes alone."""
+        if not isinstance(condition, sympy.core.relational.Relational):
+            return False
+        computed, number = condition.args if condition.rhs.is_number else condition.args[::-1]
+        return number in (0, 1) and all(
+            a in sizes or a.is_Integer and a > 0 or isinstance(a, (FloorDiv, sympy.Mul)) for a in sympy.preorder_traversal(computed))
 
     return Environment
 

@@ -104,6 +104,14 @@ def test_transformers(name):
     assert_same_training(transformer(config, model, **sizes), adamw, language_loss, tokens(50))
 
 
+@pytest.mark.slow
+def test_patches_chosen_by_chance_are_seen_as_windows():  # their number divided and multiplied: torch could not tell whether there are any
+    sizes = dict(embed_dim=4, image_size=[64, 64], depths=[1] * 4, num_heads=[1] * 4, decoder_hidden_size=8, decoder_depth=1, decoder_num_heads=2)
+    model = transformer("HieraConfig", "HieraForPreTraining", **sizes)
+    batches = [(torch.randn(2, 3, 64, 64), torch.rand(2, 4)) for _ in range(4)]
+    assert_same_training(model, adamw, lambda m, x, noise: m(pixel_values=x, noise=noise).loss, batches)
+
+
 class Tagger(nn.Module):
     def __init__(self, cell, **kwargs):
         super().__init__()

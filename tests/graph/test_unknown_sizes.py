@@ -73,6 +73,7 @@ CASES = {
     "masked_select": lambda m, x, y, k: torch.masked_select(m.a(x), k[:, None].expand(-1, 8)).pow(2).sum(),
     "masked_select of two tensors": lambda m, x, y, k: (lambda h, k: F.l1_loss(h.masked_select(k), (h * 2).masked_select(k) * (h + 1)[k].view(-1), reduction="sum"))(m.a(x), k[:, None].expand(-1, 8)),
     "masked_select of whole rows": lambda m, x, y, k: (lambda h, k: F.smooth_l1_loss(h.masked_select(k), h.flip(1).masked_select(k), reduction="sum") + (h * h[k[:, 0]].shape[0]).sum())(m.a(x), k[:, None]),
+    "selected elements seen as rows": lambda m, x, y, k: m.b(m.ln(m.a(x)[k[:, None].expand(-1, 8)].view(-1, 8))).pow(2).sum(),
     "unique": lambda m, x, y, k: (m.embed(torch.unique((y * k.long()), return_inverse=True)[0])).pow(2).sum() + m.b(m.a(x)).sum(),
     "repeat_interleave": lambda m, x, y, k: m.a(x).repeat_interleave(y * k.long(), dim=0).pow(2).sum(),
     "matrix products": lambda m, x, y, k: (lambda h: (h @ h.t()).softmax(-1).sum() + torch.einsum("nd,md->nm", h, m.a(x)).sum())(m.a(x)[k]),
