@@ -160,6 +160,10 @@ def test_blocks_give_settings_and_modules():
     assert block.config.stage_id == 1 and block.config.stage_placement == flow.placement("cpu", [0])
     graph.model.config.activation_checkpointing = True
     assert graph.model.to(nn.graph.GraphModule).activation_checkpointing is True
+    for wrong, error in ((lambda: block.config.set_stage("a"), ValueError), (lambda: setattr(block.config, "stage_id", -1), ValueError),
+                         (lambda: setattr(block.config, "activation_checkpointing", "yes"), TypeError)):
+        with pytest.raises(error, match="found"):
+            wrong()
     assert block.config.name == "fc" and block.config.name_prefix == "model." and block.config.type == "MODULE"
     assert block.weight.to(nn.graph.GraphTensor).type == "PARAMETER" and block.weight.shape == (3, 4)
     assert torch.equal(torch.add(block.weight, 0), block.to(nn.Module).weight)
@@ -214,7 +218,7 @@ def test_set_up_after_the_first_call_is_refused():
     graph(X)
     model = Net()
     for late in (lambda: graph.add_optimizer(flow.optim.SGD(model.parameters(), lr=0.1)), lambda: setattr(graph, "other", model), lambda: graph.set_grad_scaler(None),
-                 lambda: graph.config.enable_amp(True), lambda: graph.config.enable_compress_memory()):
+                 lambda: graph.config.enable_amp(True), lambda: setattr(graph.model.fc.config, "activation_checkpointing", True), lambda: graph.config.enable_compress_memory()):
         with pytest.raises(RuntimeError, match="after the first call"):
             late()
 

@@ -28,6 +28,8 @@ class Graph:
     """Subclass it: assign modules and call add_optimizer in __init__, write the step in build(), call the object.
 
     Programs are made per input signature at the first call with it; train() or eval() before that call decides.
+    `config` has the options (GraphConfig). The arguments debug_* are those of debug(); enable_get_runtime_state_dict is
+    accepted, runtime_state_dict() is always possible. An error in build() leaves weights, optimizer and random state as they were.
     """
 
     _child_init_cnt: Counter = Counter()
@@ -264,6 +266,7 @@ class Graph:
 
     @property
     def is_compiled(self):
+        """Was there a call, or build_graph()? Modules, optimizers and options are fixed from then on."""
         return self._engine.program is not None or self._loaded is not None
 
     _is_compiled = is_compiled
@@ -287,10 +290,12 @@ class Graph:
 
     @property
     def name(self):
+        """The class's name and the number of the graph among its graphs."""
         return self._name
 
     @property
     def training(self):
+        """True once an optimizer was added."""
         return self.config.training
 
     # -- modules ------------------------------------------------------------------------

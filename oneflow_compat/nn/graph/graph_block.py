@@ -35,6 +35,7 @@ class _Stage:
 
     @stage_id.setter
     def stage_id(self, value):
+        _checked_stage(value)
         self._stage_id, self._scope = value, None
 
     @property
@@ -43,7 +44,13 @@ class _Stage:
 
     def set_stage(self, stage_id=None, placement=None):
         """Pipeline stage of this block. On one rank it has no effect on the numbers."""
+        _checked_stage(stage_id)
         self._stage_id, self._stage_placement, self._scope = stage_id, placement, None
+
+
+def _checked_stage(stage_id):
+    if stage_id is not None and (isinstance(stage_id, bool) or not isinstance(stage_id, int) or stage_id < 0):
+        raise ValueError(f"a pipeline stage is a whole number from 0 on, found {stage_id!r}")
 
 
 class GraphModule(_Stage):
@@ -74,10 +81,15 @@ class GraphModule(_Stage):
 
     @property
     def activation_checkpointing(self):
+        """True: what the module computes is computed again in backward instead of kept. Set before the first call."""
         return bool(self._activation_checkpointing)
 
     @activation_checkpointing.setter
     def activation_checkpointing(self, value=False):
+        if value not in (True, False, None):
+            raise TypeError(f"activation_checkpointing is True or False, found {value!r}")
+        if self._belonged_graph is not None:
+            self._belonged_graph._before_first_call(f"activation_checkpointing of {self.name_prefix}{self.name}")
         self._activation_checkpointing, self._scope = value, None
 
 
