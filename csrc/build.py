@@ -14,6 +14,7 @@ import os
 import platform
 import shlex
 import shutil
+import site
 import subprocess
 import sys
 import time
@@ -96,10 +97,20 @@ def _compile(units, folder, sanitize):
     return objects, steps
 
 
+def environments_torch():
+    """torch; in pip's isolated builds that of the environment which is installed into."""
+    try:
+        import torch
+    except ImportError:
+        for folder in site.getsitepackages([sys.prefix, sys.base_prefix]):
+            site.addsitedir(folder)
+        import torch
+    return torch
+
+
 def build(output: Path, work: Path, force=False, sanitize=False):
     """Compile what is out of date and link the library to `output`. True when there is one."""
-    import torch
-
+    torch = environments_torch()
     if compiler() is None:
         print("oneflow._ext: no C++ compiler (CXX); the package will use its plain-torch functions", file=sys.stderr)
         return False

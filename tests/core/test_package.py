@@ -53,6 +53,22 @@ print(oneflow.nn.functional.relu(oneflow.ones(2)).sum().item())
     assert (Path(site) / "oneflow/mock_torch/startup/sitecustomize.py").exists()
 
 
+def test_an_isolated_build_finds_the_torch_of_the_environment():
+    """pip builds where the environment's own packages are out of sight; without torch there the kernels were left out."""
+    code = f"""
+import importlib.util, pathlib, sys
+there = str(pathlib.Path(importlib.util.find_spec("torch").origin).parents[1])
+sys.path = [{str(ROOT / "csrc")!r}, *(p for p in sys.path if p != there)]
+assert importlib.util.find_spec("torch") is None
+import build
+print(build.environments_torch().__version__)
+"""
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT / "csrc")
+    import torch
+
+    assert out.stdout.strip() == torch.__version__, out.stderr
+
+
 def test_the_source_distribution_holds_what_a_build_needs(source, tmp_path):
     import tarfile
 

@@ -25,7 +25,7 @@ def status() -> str:
         return "switched off by ONEFLOW_EXT"
     path = Path(_env.get("ONEFLOW_EXT_PATH") or PATH)
     if not path.exists():
-        return f"not built: {path.name} is missing (python csrc/build.py builds it, with a C++ compiler)"
+        return f"not built: {path.name} is missing; with torch and a C++ compiler there, python csrc/build.py makes it in a checkout, pip install . anew elsewhere"
     try:
         torch.ops.load_library(str(path))
     except OSError as error:
