@@ -82,6 +82,8 @@ def call(func, args, kwargs):
         return _mean_of_targets(func, *args)
     if func in _CONVOLUTIONS:
         args = tuple(_samples(a, i < _CONVOLUTIONS[func]) if isinstance(a, GlobalDTensor) else a for i, a in enumerate(args))
+        if args[_CONVOLUTIONS[func] - 1]._of_sbp.count(sbp.split(0)) > 1:
+            return _convolution(func, args)
     elif func in _DIMS and args[_DIMS[func]] < 0:
         at = _DIMS[func]
         args = (*args[:at], args[at] + (args[0].ndim if at == 1 else len(args[1])), *args[at + 1:])
@@ -192,6 +194,28 @@ def _samples(tensor, data):
     """An operand of a convolution: data may be split by samples, weights are whole."""
     rules = tuple(r if data and r == sbp.split(0) else sbp.broadcast for r in tensor._of_sbp)
     return _moved(tensor, tensor._of_placement, rules)
+
+
+def _convolution(func, args):
+    """A convolution of samples split along several dimensions of ranks, on each rank's; DTensor knows one."""
+    backward = func is aten.convolution_backward.default
+    data = args[1 if backward else 0]
+    place, rules = data._of_placement, data._of_sbp
+    if backward:
+        args = (_moved(args[0], place, rules), *args[1:])
+        sums = tuple(sbp.partial_sum if r == sbp.split(0) else sbp.broadcast for r in rules)
+        results = [(rules, data.shape), (sums, args[2].shape), (sums, args[3])]
+    else:
+        results = [(rules, func(*_map(lambda t: torch.empty(t.shape, dtype=t.dtype, device="meta"), args)).shape)]
+    local = _map(lambda t: t._local_tensor, args)
+    if _mine(data.device_mesh):
+        out = func(*local)
+        own = list(out) if backward else [out]
+    else:
+        own = [local[0].new_empty((0,) * len(size)) for _, size in results]
+    wanted = args[-1] if backward else [True]
+    whole_of = tuple(made(part, place, *result) if want else None for part, result, want in zip(own, results, wanted))
+    return whole_of if backward else whole_of[0]
 
 
 def _usual(tensor):

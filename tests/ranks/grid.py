@@ -54,6 +54,24 @@ def selections_and_padding():
         assert np.array_equal(data.to_global(sbp=rules).gather(dim, own).numpy(), np.take_along_axis(values, own.numpy(), dim)), (rules, dim)
 
 
+def convolutions_of_samples_on_all_ranks():
+    flow.manual_seed(0)
+    for make, uneven in ((lambda: nn.Conv2d(4, 6, 3, padding=1, groups=2), 0), (lambda: nn.ConvTranspose2d(4, 6, 2, stride=2, bias=False), 2)):
+        x, module, placed = flow.randn(8 - uneven, 4, 5, 5), make(), make()
+        placed.load_state_dict(module.state_dict())
+        placed.to_global(GRID, [B, B])
+        x = x.to_global(GRID, [B, B]).to_local()  # the same on all ranks
+        data = x.to_global(GRID, [B, B]).to_global(sbp=[S0, S0]).requires_grad_()
+        x.requires_grad_()
+        for own, other in zip(module.parameters(), placed.parameters()):
+            own.data = other.data.to_local()
+        want, out = module(x), placed(data)
+        assert np.allclose(out.numpy(), want.detach().numpy(), atol=1e-5) and (uneven or list(out.sbp) == [S0, S0])
+        (want**2).sum().backward(), (out**2).sum().backward()
+        for own, other in zip((x, *module.parameters()), (data, *placed.parameters())):
+            assert np.allclose(other.grad.numpy(), own.grad.numpy(), rtol=1e-4, atol=1e-4)
+
+
 def numbers_of_ranks_elsewhere():
     """Means of tensors that half of the ranks hold have their shape on all."""
     last = flow.placement("cpu", [2, 3])

@@ -45,7 +45,7 @@ def test_graphs_on_two_ranks_with_inductor():
 
 
 def test_a_grid_of_four_ranks():
-    launch(4, "two_dimensions", "rows_of_a_table_cut_both_ways", "selections_and_padding", "numbers_of_ranks_elsewhere", "training_on_a_grid", "stages_are_clipped_together", program="grid.py")
+    launch(4, "two_dimensions", "rows_of_a_table_cut_both_ways", "selections_and_padding", "convolutions_of_samples_on_all_ranks", "numbers_of_ranks_elsewhere", "training_on_a_grid", "stages_are_clipped_together", program="grid.py")
 
 
 @pytest.mark.parametrize("dialect", ["oneflow", "torch"])
