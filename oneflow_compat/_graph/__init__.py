@@ -43,6 +43,7 @@ _HOME = {
     "Program": "program",
     "Slot": "program",
     "capturing": "capture",
+    "inside_another": "capture",
     "outside_capture": "capture",
 }
 

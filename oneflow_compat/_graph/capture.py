@@ -28,6 +28,10 @@ def capturing() -> bool:
     return getattr(_active, "recorder", None) is not None
 
 
+def inside_another():
+    return CaptureError("a graph was called inside the build() of another graph", "Call the module, or do the work of the inner build() directly.")
+
+
 @contextlib.contextmanager
 def outside_capture():
     """Inside build(): run ordinary eager code on real tensors, for example to create a variable."""
@@ -77,7 +81,7 @@ class Capture:
         from .patches import capture_patches
 
         if capturing():
-            raise CaptureError("a graph was called inside the build() of another graph", "Call the module, or do the work of the inner build() directly.")
+            raise inside_another()
         if torch._C._are_functorch_transforms_active():
             raise CaptureError("a graph was called under a transform of torch.func (vmap, grad, ...)", "Transform the function inside build().")
         check_leaves(self.args_flat, lambda i: f"argument {self._argument_names()[i]!r}")

@@ -79,6 +79,18 @@ def test_optimizer_without_gradient():
         make(build, {"m": model}, [torch.optim.SGD(other.parameters(), lr=0.1)])(torch.ones(1, 2))
 
 
+@pytest.mark.parametrize("called_before", [False, True])
+def test_a_graph_inside_a_graph(called_before):
+    """Also one that has a program already, whose operators could be recorded: its schedule and step would be Python's of one call."""
+    inner = make(lambda self, x: x * 2)
+    if called_before:
+        inner(torch.ones(2))
+    outer = make(lambda self, x: inner(x))
+    with pytest.raises(OneFlowError, match="inside the build\\(\\) of another graph"):
+        outer(torch.ones(2))
+    assert inner(torch.ones(2)).tolist() == [2, 2]
+
+
 def test_no_backward():
     model = nn.Linear(2, 1)
     with pytest.raises(OneFlowError, match="backward"):

@@ -223,6 +223,15 @@ def test_set_up_after_the_first_call_is_refused():
             late()
 
 
+def test_a_module_can_be_taken_back():
+    graph = make()
+    graph.extra, graph.number = nn.Linear(1, 1), 3
+    del graph.extra, graph.number
+    assert not hasattr(graph, "extra") and not hasattr(graph, "number") and "extra" not in graph.state_dict()
+    with pytest.raises(AttributeError, match="extra"):
+        del graph.extra
+
+
 def test_wrong_set_up_is_refused():
     class Bare(nn.Graph):
         def __init__(self):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import torch
 
 from ..._errors import StateError
-from ..._graph import Config, Engine, rows
+from ..._graph import Config, Engine, capturing, inside_another, rows
 from . import graph_job, graph_proto, graph_state
 from .cache import GraphCache, Variables, checked_size
 from .graph_config import GraphConfig
@@ -112,6 +112,8 @@ class Graph:
 
     # -- running ------------------------------------------------------------------------
     def __call__(self, *args, **kwargs):
+        if capturing():
+            raise inside_another()
         if self._loaded is not None:
             return self._loaded(*args, **kwargs)
         out = self._engine(*args, **kwargs)
@@ -308,6 +310,10 @@ class Graph:
         else:
             self._blocks.pop(name, None)
             object.__setattr__(self, name, value)
+
+    def __delattr__(self, name):
+        if self._blocks.pop(name, None) is None:
+            object.__delattr__(self, name)
 
     def __getattr__(self, name):
         blocks = self.__dict__.get("_blocks")
