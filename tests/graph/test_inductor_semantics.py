@@ -354,3 +354,28 @@ def test_a_tensor_is_written_with_a_part_of_itself(write):
         return write(x * 2, i)
 
     same(build, dict, [(torch.rand(9, 9), torch.tensor([4, 1, 7, 0, 8, 3, 6, 2, 5]))])
+
+
+def test_recomputed_batch_norm_counts_a_batch_once():
+    def trained(backend):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 5))
+
+        class Train(flow.nn.Graph):
+            def __init__(self):
+                super().__init__()
+                self.model = model
+                self.model.to(flow.nn.graph.GraphModule).activation_checkpointing = True
+                self.add_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+                self.config.set_backend(backend)
+
+            def build(self, x):
+                self.model(x).square().mean().backward()
+
+        step = Train()
+        for i in range(2):
+            step(torch.arange(48.0).view(8, 6).sin() + i)
+        return model.state_dict().values()
+
+    for a, b in zip(trained("aten"), trained("inductor"), strict=True):
+        torch.testing.assert_close(a, b)

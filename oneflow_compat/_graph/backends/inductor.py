@@ -203,6 +203,8 @@ class _Functional(torch.fx.Interpreter):
     """Constants take part in functionalize() as inputs do: what is computed from them may be written. Results are laid out as they were captured."""
 
     def run_node(self, node):
+        if node.target in _BATCH_NORMS and _writes_a_copy(node):
+            return _batch_norm(node.target, *self.fetch_args_kwargs_from_env(node)[0])
         result, info = super().run_node(node), node.meta.get("tensor")
         if info is None or info.stride is None or not _is_new(node) or _agree(info.shape, result.stride(), info.stride):
             return result
@@ -212,6 +214,21 @@ class _Functional(torch.fx.Interpreter):
 
     def get_attr(self, target, args, kwargs):
         return torch._C._functorch._wrap_functional_tensor(super().get_attr(target, args, kwargs), torch._C._functorch.maybe_current_level())
+
+
+_BATCH_NORMS = (torch.ops.aten.native_batch_norm.default, torch.ops.aten.cudnn_batch_norm.default)
+
+
+def _writes_a_copy(node):
+    """Are the running statistics memory of the program, as a recomputed layer's are?"""
+    statistics, training = node.args[3], node.args[5]
+    return training and statistics is not None and statistics.op != "placeholder"
+
+
+def _batch_norm(target, *args):
+    """With the operator that says that it writes the running statistics: functionalize() goes by what operators say."""
+    out = torch.ops.aten._native_batch_norm_legit.default(*args)
+    return out if target is _BATCH_NORMS[0] else (*out, args[0].new_empty(0, dtype=torch.uint8))
 
 
 def _recomputes(graph):
