@@ -217,10 +217,14 @@ def test_set_up_after_the_first_call_is_refused():
     graph = make()
     graph(X)
     model = Net()
-    for late in (lambda: graph.add_optimizer(flow.optim.SGD(model.parameters(), lr=0.1)), lambda: setattr(graph, "other", model), lambda: graph.set_grad_scaler(None),
-                 lambda: graph.config.enable_amp(True), lambda: setattr(graph.model.fc.config, "activation_checkpointing", True), lambda: graph.config.enable_compress_memory()):
+    for late in (lambda: graph.add_optimizer(flow.optim.SGD(model.parameters(), lr=0.1)), lambda: setattr(graph, "other", model), lambda: graph.set_grad_scaler(None)):
         with pytest.raises(RuntimeError, match="after the first call"):
             late()
+    before = repr(graph.config._engine), dict(graph.config._kept)
+    for late in (lambda: graph.config.enable_amp(True), lambda: setattr(graph.model.fc.config, "activation_checkpointing", True), lambda: graph.config.enable_compress_memory()):
+        with pytest.warns(UserWarning, match="after the first call.*stays as it was"):
+            late()
+    assert (repr(graph.config._engine), graph.config._kept) == before and not graph.model.fc.config.activation_checkpointing
 
 
 def test_a_module_can_be_taken_back():

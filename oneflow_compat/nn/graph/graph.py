@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
@@ -109,6 +110,12 @@ class Graph:
     def _before_first_call(self, what):
         if self.is_compiled:
             raise StateError(f"{what} was asked for after the first call of graph {self._name}; it is possible only before it")
+
+    def _fixed(self, option):
+        """Is it too late for this option? Then a warning says so, and it stays as it is."""
+        if self.is_compiled:
+            warnings.warn(f"{option} was set after the first call of graph {self._name} and stays as it was: options are for __init__", stacklevel=3)
+        return self.is_compiled
 
     # -- running ------------------------------------------------------------------------
     def __call__(self, *args, **kwargs):

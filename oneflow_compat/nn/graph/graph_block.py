@@ -88,8 +88,8 @@ class GraphModule(_Stage):
     def activation_checkpointing(self, value=False):
         if value not in (True, False, None):
             raise TypeError(f"activation_checkpointing is True or False, found {value!r}")
-        if self._belonged_graph is not None:
-            self._belonged_graph._before_first_call(f"activation_checkpointing of {self.name_prefix}{self.name}")
+        if value == self._activation_checkpointing or self._belonged_graph is not None and self._belonged_graph._fixed(f"activation_checkpointing of {self.name_prefix}{self.name}"):
+            return
         self._activation_checkpointing, self._scope = value, None
 
 

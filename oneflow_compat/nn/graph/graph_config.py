@@ -12,7 +12,7 @@ _ZERO_MODES = ("distributed_split", "non_distributed")
 
 
 class GraphConfig:
-    """Options of a graph, set in its __init__; after the first call they are fixed (StateError)."""
+    """Options of a graph, set in its __init__; after the first call they are fixed (a warning, as OneFlow's graphs take no notice)."""
 
     def __init__(self, engine_config=None):
         if engine_config is None:
@@ -202,8 +202,8 @@ def _only_before_the_first_call(option):
     @functools.wraps(option)
     def setter(self, *args, **kwargs):
         graph = self._graph()
-        if graph is not None:
-            graph._before_first_call(f"config.{option.__name__}")
+        if graph is not None and graph._fixed(f"config.{option.__name__}"):
+            return None
         return option(self, *args, **kwargs)
 
     return setter
