@@ -42,6 +42,7 @@ HOOKS = {
     "torch.distributed._functional_collectives": ("_global, _graph", "collectives that a program records", "tests/ranks/test_ranks.py"),
     # its inductor backend
     "torch._inductor": ("_graph", "compiling a program's region", "tests/graph/test_auto_backend.py"),
+    "torch.ops.aten._native_batch_norm_legit": ("_graph", "batch norm that says that it writes the running statistics", "tests/graph/test_inductor_semantics.py"),
     "torch._functorch.compile_utils": ("_graph", "common subexpressions of a region", "tests/graph/test_auto_backend.py"),
     "torch.utils._filelock": ("_graph", "one process compiles a file of inductor's cache", "tests/graph/test_inductor.py"),
     "torch._guards": ("_graph", "the tracing context inductor expects", "tests/graph/test_auto_backend.py"),
