@@ -1,6 +1,8 @@
 """GraphModule, GraphTensor: the graph's view of a module or tensor, where its settings live."""
 from __future__ import annotations
 
+import numbers
+
 from ...framework import scope_util
 
 
@@ -49,7 +51,7 @@ class _Stage:
 
 
 def _checked_stage(stage_id):
-    if stage_id is not None and (isinstance(stage_id, bool) or not isinstance(stage_id, int) or stage_id < 0):
+    if stage_id is not None and (isinstance(stage_id, bool) or not isinstance(stage_id, numbers.Integral) or stage_id < 0):
         raise ValueError(f"a pipeline stage is a whole number from 0 on, found {stage_id!r}")
 
 
