@@ -127,13 +127,6 @@ class Engine:
     def backend(self) -> str:
         return self.config.backend or default_backend()
 
-    def forget(self):
-        """Drop every captured program; the next call captures anew."""
-        self._entries.clear()
-        self._last = None
-        self.modes = None
-
-    # -- making -------------------------------------------------------------------
     def _make(self, key, args, kwargs):
         from . import passes
 
