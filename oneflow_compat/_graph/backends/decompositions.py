@@ -202,8 +202,11 @@ def talks(graph) -> bool:
 
 
 def needs_python(graph) -> bool:
-    """Does a node call an operator that inductor's C++ wrapper cannot: one that is not torch's and returns a list of tensors, a collective?"""
-    return talks(graph) or any(
+    """Does a node call an operator that inductor's C++ wrapper cannot: one that is not torch's and returns a list of tensors, one of torch's
+    without a shim that gives a sparse tensor, a collective?"""
+    from .known_shapes import no_shim
+
+    return talks(graph) or any(no_shim(n.target) for n in graph.nodes) or any(
         isinstance(n.target, torch._ops.OpOverload)
         and n.target.namespace not in ("aten", "prims")
         and any(isinstance(r.type, torch._C.ListType) for r in n.target._schema.returns)

@@ -27,7 +27,7 @@ _MASKS = torch.bool, torch.uint8
 def with_known_shapes(graph):
     """Replace them in the graph of a region, in place."""
     for node in graph.nodes:
-        if node.target in DYNAMIC or _no_shim(node.target) or node.target is aten.index.Tensor and any(i is not None and i.meta["tensor"].dtype in _MASKS for i in node.args[1]):
+        if node.target in DYNAMIC or no_shim(node.target) and not _sparse(node) or node.target is aten.index.Tensor and any(i is not None and i.meta["tensor"].dtype in _MASKS for i in node.args[1]):
             parts = _parts(node)
             results = tuple(parts.get(i) for i in range(len(node.target._schema.returns))) if node.meta["tensor"] is None else node.meta["tensor"]
             node.target = _known(node.target, results)
@@ -43,8 +43,12 @@ def _listed(parts):
     return tuple(parts.get(i) for i in range(max(parts, default=-1) + 1))
 
 
+def _sparse(node) -> bool:
+    return node.meta["tensor"] is not None and node.meta["tensor"].stride is None
+
+
 @functools.cache
-def _no_shim(target) -> bool:
+def no_shim(target) -> bool:
     """An operator of torch's without a shim that takes a list of SymInt."""
     if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten" or any(r.alias_info for r in target._schema.returns):
         return False
