@@ -379,3 +379,14 @@ def test_recomputed_batch_norm_counts_a_batch_once():
 
     for a, b in zip(trained("aten"), trained("inductor"), strict=True):
         torch.testing.assert_close(a, b)
+
+
+def test_sums_in_kernels_of_transposed_tiles_end_where_their_memory_does():
+    shift = torch.nn.Parameter(torch.linspace(-1, 1, 19, dtype=torch.float64))
+
+    def build(self, x):
+        turned = (x + shift).permute(2, 0, 1).contiguous().permute(1, 2, 0)
+        result = turned / (turned.std(dim=1, keepdim=True) + 1)
+        return result.detach(), *torch.autograd.grad((result * result).mean(), shift)
+
+    same(build, dict, [(torch.arange(760, dtype=torch.float64).view(5, 8, 19).sin(),)], tolerance=1e-12)

@@ -1,4 +1,4 @@
-"""What torch's inductor forgets of reads and writes of one memory (2.13, torch.compile too)."""
+"""What torch's inductor forgets of reads and writes of memory (2.13, torch.compile too)."""
 from __future__ import annotations
 
 import contextlib
@@ -53,3 +53,27 @@ def sources_kept():
         yield
     finally:
         inplaceable_ops.update(before)
+
+
+@contextlib.contextmanager
+def ends_kept():
+    """C++ kernels store a sum only as far as it goes, also where loops lie between the one in steps of a vector and the summing one.
+
+    In kernels of transposed tiles a whole vector was stored over the end of the memory: t / t.std(1) of a permuted t.
+    """
+    from torch._inductor.codegen.cpp import CppKernelProxy
+
+    before = CppKernelProxy.aggregate_reduction_buffers
+
+    def aggregate(self, sums_inside, outer_loop):
+        if outer_loop is not None and not outer_loop.is_reduction:
+            loops = self.loop_nest.loops
+            level = [loop.var for loop in loops].index(outer_loop.var)
+            sums_inside = sums_inside or any(loop.is_reduction for loop in loops[level + 1 :])
+        before(self, sums_inside, outer_loop)
+
+    CppKernelProxy.aggregate_reduction_buffers = aggregate
+    try:
+        yield
+    finally:
+        CppKernelProxy.aggregate_reduction_buffers = before
