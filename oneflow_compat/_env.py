@@ -21,6 +21,8 @@ VARIABLES = {
     "LOCAL_WORLD_SIZE": ("", "number of processes on this node, set by the launcher"),
     "ONEFLOW_HOME": ("", "folder of oneflow.hub's downloads; empty: oneflow in XDG_CACHE_HOME"),
     "XDG_CACHE_HOME": ("", "the user's cache folder; empty: ~/.cache"),
+    "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": ("", "1: oneflow.load without weights_only loads any class, as torch.load does then; only for files you trust"),
+    "TORCH_FORCE_WEIGHTS_ONLY_LOAD": ("", "1: every oneflow.load is one with weights_only=True, as of torch.load"),
     "ONEFLOW_TEST_DEVICE_NUM": ("1", "devices a test may use, read by oneflow.unittest"),
     "ONEFLOW_TEST_CPU_ONLY": ("", "tests run on the CPU only, read by oneflow.unittest"),
     "ONEFLOW_TEST_NODE_NUM": ("", "nodes a test may use, read by oneflow.unittest"),

@@ -14,7 +14,7 @@ import types
 
 import torch
 
-from .. import env
+from .. import _env, env
 from .._files import allow, atomic, formats, layout, pickles
 from .._files.layout import CheckpointError
 
@@ -105,6 +105,10 @@ def load(path=None, global_src_rank=None, map_location=None, *, support_pytorch_
         global_src_rank, map_location = None, global_src_rank
     reads = _check_rank("global_src_rank", global_src_rank)
     place = _placer(map_location)
+    if _env.is_set("TORCH_FORCE_WEIGHTS_ONLY_LOAD"):
+        weights_only = True
+    elif weights_only is None and _env.is_set("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"):
+        weights_only = False
     options = {"pickle_module": pickle_module, "weights_only": weights_only, "mmap": mmap, **pickle_load_args}
     options = {k: v for k, v in options.items() if v is not None}
     if not check_crc:

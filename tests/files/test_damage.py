@@ -48,6 +48,19 @@ def test_own_classes_need_the_opt_out(tmp_path, layout, make):
         assert type(flow.load(path)["x"]) is type(back)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_opt_out_of_torchs_environment_variables(tmp_path, layout, monkeypatch):
+    flow.save({"x": Custom(4)}, tmp_path / "c", layout=layout)
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    assert isinstance(flow.load(tmp_path / "c")["x"], Custom)
+    with pytest.raises(pickle.UnpicklingError):
+        flow.load(tmp_path / "c", weights_only=True)
+    monkeypatch.delenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD")
+    monkeypatch.setenv("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "1")
+    with pytest.raises(pickle.UnpicklingError):
+        flow.load(tmp_path / "c", weights_only=False)
+
+
 HOSTILE = {
     "os.system": b"\x80\x04\x8c\x05posix\x8c\x06system\x93\x8c\x0ctouch RANFILE\x85R.",
     "eval": b"\x80\x04\x8c\x08builtins\x8c\x04eval\x93\x8c\x031+1\x85R.",
