@@ -273,3 +273,18 @@ def test_a_graph_runs_them(kind):
         seen.append({f"oneflow::{'gru' if kind == 'gru' else 'rnn'}_backward"} & {e.key for e in prof.key_averages()} != set())
     assert seen == [False, True]
     assert found["inductor"] == pytest.approx(found["aten"], rel=1e-5)
+
+
+def test_what_only_updates_statistics_stays():
+    torch.manual_seed(0)
+    norm, model = nn.BatchNorm1d(4), layer("gru", batch_first=True)
+    x = torch.randn(2, 3, 4, dtype=torch.float64)
+
+    def build(x):
+        norm(x.transpose(1, 2))  # whose result nobody reads
+        model(x)[0].square().mean().backward()
+
+    modules = norm.double(), model
+    Step(build, modules, "inductor")(x)
+    torch.testing.assert_close(norm.running_mean, 0.1 * x.mean((0, 1)))
+    assert norm.num_batches_tracked == 1

@@ -9,6 +9,7 @@ import operator
 import torch
 
 from ..._ops.custom import _ext
+from ..passes.cleanup import has_effect
 from ..program import is_view, roots, written_args
 from ..recorder import TensorInfo
 from ..recurrent_layers import WHOLE
@@ -35,7 +36,7 @@ def merge_steps(graph):
     for layer, marks in layers.items():
         if _complete(layer, marks, order) and marks["given", 0].meta["module"] not in again:  # whose backward reads a second, shorter run
             _Merger(graph, layer, marks).merge(order, written)
-    graph.eliminate_dead_code()
+    graph.eliminate_dead_code(has_effect)
     _drop_inner(graph)
 
 
@@ -215,7 +216,7 @@ def _drop_inner(graph):
         return node
 
     for node in graph.nodes:
-        if node not in inner and (node.op != "call_function" or node.users or node.is_impure()):
+        if node not in inner and (node.op != "call_function" or node.users or has_effect(node)):
             keep(node)
         elif node in inner:
             groups.setdefault(memory(node), []).append(node)
