@@ -3,8 +3,6 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import keyword
-import re
 import threading
 
 import numpy as np
@@ -12,9 +10,10 @@ import torch
 
 from .._global.tensor import OfSeveralRanks, is_global, memory_of
 from .errors import CaptureError, GraphTypeError
-from .nested import holder, leaves, put_at
-from .program import Output, Program, Slot, roots, written_args
+from .nested import holder, put_at
+from .program import Output, Program
 from .sizes import KINDS, of_the_run
+from .slots import slots_of
 from .state import StateMap, kept_grads, kept_modes, kept_modules, resolve
 from .tree import paths, tree_flatten
 from .watch import Reads
@@ -104,21 +103,7 @@ class Capture:
         try:
             with torch.inference_mode(False), grads, kept_modes(engine, early.all_modules()), modules, capture_patches(self, early), _autograd_as_recorded():
                 with recorder, torch.set_grad_enabled(grad_mode):  # inference_mode(False) turned it on
-                    with reads:
-                        flat_out, out_spec = self._build(inputs)
-                    recorder.sizes.end()
-                    check_leaves(flat_out, lambda i: f"output {leaf_name(out_spec, i)}".rstrip())
-                    recorder.phase = "state"
-                    rebound = modules.changes()
-                    self.stores = [(c, k, *tree_flatten(v)) for c, k, v in modules.stores]
-                    modules.restore()
-                    self.read = reads.finish()
-                    self.state = self._late_state(early)
-                    for old, new in rebound:
-                        with torch.no_grad():
-                            old.copy_(new)
-                    self._packed_gradients()
-                    self._record_update()
+                    flat_out, out_spec = self._record(inputs, early, modules, reads)
                 program = self._close(flat_out, out_spec)
         finally:
             _active.recorder = None
@@ -155,6 +140,25 @@ class Capture:
             text = "_".join("".join(c if c.isalnum() else "_" for c in p) for p in parts)
             names.append(text if text and not text[0].isdigit() else f"arg{text}")
         return names
+
+    def _record(self, inputs, early, modules, reads):
+        """build(), what it left in modules, and the update; returns its flat results and their spec."""
+        with reads:
+            flat_out, out_spec = self._build(inputs)
+        self.recorder.sizes.end()
+        check_leaves(flat_out, lambda i: f"output {leaf_name(out_spec, i)}".rstrip())
+        self.recorder.phase = "state"
+        rebound = modules.changes()
+        self.stores = [(c, k, *tree_flatten(v)) for c, k, v in modules.stores]
+        modules.restore()
+        self.read = reads.finish()
+        self.state = self._late_state(early)
+        for old, new in rebound:
+            with torch.no_grad():
+                old.copy_(new)
+        self._packed_gradients()
+        self._record_update()
+        return flat_out, out_spec
 
     def _build(self, flat):
         from .patches import run_build
@@ -200,12 +204,13 @@ class Capture:
         for index, keys in self.update.found_live.items():
             self.engine.live_options.setdefault(index, set()).update(keys)
 
-    def _close(self, flat_out, out_spec):
+    def _results(self, flat_out, out_spec):
+        """(nodes, an Output for each, [(index of a result that is no node, the value)]): the results of build(), then what the runtime stores."""
         recorder = self.recorder
         outputs, constants, nodes = [], [], []
         for i, value in enumerate(flat_out):
             if isinstance(value, torch.Tensor):
-                node, twin = recorder._convert(memory_of(value))
+                node = recorder._convert(memory_of(value))[0]
                 if is_global(value):
                     self.global_outputs[len(outputs)] = value._of_placement, value._of_sbp, value.shape
                 info = node.meta["tensor"]
@@ -227,6 +232,11 @@ class Capture:
         if self.tells_overflow:
             nodes.append(self.update.found)
             outputs.append(Output("overflow"))
+        return nodes, outputs, constants
+
+    def _close(self, flat_out, out_spec):
+        recorder = self.recorder
+        nodes, outputs, constants = self._results(flat_out, out_spec)
         for *_, node, real in self.new_state:
             self._replace_by_input(node, real)
         guard = None
@@ -236,7 +246,7 @@ class Capture:
 
             guard = guard_graph(recorder.graph, guards)
         graph = recorder.finish(nodes)
-        slots = tuple(self._slots(graph))
+        slots, self.free, self.free_of = slots_of(self, graph)
         return Program(
             name=self.engine.name,
             graph=graph,
@@ -263,65 +273,6 @@ class Capture:
         self.recorder.lifted[id(real)] = (real, holder, None)
         node.replace_all_uses_with(holder)
         self.recorder.graph.erase_node(node)
-
-    def _slots(self, graph):
-        """A Slot for each placeholder, in order; placeholders nobody uses are dropped unless they are arguments."""
-        recorder = self.recorder
-        owner = {}
-        for tensor, node, _ in recorder.lifted.values():
-            owner.setdefault(node, tensor)
-        written = {n for node in graph.nodes if node.op == "call_function" for n in roots(written_args(node))}
-        optim = self._optimizer_state()
-        args = [v for v in self.args_flat if isinstance(v, torch.Tensor)]
-        arg_position = 0
-        self.free: list = []
-        self.free_of = dict.fromkeys(recorder.lifted)  # id(tensor) -> its index in free, None for named state
-        slots = []
-        for node in [n for n in graph.nodes if n.op == "placeholder"]:
-            info = node.meta.get("tensor")
-            kind = dict(shape=info.shape, dtype=info.dtype, device=info.device, stride=info.stride, written=node in written) if info else {}
-            if node in owner:
-                tensor = owner[node]
-                entry = self.state.entry(tensor)
-                if entry is not None:
-                    slot = Slot(entry[0], entry[1], entry[2], **kind)
-                elif id(tensor) in optim:
-                    slot = Slot("optim", optim[id(tensor)][0], optim[id(tensor)][1], **kind)
-                else:
-                    slot = Slot("free", f"free{len(self.free)}", ("free", len(self.free)), **kind)
-                    self.free_of[id(tensor)] = len(self.free)
-                    self.free.append(tensor)
-            elif self.update is not None and node in self.update.numbers:
-                place = self.update.numbers[node]
-                if place[0] == "group":
-                    slot = Slot("lr", f"optimizer{place[1]}.group{place[2]}." + ".".join(map(str, place[3:])), place)
-                else:
-                    name = self.state.name_of(place[2])
-                    slot = Slot("optim", f"optimizer{place[1]}.{name}." + ".".join(map(str, place[3:])), ("optim", place[1], name, *place[3:]))
-            else:
-                slot = Slot("arg", node.target, ("arg", arg_position), **kind)
-                arg_position += 1
-            node.meta.pop("value", None)
-            slots.append(slot)
-        assert arg_position == len(args), (arg_position, len(args))
-        _rename(graph, slots)
-        return slots
-
-    def _optimizer_state(self):
-        found = {}
-        for o, (optimizer, _) in enumerate(self.state.optimizers):
-            for param, state in optimizer.state.items():
-                for path, value in leaves(state):
-                    if isinstance(value, torch.Tensor):
-                        name = self.state.name_of(param)
-                        found[id(memory_of(value))] = (f"optimizer{o}.{name}." + ".".join(map(str, path)), ("optim", o, name, *path))
-        for o, param, path, _, real in self.new_state:
-            if type(param) is int:
-                found[id(real)] = (f"optimizer{o}.group{param}.{path[0]}", ("group", o, param, *path))
-                continue
-            name = self.state.name_of(param)
-            found[id(real)] = (f"optimizer{o}.{name}." + ".".join(map(str, path)), ("optim", o, name, *path))
-        return found
 
     @property
     def begun(self):
@@ -367,24 +318,6 @@ def _no_lazy_parameter(state):
                 f"{role} {name!r} has no shape yet: its module is a lazy one (nn.Lazy...) that never ran",
                 "Run the module once in eager mode before the first call of the graph, for example on a batch under no_grad().",
             )
-
-
-_TAKEN = re.compile(r"[cfk]\d+|abs|math|ops|device")  # names that the generated code uses (codegen.py)
-
-
-def _rename(graph, slots):
-    """Give placeholders readable, unique names."""
-    used = {n.name for n in graph.nodes if n.op != "placeholder"}
-    for node, slot in zip([n for n in graph.nodes if n.op == "placeholder"], slots):
-        base = "".join(c if c.isalnum() else "_" for c in slot.name)
-        base = base if base and not base[0].isdigit() else "t_" + base
-        base = base + "_" if _TAKEN.fullmatch(base) or keyword.iskeyword(base) else base
-        name, k = base, 1
-        while name in used:
-            name, k = f"{base}_{k}", k + 1
-        used.add(name)
-        node.name = name
-        node.target = name
 
 
 _prepared = False

@@ -43,7 +43,7 @@ class StateChanges:
 
     # -- the state the step created --------------------------------------------------
     def adopt_new_state(self):
-        """Make real what the step created as symbolic state; returns [(node, real tensor)] now inputs.
+        """Make real what the step created as symbolic state; returns [(optimizer, parameter or group, path, node, real tensor)] of what becomes an input.
 
         State begun by a factory (zeros_like, ...) starts from that factory's value. State begun with the gradient,
         or a python number, is stored after the first run; the second call captures the program that reads it.
@@ -56,47 +56,63 @@ class StateChanges:
             for param, state in optimizer.state.items():
                 before = self._state_before(index, param)
                 for path, value in leaves(state):
-                    part = memory_of(value)
-                    if isinstance(part, FakeTensor):
-                        try:
-                            with outside_capture():
-                                real = self._evaluate(part._of_node)
-                        except _NeedsGradient:
-                            if part is not value:
-                                raise UnsupportedInGraph(f"{type(optimizer).__name__} begins its state {path[0]!r} of a tensor of several ranks with the gradient", "graph-optimizers", "Step once in eager mode before the first call of the graph.") from None
-                            self.first_only = True
-                            self.state_numbers.append((index, param, path, value._of_node))
-                        else:
-                            adopted.append((index, param, path, part._of_node, real if part is value else value.around(real, value)))
-                    elif len(path) > 1:
-                        if isinstance(value, HostScalar) or path[0] in before and isinstance(value, _FIXED) and value != found_at(before, path):
-                            raise CaptureError(
-                                f"{type(optimizer).__name__} counts inside its state {path[0]!r}, which is a list or dict",
-                                "A program finds numbers in optimizer.state[param] itself: keep it there, or step this optimizer in eager mode.",
-                            )
-                    elif isinstance(value, HostScalar):
-                        self.first_only = self.first_only or path[0] not in before
-                        self.state_numbers.append((index, param, path, value.node))
-                    elif isinstance(value, _FIXED) and (path[0] not in before or type(value) is not bool and type(before[path[0]]) in (int, float)):
-                        self.first_only = self.first_only or path[0] not in before
-                        self.state_numbers.append((index, param, path, value))
-                    elif isinstance(value, _FIXED) and value != before[path[0]]:
-                        raise CaptureError(
-                            f"{type(optimizer).__name__} changes its state {path[0]!r} from {before[path[0]]!r} to {value!r}",
-                            "A program follows tensors and numbers: keep a 0-d tensor or a counter there, or step this optimizer in eager mode.",
-                        )
-                for key, value in state.items():
-                    if not isinstance(value, (torch.Tensor, HostScalar, *_FIXED)):
-                        others = [v for _, v in leaves(value, (key,)) if not isinstance(v, torch.Tensor)]
-                        if any(map(symbolic, others)):
-                            self._refuse_object(optimizer, f"its state {key!r}", value)
-                        if key not in before:
-                            self.structures[index, param, key] = copied(value)
-                            self.first_only = self.first_only or bool(others)
+                    if isinstance(memory_of(value), FakeTensor):
+                        adopted += self._adopt_tensor(index, param, path, value)
+                    else:
+                        self._adopt_number(index, param, path, value, before)
+                self._keep_structures(index, param, state, before)
             # step() may do something else where it begins its state; of torch's and our optimizers it is known that they do not
             ours = type(optimizer).__module__.partition(".")[0] in ("torch", __name__.partition(".")[0])
             self.first_only = self.first_only or not ours and any(a[0] == index for a in adopted)
         return adopted
+
+    def _adopt_tensor(self, index, param, path, value):
+        part = memory_of(value)
+        try:
+            with outside_capture():
+                real = self._evaluate(part._of_node)
+        except _NeedsGradient:
+            if part is not value:
+                raise UnsupportedInGraph(
+                    f"{self._kind(index)} begins its state {path[0]!r} of a tensor of several ranks with the gradient", "graph-optimizers",
+                    "Step once in eager mode before the first call of the graph.",
+                ) from None
+            self.first_only = True
+            self.state_numbers.append((index, param, path, value._of_node))
+            return []
+        return [(index, param, path, part._of_node, real if part is value else value.around(real, value))]
+
+    def _adopt_number(self, index, param, path, value, before):
+        """A counter, which the runtime stores after each run; what a program cannot follow is an error."""
+        key = path[0]
+        if len(path) > 1:
+            if isinstance(value, HostScalar) or key in before and isinstance(value, _FIXED) and value != found_at(before, path):
+                raise CaptureError(
+                    f"{self._kind(index)} counts inside its state {key!r}, which is a list or dict",
+                    "A program finds numbers in optimizer.state[param] itself: keep it there, or step this optimizer in eager mode.",
+                )
+        elif isinstance(value, HostScalar) or isinstance(value, _FIXED) and (key not in before or type(value) is not bool and type(before[key]) in (int, float)):
+            self.first_only = self.first_only or key not in before
+            self.state_numbers.append((index, param, path, value.node if isinstance(value, HostScalar) else value))
+        elif isinstance(value, _FIXED) and value != before[key]:
+            raise CaptureError(
+                f"{self._kind(index)} changes its state {key!r} from {before[key]!r} to {value!r}",
+                "A program follows tensors and numbers: keep a 0-d tensor or a counter there, or step this optimizer in eager mode.",
+            )
+
+    def _keep_structures(self, index, param, state, before):
+        """Lists, dicts and other containers that step() made are stored with the optimizer after the capture."""
+        for key, value in state.items():
+            if not isinstance(value, (torch.Tensor, HostScalar, *_FIXED)):
+                others = [v for _, v in leaves(value, (key,)) if not isinstance(v, torch.Tensor)]
+                if any(map(symbolic, others)):
+                    self._refuse_object(self.state.optimizers[index][0], f"its state {key!r}", value)
+                if key not in before:
+                    self.structures[index, param, key] = copied(value)
+                    self.first_only = self.first_only or bool(others)
+
+    def _kind(self, index):
+        return type(self.state.optimizers[index][0]).__name__
 
     def _state_before(self, index, param):
         return self.snapshots[index][1].get(param, (None, {}))[1]

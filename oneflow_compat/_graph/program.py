@@ -9,7 +9,7 @@ import torch.fx
 
 from .errors import ProgramError
 
-ROLES = ("arg", "param", "buffer", "optim", "lr", "rng", "scaler", "free")
+ROLES = ("arg", "param", "buffer", "optim", "lr", "scaler", "free")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from .._global.tensor import mark_like, wrappers
-from .errors import KEEP_VALUE, CaptureError, UnsupportedInGraph, user_location
+from .errors import CaptureError, UnsupportedInGraph, user_location
+from .recorded_values import KnownValues
 from .recurrent_layers import whole_layers
 from .sizes import KINDS, Sizes, known
 from .symbolic import Results
@@ -53,7 +54,7 @@ def _written_returns(func):
     return found
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(KnownValues, TorchDispatchMode):
     """Records into `graph`. `lifted` maps id(real tensor) -> (tensor, node, symbolic twin)."""
 
     @classmethod
@@ -183,22 +184,7 @@ class Recorder(TorchDispatchMode):
         else:
             node_kw, fake_kw = {}, {}
         node = self.graph.call_function(func, node_args, node_kw)
-        try:
-            out = None if func in _WITHOUT_SYMBOLIC_FORM else self.results(func, fake_args, fake_kw)
-        except (DynamicOutputShapeException, DataDependentOutputException):
-            from .values import known_shape
-
-            ways = [lambda: known_shape(self, func, node, fake_args), lambda: self._of_unknown_size(func, fake_args, fake_kw)]
-            out = next((o for o in (way() for way in (ways[::-1] if self.sizes.vary else ways)) if o is not None), None)
-            if out is None:
-                self.graph.erase_node(node)
-                raise CaptureError(
-                    f"{func} gives a tensor whose shape depends on values, and has no symbolic form for that",
-                    "Use a form with a fixed shape, or compute that part outside the graph.",
-                ) from None
-        except BaseException:
-            self.graph.erase_node(node)
-            raise
+        out = self._symbolic_results(func, node, fake_args, fake_kw)
         if func in _STATISTICS and fake_args[0].device.type == "cpu":
             out = self._with_float_statistics(func, fake_args, out)
         self._annotate(node)
@@ -209,6 +195,25 @@ class Recorder(TorchDispatchMode):
         elif func._schema.is_mutable:
             self._forget_values(fake_args)
         return result
+
+    def _symbolic_results(self, func, node, args, kwargs):
+        try:
+            return None if func in _WITHOUT_SYMBOLIC_FORM else self.results(func, args, kwargs)
+        except (DynamicOutputShapeException, DataDependentOutputException):
+            from .values import known_shape
+
+            ways = [lambda: known_shape(self, func, node, args), lambda: self._of_unknown_size(func, args, kwargs)]
+            out = next((o for o in (way() for way in (ways[::-1] if self.sizes.vary else ways)) if o is not None), None)
+            if out is None:
+                self.graph.erase_node(node)
+                raise CaptureError(
+                    f"{func} gives a tensor whose shape depends on values, and has no symbolic form for that",
+                    "Use a form with a fixed shape, or compute that part outside the graph.",
+                ) from None
+            return out
+        except BaseException:
+            self.graph.erase_node(node)
+            raise
 
     def _of_unknown_size(self, func, args, kwargs):
         self.sizes.begin()
@@ -223,41 +228,6 @@ class Recorder(TorchDispatchMode):
             return out
         with self.fake_mode:
             return out[0], *(t.to(torch.float32) for t in out[1:])
-
-    def _forget_values(self, args):
-        """What was written, directly or through a view, has no value known at the capture any more."""
-        for t in _flat(args):
-            if isinstance(t, FakeTensor):
-                t.__dict__.pop("_value", None)
-                if t.layout is torch.strided:
-                    known = self.valued.pop(t.untyped_storage()._cdata, None)
-                    if known is not None:
-                        known.__dict__.pop("_value", None)
-
-    def _follow(self, func, args, kwargs, out):
-        """Keep the real value of one-number tensors (step counters) while the optimizer is recorded."""
-        outs = out if isinstance(out, (tuple, list)) else (out,)
-        if func.namespace == "_c10d_functional" or any(isinstance(o, torch.Tensor) and o.numel() != 1 for o in outs):
-            return  # of a collective: other ranks may not know its values
-        tensors = [t for t in _flat(args) + _flat(tuple(kwargs.values())) if isinstance(t, FakeTensor)]
-        if any(t.numel() != 1 for t in tensors):
-            return
-        if any("_value" not in t.__dict__ for t in tensors):
-            if func._schema.is_mutable:
-                for t in tensors:
-                    t.__dict__.pop("_value", None)
-            return
-        real = func(*self._values(args), **{k: self._values(v) for k, v in kwargs.items()})
-        for o, r in zip(outs, real if isinstance(real, (tuple, list)) else (real,)):
-            if isinstance(o, FakeTensor) and "_value" not in o.__dict__:
-                o._value = r
-
-    def _values(self, a):
-        if type(a) in (list, tuple):
-            return type(a)(self._values(x) for x in a)
-        if type(a) is float:
-            return self.marker_values.get(a, a)
-        return a._value if isinstance(a, FakeTensor) else a
 
     def _bind(self, func, node, out, args, kwargs):
         places = _written_returns(func)
@@ -362,36 +332,6 @@ class Recorder(TorchDispatchMode):
         twin._of_node = node
         self.lifted[id(tensor)] = (tensor, node, twin)
 
-    def _item(self, tensor):
-        if "_value" in tensor.__dict__ and self.phase != "update":
-            return tensor._value.item()
-        if "_value" in tensor.__dict__ and self.number_of is not None:  # C++ takes a one-number tensor (a learning rate) as a number
-            return self.number_of(tensor)
-        node = getattr(tensor, "_of_node", None) if type(tensor) is FakeTensor else self.lift(tensor)[0]
-        if node is not None and self.phase != "update":
-            from .fold import constant_value
-
-            value = constant_value(self, node)
-            if value is not None:
-                return value.item()
-            from .values import state_number
-
-            number = state_number(self, node)
-            if number is not None:
-                return number
-            if tensor.numel() == 1:
-                from .checks import assumed
-
-                value = assumed(self, tensor, node)
-                if value is not None:
-                    return value
-                if not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool):
-                    return self.sizes.count(node)
-        raise CaptureError(
-            "build() needs the value of a tensor (.item(), bool(), int(), float() or a branch on it), which a static program does not have",
-            KEEP_VALUE,
-        )
-
     def _annotate(self, node):
         node.meta["phase"] = self.phase
         if self.recomputing:
@@ -410,7 +350,6 @@ class Recorder(TorchDispatchMode):
         return self.graph
 
 
-
 def _plain(tensor):
     """The memory of a global tensor as an ordinary tensor; another tensor without its history."""
     tensor = tensor.detach()
@@ -423,16 +362,6 @@ def describe(tensor):
     if type(tensor) is FakeTensor and tensor._has_symbolic_sizes_strides:
         return TensorInfo(tuple(map(known, tensor.shape)), tensor.dtype, tensor.device, stride and tuple(map(known, stride)))
     return TensorInfo(tuple(tensor.shape), tensor.dtype, tensor.device, stride)
-
-
-def _flat(args):
-    flat = []
-    for a in args:
-        if type(a) in (list, tuple):
-            flat.extend(a)
-        else:
-            flat.append(a)
-    return flat
 
 
 class TensorInfo(tuple):
