@@ -1,4 +1,13 @@
 """Graphs in these tests run on the aten backend unless they choose one: instant start, the reference numbers."""
 import os
 
+import pytest
+import torch
+
 os.environ.setdefault("ONEFLOW_GRAPH_BACKEND", "aten")
+
+
+@pytest.fixture(autouse=True)
+def the_same_numbers_in_any_order():
+    """A test draws what it draws alone, whichever tests ran before it in its process."""
+    torch.manual_seed(0)
