@@ -4,7 +4,7 @@ from __future__ import annotations
 import numbers
 
 from .errors import Mismatch
-from .tolerance import tolerance
+from .tolerance import of_plain_numbers, tolerance
 
 SHOWN = 8  # rows of the difference table
 
@@ -35,7 +35,8 @@ def compare_values(pair, r, c, what, options, names=None, check_values=True):
 
         if not hasattr(c, "shape") or r.shape != c.shape:
             raise Mismatch("shape", f"{what} has shape {r.shape} in {names[0]} and {getattr(c, 'shape', kind(c))} in {names[1]}")
-        if check_values and r.dtype.kind in "fciub" and not np.allclose(r, c, rtol=options.rtol or 1e-4, atol=options.atol or 1e-5, equal_nan=True):
+        rtol, atol = of_plain_numbers(options.rtol, options.atol)
+        if check_values and r.dtype.kind in "fciub" and not np.allclose(r, c, rtol=rtol, atol=atol, equal_nan=True):
             raise Mismatch("values", f"{what} differs\n{names[0]}: {r}\n{names[1]}: {c}")
 
 
@@ -44,10 +45,9 @@ def compare_plain(r, c, what, options, names, check_values):
         raise Mismatch("number and type of outputs", f"{what} is {kind(r)} in {names[0]} and {kind(c)} in {names[1]}")
     if not check_values or r is None:
         return
-    if isinstance(r, float) or isinstance(c, float):
-        import math
-
-        same = (math.isnan(r) and math.isnan(c)) or r == c or abs(r - c) <= (options.atol or 1e-5) + (options.rtol or 1e-4) * abs(r)
+    if isinstance(r, (float, complex)) or isinstance(c, (float, complex)):
+        rtol, atol = of_plain_numbers(options.rtol, options.atol)
+        same = r == c or (r != r and c != c) or abs(r - c) <= atol + rtol * abs(r)
     else:
         same = r == c
     if not same:

@@ -78,8 +78,12 @@ class _Listed(generator):
 
 
 def make(candidate_of):
-    """The placement and sbp generators over the namespace that `candidate_of()` returns."""
+    """{name: class} of the placement and sbp generators over the namespace that `candidate_of()` returns."""
+    placements = {c.__name__: c for c in _placements(candidate_of)}
+    return placements | {c.__name__: c for c in _rules(candidate_of, placements["random_placement"])}
 
+
+def _placements(candidate_of):
     class all_placement(_Listed):
         """Every placement of all ranks: each device type, flat and as (nodes, ranks per node)."""
 
@@ -125,6 +129,10 @@ def make(candidate_of):
         def _calc_device(self):
             return [d for d in devices() if d == "cuda"]
 
+    return all_placement, all_cpu_placement, all_cuda_placement, random_placement, random_cpu_placement, random_gpu_placement
+
+
+def _rules(candidate_of, random_placement):
     class all_sbp(_Listed):
         """Every combination of rules for a tensor of `max_dim` dimensions, one rule per dimension of the placement."""
 
@@ -163,5 +171,4 @@ def make(candidate_of):
             choices = self._all()
             return choices[self.choose.integer(0, len(choices))]
 
-    made = (all_placement, all_cpu_placement, all_cuda_placement, random_placement, random_cpu_placement, random_gpu_placement, all_sbp, random_sbp)
-    return {c.__name__: c for c in made}
+    return all_sbp, random_sbp

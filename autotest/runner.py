@@ -15,6 +15,7 @@ from .case import Case
 from .check import check, check_results, flatten_outputs
 from .errors import BothDoNotSupportError, Mismatch, PyTorchDoesNotSupportError
 from .report import annotate
+from .tolerance import DEFAULT_ATOL, DEFAULT_RTOL
 
 ATTEMPTS_PER_RUN = 20  # refused cases allowed for each valid one asked for
 DRAWS = 1 << 16
@@ -241,7 +242,7 @@ def _keyed_class():
 def make_autotest(pair):
     """The decorator `autotest` for one pair of libraries."""
 
-    def autotest(n=20, auto_backward=True, rtol=0.0001, atol=1e-05, check_graph=True, check_allclose=True, check_dtype=False,
+    def autotest(n=20, auto_backward=True, rtol=DEFAULT_RTOL, atol=DEFAULT_ATOL, check_graph=True, check_allclose=True, check_dtype=False,
                  check_grad_use_random_data=True, include_complex=False):
         """Run the test on n drawn cases and compare the two libraries.
 
@@ -255,7 +256,7 @@ def make_autotest(pair):
                 mode = config.get("ONEFLOW_TEST_GRAPH")
                 graph = check_graph is True if mode == "on" else mode == "all"
                 options = Options(
-                    auto_backward, None if rtol == 0.0001 else rtol, None if atol == 1e-05 else atol, graph, check_allclose, check_dtype,
+                    auto_backward, None if rtol == DEFAULT_RTOL else rtol, None if atol == DEFAULT_ATOL else atol, graph, check_allclose, check_dtype,
                     check_grad_use_random_data, include_complex, config.get("ONEFLOW_TEST_ERRORS"), config.is_set("ONEFLOW_TEST_VERBOSE"))
                 _Run(pair, f, args, kwargs, config.get_int("ONEFLOW_TEST_N", n), options).go()
 

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from .tolerance import of_plain_numbers
+
 INLINE_OPS = {
     "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@", "and": "&", "or": "|",
     "xor": "^", "lshift": "<<", "rshift": ">>", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
@@ -207,7 +209,8 @@ def script(case, failure=None) -> str:
     names = ", ".join(name_of(case, d) for d in outs)
     flat = f"[{', '.join([name_of(case, d) for d in leaves] + parameters)}]"
     text_ = HEAD.format(candidate=_module_name(case), body="\n".join(lines) or "    pass", outs=f"[{names}]", leaves=flat)
-    text_ += COMPARE.format(rtol=case.options.rtol or 1e-4, atol=case.options.atol or 1e-5, gradients=_gradients(case, outs))
+    rtol, atol = of_plain_numbers(case.options.rtol, case.options.atol)
+    text_ += COMPARE.format(rtol=rtol, atol=atol, gradients=_gradients(case, outs))
     if getattr(failure, "leg", "eager") == "graph":
         return text_ + graph_script(case)
     return text_ + '''a, leaves_a = program(torch)

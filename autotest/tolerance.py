@@ -27,3 +27,8 @@ def tolerance(dtype, rtol=None, atol=None):
     if half:
         return max(base_r, rtol or 0.0), max(base_a, atol or 0.0)
     return base_r if rtol is None else rtol, base_a if atol is None else atol
+
+
+def of_plain_numbers(rtol=None, atol=None):
+    """(rtol, atol) for Python's floats, NumPy's arrays and the printed script: what the test asks for, else the default."""
+    return DEFAULT_RTOL if rtol is None else float(rtol), DEFAULT_ATOL if atol is None else float(atol)

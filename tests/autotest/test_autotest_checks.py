@@ -2,7 +2,7 @@
 import pytest
 import torch
 from oneflow_autotest import Mismatch
-from planted import failure, graph_class, harness, passes
+from planted import Library, failure, graph_class, harness, passes
 
 
 def relu_of(api):
@@ -134,6 +134,14 @@ def test_in_place_leak():
 def test_wrong_plain_value():
     e = failure(harness(is_floating_point=lambda x: False), lambda api: api.torch.is_floating_point(api.random_tensor(1)))
     assert e.check == "values" and "True in pytorch and False in buggy" in str(e)
+
+
+def test_a_tolerance_of_zero_is_one():
+    api = harness(nn__init=Library(torch.nn.init, calculate_gain=lambda name: 2**0.5 + 1e-6))
+    program = lambda api: api.torch.nn.init.calculate_gain("relu")
+    passes(api, program, check_graph=False)
+    e = failure(api, program, rtol=0, atol=0)
+    assert e.check == "values" and "1.4142" in str(e)
 
 
 # ------------------------------------------------------------------ the same program as a graph
