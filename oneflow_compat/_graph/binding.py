@@ -68,10 +68,23 @@ class Binding:
 
     # -- reading slots ---------------------------------------------------------------
     def _bind(self):
-        """Write the reader: one generated function that lists the live values of all slots."""
-        scope, items, tensors = {}, [], []
+        """Find the live values of all slots where they are now, and what tells that others took their place."""
+        self._states = [o.state for o in self.optimizers]
+        self._probes = [(o.state, p, inner) for o in self.optimizers for p, inner in list(o.state.items())[:1]]
+        self._sizes = [(len(o.state), len(o.param_groups)) for o in self.optimizers]
+        self._write_reader()
+        written = silent_writes(self.program)
+        self._written = None  # autograd must see that the program wrote these, as it sees an eager update
+        if written:
+            self._written = operator.itemgetter(*written) if len(written) > 1 else (lambda values: (values[written[0]],))
+        self._watch()
+        self._options = [_options(g, self.engine.live_options.get(o, ())) for o, opt in enumerate(self.optimizers) for g in opt.param_groups]
+
+    def _write_reader(self):
+        """Make `gather`, one generated function that lists the live values of all slots."""
+        scope, items, tensors, lines = {}, [], [], []
+        names = {entry[1]: entry for entry in self.state.by_id.values()}
         containers: dict = {}
-        names, lines = {}, []
 
         def name_of(container):
             found = containers.get(id(container))
@@ -80,11 +93,6 @@ class Binding:
                 scope[found] = container
             return found
 
-        for entry in self.state.by_id.values():
-            names[entry[1]] = entry
-        self._states = [o.state for o in self.optimizers]
-        self._probes = [(o.state, p, inner) for o in self.optimizers for p, inner in list(o.state.items())[:1]]
-        self._sizes = [(len(o.state), len(o.param_groups)) for o in self.optimizers]
         tensor_args = self._tensor_args
         for slot in self.program.slots:
             kind = slot.place[0]
@@ -122,12 +130,6 @@ class Binding:
         source = "def gather(a):\n" + "".join(lines) + check + "    return (" + "".join(i + ", " for i in items) + ")\n"
         exec(compile(source, f"<{self.program.name} slots>", "exec"), scope)
         self.gather = scope["gather"]
-        written = silent_writes(self.program)
-        self._written = None  # autograd must see that the program wrote these, as it sees an eager update
-        if written:
-            self._written = operator.itemgetter(*written) if len(written) > 1 else (lambda values: (values[written[0]],))
-        self._watch()
-        self._options = [_options(g, self.engine.live_options.get(o, ())) for o, opt in enumerate(self.optimizers) for g in opt.param_groups]
 
     def _gradient_tests(self, tensors):
         """Freezing a parameter makes another program. Of the trained ones, the first of each module stands for all of it."""

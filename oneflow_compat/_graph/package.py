@@ -38,39 +38,7 @@ class PackageError(ProgramError):
 # --------------------------------------------------------------------------- writing
 def save(program: Program, values, folder: str) -> None:
     """Write a program with the values of its slots (in order; ignored for arguments). The folder appears whole or not at all."""
-    nodes, tensors = [], {}
-    for node in program.graph.nodes:
-        if node.op == "output":
-            nodes.append({"op": "output", "args": _encode(list(node.args[0]))})
-        elif node.op == "placeholder":
-            nodes.append({"op": "placeholder", "name": node.name})
-        elif node.op == "get_attr":
-            nodes.append({"op": "get_attr", "name": node.name, "target": node.target})
-        else:
-            record = {"op": "call", "name": node.name, "target": _target_name(node.target), "args": _encode(list(node.args))}
-            if node.kwargs:
-                record["kwargs"] = {k: _encode(v) for k, v in node.kwargs.items()}
-            if node.meta.get("module"):
-                record["module"] = node.meta["module"]
-            nodes.append(record)
-    slots = []
-    for slot, value in zip(program.slots, values):
-        record = {"role": slot.role, "name": slot.name, "shape": slot.shape and list(slot.shape) or (None if slot.shape is None else []),
-                  "dtype": slot.dtype and _encode(slot.dtype), "device": slot.device and str(slot.device), "written": slot.written}
-        if slot.role != "arg":
-            if isinstance(value, torch.Tensor):
-                tensors[slot.name] = value.detach()
-            else:
-                record["value"] = _encode(value)
-        slots.append(record)
-    for name, value in program.constants.items():
-        tensors[f"constant:{name}"] = value.detach()
-    document = {
-        "format": FORMAT, "name": program.name, "training": program.training, "slots": slots, "nodes": nodes,
-        "outputs": [{"name": o.name} for o in program.outputs],
-        "in_spec": pytree.treespec_dumps(plain_spec(program.in_spec)), "out_spec": pytree.treespec_dumps(plain_spec(program.out_spec)),
-        "out_constants": [[i, _encode(v)] for i, v in program.out_constants], "in_constants": program.in_constants,
-    }
+    document, tensors = _document(program, values)
     folder = os.path.abspath(os.fspath(folder))
     if os.path.exists(folder) and not os.path.isdir(folder):
         raise PackageError(f"{folder} is a file; a graph is saved into a folder")
@@ -91,6 +59,44 @@ def save(program: Program, values, folder: str) -> None:
             os.rename(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _document(program, values):
+    """(what program.json holds, what tensors.pt holds)"""
+    nodes, tensors = [], {}
+    for node in program.graph.nodes:
+        if node.op == "output":
+            nodes.append({"op": "output", "args": _encode(list(node.args[0]))})
+        elif node.op == "placeholder":
+            nodes.append({"op": "placeholder", "name": node.name})
+        elif node.op == "get_attr":
+            nodes.append({"op": "get_attr", "name": node.name, "target": node.target})
+        else:
+            record = {"op": "call", "name": node.name, "target": _target_name(node.target), "args": _encode(list(node.args))}
+            if node.kwargs:
+                record["kwargs"] = {k: _encode(v) for k, v in node.kwargs.items()}
+            if node.meta.get("module"):
+                record["module"] = node.meta["module"]
+            nodes.append(record)
+    slots = []
+    for slot, value in zip(program.slots, values):
+        record = {"role": slot.role, "name": slot.name, "shape": None if slot.shape is None else list(slot.shape),
+                  "dtype": slot.dtype and _encode(slot.dtype), "device": slot.device and str(slot.device), "written": slot.written}
+        if slot.role != "arg":
+            if isinstance(value, torch.Tensor):
+                tensors[slot.name] = value.detach()
+            else:
+                record["value"] = _encode(value)
+        slots.append(record)
+    for name, value in program.constants.items():
+        tensors[f"constant:{name}"] = value.detach()
+    document = {
+        "format": FORMAT, "name": program.name, "training": program.training, "slots": slots, "nodes": nodes,
+        "outputs": [{"name": o.name} for o in program.outputs],
+        "in_spec": pytree.treespec_dumps(plain_spec(program.in_spec)), "out_spec": pytree.treespec_dumps(plain_spec(program.out_spec)),
+        "out_constants": [[i, _encode(v)] for i, v in program.out_constants], "in_constants": program.in_constants,
+    }
+    return document, tensors
 
 
 def _target_name(target):
@@ -174,31 +180,11 @@ def _check_kernels(program, device):
 
 def _program(document, tensors, map_location):
     device = torch.device(map_location) if isinstance(map_location, (str, torch.device)) else None
-    graph, nodes = torch.fx.Graph(), {}
+    graph, nodes, constants = torch.fx.Graph(), {}, {}
 
     def decode(value):
-        if isinstance(value, list):
-            return [decode(v) for v in value]
-        if not isinstance(value, dict):
-            return value
-        (kind, inner), = value.items()
-        if kind == "node":
-            return nodes[inner]
-        if kind == "tuple":
-            return tuple(decode(v) for v in inner)
-        if kind == "float":
-            return float(inner)
-        if kind == "complex":
-            return complex(*inner)
-        if kind == "device":
-            return device or torch.device(inner)
-        if kind in ("dtype", "layout", "memory_format"):
-            found = getattr(torch, inner, None)
-            if isinstance(found, getattr(torch, kind)):
-                return found
-        raise PackageError(f"a value of unknown kind {kind!r}")
+        return _decode(value, nodes, device)
 
-    constants = {}
     for record in document["nodes"]:
         if record["op"] == "placeholder":
             nodes[record["name"]] = graph.placeholder(record["name"])
@@ -214,23 +200,51 @@ def _program(document, tensors, map_location):
             graph.output(tuple(decode(record["args"])))
         else:
             raise PackageError(f"a node of unknown kind {record['op']!r}")
-    slots, values = [], []
-    for index, record in enumerate(document["slots"]):
-        shape = None if record["shape"] is None else tuple(record["shape"])
-        slot = Slot(record["role"], record["name"], ("loaded", index), shape, record["dtype"] and decode(record["dtype"]), record["device"] and (device or torch.device(record["device"])), None, record["written"])
-        value = None
-        if slot.role != "arg":
-            value = decode(record["value"]) if shape is None else tensors[slot.name]
-            if shape is not None and (tuple(value.shape) != shape or value.dtype != slot.dtype):
-                raise PackageError(f"tensor {slot.name!r} is {value.dtype}{list(value.shape)}, the program needs {slot.dtype}{list(shape)}")
-        slots.append(slot)
-        values.append(value)
+    slots = [_slot(index, record, tensors, decode) for index, record in enumerate(document["slots"])]
     program = Program(
-        name=document["name"], graph=graph, slots=tuple(slots), outputs=tuple(Output(o["name"]) for o in document["outputs"]),
+        name=document["name"], graph=graph, slots=tuple(slot for slot, _ in slots), outputs=tuple(Output(o["name"]) for o in document["outputs"]),
         in_spec=pytree.treespec_loads(document["in_spec"]), out_spec=pytree.treespec_loads(document["out_spec"]),
-        out_constants=tuple((i, decode(v)) for i, v in document["out_constants"]), in_constants=tuple(map(tuple, document.get("in_constants", ()))), constants=constants, training=document["training"],
-    )
-    return program, values
+        out_constants=tuple((i, decode(v)) for i, v in document["out_constants"]), in_constants=tuple(map(tuple, document.get("in_constants", ()))),
+        constants=constants, training=document["training"],
+    )  # fmt: skip
+    return program, [value for _, value in slots]
+
+
+def _slot(index, record, tensors, decode):
+    """(Slot, its value; None for an argument)"""
+    shape = None if record["shape"] is None else tuple(record["shape"])
+    device = record["device"] and decode({"device": record["device"]})
+    slot = Slot(record["role"], record["name"], ("loaded", index), shape, record["dtype"] and decode(record["dtype"]), device, None, record["written"])
+    if slot.role == "arg":
+        return slot, None
+    value = decode(record["value"]) if shape is None else tensors[slot.name]
+    if shape is not None and (tuple(value.shape) != shape or value.dtype != slot.dtype):
+        raise PackageError(f"tensor {slot.name!r} is {value.dtype}{list(value.shape)}, the program needs {slot.dtype}{list(shape)}")
+    return slot, value
+
+
+def _decode(value, nodes, device):
+    """What _encode wrote; devices are `device` where one was asked for."""
+    if isinstance(value, list):
+        return [_decode(v, nodes, device) for v in value]
+    if not isinstance(value, dict):
+        return value
+    (kind, inner), = value.items()
+    if kind == "node":
+        return nodes[inner]
+    if kind == "tuple":
+        return tuple(_decode(v, nodes, device) for v in inner)
+    if kind == "float":
+        return float(inner)
+    if kind == "complex":
+        return complex(*inner)
+    if kind == "device":
+        return device or torch.device(inner)
+    if kind in ("dtype", "layout", "memory_format"):
+        found = getattr(torch, inner, None)
+        if isinstance(found, getattr(torch, kind)):
+            return found
+    raise PackageError(f"a value of unknown kind {kind!r}")
 
 
 def _target(name: str):

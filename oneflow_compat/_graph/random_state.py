@@ -13,73 +13,90 @@ from .aliases import everywhere
 from .capture import capturing
 
 
-@contextlib.contextmanager
-def states_of_generators(recorder):
-    """While build() is captured, these functions are recorded for the generators of the CPU and of CUDA devices."""
-    from .recorder import describe
+class _Recorded:
+    """Calls of generators in the program: each reads, sets or seeds the state that the generator has when the program runs."""
 
-    def record(function, args):
-        node = recorder.graph.call_function(function, args)
-        recorder._annotate(node)
+    def __init__(self, recorder):
+        self.recorder = recorder
+
+    def record(self, function, *args):
+        node = self.recorder.graph.call_function(function, args)
+        self.recorder._annotate(node)
         return node
 
-    def node(state):
-        return recorder._convert(state)[0]
+    def node(self, state):
+        return self.recorder._convert(state)[0]
 
-    def read(original, function, *args):
+    def read(self, original, function, *args):
+        """A symbolic tensor like the state that `original()` gives now."""
+        from .recorder import describe
+
         with _disable_current_modes():
             value = original()
-            out = recorder.fake_mode.from_tensor(value, static_shapes=True)
-        out._of_node = record(function, args)
+            out = self.recorder.fake_mode.from_tensor(value, static_shapes=True)
+        out._of_node = self.record(function, *args)
         out._of_node.meta["tensor"] = describe(value)
         return out
 
-    def getting(original, function, places):
+    def getting(self, original, function, places):
         def get(*args, **kwargs):
             if not capturing():
                 return original(*args, **kwargs)
-            return read(lambda: original(*args, **kwargs), function, *places(*args, **kwargs))
+            return self.read(lambda: original(*args, **kwargs), function, *places(*args, **kwargs))
 
         return get
 
-    def doing(original, function, places):
+    def doing(self, original, function, places):
         def do(*args, **kwargs):
             if not capturing():
                 return original(*args, **kwargs)
-            record(function, places(*args, **kwargs))
+            self.record(function, *places(*args, **kwargs))
 
         return do
 
-    generator = torch.random.default_generator
 
-    class Generator:  # torch's functions for the CPU's generator end here, whatever name they are called by
-        def get_state(self):
-            return read(generator.get_state, get_cpu_state) if capturing() else generator.get_state()
+class _Generator:
+    """In the place of the CPU's generator: torch's functions for it end here, whatever name they are called by."""
 
-        def set_state(self, state):
-            if not capturing():
-                return generator.set_state(state)
-            record(set_cpu_state, (node(state),))
+    def __init__(self, generator, recorded):
+        self._generator, self._recorded = generator, recorded
 
-        def manual_seed(self, seed):
-            if not capturing():
-                return generator.manual_seed(seed)
-            record(*(seed_cpu, (node(seed),)) if isinstance(seed, torch.Tensor) else (seed_all, (seed,)))
-            return generator
+    def get_state(self):
+        return self._recorded.read(self._generator.get_state, get_cpu_state) if capturing() else self._generator.get_state()
 
-        def __getattr__(self, name):
-            return getattr(generator, name)
+    def set_state(self, state):
+        if not capturing():
+            return self._generator.set_state(state)
+        self._recorded.record(set_cpu_state, self._recorded.node(state))
 
+    def manual_seed(self, seed):
+        if not capturing():
+            return self._generator.manual_seed(seed)
+        if isinstance(seed, torch.Tensor):
+            self._recorded.record(seed_cpu, self._recorded.node(seed))
+        else:
+            self._recorded.record(seed_all, seed)
+        return self._generator
+
+    def __getattr__(self, name):
+        return getattr(self._generator, name)
+
+
+@contextlib.contextmanager
+def states_of_generators(recorder):
+    """While build() is captured, these functions are recorded for the generators of the CPU and of CUDA devices."""
+    recorded = _Recorded(recorder)
     rows = (
-        ("get_rng_state", getting, get_cuda_state, lambda device="cuda": (_index(device),)),
-        ("set_rng_state", doing, set_cuda_state, lambda new_state, device="cuda": (node(new_state), _index(device))),
-        ("manual_seed", doing, seed_cuda, lambda seed: (int(seed), _index("cuda"))),
-        ("manual_seed_all", doing, seed_every_cuda, lambda seed: (int(seed),)),
+        ("get_rng_state", recorded.getting, get_cuda_state, lambda device="cuda": (_index(device),)),
+        ("set_rng_state", recorded.doing, set_cuda_state, lambda new_state, device="cuda": (recorded.node(new_state), _index(device))),
+        ("manual_seed", recorded.doing, seed_cuda, lambda seed: (int(seed), _index("cuda"))),
+        ("manual_seed_all", recorded.doing, seed_every_cuda, lambda seed: (int(seed),)),
     )
-    made = {name: make(getattr(torch.cuda, name), function, arguments) for name, make, function, arguments in rows}
-    torch.random.default_generator = Generator()
+    made = {name: (getattr(torch.cuda, name), make(getattr(torch.cuda, name), function, arguments)) for name, make, function, arguments in rows}
+    generator = torch.random.default_generator
+    torch.random.default_generator = _Generator(generator, recorded)
     try:
-        with everywhere({name: (getattr(torch.cuda, name), new) for name, new in made.items()}):
+        with everywhere(made):
             yield
     finally:
         torch.random.default_generator = generator
