@@ -99,19 +99,29 @@ def call(func, args, kwargs):
         return by_parts
     if func in _WRITES_UNSAID or func._schema.is_mutable and func not in _LINEAR and any(p.is_partial() for p in getattr(args[0], "placements", ())):
         return _on_whole(func, args, kwargs, mesh)
-    if func is aten.embedding.default and any(p.is_shard(1) for p in args[0].placements):  # the mask of missing rows is that of the ids' part
-        args = (args[0], _moved(args[1], args[1]._of_placement, (sbp.broadcast,) * mesh.ndim), *args[2:])
     if func is aten.constant_pad_nd.default and mesh.ndim > 1:  # torch 2.11 has rules for one dimension of ranks
         return _on_whole(func, args, kwargs, mesh)
-    if func in _SELECTS and any(p.is_partial() for p in getattr(args[0], "placements", ())) and any(map(_is_split, pytree.tree_leaves(args[1:]))):
-        args = (_moved(args[0], args[0]._of_placement, _summed(args[0]._of_sbp)), *args[1:])
-    if func is aten.gather.default and mesh.ndim > 1:  # where `dim` is split, DTensor masks the rows of a part by those of all parts
-        along = sbp.split(args[1] % args[0].ndim)
-        args = (_moved(args[0], args[0]._of_placement, tuple(sbp.broadcast if r._kind == "partial_sum" or r == along else r for r in args[0]._of_sbp)), *args[1:])
     if func in _ATTENTION:
         return _attention(func, args, kwargs)
+    return _by_dtensor(func, *_under_rules_it_takes(func, args, kwargs, mesh), mesh)
+
+
+def _under_rules_it_takes(func, args, kwargs, mesh):
+    """Arguments moved where DTensor would compute something else from their parts."""
+    if func is aten.embedding.default and any(p.is_shard(1) for p in args[0].placements):  # the mask of missing rows is that of the ids' part
+        args = (args[0], _moved(args[1], args[1]._of_placement, (sbp.broadcast,) * mesh.ndim), *args[2:])
+    elif func in _SELECTS and any(p.is_partial() for p in getattr(args[0], "placements", ())) and any(map(_is_split, pytree.tree_leaves(args[1:]))):
+        args = (_moved(args[0], args[0]._of_placement, _summed(args[0]._of_sbp)), *args[1:])
+    elif func is aten.gather.default and mesh.ndim > 1:  # where `dim` is split, DTensor masks the rows of a part by those of all parts
+        along = sbp.split(args[1] % args[0].ndim)
+        args = (_moved(args[0], args[0]._of_placement, tuple(sbp.broadcast if r._kind == "partial_sum" or r == along else r for r in args[0]._of_sbp)), *args[1:])
     if not _known(func):
         args, kwargs = _map(lambda t: _moved(t, t._of_placement, _summed(t._of_sbp)), (args, kwargs))
+    return args, kwargs
+
+
+def _by_dtensor(func, args, kwargs, mesh):
+    """DTensor's result, as a global tensor; that on the whole tensors where it has none."""
     holders: dict = {}  # id of a DTensor -> the tensor that holds it
 
     def held(tensor):
