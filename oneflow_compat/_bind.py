@@ -109,7 +109,7 @@ def renamed(public: str, target, spec: str):
             kwargs = {**dict(zip([p[0] for p in parameters[limit:]], args[limit:])), **kwargs}
             args = args[:limit]
         if kwargs and not ours.isdisjoint(kwargs):
-            kwargs = _rename(call.__name__, kwargs, pairs)
+            kwargs = rename(call.__name__, kwargs, pairs)
         return target(*args, **kwargs)
 
     call.__module__, _, call.__name__ = public.rpartition(".")
@@ -127,7 +127,8 @@ def _parameter(item: str):
     return ours, theirs or ours, default or default2
 
 
-def _rename(function, kwargs, pairs):
+def rename(function: str, kwargs: dict, pairs: dict) -> dict:
+    """Keyword arguments under the names that `pairs` gives them; one given under both is an error."""
     out = {}
     for name, value in kwargs.items():
         name = pairs.get(name, name)

@@ -47,5 +47,5 @@ def get_int(name: str) -> int:
 
 
 def is_set(name: str) -> bool:
-    """True for any value but the empty one, "0" and "false"."""
+    """True for any value but the empty one, "0", "false", "off" and "no"."""
     return get(name).lower() not in ("", "0", "false", "off", "no")

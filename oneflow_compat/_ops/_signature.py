@@ -6,6 +6,8 @@ import inspect
 import sys
 import types
 
+from .._bind import rename
+
 
 def parse(text: str) -> inspect.Signature:
     """The signature written as "(input, dim=None, **torch_keywords)"; a free name as default stands for itself."""
@@ -44,16 +46,6 @@ def spelled(pairs: str):
         return call
 
     return decorate
-
-
-def rename(function: str, kwargs: dict, mapping) -> dict:
-    out = {}
-    for name, value in kwargs.items():
-        name = mapping.get(name, name)
-        if name in out:
-            raise TypeError(f"{function}() got the argument {name!r} twice, under torch's and OneFlow's name")
-        out[name] = value
-    return out
 
 
 def refused_by_class(error) -> bool:

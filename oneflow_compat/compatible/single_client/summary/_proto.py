@@ -3,15 +3,7 @@ from __future__ import annotations
 
 import struct
 
-
-def varint(n: int) -> bytes:
-    n &= (1 << 64) - 1
-    out = bytearray()
-    while n > 127:
-        out.append(n & 127 | 128)
-        n >>= 7
-    out.append(n)
-    return bytes(out)
+from ...._data.wire import varint
 
 
 def field(number: int, value) -> bytes:
