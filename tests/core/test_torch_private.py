@@ -43,3 +43,13 @@ def test_the_sources_use_no_other_private_name():
                     if not any(name == h or name.startswith(h + ".") for h in HOOKS):
                         stray.append(f"{file.relative_to(ROOT)}:{number}: {name}")
     assert not stray, "\n".join(stray)
+
+
+@pytest.mark.parametrize("path", HOOKS)
+def test_it_is_used_where_the_row_says(path):
+    word = re.compile(rf"\b{path.rpartition('.')[2]}\b")
+    for place in HOOKS[path][0].split(", "):
+        home, _, rest = place.partition(".")
+        here = ROOT / "autotest" / rest if home == "autotest" else ROOT / "oneflow_compat" / place.replace(".", "/")
+        files = [*here.rglob("*.py"), here.with_suffix(".py")]
+        assert any(word.search(file.read_text(encoding="utf-8")) for file in files if file.exists()), place
