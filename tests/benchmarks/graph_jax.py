@@ -9,8 +9,6 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
-HAS = ("tiny", "mlp", "gpt2")
-
 
 def _linear(rng, a, b):
     return {"w": rng.uniform(-1, 1, (a, b)).astype("float32") / np.sqrt(a), "b": np.zeros(b, "float32")}

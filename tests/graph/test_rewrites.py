@@ -212,10 +212,6 @@ def test_one_mask_is_turned_once_for_all_layers():
     assert targets(graph).count(aten.logical_not.default) == 1
 
 
-def added_float_mask(x, mask):
-    return torch.softmax(x * 0.5 + mask, -1)
-
-
 NOT_SOFTMAX = {
     "a float mask of unknown values": lambda x, m: torch.softmax(x * 0.5 + m.to(x.dtype), -1),
     "an added mask that is not far enough": lambda x, m: torch.softmax(x * 0.5 + torch.where(m, 0.0, -1e4), -1),

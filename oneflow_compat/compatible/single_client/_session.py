@@ -53,7 +53,6 @@ class Session:
         self.jobs = {}
         self.variables: dict[str, Variable] = {}
         self.modules = {}  # find_or_create_module
-        self.interface_values = {}
         self.settings = {}
         self.eager = False
         self.lock = threading.RLock()

@@ -44,48 +44,51 @@ class Debug:
             print(text, flush=True)
 
 
-def record(graph, build, args, kwargs):
-    """Run build() and note the inputs and outputs of the graph and of every module in it, printing them when asked to."""
-    debug, title = graph._debug, f"(GRAPH:{graph.name}:{type(graph).__name__})"
-    calls: dict = {}
-    names = {id(m): f"{prefix}.{n}" if n else prefix for prefix, block in graph._blocks.items() for n, m in block._origin.named_modules()}
-    views = Views(graph)
-    begin = time.perf_counter()
-    debug.say(0, f"{title} start building graph.")
-    ins = [(n, value_text(v)) for n, v in named_leaves(f"{graph.name}_input", args, kwargs)]
-    for n, text in ins:
-        debug.say(1, f"(INPUT:{n}:{text})")
+class _Calls:
+    """The inputs and outputs of each module called in build(): {name: (inputs, outputs)}, each [(label, text)]."""
 
-    def before(module, inputs):
-        name = names.get(id(module))
+    def __init__(self, graph, views):
+        self.debug, self.views, self.calls = graph._debug, views, {}
+        self.names = {id(m): f"{prefix}.{n}" if n else prefix for prefix, block in graph._blocks.items() for n, m in block._origin.named_modules()}
+
+    def note(self, tag, label, args, kwargs=None, lazy=True):
+        found = [(n, value_text(v, lazy=lazy)) for n, v in named_leaves(label, args, kwargs)]
+        for n, text in found:
+            self.debug.say(1, f"({tag}:{n}:{text})")
+        return found
+
+    def before(self, module, inputs):
+        name = self.names.get(id(module))
         if name is None:
             return
-        views.enter(module)
-        here = [(n, value_text(v, lazy=True)) for n, v in named_leaves(f"{name}_input", inputs)]
-        calls[name] = (here, ())
-        if debug.level >= 1:
+        self.views.enter(module)
+        if self.debug.level >= 1:
             print(f"(MODULE:{name}:{type(module).__name__}({module.extra_repr()}))", flush=True)
-        for n, text in here:
-            debug.say(1, f"(INPUT:{n}:{text})")
-        if debug.level >= 1:
+        self.calls[name] = self.note("INPUT", f"{name}_input", inputs), ()
+        if self.debug.level >= 1:
             for tag, tensors in (("PARAMETER", module._parameters), ("BUFFER", module._buffers)):
                 for n, t in tensors.items():
                     if t is not None:
                         print(tensor_line(tag, f"{name}.{n}", t))
 
-    def after(module, inputs, output):
-        name = names.get(id(module))
-        if name is None:
-            return
-        views.leave()
-        here = [(n, value_text(v, lazy=True)) for n, v in named_leaves(f"{name}_output", (output,))]
-        calls[name] = (calls.get(name, ((), ()))[0], here)
-        for n, text in here:
-            debug.say(1, f"(OUTPUT:{n}:{text})")
+    def after(self, module, inputs, output):
+        name = self.names.get(id(module))
+        if name is not None:
+            self.views.leave()
+            self.calls[name] = self.calls.get(name, ((), ()))[0], self.note("OUTPUT", f"{name}_output", (output,))
 
+
+def record(graph, build, args, kwargs):
+    """Run build() and note the inputs and outputs of the graph and of every module in it, printing them when asked to."""
+    debug, title = graph._debug, f"(GRAPH:{graph.name}:{type(graph).__name__})"
+    views = Views(graph)
+    calls = _Calls(graph, views)
+    begin = time.perf_counter()
+    debug.say(0, f"{title} start building graph.")
+    ins = calls.note("INPUT", f"{graph.name}_input", args, kwargs, lazy=False)
     hooks = torch.nn.modules.module
     with contextlib.ExitStack() as stack:
-        for hook in (hooks.register_module_forward_pre_hook(before), hooks.register_module_forward_hook(after)):
+        for hook in (hooks.register_module_forward_pre_hook(calls.before), hooks.register_module_forward_hook(calls.after)):
             stack.callback(hook.remove)
         building.append(graph)
         stack.callback(building.pop)
@@ -95,11 +98,8 @@ def record(graph, build, args, kwargs):
         except BaseException:
             debug.say(0, f"[ERROR]{title} building graph got error.")
             raise
-    outs = [(n, value_text(v, lazy=True)) for n, v in named_leaves(f"{graph.name}_output", (out,))]
-    for n, text in outs:
-        debug.say(1, f"(OUTPUT:{n}:{text})")
-    calls[""] = (ins, outs)
-    object.__setattr__(graph, "_calls", calls)
+    calls.calls[""] = ins, calls.note("OUTPUT", f"{graph.name}_output", (out,))
+    object.__setattr__(graph, "_calls", calls.calls)
     debug.say(0, f"{title} building graph Done! Cost time: {time.perf_counter() - begin:.2f}s.")
     return out
 
