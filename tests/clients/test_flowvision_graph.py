@@ -22,11 +22,6 @@ QUICK = ("alexnet", "resnet18", "vgg11_bn", "squeezenet1_0", "shufflenet_v2_x0_5
 SIZES = {"inception_v3": 299, "iresnet50": 112}
 
 
-@pytest.fixture(autouse=True)
-def _aten(monkeypatch):
-    monkeypatch.setenv("ONEFLOW_GRAPH_BACKEND", "aten")
-
-
 @contextlib.contextmanager
 def no_initialisation():
     saved = [(where, name, getattr(where, name)) for where in (flow.nn.init,) for name in dir(where) if name.endswith("_") and not name.startswith("_")]

@@ -8,11 +8,6 @@ P = flow.placement("cpu", ranks=[0])
 B, S0 = flow.sbp.broadcast, flow.sbp.split(0)
 
 
-@pytest.fixture(autouse=True)
-def _aten(monkeypatch):
-    monkeypatch.setenv("ONEFLOW_GRAPH_BACKEND", "aten")
-
-
 class Block(nn.Module):
     def __init__(self):
         super().__init__()

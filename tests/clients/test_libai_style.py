@@ -174,11 +174,6 @@ def train(causal, steps=12, **options):
     return found, model, optimizer
 
 
-@pytest.fixture(autouse=True)
-def _aten(monkeypatch):
-    monkeypatch.setenv("ONEFLOW_GRAPH_BACKEND", "aten")
-
-
 @pytest.mark.parametrize("causal", [True, False], ids=["gpt", "bert"])
 def test_training_lowers_the_loss(causal):
     found, model, optimizer = train(causal)

@@ -62,8 +62,7 @@ class EvalGraph(nn.Graph):
 
 @pytest.mark.parametrize("scaler", [None, "overflowing"])
 @pytest.mark.parametrize("make_global", [False, True], ids=["local", "global"])
-def test_rows_train(make_global, scaler, tmp_path, monkeypatch):
-    monkeypatch.setenv("ONEFLOW_GRAPH_BACKEND", "aten")
+def test_rows_train(make_global, scaler, tmp_path):
     flow.manual_seed(0)
     draw = np.random.RandomState(0)
     dense, sparse = draw.randint(0, 5, (128, 5)).astype("float32"), draw.randint(0, 50, (128, 4)) + np.arange(4) * 100

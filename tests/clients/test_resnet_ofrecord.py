@@ -117,11 +117,6 @@ def train(records, model, amp, steps, folder):
     return loss.item(), (flow.argmax(predictions, dim=1).to(flow.int32) == label).sum().item() / 12
 
 
-@pytest.fixture(autouse=True)
-def _aten(monkeypatch):
-    monkeypatch.setenv("ONEFLOW_GRAPH_BACKEND", "aten")
-
-
 def resnet10():
     return models.resnet.ResNet(models.resnet.BasicBlock, [1, 1, 1, 1], num_classes=CLASSES)
 

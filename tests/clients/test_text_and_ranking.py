@@ -7,11 +7,6 @@ import oneflow.nn as nn
 import pytest
 
 
-@pytest.fixture(autouse=True)
-def _aten(monkeypatch):
-    monkeypatch.setenv("ONEFLOW_GRAPH_BACKEND", "aten")
-
-
 class TextClassifier(nn.Module):
     def __init__(self):
         super().__init__()

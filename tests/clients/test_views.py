@@ -30,8 +30,7 @@ class Run(nn.Graph):
 
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("source", SOURCES)
-def test_any_layout(source, view, monkeypatch):
-    monkeypatch.setenv("ONEFLOW_GRAPH_BACKEND", "aten")
+def test_any_layout(source, view):
     x = flow.arange(24).reshape(2, 3, 4).float()
     on_rank_0 = x.to_global(flow.placement("cpu", [0]), flow.sbp.broadcast)
     want = VIEWS[view](SOURCES[source](x).contiguous()).tolist()

@@ -6,11 +6,6 @@ import oneflow.nn as nn
 import pytest
 
 
-@pytest.fixture(autouse=True)
-def _aten(monkeypatch):
-    monkeypatch.setenv("ONEFLOW_GRAPH_BACKEND", "aten")
-
-
 # --------------------------------------------------------------------------- classification
 class LabelSmoothLoss(nn.Module):
     """Cross entropy with the weight `rate` spread over all classes, from one-hot labels."""

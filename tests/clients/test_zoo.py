@@ -185,8 +185,7 @@ def losses(program, in_graph):
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
-def test_graph_equals_eager(program, monkeypatch):
-    monkeypatch.setenv("ONEFLOW_GRAPH_BACKEND", "aten")
+def test_graph_equals_eager(program):
     eager, state = losses(program, False)
     graph, same = losses(program, True)
     assert graph == eager and eager[-1] < eager[0]
