@@ -262,7 +262,7 @@ def _load_torch(file, name, map_location, place, options):
     if options.pop("check_crc", True) and not options.get("mmap"):
         formats.check_zip(file, name)
     if options.get("mmap") and not _is_path(name):
-        raise ValueError("load: mmap needs a path")
+        raise ValueError(f"load: mmap=True needs a path, found {type(name).__name__}; leave mmap out, or give the file's name")
     source = name if options.get("mmap") else file
     try:
         if strict is None and "pickle_module" not in options:

@@ -123,7 +123,7 @@ def broadcast_like(x, like, broadcast_axes=None, name=None):
 def broadcast_to_compatible_with(x, compatible, name=None):
     """x broadcast with the shapes of the blobs in the list `compatible`."""
     if not isinstance(compatible, (list, tuple)):
-        raise TypeError("broadcast_to_compatible_with: `compatible` must be a list of blobs")
+        raise TypeError(f"broadcast_to_compatible_with: `compatible` takes a list of blobs, found {type(compatible).__name__}")
     return x.expand(torch.broadcast_shapes(x.shape, *[c.shape for c in compatible]))
 
 

@@ -121,7 +121,7 @@ def slice_update(x, update, slice_tup_list, name=None):
     """A copy of x with x[start:stop:step, ...] replaced by `update`. Steps are positive."""
     slices = tuple(_slices(x, slice_tup_list))
     if any(s.step is not None and s.step < 0 for s in slices):
-        raise ValueError("slice_update: steps must be positive")
+        raise ValueError(f"slice_update: steps must be positive, found {[s.step for s in slices]}")
     positions = torch.arange(x.numel(), device=x.device).reshape(x.shape)[slices]
     flat = x.reshape(-1).index_put((positions.reshape(-1),), update.expand(positions.shape).reshape(-1).to(x.dtype))
     return flat.reshape(x.shape)
