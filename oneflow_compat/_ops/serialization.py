@@ -261,8 +261,8 @@ def _load_torch(file, name, map_location, place, options):
     strict = options.pop("weights_only", None)
     if options.pop("check_crc", True) and not options.get("mmap"):
         formats.check_zip(file, name)
-    if options.get("mmap") and not _is_path(name):
-        raise ValueError(f"load: mmap=True needs a path, found {type(name).__name__}; leave mmap out, or give the file's name")
+    if options.get("mmap") and not (_is_path(name) and getattr(file, "name", None) == name):
+        raise ValueError(f"load: mmap=True needs a path, found {type(file).__name__}; leave mmap out, or give the file's name")
     source = name if options.get("mmap") else file
     try:
         if strict is None and "pickle_module" not in options:

@@ -109,6 +109,8 @@ def test_torch_call_forms(tmp_path):
     assert flow.load(tmp_path / "f", "cpu")["w"].device.type == "cpu"
     assert flow.load(tmp_path / "f", torch.device("meta"))["w"].device.type == "meta"
     assert flow.load(str(tmp_path / "f"), mmap=True)["w"].tolist() == [1, 1]
+    with pytest.raises(ValueError, match="needs a path, found BytesIO"):
+        flow.load(io.BytesIO((tmp_path / "f").read_bytes()), mmap=True)
     assert flow.load(tmp_path / "f", lambda storage, location: storage)["w"].tolist() == [1, 1]
     with pytest.raises(TypeError, match="one of path, f"):
         flow.load()
