@@ -95,9 +95,9 @@ def normalize(input, p=2.0, dim=1, eps=1e-12, use_l2_norm_kernel=True, *, out=No
     return F.normalize(input, p, dim, eps, out=out)
 
 
-def l2_normalize(input, axis=0, epsilon=1e-12):
-    """x / sqrt(max(sum(x * x), epsilon)) along `axis` (not in torch)."""
-    return input / (input * input).sum(axis, keepdim=True).clamp_min(epsilon).sqrt()
+def l2_normalize(input, axis=0, epsilon=1e-12, *, dim=None):
+    """x / sqrt(max(sum(x * x), epsilon)) along `axis`, which OneFlow 0.6 and 0.7 call `dim` (not in torch)."""
+    return input / (input * input).sum(axis if dim is None else dim, keepdim=True).clamp_min(epsilon).sqrt()
 
 
 def depend(input, depend):

@@ -272,6 +272,8 @@ def test_knobs_are_found_by_their_fields():
 
 def test_messages_hold_fields_and_refuse_others():
     from oneflow.core.job.job_conf_pb2 import JobConfigProto
+    import oneflow.core.common.data_type_pb2 as data_type_pb2
+    from oneflow._files.dtypes import PROTO
     from oneflow.core.operator import op_conf_pb2
 
     conf = JobConfigProto(job_name='a "b"')
@@ -289,6 +291,7 @@ def test_messages_hold_fields_and_refuse_others():
     with pytest.raises(TypeError, match="takes bool"):
         conf.enable_cudnn = "yes"
     assert [op_conf_pb2.kNone, op_conf_pb2.kTanH, op_conf_pb2.kSigmoid, op_conf_pb2.kRelu] == [0, 1, 2, 3]
+    assert {k: getattr(data_type_pb2, k) for k in PROTO} == {k: row[0] for k, row in PROTO.items()} and data_type_pb2.kOFRecord == 8
     assert op_conf_pb2.FeedInputOpConf(in_0="x").in_0 == "x"
 
 

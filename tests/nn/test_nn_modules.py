@@ -158,6 +158,7 @@ def test_small_functions():
     torch.testing.assert_close(F.quick_gelu(x), x * torch.sigmoid(1.702 * x))
     torch.testing.assert_close(F.square_relu(x), torch.relu(x) ** 2)
     torch.testing.assert_close(F.l2_normalize(x, 1).norm(dim=1), torch.ones(3, dtype=torch.float64))
+    assert F.l2_normalize(input=x, dim=1, epsilon=1e-10).equal(F.l2_normalize(x, 1, 1e-10))
     assert F.l2_normalize(torch.zeros(2, 2)).tolist() == [[0, 0], [0, 0]]
     assert F.interpolate_like(torch.ones(1, 1, 2, 2), like=torch.ones(3, 3, 5, 7)).shape == (1, 1, 5, 7)
     assert F.depend(x, x) is x and F.depend(x, [x, x]) is x

@@ -1,0 +1,1 @@
+"""oneflow.core.common: numbers that old programs take from OneFlow's protocol files."""
