@@ -260,7 +260,6 @@ def make_autotest(pair):
                     check_grad_use_random_data, include_complex, config.get("ONEFLOW_TEST_ERRORS"), config.is_set("ONEFLOW_TEST_VERBOSE"))
                 _Run(pair, f, args, kwargs, config.get_int("ONEFLOW_TEST_N", n), options).go()
 
-            run.is_autotest = True
             return run
 
         if callable(n):  # @autotest without parentheses

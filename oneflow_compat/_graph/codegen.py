@@ -178,7 +178,8 @@ def readable(program) -> str:
     for name, value in names.globals.items():
         lines.append(f"{name} = ...  # {value!r}")
     for name, value in program.constants.items():
-        lines.append(f"{name} = torch.tensor({value.tolist()!r}, dtype={value.dtype}, device={str(value.device)!r})" if value.numel() <= 64 else f"{name} = ...  # {value.dtype} {list(value.shape)}")
+        made = f"torch.tensor({value.tolist()!r}, dtype={value.dtype}, device={str(value.device)!r})" if value.numel() <= 64 else None
+        lines.append(f"{name} = {made or f'...  # {value.dtype} {list(value.shape)}'}")
     return "\n".join(lines + head + body) + "\n"
 
 

@@ -56,7 +56,12 @@ def tensors_as_indices(recorder, active):
 
     def beside(original):
         """torch's functions in Python do not take another way because of this mode alone."""
-        return lambda *args: original(*args) if not active() or torch._C._len_torch_function_stack() != 1 else any(map(_overrides, args[0] if original is sequence else args))
+        def has(*args):
+            if not active() or torch._C._len_torch_function_stack() != 1:
+                return original(*args)
+            return any(map(_overrides, args[0] if original is sequence else args))
+
+        return has
 
     names = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
     sequence = torch.overrides.has_torch_function

@@ -123,8 +123,8 @@ def _writes(args):
     first = args[0]
     if not isinstance(first, torch.Tensor) or first.dtype not in _FLOATS or first.layout is not torch.strided or 0 in first.stride():
         return False
-    kind = first.shape, first.dtype, first.device
-    return all((a.layout is torch.strided and (a.shape, a.dtype, a.device) == kind) if isinstance(a, torch.Tensor) else type(a) in (int, float, bool, str) for a in args[1:])
+    kind = torch.strided, first.shape, first.dtype, first.device
+    return all((a.layout, a.shape, a.dtype, a.device) == kind if isinstance(a, torch.Tensor) else type(a) in (int, float, bool, str) for a in args[1:])
 
 
 def _dense(x):
@@ -132,7 +132,9 @@ def _dense(x):
 
 
 def _usual(x, channel_wise):
-    return x.ndim >= 2 and x.dtype in (torch.float32, torch.float64) and _format(x) is not None and all(t is None or t.shape == x.shape[1:2] and t.dtype == x.dtype for t in channel_wise)
+    if x.ndim < 2 or x.dtype not in (torch.float32, torch.float64) or _format(x) is None:
+        return False
+    return all(t is None or t.shape == x.shape[1:2] and t.dtype == x.dtype for t in channel_wise)
 
 
 def _format(x):

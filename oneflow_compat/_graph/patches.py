@@ -304,9 +304,11 @@ def _once(capture, flat):
                 what = "an operator reads the numbers of a tensor, as tensor_split(x, indices) does with indices that are a tensor"
                 raise CaptureError(what, "Give it Python numbers, or compute that part outside the graph.", raised_at(e)) from None
             if asks_for_a_size(e):
-                raise CaptureError("build() branches on a size that depends on values (of x[mask], nonzero(), .item() or the like), or makes a Python number of it", KEEP_SIZE, raised_at(e)) from e
+                what = "build() branches on a size that depends on values (of x[mask], nonzero(), .item() or the like), or makes a Python number of it"
+                raise CaptureError(what, KEEP_SIZE, raised_at(e)) from e
             if "HigherOrderOperator" in str(e):
-                raise CaptureError("build() calls an operator of torch that takes functions (while_loop, map, ...)", "Write it as a Python loop, which is recorded step by step.", raised_at(e)) from None
+                what = "build() calls an operator of torch that takes functions (while_loop, map, ...)"
+                raise CaptureError(what, "Write it as a Python loop, which is recorded step by step.", raised_at(e)) from None
             raise
     return tree_flatten(result)
 

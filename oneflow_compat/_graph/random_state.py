@@ -172,4 +172,6 @@ def draws_again(graph) -> bool:
     if any(isinstance(a, torch.Generator) for n in graph.nodes for a in (*n.args, *n.kwargs.values())):
         return True
     targets = {n.target for n in graph.nodes}
-    return not targets.isdisjoint(PYTHON_NAMES.values()) and any(isinstance(t, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in t.tags for t in targets)
+    if targets.isdisjoint(PYTHON_NAMES.values()):
+        return False
+    return any(isinstance(t, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in t.tags for t in targets)

@@ -86,9 +86,9 @@ def _compare(name, function):
     return method
 
 
-for _name, _function in (("add", operator.add), ("sub", operator.sub), ("mul", operator.mul), ("truediv", operator.truediv), ("pow", operator.pow), ("floordiv", operator.floordiv), ("mod", operator.mod)):
-    setattr(HostScalar, f"__{_name}__", _binary(f"__{_name}__", _function, False))
-    setattr(HostScalar, f"__r{_name}__", _binary(f"__r{_name}__", _function, True))
+for _name in ("add", "sub", "mul", "truediv", "pow", "floordiv", "mod"):
+    setattr(HostScalar, f"__{_name}__", _binary(f"__{_name}__", getattr(operator, _name), False))
+    setattr(HostScalar, f"__r{_name}__", _binary(f"__r{_name}__", getattr(operator, _name), True))
 for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
     setattr(HostScalar, f"__{_name}__", _compare(f"__{_name}__", getattr(operator, _name)))
 HostScalar.__neg__ = lambda self: self.trace.compute(operator.neg, (self,), -self.plain())

@@ -235,7 +235,9 @@ def asks_for_a_size(error) -> bool:
     text = str(error)
     if isinstance(error, TypeError):  # Python that wants an int: random.Random(n), {}[n]
         return "SymInt" in text or any(type(v) in KINDS for v in _innermost(error.__traceback__).tb_frame.f_locals.values())
-    return type(error).__name__ in ("GuardOnDataDependentSymNode", "UnsupportedOperatorException") or "symbolic sizes" in text or "concrete integers" in text or "NO overloaded args" in text
+    if type(error).__name__ in ("GuardOnDataDependentSymNode", "UnsupportedOperatorException"):
+        return True
+    return any(said in text for said in ("symbolic sizes", "concrete integers", "NO overloaded args"))
 
 
 def known(size):

@@ -161,11 +161,11 @@ class kept_modules:
                     value = now[key]
                     if key in skip:
                         continue
-                    if _symbolic(value) or isinstance(before.get(key), torch.Tensor) and value is not before[key] or everything and key in before and value is not before[key]:
-                        if key in before:
-                            now[key] = before[key]
-                        else:
-                            del now[key]
+                    another = key in before and value is not before[key] and (everything or isinstance(before[key], torch.Tensor))
+                    if another or _symbolic(value) and key in before:
+                        now[key] = before[key]
+                    elif _symbolic(value):
+                        del now[key]
             for key, copied in contents.items():
                 _put_back(attributes[key], copied, everything)
 

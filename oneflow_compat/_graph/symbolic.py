@@ -95,8 +95,9 @@ def _described(tensor):
 def _lasts(func):
     found = _lasting.get(func)
     if found is None:
-        returns = func._schema.returns
-        found = _lasting[func] = func.namespace == "aten" and bool(returns) and not (func in _OF_MEMORY or func._schema.is_mutable or _ON_VALUES & set(func.tags) or any(r.alias_info is not None for r in returns))
+        returns, known = func._schema.returns, func.namespace == "aten" and func not in _OF_MEMORY
+        on_values = func._schema.is_mutable or _ON_VALUES & set(func.tags)
+        found = _lasting[func] = known and bool(returns) and not on_values and all(r.alias_info is None for r in returns)
     return found
 
 
@@ -131,6 +132,10 @@ def _elementwise(args):
         return False
     for place in zip(*lists):
         tensors = [t for t in place if isinstance(t, torch.Tensor)]
-        if tensors and not (all(map(_is_plain, tensors)) and tensors[0].is_floating_point() and tensors[0].is_contiguous() and len(set(map(_described, tensors))) == 1):
+        if not tensors:
+            continue
+        if not all(map(_is_plain, tensors)) or len(set(map(_described, tensors))) != 1:
+            return False
+        if not (tensors[0].is_floating_point() and tensors[0].is_contiguous()):
             return False
     return True

@@ -101,10 +101,9 @@ def paths(spec):
         keys = spec.context[1] or range(len(children))
     elif hasattr(spec.context, "_fields"):
         keys = spec.context._fields
-    elif isinstance(spec.type, type) and issubclass(spec.type, dict) and isinstance(spec.context, (list, tuple)) and len(keys_of(spec.context)) == len(children):
-        keys = keys_of(spec.context)
     else:
-        keys = range(len(children))
+        of_dict = isinstance(spec.type, type) and issubclass(spec.type, dict) and isinstance(spec.context, (list, tuple))
+        keys = keys_of(spec.context) if of_dict and len(keys_of(spec.context)) == len(children) else range(len(children))
     return [(key, *rest) for key, child in zip(keys, children) for rest in paths(child)]
 
 
@@ -129,7 +128,7 @@ def plain_spec(tree_spec):
             kind, context = dict, list(keys)
     elif hasattr(context, "_fields"):  # a namedtuple
         kind, context = tuple, None
-    elif kind not in (tuple, list, dict) and pytree.SUPPORTED_NODES.get(kind) is not None and not kind.__module__.startswith(("torch", "collections", "builtins")):
+    elif pytree.SUPPORTED_NODES.get(kind) is not None and not kind.__module__.startswith(("torch", "collections", "builtins")):
         if issubclass(kind, dict):
             kind, context = dict, list(keys_of(context))
     return pytree.TreeSpec(kind, context, children)

@@ -196,7 +196,8 @@ def _select(recorder, node, x, mask):
 _KNOWN = {
     aten._pack_padded_sequence.default: _pack, aten._ctc_loss.default: _ctc, aten._ctc_loss.Tensor: _ctc,
     aten.index.Tensor: _index, aten.masked_select.default: _select,
-    **dict.fromkeys((aten.nonzero.default, aten.repeat_interleave.Tensor, aten.bincount.default, aten._unique2.default, aten._unique.default, aten.unique_consecutive.default, aten.unique_dim.default), _by_values),
+    aten.nonzero.default: _by_values, aten.repeat_interleave.Tensor: _by_values, aten.bincount.default: _by_values, aten._unique2.default: _by_values,
+    aten._unique.default: _by_values, aten.unique_consecutive.default: _by_values, aten.unique_dim.default: _by_values,
     aten.equal.default: _flag, aten.allclose.default: _flag, aten.linalg_lstsq.default: _lstsq,
 }  # fmt: skip
 

@@ -61,8 +61,10 @@ def _is_dict(value):
 
 def _is_record(cls):
     """A class of Python objects with attributes and no methods: argparse.Namespace, `class Config`."""
-    made = cls.__flags__ & _HEAP_TYPE and not cls.__flags__ & _IMMUTABLE and type(cls) is type and cls.__dictoffset__ and not issubclass(cls, (dict, list, tuple, *_NUMBERS[:-1]))
-    return made and not any(isinstance(v, _METHODS) and not k.startswith("_") for c in cls.__mro__[:-1] for k, v in vars(c).items())
+    of_python = type(cls) is type and cls.__flags__ & _HEAP_TYPE and not cls.__flags__ & _IMMUTABLE
+    if not of_python or not cls.__dictoffset__ or issubclass(cls, (dict, list, tuple, *_NUMBERS[:-1])):
+        return False
+    return not any(isinstance(v, _METHODS) and not k.startswith("_") for c in cls.__mro__[:-1] for k, v in vars(c).items())
 
 
 def _plain_container(value):
