@@ -2,6 +2,7 @@
 # make test        sets everything up and passes the tests; test-slow, test-gpu: the slow ones, those that need a GPU
 # make lint        ruff and mypy
 # make parity      every documented name of OneFlow against torch, as a page in parity_output/
+# make fuzz        random training programs, eager against nn.Graph: SEEDS=0:100 BACKEND=inductor
 # make bench       the benchmarks; bench-gpu: of the custom operators on a GPU
 # make clean       removes what the others made
 # PYTHON=python3.12 chooses the interpreter; TORCH_INDEX=URL an index of CPU wheels of torch.
@@ -10,10 +11,12 @@ VENV   ?= .venv
 TORCH  ?= torch==2.13.0
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
-JOBS   ?= 2
+JOBS    ?= 2
+SEEDS   ?= 0:20
+BACKEND ?= inductor
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo help test test-slow test-gpu lint parity bench clean cuda-compile-check test-sanitize bench-gpu
+.PHONY: demo help test test-slow test-gpu lint parity fuzz bench clean cuda-compile-check test-sanitize bench-gpu
 
 demo: $(VENV)/.extras
 	OMP_NUM_THREADS=2 $(BIN)/python docs/examples/train_digits.py
@@ -39,6 +42,9 @@ lint: $(VENV)/.extras
 
 parity: $(VENV)/.extras
 	$(BIN)/python tests/parity/run.py --out parity_output
+
+fuzz: $(VENV)/.extras
+	$(BIN)/python tests/fuzz/fuzz.py --seeds $(SEEDS) --backend $(BACKEND)
 
 bench: $(VENV)/.extras
 	OMP_NUM_THREADS=2 $(BIN)/python tests/benchmarks/overhead.py
@@ -87,4 +93,4 @@ bench-gpu: $(VENV)/.package
 	$(BIN)/python tests/benchmarks/ops.py --device cuda
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info demo_output parity_output
+	rm -rf $(VENV) build dist *.egg-info demo_output parity_output fuzz_output
