@@ -143,7 +143,7 @@ def write(*templates):
 
 
 WRITES = write(
-    "{a}.add_({b})", "{a}.mul_({s})", "{a}.sub_({b}, alpha={r})", "{a}.copy_({b})", "{a}.clamp_(-{s}, {s})", "{a}.tanh_()", "{a}.relu_()", "{a}[0] = {c}[-1]", "{a}[..., 0] = {r}", "{a}[..., ::2] = {c}[..., ::2]", "{a}[..., 1:] += {c}[..., :-1]",
+    "{a}.add_({b})", "{a}.mul_({s})", "{a}.sub_({b}, alpha={r})", "{a}.copy_({b})", "{a}.clamp_(-{s}, {s})", "{a}.tanh_()", "{a}.relu_()", "{a}[0] = {c}[-1]", "{a}[..., 0] = {r}", "{a}[..., ::2] = {c}[..., ::2]", "{a}[..., 1:] += {c}[..., :-1].clone()",
     "{a}[1:] = {a}[:-1].clone()", "{a}.transpose(0, -1).mul_({c}.transpose(0, -1))", "{a}.select({d}, 0).fill_({r})", "{a}.narrow({d}, 0, 1).add_({c}.narrow({d}, -1, 1))", "{a}.masked_fill_({cond}, {r})", "{a}[{a} > {s}] = {r}", "{a}.zero_()",
     "{a}.scatter_({d}, {c}.argmax({d}, keepdim=True), {r})", "{a}.scatter_add_({d}, {c}.argsort({d}), {c})", "{a}.index_add_({d}, torch.tensor([0]), {c}.narrow({d}, -1, 1))", "{a}.index_copy_({d}, torch.tensor([0]), {c}.narrow({d}, -1, 1))", "{a}.lerp_({c}, {s})", "{a}.addcmul_({c}, {c}, value={r})",
     "{a}.view(-1)[:2].mul_({r})", "{a}.unsqueeze(0).add_({c})", "{a}.detach().mul_({s})", "{a}.flatten()[0].add_({r})", "{a}.diagonal().add_({r}) if {a}.dim() > 1 else {a}.add_({r})", "{a}.put_(torch.tensor([0, 1]), {c}.flatten()[:2])", "{a}.index_put_((torch.tensor([0, 0]),), {c}[:1], accumulate=True)", "{a}.data.add_({r})",
