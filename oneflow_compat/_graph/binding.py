@@ -112,12 +112,6 @@ class Binding:
             elif kind == "group":
                 _, o, g, *keys = slot.place
                 items.append(name_of(self.optimizers[o].param_groups[g]) + "".join(f"[{k!r}]" for k in keys))
-            elif kind == "scaler":
-                from .scaling import read
-
-                scope["read_scaler"] = read
-                scope["scaler"] = self.state.scaler
-                items.append(f"read_scaler(scaler, {slot.place[1]!r})")
             else:
                 name = f"free{slot.place[1]}"
                 scope[name] = self.free[slot.place[1]]
@@ -148,7 +142,10 @@ class Binding:
         scope = self._scope
         for n, container, key, slot in self._tensors:
             old, now = scope[f"e{n}"], container[key]
-            if now is not old and (self.program.training and slot.role == "param" or not isinstance(now, torch.Tensor) or isinstance(now, OfSeveralRanks) or meta(now) != meta(old)):
+            if now is old:
+                continue
+            trained = self.program.training and slot.role == "param"
+            if trained or not isinstance(now, torch.Tensor) or isinstance(now, OfSeveralRanks) or meta(now) != meta(old):
                 self.watch.changed = slot.name
                 raise Stale(slot.name)
         for n, container, key, _ in self._tensors:

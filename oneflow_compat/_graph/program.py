@@ -9,15 +9,16 @@ import torch.fx
 
 from .errors import ProgramError
 
-ROLES = ("arg", "param", "buffer", "optim", "lr", "scaler", "free")
+ROLES = ("arg", "param", "buffer", "optim", "lr", "free")
 
 
 @dataclass(frozen=True)
 class Slot:
     """One input: its role, readable name, where it lives, and its metadata (shape is None for a python number).
 
-    place: ("arg", index) | ("module", name) | ("optim", optimizer, name, key) | ("group", optimizer, group, key)
-           | ("scaler", name) | ("free", index)
+    place: ("arg", index) | ("module", name) | ("optparam", optimizer, group, index): a parameter that only the optimizer has
+           | ("optim", optimizer, name, *keys) | ("group", optimizer, group, *keys) | ("free", index)
+           | ("loaded", index): of a saved program
     """
 
     role: str

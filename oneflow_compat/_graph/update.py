@@ -40,8 +40,8 @@ class Update(StateChanges):
         self.trace = ScalarTrace(recorder.graph)
         recorder.markers, recorder.marker_values = self.trace.markers, self.trace.values
         recorder.number_of = lambda tensor: self.trace.marker(self._item(tensor))
-        self.numbers: dict = {}  # placeholder node of a number -> ("group", optimizer, group, key)
-        self.state_numbers: list = []  # (optimizer, param, key, node or number): stored into optimizer.state after each run
+        self.numbers: dict = {}  # placeholder node of a number -> ("group", optimizer, group, *keys) or ("optim", optimizer, parameter, *keys)
+        self.state_numbers: list = []  # (optimizer, parameter or group, path, node or number): stored there after each run
         self.first_only = False  # the step created state that the program cannot begin with: it serves one call
         self.found = None  # the node that is 1 where the gradients overflowed under a dynamic scaler
         self.snapshots: list = []
@@ -225,7 +225,8 @@ def update_flags(optimizer, config):
         return {}
     if any(isinstance(v, torch.Tensor) for g in optimizer.param_groups for v in (g.get("lr"), *(g.get("betas") or ()))):
         return {}  # the multi-tensor forms refuse them
-    if config.fuse_update and "fused" in group and all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in params) and not _half_on_cpu(optimizer, params):
+    has_kernel = all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in params)
+    if config.fuse_update and "fused" in group and has_kernel and not _half_on_cpu(optimizer, params):
         steps = [(optimizer.state[p].get("step"), p) for p in params if p in optimizer.state]
         if any(isinstance(step, torch.Tensor) and step.device != p.device for step, p in steps):
             return {}  # begun by eager steps on a GPU, which count on the CPU; the fused operator counts on the GPU
