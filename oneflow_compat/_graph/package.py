@@ -25,6 +25,7 @@ from .tree import keys_of, plain_spec, tree_flatten
 FORMAT = 2
 _PYTHON = {f"operator.{n}": getattr(operator, n) for n in ("add", "sub", "mul", "truediv", "floordiv", "pow", "mod", "neg", "abs", "getitem", "eq", "ne", "lt", "le", "gt", "ge")}
 _PYTHON |= {f"math.{n}": getattr(math, n) for n in ("sqrt", "exp", "log", "log1p", "expm1", "pow", "cos", "sin", "tanh", "floor", "ceil")}
+_PYTHON |= {f"torch.{n}": getattr(torch, n) for n in ("sym_min", "sym_max", "sym_float", "sym_int", "sym_not", "sym_ite", "sym_sum")}
 _PYTHON |= PYTHON_NAMES
 _PYTHON_NAME = {id(f): n for n, f in _PYTHON.items()}
 _NAMESPACES = ("aten", "prims", "prim", "oneflow")
