@@ -1,6 +1,7 @@
 """The inductor backend against the aten one on what is hard for a compiler: writes to inputs, views, micro batches, several optimizers."""
 import copy
 import shutil
+import time
 
 import pytest
 import torch
@@ -390,3 +391,15 @@ def test_sums_in_kernels_of_transposed_tiles_end_where_their_memory_does():
         return result.detach(), *torch.autograd.grad((result * result).mean(), shift)
 
     same(build, dict, [(torch.arange(760, dtype=torch.float64).view(5, 8, 19).sin(),)], tolerance=1e-12)
+
+
+def test_the_relative_shift_of_attention_scores_compiles_in_seconds():
+    def build(self, x, mask):
+        shifted = x.sin().view(2, 4, 32, 16)[:, :, 1:].reshape(2, 4, 16, 31)[..., :16]
+        shifted *= mask
+        return torch.autograd.grad(shifted.exp().sum(-1).square().sum(), x)[0], shifted.detach()
+
+    x = torch.arange(4096, dtype=torch.float64).view(2, 4, 16, 32).cos().requires_grad_()
+    start = time.process_time()
+    same(build, dict, [(x, torch.arange(256, dtype=torch.float64).view(16, 16).sin())], tolerance=1e-12)
+    assert time.process_time() - start < 30  # minutes, where inductor composes the places that the two views read

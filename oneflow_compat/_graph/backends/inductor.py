@@ -5,6 +5,7 @@ each call. Python numbers (lr, step counters) stay in the host part, so a change
 """
 from __future__ import annotations
 
+import itertools
 import operator
 import warnings
 
@@ -114,6 +115,7 @@ def _compile(module, infos, chosen):
         if not _recomputes(module.graph):  # equal nodes would be merged, the recomputation with what it saves
             gm.graph = fx_graph_cse(gm.graph)
         _numbers_as_full(gm)
+        _read_plainly(gm.graph)
         if inductor_config.layout_optimization:
             _one_copy(gm.graph)
         gm.graph.eliminate_dead_code()
@@ -155,6 +157,27 @@ def _sums_of_constants(graph):
             made = graph.node_copy(node.args[0])
         made.kwargs = {k: v for k, v in made.kwargs.items() if k != "pin_memory"}
         node.replace_input_with(node.args[0], made)
+
+
+def _read_plainly(graph):
+    """What a view regroups (31 rows of 16 as 16 of 31) is put into memory before.
+
+    Inductor composes the places to read instead. Two such views with slices between them (the relative shift of attention scores)
+    took it minutes, torch.compile too (2.13).
+    """
+    for node in [n for n in graph.nodes if n.target is torch.ops.aten.view.default]:
+        x = node.args[0].meta["val"]
+        if _regroups(x.shape, node.meta["val"].shape):
+            with graph.inserting_before(node):
+                made = graph.call_function(torch.ops.prims.inductor_force_stride_order.default, (node.args[0], torch.empty_like(x, memory_format=torch.contiguous_format, device="meta").stride()))
+            made.meta.update(node.args[0].meta)
+            node.replace_input_with(node.args[0], made)
+
+
+def _regroups(first, second):
+    """Are the two shapes no merges of the dimensions of a third one?"""
+    ends = sorted({end for shape in (first, second) for end in itertools.accumulate(shape, operator.mul)})
+    return 0 not in ends and any(after % end for end, after in itertools.pairwise(ends))
 
 
 def _one_copy(graph):
