@@ -6,6 +6,7 @@ import functools
 import warnings
 
 import torch
+import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.utils import _pytree as pytree
 from torch.utils._mode_utils import no_dispatch
@@ -82,7 +83,7 @@ def call(func, args, kwargs):
         return _mean_of_targets(func, *args)
     if func in _CONVOLUTIONS:
         args = tuple(_samples(a, i < _CONVOLUTIONS[func]) if isinstance(a, GlobalDTensor) else a for i, a in enumerate(args))
-        if args[_CONVOLUTIONS[func] - 1]._of_sbp.count(sbp.split(0)) > 1:
+        if args[_CONVOLUTIONS[func] - 1]._of_sbp.count(sbp.split(0)) > 1 or _groups[mesh] is not dist.group.WORLD:
             return _convolution(func, args)
     elif func in _DIMS and args[_DIMS[func]] < 0:
         at = _DIMS[func]
@@ -207,7 +208,7 @@ def _samples(tensor, data):
 
 
 def _convolution(func, args):
-    """A convolution of samples split along several dimensions of ranks, on each rank's; DTensor knows one."""
+    """A convolution on each rank's samples: DTensor knows one dimension of ranks that splits them, and computes one also on ranks that hold no part."""
     backward = func is aten.convolution_backward.default
     data = args[1 if backward else 0]
     place, rules = data._of_placement, data._of_sbp

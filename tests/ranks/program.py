@@ -387,6 +387,43 @@ def a_pipeline_equals_one_rank(names=("adamw", "sgd")):
 
 
 @check
+def a_convolution_on_one_stage():
+    """The ranks outside of a placement wait in no call that the ranks in it do not make."""
+    first, last = flow.placement("cpu", [0]), flow.placement("cpu", [1])
+
+    class Net(nn.Module):
+        def __init__(self, places):
+            super().__init__()
+            flow.manual_seed(0)
+            self.places, self.conv, self.last = places, nn.Conv2d(3, 4, 3).to_global(places[0], B), nn.Linear(4, 2).to_global(places[1], B)
+
+        def forward(self, x):
+            return self.last(self.conv(x).mean((2, 3)).to_global(placement=self.places[1], sbp=B)).pow(2).sum()
+
+    class Step(nn.Graph):
+        def __init__(self, model):
+            super().__init__()
+            self.model = model
+            self.add_optimizer(flow.optim.SGD(model.parameters(), lr=0.1))
+
+        def build(self, x):
+            loss = self.model(x)
+            loss.backward()
+            return loss
+
+    image = flow.arange(2 * 3 * 25).reshape(2, 3, 5, 5) / 100
+    weights = []
+    for places in ((ALL, ALL), (first, last)):
+        model = Net(places)
+        step, x = Step(model), image.to_global(ALL, B).to_global(placement=places[0], sbp=B)
+        step(x), step(x)
+        loss = model(x)
+        loss.backward()
+        weights.append([loss.numpy(), model.conv.weight.numpy(), model.conv.weight.grad.numpy()])
+    assert all(np.allclose(a, b, atol=1e-5) for a, b in zip(*weights))
+
+
+@check
 def graphs_of_larger_parts():
     """Batch norm, dropout, accumulation, checkpointing, a schedule, mixed precision, closures, save and resume."""
     class Net(nn.Module):
