@@ -319,6 +319,25 @@ def test_as_strided_of_views():
         assert torch.equal(found, expected)
 
 
+@pytest.mark.parametrize("windows", [lambda x: x.unfold(1, 1, 2), lambda x: x.unfold(0, 2, 3)[:, 1]], ids=["columns", "part"])
+def test_windows_written_in_place(windows):
+    """What lies between them stays (torch.compile 2.13 loses it)."""
+
+    class G(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.config.set_backend("inductor")
+
+        def build(self, x):
+            return windows(x).clamp_(-1, 1).sum(), x * 2
+
+    x = torch.randn(5, 7) * 3
+    expected = x.clone()
+    total, doubled = G()(x)
+    torch.testing.assert_close(total, windows(expected).clamp_(-1, 1).sum())
+    assert torch.equal(x, expected) and torch.equal(doubled, expected * 2)
+
+
 def test_multiples_of_products_are_added():
     def build(self, x, y):
         self.m.weight.data.mul_(0.5).add_(x.t() @ y, alpha=0.01)  # an average, as of a codebook

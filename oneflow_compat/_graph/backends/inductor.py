@@ -26,7 +26,7 @@ def compile(program, config, name="inductor"):
     if draws_again(program.graph):
         warnings.warn(f"graph {program.name} draws numbers from a generator of its own, or reads or sets the state of one as recomputed dropout does: it runs on the aten backend", stacklevel=6)
         return aten.compile(program, config)
-    if _strided_out_of_reach(program.graph):
+    if _views_out_of_reach(program.graph):
         return aten.compile(program, config)
     module, inputs, outputs, late = region_of(program)
     sparse = any(n.meta["tensor"].stride is None for n in inputs)  # inductor has no form for such an input
@@ -48,9 +48,9 @@ def compile(program, config, name="inductor"):
     return run
 
 
-def _strided_out_of_reach(graph):
-    """as_strided() that a region has no form for: with an offset into an input (it counts from where the memory begins, not from the
-    input's first element), or of a view and written in place."""
+def _views_out_of_reach(graph):
+    """Views that a region has no form for: as_strided() with an offset into an input (it counts from where the memory begins, not from the
+    input's first element), or of a view and written in place; unfold() written in place, which loses what lies between (torch.compile 2.13, too)."""
 
     def chain(node):
         while node.op == "call_function" and is_view(node):
@@ -60,6 +60,8 @@ def _strided_out_of_reach(graph):
 
     written = {view for node in graph.nodes if node.op == "call_function" for value in written_args(node) for view in chain(value)}
     for node in graph.nodes:
+        if node.target is torch.ops.aten.unfold.default and node in written:
+            return True
         if node.target is torch.ops.aten.as_strided.default:
             _, *views, base = chain(node)
             if base.op == "placeholder" and len(node.args) > 3 and node.args[3] is not None or views and node in written:
