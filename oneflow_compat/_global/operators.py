@@ -65,6 +65,8 @@ def call(func, args, kwargs):
     if func is aten.copy_.default and all(isinstance(t, GlobalDTensor) for t in args[:2]):
         args = (args[0], _moved(args[1], args[0]._of_placement, args[0]._of_sbp), *args[2:])
     mesh = _mesh_of_all(func, (args, kwargs))
+    if (torch.Tag.pointwise in func.tags or func is aten.rsub.Tensor) and _groups[mesh] is not dist.group.WORLD:
+        _check_dtypes(func, args, kwargs)
     if func in _READS:
         return func(*_map(whole, args), **_map(whole, kwargs))
     if func in _UPDATES and _same_rules(*args):
@@ -105,6 +107,15 @@ def call(func, args, kwargs):
     if func in _ATTENTION:
         return _attention(func, args, kwargs)
     return _by_dtensor(func, *_under_rules_it_takes(func, args, kwargs, mesh), mesh)
+
+
+def _check_dtypes(func, args, kwargs):
+    """A kernel refuses dtypes where it runs; here ranks that hold no part raise as well, for a program may go on from there."""
+    def nothing(tensor):
+        return torch.ones((0,) * tensor.ndim, dtype=tensor.dtype)
+
+    with no_dispatch():
+        func(*pytree.tree_map_only(torch.Tensor, nothing, args), **pytree.tree_map_only(torch.Tensor, nothing, kwargs))
 
 
 def _under_rules_it_takes(func, args, kwargs, mesh):

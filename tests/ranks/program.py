@@ -424,6 +424,29 @@ def a_convolution_on_one_stage():
 
 
 @check
+def dtypes_on_one_stage():
+    """What a kernel refuses is refused on every rank, so that all go on to the same calls."""
+    first = flow.placement("cpu", [0])
+
+    def results(mask, x, i):
+        return 1 - mask, 1.0 - mask, mask - mask, mask - x, x - mask, mask - 1, mask.sub(1), flow.sub(1, mask), mask + mask, mask * x, i // 2
+
+    def written(mask, x, i):
+        return i.clone().sub_(x), i.clone().mul_(x), i.clone().sub_(mask), x.clone().sub_(mask)
+
+    class Step(nn.Graph):
+        def build(self, *args):
+            return results(*args)
+
+    local = flow.tensor([True, False, True]), flow.tensor([1.5, 2.0, 3.0]), flow.tensor([5, 6, 7])
+    staged = [t.to_global(ALL, B).to_global(placement=first, sbp=B) for t in local]
+    expected = results(*local), results(*local), written(*local)
+    for got, wanted in zip((results(*staged), Step()(*staged), written(*staged)), expected):
+        for i, (g, w) in enumerate(zip(got, wanted)):
+            assert g.dtype == w.dtype and g.numpy().tolist() == w.tolist(), (i, g, w)
+
+
+@check
 def graphs_of_larger_parts():
     """Batch norm, dropout, accumulation, checkpointing, a schedule, mixed precision, closures, save and resume."""
     class Net(nn.Module):
