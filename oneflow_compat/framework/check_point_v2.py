@@ -18,6 +18,13 @@ def _broadcast_py_object(obj, src: int = 0):
     return box[0]
 
 
+def tensor_getstate(self) -> dict:
+    """A local tensor's values as an array, its dtype and the name of its device. NotImplementedError of a global tensor of several ranks."""
+    if hasattr(self, "_held"):
+        raise NotImplementedError("tensor_getstate of a global tensor of several ranks; pass tensor.to_local() or tensor.full_tensor()")
+    return {"data": self.detach().cpu().numpy(), "dtype": self.dtype, "device": str(self.device)}
+
+
 def __getattr__(name):
     if name in ("save", "load"):
         import oneflow

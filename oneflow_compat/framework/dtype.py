@@ -27,3 +27,18 @@ def convert_numpy_dtype_to_oneflow_dtype(numpy_dtype):
         return _TORCH[np.dtype(numpy_dtype)]
     except KeyError:
         raise NotImplementedError(f"no tensor dtype for numpy's {np.dtype(numpy_dtype)}") from None
+
+
+# in the order of OneFlow's numbers; what is None no tensor has
+_BY_NUMBER = (None, "char", "float32", "float64", "int8", "int32", "int64", "uint8", "of_record", "float16", "tensor_buffer", "bfloat16", "bool", "uint16", "uint32",
+              "uint64", None, "int16", None, "complex32", "complex64", "complex128")  # fmt: skip
+
+
+def convert_proto_dtype_to_oneflow_dtype(proto_dtype: int):
+    """The dtype with a number of OneFlow's files; NotImplementedError for one that tensors lack."""
+    name = _BY_NUMBER[proto_dtype] if 0 <= proto_dtype < len(_BY_NUMBER) else None
+    if name is None:
+        raise NotImplementedError(f"no tensor dtype has the number {proto_dtype}")
+    import oneflow
+
+    return getattr(oneflow, name)

@@ -409,3 +409,56 @@ def test_torchs_operators_under_the_name_of_our_functions():
     from oneflow._ops import OpOverload
 
     assert OpOverload is torch._ops.OpOverload
+
+
+def test_modules_of_one_function():
+    from oneflow.asyncs.thread import Thread
+    from oneflow.framework.distribute import split_sbp
+    from oneflow.framework.function_util import FunctionConfig
+    from oneflow.nn.modules import as_tensor, einsum, grid_sample, linspace, math_ops, meshgrid, nms, norm, roll
+
+    assert einsum.einsum_op is flow.einsum and meshgrid.meshgrid_op is flow.meshgrid and nms.nms_op is flow.nms and roll.roll_op is flow.roll
+    assert linspace.linspace_op is flow.linspace and as_tensor.as_tensor is flow.as_tensor and norm.norm is flow.norm
+    assert math_ops.addmm_op is flow.addmm and math_ops.fmod_op is flow.fmod and math_ops.arcsin_op is flow.asin
+    assert grid_sample.grid_sample is flow.nn.functional.grid_sample and FunctionConfig is flow.FunctionConfig
+    assert Thread is flow.asyncs.Thread and isinstance(flow.asyncs.thread, type) and split_sbp(1) == flow.sbp.split(1)
+
+
+def test_interpolation_as_a_module():
+    from oneflow.nn.modules.interpolate import Interpolate
+
+    x = torch.arange(4.0).reshape(1, 1, 2, 2)
+    want = flow.nn.functional.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=True)
+    assert torch.equal(Interpolate(scale_factor=2.0, mode="bilinear", align_corners=True)(x), want)
+    assert Interpolate(size=(4, 4))(x).shape == (1, 1, 4, 4)
+
+
+def test_small_helpers_of_the_framework(monkeypatch):
+    from oneflow.framework import check_point_v2, docstr, id_util
+    from oneflow.framework.docstr import utils
+    from oneflow.framework.dtype import convert_proto_dtype_to_oneflow_dtype as by_number
+    from oneflow.framework.tensor import register_tensor_op
+    from oneflow.framework.tensor_tuple_util import convert_to_tensor_tuple
+
+    first, second = id_util.UniqueStr("a_"), id_util.UniqueStr("a_")
+    assert first != second and first.startswith("a_") and second[2:].isdigit()
+    x = torch.ones(2)
+    monkeypatch.setattr(torch.Tensor, "plus_of_this_test", None, raising=False)  # removed at the end
+
+    @register_tensor_op("plus_of_this_test")
+    def plus(self, other):
+        return self + other
+
+    assert x.plus_of_this_test(2).tolist() == [3, 3]
+    assert [by_number(i) for i in (2, 3, 5, 6, 9, 11, 12, 21)] == [
+        torch.float32, torch.float64, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.bool, torch.complex128]  # fmt: skip
+    for number in (0, 16, 99, -1):
+        with pytest.raises(NotImplementedError, match=str(number)):
+            by_number(number)
+    state = check_point_v2.tensor_getstate(x.requires_grad_())
+    assert state["data"].tolist() == [1, 1] and (state["dtype"], state["device"]) == (torch.float32, "cpu")
+    assert convert_to_tensor_tuple(None) == [] and convert_to_tensor_tuple(x)[0] is x and convert_to_tensor_tuple((x, x))[1] is x
+    assert docstr.utils.add_docstr(plus, "text") is plus and plus.__doc__ == "text"
+    with pytest.raises(RuntimeError, match="docstring already"):
+        utils.add_docstr(plus, "more")
+    assert utils.reset_docstr(plus, "more").__doc__ == "more"

@@ -1,4 +1,4 @@
-"""oneflow.asyncs: run operators on another stream, CUDA's where there is one."""
+"""Workers that operators run on, and the block that sends them there."""
 from __future__ import annotations
 
 import contextlib

@@ -1,0 +1,2 @@
+"""Deep path of sbp.split."""
+from ..sbp import split as split_sbp

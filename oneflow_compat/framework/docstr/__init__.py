@@ -1,0 +1,1 @@
+"""oneflow.framework.docstr: what sets documentation."""

@@ -1,0 +1,4 @@
+"""Deep path of oneflow.linspace."""
+from ... import linspace as linspace_op
+
+__all__ = ["linspace_op"]

@@ -1,0 +1,4 @@
+"""Deep path of oneflow.norm."""
+from ... import norm
+
+__all__ = ["norm"]
