@@ -58,7 +58,7 @@ def to_consistent(self, *args, **kwargs):
     raise RuntimeError("Module.to_consistent was removed from OneFlow; use Module.to_global")
 
 
-_OF_CLASS = ("_of_placement", "_of_sbp", "_is_param", "_held")  # the other attributes of a parameter go with it
+_OF_CLASS = ("_of_placement", "_of_sbp", "_is_param", "_own", "_origin")  # the other attributes of a parameter go with it
 
 
 def _each(module, change):

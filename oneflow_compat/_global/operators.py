@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import warnings
 
 import torch
@@ -12,14 +13,12 @@ from torch.utils import _pytree as pytree
 from torch.utils._mode_utils import no_dispatch
 
 from .. import sbp
-from . import parts, zero
+from . import parts, views, zero
 from .ranks import GlobalDTensor, _around, _copies, _first, _groups, _map, _mine, _moved, _part, _placements, _summed, made, same_numbers, whole
 
 aten = torch.ops.aten
 # these write their running statistics without saying so; DTensor would write a copy of those it moves
 _WRITES_UNSAID = {aten.native_batch_norm.default, aten.cudnn_batch_norm.default, aten.miopen_batch_norm.default}
-# in place, DTensor writes only what is met on the same rank
-_WRITES_ROWS = {aten.scatter_add_.default, aten.index_add_.default, aten.index_copy_.default}
 # function -> how many of its first arguments are data; DTensor takes channels and pixels on several ranks for samples
 _CONVOLUTIONS = {aten.convolution.default: 1, aten.convolution_backward.default: 2}
 # function -> where its `dim` is; DTensor takes a negative one for one that is not split
@@ -38,8 +37,12 @@ _NLL = {aten.nll_loss_forward.default: 3, aten.nll_loss2d_forward.default: 3, at
 _MEAN, _SUM = 1, 2
 # of parts of a sum by split indices DTensor of torch 2.11 has the numbers of its own indices only
 _SELECTS = {aten.index_select.default, aten.index.Tensor}
+# DTensor looks for rules in their decomposition, as if the parts were the whole
+_REARRANGES = {aten.pixel_shuffle.default, aten.pixel_unshuffle.default, aten.channel_shuffle.default}
 # updates of an optimizer that DTensor cannot shard
 _UPDATES = {aten._fused_sgd_.default, aten._fused_sgd_.tensor_lr, aten._fused_adagrad_.default}
+# to parts of a sum DTensor adds a number, or what is no such part, on every rank
+_ADDS = {getattr(getattr(aten, n), kind) for n in ("add", "add_", "sub", "sub_", "rsub") for kind in ("Tensor", "Scalar")}
 # what may be done to each part of a sum in place
 _LINEAR = {
     aten.add_.Tensor, aten.sub_.Tensor, aten.mul_.Tensor, aten.mul_.Scalar, aten.div_.Tensor, aten.div_.Scalar, aten.neg_.default, aten.zero_.default,
@@ -51,19 +54,40 @@ _ANY_SIZE = {
 }
 # errors of kernels about this rank's values
 _OF_VALUES = ("out of bounds", "out of range", "between 0 and 1", "singular", "must be non-negative", "probability tensor contains")
+# of uneven parts DTensor finds the shape of one rank's only
+_VIEWS = {aten.view.default, aten._unsafe_view.default}
 _RESHAPES = ("squeeze_", "unsqueeze_", "t_", "transpose_")
 _READS = {aten._local_scalar_dense.default, aten.is_nonzero.default, aten.equal.default}
 
 
 def call(func, args, kwargs):
     """The result of an ATen operator some of whose arguments are global tensors."""
+    out = _computed(func, args, kwargs)
+    if func.is_view:
+        views.remember(func, args, kwargs, out)
+    for t in _written(func, args, kwargs):
+        views.write_through(t)
+    return out
+
+
+def _written(func, args, kwargs) -> list:
+    """The global tensors among the arguments that a function writes."""
+    if not func._schema.is_mutable:
+        return []
+    given = {**dict(zip((a.name for a in func._schema.arguments), args)), **kwargs}
+    found = [given.get(a.name) for a in func._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    return [t for t in pytree.tree_leaves(found) if isinstance(t, GlobalDTensor)]
+
+
+def _computed(func, args, kwargs):
     if args and isinstance(args[0], (list, tuple)) and func._opname.startswith(("_foreach_", "_fused_")) and len({t.device_mesh for t in args[0]}) > 1:
         return _by_placement(func, args, kwargs)
     split = zero.call(func, args, kwargs)
     if split is not NotImplemented:
         return split
     if func is aten.copy_.default and all(isinstance(t, GlobalDTensor) for t in args[:2]):
-        args = (args[0], _moved(args[1], args[0]._of_placement, args[0]._of_sbp), *args[2:])
+        source = args[1] if args[1].shape == args[0].shape else args[1].expand(args[0].shape)
+        args = (args[0], _moved(source, args[0]._of_placement, args[0]._of_sbp), *args[2:])
     mesh = _mesh_of_all(func, (args, kwargs))
     if (torch.Tag.pointwise in func.tags or func is aten.rsub.Tensor) and _groups[mesh] is not dist.group.WORLD:
         _check_dtypes(func, args, kwargs)
@@ -77,6 +101,8 @@ def call(func, args, kwargs):
         args, kwargs = pytree.tree_map_only(torch.Tensor, lambda t: t if isinstance(t, GlobalDTensor) else _copies(t, mesh), (args, kwargs))
     if func is aten.as_strided.default:
         return _strided(*args)
+    if func in _VIEWS and not _even(args[0]):
+        return _viewed(func, *args)
     if func in _REDUCES and len(args) > 1 and args[1] == []:
         args = (args[0], list(range(args[0].ndim)), *args[2:])
     if func is aten.logsumexp.default and args[0].ndim and args[2:] == (True,):
@@ -92,7 +118,14 @@ def call(func, args, kwargs):
         args = (*args[:at], args[at] + (args[0].ndim if at == 1 else len(args[1])), *args[at + 1:])
     if func is aten.embedding_dense_backward.default and args[4]:  # a row's frequency is that among all ids
         return _on_whole(func, args, kwargs, mesh)
-    if func in _WRITES_ROWS and _is_split(args[0]) or func is aten.gather.default and not _of_same_rows(*args[:3]):
+    if _writes_elsewhere(func) and any(map(_is_split, pytree.tree_leaves((args, kwargs)))) or func is aten.gather.default and not _of_same_rows(*args[:3]):
+        return _on_whole(func, args, kwargs, mesh)
+    if func in _ADDS and len({_parts_of_sum(a) for a in args[:2]}) > 1:
+        if func._schema.is_mutable:  # autograd adds in place on some ranks, and not on others
+            plain = getattr(getattr(aten, func._opname[:-1]), func._overloadname)
+            return args[0].copy_(plain(*args, **kwargs))
+        args = _map(lambda t: _moved(t, t._of_placement, _summed(t._of_sbp)), args)
+    if func in _REARRANGES or not _known(func) and _long_to_search(args):
         return _on_whole(func, args, kwargs, mesh)
     if torch.Tag.pointwise not in func.tags and func.overloadpacket not in _ANY_SIZE and any(map(_lacks_parts, pytree.tree_leaves(args))):
         # a kernel that refuses an empty part would stop some ranks only; a view of no elements never ends
@@ -100,7 +133,7 @@ def call(func, args, kwargs):
     by_parts = parts.call(func, args, kwargs)
     if by_parts is not NotImplemented:
         return by_parts
-    if func in _WRITES_UNSAID or func._schema.is_mutable and func not in _LINEAR and any(p.is_partial() for p in getattr(args[0], "placements", ())):
+    if func in _WRITES_UNSAID or func._schema.is_mutable and func not in _LINEAR and any(p.is_partial() for t in (args[0], kwargs.get("out")) for p in getattr(t, "placements", ())):
         return _on_whole(func, args, kwargs, mesh)
     if func is aten.constant_pad_nd.default and mesh.ndim > 1:  # torch 2.11 has rules for one dimension of ranks
         return _on_whole(func, args, kwargs, mesh)
@@ -163,8 +196,26 @@ def _known(func) -> bool:
     return any(func in getattr(found, table, ()) for table in ("op_to_rules", "op_strategy_funcs", "op_single_dim_strategy_funcs"))
 
 
+def _long_to_search(args) -> bool:
+    """Would DTensor try too many rules? All combinations, through a decomposition: many seconds for index_add."""
+    shapes = [t.shape for t in pytree.tree_leaves(args) if isinstance(t, GlobalDTensor) and t.ndim]
+    return len(shapes) > 2 and len(set(shapes)) > 1
+
+
+def _parts_of_sum(value) -> tuple:
+    """The dimensions of ranks along which a value is given as parts of a sum."""
+    return tuple(i for i, p in enumerate(getattr(value, "placements", ())) if p.is_partial())
+
+
 def _is_split(tensor) -> bool:
     return any(isinstance(p, Shard) for p in getattr(tensor, "placements", ()))
+
+
+@functools.lru_cache(maxsize=None)
+def _writes_elsewhere(func) -> bool:
+    """Does a function write other places than those it reads? DTensor gives what is written the rules of what is read, and no values."""
+    alike = {torch.Tag.pointwise, torch.Tag.nondeterministic_seeded}.intersection(func.tags)
+    return func._schema.is_mutable and not alike and func.overloadpacket not in _ANY_SIZE and not func._opname.startswith(("_foreach_", "_fused_"))
 
 
 def _reshaped(func, tensor, *args):
@@ -202,6 +253,30 @@ def _strided(tensor, size, stride, offset=None):
     local = _moved(tensor, tensor._of_placement, replicas)._local_tensor
     local = local.as_strided(size, stride, offset) if _mine(mesh) else local.new_empty((0,) * len(size))
     return made(local, tensor._of_placement, replicas, size)
+
+
+def _viewed(func, tensor, size):
+    """A view in another shape of uneven parts: what is split stays so where the dimensions before it, or those after it, are the same."""
+    rest = math.prod(n for n in size if n >= 0)
+    size = [tensor.numel() // max(rest, 1) if n < 0 else n for n in size]
+    rules, local_size, shift = [], list(size), len(size) - tensor.ndim
+    kept = list(tensor._of_sbp)
+    for i, r in enumerate(kept):
+        d = r._dim if r._kind == "split" else None
+        if d is None or list(tensor.shape[:d + 1]) == size[:d + 1]:
+            rules.append(r)
+        elif d + shift >= 0 and list(tensor.shape[d:]) == size[d + shift:]:
+            rules.append(sbp.split(d + shift))
+        else:
+            kept[i] = sbp.broadcast
+            rules.append(sbp.broadcast)
+    local = _moved(tensor, tensor._of_placement, tuple(kept))._local_tensor
+    if not _mine(tensor.device_mesh):
+        return made(local.new_empty((0,) * len(size)), tensor._of_placement, tuple(rules), size)
+    for old, new in zip(kept, rules):
+        if new._kind == "split":
+            local_size[new._dim] = local.shape[old._dim]
+    return made(local.reshape(local_size), tensor._of_placement, tuple(rules), size)
 
 
 def _kept_dims(func, tensor, dims):
@@ -339,10 +414,9 @@ def _on_whole(func, args, kwargs, mesh):
         return held[id(t)][1]
 
     out = func(*_map(full, args), **_map(full, kwargs))
-    if func._schema.is_mutable or func in _WRITES_UNSAID:
-        for t, value in held.values():
-            if _mine(mesh):
-                t._local_tensor.copy_(_part(value, mesh, t.placements))
+    if _mine(mesh):
+        for t in _written(func, args, kwargs) if func not in _WRITES_UNSAID else [t for t in args[3:5] if t is not None]:
+            t._local_tensor.copy_(_part(full(t), mesh, t.placements))
     same = {id(value): t for t, value in held.values()}
     return pytree.tree_map_only(torch.Tensor, lambda o: same[id(o)] if id(o) in same else _copies(o, mesh), out)
 

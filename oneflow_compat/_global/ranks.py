@@ -83,8 +83,21 @@ class GlobalDTensor(torch.Tensor, OfSeveralRanks):
         made._held = held
         return made
 
-    device_mesh = property(lambda self: self._held.device_mesh)
-    placements = property(lambda self: self._held.placements, doc="torch's placements")
+    @property
+    def _held(self):
+        """The DTensor."""
+        if self._origin is not None:
+            from .views import refresh
+
+            refresh(self)
+        return self._own
+
+    @_held.setter
+    def _held(self, held):
+        self._own, self._origin = held, None
+
+    device_mesh = property(lambda self: self._own.device_mesh)
+    placements = property(lambda self: self._own.placements, doc="torch's placements")
     _local_tensor = property(lambda self: self._held._local_tensor)
     _of_placement = property(lambda self: _placements[self.device_mesh])
     _of_sbp = property(lambda self: _rules(self.placements))
@@ -121,6 +134,9 @@ class GlobalDTensor(torch.Tensor, OfSeveralRanks):
     def grad(self):
         """The gradient, under the tensor's own rules."""
         found = torch.Tensor.grad.__get__(self)
+        if found is not None and not isinstance(found, GlobalDTensor):  # zeros that a formula made
+            found = _copies(found, self.device_mesh)
+            torch.Tensor.grad.__set__(self, found)
         if isinstance(found, GlobalDTensor) and found._of_sbp != zero.rules(self) and not found.requires_grad:
             found = _moved(found, self._of_placement, zero.rules(self))
             torch.Tensor.grad.__set__(self, found)

@@ -16,6 +16,23 @@ def in_place(x):
     return (x * 1).unsqueeze_(0).transpose_(0, 2).squeeze_(2).t_()
 
 
+def written_through_views(x):
+    y = x * 2
+    y.select(0, 1).fill_(0.5)
+    y.view(-1)[:2].mul_(3.0)
+    y.diagonal().add_(1.0)
+    y[:, 1:].detach().mul_(2.0)
+    return y
+
+
+def views_of_what_is_written(x):
+    y = x * 2
+    column, row, parts = y[:, 0], y.select(0, 3), y.detach().unbind(1)
+    y.mul_(2.0)
+    row.add_(1.0)
+    return y * column.unsqueeze(1) + row.mean() + parts[3].unsqueeze(1)
+
+
 def place(x):
     return {"placement": ALL, "sbp": B} if x.is_global else {}
 
@@ -57,11 +74,25 @@ CASES = {  # shape -> functions
         "scatter_add in place": lambda x: (x * 2).scatter_add_(1, indices((4, 6), x), x),
         "scatter_add in place, fewer rows": lambda x: (x * 2).scatter_add_(1, indices((2, 3), x), x[:2, :3]),
         "index_add in place": lambda x: (x * 2).index_add_(1, indices((3,), x), x[:, 1:4]),
+        "written through views": written_through_views,
+        "views of what is written": views_of_what_is_written,
+        "split rows added to copies": lambda x: flow.zeros(4, 6, **place(x)).scatter_add_(1, indices((4, 6), x), x).index_add_(1, indices((3,), x), x[:, 1:4]),
+        "split rows copied to copies": lambda x: flow.zeros(4, 6, **place(x)).index_copy_(1, flow.tensor([0, 4], **place(x)), x[:, 1:3]),
+        "one row copied to all": lambda x: (x * 2).copy_(x[1]),
+        "into a given tensor": lambda x: x * flow.div(x.detach(), x.detach().abs().sum(0, keepdim=True).expand_as(x), out=x.detach() * 1),
+        "running sum into parts of a sum": lambda x: x * flow.cumsum(x.detach(), 0, out=flow.zeros_like(x.detach())),
+        "parts of a sum and numbers": lambda x: (x + -1.5) * flow.add(x, 2.0, alpha=3.0) + (1.0 - x).clone().add_(2.0) + (x.sum() - 1.25) + flow.mul(x.mean(), x).sub_(1.0) + x.sum() + x.mean((0, 1)),
+        "zeros for a gradient": lambda x: flow.nextafter(x, x * 2),
         "index_copy in place": lambda x: (x * 2).index_copy_(0, flow.tensor([0, 2], **place(x)), x[1:3]),
     },
     (1, 4, 2, 6): {"rotary": lambda x: flow._C.fused_apply_rotary_emb(x, x_layout="BMHK", mode="interval")},
     (1, 3): {"a rank without rows": lambda x: x.amin(0) * x.max(0)[0]},
     (0, 4): {"no elements": lambda x: flow.cat([x.reshape(-1), x.sum(0), (x * 2).t().reshape(-1)])},
+    (2, 4, 3, 5): {
+        "pixel shuffle": lambda x: F.pixel_shuffle(x.transpose(1, 2).reshape(2, 4, 5, 3), 2),
+        "pixel shuffle, split channels": lambda x: F.pixel_shuffle(x, 2),
+        "shapes of uneven parts": lambda x: x.permute(2, 3, 0, 1).reshape(15, 4, 2) * x.permute(2, 0, 1, 3).reshape(3, 2, 20).view(3, 5, 2, 2, 2).sum((0, 1, 2)).sum(),
+    },
     (2, 2, 3): {"conv1d": lambda x: F.conv1d(x, flow.ones_like(x) * x.mean())},
     (1, 4, 4, 4): {"conv2d, split channels": lambda x: F.conv2d(x, x[:, :, :2, :2])},
     (2, 2, 4, 3): {"attention": lambda x: F.scaled_dot_product_attention(x, x * 2, x + 1), "masked attention": attention,
