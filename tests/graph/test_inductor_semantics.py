@@ -319,6 +319,26 @@ def test_as_strided_of_views():
         assert torch.equal(found, expected)
 
 
+@pytest.mark.parametrize("largest", [lambda x: x.amax(1, keepdim=True), lambda x: torch.aminmax(x, dim=1)[1], lambda x: torch.linalg.vector_norm(x, float("inf"), 1)], ids=["amax", "aminmax", "norm"])
+def test_the_largest_element_is_found_again(largest):
+    """Gradients compare the elements with the largest; computed anew in another loop, erf may be off by a rounding."""
+
+    def gradient(p):
+        return torch.autograd.grad(largest(torch.erf(p[..., 0] + p[..., 1])).sum(), p)[0]
+
+    class G(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.config.set_backend("inductor")
+
+        def build(self, p):
+            return gradient(p)
+
+    torch.manual_seed(0)
+    p = torch.randn(64, 8, 2, dtype=torch.float64, requires_grad=True)
+    torch.testing.assert_close(G()(p), gradient(p))
+
+
 @pytest.mark.parametrize("windows", [lambda x: x.unfold(1, 1, 2), lambda x: x.unfold(0, 2, 3)[:, 1]], ids=["columns", "part"])
 def test_windows_written_in_place(windows):
     """What lies between them stays (torch.compile 2.13 loses it)."""

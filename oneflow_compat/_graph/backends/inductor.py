@@ -5,7 +5,6 @@ each call. Python numbers (lr, step counters) stay in the host part, so a change
 """
 from __future__ import annotations
 
-import itertools
 import operator
 import warnings
 
@@ -15,6 +14,7 @@ from ..codegen import compile_program
 from ..program import is_view, written_args
 from ..random_state import draws_again
 from . import aten
+from .functional import compare_one_result, numbers_as_full, one_copy, read_plainly, sums_of_constants
 from .known_shapes import with_known_shapes
 from .regions import host_program, split
 from .settings import files_at_once, settings
@@ -116,15 +116,16 @@ def _compile(module, infos, chosen):
         gm = make_fx(functional, decomposition_table={**select_decomp_table(), **table()}, tracing_mode="real", _allow_non_fake_inputs=True)(*examples)
         if not _recomputes(module.graph):  # equal nodes would be merged, the recomputation with what it saves
             gm.graph = fx_graph_cse(gm.graph)
-        _numbers_as_full(gm)
-        _read_plainly(gm.graph)
+        numbers_as_full(gm)
+        read_plainly(gm.graph)
+        compare_one_result(gm.graph)
         if inductor_config.layout_optimization:
-            _one_copy(gm.graph)
+            one_copy(gm.graph)
         gm.graph.eliminate_dead_code()
         gm.recompile()
         with V.set_fake_mode(mode):
             gm = joint_graph_passes(gm)
-            _sums_of_constants(gm.graph)
+            sums_of_constants(gm.graph)
             gm.recompile()  # inductor's cache goes by the code
             output = next(n for n in reversed(gm.graph.nodes) if n.op == "output")
             output.meta["user_visible_output_idxs"] = list(range(len(output.args[0])))
@@ -136,80 +137,6 @@ def _compile(module, infos, chosen):
 
     region.graph, region.settings = gm.graph, chosen
     return region
-
-
-def _numbers_as_full(gm):
-    """0-d constants as aten.full: some of inductor's lowerings (pow, in 2.13) do not take its own form of a constant."""
-    from torch._subclasses.fake_tensor import unset_fake_temporarily
-
-    for node in [n for n in gm.graph.nodes if n.op == "get_attr"]:
-        value = getattr(gm, node.target)
-        if isinstance(value, torch.Tensor) and value.ndim == 0 and not value.is_complex() and value.device.type == "cpu":
-            with gm.graph.inserting_before(node), unset_fake_temporarily():
-                made = gm.graph.call_function(torch.ops.aten.full.default, ([], value.item()), {"dtype": value.dtype, "device": value.device})
-            made.meta.update(node.meta)
-            node.replace_all_uses_with(made)
-            gm.graph.erase_node(node)
-
-
-def _sums_of_constants(graph):
-    """cumsum of a constant tensor in a form that inductor's own pass (2.13) does not know: its result has the constant's dtype, and rows in one memory."""
-    for node in [n for n in graph.nodes if n.target is torch.ops.aten.cumsum.default and n.args[0].target is torch.ops.aten.full.default]:
-        with graph.inserting_before(node):
-            made = graph.node_copy(node.args[0])
-        made.kwargs = {k: v for k, v in made.kwargs.items() if k != "pin_memory"}
-        node.replace_input_with(node.args[0], made)
-
-
-def _read_plainly(graph):
-    """What a view regroups (31 rows of 16 as 16 of 31) is put into memory before.
-
-    Inductor composes the places to read instead. Two such views with slices between them (the relative shift of attention scores)
-    took it minutes, torch.compile too (2.13).
-    """
-    for node in [n for n in graph.nodes if n.target is torch.ops.aten.view.default]:
-        x = node.args[0].meta["val"]
-        if _regroups(x.shape, node.meta["val"].shape):
-            with graph.inserting_before(node):
-                made = graph.call_function(torch.ops.prims.inductor_force_stride_order.default, (node.args[0], torch.empty_like(x, memory_format=torch.contiguous_format, device="meta").stride()))
-            made.meta.update(node.args[0].meta)
-            node.replace_input_with(node.args[0], made)
-
-
-def _regroups(first, second):
-    """Are the two shapes no merges of the dimensions of a third one?"""
-    ends = sorted({end for shape in (first, second) for end in itertools.accumulate(shape, operator.mul)})
-    return 0 not in ends and any(after % end for end, after in itertools.pairwise(ends))
-
-
-def _one_copy(graph):
-    """What a convolution and others read, its own gradient for one, is made once, channels last.
-
-    Inductor computes it for each of them anew, where that takes few reads, and writes and keeps every copy. Measured on the CPU:
-    0.71 of the time of MobileNetV2's training step with 16 images.
-    """
-    aten, force = torch.ops.aten, torch.ops.prims.inductor_force_stride_order.default
-    output = next(n for n in reversed(graph.nodes) if n.op == "output")
-    for node in [n for n in graph.nodes if n.target is aten.convolution.default]:
-        x = node.args[0]
-        value = x.meta.get("val")
-        if x.op == "call_function" and len(x.users) > 1 and value is not None and value.ndim == 4 and value.device.type == "cpu" and torch.Tag.pointwise in getattr(x.target, "tags", ()):
-            with graph.inserting_after(x):
-                strides = torch.empty_like(value, memory_format=torch.channels_last, device="meta").stride()
-                made = graph.call_function(force, (x, strides))
-            made.meta.update(x.meta)
-            x.replace_all_uses_with(made, delete_user_cb=lambda user: user is not made and user is not output)
-
-    def as_captured(node):  # the update and the user get results, weights' gradients among them, in the layout they were captured in
-        value = node.meta.get("val")
-        if node.op != "call_function" or not isinstance(value, torch.Tensor) or value.ndim != 4:
-            return node
-        with graph.inserting_before(output):
-            made = graph.call_function(force, (node, value.stride()))
-        made.meta.update(node.meta)
-        return made
-
-    output.args = torch.fx.node.map_arg(output.args, as_captured)
 
 
 def _is_new(node):
