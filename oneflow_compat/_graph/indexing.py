@@ -20,6 +20,8 @@ def tensors_as_indices(recorder, active):
 
     def getitem(tensor, index):
         tensor, index = _selected(tensor, index)
+        if active() and _is_flag(index):
+            tensor, index = tensor.unsqueeze(0), index.reshape(1)
         places = _places(recorder, tensor, index) if active() else None
         if places is None:
             return get(tensor, index)
@@ -31,6 +33,8 @@ def tensors_as_indices(recorder, active):
 
     def setitem(tensor, index, value):
         tensor, index = _selected(tensor, index)
+        if active() and _is_flag(index):
+            tensor, index = tensor.unsqueeze(0), index.reshape(1)
         places = _places(recorder, tensor, index) if active() else None
         if places is None:
             return put(tensor, index, value)
@@ -94,6 +98,11 @@ def _taken(index):
     if isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8):
         return index.dim()
     return 0 if index is None or type(index) is bool else 1
+
+
+def _is_flag(index):
+    """A mask without dimensions, whose value eager reads: x[mask] has one row more in front, or none."""
+    return type(index) is FakeTensor and index.dim() == 0 and index.dtype is torch.bool
 
 
 def _single(index):

@@ -155,11 +155,14 @@ class Engine:
         return entry
 
     def _captured(self, args, kwargs, config):
-        """(capture, program). Where build() raises after a branch on sizes whose way is only a guess, the other way is tried: the program tests it."""
+        """(capture, program). Where build() raises after a branch on sizes whose way is only a guess, the other way is tried: the program tests it.
+
+        Where it raises with unknown sizes in any case (it needs their numbers, or the same ones each time), there is a program for each.
+        """
         from .capture import Capture
         from .optimizer_state import MoreNumbers
 
-        ways, turned, errors = self.branches, [], []
+        ways, turned, errors, varied = self.branches, [], [], self.sizes_vary
         while True:
             capture = Capture(self, args, kwargs, config, ways)
             try:
@@ -169,12 +172,16 @@ class Engine:
                 self.live_options.setdefault(found.optimizer, set()).add(found.key)
             except Exception as error:
                 if isinstance(error, CaptureError) and self.sizes_vary:
-                    self.sizes_vary = None  # build() needs the numbers: a program for each, as before
+                    self.sizes_vary = None
                     continue
                 errors, taken = [*errors, error], list(capture.recorder.sizes.branches.items())
                 while taken and (taken[-1][0] in self.branches or taken[-1][0] in turned):
                     taken.pop()
                 if not taken or len(errors) > _MAX_BRANCHED:
+                    if self.sizes_vary:
+                        self.sizes_vary, ways, turned, errors = None, self.branches, [], []
+                        continue
+                    self.sizes_vary = varied  # it fails with known sizes, too
                     raise errors[0]
                 (place, way), taken = taken[-1], taken[:-1]
                 ways, turned = {**dict(taken), place: not way}, [p for p in turned if p in dict(taken)] + [place]

@@ -276,6 +276,31 @@ def test_branches_on_sizes_make_a_program_for_each_way():
     assert len(graph._engine.programs) == 3 and (len, min, max) == builtin
 
 
+def test_what_needs_one_size_gets_it():
+    """Two classes in each batch, as eager needs them; their number is unknown to a program for all sizes."""
+    weight = torch.randn(2)
+    graph = Positive(lambda x: torch.unique(x) * weight)
+    for k in range(4):
+        x = torch.tensor([0.0, k + 1.0, 0.0])
+        assert torch.equal(graph(x), torch.unique(x) * weight)
+    with pytest.raises(RuntimeError, match="must match"):
+        graph(torch.tensor([1.0, 2.0, 3.0]))
+    assert torch.equal(graph(x), torch.unique(x) * weight)
+
+
+def test_masks_without_dimensions():
+    def build(x):
+        positive = x[x.sum() > 0]
+        x = x.clone()
+        x[x[0] > 0] = 7.0
+        loss = x.mean()
+        return positive, x, loss[loss > 0].sum()
+
+    graph = Positive(build)
+    for x in (torch.ones(3), -torch.ones(3), torch.tensor([-1.0, 1.0, 1.0]), torch.tensor([1.0, -3.0, 1.0])):
+        assert all(torch.equal(a, b) for a, b in zip(graph(x), build(x), strict=True))
+
+
 def test_code_from_a_prompt_is_the_users_too():
     space = {}
     exec("def build(x):\n    rows = x[x > 0]\n    return x if rows.numel() == 0 else rows", space)
