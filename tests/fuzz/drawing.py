@@ -120,10 +120,6 @@ class Draw:
         """A condition of the tensor's shape."""
         return f"({name} {self.one_of('<', '>', '<=', '>=')} {self.one_of(self.like(name), self.number(-0.5, 0.5))})"
 
-    def index(self, length, count):
-        """A literal tensor of `count` positions below `length`."""
-        return f"torch.tensor({[self.rng.randrange(length) for _ in range(count)]})"
-
 
 def broadcasts(a, b):
     return all(x == y or 1 in (x, y) for x, y in zip(reversed(a), reversed(b)))

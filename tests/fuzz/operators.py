@@ -31,7 +31,7 @@ def per_rank(low, high, *templates):
         def text(g):
             a = g.tensor(lambda t: low <= t.dim() <= high and min(t.shape[-2:]) > 1)
             shape = g.of(a).shape
-            return template.format(a=a, c=shape[1] if len(shape) > 1 else 1, n=shape[-1], m=shape[-2] if len(shape) > 1 else 1, k=g.integer(1, 3), l=g.integer(0, 3), r=g.number(), flag=g.one_of(True, False))
+            return template.format(a=a, c=shape[1] if len(shape) > 1 else 1, n=shape[-1], k=g.integer(1, 3), r=g.number(), flag=g.one_of(True, False))
 
         return text
 
@@ -78,7 +78,7 @@ EXPRESSIONS = table(
     "{a}.view(*{a}.shape[:-1], 1, {a}.shape[-1])", "torch.broadcast_tensors({a}, {b})[0]", "torch.meshgrid({a}.flatten()[:5], {a}.flatten()[:3], indexing='ij')[0]", "{a}.to(memory_format=torch.channels_last) if {a}.dim() == 4 else {a}",
     "torch.tril({a}, {k} - 2) if {a}.dim() > 1 else {a}", "torch.triu({a}) if {a}.dim() > 1 else {a}", "{a}.new_full({a}.shape, {r}) * {a}", "torch.zeros_like({a}) + {b}", "torch.full_like({a}, {r})", "torch.ones({a}.shape[-1:]) * {a}",
     "torch.arange({a}.shape[-1]) * {a}", "torch.linspace(-1, 1, {a}.shape[-1]) + {a}", "torch.eye({a}.shape[-1]) * {a}.unsqueeze(-1)", "torch.atleast_2d({a})", "torch.hstack([{a}, {c}])", "torch.block_diag({a}, {c}) if {a}.dim() == 2 else {a}",
-    "{a}.view(torch.int32).size(-1) * {a}", "{a}.real", "torch.flatten({a}, 0, -1)[: {k}]", "{a}.fill_diagonal_(0.0) if False else {a}.diag_embed()",
+    "{a}.view(torch.int32).size(-1) * {a}", "{a}.real", "torch.flatten({a}, 0, -1)[: {k}]", "{a}.diag_embed()",
     # several ways to index
     "{a}[{a}.argsort(0)[:, 0]] if {a}.dim() == 2 else {a}", "{a}.gather({d}, {a}.argsort({d}))", "torch.take_along_dim({c}, {a}.argmax({d}, keepdim=True), {d})", "{a}.take(torch.tensor([0, -1, 0]))", "{a}[n0.flatten() % {a}.shape[0]]",
     "{a}.index_select({d}, n0.flatten() % {a}.shape[{d}])", "{a}[..., n0 % {a}.shape[-1]]", "F.one_hot(n0, 4) * {s}", "F.one_hot({a}.argmax({d}), {a}.shape[{d}]).sum(-1)", "{a}.scatter({d}, {a}.argmax({d}, keepdim=True), {r})",
@@ -120,7 +120,7 @@ EXPRESSIONS = table(
 
 # whose sizes depend on values
 UNKNOWN = table(
-    "{a}[{cond}]", "{a}[{a}.flatten(1)[:, 0] > {r}]" , "torch.masked_select({a}, {cond})", "{a}[{cond}.nonzero()[:, 0]]", "torch.nonzero({a} > {s}) * {r}", "torch.unique(n0) * {s}", "torch.unique({a}.round(), return_inverse=True)[1] * {r}",
+    "{a}[{cond}]", "{a}[{a}.flatten(1)[:, 0] > {r}]", "torch.masked_select({a}, {cond})", "{a}[{cond}.nonzero()[:, 0]]", "torch.nonzero({a} > {s}) * {r}", "torch.unique(n0) * {s}", "torch.unique({a}.round(), return_inverse=True)[1] * {r}",
     "{a}.repeat_interleave(torch.arange({a}.shape[0]) % 3, 0)", "{a}.repeat_interleave(n0.flatten()[:1] + 1, 0)", "{a}[torch.where({a}.select(-1, 0) > {r})[0]]", "{a}[n0.flatten()[n0.flatten() < {a}.shape[0]]]", "torch.unique_consecutive(n0.flatten()) + {r}",
 )
 
