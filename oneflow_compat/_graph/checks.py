@@ -9,7 +9,7 @@ import sys
 
 import torch
 
-from .errors import is_internal, location_text
+from .errors import is_internal, is_of_this_package, location_text
 
 aten = torch.ops.aten
 _LEAVES = ("RETURN", "JUMP", "YIELD", "FOR_ITER", "SEND")
@@ -18,10 +18,11 @@ _CATCHES = ("CHECK_EXC_MATCH", "JUMP_IF_NOT_EXC_MATCH", "CHECK_EG_MATCH")
 
 def assumed(recorder, tensor, node):
     """What the tensor must be for build() to go on, where it is tested by a check of the user's; None where it is not."""
-    frame = sys._getframe(1)
-    while frame is not None and is_internal(frame.f_code.co_filename):
-        frame = frame.f_back
-    value = None if frame is None else _goes_on(frame.f_code, frame.f_lasti)
+    frame = first = _outside(sys._getframe(1), is_of_this_package)
+    frame = _outside(frame, is_internal)
+    value = None if frame is None else _goes_on(first.f_code, first.f_lasti)  # torch's own check, as of clip_grad_norm_(error_if_nonfinite=True)
+    if value is None and frame is not None and frame is not first:
+        value = _goes_on(frame.f_code, frame.f_lasti)
     if value is None:
         return None
     text = location_text((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)).replace('"', "'").replace("\\", "/")  # inductor writes it into C++
@@ -32,6 +33,12 @@ def assumed(recorder, tensor, node):
         recorder._annotate(made)
     check.meta["tensor"] = None
     return value
+
+
+def _outside(frame, skipped):
+    while frame is not None and skipped(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
 
 
 def _goes_on(code, offset):

@@ -40,6 +40,10 @@ def is_internal(name) -> bool:
     return name.startswith(_prefixes)
 
 
+def is_of_this_package(name) -> bool:
+    return name.startswith(_HERE)
+
+
 def skipped(name) -> bool:
     """True for the file of code that is not the user's: torch, this package, other installed packages, generated code."""
     user_location()  # fills _prefixes

@@ -32,6 +32,26 @@ def test_a_check_is_made_in_every_call(check):
     assert len(step._engine.programs) == 1 and not torch.equal(before[0], layer.weight)
 
 
+@pytest.mark.parametrize("clip", [torch.nn.utils.clip_grad_norm_, flow.nn.utils.clip_grad_norm_])
+def test_a_check_that_torch_makes_is_one_too(clip):
+    """clip_grad_norm_(error_if_nonfinite=True) was refused: its branch is in torch's code."""
+    layer = nn.Linear(3, 3)
+
+    def build(x):
+        loss = layer(x).square().sum()
+        loss.backward()
+        return clip(layer.parameters(), 0.1, error_if_nonfinite=True)
+
+    step, x = graph_of(build, torch.optim.SGD(layer.parameters(), lr=0.1), layer=layer), torch.ones(2, 3)
+    step(x)
+    before = [p.clone() for p in layer.parameters()]
+    with pytest.raises(RuntimeError, match="a check in build.*in build"):
+        step(x * torch.nan)
+    assert all(map(torch.equal, before, layer.parameters()))
+    step(x)
+    assert not torch.equal(before[0], layer.weight)
+
+
 def test_a_saved_program_checks_too(tmp_path):
     layer = nn.Linear(3, 3)
 
