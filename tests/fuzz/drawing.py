@@ -8,7 +8,7 @@ import warnings
 from dataclasses import dataclass, field, replace
 
 import torch
-from operators import EXPRESSIONS, MODULES, UNKNOWN, WRITES, Unfit
+from operators import CLIPS, EXPRESSIONS, INPUTS, MODULES, OPTIMIZERS, SCHEDULES, UNKNOWN, WRITES, Unfit
 from training import loss_of
 
 LARGEST, MOST_ELEMENTS = 50.0, 40_000
@@ -29,13 +29,15 @@ class Statement:
 
 @dataclass(frozen=True)
 class Program:
-    """Parameters and inputs by name and expression, statements, and the names of the results (the loss is made of the floating ones)."""
+    """Parameters and inputs by name and expression, statements, names of the results (the loss is made of the floating ones), and
+    what makes optimizer, schedule and clipping."""
 
     seed: int
     parameters: dict
     inputs: dict
     statements: tuple = ()
     results: tuple = ()
+    training: tuple = (OPTIMIZERS[0], SCHEDULES[0], CLIPS[0])
     shapes: dict = field(default_factory=dict, compare=False)  # name: (shape, dtype), for shrinking
 
     def source(self):
@@ -49,17 +51,19 @@ class Program:
             + (f"        {', '.join(self.parameters)}, = {', '.join('self.' + p for p in self.parameters)},\n" if self.parameters else "")
             + "".join(f"        {s.out + ' = ' if s.out else ''}{s.text}\n" for s in self.statements)
             + f"        return [{', '.join(self.results)}]\n\n\ndef inputs():\n    return [{', '.join(self.inputs.values())}]\n"
+            + "\n\ndef training(trained):\n    optimizer = {}\n    return optimizer, {}, lambda: {}\n".format(*self.training)
         )
 
     def load(self):
-        """(the module, the function that makes inputs)"""
+        """(the module, the functions that make inputs and optimizer)"""
         space, source, name = {}, self.source(), f"program{self.seed}.py"
         linecache.cache[name] = len(source), None, source.splitlines(True), name  # for messages
         exec(compile(source, name, "exec"), space)
         torch.manual_seed(self.seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return space["Program"]().requires_grad_(bool(self.parameters)), space["inputs"]
+            module = space["Program"]()
+        return module if self.parameters else module.requires_grad_(False), space["inputs"], space["training"]
 
 
 class Draw:
@@ -86,8 +90,9 @@ class Draw:
         return self.rng.choice(choices)
 
     def tensor(self, test=lambda t: True):
-        """The name of a floating tensor; late ones more often."""
-        return self.name(lambda t: t.is_floating_point() and t.numel() > 0 and test(t))
+        """The name of a floating tensor, seldom an empty one; late ones more often."""
+        empty = self.rng.random() < 0.02
+        return self.name(lambda t: t.is_floating_point() and (t.numel() > 0 or empty) and test(t))
 
     def name(self, test):
         names = [name for name, t in self.values.items() if test(t)]
@@ -128,11 +133,11 @@ def broadcasts(a, b):
 def draw_program(seed, length=24, sizes=(1, 2, 3, 4, 5, 7, 8, 16, 17), unknown=False):
     """A program of `length` statements that trains in eager; the same for the same arguments. `unknown`: with sizes that depend on values."""
     draw = Draw(seed, sizes)
-    make = "torch.randn({})"
     program = Program(
         seed,
-        {f"p{i}": make.format(draw.shape()) for i in range(draw.one_of(0, 1, 1, 2, 2, 3, 3))},  # without any it is inference
-        {f"x{i}": draw.one_of(make.format(draw.shape()), make.format(draw.shape(2, 4)) + ".transpose(0, 1)") for i in range(draw.integer(1, 3))},
+        {f"p{i}": draw_parameter(draw, i) for i in range(draw.one_of(0, 1, 1, 2, 2, 3, 3))},  # without any it is inference
+        {f"x{i}": draw.rng.choice([INPUTS[0], *INPUTS]).replace("{}", str(draw.shape(2, 4))) for i in range(draw.integer(1, 3))},
+        training=tuple(map(draw.rng.choice, (OPTIMIZERS, SCHEDULES, CLIPS))),
     )
     program = replace(program, inputs={**program.inputs, "n0": f"torch.randint(0, 4, {draw.shape(1, 2)})"}, results=("p0",) if program.parameters else ("x0",))
     draw.values, program = run(program)
@@ -140,12 +145,25 @@ def draw_program(seed, length=24, sizes=(1, 2, 3, 4, 5, 7, 8, 16, 17), unknown=F
     for _ in range(40 * length):
         if len(program.statements) == length:
             break
-        statement = draw_statement(draw, f"v{number}", unknown)
+        statement = draw_again(draw, program, f"v{number}") if draw.rng.random() < 0.03 else draw_statement(draw, f"v{number}", unknown)
         tried = statement and run_or_none(extended(program, statement))
         if tried:
             draw.values, program = tried
             number += 1
     return program
+
+
+def draw_parameter(draw, i):
+    text = f"torch.randn({draw.shape()})"
+    return draw.one_of(text, text, text, text, text[:-1] + ", dtype=torch.bfloat16)", text + ", requires_grad=False", "torch.randn(())", text + ".transpose(0, -1)") if i else text
+
+
+def draw_again(draw, program, out):
+    """A layer called once more, with another tensor of the shape."""
+    layers = [s for s in program.statements if s.module]
+    if layers:
+        text = draw.rng.choice(layers).text
+        return Statement(re.sub(r"\bv\d+\b", lambda m: draw.like(m[0]), text), out)
 
 
 def draw_statement(draw, out, unknown):
@@ -172,7 +190,7 @@ def extended(program, statement):
 
 def run(program):
     """(values by name, program with their shapes) of one step in eager; raises where the program is no good."""
-    module, inputs = program.load()
+    module, inputs, training = program.load()
     values = {name: p.detach() for name, p in module.named_parameters() if name in program.parameters}
     torch.manual_seed(program.seed)
     given = inputs()
@@ -188,6 +206,7 @@ def run(program):
         values[name] = space[name].detach()
     loss = loss_of([space[r] for r in program.results])
     if program.parameters:
+        training([p for p in module.parameters() if p.requires_grad])
         loss.backward()
         if all(p.grad is None for p in module.parameters()):
             raise ValueError("nothing to train")

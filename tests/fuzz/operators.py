@@ -176,3 +176,19 @@ MODULES = [
     layer("nn.MultiheadAttention({n}, 1, batch_first={flag})", "self.m({a}, {a}, {a})[0]", low=3, high=3), layer("nn.TransformerEncoderLayer({n}, 1, {o}, dropout=0.0, batch_first={flag})", low=3, high=3), layer("nn.MaxPool2d(2, 1, 1, return_indices=False)", low=4), layer("nn.AdaptiveAvgPool2d(({k}, {f}))", low=4),
     layer("nn.Upsample(scale_factor={k}, mode='nearest')", low=3), layer("nn.utils.parametrizations.weight_norm(nn.Linear({n}, {o}))"), layer("nn.utils.parametrizations.spectral_norm(nn.Linear({n}, {o}))"), layer("nn.Softmax(-1)"), layer("nn.LocalResponseNorm(2)", low=3), layer("nn.Flatten()", low=2),
 ]
+
+# the shape {} is drawn with 2 to 4 dimensions; None of those that stand for other shapes
+INPUTS = [
+    "torch.randn({})", "torch.randn({}).transpose(0, 1)", "torch.randn({}).transpose(-2, -1)", "torch.randn({}).repeat_interleave(2, -1)[..., ::2]", "torch.randn({})[:1].expand({})", "torch.randn({}).flip(0)", "torch.randn({}, dtype=torch.float32)",
+    "torch.randn({})[..., :1].expand({})", "torch.randn(2, *{})[1]", "torch.randn(({}[0], 2, *{}[1:]))[:, 1]", "torch.randn({}).movedim(0, -1)", "torch.randn({}[::-1]).permute(*range(len({})))[...]", "torch.randn(())", "torch.randn({}, dtype=torch.bfloat16)",
+    "torch.randn({}[0], 3, 4, 5).to(memory_format=torch.channels_last)", "torch.randn(({}[0], 4, 3)).swapaxes(1, 2)[:, :2]", "torch.randn({}).as_strided({}, torch.randn({}).stride())",
+]
+
+# of the trained parameters; eps is large, as gradients that are zero but for rounding errors would count as others
+OPTIMIZERS = [
+    "torch.optim.SGD(trained, lr=0.05, momentum=0.9)", "torch.optim.SGD(trained, lr=0.05)", "torch.optim.SGD([{'params': trained[:1], 'lr': 0.01, 'weight_decay': 0.1}, {'params': trained[1:]}], lr=0.05, momentum=0.5, nesterov=True)",
+    "torch.optim.AdamW(trained, lr=0.01, eps=1e-3)", "torch.optim.Adam(trained, lr=0.01, eps=1e-3, amsgrad=True)", "torch.optim.Adam([{'params': trained[:1], 'lr': 0.02}, {'params': trained[1:], 'betas': (0.5, 0.9)}], lr=0.01, eps=1e-3, foreach=False)",
+    "torch.optim.RMSprop(trained, lr=0.01, eps=1e-3, momentum=0.5, centered=True)", "torch.optim.Adagrad(trained, lr=0.01, eps=1e-3)", "torch.optim.NAdam(trained, lr=0.01, eps=1e-3)", "torch.optim.Adadelta(trained, eps=1e-3)", "torch.optim.AdamW(trained, lr=0.01, eps=1e-3, fused=True)",
+]
+SCHEDULES = ["None", "None", "torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)", "torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))", "torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 3)"]
+CLIPS = ["None", "None", "nn.utils.clip_grad_norm_(trained, 0.5)", "nn.utils.clip_grad_norm_(trained, 0.5, norm_type=float('inf'))", "nn.utils.clip_grad_value_(trained, 0.05)"]

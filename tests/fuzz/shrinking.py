@@ -6,7 +6,7 @@ import re
 import time
 from dataclasses import replace
 
-from drawing import HEADER
+from drawing import HEADER, Program
 from training import loss_of, train
 
 
@@ -39,6 +39,8 @@ def smaller(program):
             yield replace(program, results=tuple(r for r in program.results if r != name))
     for i in reversed(range(len(program.statements))):
         yield from without(program, i)
+    if program.training != Program.training:
+        yield replace(program, training=Program.training)
     for kind in ("parameters", "inputs"):
         given = getattr(program, kind)
         for name in given:
@@ -61,7 +63,7 @@ def without(program, i):
         yield replace(program, statements=renamed, results=tuple(results))
 
 
-def script(program, said, steps, backend, dtype, options):
+def script(program, said, steps, backend, dtype, options="", reopen=False):
     """A file that shows the difference, with nothing of this folder."""
     parts = [program.source(), inspect.getsource(loss_of), inspect.getsource(train)]
     run = f"""if __name__ == "__main__":
@@ -69,8 +71,8 @@ def script(program, said, steps, backend, dtype, options):
     made = []
     for backend in (None, "{backend}"):
         torch.manual_seed({program.seed})
-        made.append(train(Program().requires_grad_({bool(program.parameters)}), inputs, {steps}, backend, {options!r}))
+        made.append(train(Program(){"" if program.parameters else ".requires_grad_(False)"}, inputs, training, {steps}, backend, {options!r}, {reopen}))
     for name, value in made[0].items():
         print(name, (value - made[1][name]).abs().max().item())
 """
-    return f'"""{said}"""\nimport copy\n\n' + "\n\n".join([*parts, run]).replace(HEADER, HEADER + "\nimport oneflow as flow\n")
+    return f'"""{said}"""\nimport copy\nimport tempfile\n\n' + "\n\n".join([*parts, run]).replace(HEADER, HEADER + "\nimport oneflow as flow\n")

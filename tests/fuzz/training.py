@@ -1,5 +1,6 @@
 """How a program is trained; scripts that show a failure hold the text of these functions."""
 import copy
+import tempfile
 
 import torch
 
@@ -12,20 +13,25 @@ def loss_of(results):
     for r in results:
         if r.is_complex():
             r = torch.view_as_real(r)
-        if r.is_floating_point() and r.requires_grad:
+        if r.is_floating_point() and r.requires_grad and r.numel():
             total = total + (r * (torch.arange(r.numel()).reshape(r.shape).cos() + 1.5)).mean()
     return total
 
 
-def train(module, inputs, steps, backend=None, options=""):
-    """Results, parameters, buffers and inputs by name after each step; in eager without a backend, inference where no parameter is trained."""
+def train(module, inputs, training, steps, backend=None, options="", reopen=False):
+    """Results, parameters, buffers and inputs by name after each step; in eager without a backend, inference where no parameter is trained.
+
+    With `reopen` the graph is saved after its first call, and what is loaded goes on; it has no schedule.
+    """
     trained = [p for p in module.parameters() if p.requires_grad]
-    optimizer = torch.optim.SGD(trained, lr=0.05, momentum=0.9) if trained else None
+    optimizer, schedule, clip = training(trained) if trained else (None, None, None)
+    schedule = None if reopen else schedule
 
     def compute(*xs):
         results = module(*xs)
         if optimizer is not None:
             loss_of(results).backward()
+            clip()
         return results
 
     class Step(flow.nn.Graph):
@@ -35,12 +41,12 @@ def train(module, inputs, steps, backend=None, options=""):
             self.config.set_backend(backend)
             exec(options, {"graph": self, "flow": flow, "torch": torch})
             if optimizer is not None:
-                self.add_optimizer(optimizer)
+                self.add_optimizer(optimizer, lr_sch=schedule)
 
         def build(self, *xs):
             return compute(*xs)
 
-    step, seen = Step() if backend else compute, {}
+    step, state, seen = Step() if backend else compute, module.state_dict, {}
     for i in range(steps):
         torch.manual_seed(100 + i)
         given = inputs()
@@ -48,6 +54,13 @@ def train(module, inputs, steps, backend=None, options=""):
         if not backend and optimizer is not None:
             optimizer.step()
             optimizer.zero_grad()
-        named = {**{f"result {k}": r for k, r in enumerate(results)}, **module.state_dict(), **{f"input {k}": x for k, x in enumerate(given)}}
+            if schedule is not None:
+                schedule.step()
+        named = {**{f"result {k}": r for k, r in enumerate(results)}, **state(), **{f"input {k}": x for k, x in enumerate(given)}}
         seen.update({f"{name} after step {i + 1}": copy.deepcopy(v.detach()) for name, v in named.items()})
+        if reopen and backend:
+            with tempfile.TemporaryDirectory() as folder:
+                step.save(folder)
+                step = flow.load_graph(folder)
+            state, reopen = lambda: {name: step.state_dict().get(f"module.{name}", v) for name, v in module.state_dict().items()}, False
     return seen
