@@ -122,7 +122,7 @@ NN = {
     "ddp": {
         "names": ["oneflow.nn.parallel.DistributedDataParallel"],
         "oneflow": "a function that adds hooks and returns the module; needs no process group",
-        "here": "the same call, of a class; torch's keywords (device_ids, ...) make torch's wrapper",
+        "here": "the same call, of a class; the module answers .module and no_sync() as torch's wrapper does; torch's keywords (device_ids, ...) make torch's wrapper",
         "reason": "documented signature; a class keeps isinstance(model, DistributedDataParallel) valid",
         "test": _T + "test_nn_modules.py::test_ddp_on_one_process_returns_the_module",
     },

@@ -39,6 +39,13 @@ for size in (10, 1):  # in one message, or in two that come in another order on 
         half.zero_grad()
         half(flow.ones(2, 3))["y"].mul(1 + rank).sum().backward()
         assert half.a.weight.grad.tolist() == [[1.0, 1.0, 1.0]] and half.b.weight.grad.tolist() == [[2.0, 2.0, 2.0]]
+half.zero_grad()  # as torch's wrapper: sums of two batches, sent once
+assert half.module is half
+with half.no_sync():
+    half(flow.ones(2, 3))["y"].mul(1 + rank).sum().backward()
+assert (half.a.weight.grad.sum(), half.b.weight.grad.sum()) == ((6, 0) if rank == 0 else (0, 12))
+half(flow.ones(2, 3))["y"].mul(1 + rank).sum().backward()
+assert half.a.weight.grad.tolist() == [[2.0, 2.0, 2.0]] and half.b.weight.grad.tolist() == [[4.0, 4.0, 4.0]]
 torch.save({"grads": [p.grad for p in net.parameters()], "weights": [p.detach() for p in net.parameters()], "mean": net[1].running_mean.clone()},
            f"{sys.argv[2]}/rank{rank}.pt")
 torch.distributed.destroy_process_group()

@@ -247,6 +247,10 @@ def test_ddp_on_one_process_returns_the_module():
     ddp = flow.nn.parallel.DistributedDataParallel
     assert ddp(net) is net and ddp(net, broadcast_buffers=False, broadcast_parameters=True, bucket_size=5, use_bucket=False) is net
     assert flow.nn.parallel.distributed.DistributedDataParallel is ddp
+    assert net.module is net and [*net.state_dict()] == ["weight", "bias"] and copy.deepcopy(net).module is not net
+    with net.no_sync():  # what programs ask torch's wrapper for
+        net(flow.ones(1, 2)).sum().backward()
+    assert net.weight.grad.tolist() == [[1.0, 1.0]]
     with pytest.raises((RuntimeError, ValueError), match="process group"):
         ddp(net, device_ids=None)  # torch's keyword, torch's class
     assert not torch.distributed.is_initialized()

@@ -5,6 +5,7 @@ makes torch's. With one process (WORLD_SIZE unset or 1) nothing is started.
 """
 from __future__ import annotations
 
+import contextlib
 import functools
 import weakref
 
@@ -35,24 +36,34 @@ class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel, metacla
             return torch.nn.parallel.DistributedDataParallel(module, *torch_args, broadcast_buffers=broadcast_buffers, **torch_more)
         if not getattr(module, "_is_ddp_module", False):
             module._is_ddp_module = True
-            _attach(module, broadcast_buffers, broadcast_parameters, max(1, bucket_size) if use_bucket else 1)
+            buckets = _attach(module, broadcast_buffers, broadcast_parameters, max(1, bucket_size) if use_bucket else 1)
+            _answer_as_wrapper(module, buckets)
         return module
 
 
 def _attach(module, broadcast_buffers, broadcast_parameters, bucket_size):
     world = _world_size()
     if world == 1:
-        return
+        return None
     if broadcast_parameters:
         with torch.no_grad():
             for tensor in [*module.parameters(), *module.buffers()]:
                 _broadcast(tensor)
     trained = [p for p in module.parameters() if p.requires_grad]
     trained.reverse()  # gradients arrive from the last parameter to the first
-    _Buckets([trained[start:start + bucket_size] for start in range(0, len(trained), bucket_size)], world)
+    buckets = _Buckets([trained[start:start + bucket_size] for start in range(0, len(trained), bucket_size)], world)
     if broadcast_buffers:
         module.register_forward_pre_hook(_send_buffers)
     module.register_forward_hook(_UsesAll([weakref.ref(p) for p in trained]))
+    return buckets
+
+
+def _answer_as_wrapper(module, buckets):
+    """What programs ask torch's wrapper for: `module.module` and `module.no_sync()`."""
+    if not hasattr(module, "module"):
+        module.__dict__["module"] = module
+    if not hasattr(module, "no_sync"):
+        module.__dict__["no_sync"] = buckets.no_sync if buckets else contextlib.nullcontext
 
 
 class _UsesAll:
@@ -97,12 +108,23 @@ class _Buckets:
 
     def __init__(self, buckets, world):
         self.buckets, self.world = [[weakref.ref(p) for p in bucket] for bucket in buckets], world
-        self.ready, self.next = [0] * len(buckets), 0
+        self.ready, self.next, self.open = [0] * len(buckets), 0, True
         for i, bucket in enumerate(buckets):
             for p in bucket:
                 p.register_post_accumulate_grad_hook(functools.partial(self._arrived, i))
 
+    @contextlib.contextmanager
+    def no_sync(self):
+        """Gradients of the block stay on their process; the first backward() behind it sends them with its own."""
+        was, self.open = self.open, False
+        try:
+            yield
+        finally:
+            self.open = was
+
     def _arrived(self, bucket, _param):
+        if not self.open:
+            return
         self.ready[bucket] += 1
         while self.next < len(self.buckets):
             trained = [p for ref in self.buckets[self.next] if (p := ref()).requires_grad]
