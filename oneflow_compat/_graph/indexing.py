@@ -8,6 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 
 from .aliases import everywhere
+from .composites import composed
 from .fold import constant_value
 
 _INTEGERS = torch.int64, torch.int32, torch.int16, torch.int8
@@ -56,7 +57,10 @@ def tensors_as_indices(recorder, active):
         def __torch_function__(self, func, types, args=(), kwargs=None):
             if func is get:
                 return getitem(*args)
-            return setitem(*args) if func is put else func(*args, **kwargs or {})
+            if func is put:
+                return setitem(*args)
+            form = composed(func, args, kwargs) if active() else None
+            return func(*args, **kwargs or {}) if form is None else form()
 
     def beside(original):
         """torch's functions in Python do not take another way because of this mode alone."""

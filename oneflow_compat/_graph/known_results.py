@@ -27,6 +27,7 @@ _ELEMENTWISE = {getattr(aten, n).Tensor for n in ("add", "sub", "mul", "div")} |
 _CONTIGUOUS = {
     aten.mse_loss_backward.default, aten.smooth_l1_loss_backward.default, aten.huber_loss_backward.default, aten._log_softmax_backward_data.default,
     aten.log_sigmoid_forward.default, aten.pow.Scalar, aten.normal.Tensor_Tensor, aten.normal.float_Tensor, aten.native_layer_norm_backward.default,
+    aten.glu_backward.default, aten.nll_loss2d_forward.default,
 }  # fmt: skip
 # kernels that lay the result out as torch's iterator over these arguments does: the first layout that decides; torch computes their symbolic form step by step
 _ITERATED = {
@@ -37,8 +38,12 @@ _ITERATED = {
     aten.threshold_backward.default: (1, 0), aten.leaky_relu_backward.default: (1, 0),
     aten.log_sigmoid_backward.default: (0,), aten.soft_margin_loss_backward.default: (2,), aten.binary_cross_entropy_backward.default: (1,),
 }  # fmt: skip
+_ARITHMETIC = {getattr(aten, n).Tensor for n in ("add", "sub", "mul", "div")}  # of half precision torch takes expanded tensors for contiguous ones
 _RECURRENT = {aten._cudnn_rnn.default, aten._cudnn_rnn_backward.default, *WHOLE.values()}
-_SUGGESTED = {aten.channel_shuffle.default: 0, aten.max_unpool2d.default: 0, aten.replication_pad2d_backward.default: 1}
+_SUGGESTED = {
+    aten.channel_shuffle.default: 0, aten.max_unpool2d.default: 0, aten.reflection_pad3d.default: 0, aten.replication_pad3d.default: 0,
+    **{getattr(aten, n + "_backward").default: 1 for n in ("reflection_pad2d", "replication_pad2d", "reflection_pad3d", "replication_pad3d")},
+}  # fmt: skip
 
 
 def known_results(func, args, kwargs):
@@ -52,6 +57,8 @@ def known_results(func, args, kwargs):
         if (training or x.is_cpu) and _usual(x, channel_wise):
             kept = x.shape[1] if training else 0
             return _like(x), x.new_empty(kept), x.new_empty(kept)
+        if x.is_cpu and x.dtype is torch.bfloat16 and x.dim() > 1 and _format(x) is not None:
+            return _like(x), *func(*args)[1:]
     elif func is aten.native_batch_norm_backward.default:
         grad, x, *channel_wise, training, _, wanted = args
         if (training or x.is_cpu) and grad.shape == x.shape and grad.dtype == x.dtype and _usual(x, channel_wise if training else channel_wise[:3]):
@@ -74,6 +81,10 @@ def known_results(func, args, kwargs):
     elif func is aten.masked_select.default and args[1].numel():  # one mask gives one size
         times = math.prod(torch.broadcast_shapes(args[0].shape, args[1].shape)) // args[1].numel()
         return args[0].new_empty(aten.nonzero.default(args[1]).shape[0] * times)
+    elif func in (aten.index_fill.int_Scalar, aten.index_fill.int_Tensor):
+        return args[0].clone()
+    elif func in _ARITHMETIC and any(isinstance(a, torch.Tensor) and a.dtype in _FLOATS[2:] for a in args):
+        return _laid_out(func, args, func(*args, **kwargs))
     elif func is aten.multi_margin_loss.default and not args[1].dim():
         return args[0].new_empty(())
     elif func is aten._grouped_mm.default:
@@ -84,8 +95,8 @@ def known_results(func, args, kwargs):
 
 
 def _laid_out(func, args, out):
-    if func in _ITERATED:
-        deciding = [args[i].expand(out.shape) for i in _ITERATED[func] if isinstance(args[i], torch.Tensor) and args[i].dim()]
+    if func in _ITERATED or func in _ARITHMETIC:
+        deciding = [args[i].expand(out.shape) for i in _ITERATED.get(func, (0, 1)) if isinstance(args[i], torch.Tensor) and args[i].dim()]
         stride = torch._prims_common.compute_elementwise_output_strides(*deciding) if deciding else out.stride()
         return torch.empty_strided(out.shape, stride, dtype=out.dtype, device=out.device)
     wanted = torch._prims_common.suggest_memory_format(args[_SUGGESTED[func]]) if func in _SUGGESTED else torch.contiguous_format

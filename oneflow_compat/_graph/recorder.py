@@ -347,6 +347,8 @@ class Recorder(KnownValues, TorchDispatchMode):
             self._first = None
         self.graph.output(tuple(outputs))
         whole_layers(self)
+        if self.sizes.nodes:
+            self.sizes.reshape_when_run()
         return self.graph
 
 

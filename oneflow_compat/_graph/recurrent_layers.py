@@ -15,6 +15,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
+from .errors import user_location
+
 aten = torch.ops.aten
 _MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}  # cudnnRNNMode_t
 WHOLE = {"rnn_relu": aten.rnn_relu.input, "rnn_tanh": aten.rnn_tanh.input, "gru": aten.gru.input}
@@ -36,6 +38,8 @@ def recurrent_layers(active, recorder):
                     return _cudnn_layer(name, input, (), *args)
                 sizes, *rest = args
                 return _cudnn_layer(name, input, sizes.tolist(), *rest, False)
+            if name == "lstm" and not packed and input._has_symbolic_sizes_strides:
+                return _lstm_of_unknown_batch(recorder, input, *args)
             if name == "lstm" or packed or not _by_steps(input, args[0], args[1]):
                 return original[name](input, *args)
             if _is_call(*args) and not (torch.is_grad_enabled() and any(t.requires_grad for t in (input, args[0], *args[1]))):
@@ -102,27 +106,50 @@ def _steps(recorder, name, input, h, weights, has_biases, layers, dropout, train
     """What torch's C++ calls, operator by operator."""
     args = (input, h, weights, has_biases, layers, dropout, train, bidirectional, batch_first)
     nodes, begin = recorder._convert_all(args)[0], recorder.graph._root._prev
-    x = input.transpose(0, 1) if batch_first else input
-    states, last, per_layer, directions = h.unbind(0), [], 4 if has_biases else 2, 2 if bidirectional else 1
-    made = []
+    states, per_layer, made = h.unbind(0), 4 if has_biases else 2, []
+
+    def direction(at, x, reverse):
+        made.append(Layer(name, reverse, len(x), at))
+        return _direction(recorder.graph, made[-1], x, states[at], *weights[at * per_layer : (at + 1) * per_layer])
+
+    out, last = _stacked(direction, input, *args[4:])
+    last = torch.stack(last)
+    for layer in made:
+        layer.mark_gradient(last, "dlast")
+    if _is_call(*args[1:]) and type(out) is type(last) is FakeTensor:
+        recorder.recurrent.append((WHOLE[name], nodes, made, list(_between(recorder.graph, begin)), (out._of_node, last._of_node)))
+    return out, last
+
+
+def _stacked(direction, input, layers, dropout, train, bidirectional, batch_first):
+    """(output, last states): direction(at, x, reverse) of each layer and direction."""
+    x, last = input.transpose(0, 1) if batch_first else input, []
     for i in range(layers):
         out = []
-        for reverse in (False, True)[:directions]:
-            at = len(last)
-            made.append(Layer(name, reverse, len(x), at))
-            y, state = _direction(recorder.graph, made[-1], x, states[at], *weights[at * per_layer : (at + 1) * per_layer])
+        for reverse in (False, True)[: 2 if bidirectional else 1]:
+            y, state = direction(len(last), x, reverse)
             out.append(y)
             last.append(state)
         x = torch.cat(out, -1) if bidirectional else out[0]
         if dropout and train and i < layers - 1:
             x = torch.dropout(x, dropout, True)
-    last = torch.stack(last)
-    for layer in made:
-        layer.mark_gradient(last, "dlast")
-    out = x.transpose(0, 1) if batch_first else x
-    if _is_call(*args[1:]) and type(out) is type(last) is FakeTensor:
-        recorder.recurrent.append((WHOLE[name], nodes, made, list(_between(recorder.graph, begin)), (out._of_node, last._of_node)))
-    return out, last
+    return x.transpose(0, 1) if batch_first else x, last
+
+
+def _lstm_of_unknown_batch(recorder, input, hx, weights, has_biases, *how):
+    """As torch's C++ does: oneDNN's layer where it takes the type, unless there are no sequences; else step by step."""
+    from torch._decomp import decompositions as steps
+
+    projected = hx[0].shape[2] != hx[1].shape[2]
+    whole = torch._C._get_mkldnn_enabled() and input.is_cpu and input.dtype in (torch.float32, torch.bfloat16) and not projected
+    if whole and not recorder.sizes.branch(input.numel() == 0, False, user_location()):
+        layer = steps.mkldnn_one_layer_lstm
+    else:
+        layer = steps.one_layer_lstm
+    parameters, states = steps.gather_params(weights, has_biases, projected), list(zip(*hx))
+    out, last = _stacked(lambda at, x, reverse: layer(x, states[at], parameters[at], has_biases, reverse=reverse), input, *how)
+    h, c = zip(*last)
+    return out, torch.stack(h), torch.stack(c)
 
 
 def _between(graph, node):

@@ -10,13 +10,14 @@ import builtins
 import contextlib
 import functools
 import operator
+import os
 import sys
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from .._global.tensor import several
-from .errors import KEEP_SIZE, CaptureError, is_internal, location_text
+from .errors import KEEP_SIZE, CaptureError, is_internal, location_text, user_location
 
 aten = torch.ops.aten
 ANOTHER_WAY = "a branch of build() on a size that depends on values goes another way than in this program: branch"
@@ -55,15 +56,15 @@ class Sizes:
         if self._undo is not None:
             self._undo.close()
 
-    def branch(self, condition, likely, frame):
-        """The way build() goes on at a branch on sizes."""
-        place = frame.f_code.co_filename, frame.f_lineno
-        place = (*place, sum(p[:2] == place for p in self.branches))
+    def branch(self, condition, likely, location):
+        """The way build() goes on at a branch on sizes, at a (file, line, function)."""
+        location = location or ("", 0, "build")
+        place = (*location[:2], sum(p[:2] == location[:2] for p in self.branches))
         way = self.branches[place] = self.expected.get(place, bool(likely))
-        holds = self._made(aten.scalar_tensor.default, (self.node(torch.SymBool(condition)),))
+        holds = self._made(aten.scalar_tensor.default, (self.node(condition),))
         if not way:
             holds = self._made(aten.logical_not.default, (holds,))
-        text = location_text((*place[:2], frame.f_code.co_name)).replace('"', "'").replace("\\", "/")
+        text = location_text(location).replace('"', "'").replace("\\", "/")
         self._made(aten._assert_async.msg, (holds, f"{ANOTHER_WAY} {len(self.branches) - 1}: {text}"))
         return way
 
@@ -100,6 +101,20 @@ class Sizes:
                 raise CaptureError(f"build() computes {expression} of sizes that depend on values, which a program has no form for", KEEP_SIZE) from error
             self.recorder._annotate(found)
         return found
+
+    def reshape_when_run(self):
+        """A reshape that symbols made a copy is the view it is in eager where the sizes of a run allow one: a product of matrices reads it in place."""
+        graph, copies = self.recorder.graph, set()
+        for node in graph.find_nodes(op="call_function", target=aten._unsafe_view.default):
+            copy = node.args[0]
+            if copy.target is aten.clone.default and len(copy.users) == 1 and copy.kwargs.get("memory_format") is torch.contiguous_format:
+                node.args = (copy.args[0], node.args[1])
+                graph.erase_node(copy)
+                copies.add(node)
+        for node in copies and graph.find_nodes(op="call_function", target=aten.view.default):  # of such a view it may have to copy
+            node.target = aten.reshape.default
+        for node in copies:
+            node.target = aten.reshape.default
 
     def _made(self, target, args):
         made = self.recorder.graph.call_function(target, args)
@@ -161,7 +176,7 @@ def _environment():
             except GuardOnDataDependentSymNode:
                 if size_oblivious or sym_node.pytype is not bool:  # of a number torch would take the smallest
                     raise
-                frame = _asked_by_user()
+                frame, of_a_layer = _asked_by()
                 if frame is None:
                     try:
                         return super().evaluate_sym_node(sym_node, True, fallback_value)
@@ -174,8 +189,9 @@ def _environment():
             try:
                 likely = super().evaluate_sym_node(sym_node, True, fallback_value)
             except GuardOnDataDependentSymNode:
-                likely = False
-            return sympy.true if self.branch(sym_node, likely, frame) else sympy.false
+                likely = of_a_layer and isinstance(sym_node.expr, sympy.Eq)  # that the shapes fit
+            location = user_location() if of_a_layer else (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+            return sympy.true if self.branch(torch.SymBool(sym_node), likely, location) else sympy.false
 
     def _of_a_size(condition, sizes):
         """Is this a comparison of 0 or 1 with quotients and multiples of sizes, as a view's -1 gives (u0 // 4)? Torch answers those of sizes alone."""
@@ -191,8 +207,8 @@ def _environment():
 _CONVERSIONS = {"__bool__", "__int__", "__index__", "__float__"}
 
 
-def _asked_by_user():
-    """The frame where a size is made a Python value, by an `if` say, in code that is neither torch's nor ours; else None."""
+def _asked_by():
+    """(frame, is it of torch.nn) where a size is made a Python value, by an `if` say, in code of torch.nn or neither torch's nor ours; else (None, False)."""
     frame = sys._getframe(2)
     while frame is not None:
         if frame.f_code.co_name in _CONVERSIONS and isinstance(frame.f_locals.get("self"), tuple(KINDS)):
@@ -200,28 +216,43 @@ def _asked_by_user():
             if name == frame.f_code.co_filename and frame.f_back.f_code.co_name in _CONVERSIONS:  # `if n`: of n != 0
                 frame = frame.f_back
                 continue
-            return None if is_internal(name) and not name.startswith("<") else frame.f_back  # "<...": a prompt, exec()
+            of_a_layer = name.startswith(os.path.dirname(torch.nn.__file__))
+            users = of_a_layer or name.startswith("<") or not is_internal(name)  # "<...": a prompt, exec()
+            return (frame.f_back, of_a_layer) if users else (None, False)
         frame = frame.f_back
-    return None
+    return None, False
 
 
-def of_unknown_sizes(func, args, kwargs):
+def of_unknown_sizes(func, args, kwargs, environment):
     """The symbolic results of an operator some of whose arguments have unknown sizes. Call it in the symbolic mode."""
+    from .equal_sizes import take_as_equal
+
     try:
         return func(*args, **kwargs)
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
+        found = _another_form(func, args, kwargs) if asks_for_a_size(error) else None
+        if found is not None:
+            return found
+        if not several() and take_as_equal(func, args, kwargs, environment):
+            return of_unknown_sizes(func, args, kwargs, environment)
         if not asks_for_a_size(error):
             raise
-        from torch._decomp import decomposition_table
-
-        made = decomposition_table.get(func)
-        if made is not None:
-            try:
-                return made(*args, **kwargs)
-            except RuntimeError as second:
-                if not asks_for_a_size(second):
-                    raise
         raise CaptureError(f"{func} has no symbolic form for sizes that depend on values (of x[mask], nonzero() or the like)", KEEP_SIZE) from error
+
+
+def _another_form(func, args, kwargs):
+    from torch._decomp import decomposition_table
+
+    from .examples import results_from_examples
+
+    made = decomposition_table.get(func)
+    if made is not None:
+        try:
+            return made(*args, **kwargs)
+        except RuntimeError as error:
+            if not asks_for_a_size(error):
+                raise
+    return results_from_examples(func, args, kwargs)
 
 
 def _innermost(traceback):
@@ -237,7 +268,7 @@ def asks_for_a_size(error) -> bool:
         return "SymInt" in text or any(type(v) in KINDS for v in _innermost(error.__traceback__).tb_frame.f_locals.values())
     if type(error).__name__ in ("GuardOnDataDependentSymNode", "UnsupportedOperatorException"):
         return True
-    return any(said in text for said in ("symbolic sizes", "concrete integers", "NO overloaded args"))
+    return any(said in text for said in ("symbolic sizes", "symbolic shapes", "isIntList", "concrete integers", "NO overloaded args"))
 
 
 def known(size):

@@ -34,7 +34,7 @@ class Results:
     def __call__(self, func, args, kwargs):
         if self.mode.shape_env is not None and any(map(_of_unknown_size, (*args, *kwargs.values()))):
             with self.mode:
-                return of_unknown_sizes(func, args, kwargs)
+                return of_unknown_sizes(func, args, kwargs, self.mode.shape_env)
         if func in _VIEWS and _is_plain(args[0]):
             with in_kernel_invocation_manager(self.mode):
                 out = func(*args, **kwargs)

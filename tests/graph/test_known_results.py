@@ -19,7 +19,7 @@ INPUTS = {
 }  # fmt: skip
 LEFT = {
     "both formats": torch.randn(2, 3, 1, 1), "one channel": torch.randn(2, 1, 4, 4),
-    "bfloat16": torch.randn(2, 3, 4, 4).bfloat16(),
+    "float16": torch.randn(2, 3, 4, 4).half(),
 }  # fmt: skip
 
 
@@ -193,6 +193,8 @@ LAYOUTS = {
     "copysign": lambda x, y: (aten.copysign.Tensor, (x, torch.tensor(-1.0))), "floor": lambda x, y: (aten.floor_divide.default, (x, torch.tensor(2.0))),
     "floor by a number": lambda x, y: (aten.floor_divide.default, (x, 3)), "floor of a number": lambda x, y: (aten.floor_divide.default, (3, x)),
     "dropout": lambda x, y: (aten.native_dropout_backward.default, (x, x > 0, 2.0)),
+    "filled": lambda x, y: (aten.index_fill.int_Scalar, (x[..., :2], 1, torch.tensor([0]), 0.5)),
+    "gate": lambda x, y: (aten.glu_backward.default, (x[..., :2].clone(), x[..., [0, 1, 0, 1]].clone(), -1)),
 }  # fmt: skip
 
 
@@ -204,8 +206,43 @@ def test_layouts_of_results(case, x):
     same([found] if isinstance(real, torch.Tensor) else found, [real] if isinstance(real, torch.Tensor) else real)
 
 
+HALF = {
+    "expanded sum": lambda x: (torch.ones((), dtype=x.dtype).expand_as(x), x), "a row": lambda x: (x[:1], x[..., :1]), "a number": lambda x: (x, 2.0),
+    "wider": lambda x: (x, x.float()), "0-d": lambda x: (torch.tensor(2.0, dtype=x.dtype), x), "integers": lambda x: (x.long(), x),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("func", [aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor], ids=str)
+@pytest.mark.parametrize("case", HALF.values(), ids=HALF)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_arithmetic_of_half_precision(dtype, case, func):
+    args = case(torch.ones(2, 5, 3, dtype=dtype).transpose(1, 2))
+    same([symbolic(func, args)], [func(*args)])
+
+
+def test_a_reshaped_gradient_of_half_precision():
+    """Of a sum, times a transposed tensor: no view, which torch's symbolic form takes it for."""
+    x, y = torch.randn(4, 5, 3, dtype=torch.bfloat16).transpose(1, 2), torch.ones((), dtype=torch.bfloat16)
+    assert torch.equal(graph_of(lambda x, y: (y.expand_as(x) * x).reshape(-1))(x, y), x.reshape(-1))
+
+
+def test_statistics_of_a_transposed_bfloat16():
+    x = torch.randn(5, 4, 3, dtype=torch.bfloat16).transpose(1, 2)
+    args = (*arguments(x), True, 0.1, 1e-5)
+    same([symbolic(aten.native_batch_norm.default, args)[0]], [aten.native_batch_norm(*args)[0]])
+
+
 def test_pixels_channels_last():
     x = torch.randn(2, 4, 3, 4).to(memory_format=last)
+    y = torch.randn(2, 4, 3, 4, 2).to(memory_format=last_3d)
+    for func, args in (
+        (aten.reflection_pad2d_backward.default, (torch.randn(2, 4, 5, 6).to(memory_format=last), x, [1, 1, 1, 1])),
+        *((getattr(aten, f"{kind}_pad3d").default, (y, [1] * 6)) for kind in ("reflection", "replication")),
+        *((getattr(aten, f"{kind}_pad3d_backward").default, (torch.randn(2, 4, 5, 6, 4).to(memory_format=last_3d), y, [1] * 6)) for kind in ("reflection", "replication")),
+        (aten.nll_loss2d_forward.default, (x, torch.zeros(2, 3, 4, dtype=torch.int64).transpose(1, 2).contiguous().transpose(1, 2), None, 0, -100)),
+    ):
+        found, real = symbolic(func, args), func(*args)
+        same([found] if isinstance(real, torch.Tensor) else found, [real] if isinstance(real, torch.Tensor) else real)
     for func, args in ((aten.channel_shuffle.default, (x, 2)), (aten.replication_pad2d_backward.default, (torch.randn(2, 4, 5, 6).to(memory_format=last), x, [1, 1, 1, 1]))):
         same([symbolic(func, args)], [func(*args)])
 

@@ -1,0 +1,78 @@
+"""Functions that torch composes in C++ of numbers it reads off the shapes: the same operators, called with sizes that may be unknown."""
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+aten = torch.ops.aten
+
+
+def composed(func, args, kwargs):
+    """The form of a function for arguments of unknown sizes; None where torch's own serves."""
+    form = _forms().get(func)
+    if form is None or not any(map(_unknown, itertools.chain(args, (kwargs or {}).values()))):
+        return None
+    return functools.partial(form, *args, **kwargs or {})
+
+
+def _unknown(a):
+    return type(a) is FakeTensor and a._has_symbolic_sizes_strides or type(a) in (list, tuple) and any(map(_unknown, a))
+
+
+@functools.cache
+def _forms():
+    forms = {torch.take_along_dim: _take_along_dim, torch.kron: _kron, torch.masked_select: _masked_select,
+             torch.unsafe_chunk: _unsafe_chunk, torch._C._nn.pad_sequence: _pad_sequence}
+    forms.update({getattr(torch.Tensor, f.__name__): form for f, form in forms.items() if hasattr(torch.Tensor, f.__name__)})
+    for kind, dims in itertools.product(("nearest", "_nearest_exact", "linear", "bilinear", "bicubic", "trilinear", "_bilinear_aa", "_bicubic_aa"), (1, 2, 3)):
+        name = f"_upsample{kind.removesuffix('_aa')}{dims}d_aa" if kind.endswith("_aa") else f"{'_' * kind.startswith('_')}upsample_{kind.lstrip('_')}{dims}d"
+        if hasattr(torch._C._nn, name) and hasattr(aten, name):
+            forms[getattr(torch._C._nn, name)] = functools.partial(_upsample, getattr(aten, name).default, "nearest" in kind)
+    return forms
+
+
+def _take_along_dim(input, indices, dim=None):
+    if dim is None:
+        return input.flatten().gather(0, indices.flatten())
+    dim %= input.dim()
+    around = torch.broadcast_shapes(*(tuple(1 if d == dim else n for d, n in enumerate(t.shape)) for t in (input, indices)))
+    input, indices = (t.expand([t.shape[dim] if d == dim else n for d, n in enumerate(around)]) for t in (input, indices))
+    return input.gather(dim, indices)
+
+
+def _kron(input, other):
+    dims = max(input.dim(), other.dim())
+    one, two = (t.reshape([1] * (dims - t.dim()) + list(t.shape)) for t in (input, other))
+    product = one.reshape([n for size in one.shape for n in (size, 1)]) * two.reshape([n for size in two.shape for n in (1, size)])
+    return product.reshape([a * b for a, b in zip(one.shape, two.shape)])
+
+
+def _masked_select(input, mask):
+    input, mask = torch.broadcast_tensors(input, mask)
+    return input[mask]
+
+
+def _unsafe_chunk(input, chunks, dim=0):
+    return torch.unsafe_split(input, -(-input.shape[dim] // chunks), dim)
+
+
+def _pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side="right"):
+    longest = functools.reduce(torch.sym_max, (s.shape[0] for s in sequences))
+    rest = sequences[0].shape[1:]
+    out = sequences[0].new_full((len(sequences), longest, *rest) if batch_first else (longest, len(sequences), *rest), padding_value)
+    for i, sequence in enumerate(sequences):
+        row = out.select(0 if batch_first else 1, i)
+        length = sequence.shape[0]
+        row.narrow(0, 0 if padding_side == "right" else longest - length, length).copy_(sequence)
+    return out
+
+
+def _upsample(op, nearest, input, output_size, *rest):
+    *corners, factors = rest
+    if output_size is None:
+        output_size = [math.floor(n * f) for n, f in zip(input.shape[2:], factors)]
+    return op(input, output_size, *corners, *(factors or ()))
