@@ -4,7 +4,8 @@
         import torch                       # is oneflow, with torch's dialect
 
 torch's own code, and this package, keep seeing the real torch: an `import` statement is redirected
-by the module it stands in, nothing in sys.modules is replaced.
+by the module it stands in, nothing in sys.modules is replaced. Only a file (not a package) that was
+imported under the mock is imported again by an `import` of it outside, as in OneFlow.
 """
 from .mock_importer import ModuleWrapper, OneflowImporter, disable, enable, error_msg, is_enabled
 from .dummy import DummyModule, DynamicMockModule

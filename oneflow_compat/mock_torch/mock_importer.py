@@ -20,6 +20,7 @@ _import = builtins.__import__
 _resolve_name = pkgutil.resolve_name
 _chosen = "oneflow"  # the dialect in force before the mock was turned on
 _stack: list = []  # what is in force: a _Config (enabled) or None (disabled); the last one holds
+_sides: dict = {}  # files imported under the mock: name -> {True: the module that sees oneflow, False: the one that sees torch}
 
 
 class _Config:
@@ -79,11 +80,14 @@ def _importing_module(globals) -> str:
 
 def _mocked_import(name, globals=None, locals=None, fromlist=(), level=0):
     config = _stack[-1] if _stack else None
+    if name in _sides and globals is not None and not isinstance(fromlist, list):  # an import statement; pickle's calls give a list, or no globals
+        return _import_side(name, config is not None, globals, locals, fromlist)
     if config is None or level or not config.concerns(_importing_module(globals)):
         return _import(name, globals, locals, fromlist, level)
     to = config.target(name)
     if to is None:
         return _import(name, globals, locals, fromlist, level)
+    _note_side(globals or {})
     try:
         module = importlib.import_module(to)
     except ModuleNotFoundError as error:
@@ -108,6 +112,26 @@ def _mocked_import(name, globals=None, locals=None, fromlist=(), level=0):
     base = config.target(top)
     base = importlib.import_module(base) if base else _import(top, globals, locals, (), 0)
     return ModuleWrapper(base, config.verbose) if config.lazy else base
+
+
+def _note_side(importer):
+    """Remember a file that imports torch while it is itself being imported; packages stay as they were imported first."""
+    name, spec = importer.get("__name__", ""), importer.get("__spec__")
+    if getattr(spec, "_initializing", False) and "." not in name and "__path__" not in importer:
+        _sides.setdefault(name, {})[True] = sys.modules.get(name)
+
+
+def _import_side(name, mocked, globals, locals, fromlist):
+    """Import a file that was imported under the mock: again where the mock is off, and the former module where it is on."""
+    sides = _sides[name]
+    if sides.get(not mocked) is sys.modules.get(name) is not None:
+        if mocked in sides:
+            sys.modules[name] = sides[mocked]
+        else:
+            del sys.modules[name]
+    result = _import(name, globals, locals, fromlist, 0)
+    sides[mocked] = sys.modules[name]
+    return result
 
 
 def _mocked_resolve_name(name):
@@ -137,7 +161,7 @@ class _Switch:
         self._frame_globals.update(self._swapped)
         _follow_dialect(was)
         if not _stack:
-            builtins.__import__, pkgutil.resolve_name = _import, _resolve_name
+            builtins.__import__, pkgutil.resolve_name = _mocked_import if _sides else _import, _resolve_name
         return False
 
 

@@ -1,4 +1,5 @@
 """`import torch` redirected to oneflow, and only where user code says it."""
+import pickle
 import shlex
 import subprocess
 import sys
@@ -86,6 +87,26 @@ def test_extra_dict_redirects_other_modules():
     with pytest.raises(TypeError, match="extra_dict"):
         mock.enable(extra_dict=["json"])
     assert not mock.is_enabled()
+
+
+def test_a_file_is_another_module_outside(tmp_path, monkeypatch):
+    (tmp_path / "mock_example_file.py").write_text("import torch\n\n\ndef f():\n    return torch.__package__\n\n\nclass C:\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with mock.enable():
+        from mock_example_file import C, f
+
+        assert f() == "oneflow"
+    assert type(pickle.loads(pickle.dumps(C()))) is C  # what was imported stays, until the program imports it again
+    from mock_example_file import f as outside
+
+    assert outside() == "torch" and f() == "oneflow"
+    with mock.enable():
+        import mock_example_file
+
+        assert mock_example_file.f is f
+    import mock_example_file
+
+    assert mock_example_file.f is outside
 
 
 def test_torch_itself_keeps_the_real_torch():
