@@ -47,6 +47,33 @@ def test_other_sums_stay(name):
     assert not {aten.addmm_.default, aten.baddbmm_.default} & set(targets(graph)) and torch.equal(got[0], plain[0])
 
 
+def test_gradients_of_parts_of_a_batch_are_added_once():
+    torch.manual_seed(0)
+    x, models = torch.randn(8, 3, 4), [nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 4))]
+    models.append(copy.deepcopy(models[0]))
+
+    class Train(flow.nn.Graph):
+        def __init__(self, model, accumulate):
+            super().__init__()
+            self.model = model
+            self.add_optimizer(torch.optim.SGD(model.parameters(), lr=1.0))
+            self.config.set_backend("aten")
+            self.config.set_gradient_accumulation_steps(2)
+            self.config.allow_fuse_add_to_output(accumulate)
+
+        def build(self, x):
+            loss = self.model(x).matmul(self.model[0].weight.t()).square().mean()
+            loss.backward()
+            return loss
+
+    graphs = [Train(model, i > 0) for i, model in enumerate(models)]
+    for graph in graphs:
+        graph(x)
+    assert aten.addmm_.default in targets(graphs[1]) and aten.addmm_.default not in targets(graphs[0])
+    for plain, fused in zip(*(model.parameters() for model in models)):
+        torch.testing.assert_close(fused, plain)
+
+
 @pytest.mark.parametrize("scale", ["times", "over"])
 def test_scaled_products(scale):
     torch.manual_seed(0)

@@ -45,7 +45,8 @@ def _accumulate(editor, node, c, product, in_place):
     target = c if info.shape == shape else editor.insert(node, aten.view.default, (c, list(shape)))
     new = editor.insert(node, _INTO[call.target], (target, *call.args), info=call.meta["tensor"])
     editor.writes.setdefault(base_of(c), []).append(editor.order[new])
-    editor.swap(node, c)
+    node.replace_all_uses_with(c)
+    editor.graph.erase_node(node)  # though add_ writes: the new node does
     editor.erase(product)
     return True
 
