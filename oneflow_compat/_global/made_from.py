@@ -22,6 +22,19 @@ def _off():
         stack.pop()
 
 
+def outside_mode(function):
+    """`function` as it runs outside of global_mode: what torch's own code makes are ordinary tensors."""
+
+    @functools.wraps(function)
+    def call(*args):
+        if not stack:
+            return function(*args)
+        with _off():
+            return function(*args)
+
+    return call
+
+
 def method(name):
     """The method `name` of global tensors: the result has the tensor's placement and rules, that of a local tensor those of the mode."""
 

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._mode_utils import no_dispatch
 
 from .. import sbp
-from . import parts, views, zero
+from . import made_from, parts, views, zero
 from .ranks import GlobalDTensor, _around, _copies, _first, _groups, _map, _mine, _moved, _part, _placements, _summed, made, same_numbers, whole
 
 aten = torch.ops.aten
@@ -60,6 +60,7 @@ _RESHAPES = ("squeeze_", "unsqueeze_", "t_", "transpose_")
 _READS = {aten._local_scalar_dense.default, aten.is_nonzero.default, aten.equal.default}
 
 
+@made_from.outside_mode
 def call(func, args, kwargs):
     """The result of an ATen operator some of whose arguments are global tensors."""
     out = _computed(func, args, kwargs)
@@ -80,6 +81,8 @@ def _written(func, args, kwargs) -> list:
 
 
 def _computed(func, args, kwargs):
+    if func is aten._amp_foreach_non_finite_check_and_unscale_.default:
+        return parts.unscale(func, *args)
     if args and isinstance(args[0], (list, tuple)) and func._opname.startswith(("_foreach_", "_fused_")) and len({t.device_mesh for t in args[0]}) > 1:
         return _by_placement(func, args, kwargs)
     split = zero.call(func, args, kwargs)
@@ -101,8 +104,10 @@ def _computed(func, args, kwargs):
         args, kwargs = pytree.tree_map_only(torch.Tensor, lambda t: t if isinstance(t, GlobalDTensor) else _copies(t, mesh), (args, kwargs))
     if func is aten.as_strided.default:
         return _strided(*args)
-    if func in _VIEWS and not _even(args[0]):
-        return _viewed(func, *args)
+    if func in _VIEWS:
+        if not _even(args[0]):
+            return _viewed(func, *args)
+        args = (_in_rows(args[0]), *args[1:])
     if func in _REDUCES and len(args) > 1 and args[1] == []:
         args = (args[0], list(range(args[0].ndim)), *args[2:])
     if func is aten.logsumexp.default and args[0].ndim and args[2:] == (True,):
@@ -253,6 +258,12 @@ def _strided(tensor, size, stride, offset=None):
     local = _moved(tensor, tensor._of_placement, replicas)._local_tensor
     local = local.as_strided(size, stride, offset) if _mine(mesh) else local.new_empty((0,) * len(size))
     return made(local, tensor._of_placement, replicas, size)
+
+
+def _in_rows(tensor):
+    """The tensor, contiguous as OneFlow's global tensors always are: each rank's part may have an order of its own, which allows no view."""
+    local = tensor._local_tensor
+    return tensor if tensor.is_contiguous() and local.is_contiguous() else made(local.contiguous(), tensor._of_placement, tensor._of_sbp, tensor.shape)
 
 
 def _viewed(func, tensor, size):

@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
 
 from .. import sbp
 from .ranks import GlobalDTensor, _copies, _map, _mine, _moved, _summed, made
@@ -32,6 +34,12 @@ def call(func, args, kwargs):
         if split is not None:
             return _rows(func, split, args, kwargs)
     return NotImplemented
+
+
+def unscale(func, grads, found, scale):
+    """Gradients of all placements divided by the loss scale: each rank its parts, and what one finds all know."""
+    func([g._local_tensor if isinstance(g, GlobalDTensor) else g for g in grads], found, scale)
+    found.copy_(funcol.wait_tensor(funcol.all_reduce(found, "max", dist.group.WORLD)))
 
 
 def _cut(tensor, dims) -> bool:

@@ -187,6 +187,7 @@ def _mine(mesh) -> bool:
     return mesh.get_coordinate() is not None
 
 
+@made_from.outside_mode
 def _made(local, mesh, targets, shape) -> GlobalDTensor:
     """Its strides are those of rows, or in the order of the part's: autograd asks them whether a gradient can be viewed."""
     order = list(range(len(shape)))
@@ -213,6 +214,7 @@ def made(local, placement, rules, shape) -> GlobalDTensor:
 
 
 # --------------------------------------------------------------------------- values
+@made_from.outside_mode
 def whole(tensor) -> torch.Tensor:
     """All of a global tensor as a plain tensor, on every rank of the world."""
     mesh = tensor.device_mesh
@@ -278,6 +280,7 @@ def same_numbers(group=None, source=0, offset=0):
 
 
 # --------------------------------------------------------------------------- moving
+@made_from.outside_mode
 def _moved(tensor, placement, rules):
     mesh, targets = mesh_of(placement), _to_torch(rules)
     if tensor.device_mesh != mesh:

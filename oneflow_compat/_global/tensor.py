@@ -208,6 +208,17 @@ def beside(made: torch.Tensor, like) -> torch.Tensor:
     return make_global(made, like.placement, (broadcast,) * len(like.placement.hierarchy), whole=True) if isinstance(like, OfSeveralRanks) else made
 
 
+def placed_as(value, parameter):
+    """A value of an optimizer's state where its parameter is, or a number that every rank has: those of a file are on the rank that read it."""
+    if not isinstance(value, OfSeveralRanks) or not is_global(parameter):
+        return value
+    if not value.dim() and value.placement.ranks.size == 1:
+        return whole(value)
+    if value.placement == parameter.placement:
+        return value
+    return value.to_global(placement=parameter.placement, sbp=parameter.sbp if value.shape == parameter.shape else [broadcast] * len(parameter.sbp))
+
+
 def check_ranks(placement: Placement):
     if placement.ranks.size > 1 or placement.ranks.ravel()[0] != 0:
         raise RuntimeError(

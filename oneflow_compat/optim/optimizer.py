@@ -14,8 +14,7 @@ from torch.optim.optimizer import required
 
 from .._bind import fall_through as _ft
 from .._errors import unsupported
-from .._global.tensor import OfSeveralRanks, is_global
-from ..sbp import broadcast
+from .._global.tensor import placed_as
 from . import _layout
 
 __all__ = ["Optimizer", "ParamGroup", "required"]
@@ -232,10 +231,8 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
         if _layout.is_oneflow(state_dict):
             state_dict = _layout.from_oneflow(state_dict, self._renames, self.param_groups, self._counts_steps)
         super().load_state_dict(state_dict)
-        for p, state in self.state.items():  # a file's tensors are on the rank that read it
-            for key, value in state.items():
-                if isinstance(value, OfSeveralRanks) and is_global(p) and value.placement != p.placement:
-                    state[key] = value.to_global(placement=p.placement, sbp=p.sbp if value.shape == p.shape else [broadcast] * len(p.sbp))
+        for p, state in self.state.items():
+            state.update({key: placed_as(value, p) for key, value in state.items()})
 
 
 def flag(value):

@@ -83,6 +83,7 @@ CASES = {  # shape -> functions
         "running sum into parts of a sum": lambda x: x * flow.cumsum(x.detach(), 0, out=flow.zeros_like(x.detach())),
         "parts of a sum and numbers": lambda x: (x + -1.5) * flow.add(x, 2.0, alpha=3.0) + (1.0 - x).clone().add_(2.0) + (x.sum() - 1.25) + flow.mul(x.mean(), x).sub_(1.0) + x.sum() + x.mean((0, 1)),
         "zeros for a gradient": lambda x: flow.nextafter(x, x * 2),
+        "view of any layout": lambda x: [t.view(3, 8) if x.is_global else t.reshape(3, 8) for t in [(x * x.sum(0)).t()]][0],
         "index_copy in place": lambda x: (x * 2).index_copy_(0, flow.tensor([0, 2], **place(x)), x[1:3]),
     },
     (1, 4, 2, 6): {"rotary": lambda x: flow._C.fused_apply_rotary_emb(x, x_layout="BMHK", mode="interval")},
@@ -135,6 +136,10 @@ def made_in_global_mode():
         made = [flow.Tensor(2, 3), flow.Tensor([1.0]), local.new_zeros(2), local.new_tensor([1]), local.new_full((2,), 3, dtype=flow.int64)]
         assert all(t.placement == ALL and t.sbp == (B,) for t in made) and made[4].numpy().tolist() == [3, 3]
         assert all(t.sbp == (S0,) for t in (x.new_ones(2), x.new_tensor([1]), flow.zeros_like(x)))
+    one_row = flow.tensor([[1.0, 2.0, 3.0]], placement=ALL, sbp=B)
+    with global_mode(True, placement=ALL, sbp=B):  # a rank has no part of it
+        moved = one_row.to_global(sbp=S0)
+        assert np.array_equal((moved * moved.to_global(sbp=B)).numpy(), [[1, 4, 9]]) and not moved.to_local().is_global
     assert flow.Tensor(2).is_local and local.new_zeros(2).is_local and x.new_zeros(4, sbp=B).sbp == (B,)
 
 

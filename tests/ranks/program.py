@@ -387,6 +387,37 @@ def a_pipeline_equals_one_rank(names=("adamw", "sgd")):
 
 
 @check
+def a_gradient_overflows_on_one_stage():
+    """No stage steps, and the scale shrinks on all ranks, eager and in a graph; then all step as without a scale."""
+    class Scaled(Step):
+        def __init__(self, model, optimizer, scaler):
+            super().__init__(model, optimizer)
+            self.set_grad_scaler(scaler)
+
+    (x, y), *_ = batches()
+    for in_graph in (False, True):
+        model = Stages()
+        with flow.no_grad():
+            model.second.weight.mul_(1e-20)  # the gradients of the first stage are small
+        before = [p.numpy().copy() for p in model.parameters()]
+        optimizer, scaler = OPTIMIZERS["sgd"](model.parameters()), flow.amp.GradScaler(init_scale=3e38, backoff_factor=1e-30)
+        x, y = (t if t.is_global else t.to_global(ALL, B) for t in (x * 10, y))
+        y = y.to_global(placement=model.places[1], sbp=B)
+        graph = Scaled(model, optimizer, scaler) if in_graph else None
+        for moves in (False, True):
+            if in_graph:
+                graph(x, y)
+            else:
+                optimizer.zero_grad()
+                scaler.scale(nn.functional.cross_entropy(model(x), y)).backward()
+                scaler.step(optimizer)
+                scaler.update()
+            assert np.isclose(scaler.get_scale(), 3e8), scaler.get_scale()
+            changed = [not np.array_equal(p.numpy(), old) for p, old in zip(model.parameters(), before)]
+            assert all(changed[2:]) if moves else not any(changed), (in_graph, changed)
+
+
+@check
 def a_convolution_on_one_stage():
     """The ranks outside of a placement wait in no call that the ranks in it do not make."""
     first, last = flow.placement("cpu", [0]), flow.placement("cpu", [1])
@@ -497,15 +528,46 @@ def graphs_of_larger_parts():
     is_(graph(t), np.full((2, 4), 3.0), S0)
 
 
-@check
-def files():
+def new_file():
+    """A path in a folder that all ranks see."""
     import os
     import tempfile
 
     box = [tempfile.mkdtemp() if RANK == 0 else None]
     flow.comm.barrier()
     flow.distributed.broadcast_object_list(box, 0)
-    path = os.path.join(box[0], "saved")
+    return os.path.join(box[0], "saved")
+
+
+@check
+def graphs_resume_from_files():
+    """The states of a file are on the rank that read it, those of a graph where its parameters are."""
+    def split(model):
+        return model.to_global(ALL, B).to_global(sbp=S0)
+
+    for make, zero in ((lambda: network().to_global(ALL, B), True), (lambda: split(network()), False), (Stages, False)):
+        path, losses = new_file(), []
+        for resumed in (False, True):
+            model = make()
+            graph = Step(model, OPTIMIZERS["adamw"](model.parameters()))
+            graph.config.enable_zero(zero, stage=2, shard_min_size=8)
+            if resumed:
+                graph.load_state_dict(flow.load(path, global_src_rank=0))
+                assert all(p.placement == v.placement for p, state in graph._opts[0][0].state.items() for v in state.values() if v.is_global)
+            for i, (x, y) in enumerate(batches()):
+                if i == 1 and not resumed:
+                    flow.save(graph.state_dict(), path, global_dst_rank=0)
+                    flow.comm.barrier()
+                if i or not resumed:
+                    y = y.to_global(ALL, B)
+                    losses.append(graph(x.to_global(ALL, B), y.to_global(placement=model.places[1], sbp=B) if make is Stages else y).item())
+        after = len(losses) // 2 + 1
+        assert np.allclose(losses[1:after], losses[after:], rtol=1e-5), losses
+
+
+@check
+def files():
+    path = new_file()
     x = mine().to_global(ALL, S0)
     flow.save({"x": x, "n": 3}, path, global_dst_rank=0)
     flow.comm.barrier()

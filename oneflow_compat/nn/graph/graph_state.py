@@ -10,6 +10,8 @@ from collections import OrderedDict
 
 import torch
 
+from ..._global.tensor import placed_as
+
 SLOTS = {  # torch's name of an optimizer slot: OneFlow's
     "momentum_buffer": "momentum", "exp_avg": "m", "exp_avg_sq": "v", "max_exp_avg_sq": "max_v", "square_avg": "mean_square", "grad_avg": "mean_gradient",
 }
@@ -88,9 +90,10 @@ def load_state_dict(graph, state, strict=True):
         o, p = by_name[name]
         entry = graph._opts[o][0].state[p]
         for slot, value in values.items():
-            if isinstance(value, torch.Tensor) and not (slot == "step" and value.device.type == "cpu"):
-                value = value.detach().to(p.device).clone()
-            entry[slot] = value.clone() if isinstance(value, torch.Tensor) and slot == "step" else value
+            if isinstance(value, torch.Tensor):
+                value = placed_as(value.detach().clone(), p)
+                value = value if slot == "step" and value.device.type == "cpu" else value.to(p.device)
+            entry[slot] = value
         if "exp_avg" in entry and "step" not in entry:
             entry["step"] = torch.tensor(float(steps))
     for o, (optimizer, schedule) in enumerate(graph._opts):
