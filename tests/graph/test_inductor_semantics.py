@@ -180,8 +180,8 @@ def test_multilabel_margin_loss_skips_places_without_a_label():
 
 @pytest.mark.parametrize("pool", [
     lambda x: nn.functional.avg_pool1d(x.flatten(1)[:, :208], 2, 3, ceil_mode=True), lambda x: nn.functional.avg_pool2d(x, 2, ceil_mode=True, count_include_pad=False),
-    lambda x: nn.functional.avg_pool2d(x, (3, 2), 2, 1, ceil_mode=True), lambda x: nn.functional.avg_pool3d(x, (1, 1, 2), ceil_mode=True),
-], ids=["1d", "2d", "2d padded", "3d"])  # fmt: skip
+    lambda x: nn.functional.avg_pool2d(x, (3, 2), 2, 1, ceil_mode=True), lambda x: nn.functional.avg_pool2d(x, (3,), (2,), (1,), divisor_override=2), lambda x: nn.functional.avg_pool3d(x, (1, 1, 2), ceil_mode=True),
+], ids=["1d", "2d", "2d padded", "2d, lists of one number", "3d"])  # fmt: skip
 def test_windows_over_the_edge_share_the_gradient_among_what_is_in_them(pool):
     def build(self, x):
         pooled = pool(self.m(x).view(1, 2, 7, 6, 5)[0])
@@ -383,6 +383,31 @@ def test_what_is_written_in_place_is_read_after_it(write):
         return weights, weights * write(i, v).view(2, 2, 5, 5)
 
     same(build, dict, [(torch.arange(100.0).view(2, 2, 5, 5).sin(), torch.arange(10.0).view(2, 5).cos(), torch.arange(60) * 7 % 90, torch.arange(60.0).cos())])
+
+
+def test_gradients_of_inverse_transforms():
+    """irfft() doubles a part of its gradient in place: the products that read it ran before that, in torch.compile too."""
+
+    class Filtered(nn.Linear):
+        def forward(self, x):
+            return torch.fft.irfft(torch.fft.rfft(x) @ torch.view_as_complex(self.weight.view(4, 4, 2)), n=6)
+
+    def build(self, x):
+        loss = self.m(x).square().mean()
+        loss.backward()
+        return loss, loss * 1
+
+    same(build, lambda: {"m": Filtered(8, 4, bias=False)}, rows(5, 6), sgd)
+
+
+@pytest.mark.parametrize("view", [lambda z: z.diagonal(), lambda z: z[1:3], lambda z: z.as_strided((2, 2), (4, 1)), lambda z: z.t()[:2]], ids=["diagonal", "rows", "strides", "columns"])
+def test_writes_through_views_of_complex_tensors(view):
+    def build(self, x):
+        z = torch.fft.fft(x.view(4, 4))
+        view(z).mul_(2).add_(1j)
+        return torch.view_as_real(torch.cat([z @ z, z.t() @ z.conj()])), torch.view_as_real(z.sum(0))
+
+    same(build, dict, rows(16))
 
 
 @pytest.mark.parametrize("write", [

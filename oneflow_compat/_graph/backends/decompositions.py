@@ -92,10 +92,14 @@ def _multi_margin(x, target, p=1, margin=1, weight=None, reduction=1):
 
 
 def _avg_pool_backward(op, grad, x, kernel, stride, padding, ceil_mode, count_include_pad, divisor=None):
-    """Inductor's own form (2.13) divides by the whole window where only a part of it lies within the padded input."""
+    """Inductor's own form (2.13) divides by the whole window where only a part of it lies within the padded input, and takes no list of one number."""
+    dims = 2 if "2d" in op._opname else 3
+    if 1 in (len(kernel), len(stride), len(padding)):
+        kernel, stride, padding = (list(v) * dims if len(v) == 1 else v for v in (kernel, stride, padding))
+        return op(grad, x, kernel, stride, padding, ceil_mode, count_include_pad, divisor)
     if divisor is not None or not (ceil_mode and count_include_pad):
         return NotImplemented
-    stride, dims, count, whole = stride or kernel, len(kernel), 1, True
+    stride, count, whole = stride or kernel, 1, True
     for d in range(dims):
         size, many = x.shape[d - dims], grad.shape[d - dims]
         start = torch.arange(many, device=x.device) * stride[d] - padding[d]
