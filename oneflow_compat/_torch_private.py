@@ -22,6 +22,7 @@ HOOKS = {
     "torch._ops.OpOverload": ("_graph", "the targets of a program's nodes", "tests/graph/test_deploy.py"),
     "torch._amp_foreach_non_finite_check_and_unscale_": ("_graph", "loss scaling inside a program", "tests/graph/test_scaler_amp_recompute.py"),
     "torch._amp_update_scale_": ("_graph", "loss scaling inside a program", "tests/graph/test_scaler_amp_recompute.py"),
+    "torch.autograd.Variable._execution_engine": ("nn.parallel", "gradients are averaged when backward() ends", "tests/ranks/test_ranks.py"),
     "torch.autograd._engine_run_backward": ("_graph", "capturing backward()", "tests/graph/test_train.py"),
     "torch._dynamo.eval_frame": ("_graph", "is torch.compile in use, so that it is off while build() is captured", "tests/graph/test_fuzz_regressions.py"),
     "torch._C._dynamo.eval_frame": ("nn.graph", "torch.compile of what surrounds a graph calls it as it is", "tests/graph/test_contexts.py"),

@@ -566,6 +566,43 @@ def graphs_resume_from_files():
 
 
 @check
+def averaged_gradients():
+    """DistributedDataParallel of a module with a reentrant checkpoint, of results in an object of the program's own, after a backward() that raised."""
+    from types import SimpleNamespace
+
+    from oneflow.utils.checkpoint import checkpoint
+
+    class Net(nn.Module):
+        def __init__(self, recomputed):
+            super().__init__()
+            flow.manual_seed(0)
+            self.recomputed, self.first, self.second = recomputed, nn.Linear(6, 6), nn.Linear(6, 4)
+
+        def forward(self, x):
+            hidden = lambda t: self.first(t).tanh()  # noqa: E731
+            return SimpleNamespace(y=self.second(checkpoint(hidden, x.clone().requires_grad_(), use_reentrant=True) if self.recomputed else hidden(x)))
+
+    def raised(grad):
+        raise ValueError("in backward")
+
+    (x, y), *_ = batches()
+    for recomputed in (True, False):
+        alone, net = Net(recomputed), nn.parallel.DistributedDataParallel(Net(recomputed))
+        loss = net(x).y.sum()
+        hook = net.first.weight.register_hook(raised)
+        try:
+            loss.backward()
+        except ValueError:
+            hook.remove()
+            net.zero_grad()
+        for _ in range(2):
+            nn.functional.cross_entropy(net(x.chunk(WORLD)[RANK]).y, y.chunk(WORLD)[RANK]).backward()
+            nn.functional.cross_entropy(alone(x).y, y).backward()
+        for p, q in zip(net.parameters(), alone.parameters()):
+            assert np.allclose(p.grad.numpy(), q.grad.numpy(), atol=1e-6)
+
+
+@check
 def files():
     path = new_file()
     x = mine().to_global(ALL, S0)

@@ -6,7 +6,6 @@ makes torch's. With one process (WORLD_SIZE unset or 1) nothing is started.
 from __future__ import annotations
 
 import contextlib
-import functools
 import weakref
 
 import torch
@@ -54,6 +53,7 @@ def _attach(module, broadcast_buffers, broadcast_parameters, bucket_size):
     buckets = _Buckets([trained[start:start + bucket_size] for start in range(0, len(trained), bucket_size)], world)
     if broadcast_buffers:
         module.register_forward_pre_hook(_send_buffers)
+    module.register_forward_pre_hook(buckets.begin)
     module.register_forward_hook(_UsesAll([weakref.ref(p) for p in trained]))
     return buckets
 
@@ -69,7 +69,7 @@ def _answer_as_wrapper(module, buckets):
 class _UsesAll:
     """Forward hook: the outputs depend on every parameter, so that one the forward did not use gets a zero gradient.
 
-    Without it a bucket on one process would wait for a gradient that never comes, as another process sends its own.
+    Without it a process that used none would send nothing, and another one wait.
     """
 
     def __init__(self, params):
@@ -101,17 +101,17 @@ class _Join(torch.autograd.Function):
 
 
 class _Buckets:
-    """Parameters whose gradients travel together, once all of a bucket are there and the buckets before have gone.
+    """Parameters whose gradients travel together, one bucket after the other when backward() ends.
 
-    In order, for the gradients of parameters that a process did not use come early: others on each process.
+    Not earlier: each process uses parameters in an order of its own, and a reentrant checkpoint adds to a gradient once more.
     """
 
     def __init__(self, buckets, world):
         self.buckets, self.world = [[weakref.ref(p) for p in bucket] for bucket in buckets], world
-        self.ready, self.next, self.open = [0] * len(buckets), 0, True
-        for i, bucket in enumerate(buckets):
+        self.open, self.awaited = True, False
+        for bucket in buckets:
             for p in bucket:
-                p.register_post_accumulate_grad_hook(functools.partial(self._arrived, i))
+                p.register_post_accumulate_grad_hook(self._arrived)
 
     @contextlib.contextmanager
     def no_sync(self):
@@ -122,18 +122,23 @@ class _Buckets:
         finally:
             self.open = was
 
-    def _arrived(self, bucket, _param):
-        if not self.open:
-            return
-        self.ready[bucket] += 1
-        while self.next < len(self.buckets):
-            trained = [p for ref in self.buckets[self.next] if (p := ref()).requires_grad]
-            if self.ready[self.next] < len(trained):
-                return
+    def begin(self, _module, _args):
+        """Forward pre-hook: a backward() that raised is over."""
+        self.awaited = self.awaited and torch._C._current_graph_task_id() != -1
+
+    def _arrived(self, _param):
+        if self.open and not self.awaited:
+            self.awaited = True
+            torch.autograd.Variable._execution_engine.queue_callback(self._send)
+
+    def _send(self):
+        self.awaited = False
+        for bucket in self.buckets:
+            trained = [p for ref in bucket if (p := ref()) is not None and p.requires_grad]
+            for p in trained:
+                p.grad = torch.zeros_like(p) if p.grad is None else p.grad
             if trained:
                 _average([p.grad for p in trained], self.world)
-            self.next += 1
-        self.ready, self.next = [0] * len(self.buckets), 0
 
 
 def _average(grads, world):
