@@ -520,10 +520,17 @@ EAGER = {
         "reason": "a graph is captured by torch.fx; there is no second builder",
         "test": "tests/core/test_deep_paths.py::test_what_the_builder_alone_has_is_missing_with_a_reason",
     },
+    "graph-hooks": {
+        "names": ["oneflow.nn.Graph", "oneflow.nn.Module.register_forward_hook"],
+        "oneflow": "forward hooks and forward pre-hooks of modules do not run in a graph",
+        "here": "they run when the graph is built, and what they compute is part of the program",
+        "reason": "a graph computes what eager mode computes (weight_norm and spectral_norm are hooks)",
+        "test": "tests/clients/test_graph_internals.py::test_forward_hooks_are_part_of_a_graph",
+    },
     "graph-job-message": {
         "names": ["oneflow.nn.Graph"],
         "oneflow": "_graph_proto, _full_graph_proto and _compiled_graph_proto are the job before, between and after its compiler's passes",
-        "here": "all three list the captured program under OneFlow's operator and setting names where it has them, else under ATen's; for reading only",
+        "here": "all three, and the OPERATOR lines of print(graph), list the captured program under OneFlow's operator and setting names where it has them, else under ATen's; for reading only",
         "reason": "programs are fx graphs of ATen operators; converters and tests read the job",
         "test": "tests/clients/test_graph_internals.py::test_the_captured_program_as_a_job_message",
     },

@@ -1,4 +1,6 @@
 """What OneFlow's own test files ask of a graph beyond its API: scopes, sessions, jobs by hand, settings as messages."""
+import re
+
 import oneflow as flow
 import oneflow.framework.graph_build_util as graph_build_util
 import oneflow.framework.scope_util as scope_util
@@ -197,13 +199,15 @@ def test_the_captured_program_as_a_job_message():
     assert graph._graph_proto is None
     graph(flow.ones(2, 3, 8, 8))
     operators = {op.name: op for op in graph._graph_proto.net.op}
-    assert [op.WhichOneof("op_type") for op in operators.values()] == ["input_conf"] + ["variable_conf"] * 5 + ["user_conf"] * 10 + ["output_conf"]
+    assert [op.WhichOneof("op_type") for op in operators.values()] == ["input_conf"] + ["variable_conf"] * 5 + ["user_conf"] * 9 + ["output_conf"]
     weight = operators["m.conv.weight"].variable_conf
     assert tuple(weight.shape.dim) == (4, 3, 3, 3) and weight.data_type == 2 and not operators["m.conv.weight"].HasField("user_conf")
     user = [op for op in operators.values() if op.HasField("user_conf")]
     assert [op.user_conf.op_type_name for op in user] == [
-        "conv2d", "bias_add", "relu", "avg_pool_2d", "reshape", "transpose", "matmul", "broadcast_add", "scalar_mul", "broadcast_add"]
-    conv, bias, relu, pool, *_, scale, shift = user
+        "conv2d", "bias_add", "relu", "avg_pool_2d", "reshape", "matmul", "broadcast_add", "scalar_mul", "broadcast_add"]
+    conv, bias, relu, pool, _, product, _, scale, shift = user
+    assert list(product.user_conf.input["b"].s) == ["m.fc.weight/out"] and constant(product.user_conf.attr["transpose_b"]) is True
+    assert constant(product.user_conf.attr["transpose_a"]) is False
     settings = {name: constant(value) for name, value in conv.user_conf.attr.items()}
     assert settings == {"filters": 4, "kernel_size": [3, 3], "strides": [2, 2], "padding_before": [1, 0], "dilation_rate": [1, 1], "groups": 1,
                         "data_format": "channels_first"}
@@ -215,6 +219,44 @@ def test_the_captured_program_as_a_job_message():
     assert getattr(out, "in") == f"{shift.name}/z_0" and tuple(out.blob_conf.shape.dim) == (2, 2)
     assert str(conv.user_conf.attr["strides"]) == "at_list_int32 {\n  val: 2\n  val: 2\n}\n"
     assert '  attr {\n    key: "filters"\n    value {\n      at_int32: 4\n    }\n  }\n' in str(conv)
+
+
+def test_the_text_lists_the_operators_of_the_job_with_the_sizes_they_read():
+    """flowflops counts operations so: sizes from repr(graph), operators and settings from the job."""
+    class Pooled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.act, self.pool, self.fc = nn.Conv2d(3, 4, 3), nn.PReLU(), nn.AdaptiveAvgPool2d(1), nn.Linear(4, 2)
+
+        def forward(self, x):
+            x = self.act(self.conv(x))
+            return self.fc(flow.flatten(self.pool(x), 1)).split(1, dim=1)[1], x.mean(dim=1)
+
+    graph = Infer(Pooled().eval())
+    graph(flow.ones(2, 3, 8, 8))
+    user = [op for op in graph._forward_job_proto.net.op if op.WhichOneof("op_type") == "user_conf"]
+    assert [op.user_conf.op_type_name for op in user] == [
+        "conv2d", "bias_add", "reshape", "prelu", "adaptive_avg_pool2d", "reshape", "matmul", "broadcast_add", "split", "reduce_sum", "scalar_mul"]
+    lines = [line.strip() for line in repr(graph).splitlines() if "(OPERATOR: " in line]
+    sizes = {name: tuple(map(int, size.split(", "))) for line in lines for name, size in re.findall(r"([^ (]+/[^ :]+):\(sbp=\(B\), size=\(([^)]*)\)", line)}
+    assert len(lines) == len(user)
+    for op in user:
+        [line] = [line for line in lines if line.startswith(f"(OPERATOR: {op.name}(")]
+        for values in op.user_conf.input.values():
+            assert all(f"{name}:(sbp=(B), size=" in line for name in values.s)
+    assert sizes[f"_{graph.name}_input.0.0_2/out"] == (2, 3, 8, 8) and sizes["m.conv.weight/out"] == (4, 3, 3, 3)
+    assert sizes[f"{user[0].name}/out_0"] == sizes[f"{user[1].name}/out_0"] == (2, 4, 6, 6) and sizes["m.fc.weight/out"] == (2, 4)
+    assert constant(user[-1].user_conf.attr["float_operand"]) == 0.25 and constant(user[-2].user_conf.attr["axis"]) == [1]
+
+
+def test_forward_hooks_are_part_of_a_graph():
+    model, seen = nn.Sequential(nn.Linear(3, 2), nn.ReLU()), []
+    model[0].register_forward_pre_hook(lambda module, args: (args[0] * 2,))
+    model[1].register_forward_hook(lambda module, args, out: (seen.append(1), out + 1)[1])
+    graph, x = Infer(model), flow.randn(4, 3)
+    for _ in range(2):
+        assert flow.equal(graph(x), model(x))
+    assert len(seen) == 3, "twice in eager mode, once when the graph was built"
 
 
 def test_sizes_that_depend_on_values_are_minus_one():

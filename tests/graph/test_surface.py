@@ -60,7 +60,7 @@ def test_text_before_and_after_the_first_call():
     assert f"(INPUT:_{graph.name}_input.0.0_2:tensor(..., size=(6, 4), dtype=oneflow.float32))" in after
     assert f"(OUTPUT:_{graph.name}_output.0.0_2:tensor(..., is_lazy='True', size=(), dtype=oneflow.float32" in after
     assert "(INPUT:_model.bn_input.0.0_2:tensor(..., is_lazy='True', size=(6, 3), dtype=oneflow.float32" in after
-    assert re.search(r"\(OPERATOR: model\.fc-addmm-\d+\(.*sbp=\(B\), size=\(6, 4\)", after)
+    assert re.search(r"\(OPERATOR: model\.fc-matmul-\d+\(.*sbp=\(B\), size=\(6, 4\)", after)
     assert repr(graph.model.fc).startswith("(MODULE:model.fc:Linear(in_features=4, out_features=3, bias=True)): (")
     assert repr(graph.model.fc.weight).startswith("(PARAMETER:model.fc.weight:")
 
@@ -80,8 +80,8 @@ def test_nested_arguments_are_named_by_their_path():
     (-1, [], ["GRAPH"]),
     (0, ["start building graph.", "building graph Done! Cost time"], ["(MODULE:"]),
     (1, ["(MODULE:model.fc:Linear(", "(PARAMETER:model.fc.weight:", "(OUTPUT:_model_output"], ["(OPERATOR:"]),
-    (2, ["with operators:", "(OPERATOR: model.fc-addmm"], ["location=("]),
-    (3, ["(OPERATOR: model.fc-addmm", "location=("], []),
+    (2, ["with operators:", "(OPERATOR: model.fc-matmul"], ["location=("]),
+    (3, ["(OPERATOR: model.fc-matmul", "location=("], []),
 ])
 def test_debug_levels(level, wanted, unwanted, capsys):
     graph = make()
@@ -330,4 +330,4 @@ def test_short_text_operators_and_state_as_oneflows_tests_ask_for_them():
     assert graph._shallow_repr() == f"(GRAPH:{graph.name}:Train)" and graph._ops_repr() == []
     assert [f"{t.name_prefix}{t.name}" for t in graph._state()][:3] == ["model.fc.weight", "model.fc.bias", "model.bn.weight"]
     graph(X)
-    assert any(line.startswith("(OPERATOR: model.fc-addmm") for line in graph._ops_repr())
+    assert any(line.startswith("(OPERATOR: model.fc-matmul") for line in graph._ops_repr())

@@ -15,7 +15,7 @@ from . import graph_job, graph_proto, graph_state
 from .cache import GraphCache, Variables, checked_size
 from .graph_config import GraphConfig
 from .graph_debug import Debug, on_stage, record
-from .graph_repr import graph_text, operator_lines
+from .graph_repr import graph_text
 from .proxy import ProxyModule
 
 
@@ -252,7 +252,7 @@ class Graph:
                         "Copy those and make another graph; graph.save(path) or graph.state_dict() keep one on disk")
 
     def _operators(self):
-        return operator_lines(self.program, self._debug.location) if self.program is not None else {}
+        return graph_proto.operator_lines(self.program, self._calls, self._debug.location) if self.program is not None else {}
 
     def _shallow_repr(self):
         return f"(GRAPH:{self.name}:{type(self).__name__})"

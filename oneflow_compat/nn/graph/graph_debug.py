@@ -9,7 +9,8 @@ import torch
 from ... import env
 from ..._errors import StateError
 from .graph_scope import Views
-from .graph_repr import module_lines, named_leaves, operator_lines, tensor_line, value_text
+from .graph_proto import operator_lines
+from .graph_repr import module_lines, named_leaves, tensor_line, value_text
 
 
 building: list = []  # the graph whose build() runs
@@ -110,7 +111,7 @@ def on_stage(graph):
         debug, title = graph._debug, f"(GRAPH:{graph.name}:{type(graph).__name__})"
         debug.say(0, f"{title} {stage} Done! Cost time: {seconds:.2f}s.")
         if stage.startswith("compile") and debug.level >= 2:
-            operators = operator_lines(program, debug.location)
+            operators = operator_lines(program, graph._calls, debug.location)
             print(f"{graph.name} with operators:")
             for name, block in graph._blocks.items():
                 print("\n".join(module_lines(block._origin, name, graph._calls, operators)))

@@ -1,18 +1,20 @@
 """The captured program as OneFlow's job message: what converters and OneFlow's tests read as graph._graph_proto.net.op.
 
-Input, variable and output operators, and one user operator per ATen operator under OneFlow's type, input and setting
+`operator_lines` writes the same operators for the text of a graph. Input, variable and output operators, and one user operator per ATen operator under OneFlow's type, input and setting
 names where `_tables/graph_operators.py` knows them. The message is for reading: nothing is run from it.
 """
 from __future__ import annotations
 
+import math
 import operator
+from collections import defaultdict
 
 import torch
 
 from ..._tables.graph_operators import DATA_TYPE_NUMBERS, GRAPH_ARITHMETIC, GRAPH_OPERATORS
 from ...core.message import Message
 from ...core.operator.op_conf_pb2 import AttrValue, ListString, OperatorConf
-from .graph_repr import _device
+from .graph_repr import _device, dtype_text
 
 _RECOMPUTED = "OneFlow-System-Checkpointing-Fake-Fw-Op_"  # OneFlow's prefix for what activation checkpointing computes again
 
@@ -23,7 +25,21 @@ class Job(Message):
 
 def job(graph):
     """The Job of the program last run; None before the first call."""
-    return None if graph.program is None else _Writer(graph).job
+    return None if graph.program is None else _Writer(graph.program, graph._calls).job
+
+
+def operator_lines(program, calls, location=False) -> dict:
+    """{module name: [OPERATOR lines]} of a program; "" holds what belongs to no module."""
+    writer, lines = _Writer(program, calls), defaultdict(list)
+    for op in writer.job.net.op:
+        if op.WhichOneof("op_type") != "user_conf":
+            continue
+        conf = op.user_conf
+        given = ", ".join(writer.value_text(v) for key in conf.input_order for v in conf.input[key].s)
+        made = ", ".join(writer.value_text(v) for key in conf.output_order for v in conf.output[key].s)
+        at = f", location=({op.loc})" if location and op.loc else ""
+        lines[writer.modules[op.name]].append(f'(OPERATOR: {op.name}({given}) -> ({made}), placement=(oneflow.placement(type="{op.device_tag}", ranks=[0])){at})')
+    return lines
 
 
 def _number(dtype) -> int:
@@ -31,14 +47,15 @@ def _number(dtype) -> int:
 
 
 class _Writer:
-    def __init__(self, graph):
+    def __init__(self, program, calls):
         self.job, self.names, self.shapes, self.count = Job(), {}, {}, 0
-        program = graph.program
-        given, returned = ([n for n, text in leaves if text.startswith("tensor(")] for leaves in graph._calls.get("", ((), ())))
+        self.values, self.modules, self.turned = {}, {}, set()  # {name of a value: (shape, dtype)}, {name of an operator: its module}, transposed matrices
+        given, returned = ([n for n, text in leaves if text.startswith("tensor(")] for leaves in calls.get("", ((), ())))
         inputs = iter(given)
         for node, slot in zip(program.placeholders, program.slots):
             name = next(inputs, slot.name) if slot.role == "arg" else slot.name
             self.names[node], self.shapes[node] = f"{name}/out", slot.shape
+            self.values[f"{name}/out"] = slot.shape, slot.dtype
             if slot.dtype is None:  # a number of Python's: a rate, a step count
                 continue
             op = self._op(name, getattr(slot.device, "type", "cpu"))
@@ -66,15 +83,23 @@ class _Writer:
     def _call(self, node):
         if node.target is operator.getitem:
             self.names[node] = f"{self.names.get(node.args[0], '?').rpartition('_')[0]}_{node.args[1]}"
+            self._value(self.names[node], node)
             return
         overload = getattr(node.target, "_opname", None) or getattr(node.target, "__name__", str(node.target))
         kind, in_place = overload.rstrip("_"), overload.endswith("_")
         tensors = [a for a in node.args if isinstance(a, torch.fx.Node)]
         if kind == "convolution":
             out = self._convolution(node)
+        elif kind == "mm":
+            out = self._matmul(node, *node.args)
         elif kind == "addmm":
-            out = self._user(node, "matmul", {"a": [node.args[1]], "b": [node.args[2]]}, "out", {})
+            out = self._matmul(node, *node.args[1:])
             out = self._user(node, "broadcast_add", {"x": [out], "y": [node.args[0]]}, "z", {})
+        elif kind == "mean" and all(isinstance(n, int) for n in self._shape(node.args[0])):
+            out = self._mean(node, *node.args)
+        elif kind == "t" and all(_matrix_of(user, node) for user in node.users):
+            self.turned.add(node)  # a setting of the products that read it
+            out = self.names.get(node.args[0], node.args[0].name)
         elif kind in ("t", "transpose"):
             perm = list(range(len(self._shape(tensors[0]))))
             i, j = node.args[1:] or (0, len(perm) - 1)
@@ -109,13 +134,28 @@ class _Writer:
         out = self._user(node, f"{'de' if transposed else ''}conv{len(stride)}d", {"in": [x], "weight": [weight]}, "out", settings)
         return out if bias is None else self._user(node, "bias_add", {"a": [out], "b": [bias]}, "out", {"axis": ("at_int32", 1)})
 
+    def _matmul(self, node, a, b):
+        settings = {"transpose_a": ("at_bool", a in self.turned), "transpose_b": ("at_bool", b in self.turned), "alpha": ("at_double", 1.0)}
+        return self._user(node, "matmul", {"a": [a], "b": [b]}, "out", settings)
+
+    def _mean(self, node, x, dims=None, keepdim=False):
+        if dims == [-1, -2] and keepdim:  # ATen's form of adaptive_avg_pool2d to one element
+            return self._user(node, "adaptive_avg_pool2d", {"x": [x]}, "y", {"output_size": ("at_list_int64", [1, 1])})
+        shape = self._shape(x)
+        dims = [d % len(shape) for d in dims] if dims else list(range(len(shape)))
+        settings = {"axis": ("at_list_int32", dims), "keepdims": ("at_bool", keepdim)}
+        total = self._user(node, "reduce_sum", {"input_tensor": [x]}, "output_tensor", settings)
+        return self._scalar(node, "mul", total, 1.0 / max(1, math.prod(shape[d] for d in dims)))
+
     def _arithmetic(self, node, kind):
         x, y = node.args
         if isinstance(x, torch.fx.Node) and isinstance(y, torch.fx.Node):
             return self._user(node, f"broadcast_{kind}", {"x": [x], "y": [y]}, "z", {})
-        number = y if isinstance(x, torch.fx.Node) else x
+        return self._scalar(node, kind, *((x, y) if isinstance(x, torch.fx.Node) else (y, x)))
+
+    def _scalar(self, node, kind, tensor, number):
         whole = isinstance(number, int)
-        return self._user(node, f"scalar_{kind}", {"in": node.all_input_nodes}, "out", {
+        return self._user(node, f"scalar_{kind}", {"in": [tensor]}, "out", {
             "has_int_operand": ("at_bool", whole), "has_float_operand": ("at_bool", not whole),
             "int_operand": ("at_int64", number if whole else 0), "float_operand": ("at_double", 0.0 if whole else number),
         })
@@ -138,7 +178,24 @@ class _Writer:
                 conf.attr[key] = value
         if node.meta.get("location"):
             op.loc = str(node.meta["location"])
-        return f"{name}/{output}_0"
+        self.modules[name] = module
+        return self._value(f"{name}/{output}_0", node)
+
+    def _value(self, name, node):
+        info = node.meta.get("tensor")
+        if isinstance(info, tuple) and len(info) > 1 and isinstance(info[0], (tuple, torch.Size)):
+            self.values[name] = info[0], info[1]
+        return name
+
+    def value_text(self, name):
+        shape, dtype = self.values.get(name, (None, None))
+        return name if dtype is None else f"{name}:(sbp=(B), size=({', '.join(map(str, shape))}), dtype=({dtype_text(dtype)}))"
+
+
+def _matrix_of(user, node) -> bool:
+    """Is `node` a matrix of the product `user`?"""
+    kind = getattr(user.target, "_opname", None)
+    return kind in ("mm", "addmm") and not (kind == "addmm" and user.args[0] is node)
 
 
 def _describe(conf, shape, dtype):

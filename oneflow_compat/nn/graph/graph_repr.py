@@ -1,13 +1,7 @@
 """The text of a graph: tags GRAPH, CONFIG, MODULE, PARAMETER, BUFFER, INPUT, OUTPUT and OPERATOR, in OneFlow's form."""
 from __future__ import annotations
 
-import operator
-from collections import defaultdict
-
 import torch
-
-_PLACEMENT = 'placement=(oneflow.placement(type="{}", ranks=[0]))'
-
 
 def dtype_text(dtype) -> str:
     return str(dtype).replace("torch.", "oneflow.")
@@ -83,40 +77,6 @@ def tensor_line(tag, name, tensor) -> str:
     return f"({tag}:{name}:{tensor_text(tuple(tensor.shape), tensor.dtype, requires_grad=tensor.requires_grad)})"
 
 
-def operator_lines(program, location=False) -> dict:
-    """{module name: [OPERATOR lines]} of a program; "" holds what belongs to no module."""
-    lines, names, counts = defaultdict(list), {}, 0
-    for node, slot in zip(program.placeholders, program.slots):
-        names[node] = f"{slot.name}/out"
-    for node in program.graph.nodes:
-        if node.op == "get_attr":
-            names[node] = f"{node.target}/out"
-        if node.op != "call_function":
-            continue
-        if node.target is operator.getitem:
-            names[node] = f"{names.get(node.args[0], '?').rpartition('/')[0]}/out_{node.args[1]}"
-            continue
-        module = node.meta.get("module") or ""
-        kind = getattr(node.target, "_opname", None) or getattr(node.target, "__name__", str(node.target))
-        name = f"{module + '-' if module else ''}{kind}-{counts}"
-        counts += 1
-        names[node] = f"{name}/out_0"
-        given = ", ".join(_operand(names, i) for i in node.all_input_nodes)
-        text = f"(OPERATOR: {name}({given}) -> ({_operand(names, node)}), {_PLACEMENT.format(_device(node))}"
-        if location and node.meta.get("location"):
-            text += f", location=({node.meta['location']})"
-        lines[module].append(text + ")")
-    return lines
-
-
-def _operand(names, node):
-    info = node.meta.get("tensor")
-    name = names.get(node, node.name)
-    if info is None or not hasattr(info, "__getitem__") or len(info) < 2 or not isinstance(info[0], (tuple, torch.Size)):
-        return name
-    return f"{name}:(sbp=(B), size=({', '.join(map(str, info[0]))}), dtype=({dtype_text(info[1])}))"
-
-
 def _device(node):
     info = node.meta.get("tensor")
     device = info[2] if isinstance(info, tuple) and len(info) > 2 else None
@@ -126,7 +86,7 @@ def _device(node):
 def graph_text(graph) -> str:
     """The whole text of a graph; operators, inputs and outputs are there after its first call."""
     calls = graph._calls
-    operators = operator_lines(graph.program, graph._debug.location) if graph.program is not None else {}
+    operators = graph._operators()
     ins, outs = calls.get("", ((), ()))
     lines = [f"(GRAPH:{graph.name}:{type(graph).__name__}): (", f"  {graph.config!r}"]
     lines += [f"  (INPUT:{n}:{t})" for n, t in ins]
