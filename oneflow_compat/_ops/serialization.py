@@ -6,6 +6,7 @@ loading is safe by default (docs/differences.md: save-layout).
 """
 from __future__ import annotations
 
+import functools
 import io
 import os
 import pickle
@@ -113,8 +114,8 @@ def load(path=None, global_src_rank=None, map_location=None, *, support_pytorch_
     options = {k: v for k, v in options.items() if v is not None}
     if not check_crc:
         options["check_crc"] = False
-    obj = _load(source, map_location, place, support_pytorch_format, options) if reads else None
-    return obj if global_src_rank is None else _spread(obj, global_src_rank, map_location)
+    read = functools.partial(_load, source, map_location, place, support_pytorch_format, options)
+    return read() if global_src_rank is None else _spread(read, reads, global_src_rank, map_location)
 
 
 # --------------------------------------------------------------------------- arguments
@@ -321,17 +322,26 @@ def _placer(where):
     raise TypeError(f"load: map_location is a device, a placement, a dict or a callable, found {where!r}")
 
 
-def _spread(obj, rank, map_location):
-    """Give every rank the object that `rank` read, its tensors global on that rank."""
-    if env.get_world_size() > 1:
+def _spread(read, reads, rank, map_location):
+    """Give every rank the object that `rank` reads, its tensors global on that rank; or its error, so that none waits."""
+    if env.get_world_size() == 1:
+        obj = read()
+    else:
         import torch.distributed as dist
 
         from ..comm import comm_ops
 
         comm_ops.start()
-        box = [obj]
+        box = [None, None]
+        if reads:
+            try:
+                box[0] = read()
+            except Exception as error:
+                box[1] = error
         dist.broadcast_object_list(box, src=rank)
-        obj = box[0]
+        obj, error = box
+        if error is not None:
+            raise error
     if _is_placement(map_location):
         return obj
     from .. import sbp

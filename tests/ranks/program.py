@@ -604,6 +604,8 @@ def averaged_gradients():
 
 @check
 def files():
+    import os
+
     path = new_file()
     x = mine().to_global(ALL, S0)
     flow.save({"x": x, "n": 3}, path, global_dst_rank=0)
@@ -628,6 +630,16 @@ def files():
     from oneflow.utils.global_view.global_utils import src_sbp_broadcast
 
     assert src_sbp_broadcast({"rank": RANK}, 1) == {"rank": 1}
+    for wrong, name in ((FileNotFoundError, "3"), (RuntimeError, "4")):  # every rank has the error of the one that reads
+        if RANK == 0 and name == "4":
+            flow.save(flow.ones(100), path + name)
+            os.truncate(path + name, 200)
+        try:
+            flow.load(path + name, global_src_rank=0)
+        except wrong as error:
+            assert path + name in str(error), error
+        else:
+            raise AssertionError("a file was read that is not there")
     is_(copy.deepcopy(x), both(), S0)
     is_(pickle.loads(pickle.dumps(x)), both(), S0)
     assert isinstance(next(copy.deepcopy(model).parameters()), nn.Parameter)
