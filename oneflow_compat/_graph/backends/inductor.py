@@ -102,7 +102,7 @@ def _compile(module, infos, chosen):
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     from .decompositions import table
-    from .scheduling import dependencies_kept, ends_kept, sources_kept
+    from .scheduling import dependencies_kept, ends_kept, sources_kept, views_kept
 
     mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     with mode:
@@ -111,7 +111,7 @@ def _compile(module, infos, chosen):
     def flat(*values):
         return list(_Functional(module).run(*values))
 
-    with torch.no_grad(), inductor_config.patch(chosen), files_at_once(), dependencies_kept(), sources_kept(), ends_kept(), mode, tracing(TracingContext(mode)):
+    with torch.no_grad(), inductor_config.patch(chosen), files_at_once(), dependencies_kept(), sources_kept(), views_kept(), ends_kept(), mode, tracing(TracingContext(mode)):
         functional = torch.func.functionalize(flat, remove="mutations")
         gm = make_fx(functional, decomposition_table={**select_decomp_table(), **table()}, tracing_mode="real", _allow_non_fake_inputs=True)(*examples)
         if not _recomputes(module.graph):  # equal nodes would be merged, the recomputation with what it saves

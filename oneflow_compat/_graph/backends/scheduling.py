@@ -31,6 +31,38 @@ def dependencies_kept():
 
 
 @contextlib.contextmanager
+def views_kept():
+    """A write through a view that an operator makes (views of complex tensors) is one of what it is a view of as well.
+
+    What reads that ran before the write: the gradient of irfft(), which is doubled in part, in a product.
+    """
+    from torch._inductor.ir import FallbackKernel, MultiOutputLayout, MutationOutput, NoneLayout
+    from torch._inductor.virtualized import V
+
+    before = FallbackKernel.__init__
+
+    def viewed(name):
+        """The buffers that the one of this name is a view of."""
+        buffer = V.graph.try_get_buffer(name)
+        for base in buffer.get_inputs_that_alias_output() if hasattr(buffer, "get_inputs_that_alias_output") else ():
+            yield base
+            yield from viewed(base)
+
+    def init(self, *args, **kwargs):
+        before(self, *args, **kwargs)
+        written = [name for out in (self, *self.mutation_outputs) for name in out.get_mutation_names()]
+        for base in [V.graph.try_get_buffer(name) for view in written for name in viewed(view)]:
+            if not isinstance(getattr(base, "layout", None), MultiOutputLayout):  # of an operator's results together
+                self.mutation_outputs.append(MutationOutput(NoneLayout(device=base.get_device()), base, self))
+
+    FallbackKernel.__init__ = init
+    try:
+        yield
+    finally:
+        FallbackKernel.__init__ = before
+
+
+@contextlib.contextmanager
 def sources_kept():
     """A write into a part of a tensor (index_put) goes into that tensor's own memory only where nothing else the operator reads lies there.
 
