@@ -266,6 +266,22 @@ def _is_ours(fullname: str) -> bool:
     return importlib.machinery.PathFinder.find_spec(fullname, module.__path__) is not None
 
 
+def _homes(parent: str) -> list[str]:
+    """Packages whose modules `import parent.name` means: ours under its own name, those it names as `_modules_of`, torch's."""
+    module = sys.modules.get(parent)
+    name = getattr(module, "__name__", "")
+    if name.split(".")[0] != ROOT:
+        return [name] if name else []
+    return [*([name] if name != parent else ()), *getattr(module, "_modules_of", ()), "torch" + name[len(ROOT):]]
+
+
+def _findable(name: str) -> bool:
+    try:  # torch.ops and some others are objects without a spec of their own
+        return name in sys.modules or importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
 class _TorchFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """`import oneflow.a.b` where only torch has `a.b`: the module torch.a.b itself, never a copy."""
 
@@ -273,16 +289,11 @@ class _TorchFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if not fullname.startswith(ROOT + ".") or _is_ours(fullname):
             return None
         parent, _, last = fullname.rpartition(".")
-        base = getattr(sys.modules.get(parent), "__name__", "")
-        base = "torch" + base[len(ROOT):] if base.split(".")[0] == ROOT else base
-        try:  # torch.ops and some others are objects without a spec of their own
-            found = base and (f"{base}.{last}" in sys.modules or importlib.util.find_spec(f"{base}.{last}"))
-        except (ImportError, ValueError):
-            found = None
-        if not found:
+        found = next((f"{home}.{last}" for home in _homes(parent) if _findable(f"{home}.{last}")), None)
+        if found is None:
             return None
-        spec = importlib.machinery.ModuleSpec(fullname, self, origin=f"{base}.{last}")
-        spec.loader_state = f"{base}.{last}"
+        spec = importlib.machinery.ModuleSpec(fullname, self, origin=found)
+        spec.loader_state = found
         return spec
 
     def create_module(self, spec):

@@ -1,4 +1,6 @@
 """Where the eager API lived before 0.6: programs of that time say `import oneflow.experimental as flow`."""
+import importlib
+
 import oneflow
 import oneflow.experimental as flow
 import oneflow.F as F
@@ -26,6 +28,19 @@ def test_a_program_of_0_4():
     model(flow.Tensor([[1.0, 2.0, 3.0, 4.0]])).sum().backward()
     optimizer.step(), schedule.step()
     assert optimizer.param_groups[0]["lr"] == 0.5 and model.proj.bias.grad.tolist() == [1.0, 1.0]
+
+
+def test_modules_below_it_are_todays():
+    import oneflow.experimental.nn as experimental_nn
+    import oneflow.experimental.nn.functional as experimental_functional
+    import oneflow.experimental.optim as experimental_optim
+    import oneflow.experimental.utils.data as experimental_data
+
+    assert experimental_nn is oneflow.nn and experimental_functional is oneflow.nn.functional and experimental_data is oneflow.utils.data
+    assert experimental_optim is flow.optim is oneflow.compatible.single_client.experimental.optim
+    assert oneflow.nn.__name__ == oneflow.nn.__spec__.name == "oneflow.nn"
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("oneflow.experimental.nosuch")
 
 
 def test_the_names_are_todays():

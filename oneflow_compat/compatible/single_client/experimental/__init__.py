@@ -14,6 +14,7 @@ _HOMES = {
 _WHERE = {name: module for module, names in _HOMES.items() for name in names.split()}
 _MODULES = ("F", "indexed_slices_ops", "interface_op_read_and_write", "namescope", "optim", "scope", "square_sum_op", "ssp_variable_proxy_op",
             "typing_check", "unique_op")
+_modules_of = (__name__.split(".")[0],)  # import oneflow.experimental.nn.functional
 
 
 def __getattr__(name):
