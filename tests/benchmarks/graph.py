@@ -18,7 +18,7 @@ import tempfile
 import time
 
 import torch
-from graph_models import FULL_SIZE, MODELS
+from graph_models import ON_REQUEST, MODELS
 from graph_variants import FOLDER, TORCH_COMPILE, VARIANTS, available, timed, variant
 
 CASES = {f"{o}-{size}": (None if o == "infer" else o, size) for o in ("sgd", "adamw", "infer") for size in ("small", "large")}
@@ -168,7 +168,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     several = lambda text: text.split(",")
     parser.add_argument("--tables", type=several, default=["step", "first", "memory", "overhead"])
-    parser.add_argument("--models", type=several, default=[m for m in MODELS if m not in FULL_SIZE])
+    parser.add_argument("--models", type=several, default=[m for m in MODELS if m not in ON_REQUEST])
     parser.add_argument("--cases", type=several, default=["sgd-small", "adamw-small", "infer-small", "sgd-large", "infer-large"])
     parser.add_argument("--variants", type=several, default=list(VARIANTS))
     parser.add_argument("--first-models", type=several, default=["gpt2", "bert", "mobilenet_v2", "resnet50"])

@@ -23,6 +23,12 @@ def language(model, ids):
     return model(input_ids=ids, labels=ids, use_cache=False).loss if "use_cache" in model.forward.__code__.co_varnames else model(input_ids=ids, labels=ids).loss
 
 
+def harder_half(model, ids):
+    """Of the tokens whose loss is over the mean: how many depends on the weights."""
+    losses = nn.functional.cross_entropy(model(input_ids=ids).logits.flatten(0, 1), ids.flatten(), reduction="none")
+    return losses[losses > losses.mean()].mean()
+
+
 class Recurrent(nn.Module):
     def __init__(self, layer=nn.LSTM):
         super().__init__()
@@ -82,10 +88,11 @@ MODELS = {
     "mobilenet_v2": ("MobileNetV2", flowvision("mobilenet_v2"), classes, images(64), 2, 16),
     "resnet18": ("ResNet-18", flowvision("resnet18"), classes, images(64), 2, 16),
     "resnet50": ("ResNet-50", flowvision("resnet50"), classes, images(64), 2, 16),
+    "bert_hard": ("BERT-like, loss of the harder tokens", transformer("BertConfig", "BertForMaskedLM", **BERT), harder_half, tokens(1000, 32), 2, 16),
     "gpt2_full": ("GPT-2, 124M parameters, 64 tokens", transformer("GPT2Config", "GPT2LMHeadModel", resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0), language, tokens(50257, 64), 1, 4),
     "bert_full": ("BERT, 110M parameters, 64 tokens", transformer("BertConfig", "BertForMaskedLM", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0), language, tokens(30522, 64), 1, 4),
 }
-FULL_SIZE = {"gpt2_full", "bert_full"}  # only where they are asked for
+ON_REQUEST = {"gpt2_full", "bert_full", "bert_hard"}  # only where they are asked for
 OPTIMIZERS = {
     "sgd": lambda p, **k: torch.optim.SGD(p, lr=1e-3, momentum=0.9, **k),
     "adamw": lambda p, **k: torch.optim.AdamW(p, lr=1e-4, **k),

@@ -55,6 +55,8 @@ def compiler_for(name):
 
     def compile(program, config):
         keep_freed_memory(program)
+        if program.unknown_sizes and name == "inductor" and not config.cudagraph:
+            return import_module(f"{__name__}.parts").compile(program, config)
         if program.unknown_sizes:
             if config.cudagraph or name not in ("aten", "auto"):
                 asked = "a CUDA graph" if config.cudagraph else f"the {name} backend"

@@ -26,7 +26,7 @@ def compile(program, config, name="inductor"):
     if draws_again(program.graph):
         warnings.warn(f"graph {program.name} draws numbers from a generator of its own, or reads or sets the state of one as recomputed dropout does: it runs on the aten backend", stacklevel=6)
         return aten.compile(program, config)
-    if _views_out_of_reach(program.graph):
+    if views_out_of_reach(program.graph):
         return aten.compile(program, config)
     module, inputs, outputs, late = region_of(program)
     sparse = any(n.meta["tensor"].stride is None for n in inputs)  # inductor has no form for such an input
@@ -48,7 +48,7 @@ def compile(program, config, name="inductor"):
     return run
 
 
-def _views_out_of_reach(graph):
+def views_out_of_reach(graph):
     """Views that a region has no form for: as_strided() with an offset into an input (it counts from where the memory begins, not from the
     input's first element), or of a view and written in place; unfold() written in place, which loses what lies between (torch.compile 2.13, too)."""
 
