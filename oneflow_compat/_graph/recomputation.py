@@ -27,7 +27,9 @@ def torch_checkpoints(patched, capturing, recorder):
         return run if capturing() else function
 
     # the one is given the function for the second run, the other for both
-    later = patched(checkpoint, "_checkpoint_without_reentrant_generator", lambda original: lambda f, *args, **kwargs: original(marked(f, 1), *args, **kwargs))
+    name = "_checkpoint_without_reentrant_generator"
+    name += "_impl" if hasattr(checkpoint, name + "_impl") else ""  # torch 2.15
+    later = patched(checkpoint, name, lambda original: lambda f, *args, **kwargs: original(marked(f, 1), *args, **kwargs))
     both = patched(checkpoint.CheckpointFunction, "apply", lambda original: lambda f, *args: original(marked(f, 2), *args))
     with later, both:
         yield

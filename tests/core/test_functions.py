@@ -374,7 +374,8 @@ def test_parts_of_complex_numbers_are_attributes():
 
 @pytest.mark.parametrize("call", [
     lambda: flow.nn.functional.glu(T([1, 2])), lambda: flow.nn.functional.adaptive_max_pool3d(torch.ones(1, 1, 4, 4, 4), (2,)),
-    lambda: flow.nn.functional.grid_sample(torch.ones(1, 1, 2, 2, 2), torch.zeros(1, 1, 1, 1, 3), mode="bicubic", align_corners=True),
+    pytest.param(lambda: flow.nn.functional.grid_sample(torch.ones(1, 1, 2, 2, 2), torch.zeros(1, 1, 1, 1, 3), mode="bicubic", align_corners=True),
+                 marks=pytest.mark.skipif(tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 15), reason="torch 2.15 takes volumes")),
     lambda: flow.fmod(T([True]), T([True])), lambda: T([True]) % T([True]),
 ])
 def test_inputs_that_torch_refuses(call):
