@@ -1,6 +1,8 @@
 """oneflow.profiler: torch.profiler, with OneFlow's range functions."""
 from __future__ import annotations
 
+import warnings
+
 import torch
 
 from .. import _bind
@@ -28,20 +30,22 @@ _regions: list = []
 
 
 def profiler_start():
-    """Start the CUDA profiler; RuntimeError without CUDA."""
-    _cuda("profiler_start")
-    torch.cuda.profiler.start()
+    """Start the CUDA profiler; without CUDA a warning, and nothing happens."""
+    if _has_cuda("profiler_start"):
+        torch.cuda.profiler.start()
 
 
 def profiler_stop():
-    """Stop the CUDA profiler; RuntimeError without CUDA."""
-    _cuda("profiler_stop")
-    torch.cuda.profiler.stop()
+    """Stop the CUDA profiler; without CUDA a warning, and nothing happens."""
+    if _has_cuda("profiler_stop"):
+        torch.cuda.profiler.stop()
 
 
-def _cuda(name):
+def _has_cuda(name):
     if not torch.cuda.is_available():
-        raise RuntimeError(f"profiler.{name}() steers the CUDA profiler, and there is no CUDA device; use oneflow.profiler.profile()")
+        warnings.warn(f"profiler.{name}() steers the CUDA profiler, and there is no CUDA device; use oneflow.profiler.profile()", stacklevel=3)
+        return False
+    return True
 
 
 class profile(torch.profiler.profile):

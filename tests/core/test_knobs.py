@@ -46,6 +46,13 @@ def test_profiler_ranges_show_up():
         flow.profiler.range_pop()
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+@pytest.mark.parametrize("name", ["profiler_start", "profiler_stop"])
+def test_the_cuda_profiler_is_a_warning_without_cuda(name):
+    with pytest.warns(UserWarning, match=f"{name}.*no CUDA device"):
+        assert getattr(flow.profiler, name)() is None
+
+
 def test_what_clients_ask_of_the_internal_module():
     inside = flow._oneflow_internal
     with flow.profiler.profile() as prof:

@@ -223,6 +223,13 @@ def test_errors():
         L.StepLR(3, 1)
     with pytest.raises(TypeError, match="not both"):
         L.PolynomialLR(o, 5, total_iters=3)
+    with pytest.raises(TypeError, match="not both"):
+        L.PolynomialLR(o, 5, steps=3)
+
+
+def test_polynomial_takes_its_older_argument_name():
+    old, new = (L.PolynomialLR(optimizer(), end_learning_rate=0, power=2.0, cycle=False, **how) for how in ({"steps": 4}, {"decay_batch": 4}))
+    assert trace(old, 6) == trace(new, 6) and len(set(trace(L.PolynomialLR(optimizer(), steps=4), 4))) == 4
 
 
 # ---------------------------------------------------------------------- state

@@ -103,11 +103,16 @@ class CosineDecayLR(LRScheduler):
 class PolynomialLR(LRScheduler, _torch.PolynomialLR):
     """(base_lr - end) * (1 - step / decay_batch) ** power + end, with `cycle` restarting on longer periods.
 
-    torch's keyword form `PolynomialLR(opt, total_iters=5, power=1.0)` decays to 0 as torch does.
+    `steps=` is OneFlow's older name of decay_batch; torch's keyword form `PolynomialLR(opt, total_iters=5, power=1.0)`
+    decays to 0 as torch does.
     """
 
     def __init__(self, optimizer, decay_batch=None, end_learning_rate=0.0001, power=1.0, cycle=False, last_step=-1,
-                 verbose=False, *, total_iters=None, last_epoch=None):
+                 verbose=False, *, steps=None, total_iters=None, last_epoch=None):
+        if steps is not None:
+            if decay_batch is not None:
+                raise TypeError("PolynomialLR: give decay_batch or its older name steps, not both")
+            decay_batch = steps
         if decay_batch is None:
             decay_batch, end_learning_rate = (5 if total_iters is None else total_iters), 0.0
         elif total_iters is not None:
