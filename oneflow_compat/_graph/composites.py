@@ -13,6 +13,8 @@ aten = torch.ops.aten
 
 def composed(func, args, kwargs):
     """The form of a function for arguments of unknown sizes; None where torch's own serves."""
+    if func is torch._C._nn.one_hot and args and type(args[0]) is FakeTensor and args[0].dtype is torch.int64:
+        return functools.partial(_one_hot, *args, **kwargs or {})
     form = _forms().get(func)
     if form is None or not any(map(_unknown, itertools.chain(args, (kwargs or {}).values()))):
         return None
@@ -33,6 +35,16 @@ def _forms():
         if hasattr(torch._C._nn, name) and hasattr(aten, name):
             forms[getattr(torch._C._nn, name)] = functools.partial(_upsample, getattr(aten, name).default, "nearest" in kind)
     return forms
+
+
+def _one_hot(tensor, num_classes=-1):
+    if type(num_classes) is int and num_classes == -1:
+        num_classes = tensor.max() + 1
+    if isinstance(num_classes, torch.Tensor):
+        num_classes = num_classes.item()
+    if type(num_classes) is int and not _unknown(tensor):
+        return torch._C._nn.one_hot(tensor, num_classes)
+    return tensor.new_zeros((*tensor.shape, num_classes)).scatter_(-1, tensor.unsqueeze(-1), 1)
 
 
 def _take_along_dim(input, indices, dim=None):

@@ -59,6 +59,8 @@ def tensors_as_indices(recorder, active):
                 return getitem(*args)
             if func is put:
                 return setitem(*args)
+            if func is torch.Tensor.__bool__ and active() and _is_integer(args[0]):
+                return bool(args[0] != 0)
             form = composed(func, args, kwargs) if active() else None
             return func(*args, **kwargs or {}) if form is None else form()
 
@@ -102,6 +104,10 @@ def _taken(index):
     if isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8):
         return index.dim()
     return 0 if index is None or type(index) is bool else 1
+
+
+def _is_integer(tensor):
+    return type(tensor) is FakeTensor and not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool)
 
 
 def _is_flag(index):

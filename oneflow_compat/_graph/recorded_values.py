@@ -34,7 +34,11 @@ class KnownValues:
                 value = assumed(self, tensor, node)
                 if value is not None:
                     return value
-                if not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool):
+                if tensor.dtype is torch.bool:
+                    value = self.sizes.branch_on_integers(node)
+                    if value is not None:
+                        return value
+                elif not (tensor.is_floating_point() or tensor.is_complex()):
                     return self.sizes.count(node)
         raise CaptureError(
             "build() needs the value of a tensor (.item(), bool(), int(), float() or a branch on it), which a static program does not have",

@@ -41,27 +41,26 @@ class Sizes:
         self.known = False  # the program is made for values that decide sizes
 
     def begin(self):
-        """Let the symbolic mode have unknown sizes, and Python's len, min and max take them (min and max a tensor of one number, too)."""
+        """Let the symbolic mode have unknown sizes, and Python's len take them."""
         mode = self.recorder.fake_mode
         if mode.shape_env is None:
             from .patches import _patched
 
             mode.shape_env = _environment()(self.branch, allow_scalar_outputs=True, allow_dynamic_output_shape_ops=True)
             mode.cache_enabled = False  # torch's own, which of unknown sizes takes twice as long as finding the results out
-            self._undo = contextlib.ExitStack()
-            for name, made in (("len", _length), ("min", _extreme(torch.sym_min, operator.lt)), ("max", _extreme(torch.sym_max, operator.gt))):
-                self._undo.enter_context(_patched(builtins, name, made))
+            self._undo = _patched(builtins, "len", _length)
+            self._undo.__enter__()
 
     def end(self):
         if self._undo is not None:
-            self._undo.close()
+            self._undo.__exit__(None, None, None)
 
     def branch(self, condition, likely, location):
-        """The way build() goes on at a branch on sizes, at a (file, line, function)."""
+        """The way build() goes on at a branch on sizes, or on a bool tensor that a node makes, at a (file, line, function)."""
         location = location or ("", 0, "build")
         place = (*location[:2], sum(p[:2] == location[:2] for p in self.branches))
         way = self.branches[place] = self.expected.get(place, bool(likely))
-        holds = self._made(aten.scalar_tensor.default, (self.node(condition),))
+        holds = condition if type(condition) is torch.fx.Node else self._made(aten.scalar_tensor.default, (self.node(condition),))
         if not way:
             holds = self._made(aten.logical_not.default, (holds,))
         text = location_text(location).replace('"', "'").replace("\\", "/")
@@ -83,6 +82,12 @@ class Sizes:
         number = self.recorder.fake_mode.shape_env.create_unbacked_symint()
         self.nodes[number.node.expr] = self._made(aten._local_scalar_dense.default, (node,))
         return number
+
+    def branch_on_integers(self, node):
+        """The way build() goes on where it asks for the truth of a comparison of integer tensors; None of another tensor."""
+        if several() or not _compares_integers(node):
+            return None
+        return self.branch(node, node.target not in _UNLIKELY, user_location())
 
     def node(self, number):
         """The node of a size or of a number computed from sizes; a plain number where it is known after all."""
@@ -120,6 +125,27 @@ class Sizes:
         made = self.recorder.graph.call_function(target, args)
         self.recorder._annotate(made)
         return made
+
+
+_UNLIKELY = {getattr(getattr(aten, name), overload) for name in ("eq", "lt", "le") for overload in ("Scalar", "Tensor")}  # of counts
+_COMPARISONS = _UNLIKELY | {getattr(getattr(aten, name), overload) for name in ("ne", "gt", "ge") for overload in ("Scalar", "Tensor")}
+_OF_BOOLS = {aten.logical_not.default, aten.logical_and.default, aten.logical_or.default, aten.bitwise_not.default, aten.bitwise_and.Tensor, aten.bitwise_or.Tensor}
+
+
+def _compares_integers(node):
+    if node.target in _OF_BOOLS:
+        return all(map(_compares_integers, node.args))
+    dtypes = [a.meta["tensor"][1] if isinstance(a, torch.fx.Node) else type(a) for a in node.args]
+    return node.target in _COMPARISONS and all(not (d.is_floating_point or d.is_complex) if isinstance(d, torch.dtype) else d in (int, float) for d in dtypes)
+
+
+@contextlib.contextmanager
+def extremes():
+    """While build() is captured, Python's min and max take numbers computed from sizes, and tensors of one number."""
+    from .patches import _patched
+
+    with _patched(builtins, "min", _extreme(torch.sym_min, operator.lt)), _patched(builtins, "max", _extreme(torch.sym_max, operator.gt)):
+        yield
 
 
 @functools.cache

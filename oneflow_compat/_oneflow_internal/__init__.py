@@ -59,6 +59,16 @@ def default_generator(device: str = "auto", index: int | None = None):
     return torch.cuda.default_generators[torch.cuda.current_device() if number is None else number]
 
 
+def _proto_number(dtype) -> int:
+    """The number of a dtype in OneFlow's messages."""
+    from .._tables.graph_operators import DATA_TYPE_NUMBERS
+
+    return DATA_TYPE_NUMBERS[str(dtype).removeprefix("torch.")]
+
+
+deprecated = types.SimpleNamespace(GetProtoDtype4OfDtype=_proto_number)
+
+
 def create_generator(device="auto"):
     """A new generator of the device."""
     from .._ops.core import Generator
@@ -68,6 +78,7 @@ def create_generator(device="auto"):
 
 _PUBLIC = {  # name here: its public path
     "placement": "placement", "sbp": "sbp", "device": "device", "Generator": "Generator", "_C": "_C", "EmptyCache": "cuda.empty_cache",
+    "UniqueStr": "framework.id_util.UniqueStr",
     "GetRank": "env.get_rank", "GetLocalRank": "env.get_local_rank", "GetWorldSize": "env.get_world_size", "GetNodeSize": "env.get_node_size",
 }
 

@@ -288,6 +288,37 @@ def test_branches_on_sizes_make_a_program_for_each_way():
     assert len(graph._engine.programs) == 3 and (len, min, max) == builtin
 
 
+def capped_one_hot(i):
+    """As mixtures of experts on PyPI write it: max() of a tensor and a number."""
+    return torch.nn.functional.one_hot(i, max(i.max() + 1, 3))[..., :3]
+
+
+def classes(x):
+    return (x * 2).abs().long()
+
+
+@pytest.mark.parametrize("function, programs", [
+    (lambda x: x * 2 if (x > 0).sum() > 5 else -x, 2),
+    (lambda x: x * 2 if x.argmax() else -x, 2),
+    (lambda x: x * 2 if not ((x > 0).sum() == 5) | (x.argmax() < 7) else -x, 2),
+    (lambda x: x * capped_one_hot(classes(x)).sum(-1), 1),
+    (lambda x: x[..., None] * torch.nn.functional.one_hot(classes(x)), 1),
+    (lambda x: x[..., None] * torch.nn.functional.one_hot(classes(x), classes(x).max().item() + 2), 1),
+    (lambda x: torch.nn.functional.one_hot(classes(x[x > 0]), 30).sum(0), 1),
+])  # fmt: skip
+def test_tensors_of_integers_where_python_asks_for_their_truth_or_numbers(function, programs):
+    graph = Positive(function)
+    for k in range(8):
+        x = torch.randn(3, 4) + (k % 3 - 1)
+        assert torch.equal(graph(x), function(x))
+    assert len(graph._engine.programs) <= programs
+
+
+def test_one_hot_of_what_is_no_class_number():
+    with pytest.raises(RuntimeError, match="int64|LongTensor"):
+        Positive(lambda x: torch.nn.functional.one_hot(x.int()))(torch.ones(3))
+
+
 def test_what_needs_one_size_gets_it():
     """Two classes in each batch, as eager needs them; their number is unknown to a program for all sizes."""
     weight = torch.randn(2)

@@ -21,6 +21,12 @@ _SHAPE = {"dim": []}
 _BLOB = {"shape": _SHAPE, "data_type": 0, "is_dynamic": False}
 
 
+class BlobDesc(Message):
+    """Size and type of one value of a job."""
+
+    FIELDS = _BLOB
+
+
 class AttrValue(Message):
     """One setting of an operator: the field of its kind is set."""
 

@@ -12,20 +12,20 @@ from collections import defaultdict
 import torch
 
 from ..._tables.graph_operators import DATA_TYPE_NUMBERS, GRAPH_ARITHMETIC, GRAPH_OPERATORS
-from ...core.message import Message
-from ...core.operator.op_conf_pb2 import AttrValue, ListString, OperatorConf
+from ...core.message import Map, Message
+from ...core.operator.op_conf_pb2 import AttrValue, BlobDesc, ListString, OperatorConf
 from .graph_repr import _device, dtype_text
 
 _RECOMPUTED = "OneFlow-System-Checkpointing-Fake-Fw-Op_"  # OneFlow's prefix for what activation checkpointing computes again
 
 
 class Job(Message):
-    FIELDS = {"net": {"op": []}}
+    FIELDS = {"net": {"op": []}, "helper": {"lbn2logical_blob_desc": Map()}}
 
 
 def job(graph):
     """The Job of the program last run; None before the first call."""
-    return None if graph.program is None else _Writer(graph.program, graph._calls).job
+    return None if graph.program is None else _Writer(graph.program, graph._calls).described()
 
 
 def operator_lines(program, calls, location=False) -> dict:
@@ -74,6 +74,13 @@ class _Writer:
             info = node.meta.get("tensor")
             if isinstance(info, tuple):
                 _describe(op.output_conf.blob_conf, info[0], info[1])
+
+    def described(self):
+        """The job with the sizes of all its values."""
+        for name, (shape, dtype) in self.values.items():
+            if dtype is not None:
+                _describe(self.job.helper.lbn2logical_blob_desc.setdefault(name, BlobDesc()), shape, dtype)
+        return self.job
 
     def _op(self, name, device):
         op = OperatorConf(name=name, device_tag=device)
