@@ -35,7 +35,7 @@ class KnownValues:
                 if value is not None:
                     return value
                 if tensor.dtype is torch.bool:
-                    value = self.sizes.branch_on_integers(node)
+                    value = self.sizes.branch_on_values(node)
                     if value is not None:
                         return value
                 elif not (tensor.is_floating_point() or tensor.is_complex()):

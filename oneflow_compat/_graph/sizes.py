@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import functools
+import math
 import operator
 import os
 import sys
@@ -83,11 +84,10 @@ class Sizes:
         self.nodes[number.node.expr] = self._made(aten._local_scalar_dense.default, (node,))
         return number
 
-    def branch_on_integers(self, node):
-        """The way build() goes on where it asks for the truth of a comparison of integer tensors; None of another tensor."""
-        if several() or not _compares_integers(node):
-            return None
-        return self.branch(node, node.target not in _UNLIKELY, user_location())
+    def branch_on_values(self, node):
+        """The way build() goes on where it asks for the truth of a question that `_likely` knows; None of another one."""
+        likely = None if several() else _likely(node)
+        return None if likely is None else self.branch(node, likely, user_location())
 
     def node(self, number):
         """The node of a size or of a number computed from sizes; a plain number where it is known after all."""
@@ -127,16 +127,42 @@ class Sizes:
         return made
 
 
-_UNLIKELY = {getattr(getattr(aten, name), overload) for name in ("eq", "lt", "le") for overload in ("Scalar", "Tensor")}  # of counts
-_COMPARISONS = _UNLIKELY | {getattr(getattr(aten, name), overload) for name in ("ne", "gt", "ge") for overload in ("Scalar", "Tensor")}
-_OF_BOOLS = {aten.logical_not.default, aten.logical_and.default, aten.logical_or.default, aten.bitwise_not.default, aten.bitwise_and.Tensor, aten.bitwise_or.Tensor}
+def _overloads(*names):
+    return {getattr(getattr(aten, name), o) for name in names for o in ("default", "Tensor", "Scalar", "dim", "dims") if hasattr(getattr(aten, name), o)}
 
 
-def _compares_integers(node):
-    if node.target in _OF_BOOLS:
-        return all(map(_compares_integers, node.args))
-    dtypes = [a.meta["tensor"][1] if isinstance(a, torch.fx.Node) else type(a) for a in node.args]
-    return node.target in _COMPARISONS and all(not (d.is_floating_point or d.is_complex) if isinstance(d, torch.dtype) else d in (int, float) for d in dtypes)
+_NOT = _overloads("logical_not", "bitwise_not")
+_JOINED = _overloads("logical_and", "bitwise_and", "mul", "logical_or", "bitwise_or")
+_ANY_ALL = _overloads("any", "all")
+_NOT_FINITE = _overloads("isinf", "isnan", "isposinf", "isneginf")
+_EQUAL, _FEW = _overloads("eq"), _overloads("lt", "le")
+_COMPARED = _EQUAL | _FEW | _overloads("ne", "gt", "ge")
+
+
+def _likely(node, of_any=None):
+    """The likely truth of a bool tensor made of comparisons of integers or of tests that numbers are finite; None of another one.
+
+    `of_any`: it is reduced by any() (True) or all() (False).
+    """
+    target, args = node.target, node.args
+    if target in _NOT:
+        likely = _likely(args[0], None if of_any is None else not of_any)
+        return None if likely is None else not likely
+    if target in _JOINED:
+        parts = [_likely(a, of_any) if isinstance(a, torch.fx.Node) else None for a in args]
+        return None if None in parts else (any if target.__name__.startswith(("logical_or", "bitwise_or")) else all)(parts)
+    if target in _ANY_ALL:
+        return _likely(args[0], target.__name__.startswith("any"))
+    if target in _NOT_FINITE:
+        return False
+    if target not in _COMPARED:
+        return None
+    if args[0] is args[1] or args[1] in (math.inf, -math.inf):  # x == x, abs(x) != inf: parts of isfinite() and isnan()
+        return (target in _EQUAL) is (args[0] is args[1])
+    dtypes = [a.meta["tensor"][1] if isinstance(a, torch.fx.Node) else type(a) for a in args]
+    if all(not (d.is_floating_point or d.is_complex) if isinstance(d, torch.dtype) else d in (int, float) for d in dtypes):
+        return target not in _EQUAL | _FEW if of_any is None else of_any  # counts are large
+    return None
 
 
 @contextlib.contextmanager
@@ -294,7 +320,7 @@ def asks_for_a_size(error) -> bool:
         return "SymInt" in text or any(type(v) in KINDS for v in _innermost(error.__traceback__).tb_frame.f_locals.values())
     if type(error).__name__ in ("GuardOnDataDependentSymNode", "UnsupportedOperatorException"):
         return True
-    return any(said in text for said in ("symbolic sizes", "symbolic shapes", "isIntList", "concrete integers", "NO overloaded args"))
+    return any(said in text for said in ("symbolic sizes", "symbolic shapes", "isIntList", "concrete integers", "NO overloaded args", "no interpreter set"))
 
 
 def known(size):

@@ -1,5 +1,6 @@
 """Sizes that depend on values (x[mask], nonzero, unique) inside build(): bit for bit eager, one program for all sizes, empty ones too."""
 import copy
+import math
 
 import pytest
 import torch
@@ -300,6 +301,7 @@ def classes(x):
 @pytest.mark.parametrize("function, programs", [
     (lambda x: x * 2 if (x > 0).sum() > 5 else -x, 2),
     (lambda x: x * 2 if x.argmax() else -x, 2),
+    (lambda x: x * 2 if (x.argmax(0) == 1).any() else -x, 2),
     (lambda x: x * 2 if not ((x > 0).sum() == 5) | (x.argmax() < 7) else -x, 2),
     (lambda x: x * capped_one_hot(classes(x)).sum(-1), 1),
     (lambda x: x[..., None] * torch.nn.functional.one_hot(classes(x)), 1),
@@ -312,6 +314,29 @@ def test_tensors_of_integers_where_python_asks_for_their_truth_or_numbers(functi
         x = torch.randn(3, 4) + (k % 3 - 1)
         assert torch.equal(graph(x), function(x))
     assert len(graph._engine.programs) <= programs
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: x * 2 if torch.isfinite(x).all() else x.clamp(-3, 3),
+    lambda x: x.clamp(-3, 3) if torch.isinf(x).any() or torch.isnan(x).any() else x * 2,
+    lambda x: x * 2 if not (x.isnan() | x.isinf()).any().item() else -x,
+    lambda x: x.clamp(-3, 3) if not x.mean().isfinite() else x * 2,
+])  # fmt: skip
+def test_numbers_that_are_not_finite_take_another_way(function):
+    """As DETR and Mask2Former clamp what has overflowed."""
+    graph = Positive(function)
+    for k in range(6):
+        x = torch.randn(3, 4)
+        if k % 3 == 1:
+            x[0, 1] = math.inf if k == 1 else math.nan
+        assert torch.equal(graph(x).nan_to_num(5.0), function(x).nan_to_num(5.0))
+    assert len(graph._engine.programs) <= 3
+
+
+@pytest.mark.parametrize("ask", [lambda x: x.sum() > 0, lambda x: (x > 0).any(), lambda x: (x > 0).all() & x.isfinite().all(), lambda x: x.argmax() < x.sum()])
+def test_other_questions_about_floating_numbers_are_errors(ask):
+    with pytest.raises(OneFlowError, match="needs the value of a tensor"):
+        Positive(lambda x: x * 2 if ask(x) else -x)(torch.randn(3, 4))
 
 
 def test_one_hot_of_what_is_no_class_number():
