@@ -92,8 +92,9 @@ def _computed(func, args, kwargs):
         source = args[1] if args[1].shape == args[0].shape else args[1].expand(args[0].shape)
         args = (args[0], _moved(source, args[0]._of_placement, args[0]._of_sbp), *args[2:])
     mesh = _mesh_of_all(func, (args, kwargs))
+    of_no_elements = None
     if (torch.Tag.pointwise in func.tags or func is aten.rsub.Tensor) and _groups[mesh] is not dist.group.WORLD:
-        _check_dtypes(func, args, kwargs)
+        of_no_elements = _on_no_elements(func, args, kwargs)
     if func in _READS:
         return func(*_map(whole, args), **_map(whole, kwargs))
     if func in _UPDATES and _same_rules(*args):
@@ -144,16 +145,20 @@ def _computed(func, args, kwargs):
         return _on_whole(func, args, kwargs, mesh)
     if func in _ATTENTION:
         return _attention(func, args, kwargs)
-    return _by_dtensor(func, *_under_rules_it_takes(func, args, kwargs, mesh), mesh)
+    out = _by_dtensor(func, *_under_rules_it_takes(func, args, kwargs, mesh), mesh)
+    if of_no_elements is None or getattr(out, "dtype", None) in (None, of_no_elements.dtype):
+        return out
+    # a rank without a part, in torch 2.11: DTensor has kept the dtype of 1 - x for 1.0 - x
+    return GlobalDTensor(_around(out._local_tensor.to(of_no_elements.dtype), mesh, out.placements, out.shape, out.stride()))
 
 
-def _check_dtypes(func, args, kwargs):
+def _on_no_elements(func, args, kwargs):
     """A kernel refuses dtypes where it runs; here ranks that hold no part raise as well, for a program may go on from there."""
     def nothing(tensor):
         return torch.ones((0,) * tensor.ndim, dtype=tensor.dtype)
 
     with no_dispatch():
-        func(*pytree.tree_map_only(torch.Tensor, nothing, args), **pytree.tree_map_only(torch.Tensor, nothing, kwargs))
+        return func(*pytree.tree_map_only(torch.Tensor, nothing, args), **pytree.tree_map_only(torch.Tensor, nothing, kwargs))
 
 
 def _under_rules_it_takes(func, args, kwargs, mesh):
@@ -162,6 +167,8 @@ def _under_rules_it_takes(func, args, kwargs, mesh):
         args = (args[0], _moved(args[1], args[1]._of_placement, (sbp.broadcast,) * mesh.ndim), *args[2:])
     elif func in _SELECTS and any(p.is_partial() for p in getattr(args[0], "placements", ())) and any(map(_is_split, pytree.tree_leaves(args[1:]))):
         args = (_moved(args[0], args[0]._of_placement, _summed(args[0]._of_sbp)), *args[1:])
+    elif func in (aten.div.Tensor, aten.div_.Tensor) and _parts_of_sum(args[1]):  # torch 2.11 divides by each part
+        args = (args[0], _moved(args[1], args[1]._of_placement, _summed(args[1]._of_sbp)))
     elif func is aten.gather.default and mesh.ndim > 1:  # where `dim` is split, DTensor masks the rows of a part by those of all parts
         along = sbp.split(args[1] % args[0].ndim)
         args = (_moved(args[0], args[0]._of_placement, tuple(sbp.broadcast if r._kind == "partial_sum" or r == along else r for r in args[0]._of_sbp)), *args[1:])
