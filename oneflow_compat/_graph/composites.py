@@ -6,6 +6,7 @@ import itertools
 import math
 
 import torch
+from torch._prims_common import is_contiguous_or_false
 from torch._subclasses.fake_tensor import FakeTensor
 
 aten = torch.ops.aten
@@ -29,6 +30,8 @@ def _unknown(a):
 def _forms():
     forms = {torch.take_along_dim: _take_along_dim, torch.kron: _kron, torch.masked_select: _masked_select,
              torch.unsafe_chunk: _unsafe_chunk, torch._C._nn.pad_sequence: _pad_sequence}
+    if torch.__version__ < (2, 13):
+        forms.update({torch.matmul: _matmul, torch.Tensor.__matmul__: _matmul, torch._C._nn.linear: _linear, torch._VF.broadcast_tensors: _broadcast_tensors})
     forms.update({getattr(torch.Tensor, f.__name__): form for f, form in forms.items() if hasattr(torch.Tensor, f.__name__)})
     for kind, dims in itertools.product(("nearest", "_nearest_exact", "linear", "bilinear", "bicubic", "trilinear", "_bilinear_aa", "_bicubic_aa"), (1, 2, 3)):
         name = f"_upsample{kind.removesuffix('_aa')}{dims}d_aa" if kind.endswith("_aa") else f"{'_' * kind.startswith('_')}upsample_{kind.lstrip('_')}{dims}d"
@@ -61,6 +64,28 @@ def _kron(input, other):
     one, two = (t.reshape([1] * (dims - t.dim()) + list(t.shape)) for t in (input, other))
     product = one.reshape([n for size in one.shape for n in (size, 1)]) * two.reshape([n for size in two.shape for n in (1, size)])
     return product.reshape([a * b for a, b in zip(one.shape, two.shape)])
+
+
+def _matmul(input, other, *, out=None):
+    from torch._decomp.decompositions import matmul
+
+    return matmul(input, other) if out is None else torch.matmul(input, other, out=out)
+
+
+def _linear(input, weight, bias=None):
+    if bias is None or input.dim() > 2 and not is_contiguous_or_false(input):
+        product = _matmul(input, weight.t())
+        return product if bias is None else product + bias
+    return torch._C._nn.linear(input, weight, bias)
+
+
+def _broadcast_tensors(*tensors):
+    tensors = tensors[0] if isinstance(tensors[0], (list, tuple)) else tensors
+    shape = []
+    for sizes in itertools.zip_longest(*(t.shape[::-1] for t in tensors), fillvalue=1):
+        wider = [n for n in sizes if type(n) is not int or n != 1]
+        shape.insert(0, next((n for n in wider if type(n) is int), wider[0] if wider else 1))
+    return [t.expand(shape) for t in tensors]
 
 
 def _masked_select(input, mask):

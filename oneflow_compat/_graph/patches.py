@@ -73,7 +73,7 @@ def _backward(capture):
             recorder = capture.recorder
             outer, recorder.phase = recorder.phase, "backward"
             try:
-                with _autocast(capture, False):  # gradients have the types of the forward operators
+                with _autocast(capture, False), _formulas(recorder):  # gradients have the types of the forward operators
                     if kwargs.get("accumulate_grad"):
                         factor = capture.loss_factor
                         grad_tensors = tuple(factor(t, g) for t, g in zip(tensors, grad_tensors))
@@ -84,6 +84,11 @@ def _backward(capture):
         return run
 
     return make
+
+
+def _formulas(recorder):
+    """Before 2.13, matrix products in torch's formulas of gradients take unknown sizes in Python only."""
+    return torch._C._EnablePythonDispatcher() if recorder.sizes.nodes and torch.__version__ < (2, 13) else contextlib.nullcontext()
 
 
 @contextlib.contextmanager

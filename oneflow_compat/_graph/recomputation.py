@@ -20,7 +20,8 @@ def torch_checkpoints(patched, capturing, recorder):
             runs.append(True)
             outer, recorder.recomputing = recorder.recomputing, recorder.recomputing or len(runs) >= first
             try:
-                return function(*args, **kwargs)
+                with torch._C._DisablePythonDispatcher():  # the operators of the first run
+                    return function(*args, **kwargs)
             finally:
                 recorder.recomputing = outer
 
