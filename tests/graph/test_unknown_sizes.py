@@ -80,6 +80,7 @@ CASES = {
     "unique": lambda m, x, y, k: (m.embed(torch.unique((y * k.long()), return_inverse=True)[0])).pow(2).sum() + m.b(m.a(x)).sum(),
     "repeat_interleave": lambda m, x, y, k: m.a(x).repeat_interleave(y * k.long(), dim=0).pow(2).sum(),
     "matrix products": lambda m, x, y, k: (lambda h: (h @ h.t()).softmax(-1).sum() + torch.einsum("nd,md->nm", h, m.a(x)).sum())(m.a(x)[k]),
+    "matrix products of batches": lambda m, x, y, k: (lambda h, w: (h @ w.t()).pow(2).sum() + (w[0] @ h.mT).sum() + F.linear(h, w).sum() + F.linear(h.transpose(0, 1), w, m.b.bias).pow(2).sum())(m.a(x)[k].view(-1, 2, 4), m.b.weight[:, :4]),
     "attention": lambda m, x, y, k: m.encoder(m.a(torch.cat([x, x[k]])).unsqueeze(1)).pow(2).sum(),
     "scaled_dot_product_attention": lambda m, x, y, k: (lambda h: F.scaled_dot_product_attention(h, h, h, is_causal=True))(m.a(torch.cat([x[k], x])).view(1, -1, 2, 4).transpose(1, 2)).sum(),
     "convolution": lambda m, x, y, k: F.max_pool2d(m.bn2(m.conv(torch.cat([x, x[k]]).view(-1, 1, 2, 3))), 2).pow(2).sum(),
