@@ -236,7 +236,7 @@ def test_the_text_lists_the_operators_of_the_job_with_the_sizes_they_read():
     graph(flow.ones(2, 3, 8, 8))
     user = [op for op in graph._forward_job_proto.net.op if op.WhichOneof("op_type") == "user_conf"]
     assert [op.user_conf.op_type_name for op in user] == [
-        "conv2d", "bias_add", "reshape", "prelu", "adaptive_avg_pool2d", "reshape", "matmul", "broadcast_add", "split", "reduce_sum", "scalar_mul"]
+        "conv2d", "bias_add", "reshape", "prelu", "adaptive_avg_pool2d", "reshape", "matmul", "broadcast_add", "narrow", "reduce_sum", "scalar_mul"]
     lines = [line.strip() for line in repr(graph).splitlines() if "(OPERATOR: " in line]
     sizes = {name: tuple(map(int, size.split(", "))) for line in lines for name, size in re.findall(r"([^ (]+/[^ :]+):\(sbp=\(B\), size=\(([^)]*)\)", line)}
     assert len(lines) == len(user)

@@ -289,6 +289,7 @@ class Graph:
     _session = property(lambda self: _default_session())
     _optimization_conf_proto = property(lambda self: self._session.resource)
     _config_proto = property(lambda self: self.config.proto)
+    _is_global_view = property(lambda self: graph_state.is_global(self))
     _variables_conf = property(lambda self: graph_job.variables(self))
     _graph_proto = _full_graph_proto = _compiled_graph_proto = _forward_job_proto = _full_job_proto = _compiled_job_proto = property(lambda self: graph_proto.job(self))
 

@@ -5,6 +5,7 @@ names where `_tables/graph_operators.py` knows them. The message is for reading:
 """
 from __future__ import annotations
 
+import ctypes
 import math
 import operator
 from collections import defaultdict
@@ -14,6 +15,8 @@ import torch
 from ..._tables.graph_operators import DATA_TYPE_NUMBERS, GRAPH_ARITHMETIC, GRAPH_OPERATORS
 from ...core.message import Map, Message
 from ...core.operator.op_conf_pb2 import AttrValue, BlobDesc, ListString, OperatorConf
+from .graph_calls import CALLS, PARTS
+from .graph_views import numbers
 from .graph_repr import _device, dtype_text
 
 _RECOMPUTED = "OneFlow-System-Checkpointing-Fake-Fw-Op_"  # OneFlow's prefix for what activation checkpointing computes again
@@ -64,7 +67,7 @@ class _Writer:
             _describe(conf.blob_conf if slot.role == "arg" else conf, slot.shape, slot.dtype)
         for node in program.graph.nodes:
             if node.op == "get_attr":
-                self.names[node] = f"{node.target}/out"
+                self.names[node] = self._value(f"{node.target}/out", node)
             elif node.op == "call_function":
                 self._call(node)
         for name, node in zip(returned, program.graph.output_node().args[0]):
@@ -89,48 +92,88 @@ class _Writer:
 
     def _call(self, node):
         if node.target is operator.getitem:
-            self.names[node] = f"{self.names.get(node.args[0], '?').rpartition('_')[0]}_{node.args[1]}"
-            self._value(self.names[node], node)
+            self.names[node] = self._part(node, *node.args)
             return
-        overload = getattr(node.target, "_opname", None) or getattr(node.target, "__name__", str(node.target))
-        kind, in_place = overload.rstrip("_"), overload.endswith("_")
+        kind, in_place = _kind(node)
+        if kind in PARTS and _makes_several(node):
+            return  # written where one of its results is taken
         tensors = [a for a in node.args if isinstance(a, torch.fx.Node)]
-        if kind == "convolution":
-            out = self._convolution(node)
-        elif kind == "mm":
-            out = self._matmul(node, *node.args)
-        elif kind == "addmm":
-            out = self._matmul(node, *node.args[1:])
-            out = self._user(node, "broadcast_add", {"x": [out], "y": [node.args[0]]}, "z", {})
-        elif kind == "mean" and all(isinstance(n, int) for n in self._shape(node.args[0])):
-            out = self._mean(node, *node.args)
-        elif kind == "t" and all(_matrix_of(user, node) for user in node.users):
-            self.turned.add(node)  # a setting of the products that read it
-            out = self.names.get(node.args[0], node.args[0].name)
-        elif kind in ("t", "transpose"):
-            perm = list(range(len(self._shape(tensors[0]))))
-            i, j = node.args[1:] or (0, len(perm) - 1)
-            perm[i], perm[j] = perm[j], perm[i]
-            out = self._user(node, "transpose", {"input": tensors}, "output", {"perm": ("at_list_int32", perm)})
-        elif kind in GRAPH_ARITHMETIC and len(node.args) == 2:
-            out = self._arithmetic(node, kind)
-        elif kind in GRAPH_OPERATORS:
-            kind, inputs, output, settings = GRAPH_OPERATORS[kind]
-            flat = node.args[0] if isinstance(node.args[0], (list, tuple)) else None
-            given = {inputs[0]: flat} if flat is not None else {k: [t] for k, t in zip(inputs, tensors)}
-            out = self._user(node, kind, given, output, {k: (how, _argument(node, k, at)) for k, (how, at) in settings.items()})
-        else:
-            out = self._user(node, kind, {"in": node.all_input_nodes}, "out", _settings(node))
-        self.names[node] = out
+        self.names[node] = out = self._written(node, kind, tensors)
         if in_place and tensors:
             self.names[tensors[0]] = out  # what reads the tensor from here on reads what was written
 
-    def _shape(self, node):
+    def _part(self, node, source, index):
+        kind, _ = _kind(source)
+        out = PARTS[kind](self, node, _arguments(source), index) if kind in PARTS and _makes_several(source) and self._sized(source, node) else None
+        if out is not None:
+            return out
+        if source not in self.names:
+            self.names[source] = self._plain(source, kind, [a for a in source.args if isinstance(a, torch.fx.Node)])
+        return self._value(f"{self.names[source].rpartition('_')[0]}_{index}", node)
+
+    def _sized(self, node, result) -> bool:
+        """Are the sizes of what the operator reads and makes numbers?"""
+        known = [self.values.get(self.names.get(n), (None,))[0] for n in node.all_input_nodes] + [self.result(result)]
+        return all(shape is not None and all(isinstance(d, int) for d in shape) for shape in known)
+
+    def _written(self, node, kind, tensors):
+        if kind == "convolution":
+            return self._convolution(node)
+        if kind == "mm":
+            return self._matmul(node, *node.args)
+        if kind == "addmm":
+            out = self._matmul(node, *node.args[1:])
+            return self.user(node, "broadcast_add", {"x": [out], "y": [node.args[0]]}, "z", {})
+        if kind == "mean" and all(isinstance(n, int) for n in self.shape_of(node.args[0])):
+            return self._mean(node, *node.args)
+        if kind == "t" and all(_matrix_of(user, node) for user in node.users):
+            self.turned.add(node)  # a setting of the products that read it
+            return self.name_of(node.args[0])
+        if kind in ("t", "transpose"):
+            perm = list(range(len(self.shape_of(tensors[0]))))
+            i, j = node.args[1:] or (0, len(perm) - 1)
+            perm[i], perm[j] = perm[j], perm[i]
+            return self.user(node, "transpose", {"input": tensors}, "output", {"perm": ("at_list_int32", perm)})
+        if kind in CALLS and hasattr(node.target, "_schema") and self._sized(node, node):
+            if (out := CALLS[kind](self, node, _arguments(node))) is not None:
+                return out
+        if kind in GRAPH_ARITHMETIC and len(node.args) == 2 and not node.kwargs:
+            return self._arithmetic(node, kind)
+        return self._plain(node, kind, tensors)
+
+    def _plain(self, node, kind, tensors):
+        """One operator under the name the table has for it, or ATen's."""
+        if kind not in GRAPH_OPERATORS:
+            return self.user(node, kind, {"in": node.all_input_nodes}, "out", _settings(node))
+        kind, inputs, output, settings = GRAPH_OPERATORS[kind]
+        flat = node.args[0] if isinstance(node.args[0], (list, tuple)) else None
+        given = {inputs[0]: flat} if flat is not None else {k: [t] for k, t in zip(inputs, tensors)}
+        return self.user(node, kind, given, output, {k: (how, _argument(node, k, at)) for k, (how, at) in settings.items()})
+
+    number = staticmethod(_number)
+
+    def name_of(self, x) -> str:
+        return x if isinstance(x, str) else self.names.get(x, x.name)
+
+    def size(self, x):
+        """The shape of a value, by node or name."""
+        return self.values[self.name_of(x)][0]
+
+    def result(self, node):
+        """The shape of what the node makes; None for several tensors."""
+        info = node.meta.get("tensor")
+        return list(info[0]) if _is_one(info) else None
+
+    def dtype(self, node):
+        info = node.meta.get("tensor")
+        return info[1] if _is_one(info) else self.values[self.name_of(node)][1]
+
+    def shape_of(self, node):
         return self.shapes.get(node) or node.meta["tensor"][0]
 
     def _convolution(self, node):
         x, weight, bias, stride, padding, dilation, transposed, more, groups = node.args
-        shape = self._shape(weight)
+        shape = self.shape_of(weight)
         settings = {
             "filters": ("at_int32", shape[1] * groups if transposed else shape[0]), "kernel_size": ("at_list_int32", list(shape[2:])),
             "strides": ("at_list_int32", stride), "padding_before": ("at_list_int32", padding), "dilation_rate": ("at_list_int32", dilation),
@@ -138,65 +181,86 @@ class _Writer:
         }
         if transposed:
             settings["output_padding"] = ("at_list_int32", more)
-        out = self._user(node, f"{'de' if transposed else ''}conv{len(stride)}d", {"in": [x], "weight": [weight]}, "out", settings)
-        return out if bias is None else self._user(node, "bias_add", {"a": [out], "b": [bias]}, "out", {"axis": ("at_int32", 1)})
+        out = self.user(node, f"{'de' if transposed else ''}conv{len(stride)}d", {"in": [x], "weight": [weight]}, "out", settings)
+        return out if bias is None else self.user(node, "bias_add", {"a": [out], "b": [bias]}, "out", {"axis": ("at_int32", 1)})
 
     def _matmul(self, node, a, b):
         settings = {"transpose_a": ("at_bool", a in self.turned), "transpose_b": ("at_bool", b in self.turned), "alpha": ("at_double", 1.0)}
-        return self._user(node, "matmul", {"a": [a], "b": [b]}, "out", settings)
+        return self.user(node, "matmul", {"a": [a], "b": [b]}, "out", settings)
 
     def _mean(self, node, x, dims=None, keepdim=False):
         if dims == [-1, -2] and keepdim:  # ATen's form of adaptive_avg_pool2d to one element
-            return self._user(node, "adaptive_avg_pool2d", {"x": [x]}, "y", {"output_size": ("at_list_int64", [1, 1])})
-        shape = self._shape(x)
+            return self.user(node, "adaptive_avg_pool2d", {"x": [x]}, "y", {"output_size": ("at_list_int64", [1, 1])})
+        shape = self.shape_of(x)
         dims = [d % len(shape) for d in dims] if dims else list(range(len(shape)))
         settings = {"axis": ("at_list_int32", dims), "keepdims": ("at_bool", keepdim)}
-        total = self._user(node, "reduce_sum", {"input_tensor": [x]}, "output_tensor", settings)
-        return self._scalar(node, "mul", total, 1.0 / max(1, math.prod(shape[d] for d in dims)))
+        total = self.user(node, "reduce_sum", {"input_tensor": [x]}, "output_tensor", settings)
+        return self.scalar(node, "mul", total, 1.0 / max(1, math.prod(shape[d] for d in dims)))
 
     def _arithmetic(self, node, kind):
         x, y = node.args
         if isinstance(x, torch.fx.Node) and isinstance(y, torch.fx.Node):
-            return self._user(node, f"broadcast_{kind}", {"x": [x], "y": [y]}, "z", {})
-        return self._scalar(node, kind, *((x, y) if isinstance(x, torch.fx.Node) else (y, x)))
+            return self.user(node, f"broadcast_{kind}", {"x": [x], "y": [y]}, "z", {})
+        return self.scalar(node, kind, *((x, y) if isinstance(x, torch.fx.Node) else (y, x)))
 
-    def _scalar(self, node, kind, tensor, number):
-        whole = isinstance(number, int)
-        return self._user(node, f"scalar_{kind}", {"in": [tensor]}, "out", {
-            "has_int_operand": ("at_bool", whole), "has_float_operand": ("at_bool", not whole),
-            "int_operand": ("at_int64", number if whole else 0), "float_operand": ("at_double", 0.0 if whole else number),
-        })
+    def scalar(self, node, kind, tensor, number):
+        return self.user(node, f"scalar_{kind}", {"in": [tensor]}, "out", numbers(number))
 
-    def _user(self, node, kind, inputs, output, settings):
-        """One user operator; `inputs` are nodes or names of values. Returns the name of its value."""
-        module = node.meta.get("module") or ""
-        name = f"{_RECOMPUTED if node.meta.get('recomputed') else ''}{module + '-' if module else ''}{kind}-{self.count}"
+    def user(self, node, kind, inputs, output, settings, shape=None, dtype=None):
+        """One user operator; `inputs` are nodes or names of values. Returns the name of its value, of the node's shape and dtype where none is given."""
+        meta = (node.args[0] if node.target is operator.getitem else node).meta
+        module = meta.get("module") or ""
+        name = f"{_RECOMPUTED if meta.get('recomputed') else ''}{module + '-' if module else ''}{kind}-{self.count}"
         self.count += 1
         op = self._op(name, _device(node))
         conf = op.user_conf
         conf.op_type_name = kind
         for key, values in inputs.items():
-            conf.input[key] = ListString(s=[v if isinstance(v, str) else self.names.get(v, v.name) for v in values])
+            conf.input[key] = ListString(s=[self.name_of(v) for v in values])
             conf.input_order.append(key)
         conf.output[output] = ListString(s=[f"{name}/{output}_0"])
         conf.output_order.append(output)
         for key, setting in settings.items():
             if (value := _attr(*setting)) is not None:
                 conf.attr[key] = value
-        if node.meta.get("location"):
-            op.loc = str(node.meta["location"])
+        if meta.get("location"):
+            op.loc = str(meta["location"])
         self.modules[name] = module
-        return self._value(f"{name}/{output}_0", node)
+        return self._value(f"{name}/{output}_0", node, shape, dtype)
 
-    def _value(self, name, node):
+    def _value(self, name, node, shape=None, dtype=None):
         info = node.meta.get("tensor")
-        if isinstance(info, tuple) and len(info) > 1 and isinstance(info[0], (tuple, torch.Size)):
-            self.values[name] = info[0], info[1]
+        if _is_one(info):
+            self.values[name] = info[0] if shape is None else tuple(shape), info[1] if dtype is None else dtype
         return name
 
     def value_text(self, name):
         shape, dtype = self.values.get(name, (None, None))
         return name if dtype is None else f"{name}:(sbp=(B), size=({', '.join(map(str, shape))}), dtype=({dtype_text(dtype)}))"
+
+
+def _is_one(info) -> bool:
+    """Does the note of a node describe one tensor?"""
+    return isinstance(info, tuple) and len(info) > 1 and isinstance(info[0], (tuple, torch.Size))
+
+
+def _kind(node):
+    """ATen's name of the operator, and whether it writes in place."""
+    overload = getattr(node.target, "_opname", None) or getattr(node.target, "__name__", str(node.target))
+    return overload.rstrip("_"), overload.endswith("_")
+
+
+def _makes_several(node) -> bool:
+    if not hasattr(node.target, "_schema"):
+        return False
+    returns = node.target._schema.returns
+    return len(returns) > 1 or isinstance(returns[0].type, torch.ListType)
+
+
+def _arguments(node) -> dict:
+    """ATen's arguments by name, those that were left out too."""
+    named = node.target._schema.arguments
+    return {**{a.name: a.default_value for a in named}, **dict(zip((a.name for a in named), node.args)), **node.kwargs}
 
 
 def _matrix_of(user, node) -> bool:
@@ -211,7 +275,9 @@ def _describe(conf, shape, dtype):
 
 
 def _argument(node, name, position):
-    """ATen's argument at this place; a window without a stride moves by its size."""
+    """ATen's argument at this place, or the constant; a window without a stride moves by its size."""
+    if type(position) is not int:
+        return position
     rest = node.target._schema.arguments[position:]
     value = node.args[position] if position < len(node.args) else rest[0].default_value if rest else None
     return node.args[1] if name == "stride" and not value else value
@@ -240,8 +306,13 @@ def _attr(kind, value):
             return None
         part = getattr(made, kind)
         (part.dim if kind == "at_shape" else part.val).extend(value)
+        part.SetInParent()
     elif isinstance(value, str if kind == "at_string" else (bool, int, float)):
-        setattr(made, kind, float(value) if kind in ("at_float", "at_double") else value)
+        setattr(made, kind, _float32(value) if kind == "at_float" else float(value) if kind == "at_double" else value)
     else:
         return None
     return made
+
+
+def _float32(value) -> float:
+    return ctypes.c_float(value).value

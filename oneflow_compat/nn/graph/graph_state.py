@@ -31,6 +31,11 @@ def _named_parameters(graph):
     return names
 
 
+def is_global(graph) -> bool:
+    """Does the graph hold global tensors?"""
+    return any(getattr(t, "is_global", False) for block in graph._blocks.values() for t in block._origin.state_dict().values())
+
+
 def state_dict(graph, destination=None):
     out = OrderedDict() if destination is None else destination
     for name, block in graph._blocks.items():

@@ -1,0 +1,148 @@
+"""Operators of a graph's job that move, cut or copy: what OneFlow 0.9.0 writes for ATen's views. Part of `graph_calls.CALLS`."""
+from __future__ import annotations
+
+import math
+
+
+def ints(*values):
+    return "at_list_int32", list(values)
+
+
+def longs(*values):
+    return "at_list_int64", list(values)
+
+
+def flag(value):
+    return "at_bool", bool(value)
+
+
+def numbers(value) -> dict:
+    """The four settings in which OneFlow keeps a number of Python's."""
+    integral = isinstance(value, int) and not isinstance(value, bool)
+    return {
+        "has_int_operand": flag(integral), "has_float_operand": flag(not integral),
+        "int_operand": ("at_int64", value if integral else 0), "float_operand": ("at_double", 0.0 if integral else value),
+    }
+
+
+def typed(floating, value, names=("floating", "integral")) -> dict:
+    """A number of Python's in the two settings of which a tensor's kind uses one."""
+    whole = 0 if floating or not math.isfinite(value) else int(value)
+    return {names[0]: ("at_double", float(value) if floating else 0.0), names[1]: ("at_int64", whole)}
+
+
+def dims(w, x, dims) -> list:
+    """The dimensions from the front; all of them when none is named."""
+    rank = len(w.size(x))
+    if dims is None or (not isinstance(dims, int) and len(dims) == 0):
+        return list(range(rank))
+    return [d % max(1, rank) for d in ([dims] if isinstance(dims, int) else dims)]
+
+
+def reshape(w, node, x, shape):
+    return w.user(node, "reshape", {"in": [x]}, "out", {"shape": ("at_shape", list(shape))}, shape)
+
+
+def transpose(w, node, x, perm):
+    shape = w.size(x)
+    return w.user(node, "transpose", {"input": [x]}, "output", {"perm": ints(*perm)}, [shape[d] for d in perm])
+
+
+def swapped(w, node, x, dim, compute):
+    """`compute` on the last dimension: the dimension is exchanged with it before and after."""
+    rank = len(w.size(x))
+    dim %= max(1, rank)
+    if rank < 2 or dim == rank - 1:
+        return compute(x)
+    perm = list(range(rank))
+    perm[dim], perm[-1] = perm[-1], perm[dim]
+    return transpose(w, node, compute(transpose(w, node, x, perm)), perm)
+
+
+def _narrow(w, node, x, dim, start, length):
+    shape = list(w.size(x))
+    shape[dim] = length
+    return w.user(node, "narrow", {"in": [x]}, "out", {"dim": ("at_int64", dim), "length": ("at_int64", length), "start": ("at_int64", start)}, shape)
+
+
+def _split(w, node, a, index):
+    x, [dim] = a["self"], dims(w, a["self"], a["dim"])
+    size = w.size(x)[dim]
+    lengths = a.get("split_sizes") or a.get("split_size")
+    if isinstance(lengths, int):
+        lengths = [min(lengths, size - at) for at in range(0, size, lengths)] if size else [0]
+    return _narrow(w, node, x, dim, sum(lengths[:index]), lengths[index])
+
+
+def _unbind(w, node, a, index):
+    [dim] = dims(w, a["self"], a["dim"])
+    return w.user(node, "squeeze", {"in": [_narrow(w, node, a["self"], dim, index, 1)]}, "out", {"axes": ints(dim)})
+
+
+def _window(w, node, x, dim, start, stop, step):
+    shape = w.size(x)
+    starts, stops, steps = [0] * len(shape), list(shape), [1] * len(shape)
+    starts[dim], stops[dim], steps[dim] = start, stop, step
+    after = [len(range(*bounds)) for bounds in zip(starts, stops, steps)]
+    return w.user(node, "slice", {"x": [x]}, "y", {"start": longs(*starts), "stop": longs(*stops), "step": longs(*steps)}, after)
+
+
+def _slice(w, node, a):
+    [dim] = dims(w, a["self"], a["dim"])
+    start, stop, step = slice(a["start"], a["end"], a["step"]).indices(w.size(a["self"])[dim])
+    return _window(w, node, a["self"], dim, start, stop, step)
+
+
+def _select(w, node, a):
+    [dim] = dims(w, a["self"], a["dim"])
+    start = a["index"] % w.size(a["self"])[dim]
+    return reshape(w, node, _window(w, node, a["self"], dim, start, start + 1, 1), w.result(node))
+
+
+def _squeeze(w, node, a):
+    shape = w.size(a["self"])
+    axes = [d for d in dims(w, a["self"], a.get("dim")) if shape[d] == 1]
+    return w.user(node, "squeeze", {"in": [a["self"]]}, "out", {"axes": ints(*axes)}) if axes else w.name_of(a["self"])
+
+
+def _repeat(w, node, a):
+    """A dimension gets one of size 1 before it, which is expanded; new dimensions come in by the expansion."""
+    shape, repeats = w.size(a["self"]), a["repeats"]
+    new = len(repeats) - len(shape)
+    split, wide = [], repeats[:new]
+    for size, times in zip(shape, repeats[new:]):
+        split += [1, size] if times > 1 and size > 1 else [size]
+        wide += [times, size] if times > 1 and size > 1 else [size * times]
+    x = reshape(w, node, a["self"], split)
+    return reshape(w, node, w.user(node, "expand", {"in": [x]}, "out", {"expand_shape": ("at_shape", wide)}, wide), w.result(node))
+
+
+def _expand(w, node, a):
+    return w.user(node, "expand", {"in": [a["self"]]}, "out", {"expand_shape": ("at_shape", w.result(node))})
+
+
+def _unsqueeze(w, node, a):
+    return w.user(node, "expand_dims", {"in": [a["self"]]}, "out", {"axis": ("at_int32", a["dim"] % len(w.result(node)))})
+
+
+def _view(w, node, a):
+    return reshape(w, node, a["self"], w.result(node))
+
+
+def _pixel_shuffle(w, node, a):
+    n, c, high, wide = w.size(a["self"])
+    r = a["upscale_factor"]
+    x = reshape(w, node, a["self"], [n, c // r**2, r**2, high, wide])
+    x = transpose(w, node, reshape(w, node, x, [n, c // r**2, r, r, high, wide]), [0, 1, 4, 2, 5, 3])
+    return reshape(w, node, x, w.result(node))
+
+
+def _same(w, node, a):
+    return w.name_of(a["self"])
+
+
+VIEWS = {
+    "slice": _slice, "select": _select, "squeeze": _squeeze, "repeat": _repeat, "view": _view, "_unsafe_view": _view, "reshape": _view, "expand": _expand,
+    "unsqueeze": _unsqueeze, "pixel_shuffle": _pixel_shuffle, "alias": _same, "detach": _same, "clone": _same,
+}
+VIEW_PARTS = {"split": _split, "split_with_sizes": _split, "unbind": _unbind}
