@@ -239,7 +239,7 @@ def test_a_tied_embedding_gets_its_rows_into_the_gradient_of_the_last_layer(padd
     for found, expected in zip(model.parameters(), eager.parameters()):
         torch.testing.assert_close(found, expected)
     puts = [n.target for n in graph._engine._last.run.region.graph.nodes if "index_put" in str(n.target)]
-    assert [str(t) for t in puts] == ["prims._unsafe_index_put_.default"], "written in place"
+    assert [str(t) for t in puts] in (["prims._unsafe_index_put_.default"], ["aten.index_put_.default"]), "written in place"  # torch 2.11: the latter
 
 
 def test_numbers_made_in_build_are_raised_to_powers():
@@ -319,7 +319,8 @@ def test_as_strided_of_views():
         assert torch.equal(found, expected)
 
 
-@pytest.mark.parametrize("largest", [lambda x: x.amax(1, keepdim=True), lambda x: torch.aminmax(x, dim=1)[1], lambda x: torch.linalg.vector_norm(x, float("inf"), 1)], ids=["amax", "aminmax", "norm"])
+@pytest.mark.parametrize("largest", [lambda x: x.amax(1, keepdim=True), pytest.param(lambda x: torch.aminmax(x, dim=1)[1], marks=pytest.mark.skipif(torch.__version__ < (2, 13), reason="torch < 2.13 has no gradient of aminmax")),
+                                     lambda x: torch.linalg.vector_norm(x, float("inf"), 1)], ids=["amax", "aminmax", "norm"])
 def test_the_largest_element_is_found_again(largest):
     """Gradients compare the elements with the largest; computed anew in another loop, erf may be off by a rounding."""
 
