@@ -29,9 +29,9 @@ def _unknown(a):
 @functools.cache
 def _forms():
     forms = {torch.take_along_dim: _take_along_dim, torch.kron: _kron, torch.masked_select: _masked_select,
-             torch.unsafe_chunk: _unsafe_chunk, torch._C._nn.pad_sequence: _pad_sequence}
+             torch.unsafe_chunk: _unsafe_chunk, torch._C._nn.pad_sequence: _pad_sequence, torch._VF.broadcast_tensors: _broadcast_tensors}
     if torch.__version__ < (2, 13):
-        forms.update({torch.matmul: _matmul, torch.Tensor.__matmul__: _matmul, torch._C._nn.linear: _linear, torch._VF.broadcast_tensors: _broadcast_tensors})
+        forms.update({torch.matmul: _matmul, torch.Tensor.__matmul__: _matmul, torch._C._nn.linear: _linear})
     forms.update({getattr(torch.Tensor, f.__name__): form for f, form in forms.items() if hasattr(torch.Tensor, f.__name__)})
     for kind, dims in itertools.product(("nearest", "_nearest_exact", "linear", "bilinear", "bicubic", "trilinear", "_bilinear_aa", "_bicubic_aa"), (1, 2, 3)):
         name = f"_upsample{kind.removesuffix('_aa')}{dims}d_aa" if kind.endswith("_aa") else f"{'_' * kind.startswith('_')}upsample_{kind.lstrip('_')}{dims}d"

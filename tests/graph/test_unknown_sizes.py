@@ -363,8 +363,8 @@ TARGET = torch.arange(30.0).view(5, 6)
 @pytest.mark.parametrize("together", [
     lambda rows: rows + TARGET, lambda rows: torch.where(TARGET > 7, rows, TARGET), lambda rows: torch.cat([rows, TARGET], 1), lambda rows: rows.expand(5, 6),
     lambda rows: torch.zeros(5, 6).copy_(rows), lambda rows: F.mse_loss(rows, TARGET), lambda rows: F.binary_cross_entropy_with_logits(rows, TARGET / 30),
-    lambda rows: F.smooth_l1_loss(rows.view(-1, 2, 3), TARGET.view(5, 2, 3), reduction="none"),
-], ids=["add", "where", "cat", "expand", "copy_", "mse_loss", "binary_cross_entropy_with_logits", "smooth_l1_loss"])  # fmt: skip
+    lambda rows: F.smooth_l1_loss(rows.view(-1, 2, 3), TARGET.view(5, 2, 3), reduction="none"), lambda rows: torch.broadcast_tensors(rows, TARGET)[0],
+], ids=["add", "where", "cat", "expand", "copy_", "mse_loss", "binary_cross_entropy_with_logits", "smooth_l1_loss", "broadcast_tensors"])  # fmt: skip
 def test_as_many_rows_as_a_tensor_has(together):
     """The number of the highest scores is known to be five by who wrote it; a call with another number is eager's error."""
     score = nn.Linear(6, 1)
