@@ -187,6 +187,9 @@ class Recorder(KnownValues, TorchDispatchMode):
         out = self._symbolic_results(func, node, fake_args, fake_kw)
         if func in _STATISTICS and fake_args[0].device.type == "cpu":
             out = self._with_float_statistics(func, fake_args, out)
+        elif func is aten._pack_padded_sequence.default and type(out[1]) is FakeTensor:
+            with self.fake_mode:
+                out = out[0], out[1].long()  # torch's symbolic form gives the numbers of rows the dtype of the data
         self._annotate(node)
         result = self._bind(func, node, out, args, kwargs)
         mark_like(result, (*fake_args, *fake_kw.values()))

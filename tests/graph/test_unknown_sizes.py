@@ -340,6 +340,20 @@ def test_other_questions_about_floating_numbers_are_errors(ask):
         Positive(lambda x: x * 2 if ask(x) else -x)(torch.randn(3, 4))
 
 
+def test_packed_sequences_whose_lengths_depend_on_values():
+    """Captioning losses read the data of one, and how many sequences have each step."""
+    def build(x):
+        kept = x[:, :, 0].sum(1) > 0
+        packed = torch.nn.utils.rnn.pack_padded_sequence(x[kept], (x[kept][:, :, 1] > 0).sum(1) + 1, batch_first=True, enforce_sorted=False)
+        return packed.data * 2, packed.batch_sizes * 2, packed.batch_sizes.dtype
+
+    graph = Positive(build)
+    for _ in range(4):
+        x = torch.randn(6, 5, 3)
+        for got, expected in zip(graph(x), build(x), strict=True):
+            assert torch.equal(got, expected) if isinstance(got, torch.Tensor) else got is expected
+
+
 def test_one_hot_of_what_is_no_class_number():
     with pytest.raises(RuntimeError, match="int64|LongTensor"):
         Positive(lambda x: torch.nn.functional.one_hot(x.int()))(torch.ones(3))
