@@ -9,8 +9,12 @@ import operator
 
 import torch
 import torch.fx
+from torch._prims_common import make_contiguous_strides_for
 
 from .program import roots, written_args
+
+aten = torch.ops.aten
+_FILLED = {aten.zeros_like.default: 0, aten.new_zeros.default: 0, aten.ones_like.default: 1, aten.new_ones.default: 1}
 
 
 def part(graph, wanted):
@@ -21,7 +25,7 @@ def part(graph, wanted):
             continue
         if node in wanted or any(w in wanted for w in roots(written_args(node))):
             wanted.add(node)
-            wanted.update(node.all_input_nodes)
+            wanted.update(() if _filled(node) else node.all_input_nodes)
     small = torch.fx.Graph()
     copies, inputs, written = {}, [], set()
     for node in graph.nodes:
@@ -33,11 +37,22 @@ def part(graph, wanted):
             inputs.append(index)
     for node in list(copies):
         if node in written:
-            copies[node] = small.call_function(torch.ops.aten.clone.default, (copies[node],))
+            copies[node] = small.call_function(aten.clone.default, (copies[node],))
     for node in graph.nodes:
         if node in wanted and node not in copies and node.op in ("call_function", "get_attr"):
-            copies[node] = small.node_copy(node, lambda n: copies[n])
+            filled = _filled(node)
+            copies[node] = small.call_function(aten.full.default, *filled) if filled else small.node_copy(node, lambda n: copies[n])
     return small, copies, tuple(inputs)
+
+
+def _filled(node):
+    """Arguments of aten.full for zeros_like and its like: of the tensor they are like, no value is read. None of another operator."""
+    if node.target not in _FILLED:
+        return None
+    shape, dtype, device, stride = node.meta["tensor"]
+    if not all(type(n) is int for n in shape) or stride != make_contiguous_strides_for(shape):
+        return None
+    return (shape, _FILLED[node.target]), {"dtype": dtype, "device": device}
 
 
 def guard_graph(graph, guards):

@@ -63,6 +63,19 @@ def test_either_side_of_a_branch_on_a_mask():
     assert len(train(loss_of, calls)._engine.programs) == 2
 
 
+def test_masks_made_like_a_computed_tensor():
+    """Metric learning: zeros_like(similarities) filled from the labels; of the similarities no value is read."""
+    def loss(model, x, labels):
+        same = model(x) @ model(x).t()
+        positive = torch.zeros_like(same)
+        positive[torch.arange(4), labels] = 1
+        return (same * positive).sum() if positive[:, 0].bool().any() else same.pow(2).sum()
+
+    some, none = torch.tensor([0, 1, 2, 3]), torch.tensor([1, 2, 3, 3])
+    graph = train(loss, [(torch.randn(4, 4), labels) for labels in (some, none, some, none)])
+    assert len(graph._engine.programs) == 2
+
+
 def test_lengths_as_numbers():
     def loss_of(model, x, lengths):
         return model(x[:, : lengths.max()]).mean() / lengths.sum().item()
