@@ -200,7 +200,8 @@ def _extreme(of_sizes, better):
                 if type(values[0]) in KINDS or type(values[1]) in KINDS:
                     return of_sizes(*values)
                 tensors = [v for v in values if type(v) is FakeTensor and v.dim() == 0]
-                if tensors and all(v is tensors[0] or type(v) in (int, float) for v in values):
+                kinds = (int, float) if tensors and tensors[0].is_floating_point() else (int,)  # of integers and 0.5, each has its dtype: a branch
+                if tensors and all(v is tensors[0] or type(v) in kinds for v in values):
                     return torch.where(better(values[1], values[0]), values[1], values[0])
             return original(*values, **named)
 

@@ -7,6 +7,7 @@ import oneflow.framework.scope_util as scope_util
 import oneflow.framework.session_context as session_context
 import oneflow.nn as nn
 import pytest
+from job_messages import value
 from oneflow.core.job.job_conf_pb2 import JobConfigProto
 from oneflow.core.operator import op_conf_pb2
 from oneflow.framework import c_api_util
@@ -189,11 +190,6 @@ class Infer(nn.Graph):
         return self.m(x)
 
 
-def constant(attribute):
-    value = getattr(attribute, attribute.WhichOneof("value"))
-    return list(getattr(value, "val", getattr(value, "dim", ()))) if hasattr(value, "FIELDS") else value
-
-
 def test_the_captured_program_as_a_job_message():
     graph = Infer(Convs().eval())
     assert graph._graph_proto is None
@@ -206,15 +202,15 @@ def test_the_captured_program_as_a_job_message():
     assert [op.user_conf.op_type_name for op in user] == [
         "conv2d", "bias_add", "relu", "avg_pool_2d", "reshape", "matmul", "broadcast_add", "scalar_mul", "broadcast_add"]
     conv, bias, relu, pool, _, product, _, scale, shift = user
-    assert list(product.user_conf.input["b"].s) == ["m.fc.weight/out"] and constant(product.user_conf.attr["transpose_b"]) is True
-    assert constant(product.user_conf.attr["transpose_a"]) is False
-    settings = {name: constant(value) for name, value in conv.user_conf.attr.items()}
+    assert list(product.user_conf.input["b"].s) == ["m.fc.weight/out"] and value(product.user_conf.attr["transpose_b"]) is True
+    assert value(product.user_conf.attr["transpose_a"]) is False
+    settings = {name: value(setting) for name, setting in conv.user_conf.attr.items()}
     assert settings == {"filters": 4, "kernel_size": [3, 3], "strides": [2, 2], "padding_before": [1, 0], "dilation_rate": [1, 1], "groups": 1,
                         "data_format": "channels_first"}
     assert conv.name == "m.conv-conv2d-0" and list(bias.user_conf.input["a"].s) == ["m.conv-conv2d-0/out_0"] == list(conv.user_conf.output["out"].s)
     assert list(pool.user_conf.input["x"].s) == [f"{relu.name}/y_0"], "what was written in place is what is read after it"
-    assert constant(pool.user_conf.attr["stride"]) == [4, 4] and constant(pool.user_conf.attr["ceil_mode"]) is True
-    assert constant(scale.user_conf.attr["float_operand"]) == 2.5 and list(shift.user_conf.input["y"].s) == ["m.shift/out"]
+    assert value(pool.user_conf.attr["stride"]) == [4, 4] and value(pool.user_conf.attr["ceil_mode"]) is True
+    assert value(scale.user_conf.attr["float_operand"]) == 2.5 and list(shift.user_conf.input["y"].s) == ["m.shift/out"]
     out = list(operators.values())[-1].output_conf
     assert getattr(out, "in") == f"{shift.name}/z_0" and tuple(out.blob_conf.shape.dim) == (2, 2)
     assert str(conv.user_conf.attr["strides"]) == "at_list_int32 {\n  val: 2\n  val: 2\n}\n"
@@ -246,7 +242,7 @@ def test_the_text_lists_the_operators_of_the_job_with_the_sizes_they_read():
             assert all(f"{name}:(sbp=(B), size=" in line for name in values.s)
     assert sizes[f"_{graph.name}_input.0.0_2/out"] == (2, 3, 8, 8) and sizes["m.conv.weight/out"] == (4, 3, 3, 3)
     assert sizes[f"{user[0].name}/out_0"] == sizes[f"{user[1].name}/out_0"] == (2, 4, 6, 6) and sizes["m.fc.weight/out"] == (2, 4)
-    assert constant(user[-1].user_conf.attr["float_operand"]) == 0.25 and constant(user[-2].user_conf.attr["axis"]) == [1]
+    assert value(user[-1].user_conf.attr["float_operand"]) == 0.25 and value(user[-2].user_conf.attr["axis"]) == [1]
 
 
 def test_forward_hooks_are_part_of_a_graph():

@@ -3,6 +3,7 @@ import oneflow as flow
 import oneflow.nn as nn
 import oneflow.nn.functional as F
 import pytest
+from job_messages import value
 
 X = flow.randn(2, 4, 8, 8)
 
@@ -15,11 +16,6 @@ class Calls(nn.Graph):
 
     def build(self, x):
         return self.function(x)
-
-
-def value(attribute):
-    found = getattr(attribute, attribute.WhichOneof("value"))
-    return list(getattr(found, "val", getattr(found, "dim", ()))) if hasattr(found, "FIELDS") else found
 
 
 def job(function, x=X):
