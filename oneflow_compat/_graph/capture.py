@@ -107,7 +107,6 @@ class Capture:
                 program = self._close(flat_out, out_spec)
         finally:
             _active.recorder = None
-            recorder.sizes.end()
             if self.update is not None:
                 self.update.undo()
                 for optimizer, kept in self.aside:
@@ -145,7 +144,6 @@ class Capture:
         """build(), what it left in modules, and the update; returns its flat results and their spec."""
         with reads:
             flat_out, out_spec = self._build(inputs)
-        self.recorder.sizes.end()
         check_leaves(flat_out, lambda i: f"output {leaf_name(out_spec, i)}".rstrip())
         self.recorder.phase = "state"
         rebound = modules.changes()

@@ -16,7 +16,7 @@ from .recurrent_layers import recurrent_layers
 from .generators import generators_of_build
 from .indexing import tensors_as_indices
 from .random_state import states_of_generators
-from .sizes import asks_for_a_size, extremes
+from .sizes import asks_for_a_size, builtins_of_sizes
 from .recomputation import recomputed, torch_checkpoints
 from .state import resolve
 from .tracers import tracers
@@ -43,7 +43,7 @@ def capture_patches(capture, state_map):
         stack.enter_context(_no_step_in_build(capture.recorder))
         stack.enter_context(_patched(torch.nn.utils.stateless, "_functional_call", _of_module))
         stack.enter_context(value_readers(capture.recorder, capturing, capture.config.backend == "aten"))
-        stack.enter_context(extremes())
+        stack.enter_context(builtins_of_sizes())
         stack.enter_context(tracers(_patched, capturing))
         stack.enter_context(_printed())
         stack.enter_context(_deep_copies())

@@ -37,24 +37,15 @@ class Sizes:
         self.recorder, self.nodes = recorder, {}  # expression -> node
         self.branches: dict = {}  # (file, line, how many-eth time there) -> the way it goes in this program
         self.expected: dict = {}  # the same, as far as it is known before the capture
-        self._undo = None
         self.vary = False  # values that decide sizes have changed between calls: no program for each
         self.known = False  # the program is made for values that decide sizes
 
     def begin(self):
-        """Let the symbolic mode have unknown sizes, and Python's len take them."""
+        """Let the symbolic mode have unknown sizes."""
         mode = self.recorder.fake_mode
         if mode.shape_env is None:
-            from .patches import _patched
-
             mode.shape_env = _environment()(self.branch, allow_scalar_outputs=True, allow_dynamic_output_shape_ops=True)
             mode.cache_enabled = False  # torch's own, which of unknown sizes takes twice as long as finding the results out
-            self._undo = _patched(builtins, "len", _length)
-            self._undo.__enter__()
-
-    def end(self):
-        if self._undo is not None:
-            self._undo.__exit__(None, None, None)
 
     def branch(self, condition, likely, location):
         """The way build() goes on at a branch on sizes, or on a bool tensor that a node makes, at a (file, line, function)."""
@@ -166,11 +157,11 @@ def _likely(node, of_any=None):
 
 
 @contextlib.contextmanager
-def extremes():
-    """While build() is captured, Python's min and max take numbers computed from sizes, and tensors of one number."""
+def builtins_of_sizes():
+    """While build() is captured, Python's len takes tensors of unknown sizes, and min and max numbers computed from sizes, and tensors of one number."""
     from .patches import _patched
 
-    with _patched(builtins, "min", _extreme(torch.sym_min, operator.lt)), _patched(builtins, "max", _extreme(torch.sym_max, operator.gt)):
+    with _patched(builtins, "len", _length), _patched(builtins, "min", _extreme(torch.sym_min, operator.lt)), _patched(builtins, "max", _extreme(torch.sym_max, operator.gt)):
         yield
 
 

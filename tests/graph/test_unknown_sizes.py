@@ -273,10 +273,10 @@ def test_python_that_needs_the_size_is_an_error_with_the_line(function, line):
 
 
 def few_or_many(x):
-    rows = x[x > 0]
-    if rows.numel() == 0:
+    if len(x[x > 0]) == 0:
         return x.sum() * 0 - 1
-    if len(rows) <= 3:
+    rows = x[x > 0]
+    if rows.numel() <= 3:
         return rows.max()
     return rows.sum() / min(len(rows), 7) + max(rows.shape[0] - 5, 2) + max(1, x.sum()) * min(x.sum(), 0.5)
 
