@@ -8,7 +8,7 @@ import warnings
 from dataclasses import dataclass, field, replace
 
 import torch
-from operators import CLIPS, EXPRESSIONS, INPUTS, MODULES, OPTIMIZERS, SCHEDULES, UNKNOWN, WRITES, Unfit
+from operators import BRANCHES, CLIPS, EXPRESSIONS, INPUTS, MODULES, OPTIMIZERS, SCHEDULES, UNKNOWN, WRITES, Unfit
 from training import loss_of
 
 LARGEST, MOST_ELEMENTS = 50.0, 40_000
@@ -130,8 +130,9 @@ def broadcasts(a, b):
     return all(x == y or 1 in (x, y) for x, y in zip(reversed(a), reversed(b)))
 
 
-def draw_program(seed, length=24, sizes=(1, 2, 3, 4, 5, 7, 8, 16, 17), unknown=False):
-    """A program of `length` statements that trains in eager; the same for the same arguments. `unknown`: with sizes that depend on values."""
+def draw_program(seed, length=24, sizes=(1, 2, 3, 4, 5, 7, 8, 16, 17), unknown=False, branches=False):
+    """A program of `length` statements that trains in eager; the same for the same arguments. `unknown`: with sizes that depend on values, and
+    `branches`: with branches that do."""
     draw = Draw(seed, sizes)
     program = Program(
         seed,
@@ -145,7 +146,7 @@ def draw_program(seed, length=24, sizes=(1, 2, 3, 4, 5, 7, 8, 16, 17), unknown=F
     for _ in range(40 * length):
         if len(program.statements) == length:
             break
-        statement = draw_again(draw, program, f"v{number}") if draw.rng.random() < 0.03 else draw_statement(draw, f"v{number}", unknown)
+        statement = draw_again(draw, program, f"v{number}") if draw.rng.random() < 0.03 else draw_statement(draw, f"v{number}", UNKNOWN * unknown + BRANCHES * branches)
         tried = statement and run_or_none(extended(program, statement))
         if tried:
             draw.values, program = tried
@@ -166,11 +167,11 @@ def draw_again(draw, program, out):
         return Statement(re.sub(r"\bv\d+\b", lambda m: draw.like(m[0]), text), out)
 
 
-def draw_statement(draw, out, unknown):
+def draw_statement(draw, out, of_values):
     kind = draw.rng.random()
     try:
-        if unknown and kind > 0.85:
-            return Statement(draw.rng.choice(UNKNOWN)(draw), out)
+        if of_values and kind > 0.85:
+            return Statement(draw.rng.choice(of_values)(draw), out)
         if kind < 0.12:
             make, call = draw.rng.choice(MODULES)(draw)
             return Statement(call.replace("self.m", f"self.m{out[1:]}"), out, make)

@@ -92,10 +92,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", default="0:50", help="first:end")
     parser.add_argument("--backend", default="inductor")
-    parser.add_argument("--dtype", default="float64", choices=["float64", "float32"])
+    parser.add_argument("--dtype", default="float64", choices=["float64", "float32", "bfloat16"])
     parser.add_argument("--length", type=int, default=24, help="statements of a program")
     parser.add_argument("--sizes", default="1,2,3,4,5,7,8,16,17", help="what sizes are drawn from")
     parser.add_argument("--unknown", action="store_true", help="programs with sizes that depend on values")
+    parser.add_argument("--branches", action="store_true", help="programs with branches that depend on values")
     parser.add_argument("--options", default="", help="statements on `graph`, such as graph.config.set_gradient_accumulation_steps(2)")
     parser.add_argument("--reopen", action="store_true", help="save each graph after its first call, and go on with what is loaded")
     parser.add_argument("--limit", type=float, default=240, help="seconds a program may take")
@@ -110,7 +111,7 @@ def main():
     wrong = 0
     for seed in range(first, end):
         begin = time.time()
-        program = in_child(lambda: draw_program(seed, args.length, tuple(map(int, args.sizes.split(","))), args.unknown), args.limit)
+        program = in_child(lambda: draw_program(seed, args.length, tuple(map(int, args.sizes.split(","))), args.unknown, args.branches), args.limit)
         said = check(program)
         print(f"{seed}: {said or 'equal'} ({len(program.statements)} statements, {time.time() - begin:.0f} s)", flush=True)
         if said and not said.startswith(NO_FAILURE):

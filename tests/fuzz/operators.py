@@ -151,6 +151,16 @@ WRITES = write(
     "{a}.view(-1)[:2].mul_({r})", "{a}.unsqueeze(0).add_({c})", "{a}.detach().mul_({s})", "{a}.flatten()[0].add_({r})", "{a}.diagonal().add_({r}) if {a}.dim() > 1 else {a}.add_({r})", "{a}.put_(torch.tensor([0, 1]), {c}.flatten()[:2])", "{a}.index_put_((torch.tensor([0, 0]),), {c}[:1], accumulate=True)", "{a}.data.add_({r})",
 )
 
+# whose branches depend on values: integers of the inputs, computed ones, sizes, and whether numbers are finite
+BRANCHES = table(
+    "{a} * {r} if n0.max() > 2 else {a} - {b}", "{a} if (n0 == {k}).any() else {a}.sin()", "{a} * n0.sum().item()", "{a} + n0.flatten()[0].item() if not (n0 > 0).all() else {a}", "{a}[..., : n0.flatten()[-1] + 1]",
+    "{a} * {r} if {cond}.sum() > {a}.numel() // 2 else {a} + {b}", "{a}.tanh() if ({a}.argmax({d}) == {k} - 1).any() else {a} * {r}", "{a} * {s} if {cond}.sum() % 2 == 0 else -{a}", "{a}.cos() if {cond}.sum() else {c}", "{a} / max(1, {cond}.sum().item())",
+    "{a} * 2 if ({a} / ({c} > {r})).isfinite().all() else {a}.clamp(-1, 1)", "{a}.cos() if torch.log({c} - {r}).isnan().any() else {a} * {c}", "{a}.detach() if torch.log({a}.sum() - {r}).isfinite() else {a} * {s}", "{a} * {r} if {c}[{cond}].numel() > {k} else {c}",
+    "{a}[{cond}].sum() * {a} if len({cond}.nonzero()) > {k} else {b}", "{a} * len(torch.unique({c}.round())) * 0.1", "{a}.select({d}, {a}.abs().flatten().argmax() % {a}.shape[{d}])", "F.one_hot(n0, max(n0.max() + 1, 3)).sum() * {a} * 0.1", "{a} - ({a}.argmin({d}).max() if {a}.numel() else 0)",
+) + write(
+    "{a}.mul_({s}) if n0.sum() > 3 else {a}.add_({b})", "{a}.add_({b}) if {cond}.sum() > {a}.numel() // 2 else {a}.clamp_(-{s}, {s})", "{a}.zero_() if torch.log({c} - {r}).isnan().any() else {a}", "{a}.index_fill_({d}, {c}.argmax({d}).flatten()[0], {r})",
+)
+
 
 def layer(make, call="self.m({a})", low=1, high=4, test=lambda t: True):
     """A layer made for the shape of its input {a}: {n} its last size, {c} its second, {o} another size."""

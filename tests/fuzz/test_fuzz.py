@@ -20,9 +20,9 @@ def float64():
     torch.set_default_dtype(torch.float32)
 
 
-@pytest.mark.parametrize("seed, unknown", [(0, False), (1, False), (2, False), (1, True)])
-def test_eager_bits_on_aten(seed, unknown):
-    program = drawing.draw_program(seed, unknown=unknown)
+@pytest.mark.parametrize("seed, of_values", [(0, ""), (1, ""), (2, ""), (1, "unknown"), (5, "branches")])
+def test_eager_bits_on_aten(seed, of_values):
+    program = drawing.draw_program(seed, unknown=of_values == "unknown", branches=of_values == "branches")
     assert len(program.statements) == 24
     assert difference(program, "aten", torch.float64) is None, program.source()
 
