@@ -18,6 +18,7 @@ from .._global.tensor import mark_like, wrappers
 from .errors import CaptureError, UnsupportedInGraph, user_location
 from .recorded_values import KnownValues
 from .recurrent_layers import whole_layers
+from .refused import refuse
 from .sizes import KINDS, Sizes, known
 from .symbolic import Results
 
@@ -26,7 +27,6 @@ _ITEM = aten._local_scalar_dense.default
 _DEVICE = torch.ops.prim.device.default
 _LIFT = {aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.lift.default}
 _COUNTS_SPARSE = {aten._coalesce.default, aten._nnz.default, aten._values.default, aten._indices.default}
-_SUBTRACTIONS = {aten.sub.Tensor, aten.sub.Scalar, aten.sub_.Tensor, aten.rsub.Tensor, aten.rsub.Scalar}
 _CUDNN_CTC = {aten._use_cudnn_ctc_loss.default, aten._use_cudnn_ctc_loss.Tensor}
 # they give nothing back; torch would run their kernels on zeros as large as the parameters
 _WITHOUT_SYMBOLIC_FORM = {getattr(packet, name) for packet in (aten._fused_sgd_, aten._fused_adagrad_) for name in packet.overloads()}
@@ -170,8 +170,7 @@ class Recorder(KnownValues, TorchDispatchMode):
             )
         if func.namespace in ("profiler", "prim"):
             return func(*args, **(kwargs or {}))
-        if func in _SUBTRACTIONS and any(isinstance(a, torch.Tensor) and a.dtype is torch.bool for a in args[:2]):
-            raise RuntimeError("Subtraction, the `-` operator, with a bool tensor is not supported.")  # as eager does; symbolic tensors would accept it
+        refuse(func, args)
         if func in _CUDNN_CTC:
             return False  # cuDNN's CTC reads the lengths; torch's own kernel does for every input
         if func in _LIFT and not isinstance(args[0], FakeTensor):

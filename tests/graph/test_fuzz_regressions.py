@@ -437,3 +437,22 @@ def test_second_derivatives_through_norms_under_autocast(norm):
             return (h + grad.mean()).float()
 
     follow(lambda: nn.Sequential(nn.Linear(4, 4), copy.deepcopy(norm), nn.Linear(4, 4)), forward=forward)
+
+
+MASK = torch.tensor([True, False, True, True])
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: x @ x.mT.double(), lambda x: x[0].bfloat16() @ x.T, lambda x: x.mm(x.mT.long()), lambda x: flow.matmul(x.double(), x[0]), lambda x: flow.mm(x.bfloat16(), x.mT), lambda x: x[None].bfloat16() @ x.mT,
+    lambda x: x & (x > 0).float(), lambda x: flow.bitwise_xor(x, 0.0), lambda x: x | 1, lambda x: (x > 0).argmax(1), lambda x: flow.argmin(x > 0), lambda x: (x > 0).topk(1).values,
+    lambda x: x.masked_select(MASK.int()), lambda x: flow.masked_select(x, MASK.float()), lambda x: (x > 0) - MASK,
+])  # fmt: skip
+def test_dtypes_that_torch_refuses(function):
+    """Symbolic tensors are not refused; the program of what OneFlow makes of it is recorded."""
+    xs = inputs(2)
+    for x in xs:
+        expected = function(x)
+        found = graph_of(function)(x)
+        assert found.dtype == expected.dtype and torch.equal(found, expected)
+    if function(xs[0].clone().requires_grad_()).requires_grad:
+        follow(lambda: nn.Linear(4, 4), forward=lambda module, x: function(module(x)).float())
