@@ -160,13 +160,10 @@ def eye(n, m=None, **kwargs):
 @documented(f"(start=None, end=None, step=1, {_TAIL}, **torch_keywords)")
 def arange(*args, **kwargs):
     """torch.arange; dtype and device also by position, `end=None` as in OneFlow, placement= and sbp= make it global."""
-    if not args and "start" in kwargs and kwargs.get("end") is None:
+    if len(args) < 2 and (kwargs.get("end", 0) is None or not args and "start" in kwargs and "end" not in kwargs):
         kwargs.pop("end", None)
-        return _arange(0, kwargs.pop("start"), **kwargs)
+        return _arange(0, args[0] if args else kwargs.pop("start"), **kwargs)
     if len(args) < 2 or args[1] is not None:
-        if kwargs.get("end", 0) is not None:
-            return _arange(*args, **kwargs)
-        kwargs.pop("end")
         return _arange(*args, **kwargs)
     # arange(n, None, step): OneFlow's way of leaving out the end
     return _arange(0, args[0], *args[2:], **kwargs)

@@ -37,7 +37,9 @@ def _tensor_type(name, dtype, where="cpu"):
             from .creation import make
 
             return make(name, cls, args, {"device": device, "placement": placement, "sbp": sbp})
-        if len(args) == 1 and isinstance(args[0], (torch.Tensor, float)):
+        if len(args) == 1 and isinstance(args[0], torch.Tensor):
+            return args[0].to(device or where, dtype, copy=True)  # torch shares a tensor's memory
+        if len(args) == 1 and isinstance(args[0], float):
             return torch.as_tensor(args[0], dtype=dtype, device=device or where)
         if theirs is not None:
             try:

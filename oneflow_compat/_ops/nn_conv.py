@@ -51,25 +51,41 @@ def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, 
     return to_last(F.conv3d(to_first(input, 3), to_first(weight, 3), bias, stride, padding, dilation, groups), 3)
 
 
+def _each(value, spatial):
+    """One number per spatial dimension: of an int, or of a list of them or of one."""
+    values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    return values * spatial if len(values) == 1 else values
+
+
+def transposed(function, spatial, input, weight, bias, stride, padding, output_padding, groups, dilation):
+    """torch's `function`, a transposed convolution; output_padding may reach the stride, which torch refuses: rows that no input reaches hold the bias."""
+    extra = _each(output_padding, spatial)
+    if all(e < s or e < d for e, s, d in zip(extra, _each(stride, spatial), _each(dilation, spatial))):
+        return function(input, weight, bias, stride, padding, output_padding, groups, dilation)
+    ends = [(-p, e - p) for p, e in zip(_each(padding, spatial), extra)]
+    out = F.pad(function(input, weight, None, stride, 0, 0, groups, dilation), [n for end in reversed(ends) for n in end])
+    return out if bias is None else out + bias.reshape(-1, *(1,) * spatial)
+
+
 def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1, data_format="channels_first"):
-    """1-d transposed convolution; differs from torch's: `data_format`."""
+    """1-d transposed convolution; differs from torch's: `data_format`, any `output_padding`."""
     if not is_channels_last(data_format):
-        return F.conv_transpose1d(input, weight, bias, stride, padding, output_padding, groups, dilation)
-    return to_last(F.conv_transpose1d(to_first(input, 1), to_first(weight, 1), bias, stride, padding, output_padding, groups, dilation), 1)
+        return transposed(F.conv_transpose1d, 1, input, weight, bias, stride, padding, output_padding, groups, dilation)
+    return to_last(transposed(F.conv_transpose1d, 1, to_first(input, 1), to_first(weight, 1), bias, stride, padding, output_padding, groups, dilation), 1)
 
 
 def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1, data_format="channels_first"):
-    """2-d transposed convolution; differs from torch's: `data_format`."""
+    """2-d transposed convolution; differs from torch's: `data_format`, any `output_padding`."""
     if not is_channels_last(data_format):
-        return F.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
-    return to_last(F.conv_transpose2d(to_first(input, 2), to_first(weight, 2), bias, stride, padding, output_padding, groups, dilation), 2)
+        return transposed(F.conv_transpose2d, 2, input, weight, bias, stride, padding, output_padding, groups, dilation)
+    return to_last(transposed(F.conv_transpose2d, 2, to_first(input, 2), to_first(weight, 2), bias, stride, padding, output_padding, groups, dilation), 2)
 
 
 def conv_transpose3d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1, data_format="channels_first"):
-    """3-d transposed convolution; differs from torch's: `data_format`."""
+    """3-d transposed convolution; differs from torch's: `data_format`, any `output_padding`."""
     if not is_channels_last(data_format):
-        return F.conv_transpose3d(input, weight, bias, stride, padding, output_padding, groups, dilation)
-    return to_last(F.conv_transpose3d(to_first(input, 3), to_first(weight, 3), bias, stride, padding, output_padding, groups, dilation), 3)
+        return transposed(F.conv_transpose3d, 3, input, weight, bias, stride, padding, output_padding, groups, dilation)
+    return to_last(transposed(F.conv_transpose3d, 3, to_first(input, 3), to_first(weight, 3), bias, stride, padding, output_padding, groups, dilation), 3)
 
 
 def unfold(input, kernel_size, dilation=1, padding=0, stride=1, data_format="channels_first"):

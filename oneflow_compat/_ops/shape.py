@@ -132,5 +132,5 @@ atleast_1d, atleast_2d, atleast_3d = map(_at_least, ("atleast_1d", "atleast_2d",
 
 @spelled("input=x")
 def pad(x, pad, mode="constant", value=0):
-    """torch.nn.functional.pad."""
-    return torch.nn.functional.pad(x, pad, mode, value)
+    """torch.nn.functional.pad; the other modes leave `value` aside."""
+    return torch.nn.functional.pad(x, pad, mode, value if mode == "constant" else None)

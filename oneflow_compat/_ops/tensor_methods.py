@@ -58,13 +58,19 @@ def init(original):
     return __init__
 
 
+def owned(original, cls, *args, **kwargs):
+    """original(cls, ...), a copy where torch's result shares the memory of the tensor it is made of."""
+    made = original(cls, *args, **kwargs)
+    return made.clone() if cls is torch.Tensor and len(args) == 1 and isinstance(args[0], torch.Tensor) else made
+
+
 def new(original):
-    """Tensor() of a number, of an array with negative strides, of a list of tensors, of a tensor and a device, on another device than the CPU, with a dtype or requires_grad, and as a global tensor: what torch refuses."""
+    """Tensor(tensor) with memory of its own, and Tensor() of a number, of an array with negative strides, of a list of tensors, of a tensor and a device, on another device than the CPU, with a dtype or requires_grad, and as a global tensor: what torch refuses."""
     import numpy
 
     def __new__(*args, **kwargs):  # torch.compile wants this signature of the constructor it knows
         try:
-            return original(*args, **kwargs)
+            return owned(original, *args, **kwargs)
         except (TypeError, RuntimeError, ValueError):
             from .creation import _of_tensors, _stacked
 
@@ -82,7 +88,7 @@ def new(original):
         if number or dtype is not None and args and isinstance(args[0], (numpy.ndarray, list)):
             made = torch.tensor(args[0], dtype=dtype or torch.get_default_dtype())
         else:
-            made = original(cls, *args)
+            made = owned(original, cls, *args)
         if kwargs.get("placement") is not None or kwargs.get("sbp") is not None:
             from .._global.tensor import make_global
 

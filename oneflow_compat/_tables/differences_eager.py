@@ -45,8 +45,8 @@ EAGER = {
         "test": "tests/core/test_functions.py::test_flags_are_bools_and_lists_are_lists",
     },
     "inputs-torch-refuses": {
-        "names": ["oneflow.nn.functional.glu", "oneflow.nn.functional.adaptive_max_pool3d", "oneflow.nn.functional.grid_sample", "oneflow.fmod", "oneflow.Tensor.__mod__"],
-        "oneflow": "takes integers (glu), a size of one element for all dimensions (adaptive_max_pool3d(x, (2,))), mode='bicubic' of volumes, bool operands (fmod, %)",
+        "names": ["oneflow.nn.functional.glu", "oneflow.nn.functional.adaptive_max_pool3d", "oneflow.nn.functional.grid_sample", "oneflow.fmod", "oneflow.Tensor.__mod__", "oneflow.nn.ConvTranspose1d", "oneflow.nn.functional.avg_pool1d"],
+        "oneflow": "takes integers (glu), a size of one element for all dimensions (adaptive_max_pool3d(x, (2,))), mode='bicubic' of volumes, bool operands (fmod, %), an output_padding that reaches the stride (the modules of transposed convolutions), the first of two paddings (avg_pool1d)",
         "here": "torch's error",
         "reason": "undocumented; torch has no such kernel, and a check in each call of these functions would cost more than it gives",
         "test": "tests/core/test_functions.py::test_inputs_that_torch_refuses",
@@ -485,9 +485,9 @@ EAGER = {
         "test": "tests/core/test_functions.py::test_defects_are_not_reproduced",
     },
     "tensor-of-array": {
-        "names": ["oneflow.Tensor"],
-        "oneflow": "Tensor(ndarray) copies",
-        "here": "copies, and so does torch.Tensor(ndarray) once oneflow is imported; torch alone shares the memory of a float32 array",
+        "names": ["oneflow.Tensor", "oneflow.FloatTensor"],
+        "oneflow": "Tensor(ndarray) and Tensor(tensor) copy",
+        "here": "copies, and so does torch.Tensor(ndarray or tensor) once oneflow is imported; torch alone shares the memory of a float32 array, and of a tensor",
         "reason": "the class is torch's, and torch documents no sharing for it; torch.from_numpy and torch.as_tensor share as ever",
         "test": "tests/core/test_tensor_table.py::test_a_tensor_of_an_array_owns_its_memory",
     },

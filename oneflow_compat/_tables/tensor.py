@@ -58,10 +58,10 @@ TENSOR = {
     "kaiming_normal_": ("method", _M + "kaiming_normal_", "nn.init.kaiming_normal_"),
     "kaiming_uniform_": ("method", _M + "kaiming_uniform_", "nn.init.kaiming_uniform_"),
     "orthogonal_": ("method", _M + "orthogonal_", "nn.init.orthogonal_"),
-    # torch.Tensor(ndarray) owns its memory, as in OneFlow; torch's shares a float32 array's without saying so anywhere
+    # torch.Tensor(ndarray) and torch.Tensor(tensor) own their memory, as in OneFlow; torch's share it without saying so anywhere
     "__init__": ("replace", _M + "init", "of a NumPy array: its own memory"),
-    # constructors torch refuses
-    "__new__": ("replace", _M + "new", "Tensor(1.5); Tensor(tensor, device=); on a GPU; dtype=, requires_grad=; placement=, sbp="),
+    # and constructors torch refuses
+    "__new__": ("replace", _M + "new", "of a tensor: its own memory; Tensor(1.5); Tensor(tensor, device=); on a GPU; dtype=, requires_grad=; placement=, sbp="),
     # calls torch refuses
     "numpy": ("replace", _X + "numpy", "of a tensor that requires grad, on another device, or bfloat16; numpy(dtype)"),
     "uniform_": ("replace", _X + "uniform_", "on a leaf that requires grad; a=, b="),

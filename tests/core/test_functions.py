@@ -59,6 +59,7 @@ CASES = {
     "max True": (lambda: flow.max(m(), True), lambda: tuple(torch.max(m(), 1))),
     "max dim": (lambda: flow.max(m(), dim=0, keepdim=True), lambda: tuple(torch.max(m(), 0, True))),
     "max pair": (lambda: flow.max(t(), -t()), lambda: torch.max(t(), -t())),
+    "pad value of another mode": (lambda: flow.pad(m()[None], (1, 1), "reflect", 1.5), lambda: torch.nn.functional.pad(m()[None], (1, 1), "reflect")),
     "prod list": (lambda: flow.prod(m() + 1, [0, 1], True), lambda: T([[720.0]])),
     "prod empty list": (lambda: flow.prod(m() + 1, []), lambda: T(720.0)),
     "prod torch": (lambda: flow.prod(T([2, 3]), dtype=torch.float64), lambda: T(6.0, dtype=torch.float64)),
@@ -377,6 +378,7 @@ def test_parts_of_complex_numbers_are_attributes():
     pytest.param(lambda: flow.nn.functional.grid_sample(torch.ones(1, 1, 2, 2, 2), torch.zeros(1, 1, 1, 1, 3), mode="bicubic", align_corners=True),
                  marks=pytest.mark.skipif(tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 15), reason="torch 2.15 takes volumes")),
     lambda: flow.fmod(T([True]), T([True])), lambda: T([True]) % T([True]),
+    lambda: flow.nn.ConvTranspose1d(1, 1, 3, output_padding=1)(torch.ones(1, 1, 4)), lambda: flow.nn.functional.avg_pool1d(torch.ones(1, 1, 4), 3, 1, (1, 0)),
 ])
 def test_inputs_that_torch_refuses(call):
     """Difference inputs-torch-refuses."""

@@ -265,6 +265,22 @@ def test_a_tensor_of_an_array_owns_its_memory(make):
     assert array.tolist() == [0.0, 0.0] and x.tolist() == [1.0, 1.0] and type(x) in (torch.Tensor, torch.nn.Parameter)
 
 
+@pytest.mark.parametrize("make", [flow.Tensor, flow.FloatTensor, lambda x: flow.Tensor(x, device="cpu"), lambda x: flow.nn.Parameter(flow.Tensor(x))])
+def test_a_tensor_of_a_tensor_owns_its_memory(make):
+    x = torch.zeros(2)
+    y = make(x)
+    y.data += 1
+    assert x.tolist() == [0.0, 0.0] and y.tolist() == [1.0, 1.0] and type(y) in (torch.Tensor, torch.nn.Parameter)
+
+
+def test_a_tensor_of_a_parameter_can_be_written_and_carries_its_gradient():
+    w = leaf()
+    y = flow.Tensor(w)
+    y[0] = 7.0
+    (y * y).sum().backward()
+    assert w.tolist() == [1.0, 2.0, -3.0] and w.grad.tolist() == [0.0, 4.0, -6.0] and flow.Tensor(torch.tensor([1, 2])).dtype is flow.int64
+
+
 def test_a_constructor_call_that_neither_library_knows():
     for args, more in [((2, 3), {"pin_memory": True}), (("x",), {}), (("x",), {"dtype": flow.float32}), ((object(),), {"device": "cpu"}), ((2, -3), {}), ((2,), {"placement": flow.placement("cpu", [0])})]:
         with pytest.raises((TypeError, RuntimeError)):

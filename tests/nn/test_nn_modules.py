@@ -25,6 +25,28 @@ def test_channels_last_conv_is_the_permuted_conv(n):
     torch.testing.assert_close(getattr(F, f"conv_transpose{n}d")(last(x), last(w), None, 2, 1, 1, data_format="channels_last"), last(want))
 
 
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("stride, padding, extra, dilation", [(1, 0, 1, 1), (1, 1, 1, 1), (2, 1, 3, 1), (2, 2, 2, 1), (1, 0, 2, 2)])
+def test_output_padding_may_reach_the_stride(n, stride, padding, extra, dilation):
+    x, w, b = torch.randn(2, 4, *[3] * n), torch.randn(4, 3, *[3] * n), torch.randn(3)
+    got = getattr(F, f"conv_transpose{n}d")(x, w, b, stride, padding, extra, 1, dilation)
+    # one element more in front of every stride: zeros between, the output padding and what a longer kernel reaches
+    spread = torch.zeros(2, 4, *[2 * stride + 1] * n)
+    spread[(..., *[slice(None, None, stride)] * n)] = x
+    reach = 2 * dilation
+    spread = torch.nn.functional.pad(spread, (reach - padding, reach - padding + extra) * n)
+    want = getattr(torch.nn.functional, f"conv{n}d")(spread, w.transpose(0, 1).flip(*range(2, 2 + n)), b, dilation=dilation)
+    torch.testing.assert_close(got, want)
+    torch.testing.assert_close(getattr(flow._C, f"deconv{n}d")(last(x), last(w), b, (stride,), (padding,), [extra], 1, [dilation], "channels_last"), last(want))
+
+
+def test_output_padding_of_the_stride_as_recorded():
+    """Numbers of OneFlow 0.9.0."""
+    x, w = torch.arange(1.0, 5.0).reshape(1, 1, 4), torch.tensor([[[1.0, 10.0, 100.0]]])
+    assert F.conv_transpose1d(x, w, None, 1, 1, 1).flatten().tolist() == [12, 123, 234, 340, 400]
+    assert F.conv_transpose1d(x, w, torch.tensor([0.5]), 2, 0, 3).flatten().tolist() == [1.5, 10.5, 102.5, 20.5, 203.5, 30.5, 304.5, 40.5, 400.5, 0.5, 0.5, 0.5]
+
+
 @pytest.mark.parametrize("name, args", [("max_pool{}d", (2,)), ("avg_pool{}d", (2, 1)), ("adaptive_avg_pool{}d", (3,))])
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_channels_last_pool_is_the_permuted_pool(name, args, n):

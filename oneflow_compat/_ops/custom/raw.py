@@ -4,6 +4,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from .. import nn_conv
 from .._signature import spelled
 from . import _check
 
@@ -305,18 +306,7 @@ def tanh_grad(y, dy):
 
 
 # --------------------------------------------------------------------------- transposed convolution, resizing
-def _deconv(nd, torch_function):
-    def deconv(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1, data_format="channels_first"):
-        if data_format != "channels_first":
-            return torch_function(input.movedim(-1, 1), weight.movedim(-1, 1), bias, stride, padding, output_padding, groups, dilation).movedim(1, -1)
-        return torch_function(input, weight, bias, stride, padding, output_padding, groups, dilation)
-
-    deconv.__name__ = deconv.__qualname__ = f"deconv{nd}d"
-    deconv.__doc__ = f"torch's conv_transpose{nd}d."
-    return deconv
-
-
-deconv1d, deconv2d, deconv3d = _deconv(1, F.conv_transpose1d), _deconv(2, F.conv_transpose2d), _deconv(3, F.conv_transpose3d)
+deconv1d, deconv2d, deconv3d = nn_conv.conv_transpose1d, nn_conv.conv_transpose2d, nn_conv.conv_transpose3d
 
 
 def _upsample(name, mode, axes, corners):
