@@ -26,6 +26,8 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from ._tables.deep_paths import DEEP_PATHS
+
 ROOT = __package__  # "oneflow"
 _MISSING = object()
 
@@ -208,7 +210,7 @@ def _resolve(name, torch_name, also, attr):
         value = _of_row(name, attr)
         if value is not _MISSING:
             return value
-    if _is_ours(f"{name}.{attr}"):
+    if _is_ours(f"{name}.{attr}") or f"{name}.{attr}" in DEEP_PATHS:
         return importlib.import_module(f"{name}.{attr}")
     if torch_name is not None:
         value = getattr(_torch_module(torch_name), attr, _MISSING)
@@ -283,11 +285,13 @@ def _findable(name: str) -> bool:
 
 
 class _TorchFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """`import oneflow.a.b` where only torch has `a.b`: the module torch.a.b itself, never a copy."""
+    """`import oneflow.a.b` where only torch has `a.b`: the module torch.a.b itself, never a copy; and the modules of `_tables/deep_paths.py`."""
 
     def find_spec(self, fullname, path=None, target=None):
         if not fullname.startswith(ROOT + ".") or _is_ours(fullname):
             return None
+        if fullname in DEEP_PATHS:
+            return importlib.machinery.ModuleSpec(fullname, self, origin=DEEP_PATHS[fullname])
         parent, _, last = fullname.rpartition(".")
         found = next((f"{home}.{last}" for home in _homes(parent) if _findable(f"{home}.{last}")), None)
         if found is None:
@@ -297,11 +301,15 @@ class _TorchFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return spec
 
     def create_module(self, spec):
+        if spec.name in DEEP_PATHS:
+            return None
         module = _taught(importlib.import_module(spec.loader_state))
         spec.loader_state = (module, module.__spec__)
         return module
 
     def exec_module(self, module):
+        for name, _, path in (pair.partition("=") for pair in DEEP_PATHS.get(module.__name__, "").split()):
+            setattr(module, name, functools.reduce(getattr, (path or name).split("."), sys.modules[ROOT]))
         spec = module.__spec__
         if isinstance(spec.loader_state, tuple):
             module.__spec__ = spec.loader_state[1]

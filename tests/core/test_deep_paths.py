@@ -1,10 +1,13 @@
 """Names that OneFlow's own tests and clients reach by deep paths: `oneflow._C` argument lists, framework, profiler, graph helpers."""
+import importlib
 import json
+import sys
 
 import numpy as np
 import oneflow as flow
 import pytest
 import torch
+from oneflow._tables.deep_paths import DEEP_PATHS
 
 C = flow._C
 
@@ -415,12 +418,17 @@ def test_modules_of_one_function():
     from oneflow.asyncs.thread import Thread
     from oneflow.framework.distribute import split_sbp
     from oneflow.framework.function_util import FunctionConfig
+    import oneflow.nn.modules.where
     from oneflow.nn.modules import as_tensor, einsum, grid_sample, linspace, math_ops, meshgrid, nms, norm, roll
 
     assert einsum.einsum_op is flow.einsum and meshgrid.meshgrid_op is flow.meshgrid and nms.nms_op is flow.nms and roll.roll_op is flow.roll
     assert linspace.linspace_op is flow.linspace and as_tensor.as_tensor is flow.as_tensor and norm.norm is flow.norm
     assert math_ops.addmm_op is flow.addmm and math_ops.fmod_op is flow.fmod and math_ops.arcsin_op is flow.asin
     assert grid_sample.grid_sample is flow.nn.functional.grid_sample and FunctionConfig is flow.FunctionConfig
+    assert flow.nn.modules.constant.new_ones_op is flow.new_ones and flow.nn.modules.arange.arange_op is flow.arange  # without an import, as onefx has it
+    assert flow.nn.modules.where is sys.modules["oneflow.nn.modules.where"] and oneflow.nn.modules.where.where_op is flow.where
+    for module, row in DEEP_PATHS.items():
+        assert sorted(n for n in vars(importlib.import_module(module)) if n[0] != "_") == sorted(pair.split("=")[0] for pair in row.split())
     assert Thread is flow.asyncs.Thread and isinstance(flow.asyncs.thread, type) and split_sbp(1) == flow.sbp.split(1)
 
 

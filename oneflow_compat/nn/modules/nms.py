@@ -1,4 +1,0 @@
-"""Deep path of oneflow.nms."""
-from ... import nms as nms_op
-
-__all__ = ["nms_op"]

@@ -1,4 +1,0 @@
-"""Deep path of oneflow.norm."""
-from ... import norm
-
-__all__ = ["norm"]
