@@ -23,19 +23,22 @@ using torch::stable::Tensor;
 
 inline Tensor dense(const Tensor& x) { return x.is_contiguous() ? x : torch::stable::contiguous(x); }
 
-// A new contiguous tensor on `like`'s device. Through the shim: a tenth of a call of aten::new_empty through the dispatcher.
-inline Tensor fresh(const Tensor& like, const std::vector<int64_t>& sizes, std::optional<ScalarType> dtype = std::nullopt) {
+// A new tensor on `like`'s device. Through the shim: a tenth of a call of aten::new_empty through the dispatcher.
+inline Tensor fresh_strided(const Tensor& like, const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides, std::optional<ScalarType> dtype = std::nullopt) {
   int32_t type, index, code;
   STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &type));
   STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(like.get(), &index));
   if (dtype.has_value()) code = torch::stable::detail::to<int32_t>(torch::stable::detail::from(*dtype));
   else STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(like.get(), &code));
-  std::vector<int64_t> strides(sizes.size());
-  int64_t stride = 1;
-  for (size_t d = sizes.size(); d-- > 0;) strides[d] = stride, stride *= std::max<int64_t>(sizes[d], 1);
   AtenTensorHandle made = nullptr;
   STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(), code, type, index, &made));
   return Tensor(made);
+}
+inline Tensor fresh(const Tensor& like, const std::vector<int64_t>& sizes, std::optional<ScalarType> dtype = std::nullopt) {
+  std::vector<int64_t> strides(sizes.size());
+  int64_t stride = 1;
+  for (size_t d = sizes.size(); d-- > 0;) strides[d] = stride, stride *= std::max<int64_t>(sizes[d], 1);
+  return fresh_strided(like, sizes, strides, dtype);
 }
 inline std::vector<int64_t> shape(const Tensor& x) { return {x.sizes().begin(), x.sizes().end()}; }
 inline Tensor fresh_like(const Tensor& x) { return fresh(x, shape(x)); }

@@ -49,6 +49,10 @@ STABLE_TORCH_LIBRARY(oneflow, m) {
   m.def("adam_(Tensor(a!)[] model, Tensor[] diff, Tensor(b!)[] m, Tensor(c!)[] v, float[] scalars) -> ()");
   m.def("momentum_(Tensor(a!)[] model, Tensor[] diff, Tensor(b!)[] buffer, float[] scalars) -> ()");
   m.def("sgd_(Tensor(a!)[] model, Tensor[] diff, float[] scalars) -> ()");
+  // Elementwise steps in place, on `lanes` lists of tensors of one shape and dtype (float32, float64) each; those written have one
+  // dense layout. `code`: the six numbers of each BlockStep (cpu/kernels.h). A lane's tensors: those written, then those read; its
+  // scalars: `common`, then its part of `own`. CPU only.
+  m.def("blocks_(Tensor(a!)[] written, Tensor[] read, int lanes, int[] code, float[] common, float[] own) -> ()");
 
   // out (N, C, h, w) float32 = (window of the uint8 images (N, H, W, C) at top, left - mean) * scale; mirrored where `mirror` (int8 [N]) is not 0.
   m.def("crop_mirror_normalize(Tensor images, Tensor? mirror, int top, int left, float[] mean, float[] scale, Tensor(a!) out) -> ()");

@@ -37,6 +37,20 @@ enum class Point : int {
 constexpr int kMaxOperands = 9;
 constexpr int64_t kSumRows = 64;  // rows of a bias's gradient that are summed in one float
 
+// A step over blocks (blocks.h): to = op(a, b, c; scalar). Numbers of tensors, then of temporaries; of the scalar; -1: none.
+enum class Block : int { copy, neg, abs, sqrt, reciprocal, add_number, mul_number, div_number, add, mul, div, maximum, minimum, lerp, addcmul, addcdiv, count };
+struct BlockStep {
+  Block op;
+  int64_t to, a, b, c, scalar;
+};
+constexpr int kBlockTemporaries = 4;
+
+// y = sqrt(x) of n elements as torch computes it; null: as the processor does.
+struct SquareRoots {
+  void (*f32)(int n, const float* x, float* y);
+  void (*f64)(int n, const double* x, double* y);
+};
+
 // Softmax over rows of n: t = keep ? scale * x : fill, keep from a byte mask or the lower triangle.
 struct SoftmaxRows {
   int64_t n;              // columns
@@ -84,6 +98,8 @@ struct Kernels {
   void (*adam)(Dtype, void* model, const void* diff, void* m, void* v, const double* s, int64_t begin, int64_t end);
   void (*momentum)(Dtype, void* model, const void* diff, void* buffer, const double* s, int64_t begin, int64_t end);
   void (*sgd)(Dtype, void* model, const void* diff, const double* s, int64_t begin, int64_t end);
+  // f32 and f64. The steps over `given` tensors and temporaries.
+  void (*blocks)(Dtype, const SquareRoots&, const BlockStep*, int64_t count, void* const* tensors, int64_t given, const double* scalars, int64_t begin, int64_t end);
   // one (B, M, H) row of K: pairs turned by cos and sin; see rotary.h
   void (*rotary)(Dtype, const void* x, const void* cos, const void* sin, void* y, int64_t k, int64_t size, int64_t part, bool interval, bool backward);
   // out[pair(i, j)] = x_i . x_j for j < i + self; one sample (f, e), and its gradient

@@ -3,10 +3,18 @@
 
 #include <cstring>
 
+// MKL's square roots where torch is built with it: libtorch_cpu computes with them, and they round otherwise than the processor's.
+extern "C" {
+__attribute__((weak)) void vmsSqrt(int n, const float* x, float* y, long long mode);
+__attribute__((weak)) void vmdSqrt(int n, const double* x, double* y, long long mode);
+}
+
 namespace oneflow_ext {
 namespace {
 
 using oneflow_cpu::best;
+using oneflow_cpu::Block;
+using oneflow_cpu::BlockStep;
 using oneflow_cpu::Dtype;
 using oneflow_cpu::Point;
 using oneflow_cpu::SoftmaxRows;
@@ -243,6 +251,76 @@ void sgd(std::vector<Tensor> model, std::vector<Tensor> diff, std::vector<double
   }
 }
 
+oneflow_cpu::SquareRoots roots() {
+  constexpr long long mode = 0x2 | 0x140000 | 0x100;  // VML_HA | VML_FTZDAZ_OFF | VML_ERRMODE_IGNORE, as ATen/cpu/vml.h
+  return {vmsSqrt ? +[](int n, const float* x, float* y) { vmsSqrt(n, x, y, mode); } : nullptr,
+          vmdSqrt ? +[](int n, const double* x, double* y) { vmdSqrt(n, x, y, mode); } : nullptr};
+}
+
+std::vector<BlockStep> steps_of(const std::vector<int64_t>& code, int64_t given, int64_t scalars) {
+  std::vector<BlockStep> steps;
+  STD_TORCH_CHECK(code.size() % 6 == 0, "oneflow::blocks_: six numbers a step, found ", code.size());
+  for (size_t i = 0; i < code.size(); i += 6) {
+    const int64_t* n = code.data() + i;
+    const bool known = n[0] >= 0 && n[0] < static_cast<int64_t>(Block::count);
+    const int operands = !known ? 0 : n[0] < static_cast<int64_t>(Block::add) ? 1 : n[0] < static_cast<int64_t>(Block::addcmul) ? 2 : 3;
+    bool right = known && n[1] >= 0 && n[1] < given + oneflow_cpu::kBlockTemporaries && n[5] >= -1 && n[5] < scalars;
+    for (int k = 2; k < 5; ++k) right = right && n[k] >= (k - 2 < operands ? 0 : -1) && n[k] < given + oneflow_cpu::kBlockTemporaries;
+    STD_TORCH_CHECK(right, "oneflow::blocks_: step ", i / 6, " asks for an operator, a tensor or a scalar that is not there");
+    steps.push_back({static_cast<Block>(n[0]), n[1], n[2], n[3], n[4], n[5]});
+  }
+  return steps;
+}
+
+// Every element has its place, and all places together have no hole.
+bool is_dense(const Tensor& x) {
+  if (x.is_contiguous()) return true;
+  std::vector<std::pair<int64_t, int64_t>> dims;  // (stride, size)
+  for (int64_t d = 0; d < x.dim(); ++d)
+    if (x.size(d) != 1) dims.emplace_back(x.stride(d), x.size(d));
+  std::sort(dims.begin(), dims.end());
+  int64_t expected = 1;
+  for (const auto& [stride, size] : dims) {
+    if (stride != expected) return false;
+    expected *= size;
+  }
+  return true;
+}
+
+bool same_strides(const Tensor& x, const Tensor& y) {
+  for (int64_t d = 0; d < x.dim(); ++d)
+    if (x.size(d) != 1 && x.stride(d) != y.stride(d)) return false;
+  return true;
+}
+
+void blocks(std::vector<Tensor> written, std::vector<Tensor> read, int64_t lanes, std::vector<int64_t> code, std::vector<double> common, std::vector<double> own) {
+  STD_TORCH_CHECK(lanes > 0 && !written.empty() && written.size() % lanes == 0 && read.size() % lanes == 0 && own.size() % lanes == 0, "oneflow::blocks_: ",
+                  written.size(), " + ", read.size(), " tensors and ", own.size(), " scalars do not part into ", lanes, " lanes");
+  const size_t w = written.size() / lanes, r = read.size() / lanes, o = own.size() / lanes;
+  const auto steps = steps_of(code, static_cast<int64_t>(w + r), static_cast<int64_t>(common.size() + o));
+  for (int64_t lane = 0; lane < lanes; ++lane) {
+    std::vector<void*> tensors;
+    std::vector<Tensor> copies;
+    const Tensor& first = written[lane * w];
+    STD_TORCH_CHECK(is_dense(first) && (first.scalar_type() == ScalarType::Float || first.scalar_type() == ScalarType::Double), "oneflow::blocks_ takes dense tensors of float32 or float64");
+    for (size_t k = 0; k < w + r; ++k) {
+      const Tensor& t = k < w ? written[lane * w + k] : read[lane * r + k - w];
+      const bool same = t.scalar_type() == first.scalar_type() && shape(t) == shape(first), dense = same && same_strides(t, first);
+      STD_TORCH_CHECK(same && (dense || k >= w), "oneflow::blocks_: the tensors of lane ", lane, " that are written have one shape, dtype and layout, those read its shape and dtype");
+      if (!dense) {
+        copies.push_back(fresh_strided(first, shape(first), {first.strides().begin(), first.strides().end()}));
+        torch::stable::copy_(copies.back(), t);
+      }
+      tensors.push_back((dense ? t : copies.back()).data_ptr());
+    }
+    std::vector<double> scalars = common;
+    scalars.insert(scalars.end(), own.begin() + lane * o, own.begin() + (lane + 1) * o);
+    parallel_for(0, first.numel(), 32768, [&](int64_t a, int64_t b) {
+      best().blocks(dtype_of(first), roots(), steps.data(), static_cast<int64_t>(steps.size()), tensors.data(), static_cast<int64_t>(tensors.size()), scalars.data(), a, b);
+    });
+  }
+}
+
 // An image is one thread's work: readers call this in threads of their own.
 void crop_mirror_normalize(const Tensor& images, std::optional<Tensor> mirror, int64_t top, int64_t left, std::vector<double> mean, std::vector<double> scale, const Tensor& out) {
   check_window(images, mirror, top, left, mean, scale, out);
@@ -280,6 +358,7 @@ STABLE_TORCH_LIBRARY_IMPL(oneflow, CPU, m) {
   m.impl("pair_dots", TORCH_BOX(&pair_dots));
   m.impl("pair_dots_backward", TORCH_BOX(&pair_dots_backward));
   m.impl("adam_", TORCH_BOX(&adam));
+  m.impl("blocks_", TORCH_BOX(&blocks));
   m.impl("momentum_", TORCH_BOX(&momentum));
   m.impl("sgd_", TORCH_BOX(&sgd));
   m.impl("crop_mirror_normalize", TORCH_BOX(&crop_mirror_normalize));

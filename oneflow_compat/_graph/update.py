@@ -235,6 +235,7 @@ def update_flags(optimizer, config):
     if multi is None:  # many small parameters: one operator instead of one per parameter, the same numbers
         size = sum(p.numel() * p.element_size() for p in params)
         multi = size < _MULTI_TENSOR_BYTES and isinstance(optimizer, _SAME_NUMBERS) and all(p.device.type == "cpu" and p.dtype in _SAME_DTYPES for p in params)
+        multi = multi and len({p.untyped_storage()._cdata for p in params}) == len(params)  # of two in one memory the second takes its step after the first
     if multi and "foreach" in group:
         return {"foreach": True, "fused": False}
     return {}

@@ -4,11 +4,12 @@ from __future__ import annotations
 import torch
 
 from ..codegen import compile_program
+from .blocks import in_blocks
 
 
 def compile(program, config, name="aten"):
     """A function over the slot values. Autograd is off while it runs."""
-    function = compile_program(program)
+    function = compile_program(in_blocks(program))
     guard = torch._C._AutoDispatchBelowAutograd
 
     def run(*values):

@@ -65,6 +65,7 @@ def host_program(program, inputs, outputs, late, function):
     call = graph.call_function(function, tuple(copies[n] for n in inputs))
     for i, node in enumerate(outputs):
         copies[node] = graph.call_function(operator.getitem, (call, i))
+        copies[node].meta.update(node.meta)
     for node in program.graph.nodes:
         if node in late and node not in copies:
             copies[node] = graph.node_copy(node, lambda n: copies[n])

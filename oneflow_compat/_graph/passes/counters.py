@@ -6,21 +6,27 @@ operator visits a tensor in well under one: step - (-1) * 1, which rounds to wha
 from __future__ import annotations
 
 import torch
+from torch.fx import Node
+
+from .patterns import Editor
 
 aten = torch.ops.aten
 
 
 def count_together(program):
     """_foreach_add_ of 1 to float32 scalars on the CPU becomes one fused operator."""
-    graph = program.graph
-    for node in list(graph.nodes):
-        if node.target is not aten._foreach_add_.Scalar or node.args[1] != 1 or node.users:
+    graph, editor = program.graph, Editor(program)
+    for node in editor.nodes(aten._foreach_add_.Scalar, aten._foreach_add_.Tensor):
+        if editor.number(node.args[1]) != 1 or node.kwargs.get("alpha", 1) != 1 or node.users:
             continue
         if any(not _counter(n) for n in node.args[0]):
             continue
-        program = program.with_(constants={**program.constants, "one": torch.ones((), dtype=torch.float32)})
+        one = node.args[1]
+        if not isinstance(one, Node) or one.meta["tensor"].dtype is not torch.float32:
+            program = program.with_(constants={**program.constants, "one": torch.ones((), dtype=torch.float32)})
+            with graph.inserting_before(node):
+                one = graph.get_attr("one")
         with graph.inserting_before(node):
-            one = graph.get_attr("one")
             new = graph.call_function(
                 aten._fused_sgd_.default, (list(node.args[0]), [one] * len(node.args[0]), []),
                 dict(weight_decay=0.0, momentum=0.0, lr=-1.0, dampening=0.0, nesterov=False, maximize=False, is_first_step=False),
