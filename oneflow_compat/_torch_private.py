@@ -19,6 +19,8 @@ HOOKS = {
     "torch._C.ListType": ("_graph", "operator arguments that are lists", "tests/graph/test_semantics.py"),
     "torch._C._increment_version": ("_graph", "telling autograd what a program wrote", "tests/graph/test_semantics.py"),
     "torch._C._AutoDispatchBelowAutograd": ("_graph, _ops.custom", "running a program below autograd", "tests/graph/test_bitwise.py"),
+    "torch._C._DisableAutocast": ("_graph", "a program has its casts: autocast around a call adds none", "tests/graph/test_contexts.py"),
+    "torch._C._is_any_autocast_enabled": ("_graph", "the same", "tests/graph/test_contexts.py"),
     "torch._ops.OpOverload": ("_graph", "the targets of a program's nodes", "tests/graph/test_deploy.py"),
     "torch._amp_foreach_non_finite_check_and_unscale_": ("_graph", "loss scaling inside a program", "tests/graph/test_scaler_amp_recompute.py"),
     "torch._amp_update_scale_": ("_graph", "loss scaling inside a program", "tests/graph/test_scaler_amp_recompute.py"),

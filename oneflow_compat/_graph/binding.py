@@ -39,6 +39,8 @@ class Binding:
         self.key = key
         self.program = program
         self.run = run if not _asks_grad_mode(program) else torch.enable_grad()(run)
+        if torch._C._is_any_autocast_enabled():  # around this call, and so around each that takes this program
+            self.run = _without_autocast(self.run)
         self.free = capture.free
         self.state = capture.state
         self.optimizers = [o for o, _ in self.state.optimizers]
@@ -335,6 +337,17 @@ def _memory(value):
 def _asks_grad_mode(program):
     """oneDNN's LSTM keeps what its backward needs only while gradients are recorded, whatever the caller's mode is."""
     return program.training and any(n.target is torch.ops.aten.mkldnn_rnn_layer.default for n in program.graph.nodes)
+
+
+def _without_autocast(run):
+    """The casts are in the program, and what build() computed without any stays so."""
+
+    @functools.wraps(run)
+    def plain(*values):
+        with torch._C._DisableAutocast():
+            return run(*values)
+
+    return plain
 
 
 def _numeric(value):

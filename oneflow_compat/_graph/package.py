@@ -318,7 +318,7 @@ class LoadedProgram:
                 raise TypeError(f"argument {slot.name!r} of graph {self.name} must be {slot.dtype}{list(slot.shape)}, found {value.dtype}{list(value.shape)}; "
                                 "a saved program holds for one shape, save another one for others")
             values[index] = value.to(slot.device) if value.device != slot.device else value
-        with torch.set_grad_enabled(self.program.training or torch.is_grad_enabled()):  # oneDNN's LSTM keeps what backward needs only then
+        with torch._C._DisableAutocast(), torch.set_grad_enabled(self.program.training or torch.is_grad_enabled()):  # oneDNN's LSTM keeps what backward needs only then
             keep = torch._C._AutoDispatchBelowAutograd()
             try:
                 out = iter(self._run(*values))

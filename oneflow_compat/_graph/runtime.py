@@ -138,9 +138,10 @@ class Engine:
         program = program.with_(history=(("capture", time.perf_counter() - start, program.count()),))
         if config.check:
             program.check()
-        program = passes.run(program, config, config.on_stage)
-        start = time.perf_counter()
-        run, backend = self._compile(program, replace(config, backend="aten") if capture.first_only else config)  # it serves one call
+        with torch._C._DisableAutocast():  # the casts are in the program
+            program = passes.run(program, config, config.on_stage)
+            start = time.perf_counter()
+            run, backend = self._compile(program, replace(config, backend="aten") if capture.first_only else config)  # it serves one call
         self._report(f"compile {backend}", start, program)
         program = program.with_(history=program.history + ((f"compile {backend}", time.perf_counter() - start, program.count()),))
         entry = Binding(self, key, program, run, capture)

@@ -51,6 +51,29 @@ def test_autocast_keeps_no_weights_from_before_a_capture_or_of_it(model, before)
         assert torch.equal(graph(x), model(x)) and not torch.equal(graph(x), found)
 
 
+class Positions(nn.Linear):
+    """As rotary positions are computed: in float32, whatever is around."""
+
+    def forward(self, x):
+        with torch.autocast("cpu", enabled=False):
+            angles = x @ self.weight
+        return super().forward(x) * angles.sin()
+
+
+@pytest.mark.parametrize("backend", ["aten", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_what_is_computed_without_autocast_stays_so(backend, tmp_path):
+    """The program has its casts; autocast around its call adds none, neither to one that was made without."""
+    torch.manual_seed(0)
+    module = Positions(8, 8)
+    graph, plain = Predict(module, backend), Predict(module, backend)
+    expected, same = module(x), torch.equal if backend == "aten" else torch.allclose  # fused sums may round otherwise
+    assert same(plain(x), expected)
+    plain.save(tmp_path)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert same(graph(x), module(x)) and same(graph(x), module(x)) and not same(module(x), expected)
+        assert same(flow.load_graph(tmp_path)(x), expected)
+
+
 def test_a_search_for_nan_in_gradients_does_not_stop_a_capture(model):
     graph = Step(model)
     with torch.autograd.set_detect_anomaly(True):
