@@ -456,3 +456,15 @@ def test_dtypes_that_torch_refuses(function):
         assert found.dtype == expected.dtype and torch.equal(found, expected)
     if function(xs[0].clone().requires_grad_()).requires_grad:
         follow(lambda: nn.Linear(4, 4), forward=lambda module, x: function(module(x)).float())
+
+
+def test_max_pool1d_without_gradients_is_laid_out_row_by_row():
+    """Sums over it, as of BatchNorm, go in the order of the layout."""
+    def function(x):
+        pooled = nn.functional.max_pool1d(x, 2, 1)
+        return pooled, nn.functional.batch_norm(pooled, None, None, training=True)
+
+    x = torch.randn(17, 4, 3, generator=torch.Generator().manual_seed(3)).transpose(1, 2)
+    for found, expected in zip(graph_of(function)(x), function(x), strict=True):
+        assert torch.equal(found, expected) and found.stride() == expected.stride()
+    follow(lambda: nn.Sequential(nn.Conv1d(6, 4, 1), nn.MaxPool1d(2)), xs=[torch.randn(3, 8, 6).mT for _ in range(2)])
