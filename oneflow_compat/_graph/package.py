@@ -308,7 +308,15 @@ class LoadedProgram:
                 raise ValueError(f"argument {name!r} of graph {self.name} was {text} when it was saved, found {leaves[i]!r}; "
                                  "values of Python are fixed in a saved program, save another one for others")
         fixed = {i for i, _, _ in self.program.in_constants}
-        given = [v for i, v in enumerate(leaves) if i not in fixed]
+        return self.run([v for i, v in enumerate(leaves) if i not in fixed])
+
+    def warm_up(self):
+        """One run on zeros."""
+        slots = [self.program.slots[i] for i in self._args]
+        self.run([torch.zeros(s.shape, dtype=s.dtype, device=s.device) for s in slots])
+
+    def run(self, given):
+        """What build() returned, of the tensors among its arguments."""
         values = list(self._values)
         for index, value in zip(self._args, given, strict=True):
             slot = self.program.slots[index]

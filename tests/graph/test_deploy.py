@@ -123,6 +123,36 @@ def test_python_arguments_of_a_saved_program_are_fixed(tmp_path):
             loaded(torch.ones(2), wrong[0], turned=wrong[1], by=torch.ones(2))
 
 
+def test_a_generator_nobody_draws_from_is_no_part_of_a_saved_program(tmp_path):
+    """onediff's modules make one whenever their dropout is called."""
+    @nn.Graph.trace
+    def evaluated(x):
+        return nn.functional.dropout(x * 2, 0.5, False, generator=flow.Generator()), flow.Generator().manual_seed(3).initial_seed()
+
+    evaluated.config.set_backend("aten")
+    evaluated(torch.ones(2))
+    evaluated.save(tmp_path / "g")
+    out, seed = flow.load_graph(tmp_path / "g")(torch.ones(2))
+    assert out.tolist() == [2, 2] and seed == 3
+
+
+def test_a_state_dict_of_a_call_by_name_warms_up():
+    """onediffx.load_pipe: a U-Net is called with keywords, some of them None."""
+    class Named(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.config.set_backend("aten")
+
+        def build(self, x, *, scale=None, more=None, fast=False):
+            return x * 2 if scale is None else x * scale
+
+    first, second = Named(), Named()
+    call = {"scale": torch.full((2,), 3.0), "more": None, "fast": True}
+    first(torch.ones(2), **call)
+    second.load_runtime_state_dict(first.runtime_state_dict(), warmup_with_run=True)
+    assert second(torch.ones(2), **call).tolist() == [3, 3]
+
+
 def test_saving_before_the_first_call_and_over_other_files(tmp_path):
     graph = Infer(Net().eval())
     with pytest.raises(RuntimeError, match="no program yet"):

@@ -4,7 +4,9 @@ from __future__ import annotations
 import operator
 
 import torch
+import torch.utils._pytree as pytree
 
+from ..generators import seed_generator
 from ..program import is_view, written_args
 
 aten = torch.ops.aten
@@ -108,7 +110,16 @@ def drop_dead(program):
             continue
         if not has_effect(node):
             graph.erase_node(node)
+    _drop_idle_generators(graph)
     return program
+
+
+def _drop_idle_generators(graph):
+    """Seeding generators made in build() has no effect where nothing draws from one (which one a node names: torch does not tell)."""
+    seeds = [node for node in graph.nodes if node.target is seed_generator]
+    if seeds and not any(isinstance(v, torch.Generator) for n in graph.nodes if n not in seeds for v in pytree.tree_leaves((n.args, n.kwargs))):
+        for node in seeds:
+            graph.erase_node(node)
 
 
 def has_effect(node) -> bool:

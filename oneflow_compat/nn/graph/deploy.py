@@ -167,18 +167,8 @@ def load_runtime_state_dict(graph, state_dict, warmup_with_run=True):
                     live[slot.name].copy_(loaded._values[i])
             loaded._values[i] = live[slot.name]
     if warmup_with_run and not loaded.training:
-        loaded(*_zeros(loaded))
+        loaded.warm_up()
     object.__setattr__(graph, "_loaded", loaded)
-
-
-def _zeros(loaded):
-    import torch.utils._pytree as pytree
-
-    slots = [s for s in loaded.program.slots if s.role == "arg"]
-    if loaded.program.in_spec.num_leaves != len(slots):
-        return ()
-    args, kwargs = pytree.tree_unflatten([torch.zeros(s.shape, dtype=s.dtype, device=s.device) for s in slots], loaded.program.in_spec)
-    return args if not kwargs else ()
 
 
 def runtime_state_dict_to(state_dict, device):
