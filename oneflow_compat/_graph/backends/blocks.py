@@ -83,7 +83,7 @@ def in_blocks(program):
         moved.update((step.node, step.index) for lane in batch for step in lane.steps)
         _place(editor, batch)
     for node in reversed(steps):
-        _keep(editor, node, [step for step in steps[node] if (node, step.index) not in moved])
+        _drop(editor, node, {step.index for step in steps[node] if (node, step.index) in moved})
     return program
 
 
@@ -100,34 +100,31 @@ def _named(node):
 
 def _steps(graph):
     """{node: its steps} of the nodes of the update that may be taken in blocks."""
-    found = {}
-    for node in graph.nodes:
-        if node.op == "call_function" and node.meta.get("phase") == "update":
-            steps = _steps_of(node)
-            if steps:
-                found[node] = steps
+    found = {node: _steps_of(node) for node in graph.nodes if node.op == "call_function" and node.meta.get("phase") == "update"}
+    found = {node: steps for node, steps in found.items() if steps}
     while True:  # a result that something else uses has to be made
-        escaped = [node for node, steps in found.items() if not _named(node)[2] and any(user not in found for step in steps for user in step.to.users)]
+        stepped = {(step.node, t) for steps in found.values() for step in steps for t in (step.to, *step.tensors)}
+        escaped = [step for node, steps in found.items() if not _named(node)[2] for step in steps if any((user, step.to) not in stepped for user in step.to.users)]
         if not escaped:
             return found
-        for node in escaped:
-            del found[node]
+        for step in escaped:
+            found[step.node].remove(step)
 
 
 def _steps_of(node):
-    """A step for each element of the node's lists, one where it has none; None where one cannot be."""
+    """The steps that the elements of the node's lists are, of a node without lists its own."""
     named = _named(node)
     if named is None or node.kwargs.keys() - {"alpha", "value"} or named[2] and node.users:
-        return None
+        return []
     name, lists, place = named
     columns = [a if isinstance(a, (list, tuple)) else (a,) for a in node.args]  # a number may stand for a list of them
     count = len(columns[0])
     results = columns[0] if place else _results(node, count) if lists else [node]
     if any(len(column) not in (1, count) for column in columns):
-        return None
+        return []
     rows = ([column[i if len(column) > 1 else 0] for column in columns] for i in range(count))
-    steps = [_step(node, i, name, to, row) for i, (to, row) in enumerate(zip(results, rows))]
-    return None if None in steps else steps
+    steps = (_step(node, i, name, to, row) for i, (to, row) in enumerate(zip(results, rows)))
+    return [step for step in steps if step is not None]
 
 
 def _results(node, count):
@@ -173,7 +170,7 @@ def _alike(nodes):
     first = nodes[0].meta.get("tensor")
     if first is None or first.dtype not in (torch.float32, torch.float64) or first.device.type != "cpu" or first.stride is None:
         return False
-    if first.shape == () or not all(type(size) is int for size in (*first.shape, *first.stride)):
+    if not all(type(size) is int for size in (*first.shape, *first.stride)):
         return False
     expected = 1
     for stride, size in sorted((stride, size) for size, stride in zip(first.shape, first.stride) if size != 1):
@@ -203,6 +200,8 @@ class Lane:
         self.limit = self._limit(editor, foreign)
         bases = [base_of(t) for t in tensors]
         self.fits = self.code is not None and self.last < self.limit and len(set(bases)) == len(bases) and all(base_of(t) is t for t in self.written)
+        if tensors[0].meta["tensor"].shape == () and len(self.steps) < _WORTH:
+            self.fits = False  # a counter, which is read at once
 
     def _code(self, own):
         """Six numbers a step (see csrc/ops.cpp), the scalars numbered as the steps; None where it takes too many tensors."""
@@ -250,15 +249,21 @@ def _is_state(node):
 
 
 def _lanes(steps):
-    """Lists of the steps that share tensors."""
+    """Lists of the steps that share memory."""
     lane_of: dict = {}
     for step in (step for of_node in steps.values() for step in of_node):
-        tensors = {step.to, *step.tensors}
         lane = [step]
-        for other in {id(lane_of[t]): lane_of[t] for t in tensors if t in lane_of}.values():
+        for other in {id(lane_of[m]): lane_of[m] for m in _memory(step) if m in lane_of}.values():
             lane.extend(other)
-        lane_of.update(dict.fromkeys((t for s in lane for t in (s.to, *s.tensors)), lane))
+        lane_of.update(dict.fromkeys((m for s in lane for m in _memory(s)), lane))
     return list({id(lane): lane for lane in lane_of.values()}.values())
+
+
+def _memory(step):
+    """What stands for the memory of a step's tensors: the results of a compiled region are apart from each other."""
+    for t in (step.to, *step.tensors):
+        base = base_of(t)
+        yield base if base.op != "call_function" or hasattr(base.target, "_schema") else t
 
 
 class Blocks:
@@ -292,21 +297,19 @@ def _place(editor, batch):
 
 
 def _equal(a, b):
-    return a is b or not isinstance(a, Node) and type(a) is type(b) and a == b
+    return a is b or not isinstance(a, Node) and repr(a) == repr(b)
 
 
-def _keep(editor, node, left):
-    """Of the node what was not moved."""
-    if not _named(node)[1] and left:
-        return
-    results = list(node.users) if not _named(node)[2] else []
-    kept = [step.index for step in left]
-    for result in results:
-        if result.args[1] not in kept:
+def _drop(editor, node, gone):
+    """Take the elements `gone` out of a node."""
+    name, lists, place = _named(node)
+    kept = [i for i in range(len(node.args[0]) if lists else 1) if i not in gone]
+    for result in () if place or not lists else list(node.users):
+        if result.args[1] in gone:
             editor.graph.erase_node(result)
         else:
             result.args = (node, kept.index(result.args[1]))
-    if not left:
+    if not kept:
         editor.graph.erase_node(node)
-    else:
+    elif gone:
         node.args = tuple([a[i] for i in kept] if isinstance(a, (list, tuple)) else a for a in node.args)
