@@ -17,7 +17,7 @@ class Config:
     fuse_compositions: gelu, masked softmax, ... of plain operators become one kernel each (ROUNDING; backend aten).
     fuse_dropout: dropout draws inside one kernel and keeps no mask: other random numbers than eager (RANDOM; backend aten).
     zero: with several ranks, split optimizer state whose parts have this many elements or more (see _global/zero.py); None does not.
-    skip: names of passes that the runner leaves out.
+    skip: names of passes that the runner leaves out, and "in_blocks" (backends/blocks.py).
     check: verify the Program after every stage.
     backend_options: keyword arguments for the backend.
     """

@@ -26,7 +26,7 @@ def eager_step(model, optimizer, loss_of):
     return step
 
 
-def graph_step(model, loss_of, make_optimizer, backend, cudagraph=False):
+def graph_step(model, loss_of, make_optimizer, backend, cudagraph=False, skip=()):
     class G(flow.nn.Graph):
         def __init__(self):
             super().__init__()
@@ -34,6 +34,7 @@ def graph_step(model, loss_of, make_optimizer, backend, cudagraph=False):
             if make_optimizer is not None:
                 self.add_optimizer(make_optimizer(model.parameters()))
             self.config.set_backend(backend)
+            self.config._engine.skip = skip
             if cudagraph:
                 self.config.enable_cudagraph(True)
 
@@ -107,6 +108,8 @@ def variant(name, model_name, base, case, n, oneflow_python=None):
     if name == "oneflow":
         return OneFlowPeer(oneflow_python, model_name, case or "infer", n)
     model = copy.deepcopy(base)
+    if name == "aten-by-operator":  # the update as the optimizer's operators, one after the other
+        return graph_step(model, loss_of, make_optimizer, "aten", skip=("in_blocks",))
     if name in ("aten", "inductor", "auto", "inductor-cudagraph", "aten-cudagraph"):
         return graph_step(model, loss_of, make_optimizer, name.split("-")[0], "cudagraph" in name)
     return torch_step(name, model, loss_of, make_optimizer)

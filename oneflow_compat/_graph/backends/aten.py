@@ -9,7 +9,7 @@ from .blocks import in_blocks
 
 def compile(program, config, name="aten"):
     """A function over the slot values. Autograd is off while it runs."""
-    function = compile_program(in_blocks(program))
+    function = compile_program(in_blocks(program, config.skip))
     guard = torch._C._AutoDispatchBelowAutograd
 
     def run(*values):

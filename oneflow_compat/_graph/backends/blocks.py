@@ -68,9 +68,9 @@ def _operands(name):
     return 1 if name in _ONE else 2 if name in _TWO else 3
 
 
-def in_blocks(program):
-    """The program with its update in blocks; itself where nothing of it can be."""
-    if not any(n.op == "call_function" and n.meta.get("phase") == "update" and _named(n) for n in program.graph.nodes):
+def in_blocks(program, skip=()):
+    """The program with its update in blocks; itself where nothing of it can be, or "in_blocks" is to be skipped."""
+    if "in_blocks" in skip or not any(n.op == "call_function" and n.meta.get("phase") == "update" and _named(n) for n in program.graph.nodes):
         return program
     graph = torch.fx.Graph()
     graph.output(graph.graph_copy(program.graph, {}))

@@ -34,7 +34,7 @@ def compile(program, config, name="inductor"):
     if sparse or not any(n.op == "call_function" for n in module.graph.nodes):
         return aten.compile(program, config)
     function = compile_region(module, [n.meta["tensor"] for n in inputs], config.backend_options)
-    host = compile_program(in_blocks(host_program(program, inputs, outputs, late, function)))
+    host = compile_program(in_blocks(host_program(program, inputs, outputs, late, function), config.skip))
     guard = torch._C._AutoDispatchBelowAutograd
 
     def run(*values):
