@@ -139,7 +139,8 @@ class Engine:
         if config.check:
             program.check()
         with torch._C._DisableAutocast():  # the casts are in the program
-            program = passes.run(program, config, config.on_stage)
+            with _no_collection():
+                program = passes.run(program, config, config.on_stage)
             start = time.perf_counter()
             run, backend = self._compile(program, replace(config, backend="aten") if capture.first_only else config)  # it serves one call
         self._report(f"compile {backend}", start, program)
@@ -196,7 +197,8 @@ class Engine:
 
     def _compile(self, program, config):
         try:
-            return compiler_for(config.backend)(program, config), config.backend
+            with _no_collection() if config.backend in ("aten", "auto") else contextlib.nullcontext():  # the others take long: theirs is garbage as well
+                return compiler_for(config.backend)(program, config), config.backend
         except Exception as error:
             text = f"{type(error).__name__}: {error}".split("\n", 1)[0]
             if config.backend == "inductor" and self.config.backend is not None:
@@ -213,7 +215,7 @@ class Engine:
 
 @contextlib.contextmanager
 def _no_collection():
-    """A capture makes many objects that all stay alive: looking for garbage among them doubles its time."""
+    """A capture, and what the passes and the aten backend make of it, is many objects that stay alive: looking for garbage among them doubles its time."""
     was = gc.isenabled()
     gc.disable()
     try:
