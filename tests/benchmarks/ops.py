@@ -4,7 +4,8 @@
 
 Prints the table of docs/operators.md: milliseconds, medians of rounds that take the candidates in turn. ours; plain, the torch
 composition; compiled, torch.compile of it; torch, the one call of torch that does the same, where there is one; copy, a copy
-of half the bytes read and written: the time memory alone would take. "plain / ours" is the median of the rounds' ratios,
+of half the bytes read and written: the time memory alone would take. Freed memory stays with the process, as under nn.Graph:
+else each result of more than 32 MB is memory the kernel has to clear first, which takes longer than any operator. "plain / ours" is the median of the rounds' ratios,
 "of copy" copy / ours. The gradient's columns walk a kept graph again: ours, plain, their ratio.
 """
 import argparse
@@ -16,6 +17,7 @@ import time
 import torch
 
 import oneflow
+from oneflow._graph.backends.memory import keep_freed_memory
 from oneflow._ops.custom import activation, boxes, detection, embedding, losses, quantization, recommender, rotary, softmax
 from oneflow._ops.custom import _ext, image as image_ops, optimizer_updates
 
@@ -203,6 +205,7 @@ def main():
     device = torch.cuda.get_device_name() if a.device == "cuda" else platform.processor() or platform.machine()
     print(f"kernels: {_ext.status()}; {device}, {torch.get_num_threads()} threads, torch {torch.__version__}\n")
     sync = torch.cuda.synchronize if a.device == "cuda" else lambda: None
+    keep_freed_memory()
     torch.manual_seed(0)
     print("| operator | ours | plain | compiled | torch | copy | plain / ours | of copy | gradient: ours | plain | plain / ours |")
     print("| --- " * 11 + "|")

@@ -5,7 +5,7 @@ import warnings
 
 from ..._env import get
 from ..._errors import OneFlowError
-from .memory import keep_freed_memory
+from .memory import keep_freed_memory_for
 
 # name -> (module, needed package or None)
 BACKENDS = {
@@ -54,7 +54,7 @@ def compiler_for(name):
     loaded = import_module(f"{__name__}.{module}")
 
     def compile(program, config):
-        keep_freed_memory(program)
+        keep_freed_memory_for(program)
         if program.unknown_sizes and name == "inductor" and not config.cudagraph:
             return import_module(f"{__name__}.parts").compile(program, config)
         if program.unknown_sizes:

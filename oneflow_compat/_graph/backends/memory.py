@@ -17,9 +17,15 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _KEPT = -1, -3, 1 << 30
 _done: list = []
 
 
-def keep_freed_memory(program):
-    """Once per process, for a program with large results on the CPU: freed memory stays with the process. The user's own malloc settings win."""
-    if _done or sys.platform != "linux" or not is_set("ONEFLOW_GRAPH_KEEP_MEMORY") or _bytes(program) < ENOUGH:
+def keep_freed_memory_for(program):
+    """keep_freed_memory, where the program has large results on the CPU."""
+    if not _done and is_set("ONEFLOW_GRAPH_KEEP_MEMORY") and _bytes(program) >= ENOUGH:
+        keep_freed_memory()
+
+
+def keep_freed_memory():
+    """Once per process: freed memory stays with the process. The user's own malloc settings win."""
+    if _done or sys.platform != "linux":
         return
     _done.append(True)
     if "malloc" in os.environ.get("GLIBC_TUNABLES", "") or any(k.startswith("MALLOC_") and k.endswith("_THRESHOLD_") for k in os.environ):
