@@ -80,7 +80,7 @@ def _importing_module(globals) -> str:
 
 def _mocked_import(name, globals=None, locals=None, fromlist=(), level=0):
     config = _stack[-1] if _stack else None
-    if name in _sides and globals is not None and not isinstance(fromlist, list):  # an import statement; pickle's calls give a list, or no globals
+    if not level and name in _sides and globals is not None and not isinstance(fromlist, list):  # an import statement; pickle's calls give a list, or no globals
         return _import_side(name, config is not None, globals, locals, fromlist)
     if config is None or level or not config.concerns(_importing_module(globals)):
         return _import(name, globals, locals, fromlist, level)

@@ -109,6 +109,20 @@ def test_a_file_is_another_module_outside(tmp_path, monkeypatch):
     assert mock_example_file.f is outside
 
 
+def test_a_relative_import_is_not_a_file_of_that_name(tmp_path, monkeypatch):
+    (tmp_path / "helper_of_both.py").write_text("import torch\nname = 'file'\n")
+    package = tmp_path / "package_with_helper"
+    package.mkdir()
+    (package / "helper_of_both.py").write_text("name = 'package'\n")
+    (package / "__init__.py").write_text("from .helper_of_both import name\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with mock.enable():
+        import helper_of_both
+        import package_with_helper
+
+        assert (helper_of_both.name, package_with_helper.name) == ("file", "package")
+
+
 def test_torch_itself_keeps_the_real_torch():
     with mock.enable():
         import torch
