@@ -1,6 +1,7 @@
 """A Program on disk: program.json (the graph, readable) and tensors.pt (what it reads), loaded without running anything from them.
 
-Operators are stored by name and looked up among torch's; python functions come from a short list.
+Operators are stored by name and looked up among torch's; python functions come from a short list. What the backends go by (shapes,
+phases, marks of recurrent layers) is stored as well, so a loaded program is compiled as a captured one (format 2 had none of it).
 tensors.pt is read by torch's weights-only unpickler. A file that is damaged or foreign gives a PackageError.
 """
 from __future__ import annotations
@@ -16,13 +17,16 @@ import torch
 import torch.fx
 import torch.utils._pytree as pytree
 
-from .codegen import compile_program
+from .backends import check_name, default_backend
 from .errors import ProgramError
+from .loaded import LoadedProgram
 from .program import Output, Program, Slot
 from .random_state import PYTHON_NAMES
-from .tree import keys_of, plain_spec, tree_flatten
+from .recorder import TensorInfo, describe
+from .recurrent_layers import Layer
+from .tree import plain_spec
 
-FORMAT = 2
+FORMAT, READ = 3, (2, 3)
 _PYTHON = {f"operator.{n}": getattr(operator, n) for n in ("add", "sub", "mul", "truediv", "floordiv", "pow", "mod", "neg", "abs", "getitem", "eq", "ne", "lt", "le", "gt", "ge")}
 _PYTHON |= {f"math.{n}": getattr(math, n) for n in ("sqrt", "exp", "log", "log1p", "expm1", "pow", "cos", "sin", "tanh", "floor", "ceil")}
 _PYTHON |= {f"torch.{n}": getattr(torch, n) for n in ("sym_min", "sym_max", "sym_float", "sym_int", "sym_not", "sym_ite", "sym_sum")}
@@ -37,9 +41,12 @@ class PackageError(ProgramError):
 
 
 # --------------------------------------------------------------------------- writing
-def save(program: Program, values, folder: str) -> None:
-    """Write a program with the values of its slots (in order; ignored for arguments). The folder appears whole or not at all."""
-    document, tensors = _document(program, values)
+def save(program: Program, values, folder: str, backend=None) -> None:
+    """Write a program with the values of its slots (in order; ignored for arguments). The folder appears whole or not at all.
+
+    `backend`: the one that a loaded program takes if load() is given none.
+    """
+    document, tensors = _document(program, values, backend)
     folder = os.path.abspath(os.fspath(folder))
     if os.path.exists(folder) and not os.path.isdir(folder):
         raise PackageError(f"{folder} is a file; a graph is saved into a folder")
@@ -47,7 +54,7 @@ def save(program: Program, values, folder: str) -> None:
     temporary = tempfile.mkdtemp(prefix=".graph-", dir=os.path.dirname(folder))
     try:
         with open(os.path.join(temporary, "program.json"), "w", encoding="utf-8") as file:
-            json.dump(document, file, indent=1)
+            file.write(_text(document))
         torch.save(tensors, os.path.join(temporary, "tensors.pt"))
         if os.path.isdir(folder):
             if not os.path.exists(os.path.join(folder, "program.json")) and os.listdir(folder):
@@ -62,9 +69,18 @@ def save(program: Program, values, folder: str) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _document(program, values):
+def _text(document):
+    """JSON with a line for each node and slot."""
+    lines = []
+    for key, value in document.items():
+        text = json.dumps(value) if key not in ("nodes", "slots") else "[\n  " + ",\n  ".join(map(json.dumps, value)) + "\n ]"
+        lines.append(f" {json.dumps(key)}: {text}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _document(program, values, backend):
     """(what program.json holds, what tensors.pt holds)"""
-    nodes, tensors = [], {}
+    nodes, layers, tensors = [], {}, {}
     for node in program.graph.nodes:
         if node.op == "output":
             nodes.append({"op": "output", "args": _encode(list(node.args[0]))})
@@ -76,13 +92,12 @@ def _document(program, values):
             record = {"op": "call", "name": node.name, "target": _target_name(node.target), "args": _encode(list(node.args))}
             if node.kwargs:
                 record["kwargs"] = {k: _encode(v) for k, v in node.kwargs.items()}
-            if node.meta.get("module"):
-                record["module"] = node.meta["module"]
-            nodes.append(record)
+            nodes.append(record | _meta_record(node.meta, layers))
     slots = []
     for slot, value in zip(program.slots, values):
         record = {"role": slot.role, "name": slot.name, "shape": None if slot.shape is None else list(slot.shape),
-                  "dtype": slot.dtype and _encode(slot.dtype), "device": slot.device and str(slot.device), "written": slot.written}
+                  "dtype": slot.dtype and _encode(slot.dtype), "device": slot.device and str(slot.device),
+                  "stride": None if slot.stride is None else list(slot.stride), "written": slot.written}
         if slot.role != "arg":
             if isinstance(value, torch.Tensor):
                 tensors[slot.name] = value.detach()
@@ -92,12 +107,44 @@ def _document(program, values):
     for name, value in program.constants.items():
         tensors[f"constant:{name}"] = value.detach()
     document = {
-        "format": FORMAT, "name": program.name, "training": program.training, "slots": slots, "nodes": nodes,
+        "format": FORMAT, "name": program.name, "training": program.training, "backend": backend, "unknown_sizes": program.unknown_sizes,
+        "slots": slots, "nodes": nodes, "recurrent": [[getattr(layer, k) for k in _LAYER] for layer in layers],
         "outputs": [{"name": o.name} for o in program.outputs],
         "in_spec": pytree.treespec_dumps(plain_spec(program.in_spec)), "out_spec": pytree.treespec_dumps(plain_spec(program.out_spec)),
         "out_constants": [[i, _encode(v)] for i, v in program.out_constants], "in_constants": program.in_constants,
     }
     return document, tensors
+
+
+_LAYER = "kind", "reverse", "steps", "at", "marks", "differentiated"
+
+
+def _meta_record(meta, layers):
+    """What the backends read of a node, as far as it has it; `layers` numbers the recurrent layers met."""
+    record = {k: meta[k] for k in ("module", "phase", "recomputed") if meta.get(k)}
+    if meta.get("tensor") is not None:
+        shape, dtype, device, stride = meta["tensor"]
+        record["tensor"] = [list(shape), _encode(dtype), _encode(device), None if stride is None else list(stride)]
+    if meta.get("recurrent"):
+        record["recurrent"] = [[layers.setdefault(layer, len(layers)), role, step] for layer, role, step in meta["recurrent"]]
+    return record
+
+
+def _meta(record, layers, decode):
+    """What _meta_record wrote."""
+    meta = {k: record[k] for k in ("module", "phase", "recomputed") if k in record} | {"tensor": None}
+    if "tensor" in record:
+        shape, dtype, device, stride = record["tensor"]
+        meta["tensor"] = TensorInfo(tuple(shape), decode(dtype), decode(device), None if stride is None else tuple(stride))
+    if "recurrent" in record:
+        meta["recurrent"] = tuple((layers[at], role, step) for at, role, step in record["recurrent"])
+    return meta
+
+
+def _layer(kind, reverse, steps, at, marks, differentiated):
+    layer = Layer(kind, reverse, steps, at)
+    layer.marks, layer.differentiated = marks, differentiated
+    return layer
 
 
 def _target_name(target):
@@ -131,8 +178,10 @@ def _encode(value):
 
 
 # --------------------------------------------------------------------------- reading
-def load(folder: str, map_location=None) -> "LoadedProgram":
-    """The program in `folder`, ready to call."""
+def load(folder: str, map_location=None, backend=None) -> LoadedProgram:
+    """The program in `folder`, ready to call. `backend`: as of graph.config.set_backend()."""
+    if backend is not None:
+        check_name(backend)
     path = os.path.join(os.fspath(folder), "program.json")
     try:
         with open(path, encoding="utf-8") as file:
@@ -141,8 +190,8 @@ def load(folder: str, map_location=None) -> "LoadedProgram":
         raise PackageError(f"no graph in {folder}: {path} is missing") from None
     except (ValueError, UnicodeDecodeError) as error:
         raise PackageError(f"{path} is damaged: {error}") from None
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise PackageError(f"{path} is not a graph of format {FORMAT}: found format {document.get('format') if isinstance(document, dict) else type(document).__name__!r}")
+    if not isinstance(document, dict) or document.get("format") not in READ:
+        raise PackageError(f"{path} is not a graph of the formats {' and '.join(map(str, READ))}: found format {document.get('format') if isinstance(document, dict) else type(document).__name__!r}")
     data = os.path.join(os.fspath(folder), "tensors.pt")
     try:
         tensors = torch.load(data, map_location=_there(map_location), weights_only=True)
@@ -159,7 +208,9 @@ def load(folder: str, map_location=None) -> "LoadedProgram":
         raise PackageError(f"{path}: {error}") from None
     except Exception as error:
         raise PackageError(f"{path} is damaged: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}") from None
-    return LoadedProgram(program, values)
+    if document["format"] < FORMAT and backend not in (None, "aten"):
+        raise PackageError(f"{path} is of format {document['format']}, which holds no shapes for the backend {backend!r}; save the graph again, or load it with 'aten'")
+    return LoadedProgram(program, values, backend or ("aten" if document["format"] < FORMAT else document["backend"]) or default_backend())
 
 
 def _there(map_location):
@@ -182,31 +233,36 @@ def _check_kernels(program, device):
 def _program(document, tensors, map_location):
     device = torch.device(map_location) if isinstance(map_location, (str, torch.device)) else None
     graph, nodes, constants = torch.fx.Graph(), {}, {}
+    layers = [_layer(*record) for record in document.get("recurrent", ())]
 
     def decode(value):
         return _decode(value, nodes, device)
 
+    slots = [_slot(index, record, tensors, decode) for index, record in enumerate(document["slots"])]
+    inputs = iter(slots)
     for record in document["nodes"]:
+        if record["op"] == "output":
+            graph.output(tuple(decode(record["args"])))
+            continue
         if record["op"] == "placeholder":
-            nodes[record["name"]] = graph.placeholder(record["name"])
+            node, (slot, _) = graph.placeholder(record["name"]), next(inputs)
+            node.meta["tensor"] = None if slot.shape is None else TensorInfo(slot.shape, slot.dtype, slot.device, slot.stride)
         elif record["op"] == "get_attr":
-            constants[record["target"]] = tensors[f"constant:{record['target']}"]
-            nodes[record["name"]] = graph.create_node("get_attr", record["target"], name=record["name"])
+            constant = constants[record["target"]] = tensors[f"constant:{record['target']}"]
+            node = graph.create_node("get_attr", record["target"], name=record["name"])
+            node.meta["tensor"] = describe(constant)
         elif record["op"] == "call":
             kwargs = {k: decode(v) for k, v in record.get("kwargs", {}).items()}
             node = graph.create_node("call_function", _target(record["target"]), tuple(decode(record["args"])), kwargs, name=record["name"])
-            node.meta["module"] = record.get("module")
-            nodes[record["name"]] = node
-        elif record["op"] == "output":
-            graph.output(tuple(decode(record["args"])))
+            node.meta.update(_meta(record, layers, decode))
         else:
             raise PackageError(f"a node of unknown kind {record['op']!r}")
-    slots = [_slot(index, record, tensors, decode) for index, record in enumerate(document["slots"])]
+        nodes[record["name"]] = node
     program = Program(
         name=document["name"], graph=graph, slots=tuple(slot for slot, _ in slots), outputs=tuple(Output(o["name"]) for o in document["outputs"]),
         in_spec=pytree.treespec_loads(document["in_spec"]), out_spec=pytree.treespec_loads(document["out_spec"]),
         out_constants=tuple((i, decode(v)) for i, v in document["out_constants"]), in_constants=tuple(map(tuple, document.get("in_constants", ()))),
-        constants=constants, training=document["training"],
+        constants=constants, training=document["training"], unknown_sizes=document.get("unknown_sizes", False),
     )  # fmt: skip
     return program, [value for _, value in slots]
 
@@ -215,12 +271,15 @@ def _slot(index, record, tensors, decode):
     """(Slot, its value; None for an argument)"""
     shape = None if record["shape"] is None else tuple(record["shape"])
     device = record["device"] and decode({"device": record["device"]})
-    slot = Slot(record["role"], record["name"], ("loaded", index), shape, record["dtype"] and decode(record["dtype"]), device, None, record["written"])
+    stride = None if record.get("stride") is None else tuple(record["stride"])
+    slot = Slot(record["role"], record["name"], ("loaded", index), shape, record["dtype"] and decode(record["dtype"]), device, stride, record["written"])
     if slot.role == "arg":
         return slot, None
     value = decode(record["value"]) if shape is None else tensors[slot.name]
     if shape is not None and (tuple(value.shape) != shape or value.dtype != slot.dtype):
         raise PackageError(f"tensor {slot.name!r} is {value.dtype}{list(value.shape)}, the program needs {slot.dtype}{list(shape)}")
+    if stride is not None and value.stride() != stride:
+        raise PackageError(f"tensor {slot.name!r} has the strides {list(value.stride())}, the program needs {list(stride)}")
     return slot, value
 
 
@@ -262,115 +321,3 @@ def _target(name: str):
     if not isinstance(found, torch._ops.OpOverload):
         raise PackageError(f"this torch ({torch.__version__}) has no operator {name!r}")
     return found
-
-
-class _Text(str):
-    __repr__ = str.__str__
-
-
-def _form(spec, texts):
-    """A call's arguments, each leaf as its text."""
-    args, kwargs = pytree.tree_unflatten([_Text(t) for t in texts], spec)
-    return f"({', '.join([*map(repr, args), *(f'{k}={v!r}' for k, v in kwargs.items())])})"
-
-
-def _kind(leaf):
-    return f"{leaf.dtype}{list(leaf.shape)}" if isinstance(leaf, torch.Tensor) else repr(leaf)
-
-
-class LoadedProgram:
-    """A program read from disk: call it with the arguments build() took. State (weights, optimizer slots) lives in it."""
-
-    def __init__(self, program: Program, values):
-        self.program = program
-        self._values = values
-        self._args = [i for i, s in enumerate(program.slots) if s.role == "arg"]
-        self._run = compile_program(program)
-        keywords = program.in_spec.children()[1]
-        self._keywords = keys_of(keywords.context) if keywords.children() else ()
-
-    def _form(self):
-        fixed = {i: text for i, _, text in self.program.in_constants}
-        tensors = (f"{s.dtype}{list(s.shape)}" for s in self.program.slots if s.role == "arg")
-        return _form(self.program.in_spec, (fixed[i] if i in fixed else next(tensors, "tensor") for i in range(self.program.in_spec.num_leaves)))
-
-    name = property(lambda self: self.program.name)
-    training = property(lambda self: self.program.training)
-
-    def __call__(self, *args, **kwargs):
-        if kwargs.keys() == set(self._keywords):
-            kwargs = {k: kwargs[k] for k in self._keywords}
-        leaves, spec = tree_flatten((args, kwargs))
-        if plain_spec(spec) != self.program.in_spec:
-            raise TypeError(f"graph {self.name} was saved for the call {self._form()}, found {_form(spec, map(_kind, leaves))}")
-        for i, name, text in self.program.in_constants:
-            if repr(leaves[i]) != text:
-                raise ValueError(f"argument {name!r} of graph {self.name} was {text} when it was saved, found {leaves[i]!r}; "
-                                 "values of Python are fixed in a saved program, save another one for others")
-        fixed = {i for i, _, _ in self.program.in_constants}
-        return self.run([v for i, v in enumerate(leaves) if i not in fixed])
-
-    def warm_up(self):
-        """One run on zeros."""
-        slots = [self.program.slots[i] for i in self._args]
-        self.run([torch.zeros(s.shape, dtype=s.dtype, device=s.device) for s in slots])
-
-    def run(self, given):
-        """What build() returned, of the tensors among its arguments."""
-        values = list(self._values)
-        for index, value in zip(self._args, given, strict=True):
-            slot = self.program.slots[index]
-            if not isinstance(value, torch.Tensor):
-                raise TypeError(f"argument {slot.name!r} of graph {self.name} must be a tensor, found {type(value).__name__}")
-            if tuple(value.shape) != slot.shape or value.dtype != slot.dtype:
-                raise TypeError(f"argument {slot.name!r} of graph {self.name} must be {slot.dtype}{list(slot.shape)}, found {value.dtype}{list(value.shape)}; "
-                                "a saved program holds for one shape, save another one for others")
-            values[index] = value.to(slot.device) if value.device != slot.device else value
-        with torch._C._DisableAutocast(), torch.set_grad_enabled(self.program.training or torch.is_grad_enabled()):  # oneDNN's LSTM keeps what backward needs only then
-            keep = torch._C._AutoDispatchBelowAutograd()
-            try:
-                out = iter(self._run(*values))
-            finally:
-                del keep  # a traceback of an error would keep it
-        fixed = dict(self.program.out_constants)
-        flat = [fixed[i] if i in fixed else next(out) for i in range(self.program.out_spec.num_leaves)]
-        return pytree.tree_unflatten(flat, self.program.out_spec)
-
-    def state_dict(self):
-        """{slot name: tensor or number} of everything the program reads besides its arguments, the live objects."""
-        return {s.name: v for s, v in zip(self.program.slots, self._values) if s.role != "arg"}
-
-    def load_state_dict(self, state):
-        """Copy tensors and numbers in; names and shapes must be those of state_dict()."""
-        mine = self.state_dict()
-        if mine.keys() != state.keys():
-            raise RuntimeError(f"graph {self.name}: names differ: {sorted(mine.keys() ^ state.keys())}")
-        for name, value in state.items():
-            if isinstance(mine[name], torch.Tensor) and mine[name].shape != value.shape:
-                raise RuntimeError(f"graph {self.name}: {name!r} has the shape {list(value.shape)}, needed {list(mine[name].shape)}")
-        for i, slot in enumerate(self.program.slots):
-            if slot.name in state and slot.role != "arg":
-                if isinstance(self._values[i], torch.Tensor):
-                    self._values[i].copy_(state[slot.name])
-                else:
-                    self._values[i] = state[slot.name]
-
-    @property
-    def lr(self):
-        """The learning rates, {slot name: number}; set_lr() changes them (a saved program has no schedule)."""
-        return {s.name: v for s, v in zip(self.program.slots, self._values) if s.role == "lr"}
-
-    def set_lr(self, value, name=None):
-        """Set one learning rate, or all of them."""
-        names = list(self.lr) if name is None else [name]
-        for wanted in names:
-            if wanted not in self.lr:
-                raise KeyError(f"graph {self.name} has no learning rate {wanted!r}; there are {list(self.lr)}")
-            self._values[next(i for i, s in enumerate(self.program.slots) if s.name == wanted)] = float(value)
-
-    def save(self, folder):
-        """Write the program with its state as it is now."""
-        save(self.program, self._values, folder)
-
-    def __repr__(self):
-        return f"LoadedProgram({self.name}, {'training' if self.training else 'inference'}, {self.program.count()} operators)"

@@ -9,6 +9,7 @@ import oneflow as flow
 import oneflow.nn as nn
 import pytest
 import torch
+from oneflow._graph.backends import default_backend
 from oneflow._graph.package import PackageError
 
 
@@ -91,6 +92,87 @@ def test_training_goes_on_exactly(tmp_path):
     assert torch.equal(before, loaded.state_dict()["model.body.0.weight"])
     with pytest.raises(KeyError, match="no learning rate"):
         loaded.set_lr(1.0, "other")
+
+
+def test_a_loaded_update_runs_in_blocks(tmp_path):
+    from oneflow._graph.backends import blocks
+
+    x, y = data()
+    graph = Train(Net())
+    graph.config.set_backend("aten")
+    graph(x, y)
+    graph.save(tmp_path / "g")
+    loaded = flow.load_graph(tmp_path / "g")
+    assert loaded.backend == "aten"  # as the graph was set to
+
+    def taken(program):
+        return sum(isinstance(n.target, blocks.Blocks) for n in blocks.in_blocks(program).graph.nodes)
+
+    assert taken(loaded.program) == taken(graph.program)
+    assert str(loaded.program).partition("def ")[2] == str(graph.program).partition("def ")[2]
+
+
+@pytest.mark.parametrize("layer", [nn.Linear, nn.GRU])
+def test_a_loaded_graph_is_compiled(tmp_path, layer):
+    """By the backend asked for: the numbers of the graph it was, regions, recurrent kernels and all."""
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.head = layer(5, 7), nn.Linear(7, 3)
+
+        def forward(self, x):
+            out = self.layer(x)
+            return self.head(out[0] if isinstance(out, tuple) else out)
+
+    flow.manual_seed(0)
+    graph, x, y = Train(Model()), flow.randn(6, 4, 5), flow.randint(0, 3, (6, 3))
+    graph.config.set_backend("inductor")
+    graph(x, y)
+    graph.save(tmp_path / "g")
+    want = [graph(x, y) for _ in range(3)]
+    assert flow.load_graph(tmp_path / "g").backend == default_backend()
+    loaded = flow.load_graph(tmp_path / "g", backend="inductor")
+    assert loaded.backend == "inductor" and loaded._run.region.graph is not None
+    assert len(loaded._run.region.graph.nodes) == len(graph._engine._last.run.region.graph.nodes)
+    assert all(torch.equal(loaded(x, y), w) for w in want)
+    loaded.save(tmp_path / "again")
+    with pytest.raises(ValueError, match="unknown graph backend 'fast'"):
+        flow.load_graph(tmp_path / "again", backend="fast")
+
+
+def test_a_loaded_graph_takes_any_strides_and_writes_its_arguments(tmp_path):
+    @nn.Graph.trace
+    def add(x, total):
+        total += (x * 2).view(-1).sum()
+        return total.view(-1)[:2] + 1
+
+    x, total = torch.randn(3, 4), torch.zeros(2, 3)
+    add(x, total)
+    add.save(tmp_path / "g")
+    for backend in ("aten", "inductor"):
+        loaded, turned = flow.load_graph(tmp_path / "g", backend=backend), torch.zeros(3, 2).t()
+        given = torch.randn(4, 3).t()
+        out = loaded(given, turned)
+        torch.testing.assert_close(turned, ((given * 2).sum()).expand(2, 3))
+        torch.testing.assert_close(out, turned.reshape(-1)[:2] + 1)
+
+
+def test_an_older_file_runs_its_operators(saved):
+    def older(document):
+        document["format"] = 2
+        for key in ("recurrent", "unknown_sizes", "backend"):
+            del document[key]
+        for record in document["nodes"] + document["slots"]:
+            for key in ("phase", "tensor", "stride"):
+                record.pop(key, None)
+
+    want = flow.load_graph(saved)(data()[0])
+    edit(saved, older)
+    loaded = flow.load_graph(saved)
+    assert loaded.backend == "aten" and torch.equal(loaded(data()[0])["logits"], want["logits"])
+    with pytest.raises(PackageError, match="no shapes for the backend 'inductor'"):
+        flow.load_graph(saved, backend="inductor")
 
 
 def test_wrong_arguments_are_named(tmp_path):
@@ -193,6 +275,7 @@ def edit(folder, change):
     ("python function", lambda d: next(n for n in d["nodes"] if n["op"] == "call").update(target="operator.attrgetter"), "not allowed"),
     ("format", lambda d: d.update(format=99), "format"),
     ("shape", lambda d: next(s for s in d["slots"] if s["role"] == "param").update(shape=[1, 1]), "needs"),
+    ("strides", lambda d: next(s for s in d["slots"] if s["role"] == "param").update(stride=[1, 1]), "strides"),
     ("missing tensor", lambda d: next(s for s in d["slots"] if s["role"] == "param").update(name="other"), "damaged"),
     ("lost node", lambda d: d["nodes"].pop(len(d["nodes"]) // 2), "damaged"),
 ])

@@ -61,6 +61,15 @@ def no_shim(target) -> bool:
     return not made and str(target) not in inductor_fallback_ops and target not in decomposition.select_decomp_table() and target not in table()
 
 
+def _checked(target, results, *args, **kwargs):
+    """The operator, whose results must be as recorded: what is compiled after it reads as much memory as that. (A saved program says what it likes.)"""
+    found = target(*args, **kwargs)
+    for one, info in zip(found, results) if type(results) is tuple else ((found, results),):
+        if isinstance(one, torch.Tensor) and info is not None and (tuple(one.shape), one.dtype, one.stride()) != (info.shape, info.dtype, info.stride):
+            raise RuntimeError(f"{target} gave {one.dtype}{list(one.shape)} of strides {list(one.stride())}, the program was made for {info.dtype}{list(info.shape)} of {list(info.stride)}")
+    return found
+
+
 @functools.cache
 def _library():
     return torch.library.Library("oneflow_known", "FRAGMENT")
@@ -73,7 +82,7 @@ def _known(target, results):
     arguments, returns = str(target._schema).split("(", 1)[1].rsplit("->", 1)
     library = _library()
     library.define(f"{name}({arguments}->{returns}".replace("SymInt", "int"))
-    library.impl(name, lambda *args, **kwargs: target(*args, **kwargs), "CompositeExplicitAutograd")
+    library.impl(name, functools.partial(_checked, target, results), "CompositeExplicitAutograd")
 
     lists = [isinstance(r.type, torch._C.ListType) for r in target._schema.returns]
 

@@ -22,7 +22,7 @@ def save(graph, path):
     if entry.once:
         raise RuntimeError(f"save: the first call of graph {graph.name} also began the optimizer's state, as later ones do not; call it once more before saving")
     leaves = [None] * (1 + max((i for i in entry._tensor_args), default=0))
-    package.save(graph.program, entry.gather(leaves), path)
+    package.save(graph.program, entry.gather(leaves), path, "aten" if graph._engine.config.backend == "aten" else None)
 
 
 def _not_one_of_several(graph, entry, what):
@@ -40,15 +40,16 @@ def _not_one_of_several(graph, entry, what):
                           "Save an inference graph, or train with an optimizer without such a rule (SGD, Adam, AdamW, ...).")
 
 
-def load_graph(path, map_location=None):
+def load_graph(path, map_location=None, backend=None):
     """The graph saved in the folder `path`, without its Python class: call it as the graph was called.
 
     Inference and training graphs; weights and optimizer state are its own copies. Nothing in the files
-    is executed; a damaged or foreign file is an error that names it. `map_location`: a device.
+    is executed; a damaged or foreign file is an error that names it. `map_location`: a device. `backend`: as of
+    config.set_backend(); without one "aten" where the graph was set to it, else the default ("auto").
     """
     from ..._graph import package
 
-    return package.load(path, map_location)
+    return package.load(path, map_location, backend)
 
 
 def export(graph, path, format="pt2"):
@@ -155,7 +156,7 @@ def load_runtime_state_dict(graph, state_dict, warmup_with_run=True):
         for key, name in (("program", "program.json"), ("tensors", "tensors.pt")):
             with open(os.path.join(folder, name), "wb") as file:
                 file.write(state_dict[key])
-        loaded = load_graph(folder)
+        loaded = load_graph(folder, backend=graph._engine.config.backend)
     live = {}
     for prefix, block in graph._blocks.items():
         for tensors in (block._origin.named_parameters(), block._origin.named_buffers()):
@@ -165,7 +166,7 @@ def load_runtime_state_dict(graph, state_dict, warmup_with_run=True):
             if "eager_state" in state_dict:
                 with torch.no_grad():
                     live[slot.name].copy_(loaded._values[i])
-            loaded._values[i] = live[slot.name]
+            loaded.take(i, live[slot.name])
     if warmup_with_run and not loaded.training:
         loaded.warm_up()
     object.__setattr__(graph, "_loaded", loaded)
