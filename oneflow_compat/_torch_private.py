@@ -19,6 +19,7 @@ HOOKS = {
     "torch._C.ListType": ("_graph", "operator arguments that are lists", "tests/graph/test_semantics.py"),
     "torch._C._increment_version": ("_graph", "telling autograd what a program wrote", "tests/graph/test_semantics.py"),
     "torch._C._AutoDispatchBelowAutograd": ("_graph, _ops.custom", "running a program below autograd", "tests/graph/test_bitwise.py"),
+    "torch._C._autograd._profiler_enabled": ("_graph", "a call in named regions where a profiler looks on", "tests/graph/test_profiled.py"),
     "torch._C._DisableAutocast": ("_graph", "a program has its casts: autocast around a call adds none", "tests/graph/test_contexts.py"),
     "torch._C._is_any_autocast_enabled": ("_graph", "the same", "tests/graph/test_contexts.py"),
     "torch._ops.OpOverload": ("_graph", "the targets of a program's nodes", "tests/graph/test_deploy.py"),
@@ -47,6 +48,7 @@ HOOKS = {
     "torch.utils._foreach_utils": ("_graph", "clipping takes symbolic gradients on a GPU together", "tests/graph/test_graph_gpu.py"),
     "torch.nn.modules.batchnorm._BatchNorm": ("_graph", "batch norm with a cumulative average", "tests/graph/test_values_and_structures.py"),
     "torch.distributed.tensor._sharding_prop": ("_graph", "DTensor's search for rules stays out of the program", "tests/ranks/test_ranks.py"),
+    "torch.distributed.tensor._ops": ("_global", "a rank that holds no part of a tensor finds the rules that the others find", "tests/ranks/test_ranks.py"),
     "torch.distributed._functional_collectives": ("_global, _graph", "collectives that a program records", "tests/ranks/test_ranks.py"),
     # its inductor backend
     "torch._inductor": ("_graph, nn.graph", "compiling a program's region", "tests/graph/test_auto_backend.py"),

@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 
 from .. import env, sbp
 from ..comm import comm_ops
-from . import made_from, zero
+from . import elsewhere, made_from, zero
 from .placement import placement as Placement
 from .tensor import OfSeveralRanks
 
@@ -35,6 +35,8 @@ def mesh_of(placement: Placement) -> DeviceMesh:
         comm_ops.start()
         mesh = DeviceMesh(placement.type, ranks.tolist())
         group = dist.group.WORLD if ranks.size == world else dist.new_group(sorted(ranks.ravel().tolist()))
+        if not _mine(mesh):
+            elsewhere.same_costs()
     _placements[mesh], _groups[mesh] = placement, group
     return mesh
 
@@ -129,6 +131,19 @@ class GlobalDTensor(torch.Tensor, OfSeveralRanks):
         if _mine(self.device_mesh):
             write(local)
         self.copy_(from_local(local, self._of_placement, held._of_sbp, tuple(self.shape)))
+
+    @property
+    def data(self):
+        """As Tensor.data; what is assigned is held."""
+        return torch.Tensor.data.__get__(self)
+
+    @data.setter
+    def data(self, value):
+        from .._graph.capture import capturing
+
+        torch.Tensor.data.__set__(self, value)
+        if not capturing():  # there it is copied
+            self._held = value._held
 
     @property
     def grad(self):

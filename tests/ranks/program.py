@@ -455,6 +455,32 @@ def a_convolution_on_one_stage():
 
 
 @check
+def rules_on_one_stage():
+    """A rank that holds no part finds the rules that the others find, and takes the results that an operator leaves out."""
+    flow.manual_seed(0)
+    first, x = flow.placement("cpu", [0]), flow.randn(4, 6)
+    for rule, bias_rule in ((S0, S0), (S0, B), (S1, B), (B, S0)):
+        layer, norm = nn.Linear(6, 6), nn.LayerNorm(6)
+        norm.weight.requires_grad_(False), norm.bias.requires_grad_(False)
+        results = []
+        for placed in (False, True):
+            data = x.to_global(ALL, B).to_global(placement=first, sbp=B) if placed else x
+            weight, bias = (p.detach().to_global(ALL, B).to_global(placement=first, sbp=r) if placed else p for p, r in ((layer.weight, rule), (layer.bias, bias_rule)))
+            weight.requires_grad_(), bias.requires_grad_()
+            weight.grad = bias.grad = None
+            h = nn.functional.linear(data, weight, bias)
+            if placed:
+                told = [None] * WORLD
+                flow.distributed.all_gather_object(told, str(h.sbp))
+                assert len(set(told)) == 1, (rule, bias_rule, told)
+            a, b, c = flow.nn.functional.layer_norm(h, (6,)).view(4, 3, 2).permute(1, 0, 2).unbind(0)
+            h = norm.to_global(first, B)(h) if placed else norm(h)
+            (flow.cat([a * b, c], 1).sum(1, keepdim=True) * h.square()).sum().backward()
+            results.append([t.numpy() for t in (h.detach(), weight.grad, bias.grad)])
+        assert all(np.allclose(a, b, atol=1e-4) for a, b in zip(*results)), (rule, bias_rule)
+
+
+@check
 def dtypes_on_one_stage():
     """What a kernel refuses is refused on every rank, so that all go on to the same calls."""
     first = flow.placement("cpu", [0])
@@ -600,6 +626,38 @@ def averaged_gradients():
             nn.functional.cross_entropy(alone(x).y, y).backward()
         for p, q in zip(net.parameters(), alone.parameters()):
             assert np.allclose(p.grad.numpy(), q.grad.numpy(), atol=1e-6)
+
+
+@check
+def other_data():
+    """What `.data` is given the tensor holds, as where a placed module changes its dtype."""
+    first = flow.placement("cpu", [0])
+    for place in (ALL, first):
+        model = nn.Linear(2, 3).double().to_global(place, B)
+        weight, values = model.weight, model.weight.numpy()
+        model(flow.ones(2, 2, placement=place, sbp=B).double()).sum().backward()
+        model.float()
+        assert model.weight is weight and weight.dtype == weight.to_local().dtype == weight.grad.dtype == flow.float32
+        is_(weight, values, B)
+        is_(model(flow.ones(2, 2, placement=place, sbp=B)), np.ones((2, 2)) @ values.T + model.bias.numpy(), B)
+        weight.data = flow.full((4, 1), 2.0, placement=place, sbp=B).to_global(sbp=S0)
+        is_(weight, np.full((4, 1), 2.0), S0)
+        weight.data.add_(1)
+        is_(weight, np.full((4, 1), 3.0), S0)
+
+    class Assigned(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(flow.ones(2, placement=ALL, sbp=B))
+
+        def build(self, x):
+            self.weight.data = self.weight.data + x
+            return self.weight * 1
+
+    graph = Assigned()
+    for i in range(3):
+        is_(graph(flow.ones(2, placement=ALL, sbp=B)), [i + 2.0] * 2, B)
+    is_(graph.weight, [4.0, 4.0], B)
 
 
 @check

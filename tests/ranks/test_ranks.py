@@ -19,7 +19,7 @@ def launch(ranks, *checks, program="program.py"):
 
 
 def test_tensors_on_two_ranks():
-    launch(2, "local_parts_make_a_global_tensor", "moves_between_rules", "placements_of_single_ranks", "operators", "classes_sampled_where_they_are", "batch_norm", "losses_are_means_of_the_whole", "gradients", "random_numbers", "files", "averaged_gradients")
+    launch(2, "local_parts_make_a_global_tensor", "moves_between_rules", "placements_of_single_ranks", "operators", "classes_sampled_where_they_are", "batch_norm", "losses_are_means_of_the_whole", "gradients", "random_numbers", "files", "other_data", "averaged_gradients")
 
 
 def test_functions_under_every_rule():
@@ -31,7 +31,7 @@ def test_training_on_two_ranks_equals_one():
 
 
 def test_graphs_on_two_ranks():
-    launch(2, "graphs_equal_one_rank", "zero_splits_the_state", "a_pipeline_equals_one_rank", "a_gradient_overflows_on_one_stage", "a_convolution_on_one_stage", "dtypes_on_one_stage", "graphs_of_larger_parts", "graphs_resume_from_files")
+    launch(2, "graphs_equal_one_rank", "zero_splits_the_state", "a_pipeline_equals_one_rank", "a_gradient_overflows_on_one_stage", "a_convolution_on_one_stage", "dtypes_on_one_stage", "rules_on_one_stage", "graphs_of_larger_parts", "graphs_resume_from_files")
 
 
 @pytest.mark.slow
