@@ -86,16 +86,22 @@ def _last_uses(graph):
     return dies
 
 
-def compile_program(program, function_name="program"):
-    """A Python function taking the slots in order and returning a tuple; dead variables are dropped at once."""
+def compile_program(program, function_name="program", labels=None):
+    """A Python function taking the slots in order and returning a tuple; dead variables are dropped at once.
+
+    With `labels(program, node)` it takes a function first, and calls it with what that gives before a node where the labels change.
+    """
     names = _Names()
     graph = program.graph
     dies = _last_uses(graph)
-    params, body = [], []
+    params, body, where = ["__enter"] if labels else [], [], None
     for node in graph.nodes:
         if node.op == "placeholder":
             params.append(node.name)
             continue
+        if labels and node.op == "call_function" and node.target is not operator.getitem and labels(program, node) != where:
+            where = labels(program, node)
+            body.append(f"__enter({where!r})")
         if node.op == "output":
             parts = [_text(v, names) for v in node.args[0]]
             body.append(f"return ({', '.join(parts)}{',' if len(parts) == 1 else ''})")

@@ -72,6 +72,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         self.markers: dict = {}  # see scalars.py
         self.marker_values: dict = {}
         self.module_path = ""
+        self.regions: tuple = ()  # what record_function() has opened
         self.recomputing = False
         self.phase = "forward"
         self.known = {}  # (storage, layout) -> real tensor already lifted, so that p.data is p
@@ -168,6 +169,8 @@ class Recorder(KnownValues, TorchDispatchMode):
                 "the number of distinct rows of a sparse gradient is needed (coalesce), and it depends on values", "graph-optimizers",
                 "Use an optimizer that adds sparse gradients as they are (SGD), or an embedding with sparse=False.",
             )
+        if func.namespace == "profiler":
+            self.regions = (*self.regions, args[0]) if "enter" in func._schema.name else self.regions[:-1]
         if func.namespace in ("profiler", "prim"):
             return func(*args, **(kwargs or {}))
         refuse(func, args)
@@ -340,6 +343,8 @@ class Recorder(KnownValues, TorchDispatchMode):
             node.meta["recomputed"] = True
         node.meta["location"] = user_location(2)
         node.meta["module"] = self.module_path
+        if self.regions:
+            node.meta["regions"] = self.regions
 
     # -- the end ----------------------------------------------------------------
     def finish(self, outputs):

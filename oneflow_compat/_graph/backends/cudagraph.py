@@ -11,10 +11,10 @@ from importlib import import_module
 
 import torch
 
-from ..codegen import compile_program
 from ..errors import ProgramError
 from ..random_state import draws_again
 from . import BACKENDS
+from .calls import runner
 from .regions import host_program, split
 
 _WARM_UPS = 2
@@ -38,16 +38,8 @@ def compile(program, config, name):
         region = compile_region(module, [n.meta["tensor"] for n in inputs], config.backend_options)
     else:
         region = module.forward
-    host = compile_program(host_program(program, inputs, outputs, late, Recorded(region, copied)))
-
-    def run(*values):
-        keep = torch._C._AutoDispatchBelowAutograd()  # operators skip autograd until this dies
-        try:
-            return host(*values)
-        finally:
-            del keep  # a traceback of an error would keep it
-
-    return run
+    recorded = Recorded(region, copied)
+    return runner(lambda: host_program(program, inputs, outputs, late, recorded))
 
 
 class Recorded:

@@ -10,11 +10,11 @@ import warnings
 
 import torch
 
-from ..codegen import compile_program
 from ..program import is_view, written_args
 from ..random_state import draws_again
 from . import aten
 from .blocks import in_blocks
+from .calls import runner
 from .functional import compare_one_result, numbers_as_full, one_copy, read_plainly, sums_of_constants
 from .known_shapes import with_known_shapes
 from .regions import host_program, split
@@ -34,17 +34,7 @@ def compile(program, config, name="inductor"):
     if sparse or not any(n.op == "call_function" for n in module.graph.nodes):
         return aten.compile(program, config)
     function = compile_region(module, [n.meta["tensor"] for n in inputs], config.backend_options)
-    host = compile_program(in_blocks(host_program(program, inputs, outputs, late, function), config.skip))
-    guard = torch._C._AutoDispatchBelowAutograd
-
-    def run(*values):
-        keep = guard()  # operators skip autograd until this dies
-        try:
-            return host(*values)
-        finally:
-            del keep  # a traceback of an error would keep it
-
-    run.inner = host
+    run = runner(lambda: in_blocks(host_program(program, inputs, outputs, late, function), config.skip))
     run.region = function
     return run
 

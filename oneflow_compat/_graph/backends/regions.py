@@ -63,6 +63,7 @@ def host_program(program, inputs, outputs, late, function):
         if node.op == "placeholder":
             copies[node] = graph.node_copy(node)
     call = graph.call_function(function, tuple(copies[n] for n in inputs))
+    call.meta["phase"] = "compiled"
     for i, node in enumerate(outputs):
         copies[node] = graph.call_function(operator.getitem, (call, i))
         copies[node].meta.update(node.meta)
