@@ -6,12 +6,14 @@ tensors.pt is read by torch's weights-only unpickler. A file that is damaged or 
 """
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import operator
 import os
 import shutil
 import tempfile
+import zipfile
 
 import torch
 import torch.fx
@@ -55,7 +57,8 @@ def save(program: Program, values, folder: str, backend=None) -> None:
     try:
         with open(os.path.join(temporary, "program.json"), "w", encoding="utf-8") as file:
             file.write(_text(document))
-        torch.save(tensors, os.path.join(temporary, "tensors.pt"))
+        with _checksums():
+            torch.save(tensors, os.path.join(temporary, "tensors.pt"))
         if os.path.isdir(folder):
             if not os.path.exists(os.path.join(folder, "program.json")) and os.listdir(folder):
                 raise PackageError(f"{folder} exists and holds something else than a graph; choose another folder")
@@ -188,17 +191,22 @@ def load(folder: str, map_location=None, backend=None) -> LoadedProgram:
             document = json.load(file)
     except FileNotFoundError:
         raise PackageError(f"no graph in {folder}: {path} is missing") from None
-    except (ValueError, UnicodeDecodeError) as error:
+    except NotADirectoryError:
+        raise PackageError(f"{folder} is no folder of a graph") from None
+    except (ValueError, RecursionError) as error:
         raise PackageError(f"{path} is damaged: {error}") from None
     if not isinstance(document, dict) or document.get("format") not in READ:
         raise PackageError(f"{path} is not a graph of the formats {' and '.join(map(str, READ))}: found format {document.get('format') if isinstance(document, dict) else type(document).__name__!r}")
     data = os.path.join(os.fspath(folder), "tensors.pt")
     try:
+        changed = _changed(data)
         tensors = torch.load(data, map_location=_there(map_location), weights_only=True)
     except FileNotFoundError:
         raise PackageError(f"no graph in {folder}: {data} is missing") from None
     except Exception as error:
-        raise PackageError(f"{data} cannot be read; it is damaged, or of a device that is not here (map_location= names another): {str(error).splitlines()[0]}") from None
+        raise PackageError(f"{data} cannot be read; it is damaged, or of a device that is not here (map_location= names another): {''.join(str(error).splitlines()[:1])}") from None
+    if changed:
+        raise PackageError(f"{data} is damaged: {changed} in it is not as it was written")
     try:
         program, values = _program(document, tensors, map_location)
         program.check()
@@ -211,6 +219,25 @@ def load(folder: str, map_location=None, backend=None) -> LoadedProgram:
     if document["format"] < FORMAT and backend not in (None, "aten"):
         raise PackageError(f"{path} is of format {document['format']}, which holds no shapes for the backend {backend!r}; save the graph again, or load it with 'aten'")
     return LoadedProgram(program, values, backend or ("aten" if document["format"] < FORMAT else document["backend"]) or default_backend())
+
+
+@contextlib.contextmanager
+def _checksums():
+    """Does torch.save write the checksums that load() compares? They can be switched off."""
+    before = torch.serialization.get_crc32_options()
+    torch.serialization.set_crc32_options(True)
+    try:
+        yield
+    finally:
+        torch.serialization.set_crc32_options(before)
+
+
+def _changed(path):
+    """The name of a part of torch's zip file that differs from its checksum, which torch.load does not compare; None where all are right."""
+    if not zipfile.is_zipfile(path):
+        return None
+    with zipfile.ZipFile(path) as file:
+        return file.testzip()
 
 
 def _there(map_location):

@@ -298,9 +298,32 @@ def test_damaged_files_are_refused(saved):
     tensors.write_bytes(tensors.read_bytes()[: tensors.stat().st_size // 2])
     with pytest.raises(PackageError, match="tensors.pt"):
         flow.load_graph(saved)
-    (saved / "program.json").write_text("{ not json")
-    with pytest.raises(PackageError, match="damaged"):
+    tensors.write_bytes(b"")
+    with pytest.raises(PackageError, match="tensors.pt"):
         flow.load_graph(saved)
+    with pytest.raises(PackageError, match="tensors.pt is no folder of a graph"):
+        flow.load_graph(tensors)
+    for text in ("{ not json", "[" * 100000):
+        (saved / "program.json").write_text(text)
+        with pytest.raises(PackageError, match="damaged"):
+            flow.load_graph(saved)
+
+
+def test_a_changed_byte_of_a_weight_is_found(tmp_path):
+    graph = run_once()
+    torch.serialization.set_crc32_options(False)
+    try:
+        graph.save(tmp_path / "g")
+    finally:
+        torch.serialization.set_crc32_options(True)
+    flow.load_graph(tmp_path / "g")
+    tensors = tmp_path / "g" / "tensors.pt"
+    weight = graph.model.to(nn.Module).state_dict()["body.0.weight"].numpy().tobytes()
+    written = tensors.read_bytes()
+    assert written.count(weight) == 1
+    tensors.write_bytes(written.replace(weight, weight[:-1] + bytes([weight[-1] ^ 1])))
+    with pytest.raises(PackageError, match="tensors.pt.*damaged"):
+        flow.load_graph(tmp_path / "g")
 
 
 def test_a_pickle_that_would_run_code_is_refused(saved, tmp_path):
