@@ -1,36 +1,39 @@
 """What a rank does with tensors it holds no part of: it finds the rules that the ranks with parts find, for all make the same calls later."""
 from __future__ import annotations
 
+import contextlib
 import functools
 
 import torch
-from torch.distributed.tensor import DeviceMesh, DTensor
+from torch.distributed.tensor import DTensor
 from torch.utils import _pytree as pytree
 
-from .. import env
-
 
 @functools.lru_cache(maxsize=None)
-def same_costs():
-    """DTensor takes the rules that cost least, and has no costs where a rank holds no part: here those of a mesh with this rank in it."""
-    from torch.distributed.tensor._ops import utils
+def same_rules():
+    """DTensor searches for rules by costs and by sizes of parts, and has neither where a rank holds no part: here it searches as if this rank were the first of the mesh."""
+    propagator = DTensor._op_dispatcher.sharding_propagator
+    search = propagator.propagate_op_sharding_non_cached
 
-    original = utils.redistribute_cost
+    @functools.wraps(search)
+    def found(schema):
+        with contextlib.ExitStack() as stack:
+            given = pytree.tree_leaves((schema.args_schema, schema.kwargs_schema))
+            for mesh in {spec.mesh for spec in given if hasattr(spec, "mesh") and spec.mesh.get_coordinate() is None}:
+                stack.enter_context(_as_first(mesh))
+            return search(schema)
 
-    @functools.wraps(original)
-    def cost(current, target):
-        if current.mesh != target.mesh or current.mesh.get_coordinate() is not None:
-            return original(current, target)
-        inside = _with_this_rank(current.mesh)
-        return original(*(type(s)(inside, s.placements, tensor_meta=s.tensor_meta) for s in (current, target)))
-
-    utils.redistribute_cost = cost
+    propagator.propagate_op_sharding_non_cached = found
+    propagator.propagate_op_sharding = type(propagator.propagate_op_sharding)(found)
 
 
-@functools.lru_cache(maxsize=None)
-def _with_this_rank(mesh) -> DeviceMesh:
-    ranks = (torch.arange(mesh.mesh.numel()) + env.get_rank()) % env.get_world_size()
-    return DeviceMesh(mesh.device_type, ranks.view(mesh.mesh.shape), _init_backend=False)
+@contextlib.contextmanager
+def _as_first(mesh):
+    mesh._coordinate_on_dim = (0,) * mesh.ndim
+    try:
+        yield
+    finally:
+        mesh._coordinate_on_dim = None
 
 
 def results(func, *args, **kwargs):

@@ -36,7 +36,7 @@ def mesh_of(placement: Placement) -> DeviceMesh:
         mesh = DeviceMesh(placement.type, ranks.tolist())
         group = dist.group.WORLD if ranks.size == world else dist.new_group(sorted(ranks.ravel().tolist()))
         if not _mine(mesh):
-            elsewhere.same_costs()
+            elsewhere.same_rules()
     _placements[mesh], _groups[mesh] = placement, group
     return mesh
 

@@ -468,7 +468,8 @@ def rules_on_one_stage():
             weight, bias = (p.detach().to_global(ALL, B).to_global(placement=first, sbp=r) if placed else p for p, r in ((layer.weight, rule), (layer.bias, bias_rule)))
             weight.requires_grad_(), bias.requires_grad_()
             weight.grad = bias.grad = None
-            h = nn.functional.linear(data, weight, bias)
+            groups = nn.functional.group_norm(data.to_global(sbp=S0) if placed else data, 2)
+            h = nn.functional.linear(data, weight, bias) + groups
             if placed:
                 told = [None] * WORLD
                 flow.distributed.all_gather_object(told, str(h.sbp))
