@@ -18,6 +18,10 @@ def composed(func, args, kwargs):
         return functools.partial(_one_hot, *args, **kwargs or {})
     if func is torch.max_pool1d and args and type(args[0]) is FakeTensor and args[0].is_cpu and not (args[0].requires_grad and torch.is_grad_enabled()):
         return lambda: func(*args, **kwargs or {}).contiguous()  # as eager's kernel without gradients lays it out
+    if func is torch.affine_grid_generator and torch._C._is_any_autocast_enabled():
+        return functools.partial(_AffineGrid.apply, *args, **kwargs or {})
+    if func in _OF_SINGULAR_VALUES and args and type(args[0]) is FakeTensor and not (args[0].requires_grad and torch.is_grad_enabled()):
+        return lambda: _without_vectors(args[0]._of_node.graph, functools.partial(func, *args, **kwargs or {}))
     form = _forms().get(func)
     if form is None or not any(map(_unknown, itertools.chain(args, (kwargs or {}).values()))):
         return None
@@ -40,6 +44,34 @@ def _forms():
         if hasattr(torch._C._nn, name) and hasattr(aten, name):
             forms[getattr(torch._C._nn, name)] = functools.partial(_upsample, getattr(aten, name).default, "nearest" in kind)
     return forms
+
+
+class _AffineGrid(torch.autograd.Function):
+    """affine_grid_generator by its kernel's own operators, whose operands autocast casts."""
+
+    @staticmethod
+    def forward(ctx, theta, size, align_corners):
+        ctx.rest = size, align_corners
+        return aten.affine_grid_generator.default._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, theta, size, align_corners)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return torch.ops.aten.affine_grid_generator_backward(grad, *ctx.rest), None, None
+
+
+def _without_vectors(graph, call):
+    """What the call records; of a decomposition whose vectors it does not read, values alone: torch would take the vectors too because the tensor is symbolic."""
+    last = graph._root._prev
+    out = call()
+    while (last := last._next) is not graph._root:
+        for target, value, option in ((aten._linalg_svd.default, 1, "compute_uv"), (aten._linalg_eigh.default, 0, "compute_v")):
+            if last.target is target and not any(part.users for part in last.users if part.args[1] != value):
+                last.kwargs = {**last.kwargs, option: False}
+    return out
+
+
+_OF_SINGULAR_VALUES = {torch.linalg.svdvals, torch.linalg.eigvalsh, torch.linalg.cond, torch.linalg.norm, torch.linalg.matrix_norm, torch.linalg.matrix_rank,
+                       torch.norm, torch.Tensor.norm, torch.nuclear_norm}  # fmt: skip
 
 
 def _one_hot(tensor, num_classes=-1):

@@ -61,6 +61,6 @@ def train(module, inputs, training, steps, backend=None, options="", reopen=Fals
         if reopen and backend:
             with tempfile.TemporaryDirectory() as folder:
                 step.save(folder)
-                step = flow.load_graph(folder)
+                step = flow.load_graph(folder, backend=backend)
             state, reopen = lambda: {name: step.state_dict().get(f"module.{name}", v) for name, v in module.state_dict().items()}, False
     return seen

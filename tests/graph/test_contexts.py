@@ -74,6 +74,27 @@ def test_what_is_computed_without_autocast_stays_so(backend, tmp_path):
         assert same(flow.load_graph(tmp_path)(x), expected)
 
 
+def test_affine_grid_multiplies_in_the_type_of_autocast():
+    """It calls the matrix product of torch from within its kernel: the grid of a spatial transformer is bfloat16."""
+
+    def loss_of(theta):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            grid = nn.functional.affine_grid(theta, (2, 3, 8, 8), align_corners=False)
+        return grid, grid.sin().square().mean()
+
+    @flow.nn.Graph.trace
+    def graph(theta):
+        grid, loss = loss_of(theta)
+        return grid, *torch.autograd.grad(loss, [theta])
+
+    graph.config.set_backend("aten")
+    torch.manual_seed(0)
+    theta = torch.randn(2, 2, 3, requires_grad=True)
+    grid, loss = loss_of(theta)
+    found = graph(theta)
+    assert found[0].dtype is torch.bfloat16 and torch.equal(found[0], grid) and torch.equal(found[1], torch.autograd.grad(loss, theta)[0])
+
+
 def test_a_search_for_nan_in_gradients_does_not_stop_a_capture(model):
     graph = Step(model)
     with torch.autograd.set_detect_anomaly(True):
