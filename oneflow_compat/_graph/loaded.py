@@ -36,10 +36,11 @@ def _laid_out(value, stride):
 class LoadedProgram:
     """A program read from disk: call it with the arguments build() took. State (weights, optimizer slots) lives in it."""
 
-    def __init__(self, program: Program, values, backend):
+    def __init__(self, program: Program, values, backend, schedules=()):
         self.program = program
         self.backend = backend
         self._values = values
+        self._schedules = list(schedules)
         self._args = [i for i, s in enumerate(program.slots) if s.role == "arg"]
         with torch._C._DisableAutocast():
             self._run = compiler_for(backend)(program, Config(backend=backend))
@@ -101,18 +102,22 @@ class LoadedProgram:
         for index, value in zip(self._args, given):
             if self.program.slots[index].written and values[index] is not value:
                 value.detach().copy_(values[index])
+        for schedule in self._schedules:
+            self._put(schedule.next())
         fixed = dict(self.program.out_constants)
         flat = [fixed[i] if i in fixed else next(out) for i in range(self.program.out_spec.num_leaves)]
         return pytree.tree_unflatten(flat, self.program.out_spec)
 
     def state_dict(self):
         """{slot name: tensor or number} of everything the program reads besides its arguments, the live objects."""
-        return {s.name: v for s, v in zip(self.program.slots, self._values) if s.role != "arg"}
+        steps = {f"schedule{i}.step": schedule.step for i, schedule in enumerate(self._schedules)}
+        return {s.name: v for s, v in zip(self.program.slots, self._values) if s.role != "arg"} | steps
 
     def load_state_dict(self, state):
         """Copy tensors and numbers in; names and shapes must be those of state_dict()."""
         mine = self.state_dict()
-        if mine.keys() != state.keys():
+        steps = [f"schedule{i}.step" for i in range(len(self._schedules))]
+        if mine.keys() != state.keys() | set(steps):
             raise RuntimeError(f"graph {self.name}: names differ: {sorted(mine.keys() ^ state.keys())}")
         for name, value in state.items():
             if isinstance(mine[name], torch.Tensor) and mine[name].shape != value.shape:
@@ -123,10 +128,12 @@ class LoadedProgram:
                     self._values[i].copy_(state[slot.name])
                 else:
                     self._values[i] = state[slot.name]
+        for schedule, name in zip(self._schedules, steps):
+            schedule.step = state.get(name, schedule.step)
 
     @property
     def lr(self):
-        """The learning rates, {slot name: number}; set_lr() changes them (a saved program has no schedule)."""
+        """The learning rates, {slot name: number}; a schedule of oneflow.optim.lr_scheduler moves them, set_lr() changes them and ends it."""
         return {s.name: v for s, v in zip(self.program.slots, self._values) if s.role == "lr"}
 
     def set_lr(self, value, name=None):
@@ -135,13 +142,20 @@ class LoadedProgram:
         for wanted in names:
             if wanted not in self.lr:
                 raise KeyError(f"graph {self.name} has no learning rate {wanted!r}; there are {list(self.lr)}")
-            self._values[next(i for i, s in enumerate(self.program.slots) if s.name == wanted)] = float(value)
+        self._put(dict.fromkeys(names, float(value)))
+        for schedule in self._schedules:
+            schedule.rates = [None if name in names else name for name in schedule.rates]
+
+    def _put(self, numbers):
+        for i, slot in enumerate(self.program.slots):
+            if slot.role == "lr" and slot.name in numbers:
+                self._values[i] = numbers[slot.name]
 
     def save(self, folder):
         """Write the program with its state as it is now."""
         from .package import save
 
-        save(self.program, self._values, folder, self.backend)
+        save(self.program, self._values, folder, self.backend, [s.record() for s in self._schedules])
 
     def __repr__(self):
         return f"LoadedProgram({self.name}, {'training' if self.training else 'inference'}, {self.program.count()} operators)"

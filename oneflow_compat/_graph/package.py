@@ -24,6 +24,7 @@ from .errors import ProgramError
 from .loaded import LoadedProgram
 from .program import Output, Program, Slot
 from .random_state import PYTHON_NAMES
+from .saved_schedules import SavedSchedule
 from .recorder import TensorInfo, describe
 from .recurrent_layers import Layer
 from .tree import plain_spec
@@ -43,12 +44,13 @@ class PackageError(ProgramError):
 
 
 # --------------------------------------------------------------------------- writing
-def save(program: Program, values, folder: str, backend=None) -> None:
+def save(program: Program, values, folder: str, backend=None, schedules=()) -> None:
     """Write a program with the values of its slots (in order; ignored for arguments). The folder appears whole or not at all.
 
-    `backend`: the one that a loaded program takes if load() is given none.
+    `backend`: the one that a loaded program takes if load() is given none. `schedules`: records of saved_schedules.py.
     """
     document, tensors = _document(program, values, backend)
+    document["schedules"] = list(schedules)
     folder = os.path.abspath(os.fspath(folder))
     if os.path.exists(folder) and not os.path.isdir(folder):
         raise PackageError(f"{folder} is a file; a graph is saved into a folder")
@@ -210,6 +212,8 @@ def load(folder: str, map_location=None, backend=None) -> LoadedProgram:
     try:
         program, values = _program(document, tensors, map_location)
         program.check()
+        rates = {s.name for s in program.slots if s.role == "lr"}
+        schedules = [SavedSchedule(found, rates) for found in document.get("schedules", ())]
         if isinstance(map_location, (str, torch.device)) and torch.device(map_location).type != "meta":
             _check_kernels(program, torch.device(map_location))
     except PackageError as error:
@@ -218,7 +222,7 @@ def load(folder: str, map_location=None, backend=None) -> LoadedProgram:
         raise PackageError(f"{path} is damaged: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}") from None
     if document["format"] < FORMAT and backend not in (None, "aten"):
         raise PackageError(f"{path} is of format {document['format']}, which holds no shapes for the backend {backend!r}; save the graph again, or load it with 'aten'")
-    return LoadedProgram(program, values, backend or ("aten" if document["format"] < FORMAT else document["backend"]) or default_backend())
+    return LoadedProgram(program, values, backend or ("aten" if document["format"] < FORMAT else document["backend"]) or default_backend(), schedules)
 
 
 @contextlib.contextmanager

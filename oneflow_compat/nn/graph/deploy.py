@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import warnings
 
 import torch
 
@@ -22,7 +23,25 @@ def save(graph, path):
     if entry.once:
         raise RuntimeError(f"save: the first call of graph {graph.name} also began the optimizer's state, as later ones do not; call it once more before saving")
     leaves = [None] * (1 + max((i for i in entry._tensor_args), default=0))
-    package.save(graph.program, entry.gather(leaves), path, "aten" if graph._engine.config.backend == "aten" else None)
+    package.save(graph.program, entry.gather(leaves), path, "aten" if graph._engine.config.backend == "aten" else None, _schedules(graph))
+
+
+def _schedules(graph):
+    """Records of the graph's schedules, each with the slots of its groups' rates; a warning for one that cannot be stored."""
+    from ..._graph import saved_schedules
+
+    found, slots = [], {s.place: s.name for s in graph.program.slots if s.role == "lr" and s.shape is None}
+    for o, (optimizer, schedule) in enumerate(graph._opts):
+        if schedule is None:
+            continue
+        numbers = not any(isinstance(g["lr"], torch.Tensor) for g in optimizer.param_groups)
+        kept = saved_schedules.record(schedule, [slots.get(("group", o, g, "lr")) for g in range(len(optimizer.param_groups))]) if numbers else None
+        if kept is None:
+            warnings.warn(f"save: the schedule {type(schedule).__name__} of graph {graph.name} cannot be stored; the loaded graph keeps the learning rates "
+                          "of now until its set_lr() changes them", stacklevel=4)
+        else:
+            found.append(kept)
+    return found
 
 
 def _not_one_of_several(graph, entry, what):
