@@ -6,7 +6,9 @@ Layout, OneFlow's first: {block: the module's state dict}, "block.a.b-slot" for 
 """
 from __future__ import annotations
 
-from collections import OrderedDict
+import warnings
+from collections import OrderedDict, defaultdict
+from collections.abc import Mapping
 
 import torch
 
@@ -63,27 +65,36 @@ def _plain(value):
 
 
 def load_state_dict(graph, state, strict=True):
-    """Everything is checked before anything is changed."""
-    names = _named_parameters(graph)
-    by_name = {n: (o, p) for o, (optimizer, _) in enumerate(graph._opts) for g in optimizer.param_groups for p in g["params"] for n in [names[id(p)]]}
-    slots, rest, unknown = {}, {}, []
+    """Everything is checked before anything is changed. What is of another optimizer, or of one that the graph has not, is left aside with a warning, as in OneFlow without one."""
+    slots, rest, unknown, of_none = {}, {}, [], []
+    by_name = _stepped(graph)
     for key, value in state.items():
         base, dash, slot = key.rpartition("-")
-        if key in graph._blocks or key == STEP:
-            rest[key] = value
-        elif dash and base in by_name:
+        if dash and base in by_name:
             slots.setdefault(base, {})[_TORCH_SLOTS.get(slot, slot)] = value
-        elif key.rpartition("_")[0] in ("optimizer", "lr_scheduler") and key.rpartition("_")[2].isdigit() or key == "grad_scaler":
+        elif key in graph._blocks or key == "grad_scaler" or key.rpartition("_")[0] in ("optimizer", "lr_scheduler") and key.rpartition("_")[2].isdigit():
+            if not isinstance(value, Mapping):
+                raise TypeError(f"load_state_dict of graph {graph.name}: {key} is a {type(value).__name__} {value!r}, no state dict")
+            rest[key] = value
+        elif key == STEP:
             rest[key] = value
         else:
-            unknown.append(key)
+            (of_none if isinstance(value, torch.Tensor) else unknown).append(key)
     missing = [name for name in graph._blocks if name not in state]
     if strict and (missing or unknown):
         raise RuntimeError(f"load_state_dict of graph {graph.name}: missing {missing or 'nothing'}, unknown {unknown or 'nothing'}; strict=False skips both")
+    if strict and of_none:
+        _warn(graph, f"no optimizer of the graph has {', '.join(of_none[:3])}{' ...' if len(of_none) > 3 else ''}; they are left aside")
+    options = {o: _options(graph, o, rest) for o in range(len(graph._opts))}
+    for o in {o: None for o, _, _ in by_name.values()}:
+        if lacks := _lacks(graph._opts[o][0], options[o], [(g, slots[n]) for n, (of, g, _) in by_name.items() if of == o and n in slots]):
+            _warn(graph, f"the state is of another optimizer than optimizer {o} ({type(graph._opts[o][0]).__name__}), which needs {', '.join(sorted(lacks))}: this one begins anew, with its own options")
+            slots = {n: values for n, values in slots.items() if by_name[n][0] != o}
+            options[o] = ()
     for name, values in slots.items():
         for slot, value in values.items():
-            if isinstance(value, torch.Tensor) and value.dim() and value.shape != by_name[name][1].shape and value.numel() != 1:
-                raise RuntimeError(f"load_state_dict of graph {graph.name}: {name}-{slot} has the shape {tuple(value.shape)}, the parameter {tuple(by_name[name][1].shape)}")
+            if isinstance(value, torch.Tensor) and value.dim() and value.shape != by_name[name][2].shape and value.numel() != 1:
+                raise RuntimeError(f"load_state_dict of graph {graph.name}: {name}-{slot} has the shape {tuple(value.shape)}, the parameter {tuple(by_name[name][2].shape)}")
     for name, block in graph._blocks.items():
         if name in rest:
             _check_shapes(graph, name, block._origin, rest[name], strict)
@@ -92,18 +103,11 @@ def load_state_dict(graph, state, strict=True):
             block._origin.load_state_dict(rest[name], strict=strict)
     steps = int(rest[STEP].reshape(-1)[0]) if STEP in rest else 0
     for name, values in slots.items():
-        o, p = by_name[name]
-        entry = graph._opts[o][0].state[p]
-        for slot, value in values.items():
-            if isinstance(value, torch.Tensor):
-                value = placed_as(value.detach().clone(), p)
-                value = value if slot == "step" and value.device.type == "cpu" else value.to(p.device)
-            entry[slot] = value
-        if "exp_avg" in entry and "step" not in entry:
-            entry["step"] = torch.tensor(float(steps))
+        o, _, p = by_name[name]
+        _put_slots(graph._opts[o][0].state[p], p, values, steps)
     for o, (optimizer, schedule) in enumerate(graph._opts):
-        for group, options in zip(optimizer.param_groups, rest.get(f"optimizer_{o}", {}).get("param_groups", ())):
-            group.update(options)
+        for group, saved in zip(optimizer.param_groups, options[o]):
+            group.update(saved)
         if schedule is not None and f"lr_scheduler_{o}" in rest:
             schedule.load_state_dict(rest[f"lr_scheduler_{o}"])
     if "grad_scaler" in rest and hasattr(graph._grad_scaler, "load_state_dict"):
@@ -111,10 +115,62 @@ def load_state_dict(graph, state, strict=True):
     object.__setattr__(graph, "_steps", steps)
 
 
+def _warn(graph, text):
+    warnings.warn(f"load_state_dict of graph {graph.name}: {text}", stacklevel=4)
+
+
+def _stepped(graph):
+    """name -> (index of its optimizer, index of its group, the parameter)"""
+    names = _named_parameters(graph)
+    return {names[id(p)]: (o, g, p) for o, (optimizer, _) in enumerate(graph._opts) for g, group in enumerate(optimizer.param_groups) for p in group["params"]}
+
+
+def _options(graph, o, rest):
+    """The saved options of an optimizer's groups; none where their number differs."""
+    found, groups = rest.get(f"optimizer_{o}", {}).get("param_groups", ()), graph._opts[o][0].param_groups
+    if found and len(found) != len(groups):
+        _warn(graph, f"the state is of {len(found)} parameter groups, optimizer {o} has {len(groups)}: their options stay as they are")
+        return ()
+    return found
+
+
+def _lacks(optimizer, options, given):
+    """Slots that an optimizer begins with and that the state has not; `given`: (index of the group, slots of one of its parameters)."""
+    needed = {g: _begins_with(optimizer, {**optimizer.param_groups[g], **(options[g] if options else {})}) for g in {g for g, _ in given}}
+    return {slot for g, values in given for slot in needed[g] - set(values) - {"step"}}
+
+
+def _begins_with(optimizer, group):
+    """The slots that the first step of one of torch's or OneFlow's optimizers makes, tried on a parameter of one number; none where it cannot be told."""
+    if type(optimizer).__module__.partition(".")[0] not in ("torch", __name__.partition(".")[0]):
+        return set()
+    one = torch.nn.Parameter(torch.zeros(1))
+    one.grad = torch.ones(1)
+    twin = object.__new__(type(optimizer))
+    twin.__dict__.update({k: OrderedDict() if k.endswith("_hooks") else v for k, v in vars(optimizer).items() if k != "step"})
+    twin.state, twin.param_groups = defaultdict(dict), [{**group, "params": [one]}]
+    try:
+        twin.step()
+    except Exception:
+        return set()
+    return {k for k, v in twin.state[one].items() if isinstance(v, torch.Tensor)}
+
+
+def _put_slots(entry, p, values, steps):
+    for slot, value in values.items():
+        if isinstance(value, torch.Tensor):
+            value = placed_as(value.detach().clone(), p)
+            value = value if slot == "step" and value.device.type == "cpu" else value.to(p.device)
+        entry[slot] = value
+    if "exp_avg" in entry and "step" not in entry:
+        entry["step"] = torch.tensor(float(steps))
+
+
 def _check_shapes(graph, name, module, state, strict):
     have = module.state_dict()
-    wrong = [k for k, v in state.items() if k in have and tuple(v.shape) != tuple(have[k].shape)]
+    wrong = [k for k, v in state.items() if isinstance(have.get(k), torch.Tensor) and tuple(getattr(v, "shape", ("none",))) != tuple(have[k].shape)]
     gone = sorted(set(have) ^ set(state)) if strict else []
     if wrong or gone:
         raise RuntimeError(f"load_state_dict of graph {graph.name}: module {name!r} does not fit: "
-                           + "; ".join([f"shape of {k} is {tuple(state[k].shape)}, needed {tuple(have[k].shape)}" for k in wrong] + [f"{k} is on one side only" for k in gone]))
+                           + "; ".join([f"shape of {k} is {tuple(state[k].shape) if hasattr(state[k], 'shape') else type(state[k]).__name__}, needed {tuple(have[k].shape)}" for k in wrong]
+                                       + [f"{k} is on one side only" for k in gone]))
