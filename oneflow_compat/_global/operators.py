@@ -256,9 +256,17 @@ def _attention(func, args, kwargs):
         own = tuple(r if r._kind == "split" and tensor.ndim > 2 and tensor.shape[r._dim] == size[r._dim] else sbp.broadcast for r in rules)
         return _moved(tensor, place, own)._local_tensor
 
-    out = func(*_map(part, args), **_map(part, kwargs)) if _mine(query.device_mesh) else _map(part, args[:3])
+    if _mine(query.device_mesh):
+        out = func(*_map(part, args), **_map(part, kwargs))
+    else:
+        out = [torch.empty((0,) * o.ndim, dtype=o.dtype) for o in func(*_map(_shape, args), **_map(_shape, kwargs))]
     ends = [t.shape[2:] for t in args[1:4]] if _ATTENTION[func] else [(*size[2:-1], args[2].shape[-1]), size[2:3]]
     return tuple(made(o, place, rules, (*size[:2], *end)) for o, end in zip(out, ends))
+
+
+def _shape(tensor):
+    """A tensor without values, of the whole shape."""
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
 
 
 def _strided(tensor, size, stride, offset=None):
@@ -323,7 +331,7 @@ def _convolution(func, args):
         sums = tuple(sbp.partial_sum if r == sbp.split(0) else sbp.broadcast for r in rules)
         results = [(rules, data.shape), (sums, args[2].shape), (sums, args[3])]
     else:
-        results = [(rules, func(*_map(lambda t: torch.empty(t.shape, dtype=t.dtype, device="meta"), args)).shape)]
+        results = [(rules, func(*_map(_shape, args)).shape)]
     local = _map(lambda t: t._local_tensor, args)
     if _mine(data.device_mesh):
         out = func(*local)

@@ -496,6 +496,11 @@ def dtypes_on_one_stage():
         def build(self, *args):
             return results(*args)
 
+    query = flow.ones(2, 2, 4, 3, dtype=flow.bfloat16).to_global(ALL, B).to_global(placement=first, sbp=B).requires_grad_()
+    scores = flow._scaled_dot_product_flash_attention_for_cpu(query, query, query)
+    assert [t.dtype for t in scores] == [flow.bfloat16, flow.float32]
+    nn.functional.scaled_dot_product_attention(query, query, query).sum().backward()
+    assert query.grad.dtype == flow.bfloat16 and np.isclose(query.grad.float().numpy().sum(), 48)
     local = flow.tensor([True, False, True]), flow.tensor([1.5, 2.0, 3.0]), flow.tensor([5, 6, 7])
     staged = [t.to_global(ALL, B).to_global(placement=first, sbp=B) for t in local]
     expected = results(*local), results(*local), written(*local)
