@@ -39,7 +39,7 @@ def _check_rank(name, rank):
 def all_reduce(tensor):
     """Sum of `tensor` over ranks, in place."""
     if not _alone():
-        dist.all_reduce(tensor)
+        _written([tensor], lambda out: dist.all_reduce(*out))
 
 
 def all_gather(tensor_list, tensor):
@@ -49,33 +49,37 @@ def all_gather(tensor_list, tensor):
     if _alone():
         _fill(tensor_list[0], tensor)
     else:
-        dist.all_gather(tensor_list, tensor)
+        _written(tensor_list, lambda out: dist.all_gather(out, tensor.contiguous()))
 
 
 def all_gather_into_tensor(output_tensor, input_tensor):
-    """`input_tensor` of every rank, concatenated along dimension 0, into `output_tensor`."""
-    _fill(output_tensor, input_tensor) if _alone() else _gather_whole(output_tensor, input_tensor)
+    """`input_tensor` of every rank, one after the other, into `output_tensor`: any shape that holds so many elements."""
+    _fill(output_tensor, input_tensor) if _alone() else _written([output_tensor], lambda out: _gather_whole(_row(*out), _row(input_tensor)))
 
 
 def all_to_all(output_tensor_list, input_tensor_list):
     """Rank i's `input_tensor_list[j]` becomes rank j's `output_tensor_list[i]`."""
     if _alone():
         _fill(output_tensor_list[0], input_tensor_list[0])
-    elif output_tensor_list[0].device.type != "cpu":
-        dist.all_to_all(output_tensor_list, input_tensor_list)
-    else:  # gloo has no all_to_all before torch 2.13
-        mine, sent = dist.get_rank(), [t.contiguous() for t in input_tensor_list]
-        _fill(output_tensor_list[mine], sent[mine])
-        others = [r for r in range(len(sent)) if r != mine]
-        for work in [dist.irecv(output_tensor_list[r], r) for r in others] + [dist.isend(sent[r], r) for r in others]:
-            work.wait()
+    else:
+        _written(output_tensor_list, lambda out: _exchange(out, [t.contiguous() for t in input_tensor_list]))
+
+
+def _exchange(received, sent):
+    if sent[0].device.type != "cpu":
+        return dist.all_to_all(received, sent)
+    mine = dist.get_rank()  # gloo has no all_to_all before torch 2.13
+    _fill(received[mine], sent[mine])
+    others = [r for r in range(len(sent)) if r != mine]
+    for work in [dist.irecv(received[r], r) for r in others] + [dist.isend(sent[r], r) for r in others]:
+        work.wait()
 
 
 def broadcast(tensor, src=0):
     """Rank `src`'s tensor on every rank, in place."""
     _check_rank("broadcast", src)
     if not _alone():
-        dist.broadcast(tensor, src)
+        _written([tensor], lambda out: dist.broadcast(*out, src))
 
 
 def barrier():
@@ -88,29 +92,39 @@ def reduce(tensor, dst=0):
     """Sum over ranks on rank `dst`, in place."""
     _check_rank("reduce", dst)
     if not _alone():
-        dist.reduce(tensor, dst)
+        _written([tensor], lambda out: dist.reduce(*out, dst))
 
 
 def reduce_scatter(output, input_list):
     """Sum of the ranks' `input_list[rank]` in `output`."""
-    _fill(output, input_list[0]) if _alone() else dist.reduce_scatter(output, input_list)
+    if _alone():
+        _fill(output, input_list[0])
+    else:
+        _written([output], lambda out: dist.reduce_scatter(*out, [t.contiguous() for t in input_list]))
 
 
 def reduce_scatter_tensor(output_tensor, input_tensor):
-    """Sum over ranks of `input_tensor`, this rank's part of dimension 0 in `output_tensor`."""
-    _fill(output_tensor, input_tensor) if _alone() else _scatter_whole(output_tensor, input_tensor)
+    """Sum over ranks of `input_tensor`, this rank's part of its elements, row by row, in `output_tensor`."""
+    _fill(output_tensor, input_tensor) if _alone() else _written([output_tensor], lambda out: _scatter_whole(_row(*out), _row(input_tensor)))
 
 
 def gather(tensor, gather_list=None, dst=0):
     """Every rank's tensor in `gather_list` on rank `dst`."""
     _check_rank("gather", dst)
-    _fill(gather_list[0], tensor) if _alone() else dist.gather(tensor, gather_list, dst)
+    if _alone():
+        _fill(gather_list[0], tensor)
+    else:
+        _written(gather_list or [], lambda out: dist.gather(tensor.contiguous(), out or None, dst))
 
 
 def scatter(tensor, scatter_list=None, src=0):
     """This rank's element of rank `src`'s `scatter_list`, in place."""
     _check_rank("scatter", src)
-    _fill(tensor, scatter_list[0]) if _alone() else dist.scatter(tensor, scatter_list, src)
+    if _alone():
+        _fill(tensor, scatter_list[0])
+    else:
+        parts = scatter_list and [t.contiguous() for t in scatter_list]
+        _written([tensor], lambda out: dist.scatter(*out, parts, src))
 
 
 def send(input, dst, send_meta=True):
@@ -132,13 +146,27 @@ def recv(src, shape=None, dtype=None, device=None, *, out=None):
         out = torch.empty(shape, dtype=dtype, device=device)
     elif (tuple(out.shape), out.dtype) != (tuple(shape), dtype or out.dtype):
         raise RuntimeError(f"comm.recv: rank {src} sends {tuple(shape)} of {dtype or out.dtype}, and `out` is {tuple(out.shape)} of {out.dtype}")
-    dist.recv(out, src)
+    _written([out], lambda received: dist.recv(*received, src))
     return out
 
 
 def _several(name):
     if _alone():
         raise RuntimeError(f"comm.{name}: there is one process; start several with torchrun")
+
+
+def _written(outputs, call):
+    """`call` on `outputs`, each laid out row by row: gloo takes memory as if it were, and so would other ranks."""
+    with torch.no_grad():
+        dense = [t.contiguous() for t in outputs]
+        call(dense)
+        for tensor, values in zip(outputs, dense):
+            if values is not tensor:
+                tensor.copy_(values)
+
+
+def _row(tensor):
+    return tensor.contiguous().view(-1)
 
 
 def _fill(out, value):

@@ -66,3 +66,43 @@ else:
         assert "(1,)" in str(error) and "(2,)" in str(error)
     comm.recv(0, (1,), flow.float32, out=out)  # what was announced is still to come
 comm.barrier()
+
+# views: what lies between their elements is neither sent nor written; one rank may lay out its tensor by columns
+table = (flow.arange(6.0) + 10 * RANK).reshape(2, 3)
+comm.all_reduce(table[:, 1:2])
+assert table.tolist() == [[10 * RANK, 12, 10 * RANK + 2], [10 * RANK + 3, 18, 10 * RANK + 5]]
+for call, expected in ((comm.all_reduce, [[10, 16], [12, 18], [14, 20]]), (lambda t: comm.broadcast(t, 1), [[10, 13], [11, 14], [12, 15]])):
+    x = (flow.arange(6) + 10 * RANK).reshape(2, 3).t()
+    x = x.contiguous() if RANK else x
+    call(x)
+    assert x.tolist() == expected
+table = flow.arange(6).reshape(3, 2) * (RANK + 1)
+left, right = table[:, 0], table[:, 1]
+own, parts = flow.zeros(3, 2, dtype=flow.int64), list(flow.zeros(3, 2, dtype=flow.int64).unbind(1))
+comm.scatter(own[:, 0], [left, right] if RANK == 0 else None, src=0)
+assert own.tolist() == [[RANK, 0], [RANK + 2, 0], [RANK + 4, 0]]
+comm.reduce_scatter(own[:, 1], [left, right])
+assert own[:, 1].tolist() == [3 * RANK, 3 * RANK + 6, 3 * RANK + 12]
+for call in (comm.all_gather, lambda found, t: comm.gather(t, found if RANK == 0 else None, dst=0), lambda found, t: comm.all_to_all(found, [t, t])):
+    call(parts, left)
+    assert each(parts) == [[0, 2, 4], [0, 4, 8]]
+comm.reduce(table[:1, 1:], 0)
+assert RANK or table.tolist() == [[0, 3], [2, 3], [4, 5]]
+
+# outputs of any shape with room for all ranks, in the order of memory
+x = (flow.arange(6) + 10 * RANK).reshape(2, 3)
+both = [*range(6), *range(10, 16)]
+for shape in ((4, 3), (2, 2, 3), (12,), (3, 4)):
+    whole = flow.zeros(shape, dtype=flow.int64)
+    comm.all_gather_into_tensor(whole, x)
+    assert whole.flatten().tolist() == both
+    own = flow.zeros(2, 3, dtype=flow.int64)
+    comm.reduce_scatter_tensor(own, whole)
+    assert own.flatten().tolist() == [2 * v for v in both[6 * RANK : 6 * RANK + 6]]
+whole = flow.zeros(4, 3, dtype=flow.int64).t()
+comm.all_gather_into_tensor(whole, flow.arange(6).reshape(3, 2).t())
+assert whole.flatten().tolist() == [0, 2, 4, 1, 3, 5] * 2
+own = flow.zeros(2, 3, dtype=flow.int64).t()
+comm.reduce_scatter_tensor(own, whole)
+assert own.flatten().tolist() == [0, 4, 8, 2, 6, 10]
+comm.barrier()

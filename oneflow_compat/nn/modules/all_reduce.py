@@ -1,6 +1,7 @@
 """AllReduce: the sum of a tensor over all processes, as a module."""
 from __future__ import annotations
 
+import torch
 from torch import nn
 
 __all__ = ["AllReduce"]
@@ -22,6 +23,6 @@ class AllReduce(nn.Module):
 
         if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
             return x
-        out = x.detach().clone()
+        out = x.detach().clone(memory_format=torch.contiguous_format)
         dist.all_reduce(out)
         return out
