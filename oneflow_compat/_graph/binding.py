@@ -11,7 +11,7 @@ from torch._C import _increment_version as increment_version
 from .._global.tensor import OfSeveralRanks, is_global, make_results_global, without_subclasses
 from .backends.regions import silent_writes, written_before_the_last_check
 from .nested import holder, put_at
-from .sizes import ANOTHER_WAY, of_the_run
+from .sizes import ANOTHER_WAY, of_the_run, run_or_undo
 from .tree import tree_leaves
 from .watch import Watch, meta
 
@@ -174,6 +174,20 @@ class Binding:
     # -- calling --------------------------------------------------------------------
     def suits(self, args, kwargs) -> bool:
         """False when something this program took for fixed has changed: an option of an optimizer, a guarded number."""
+        if not self.as_captured():
+            return False
+        if self.guard is not None:
+            try:
+                holds = self.guard(*self.gather(self._leaves(args, kwargs)))
+            except Stale:
+                return False
+            if not holds and self._reads_values:
+                self.watch.changed = VALUES
+            return holds
+        return True
+
+    def as_captured(self) -> bool:
+        """False when something besides values and arguments has changed."""
         for optimizer, state, sizes in zip(self.optimizers, self._states, self._sizes):
             if optimizer.state is not state:  # load_state_dict
                 try:
@@ -198,14 +212,6 @@ class Binding:
         for group, get, expected, _ in self._options:
             if get(group) != expected:
                 return False
-        if self.guard is not None:
-            try:
-                holds = self.guard(*self.gather(self._leaves(args, kwargs)))
-            except Stale:
-                return False
-            if not holds and self._reads_values:
-                self.watch.changed = VALUES
-            return holds
         return True
 
     def changed_options(self):
@@ -244,25 +250,14 @@ class Binding:
 
     def _run_with_branches(self, values):
         """Run; where a branch on sizes goes another way nothing has happened, and AnotherWay is raised."""
-        random = [(g, g.get_state()) for g in self._generators()]
-        before = [(values[i], values[i].clone()) for i in self._kept]
         try:
-            return self.run(*values)
+            return run_or_undo(self.run, self._kept, self.program, *values)
         except RuntimeError as error:
             _, found, rest = str(error).partition(ANOTHER_WAY)
             if not found:
                 raise
-            for generator, state in random:
-                generator.set_state(state)
-            with torch.no_grad():
-                for tensor, value in before:
-                    tensor.copy_(value)
             self._take_back()
             raise AnotherWay(list(self.branches)[int(rest.split(":", 1)[0])], str(error)) from None
-
-    def _generators(self):
-        devices = {s.device for s in self.program.slots if s.device is not None and s.device.type == "cuda"}
-        return [torch.default_generator, *(torch.cuda.default_generators[d.index or 0] for d in devices)]
 
     def _take_back(self):
         """State that the first call began with."""

@@ -1,4 +1,4 @@
-"""A Program on disk: program.json (the graph, readable) and tensors.pt (what it reads), loaded without running anything from them.
+"""Programs of a graph on disk: program.json (readable) and tensors.pt (what they read), loaded without running anything from them.
 
 Operators are stored by name and looked up among torch's; python functions come from a short list. What the backends go by (shapes,
 phases, marks of recurrent layers) is stored as well, so a loaded program is compiled as a captured one (format 2 had none of it).
@@ -21,7 +21,7 @@ import torch.utils._pytree as pytree
 
 from .backends import check_name, default_backend
 from .errors import ProgramError
-from .loaded import LoadedProgram
+from .loaded import LoadedGraph, LoadedProgram
 from .program import Output, Program, Slot
 from .random_state import PYTHON_NAMES
 from .saved_schedules import SavedSchedule
@@ -33,7 +33,7 @@ FORMAT, READ = 3, (2, 3)
 _PYTHON = {f"operator.{n}": getattr(operator, n) for n in ("add", "sub", "mul", "truediv", "floordiv", "pow", "mod", "neg", "abs", "getitem", "eq", "ne", "lt", "le", "gt", "ge")}
 _PYTHON |= {f"math.{n}": getattr(math, n) for n in ("sqrt", "exp", "log", "log1p", "expm1", "pow", "cos", "sin", "tanh", "floor", "ceil")}
 _PYTHON |= {f"torch.{n}": getattr(torch, n) for n in ("sym_min", "sym_max", "sym_float", "sym_int", "sym_not", "sym_ite", "sym_sum")}
-_PYTHON |= PYTHON_NAMES
+_PYTHON |= PYTHON_NAMES | {"torch.equal": torch.equal}
 _PYTHON_NAME = {id(f): n for n, f in _PYTHON.items()}
 _NAMESPACES = ("aten", "prims", "prim", "oneflow")
 _REFUSED_OPS = ("aten::from_file", "aten::save")  # they touch files named in their arguments
@@ -44,13 +44,14 @@ class PackageError(ProgramError):
 
 
 # --------------------------------------------------------------------------- writing
-def save(program: Program, values, folder: str, backend=None, schedules=()) -> None:
-    """Write a program with the values of its slots (in order; ignored for arguments). The folder appears whole or not at all.
+def save(programs, folder: str, backend=None, schedules=()) -> None:
+    """Write programs of one graph, pairs of a Program and the values of its slots (in order; ignored for arguments). The folder appears whole or not at all.
 
-    `backend`: the one that a loaded program takes if load() is given none. `schedules`: records of saved_schedules.py.
+    `backend`: the one that a loaded graph takes if load() is given none. `schedules`: records of saved_schedules.py.
     """
-    document, tensors = _document(program, values, backend)
-    document["schedules"] = list(schedules)
+    tensors: dict = {}
+    first, *others = [_document(program, values, tensors) for program, values in programs]
+    document = {"format": FORMAT, "name": programs[0][0].name, "backend": backend, "schedules": list(schedules), **first, "others": others}
     folder = os.path.abspath(os.fspath(folder))
     if os.path.exists(folder) and not os.path.isdir(folder):
         raise PackageError(f"{folder} is a file; a graph is saved into a folder")
@@ -78,26 +79,17 @@ def _text(document):
     """JSON with a line for each node and slot."""
     lines = []
     for key, value in document.items():
-        text = json.dumps(value) if key not in ("nodes", "slots") else "[\n  " + ",\n  ".join(map(json.dumps, value)) + "\n ]"
+        if key in ("nodes", "slots", "others") and value:
+            text = "[\n  " + ",\n  ".join(map(_text if key == "others" else json.dumps, value)) + "\n ]"
+        else:
+            text = json.dumps(value)
         lines.append(f" {json.dumps(key)}: {text}")
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def _document(program, values, backend):
-    """(what program.json holds, what tensors.pt holds)"""
-    nodes, layers, tensors = [], {}, {}
-    for node in program.graph.nodes:
-        if node.op == "output":
-            nodes.append({"op": "output", "args": _encode(list(node.args[0]))})
-        elif node.op == "placeholder":
-            nodes.append({"op": "placeholder", "name": node.name})
-        elif node.op == "get_attr":
-            nodes.append({"op": "get_attr", "name": node.name, "target": node.target})
-        else:
-            record = {"op": "call", "name": node.name, "target": _target_name(node.target), "args": _encode(list(node.args))}
-            if node.kwargs:
-                record["kwargs"] = {k: _encode(v) for k, v in node.kwargs.items()}
-            nodes.append(record | _meta_record(node.meta, layers))
+def _document(program, values, tensors):
+    """What program.json holds of a program; what it reads goes into `tensors`."""
+    layers: dict = {}
     slots = []
     for slot, value in zip(program.slots, values):
         record = {"role": slot.role, "name": slot.name, "shape": None if slot.shape is None else list(slot.shape),
@@ -105,20 +97,69 @@ def _document(program, values, backend):
                   "stride": None if slot.stride is None else list(slot.stride), "written": slot.written}
         if slot.role != "arg":
             if isinstance(value, torch.Tensor):
-                tensors[slot.name] = value.detach()
+                record["tensor"] = _keep(tensors, slot.name, value.detach())
             else:
                 record["value"] = _encode(value)
         slots.append(record)
-    for name, value in program.constants.items():
-        tensors[f"constant:{name}"] = value.detach()
-    document = {
-        "format": FORMAT, "name": program.name, "training": program.training, "backend": backend, "unknown_sizes": program.unknown_sizes,
-        "slots": slots, "nodes": nodes, "recurrent": [[getattr(layer, k) for k in _LAYER] for layer in layers],
+    guard = None
+    if program.guard is not None:
+        graph, constants = _with_named_constants(program.guard[0])
+        guard = {"inputs": list(program.guard[1]), "nodes": _records(graph, {**program.constants, **constants}, tensors, {})}
+    return {
+        "training": program.training, "unknown_sizes": program.unknown_sizes, "slots": slots,
+        "nodes": _records(program.graph, program.constants, tensors, layers), "recurrent": [[getattr(layer, k) for k in _LAYER] for layer in layers],
         "outputs": [{"name": o.name} for o in program.outputs],
         "in_spec": pytree.treespec_dumps(plain_spec(program.in_spec)), "out_spec": pytree.treespec_dumps(plain_spec(program.out_spec)),
-        "out_constants": [[i, _encode(v)] for i, v in program.out_constants], "in_constants": program.in_constants,
+        "out_constants": [[i, _encode(v)] for i, v in program.out_constants], "in_constants": program.in_constants, "guard": guard,
     }
-    return document, tensors
+
+
+def _records(graph, constants, tensors, layers):
+    """A record for each node."""
+    nodes = []
+    for node in graph.nodes:
+        if node.op == "output":
+            nodes.append({"op": "output", "args": _encode(list(node.args[0]))})
+        elif node.op == "placeholder":
+            nodes.append({"op": "placeholder", "name": node.name})
+        elif node.op == "get_attr":
+            nodes.append({"op": "get_attr", "name": node.name, "target": node.target, "tensor": _keep(tensors, node.target, constants[node.target].detach())})
+        else:
+            record = {"op": "call", "name": node.name, "target": _target_name(node.target), "args": _encode(list(node.args))}
+            if node.kwargs:
+                record["kwargs"] = {k: _encode(v) for k, v in node.kwargs.items()}
+            nodes.append(record | _meta_record(node.meta, layers))
+    return nodes
+
+
+def _keep(tensors, name, value):
+    """Add a tensor under a key of its own, once for all that read the same memory; the key."""
+    def same(other):
+        strided = other.layout is value.layout is torch.strided
+        return strided and (other.data_ptr(), other.shape, other.stride(), other.dtype) == (value.data_ptr(), value.shape, value.stride(), value.dtype)
+
+    key = name
+    while key in tensors and not same(tensors[key]):
+        key += "'"
+    tensors[key] = value
+    return key
+
+
+def _with_named_constants(graph):
+    """(a copy of a graph in which tensors among the arguments are constants with names, those constants)"""
+    copy, constants = torch.fx.Graph(), {}
+    copy.output(copy.graph_copy(graph, {}))
+    for node in list(copy.nodes):
+        def named(value):
+            if not isinstance(value, torch.Tensor):
+                return value
+            constants[f"guard{len(constants)}"] = value
+            with copy.inserting_before(node):
+                return copy.create_node("get_attr", f"guard{len(constants) - 1}")
+
+        if node.op == "call_function":
+            node.args = tuple(map(named, node.args))
+    return copy, constants
 
 
 _LAYER = "kind", "reverse", "steps", "at", "marks", "differentiated"
@@ -183,8 +224,8 @@ def _encode(value):
 
 
 # --------------------------------------------------------------------------- reading
-def load(folder: str, map_location=None, backend=None) -> LoadedProgram:
-    """The program in `folder`, ready to call. `backend`: as of graph.config.set_backend()."""
+def load(folder: str, map_location=None, backend=None) -> LoadedGraph:
+    """The graph in `folder`, ready to call. `backend`: as of graph.config.set_backend()."""
     if backend is not None:
         check_name(backend)
     path = os.path.join(os.fspath(folder), "program.json")
@@ -210,19 +251,22 @@ def load(folder: str, map_location=None, backend=None) -> LoadedProgram:
     if changed:
         raise PackageError(f"{data} is damaged: {changed} in it is not as it was written")
     try:
-        program, values = _program(document, tensors, map_location)
-        program.check()
-        rates = {s.name for s in program.slots if s.role == "lr"}
+        state: dict = {}
+        programs = [_program(document["name"], one, tensors, map_location, state) for one in (document, *document.get("others", ()))]
+        rates = {s.name for s in programs[0][0].slots if s.role == "lr"}
         schedules = [SavedSchedule(found, rates) for found in document.get("schedules", ())]
-        if isinstance(map_location, (str, torch.device)) and torch.device(map_location).type != "meta":
-            _check_kernels(program, torch.device(map_location))
+        for program, _ in programs:
+            program.check()
+            if isinstance(map_location, (str, torch.device)) and torch.device(map_location).type != "meta":
+                _check_kernels(program, torch.device(map_location))
     except PackageError as error:
         raise PackageError(f"{path}: {error}") from None
     except Exception as error:
         raise PackageError(f"{path} is damaged: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}") from None
     if document["format"] < FORMAT and backend not in (None, "aten"):
         raise PackageError(f"{path} is of format {document['format']}, which holds no shapes for the backend {backend!r}; save the graph again, or load it with 'aten'")
-    return LoadedProgram(program, values, backend or ("aten" if document["format"] < FORMAT else document["backend"]) or default_backend(), schedules)
+    backend = backend or ("aten" if document["format"] < FORMAT else document["backend"]) or default_backend()
+    return LoadedGraph([LoadedProgram(*one, backend) for one in programs], state, backend, schedules)
 
 
 @contextlib.contextmanager
@@ -261,25 +305,50 @@ def _check_kernels(program, device):
             raise PackageError(f"the operator {target.name()} has no kernel for the device {device.type!r}; save the graph of a model on that device")
 
 
-def _program(document, tensors, map_location):
+def _program(name, document, tensors, map_location, state):
+    """(Program, {slot index: its key in `state`}); what it reads goes into `state`."""
     device = torch.device(map_location) if isinstance(map_location, (str, torch.device)) else None
-    graph, nodes, constants = torch.fx.Graph(), {}, {}
     layers = [_layer(*record) for record in document.get("recurrent", ())]
+
+    def decode(value):
+        return _decode(value, {}, device)
+
+    slots, keys = [], {}
+    for index, record in enumerate(document["slots"]):
+        slots.append(_slot(index, record, decode))
+        if record["role"] != "arg":
+            keys[index], value = _value(slots[-1], record, tensors, decode)
+            state[keys[index]] = value
+    infos = [None if s.shape is None else TensorInfo(s.shape, s.dtype, s.device, s.stride) for s in slots]
+    constants: dict = {}
+    graph, guard = _graph(document["nodes"], infos, tensors, constants, layers, device), document.get("guard")
+    if guard is not None:
+        guard = _graph(guard["nodes"], [infos[i] for i in guard["inputs"]], tensors, constants, (), device), tuple(guard["inputs"])
+    program = Program(
+        name=name, graph=graph, slots=tuple(slots), outputs=tuple(Output(o["name"]) for o in document["outputs"]),
+        in_spec=pytree.treespec_loads(document["in_spec"]), out_spec=pytree.treespec_loads(document["out_spec"]),
+        out_constants=tuple((i, decode(v)) for i, v in document["out_constants"]), in_constants=tuple(map(tuple, document.get("in_constants", ()))),
+        constants=constants, guard=guard, training=document["training"], unknown_sizes=document.get("unknown_sizes", False),
+    )  # fmt: skip
+    return program, keys
+
+
+def _graph(records, infos, tensors, constants, layers, device):
+    """What _records wrote; `infos`: of the placeholders. Constants are added to `constants`."""
+    graph, nodes, infos = torch.fx.Graph(), {}, iter(infos)
 
     def decode(value):
         return _decode(value, nodes, device)
 
-    slots = [_slot(index, record, tensors, decode) for index, record in enumerate(document["slots"])]
-    inputs = iter(slots)
-    for record in document["nodes"]:
+    for record in records:
         if record["op"] == "output":
             graph.output(tuple(decode(record["args"])))
             continue
         if record["op"] == "placeholder":
-            node, (slot, _) = graph.placeholder(record["name"]), next(inputs)
-            node.meta["tensor"] = None if slot.shape is None else TensorInfo(slot.shape, slot.dtype, slot.device, slot.stride)
+            node = graph.placeholder(record["name"])
+            node.meta["tensor"] = next(infos)
         elif record["op"] == "get_attr":
-            constant = constants[record["target"]] = tensors[f"constant:{record['target']}"]
+            constant = constants[record["target"]] = tensors[record.get("tensor", f"constant:{record['target']}")]
             node = graph.create_node("get_attr", record["target"], name=record["name"])
             node.meta["tensor"] = describe(constant)
         elif record["op"] == "call":
@@ -289,29 +358,26 @@ def _program(document, tensors, map_location):
         else:
             raise PackageError(f"a node of unknown kind {record['op']!r}")
         nodes[record["name"]] = node
-    program = Program(
-        name=document["name"], graph=graph, slots=tuple(slot for slot, _ in slots), outputs=tuple(Output(o["name"]) for o in document["outputs"]),
-        in_spec=pytree.treespec_loads(document["in_spec"]), out_spec=pytree.treespec_loads(document["out_spec"]),
-        out_constants=tuple((i, decode(v)) for i, v in document["out_constants"]), in_constants=tuple(map(tuple, document.get("in_constants", ()))),
-        constants=constants, training=document["training"], unknown_sizes=document.get("unknown_sizes", False),
-    )  # fmt: skip
-    return program, [value for _, value in slots]
+    return graph
 
 
-def _slot(index, record, tensors, decode):
-    """(Slot, its value; None for an argument)"""
-    shape = None if record["shape"] is None else tuple(record["shape"])
+def _slot(index, record, decode):
+    shape, stride = (None if record.get(k) is None else tuple(record[k]) for k in ("shape", "stride"))
     device = record["device"] and decode({"device": record["device"]})
-    stride = None if record.get("stride") is None else tuple(record["stride"])
-    slot = Slot(record["role"], record["name"], ("loaded", index), shape, record["dtype"] and decode(record["dtype"]), device, stride, record["written"])
-    if slot.role == "arg":
-        return slot, None
-    value = decode(record["value"]) if shape is None else tensors[slot.name]
-    if shape is not None and (tuple(value.shape) != shape or value.dtype != slot.dtype):
-        raise PackageError(f"tensor {slot.name!r} is {value.dtype}{list(value.shape)}, the program needs {slot.dtype}{list(shape)}")
-    if stride is not None and value.stride() != stride:
-        raise PackageError(f"tensor {slot.name!r} has the strides {list(value.stride())}, the program needs {list(stride)}")
-    return slot, value
+    return Slot(record["role"], record["name"], ("loaded", index), shape, record["dtype"] and decode(record["dtype"]), device, stride, record["written"])
+
+
+def _value(slot, record, tensors, decode):
+    """(its key, the value)"""
+    if slot.shape is None:
+        return slot.name, decode(record["value"])
+    key = record.get("tensor", slot.name)
+    value = tensors[key]
+    if tuple(value.shape) != slot.shape or value.dtype != slot.dtype:
+        raise PackageError(f"tensor {slot.name!r} is {value.dtype}{list(value.shape)}, the program needs {slot.dtype}{list(slot.shape)}")
+    if slot.stride is not None and value.stride() != slot.stride:
+        raise PackageError(f"tensor {slot.name!r} has the strides {list(value.stride())}, the program needs {list(slot.stride)}")
+    return key, value
 
 
 def _decode(value, nodes, device):

@@ -30,6 +30,28 @@ def of_the_run(value) -> bool:
     return isinstance(value, torch.Tensor) or type(value) in KINDS
 
 
+def branches(program) -> bool:
+    """Does the program check which way branches on sizes go?"""
+    return any(n.target is aten._assert_async.msg and n.args[1].startswith(ANOTHER_WAY) for n in program.graph.nodes)
+
+
+def run_or_undo(run, kept, program, *values):
+    """Run; where a branch on sizes goes another way nothing has happened. `kept`: indices of what is written before that is known."""
+    devices = {s.device for s in program.slots if s.device is not None and s.device.type == "cuda"}
+    random = [(g, g.get_state()) for g in (torch.default_generator, *(torch.cuda.default_generators[d.index or 0] for d in devices))]
+    before = [(values[i], values[i].clone()) for i in kept]
+    try:
+        return run(*values)
+    except RuntimeError as error:
+        if ANOTHER_WAY in str(error):
+            for generator, state in random:
+                generator.set_state(state)
+            with torch.no_grad():
+                for tensor, value in before:
+                    tensor.copy_(value)
+        raise
+
+
 class Sizes:
     """The nodes of a recorder that compute sizes."""
 
@@ -299,17 +321,19 @@ def _another_form(func, args, kwargs):
     return results_from_examples(func, args, kwargs)
 
 
-def _innermost(traceback):
+def innermost(error):
+    """The frame that raised it."""
+    traceback = error.__traceback__
     while traceback.tb_next is not None:
         traceback = traceback.tb_next
-    return traceback
+    return traceback.tb_frame
 
 
 def asks_for_a_size(error) -> bool:
     """Does torch say that it needs the number an unknown size stands for?"""
     text = str(error)
     if isinstance(error, TypeError):  # Python that wants an int: random.Random(n), {}[n]
-        return "SymInt" in text or any(type(v) in KINDS for v in _innermost(error.__traceback__).tb_frame.f_locals.values())
+        return "SymInt" in text or any(type(v) in KINDS for v in innermost(error).f_locals.values())
     if type(error).__name__ in ("GuardOnDataDependentSymNode", "UnsupportedOperatorException"):
         return True
     return any(said in text for said in ("symbolic sizes", "symbolic shapes", "isIntList", "concrete integers", "NO overloaded args", "no interpreter set"))

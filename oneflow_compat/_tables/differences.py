@@ -260,8 +260,8 @@ DIFFERENCES = {
     "graph-save-guards": {
         "names": ["oneflow.nn.Graph"],
         "oneflow": "-",
-        "here": "graph.save() and export() refuse a program that holds for some values only: its optimizer branches on its step number (RAdam, ...), or build() on values of integer arguments or small buffers",
-        "reason": "such a program is one of several, chosen anew before each call",
+        "here": "graph.save() and export() refuse a graph whose optimizer branches on its step number (RAdam, ...), export() also one whose build() branches on values of integer arguments or small buffers; save() keeps the programs of the values seen",
+        "reason": "such a program is one of several, chosen anew before each call; an exported file holds one",
         "test": "tests/graph/test_deploy.py",
     },
     "knobs": {

@@ -98,7 +98,7 @@ def main():
     parser.add_argument("--unknown", action="store_true", help="programs with sizes that depend on values")
     parser.add_argument("--branches", action="store_true", help="programs with branches that depend on values")
     parser.add_argument("--options", default="", help="statements on `graph`, such as graph.config.set_gradient_accumulation_steps(2)")
-    parser.add_argument("--reopen", action="store_true", help="save each graph after its first call, and go on with what is loaded")
+    parser.add_argument("--reopen", action="store_true", help="save each graph before its last call, which what is loaded takes")
     parser.add_argument("--limit", type=float, default=240, help="seconds a program may take")
     parser.add_argument("--shrink", type=float, default=600, help="seconds to make a failing program smaller")
     parser.add_argument("--out", default="fuzz_output")

@@ -21,7 +21,7 @@ def loss_of(results):
 def train(module, inputs, training, steps, backend=None, options="", reopen=False):
     """Results, parameters, buffers and inputs by name after each step; in eager without a backend, inference where no parameter is trained.
 
-    With `reopen` the graph is saved after its first call, and what is loaded goes on; it has no schedule.
+    With `reopen` the graph is saved before its last call, which what is loaded takes; it has no schedule.
     """
     trained = [p for p in module.parameters() if p.requires_grad]
     optimizer, schedule, clip = training(trained) if trained else (None, None, None)
@@ -58,9 +58,9 @@ def train(module, inputs, training, steps, backend=None, options="", reopen=Fals
                 schedule.step()
         named = {**{f"result {k}": r for k, r in enumerate(results)}, **state(), **{f"input {k}": x for k, x in enumerate(given)}}
         seen.update({f"{name} after step {i + 1}": copy.deepcopy(v.detach()) for name, v in named.items()})
-        if reopen and backend:
+        if reopen and backend and i == steps - 2:
             with tempfile.TemporaryDirectory() as folder:
                 step.save(folder)
                 step = flow.load_graph(folder, backend=backend)
-            state, reopen = lambda: {name: step.state_dict().get(f"module.{name}", v) for name, v in module.state_dict().items()}, False
+            state = lambda: {name: step.state_dict().get(f"module.{name}", v) for name, v in module.state_dict().items()}
     return seen

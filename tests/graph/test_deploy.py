@@ -133,9 +133,8 @@ def test_a_loaded_graph_is_compiled(tmp_path, layer):
     want = [graph(x, y) for _ in range(3)]
     assert flow.load_graph(tmp_path / "g").backend == default_backend()
     loaded = flow.load_graph(tmp_path / "g", backend="inductor")
-    assert loaded.backend == "inductor" and loaded._run.region.graph is not None
-    assert len(loaded._run.region.graph.nodes) == len(graph._engine._last.run.region.graph.nodes)
-    assert all(torch.equal(loaded(x, y), w) for w in want)
+    assert loaded.backend == "inductor" and all(torch.equal(loaded(x, y), w) for w in want)
+    assert len(loaded.programs[0]._run.region.graph.nodes) == len(graph._engine._last.run.region.graph.nodes)
     loaded.save(tmp_path / "again")
     with pytest.raises(ValueError, match="unknown graph backend 'fast'"):
         flow.load_graph(tmp_path / "again", backend="fast")
@@ -161,7 +160,7 @@ def test_a_loaded_graph_takes_any_strides_and_writes_its_arguments(tmp_path):
 def test_an_older_file_runs_its_operators(saved):
     def older(document):
         document["format"] = 2
-        for key in ("recurrent", "unknown_sizes", "backend"):
+        for key in ("recurrent", "unknown_sizes", "backend", "others", "guard"):
             del document[key]
         for record in document["nodes"] + document["slots"]:
             for key in ("phase", "tensor", "stride"):
@@ -276,7 +275,7 @@ def edit(folder, change):
     ("format", lambda d: d.update(format=99), "format"),
     ("shape", lambda d: next(s for s in d["slots"] if s["role"] == "param").update(shape=[1, 1]), "needs"),
     ("strides", lambda d: next(s for s in d["slots"] if s["role"] == "param").update(stride=[1, 1]), "strides"),
-    ("missing tensor", lambda d: next(s for s in d["slots"] if s["role"] == "param").update(name="other"), "damaged"),
+    ("missing tensor", lambda d: next(s for s in d["slots"] if s["role"] == "param").update(tensor="other"), "damaged"),
     ("lost node", lambda d: d["nodes"].pop(len(d["nodes"]) // 2), "damaged"),
 ])
 def test_altered_files_are_refused(saved, what, change, message):
@@ -431,25 +430,103 @@ def test_export_refuses_what_it_cannot_write(tmp_path):
         graph.export(tmp_path / "g", format="mlir")
 
 
-def test_a_program_of_some_values_is_not_kept(tmp_path):
+def test_all_programs_of_a_graph_are_kept(tmp_path):
+    """Shapes, Python arguments and structures that it was called with before; they share weights and state."""
+    class Step(nn.Graph):
+        def __init__(self, model):
+            super().__init__()
+            self.model = model
+            self.add_optimizer(flow.optim.Adam(model.parameters(), lr=0.01))
+            self.config.set_backend("aten")
+
+        def build(self, x, y, smoothing=0.0, weight=None):
+            loss = nn.functional.cross_entropy(self.model(x), y, weight, label_smoothing=smoothing)
+            loss.backward()
+            return loss
+
+    flow.manual_seed(0)
+    graph, weight = Step(nn.Linear(4, 2)), torch.tensor([1.0, 2.0])
+    calls = [lambda g, x, y: g(x, y), lambda g, x, y: g(x[:3], y[:3]), lambda g, x, y: g(x, y, 0.1), lambda g, x, y: g(x, y, weight=weight)]
+    for call in calls:
+        call(graph, *data())
+    graph.save(tmp_path / "g")
+    want = [call(graph, *data()) for call in calls * 2]
+    loaded = flow.load_graph(tmp_path / "g")
+    assert [torch.equal(call(loaded, *data()), w) for call, w in zip(calls * 2, want)] == [True] * 8
+    assert len(loaded.programs) == 4 and loaded.state_dict().keys() == flow.load_graph(tmp_path / "g").state_dict().keys()
+    assert sum(name.startswith("model.") for name in loaded.state_dict()) == 2
+    loaded.set_lr(0.0)
+    before = loaded.state_dict()["model.weight"].clone()
+    for call in calls:
+        call(loaded, *data())
+    assert torch.equal(before, loaded.state_dict()["model.weight"])
+    x, y = data()
+    for wrong in (lambda: loaded(x[:2], y[:2]), lambda: loaded(x, y, 0.3), lambda: loaded(x)):
+        with pytest.raises(TypeError, match=r"was saved for the calls \(.*\), \(.*\), found \("):
+            wrong()
+    loaded.save(tmp_path / "again")
+    assert len(flow.load_graph(tmp_path / "again").programs) == 4
+
+
+def test_programs_of_some_values_are_kept_with_what_they_are_for(tmp_path):
     def checked(x, mask):
         return x * 2 if mask.all() else x
 
-    def rows(x, mask):
-        return x[mask]
-
     x, mask = torch.ones(3), torch.tensor([True, True, False])
-    for build in (checked, rows):
-        graph = nn.Graph.trace(build)
-        graph.config.set_backend("aten")
-        graph(x, ~mask)
-        for keep in (graph.save, graph.export):
-            with pytest.raises(NotImplementedError, match="decides by the values of mask"):
-                keep(tmp_path / "g")
-    assert not (tmp_path / "g").exists()
+    graph = nn.Graph.trace(checked)
+    graph.config.set_backend("aten")
+    graph(x, ~mask)
+    with pytest.raises(NotImplementedError, match="decides by the values of mask"):
+        graph.export(tmp_path / "g.pt2")
+    graph.save(tmp_path / "one")
+    loaded = flow.load_graph(tmp_path / "one")
+    assert torch.equal(loaded(x, mask), x)
+    with pytest.raises(ValueError, match="decides by values, and no saved program is of these"):
+        loaded(x, mask | True)
+    graph(x, mask | True)
+    graph.save(tmp_path / "both")
+    loaded = flow.load_graph(tmp_path / "both")
+    assert torch.equal(loaded(x, mask), x) and torch.equal(loaded(x, mask | True), 2 * x)
+    graph = nn.Graph.trace(lambda x, mask: x[mask])
+    graph.config.set_backend("aten")
     graph(x, mask)
-    graph.save(tmp_path / "g")  # the program for all sizes
-    assert flow.load_graph(tmp_path / "g")(x, ~mask).tolist() == [1]
+    graph.save(tmp_path / "rows")
+    assert flow.load_graph(tmp_path / "rows")(x, mask).tolist() == [1, 1]
+    graph(x, ~mask)
+    graph.save(tmp_path / "rows")  # the program for all sizes
+    assert flow.load_graph(tmp_path / "rows")(x, mask | True).tolist() == [1, 1, 1]
+
+
+def test_both_ways_of_a_branch_on_a_size_are_kept(tmp_path):
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x):
+            self.calls += 1
+            rows = nn.functional.dropout(x[x > 0], 0.5)
+            return rows * 2 if rows.numel() > 2 else rows - 1
+
+    def inputs():
+        return [torch.tensor(v) for v in ([1.0, -1, -1, -1], [1.0, 2, 3, -1], [1.0, 2, -1, -1], [3.0, 2, 1, 0.5])]
+
+    model = Counting()
+    graph = Infer.__new__(Infer)
+    nn.Graph.__init__(graph)
+    graph.model = model
+    graph.config.set_backend("aten")
+    for x in inputs():
+        graph(x)
+    graph.save(tmp_path / "g")
+    loaded = flow.load_graph(tmp_path / "g")
+    model.calls.zero_(), loaded.state_dict()["model.calls"].zero_()
+    for x in inputs():
+        flow.manual_seed(3)
+        want = graph(x)["logits"]
+        flow.manual_seed(3)
+        assert torch.equal(loaded(x)["logits"], want)
+    assert loaded.state_dict()["model.calls"] == model.calls == 4
 
 
 def test_runtime_state_dict_saves_the_capture(tmp_path):

@@ -15,15 +15,39 @@ def _entry(graph, what):
 
 
 def save(graph, path):
-    """Write the program last run, with weights and optimizer state, into the folder `path`; load_graph reads it back."""
+    """Write the graph's programs, with weights and optimizer state, into the folder `path`; load_graph reads it back.
+
+    All programs that the graph has made for other shapes, Python arguments and values are kept besides the one last run.
+    """
     from ..._graph import package
 
     entry = _entry(graph, "save")
-    _not_one_of_several(graph, entry, "saving")
+    _check_steps(graph, entry, "saving")
     if entry.once:
         raise RuntimeError(f"save: the first call of graph {graph.name} also began the optimizer's state, as later ones do not; call it once more before saving")
-    leaves = [None] * (1 + max((i for i in entry._tensor_args), default=0))
-    package.save(graph.program, entry.gather(leaves), path, "aten" if graph._engine.config.backend == "aten" else None, _schedules(graph))
+    programs = [(e.program, _values(e)) for e in (entry, *_others(graph, entry))]
+    package.save(programs, path, "aten" if graph._engine.config.backend == "aten" else None, _schedules(graph))
+
+
+def _values(entry):
+    """What the slots read; None for arguments."""
+    return entry.gather([None] * (1 + max(entry._tensor_args, default=0)))
+
+
+def _others(graph, entry):
+    """The other programs that serve calls as the graph is now, the last one first."""
+    around = lambda e: e.key[:3] if e.key[:1] == ("autocast",) else None  # a loaded graph does not ask what stands around its call
+    found = [e for variants in reversed(graph._engine._entries.values()) for e in variants if e is not entry]
+    return [e for e in found if not (e.once or e.dead or e.state_numbers or _decided_by_steps(e)) and around(e) == around(entry) and e.as_captured()]
+
+
+def _guarded(entry):
+    """The slots that decide whether the program serves a call."""
+    return [entry.program.slots[i] for i in entry.program.guard[1]] if entry.program.guard is not None else []
+
+
+def _decided_by_steps(entry):
+    return any(s.role in ("optim", "lr") for s in _guarded(entry))
 
 
 def _schedules(graph):
@@ -44,19 +68,24 @@ def _schedules(graph):
     return found
 
 
-def _not_one_of_several(graph, entry, what):
-    """Refuse a program that is chosen anew before each call, by values: on disk it would be alone."""
+def _check_steps(graph, entry, what):
+    """Refuse a program that is chosen anew before each call by the optimizer's step number: on disk it would be alone."""
     from ..._errors import unsupported
 
-    slots = [graph.program.slots[i] for i in graph.program.guard[1]] if graph.program.guard is not None else []
-    values = [s.name for s in slots if s.role in ("arg", "buffer", "param", "free")]
+    if _decided_by_steps(entry) or entry.state_numbers:
+        raise unsupported(f"{what} graph {graph.name}, whose optimizer decides by its step number,", "graph-save-guards",
+                          "Save an inference graph, or train with an optimizer without such a rule (SGD, Adam, AdamW, ...).")
+
+
+def _check_values(graph, entry, what):
+    """Refuse a program that is chosen anew before each call by values: the file holds one."""
+    from ..._errors import unsupported
+
+    values = [s.name for s in _guarded(entry)]
     if values:
         raise unsupported(f"{what} graph {graph.name}, whose build() decides by the values of {', '.join(values)},", "graph-save-guards",
                           "Compute with torch.where, or pass the decision as a Python argument. Where values decide a size (x[mask]), call the graph "
-                          "with other values first: the program for all sizes can be kept.")
-    if slots or entry.state_numbers:
-        raise unsupported(f"{what} graph {graph.name}, whose optimizer decides by its step number,", "graph-save-guards",
-                          "Save an inference graph, or train with an optimizer without such a rule (SGD, Adam, AdamW, ...).")
+                          "with other values first: the program for all sizes can be exported.")
 
 
 def load_graph(path, map_location=None, backend=None):
@@ -81,7 +110,8 @@ def export(graph, path, format="pt2"):
         raise ValueError(f"export: graph {graph.name} trains; only inference graphs are exported, save() keeps a training one")
     if format not in ("pt2", "aoti", "onnx"):
         raise ValueError(f"export: format is 'pt2', 'aoti' or 'onnx', found {format!r}")
-    _not_one_of_several(graph, entry, "exporting")
+    _check_steps(graph, entry, "exporting")
+    _check_values(graph, entry, "exporting")
     if format == "onnx" and importlib.util.find_spec("onnxscript") is None:
         raise RuntimeError("export(format='onnx') needs the packages onnx and onnxscript, which are not installed")
     leaves = [None] * (1 + max(entry._tensor_args, default=0))
@@ -180,12 +210,11 @@ def load_runtime_state_dict(graph, state_dict, warmup_with_run=True):
     for prefix, block in graph._blocks.items():
         for tensors in (block._origin.named_parameters(), block._origin.named_buffers()):
             live.update({f"{prefix}.{n}": t for n, t in tensors})
-    for i, slot in enumerate(loaded.program.slots):
-        if slot.role in ("param", "buffer") and slot.name in live:
-            if "eager_state" in state_dict:
-                with torch.no_grad():
-                    live[slot.name].copy_(loaded._values[i])
-            loaded.take(i, live[slot.name])
+    read = loaded.take(live)
+    if "eager_state" in state_dict:
+        with torch.no_grad():
+            for name, value in read.items():
+                live[name].copy_(value)
     if warmup_with_run and not loaded.training:
         loaded.warm_up()
     object.__setattr__(graph, "_loaded", loaded)
