@@ -10,7 +10,7 @@ CHECKED_ON = ("2.11.0", "2.13.0", "2.15.0")
 HOOKS = {
     # the recorder of nn.Graph
     "torch._subclasses.fake_tensor": ("_graph, _ops, _oneflow_internal", "symbolic tensors while build() is captured", "tests/graph/test_semantics.py"),
-    "torch.utils._python_dispatch": ("_graph", "the dispatch mode that records ATen calls", "tests/graph/test_semantics.py"),
+    "torch.utils._python_dispatch": ("_graph, _ops", "the dispatch mode that records ATen calls, and making a tensor outside of it", "tests/graph/test_semantics.py"),
     "torch.utils._pytree": ("_graph, _global, _ops, nn, utils", "nested inputs and outputs", "tests/graph/test_semantics.py"),
     "torch._C.DisableTorchFunction": ("_graph", "reading a tensor below __torch_function__", "tests/graph/test_semantics.py"),
     "torch._C._len_torch_function_stack": ("_graph", "indices that are tensors are handled by a function mode, which stays out of recording", "tests/graph/test_torch_op_calls.py"),

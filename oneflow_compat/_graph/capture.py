@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from .._global.tensor import OfSeveralRanks, is_global, memory_of
-from .errors import CaptureError, GraphTypeError
+from .errors import KEEP_PADDED, CaptureError, GraphTypeError
 from .nested import holder, put_at
 from .program import Output, Program
 from .sizes import KINDS, of_the_run
@@ -54,6 +54,8 @@ def check_leaves(flat, name):
                 f"the {name(index)} of build() has the type {kind}, which a graph cannot take",
                 "Use tensors, numbers, strings, None, and nested list, tuple or dict of them (numpy: flow.from_numpy(x)).",
             )
+        if isinstance(leaf, torch.Tensor) and leaf.is_nested:
+            raise GraphTypeError(f"the {name(index)} of build() is a nested tensor, which a graph cannot take", KEEP_PADDED)
 
 
 def leaf_name(spec, index) -> str:

@@ -79,6 +79,7 @@ KEEP_VALUE = (
 
 
 KEEP_SIZE = "Compute with it without a branch, or use a form with a fixed shape: torch.where(mask, x, y) or x * mask instead of x[mask]."
+KEEP_PADDED = "Pad the rows to one length (torch.nn.utils.rnn.pad_sequence) and give a mask of them, or pack them (pack_padded_sequence)."
 
 
 class CaptureError(OneFlowError):

@@ -11,12 +11,12 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from .._global.tensor import several, view_or_copy
 from .capture import capturing
-from .errors import KEEP_SIZE, CaptureError, raised_at
+from .errors import KEEP_PADDED, KEEP_SIZE, CaptureError, raised_at
 from .recurrent_layers import recurrent_layers
 from .generators import generators_of_build
 from .indexing import tensors_as_indices
 from .random_state import states_of_generators
-from .sizes import asks_for_a_size, builtins_of_sizes
+from .sizes import asks_for_a_size, builtins_of_sizes, innermost
 from .recomputation import recomputed, torch_checkpoints
 from .state import resolve
 from .tracers import tracers
@@ -305,18 +305,41 @@ def _once(capture, flat):
     with _autocast(capture):
         try:
             result = capture.engine.build(*args, **kwargs)
-        except (RuntimeError, TypeError) as e:
-            if "data is not allocated yet" in str(e):
-                what = "an operator reads the numbers of a tensor, as tensor_split(x, indices) does with indices that are a tensor"
-                raise CaptureError(what, "Give it Python numbers, or compute that part outside the graph.", raised_at(e)) from None
-            if asks_for_a_size(e):
-                what = "build() branches on a size that depends on values (of x[mask], nonzero(), .item() or the like), or makes a Python number of it"
-                raise CaptureError(what, KEEP_SIZE, raised_at(e)) from e
-            if "HigherOrderOperator" in str(e):
-                what = "build() calls an operator of torch that takes functions (while_loop, map, ...)"
-                raise CaptureError(what, "Write it as a Python loop, which is recorded step by step.", raised_at(e)) from None
+        except (RuntimeError, TypeError, AssertionError) as e:
+            for said, what, instead in _UNCLEAR:
+                if said(e):
+                    raise CaptureError(what, instead, raised_at(e)) from e
             raise
     return tree_flatten(result)
+
+
+def _of_nested_tensors(error):
+    return any(said in str(error) for said in ("NestedTensorImpl", "_nested_tensor")) or innermost(error).f_code.co_name == "create_symbolic_nested_int"
+
+
+_UNCLEAR = (  # is it this error of torch's, what it comes from, and what to do
+    (
+        lambda e: "data is not allocated yet" in str(e),
+        "an operator reads the numbers of a tensor, as tensor_split(x, indices) does with indices that are a tensor",
+        "Give it Python numbers, or compute that part outside the graph.",
+    ),
+    (_of_nested_tensors, "build() computes with a nested tensor, which has no place in a program", KEEP_PADDED),
+    (
+        asks_for_a_size,
+        "build() branches on a size that depends on values (of x[mask], nonzero(), .item() or the like), or makes a Python number of it",
+        KEEP_SIZE,
+    ),
+    (
+        lambda e: "HigherOrderOperator" in str(e),
+        "build() calls an operator of torch that takes functions (while_loop, map, ...)",
+        "Write it as a Python loop, which is recorded step by step.",
+    ),
+    (
+        lambda e: "Creating a new Tensor subclass" in str(e),
+        "build() makes a tensor of a class of its own (as_subclass, Own(x)), which has no place in a program",
+        "Make it outside of the graph, as an argument or attribute of build(), or compute with a plain tensor there.",
+    ),
+)
 
 
 def _autocast(capture, enabled=True):

@@ -73,7 +73,13 @@ class Engine:
         return self._entry(args, kwargs).program
 
     def _entry(self, args, kwargs, unfit=()):
-        key = signature(args, kwargs)
+        try:
+            key = signature(args, kwargs)
+        except RuntimeError:  # a nested tensor has no shape
+            from .capture import check_leaves
+
+            check_leaves(tree_flatten((args, kwargs))[0], lambda i: f"argument {i}")
+            raise
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
             key = ("autocast", *((torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda")), key)
         for entry in self._entries.get(key, ()):

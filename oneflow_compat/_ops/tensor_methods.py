@@ -59,8 +59,14 @@ def init(original):
 
 
 def owned(original, cls, *args, **kwargs):
-    """original(cls, ...), a copy where torch's result shares the memory of the tensor it is made of."""
-    made = original(cls, *args, **kwargs)
+    """original(cls, ...), a copy where torch's result shares the memory of the tensor it is made of; while nn.Graph captures, a subclass made of sizes (CausalBias) has values."""
+    try:
+        made = original(cls, *args, **kwargs)
+    except RuntimeError:
+        if cls is torch.Tensor or any(isinstance(a, torch.Tensor) for a in (*args, *kwargs.values())):
+            raise
+        with torch.utils._python_dispatch._disable_current_modes():
+            made = original(cls, *args, **kwargs)
     return made.clone() if cls is torch.Tensor and len(args) == 1 and isinstance(args[0], torch.Tensor) else made
 
 

@@ -51,6 +51,27 @@ def test_argument_type_is_named():
     assert __file__ in str(caught.value)
 
 
+def test_nested_tensors_and_classes_of_tensors_are_named():
+    class Own(torch.Tensor):
+        pass
+
+    x, y = torch.rand(2, 3), torch.rand(4, 3)
+    nested = [torch.nested.nested_tensor([x, y], layout=layout) for layout in (torch.strided, torch.jagged)]
+    for argument in nested:
+        with pytest.raises(OneFlowError, match=r"argument '?\w+'? of build\(\) is a nested tensor.*\n.*\n.*pad_sequence"):
+            make(lambda self, n: n * 2)(argument)
+        with pytest.raises(OneFlowError, match="computes with a nested tensor") as caught:
+            make(lambda self, x, n=argument: (n * 2).to_padded_tensor(0.0) + x)(torch.ones(1))
+        assert __file__ in str(caught.value)
+        with pytest.raises(OneFlowError, match="computes with a nested tensor"):
+            make(lambda self, *x, layout=argument.layout: torch.nested.as_nested_tensor(list(x), layout=layout).to_padded_tensor(0.0))(x, y)
+    for made in (lambda x: x.as_subclass(Own), Own):
+        with pytest.raises(OneFlowError, match="a tensor of a class of its own") as caught:
+            make(lambda self, x, made=made: made(x) * 2)(x)
+        assert __file__ in str(caught.value)
+    assert torch.equal(make(lambda self, own: own * 2)(x.as_subclass(Own)), x * 2)
+
+
 def test_output_type_is_named():
     for out, name in ((lambda x: {1}, r"output of build\(\) has the type set"), (lambda x: [{"a": object()}], r"output \[0\]\['a'\] of")):
         with pytest.raises(OneFlowError, match=name):

@@ -5,6 +5,7 @@ import oneflow as flow
 import pytest
 import torch
 from torch import Generator
+from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 from graph_cases import graph_of
 
 from oneflow._graph.errors import CaptureError
@@ -100,6 +101,16 @@ def test_torchs_python_functions_take_the_way_they_take_in_eager_mode():
         out, name = graph(x)
         assert name == torch.functional.norm(own) == "norm" and torch.equal(out, layer(x))
         assert any("_transformer_encoder_layer_fwd" in str(n.target) for n in graph.program.graph.nodes)
+
+
+@pytest.mark.parametrize("bias", [causal_lower_right, causal_upper_left])
+@pytest.mark.parametrize("rows", [4, 3])
+def test_attention_with_a_bias_that_is_a_class_of_tensors(bias, rows):
+    def build(q, k):
+        return torch.nn.functional.scaled_dot_product_attention(q, k, k, bias(rows, 4))
+
+    q, k = torch.rand(1, 2, rows, 8), torch.rand(1, 2, 4, 8)
+    assert torch.equal(graph_of(build)(q, k), build(q, k))
 
 
 def test_what_oneflow_looks_up_during_a_capture_is_torchs_own():
