@@ -19,8 +19,8 @@ def listed(out):
 
 
 def needs_grad(inputs):
-    """Detached copies; floating inputs that are differentiated require grad."""
-    return [x.detach().clone().requires_grad_(x.is_floating_point()) if isinstance(x, torch.Tensor) else x for x in inputs]
+    """The same memory in the same layout (a copy would be contiguous); floating inputs that are differentiated require grad."""
+    return [x.detach().requires_grad_(x.is_floating_point()) if isinstance(x, torch.Tensor) else x for x in inputs]
 
 
 def leaves(op, inputs):
