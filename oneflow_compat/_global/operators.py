@@ -35,6 +35,10 @@ _ATTENTION = {aten._scaled_dot_product_flash_attention_for_cpu.default: 0, aten.
 # function -> where its `reduction` is; DTensor takes the mean of the parts' means, also where they ignore or weigh other targets
 _NLL = {aten.nll_loss_forward.default: 3, aten.nll_loss2d_forward.default: 3, aten.nll_loss_backward.default: 4, aten.nll_loss2d_backward.default: 4}
 _MEAN, _SUM = 1, 2
+# function -> how many of its first arguments are data; beside wider weights a kernel has statistics of their dtype, which neither a rank without a part nor a program expects
+_NORMS = {
+    aten.native_layer_norm.default: 1, aten.native_group_norm.default: 1, aten.native_layer_norm_backward.default: 2, aten.native_group_norm_backward.default: 2,
+}  # fmt: skip
 # of parts of a sum by split indices DTensor of torch 2.11 has the numbers of its own indices only
 _SELECTS = {aten.index_select.default, aten.index.Tensor}
 # DTensor looks for rules in their decomposition, as if the parts were the whole
@@ -113,6 +117,9 @@ def _computed(func, args, kwargs):
         args = (args[0], list(range(args[0].ndim)), *args[2:])
     if func is aten.logsumexp.default and args[0].ndim and args[2:] == (True,):
         return _kept_dims(func, *args[:2])
+    if func in _NORMS and (wide := next((t.dtype for t in args[_NORMS[func]:] if isinstance(t, GlobalDTensor) and t.dtype != args[0].dtype), None)):
+        first, *others = func(*(t.to(wide) for t in args[:_NORMS[func]]), *args[_NORMS[func]:])
+        return first if first is None else first.to(args[0].dtype), *others
     if func in _NLL and args[_NLL[func]] == _MEAN:
         return _mean_of_targets(func, *args)
     if func in _CONVOLUTIONS:

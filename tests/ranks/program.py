@@ -82,6 +82,12 @@ def placements_of_single_ranks():
     is_(y.to_global(placement=ALL, sbp=S0), [6, 12], S0, [6 * (RANK + 1)])
     y.sum().backward()
     is_(x.grad, [6, 6], B)
+    for shape in ((4, 3), (2, 3, 4), ()):  # a rank without a part has as many dimensions, of size 0
+        part = flow.zeros(shape).to_global(ALL, B).to_global(second, B).to_local()
+        assert part.shape == (shape if RANK == 1 else (0,) * len(shape))
+    z = flow.ones(2, 3, placement=ALL, sbp=B, requires_grad=True)
+    (z.to_global(second, B).to_local() * 2).sum().backward()
+    is_(z.grad, [[2, 2, 2], [2, 2, 2]], B)
     try:
         flow.ones(2, placement=first, sbp=B) + flow.ones(2, placement=second, sbp=B)
     except RuntimeError as error:
@@ -479,6 +485,46 @@ def rules_on_one_stage():
             (flow.cat([a * b, c], 1).sum(1, keepdim=True) * h.square()).sum().backward()
             results.append([t.numpy() for t in (h.detach(), weight.grad, bias.grad)])
         assert all(np.allclose(a, b, atol=1e-4) for a, b in zip(*results)), (rule, bias_rule)
+
+
+@check
+def norms_of_narrow_data_on_one_stage():
+    """As autocast makes them: bfloat16 data and float32 weights."""
+    first, F = flow.placement("cpu", [0]), nn.functional
+    flow.manual_seed(0)
+    values = flow.randn(4, 4, 6)
+
+    class Norms(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.groups, self.layer = nn.GroupNorm(2, 4), nn.LayerNorm(6)
+
+        def forward(self, x):
+            x = (x * 1).bfloat16()
+            return (F.relu(self.groups(x)).float() + F.relu(self.layer(x)).float()).square().mean()
+
+    class Step(nn.Graph):
+        def __init__(self, model):
+            super().__init__()
+            self.model = model
+            self.add_optimizer(flow.optim.SGD(model.parameters(), lr=1.0))
+
+        def build(self, x):
+            loss = self.model(x)
+            loss.backward()
+            return loss
+
+    results = []
+    for placed in (False, True):
+        eager, captured, x = Norms(), Norms(), values.clone()
+        if placed:
+            eager.to_global(first, B), captured.to_global(first, B)
+            x = x.to_global(ALL, B).to_global(placement=first, sbp=S0)
+        x.requires_grad_()
+        loss, step = eager(x), Step(captured)
+        loss.backward()
+        results.append([t.detach().numpy() for t in (loss, x.grad, eager.groups.weight.grad, eager.layer.bias.grad, step(x.detach()), step(x.detach()), *captured.parameters())])
+    assert all(np.allclose(a, b, atol=0.02) for a, b in zip(*results)), results
 
 
 @check

@@ -1,4 +1,4 @@
-"""Global tensors of several ranks: program.py, compared.py and grid.py under the launcher, on the CPU."""
+"""Global tensors of several ranks: program.py, compared.py, grid.py and training.py under the launcher, on the CPU."""
 import os
 import subprocess
 import sys
@@ -31,7 +31,17 @@ def test_training_on_two_ranks_equals_one():
 
 
 def test_graphs_on_two_ranks():
-    launch(2, "graphs_equal_one_rank", "zero_splits_the_state", "a_pipeline_equals_one_rank", "a_gradient_overflows_on_one_stage", "a_convolution_on_one_stage", "dtypes_on_one_stage", "rules_on_one_stage", "graphs_of_larger_parts", "graphs_resume_from_files")
+    launch(2, "graphs_equal_one_rank", "zero_splits_the_state", "a_pipeline_equals_one_rank", "a_gradient_overflows_on_one_stage", "a_convolution_on_one_stage", "dtypes_on_one_stage", "rules_on_one_stage", "norms_of_narrow_data_on_one_stage", "graphs_of_larger_parts", "graphs_resume_from_files")
+
+
+def test_drawn_training():
+    launch(2, "0:2", program="training.py")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks, seeds", [(2, "100:106"), (2, "106:112"), (2, "112:118"), (4, "200:202")])
+def test_more_drawn_training(ranks, seeds):
+    launch(ranks, seeds, program="training.py")
 
 
 @pytest.mark.slow
