@@ -393,17 +393,19 @@ class _ToLocal(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tensor):
         ctx.place, ctx.shape = (tensor.device_mesh, tensor.placements), tensor.shape
-        return tensor._local_tensor.view_as(tensor._local_tensor)
+        part = tensor._local_tensor
+        return part.view_as(part) if _mine(tensor.device_mesh) else part.new_zeros((0,) * len(ctx.shape))
 
     @staticmethod
     def backward(ctx, grad):
         mesh, placements = ctx.place
+        grad = grad if _mine(mesh) else grad.new_empty(0)
         swapped = [Partial() if isinstance(p, Replicate) else Replicate() if isinstance(p, Partial) else p for p in placements]
         return _made(grad.contiguous(), mesh, swapped, ctx.shape)
 
 
 def to_local(tensor) -> torch.Tensor:
-    """This rank's part; under broadcast the gradients of the ranks add up."""
+    """This rank's part; under broadcast the gradients of the ranks add up. A rank without a part has all sizes 0 (no dimensions: 0.0)."""
     return _ToLocal.apply(tensor)
 
 

@@ -1,6 +1,7 @@
 """Names that OneFlow's own tests and clients reach by deep paths: `oneflow._C` argument lists, framework, profiler, graph helpers."""
 import importlib
 import json
+import subprocess
 import sys
 
 import numpy as np
@@ -271,6 +272,15 @@ def test_knobs_are_found_by_their_fields():
         api(value)
         assert get_nested_attribute(GetDefaultSession().resource, field) == value, field
         api(before)
+
+
+def test_import_oneflow_alone_reaches_the_messages():
+    paths = ["core.job.job_conf_pb2.JobConfigProto", "core.operator.op_conf_pb2.FeedInputOpConf", "core.record.record_pb2.OFRecord",
+             "core.common.data_type_pb2.kFloat", "nn.graph.util.ArgsTree", "nn.graph.graph_config.GraphConfig"]
+    done = subprocess.run([sys.executable, "-c", "import oneflow;" + ";".join(f"oneflow.{p}" for p in paths)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    with pytest.raises(AttributeError, match="nosuch"):
+        flow.core.nosuch
 
 
 def test_messages_hold_fields_and_refuse_others():
