@@ -293,6 +293,29 @@ def test_powers_of_numbers_to_integers():
     same(build, lambda: {}, [(torch.tensor([0, 3, 10], dtype=torch.int32), torch.tensor([5, 0, 2]), torch.tensor([True, False, True]))])
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.int64])
+def test_floor_division_rounds_the_exact_quotient_down(dtype):
+    """Not the rounded one, which is a whole number too large where the quotient is just below one (torch.compile 2.13)."""
+    inf, nan = float("inf"), float("nan")
+    x = torch.tensor([11, -11, 5, 1, 0, -3, inf, 7, -0.0, 6.0], dtype=torch.float64)
+    y = torch.tensor([0.44, 0.44, 0, 0.1, -1, inf, 2, nan, 3, 2], dtype=torch.float64)
+    if not dtype.is_floating_point:
+        x, y = torch.tensor([11, -11, 5, -1]), torch.tensor([3, 3, -5, 2])
+    x, y = x.to(dtype), y.to(dtype)
+
+    def build(x, y):
+        by = 0.44 if dtype.is_floating_point else 3
+        return x // y, x.floor_divide(by), torch.div(x, y, rounding_mode="floor"), torch.div(x, by, rounding_mode="floor"), x % y, x % by, by % x, x.clone().remainder_(y), x // by
+
+    graph = flow.nn.Graph.trace(lambda *args: build(*args))
+    graph.config.set_backend("inductor")
+    x = x if dtype.is_floating_point else x.abs()
+    for found, wanted in zip(graph(x, y), build(x, y), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
+        if dtype.is_floating_point:
+            assert torch.equal(found.signbit()[~found.isnan()], wanted.signbit()[~wanted.isnan()])
+
+
 def test_softshrink_keeps_nan():
     def build(self, x):
         return nn.functional.softshrink(x, 0.3)

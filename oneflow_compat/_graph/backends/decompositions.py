@@ -123,6 +123,36 @@ def _softshrink(x, bound=0.5):
     return torch.where(x.abs() <= bound, 0, x - x.sign() * bound)
 
 
+def _on_cpu(form):
+    """For floating operands on the CPU, in float32 at least, as torch's kernels compute."""
+
+    def decomposed(a, b, *, rounding_mode="floor"):
+        tensors = [t for t in (a, b) if isinstance(t, torch.Tensor)]
+        dtype = torch.result_type(a, b)
+        if rounding_mode != "floor" or not dtype.is_floating_point or any(t.device.type != "cpu" for t in tensors):
+            return NotImplemented
+        wide = torch.promote_types(dtype, torch.float32)
+        return form(*((t if isinstance(t, torch.Tensor) else torch.full((), t, dtype=dtype)).to(dtype).to(wide) for t in (a, b))).to(dtype)
+
+    return decomposed
+
+
+def _remainder(a, b):
+    """With the rest that is exact; inductor (2.13) takes a - floor(a / b) * b."""
+    rest = torch.fmod(a, b)
+    return torch.where((rest != 0) & ((b < 0) != (rest < 0)), rest + b, rest)
+
+
+def _floor_divide(a, b):
+    """The quotient rounded down, not the rounded quotient's floor, which inductor (2.13) takes: 11.0 // 0.44 is 24."""
+    rest = torch.fmod(a, b)
+    quotient = (a - rest) / b
+    quotient = torch.where((rest != 0) & ((b < 0) != (rest < 0)), quotient - 1, quotient)
+    whole = quotient.floor()
+    whole = torch.where(quotient - whole > 0.5, whole + 1, whole)
+    return torch.where(b == 0, a / b, torch.where(quotient == 0, torch.copysign(torch.zeros_like(quotient), a / b), whole))
+
+
 def _linear(x, size, align_corners, *scales):
     from torch._decomp.decompositions import _upsample_linear
 
@@ -191,6 +221,9 @@ def table():
         **{op: functools.partial(_avg_pool_backward, op) for op in (aten.avg_pool2d_backward.default, aten.avg_pool3d_backward.default)},
         aten.multilabel_margin_loss_forward.default: _multilabel_margin, aten.multi_margin_loss.default: _multi_margin, aten._efficientzerotensor.default: _zeros,
         aten.pow.Scalar: _integer_power, aten.softshrink.default: _softshrink,
+        **dict.fromkeys((aten.div.Tensor_mode, aten.div.Scalar_mode), _on_cpu(_floor_divide)),
+        **dict.fromkeys((aten.floor_divide.default, aten.floor_divide.Scalar), functools.partial(torch.div, rounding_mode="floor")),
+        **dict.fromkeys((aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor), _on_cpu(_remainder)),
     }  # fmt: skip
     if _ext.status() != "loaded":
         return resize
