@@ -54,6 +54,9 @@ STABLE_TORCH_LIBRARY(oneflow, m) {
   // scalars: `common`, then its part of `own`. CPU only.
   m.def("blocks_(Tensor(a!)[] written, Tensor[] read, int lanes, int[] code, float[] common, float[] own) -> ()");
 
+  // a (M, K) @ b (K, N) in float32, by oneDNN's kernels for blocks. CPU only.
+  m.def("mm(Tensor a, Tensor b) -> Tensor");
+
   // out (N, C, h, w) float32 = (window of the uint8 images (N, H, W, C) at top, left - mean) * scale; mirrored where `mirror` (int8 [N]) is not 0.
   m.def("crop_mirror_normalize(Tensor images, Tensor? mirror, int top, int left, float[] mean, float[] scale, Tensor(a!) out) -> ()");
 

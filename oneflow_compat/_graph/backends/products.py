@@ -5,19 +5,24 @@
   the LSTM and the wide MLP.
 - The gradient of an embedding whose weight is also the last layer's (tied): its rows are added into the product. By itself it is a
   table of zeros with a few rows filled in, as large as the weight, and addmm copies that too.
+- Products of float32 go to oneDNN's kernels where those are faster than MKL, which torch calls: on processors with AVX-512 that are
+  not Intel's they are twice as fast.
 """
 from __future__ import annotations
 
 import functools
+import time
 
 import torch
+
+from ..._ops.custom import _ext
 
 aten = torch.ops.aten
 
 
 @functools.cache
-def product_pass():
-    """The pass in inductor's form (importing inductor takes seconds)."""
+def product_pass(blocks):
+    """The pass in inductor's form (importing inductor takes seconds). `blocks`: what blocks_are_faster() says."""
     from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
 
     from . import scheduling
@@ -26,9 +31,11 @@ def product_pass():
         def __call__(self, graph):
             rows_into_product(graph)
             part_biases(graph)
+            if blocks:
+                multiply_in_blocks(graph)
 
         def uuid(self):
-            return get_hash_for_files((__file__, scheduling.__file__))  # part of the key of inductor's cache
+            return get_hash_for_files((__file__, scheduling.__file__)) + bytes([blocks])  # part of the key of inductor's cache
 
     return SumsApart()
 
@@ -46,6 +53,40 @@ def part_biases(graph):
             total.meta.update(node.meta)
             node.replace_all_uses_with(total)
             graph.erase_node(node)
+
+
+_WORTH = 2_000_000  # operations of a product; a smaller one takes as long as the call
+
+
+@functools.cache
+def blocks_are_faster() -> bool:
+    """Does oneflow::mm take at most three quarters of torch's time here? Measured once in a process, in some milliseconds."""
+    if _ext.status() != "loaded":
+        return False
+    a, b = torch.ones(128, 256), torch.ones(256, 256)
+
+    def seconds(product):
+        taken = []
+        for _ in range(7):
+            begin = time.perf_counter()
+            product(a, b)
+            taken.append(time.perf_counter() - begin)
+        return min(taken)
+
+    try:
+        return seconds(torch.ops.oneflow.mm.default) < 0.75 * seconds(torch.mm)
+    except RuntimeError:  # this torch, or this processor, has no such kernel
+        return False
+
+
+def multiply_in_blocks(graph):
+    """mm of float32 on the CPU by oneflow::mm, in place."""
+    for node in graph.nodes:
+        if node.target is aten.mm.default and not node.kwargs:
+            a, b = (n.meta["val"] for n in node.args)
+            sizes = (*a.shape, b.shape[1])
+            if a.device.type == "cpu" and a.dtype is torch.float32 and all(type(n) is int for n in sizes) and 2 * sizes[0] * sizes[1] * sizes[2] >= _WORTH:
+                node.target = torch.ops.oneflow.mm.default
 
 
 def rows_into_product(graph):

@@ -265,6 +265,7 @@ FAKES = {
     "rnn_backward": lambda dhidden, dlast, hidden, weight, relu, reverse: hidden.new_empty(hidden.shape),
     "gru": lambda given, weight, bias, h0, reverse: (given.new_empty(*given.shape[:2], h0.shape[1]), given.new_empty(*given.shape[:2], 4 * h0.shape[1])),
     "gru_backward": _gru_backward_fake,
+    "mm": lambda a, b: a.new_empty(a.shape[0], b.shape[1]),
     "adam_": lambda model, diff, m, v, scalars: None,
     "momentum_": lambda model, diff, buffer, scalars: None,
     "sgd_": lambda model, diff, scalars: None,
