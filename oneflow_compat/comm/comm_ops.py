@@ -5,6 +5,8 @@ with several, the default group is made at the first call from the launcher's va
 """
 from __future__ import annotations
 
+import atexit
+
 import torch
 import torch.distributed as dist
 
@@ -29,6 +31,13 @@ def start():
     """Make the default process group from the launcher's variables, once."""
     if not dist.is_initialized():
         dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+        atexit.register(_leave)
+
+
+def _leave():
+    """A process that ends while gloo's threads still run may abort. (NCCL's would wait for ranks that have failed.)"""
+    if dist.is_initialized() and not torch.cuda.is_available():
+        dist.destroy_process_group()
 
 
 def _check_rank(name, rank):
