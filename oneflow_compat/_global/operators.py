@@ -1,4 +1,7 @@
-"""Operators on global tensors of several ranks: DTensor's, and what is done where it has none or gives another result than the whole tensor would."""
+"""Operators on global tensors of several ranks: DTensor's, and what is done where it has none or gives another result than the whole tensor would.
+
+One file, though long: the order of the cases in _computed() is their meaning, and the tables and small functions are what it reads.
+"""
 from __future__ import annotations
 
 import contextlib

@@ -177,7 +177,9 @@ def _world_size():
         return dist.get_world_size()
     world = _env.get_int("WORLD_SIZE")
     if world > 1:
-        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+        from ...comm.comm_ops import start
+
+        start()
     return world
 
 
