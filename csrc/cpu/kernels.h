@@ -119,6 +119,8 @@ struct Kernels {
   void (*gru_backward)(Dtype, const RecurrentLayer&, const void* dhidden, const void* hidden, const void* kept, const void* h0, const void* packed, void* dgiven, void* dturned, void* dh, int64_t begin, int64_t end);
   // planes (channels, height, width) = (image - mean) * scale, left and right exchanged where `mirror`.
   void (*image_planes)(const ImageWindow&, const uint8_t* image, float* planes);
+  // to (columns, rows) = from (rows, columns), turned; step, to_step: numbers from a row to the next.
+  void (*transpose)(const float* from, int64_t step, int64_t rows, int64_t columns, float* to, int64_t to_step);
 };
 
 const Kernels& default_kernels();

@@ -13,7 +13,7 @@ namespace {
 using torch::stable::parallel_for;
 
 constexpr int64_t kRows = 64, kColumns = 256, kDepth = 256;  // of a block: B's part, 256 KB, stays in the second cache
-constexpr int64_t kTile = 16;
+constexpr int64_t kTile = 16;  // columns that are turned together
 
 // A matrix in memory: element (i, j) at i * row + j * column, one of which is 1.
 struct Matrix {
@@ -23,13 +23,11 @@ struct Matrix {
   int64_t size() const { return rows * columns; }
 };
 
-// `to` (columns, rows) = the rows of `from`, turned.
-void transpose(const float* from, int64_t ld, int64_t rows, int64_t columns, float* to) {
-  parallel_for(0, (columns + kTile - 1) / kTile, std::max<int64_t>(1, 32768 / (kTile * std::max<int64_t>(rows, 1))), [&](int64_t first, int64_t last) {
-    for (int64_t j0 = first * kTile; j0 < std::min(columns, last * kTile); j0 += kTile)
-      for (int64_t i0 = 0; i0 < rows; i0 += kTile)
-        for (int64_t j = j0; j < std::min(columns, j0 + kTile); ++j)
-          for (int64_t i = i0; i < std::min(rows, i0 + kTile); ++i) to[j * rows + i] = from[i * ld + j];
+// to (columns, rows) = the rows of `from`, `step` numbers apart, turned.
+void transpose(const float* from, int64_t step, int64_t rows, int64_t columns, float* to) {
+  parallel_for(0, (columns + kTile - 1) / kTile, std::max<int64_t>(1, 65536 / (kTile * std::max<int64_t>(rows, 1))), [&](int64_t first, int64_t last) {
+    const int64_t begin = first * kTile, end = std::min(columns, last * kTile);
+    oneflow_cpu::best().transpose(from + begin, step, rows, end - begin, to + begin * rows, rows);
   });
 }
 

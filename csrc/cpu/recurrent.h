@@ -1,6 +1,6 @@
 // The recurrence of one RNN, LSTM or GRU layer, forward and backward, for some rows of the batch through all steps.
 #pragma once
-#include "vec.h"
+#include "transpose.h"
 
 namespace oneflow_cpu {
 inline namespace CPU_CAPABILITY {
@@ -15,17 +15,12 @@ inline int64_t packed_size(int64_t k, int64_t n) {
 // From a matrix (k, n) with rows `step` apart or, turned, from its transpose.
 template <class A>
 inline void pack(const A* from, int64_t step, bool turned, int64_t k, int64_t n, A* to) {
-  constexpr int64_t width = kBlock<A>, tile = 128;  // rows at a time, so that what is written down the columns stays in the cache
+  constexpr int64_t width = kBlock<A>;
   for (int64_t j = 0; j < n; j += width, to += k * width) {
     const int64_t there = std::min(width, n - j);
     if (there < width) std::fill(to, to + k * width, A(0));
-    if (!turned) {
-      for (int64_t i = 0; i < k; ++i) std::copy(from + i * step + j, from + i * step + j + there, to + i * width);
-      continue;
-    }
-    for (int64_t first = 0; first < k; first += tile)
-      for (int64_t c = 0; c < there; ++c)
-        for (int64_t i = first, last = std::min(k, first + tile); i < last; ++i) to[i * width + c] = from[(j + c) * step + i];
+    if (turned) transpose(from + j * step, step, there, k, to, width);
+    else for (int64_t i = 0; i < k; ++i) std::copy(from + i * step + j, from + i * step + j + there, to + i * width);
   }
 }
 

@@ -55,7 +55,7 @@ def part_biases(graph):
             graph.erase_node(node)
 
 
-_WORTH = 2_000_000  # operations of a product; a smaller one takes as long as the call
+_WORTH = 200_000  # operations of a product; a smaller one takes as long as the call
 
 
 @functools.cache
