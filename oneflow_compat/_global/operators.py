@@ -141,6 +141,8 @@ def _computed(func, args, kwargs):
             plain = getattr(getattr(aten, func._opname[:-1]), func._overloadname)
             return args[0].copy_(plain(*args, **kwargs))
         args = _map(lambda t: _moved(t, t._of_placement, _summed(t._of_sbp)), args)
+    if func in parts.LSTM:
+        return parts.lstm(func, args)
     if func in _REARRANGES or not _known(func) and _long_to_search(args):
         return _on_whole(func, args, kwargs, mesh)
     if torch.Tag.pointwise not in func.tags and func.overloadpacket not in _ANY_SIZE and any(map(_lacks_parts, pytree.tree_leaves(args))):
@@ -269,14 +271,9 @@ def _attention(func, args, kwargs):
     if _mine(query.device_mesh):
         out = func(*_map(part, args), **_map(part, kwargs))
     else:
-        out = [torch.empty((0,) * o.ndim, dtype=o.dtype) for o in func(*_map(_shape, args), **_map(_shape, kwargs))]
+        out = [torch.empty((0,) * o.ndim, dtype=o.dtype) for o in func(*_map(parts.shape, args), **_map(parts.shape, kwargs))]
     ends = [t.shape[2:] for t in args[1:4]] if _ATTENTION[func] else [(*size[2:-1], args[2].shape[-1]), size[2:3]]
     return tuple(made(o, place, rules, (*size[:2], *end)) for o, end in zip(out, ends))
-
-
-def _shape(tensor):
-    """A tensor without values, of the whole shape."""
-    return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
 
 
 def _strided(tensor, size, stride, offset=None):
@@ -341,7 +338,7 @@ def _convolution(func, args):
         sums = tuple(sbp.partial_sum if r == sbp.split(0) else sbp.broadcast for r in rules)
         results = [(rules, data.shape), (sums, args[2].shape), (sums, args[3])]
     else:
-        results = [(rules, func(*_map(_shape, args)).shape)]
+        results = [(rules, func(*_map(parts.shape, args)).shape)]
     local = _map(lambda t: t._local_tensor, args)
     if _mine(data.device_mesh):
         out = func(*local)

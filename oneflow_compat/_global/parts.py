@@ -1,6 +1,8 @@
 """Operators done with each rank's part and sums over the ranks, where DTensor has no rule or gives another number: whole tensors do not travel."""
 from __future__ import annotations
 
+from itertools import zip_longest
+
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
@@ -15,6 +17,8 @@ _MEANS = {aten.binary_cross_entropy_backward.default: 4} | dict.fromkeys(
     [getattr(aten, n).default for n in ("mse_loss_backward", "smooth_l1_loss_backward", "huber_loss_backward", "soft_margin_loss_backward")], 3)
 # each sample by itself
 _ROWS = {aten.hardtanh_backward.default, aten.hardswish_backward.default, aten._prelu_kernel_backward.default, aten.avg_pool2d_backward.default}
+# function -> what its first arguments and its results are: data (steps, samples), states (samples), the same on all ranks, weights' gradients
+LSTM = {aten.mkldnn_rnn_layer.default: ("dkkkkss", "dssk"), aten.mkldnn_rnn_layer_backward.default: ("dkkkkssdssdss", "dwwwwss")}
 _IMAGES = {aten.im2col.default: 4, aten.col2im.default: 3}  # of so many dimensions: with one less there are no samples
 
 
@@ -100,6 +104,22 @@ def _group_norm_backward(func, grad, x, mean, rstd, weight, n, channels, size, g
     return tuple(made(o, place, r, s) if asked else None for o, r, s, asked in zip(local, (rules, summed, summed), (x.shape, (channels,), (channels,)), mask))
 
 
+def lstm(func, args):
+    """oneDNN's LSTM on each rank's samples; only its kernel knows the size of what it keeps for backward, which therefore does not travel."""
+    x, (given, results) = args[0], LSTM[func]
+    place, mine, even = x._of_placement, _mine(x.device_mesh), x.shape[1] % x.device_mesh.size() == 0
+    of_kind = {kind: tuple(rule if even and r == sbp.split(1) else sbp.broadcast for r in x._of_sbp) for kind, rule in zip("dskw", (sbp.split(1), sbp.split(0), sbp.broadcast, sbp.partial_sum))}
+    local = [_moved(a, place, of_kind[kind])._local_tensor if isinstance(a, GlobalDTensor) else a for a, kind in zip_longest(args, given, fillvalue="k")]
+    shapes = func(*_map(shape, args))
+    out = func(*local) if mine else [torch.empty((0,) * o.ndim, dtype=o.dtype) for o in shapes]
+    return tuple(made(o, place, of_kind[kind], o.shape if kind == "k" else s.shape) for o, s, kind in zip(out, shapes, results))
+
+
+def shape(tensor):
+    """A tensor without values, of the whole shape."""
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
+
+
 def _rows(func, like, args, kwargs):
     place, rules, n = like._of_placement, like._of_sbp, like.shape[0]
 
@@ -110,6 +130,6 @@ def _rows(func, like, args, kwargs):
         return made(out if mine else torch.empty(0, dtype=out.dtype), place, rules, (n, *out.shape[1:]))
 
     mine = _mine(like.device_mesh)
-    args, kwargs = _map(part if mine else lambda t: torch.empty(t.shape, dtype=t.dtype, device="meta"), (args, kwargs))
+    args, kwargs = _map(part if mine else shape, (args, kwargs))
     out = func(*args, **kwargs)
     return tuple(map(around, out)) if isinstance(out, tuple) else around(out)

@@ -1,5 +1,6 @@
 """Functions of global tensors under every rule, with gradients, against the same on one rank: a second program for test_ranks.py."""
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -200,6 +201,39 @@ def recurrent_layers():
             y.square().sum().backward()
             for a, b in zip(several.parameters(), one.parameters()):
                 assert np.allclose(a.grad.numpy(), b.grad.numpy(), atol=1e-4), (one, rule)
+
+
+def an_lstm_where_its_samples_are():
+    """oneDNN's kernel, whose workspace has a size that only the kernel knows: on all ranks, on one, and in a graph."""
+    class Step(nn.Graph):
+        def __init__(self, layer):
+            super().__init__()
+            self.layer = layer
+            self.add_optimizer(flow.optim.SGD(layer.parameters(), lr=0.0))
+
+        def build(self, x):
+            y, (h, c) = self.layer(x)
+            (y.square().sum() + (h * c).sum()).backward()
+            return y, h, c, *(p.grad for p in self.layer.parameters())
+
+    values = np.random.RandomState(0).randn(5, 4, 6).astype(np.float32)
+    for narrow in (False, True):
+        results = []
+        for place in (None, ALL, flow.placement("cpu", [1])):
+            for rule in (B, S1) if place == ALL else (B,):
+                flow.manual_seed(1)
+                layer = nn.LSTM(6, 4, 2)
+                x = flow.tensor(values)
+                if place is not None:
+                    layer, x = layer.to_global(place, B), x.to_global(ALL, B).to_global(placement=place, sbp=rule)
+                for in_graph in (False, True):
+                    layer.zero_grad()
+                    with flow.autocast("cpu", flow.bfloat16, enabled=narrow):
+                        made = (Step(layer) if in_graph else lambda x: Step.build(SimpleNamespace(layer=layer), x))(x)
+                    assert place is None or made[0].sbp == (rule,)
+                    results.append([t.detach().float().numpy() for t in made])
+        for found in results[1:]:
+            assert all(np.allclose(a, b, atol=0.05 if narrow else 1e-4) for a, b in zip(found, results[0])), narrow
 
 
 def labels_in_a_graph():
