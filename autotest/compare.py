@@ -30,6 +30,9 @@ def compare_values(pair, r, c, what, options, names=None, check_values=True):
             compare_values(pair, r[key], c[key], f"{what}[{key!r}]", options, names, check_values)
     elif isinstance(r, (bool, numbers.Number, str)) or r is None:
         compare_plain(r, c, what, options, names, check_values)
+    elif (described := of_a_tensor(r)) is not None:
+        if described != of_a_tensor(c):
+            raise Mismatch(described[0], f"{what} is {r} in {names[0]} and {c} in {names[1]}")
     elif type(r).__module__ == "numpy" and hasattr(r, "shape"):
         import numpy as np
 
@@ -38,6 +41,14 @@ def compare_values(pair, r, c, what, options, names=None, check_values=True):
         rtol, atol = of_plain_numbers(options.rtol, options.atol)
         if check_values and r.dtype.kind in "fciub" and not np.allclose(r, c, rtol=rtol, atol=atol, equal_nan=True):
             raise Mismatch("values", f"{what} differs\n{names[0]}: {r}\n{names[1]}: {c}")
+
+
+def of_a_tensor(x):
+    """("dtype", "float32"), ("device", "cuda", 0) and the like, whichever library x is of; None for another kind of object."""
+    kind = type(x).__name__
+    if kind == "device":
+        return kind, x.type, x.index or 0
+    return (kind, short(x)) if kind in ("dtype", "layout", "memory_format") else None
 
 
 def compare_plain(r, c, what, options, names, check_values):

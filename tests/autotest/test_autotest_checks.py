@@ -136,6 +136,17 @@ def test_wrong_plain_value():
     assert e.check == "values" and "True in pytorch and False in buggy" in str(e)
 
 
+@pytest.mark.parametrize("name, other, check", [
+    ("promote_types", torch.float64, "dtype"), ("get_default_device", torch.device("meta"), "device"), ("result_type", None, "dtype"),
+])
+def test_wrong_dtype_or_device_as_a_result(name, other, check):
+    given = {"promote_types": (torch.int8, torch.float32), "get_default_device": (), "result_type": (1, 1.0)}[name]
+    program = lambda api: getattr(api.torch, name)(*given)
+    passes(harness(), program, check_graph=False)
+    e = failure(harness(**{name: lambda *args: other}), program)
+    assert e.check == check and f" and {other} in buggy" in str(e)
+
+
 def test_a_tolerance_of_zero_is_one():
     api = harness(nn__init=Library(torch.nn.init, calculate_gain=lambda name: 2**0.5 + 1e-6))
     program = lambda api: api.torch.nn.init.calculate_gain("relu")
