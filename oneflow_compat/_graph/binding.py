@@ -12,7 +12,7 @@ from .._global.tensor import OfSeveralRanks, is_global, make_results_global, wit
 from .backends.regions import silent_writes, written_before_the_last_check
 from .nested import holder, put_at
 from .sizes import ANOTHER_WAY, of_the_run, run_or_undo
-from .tree import tree_leaves
+from .tree import tree_leaves, with_sizes
 from .watch import Watch, meta
 
 
@@ -58,7 +58,7 @@ class Binding:
 
             self.guard = compile_guard(program)
         self.watch = Watch(capture.read, capture.free_of)
-        self.stores = [(c, k, leaves, spec) for c, k, leaves, spec in capture.stores]
+        self.stores = [(c, k, leaves, with_sizes(spec)) for c, k, leaves, spec in capture.stores]
         self._tensor_args = [i for i, v in enumerate(capture.args_flat) if isinstance(v, torch.Tensor)]
         self._spread_args = [_memory(v) for v in capture.args_flat]
         self._returned = program.out_spec.num_leaves - len(program.out_constants)
@@ -302,7 +302,7 @@ class Binding:
 
     def _output_maker(self):
         program = self.program
-        spec = program.out_spec
+        spec = with_sizes(program.out_spec)
         if spec.is_leaf():
             if program.out_constants:
                 value = program.out_constants[0][1]

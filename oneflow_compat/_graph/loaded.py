@@ -14,7 +14,7 @@ from .config import Config
 from .guards import compile_guard
 from .program import Program
 from .sizes import ANOTHER_WAY, branches, run_or_undo
-from .tree import keys_of, plain_spec, tree_flatten
+from .tree import keys_of, plain_spec, tree_flatten, with_sizes
 
 _making = threading.Lock()
 
@@ -107,7 +107,7 @@ class LoadedProgram:
             increment_version([values[i] for i in self._written])
         fixed = dict(program.out_constants)
         flat = [fixed[i] if i in fixed else next(out) for i in range(program.out_spec.num_leaves)]
-        return pytree.tree_unflatten(flat, program.out_spec)
+        return pytree.tree_unflatten(flat, with_sizes(program.out_spec))
 
     def read(self, key, tensor):
         """The tensor of this key is another one from now on."""

@@ -20,7 +20,7 @@ from .sizes import asks_for_a_size, builtins_of_sizes, innermost
 from .recomputation import recomputed, torch_checkpoints
 from .state import resolve
 from .tracers import tracers
-from .tree import tree_flatten
+from .tree import tree_flatten, with_sizes
 from .values import value_readers, with_known_lengths
 
 
@@ -301,7 +301,7 @@ def run_build(capture, flat):
 
 
 def _once(capture, flat):
-    args, kwargs = with_known_lengths(capture.recorder, pytree.tree_unflatten(list(flat), capture.in_spec))
+    args, kwargs = with_known_lengths(capture.recorder, pytree.tree_unflatten(list(flat), with_sizes(capture.in_spec)))
     with _autocast(capture):
         try:
             result = capture.engine.build(*args, **kwargs)

@@ -92,6 +92,27 @@ pytree._private_register_pytree_node(
 )
 
 
+def _whole(values, context):
+    return torch.Size(values) if all(type(v) is int for v in values) else tuple(values)
+
+
+class _Size:
+    """Stands for torch.Size in a spec: it is one again where all sizes are numbers (torch's own node gives a tuple)."""
+
+
+pytree._private_register_pytree_node(_Size, lambda size: (list(size), None), _whole, serialized_type_name="oneflow._Size")
+
+
+def with_sizes(spec):
+    """The spec whose unflattening gives torch.Size for what was one."""
+    if spec.is_leaf():
+        return spec
+    children = [with_sizes(c) for c in spec.children()]
+    if spec.type is torch.Size:
+        return pytree.TreeSpec(_Size, None, children)
+    return pytree.TreeSpec(spec.type, spec.context, children) if any(a is not b for a, b in zip(children, spec.children())) else spec
+
+
 def paths(spec):
     """For each leaf, the keys and indices that lead to it."""
     if spec.is_leaf():

@@ -59,7 +59,7 @@ def with_known_lengths(recorder, tree):
         recorder.hold(sizes)
         return value._replace(batch_sizes=sizes)
 
-    return pytree.tree_map(known, tree, is_leaf=lambda v: isinstance(v, packed))
+    return pytree.tree_map(known, tree, is_leaf=lambda v: isinstance(v, (packed, torch.Size)))
 
 
 def _value(recorder, node, arguments):

@@ -211,6 +211,15 @@ def test_a_saved_graph_gives_dict_and_list_for_such_classes(tmp_path):
     assert type(out) is dict and out["y"][0].tolist() == [1.0, 1.0] and type(out["y"][1]) is list
 
 
+def test_sizes_stay_sizes(tmp_path):
+    graph = graph_of(lambda x, given: {"x": x.view(given["size"]), "numel": given["size"].numel(), "of": (x.shape, x.view(given["size"]).size())})
+    for _ in range(2):
+        out = graph(torch.ones(6), {"size": torch.Size([2, 3])})
+        assert out["x"].shape == (2, 3) and out["numel"] == 6 and out["of"] == (torch.Size([6]), torch.Size([2, 3])) and {type(s) for s in out["of"]} == {torch.Size}
+    graph.save(tmp_path / "g")
+    assert type(flow.load_graph(tmp_path / "g")(torch.ones(6), {"size": torch.Size([2, 3])})["of"][1]) is torch.Size
+
+
 def test_a_global_argument_has_a_program_of_its_own():
     graph, x = graph_of(lambda x: x * 2), torch.ones(2, 4)
     where = flow.placement("cpu", [0])
