@@ -7,6 +7,7 @@ import types
 import torch
 from torch import Tensor, manual_seed  # noqa: F401
 
+from ..core.message import data_type_number
 from . import eager, exception, flags, jobs, lazy_mode, remat, test_api
 from .jobs import (
     CurJobBuildAndInferCtx_SetJobConf, JobBuildAndInferCtx_Close, JobBuildAndInferCtx_GetCurrentJobName, JobBuildAndInferCtx_Open, one,
@@ -59,14 +60,7 @@ def default_generator(device: str = "auto", index: int | None = None):
     return torch.cuda.default_generators[torch.cuda.current_device() if number is None else number]
 
 
-def _proto_number(dtype) -> int:
-    """The number of a dtype in OneFlow's messages."""
-    from .._tables.graph_operators import DATA_TYPE_NUMBERS
-
-    return DATA_TYPE_NUMBERS[str(dtype).removeprefix("torch.")]
-
-
-deprecated = types.SimpleNamespace(GetProtoDtype4OfDtype=_proto_number)
+deprecated = types.SimpleNamespace(GetProtoDtype4OfDtype=data_type_number)
 
 
 def create_generator(device="auto"):

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 import copy
 
-__all__ = ["Map", "Message"]
+from .._tables.graph_operators import DATA_TYPE_NUMBERS
+
+__all__ = ["Map", "Message", "data_type_number"]
+
+
+def data_type_number(dtype, default: int = 0) -> int:
+    """The number of a dtype in the messages; `default` (0: no type) for one that OneFlow does not have."""
+    return DATA_TYPE_NUMBERS.get(str(dtype).removeprefix("torch."), default)
 
 
 class Map(dict):

@@ -4,9 +4,8 @@ from __future__ import annotations
 import types
 from collections import OrderedDict
 
-from ..._tables.graph_operators import DATA_TYPE_NUMBERS
 from ...core.job.job_conf_pb2 import JobConfigProto
-from ...core.message import Message
+from ...core.message import Message, data_type_number
 
 class OptimizerConf(Message):
     """One group of an optimizer; the rate is the one that its schedule begins from."""
@@ -30,7 +29,7 @@ def job_config(engine, kept, graph=None) -> JobConfigProto:
         if on:
             setattr(job, name, True)
     if engine.amp:
-        job.mixed_precision_data_type = DATA_TYPE_NUMBERS.get(str(engine.amp_dtype).removeprefix("torch."), 9)
+        job.mixed_precision_data_type = data_type_number(engine.amp_dtype, default=9)
     if engine.accumulation > 1:
         job.num_gradient_accumulation_steps = engine.accumulation
     zero = kept.get("enable_zero")

@@ -12,8 +12,8 @@ from collections import defaultdict
 
 import torch
 
-from ..._tables.graph_operators import DATA_TYPE_NUMBERS, GRAPH_ARITHMETIC, GRAPH_OPERATORS
-from ...core.message import Map, Message
+from ..._tables.graph_operators import GRAPH_ARITHMETIC, GRAPH_OPERATORS
+from ...core.message import Map, Message, data_type_number
 from ...core.operator.op_conf_pb2 import AttrValue, BlobDesc, ListString, OperatorConf
 from .graph_calls import CALLS, PARTS
 from .graph_views import numbers
@@ -43,10 +43,6 @@ def operator_lines(program, calls, location=False) -> dict:
         at = f", location=({op.loc})" if location and op.loc else ""
         lines[writer.modules[op.name]].append(f'(OPERATOR: {op.name}({given}) -> ({made}), placement=(oneflow.placement(type="{op.device_tag}", ranks=[0])){at})')
     return lines
-
-
-def _number(dtype) -> int:
-    return DATA_TYPE_NUMBERS.get(str(dtype).removeprefix("torch."), 0)
 
 
 class _Writer:
@@ -150,7 +146,7 @@ class _Writer:
         given = {inputs[0]: flat} if flat is not None else {k: [t] for k, t in zip(inputs, tensors)}
         return self.user(node, kind, given, output, {k: (how, _argument(node, k, at)) for k, (how, at) in settings.items()})
 
-    number = staticmethod(_number)
+    number = staticmethod(data_type_number)
 
     def name_of(self, x) -> str:
         return x if isinstance(x, str) else self.names.get(x, x.name)
@@ -271,7 +267,7 @@ def _matrix_of(user, node) -> bool:
 
 def _describe(conf, shape, dtype):
     conf.shape.dim.extend(d if isinstance(d, int) else -1 for d in shape)  # -1: a size that is known when the program runs
-    conf.data_type = _number(dtype)
+    conf.data_type = data_type_number(dtype)
 
 
 def _argument(node, name, position):
