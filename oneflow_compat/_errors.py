@@ -13,6 +13,20 @@ class StateError(OneFlowError, AssertionError):
     """Something was asked for at a time when it is not possible; OneFlow asserts there."""
 
 
+class RefusedValue(ValueError, AssertionError):
+    """An argument out of its range: torch raises ValueError, OneFlow asserts, and code written for either catches this."""
+
+
+class RefusedKind(TypeError, AssertionError):
+    """An argument of another kind, where OneFlow asserts."""
+
+
+def asserted(error):
+    """A ValueError or TypeError as one that is an AssertionError too; any other error as it is."""
+    kind = {ValueError: RefusedValue, TypeError: RefusedKind}.get(type(error))
+    return error if kind is None else kind(*error.args).with_traceback(error.__traceback__)
+
+
 def unsupported(what: str, difference: str, instead: str) -> UnsupportedError:
     """An error that says what was asked, which row of docs/differences.md explains it, and what to do."""
     return UnsupportedError(f"{what} is not supported here (docs/differences.md: {difference}). {instead}")

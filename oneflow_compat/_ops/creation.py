@@ -11,6 +11,7 @@ import functools
 import numpy as np
 import torch
 
+from .._errors import RefusedKind
 from .._global import mode as _mode
 from ..comm import comm_ops
 from ._signature import REFUSED, documented, or_else, parse
@@ -37,11 +38,11 @@ def make(function: str, target, args: tuple, kwargs: dict):
 
     if placement is None or sbp is None:
         missing, given = ("placement", "sbp") if placement is None else ("sbp", "placement")
-        raise TypeError(f"{function}() got {given}= without {missing}=; a global tensor needs both, a local one neither")
+        raise RefusedKind(f"{function}() got {given}= without {missing}=; a global tensor needs both, a local one neither")
     if not isinstance(placement, Placement):
         raise TypeError(f"{function}(): placement must be an oneflow.placement, found {type(placement).__name__}")
     if kwargs.get("device") is not None:
-        raise TypeError(f"{function}() got device= and placement=; a global tensor's device is its placement's")
+        raise RefusedKind(f"{function}() got device= and placement=; a global tensor's device is its placement's")
     requires_grad = kwargs.pop("requires_grad", False)
     with _one_draw(function):
         made = target(*args, **kwargs)

@@ -445,7 +445,7 @@ EAGER = {
     "exceptions": {
         "names": ["oneflow._oneflow_internal.exception.Exception"],
         "oneflow": "its own exception class for autograd errors",
-        "here": "torch's RuntimeError, ValueError, IndexError; our errors are subclasses of RuntimeError",
+        "here": "torch's RuntimeError, ValueError, IndexError; our errors are subclasses of RuntimeError, and of AssertionError where OneFlow asserts (optimizers, schedules, graph settings, creation functions)",
         "reason": "the errors are torch's",
         "test": "tests/core/test_functions.py::test_wrong_calls_raise_torchs_error",
     },

@@ -13,7 +13,7 @@ import torch
 from torch.optim.optimizer import required
 
 from .._bind import fall_through as _ft
-from .._errors import unsupported
+from .._errors import RefusedValue, asserted, unsupported
 from .._global.tensor import placed_as
 from . import _layout
 
@@ -144,7 +144,10 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
     def _init_as(self, torch_class, params, more, **kwargs):
         """torch's constructor, with `more` options in every group that it does not know."""
         self._more_options = more
-        torch_class.__init__(self, params, **kwargs)
+        try:
+            torch_class.__init__(self, params, **kwargs)
+        except (ValueError, TypeError) as error:
+            raise asserted(error) from None
         self.defaults.update(more)
 
     def _patch_step_function(self):
@@ -242,7 +245,7 @@ def flag(value):
 
 def check(condition, name, value, wanted):
     if not condition:
-        raise ValueError(f"{name}={value!r}: {wanted}")
+        raise RefusedValue(f"{name}={value!r}: {wanted}")
 
 
 __getattr__, __dir__ = _ft(__name__, "torch.optim.optimizer")

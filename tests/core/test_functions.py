@@ -250,6 +250,38 @@ def test_wrong_calls_raise_torchs_error():
         flow.roc_auc_score(torch.zeros(2), torch.ones(3))
 
 
+def _sgd(**given):
+    return flow.optim.SGD([flow.nn.Parameter(torch.ones(2))], **{"lr": 0.1, **given})
+
+
+class _Mine(torch.optim.SGD):
+    def __init__(self, params, mode):
+        if mode != "a":
+            raise ValueError(f"mode {mode}")
+        super().__init__(params, lr=0.1)
+
+
+@pytest.mark.parametrize("call, error", [
+    (lambda: _sgd(lr=-1.0), ValueError), (lambda: _sgd(momentum=-1.0), ValueError), (lambda: flow.optim.Adam([t()], betas=(1.0, 0.9)), ValueError),
+    (lambda: flow.optim.AdamW([t()], eps=-1.0), ValueError), (lambda: flow.optim.LAMB([t()], betas=(2.0, 0.9)), ValueError),
+    (lambda: flow.optim.lr_scheduler.StepLR(_sgd(), 0), ValueError), (lambda: flow.optim.lr_scheduler.PolynomialLR(_sgd(), 0), ValueError),
+    (lambda: flow.nn.Graph().add_optimizer(3), TypeError), (lambda: flow.nn.Graph().set_grad_scaler(3), TypeError),
+    (lambda: flow.nn.Graph().config.enable_amp("x"), TypeError), (lambda: flow.nn.Graph().config.enable_zero(stage=7), ValueError),
+    (lambda: flow.nn.Graph().debug("a"), TypeError), (lambda: flow.zeros(2, sbp=flow.sbp.broadcast), TypeError),
+    (lambda: flow.zeros(2, placement=flow.placement("cpu", [0]), sbp=flow.sbp.broadcast, device="cpu"), TypeError),
+])
+def test_where_oneflow_asserts_both_classes_catch(call, error):
+    for kind in (error, AssertionError):
+        with pytest.raises(kind):
+            call()
+
+
+def test_the_classes_of_other_errors_stay():
+    with pytest.raises(ValueError, match="^mode b$") as caught:
+        _Mine([t()], "b")
+    assert type(caught.value) is ValueError and type(_Mine([t()], "a")) is _Mine
+
+
 def test_distributed_partial_fc_sample_keeps_every_label():
     w, label = torch.arange(20.0).reshape(10, 2), T([7, 3, 7])
     mapped, sampled, weight = flow.distributed_partial_fc_sample(w, label, 4)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import torch
 
-from ..._errors import StateError
+from ..._errors import RefusedKind, StateError
 from ..._graph import Config, Engine, capturing, inside_another, rows
 from . import graph_job, graph_proto, graph_state
 from .cache import GraphCache, Variables, checked_size
@@ -82,7 +82,7 @@ class Graph:
         only in the rows with a gradient; so do its momentum and moments.
         """
         if not isinstance(optim, torch.optim.Optimizer):
-            raise TypeError(f"add_optimizer takes an optimizer, got {type(optim).__name__}")
+            raise RefusedKind(f"add_optimizer takes an optimizer, got {type(optim).__name__}")
         if lr_sch is not None and not callable(getattr(lr_sch, "step", None)):
             raise TypeError(f"add_optimizer(lr_sch=) takes a learning rate scheduler, got {type(lr_sch).__name__}")
         if getattr(lr_sch, "optimizer", optim) is not optim:
@@ -103,7 +103,7 @@ class Graph:
     def set_grad_scaler(self, grad_scaler=None):
         """Scale the loss with this GradScaler or StaticGradScaler; None: with none."""
         if not isinstance(grad_scaler, (torch.amp.GradScaler, type(None))):
-            raise TypeError(f"set_grad_scaler takes an oneflow.amp.GradScaler or StaticGradScaler, found {type(grad_scaler).__name__} {grad_scaler!r}")
+            raise RefusedKind(f"set_grad_scaler takes an oneflow.amp.GradScaler or StaticGradScaler, found {type(grad_scaler).__name__} {grad_scaler!r}")
         self._before_first_call("set_grad_scaler")
         object.__setattr__(self, "_grad_scaler", grad_scaler)
 

@@ -8,6 +8,8 @@ import functools
 
 import torch
 
+from ..._errors import RefusedKind, RefusedValue
+
 _ZERO_MODES = ("distributed_split", "non_distributed")
 
 
@@ -105,7 +107,7 @@ class GraphConfig:
         split as well, for which they are given sbp.split(0) here. `shard_restore_level` is checked and has no effect.
         """
         if stage not in (1, 2, 3):
-            raise ValueError(f"enable_zero: stage must be 1, 2 or 3, found {stage!r}")
+            raise RefusedValue(f"enable_zero: stage must be 1, 2 or 3, found {stage!r}")
         if shard_restore_level not in (0, 1, 2):
             raise ValueError(f"enable_zero: shard_restore_level must be 0, 1 or 2, found {shard_restore_level!r}")
         self._kept["enable_zero"] = dict(mode=_switch("enable_zero", mode), stage=stage, shard_min_size=_positive("enable_zero(shard_min_size)", shard_min_size, 0),
@@ -162,7 +164,7 @@ class GraphConfig:
 
 def _switch(name, mode) -> bool:
     if not isinstance(mode, bool):
-        raise TypeError(f"{name} takes True or False, found {type(mode).__name__} {mode!r}")
+        raise RefusedKind(f"{name} takes True or False, found {type(mode).__name__} {mode!r}")
     return mode
 
 

@@ -7,7 +7,7 @@ import time
 import torch
 
 from ... import env
-from ..._errors import StateError
+from ..._errors import RefusedKind, StateError
 from .graph_scope import Views
 from .graph_proto import operator_lines
 from .graph_repr import module_lines, named_leaves, tensor_line, value_text
@@ -24,7 +24,7 @@ class Debug:
 
     def set(self, v_level=-1, ranks=None, max_py_stack_depth=2, only_user_py_stack=True, op_repr_with_py_stack=False):
         if isinstance(v_level, bool) or not isinstance(v_level, int):
-            raise TypeError(f"debug(v_level): a whole number from -1 to 3, found {v_level!r}")
+            raise RefusedKind(f"debug(v_level): a whole number from -1 to 3, found {v_level!r}")
         if v_level > 3:
             raise ValueError(f"debug(v_level): the highest level is 3, found {v_level}")
         if v_level < -1:

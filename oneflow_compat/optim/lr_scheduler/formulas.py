@@ -6,12 +6,13 @@ from bisect import bisect_right
 
 import torch.optim.lr_scheduler as _torch
 
+from ..._errors import RefusedValue
 from .base import LRScheduler
 
 
 def _need(condition, text):
     if not condition:
-        raise ValueError(text)
+        raise RefusedValue(text)
 
 
 class StepLR(LRScheduler, _torch.StepLR):
