@@ -328,6 +328,23 @@ def graphs_of_inductor():
 
 
 @check
+def moved_twice_with_inductor():
+    """A rank without a part makes both calls, the one that has it no less."""
+    class Twice(nn.Graph):
+        def __init__(self, backend):
+            super().__init__()
+            self.config.set_backend(backend)
+
+        def build(self, x):
+            x, last = x * 2, flow.placement("cpu", [1])
+            return x.to_global(placement=last, sbp=B).exp() + x.to_global(placement=last, sbp=B).sin()
+
+    x = flow.arange(6.0).to_global(flow.placement("cpu", [0]), B)
+    found = [Twice(backend)(x).numpy() for backend in ("aten", "inductor")]
+    assert np.allclose(*found), found
+
+
+@check
 def zero_splits_the_state():
     for name in ("sgd", "adamw", "lamb"):
         make = OPTIMIZERS[name]

@@ -51,7 +51,7 @@ def test_every_optimizer_on_two_ranks():
 
 @pytest.mark.slow
 def test_graphs_on_two_ranks_with_inductor():
-    launch(2, "graphs_of_inductor")
+    launch(2, "graphs_of_inductor", "moved_twice_with_inductor")
 
 
 def test_a_grid_of_four_ranks():

@@ -1,6 +1,7 @@
-"""Random training programs on several ranks, eager and in a graph, against one rank: python -m oneflow.distributed.launch --nproc_per_node 2 training.py 0:20
+"""Random training programs on several ranks, eager and in a graph, against one rank: python -m oneflow.distributed.launch --nproc_per_node 2 training.py 0:20 [BACKEND]
 
-A seed draws a model (stages.py), an optimizer, and what a trainer adds to it; losses and weights of three steps must agree.
+A seed draws a model (stages.py), an optimizer, and what a trainer adds to it; losses and weights of three steps must agree. The graphs of several ranks run on
+aten, or on the backend that is named.
 """
 import os
 import random
@@ -15,8 +16,7 @@ from oneflow import nn
 
 WORLD = flow.env.get_world_size()
 ALL = flow.placement.all("cpu")
-STEPS = 3
-
+STEPS, BACKEND = 3, (sys.argv[2:] or ["aten"])[0]
 
 OPTIMIZERS = (
     lambda p: flow.optim.SGD(p, lr=0.1, momentum=0.9), lambda p: flow.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01), lambda p: flow.optim.Adam(p, lr=0.01),
@@ -159,7 +159,7 @@ class Step(nn.Graph):
         self.add_optimizer(trainer.optimizer, **({"lr_sch": trainer.lr} if trainer.lr is not None else {}))
         if trainer.grad_scaler is not None:
             self.set_grad_scaler(trainer.grad_scaler)
-        self.config.set_backend("aten")
+        self.config.set_backend(BACKEND if trainer.placed else "aten")
         if trainer.parts > 1:
             self.config.set_gradient_accumulation_steps(trainer.parts)
         if trainer.zero == 3:

@@ -92,7 +92,7 @@ def _compile(module, infos, chosen):
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    from .decompositions import table
+    from .decompositions import table, talks
     from .scheduling import dependencies_kept, ends_kept, sources_kept, views_kept
 
     mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
@@ -105,7 +105,7 @@ def _compile(module, infos, chosen):
     with torch.no_grad(), inductor_config.patch(chosen), files_at_once(), dependencies_kept(), sources_kept(), views_kept(), ends_kept(), mode, tracing(TracingContext(mode)):
         functional = torch.func.functionalize(flat, remove="mutations")
         gm = make_fx(functional, decomposition_table={**select_decomp_table(), **table()}, tracing_mode="real", _allow_non_fake_inputs=True)(*examples)
-        if not _recomputes(module.graph):  # equal nodes would be merged, the recomputation with what it saves
+        if not (_recomputes(module.graph) or talks(module.graph)):  # equal nodes would be merged: the recomputation with what it saves, two collectives on this rank only
             gm.graph = fx_graph_cse(gm.graph)
         numbers_as_full(gm)
         read_plainly(gm.graph)
