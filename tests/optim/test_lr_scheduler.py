@@ -34,7 +34,7 @@ def test_is_torchs_class_too(name):
 
 def test_names():
     assert L.OneCycleLR is T.OneCycleLR and L.CyclicLR is T.CyclicLR
-    assert L.WarmupLR is L.WarmUpLR and issubclass(L._LRScheduler, L.LRScheduler)
+    assert L.WarmupLR is L.WarmUpLR and isinstance(L.StepLR(optimizer(), 1), L._LRScheduler) and issubclass(L.WarmUpLR, L._LRScheduler)
     from oneflow.nn.optimizer.lr_scheduler import LRScheduler, LrScheduler
     from oneflow.nn.optimizer.step_lr import StepLR
     from oneflow.nn.optimizer.warmup_lr import WarmUpLR

@@ -1,6 +1,6 @@
 """oneflow.optim.lr_scheduler: OneFlow's schedulers; torch's others (OneCycleLR, CyclicLR, ...) fall through."""
 from ..._bind import fall_through as _ft
-from .base import LRScheduler, _LRScheduler
+from .base import LRScheduler
 from .compose import ChainedScheduler, SequentialLR, WarmUpLR, WarmupLR
 from .formulas import (
     ConstantLR,
@@ -23,6 +23,6 @@ __all__ = [
     "PolynomialLR", "ReduceLROnPlateau", "SequentialLR", "StepLR", "WarmUpLR", "WarmupLR", "_LRScheduler",
 ]
 
-LrScheduler = LRScheduler  # the name in OneFlow before 0.7
+LrScheduler = _LRScheduler = LRScheduler  # the names in OneFlow before 0.7, and in 1.0
 
 __getattr__, __dir__ = _ft(__name__, "torch.optim.lr_scheduler", classes=True)

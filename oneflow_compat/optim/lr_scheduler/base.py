@@ -120,7 +120,3 @@ class LRScheduler(_torch.LRScheduler, metaclass=AlsoTorchs):
             state["last_epoch"] = last
             state.setdefault("_step_count", last + 1)
         self.__dict__.update(state)
-
-
-class _LRScheduler(LRScheduler):
-    """The base class under torch's older private name."""
