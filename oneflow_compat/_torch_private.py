@@ -31,7 +31,6 @@ HOOKS = {
     "torch._dynamo.eval_frame": ("_graph", "is torch.compile in use, so that it is off while build() is captured", "tests/graph/test_fuzz_regressions.py"),
     "torch._C._dynamo.eval_frame": ("nn.graph", "torch.compile of what surrounds a graph calls it as it is", "tests/graph/test_contexts.py"),
     "torch.utils.checkpoint._checkpoint_without_reentrant_generator": ("_graph", "what is computed again in backward stays computed again", "tests/graph/test_scaler_amp_recompute.py"),
-    "torch.nn.utils.stateless._functional_call": ("_graph", "functional_call of a block of a graph", "tests/graph/test_semantics.py"),
     "torch._functorch.eager_transforms": ("_graph", "linearize() inside build()", "tests/graph/test_transforms.py"),
     "torch.fx.experimental.proxy_tensor._MakefxTracer": ("_graph", "make_fx inside build() is an error", "tests/graph/test_transforms.py"),
     "torch.utils._sympy.functions": ("_graph", "arithmetic with sizes that depend on values", "tests/graph/test_unknown_sizes.py"),

@@ -41,7 +41,6 @@ def capture_patches(capture, state_map):
         stack.enter_context(_ranks_talk_in_the_program())
         stack.enter_context(_patched(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", lambda was: True))
         stack.enter_context(_no_step_in_build(capture.recorder))
-        stack.enter_context(_patched(torch.nn.utils.stateless, "_functional_call", _of_module))
         stack.enter_context(value_readers(capture.recorder, capturing, capture.config.backend == "aten"))
         stack.enter_context(builtins_of_sizes())
         stack.enter_context(tracers(_patched, capturing))
@@ -153,11 +152,6 @@ def _many_gradients_at_once(on_cuda):
         yield
     finally:
         _foreach_supported_types.remove(FakeTensor)
-
-
-def _of_module(functional_call):
-    """torch.func.functional_call takes a block of the graph for the module it stands for."""
-    return lambda module, *args, **kwargs: functional_call(module if isinstance(module, torch.nn.Module) else module.to(torch.nn.Module), *args, **kwargs)
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from graph_cases import make
 from torch import nn
 
 import oneflow as flow
+from oneflow.nn.graph.proxy import ProxyModule
 
 
 def test_inference_and_new_shapes_share_weights():
@@ -392,6 +393,40 @@ def test_state_that_was_loaded_cleared_or_extended():
             if k == 5:
                 optimizer.add_param_group({"params": list(more.parameters()), "lr": 0.01})
     assert torch.equal(extra.weight, extra_b.weight) and torch.equal(a.weight, b.weight)
+
+
+class Probe:
+    """As libraries that explain or attack models do: asks whether it has a module, hooks a layer, looks the layer up, wraps it."""
+
+    def __init__(self, model, layer):
+        assert isinstance(model, nn.Module) and isinstance(layer, nn.Linear)
+        self.model, self.layer, self.seen = nn.Sequential(model), layer, {}
+
+    def __call__(self, x):
+        handle = self.layer.register_forward_hook(lambda module, args, out: self.seen.__setitem__(module, out))
+        out = self.model(x)
+        handle.remove()
+        return out.sum() + self.seen[self.layer].square().sum()
+
+
+def test_libraries_take_a_block_for_its_module():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), torch.randn(5, 3)
+    want = Probe(model, model[0])(x)
+
+    class Graph(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def build(self, x):
+            assert self.model[0] == model[0] and self.model[0] != self.model[2] and {self.model[2]: 1}[model[2]] == 1
+            return Probe(self.model, self.model[0])(x)
+
+    graph = Graph()
+    assert torch.equal(graph(x), want)
+    assert type(graph.model) is graph.model.__class__ is ProxyModule and not isinstance(graph.model, nn.Module)
+    assert list(model.state_dict()) == ["0.weight", "0.bias", "2.weight", "2.bias"]
 
 
 def test_gradients_of_each_sample_through_functional_call():

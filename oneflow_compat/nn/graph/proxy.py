@@ -60,6 +60,15 @@ class ProxyModule(Proxy):
     name_prefix = property(lambda self: self._name_prefix)
     prefix = property(lambda self: self._name_prefix)
 
+    # While build() is captured a block passes for its module in what libraries do with models: isinstance(), looking a layer up, wrapping it.
+    __class__ = property(lambda self: type(self._origin) if capturing() else ProxyModule)
+
+    def __eq__(self, other):
+        return self._origin is (other._origin if type(other) is ProxyModule else other)
+
+    def __hash__(self):
+        return hash(self._origin)
+
     def to(self, *args, **kwargs):
         if len(args) == 1 and isinstance(args[0], type):
             if args[0] is GraphModule:
@@ -123,7 +132,7 @@ class ProxyModule(Proxy):
             raise AttributeError(f"'MODULE' {type(self).__name__!r} object {self._name!r} in nn.Graph has no attribute {name!r}") from None
 
     def __setattr__(self, name, value):
-        setattr(self._origin, name, value)
+        setattr(self._origin, name, value._origin if type(value) is ProxyModule else value)
 
     def __getitem__(self, index):
         item = self._origin[index]
