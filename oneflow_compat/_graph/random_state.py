@@ -89,7 +89,7 @@ def states_of_generators(recorder):
     rows = (
         ("get_rng_state", recorded.getting, get_cuda_state, lambda device="cuda": (_index(device),)),
         ("set_rng_state", recorded.doing, set_cuda_state, lambda new_state, device="cuda": (recorded.node(new_state), _index(device))),
-        ("manual_seed", recorded.doing, seed_cuda, lambda seed: (int(seed), _index("cuda"))),
+        ("manual_seed", recorded.doing, seed_cuda, lambda seed: (int(seed), _index("cuda") if torch.cuda.is_available() else None)),
         ("manual_seed_all", recorded.doing, seed_every_cuda, lambda seed: (int(seed),)),
     )
     made = {name: (getattr(torch.cuda, name), make(getattr(torch.cuda, name), function, arguments)) for name, make, function, arguments in rows}
@@ -152,8 +152,10 @@ def seed_cpu(seed):
 
 
 def seed_cuda(seed, index):
-    with torch.cuda.device(index):
-        torch.cuda.manual_seed(seed)
+    """`index` None: there was no CUDA where the program was captured."""
+    if index is not None:
+        with torch.cuda.device(index):
+            torch.cuda.manual_seed(seed)
 
 
 def seed_every_cuda(seed):

@@ -190,3 +190,17 @@ def test_the_gradient_of_a_filled_in_number_is_summed_as_in_eager(fill):
     for got, want in zip(graph(x, mask, value), gradients(x, mask, value)):
         assert torch.equal(got, want)
     assert "masked_select" in str(graph.program)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="seeds of a machine without CUDA")
+def test_seeds_of_cuda_without_cuda_are_left_for_later_as_in_eager():
+    def build(x):
+        torch.cuda.manual_seed(3), torch.cuda.random.manual_seed(3), torch.cuda.manual_seed_all(3)
+        return x + torch.rand(3)
+
+    graph = graph_of(build)
+    for seed in range(2):
+        torch.manual_seed(seed)
+        want = build(torch.zeros(3))
+        torch.manual_seed(seed)
+        assert torch.equal(graph(torch.zeros(3)), want)
