@@ -15,6 +15,7 @@ from torch.optim.optimizer import required
 from .._bind import fall_through as _ft
 from .._errors import RefusedValue, asserted, unsupported
 from .._global.tensor import placed_as
+from .._ops.core import get_dialect
 from . import _layout
 
 __all__ = ["Optimizer", "ParamGroup", "required"]
@@ -120,6 +121,10 @@ class AlsoTorchs(type):
 
     def __subclasscheck__(cls, other):
         return issubclass(other, vars(cls)["_stands_for"]) if "_stands_for" in vars(cls) else super().__subclasscheck__(other)
+
+    def __subclasses__(cls):
+        """None in torch's dialect: who walks down torch's classes to list them by name finds each once."""
+        return [] if get_dialect() == "torch" else super().__subclasses__()
 
 
 class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):

@@ -87,3 +87,19 @@ def test_a_star_import_keeps_oneflows_own_names():
     space = {}
     exec("from oneflow.optim import *\nfrom oneflow.optim.lr_scheduler import *", space)
     assert space["LAMB"] is oneflow.optim.LAMB and space["WarmUpLR"] is oneflow.optim.lr_scheduler.WarmUpLR and space["Adam"] is oneflow.optim.Adam
+
+
+def own_classes(cls):
+    """Those below `cls` that are of the package of the class above them, as class_resolver (of PyKEEN) lists optimizers and schedules."""
+    for below in cls.__subclasses__():
+        yield from own_classes(below)
+        if below.__module__.split(".")[0] == cls.__module__.split(".")[0]:
+            yield below
+
+
+@pytest.mark.parametrize("base, few", [(real.optim.Optimizer, {"Adam", "SGD"}), (real.optim.lr_scheduler.LRScheduler, {"StepLR", "LambdaLR"})], ids=["optim", "lr_scheduler"])
+def test_a_registry_made_of_subclasses_finds_each_name_once_under_mock_torch(base, few):
+    with mock.enable():
+        names = [cls.__name__ for cls in own_classes(base)]
+    assert few <= {*names} and len(names) == len({*names})
+    assert oneflow.optim.LAMB in oneflow.optim.Optimizer.__subclasses__()
