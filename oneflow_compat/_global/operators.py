@@ -46,6 +46,8 @@ _NORMS = {
 _SELECTS = {aten.index_select.default, aten.index.Tensor}
 # DTensor looks for rules in their decomposition, as if the parts were the whole
 _REARRANGES = {aten.pixel_shuffle.default, aten.pixel_unshuffle.default, aten.channel_shuffle.default}
+# DTensor runs its own code for them, also on ranks that hold no part
+_POSITIONS = {aten.argmax.default, aten.argmin.default, aten.max.dim, aten.min.dim}
 # updates of an optimizer that DTensor cannot shard
 _UPDATES = {aten._fused_sgd_.default, aten._fused_sgd_.tensor_lr, aten._fused_adagrad_.default}
 # to parts of a sum DTensor adds a number, or what is no such part, on every rank
@@ -198,8 +200,8 @@ def _by_dtensor(func, args, kwargs, mesh):
         return tensor._held
 
     plain = _map(held, (args, kwargs))
-    masked = any(a.name == "output_mask" for a in func._schema.arguments)
-    computed = functools.partial(elsewhere.results, func) if masked and not _mine(mesh) else func
+    refuses = func in _POSITIONS or any(a.name == "output_mask" for a in func._schema.arguments)
+    computed = functools.partial(elsewhere.results, func) if refuses and not _mine(mesh) else func
     try:
         with _random_numbers(func, mesh, args), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="DTensor random operators")

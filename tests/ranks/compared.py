@@ -58,6 +58,7 @@ CASES = {  # shape -> functions
         "two index lists": lambda x: x[[0, 2], [1, 3]],
         "index tensor": lambda x: x[:, flow.tensor([1, 3])],
         "mask of one rank": lambda x: x[flow.tensor([True, False, True, False])],
+        "where the largest are": lambda x: x * x.argmax(-1, keepdim=True) + x * (x.argmin(0) - x.argmax()) + x.sum(0).argmax(0) * x.max(1)[1].unsqueeze(1) * (x * x.sum(1, keepdim=True)).min(0, keepdim=True)[1],
         "mish": F.mish,
         "softplus": F.softplus,
         "logsumexp, kept dim": lambda x: flow.logsumexp(x, 0, keepdim=True),

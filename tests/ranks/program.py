@@ -505,6 +505,15 @@ def rules_on_one_stage():
 
 
 @check
+def positions_on_one_stage():
+    values = np.random.RandomState(0).randn(2, 3, 4).astype(np.float32)
+    for stage in (flow.placement("cpu", [0]), flow.placement("cpu", [1])):
+        x = flow.tensor(values).to_global(ALL, B).to_global(placement=stage, sbp=B)
+        for find in (lambda t: t.argmax(-1), lambda t: t.argmin(1, keepdim=True), lambda t: t.argmax(), lambda t: t.max(-1)[1], lambda t: flow.argmin(t, 0)):
+            is_(find(x), find(flow.tensor(values)).numpy(), B)
+
+
+@check
 def norms_of_narrow_data_on_one_stage():
     """As autocast makes them: bfloat16 data and float32 weights."""
     first, F = flow.placement("cpu", [0]), nn.functional

@@ -31,7 +31,7 @@ def test_training_on_two_ranks_equals_one():
 
 
 def test_graphs_on_two_ranks():
-    launch(2, "graphs_equal_one_rank", "zero_splits_the_state", "a_pipeline_equals_one_rank", "a_gradient_overflows_on_one_stage", "a_convolution_on_one_stage", "dtypes_on_one_stage", "rules_on_one_stage", "norms_of_narrow_data_on_one_stage", "graphs_of_larger_parts", "graphs_resume_from_files")
+    launch(2, "graphs_equal_one_rank", "zero_splits_the_state", "a_pipeline_equals_one_rank", "a_gradient_overflows_on_one_stage", "a_convolution_on_one_stage", "dtypes_on_one_stage", "rules_on_one_stage", "positions_on_one_stage", "norms_of_narrow_data_on_one_stage", "graphs_of_larger_parts", "graphs_resume_from_files")
 
 
 def test_drawn_training():
