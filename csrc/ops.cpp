@@ -56,6 +56,7 @@ STABLE_TORCH_LIBRARY(oneflow, m) {
 
   // a (M, K) @ b (K, N) in float32, by oneDNN's kernels for blocks. CPU only.
   m.def("mm(Tensor a, Tensor b) -> Tensor");
+  m.def("bmm(Tensor a, Tensor b) -> Tensor");  // (B, M, K) @ (B, K, N)
 
   // out (N, C, h, w) float32 = (window of the uint8 images (N, H, W, C) at top, left - mean) * scale; mirrored where `mirror` (int8 [N]) is not 0.
   m.def("crop_mirror_normalize(Tensor images, Tensor? mirror, int top, int left, float[] mean, float[] scale, Tensor(a!) out) -> ()");

@@ -1,5 +1,8 @@
 // Products of float32 matrices in blocks that oneDNN multiplies, through the kernel that libtorch_cpu exports for inductor's own
 // templates. torch multiplies float32 with MKL, which has no AVX-512 for processors that are not Intel's.
+#include <memory>
+#include <string>
+
 #include "operands.h"
 
 namespace at::native::cpublas {
@@ -20,6 +23,7 @@ struct Matrix {
   const float* data;
   int64_t rows, columns, row, column;
   Matrix turned() const { return {data, columns, rows, column, row}; }
+  Matrix at(const float* place) const { return {place, rows, columns, row, column}; }
   int64_t size() const { return rows * columns; }
 };
 
@@ -31,17 +35,19 @@ void transpose(const float* from, int64_t step, int64_t rows, int64_t columns, f
   });
 }
 
+using Numbers = std::unique_ptr<float[]>;
+Numbers numbers(int64_t count) { return Numbers(new float[count]); }
+
 // The matrix row by row: itself, or a copy that `held` keeps.
-Matrix by_rows(const Matrix& m, const Tensor& like, std::optional<Tensor>& held) {
+Matrix by_rows(const Matrix& m, Numbers& held) {
   if (m.column == 1) return m;
-  held = fresh(like, {m.rows, m.columns});
-  float* to = static_cast<float*>(held->data_ptr());
-  transpose(m.data, m.column, m.columns, m.rows, to);
-  return {to, m.rows, m.columns, m.columns, 1};
+  held = numbers(m.size());
+  transpose(m.data, m.column, m.columns, m.rows, held.get());
+  return {held.get(), m.rows, m.columns, m.columns, 1};
 }
 
-// out (a.rows, b.columns), dense.
-void multiply(const Matrix& a, const Matrix& b, float* out) {
+// out (a.rows, b.columns), dense, of matrices that lie row by row.
+void multiply_rows(const Matrix& a, const Matrix& b, float* out) {
   const int64_t m = a.rows, n = b.columns, k = a.columns;
   const int64_t down = (m + kRows - 1) / kRows, across = (n + kColumns - 1) / kColumns;
   parallel_for(0, down * across, 1, [&](int64_t first, int64_t last) {
@@ -54,40 +60,64 @@ void multiply(const Matrix& a, const Matrix& b, float* out) {
   });
 }
 
-// The tensor as a matrix; one that lies neither row by row nor column by column is copied into `held`.
-Matrix matrix_of(const Tensor& x, Tensor& held) {
-  held = x;
-  const int64_t rows = x.size(0), columns = x.size(1);
-  int64_t row = x.stride(0), column = columns == 1 ? 1 : x.stride(1);
-  if (rows == 1) row = column == 1 ? columns : 1;
-  if (!(column == 1 && row >= columns) && !(row == 1 && column >= rows)) held = torch::stable::contiguous(x), row = columns, column = 1;
-  return {static_cast<const float*>(held.data_ptr()), rows, columns, row, column};
+// out (a.rows, b.columns), dense: what lies column by column is turned, or (b' a')' computed where turning the result is less.
+void multiply(const Matrix& a, const Matrix& b, float* out) {
+  Numbers held_a, held_b;
+  const int64_t results = a.rows * b.columns;
+  const int64_t direct = (a.column != 1) * a.size() + (b.column != 1) * b.size(), turned = (a.row != 1) * a.size() + (b.row != 1) * b.size() + results;
+  if (direct <= turned) return multiply_rows(by_rows(a, held_a), by_rows(b, held_b), out);
+  const Numbers other = numbers(results);
+  multiply_rows(by_rows(b.turned(), held_b), by_rows(a.turned(), held_a), other.get());
+  transpose(other.get(), a.rows, b.columns, a.rows, out);
 }
 
-Tensor mm(const Tensor& a, const Tensor& b) {
-  STD_TORCH_CHECK(at::native::cpublas::brgemm, "oneflow::mm: this torch has no oneDNN");
-  STD_TORCH_CHECK(a.dim() == 2 && b.dim() == 2 && a.size(1) == b.size(0), "oneflow::mm: two matrices that fit, found ", a.dim(), " and ", b.dim(), " dimensions, ",
-                  a.dim() == 2 ? a.size(1) : -1, " columns and ", b.dim() == 2 ? b.size(0) : -1, " rows");
-  STD_TORCH_CHECK(a.scalar_type() == ScalarType::Float && b.scalar_type() == ScalarType::Float, "oneflow::mm: float32, found ", toString(a.scalar_type()), " and ", toString(b.scalar_type()));
-  const Tensor out = fresh(a, {a.size(0), b.size(1)});
+// The last two dimensions of the tensor as a matrix, without its place; a tensor that lies neither row by row nor column by column is copied into `held`.
+Matrix matrix_of(const Tensor& x, Tensor& held) {
+  held = x;
+  const int64_t d = x.dim() - 2, rows = x.size(d), columns = x.size(d + 1);
+  int64_t row = x.stride(d), column = columns == 1 ? 1 : x.stride(d + 1);
+  if (rows == 1) row = column == 1 ? columns : 1;
+  if (!(column == 1 && row >= columns) && !(row == 1 && column >= rows)) held = torch::stable::contiguous(x), row = columns, column = 1;
+  return {nullptr, rows, columns, row, column};
+}
+
+std::string text(const Tensor& x) {
+  std::string sizes;
+  for (const int64_t n : x.sizes()) sizes += (sizes.empty() ? "(" : ", ") + std::to_string(n);
+  return sizes + ")";
+}
+
+// The product of matrices, or of batches of them: the last two dimensions.
+Tensor product(const char* name, int64_t dims, const Tensor& a, const Tensor& b) {
+  STD_TORCH_CHECK(at::native::cpublas::brgemm, name, ": this torch has no oneDNN");
+  STD_TORCH_CHECK(a.dim() == dims && b.dim() == dims && a.size(dims - 1) == b.size(dims - 2) && (dims == 2 || a.size(0) == b.size(0)), name, ": two ", dims == 2 ? "matrices" : "batches of matrices",
+                  " that fit, found ", text(a), " and ", text(b));
+  STD_TORCH_CHECK(a.scalar_type() == ScalarType::Float && b.scalar_type() == ScalarType::Float, name, ": float32, found ", toString(a.scalar_type()), " and ", toString(b.scalar_type()));
+  std::vector<int64_t> sizes = shape(a);
+  sizes.back() = b.size(dims - 1);
+  const Tensor out = fresh(a, sizes);
   float* y = static_cast<float*>(out.data_ptr());
-  if (a.size(1) == 0) std::fill(y, y + out.numel(), 0.0f);
-  if (a.size(1) == 0 || out.numel() == 0) return out;
-  Tensor held_a, held_b;
-  const Matrix x = matrix_of(a, held_a), w = matrix_of(b, held_b);
-  std::optional<Tensor> copy_x, copy_w;
-  const int64_t direct = (x.column != 1) * x.size() + (w.column != 1) * w.size(), turned = (x.row != 1) * x.size() + (w.row != 1) * w.size() + out.numel();
-  if (direct <= turned) {
-    multiply(by_rows(x, a, copy_x), by_rows(w, a, copy_w), y);
+  if (out.numel() == 0) return out;
+  if (a.size(dims - 1) == 0) {
+    std::fill(y, y + out.numel(), 0.0f);
     return out;
   }
-  const Tensor other = fresh(a, {b.size(1), a.size(0)});  // (b' a')', where turning the result is less than turning a factor
-  multiply(by_rows(w.turned(), a, copy_w), by_rows(x.turned(), a, copy_x), static_cast<float*>(other.data_ptr()));
-  transpose(static_cast<const float*>(other.data_ptr()), a.size(0), b.size(1), a.size(0), y);
+  Tensor held_a, held_b;
+  const Matrix x = matrix_of(a, held_a), w = matrix_of(b, held_b);
+  const int64_t batch = dims == 2 ? 1 : a.size(0), step_a = dims == 2 ? 0 : held_a.stride(0), step_b = dims == 2 ? 0 : held_b.stride(0);
+  const auto some = [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i)
+      multiply(x.at(static_cast<const float*>(held_a.data_ptr()) + i * step_a), w.at(static_cast<const float*>(held_b.data_ptr()) + i * step_b), y + i * x.rows * w.columns);
+  };
+  if (batch < torch::stable::get_num_threads()) some(0, batch);  // the threads share each product
+  else parallel_for(0, batch, 1, some);
   return out;
 }
+
+Tensor mm(const Tensor& a, const Tensor& b) { return product("oneflow::mm", 2, a, b); }
+Tensor bmm(const Tensor& a, const Tensor& b) { return product("oneflow::bmm", 3, a, b); }
 
 }  // namespace
 }  // namespace oneflow_ext
 
-STABLE_TORCH_LIBRARY_IMPL(oneflow, CPU, m) { m.impl("mm", TORCH_BOX(&oneflow_ext::mm)); }
+STABLE_TORCH_LIBRARY_IMPL(oneflow, CPU, m) { m.impl("mm", TORCH_BOX(&oneflow_ext::mm)), m.impl("bmm", TORCH_BOX(&oneflow_ext::bmm)); }

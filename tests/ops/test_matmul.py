@@ -1,4 +1,4 @@
-"""oneflow::mm, the product of float32 matrices that nn.Graph takes under inductor where it is faster than torch's."""
+"""oneflow::mm and oneflow::bmm, the products of float32 matrices that nn.Graph takes under inductor where they are faster than torch's."""
 import pytest
 import torch
 from torch import nn
@@ -43,6 +43,39 @@ def test_equals_torch_in_any_layout(m, k, n):
             assert ((found - exact).abs() <= bound + 1e-30).all()
 
 
+def batches(size, rows, columns):
+    """The same of a batch of matrices: whole, turned, with gaps between them, parts of a longer row (heads of attention), and one repeated."""
+    torch.manual_seed(1)
+    yield torch.randn(size, rows, columns)
+    yield torch.randn(size, columns, rows).mT
+    yield torch.randn(2 * size, rows, columns)[::2]
+    yield torch.randn(rows, size, columns).transpose(0, 1)
+    yield torch.randn(columns, rows, size).permute(2, 1, 0)
+    yield torch.randn(1, rows, columns).expand(size, rows, columns)
+
+
+@pytest.mark.parametrize("size, m, k, n", [(1, 3, 5, 7), (3, 1, 40, 1), (2, 65, 17, 33), (5, 16, 16, 16), (2, 70, 300, 260)])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_batches_equal_torch_in_any_layout(size, m, k, n, threads):
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for a in batches(size, m, k):
+            for b in batches(size, k, n):
+                exact = a.double() @ b.double()
+                found = torch.ops.oneflow.bmm(a, b)
+                assert found.shape == exact.shape and found.is_contiguous() and found.dtype is torch.float32
+                bound = (a.abs().double() @ b.abs().double()) * k * 2.0**-24  # of k additions in any order
+                assert ((found - exact).abs() <= bound + 1e-30).all()
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("size, m, k, n", [(0, 2, 3, 4), (2, 0, 3, 4), (2, 3, 0, 4), (2, 3, 4, 0)])
+def test_batches_without_elements(size, m, k, n):
+    assert torch.equal(torch.ops.oneflow.bmm(torch.randn(size, m, k), torch.randn(size, k, n)), torch.zeros(size, m, n))
+
+
 @pytest.mark.parametrize("m, k, n", [(0, 3, 4), (3, 0, 4), (3, 4, 0), (0, 0, 0)])
 def test_without_elements(m, k, n):
     assert torch.equal(torch.ops.oneflow.mm(torch.randn(m, k), torch.randn(k, n)), torch.zeros(m, n))
@@ -55,12 +88,13 @@ def test_infinities_and_nan_reach_the_result():
 
 
 @pytest.mark.parametrize("a, b, said", [
-    (torch.ones(2, 3), torch.ones(4, 2), "3 columns and 4 rows"), (torch.ones(3), torch.ones(3, 2), "1 and 2 dimensions"),
+    (torch.ones(2, 3), torch.ones(4, 2), r"two matrices that fit, found \(2, 3\) and \(4, 2\)"), (torch.ones(3), torch.ones(3, 2), r"found \(3\) and \(3, 2\)"),
     (torch.ones(2, 3).double(), torch.ones(3, 2).double(), "float32, found Double"),
+    (torch.ones(2, 2, 3), torch.ones(3, 3, 2), r"two batches of matrices that fit, found \(2, 2, 3\) and \(3, 3, 2\)"),
 ])
 def test_wrong_operands_are_named(a, b, said):
     with pytest.raises(RuntimeError, match=said):
-        torch.ops.oneflow.mm(a, b)
+        (torch.ops.oneflow.bmm if "batches" in said else torch.ops.oneflow.mm)(a, b)
 
 
 def test_several_threads_give_the_same_bits():
@@ -76,25 +110,39 @@ def test_several_threads_give_the_same_bits():
     assert torch.equal(*found)
 
 
+def network(x, first, second):
+    """A layer of 130 units and one of 3, whose products are not worth a call."""
+    return (x @ first).tanh() @ second
+
+
+def attention(q, k, v):
+    return (q @ k.mT).softmax(-1) @ v
+
+
+@pytest.mark.parametrize("program, sizes, count", [  # forward and the gradients of both operands
+    (network, [(100, 120), (120, 130), (130, 3)], 3), (attention, [(3, 60, 40)] * 3, 6), (attention, [(50, 6, 40)] * 3, 0), (network, [(2, 900), (900, 900), (900, 2)], 1),
+])
 @pytest.mark.parametrize("faster", [False, True])
-def test_a_program_of_inductor_takes_it_where_it_is_faster(monkeypatch, faster):
+def test_a_program_of_inductor_takes_them_where_they_are_faster(monkeypatch, program, sizes, count, faster):
     from oneflow._graph.backends import settings
     from torch._inductor import config as inductor_config
 
     monkeypatch.setattr(settings, "blocks_are_faster", lambda: faster)
     taken = []
     original = products.multiply_in_blocks
-    monkeypatch.setattr(products, "multiply_in_blocks", lambda graph: (original(graph), taken.append(sum(n.target is torch.ops.oneflow.mm.default for n in graph.nodes))))
+    ours = (torch.ops.oneflow.mm.default, torch.ops.oneflow.bmm.default)
+    monkeypatch.setattr(products, "multiply_in_blocks", lambda graph: (original(graph), taken.append(sum(n.target in ours for n in graph.nodes))))
     torch.manual_seed(faster)
-    model, x = nn.Sequential(nn.Linear(120, 130), nn.Tanh(), nn.Linear(130, 3)), torch.randn(100, 120, requires_grad=True)
+    operands = [(torch.randn(size) / 8).requires_grad_() for size in sizes]
 
     @flow.nn.Graph.trace
-    def graph(x):
-        return torch.autograd.grad(model(x).square().sum(), [x, *model.parameters()])
+    def graph(*operands):
+        return torch.autograd.grad(program(*operands).square().sum(), operands)
 
     graph.config.set_backend("inductor")
     with inductor_config.patch(fx_graph_cache=False):  # what is in the cache is not rewritten again
-        results = graph(x)
-    for found, wanted in zip(results, torch.autograd.grad(model(x).square().sum(), [x, *model.parameters()]), strict=True):
-        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)  # sums of 130 numbers in another order
-    assert taken == ([3] if faster else [])  # forward and both gradients of the large layer
+        results = graph(*operands)
+    exact = [x.detach().double().requires_grad_() for x in operands]
+    for found, wanted in zip(results, torch.autograd.grad(program(*exact).square().sum(), exact), strict=True):
+        torch.testing.assert_close(found.double(), wanted, rtol=0, atol=1e-5 * wanted.abs().max().item())  # sums of up to 900 numbers in float32
+    assert taken == ([count] if faster else [])

@@ -305,6 +305,7 @@ def samples():
     yield ops.momentum_, ([x.detach().clone()], [x.detach()], [x.detach().clone()], [0.1, 0.9, 1, 0, 1, 1])
     yield ops.sgd_, ([x.detach().clone()], [x.detach()], [0.1, 0, 1])
     yield ops.mm, (torch.randn(5, 7), torch.randn(7, 3))
+    yield ops.bmm, (torch.randn(2, 5, 7), torch.randn(2, 7, 3))
     yield ops.crop_mirror_normalize, (torch.randint(0, 256, (2, 5, 7, 3), dtype=torch.uint8), torch.tensor([0, 1], dtype=torch.int8), 1, 2, [1.0, 2.0, 3.0], [0.5, 1.0, 2.0], torch.empty(2, 3, 4, 3))
     yield ops.nms_mask, (torch.rand(5, 4), 0.5, -1)
     yield ops.roi_align, (picture, rois, 1.0, 2, 2, 2, True)

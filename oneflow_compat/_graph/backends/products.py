@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import time
 
 import torch
@@ -56,6 +57,8 @@ def part_biases(graph):
 
 
 _WORTH = 200_000  # operations of a product; a smaller one takes as long as the call
+_WORTH_EACH = 50_000  # of one matrix of a batch
+_LEAST = 4  # rows and columns of the result; MKL reads a weight for few of them as fast as memory gives it
 
 
 @functools.cache
@@ -80,13 +83,16 @@ def blocks_are_faster() -> bool:
 
 
 def multiply_in_blocks(graph):
-    """mm of float32 on the CPU by oneflow::mm, in place."""
+    """mm and bmm of float32 on the CPU by oneflow::mm and bmm, in place."""
+    ours = {aten.mm.default: torch.ops.oneflow.mm.default, aten.bmm.default: torch.ops.oneflow.bmm.default}
     for node in graph.nodes:
-        if node.target is aten.mm.default and not node.kwargs:
+        if node.target in ours and not node.kwargs:
             a, b = (n.meta["val"] for n in node.args)
-            sizes = (*a.shape, b.shape[1])
-            if a.device.type == "cpu" and a.dtype is torch.float32 and all(type(n) is int for n in sizes) and 2 * sizes[0] * sizes[1] * sizes[2] >= _WORTH:
-                node.target = torch.ops.oneflow.mm.default
+            *batch, m, k, n = sizes = (*a.shape, b.shape[-1])
+            if a.device.type == "cpu" and a.dtype is torch.float32 and all(type(size) is int for size in sizes):
+                each = 2 * m * k * n
+                if each >= _WORTH_EACH and math.prod(batch) * each >= _WORTH and min(m, n) >= _LEAST:
+                    node.target = ours[node.target]
 
 
 def rows_into_product(graph):

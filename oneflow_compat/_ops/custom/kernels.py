@@ -266,6 +266,7 @@ FAKES = {
     "gru": lambda given, weight, bias, h0, reverse: (given.new_empty(*given.shape[:2], h0.shape[1]), given.new_empty(*given.shape[:2], 4 * h0.shape[1])),
     "gru_backward": _gru_backward_fake,
     "mm": lambda a, b: a.new_empty(a.shape[0], b.shape[1]),
+    "bmm": lambda a, b: a.new_empty(*a.shape[:2], b.shape[2]),
     "adam_": lambda model, diff, m, v, scalars: None,
     "momentum_": lambda model, diff, buffer, scalars: None,
     "sgd_": lambda model, diff, scalars: None,
