@@ -86,5 +86,6 @@ HOOKS = {
     "torch._C._dispatch_has_kernel_for_dispatch_key": ("_ops.custom, _graph", "is the compiled kernel there", "tests/ops"),
     "torch.autograd.forward_ad._current_level": ("_ops.custom", "custom operators under forward-mode AD", "tests/ops"),
     "torch.utils.data._utils.collate": ("utils.data", "collating with OneFlow's dtype rule", "tests/data"),
+    "torch.utils.data.dataloader._BaseDataLoaderIter": ("utils.data", "next() of a loader's iterator", "tests/data/test_loader.py"),
     "torch.testing._internal": ("autotest.parity", "samples for the parity suite", "tests/autotest"),
 }

@@ -90,6 +90,14 @@ class Stream(data.IterableDataset):
         yield from range(first, 6, step)
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_next_of_the_iterator(workers):
+    batches = iter(data.DataLoader([1, 2, 3], batch_size=2, num_workers=workers))
+    assert batches.next().tolist() == [1, 2] and next(batches).tolist() == [3]
+    with pytest.raises(StopIteration):
+        batches.next()
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_iterable(workers):
     found = [x for batch in data.DataLoader(Stream(), batch_size=2, num_workers=workers) for x in batch.tolist()]

@@ -18,6 +18,7 @@ from torch.utils.data import (
     get_worker_info,
 )
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from .sampler import Sampler, _T_co
 from ..._bind import fall_through as _ft
@@ -61,5 +62,13 @@ class DataLoader(_TorchDataLoader[_T_co]):
                          worker_init_fn, multiprocessing_context, generator, prefetch_factor=prefetch_factor,
                          persistent_workers=persistent_workers, **kwargs)  # fmt: skip
 
+
+def _next_batch(iterator):
+    """The next batch: `iterator.next()`, as OneFlow's iterators and older torch's have it."""
+    return next(iterator)
+
+
+if not hasattr(_BaseDataLoaderIter, "next"):
+    _BaseDataLoaderIter.next = _next_batch
 
 __getattr__, __dir__ = _ft(__name__, "torch.utils.data.dataloader")
