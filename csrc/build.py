@@ -44,7 +44,7 @@ def _units(cuda):
     stable = (f"-DTORCH_TARGET_VERSION={TARGET}",)
     units = [(SOURCES / "ops.cpp", False, stable), (SOURCES / "cpu" / "register.cpp", False, stable),
              (SOURCES / "cpu" / "recurrent.cpp", False, stable), (SOURCES / "cpu" / "detection.cpp", False, stable + ("-O3",)),
-             (SOURCES / "cpu" / "matmul.cpp", False, stable + ("-O3",)), (SOURCES / "cpu" / "best.cpp", False, ())]
+             (SOURCES / "cpu" / "matmul.cpp", False, stable + ("-O3",)), (SOURCES / "cpu" / "convolution.cpp", False, stable + ("-O3",)), (SOURCES / "cpu" / "best.cpp", False, ())]
     x86 = platform.machine().lower() in ("x86_64", "amd64")
     for name, flags in CAPABILITIES.items():  # default first
         if name == "default" or x86:

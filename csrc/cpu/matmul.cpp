@@ -1,22 +1,10 @@
-// Products of float32 matrices in blocks that oneDNN multiplies, through the kernel that libtorch_cpu exports for inductor's own
-// templates. torch multiplies float32 with MKL, which has no AVX-512 for processors that are not Intel's.
-#include <memory>
-#include <string>
-
-#include "operands.h"
-
-namespace at::native::cpublas {
-// C (M, N) = A (M, K) B (K, N), or C += with add_C; rows of ld_a, ld_b, ld_c numbers. Absent from torch without oneDNN.
-__attribute__((weak)) void brgemm(int64_t M, int64_t N, int64_t K, int64_t ld_a, int64_t ld_b, int64_t ld_c, const bool add_C, const float* A, const float* B, float* C, bool is_vnni);
-}  // namespace at::native::cpublas
+// Products of float32 matrices and of batches of them.
+#include "products.h"
 
 namespace oneflow_ext {
 namespace {
 
 using torch::stable::parallel_for;
-
-constexpr int64_t kRows = 64, kColumns = 256, kDepth = 256;  // of a block: B's part, 256 KB, stays in the second cache
-constexpr int64_t kTile = 16;  // columns that are turned together
 
 // A matrix in memory: element (i, j) at i * row + j * column, one of which is 1.
 struct Matrix {
@@ -26,17 +14,6 @@ struct Matrix {
   Matrix at(const float* place) const { return {place, rows, columns, row, column}; }
   int64_t size() const { return rows * columns; }
 };
-
-// to (columns, rows) = the rows of `from`, `step` numbers apart, turned.
-void transpose(const float* from, int64_t step, int64_t rows, int64_t columns, float* to) {
-  parallel_for(0, (columns + kTile - 1) / kTile, std::max<int64_t>(1, 65536 / (kTile * std::max<int64_t>(rows, 1))), [&](int64_t first, int64_t last) {
-    const int64_t begin = first * kTile, end = std::min(columns, last * kTile);
-    oneflow_cpu::best().transpose(from + begin, step, rows, end - begin, to + begin * rows, rows);
-  });
-}
-
-using Numbers = std::unique_ptr<float[]>;
-Numbers numbers(int64_t count) { return Numbers(new float[count]); }
 
 // The matrix row by row: itself, or a copy that `held` keeps.
 Matrix by_rows(const Matrix& m, Numbers& held) {
@@ -54,8 +31,7 @@ void multiply_rows(const Matrix& a, const Matrix& b, float* out) {
     for (int64_t task = first; task < last; ++task) {
       const int64_t i = task % down * kRows, j = task / down * kColumns;
       for (int64_t p = 0; p < k; p += kDepth)
-        at::native::cpublas::brgemm(std::min(kRows, m - i), std::min(kColumns, n - j), std::min(kDepth, k - p), a.row, b.row, n, p > 0, a.data + i * a.row + p,
-                                    b.data + p * b.row + j, out + i * n + j, false);
+        block(std::min(kRows, m - i), std::min(kColumns, n - j), std::min(kDepth, k - p), a.data + i * a.row + p, a.row, b.data + p * b.row + j, b.row, out + i * n + j, n, p == 0);
     }
   });
 }
@@ -81,18 +57,11 @@ Matrix matrix_of(const Tensor& x, Tensor& held) {
   return {nullptr, rows, columns, row, column};
 }
 
-std::string text(const Tensor& x) {
-  std::string sizes;
-  for (const int64_t n : x.sizes()) sizes += (sizes.empty() ? "(" : ", ") + std::to_string(n);
-  return sizes + ")";
-}
-
 // The product of matrices, or of batches of them: the last two dimensions.
 Tensor product(const char* name, int64_t dims, const Tensor& a, const Tensor& b) {
-  STD_TORCH_CHECK(at::native::cpublas::brgemm, name, ": this torch has no oneDNN");
+  check_float(name, a, b);
   STD_TORCH_CHECK(a.dim() == dims && b.dim() == dims && a.size(dims - 1) == b.size(dims - 2) && (dims == 2 || a.size(0) == b.size(0)), name, ": two ", dims == 2 ? "matrices" : "batches of matrices",
                   " that fit, found ", text(a), " and ", text(b));
-  STD_TORCH_CHECK(a.scalar_type() == ScalarType::Float && b.scalar_type() == ScalarType::Float, name, ": float32, found ", toString(a.scalar_type()), " and ", toString(b.scalar_type()));
   std::vector<int64_t> sizes = shape(a);
   sizes.back() = b.size(dims - 1);
   const Tensor out = fresh(a, sizes);

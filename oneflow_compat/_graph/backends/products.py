@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 import time
 
 import torch
@@ -34,6 +35,7 @@ def product_pass(blocks):
             part_biases(graph)
             if blocks:
                 multiply_in_blocks(graph)
+                convolve_in_blocks(graph)
 
         def uuid(self):
             return get_hash_for_files((__file__, scheduling.__file__)) + bytes([blocks])  # part of the key of inductor's cache
@@ -93,6 +95,64 @@ def multiply_in_blocks(graph):
                 each = 2 * m * k * n
                 if each >= _WORTH_EACH and math.prod(batch) * each >= _WORTH and min(m, n) >= _LEAST:
                     node.target = ours[node.target]
+
+
+def convolve_in_blocks(graph):
+    """Convolutions of float32 images on the CPU, and their gradients, by oneflow::convolution where that is faster, in place."""
+    ours = torch.ops.oneflow
+    for node in list(graph.nodes):
+        if node.target is aten.convolution.default and not node.kwargs:
+            x, weight, bias, *window = node.args
+            if not _in_blocks(x, weight, node.meta["val"], *window):
+                continue
+            with graph.inserting_before(node):
+                result = graph.call_function(ours.convolution.default, (x, weight, *window[:3]))
+                result.meta.update(node.meta)
+                if bias is not None:
+                    shaped = graph.call_function(aten.reshape.default, (bias, [-1, 1, 1]))
+                    shaped.meta.update(bias.meta, val=bias.meta["val"].reshape(-1, 1, 1))
+                    result = graph.call_function(aten.add.Tensor, (result, shaped))
+                    result.meta.update(node.meta)
+            node.replace_all_uses_with(result)
+            graph.erase_node(node)
+        elif node.target is aten.convolution_backward.default and not node.kwargs:
+            dy, x, weight, sizes, stride, padding, dilation, transposed, more, groups, wanted = node.args
+            if not _in_blocks(x, weight, dy.meta["val"], stride, padding, dilation, transposed, more, groups) or not all(n.target is operator.getitem for n in node.users):
+                continue
+            parts = {n.args[1]: n for n in node.users}
+            h, w = x.meta["val"].shape[2:]
+            with graph.inserting_before(node):
+                made = {}
+                if 0 in parts and list(stride) == [1, 1]:
+                    made[0] = graph.call_function(ours.convolution_backward_input.default, (dy, weight, h, w, padding, dilation))
+                if 1 in parts:
+                    made[1] = graph.call_function(ours.convolution_backward_weight.default, (dy, x, *weight.meta["val"].shape[2:], stride, padding, dilation))
+                if 2 in parts:
+                    made[2] = graph.call_function(aten.sum.dim_IntList, (dy, [0, 2, 3]))
+            for i, new in made.items():
+                new.meta.update(parts[i].meta)
+                parts[i].replace_all_uses_with(new)
+                graph.erase_node(parts[i])
+            if node.users:
+                node.args = (*node.args[:-1], [True, False, False])
+            else:
+                graph.erase_node(node)
+
+
+_FEW_PIXELS = 64
+
+
+def _in_blocks(x, weight, result, stride, padding, dilation, transposed, more, groups):
+    """Is oneflow::convolution faster? oneDNN's own, which torch calls, are level with it where they need not lay out much anew: kernels
+    of one pixel, kernels that do not overlap and results of a few pixels are 1.3 to 11 times as fast here (measured)."""
+    x, weight = x.meta["val"], weight.meta["val"]
+    sizes = (*result.shape, *weight.shape[1:])
+    if transposed or groups != 1 or x.ndim != 4 or x.device.type != "cpu" or x.dtype is not torch.float32 or not all(type(n) is int for n in (*sizes, *x.shape)):
+        return False
+    if not (x.is_contiguous() and weight.is_contiguous()) or 2 * math.prod(sizes) < _WORTH:
+        return False
+    kernel, pixels = list(weight.shape[2:]), result.shape[0] * result.shape[2] * result.shape[3]
+    return kernel == [1, 1] or pixels <= _FEW_PIXELS or kernel == list(stride) and list(padding) == [0, 0] and list(dilation) == [1, 1]
 
 
 def rows_into_product(graph):

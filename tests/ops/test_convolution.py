@@ -1,0 +1,124 @@
+"""oneflow::convolution and its gradients, which nn.Graph takes under inductor where they are faster than oneDNN's convolutions."""
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+from torch import nn
+
+import oneflow as flow
+from oneflow._graph.backends import products, settings as backend_settings
+from test_matmul import pytestmark  # noqa: F401: the same kernels
+
+ops = torch.ops.oneflow
+
+
+@pytest.fixture
+def three_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+def compare(images, channels, filters, size, kernel, stride, padding, dilation):
+    """Each result beside float64's: off by no more than the additions' rounding, in any order."""
+    torch.manual_seed(0)
+    x = torch.randn(images, channels, *size, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(filters, channels, *kernel, dtype=torch.float64, requires_grad=True)
+    y = torch.conv2d(x, weight, None, stride, padding, dilation)
+    dy = torch.randn_like(y)
+    exact = (y, *torch.autograd.grad(y, [x, weight], dy))
+    x32, weight32, dy32 = (t.detach().float() for t in (x, weight, dy))
+    found = [ops.convolution(x32, weight32, stride, padding, dilation), None, ops.convolution_backward_weight(dy32, x32, *kernel, stride, padding, dilation)]
+    if stride == [1, 1]:
+        found[1] = ops.convolution_backward_input(dy32, weight32, *size, padding, dilation)
+    terms = (channels * kernel[0] * kernel[1], filters * kernel[0] * kernel[1], images * y.shape[2] * y.shape[3])
+    for mine, wanted, count in zip(found, exact, terms, strict=True):
+        if mine is not None:
+            assert mine.shape == wanted.shape and mine.is_contiguous() and mine.dtype is torch.float32
+            bound = 2.0**-24 * (count + 2) * 16 * max(count, 1) ** 0.5  # of `count` additions of products of numbers up to 4
+            assert (mine - wanted).abs().max() <= bound
+
+
+pairs = st.lists(st.integers(1, 3), min_size=2, max_size=2)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 9), st.integers(1, 40), st.integers(1, 70), st.lists(st.integers(1, 33), min_size=2, max_size=2), st.lists(st.sampled_from([1, 1, 2, 3, 5]), min_size=2, max_size=2),
+       pairs, st.lists(st.integers(0, 4), min_size=2, max_size=2), st.lists(st.integers(1, 2), min_size=2, max_size=2))
+def test_equals_torch(images, channels, filters, size, kernel, stride, padding, dilation):
+    if all(n + 2 * p > d * (k - 1) for n, p, d, k in zip(size, padding, dilation, kernel, strict=True)):
+        compare(images, channels, filters, size, kernel, stride, padding, dilation)
+
+
+@pytest.mark.parametrize("case", [
+    (2, 300, 130, (8, 8), (1, 1), [1, 1], [0, 0], [1, 1]), (1, 16, 70, (20, 30), (1, 1), [1, 1], [0, 0], [1, 1]), (5, 20, 300, (4, 4), (3, 3), [1, 1], [1, 1], [1, 1]),
+    (3, 3, 40, (32, 32), (8, 8), [8, 8], [0, 0], [1, 1]), (2, 64, 64, (16, 16), (1, 1), [2, 2], [0, 0], [1, 1]), (1, 3, 200, (6, 5), (2, 3), [2, 1], [1, 2], [1, 2]),
+])
+def test_equals_torch_with_several_threads(three_threads, case):
+    compare(*case[:5], *map(list, case[5:]))
+
+
+def test_any_layout_and_no_elements():
+    x, weight = torch.randn(2, 6, 5, 4), torch.randn(7, 6, 3, 3)
+    wanted = ops.convolution(x, weight, [1, 1], [1, 1], [1, 1])
+    last = torch.channels_last
+    assert torch.equal(ops.convolution(x.contiguous(memory_format=last), weight.contiguous(memory_format=last), [1, 1], [1, 1], [1, 1]), wanted)
+    assert ops.convolution(x[:0], weight, [1, 1], [1, 1], [1, 1]).shape == (0, 7, 5, 4)
+    assert torch.equal(ops.convolution(x[:, :0], weight[:, :0], [1, 1], [1, 1], [1, 1]), torch.zeros(2, 7, 5, 4))
+    assert torch.equal(ops.convolution_backward_weight(wanted[:0], x[:0], 3, 3, [1, 1], [1, 1], [1, 1]), torch.zeros(7, 6, 3, 3))
+    assert torch.equal(ops.convolution_backward_input(wanted[:, :0], weight[:0], 5, 4, [1, 1], [1, 1]), torch.zeros(2, 6, 5, 4))
+
+
+@pytest.mark.parametrize("call, said", [
+    (lambda x, w: ops.convolution(x, w[:, :2], [1, 1], [0, 0], [1, 1]), "images of 3 channels, a weight for 2"),
+    (lambda x, w: ops.convolution(x, w, [1, 1], [0, 0], [3, 1]), r"a kernel of 3 \(dilation 3\) does not fit 5 pixels"),
+    (lambda x, w: ops.convolution(x, w, [0, 1], [0, 0], [1, 1]), "stride and dilation are at least 1"),
+    (lambda x, w: ops.convolution(x[0], w, [1, 1], [0, 0], [1, 1]), r"images and a kernel of two dimensions, found \(3, 5, 5\)"),
+    (lambda x, w: ops.convolution(x.double(), w, [1, 1], [0, 0], [1, 1]), "float32, found Double"),
+    (lambda x, w: ops.convolution_backward_input(x, w, 5, 5, [0, 0], [1, 1]), r"a gradient of \(2, 3, 5, 5\) is not that of images of 5 x 5 pixels"),
+    (lambda x, w: ops.convolution_backward_weight(x, x, 3, 3, [1, 1], [0, 0], [1, 1]), r"a gradient of \(2, 3, 5, 5\) is not that of images of \(2, 3, 5, 5\)"),
+])
+def test_wrong_operands_are_named(call, said):
+    with pytest.raises(RuntimeError, match=said):
+        call(torch.ones(2, 3, 5, 5), torch.ones(4, 3, 3, 3))
+
+
+class Network(nn.Module):
+    """Layers that are taken: a patch, one pixel, one pixel with a stride, few pixels; and one that is not."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(3, 40, 4, 4), nn.Conv2d(40, 60, 1), nn.Tanh(), nn.Conv2d(60, 50, 1, 2, bias=False), nn.Conv2d(50, 64, 3, 2, 1), nn.Tanh())
+        self.whole = nn.Conv2d(3, 10, 3)
+
+    def forward(self, x):
+        return self.layers(x).square().mean() + self.whole(x).square().mean()
+
+
+@pytest.mark.parametrize("faster", [False, True])
+def test_a_program_of_inductor_takes_them_where_they_are_faster(monkeypatch, faster):
+    from torch._inductor import config as inductor_config
+
+    monkeypatch.setattr(backend_settings, "blocks_are_faster", lambda: faster)
+    taken = []
+    original = products.convolve_in_blocks
+    monkeypatch.setattr(products, "convolve_in_blocks", lambda graph: (original(graph), taken.extend(str(n.target) for n in graph.nodes if "convolution" in str(n.target))))
+    torch.manual_seed(faster)
+    model, x = Network(), torch.randn(2, 3, 48, 48, requires_grad=True)
+
+    @flow.nn.Graph.trace
+    def graph(x):
+        loss = model(x)
+        return loss, *torch.autograd.grad(loss, [x, *model.parameters()])
+
+    graph.config.set_backend("inductor")
+    with inductor_config.patch(fx_graph_cache=False):  # what is in the cache is not rewritten again
+        results = graph(x)
+    exact, x64 = Network().double(), x.detach().double().requires_grad_()
+    exact.load_state_dict(model.state_dict())
+    loss = exact(x64)
+    for found, wanted in zip(results, [loss, *torch.autograd.grad(loss, [x64, *exact.parameters()])], strict=True):
+        torch.testing.assert_close(found.double(), wanted, rtol=0, atol=1e-5 * wanted.abs().max().item())  # sums of up to 4000 numbers in float32
+    count = {name: sum(name in t for t in taken) for name in ("oneflow.convolution.", "oneflow.convolution_backward_input", "oneflow.convolution_backward_weight", "aten.convolution.", "aten.convolution_backward")}
+    # the patch's, the strided ones' gradients of images are oneDNN's
+    assert list(count.values()) == ([4, 1, 4, 1, 4] if faster else [0] * 5)
