@@ -80,8 +80,13 @@ class ProxyModule(Proxy):
     def __call__(self, *args, **kwargs):
         return self._origin(*args, **kwargs)
 
+    def state_dict(self, *args, **kwargs):
+        """Refused: the state of a block is read from the graph, or from the module itself."""
+        raise RuntimeError(f"block {self._name!r} of graph {self._belonged_graph.name} gives no state_dict: use graph.state_dict()[{self._name!r}], "
+                           "or state_dict() of the module that was given to the graph")
+
     def load_state_dict(self, *args, **kwargs):
-        """Refused: state is given to the graph, or to the module itself."""
+        """Refused, as state_dict is."""
         raise RuntimeError(f"block {self._name!r} of graph {self._belonged_graph.name} takes no state_dict: use graph.load_state_dict() before the first call, "
                            "or load_state_dict() of the module that was given to the graph")
 
