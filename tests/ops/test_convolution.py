@@ -6,7 +6,7 @@ from torch import nn
 
 import oneflow as flow
 from oneflow._graph.backends import products, settings as backend_settings
-from test_matmul import pytestmark  # noqa: F401: the same kernels
+from test_matmul import pytestmark  # noqa: F401  the same kernels
 
 ops = torch.ops.oneflow
 
@@ -95,16 +95,31 @@ class Network(nn.Module):
         return self.layers(x).square().mean() + self.whole(x).square().mean()
 
 
+class Depthwise(nn.Module):
+    """Of the kind that inductor computes channels last: there layers of one pixel are products."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(3, 16, 3, 2), nn.ReLU6(), nn.Conv2d(16, 60, 1), nn.ReLU6(), nn.Conv2d(60, 60, 3, 1, 1, groups=60), nn.ReLU6(), nn.Conv2d(60, 24, 1, bias=False), nn.Tanh())
+
+    def forward(self, x):
+        return self.layers(x).square().mean()
+
+
+@pytest.mark.parametrize("network, counts", [
+    (Network, {"oneflow.convolution.": 4, "oneflow.convolution_backward_input": 1, "oneflow.convolution_backward_weight": 4, "aten.convolution.": 1, "aten.convolution_backward": 4}),  # images of patches and strides: oneDNN
+    (Depthwise, {"oneflow.mm": 6, "aten.convolution.": 2, "aten.convolution_backward": 2}),
+])
 @pytest.mark.parametrize("faster", [False, True])
-def test_a_program_of_inductor_takes_them_where_they_are_faster(monkeypatch, faster):
+def test_a_program_of_inductor_takes_them_where_they_are_faster(monkeypatch, network, counts, faster):
     from torch._inductor import config as inductor_config
 
     monkeypatch.setattr(backend_settings, "blocks_are_faster", lambda: faster)
     taken = []
-    original = products.convolve_in_blocks
-    monkeypatch.setattr(products, "convolve_in_blocks", lambda graph: (original(graph), taken.extend(str(n.target) for n in graph.nodes if "convolution" in str(n.target))))
+    original = products.multiply_in_blocks
+    monkeypatch.setattr(products, "multiply_in_blocks", lambda graph: (original(graph), taken.extend(str(n.target) for n in graph.nodes if n.op == "call_function")))
     torch.manual_seed(faster)
-    model, x = Network(), torch.randn(2, 3, 48, 48, requires_grad=True)
+    model, x = network(), torch.randn(2, 3, 48, 48, requires_grad=True)
 
     @flow.nn.Graph.trace
     def graph(x):
@@ -114,11 +129,9 @@ def test_a_program_of_inductor_takes_them_where_they_are_faster(monkeypatch, fas
     graph.config.set_backend("inductor")
     with inductor_config.patch(fx_graph_cache=False):  # what is in the cache is not rewritten again
         results = graph(x)
-    exact, x64 = Network().double(), x.detach().double().requires_grad_()
+    exact, x64 = network().double(), x.detach().double().requires_grad_()
     exact.load_state_dict(model.state_dict())
     loss = exact(x64)
     for found, wanted in zip(results, [loss, *torch.autograd.grad(loss, [x64, *exact.parameters()])], strict=True):
         torch.testing.assert_close(found.double(), wanted, rtol=0, atol=1e-5 * wanted.abs().max().item())  # sums of up to 4000 numbers in float32
-    count = {name: sum(name in t for t in taken) for name in ("oneflow.convolution.", "oneflow.convolution_backward_input", "oneflow.convolution_backward_weight", "aten.convolution.", "aten.convolution_backward")}
-    # the patch's, the strided ones' gradients of images are oneDNN's
-    assert list(count.values()) == ([4, 1, 4, 1, 4] if faster else [0] * 5)
+    assert {name: sum(name in t for t in taken) for name in counts} == (counts if faster else dict.fromkeys(counts, 0))

@@ -1,7 +1,6 @@
 """oneflow::mm and oneflow::bmm, the products of float32 matrices that nn.Graph takes under inductor where they are faster than torch's."""
 import pytest
 import torch
-from torch import nn
 
 import oneflow as flow
 from oneflow._graph.backends import products

@@ -23,8 +23,9 @@ aten = torch.ops.aten
 
 
 @functools.cache
-def product_pass(blocks):
-    """The pass in inductor's form (importing inductor takes seconds). `blocks`: what blocks_are_faster() says."""
+def product_pass(blocks, channels_last):
+    """The pass in inductor's form (importing inductor takes seconds). `blocks`: what blocks_are_faster() says; `channels_last`: whether
+    inductor may lay images out so."""
     from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
 
     from . import scheduling
@@ -34,11 +35,11 @@ def product_pass(blocks):
             rows_into_product(graph)
             part_biases(graph)
             if blocks:
+                convolve_in_blocks(graph, channels_last)
                 multiply_in_blocks(graph)
-                convolve_in_blocks(graph)
 
         def uuid(self):
-            return get_hash_for_files((__file__, scheduling.__file__)) + bytes([blocks])  # part of the key of inductor's cache
+            return get_hash_for_files((__file__, scheduling.__file__)) + bytes([blocks, channels_last])  # part of the key of inductor's cache
 
     return SumsApart()
 
@@ -97,62 +98,111 @@ def multiply_in_blocks(graph):
                     node.target = ours[node.target]
 
 
-def convolve_in_blocks(graph):
-    """Convolutions of float32 images on the CPU, and their gradients, by oneflow::convolution where that is faster, in place."""
-    ours = torch.ops.oneflow
+def convolve_in_blocks(graph, channels_last):
+    """Convolutions of float32 images on the CPU, and their gradients, by oneDNN's kernels for blocks where that is faster, in place.
+
+    oneDNN's own convolutions are level where they need not lay out much anew: kernels of one pixel, kernels that do not overlap and
+    results of a few pixels take half to a tenth of their time here (measured). Channels last, a kernel of one pixel is a product.
+    `channels_last`: inductor is free to lay the images out so.
+    """
     for node in list(graph.nodes):
-        if node.target is aten.convolution.default and not node.kwargs:
-            x, weight, bias, *window = node.args
-            if not _in_blocks(x, weight, node.meta["val"], *window):
-                continue
-            with graph.inserting_before(node):
-                result = graph.call_function(ours.convolution.default, (x, weight, *window[:3]))
-                result.meta.update(node.meta)
-                if bias is not None:
-                    shaped = graph.call_function(aten.reshape.default, (bias, [-1, 1, 1]))
-                    shaped.meta.update(bias.meta, val=bias.meta["val"].reshape(-1, 1, 1))
-                    result = graph.call_function(aten.add.Tensor, (result, shaped))
-                    result.meta.update(node.meta)
-            node.replace_all_uses_with(result)
-            graph.erase_node(node)
-        elif node.target is aten.convolution_backward.default and not node.kwargs:
-            dy, x, weight, sizes, stride, padding, dilation, transposed, more, groups, wanted = node.args
-            if not _in_blocks(x, weight, dy.meta["val"], stride, padding, dilation, transposed, more, groups) or not all(n.target is operator.getitem for n in node.users):
-                continue
-            parts = {n.args[1]: n for n in node.users}
-            h, w = x.meta["val"].shape[2:]
-            with graph.inserting_before(node):
-                made = {}
-                if 0 in parts and list(stride) == [1, 1]:
-                    made[0] = graph.call_function(ours.convolution_backward_input.default, (dy, weight, h, w, padding, dilation))
-                if 1 in parts:
-                    made[1] = graph.call_function(ours.convolution_backward_weight.default, (dy, x, *weight.meta["val"].shape[2:], stride, padding, dilation))
-                if 2 in parts:
-                    made[2] = graph.call_function(aten.sum.dim_IntList, (dy, [0, 2, 3]))
-            for i, new in made.items():
-                new.meta.update(parts[i].meta)
-                parts[i].replace_all_uses_with(new)
-                graph.erase_node(parts[i])
-            if node.users:
-                node.args = (*node.args[:-1], [True, False, False])
+        if node.kwargs or node.target not in (aten.convolution.default, aten.convolution_backward.default):
+            continue
+        backward = node.target is aten.convolution_backward.default
+        dy, x, weight, _, *window = node.args[:10] if backward else (node, *node.args)
+        if not _plain_images(x.meta["val"], weight.meta["val"], *window):
+            continue
+        way = _way(dy.meta["val"], x.meta["val"], weight.meta["val"], *window[:3], channels_last)
+        if way is None or backward and any(n.target is not operator.getitem for n in node.users):
+            continue
+        with graph.inserting_before(node):
+            if backward:
+                parts = {n.args[1]: n for n in node.users}
+                made = {i: new for i in parts if (new := way.gradient(graph, i, dy, x, weight, *window[:3])) is not None}
             else:
-                graph.erase_node(node)
+                parts, made = {0: node}, {0: way.result(graph, x, weight, *window[:3])}
+                if node.args[2] is not None:
+                    made[0] = _new(graph, aten.add.Tensor, made[0], _new(graph, aten.reshape.default, node.args[2], [-1, 1, 1]))
+        for i, new in made.items():
+            parts[i].replace_all_uses_with(new)
+            graph.erase_node(parts[i])
+        if backward and node.users:
+            node.args = (*node.args[:-1], [i in parts and i not in made for i in range(3)])
+        elif backward:
+            graph.erase_node(node)
 
 
 _FEW_PIXELS = 64
 
 
-def _in_blocks(x, weight, result, stride, padding, dilation, transposed, more, groups):
-    """Is oneflow::convolution faster? oneDNN's own, which torch calls, are level with it where they need not lay out much anew: kernels
-    of one pixel, kernels that do not overlap and results of a few pixels are 1.3 to 11 times as fast here (measured)."""
-    x, weight = x.meta["val"], weight.meta["val"]
-    sizes = (*result.shape, *weight.shape[1:])
-    if transposed or groups != 1 or x.ndim != 4 or x.device.type != "cpu" or x.dtype is not torch.float32 or not all(type(n) is int for n in (*sizes, *x.shape)):
-        return False
-    if not (x.is_contiguous() and weight.is_contiguous()) or 2 * math.prod(sizes) < _WORTH:
-        return False
-    kernel, pixels = list(weight.shape[2:]), result.shape[0] * result.shape[2] * result.shape[3]
-    return kernel == [1, 1] or pixels <= _FEW_PIXELS or kernel == list(stride) and list(padding) == [0, 0] and list(dilation) == [1, 1]
+def _plain_images(x, weight, stride, padding, dilation, transposed, more, groups):
+    known = all(type(size) is int for size in (*x.shape, *weight.shape))
+    return known and x.ndim == 4 and x.device.type == "cpu" and x.dtype is torch.float32 and not transposed and groups == 1
+
+
+def _way(result, x, weight, stride, padding, dilation, channels_last):
+    """How a convolution is better computed than by oneDNN's own, or None."""
+    pixels, kernel = result.shape[0] * result.shape[2] * result.shape[3], list(weight.shape[2:])
+    if 2 * pixels * weight.numel() < _WORTH:
+        return None
+    apart = kernel == list(stride) and list(padding) == [0, 0] and list(dilation) == [1, 1]  # kernels that do not overlap
+    if not channels_last and x.is_contiguous() and weight.is_contiguous():
+        return _Planes if kernel == [1, 1] or apart or pixels <= _FEW_PIXELS else None
+    return _Pixels if apart and kernel == [1, 1] and x.is_contiguous(memory_format=torch.channels_last) else None
+
+
+class _Planes:
+    """Images channel by channel: oneflow::convolution."""
+
+    @staticmethod
+    def result(graph, x, weight, *window):
+        return _new(graph, torch.ops.oneflow.convolution.default, x, weight, *window)
+
+    @staticmethod
+    def gradient(graph, i, dy, x, weight, stride, padding, dilation):
+        if i == 2:
+            return _new(graph, aten.sum.dim_IntList, dy, [0, 2, 3])
+        if i == 1:
+            return _new(graph, torch.ops.oneflow.convolution_backward_weight.default, dy, x, *weight.meta["val"].shape[2:], stride, padding, dilation)
+        if list(stride) == [1, 1]:
+            return _new(graph, torch.ops.oneflow.convolution_backward_input.default, dy, weight, *x.meta["val"].shape[2:], padding, dilation)
+
+
+class _Pixels:
+    """Images pixel by pixel, and a kernel of one: products of matrices."""
+
+    @staticmethod
+    def result(graph, x, weight, *_):
+        return _Pixels._image(graph, _new(graph, aten.mm.default, _Pixels._matrix(graph, x), _new(graph, aten.permute.default, _Pixels._square(graph, weight), [1, 0])), x)
+
+    @staticmethod
+    def gradient(graph, i, dy, x, weight, *_):
+        if i == 2:
+            return _new(graph, aten.sum.dim_IntList, dy, [0, 2, 3])
+        rows = _Pixels._matrix(graph, dy)
+        if i == 0:
+            return _Pixels._image(graph, _new(graph, aten.mm.default, rows, _Pixels._square(graph, weight)), x)
+        product = _new(graph, aten.mm.default, _new(graph, aten.permute.default, rows, [1, 0]), _Pixels._matrix(graph, x))
+        return _new(graph, aten.reshape.default, product, list(weight.meta["val"].shape))
+
+    @staticmethod
+    def _square(graph, weight):
+        return _new(graph, aten.reshape.default, weight, list(weight.meta["val"].shape[:2]))
+
+    @staticmethod
+    def _matrix(graph, images):
+        return _new(graph, aten.reshape.default, _new(graph, aten.permute.default, images, [0, 2, 3, 1]), [-1, images.meta["val"].shape[1]])
+
+    @staticmethod
+    def _image(graph, matrix, like):
+        n, _, h, w = like.meta["val"].shape
+        return _new(graph, aten.permute.default, _new(graph, aten.reshape.default, matrix, [n, h, w, -1]), [0, 3, 1, 2])
+
+
+def _new(graph, target, *args):
+    node = graph.call_function(target, args)
+    node.meta["val"] = target(*torch.fx.node.map_arg(args, lambda n: n.meta["val"]))
+    return node
 
 
 def rows_into_product(graph):

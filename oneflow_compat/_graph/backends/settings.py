@@ -18,7 +18,7 @@ def settings(graph, infos, options=()):
     devices = {i.device.type for i in infos} | {n.meta["tensor"].device.type for n in graph.nodes if n.meta.get("tensor") is not None}
     found = {"layout_optimization": channels_last(graph), "size_asserts": False, "alignment_asserts": False, "fallback_random": False}
     if "cpu" in devices:
-        found["post_grad_custom_post_pass"] = product_pass(blocks_are_faster())
+        found["post_grad_custom_post_pass"] = product_pass(blocks_are_faster(), found["layout_optimization"])
     if devices <= {"cpu"} and sys.platform == "linux" and not needs_python(graph):
         # one C++ file for the whole region: less Python per call, and the headers are read once, not once per kernel;
         # a precompiled header takes longer to make than it saves a single file
