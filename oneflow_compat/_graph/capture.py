@@ -14,7 +14,7 @@ from .nested import holder, put_at
 from .program import Output, Program
 from .sizes import KINDS, of_the_run
 from .slots import slots_of
-from .state import StateMap, kept_grads, kept_modes, kept_modules, resolve
+from .state import StateMap, kept_grads, kept_modes, kept_modules, memories, of_their_own, resolve
 from .tree import paths, tree_flatten
 from .watch import Reads
 
@@ -149,7 +149,8 @@ class Capture:
         check_leaves(flat_out, lambda i: f"output {leaf_name(out_spec, i)}".rstrip())
         self.recorder.phase = "state"
         rebound = modules.changes()
-        self.stores = [(c, k, *tree_flatten(v)) for c, k, v in modules.stores]
+        taken = memories([*inputs, *flat_out])
+        self.stores = [(c, k, of_their_own(leaves, taken), spec) for c, k, (leaves, spec) in ((c, k, tree_flatten(v)) for c, k, v in modules.stores)]
         modules.restore()
         self.read = reads.finish()
         self.state = self._late_state(early)

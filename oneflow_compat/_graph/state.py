@@ -87,6 +87,7 @@ class kept_modules:
         if owner is not None:
             self.first.append(owner)
         self.stores: list = []  # (container, key, value with symbolic tensors)
+        self.children: list = []  # (module, what it had of modules)
 
     def __enter__(self):
         for thing in self.first:
@@ -102,10 +103,12 @@ class kept_modules:
         contents = {k: _copied(v) for k, v in attributes.items() if type(v) in (list, dict)}
         buffers = thing._buffers if isinstance(thing, torch.nn.Module) else {}
         self.before.append((thing, dict(buffers.items()), attributes, contents))
+        if isinstance(thing, torch.nn.Module):
+            self.children.append((thing, dict(thing._modules)))
 
     def changes(self):
         """[(old real tensor, new tensor)] to copy; fills `stores`. No tensor is copied into memory of registered state."""
-        pairs, held = [], set()
+        pairs, held, written = [], set(), {}
         for thing, buffers, _, _ in self.before:
             parameters = thing._parameters.values() if isinstance(thing, torch.nn.Module) else ()
             held.update(_memory(t) for t in (*parameters, *buffers.values()) if t is not None)
@@ -117,7 +120,9 @@ class kept_modules:
                 if type(new) is not type(old) or new != old:
                     self.stores.append((container, key, new))
             elif isinstance(new, torch.Tensor) and isinstance(old, torch.Tensor) and (old.shape, old.dtype) == (new.shape, new.dtype):
-                if registered or _memory(old) not in held:
+                if written.setdefault(_memory(old), new) is not new and not registered:  # one tensor under two names
+                    self.stores.append((container, key, new))
+                elif registered or _memory(old) not in held:
                     pairs.append((old, new))
             elif type(new) is tuple and type(old) is tuple and len(new) == len(old) and all(map(_fits, old, new)):
                 pairs.extend((o, n) for o, n in zip(old, new) if o is not n)
@@ -135,10 +140,19 @@ class kept_modules:
                     _walk(new, contents[key], differs)
                 else:
                     differs(thing.__dict__, key, old, new)
+        for made in self._made():
+            attributes = {k: v for k, v in made.__dict__.items() if k not in _INTERNAL}
+            for container, found in ((_Parameters(made), made._parameters), (made._buffers, made._buffers), (made.__dict__, attributes)):
+                self.stores.extend((container, key, value) for key, value in found.items() if _symbolic(value))
         if len(pairs) > 1:  # two that were swapped: read all before writing any
             with torch.no_grad():
                 pairs = [(old, new.clone()) for old, new in pairs]
         return pairs
+
+    def _made(self):
+        """The modules that build() made and put into one that was there."""
+        found = {id(m): m for thing, _ in self.children for child in thing._modules.values() if child is not None and id(child) not in self.known for m in child.modules()}
+        return [m for m in found.values() if id(m) not in self.known]
 
     def _constant(self, value):
         from .fold import constant_value
@@ -157,6 +171,8 @@ class kept_modules:
             if isinstance(thing, torch.nn.Module):
                 places.append((thing._buffers, buffers, ()))
             for now, before, skip in places:
+                if everything:
+                    now.update({k: v for k, v in before.items() if k not in now})
                 for key in list(now.keys()):
                     value = now[key]
                     if key in skip:
@@ -168,6 +184,41 @@ class kept_modules:
                         del now[key]
             for key, copied in contents.items():
                 _put_back(attributes[key], copied, everything)
+        for thing, children in self.children if everything else ():
+            if thing._modules != children:
+                thing._modules.clear()
+                thing._modules.update(children)
+
+
+def of_their_own(leaves, taken):
+    """Leaves to store, a copy where another tensor has the memory: a later call may write into what it finds in an attribute."""
+    own = []
+    for leaf in leaves:
+        if isinstance(leaf, torch.Tensor):
+            memory = _memory(memory_of(leaf))
+            if memory in taken:
+                with torch.no_grad():
+                    leaf = leaf.clone()
+            taken.add(memory)
+        own.append(leaf)
+    return own
+
+
+def memories(values):
+    return {_memory(memory_of(v)) for v in values if isinstance(v, torch.Tensor)}
+
+
+class _Parameters:
+    """The parameters of a module that build() made: what is stored becomes one."""
+
+    def __init__(self, module):
+        self.held = module._parameters
+
+    def __getitem__(self, key):
+        return self.held[key]
+
+    def __setitem__(self, key, value):
+        self.held[key] = torch.nn.Parameter(value, self.held[key].requires_grad)
 
 
 def _symbolic(value, depth=0):

@@ -149,6 +149,86 @@ def test_a_table_kept_in_the_state_dict():
     same_as_eager(one_loss, Table, inputs(3, 4))
 
 
+class Keeps(nn.Linear):
+    """Keeps its input, and its result under two names that are read before they are bound, as torchmetrics does."""
+
+    def __init__(self):
+        super().__init__(4, 2)
+        self.previous = self.result = self.largest = None
+
+    def forward(self, x):
+        change = x if self.previous is None else x - self.previous
+        out = super().forward(change)
+        total = out.detach().sum()
+        if self.result is not None:
+            out = out + self.result - 2 * self.largest
+        self.previous, self.result, self.largest = x, total, total if self.largest is None else torch.maximum(total, self.largest)
+        return out, total
+
+
+def test_what_a_module_keeps_is_its_own():
+    """The second program wrote into the first call's argument and result, and into one tensor for two attributes."""
+
+    def run(in_graph):
+        torch.manual_seed(0)
+        module, xs = Keeps(), inputs(3, 4, count=4)
+        given = [x.clone() for x in xs]
+        step = graph_of(module, module=module) if in_graph else module
+        outs = [t for x in xs for t in step(x)]
+        assert all(map(torch.equal, xs, given))
+        return outs, [module.previous, module.result, module.largest]
+
+    assert all(torch.equal(a, b) for e, g in zip(run(False), run(True)) for a, b in zip(e, g))
+
+
+def test_two_attributes_on_one_tensor_are_bound_apart():
+    class Two(nn.Linear):
+        def __init__(self):
+            super().__init__(4, 2)
+            self.a = self.b = torch.zeros(3)
+
+        def forward(self, x):
+            out = super().forward(x).sum(1) + self.a - self.b
+            self.a, self.b = x[:, 0] * 2, x[:, 1] * 3
+            return out
+
+    same_as_eager(one_loss, Two, inputs(3, 4))
+
+
+class Late(nn.Linear):
+    """A part that is made when it is first needed, as loss modules of reinforcement learning make their estimators."""
+
+    def __init__(self):
+        super().__init__(4, 2)
+        self.part = None
+
+    def forward(self, x):
+        if self.part is None:
+            part = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+            part.register_buffer("factor", torch.tensor(0.5))
+            part.noise = torch.rand(2)
+            self.part = part
+        out = super().forward(x)
+        if out.shape[0] == 1:
+            raise ValueError("one row")
+        return out + self.part(out) * self.part.factor + self.part.noise
+
+
+def test_a_module_made_in_the_first_call():
+    graphed = same_as_eager(one_loss, Late, inputs(3, 4))
+    assert type(graphed.part[0].weight) is nn.Parameter and graphed.part[0].bias.requires_grad
+    assert torch.isfinite(graphed.eval()(inputs(3, 4)[0])).all()
+
+
+def test_a_module_made_in_a_call_that_fails_is_gone():
+    module = Late()
+    graph = graph_of(one_loss(module), torch.optim.SGD(module.parameters(), lr=0.1), module=module)
+    with pytest.raises(ValueError, match="one row"):
+        graph(inputs(1, 4)[0])
+    assert module.part is None and not list(module.children())
+    assert torch.isfinite(graph(inputs(3, 4)[0]))
+
+
 def test_a_dict_bound_anew_in_every_call(monkeypatch):
     """A cache of the last results, made anew in each forward pass: each dict once made another program."""
     captures, run = [], Capture.run
