@@ -109,6 +109,13 @@ def test_several_threads_give_the_same_bits():
     assert torch.equal(*found)
 
 
+@pytest.mark.parametrize("value, said", [("0", False), ("off", False), ("1", True)])
+def test_the_environment_decides_without_measuring(monkeypatch, value, said):
+    monkeypatch.setenv("ONEFLOW_GRAPH_BLOCKS", value)
+    monkeypatch.setattr(torch, "mm", None)
+    assert products.blocks_are_faster.__wrapped__() is said
+
+
 def network(x, first, second):
     """A layer of 130 units and one of 3, whose products are not worth a call."""
     return (x @ first).tanh() @ second
