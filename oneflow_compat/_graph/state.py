@@ -249,6 +249,8 @@ def _items(value):
 
 def _walk(now, copied, differs):
     """Compare a list or dict that was changed in place with what it held."""
+    if copied is now:  # too deep to be copied
+        return
     before = dict(_items(copied))
     if type(now) is not type(copied) or type(now) is list and not _symbolic(now) and len(now) != len(copied):
         return
@@ -261,7 +263,7 @@ def _walk(now, copied, differs):
 
 
 def _put_back(now, copied, everything):
-    if type(now) not in (list, dict):
+    if type(now) not in (list, dict) or copied is now:
         return
     if everything or _symbolic(now):
         old = [(k, v) for k, (v, _) in _items(copied)]

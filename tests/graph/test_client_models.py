@@ -249,3 +249,14 @@ def test_a_dict_bound_anew_in_every_call(monkeypatch):
 
     same_as_eager(one_loss, make, inputs(3, 4, count=5))
     assert len(captures) == 2
+
+
+def test_deeply_nested_settings_of_a_module():
+    """A model's layers as lists in lists, as they were read from a file."""
+
+    def make():
+        made = nn.Linear(4, 2)
+        made.settings = {"head": [[[[[1, 2], "Conv"]]]]}
+        return made
+
+    assert same_as_eager(one_loss, make, inputs(3, 4)).settings == {"head": [[[[[1, 2], "Conv"]]]]}
