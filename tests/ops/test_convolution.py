@@ -106,8 +106,21 @@ class Depthwise(nn.Module):
         return self.layers(x).square().mean()
 
 
+class OneNumber(nn.Module):
+    """Strides and paddings of which one number stands for both dimensions."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(3, 40, 4, 4, padding="valid"), nn.Conv2d(40, 60, 1, padding="same"), nn.Tanh())
+        self.weight = nn.Parameter(torch.randn(50, 60, 1, 1) / 8)
+
+    def forward(self, x):
+        return torch.convolution(self.layers(x), self.weight, None, [2], [1], [1], False, [0], 1).square().mean()
+
+
 @pytest.mark.parametrize("network, counts", [
     (Network, {"oneflow.convolution.": 4, "oneflow.convolution_backward_input": 1, "oneflow.convolution_backward_weight": 4, "aten.convolution.": 1, "aten.convolution_backward": 4}),  # images of patches and strides: oneDNN
+    (OneNumber, {"oneflow.convolution.": 3, "oneflow.convolution_backward_input": 1, "oneflow.convolution_backward_weight": 3, "aten.convolution.": 0, "aten.convolution_backward": 2}),
     (Depthwise, {"oneflow.mm": 6, "aten.convolution.": 2, "aten.convolution_backward": 2}),
 ])
 @pytest.mark.parametrize("faster", [False, True])

@@ -23,15 +23,16 @@ def convolve_in_blocks(graph, channels_last):
         dy, x, weight, _, *window = node.args[:10] if backward else (node, *node.args)
         if not _plain_images(x.meta["val"], weight.meta["val"], *window):
             continue
-        way = _way(dy.meta["val"], x.meta["val"], weight.meta["val"], *window[:3], channels_last)
+        window = [_each(sizes, x.meta["val"].ndim - 2) for sizes in window[:3]]
+        way = _way(dy.meta["val"], x.meta["val"], weight.meta["val"], *window, channels_last)
         if way is None or backward and any(n.target is not operator.getitem for n in node.users):
             continue
         with graph.inserting_before(node):
             if backward:
                 parts = {n.args[1]: n for n in node.users}
-                made = {i: new for i in parts if (new := way.gradient(graph, i, dy, x, weight, *window[:3])) is not None}
+                made = {i: new for i in parts if (new := way.gradient(graph, i, dy, x, weight, *window)) is not None}
             else:
-                parts, made = {0: node}, {0: way.result(graph, x, weight, *window[:3])}
+                parts, made = {0: node}, {0: way.result(graph, x, weight, *window)}
                 if node.args[2] is not None:
                     made[0] = _new(graph, aten.add.Tensor, made[0], _new(graph, aten.reshape.default, node.args[2], [-1, 1, 1]))
         for i, new in made.items():
@@ -46,6 +47,11 @@ def convolve_in_blocks(graph, channels_last):
 def _plain_images(x, weight, stride, padding, dilation, transposed, more, groups):
     known = all(type(size) is int for size in (*x.shape, *weight.shape))
     return known and x.ndim == 4 and x.device.type == "cpu" and x.dtype is torch.float32 and not transposed and groups == 1
+
+
+def _each(sizes, dims):
+    """A number for each dimension: convolution() takes one for all of them too (padding="valid" gives a padding of [0])."""
+    return [*sizes] * (dims if len(sizes) == 1 else 1)
 
 
 def _way(result, x, weight, stride, padding, dilation, channels_last):
