@@ -280,7 +280,7 @@ class Binding:
 
     def _store_attributes(self, out):
         """Bind what build() bound to buffers and attributes to this run's tensors."""
-        values = iter(out[self._returned :])
+        values = (v.detach() if isinstance(v, torch.Tensor) and v.requires_grad else v for v in out[self._returned :])  # a view of a parameter
         for container, key, leaves, spec in self.stores:
             new = pytree.tree_unflatten([next(values) if of_the_run(v) else v for v in leaves], spec)
             if type(container) is list and key >= len(container):

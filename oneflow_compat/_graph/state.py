@@ -124,6 +124,8 @@ class kept_modules:
                     self.stores.append((container, key, new))
                 elif registered or _memory(old) not in held:
                     pairs.append((old, new))
+                elif new.layout is not torch.strided or self._place(new) != self._place(old):
+                    self.stores.append((container, key, new))
             elif type(new) is tuple and type(old) is tuple and len(new) == len(old) and all(map(_fits, old, new)):
                 pairs.extend((o, n) for o, n in zip(old, new) if o is not n)
             elif _symbolic(new) and (saved or not self._constant(new)):
@@ -153,6 +155,14 @@ class kept_modules:
         """The modules that build() made and put into one that was there."""
         found = {id(m): m for thing, _ in self.children for child in thing._modules.values() if child is not None and id(child) not in self.known for m in child.modules()}
         return [m for m in found.values() if id(m) not in self.known]
+
+    def _place(self, tensor):
+        """Where a tensor's elements lie, a symbolic one that is a view of state by the live tensor that it stands for."""
+        real, first = tensor, 0
+        if isinstance(tensor, FakeTensor):
+            real = next((real for real, _, twin in self.recorder.lifted.values() if _memory(twin) == _memory(tensor)), tensor)
+            first = real.storage_offset() if real is not tensor else 0
+        return _memory(real), first + tensor.storage_offset(), tensor.stride()
 
     def _constant(self, value):
         from .fold import constant_value
@@ -222,12 +232,13 @@ class _Parameters:
 
 
 def _symbolic(value, depth=0):
-    """Whether there is a symbolic tensor, or a number computed from sizes, in a value or in lists, tuples and dicts of it."""
+    """Whether there is a symbolic tensor, or a number computed from sizes, in a value or in what torch's pytree finds in it (lists, dicts, TensorDict)."""
     if isinstance(value, FakeTensor) or type(value) in KINDS:
         return True
-    if depth > 3 or type(value) not in (list, tuple, dict):
+    kind = pytree.SUPPORTED_NODES.get(type(value))
+    if depth > 3 or kind is None:
         return False
-    return any(_symbolic(v, depth + 1) for v in (value.values() if type(value) is dict else value))
+    return any(_symbolic(v, depth + 1) for v in (value if type(value) in (list, tuple) else kind.flatten_fn(value)[0]))
 
 
 def _fits(old, new):

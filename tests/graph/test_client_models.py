@@ -3,6 +3,7 @@ import copy
 
 import pytest
 import torch
+import torch.utils._pytree as pytree
 from graph_cases import graph_of
 from torch import nn
 
@@ -195,6 +196,30 @@ def test_two_attributes_on_one_tensor_are_bound_apart():
     same_as_eager(one_loss, Two, inputs(3, 4))
 
 
+@pytest.mark.parametrize("anew", [
+    lambda m, y: m.weight.detach() * 2,
+    lambda m, y: y.detach()[:1].expand(4, 4) * 2,
+    lambda m, y: m.weight.detach(),
+    lambda m, y: m.weight.detach().t().t(),
+    lambda m, y: m.weight.data.t(),
+    lambda m, y: m.other[0],
+], ids=["computed of it", "another", "the same", "a view of the same", "another view", "a real one"])  # fmt: skip
+def test_an_attribute_on_the_memory_of_a_parameter_is_bound_anew(anew):
+    """What build() bound to it was dropped: writing it there would have written the parameter."""
+
+    class Views(nn.Linear):
+        def __init__(self):
+            super().__init__(4, 4)
+            self.kept, self.other = self.weight.detach(), [torch.ones(4, 4)]
+
+        def forward(self, x):
+            out = super().forward(x) + self.kept.sum(0) * torch.arange(4)
+            self.kept = anew(self, out)
+            return out
+
+    assert not same_as_eager(one_loss, Views, inputs(3, 4, count=4)).kept.requires_grad
+
+
 class Late(nn.Linear):
     """A part that is made when it is first needed, as loss modules of reinforcement learning make their estimators."""
 
@@ -249,6 +274,43 @@ def test_a_dict_bound_anew_in_every_call(monkeypatch):
 
     same_as_eager(one_loss, make, inputs(3, 4, count=5))
     assert len(captures) == 2
+
+
+class Record:
+    """Tensors by name in a class of a package's own, known to torch's pytree, as TensorDict is."""
+
+    def __init__(self, **held):
+        self.held = held
+
+
+pytree.register_pytree_node(Record, lambda r: (list(r.held.values()), list(r.held)), lambda values, names: Record(**dict(zip(names, values))))
+
+
+@pytest.mark.parametrize("in_a_dict", [False, True])
+def test_a_class_that_pytree_knows_is_kept(in_a_dict):
+    """A cache of torchrl's losses: the second capture met tensors of the first one."""
+
+    class Caching(nn.Linear):
+        def forward(self, x):
+            last = self.cache.get("last") if in_a_dict else self.last
+            out = super().forward(x)
+            if last is not None:
+                out = out + 0.1 * last.held["mean"]
+            made = Record(out=out.detach(), mean=out.detach().mean())
+            if in_a_dict:
+                self.cache["last"] = made
+            else:
+                self.last = made
+            return out
+
+    def make():
+        made = Caching(4, 2)
+        made.cache, made.last = {}, None
+        return made
+
+    module = same_as_eager(one_loss, make, inputs(3, 4, count=5))
+    kept = module.cache["last"] if in_a_dict else module.last
+    assert type(kept) is Record and type(kept.held["out"]) is torch.Tensor
 
 
 def test_deeply_nested_settings_of_a_module():
