@@ -106,6 +106,19 @@ class Depthwise(nn.Module):
         return self.layers(x).square().mean()
 
 
+class Signals(nn.Module):
+    """The same of one dimension: steps of ten, one number, one of two numbers, few numbers; and one that is not taken."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv1d(3, 40, 10, 10), nn.Tanh(), nn.Conv1d(40, 60, 1), nn.Conv1d(60, 50, 1, 2, bias=False), nn.Tanh(), nn.Conv1d(50, 64, 3, 4, 1))
+        self.whole = nn.Conv1d(3, 10, 3)
+
+    def forward(self, x):
+        x = x.flatten(1, 2).reshape(2, 3, -1)
+        return self.layers(x).square().mean() + self.whole(x).square().mean()
+
+
 class OneNumber(nn.Module):
     """Strides and paddings of which one number stands for both dimensions."""
 
@@ -120,6 +133,7 @@ class OneNumber(nn.Module):
 
 @pytest.mark.parametrize("network, counts", [
     (Network, {"oneflow.convolution.": 4, "oneflow.convolution_backward_input": 1, "oneflow.convolution_backward_weight": 4, "aten.convolution.": 1, "aten.convolution_backward": 4}),  # images of patches and strides: oneDNN
+    (Signals, {"oneflow.convolution.": 4, "oneflow.convolution_backward_input": 1, "oneflow.convolution_backward_weight": 4, "aten.convolution.": 1, "aten.convolution_backward": 4}),
     (OneNumber, {"oneflow.convolution.": 3, "oneflow.convolution_backward_input": 1, "oneflow.convolution_backward_weight": 3, "aten.convolution.": 0, "aten.convolution_backward": 2}),
     (Depthwise, {"oneflow.mm": 6, "aten.convolution.": 2, "aten.convolution_backward": 2}),
 ])

@@ -1,4 +1,4 @@
-"""Convolutions of float32 images on the CPU by oneDNN's kernels for blocks of matrices, for inductor.
+"""Convolutions of float32 images and signals on the CPU by oneDNN's kernels for blocks of matrices, for inductor.
 
 oneDNN's own convolutions, which torch calls, are level where they need not lay out much anew: kernels of one pixel, kernels that do
 not overlap (patches) and results of a few pixels take half to a tenth of their time here (measured).
@@ -21,7 +21,7 @@ def convolve_in_blocks(graph, channels_last):
             continue
         backward = node.target is aten.convolution_backward.default
         dy, x, weight, _, *window = node.args[:10] if backward else (node, *node.args)
-        if not _plain_images(x.meta["val"], weight.meta["val"], *window):
+        if not _plain(x.meta["val"], weight.meta["val"], *window):
             continue
         window = [_each(sizes, x.meta["val"].ndim - 2) for sizes in window[:3]]
         way = _way(dy.meta["val"], x.meta["val"], weight.meta["val"], *window, channels_last)
@@ -34,7 +34,7 @@ def convolve_in_blocks(graph, channels_last):
             else:
                 parts, made = {0: node}, {0: way.result(graph, x, weight, *window)}
                 if node.args[2] is not None:
-                    made[0] = _new(graph, aten.add.Tensor, made[0], _new(graph, aten.reshape.default, node.args[2], [-1, 1, 1]))
+                    made[0] = _new(graph, aten.add.Tensor, made[0], _new(graph, aten.reshape.default, node.args[2], [-1] + [1] * (x.meta["val"].ndim - 2)))
         for i, new in made.items():
             parts[i].replace_all_uses_with(new)
             graph.erase_node(parts[i])
@@ -44,9 +44,9 @@ def convolve_in_blocks(graph, channels_last):
             graph.erase_node(node)
 
 
-def _plain_images(x, weight, stride, padding, dilation, transposed, more, groups):
+def _plain(x, weight, stride, padding, dilation, transposed, more, groups):
     known = all(type(size) is int for size in (*x.shape, *weight.shape))
-    return known and x.ndim == 4 and x.device.type == "cpu" and x.dtype is torch.float32 and not transposed and groups == 1
+    return known and x.ndim in (3, 4) and x.device.type == "cpu" and x.dtype is torch.float32 and not transposed and groups == 1
 
 
 def _each(sizes, dims):
@@ -56,13 +56,13 @@ def _each(sizes, dims):
 
 def _way(result, x, weight, stride, padding, dilation, channels_last):
     """How a convolution is better computed than by oneDNN's own, or None."""
-    pixels, kernel = result.shape[0] * result.shape[2] * result.shape[3], list(weight.shape[2:])
+    pixels, kernel = result.numel() // result.shape[1] if result.numel() else 0, list(weight.shape[2:])
     if 2 * pixels * weight.numel() < WORTH:
         return None
-    apart = kernel == list(stride) and list(padding) == [0, 0] and list(dilation) == [1, 1]  # kernels that do not overlap
+    one, apart = set(kernel) == {1}, kernel == list(stride) and not any(padding) and set(dilation) == {1}  # kernels that do not overlap
     if not channels_last and x.is_contiguous() and weight.is_contiguous():
-        return _Planes if kernel == [1, 1] or apart or pixels <= _FEW_PIXELS else None
-    return _Pixels if apart and kernel == [1, 1] and x.is_contiguous(memory_format=torch.channels_last) else None
+        return (_Planes if x.ndim == 4 else _Lines) if one or apart or pixels <= _FEW_PIXELS else None
+    return _Pixels if apart and one and x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last) else None
 
 
 class _Planes:
@@ -80,6 +80,33 @@ class _Planes:
             return _new(graph, torch.ops.oneflow.convolution_backward_weight.default, dy, x, *weight.meta["val"].shape[2:], stride, padding, dilation)
         if list(stride) == [1, 1]:
             return _new(graph, torch.ops.oneflow.convolution_backward_input.default, dy, weight, *x.meta["val"].shape[2:], padding, dilation)
+
+
+class _Lines:
+    """Signals (N, C, L): images of one row."""
+
+    @staticmethod
+    def result(graph, x, weight, *window):
+        return _Lines._signal(graph, _Planes.result(graph, _Lines._row(graph, x), _Lines._row(graph, weight), *_Lines._of_rows(*window)))
+
+    @staticmethod
+    def gradient(graph, i, dy, x, weight, *window):
+        if i == 2:
+            return _new(graph, aten.sum.dim_IntList, dy, [0, 2])
+        made = _Planes.gradient(graph, i, *(_Lines._row(graph, t) for t in (dy, x, weight)), *_Lines._of_rows(*window))
+        return made and _Lines._signal(graph, made)
+
+    @staticmethod
+    def _row(graph, signal):
+        return _new(graph, aten.unsqueeze.default, signal, 2)
+
+    @staticmethod
+    def _signal(graph, row):
+        return _new(graph, aten.squeeze.dim, row, 2)
+
+    @staticmethod
+    def _of_rows(stride, padding, dilation):
+        return [1, *stride], [0, *padding], [1, *dilation]
 
 
 class _Pixels:
