@@ -116,6 +116,21 @@ def test_the_environment_decides_without_measuring(monkeypatch, value, said):
     assert products.blocks_are_faster.__wrapped__() is said
 
 
+def test_what_the_user_sets_for_tensors_does_not_change_which_kernels_are_faster(monkeypatch):
+    """torch.mm of bfloat16 (autocast), float64 (the default dtype) or nothing (meta) is what was measured against."""
+    monkeypatch.delenv("ONEFLOW_GRAPH_BLOCKS", raising=False)
+    taken = []
+    monkeypatch.setattr(torch, "mm", lambda a, b: taken.append((a.dtype, a.device.type, b.dtype, torch.is_autocast_enabled("cpu"))))
+    before = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)
+        with torch.autocast("cpu"), torch.device("meta"):
+            products.blocks_are_faster.__wrapped__()
+    finally:
+        torch.set_default_dtype(before)
+    assert set(taken) == {(torch.float32, "cpu", torch.float32, False)}
+
+
 def network(x, first, second):
     """A layer of 130 units and one of 3, whose products are not worth a call."""
     return (x @ first).tanh() @ second

@@ -70,7 +70,7 @@ def blocks_are_faster() -> bool:
     ONEFLOW_GRAPH_BLOCKS says it (machines of several kinds that are to compute the same bits)."""
     if _ext.status() != "loaded" or _env.get("ONEFLOW_GRAPH_BLOCKS") and not _env.is_set("ONEFLOW_GRAPH_BLOCKS"):
         return False
-    a, b = torch.ones(128, 256), torch.ones(256, 256)
+    a, b = (torch.ones(size, 256, dtype=torch.float32, device="cpu") for size in (128, 256))
 
     def seconds(product):
         taken = []
@@ -80,11 +80,13 @@ def blocks_are_faster() -> bool:
             taken.append(time.perf_counter() - begin)
         return min(taken)
 
+    ours = torch.ops.oneflow.mm.default
     try:
-        ours = seconds(torch.ops.oneflow.mm.default)
-        return _env.is_set("ONEFLOW_GRAPH_BLOCKS") or ours < 0.75 * seconds(torch.mm)
+        ours(a, b)
     except RuntimeError:  # this torch, or this processor, has no such kernel
         return False
+    with torch.autocast("cpu", enabled=False):
+        return _env.is_set("ONEFLOW_GRAPH_BLOCKS") or seconds(ours) < 0.75 * seconds(torch.mm)
 
 
 def multiply_in_blocks(graph):
