@@ -6,7 +6,9 @@ import torch.utils._pytree as pytree
 from torch._subclasses.fake_tensor import FakeTensor
 
 from .._global.tensor import memory_of
+from .errors import CaptureError
 from .sizes import KINDS
+from .watch import DEPTH
 
 
 def _memory(tensor):
@@ -231,44 +233,49 @@ class _Parameters:
         self.held[key] = torch.nn.Parameter(value, self.held[key].requires_grad)
 
 
-def _symbolic(value, depth=0):
+def _symbolic(value, seen=None):
     """Whether there is a symbolic tensor, or a number computed from sizes, in a value or in what torch's pytree finds in it (lists, dicts, TensorDict)."""
     if isinstance(value, FakeTensor) or type(value) in KINDS:
         return True
-    kind = pytree.SUPPORTED_NODES.get(type(value))
-    if depth > 3 or kind is None:
+    kind, seen = pytree.SUPPORTED_NODES.get(type(value)), {} if seen is None else seen
+    if kind is None or id(value) in seen:
         return False
-    return any(_symbolic(v, depth + 1) for v in (value if type(value) in (list, tuple) else kind.flatten_fn(value)[0]))
+    seen[id(value)] = value
+    return any(_symbolic(v, seen) for v in (value if type(value) in (list, tuple) else kind.flatten_fn(value)[0]))
 
 
 def _fits(old, new):
     return old is new or isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor) and (old.shape, old.dtype) == (new.shape, new.dtype)
 
 
-def _copied(value, depth=0):
-    """Lists and dicts of a value as they are now."""
-    if depth > 3 or type(value) not in (list, dict):
+def _copied(value, seen=None):
+    """Lists and dicts of a value as they are now; one that is met again stands for itself."""
+    seen = {} if seen is None else seen
+    if type(value) not in (list, dict) or id(value) in seen:
         return value
+    seen[id(value)] = value
     if type(value) is list:
-        return [(v, _copied(v, depth + 1)) for v in value]
-    return {k: (v, _copied(v, depth + 1)) for k, v in value.items()}
+        return [(v, _copied(v, seen)) for v in value]
+    return {k: (v, _copied(v, seen)) for k, v in value.items()}
 
 
 def _items(value):
     return list(value.items()) if type(value) is dict else list(enumerate(value))
 
 
-def _walk(now, copied, differs):
+def _walk(now, copied, differs, depth=0):
     """Compare a list or dict that was changed in place with what it held."""
-    if copied is now:  # too deep to be copied
+    if copied is now:  # met before
         return
+    if depth >= DEPTH and _symbolic(now):
+        raise CaptureError(f"build() kept a tensor in lists or dicts more than {DEPTH} deep in an attribute", "Keep it less deep: no later call would notice it there.")
     before = dict(_items(copied))
     if type(now) is not type(copied) or type(now) is list and not _symbolic(now) and len(now) != len(copied):
         return
     for key, new in _items(now):
         old, inner = before.get(key, (None, None))
         if new is old and type(new) in (list, dict):
-            _walk(new, inner, differs)
+            _walk(new, inner, differs, depth + 1)
         else:
             differs(now, key, old, new)
 

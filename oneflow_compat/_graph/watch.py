@@ -24,6 +24,7 @@ _BY_IDENTITY = (types.FunctionType, types.BuiltinFunctionType, type, torch.nn.Mo
 _METHODS = (types.FunctionType, classmethod, staticmethod, property)
 _HEAP_TYPE, _IMMUTABLE = 1 << 9, 1 << 8  # of CPython's type flags
 _MANY = 32
+DEPTH = 4  # of lists and dicts in each other: what lies deeper is neither compared nor put back
 _ELEMENTS = 4096  # of an array whose values are compared at each call
 _UNREAD = frozenset(vars(torch.nn.Module()))
 _MISSING = object()
@@ -187,7 +188,7 @@ class Reads:
                 self.entries.setdefault((id(container), key), entry)
         elif _plain_container(value):
             self.entries.setdefault((id(container), key), (*entry[:2], copy.copy(value), *entry[3:]))
-        elif depth < 2 and (type(value) is list or _is_dict(value)) and len(value) <= _MANY:
+        elif depth < DEPTH and (type(value) is list or _is_dict(value)) and len(value) <= _MANY:
             self.entries.setdefault((id(container), key), entry)
             self.entries.setdefault((id(value), len), (_Length(value), len, len(value), f"len({label})", False))
             for k, v in value.items() if type(value) is not list else enumerate(value):
@@ -195,7 +196,7 @@ class Reads:
         elif _is_record(type(value)):
             self.entries.setdefault((id(container), key), entry)
             self._reading(type(value))
-        elif depth < 2 and (isinstance(value, types.SimpleNamespace) or hasattr(type(value), "__dataclass_fields__")) and hasattr(value, "__dict__"):
+        elif depth < DEPTH and (isinstance(value, types.SimpleNamespace) or hasattr(type(value), "__dataclass_fields__")) and hasattr(value, "__dict__"):
             self.entries.setdefault((id(container), key), entry)
             for k, v in list(vars(value).items())[:_MANY]:
                 self._value(vars(value), k, v, f"{label}.{k}", attribute, depth + 1)

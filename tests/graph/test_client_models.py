@@ -8,6 +8,7 @@ from graph_cases import graph_of
 from torch import nn
 
 from oneflow._graph.capture import Capture
+from oneflow._graph.errors import CaptureError
 
 
 def steps(build_of, make, xs, in_graph, optimizer=lambda p: torch.optim.SGD(p, lr=0.1)):
@@ -322,3 +323,40 @@ def test_deeply_nested_settings_of_a_module():
         return made
 
     assert same_as_eager(one_loss, make, inputs(3, 4)).settings == {"head": [[[[[1, 2], "Conv"]]]]}
+
+
+def keeping_deep(count):
+    """Makes layers that keep results in a dict `count` deep, which also holds itself."""
+
+    class Caching(nn.Linear):
+        def forward(self, x):
+            out, kept = super().forward(x), self.cache
+            for _ in range(count):
+                kept = kept["in"]
+            if "last" in kept:
+                out = out + 0.1 * kept["last"].mean()
+            kept["last"] = out.detach()
+            return out
+
+    def make():
+        made, kept = Caching(4, 2), {}
+        for _ in range(count):
+            kept = {"in": kept}
+        kept["whole"] = made.cache = kept
+        return made
+
+    return make
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3])
+def test_tensors_kept_deep_in_a_dict_that_holds_itself(count):
+    same_as_eager(one_loss, keeping_deep(count), inputs(3, 4, count=5))
+
+
+def test_tensors_kept_too_deep_are_refused():
+    """No later call would see that they are there: eager mode would go on with them."""
+    module = keeping_deep(5)()
+    graph = graph_of(one_loss(module), torch.optim.SGD(module.parameters(), lr=0.1), module=module)
+    with pytest.raises(CaptureError, match="more than 4 deep"):
+        graph(inputs(3, 4)[0])
+    assert module.cache["in"]["in"]["in"]["in"]["in"] == {}
