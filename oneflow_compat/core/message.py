@@ -1,6 +1,6 @@
 """Messages with the part of protobuf's interface that OneFlow's tests use: fields with defaults, nested and repeated ones.
 
-A class lists its fields: FIELDS = {name: default}. A dict stands for a nested message, a list for a
+A class lists its fields: FIELDS = {name: default}. A dict or a class stands for a nested message, a list for a
 repeated field, a Map for a map. ONEOF names groups of which one field is set. Setting or reading another
 name is an AttributeError.
 """
@@ -56,6 +56,8 @@ class Message:
         default = self.FIELDS[name]
         if isinstance(default, Map):
             return Map()
+        if isinstance(default, type):
+            return default()
         if isinstance(default, dict):
             return type(f"{type(self).__name__}.{name}", (Message,), {"FIELDS": default})()
         return list(default) if isinstance(default, list) else default

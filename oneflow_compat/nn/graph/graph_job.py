@@ -4,13 +4,25 @@ from __future__ import annotations
 import types
 from collections import OrderedDict
 
+from ..._tables.job_optimizers import OPTIMIZERS, SCHEDULES, messages
 from ...core.job.job_conf_pb2 import JobConfigProto
 from ...core.message import Message, data_type_number
+
+
+class LearningRateDecay(Message):
+    """A schedule; one of several has them as messages of this kind."""
+
+    FIELDS = messages(SCHEDULES) | {"sequential_scheduler_conf": {"schedulers": [], "milestones": [], "interval_rescaling": []}}
+    ONEOF = {"type": tuple(FIELDS)}
+
 
 class OptimizerConf(Message):
     """One group of an optimizer; the rate is the one that its schedule begins from."""
 
-    FIELDS = {"variable_op_names": [], "base_learning_rate": 0.0, "optimizer": "", "lr_scheduler": "", "weight_decay": 0.0, "clip_grad_max_norm": 0.0}
+    FIELDS = {"variable_op_names": [], "base_learning_rate": 0.0, "optimizer": "", "lr_scheduler": "", "learning_rate_decay": LearningRateDecay,
+              "clip_conf": {"clip_by_global_norm": {"max_norm": 0.0, "norm_type": 0.0}}, "weight_decay_conf": {"weight_decay_rate": 0.0},
+              "naive_conf": {}} | messages(OPTIMIZERS)
+    ONEOF = {"normal_mdupdt": ("naive_conf", *messages(OPTIMIZERS))}
 
 
 def job_config(engine, kept, graph=None) -> JobConfigProto:
@@ -55,10 +67,49 @@ def _optimizer_confs(graph):
             conf.base_learning_rate = float(group.get("initial_lr", group["lr"]))
             if schedule is not None:
                 conf.lr_scheduler = type(schedule).__name__
-            for name in ("weight_decay", "clip_grad_max_norm"):
-                if group.get(name):
-                    setattr(conf, name, float(group[name]))
+                _tell_schedule(conf.learning_rate_decay, schedule)
+            _tell_group(conf, group)
             yield conf
+
+
+def _tell_group(conf, group):
+    """What an optimizer of OneFlow's does with a group, decay and clipping."""
+    message, fields = OPTIMIZERS.get(conf.optimizer, ("naive_conf", {}))
+    if message == "momentum_conf" and not group.get("momentum"):
+        message, fields = "naive_conf", {}
+    if conf.optimizer in OPTIMIZERS:
+        getattr(conf, message).SetInParent()
+    _fill(getattr(conf, message), {f: group[n[0]][n[1]] if isinstance(n, tuple) else group.get(n) for f, n in fields.items()})
+    if group.get("weight_decay") and (conf.optimizer == "AdamW" or group.get("adam_w_mode")):
+        conf.weight_decay_conf.weight_decay_rate = float(group["weight_decay"])
+    if group.get("clip_grad_max_norm"):
+        _fill(conf.clip_conf.clip_by_global_norm, {"max_norm": group["clip_grad_max_norm"], "norm_type": group.get("clip_grad_norm_type", 2.0)})
+
+
+def _tell_schedule(decay, schedule):
+    if hasattr(schedule, "milestones") and hasattr(schedule, "interval_rescaling"):
+        several = decay.sequential_scheduler_conf
+        several.SetInParent()
+        for one in schedule.schedulers:
+            several.schedulers.append(LearningRateDecay())
+            _tell_schedule(several.schedulers[-1], one)
+        several.milestones.extend(schedule.milestones)
+        several.interval_rescaling.extend(map(int, schedule.interval_rescaling))
+        return
+    message, fields = SCHEDULES.get(type(schedule).__name__, (None, {}))
+    if message is not None:
+        getattr(decay, message).SetInParent()
+        _fill(getattr(decay, message), {f: getattr(schedule, n, None) if isinstance(n, str) else n for f, n in fields.items()})
+
+
+def _fill(message, values):
+    """Set the fields that are plain numbers and lists of them."""
+    for name, value in values.items():
+        kind = type(message.FIELDS[name])
+        if isinstance(value, (bool, int, float)) and kind is not list:
+            setattr(message, name, kind(value))
+        elif isinstance(value, (list, tuple)):
+            getattr(message, name).extend(value)
 
 
 def variables(graph) -> OrderedDict:
