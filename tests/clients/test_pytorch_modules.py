@@ -15,6 +15,7 @@ MODULES = {
     "CrossEntropyLoss": lambda: nn.CrossEntropyLoss(label_smoothing=0.1), "NLLLoss": nn.NLLLoss, "MSELoss": nn.MSELoss, "Softsign": nn.Softsign,
     "Hardshrink": nn.Hardshrink, "AdaptiveAvgPool2d": lambda: nn.AdaptiveAvgPool2d(1), "AvgPool2d": lambda: nn.AvgPool2d(2), "ConstantPad2d": lambda: nn.ConstantPad2d(1, 0.5),
     "RMSNorm": lambda: nn.RMSNorm(2), "ParameterList": lambda: nn.ParameterList([nn.Parameter(torch.ones(1))]),
+    "RNN": lambda: nn.RNN(2, 3, 2, "relu"),
 }
 
 
@@ -43,7 +44,9 @@ def test_copies_keep_the_class_and_pickles_name_torchs(name):
     assert type(copy.deepcopy(module)) is type(module) and vars(copy.deepcopy(module)).keys() == vars(module).keys()
     data = pickle.dumps(module)
     assert b"oneflow" not in data
+    before = torch.get_rng_state()
     back = pickle.loads(data)
+    assert torch.equal(before, torch.get_rng_state())
     assert type(back) is getattr(torch.nn, name) and isinstance(back, getattr(nn, name)) and back.state_dict().keys() == module.state_dict().keys()
     assert pickle.loads(pickle.dumps(type(module))) is type(module)
 

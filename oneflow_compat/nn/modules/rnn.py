@@ -13,7 +13,7 @@ class RNN(nn.RNN, metaclass=SameAsTorch):
     """torch's RNN; a bool in slot 4 is OneFlow's `bias`, followed by batch_first, dropout and bidirectional (torch has `nonlinearity` there)."""
 
     _torch_class = nn.RNN
-    _blank = (1, 1)
+    _blank = (1, 1, 1, "tanh", True, False, 0.0, False, 0, "meta")  # weights that draw no random numbers
 
     def __init__(self, *args, **kwargs):
         if len(args) > 3 and isinstance(args[3], bool):
