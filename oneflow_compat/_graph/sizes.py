@@ -82,10 +82,12 @@ class Sizes:
         return way
 
     def define(self, node, tensor):
-        """Sizes that are first seen as one of this result."""
+        """Sizes that are first seen as one of this result; a number that becomes a size is one (torch takes sizes for more than one)."""
         for dim, size in enumerate(tensor.shape):
             if type(size) is torch.SymInt:
                 times, symbol = size.node._expr.as_coeff_Mul()
+                if symbol.is_Symbol:
+                    size.node.shape_env.size_like.add(symbol)
                 if symbol.is_Symbol and symbol not in self.nodes:
                     made = self._made(aten.sym_size.int, (node, dim))
                     self.nodes[symbol] = made if times == 1 else self._made(operator.floordiv, (made, int(times)))

@@ -1,6 +1,8 @@
 """Where live tensors are: names and places of module state, read again in every call."""
 from __future__ import annotations
 
+import types
+
 import torch
 import torch.utils._pytree as pytree
 from torch._subclasses.fake_tensor import FakeTensor
@@ -73,6 +75,7 @@ class StateMap:
 
 _INTERNAL = frozenset(vars(torch.nn.Module()))
 _PLAIN = (int, float, bool, str, type(None))
+_CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType)
 
 
 class kept_modules:
@@ -144,19 +147,35 @@ class kept_modules:
                     _walk(new, contents[key], differs)
                 else:
                     differs(thing.__dict__, key, old, new)
-        for made in self._made():
+        modules, objects = self._made()
+        for made in modules:
             attributes = {k: v for k, v in made.__dict__.items() if k not in _INTERNAL}
             for container, found in ((_Parameters(made), made._parameters), (made._buffers, made._buffers), (made.__dict__, attributes)):
                 self.stores.extend((container, key, value) for key, value in found.items() if _symbolic(value))
+        self.stores.extend((made.__dict__, key, value) for made in objects for key, value in made.__dict__.items() if _symbolic(value))
         if len(pairs) > 1:  # two that were swapped: read all before writing any
             with torch.no_grad():
                 pairs = [(old, new.clone()) for old, new in pairs]
         return pairs
 
     def _made(self):
-        """The modules that build() made and put into one that was there."""
-        found = {id(m): m for thing, _ in self.children for child in thing._modules.values() if child is not None and id(child) not in self.known for m in child.modules()}
-        return [m for m in found.values() if id(m) not in self.known]
+        """(modules, other objects) that build() made and put into a module that was there, or into one of each other."""
+        modules, objects, seen, found = [], [], dict.fromkeys(self.known), []
+        for thing, children in self.children:
+            found.extend(child for name, child in thing._modules.items() if child is not children.get(name))
+        for thing, _, attributes, _ in self.before:
+            found.extend(v for k, v in thing.__dict__.items() if k not in _INTERNAL and v is not attributes.get(k))
+        while found:
+            value = found.pop()
+            if id(value) in seen or isinstance(value, (torch.Tensor, type, *_CODE)) or type(value).__module__.startswith(__package__):
+                continue
+            seen[id(value)] = value
+            if type(value) in pytree.SUPPORTED_NODES:
+                found.extend(pytree.SUPPORTED_NODES[type(value)].flatten_fn(value)[0])
+            elif hasattr(value, "__dict__"):
+                (modules if isinstance(value, torch.nn.Module) else objects).append(value)
+                found.extend(value.__dict__.values())  # a module's, with the one of its children
+        return modules, objects
 
     def _place(self, tensor):
         """Where a tensor's elements lie, a symbolic one that is a view of state by the live tensor that it stands for."""
@@ -189,11 +208,11 @@ class kept_modules:
                     value = now[key]
                     if key in skip:
                         continue
-                    another = key in before and value is not before[key] and (everything or isinstance(before[key], torch.Tensor))
-                    if another or _symbolic(value) and key in before:
+                    if key not in before:
+                        if everything or _symbolic(value):
+                            del now[key]
+                    elif value is not before[key] and (everything or isinstance(before[key], torch.Tensor)) or _symbolic(value):
                         now[key] = before[key]
-                    elif _symbolic(value):
-                        del now[key]
             for key, copied in contents.items():
                 _put_back(attributes[key], copied, everything)
         for thing, children in self.children if everything else ():

@@ -154,6 +154,8 @@ class Reads:
                 self._value(attributes, name, value, f"{type(thing).__name__}.{name}", True)
         elif isinstance(value, types.MethodType) and not name.startswith("_"):
             self._function(value.__func__)
+        elif _plain(value):  # of the class, or computed: until the object has its own
+            self.entries.setdefault((id(attributes), name), (attributes, name, _MISSING, f"{type(thing).__name__}.{name}", True))
 
     def _known(self, module, attributes):
         """False for a module that build() itself is making."""

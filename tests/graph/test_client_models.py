@@ -360,3 +360,39 @@ def test_tensors_kept_too_deep_are_refused():
     with pytest.raises(CaptureError, match="more than 4 deep"):
         graph(inputs(3, 4)[0])
     assert module.cache["in"]["in"]["in"]["in"]["in"] == {}
+
+
+class Criterion:
+    """A loss of a package's own, as detectors make theirs in the first call: tables, a layer, numbers, the module it belongs to."""
+
+    def __init__(self, of, keep):
+        self.of, self.table, self.parts, self.calls = of, torch.arange(2.0) + 1, {"norm": nn.LayerNorm(2)}, 0
+        if keep:
+            self.start = of.weight.detach().mean() * 2 + torch.rand(())
+
+    def __call__(self, out):
+        self.calls += 1
+        return (self.parts["norm"](out) * self.table).square().mean() + getattr(self, "start", 0)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_an_object_made_in_the_first_call(keep):
+    class Detector(nn.Linear):
+        criterion = None
+
+        def forward(self, x):
+            if self.criterion is None:
+                self.criterion = Criterion(self, keep)
+            if x.shape[0] == 1:
+                raise ValueError("one row")
+            return self.criterion(super().forward(x))
+
+    graphed = same_as_eager(one_loss, lambda: Detector(4, 2), inputs(3, 4, count=4))
+    assert torch.equal(graphed.criterion.table, torch.tensor([1.0, 2.0]))
+    assert torch.isfinite(graphed(inputs(3, 4)[0]))
+
+    module = Detector(4, 2)
+    graph = graph_of(one_loss(module), torch.optim.SGD(module.parameters(), lr=0.1), module=module)
+    with pytest.raises(ValueError, match="one row"):
+        graph(inputs(1, 4)[0])
+    assert module.criterion is None

@@ -86,6 +86,7 @@ CASES = {
     "convolution": lambda m, x, y, k: F.max_pool2d(m.bn2(m.conv(torch.cat([x, x[k]]).view(-1, 1, 2, 3))), 2).pow(2).sum(),
     "sorted": lambda m, x, y, k: m.a(x)[k].sort(0)[0][:2].sum() + m.a(x)[k].topk(2, dim=1)[0].sum() + m.a(x)[k].cumsum(0).sum(),
     "gathered": lambda m, x, y, k: m.b(m.a(x))[k].gather(1, y[k, None]).sum() + torch.zeros(5).index_add(0, y[k], m.b(m.a(x))[k].sum(-1)).pow(2).sum(),
+    "a count as a size": lambda m, x, y, k: (lambda boxes: (boxes.split((1, 4), 2)[1].view(-1, 4) * 2).pow(2).sum() + m.b(m.a(x)).sum())(torch.zeros(2, k.sum(), 5) + m.a(x)[:2, None, :5]),
     "padded": lambda m, x, y, k: F.pad(m.a(x)[k], (1, 1, 2, 0)).pow(2).sum(),
     "pairs": lambda m, x, y, k: (m.a(x)[k][:, None] - m.a(x)[k][None]).pow(2).sum() + torch.cdist(m.a(x[k]), m.a(x)).sum(),
     "taken along": lambda m, x, y, k: (lambda h: torch.take_along_dim(h, h.argsort(1)[:, :3], 1).pow(2).sum() + h.take_along_dim(h.argmax(1, keepdim=True), dim=1).sum())(m.a(x)[k]),
