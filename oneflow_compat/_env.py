@@ -14,7 +14,7 @@ VARIABLES = {
     "ONEFLOW_DISABLE_MOCK_TORCH": ("", "1: oneflow.mock_torch.enable() redirects nothing"),
     "ONEFLOW_GRAPH_BACKEND": ("", "default backend of nn.Graph: aten, inductor, auto, ...; empty: auto with a C++ compiler, else aten"),
     "ONEFLOW_GRAPH_BLOCKS": ("", "float32 products and convolutions that inductor's programs compute on the CPU: 1: by oneDNN's kernels for blocks, 0: as torch does; "
-                                 "empty: by the faster, measured in each process"),
+                                 "empty: by the faster, which those are on processors with AVX-512 that are not Intel's"),
     "ONEFLOW_GRAPH_KEEP_MEMORY": ("1", "0: memory freed by a large program on the CPU goes back to the system in each call, as in eager mode"),
     "ONEFLOW_LEGACY_CPU": ("", "job functions placed on \"gpu\" run on the CPU where there is no CUDA device"),
     "RANK": ("0", "number of this process, set by the launcher"),

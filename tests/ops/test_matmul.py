@@ -109,26 +109,18 @@ def test_several_threads_give_the_same_bits():
     assert torch.equal(*found)
 
 
-@pytest.mark.parametrize("value, said", [("0", False), ("off", False), ("1", True)])
-def test_the_environment_decides_without_measuring(monkeypatch, value, said):
+@pytest.mark.parametrize("value, capability, maker, mkl, said", [
+    ("0", "AVX512", "AuthenticAMD", True, False), ("off", "AVX512", "AuthenticAMD", True, False), ("1", "AVX2", "GenuineIntel", False, True),
+    ("", "AVX512", "AuthenticAMD", True, True), ("", "AVX512", "HygonGenuine", True, True), ("", "AVX512", "GenuineIntel", True, False),
+    ("", "AVX2", "AuthenticAMD", True, False), ("", "AVX512", "AuthenticAMD", False, False),
+])
+def test_the_processor_or_the_environment_says_whether_blocks_are_faster(monkeypatch, value, capability, maker, mkl, said):
     monkeypatch.setenv("ONEFLOW_GRAPH_BLOCKS", value)
-    monkeypatch.setattr(torch, "mm", None)
-    assert products.blocks_are_faster.__wrapped__() is said
-
-
-def test_what_the_user_sets_for_tensors_does_not_change_which_kernels_are_faster(monkeypatch):
-    """torch.mm of bfloat16 (autocast), float64 (the default dtype) or nothing (meta) is what was measured against."""
-    monkeypatch.delenv("ONEFLOW_GRAPH_BLOCKS", raising=False)
-    taken = []
-    monkeypatch.setattr(torch, "mm", lambda a, b: taken.append((a.dtype, a.device.type, b.dtype, torch.is_autocast_enabled("cpu"))))
-    before = torch.get_default_dtype()
-    try:
-        torch.set_default_dtype(torch.float64)
-        with torch.autocast("cpu"), torch.device("meta"):
-            products.blocks_are_faster.__wrapped__()
-    finally:
-        torch.set_default_dtype(before)
-    assert set(taken) == {(torch.float32, "cpu", torch.float32, False)}
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: mkl)
+    monkeypatch.setattr(products, "_processor", lambda: f"vendor_id : {maker}")
+    with torch.autocast("cpu"), torch.device("meta"):  # the user's
+        assert products.blocks_are_faster.__wrapped__() is said
 
 
 def network(x, first, second):

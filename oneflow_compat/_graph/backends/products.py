@@ -5,14 +5,14 @@
   the LSTM and the wide MLP.
 - The gradient of an embedding whose weight is also the last layer's (tied): its rows are added into the product. By itself it is a
   table of zeros with a few rows filled in, as large as the weight, and addmm copies that too.
-- Products of float32 go to oneDNN's kernels for blocks where those are faster than MKL, which torch calls: on processors with AVX-512
-  that are not Intel's they are twice as fast. So do some convolutions (convolutions.py).
+- Products of float32 go to oneDNN's kernels for blocks on processors with AVX-512 that are not Intel's: MKL, which torch calls, has no
+  AVX-512 for those and takes twice the time (measured on an AMD EPYC). So do some convolutions (convolutions.py).
 """
 from __future__ import annotations
 
 import functools
 import math
-import time
+import platform
 
 import torch
 
@@ -66,27 +66,27 @@ _LEAST = 4  # rows and columns of the result; MKL reads a weight for few of them
 
 @functools.cache
 def blocks_are_faster() -> bool:
-    """Does oneflow::mm take at most three quarters of torch's time here? Measured once in a process, in some milliseconds, unless
-    ONEFLOW_GRAPH_BLOCKS says it (machines of several kinds that are to compute the same bits)."""
-    if _ext.status() != "loaded" or _env.get("ONEFLOW_GRAPH_BLOCKS") and not _env.is_set("ONEFLOW_GRAPH_BLOCKS"):
+    """Is oneflow::mm faster than MKL here, and are the convolutions? Said by the processor, not measured: a program computes the same bits
+    in each process. ONEFLOW_GRAPH_BLOCKS says otherwise (machines of several kinds that are to compute the same bits)."""
+    said = _env.get("ONEFLOW_GRAPH_BLOCKS")
+    mkl_is_slow = torch.backends.mkl.is_available() and torch.backends.cpu.get_cpu_capability() == "AVX512" and "GenuineIntel" not in _processor()
+    if _ext.status() != "loaded" or not (_env.is_set("ONEFLOW_GRAPH_BLOCKS") if said else mkl_is_slow):
         return False
-    a, b = (torch.ones(size, 256, dtype=torch.float32, device="cpu") for size in (128, 256))
-
-    def seconds(product):
-        taken = []
-        for _ in range(7):
-            begin = time.perf_counter()
-            product(a, b)
-            taken.append(time.perf_counter() - begin)
-        return min(taken)
-
-    ours = torch.ops.oneflow.mm.default
+    a = torch.ones(4, 4, dtype=torch.float32, device="cpu")
     try:
-        ours(a, b)
+        torch.ops.oneflow.mm(a, a)
     except RuntimeError:  # this torch, or this processor, has no such kernel
         return False
-    with torch.autocast("cpu", enabled=False):
-        return _env.is_set("ONEFLOW_GRAPH_BLOCKS") or seconds(ours) < 0.75 * seconds(torch.mm)
+    return True
+
+
+def _processor():
+    """What names the maker of an x86 processor: vendor_id in Linux's /proc/cpuinfo, else Python's description."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            return next((line for line in file if line.startswith("vendor_id")), "")
+    except OSError:
+        return platform.processor()
 
 
 def multiply_in_blocks(graph):
