@@ -95,3 +95,34 @@ def test_a_graph_runs_it(options):
         seen.append("oneflow::lstm_backward" in {e.key for e in prof.key_averages()})
     assert seen == [False, True]
     assert found["inductor"] == pytest.approx(found["aten"], rel=1e-5)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN", "LSTMCell"])
+def test_both_biases_are_clipped_once(kind):
+    """Their gradients are equal, and scaled in place by the fused update."""
+
+    class Step(flow.nn.Graph):
+        def __init__(self, model, backend):
+            super().__init__()
+            self.model = model
+            self.add_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+            self.config.set_backend(backend)
+
+        def build(self, x):
+            out = self.model(x)[0]
+            loss = out.square().sum()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), 0.1)
+            return loss
+
+    found = []
+    for backend in ("aten", "inductor"):
+        torch.manual_seed(0)
+        model = getattr(torch.nn, kind)(4, 6)
+        graph = Step(model, backend)
+        for _ in range(2):
+            graph(torch.ones(*((2, 4) if "Cell" in kind else (3, 2, 4))))
+        found.append(list(model.parameters()))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)

@@ -36,4 +36,4 @@ def layer_backward(
     rows = dgates.view(steps * batch, 4 * hidden_size)
     before = torch.cat([output[1:], h0[None]] if reverse else [h0[None], output[:-1]]).view(steps * batch, hidden_size)
     dbias = rows.sum(0)
-    return (rows @ w_ih).view(steps, batch, width), rows.t() @ input.reshape(steps * batch, width), rows.t() @ before, dbias, dbias, dh, dc
+    return (rows @ w_ih).view(steps, batch, width), rows.t() @ input.reshape(steps * batch, width), rows.t() @ before, dbias, dbias.clone(), dh, dc  # memory of its own: gradients are scaled in place
