@@ -4,7 +4,7 @@ from __future__ import annotations
 import torch
 
 from .._bind import fall_through as _ft
-from .optimizer import Optimizer, flag
+from .optimizer import Optimizer, flag, floats
 
 __all__ = ["Adam"]
 
@@ -41,7 +41,7 @@ class Adam(AdamOptions, torch.optim.Adam):
                  capturable=False, differentiable=False, decoupled_weight_decay=False):
         self._init_as(torch.optim.Adam, params,
                       {"do_bias_correction": do_bias_correction, "contiguous_params": contiguous_params},
-                      lr=lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, foreach=foreach,
+                      lr=lr, betas=floats(betas), eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, foreach=foreach,
                       maximize=maximize, capturable=capturable, differentiable=differentiable, fused=flag(fused),
                       decoupled_weight_decay=decoupled_weight_decay)
 

@@ -5,7 +5,7 @@ import torch
 
 from .._bind import fall_through as _ft
 from .adam import Adam, AdamOptions
-from .optimizer import flag
+from .optimizer import flag, floats
 
 __all__ = ["AdamW"]
 
@@ -20,7 +20,7 @@ class AdamW(AdamOptions, torch.optim.AdamW):
                  capturable=False, differentiable=False):
         self._init_as(torch.optim.AdamW, params,
                       {"do_bias_correction": do_bias_correction, "contiguous_params": contiguous_params},
-                      lr=lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, foreach=foreach,
+                      lr=lr, betas=floats(betas), eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, foreach=foreach,
                       maximize=maximize, capturable=capturable, differentiable=differentiable, fused=flag(fused))
 
 

@@ -248,6 +248,11 @@ def flag(value):
     return value or None
 
 
+def floats(betas):
+    """(0, 0.9) as (0.0, 0.9): torch's Adam wants two floats, or two tensors."""
+    return tuple(b if isinstance(b, torch.Tensor) else float(b) for b in betas)
+
+
 def check(condition, name, value, wanted):
     if not condition:
         raise RefusedValue(f"{name}={value!r}: {wanted}")

@@ -64,6 +64,23 @@ def test_defaults_are_oneflows():
         assert {k: group[k] for k in defaults} == defaults, name
 
 
+@pytest.mark.parametrize("betas", [(0, 0.9), [0.5, 0], (np.float32(0.5), 0.75)], ids=str)
+@pytest.mark.parametrize("name", ["Adam", "AdamW"])
+def test_betas_are_any_numbers(name, betas):
+    """As the GANs write them; torch wants two floats."""
+    found = []
+    for given in (betas, tuple(map(float, betas))):
+        weight = torch.ones(2, requires_grad=True)
+        optimizer = getattr(flow.optim, name)([{"params": [weight], "betas": given}], betas=given)
+        for _ in range(2):
+            weight.square().sum().backward()
+            optimizer.step()
+        found.append(weight.detach())
+    assert torch.equal(*found)
+    with pytest.raises(ValueError, match="beta"):
+        getattr(flow.optim, name)([weight], betas=(0, 1))
+
+
 def test_positional_order_is_oneflows():
     assert list(inspect.signature(flow.optim.SGD).parameters)[:9] == [
         "params", "lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize", "contiguous_params", "fused"]
