@@ -123,11 +123,14 @@ void sum(const float* from, const Images& in, const Window& window, const float*
 Images images_of(const Tensor& x) { return {x.size(0), x.size(1), x.size(2), x.size(3)}; }
 float* data(const Tensor& x) { return static_cast<float*>(x.data_ptr()); }
 
-using Sizes = std::vector<int64_t>;
+struct Sizes {  // of the two dimensions of an image
+  int64_t h, w;
+  int64_t operator[](int d) const { return d ? w : h; }
+};
 
 void check(const char* name, const Tensor& a, const Tensor& b, const Sizes& stride, const Sizes& padding, const Sizes& dilation) {
   check_float(name, a, b);
-  STD_TORCH_CHECK(a.dim() == 4 && b.dim() == 4 && stride.size() == 2 && padding.size() == 2 && dilation.size() == 2, name, ": images and a kernel of two dimensions, found ", text(a), " and ", text(b));
+  STD_TORCH_CHECK(a.dim() == 4 && b.dim() == 4, name, ": images and a kernel of two dimensions, found ", text(a), " and ", text(b));
   for (int d = 0; d < 2; ++d)
     STD_TORCH_CHECK(stride[d] > 0 && dilation[d] > 0 && padding[d] >= 0, name, ": stride and dilation are at least 1, padding at least 0, found ", stride[d], ", ", dilation[d], " and ", padding[d]);
 }
@@ -137,7 +140,8 @@ int64_t pixels_along(const char* name, int64_t size, int64_t kernel, int64_t str
   return room / stride + 1;
 }
 
-Tensor convolution(const Tensor& x, const Tensor& weight, Sizes stride, Sizes padding, Sizes dilation) {
+Tensor convolution(const Tensor& x, const Tensor& weight, int64_t stride_h, int64_t stride_w, int64_t padding_h, int64_t padding_w, int64_t dilation_h, int64_t dilation_w) {
+  const Sizes stride = {stride_h, stride_w}, padding = {padding_h, padding_w}, dilation = {dilation_h, dilation_w};
   constexpr auto name = "oneflow::convolution";
   check(name, x, weight, stride, padding, dilation);
   STD_TORCH_CHECK(x.size(1) == weight.size(1), name, ": images of ", x.size(1), " channels, a weight for ", weight.size(1));
@@ -152,7 +156,8 @@ Tensor convolution(const Tensor& x, const Tensor& weight, Sizes stride, Sizes pa
 }
 
 // The gradient of the images, for a stride of 1.
-Tensor convolution_backward_input(const Tensor& dy, const Tensor& weight, int64_t h, int64_t w, Sizes padding, Sizes dilation) {
+Tensor convolution_backward_input(const Tensor& dy, const Tensor& weight, int64_t h, int64_t w, int64_t padding_h, int64_t padding_w, int64_t dilation_h, int64_t dilation_w) {
+  const Sizes padding = {padding_h, padding_w}, dilation = {dilation_h, dilation_w};
   constexpr auto name = "oneflow::convolution_backward_input";
   check(name, dy, weight, {1, 1}, padding, dilation);
   const int64_t kh = weight.size(2), kw = weight.size(3), channels = weight.size(1);
@@ -173,7 +178,9 @@ Tensor convolution_backward_input(const Tensor& dy, const Tensor& weight, int64_
 }
 
 // The gradient of the weight, whose kernel is (kh, kw).
-Tensor convolution_backward_weight(const Tensor& dy, const Tensor& x, int64_t kh, int64_t kw, Sizes stride, Sizes padding, Sizes dilation) {
+Tensor convolution_backward_weight(const Tensor& dy, const Tensor& x, int64_t kh, int64_t kw, int64_t stride_h, int64_t stride_w, int64_t padding_h, int64_t padding_w,
+                                   int64_t dilation_h, int64_t dilation_w) {
+  const Sizes stride = {stride_h, stride_w}, padding = {padding_h, padding_w}, dilation = {dilation_h, dilation_w};
   constexpr auto name = "oneflow::convolution_backward_weight";
   check(name, dy, x, stride, padding, dilation);
   const Images in = images_of(x), out = images_of(dy);

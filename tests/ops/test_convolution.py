@@ -28,9 +28,9 @@ def compare(images, channels, filters, size, kernel, stride, padding, dilation):
     dy = torch.randn_like(y)
     exact = (y, *torch.autograd.grad(y, [x, weight], dy))
     x32, weight32, dy32 = (t.detach().float() for t in (x, weight, dy))
-    found = [ops.convolution(x32, weight32, stride, padding, dilation), None, ops.convolution_backward_weight(dy32, x32, *kernel, stride, padding, dilation)]
+    found = [ops.convolution(x32, weight32, *stride, *padding, *dilation), None, ops.convolution_backward_weight(dy32, x32, *kernel, *stride, *padding, *dilation)]
     if stride == [1, 1]:
-        found[1] = ops.convolution_backward_input(dy32, weight32, *size, padding, dilation)
+        found[1] = ops.convolution_backward_input(dy32, weight32, *size, *padding, *dilation)
     terms = (channels * kernel[0] * kernel[1], filters * kernel[0] * kernel[1], images * y.shape[2] * y.shape[3])
     for mine, wanted, count in zip(found, exact, terms, strict=True):
         if mine is not None:
@@ -60,23 +60,23 @@ def test_equals_torch_with_several_threads(three_threads, case):
 
 def test_any_layout_and_no_elements():
     x, weight = torch.randn(2, 6, 5, 4), torch.randn(7, 6, 3, 3)
-    wanted = ops.convolution(x, weight, [1, 1], [1, 1], [1, 1])
+    wanted = ops.convolution(x, weight, 1, 1, 1, 1, 1, 1)
     last = torch.channels_last
-    assert torch.equal(ops.convolution(x.contiguous(memory_format=last), weight.contiguous(memory_format=last), [1, 1], [1, 1], [1, 1]), wanted)
-    assert ops.convolution(x[:0], weight, [1, 1], [1, 1], [1, 1]).shape == (0, 7, 5, 4)
-    assert torch.equal(ops.convolution(x[:, :0], weight[:, :0], [1, 1], [1, 1], [1, 1]), torch.zeros(2, 7, 5, 4))
-    assert torch.equal(ops.convolution_backward_weight(wanted[:0], x[:0], 3, 3, [1, 1], [1, 1], [1, 1]), torch.zeros(7, 6, 3, 3))
-    assert torch.equal(ops.convolution_backward_input(wanted[:, :0], weight[:0], 5, 4, [1, 1], [1, 1]), torch.zeros(2, 6, 5, 4))
+    assert torch.equal(ops.convolution(x.contiguous(memory_format=last), weight.contiguous(memory_format=last), 1, 1, 1, 1, 1, 1), wanted)
+    assert ops.convolution(x[:0], weight, 1, 1, 1, 1, 1, 1).shape == (0, 7, 5, 4)
+    assert torch.equal(ops.convolution(x[:, :0], weight[:, :0], 1, 1, 1, 1, 1, 1), torch.zeros(2, 7, 5, 4))
+    assert torch.equal(ops.convolution_backward_weight(wanted[:0], x[:0], 3, 3, 1, 1, 1, 1, 1, 1), torch.zeros(7, 6, 3, 3))
+    assert torch.equal(ops.convolution_backward_input(wanted[:, :0], weight[:0], 5, 4, 1, 1, 1, 1), torch.zeros(2, 6, 5, 4))
 
 
 @pytest.mark.parametrize("call, said", [
-    (lambda x, w: ops.convolution(x, w[:, :2], [1, 1], [0, 0], [1, 1]), "images of 3 channels, a weight for 2"),
-    (lambda x, w: ops.convolution(x, w, [1, 1], [0, 0], [3, 1]), r"a kernel of 3 \(dilation 3\) does not fit 5 pixels"),
-    (lambda x, w: ops.convolution(x, w, [0, 1], [0, 0], [1, 1]), "stride and dilation are at least 1"),
-    (lambda x, w: ops.convolution(x[0], w, [1, 1], [0, 0], [1, 1]), r"images and a kernel of two dimensions, found \(3, 5, 5\)"),
-    (lambda x, w: ops.convolution(x.double(), w, [1, 1], [0, 0], [1, 1]), "float32, found Double"),
-    (lambda x, w: ops.convolution_backward_input(x, w, 5, 5, [0, 0], [1, 1]), r"a gradient of \(2, 3, 5, 5\) is not that of images of 5 x 5 pixels"),
-    (lambda x, w: ops.convolution_backward_weight(x, x, 3, 3, [1, 1], [0, 0], [1, 1]), r"a gradient of \(2, 3, 5, 5\) is not that of images of \(2, 3, 5, 5\)"),
+    (lambda x, w: ops.convolution(x, w[:, :2], 1, 1, 0, 0, 1, 1), "images of 3 channels, a weight for 2"),
+    (lambda x, w: ops.convolution(x, w, 1, 1, 0, 0, 3, 1), r"a kernel of 3 \(dilation 3\) does not fit 5 pixels"),
+    (lambda x, w: ops.convolution(x, w, 0, 1, 0, 0, 1, 1), "stride and dilation are at least 1"),
+    (lambda x, w: ops.convolution(x[0], w, 1, 1, 0, 0, 1, 1), r"images and a kernel of two dimensions, found \(3, 5, 5\)"),
+    (lambda x, w: ops.convolution(x.double(), w, 1, 1, 0, 0, 1, 1), "float32, found Double"),
+    (lambda x, w: ops.convolution_backward_input(x, w, 5, 5, 0, 0, 1, 1), r"a gradient of \(2, 3, 5, 5\) is not that of images of 5 x 5 pixels"),
+    (lambda x, w: ops.convolution_backward_weight(x, x, 3, 3, 1, 1, 0, 0, 1, 1), r"a gradient of \(2, 3, 5, 5\) is not that of images of \(2, 3, 5, 5\)"),
 ])
 def test_wrong_operands_are_named(call, said):
     with pytest.raises(RuntimeError, match=said):

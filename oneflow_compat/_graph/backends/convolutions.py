@@ -69,17 +69,17 @@ class _Planes:
     """Images channel by channel: oneflow::convolution."""
 
     @staticmethod
-    def result(graph, x, weight, *window):
-        return _new(graph, torch.ops.oneflow.convolution.default, x, weight, *window)
+    def result(graph, x, weight, stride, padding, dilation):
+        return _new(graph, torch.ops.oneflow.convolution.default, x, weight, *stride, *padding, *dilation)
 
     @staticmethod
     def gradient(graph, i, dy, x, weight, stride, padding, dilation):
         if i == 2:
             return _new(graph, aten.sum.dim_IntList, dy, [0, 2, 3])
         if i == 1:
-            return _new(graph, torch.ops.oneflow.convolution_backward_weight.default, dy, x, *weight.meta["val"].shape[2:], stride, padding, dilation)
+            return _new(graph, torch.ops.oneflow.convolution_backward_weight.default, dy, x, *weight.meta["val"].shape[2:], *stride, *padding, *dilation)
         if list(stride) == [1, 1]:
-            return _new(graph, torch.ops.oneflow.convolution_backward_input.default, dy, weight, *x.meta["val"].shape[2:], padding, dilation)
+            return _new(graph, torch.ops.oneflow.convolution_backward_input.default, dy, weight, *x.meta["val"].shape[2:], *padding, *dilation)
 
 
 class _Lines:
