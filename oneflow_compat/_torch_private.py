@@ -20,6 +20,7 @@ HOOKS = {
     "torch._C._increment_version": ("_graph", "telling autograd what a program wrote", "tests/graph/test_semantics.py"),
     "torch._C._AutoDispatchBelowAutograd": ("_graph, _ops.custom", "running a program below autograd", "tests/graph/test_bitwise.py"),
     "torch._C._autograd._profiler_enabled": ("_graph", "a call in named regions where a profiler looks on", "tests/graph/test_profiled.py"),
+    "torch._higher_order_ops.flex_attention": ("_graph", "flex_attention in plain operators", "tests/graph/test_torch_op_calls.py"),
     "torch._C.DispatchKey": ("_graph", "a kernel's own operators are recorded (affine_grid under autocast)", "tests/graph/test_contexts.py"),
     "torch._C._DisableAutocast": ("_graph", "a program has its casts: autocast around a call adds none", "tests/graph/test_contexts.py"),
     "torch._C._is_any_autocast_enabled": ("_graph", "the same", "tests/graph/test_contexts.py"),

@@ -263,13 +263,19 @@ def _printed():
 
 @contextlib.contextmanager
 def _unchecked_and_uncompiled():
-    """Distributions do not look at the values of their arguments, and functions of torch.compile run as they were written."""
+    """Distributions do not look at the values of their arguments; functions of torch.compile, and flex_attention, run as they were written."""
     with contextlib.ExitStack() as stack:
         distributions = sys.modules.get("torch.distributions.distribution")
         if distributions is not None:
             stack.enter_context(_patched(distributions.Distribution, "_validate_args", lambda was: False))
         if "torch._dynamo.eval_frame" in sys.modules:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
+        flex = sys.modules.get("torch.nn.attention.flex_attention")
+        if flex is not None:
+            from torch._higher_order_ops.flex_attention import sdpa_dense
+
+            stack.enter_context(_patched(flex, "flex_attention_hop", lambda was: sdpa_dense))
+            stack.enter_context(_patched(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", lambda was: True))
         yield
 
 

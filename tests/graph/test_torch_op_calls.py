@@ -163,6 +163,24 @@ def test_linearize_and_cond():
         graph_of(lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)))(torch.ones(3))
 
 
+@pytest.mark.filterwarnings("ignore:flex_attention called without")
+def test_flex_attention_is_the_plain_operators_it_stands_for():
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    bias, mask = torch.rand(2), create_block_mask(lambda b, h, q, k: q >= k, None, None, 20, 20, device="cpu")
+
+    def build(q, k):
+        plain, lse = flex_attention(q, k, k, return_lse=True)
+        return plain, lse, flex_attention(q, k, k, score_mod=lambda s, b, h, i, j: s + (i - j) * bias[h], block_mask=mask)
+
+    q, k = torch.rand(1, 2, 20, 8).transpose(0, 1).contiguous().transpose(0, 1), torch.rand(1, 2, 20, 8)
+    graph = graph_of(build)
+    for _ in range(2):  # the second time with another bias
+        for got, want in zip(graph(q, k), build(q, k), strict=True):
+            assert torch.equal(got, want) and got.stride() == want.stride()
+        bias.mul_(2)
+
+
 def test_operators_that_take_functions_are_refused():
     from torch._higher_order_ops.while_loop import while_loop
 
