@@ -11,8 +11,8 @@ class placement:
     """Where a global tensor lives: a device type and the ranks that hold it.
 
     placement(type, ranks): `ranks` is a (nested) list of ints, or OneFlow's older
-    {node: device(s)} form, with `hierarchy` as the shape of the grid. A value object: compared,
-    hashed and printed by content. Ranks beyond the world size are refused at use, not here.
+    {node: device(s)} form, with `hierarchy` as the shape of the grid, which they fill in ascending order
+    (so OneFlow has them, however they are written). A value object: compared, hashed and printed by content. Ranks beyond the world size are refused at use, not here.
     """
 
     __slots__ = ("_type", "_ranks")
@@ -32,8 +32,7 @@ class placement:
             array = np.array([])
         if array.size == 0 or array.dtype.kind not in "iu" or (array < 0).any() or len(set(array.ravel().tolist())) != array.size:
             raise RuntimeError(f"placement: ranks must be different non-negative numbers, in a list or a grid, found {ranks}")
-        array = array.astype(np.int64)
-        self._type, self._ranks = type, array.reshape(tuple(hierarchy)) if hierarchy is not None else array
+        self._type, self._ranks = type, np.sort(array.astype(np.int64), axis=None).reshape(array.shape if hierarchy is None else tuple(hierarchy))
 
     type = property(lambda self: self._type, doc='"cpu" or "cuda"')
     device_type = property(lambda self: self._type, doc="older name of `type`")

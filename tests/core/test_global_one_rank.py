@@ -17,6 +17,8 @@ def test_placement_is_a_value():
     assert P.ranks.tolist() == [0] and P.hierarchy == torch.Size([1]) and P.type == P.device_type == "cpu"
     grid = flow.placement("cpu", [[0, 1], [2, 3]])
     assert grid.hierarchy == torch.Size([2, 2]) and grid.ranks.shape == (2, 2)
+    assert grid == flow.placement("cpu", [[3, 1], [2, 0]]) and repr(flow.placement("cpu", [2, 0])) == 'oneflow.placement(type="cpu", ranks=[0, 2])'
+    assert flow.placement("cpu", [3, 2, 1, 0], hierarchy=(2, 2)) == grid
     assert flow.placement.all("cpu") == P == flow.env.all_device_placement("cpu")
     assert pickle.loads(pickle.dumps(grid)) == grid
     with pytest.raises(RuntimeError, match="xpuu"):

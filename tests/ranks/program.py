@@ -72,6 +72,16 @@ def moves_between_rules():
 
 
 @check
+def ranks_named_in_any_order():
+    backwards = flow.placement("cpu", list(range(WORLD))[::-1])
+    whole = np.arange(2.0 * WORLD)
+    made = flow.tensor(whole, placement=backwards, sbp=S0)
+    for x in (made, flow.tensor(whole, placement=ALL, sbp=B).to_global(placement=backwards, sbp=S0)):
+        is_(x, whole, S0, whole[2 * RANK : 2 * RANK + 2])
+        assert x.placement == ALL
+
+
+@check
 def placements_of_single_ranks():
     first, second = flow.placement("cpu", [0]), flow.placement("cpu", [1])
     x = flow.tensor([1.0, 2.0], placement=first, sbp=B, requires_grad=True)

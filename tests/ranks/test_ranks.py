@@ -19,7 +19,7 @@ def launch(ranks, *checks, program="program.py"):
 
 
 def test_tensors_on_two_ranks():
-    launch(2, "local_parts_make_a_global_tensor", "moves_between_rules", "placements_of_single_ranks", "operators", "classes_sampled_where_they_are", "batch_norm", "losses_are_means_of_the_whole", "gradients", "random_numbers", "files", "other_data", "averaged_gradients")
+    launch(2, "local_parts_make_a_global_tensor", "moves_between_rules", "ranks_named_in_any_order", "placements_of_single_ranks", "operators", "classes_sampled_where_they_are", "batch_norm", "losses_are_means_of_the_whole", "gradients", "random_numbers", "files", "other_data", "averaged_gradients")
 
 
 def test_functions_under_every_rule():
