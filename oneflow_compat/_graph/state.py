@@ -93,6 +93,7 @@ class kept_modules:
             self.first.append(owner)
         self.stores: list = []  # (container, key, value with symbolic tensors)
         self.children: list = []  # (module, what it had of modules)
+        self.late: set = set()  # (id(container), key) of `stores` that hold things build() made
 
     def __enter__(self):
         for thing in self.first:
@@ -108,7 +109,7 @@ class kept_modules:
         contents = {k: _copied(v) for k, v in attributes.items() if type(v) in (list, dict)}
         buffers = thing._buffers if isinstance(thing, torch.nn.Module) else {}
         self.before.append((thing, dict(buffers.items()), attributes, contents))
-        if isinstance(thing, torch.nn.Module):
+        if isinstance(thing, torch.nn.Module) and isinstance(thing._modules, dict):  # a ScriptModule's cannot be changed
             self.children.append((thing, dict(thing._modules)))
 
     def changes(self):
@@ -147,35 +148,26 @@ class kept_modules:
                     _walk(new, contents[key], differs)
                 else:
                     differs(thing.__dict__, key, old, new)
-        modules, objects = self._made()
-        for made in modules:
-            attributes = {k: v for k, v in made.__dict__.items() if k not in _INTERNAL}
-            for container, found in ((_Parameters(made), made._parameters), (made._buffers, made._buffers), (made.__dict__, attributes)):
-                self.stores.extend((container, key, value) for key, value in found.items() if _symbolic(value))
-        self.stores.extend((made.__dict__, key, value) for made in objects for key, value in made.__dict__.items() if _symbolic(value))
+        filled = set()
+        for container, key, value in self._bound():
+            parts = {id(made): list(_symbolic_parts(made)) for made in _made(value, self.known)}
+            if any(parts.values()):  # bound when the tensors are real
+                self.stores.extend(part for i, found in parts.items() if i not in filled for part in found)
+                filled.update(parts)
+                self.late.add((id(container), key))
+                if not _symbolic(value):  # else it is stored already
+                    self.stores.append((container, key, value))
         if len(pairs) > 1:  # two that were swapped: read all before writing any
             with torch.no_grad():
                 pairs = [(old, new.clone()) for old, new in pairs]
         return pairs
 
-    def _made(self):
-        """(modules, other objects) that build() made and put into a module that was there, or into one of each other."""
-        modules, objects, seen, found = [], [], dict.fromkeys(self.known), []
+    def _bound(self):
+        """(container, key, value) of what build() put into modules that were there: attributes and modules."""
         for thing, children in self.children:
-            found.extend(child for name, child in thing._modules.items() if child is not children.get(name))
+            yield from ((thing._modules, k, v) for k, v in thing._modules.items() if v is not children.get(k))
         for thing, _, attributes, _ in self.before:
-            found.extend(v for k, v in thing.__dict__.items() if k not in _INTERNAL and v is not attributes.get(k))
-        while found:
-            value = found.pop()
-            if id(value) in seen or isinstance(value, (torch.Tensor, type, *_CODE)) or type(value).__module__.startswith(__package__):
-                continue
-            seen[id(value)] = value
-            if type(value) in pytree.SUPPORTED_NODES:
-                found.extend(pytree.SUPPORTED_NODES[type(value)].flatten_fn(value)[0])
-            elif hasattr(value, "__dict__"):
-                (modules if isinstance(value, torch.nn.Module) else objects).append(value)
-                found.extend(value.__dict__.values())  # a module's, with the one of its children
-        return modules, objects
+            yield from ((thing.__dict__, k, v) for k, v in thing.__dict__.items() if k not in _INTERNAL and v is not attributes.get(k))
 
     def _place(self, tensor):
         """Where a tensor's elements lie, a symbolic one that is a view of state by the live tensor that it stands for."""
@@ -202,23 +194,29 @@ class kept_modules:
             if isinstance(thing, torch.nn.Module):
                 places.append((thing._buffers, buffers, ()))
             for now, before, skip in places:
-                if everything:
+                if everything and isinstance(now, dict):
                     now.update({k: v for k, v in before.items() if k not in now})
                 for key in list(now.keys()):
                     value = now[key]
                     if key in skip:
                         continue
+                    symbolic = _symbolic(value) or (id(now), key) in self.late
                     if key not in before:
-                        if everything or _symbolic(value):
+                        if everything or symbolic:
                             del now[key]
-                    elif value is not before[key] and (everything or isinstance(before[key], torch.Tensor)) or _symbolic(value):
+                    elif value is not before[key] and (everything or isinstance(before[key], torch.Tensor)) or symbolic:
                         now[key] = before[key]
             for key, copied in contents.items():
                 _put_back(attributes[key], copied, everything)
-        for thing, children in self.children if everything else ():
-            if thing._modules != children:
+        for thing, children in self.children:
+            if everything and thing._modules != children:
                 thing._modules.clear()
                 thing._modules.update(children)
+            for key in [k for k in thing._modules if (id(thing._modules), k) in self.late]:
+                if key in children:
+                    thing._modules[key] = children[key]
+                else:
+                    del thing._modules[key]
 
 
 def of_their_own(leaves, taken):
@@ -237,6 +235,29 @@ def of_their_own(leaves, taken):
 
 def memories(values):
     return {_memory(memory_of(v)) for v in values if isinstance(v, torch.Tensor)}
+
+
+def _made(value, known):
+    """Modules and other Python objects in a value, and in each other, but for known ones."""
+    found, seen = [value], {}
+    while found:
+        value = found.pop()
+        if id(value) in seen or id(value) in known or isinstance(value, (torch.Tensor, type, *_CODE)) or type(value).__module__.startswith(__package__):
+            continue
+        seen[id(value)] = value
+        if type(value) in pytree.SUPPORTED_NODES:
+            found.extend(pytree.SUPPORTED_NODES[type(value)].flatten_fn(value)[0])
+        elif hasattr(value, "__dict__"):
+            yield value
+            found.extend(value.__dict__.values())  # a module's children as well
+
+
+def _symbolic_parts(made):
+    """(container, key, value) of the symbolic tensors of a module or of another object."""
+    containers = [(made.__dict__, {k: v for k, v in made.__dict__.items() if k not in _INTERNAL})]
+    if isinstance(made, torch.nn.Module):
+        containers += [(_Parameters(made), made._parameters), (made._buffers, made._buffers)]
+    return ((container, key, value) for container, held in containers for key, value in held.items() if _symbolic(value))
 
 
 class _Parameters:

@@ -385,7 +385,10 @@ def test_an_object_made_in_the_first_call(keep):
                 self.criterion = Criterion(self, keep)
             if x.shape[0] == 1:
                 raise ValueError("one row")
-            return self.criterion(super().forward(x))
+            out = super().forward(x)
+            if (out.detach() > 0).sum() > 1000:  # taken for likely, so that the first program is not the right one
+                out = out * 2
+            return self.criterion(out)
 
     graphed = same_as_eager(one_loss, lambda: Detector(4, 2), inputs(3, 4, count=4))
     assert torch.equal(graphed.criterion.table, torch.tensor([1.0, 2.0]))
