@@ -491,3 +491,14 @@ def test_the_relative_shift_of_attention_scores_compiles_in_seconds():
     start = time.process_time()
     same(build, dict, [(x, torch.arange(256, dtype=torch.float64).view(16, 16).sin())], tolerance=1e-12)
     assert time.process_time() - start < 30  # minutes, where inductor composes the places that the two views read
+
+
+def test_statistics_copied_from_another_layers():
+    """AveragedModel with use_buffers: the copy's layer wrote the first one's statistics as well."""
+
+    def build(self, x):
+        first = self.m(x)
+        self.e.running_mean.copy_(self.m.running_mean)
+        return first + self.e(x)
+
+    same(build, lambda: {"m": nn.BatchNorm1d(4), "e": nn.BatchNorm1d(4)}, rows(6, 4))

@@ -146,7 +146,7 @@ class _Functional(torch.fx.Interpreter):
     """Constants take part in functionalize() as inputs do: what is computed from them may be written. Results are laid out as they were captured."""
 
     def run_node(self, node):
-        if node.target in _BATCH_NORMS and _writes_a_copy(node):
+        if node.target in _BATCH_NORMS and _writes_statistics(node):
             return _batch_norm(node.target, *self.fetch_args_kwargs_from_env(node)[0])
         result, info = super().run_node(node), node.meta.get("tensor")
         if info is None or info.stride is None or not _is_new(node) or _agree(info.shape, result.stride(), info.stride):
@@ -162,10 +162,9 @@ class _Functional(torch.fx.Interpreter):
 _BATCH_NORMS = (torch.ops.aten.native_batch_norm.default, torch.ops.aten.cudnn_batch_norm.default)
 
 
-def _writes_a_copy(node):
-    """Are the running statistics memory of the program, as a recomputed layer's are?"""
+def _writes_statistics(node):
     statistics, training = node.args[3], node.args[5]
-    return training and statistics is not None and statistics.op != "placeholder"
+    return training and statistics is not None
 
 
 def _batch_norm(target, *args):
