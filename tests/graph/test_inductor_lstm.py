@@ -70,21 +70,24 @@ def test_what_the_kernel_does_not_take():
     assert recurrent.layer(*(t.bfloat16() for t in tensors), **how) is NotImplemented
 
 
+class Step(flow.nn.Graph):
+    def __init__(self, model, backend, clip=None):
+        super().__init__()
+        self.model, self.clip = model, clip
+        self.add_optimizer(torch.optim.SGD(model.parameters(), lr=0.1 if clip else 0.01))
+        self.config.set_backend(backend)
+
+    def build(self, x):
+        loss = self.model(x)[0].square().sum()
+        loss.backward()
+        if self.clip:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
+        return loss
+
+
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 @pytest.mark.parametrize("options", [{}, {"bidirectional": True, "batch_first": True}], ids=str)
 def test_a_graph_runs_it(options):
-    class Step(flow.nn.Graph):
-        def __init__(self, model, backend):
-            super().__init__()
-            self.model = model
-            self.add_optimizer(torch.optim.SGD(model.parameters(), lr=0.01))
-            self.config.set_backend(backend)
-
-        def build(self, x):
-            loss = self.model(x)[0].square().sum()
-            loss.backward()
-            return loss
-
     found, seen = {}, []
     for backend in ("aten", "inductor"):
         torch.manual_seed(0)
@@ -101,26 +104,11 @@ def test_a_graph_runs_it(options):
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN", "LSTMCell"])
 def test_both_biases_are_clipped_once(kind):
     """Their gradients are equal, and scaled in place by the fused update."""
-
-    class Step(flow.nn.Graph):
-        def __init__(self, model, backend):
-            super().__init__()
-            self.model = model
-            self.add_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
-            self.config.set_backend(backend)
-
-        def build(self, x):
-            out = self.model(x)[0]
-            loss = out.square().sum()
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), 0.1)
-            return loss
-
     found = []
     for backend in ("aten", "inductor"):
         torch.manual_seed(0)
         model = getattr(torch.nn, kind)(4, 6)
-        graph = Step(model, backend)
+        graph = Step(model, backend, clip=0.1)
         for _ in range(2):
             graph(torch.ones(*((2, 4) if "Cell" in kind else (3, 2, 4))))
         found.append(list(model.parameters()))
