@@ -72,9 +72,15 @@ class Pair:
             mine = dict(candidate.state_dict())
             if mine.keys() == state.keys() and all(mine[k].shape == state[k].shape for k in mine):
                 for k in mine:
-                    mine[k].detach().copy_(state[k])
+                    mine[k].detach().copy_(self._beside(state[k], mine[k]))
                 return
         candidate.load_state_dict(state, strict=False)
+
+    def _beside(self, tensor, like):
+        """A tensor that every rank has, global where `like` is."""
+        if not getattr(like, "is_global", False):
+            return tensor
+        return tensor.to_global(placement=like.placement, sbp=[self.candidate.sbp.broadcast] * len(like.sbp))
 
     # ------------------------------------------------------------------ random numbers
     def random_state(self):
