@@ -65,6 +65,8 @@ _ANY_SIZE = {
 _OF_VALUES = ("out of bounds", "out of range", "between 0 and 1", "singular", "must be non-negative", "probability tensor contains")
 # of uneven parts DTensor finds the shape of one rank's only
 _VIEWS = {aten.view.default, aten._unsafe_view.default}
+# flags on memory that DTensor's kernels overlook: the numbers are computed
+_FLAGS = {aten._conj.default: aten._conj_physical.default, aten._neg_view.default: aten.neg.default}
 _RESHAPES = ("squeeze_", "unsqueeze_", "t_", "transpose_")
 _READS = {aten._local_scalar_dense.default, aten.is_nonzero.default, aten.equal.default}
 
@@ -72,7 +74,7 @@ _READS = {aten._local_scalar_dense.default, aten.is_nonzero.default, aten.equal.
 @made_from.outside_mode
 def call(func, args, kwargs):
     """The result of an ATen operator some of whose arguments are global tensors."""
-    out = _computed(func, args, kwargs)
+    out = _computed(_FLAGS.get(func, func), args, kwargs)
     if func.is_view:
         views.remember(func, args, kwargs, out)
     for t in _written(func, args, kwargs):

@@ -205,7 +205,7 @@ def _mine(mesh) -> bool:
 @made_from.outside_mode
 def _made(local, mesh, targets, shape) -> GlobalDTensor:
     """Its strides are those of rows, or in the order of the part's: autograd asks them whether a gradient can be viewed."""
-    order = list(range(len(shape)))
+    local, order = local.resolve_conj().resolve_neg(), list(range(len(shape)))
     if not local.is_contiguous():
         of_part = sorted(order, key=local.stride, reverse=True)
         order = of_part if local.permute(of_part).is_contiguous() else order

@@ -87,6 +87,8 @@ CASES = {  # shape -> functions
         "parts of a sum and numbers": lambda x: (x + -1.5) * flow.add(x, 2.0, alpha=3.0) + (1.0 - x).clone().add_(2.0) + (x.sum() - 1.25) + flow.mul(x.mean(), x).sub_(1.0) + x.sum() + x.mean((0, 1)),
         **({"zeros for a gradient": lambda x: flow.nextafter(x, x * 2)} if torch.__version__ >= (2, 13) else {}),  # torch has none before
         "view of any layout": lambda x: [t.view(3, 8) if x.is_global else t.reshape(3, 8) for t in [(x * x.sum(0)).t()]][0],
+        "conjugates": lambda x: [(z.conj() * z).real + z.conj().imag * z.t().adjoint().real for z in [flow.complex(x, x.flip(0))]][0],
+        "real transforms": lambda x: flow.fft.irfft(flow.fft.rfft(x, dim=0).conj() * 2, 4, 0) * flow.fft.hfft(flow.complex(x, x * 2), 6),
         "index_copy in place": lambda x: (x * 2).index_copy_(0, flow.tensor([0, 2], **place(x)), x[1:3]),
     },
     (1, 4, 2, 6): {"rotary": lambda x: flow._C.fused_apply_rotary_emb(x, x_layout="BMHK", mode="interval")},
