@@ -284,6 +284,62 @@ def test_a_pair_of_modules_keeps_the_second_as_a_plain_attribute(tmp_path):
     """)
 
 
+def test_a_tracer_of_oneflow_programs_sees_modules_and_functions(tmp_path):
+    """onefx's Tracer, reduced: it knows OneFlow's layers by the name of their module, and its functions from the modules' dicts."""
+    (tmp_path / "onefx").mkdir()
+    (tmp_path / "onefx" / "__init__.py").write_text("import oneflow")
+    (tmp_path / "onefx" / "_symbolic_trace.py").write_text(textwrap.dedent("""
+        import oneflow
+
+        _oneflow_default_wrapped_packages = (oneflow, oneflow.nn.functional)
+
+        class Tracer:
+            def is_leaf_module(self, m, module_qualified_name):
+                return m.__module__.startswith("oneflow.nn") and not isinstance(m, oneflow.nn.Sequential)
+    """))
+    in_a_fresh_process(f"""
+        import sys
+        sys.path.insert(0, {str(tmp_path)!r})
+        from onefx._symbolic_trace import Tracer
+        import oneflow as flow
+        class Own(flow.nn.Module):
+            pass
+        leaf = lambda module: Tracer().is_leaf_module(module, "")
+        assert all(map(leaf, (flow.nn.Linear(1, 1), flow.nn.AdaptiveAvgPool2d(1), flow.nn.FusedMLP(1, [1], 1))))
+        assert not leaf(Own()) and not leaf(flow.nn.Sequential())
+        assert vars(flow)["relu"] is flow.relu and "conv2d" in vars(flow.nn.functional)
+    """)
+
+
+def test_a_counter_of_operations_leaves_no_hooks(tmp_path):
+    """flowflops' counting, reduced: hooks without handles, on layers whose counters are taken away at the end."""
+    (tmp_path / "flowflops").mkdir()
+    (tmp_path / "flowflops" / "__init__.py").touch()
+    (tmp_path / "flowflops" / "flow_engine.py").write_text(textwrap.dedent("""
+        def count(module, args, out):
+            module.__flops__ += out.numel()
+
+        def get_eager_flops(model, size):
+            import oneflow
+            for layer in model:
+                layer.__flops__ = 0
+                layer.register_forward_hook(count)
+            model(oneflow.ones(size))
+            return sum(layer.__dict__.pop("__flops__") for layer in model)
+    """))
+    in_a_fresh_process(f"""
+        import sys
+        sys.path.insert(0, {str(tmp_path)!r})
+        import oneflow as flow
+        from flowflops.flow_engine import get_eager_flops
+        model, seen = flow.nn.Sequential(flow.nn.Linear(3, 2), flow.nn.ReLU()), []
+        model[1].register_forward_hook(lambda *_: seen.append(1))
+        assert get_eager_flops(model, (4, 3)) == get_eager_flops(model, (4, 3)) == 16
+        model(flow.ones(4, 3))
+        assert len(seen) == 3
+    """)
+
+
 @pytest.mark.slow
 def test_transformers_runs_as_usual_after_oneflow():
     pytest.importorskip("transformers")
