@@ -39,14 +39,14 @@ ALIASES = {
     "oneflow.linalg": "det",
     "oneflow.multiprocessing": "ProcessExitedException ProcessRaisedException get_all_sharing_strategies get_sharing_strategy init_reductions set_sharing_strategy start_processes",
     "oneflow.nn": (
-        "AdaptiveAvgPool1d AdaptiveAvgPool3d AdaptiveMaxPool1d AdaptiveMaxPool3d AvgPool1d BatchNorm1d BatchNorm2d BatchNorm3d CELU CTCLoss Conv1d Conv2d "
+        "AdaptiveAvgPool1d AdaptiveAvgPool3d AdaptiveMaxPool1d AdaptiveMaxPool3d AvgPool1d CELU CTCLoss Conv1d Conv2d "
         "Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d CosineSimilarity ELU Flatten Fold GELU GLU GRU GRUCell GroupNorm Hardsigmoid Hardswish Hardtanh "
         "Identity InstanceNorm1d InstanceNorm2d InstanceNorm3d LSTM LSTMCell LayerNorm LeakyReLU Linear LogSigmoid LogSoftmax MaxPool1d MaxPool2d MaxPool3d "
         "MaxUnpool1d MaxUnpool2d MaxUnpool3d Mish Module ModuleDict ModuleList PReLU PairwiseDistance Parameter ParameterDict RNNBase RNNCell RNNCellBase "
         "RReLU ReLU ReLU6 ReflectionPad1d ReflectionPad2d ReplicationPad1d ReplicationPad2d SELU Sequential SiLU Sigmoid Softmax Softplus SyncBatchNorm Tanh "
         "Threshold TripletMarginLoss Unfold Upsample UpsamplingBilinear2d UpsamplingNearest2d ZeroPad2d"),
     "oneflow.nn.functional": (
-        "adaptive_max_pool1d adaptive_max_pool3d batch_norm ctc_loss dropout1d dropout2d dropout3d embedding glu hardsigmoid interpolate layer_norm linear "
+        "adaptive_max_pool1d adaptive_max_pool3d ctc_loss dropout1d dropout2d dropout3d embedding glu hardsigmoid interpolate layer_norm linear "
         "max_unpool1d max_unpool2d max_unpool3d pad pairwise_distance relu6 triplet_margin_loss"),
     "oneflow.nn.init": "calculate_gain constant_ eye_ normal_ ones_ orthogonal_ trunc_normal_ uniform_ zeros_",
     "oneflow.nn.utils": "clip_grad_value_ parameters_to_vector remove_weight_norm skip_init vector_to_parameters weight_norm",

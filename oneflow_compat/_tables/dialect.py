@@ -104,7 +104,7 @@ EXTENDED = {
     "oneflow.nn": """
         Hardshrink Softshrink Softsign ParameterList Dropout Dropout1d Dropout2d Dropout3d RNN Embedding PixelShuffle
         MSELoss L1Loss SmoothL1Loss BCELoss BCEWithLogitsLoss MarginRankingLoss NLLLoss CrossEntropyLoss
-        ConstantPad1d ConstantPad2d ConstantPad3d AdaptiveAvgPool2d AdaptiveMaxPool2d AvgPool2d AvgPool3d
+        ConstantPad1d ConstantPad2d ConstantPad3d AdaptiveAvgPool2d AdaptiveMaxPool2d AvgPool2d AvgPool3d BatchNorm1d BatchNorm2d BatchNorm3d
     """,
     "oneflow.nn.functional": """
         relu celu elu hardswish hardtanh leaky_relu logsigmoid mish prelu rrelu rrelu_ selu sigmoid silu softsign softplus tanh threshold
@@ -112,7 +112,7 @@ EXTENDED = {
         conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d
         mse_loss l1_loss smooth_l1_loss binary_cross_entropy binary_cross_entropy_with_logits cross_entropy
         avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool2d
-        grid_sample affine_grid upsample group_norm
+        grid_sample affine_grid upsample group_norm batch_norm
     """,
     "oneflow.nn.init": "kaiming_normal_ kaiming_uniform_ xavier_normal_ xavier_uniform_",
 }

@@ -68,6 +68,7 @@ FUNCTIONS = {
         "nn.modules.pooling": "AdaptiveAvgPool2d AdaptiveMaxPool2d AvgPool2d AvgPool3d",
         "nn.modules.pixelshuffle": "PixelShuffle",
         "nn.modules.padding": "ConstantPad1d ConstantPad2d ConstantPad3d",
+        "nn.modules.batchnorm": "BatchNorm1d BatchNorm2d BatchNorm3d",
         "nn.modules.normalization": "RMSNorm",
         "nn.modules.sparse": "Embedding",
         "nn.modules.rnn": "RNN",
@@ -90,7 +91,7 @@ FUNCTIONS = {
         "_ops.nn_dropout": "dropout",
         "_ops.nn_conv": "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d",
         "_ops.nn_pooling": "avg_pool1d avg_pool2d avg_pool3d adaptive_max_pool2d",
-        "_ops.nn_vision": "grid_sample affine_grid interpolate_like upsample group_norm",
+        "_ops.nn_vision": "grid_sample affine_grid interpolate_like upsample group_norm batch_norm",
     },
     "oneflow.utils.checkpoint": {
         "utils.checkpoint": "checkpoint",

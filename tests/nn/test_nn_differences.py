@@ -19,9 +19,53 @@ def test_orthogonal_works_in_place():
     torch.testing.assert_close(w @ w.T, torch.eye(3))
 
 
-def test_batch_norm_refuses_one_value_per_channel():
+@pytest.mark.parametrize("name, shape", [("BatchNorm1d", (1, 3)), ("BatchNorm1d", (1, 3, 1)), ("BatchNorm2d", (1, 3, 1, 1)), ("BatchNorm3d", (1, 3, 1, 1, 1))])
+def test_batch_norm_trains_on_one_value_per_channel(name, shape):
+    """OneFlow 0.9.0: the bias, gradients of 0 but for the bias, running_mean as ever; its running_var is NaN."""
+    module, x = getattr(flow.nn, name)(3, momentum=0.25), flow.arange(3.0).reshape(shape).requires_grad_()
+    flow.nn.init.uniform_(module.bias)
+    out = module(x)
+    out.backward(flow.full(shape, 2.0))
+    assert flow.equal(out.flatten(), module.bias) and out.shape == shape and module.num_batches_tracked == 1
+    assert not x.grad.any() and not module.weight.grad.any() and flow.equal(module.bias.grad, flow.full((3,), 2.0))
+    assert module.running_mean.tolist() == [0, 0.25, 0.5] and module.running_var.tolist() == [0.75] * 3
+    assert flow.equal(flow.nn.functional.batch_norm(x, None, None, None, module.bias, True), out)
     with pytest.raises(ValueError, match="more than 1 value per channel"):
-        flow.nn.BatchNorm1d(3)(flow.ones(1, 3))
+        getattr(flow.nn, name)(3, momentum=None)(x)
+    with pytest.raises(ValueError, match="expected 4D input"):
+        flow.nn.BatchNorm2d(3)(flow.ones(1, 3))
+    with pytest.raises(ValueError, match="more than 1 value per channel"):
+        getattr(torch.nn, name)(3)(x)
+
+
+@pytest.mark.parametrize("backend", ["aten", "inductor"])
+def test_batch_norm_of_one_value_per_channel_in_a_graph(backend):
+    class Train(flow.nn.Graph):
+        def __init__(self, model):
+            super().__init__()
+            self.model = model
+            self.add_optimizer(flow.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+            self.config.set_backend(backend)
+
+        def build(self, x):
+            loss = self.model(x).square().sum()
+            loss.backward()
+            return loss
+
+    def net():
+        flow.manual_seed(0)
+        return flow.nn.Sequential(flow.nn.Conv2d(2, 3, 4), flow.nn.BatchNorm2d(3), flow.nn.ReLU(), flow.nn.Conv2d(3, 2, 1)).double()
+
+    eager, compiled, x = net(), net(), flow.randn(1, 2, 4, 4, dtype=flow.float64)
+    optimizer, step = flow.optim.SGD(eager.parameters(), lr=0.1, momentum=0.9), Train(compiled)
+    for _ in range(3):
+        loss = eager(x).square().sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        torch.testing.assert_close(step(x), loss)
+    for a, b in zip(eager.state_dict().values(), compiled.state_dict().values()):
+        torch.testing.assert_close(a, b)
 
 
 @pytest.mark.parametrize("name", ["ELU", "ReLU6", "Hardswish", "Hardtanh", "SELU", "SiLU", "Mish"])
