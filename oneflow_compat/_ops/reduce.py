@@ -137,13 +137,26 @@ def argsort(input, dim=-1, descending=False, stable=True):
 
 @spelled("x=input")
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dtype=None, *, dim=None):
-    """torch.unique; `dtype` is the dtype of the inverse and the counts (int64 unless given; OneFlow: int32)."""
+    """torch.unique; without `sorted` in order of appearance; `dtype` of the inverse and the counts (int64 unless given; OneFlow: int32)."""
     if dtype is not None and not isinstance(dtype, torch.dtype):  # torch's fifth argument is dim
         dtype, dim = None, dtype
-    out = torch.unique(input, sorted, return_inverse, return_counts, dim)
+    if sorted or dim is not None:
+        out = torch.unique(input, sorted, return_inverse, return_counts, dim)
+    else:
+        out = _by_appearance(input, return_inverse, return_counts)
     if dtype is None or isinstance(out, torch.Tensor):
         return out
     return (out[0], *(t.to(dtype) for t in out[1:]))
+
+
+def _by_appearance(input, return_inverse, return_counts):
+    """The unique values, the first to appear first."""
+    values, inverse, counts = torch.unique(input, True, True, True)
+    first = torch.full_like(counts, input.numel())
+    first.scatter_reduce_(0, inverse.flatten(), torch.arange(input.numel(), device=input.device), "amin")
+    order = first.argsort()
+    out = values[order], *([order.argsort()[inverse]] if return_inverse else []), *([counts[order]] if return_counts else [])
+    return out if len(out) > 1 else out[0]
 
 
 @or_else(torch.bincount, "bincount", "(input, weights=None, minlength=0)", "torch.bincount; a bool tensor is accepted.")

@@ -286,8 +286,8 @@ EAGER = {
     },
     "tie-order": {
         "names": ["oneflow.sort", "oneflow.argsort", "oneflow.topk", "oneflow.unique"],
-        "oneflow": "equal keys keep their order",
-        "here": "sort and argsort are stable; topk has torch's order",
+        "oneflow": "equal keys keep their order; unique(sorted=False) has the order of appearance",
+        "here": "the same in oneflow.sort, argsort and unique; topk and Tensor.unique have torch's order",
         "reason": "superset where torch offers it",
         "test": "tests/core/test_functions.py::test_value",
     },

@@ -37,7 +37,6 @@ KNOWN = {
     "flow.distributions.Categorical(logits=f(3)).logits": "categorical-logits",
     "flow.nn.Parameter(i(2))": "integer-parameter",
     "flow.hann_window(1)": "dtype-float-creation",
-    "flow.unique(flow.tensor([4, 0, 3]), sorted=False, return_inverse=True, dtype=flow.int64)[0]": "tie-order",
 }
 
 
