@@ -179,8 +179,10 @@ def _on_no_elements(func, args, kwargs):
 
 def _under_rules_it_takes(func, args, kwargs, mesh):
     """Arguments moved where DTensor would compute something else from their parts."""
-    if func is aten.embedding.default and any(p.is_shard(1) for p in args[0].placements):  # the mask of missing rows is that of the ids' part
-        args = (args[0], _moved(args[1], args[1]._of_placement, (sbp.broadcast,) * mesh.ndim), *args[2:])
+    if func is aten.embedding.default:
+        table, ids = _cut_once(args[0], 0), args[1]
+        columns = sbp.split(1) in table._of_sbp  # the mask of missing rows is that of the ids' part
+        args = (table, _moved(ids, ids._of_placement, (sbp.broadcast,) * mesh.ndim if columns else _summed(ids._of_sbp)), *args[2:])
     elif func in _SELECTS and any(p.is_partial() for p in getattr(args[0], "placements", ())) and any(map(_is_split, pytree.tree_leaves(args[1:]))):
         args = (_moved(args[0], args[0]._of_placement, _summed(args[0]._of_sbp)), *args[1:])
     elif func in (aten.div.Tensor, aten.div_.Tensor) and _parts_of_sum(args[1]):  # torch 2.11 divides by each part
@@ -246,6 +248,15 @@ def _writes_elsewhere(func) -> bool:
     """Does a function write other places than those it reads? DTensor gives what is written the rules of what is read, and no values."""
     alike = {torch.Tag.pointwise, torch.Tag.nondeterministic_seeded}.intersection(func.tags)
     return func._schema.is_mutable and not alike and func.overloadpacket not in _ANY_SIZE and not func._opname.startswith(("_foreach_", "_fused_"))
+
+
+def _cut_once(tensor, dim):
+    """The tensor, split along `dim` by one dimension of ranks at most: DTensor finds a part's rows by that one alone."""
+    rules = tensor._of_sbp
+    if rules.count(sbp.split(dim)) < 2:
+        return tensor
+    first = rules.index(sbp.split(dim))
+    return _moved(tensor, tensor._of_placement, tuple(sbp.broadcast if r == sbp.split(dim) and i > first else r for i, r in enumerate(rules)))
 
 
 def _reshaped(func, tensor, *args):

@@ -1,5 +1,6 @@
 """Two rules for each tensor, on four ranks in a grid: a third program for test_ranks.py."""
 import sys
+from itertools import product
 
 import numpy as np
 from program import RANK, B, P, S0, S1, Step, is_
@@ -36,6 +37,13 @@ def rows_of_a_table_cut_both_ways():
         assert np.allclose(out.numpy(), table[ids]), rules
         out.sum().backward()
         assert weight.grad.numpy().sum(1).tolist() == [4, 0, 0, 0, 0, 4, 0, 4], rules
+    for ids, rules, cut in product((9, [1, 9, 3]), ([S0, S0], [S0, B], [B, P]), ([B, B], [B, P])):
+        table = np.arange(20.0).reshape(10, 2)
+        weight = flow.tensor(table, placement=GRID, sbp=[B, B]).to_global(sbp=rules).detach().requires_grad_()
+        out = F.embedding(flow.tensor(ids, placement=GRID, sbp=[B, B]).to_global(sbp=cut), weight)
+        assert np.allclose(out.numpy(), table[ids]), (ids, rules, cut)
+        out.sum().backward()
+        assert np.allclose(weight.grad.numpy().sum(1), 2.0 * np.isin(np.arange(10), ids)), (ids, rules, cut)
 
 
 def selections_and_padding():
