@@ -18,6 +18,7 @@ from torch.utils._mode_utils import no_dispatch
 from .. import sbp
 from . import elsewhere, made_from, parts, views, zero
 from .ranks import GlobalDTensor, _around, _copies, _first, _groups, _map, _mine, _moved, _part, _placements, _summed, made, same_numbers, whole
+from .tensor import is_symbolic
 
 aten = torch.ops.aten
 # these write their running statistics without saying so; DTensor would write a copy of those it moves
@@ -66,7 +67,7 @@ _OF_VALUES = ("out of bounds", "out of range", "between 0 and 1", "singular", "m
 # of uneven parts DTensor finds the shape of one rank's only
 _VIEWS = {aten.view.default, aten._unsafe_view.default}
 # flags on memory that DTensor's kernels overlook: the numbers are computed
-_FLAGS = {aten._conj.default: aten._conj_physical.default, aten._neg_view.default: aten.neg.default}
+_FLAGS = {aten._conj.default: aten.conj_physical.default, aten._neg_view.default: aten.neg.default}
 _RESHAPES = ("squeeze_", "unsqueeze_", "t_", "transpose_")
 _READS = {aten._local_scalar_dense.default, aten.is_nonzero.default, aten.equal.default}
 
@@ -114,6 +115,8 @@ def _computed(func, args, kwargs):
         return _reshaped(func, *args)
     if func in _TAKES_COPIES or torch._C._current_graph_task_id() != -1:  # in backward(): formulas make zeros and the like as ordinary tensors
         args, kwargs = pytree.tree_map_only(torch.Tensor, lambda t: t if isinstance(t, GlobalDTensor) else _copies(t, mesh), (args, kwargs))
+    if func is aten.add.Tensor and _masks_the_future(*args[:2]):
+        args = (args[0], _copies(args[1], mesh), *args[2:])
     if func is aten.as_strided.default:
         return _strided(*args)
     if func in _VIEWS:
@@ -289,6 +292,13 @@ def _attention(func, args, kwargs):
         out = [torch.empty((0,) * o.ndim, dtype=o.dtype) for o in func(*_map(parts.shape, args), **_map(parts.shape, kwargs))]
     ends = [t.shape[2:] for t in args[1:4]] if _ATTENTION[func] else [(*size[2:-1], args[2].shape[-1]), size[2:3]]
     return tuple(made(o, place, rules, (*size[:2], *end)) for o, end in zip(out, ends))
+
+
+def _masks_the_future(scores, mask) -> bool:
+    """Is this the mask that torch's attention makes of is_causal=True where it has no kernel (dropout, one sample)? An ordinary tensor, the same on every rank."""
+    if not isinstance(scores, GlobalDTensor) or isinstance(mask, GlobalDTensor) or scores.ndim < 3 or getattr(mask, "shape", None) != scores.shape[-2:] or mask.requires_grad:
+        return False
+    return is_symbolic(mask) or torch.equal(mask, torch.full_like(mask, -math.inf).triu(1))
 
 
 def _strided(tensor, size, stride, offset=None):

@@ -102,6 +102,8 @@ CASES = {  # shape -> functions
     (2, 2, 3): {"conv1d": lambda x: F.conv1d(x, flow.ones_like(x) * x.mean())},
     (1, 4, 4, 4): {"conv2d, split channels": lambda x: F.conv2d(x, x[:, :, :2, :2])},
     (2, 2, 4, 3): {"attention": lambda x: F.scaled_dot_product_attention(x, x * 2, x + 1), "masked attention": attention,
+                     "causal attention with dropout": lambda x: F.scaled_dot_product_attention(x, x * 2, x + 1, is_causal=True, dropout_p=1e-9),
+                     "causal attention of one sample": lambda x: F.scaled_dot_product_attention(x[0], x[0] * 2, x[1], is_causal=True),
                      "attention of transposed heads": lambda x: F.scaled_dot_product_attention(*[x.reshape(6, 4, 2).transpose(0, 1).view(2, 2, 6, 2)] * 3)},
     (4, 4, 2, 3): {
         "batch norm": lambda x: F.batch_norm(x, *(flow.full((4,), v, **place(x)) for v in (0.5, 2.0, 3.0, 4.0)), training=True) ** 3,
@@ -237,6 +239,25 @@ def an_lstm_where_its_samples_are():
                     results.append([t.detach().float().numpy() for t in made])
         for found in results[1:]:
             assert all(np.allclose(a, b, atol=0.05 if narrow else 1e-4) for a, b in zip(found, results[0])), narrow
+
+
+def causal_attention_in_a_graph():
+    class Attends(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            flow.manual_seed(0)
+            self.layer = nn.TransformerEncoderLayer(6, 2, 8, dropout=1e-9, batch_first=True)
+
+        def build(self, x, mask):
+            return self.layer(x, src_mask=mask, is_causal=True)
+
+    x, mask = flow.tensor(np.random.RandomState(0).randn(4, 3, 6).astype(np.float32)), flow.ones(3, 3).triu(1) > 0
+    expected, several = Attends()(x, mask).numpy(), Attends()
+    several.layer.to_global(ALL, B)
+    for rule in (S0, B):
+        placed = x.to_global(ALL, B).to_global(sbp=rule), mask.to_global(ALL, B)
+        for got in (several(*placed), several.build(*placed)):
+            assert got.is_global and np.allclose(got.numpy(), expected, atol=1e-4), rule
 
 
 def labels_in_a_graph():

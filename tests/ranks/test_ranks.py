@@ -23,7 +23,7 @@ def test_tensors_on_two_ranks():
 
 
 def test_functions_under_every_rule():
-    launch(2, "functions", "recurrent_layers", "an_lstm_where_its_samples_are", "made_in_global_mode", "random_numbers_in_a_graph", "labels_in_a_graph", program="compared.py")
+    launch(2, "functions", "recurrent_layers", "an_lstm_where_its_samples_are", "made_in_global_mode", "random_numbers_in_a_graph", "labels_in_a_graph", "causal_attention_in_a_graph", program="compared.py")
 
 
 def test_training_on_two_ranks_equals_one():
