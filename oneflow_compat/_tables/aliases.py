@@ -41,7 +41,7 @@ ALIASES = {
     "oneflow.nn": (
         "AdaptiveAvgPool1d AdaptiveAvgPool3d AdaptiveMaxPool1d AdaptiveMaxPool3d AvgPool1d CELU CTCLoss Conv1d Conv2d "
         "Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d CosineSimilarity ELU Flatten Fold GELU GLU GRU GRUCell GroupNorm Hardsigmoid Hardswish Hardtanh "
-        "Identity InstanceNorm1d InstanceNorm2d InstanceNorm3d LSTM LSTMCell LayerNorm LeakyReLU Linear LogSigmoid LogSoftmax MaxPool1d MaxPool2d MaxPool3d "
+        "Identity InstanceNorm1d LSTM LSTMCell LayerNorm LeakyReLU Linear LogSigmoid LogSoftmax MaxPool1d MaxPool2d MaxPool3d "
         "MaxUnpool1d MaxUnpool2d MaxUnpool3d Mish Module ModuleDict ModuleList PReLU PairwiseDistance Parameter ParameterDict RNNBase RNNCell RNNCellBase "
         "RReLU ReLU ReLU6 ReflectionPad1d ReflectionPad2d ReplicationPad1d ReplicationPad2d SELU Sequential SiLU Sigmoid Softmax Softplus SyncBatchNorm Tanh "
         "Threshold TripletMarginLoss Unfold Upsample UpsamplingBilinear2d UpsamplingNearest2d ZeroPad2d"),

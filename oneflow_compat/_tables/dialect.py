@@ -104,7 +104,7 @@ EXTENDED = {
     "oneflow.nn": """
         Hardshrink Softshrink Softsign ParameterList Dropout Dropout1d Dropout2d Dropout3d RNN Embedding PixelShuffle
         MSELoss L1Loss SmoothL1Loss BCELoss BCEWithLogitsLoss MarginRankingLoss NLLLoss CrossEntropyLoss
-        ConstantPad1d ConstantPad2d ConstantPad3d AdaptiveAvgPool2d AdaptiveMaxPool2d AvgPool2d AvgPool3d BatchNorm1d BatchNorm2d BatchNorm3d
+        ConstantPad1d ConstantPad2d ConstantPad3d AdaptiveAvgPool2d AdaptiveMaxPool2d AvgPool2d AvgPool3d BatchNorm1d BatchNorm2d BatchNorm3d InstanceNorm2d InstanceNorm3d
     """,
     "oneflow.nn.functional": """
         relu celu elu hardswish hardtanh leaky_relu logsigmoid mish prelu rrelu rrelu_ selu sigmoid silu softsign softplus tanh threshold

@@ -69,6 +69,7 @@ FUNCTIONS = {
         "nn.modules.pixelshuffle": "PixelShuffle",
         "nn.modules.padding": "ConstantPad1d ConstantPad2d ConstantPad3d",
         "nn.modules.batchnorm": "BatchNorm1d BatchNorm2d BatchNorm3d",
+        "nn.modules.instancenorm": "InstanceNorm2d InstanceNorm3d",
         "nn.modules.normalization": "RMSNorm",
         "nn.modules.sparse": "Embedding",
         "nn.modules.rnn": "RNN",

@@ -68,6 +68,31 @@ def test_batch_norm_of_one_value_per_channel_in_a_graph(backend):
         torch.testing.assert_close(a, b)
 
 
+@pytest.mark.parametrize("backend", [None, "aten", "inductor"])
+@pytest.mark.parametrize("layer", [
+    flow.nn.BatchNorm2d(6), flow.nn.BatchNorm2d(6).eval(), flow.nn.BatchNorm3d(6), flow.nn.InstanceNorm2d(6), flow.nn.InstanceNorm3d(6),
+    lambda x: F.batch_norm(x, None, None, training=True)], ids=["2d", "2d eval", "3d", "instance 2d", "instance 3d", "function"])
+def test_gradient_of_one_image_through_a_norm(layer, backend):
+    """The gradient arrives channel by channel; the same one laid out row by row is the measure."""
+    layer = layer.double() if isinstance(layer, flow.nn.Module) else layer
+    shape = (1, 6, 2, 2, 3) if "3d" in type(layer).__name__ else (1, 6, 4, 3)
+    x, g = flow.randn(shape, dtype=flow.float64, requires_grad=True), flow.randn(1, 12, 6, dtype=flow.float64)
+
+    def of(x, g):
+        return flow.autograd.grad((layer(x).flatten(2).transpose(1, 2) * g).sum(), x)[0]
+
+    class Of(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.config.set_backend(backend)
+
+        def build(self, x, g):
+            return of(x, g)
+
+    [right] = flow.autograd.grad(layer(x), x, g.transpose(1, 2).reshape(shape).contiguous())
+    torch.testing.assert_close((of if backend is None else Of())(x, g), right)
+
+
 @pytest.mark.parametrize("name", ["ELU", "ReLU6", "Hardswish", "Hardtanh", "SELU", "SiLU", "Mish"])
 def test_inplace_is_honoured(name):
     module, x = getattr(flow.nn, name)(inplace=True), flow.tensor([-1.5, 2.5])
