@@ -109,6 +109,9 @@ def _computed(func, args, kwargs):
         of_no_elements = _on_no_elements(func, args, kwargs)
     if func in _READS:
         return func(*_map(whole, args), **_map(whole, kwargs))
+    if "out" in kwargs and not any(isinstance(t, GlobalDTensor) for t in pytree.tree_leaves(args)):  # as eye(n, out=x): DTensor's cache knows the numbers, not x
+        with same_numbers() if torch.Tag.nondeterministic_seeded in func.tags else contextlib.nullcontext():
+            return _on_whole(func, args, kwargs, mesh)
     if func in _UPDATES and _same_rules(*args):
         return _on_parts(func, *args, **kwargs)
     if func._opname in _RESHAPES:
@@ -165,7 +168,7 @@ def _computed(func, args, kwargs):
     if func in _ATTENTION:
         return _attention(func, args, kwargs)
     out = _by_dtensor(func, *_under_rules_it_takes(func, args, kwargs, mesh), mesh)
-    if of_no_elements is None or getattr(out, "dtype", None) in (None, of_no_elements.dtype):
+    if getattr(of_no_elements, "dtype", None) is None or getattr(out, "dtype", None) in (None, of_no_elements.dtype):
         return out
     # a rank without a part, in torch 2.11: DTensor has kept the dtype of 1 - x for 1.0 - x
     return GlobalDTensor(_around(out._local_tensor.to(of_no_elements.dtype), mesh, out.placements, out.shape, out.stride()))
@@ -191,11 +194,17 @@ def _under_rules_it_takes(func, args, kwargs, mesh):
     elif func in (aten.div.Tensor, aten.div_.Tensor) and _parts_of_sum(args[1]):  # torch 2.11 divides by each part
         args = (args[0], _moved(args[1], args[1]._of_placement, _summed(args[1]._of_sbp)))
     elif func is aten.gather.default and mesh.ndim > 1:  # where `dim` is split, DTensor masks the rows of a part by those of all parts
-        along = sbp.split(args[1] % args[0].ndim)
+        along = sbp.split(args[1] % max(args[0].ndim, 1))
         args = (_moved(args[0], args[0]._of_placement, tuple(sbp.broadcast if r._kind == "partial_sum" or r == along else r for r in args[0]._of_sbp)), *args[1:])
-    if not _known(func):
+    if not _known(func) or _halves_of_numbers(func, args):
         args, kwargs = _map(lambda t: _moved(t, t._of_placement, _summed(t._of_sbp)), (args, kwargs))
     return args, kwargs
+
+
+def _halves_of_numbers(func, args) -> bool:
+    """Would DTensor divide integers? It makes parts of a sum of what every rank has, next to such parts, and gets floating-point numbers."""
+    tensors = [t for t in pytree.tree_leaves(args) if isinstance(t, GlobalDTensor)]
+    return not func._schema.is_mutable and not all(t.dtype.is_floating_point for t in tensors) and len(set(map(_parts_of_sum, tensors))) > 1
 
 
 def _by_dtensor(func, args, kwargs, mesh):
@@ -272,7 +281,7 @@ def _reshaped(func, tensor, *args):
 
 def _of_same_rows(tensor, dim, index) -> bool:
     """Does gather's index cover the tensor but for `dim`? DTensor takes the rows of each rank's part, else, for the first ones."""
-    return all(a == b for i, (a, b) in enumerate(zip(tensor.shape, index.shape)) if i != dim % tensor.ndim)
+    return all(a == b for i, (a, b) in enumerate(zip(tensor.shape, index.shape)) if i != dim % max(tensor.ndim, 1))
 
 
 def _attention(func, args, kwargs):

@@ -46,6 +46,16 @@ def rows_of_a_table_cut_both_ways():
         assert np.allclose(weight.grad.numpy().sum(1), 2.0 * np.isin(np.arange(10), ids)), (ids, rules, cut)
 
 
+def filled_where_they_are():
+    """What writes numbers into a tensor leaves its rules: DTensor keeps those of the tensor it met first."""
+    for place in (GRID, flow.placement.all("cpu"), flow.placement("cpu", [1])):
+        for rules in product((S0, S1, B, P), repeat=place.ranks.ndim):
+            x = flow.ones(8, 8, placement=place, sbp=rules)
+            nn.init.eye_(x)
+            assert x.placement == place, place
+            is_(x, np.eye(8), rules)
+
+
 def selections_and_padding():
     """Of parts of a sum by split indices, of two dimensions that are split: DTensor of torch 2.11 has other results, or none."""
     values, ids = np.arange(64.0).reshape(8, 8), np.array([7, 3, 2, 7, 2, 2, 2, 7])

@@ -3,6 +3,7 @@ import sys
 import traceback
 
 import numpy as np
+import torch
 
 import oneflow as flow
 from oneflow import nn
@@ -141,6 +142,20 @@ def operators():
         assert "shapes cannot be multiplied" in str(error), error
     else:
         raise AssertionError("a wrong product was computed")
+
+
+@check
+def integers_and_scalars():
+    whole = flow.arange(4, placement=ALL, sbp=B)
+    for a, b in ((B, P), (P, B), (S0, P), (P, P)):
+        x, y = whole.to_global(sbp=a), whole.to_global(sbp=b)
+        for got, expected in ((flow.cat([x, y]), [0, 1, 2, 3] * 2), (flow.stack([x, y]).sum(0), [0, 2, 4, 6]), (flow.where(whole > 1, x, y), [0, 1, 2, 3])):
+            assert got.dtype == flow.int64 and got.tolist() == expected, (a, b, got)
+    one, first = flow.ones((), placement=ALL, sbp=B, requires_grad=True), flow.zeros((), dtype=flow.int64, placement=ALL, sbp=B)
+    (flow.gather(one, 0, first) * 2).backward()
+    assert one.grad.item() == 2
+    mantissa, exponent = torch.frexp(flow.tensor([3.0], placement=flow.placement("cpu", [1]), sbp=B))
+    assert mantissa.tolist() == [0.75] and exponent.tolist() == [2]
 
 
 @check

@@ -19,7 +19,7 @@ def launch(ranks, *checks, program="program.py"):
 
 
 def test_tensors_on_two_ranks():
-    launch(2, "local_parts_make_a_global_tensor", "moves_between_rules", "ranks_named_in_any_order", "placements_of_single_ranks", "operators", "classes_sampled_where_they_are", "batch_norm", "losses_are_means_of_the_whole", "gradients", "random_numbers", "files", "other_data", "averaged_gradients")
+    launch(2, "local_parts_make_a_global_tensor", "moves_between_rules", "ranks_named_in_any_order", "placements_of_single_ranks", "operators", "integers_and_scalars", "classes_sampled_where_they_are", "batch_norm", "losses_are_means_of_the_whole", "gradients", "random_numbers", "files", "other_data", "averaged_gradients")
 
 
 def test_functions_under_every_rule():
@@ -55,7 +55,7 @@ def test_graphs_on_two_ranks_with_inductor():
 
 
 def test_a_grid_of_four_ranks():
-    launch(4, "two_dimensions", "rows_of_a_table_cut_both_ways", "selections_and_padding", "convolutions_of_samples_on_all_ranks", "numbers_of_ranks_elsewhere", "training_on_a_grid", "stages_are_clipped_together", program="grid.py")
+    launch(4, "two_dimensions", "rows_of_a_table_cut_both_ways", "filled_where_they_are", "selections_and_padding", "convolutions_of_samples_on_all_ranks", "numbers_of_ranks_elsewhere", "training_on_a_grid", "stages_are_clipped_together", program="grid.py")
 
 
 @pytest.mark.parametrize("dialect", ["oneflow", "torch"])
