@@ -234,7 +234,7 @@ def check_rules(rules, placement: Placement, ndim: int) -> tuple:
     if len(rules) != len(placement.hierarchy):
         raise RuntimeError(f"sbp has {len(rules)} rules for a placement of {len(placement.hierarchy)} dimensions; give one rule each")
     for r in rules:
-        if r._kind == "split" and r._dim >= max(ndim, 1):
+        if r._kind == "split" and r._dim >= (ndim if several() else max(ndim, 1)):
             raise RuntimeError(f"{r!r} of a tensor of {ndim} dimensions: the dimension does not exist")
     return tuple(rules)
 

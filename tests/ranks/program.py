@@ -152,6 +152,13 @@ def integers_and_scalars():
         for got, expected in ((flow.cat([x, y]), [0, 1, 2, 3] * 2), (flow.stack([x, y]).sum(0), [0, 2, 4, 6]), (flow.where(whole > 1, x, y), [0, 1, 2, 3])):
             assert got.dtype == flow.int64 and got.tolist() == expected, (a, b, got)
     one, first = flow.ones((), placement=ALL, sbp=B, requires_grad=True), flow.zeros((), dtype=flow.int64, placement=ALL, sbp=B)
+    for wrong in (lambda: one.to_global(sbp=S0), lambda: flow.tensor(1.0).to_global(ALL, S0), lambda: flow.ones((), placement=ALL, sbp=S0), lambda: nn.BatchNorm2d(4).to_global(ALL, S0)):
+        try:
+            wrong()
+        except RuntimeError as error:
+            assert "dimension does not exist" in str(error)
+        else:
+            raise AssertionError("a number was split")
     (flow.gather(one, 0, first) * 2).backward()
     assert one.grad.item() == 2
     mantissa, exponent = torch.frexp(flow.tensor([3.0], placement=flow.placement("cpu", [1]), sbp=B))
