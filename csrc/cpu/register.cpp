@@ -140,6 +140,7 @@ SoftmaxRows softmax_rows(const Tensor& x, const std::optional<Tensor>& mask, int
     STD_TORCH_CHECK(mask->scalar_type() == ScalarType::Bool && mask->dim() == dims, "oneflow::masked_softmax: the mask must be bool and expanded to the input's shape");
     r.mask = static_cast<const uint8_t*>(mask->data_ptr());
     r.mask_column = mask->stride(dims - 1);
+    STD_TORCH_CHECK(r.n < 2 || r.mask_column == 0 || r.mask_column == 1, "oneflow::masked_softmax: the mask's columns must lie beside each other (or be one), found the stride ", r.mask_column);
     r.mask_dims = static_cast<int>(dims - 1);
     for (int64_t d = 0; d + 1 < dims; ++d) r.sizes[d] = x.size(d), r.strides[d] = mask->stride(d);
   }

@@ -156,6 +156,15 @@ def test_dropped_fractions_are_even_over_positions():
     assert abs(pairs - 0.25) < 0.002  # neighbours independent
 
 
+def test_masked_softmax_refuses_a_mask_that_lies_by_columns():
+    """The functions and passes lay such a mask out anew; the kernel would read other values."""
+    x, mask = torch.randn(3, 5), torch.rand(5, 3) > 0.5
+    with pytest.raises(RuntimeError, match="beside each other"):
+        torch.ops.oneflow.masked_softmax(x, mask.t(), 0, 1.0, -9.0, 0.0, None)
+    out = C.fused_scale_mask_softmax(x, mask.t(), fill_value=-9.0, scale=2.0)
+    torch.testing.assert_close(out, torch.softmax(torch.where(mask.t(), 2 * x, -9.0), -1))
+
+
 def test_softmax_dropout_gradient():
     torch.manual_seed(2)
     x, mask = torch.randn(2, 3, 20, 33, dtype=torch.float64, requires_grad=True), torch.rand(2, 1, 20, 33) > 0.2
