@@ -18,6 +18,7 @@ HOOKS = {
     "torch._C._push_on_torch_function_stack": ("_graph", "the same", "tests/graph/test_torch_op_calls.py"),
     "torch._C.ListType": ("_graph", "operator arguments that are lists", "tests/graph/test_semantics.py"),
     "torch._C._increment_version": ("_graph", "telling autograd what a program wrote", "tests/graph/test_semantics.py"),
+    "torch.Tensor._nnz": ("_graph", "a program does not know how many rows a sparse tensor has", "tests/graph/test_sparse_tensors.py"),
     "torch._C._AutoDispatchBelowAutograd": ("_graph, _ops.custom", "running a program below autograd", "tests/graph/test_bitwise.py"),
     "torch._C._autograd._profiler_enabled": ("_graph", "a call in named regions where a profiler looks on", "tests/graph/test_profiled.py"),
     "torch._higher_order_ops.flex_attention": ("_graph", "flex_attention in plain operators", "tests/graph/test_torch_op_calls.py"),

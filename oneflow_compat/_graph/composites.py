@@ -9,6 +9,8 @@ import torch
 from torch._prims_common import is_contiguous_or_false
 from torch._subclasses.fake_tensor import FakeTensor
 
+from .errors import CaptureError
+
 aten = torch.ops.aten
 
 
@@ -22,6 +24,8 @@ def composed(func, args, kwargs):
         return functools.partial(_AffineGrid.apply, *args, **kwargs or {})
     if func in _OF_SINGULAR_VALUES and args and type(args[0]) is FakeTensor and not (args[0].requires_grad and torch.is_grad_enabled()):
         return lambda: _without_vectors(args[0]._of_node.graph, functools.partial(func, *args, **kwargs or {}))
+    if func is torch.Tensor._nnz and type(args[0]) is FakeTensor and hasattr(args[0], "_unknown_rows"):
+        raise CaptureError("the number of rows of a sparse tensor depends on values, and _nnz() is a number of Python", "Use values().shape[0].")
     form = _forms().get(func)
     if form is None or not any(map(_unknown, itertools.chain(args, (kwargs or {}).values()))):
         return None

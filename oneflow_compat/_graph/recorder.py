@@ -20,6 +20,7 @@ from .recorded_values import KnownValues
 from .recurrent_layers import whole_layers
 from .refused import refuse
 from .sizes import KINDS, Sizes, known
+from .sparse import of_any_rows
 from .symbolic import Results
 
 aten = torch.ops.aten
@@ -101,7 +102,7 @@ class Recorder(KnownValues, TorchDispatchMode):
             twin = self._twin(tensor) if tensor.is_inference() else self.fake_mode.from_tensor(_plain(tensor), static_shapes=True)
             if twin is tensor:
                 raise CaptureError("build() was given a tensor of another capture", "Call the graph with ordinary tensors.")
-            twin = twin.detach() if hasattr(twin, "_of_node") else twin
+            twin = of_any_rows(twin.detach() if hasattr(twin, "_of_node") else twin)
         twin._of_node = self.placeholder(name, tensor)
         twin._of_node.meta["tensor"] = describe(tensor)
         if hasattr(tensor, "_of_placement"):
@@ -145,7 +146,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         if tensor.layout is torch.strided and not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg()):
             with self.fake_mode:
                 return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
-        return self.fake_mode.from_tensor(tensor, static_shapes=True)
+        return of_any_rows(self.fake_mode.from_tensor(tensor, static_shapes=True))
 
     # -- the mode --------------------------------------------------------------
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):

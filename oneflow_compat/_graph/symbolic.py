@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manager
 
+from . import sparse
 from .known_results import known_results
 from .sizes import KINDS, of_unknown_sizes
 
@@ -32,6 +33,16 @@ class Results:
         self.mode, self.seen = mode, {}
 
     def __call__(self, func, args, kwargs):
+        out = sparse.part(func, args, self.mode)
+        if out is None:
+            out = sparse.of_unknown_parts(func, args, kwargs, self.mode)
+        if out is None:
+            out = self._of_operator(func, args, kwargs)
+            if sparse.is_sparse(out):
+                return sparse.with_rows(func, args, kwargs, out, self.mode)
+        return out
+
+    def _of_operator(self, func, args, kwargs):
         if self.mode.shape_env is not None and any(map(_of_unknown_size, (*args, *kwargs.values()))):
             with self.mode:
                 return of_unknown_sizes(func, args, kwargs, self.mode.shape_env)

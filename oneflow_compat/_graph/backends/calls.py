@@ -12,8 +12,11 @@ def runner(host):
 
     A profiler sees the graph's name, in it what build() named with record_function(), phases and modules.
     """
-    function, named = compile_program(host()), []
+    program, named = host(), []
+    function = compile_program(program)
     guard, profiling = torch._C._AutoDispatchBelowAutograd, torch._C._autograd._profiler_enabled
+    if sparse := any(_is_sparse(n.meta.get("tensor")) for n in program.graph.nodes):
+        guard = object  # below autograd torch's kernels of sparse tensors write into copies
 
     def run(*values):
         keep = guard()  # operators skip autograd until this dies
@@ -24,8 +27,14 @@ def runner(host):
         finally:
             del keep  # a traceback of an error would keep it
 
+    if sparse:
+        run = torch.no_grad()(run)
     run.inner = function
     return run
+
+
+def _is_sparse(info):
+    return getattr(info, "stride", ()) is None
 
 
 def _in_regions(host, named, values):
