@@ -45,13 +45,17 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
     """Batch normalisation; differs from torch's: one value per channel may be trained on."""
     if training and input.dim() > 1 and input.numel() == input.shape[1]:
         return batch_norm_of_one_value(input, running_mean, running_var, weight, bias, momentum, eps)
-    return gradient_row_by_row(F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps))
+    return gradient_of_one_image(F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps))
+
+
+def gradient_of_one_image(out):
+    return gradient_row_by_row(out) if len(out) == 1 else out
 
 
 def gradient_row_by_row(out):
-    """What a batch or instance norm returned, with a right gradient: for one image, torch's CPU kernel (2.11 to 2.15) takes a
-    gradient that lies channel by channel, as after flatten and transpose, for one that lies row by row."""
-    if out.requires_grad and out.dim() > 3 and out.shape[0] == 1 and out.is_contiguous() and not torch.compiler.is_compiling():
+    """What a batch norm of one image returned, with a right gradient: torch's CPU kernel (2.11 to 2.15) takes a gradient that
+    lies channel by channel, as after flatten and transpose, for one that lies row by row. (Instance norms take a batch for one image.)"""
+    if out.requires_grad and out.dim() > 3 and out.is_contiguous() and not torch.compiler.is_compiling():
         out.register_hook(torch.Tensor.contiguous)
     return out
 

@@ -93,6 +93,16 @@ def test_gradient_of_one_image_through_a_norm(layer, backend):
     torch.testing.assert_close((of if backend is None else Of())(x, g), right)
 
 
+@pytest.mark.parametrize("name, shape", [("InstanceNorm2d", (3, 2, 4, 3)), ("InstanceNorm3d", (3, 2, 2, 2, 3)), ("BatchNorm2d", (3, 2, 4, 3))])
+def test_gradient_of_a_batch_through_a_norm(name, shape):
+    """The gradient comes from a sequence of pixels first, as transformers take it."""
+    layer, x = getattr(flow.nn, name)(2).double(), flow.randn(shape, dtype=flow.float64, requires_grad=True)
+    g = flow.randn(12, 3, 2, dtype=flow.float64)
+    (layer(x).flatten(2).permute(2, 0, 1) * g).sum().backward()
+    [right] = flow.autograd.grad(layer(x), x, g.permute(1, 2, 0).reshape(shape).contiguous())
+    torch.testing.assert_close(x.grad, right)
+
+
 @pytest.mark.parametrize("name", ["ELU", "ReLU6", "Hardswish", "Hardtanh", "SELU", "SiLU", "Mish"])
 def test_inplace_is_honoured(name):
     module, x = getattr(flow.nn, name)(inplace=True), flow.tensor([-1.5, 2.5])

@@ -4,7 +4,7 @@ from __future__ import annotations
 from torch import nn
 
 from ... import _bind
-from ..._ops.nn_vision import batch_norm_of_one_value, gradient_row_by_row
+from ..._ops.nn_vision import batch_norm_of_one_value, gradient_of_one_image
 from ._same import SameAsTorch
 
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"]
@@ -13,7 +13,7 @@ __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"]
 def _forward(torchs, module, x):
     """torch's forward; where it refuses one value per channel, OneFlow's result."""
     try:
-        return gradient_row_by_row(torchs(module, x))
+        return gradient_of_one_image(torchs(module, x))
     except ValueError:
         module._check_input_dim(x)
         if module.momentum is None or x.numel() != x.shape[1]:

@@ -1,4 +1,4 @@
-"""InstanceNorm2d and 3d, which have a right gradient for one image."""
+"""InstanceNorm2d and 3d, which have a right gradient."""
 from __future__ import annotations
 
 from torch import nn
@@ -11,7 +11,7 @@ __all__ = ["InstanceNorm2d", "InstanceNorm3d"]
 
 
 class InstanceNorm2d(nn.InstanceNorm2d, metaclass=SameAsTorch):
-    """torch's InstanceNorm2d; its gradient is right for one image of any layout (see the difference batch-norm-gradient)."""
+    """torch's InstanceNorm2d; its gradient is right in any layout (see the difference batch-norm-gradient)."""
 
     _torch_class = nn.InstanceNorm2d
     _blank = (1,)
@@ -21,7 +21,7 @@ class InstanceNorm2d(nn.InstanceNorm2d, metaclass=SameAsTorch):
 
 
 class InstanceNorm3d(nn.InstanceNorm3d, metaclass=SameAsTorch):
-    """torch's InstanceNorm3d; its gradient is right for one image of any layout (see the difference batch-norm-gradient)."""
+    """torch's InstanceNorm3d; its gradient is right in any layout (see the difference batch-norm-gradient)."""
 
     _torch_class = nn.InstanceNorm3d
     _blank = (1,)
