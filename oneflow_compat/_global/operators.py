@@ -1,12 +1,11 @@
 """Operators on global tensors of several ranks: DTensor's, and what is done where it has none or gives another result than the whole tensor would.
 
-One file, though long: the order of the cases in _computed() is their meaning, and the tables and small functions are what it reads.
+The order of the cases in _computed() is their meaning; what is done for families of operators is in families.py.
 """
 from __future__ import annotations
 
 import contextlib
 import functools
-import math
 import warnings
 
 import torch
@@ -16,15 +15,12 @@ from torch.utils import _pytree as pytree
 from torch.utils._mode_utils import no_dispatch
 
 from .. import sbp
-from . import elsewhere, made_from, parts, views, zero
-from .ranks import GlobalDTensor, _around, _copies, _first, _groups, _map, _mine, _moved, _part, _placements, _summed, made, same_numbers, whole
-from .tensor import is_symbolic
+from . import elsewhere, families, made_from, parts, views, zero
+from .ranks import GlobalDTensor, _around, _copies, _first, _groups, _map, _mine, _moved, _part, _placements, _summed, same_numbers, whole
 
 aten = torch.ops.aten
 # these write their running statistics without saying so; DTensor would write a copy of those it moves
 _WRITES_UNSAID = {aten.native_batch_norm.default, aten.cudnn_batch_norm.default, aten.miopen_batch_norm.default}
-# function -> how many of its first arguments are data; DTensor takes channels and pixels on several ranks for samples
-_CONVOLUTIONS = {aten.convolution.default: 1, aten.convolution_backward.default: 2}
 # function -> where its `dim` is; DTensor takes a negative one for one that is not split
 _DIMS = dict.fromkeys([getattr(aten, n).default for n in ("cumprod", "cumprod_", "cumsum", "cumsum_", "logcumsumexp")], 1) | {aten.select.int: 1, aten.select_backward.default: 2}
 # no dimensions are all of them; DTensor takes them for none
@@ -34,11 +30,6 @@ _REDUCES = {
 }  # fmt: skip
 # indices are ordinary tensors, numbers and lists become such; quantile fills one under a global mask
 _TAKES_COPIES = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default, aten.masked_fill.Scalar, aten._embedding_bag.default}
-# function -> where the query is; DTensor would look for rules in its decomposition, for many seconds
-_ATTENTION = {aten._scaled_dot_product_flash_attention_for_cpu.default: 0, aten._scaled_dot_product_flash_attention_for_cpu_backward.default: 1}
-# function -> where its `reduction` is; DTensor takes the mean of the parts' means, also where they ignore or weigh other targets
-_NLL = {aten.nll_loss_forward.default: 3, aten.nll_loss2d_forward.default: 3, aten.nll_loss_backward.default: 4, aten.nll_loss2d_backward.default: 4}
-_MEAN, _SUM = 1, 2
 # function -> how many of its first arguments are data; beside wider weights a kernel has statistics of their dtype, which neither a rank without a part nor a program expects
 _NORMS = {
     aten.native_layer_norm.default: 1, aten.native_group_norm.default: 1, aten.native_layer_norm_backward.default: 2, aten.native_group_norm_backward.default: 2,
@@ -115,36 +106,36 @@ def _computed(func, args, kwargs):
     if func in _UPDATES and _same_rules(*args):
         return _on_parts(func, *args, **kwargs)
     if func._opname in _RESHAPES:
-        return _reshaped(func, *args)
+        return families.reshaped(func, *args)
     if func in _TAKES_COPIES or torch._C._current_graph_task_id() != -1:  # in backward(): formulas make zeros and the like as ordinary tensors
         args, kwargs = pytree.tree_map_only(torch.Tensor, lambda t: t if isinstance(t, GlobalDTensor) else _copies(t, mesh), (args, kwargs))
-    if func is aten.add.Tensor and _masks_the_future(*args[:2]):
+    if func is aten.add.Tensor and families.masks_the_future(*args[:2]):
         args = (args[0], _copies(args[1], mesh), *args[2:])
     if func is aten.as_strided.default:
-        return _strided(*args)
+        return families.strided(*args)
     if func in _VIEWS:
         if not _even(args[0]):
-            return _viewed(func, *args)
-        args = (_in_rows(args[0]), *args[1:])
+            return families.viewed(func, *args)
+        args = (families.in_rows(args[0]), *args[1:])
     if func in _REDUCES and len(args) > 1 and args[1] == []:
         args = (args[0], list(range(args[0].ndim)), *args[2:])
     if func is aten.logsumexp.default and args[0].ndim and args[2:] == (True,):
-        return _kept_dims(func, *args[:2])
+        return families.kept_dims(func, *args[:2])
     if func in _NORMS and (wide := next((t.dtype for t in args[_NORMS[func]:] if isinstance(t, GlobalDTensor) and t.dtype != args[0].dtype), None)):
         first, *others = func(*(t.to(wide) for t in args[:_NORMS[func]]), *args[_NORMS[func]:])
         return first if first is None else first.to(args[0].dtype), *others
-    if func in _NLL and args[_NLL[func]] == _MEAN:
-        return _mean_of_targets(func, *args)
-    if func in _CONVOLUTIONS:
-        args = tuple(_samples(a, i < _CONVOLUTIONS[func]) if isinstance(a, GlobalDTensor) else a for i, a in enumerate(args))
-        if args[_CONVOLUTIONS[func] - 1]._of_sbp.count(sbp.split(0)) > 1 or _groups[mesh] is not dist.group.WORLD:
-            return _convolution(func, args)
+    if func in families.NLL and args[families.NLL[func]] == families.MEAN:
+        return families.mean_of_targets(func, *args)
+    if func in families.CONVOLUTIONS:
+        args = tuple(families.samples(a, i < families.CONVOLUTIONS[func]) if isinstance(a, GlobalDTensor) else a for i, a in enumerate(args))
+        if args[families.CONVOLUTIONS[func] - 1]._of_sbp.count(sbp.split(0)) > 1 or _groups[mesh] is not dist.group.WORLD:
+            return families.convolution(func, args)
     elif func in _DIMS and args[_DIMS[func]] < 0:
         at = _DIMS[func]
         args = (*args[:at], args[at] + (args[0].ndim if at == 1 else len(args[1])), *args[at + 1:])
     if func is aten.embedding_dense_backward.default and args[4]:  # a row's frequency is that among all ids
         return _on_whole(func, args, kwargs, mesh)
-    if _writes_elsewhere(func) and any(map(_is_split, pytree.tree_leaves((args, kwargs)))) or func is aten.gather.default and not _of_same_rows(*args[:3]):
+    if _writes_elsewhere(func) and any(map(_is_split, pytree.tree_leaves((args, kwargs)))) or func is aten.gather.default and not families.of_same_rows(*args[:3]):
         return _on_whole(func, args, kwargs, mesh)
     if func in _ADDS and len({_parts_of_sum(a) for a in args[:2]}) > 1:
         if func._schema.is_mutable:  # autograd adds in place on some ranks, and not on others
@@ -165,8 +156,8 @@ def _computed(func, args, kwargs):
         return _on_whole(func, args, kwargs, mesh)
     if func is aten.constant_pad_nd.default and mesh.ndim > 1:  # torch 2.11 has rules for one dimension of ranks
         return _on_whole(func, args, kwargs, mesh)
-    if func in _ATTENTION:
-        return _attention(func, args, kwargs)
+    if func in families.ATTENTION:
+        return families.attention(func, args, kwargs)
     out = _by_dtensor(func, *_under_rules_it_takes(func, args, kwargs, mesh), mesh)
     if getattr(of_no_elements, "dtype", None) is None or getattr(out, "dtype", None) in (None, of_no_elements.dtype):
         return out
@@ -186,7 +177,7 @@ def _on_no_elements(func, args, kwargs):
 def _under_rules_it_takes(func, args, kwargs, mesh):
     """Arguments moved where DTensor would compute something else from their parts."""
     if func is aten.embedding.default:
-        table, ids = _cut_once(args[0], 0), args[1]
+        table, ids = families.cut_once(args[0], 0), args[1]
         columns = sbp.split(1) in table._of_sbp  # the mask of missing rows is that of the ids' part
         args = (table, _moved(ids, ids._of_placement, (sbp.broadcast,) * mesh.ndim if columns else _summed(ids._of_sbp)), *args[2:])
     elif func in _SELECTS and any(p.is_partial() for p in getattr(args[0], "placements", ())) and any(map(_is_split, pytree.tree_leaves(args[1:]))):
@@ -262,128 +253,6 @@ def _writes_elsewhere(func) -> bool:
     return func._schema.is_mutable and not alike and func.overloadpacket not in _ANY_SIZE and not func._opname.startswith(("_foreach_", "_fused_"))
 
 
-def _cut_once(tensor, dim):
-    """The tensor, split along `dim` by one dimension of ranks at most: DTensor finds a part's rows by that one alone."""
-    rules = tensor._of_sbp
-    if rules.count(sbp.split(dim)) < 2:
-        return tensor
-    first = rules.index(sbp.split(dim))
-    return _moved(tensor, tensor._of_placement, tuple(sbp.broadcast if r == sbp.split(dim) and i > first else r for i, r in enumerate(rules)))
-
-
-def _reshaped(func, tensor, *args):
-    """A tensor that changes its shape in place: it holds the DTensor of the new shape."""
-    tensor._held = getattr(aten, func._opname[:-1])(tensor, *args)._held
-    with no_dispatch():
-        func(tensor, *args)
-    return tensor
-
-
-def _of_same_rows(tensor, dim, index) -> bool:
-    """Does gather's index cover the tensor but for `dim`? DTensor takes the rows of each rank's part, else, for the first ones."""
-    return all(a == b for i, (a, b) in enumerate(zip(tensor.shape, index.shape)) if i != dim % max(tensor.ndim, 1))
-
-
-def _attention(func, args, kwargs):
-    """Attention of each rank's samples and heads."""
-    query = args[_ATTENTION[func]]
-    place, size = query._of_placement, query.shape
-    alike = all(t.shape[:2] == size[:2] for t in args[_ATTENTION[func]:][:3])
-    rules = tuple(r if alike and r in (sbp.split(0), sbp.split(1)) else sbp.broadcast for r in query._of_sbp)
-
-    def part(tensor):  # a mask may be the same for all samples or heads, or have two dimensions
-        own = tuple(r if r._kind == "split" and tensor.ndim > 2 and tensor.shape[r._dim] == size[r._dim] else sbp.broadcast for r in rules)
-        return _moved(tensor, place, own)._local_tensor
-
-    if _mine(query.device_mesh):
-        out = func(*_map(part, args), **_map(part, kwargs))
-    else:
-        out = [torch.empty((0,) * o.ndim, dtype=o.dtype) for o in func(*_map(parts.shape, args), **_map(parts.shape, kwargs))]
-    ends = [t.shape[2:] for t in args[1:4]] if _ATTENTION[func] else [(*size[2:-1], args[2].shape[-1]), size[2:3]]
-    return tuple(made(o, place, rules, (*size[:2], *end)) for o, end in zip(out, ends))
-
-
-def _masks_the_future(scores, mask) -> bool:
-    """Is this the mask that torch's attention makes of is_causal=True where it has no kernel (dropout, one sample)? An ordinary tensor, the same on every rank."""
-    if not isinstance(scores, GlobalDTensor) or isinstance(mask, GlobalDTensor) or scores.ndim < 3 or getattr(mask, "shape", None) != scores.shape[-2:] or mask.requires_grad:
-        return False
-    return is_symbolic(mask) or torch.equal(mask, torch.full_like(mask, -math.inf).triu(1))
-
-
-def _strided(tensor, size, stride, offset=None):
-    """as_strided of the whole: a view of every rank's memory, for its formula in backward() writes through it."""
-    mesh, replicas = tensor.device_mesh, (sbp.broadcast,) * tensor.device_mesh.ndim
-    local = _moved(tensor, tensor._of_placement, replicas)._local_tensor
-    local = local.as_strided(size, stride, offset) if _mine(mesh) else local.new_empty((0,) * len(size))
-    return made(local, tensor._of_placement, replicas, size)
-
-
-def _in_rows(tensor):
-    """The tensor, contiguous as OneFlow's global tensors always are: each rank's part may have an order of its own, which allows no view."""
-    local = tensor._local_tensor
-    return tensor if tensor.is_contiguous() and local.is_contiguous() else made(local.contiguous(), tensor._of_placement, tensor._of_sbp, tensor.shape)
-
-
-def _viewed(func, tensor, size):
-    """A view in another shape of uneven parts: what is split stays so where the dimensions before it, or those after it, are the same."""
-    rest = math.prod(n for n in size if n >= 0)
-    size = [tensor.numel() // max(rest, 1) if n < 0 else n for n in size]
-    rules, local_size, shift = [], list(size), len(size) - tensor.ndim
-    kept = list(tensor._of_sbp)
-    for i, r in enumerate(kept):
-        d = r._dim if r._kind == "split" else None
-        if d is None or list(tensor.shape[:d + 1]) == size[:d + 1]:
-            rules.append(r)
-        elif d + shift >= 0 and list(tensor.shape[d:]) == size[d + shift:]:
-            rules.append(sbp.split(d + shift))
-        else:
-            kept[i] = sbp.broadcast
-            rules.append(sbp.broadcast)
-    local = _moved(tensor, tensor._of_placement, tuple(kept))._local_tensor
-    if not _mine(tensor.device_mesh):
-        return made(local.new_empty((0,) * len(size)), tensor._of_placement, tuple(rules), size)
-    for old, new in zip(kept, rules):
-        if new._kind == "split":
-            local_size[new._dim] = local.shape[old._dim]
-    return made(local.reshape(local_size), tensor._of_placement, tuple(rules), size)
-
-
-def _kept_dims(func, tensor, dims):
-    """A reduction with keepdim; DTensor names the dimensions that are left as if it were without."""
-    out = func(tensor, dims)
-    for d in sorted(d % tensor.ndim for d in dims):
-        out = out.unsqueeze(d)
-    return out
-
-
-def _samples(tensor, data):
-    """An operand of a convolution: data may be split by samples, weights are whole."""
-    rules = tuple(r if data and r == sbp.split(0) else sbp.broadcast for r in tensor._of_sbp)
-    return _moved(tensor, tensor._of_placement, rules)
-
-
-def _convolution(func, args):
-    """A convolution on each rank's samples: DTensor knows one dimension of ranks that splits them, and computes one also on ranks that hold no part."""
-    backward = func is aten.convolution_backward.default
-    data = args[1 if backward else 0]
-    place, rules = data._of_placement, data._of_sbp
-    if backward:
-        args = (_moved(args[0], place, rules), *args[1:])
-        sums = tuple(sbp.partial_sum if r == sbp.split(0) else sbp.broadcast for r in rules)
-        results = [(rules, data.shape), (sums, args[2].shape), (sums, args[3])]
-    else:
-        results = [(rules, func(*_map(parts.shape, args)).shape)]
-    local = _map(lambda t: t._local_tensor, args)
-    if _mine(data.device_mesh):
-        out = func(*local)
-        own = list(out) if backward else [out]
-    else:
-        own = [local[0].new_empty((0,) * len(size)) for _, size in results]
-    wanted = args[-1] if backward else [True]
-    whole_of = tuple(made(part, place, *result) if want else None for part, result, want in zip(own, results, wanted))
-    return whole_of if backward else whole_of[0]
-
-
 def _usual(tensor):
     """A result under rules that OneFlow has: parts of a mean become parts of a sum, other parts are put together."""
     targets = list(tensor.placements)
@@ -398,19 +267,6 @@ def _usual(tensor):
         tensor = _around(local, tensor.device_mesh, targets, tensor.shape, tensor.stride())
     known = [p if type(p) in (Shard, Replicate) or type(p) is Partial and p.reduce_op == "sum" else Replicate() for p in targets]
     return GlobalDTensor(tensor.redistribute(placements=known) if known != targets else tensor)
-
-
-def _mean_of_targets(func, *args):
-    """nll_loss and its gradient as those of the sum, and the weight of all targets."""
-    if _NLL[func] == 4:
-        grad, *rest, _, ignored, weight_of_all = args
-        return func(grad / weight_of_all, *rest, _SUM, ignored, weight_of_all)
-    x, target, weight, _, ignored = args
-    total, _ = func(x, target, weight, _SUM, ignored)
-    counted = target != ignored
-    each = counted.to(x.dtype) if weight is None else weight.index_select(0, (target * counted).reshape(-1)).reshape(target.shape) * counted
-    weight_of_all = each.sum()
-    return total / weight_of_all, weight_of_all
 
 
 def _averages(out) -> bool:
