@@ -92,7 +92,8 @@ FUNCTIONS = {
         "_ops.nn_dropout": "dropout",
         "_ops.nn_conv": "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d",
         "_ops.nn_pooling": "avg_pool1d avg_pool2d avg_pool3d adaptive_max_pool2d",
-        "_ops.nn_vision": "grid_sample affine_grid interpolate_like upsample group_norm batch_norm",
+        "_ops.nn_vision": "grid_sample affine_grid interpolate_like upsample",
+        "_ops.nn_norm": "group_norm batch_norm",
     },
     "oneflow.utils.checkpoint": {
         "utils.checkpoint": "checkpoint",

@@ -71,7 +71,8 @@ def test_batch_norm_of_one_value_per_channel_in_a_graph(backend):
 @pytest.mark.parametrize("backend", [None, "aten", "inductor"])
 @pytest.mark.parametrize("layer", [
     flow.nn.BatchNorm2d(6), flow.nn.BatchNorm2d(6).eval(), flow.nn.BatchNorm3d(6), flow.nn.InstanceNorm2d(6), flow.nn.InstanceNorm3d(6),
-    lambda x: F.batch_norm(x, None, None, training=True)], ids=["2d", "2d eval", "3d", "instance 2d", "instance 3d", "function"])
+    lambda x: F.batch_norm(x, None, None, training=True), lambda x: flow._C.normalization(x, is_training=True)],
+    ids=["2d", "2d eval", "3d", "instance 2d", "instance 3d", "function", "operator"])
 def test_gradient_of_one_image_through_a_norm(layer, backend):
     """The gradient arrives channel by channel; the same one laid out row by row is the measure."""
     layer = layer.double() if isinstance(layer, flow.nn.Module) else layer

@@ -4,6 +4,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from ..nn_norm import batch_norm
 from . import _check
 
 __all__ = [
@@ -79,7 +80,7 @@ def normalization(x, moving_mean=None, moving_variance=None, gamma=None, beta=No
     axis = _check.axis_of("normalization", axis, x.ndim)
     if not is_training and moving_mean is None:
         raise RuntimeError("normalization: evaluation (is_training=False) needs moving_mean and moving_variance, found None")
-    y = F.batch_norm(x.movedim(axis, 1), moving_mean, moving_variance, gamma, beta, is_training, momentum, epsilon)
+    y = batch_norm(x.movedim(axis, 1), moving_mean, moving_variance, gamma, beta, is_training, momentum, epsilon)
     return y.movedim(1, axis)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 from torch import nn
 
 from ... import _bind
-from ..._ops.nn_vision import batch_norm_of_one_value, gradient_of_one_image
+from ..._ops.nn_norm import batch_norm_of_one_value, gradient_of_one_image
 from ._same import SameAsTorch
 
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"]

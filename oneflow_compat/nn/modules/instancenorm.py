@@ -4,7 +4,7 @@ from __future__ import annotations
 from torch import nn
 
 from ... import _bind
-from ..._ops.nn_vision import gradient_row_by_row
+from ..._ops.nn_norm import gradient_row_by_row
 from ._same import SameAsTorch
 
 __all__ = ["InstanceNorm2d", "InstanceNorm3d"]

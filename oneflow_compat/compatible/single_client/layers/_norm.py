@@ -2,8 +2,8 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 
+from ...._ops.nn_norm import batch_norm
 from .. import _context, scope
 from .._initializers import constant_initializer
 from .._variables import api_get_variable
@@ -36,7 +36,7 @@ def batch_normalization(inputs, axis=-1, momentum=0.99, epsilon=0.001, center=Tr
     if trace.probe:  # variables only: leave the moving values alone
         mean, var = mean.clone(), var.clone()
     x = inputs if axis == 1 else inputs.movedim(axis, 1)
-    y = F.batch_norm(x, mean, var, gamma, beta, learning, 1.0 - momentum, epsilon)
+    y = batch_norm(x, mean, var, gamma, beta, learning, 1.0 - momentum, epsilon)
     return y if axis == 1 else y.movedim(1, axis)
 
 

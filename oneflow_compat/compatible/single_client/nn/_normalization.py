@@ -4,6 +4,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from ...._ops.nn_norm import gradient_row_by_row
 
 def moments(x, axes, keepdims=False, name=None):
     """(mean, population variance) over the axes."""
@@ -60,7 +61,7 @@ def _instance(n, x, eps, affine, name):
     if x.dim() != n + 2:
         raise ValueError(f"InstanceNorm{n}d takes a blob of {n + 2} dimensions, found {x.dim()}")
     gamma, beta = _affine(name, f"InstanceNorm{n}d", x.shape[1], affine)
-    return F.instance_norm(x, weight=gamma, bias=beta, eps=eps)
+    return gradient_row_by_row(F.instance_norm(x, weight=gamma, bias=beta, eps=eps))
 
 
 def InstanceNorm1d(x, eps=1e-5, affine=True, name=None):

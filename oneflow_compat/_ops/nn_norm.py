@@ -1,0 +1,44 @@
+"""Group, batch and instance normalization: arguments and inputs that torch lacks, and a gradient that its kernel has wrong."""
+from __future__ import annotations
+
+import torch
+from torch.nn import functional as F
+
+__all__ = ["group_norm", "batch_norm"]
+
+
+def group_norm(input, num_groups, weight=None, bias=None, eps=1e-05, num_channels=None):
+    """Group normalisation; differs from torch's: `num_channels`, which must be the input's second size."""
+    if num_channels is not None and num_channels != input.shape[1]:
+        raise ValueError(f"group_norm: num_channels is {num_channels}, but the input has {input.shape[1]} channels (shape {tuple(input.shape)})")
+    return F.group_norm(input, num_groups, weight, bias, eps)
+
+
+def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-05):
+    """Batch normalisation; differs from torch's: one value per channel may be trained on."""
+    if training and input.dim() > 1 and input.numel() == input.shape[1]:
+        return batch_norm_of_one_value(input, running_mean, running_var, weight, bias, momentum, eps)
+    return gradient_of_one_image(F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps))
+
+
+def gradient_of_one_image(out):
+    return gradient_row_by_row(out) if len(out) == 1 else out
+
+
+def gradient_row_by_row(out):
+    """What a batch norm of one image returned, with a right gradient: torch's CPU kernel (2.11 to 2.15) takes a gradient that
+    lies channel by channel, as after flatten and transpose, for one that lies row by row. (Instance norms take a batch for one image.)"""
+    if out.requires_grad and out.dim() > 3 and out.is_contiguous() and not torch.compiler.is_compiling():
+        out.register_hook(torch.Tensor.contiguous)
+    return out
+
+
+def batch_norm_of_one_value(input, running_mean, running_var, weight, bias, momentum, eps):
+    """The bias, with no gradient for input and weight. The variance of one value counts as 0 in running_var (OneFlow 0.9.0: NaN)."""
+    with torch.no_grad():
+        if running_mean is not None:
+            running_mean.mul_(1 - momentum).add_(input.flatten(), alpha=momentum)
+        if running_var is not None:
+            running_var.mul_(1 - momentum)
+    centred = input - input.detach()  # the kernel would round input * scale - mean * scale
+    return torch.batch_norm(centred, weight, bias, None, None, True, momentum, eps, torch.backends.cudnn.enabled)
