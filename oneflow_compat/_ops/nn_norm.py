@@ -18,16 +18,30 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
     """Batch normalisation; differs from torch's: one value per channel may be trained on."""
     if training and input.dim() > 1 and input.numel() == input.shape[1]:
         return batch_norm_of_one_value(input, running_mean, running_var, weight, bias, momentum, eps)
-    return gradient_of_one_image(F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps))
+    return with_right_gradient(lambda x: F.batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps), input)
 
 
-def gradient_of_one_image(out):
-    return gradient_row_by_row(out) if len(out) == 1 else out
+def with_right_gradient(norm, x):
+    """norm(x), a batch norm, with a right gradient. With a size of 1 (one image, a height or width of 1) torch's CPU kernel
+    (2.11 to 2.15) can take values that lie pixel by pixel for values that lie channel by channel, in x or in the gradient."""
+    if x.dim() < 4 or 1 not in x.shape or torch.compiler.is_compiling():
+        return norm(x)
+    return gradient_row_by_row(norm(x.contiguous() if _misread(x) else x))
+
+
+def _misread(x):
+    """Whether x lies pixel by pixel (channels last), but for the strides of sizes of 1."""
+    strides, step = [0, 1], x.shape[1]
+    for size in reversed(x.shape[2:]):
+        strides.insert(2, step)
+        step *= size
+    strides[0] = step
+    other = [size for size, found, usual in zip(x.shape, x.stride(), strides) if found != usual]
+    return bool(other) and set(other) == {1} and not x.is_contiguous()
 
 
 def gradient_row_by_row(out):
-    """What a batch norm of one image returned, with a right gradient: torch's CPU kernel (2.11 to 2.15) takes a gradient that
-    lies channel by channel, as after flatten and transpose, for one that lies row by row. (Instance norms take a batch for one image.)"""
+    """What a norm returned, whose gradient is laid out as the result is before torch's kernel sees it. (Instance norms take a batch for one image.)"""
     if out.requires_grad and out.dim() > 3 and out.is_contiguous() and not torch.compiler.is_compiling():
         out.register_hook(torch.Tensor.contiguous)
     return out

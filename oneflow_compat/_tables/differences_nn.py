@@ -100,8 +100,9 @@ NN = {
         "names": ["oneflow.nn.BatchNorm2d", "oneflow.nn.BatchNorm3d", "oneflow.nn.InstanceNorm2d", "oneflow.nn.InstanceNorm3d", "oneflow.nn.functional.batch_norm"],
         "oneflow": "the gradient is right whatever its layout",
         "here": "the same; torch's own (2.11 to 2.15, CPU) is wrong for one image whose gradient comes through flatten(2).transpose(1, 2), "
+                "for a batch whose height or width is 1 where input or gradient lie channels last, "
                 "and that of an instance norm for a batch through flatten(2).permute(2, 0, 1)",
-        "reason": "a defect of torch's kernel: in image models with a convolutional stem, trained one image at a time",
+        "reason": "a defect of torch's kernel: in image models with a convolutional stem, trained one image at a time, and in networks over (N, C, L, 1)",
         "test": _T + "test_nn_differences.py::test_gradient_of_one_image_through_a_norm",
     },
     "inplace-activations": {

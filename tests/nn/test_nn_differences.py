@@ -1,4 +1,6 @@
 """Rows of _tables/differences_nn.py where torch's meaning is kept."""
+import itertools
+
 import pytest
 import torch
 
@@ -102,6 +104,26 @@ def test_gradient_of_a_batch_through_a_norm(name, shape):
     (layer(x).flatten(2).permute(2, 0, 1) * g).sum().backward()
     [right] = flow.autograd.grad(layer(x), x, g.permute(1, 2, 0).reshape(shape).contiguous())
     torch.testing.assert_close(x.grad, right)
+
+
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize("shape", [(2, 3, 4, 1), (2, 3, 1, 4), (1, 3, 4, 1), (1, 3, 4, 2), (2, 3, 4, 1, 1), (2, 3, 1, 2, 2), (1, 3, 2, 2, 1)])
+def test_gradient_of_a_norm_where_a_size_is_1(shape, train):
+    """In every order that input and gradient may lie in memory; float64 in the usual order is the measure."""
+    layer = (flow.nn.BatchNorm2d if len(shape) == 4 else flow.nn.BatchNorm3d)(3).double().train(train)
+    x, g = flow.randn(shape, dtype=flow.float64), flow.randn(shape, dtype=flow.float64)
+
+    def grads(x, g):
+        x = x.detach().requires_grad_()
+        return flow.autograd.grad(layer(x), [x, layer.weight, layer.bias], g)
+
+    right, orders = grads(x, g), list(itertools.permutations(range(len(shape))))
+    layouts = [(o, tuple(o.index(d) for d in range(len(shape)))) for o in orders]
+    laid = [[t.permute(o).contiguous().permute(back) for o, back in layouts] for t in (x, g)]
+    if len(shape) == 5:
+        laid = [laid[0][::7], laid[1][::5]]
+    for a, b in itertools.product(*laid):
+        torch.testing.assert_close(grads(a, b), right, msg=lambda m: f"strides {a.stride()} and {b.stride()}: {m}")
 
 
 @pytest.mark.parametrize("name", ["ELU", "ReLU6", "Hardswish", "Hardtanh", "SELU", "SiLU", "Mish"])

@@ -1,10 +1,10 @@
-"""BatchNorm1d, 2d and 3d, which train with one value per channel too, and have a right gradient for one image."""
+"""BatchNorm1d, 2d and 3d, which train with one value per channel too, and have a right gradient where a size is 1."""
 from __future__ import annotations
 
 from torch import nn
 
 from ... import _bind
-from ..._ops.nn_norm import batch_norm_of_one_value, gradient_of_one_image
+from ..._ops.nn_norm import batch_norm_of_one_value, with_right_gradient
 from ._same import SameAsTorch
 
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"]
@@ -13,7 +13,7 @@ __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"]
 def _forward(torchs, module, x):
     """torch's forward; where it refuses one value per channel, OneFlow's result."""
     try:
-        return gradient_of_one_image(torchs(module, x))
+        return with_right_gradient(lambda x: torchs(module, x), x)
     except ValueError:
         module._check_input_dim(x)
         if module.momentum is None or x.numel() != x.shape[1]:
