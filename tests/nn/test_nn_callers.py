@@ -227,6 +227,14 @@ def test_classes_are_found_where_oneflow_pickles_them(name):
     assert getattr(importlib.import_module(f"oneflow.nn.modules.{PICKLED[name]}"), name) is getattr(flow.nn, name)
 
 
+@pytest.mark.parametrize("factors", [{"upscale_factor": 2}, {"h_upscale_factor": 4, "w_upscale_factor": 1}])
+def test_pixel_shuffle_of_an_empty_batch(factors):
+    x = flow.zeros(0, 4, 3, 5, requires_grad=True)
+    y = flow.nn.PixelShuffle(**factors)(x)
+    y.sum().backward()
+    assert y.shape == (0, 1, 12 if len(factors) == 2 else 6, 5 if len(factors) == 2 else 10) and x.grad.shape == x.shape
+
+
 def test_pixel_shuffle_under_its_old_name():
     from oneflow.nn.modules.pixelshuffle import PixelShufflev2
 

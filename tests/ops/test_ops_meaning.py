@@ -278,6 +278,13 @@ def test_deform_conv2d_without_offsets_is_a_convolution():
         oneflow.nn.functional.deform_conv2d(x, offset[..., :3], w, b, stride=2, padding=1)
 
 
+def test_deform_conv2d_of_an_empty_batch():
+    x, offset, w, b = (rand(*s).requires_grad_() for s in ((0, 4, 6, 7), (0, 18, 4, 5), (6, 2, 3, 3), (6,)))
+    y = oneflow.nn.functional.deform_conv2d(x, offset, w, b)
+    y.sum().backward()
+    assert y.shape == (0, 6, 4, 5) and x.grad.shape == x.shape and not w.grad.any() and not b.grad.any()
+
+
 # --------------------------------------------------------------------------- quantization
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("symmetric", [True, False])

@@ -68,7 +68,7 @@ def _bilinear(planes, y, x, zero_outside):
     def take(row, column):
         inside = valid & (row >= 0) & (row < height) & (column >= 0) & (column < width)
         at = row.clamp(0, height - 1).long() * width + column.clamp(0, width - 1).long()
-        value = flat.gather(2, at.reshape(at.shape[0], 1, -1).expand(-1, planes.shape[1], -1)).unflatten(2, shape)
+        value = flat.gather(2, at.flatten(1).unsqueeze(1).expand(-1, planes.shape[1], -1)).unflatten(2, shape)
         return value * inside.unsqueeze(1).to(value.dtype)
 
     y1 = y0 + 1 if zero_outside else (y0 + 1).clamp_max(height - 1)
@@ -153,8 +153,8 @@ def raw_deform_conv2d(input, weight, offset, mask=None, bias=None, stride_h=1, s
         columns = kernels.run.deform_columns(input, offset, mask, *how)
     else:
         columns = deform_columns_ref(input, offset, mask, *how)
-    columns = columns.reshape(input.shape[0], groups, -1, oh * ow)
-    out = torch.matmul(weight.reshape(groups, out_c // groups, -1), columns).reshape(-1, out_c, oh, ow)
+    columns = columns.reshape(input.shape[0], groups, weight[0].numel(), oh * ow)
+    out = torch.matmul(weight.reshape(groups, out_c // groups, -1), columns).reshape(input.shape[0], out_c, oh, ow)
     return out if bias is None else out + _check.along(bias, 1, 4)
 
 

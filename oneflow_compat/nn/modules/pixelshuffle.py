@@ -36,7 +36,7 @@ class PixelShuffle(nn.PixelShuffle, metaclass=SameAsTorch):
             raise ValueError(f"PixelShuffle's factors must be positive, found {self.h_upscale_factor} and {self.w_upscale_factor}")
 
     def forward(self, input):
-        if self.upscale_factor is not None:
+        if self.upscale_factor is not None and input.shape[0]:  # torch's has no gradient for an empty batch
             return super().forward(input)
         h, w = self.h_upscale_factor, self.w_upscale_factor
         *batch, channels, height, width = input.shape
