@@ -24,20 +24,22 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
 def with_right_gradient(norm, x):
     """norm(x), a batch norm, with a right gradient. With a size of 1 (one image, a height or width of 1) torch's CPU kernel
     (2.11 to 2.15) can take values that lie pixel by pixel for values that lie channel by channel, in x or in the gradient."""
-    if x.dim() < 4 or 1 not in x.shape or torch.compiler.is_compiling():
+    if x.dim() < 4 or not torch.is_grad_enabled() or 1 not in x.shape or torch.compiler.is_compiling():
         return norm(x)
     return gradient_row_by_row(norm(x.contiguous() if _misread(x) else x))
 
 
 def _misread(x):
     """Whether x lies pixel by pixel (channels last), but for the strides of sizes of 1."""
+    if x.is_contiguous():
+        return False
     strides, step = [0, 1], x.shape[1]
     for size in reversed(x.shape[2:]):
         strides.insert(2, step)
         step *= size
     strides[0] = step
     other = [size for size, found, usual in zip(x.shape, x.stride(), strides) if found != usual]
-    return bool(other) and set(other) == {1} and not x.is_contiguous()
+    return set(other) == {1}
 
 
 def gradient_row_by_row(out):
