@@ -127,6 +127,12 @@ std::tuple<Tensor, Tensor> bias_dropout_backward_sums(const Tensor& dy, int64_t 
   return {dx, sums};
 }
 
+// The kernels read a row of the mask as one value, or as values beside each other.
+std::optional<Tensor> in_rows(const std::optional<Tensor>& mask) {
+  if (!mask.has_value() || mask->dim() == 0 || mask->size(mask->dim() - 1) < 2 || mask->stride(mask->dim() - 1) <= 1) return mask;
+  return dense(*mask);
+}
+
 SoftmaxRows softmax_rows(const Tensor& x, const std::optional<Tensor>& mask, int64_t diagonal, double scale, double fill, double p, const std::optional<Tensor>& seed) {
   const int64_t dims = x.dim();
   STD_TORCH_CHECK(dims >= 1 && dims <= 12, "oneflow::masked_softmax: 1 to 12 dimensions, found ", dims);
@@ -140,7 +146,6 @@ SoftmaxRows softmax_rows(const Tensor& x, const std::optional<Tensor>& mask, int
     STD_TORCH_CHECK(mask->scalar_type() == ScalarType::Bool && mask->dim() == dims, "oneflow::masked_softmax: the mask must be bool and expanded to the input's shape");
     r.mask = static_cast<const uint8_t*>(mask->data_ptr());
     r.mask_column = mask->stride(dims - 1);
-    STD_TORCH_CHECK(r.n < 2 || r.mask_column == 0 || r.mask_column == 1, "oneflow::masked_softmax: the mask's columns must lie beside each other (or be one), found the stride ", r.mask_column);
     r.mask_dims = static_cast<int>(dims - 1);
     for (int64_t d = 0; d + 1 < dims; ++d) r.sizes[d] = x.size(d), r.strides[d] = mask->stride(d);
   }
@@ -150,6 +155,7 @@ SoftmaxRows softmax_rows(const Tensor& x, const std::optional<Tensor>& mask, int
 std::tuple<Tensor, Tensor> masked_softmax(const Tensor& x, std::optional<Tensor> mask, int64_t diagonal, double scale, double fill, double p, std::optional<Tensor> seed) {
   const Tensor xd = dense(x);
   const Tensor y = fresh_like(x), dropped = p > 0 ? fresh_like(x) : fresh(x, {0});
+  mask = in_rows(mask);
   const SoftmaxRows r = softmax_rows(x, mask, diagonal, scale, fill, p, seed);
   const int64_t rows = r.n ? x.numel() / r.n : 0;
   parallel_for(0, rows, grain(r.n), [&](int64_t a, int64_t b) { best().softmax(dtype_of(x), r, xd.data_ptr(), y.data_ptr(), dropped.data_ptr(), a, b); });
@@ -160,6 +166,7 @@ Tensor masked_softmax_backward(std::optional<Tensor> dy, std::optional<Tensor> d
   const Tensor yd = dense(y), dx = fresh_like(y);
   const std::optional<Tensor> g = dy.has_value() ? std::optional<Tensor>(dense(*dy)) : std::nullopt;
   const std::optional<Tensor> gd = ddropped.has_value() ? std::optional<Tensor>(dense(*ddropped)) : std::nullopt;
+  mask = in_rows(mask);
   const SoftmaxRows r = softmax_rows(y, mask, diagonal, scale, 0, p, seed);
   const int64_t rows = r.n ? y.numel() / r.n : 0;
   parallel_for(0, rows, grain(r.n), [&](int64_t a, int64_t b) {
