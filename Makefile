@@ -1,96 +1,108 @@
-# make demo        sets everything up and runs the main job
-# make test        sets everything up and passes the tests; test-slow, test-gpu: the slow ones, those that need a GPU
-# make lint        ruff and mypy
-# make parity      every documented name of OneFlow against torch, as a page in parity_output/
-# make fuzz        random training programs, eager against nn.Graph: SEEDS=0:100 BACKEND=inductor
-# make bench       the benchmarks; bench-gpu: of the custom operators on a GPU
-# make clean       removes what the others made
-# PYTHON=python3.12 chooses the interpreter; TORCH_INDEX=URL an index of CPU wheels of torch.
-PYTHON ?= python3
-VENV   ?= .venv
-TORCH  ?= torch==2.13.0
-BIN    := $(VENV)/bin
-PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
+# Settings, as `make test PYTHON=python3.12 JOBS=4`:
+#   PYTHON       the interpreter of the virtual environment (python3)
+#   VENV         the folder of the virtual environment (.venv)
+#   TORCH        the requirement that installs torch, if the interpreter has none
+#   TORCH_INDEX  an additional package index for torch, for example of CPU wheels
+#   JOBS         processes that run tests (2)
+#   SEEDS, SECONDS, BACKEND   of the fuzzers: seeds A:B, the time limit of each, the nn.Graph backend
+PYTHON  ?= python3
+VENV    ?= .venv
+TORCH   ?= torch==2.13.0
 JOBS    ?= 2
 SEEDS   ?= 0:20
+SECONDS ?= 300
 BACKEND ?= inductor
+BIN     := $(VENV)/bin
+PIP     := PYTHONUNBUFFERED=1 $(BIN)/python -m pip --disable-pip-version-check
+# pip's output as one line that shows the package at work; errors go to stderr.
+SHOW    := | awk '/^Collecting/ {printf "\r\033[K  %d: %s", ++n, $$2; fflush()} END {if (n) print ""}'
+SHELL   := /bin/bash
+.SHELLFLAGS := -eo pipefail -c
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo help test test-slow test-gpu lint parity fuzz bench clean cuda-compile-check test-sanitize bench-gpu
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow test-gpu test-sanitize lint parity fuzz bench bench-gpu cuda-compile-check lock clean
 
-demo: $(VENV)/.extras
+help: ## list the targets and settings
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 28
+	@echo; sed -n '/^# Settings/,/^PYTHON/s/^# *//p' Makefile
+
+demo: $(VENV)/.extras ## set everything up and train a model on digits, eager and as one program
 	OMP_NUM_THREADS=2 $(BIN)/python docs/examples/train_digits.py
 
-help:
-	@sed -n 's/^# //p; /^PYTHON/q' Makefile
-
-test: $(VENV)/.extras
+test: $(VENV)/.extras ## set everything up and run the tests
 	$(BIN)/python -m pytest -m "not slow and not gpu and not oracle and not network" -n $(JOBS)
 
-test-slow: $(VENV)/.extras
+test-slow: $(VENV)/.extras ## run the slow tests
 	$(BIN)/python -m pytest -m "slow and not gpu and not network" -n $(JOBS)
 
-# Works without a network where the interpreter has torch, pytest and hypothesis already.
-test-gpu: $(VENV)/.package
-	$(BIN)/python -c "import pytest, hypothesis" 2>/dev/null || $(PIP) install pytest hypothesis
+# Works without a network if the interpreter has torch, pytest and hypothesis already.
+test-gpu: $(VENV)/.package ## run the tests that need a CUDA device
+	$(BIN)/python -c "import pytest, hypothesis" 2>/dev/null || $(PIP) install -q pytest hypothesis
 	$(BIN)/python -m pytest -m gpu $$(grep -rl --include='test_*.py' 'mark\.gpu' tests)
 
-lint: $(VENV)/.extras
-	$(PIP) install ruff mypy
+test-sanitize: $(VENV)/.extras ## run the tests of the custom operators under the address and undefined-behavior sanitizers
+	$(BIN)/python csrc/build.py --sanitize
+	$(BIN)/python tests/ops/cuda_on_cpu/translate.py --sanitize
+	for library in build/_ext_sanitized.so build/_ext_cuda_on_cpu_sanitized.so; do \
+	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1 \
+	ONEFLOW_EXT_PATH=$$library $(BIN)/python -m pytest tests/ops -k "not opcheck and not compile" || exit 1; done
+
+lint: $(VENV)/.extras ## check the code with ruff and mypy
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m mypy
 
-parity: $(VENV)/.extras
+parity: $(VENV)/.extras ## compare every documented OneFlow name with torch; writes a page to parity_output/
 	$(BIN)/python tests/parity/run.py --out parity_output
 
-fuzz: $(VENV)/.extras
+fuzz: $(VENV)/.extras ## train random programs, eager against nn.Graph
 	$(BIN)/python tests/fuzz/fuzz.py --seeds $(SEEDS) --backend $(BACKEND)
 
-bench: $(VENV)/.extras
+bench: $(VENV)/.extras ## run the benchmarks
 	OMP_NUM_THREADS=2 $(BIN)/python tests/benchmarks/overhead.py
 	OMP_NUM_THREADS=1 $(BIN)/python tests/benchmarks/graph.py
 	OMP_NUM_THREADS=2 $(BIN)/python tests/benchmarks/ops.py
 	OMP_NUM_THREADS=2 $(BIN)/python tests/benchmarks/legacy.py
 
-# A torch that the interpreter has already is used as it is, with the packages beside it; otherwise the pinned one is installed.
+bench-gpu: $(VENV)/.package ## run the benchmarks of the custom operators on a GPU
+	$(BIN)/python tests/benchmarks/ops.py --device cuda
+
+cuda-compile-check: $(VENV)/.torch ## compile the CUDA kernels on a machine with nvcc but without a GPU
+	$(BIN)/python csrc/build.py --cuda-check
+
+lock: $(VENV)/.torch ## pin the requirements of the tests anew, for all supported Pythons
+	$(PIP) install -q uv
+	$(BIN)/python -m uv pip compile requirements-test.in --universal --python-version 3.10 -q --no-header --no-annotate -o requirements-test.txt
+
+clean: ## remove everything that the other targets made
+	rm -rf $(VENV) build dist *.egg-info demo_output parity_output fuzz_output
+
+# If the interpreter has torch, that torch is used, with the packages beside it. Otherwise the pinned one is installed.
 $(VENV)/.torch:
-	@echo "setting up $(VENV) (once)"
+	@echo "setting up $(VENV) (once): torch, then the package, then what the demo and the tests use"
 	if $(PYTHON) -c "import torch" 2>/dev/null; then \
 	  $(PYTHON) -m venv --system-site-packages $(VENV) || $(PYTHON) -m venv --system-site-packages --without-pip $(VENV); \
-	  $(BIN)/python -c "import torch" 2>/dev/null || $(PYTHON) -c "import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))" \
+	  $(BIN)/python -c "import torch" 2>/dev/null || \
+	    $(PYTHON) -c "import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))" \
 	    > "$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/of_the_interpreter.pth"; \
 	else $(PYTHON) -m venv $(VENV); fi
-	$(BIN)/python -c "import wheel, ninja, numpy; from importlib.metadata import version; assert int(version('setuptools').split('.')[0]) >= 68" 2>/dev/null \
-	  || $(PIP) install "setuptools>=68,<81" wheel ninja numpy
-	$(BIN)/python -c "import torch" 2>/dev/null || $(PIP) install $(TORCH) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+	$(BIN)/python -c "import wheel, ninja, numpy; from importlib.metadata import version; \
+	  assert int(version('setuptools').split('.')[0]) >= 77" 2>/dev/null \
+	  || $(PIP) install "setuptools>=77,<81" wheel ninja numpy $(SHOW)
+	$(BIN)/python -c "import torch" 2>/dev/null \
+	  || $(PIP) install $(TORCH) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) $(SHOW)
 	touch $@
 
 $(VENV)/.package: $(VENV)/.torch setup.py pyproject.toml $(wildcard csrc/*.py csrc/*.cpp csrc/*/*.cpp csrc/*/*.h csrc/*.h)
 	@echo "building the package"
 	-$(BIN)/python csrc/build.py
-	ONEFLOW_BUILD_EXT=0 $(PIP) install --no-build-isolation --no-deps -e .
+	ONEFLOW_BUILD_EXT=0 $(PIP) install -q --no-build-isolation --no-deps -e .
 	touch $@
 
-# flowvision and vit-pytorch name requirements that have no CPU build; what they use of them is listed here.
+# flowvision and vit-pytorch name requirements that have no CPU build, so they are installed without any.
 $(VENV)/.extras: $(VENV)/.package requirements-test.txt
 	@echo "installing what the demo and the tests use"
-	$(PIP) install -r requirements-test.txt
-	$(PIP) install --no-deps --no-build-isolation flowvision==0.2.2 vit-pytorch
+	$(PIP) install -r requirements-test.txt $(SHOW)
+	$(PIP) install --no-deps --no-build-isolation flowvision==0.2.2 vit-pytorch==1.26.11 $(SHOW)
 	touch $@
-
-# The custom operators: compile the CUDA kernels where nvcc is but no GPU; run their tests under the address and undefined-behaviour sanitizers.
-cuda-compile-check: $(VENV)/.torch
-	$(BIN)/python csrc/build.py --cuda-check
-
-test-sanitize: $(VENV)/.extras
-	$(BIN)/python csrc/build.py --sanitize
-	$(BIN)/python tests/ops/cuda_on_cpu/translate.py --sanitize
-	for library in build/_ext_sanitized.so build/_ext_cuda_on_cpu_sanitized.so; do \
-	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1 \
-	ONEFLOW_EXT_PATH=$$library $(BIN)/python -m pytest tests/ops -k "not opcheck and not compile" || exit 1; done
-
-bench-gpu: $(VENV)/.package
-	$(BIN)/python tests/benchmarks/ops.py --device cuda
-
-clean:
-	rm -rf $(VENV) build dist *.egg-info demo_output parity_output fuzz_output

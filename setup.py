@@ -1,4 +1,9 @@
-"""Build of the import packages `oneflow` (from oneflow_compat/) and `oneflow_autotest` (from autotest/)."""
+"""Build the import packages `oneflow` (from oneflow_compat/) and `oneflow_autotest` (from autotest/).
+
+Metadata is in pyproject.toml. This file holds what TOML cannot say: the packages of two folders, the C++ library,
+and the README with absolute links, which package indexes need.
+"""
+import os
 import re
 import sys
 from pathlib import Path
@@ -8,36 +13,27 @@ from setuptools import Extension, find_packages, setup
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "csrc"))
 from build import command_class  # noqa: E402
+WITH_KERNELS = os.environ.get("ONEFLOW_BUILD_EXT", "1") != "0"  # without them the wheel is pure Python, for any platform
 
 
 def packages(name, folder):
     return [name] + [f"{name}.{p}" for p in find_packages(str(HERE / folder))]
 
 
+def readme_with_absolute_links():
+    """Return README.md with every relative link or image pointing to the project's home page."""
+    home = re.search(r'^Source = "([^"]+)"', (HERE / "pyproject.toml").read_text(encoding="utf-8"), re.M).group(1)
+    text = (HERE / "README.md").read_text(encoding="utf-8")
+    text = re.sub(r"(!\[[^\]]*\]\()(?!\w+://|#)", rf"\g<1>{home}/raw/main/", text)
+    return re.sub(r"(?<!!)(\[[^\]]*\]\()(?!\w+://|#)", rf"\g<1>{home}/blob/main/", text)
+
+
 setup(
-    name="oneflow-compat",
-    version=re.search(r'__version__ = "([^"]+)"', (HERE / "oneflow_compat" / "version.py").read_text()).group(1),
-    description="OneFlow programs, old and new, on PyTorch; nn.Graph: a whole training step as one compiled program",
-    long_description=(HERE / "README.md").read_text(),
+    long_description=readme_with_absolute_links(),
     long_description_content_type="text/markdown",
-    license="Apache-2.0",
-    python_requires=">=3.10",
-    package_dir={"oneflow": "oneflow_compat", "oneflow_autotest": "autotest"},
     packages=packages("oneflow", "oneflow_compat") + packages("oneflow_autotest", "autotest"),
-    package_data={"oneflow": ["mock_torch/startup/*.py"]},
-    install_requires=["torch>=2.11", "numpy"],
-    extras_require={
-        "autotest": ["pytest>=7.4", "hypothesis>=6.90"],
-        "data": ["pillow", "opencv-python-headless"],
-        "embedding": ["lmdb"],
-        "onerec": ["flatbuffers", "xxhash"],
-        "safetensors": ["safetensors"],
-        "demo": ["flowvision", "scikit-learn", "matplotlib", "tqdm"],
-    },
-    entry_points={"pytest11": ["oneflow_autotest.pytest_plugin = oneflow_autotest.pytest_plugin"]},
-    zip_safe=False,
     # The library of custom kernels: no Python in it, so one wheel serves every Python 3 from 3.10 on.
-    ext_modules=[Extension("oneflow._ext", [], py_limited_api=True)],
+    ext_modules=[Extension("oneflow._ext", [], py_limited_api=True)] if WITH_KERNELS else [],
     cmdclass={"build_ext": command_class()},
-    options={"bdist_wheel": {"py_limited_api": "cp310"}},
+    options={"bdist_wheel": {"py_limited_api": "cp310"}} if WITH_KERNELS else {},
 )
