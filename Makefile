@@ -21,7 +21,7 @@ SHELL   := /bin/bash
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-gpu test-sanitize lint parity fuzz bench bench-gpu cuda-compile-check lock clean
+.PHONY: help demo test test-slow test-gpu test-sanitize lint typecheck stubs parity fuzz bench bench-gpu cuda-compile-check lock clean
 
 help: ## list the targets and settings
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 28
@@ -52,6 +52,12 @@ test-sanitize: $(VENV)/.extras ## run the tests of the custom operators under th
 lint: $(VENV)/.extras ## check the code with ruff and mypy
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m mypy
+
+typecheck: $(VENV)/.extras ## check with Pyright that editors know the public names and accept the examples
+	$(BIN)/python -m pytest -m network tests/typing
+
+stubs: $(VENV)/.extras ## write the type stubs (*.pyi) of the public modules
+	$(BIN)/python -W ignore tests/tools/make_stubs.py
 
 parity: $(VENV)/.extras ## compare every documented OneFlow name with torch; writes a page to parity_output/
 	$(BIN)/python tests/parity/run.py --out parity_output

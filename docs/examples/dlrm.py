@@ -37,6 +37,8 @@ class Clicks:
 
 
 class DLRM(nn.Module):
+    pairs: flow.Tensor
+
     def __init__(self, path, store, dim=16):
         super().__init__()
         if store == "ssd":

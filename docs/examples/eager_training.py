@@ -27,13 +27,16 @@ def loaders(batch_size=32):
 
 
 def train_epoch(model, loader, loss_fn, optimizer):
+    """Train on every batch; return the mean loss."""
     model.train()
+    losses = []
     for images, labels in loader:
         loss = loss_fn(model(images), labels)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    return loss.item()
+        losses.append(loss.item())
+    return sum(losses) / len(losses)
 
 
 def accuracy(model, loader):
@@ -52,10 +55,11 @@ def main(epochs=4):
     model = Net()
     loss_fn = nn.CrossEntropyLoss()
     optimizer = flow.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    score = 0.0
     for epoch in range(epochs):
         loss = train_epoch(model, train, loss_fn, optimizer)
         score = accuracy(model, test)
-        print(f"epoch {epoch}: last loss {loss:.3f}, test accuracy {score:.1%}")
+        print(f"epoch {epoch}: mean loss {loss:.3f}, test accuracy {score:.1%}")
     return score
 
 
