@@ -8,9 +8,10 @@ if __name__ != "oneflow":
 
 import torch as _torch
 
-from . import _bind, _clients
+from . import _bind, _clients, _installation
 from .version import __git_commit__, __version__
 
+_installation.warn_about_conflicts()
 _bind.install_import_hook()
 _clients.install()
 _bind.add_tensor_and_module_attributes()

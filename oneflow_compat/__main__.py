@@ -1,4 +1,4 @@
-"""python -m oneflow --doctor: versions, devices, compilers, extension, and what is missing."""
+"""python -m oneflow: what is installed and what is missing, the version, and the rows of the table of differences."""
 from __future__ import annotations
 
 import argparse
@@ -14,8 +14,11 @@ def doctor() -> list[tuple[str, str, bool]]:
     import torch
 
     import oneflow
+    from oneflow import _installation
 
+    conflicts = _installation.conflicting_distributions()
     rows = [
+        ("distribution", _installation.conflict_message(conflicts) if conflicts else "oneflow-compat alone", not conflicts),
         ("oneflow", f"{oneflow.__version__} in {os.path.dirname(oneflow.__file__)}", True),
         ("python", f"{platform.python_version()} ({sys.executable})", sys.version_info >= (3, 10)),
         ("torch", torch.__version__, tuple(int(p) for p in torch.__version__.split("+")[0].split(".")[:2]) >= (2, 11)),
@@ -43,10 +46,33 @@ def _extension() -> tuple[str, bool]:
     return (f"loaded from {_ext.PATH}" if found == "loaded" else f"plain torch is used: {found}"), found == "loaded"
 
 
+def differences(pattern: str) -> list[str]:
+    """Describe the rows of the table of differences whose id or names contain `pattern`; the exact id gives one row."""
+    from ._tables.differences import DIFFERENCES
+
+    rows = {pattern: DIFFERENCES[pattern]} if pattern in DIFFERENCES else {
+        key: row for key, row in DIFFERENCES.items() if pattern in key or any(pattern in name for name in row["names"])}
+    return [f"{key}\n  names:   {', '.join(row['names'])}\n  OneFlow: {row['oneflow']}\n  here:    {row['here']}\n  why:     {row['reason']}"
+            for key, row in rows.items()]
+
+
 def main(argv=None) -> int:
     parser = argparse.ArgumentParser(prog="python -m oneflow", description=__doc__)
-    parser.add_argument("--doctor", action="store_true", help="print what is found and what is missing")
+    parser.add_argument("--version", action="store_true", help="print the versions of this package and of torch")
+    parser.add_argument("--doctor", action="store_true", help="print what is installed and what is missing")
+    parser.add_argument("--difference", metavar="ROW", help="print rows of the table of differences: an id, or a part of an id or of a name")
     args = parser.parse_args(argv)
+    if args.version:
+        import torch
+
+        from .version import __version__
+
+        print(f"oneflow-compat {__version__} (torch {torch.__version__}, Python {platform.python_version()})")
+        return 0
+    if args.difference is not None:
+        found = differences(args.difference)
+        print("\n\n".join(found) or f"no row of the table of differences contains {args.difference!r}")
+        return 0 if found else 1
     if not args.doctor:
         parser.print_help()
         return 2

@@ -1,10 +1,14 @@
 """Building, installing and the command line of the package."""
+import re
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
+import oneflow
 import pytest
+from oneflow import _installation
+from oneflow.__main__ import main as command_line
 
 ROOT = Path(__file__).parents[2]
 
@@ -99,3 +103,41 @@ def test_version_and_commit_are_texts():
     import oneflow
 
     assert oneflow.version.__version__ == "1.0.0" and isinstance(oneflow.__git_commit__, str)
+
+
+def test_the_wheel_has_its_license_types_and_absolute_links(source, tmp_path):
+    archive = zipfile.ZipFile(build(source, tmp_path / "dist", "bdist_wheel"))
+    names = archive.namelist()
+    assert {"oneflow/py.typed", "oneflow/__init__.pyi", "oneflow_autotest/py.typed"} <= set(names)
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    metadata = archive.read(next(name for name in names if name.endswith("/METADATA"))).decode()
+    assert "License-Expression: Apache-2.0" in metadata
+    targets = re.findall(r"\]\(([^)]+)\)", metadata)
+    assert targets and not [target for target in targets if not target.startswith(("https://", "#"))]
+
+
+def test_a_wheel_without_kernels_is_for_every_platform(source, tmp_path):
+    assert build(source, tmp_path / "dist", "bdist_wheel").name.endswith("-py3-none-any.whl")
+
+
+def test_version_is_printed():
+    out = subprocess.run([sys.executable, "-m", "oneflow", "--version"], capture_output=True, text=True, check=True).stdout
+    assert out.startswith(f"oneflow-compat {oneflow.__version__} (torch ")
+
+
+def test_a_difference_is_explained_by_its_id_and_by_a_name(capsys):
+    assert command_line(["--difference", "bn-batch1"]) == 0
+    by_id = capsys.readouterr().out
+    assert by_id.startswith("bn-batch1\n") and by_id.count("OneFlow:") == 1
+    assert command_line(["--difference", "oneflow.nn.BatchNorm1d"]) == 0
+    assert by_id in capsys.readouterr().out
+    assert command_line(["--difference", "no-such-row"]) == 1
+
+
+def test_another_distribution_of_oneflow_in_the_same_folder_is_named(tmp_path):
+    for name, file in (("oneflow_compat-1.0.0", "oneflow/__init__.py"), ("oneflow-0.9.0", "oneflow/__init__.py"), ("oneflow_tools-2.0", "oneflow_tools.py")):
+        folder = tmp_path / f"{name}.dist-info"
+        folder.mkdir()
+        (folder / "RECORD").write_text(f"{file},sha256=0,1\n")
+    assert _installation.conflicting_distributions(str(tmp_path)) == ["oneflow 0.9.0"]
+    assert "pip uninstall oneflow oneflow-compat" in _installation.conflict_message(["oneflow 0.9.0"])
