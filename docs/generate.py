@@ -154,8 +154,40 @@ def api_pages():
     return {page: f"# `{page}`\n\n{NOTE}{len(found)} names.\n\n" + table(("name", "signature", "how"), found) for page, found in rows.items()}
 
 
+SPEED_ROWS = {  # model in performance.md: its name in the picture
+    "MLP 3x64, 16": "MLP", "LSTM, 2 layers of 64, 2": "LSTM", "GRU, 2 layers of 64, 2": "GRU", "Mamba, 2 layers of 64, 2": "Mamba",
+    "GPT-2-like, 4 layers of 128, 2": "GPT-2-like", "BERT-like, 4 layers of 128, 2": "BERT-like", "T5-like, 2 + 2 layers of 128, 2": "T5-like",
+    "MobileNetV2, 2": "MobileNetV2", "ResNet-50, 2": "ResNet-50",
+}
+
+
+def speed_picture():
+    """The bars of the README, as SVG: speed over torch eager, from the first table of performance.md."""
+    figures = {}
+    for line in (DOCS / "performance.md").read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip(" *") for cell in line.strip("|").split("|")]
+        if cells[0] in SPEED_ROWS and cells[0] not in figures:
+            eager, compiled, _aten, inductor = map(float, cells[1:5])
+            figures[cells[0]] = (eager / compiled, eager / inductor)
+    scale, left, row = 40, 110, 34
+    height = 44 + row * len(figures)
+    text = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 660 {height}" font-family="sans-serif" font-size="13" fill="#888">',
+            "<title>Training steps per second relative to PyTorch eager, one CPU core</title>",
+            f'<rect x="{left}" y="8" width="12" height="12" fill="#e8743b"/><text x="{left + 18}" y="18">nn.Graph, inductor</text>',
+            f'<rect x="{left + 160}" y="8" width="12" height="12" fill="#9aa5b1"/><text x="{left + 178}" y="18">best torch.compile</text>',
+            f'<text x="{left + 320}" y="18">(times the speed of PyTorch eager)</text>']
+    for index, (model, (compiled, graph)) in enumerate(figures.items()):
+        top = 34 + index * row
+        text.append(f'<text x="{left - 8}" y="{top + 18}" text-anchor="end">{SPEED_ROWS[model]}</text>')
+        for offset, ratio, color in ((0, graph, "#e8743b"), (14, compiled, "#9aa5b1")):
+            text.append(f'<rect x="{left}" y="{top + offset}" width="{ratio * scale:.0f}" height="12" fill="{color}"/>'
+                        f'<text x="{left + ratio * scale + 6:.0f}" y="{top + offset + 11}">{ratio:.1f}</text>')
+    text.append(f'<line x1="{left + scale}" y1="30" x2="{left + scale}" y2="{height - 6}" stroke="#888" stroke-dasharray="3 3"/></svg>')
+    return "\n".join(text) + "\n"
+
+
 def pages():
-    out = {"differences.md": differences(), "environment.md": environment(), "graph-options.md": graph_options()}
+    out = {"differences.md": differences(), "environment.md": environment(), "graph-options.md": graph_options(), "images/speed.svg": speed_picture()}
     found = api_pages()
     out.update({f"api/{page}.md": found[page] for page in sorted(found)})
     count = sum(text.count("\n| `") for text in found.values())

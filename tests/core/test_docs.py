@@ -1,6 +1,8 @@
 """The generated pages are current, and every link in the documentation leads somewhere."""
 import importlib.util
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,8 +36,25 @@ def test_api_pages_have_every_name():
 
 def test_links_lead_somewhere():
     gone = []
-    for file in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), ROOT / "csrc" / "README.md"]:
+    for file in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md"), ROOT / "csrc" / "README.md"]:
         for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", file.read_text(encoding="utf-8")):
             if "://" not in target and not (file.parent / target).exists():
                 gone.append(f"{file.relative_to(ROOT)}: {target}")
     assert not gone, gone
+
+
+def test_readme_example_is_the_one_that_runs():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    example = (ROOT / "docs" / "examples" / "first_graph.py").read_text(encoding="utf-8")
+    block = re.search(r"<!-- docs/examples/first_graph.py -->\n```python\n(.*?)```", readme, re.S)[1]
+    assert block == example.partition('"""\n')[2]
+
+
+def test_readme_example_prints_falling_losses():
+    out = subprocess.run([sys.executable, ROOT / "docs" / "examples" / "first_graph.py"], capture_output=True, text=True, check=True).stdout
+    losses = [float(line.rpartition(" ")[2]) for line in out.splitlines()]
+    assert len(losses) == 5 and losses[0] > 0.2 and losses[-1] < 0.06
+
+
+def test_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 120
