@@ -208,7 +208,7 @@ def load(folder: str, map_location=None, backend=None) -> LoadedGraph:
         raise
     except Exception as error:
         raise PackageError(f"{path} is damaged: {type(error).__name__}: {str(error).splitlines()[0][:300] if str(error) else ''}; save the graph again") from None
-    if document["crc32"] not in (None, checksum):
+    if document["format"] == FORMAT and document["crc32"] not in (None, checksum):
         raise PackageError(f"{path} is damaged: its values have the CRC-32 {checksum}, it says {shown(document['crc32'])}. "
                            "Save the graph again; if you changed the file on purpose, remove its key 'crc32'")
     return graph
