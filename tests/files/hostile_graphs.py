@@ -305,7 +305,7 @@ def _node_edits():
     yield "meta_of_texts", "infer", _in_call("tensor", ["a", "b", "c", "d"])
     yield "meta_short", "infer", _in_call("tensor", [[1]])
     yield "call_full_of_a_terabyte", "infer", lambda d: _append(d, "aten::full.default", [[10**12], 1.0])
-    yield "call_pow_of_large_integers", "infer", lambda d: _append(d, "aten::pow.Scalar_Tensor", [2.0, {"node": d["nodes"][0]["name"]}])
+    yield "call_pow_of_large_integers", "infer", lambda d: _append(d, "aten::pow.Scalar", [2.0, {"node": d["nodes"][0]["name"]}])
     yield "call_of_shapes_that_do_not_fit", "infer", lambda d: _append(d, "aten::mm.default", [{"node": d["nodes"][0]["name"]}] * 2)
 
 

@@ -66,7 +66,7 @@ def test_a_hostile_graph_executes_and_imports_nothing(hostile):
     found, tmp_path = hostile
     assert not (tmp_path / "marker").exists()
     imported = {m for name, record in found.items() if not name.startswith("legit-") for m in record["imported"]}
-    assert imported <= {"zipfile._path"}, imported
+    assert imported <= {"encodings.cp437"}, imported  # which zipfile reads the names of members with
 
 
 def test_a_hostile_graph_takes_little_time_and_memory(hostile):
@@ -108,6 +108,6 @@ def test_a_damaged_graph_is_refused_or_right(tmp_path, count):
 def test_the_checksum_names_what_to_do_about_an_edit(tmp_path):
     write_folder(tmp_path / "g", legit_graphs()["infer"])
     path = tmp_path / "g" / "program.json"
-    path.write_text(path.read_text().replace('"two"', '"three"').replace('\\"two\\"', '\\"three\\"'))
+    path.write_text(path.read_text().replace("two", "six"))
     with pytest.raises(flow._graph.package.PackageError, match="remove its key 'crc32'"):
         flow.load_graph(tmp_path / "g")
