@@ -3,6 +3,7 @@
 The tensors are written under a name of their own. program.json names them and is renamed into place at the end: that is the commit.
 What an interrupted save left behind is removed by the next one, which holds the folder's lock and so knows that nobody writes it.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -23,8 +24,14 @@ def write_folder(folder, write_tensors, program_text) -> None:
     folder = os.path.realpath(os.fspath(folder))
     created = _make(folder)
     unlock = _lock(folder)
-    tensors, program = (os.path.join(folder, f".{name}-{secrets.token_hex(4)}.tmp") for name in (TENSORS, PROGRAM))
-    name = TENSORS if not os.path.lexists(os.path.join(folder, TENSORS)) else f"tensors-{secrets.token_hex(4)}.pt"
+    tensors, program = (
+        os.path.join(folder, f".{name}-{secrets.token_hex(4)}.tmp") for name in (TENSORS, PROGRAM)
+    )
+    name = (
+        TENSORS
+        if not os.path.lexists(os.path.join(folder, TENSORS))
+        else f"tensors-{secrets.token_hex(4)}.pt"
+    )
     written = [tensors, program, os.path.join(folder, name)]
     try:
         _check_content(folder)
@@ -113,9 +120,13 @@ def opened(folder, name):
     path = os.path.join(folder, name)
     real = os.path.realpath(path)
     if os.path.islink(path) and not any(real.startswith(base + os.sep) for base in _own_folders(folder)):
-        raise PackageError(f"{path} is a link to {shown(real)}, outside of the graph's folder; copy the file into the folder")
+        raise PackageError(
+            f"{path} is a link to {shown(real)}, outside of the graph's folder; copy the file into the folder"
+        )
     try:
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))  # a named pipe would wait for a writer
+        handle = os.open(
+            path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        )  # a named pipe would wait for a writer
     except FileNotFoundError:
         raise PackageError(f"no graph in {folder}: {path} is missing") from None
     except NotADirectoryError:
@@ -134,4 +145,8 @@ def _own_folders(folder):
     parent = os.path.dirname(folder)
     while os.path.basename(parent) != "snapshots" and parent != os.path.dirname(parent):
         parent = os.path.dirname(parent)
-    return (folder, os.path.join(os.path.dirname(parent), "blobs")) if os.path.basename(parent) == "snapshots" else (folder,)
+    return (
+        (folder, os.path.join(os.path.dirname(parent), "blobs"))
+        if os.path.basename(parent) == "snapshots"
+        else (folder,)
+    )

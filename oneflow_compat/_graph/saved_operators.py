@@ -3,6 +3,7 @@
 A target is a name. It is looked up among the operators that torch's dispatcher knows, never imported and never reached through
 attributes. A call is taken if its arguments have the names, number and types of the schema, because they become Python and C++ text.
 """
+
 from __future__ import annotations
 
 import functools
@@ -19,12 +20,22 @@ from .saved_reader import INT64, PackageError, is_one_line, refuse, shown
 Node = torch.fx.Node
 
 # name in the file -> (function, least and most number of arguments)
-_ARITHMETIC = {f"operator.{n}": (getattr(operator, n), 2, 2) for n in ("add", "sub", "mul", "truediv", "floordiv", "pow", "mod", "eq", "ne", "lt", "le", "gt", "ge")}
+_ARITHMETIC = {
+    f"operator.{n}": (getattr(operator, n), 2, 2)
+    for n in ("add", "sub", "mul", "truediv", "floordiv", "pow", "mod", "eq", "ne", "lt", "le", "gt", "ge")
+}
 _ARITHMETIC |= {f"operator.{n}": (getattr(operator, n), 1, 1) for n in ("neg", "abs")}
-_ARITHMETIC |= {f"math.{n}": (getattr(math, n), 1, 1) for n in ("sqrt", "exp", "log1p", "expm1", "cos", "sin", "tanh", "floor", "ceil")}
+_ARITHMETIC |= {
+    f"math.{n}": (getattr(math, n), 1, 1)
+    for n in ("sqrt", "exp", "log1p", "expm1", "cos", "sin", "tanh", "floor", "ceil")
+}
 _ARITHMETIC |= {"math.log": (math.log, 1, 2), "math.pow": (math.pow, 2, 2)}
 _ARITHMETIC |= {f"torch.{n}": (getattr(torch, n), 1, 1) for n in ("sym_float", "sym_int", "sym_not")}
-_ARITHMETIC |= {"torch.sym_min": (torch.sym_min, 2, 2), "torch.sym_max": (torch.sym_max, 2, 2), "torch.sym_ite": (torch.sym_ite, 3, 3)}
+_ARITHMETIC |= {
+    "torch.sym_min": (torch.sym_min, 2, 2),
+    "torch.sym_max": (torch.sym_max, 2, 2),
+    "torch.sym_ite": (torch.sym_ite, 3, 3),
+}
 _ARITHMETIC |= {"torch.equal": (torch.equal, 2, 2)}
 _RANDOM = {name: (function, 0, 2) for name, function in PYTHON_NAMES.items()}
 _SUM, _ITEM = {"torch.sym_sum": (torch.sym_sum, 1, 1)}, {"operator.getitem": (operator.getitem, 2, 2)}
@@ -33,13 +44,20 @@ _PYTHON_NAME = {id(function): name for name, (function, *_) in _PYTHON.items()}
 
 _NAMESPACES = ("aten", "prims", "prim", "oneflow")
 # They touch files, print, change settings of the process, or make a tensor that no check has looked at.
-_REFUSED = re.compile(r"aten::(from_file|save|_print|record_stream|_test_.*|_cufft_.*|.*_unsafe|_nested_view_from_.*)\Z")
+_REFUSED = re.compile(
+    r"aten::(from_file|save|_print|record_stream|_test_.*|_cufft_.*|.*_unsafe|_nested_view_from_.*)\Z"
+)
 # Eager kernels check these indices; inductor's code does not.
 _UNCHECKED_WHEN_COMPILED = re.compile(r"aten::_unsafe_(masked_)?index.*\Z")
 _TARGET = re.compile(r"([a-z]+)::([A-Za-z_][A-Za-z0-9_]*)\.([A-Za-z_][A-Za-z0-9_]*)\Z")
 _WORD = re.compile(r"[A-Za-z0-9_,.>() +-]{0,500}\Z")  # a mode, an equation of einsum
 _SENTENCE = re.compile(r'[^"\\]{0,5000}\Z')  # what an assertion says; inductor pastes it into a C++ string
-_ASSERTIONS = ("aten::_assert_async", "aten::_functional_assert_async", "aten::_assert_scalar", "aten::_functional_assert_scalar")
+_ASSERTIONS = (
+    "aten::_assert_async",
+    "aten::_functional_assert_async",
+    "aten::_assert_scalar",
+    "aten::_functional_assert_scalar",
+)
 
 
 def target_name(target) -> str:
@@ -58,12 +76,16 @@ def target_of(name, location):
         return _PYTHON[name][0]
     parts = _TARGET.match(name) if type(name) is str and len(name) < 200 else None
     if parts is None or parts[1] not in _NAMESPACES or _REFUSED.match(f"{parts[1]}::{parts[2]}"):
-        raise PackageError(f"{location}: the operator {shown(name)} is not allowed in a saved program; build the graph from operators of aten and oneflow")
+        raise PackageError(
+            f"{location}: the operator {shown(name)} is not allowed in a saved program; build the graph from operators of aten and oneflow"
+        )
     namespace, base, overload = parts.groups()
     if namespace == "oneflow":
         _register_kernels(name, location)
     if not _is_registered(f"{namespace}::{base}", overload):
-        raise PackageError(f"{location}: this torch ({torch.__version__}) has no operator {shown(name)}; load the graph with the version it was saved with")
+        raise PackageError(
+            f"{location}: this torch ({torch.__version__}) has no operator {shown(name)}; load the graph with the version it was saved with"
+        )
     return getattr(getattr(getattr(torch.ops, namespace), base), overload)
 
 
@@ -72,7 +94,9 @@ def _is_registered(base, overload):
     try:
         torch._C._dispatch_find_schema_or_throw(base, "" if overload == "default" else overload)
     except RuntimeError:
-        return base == "prim::device" and overload == "default"  # the one of TorchScript's that a capture records
+        return (
+            base == "prim::device" and overload == "default"
+        )  # the one of TorchScript's that a capture records
     return True
 
 
@@ -80,12 +104,17 @@ def _register_kernels(name, location):
     from .._ops.custom import _ext
 
     if _ext.status() != "loaded":
-        raise PackageError(f"{location}: the operator {name!r} is one of oneflow's kernels, which are not here ({_ext.status()})")
+        raise PackageError(
+            f"{location}: the operator {name!r} is one of oneflow's kernels, which are not here ({_ext.status()})"
+        )
 
 
 def has_unchecked_index(graph) -> bool:
     """Whether a node reads or writes at indices that compiled code would not check."""
-    return any(isinstance(n.target, torch._ops.OpOverload) and _UNCHECKED_WHEN_COMPILED.match(n.target._schema.name) for n in graph.nodes)
+    return any(
+        isinstance(n.target, torch._ops.OpOverload) and _UNCHECKED_WHEN_COMPILED.match(n.target._schema.name)
+        for n in graph.nodes
+    )
 
 
 # --------------------------------------------------------------------------- the arguments of a call
@@ -100,7 +129,9 @@ def check_call(target, args, kwargs, location) -> None:
 def _check_function(name, args, kwargs, location):
     _, least, most = _PYTHON[name]
     if kwargs or not least <= len(args) <= most:
-        raise refuse(location, f"{least} to {most} positional arguments for {name}", (len(args), list(kwargs)))
+        raise refuse(
+            location, f"{least} to {most} positional arguments for {name}", (len(args), list(kwargs))
+        )
     if name in _SUM:
         args = args[0] if isinstance(args[0], list | tuple) else args
     allowed = (_is_node, _is_index) if name in _ITEM else (is_scalar,) * len(args)
@@ -133,7 +164,10 @@ def _check_operator(target, args, kwargs, location):
 def _parameters(target):
     """(name, whether it is passed by name only, whether it has no default, the test of its values) of each argument of an operator."""
     assertion = target._schema.name in _ASSERTIONS
-    return tuple((a.name, a.kwarg_only, not a.has_default_value(), _test(a.real_type, assertion)) for a in target._schema.arguments)
+    return tuple(
+        (a.name, a.kwarg_only, not a.has_default_value(), _test(a.real_type, assertion))
+        for a in target._schema.arguments
+    )
 
 
 def _is_node(value):
@@ -146,7 +180,12 @@ def _is_int(value):
 
 def is_scalar(value):
     """Whether a value is a number or the result of a node."""
-    return isinstance(value, Node) or type(value) in (bool, float, complex) or type(value) is int and INT64[0] <= value < 2**64
+    return (
+        isinstance(value, Node)
+        or type(value) in (bool, float, complex)
+        or type(value) is int
+        and INT64[0] <= value < 2**64
+    )
 
 
 def _is_index(value):
@@ -154,7 +193,9 @@ def _is_index(value):
 
 
 def _is_tensor(value):
-    return value is None or is_scalar(value)  # autograd passes None for a tensor that is not defined; numbers stand for tensors without dimensions
+    return value is None or is_scalar(
+        value
+    )  # autograd passes None for a tensor that is not defined; numbers stand for tensors without dimensions
 
 
 def _is_word(value):
@@ -180,7 +221,9 @@ def _test(kind, assertion):
         return lambda v: v is None or inner(v)
     if isinstance(kind, torch._C.ListType):
         inner = _test(kind.getElementType(), assertion)
-        return lambda v: all(map(inner, v)) if isinstance(v, list | tuple) else inner(v)  # int[2] takes one integer for both
+        return lambda v: (
+            all(map(inner, v)) if isinstance(v, list | tuple) else inner(v)
+        )  # int[2] takes one integer for both
     if assertion and str(kind) == "str":
         return _is_sentence
     return _TESTS.get(str(kind), lambda v: False)

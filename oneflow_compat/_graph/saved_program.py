@@ -1,4 +1,5 @@
 """A Program from its record in program.json. Every value passes a reader of saved_reader.py before anything is made of it."""
+
 from __future__ import annotations
 
 import re
@@ -19,7 +20,9 @@ from .tree import keys_of
 _DEEPEST = 20  # lists in the arguments of a node
 _DEVICE = re.compile(r"[a-z0-9]{1,20}(:[0-9]{1,3})?\Z")
 _NAMED = {
-    kind: {str(v).removeprefix("torch."): v for v in vars(torch).values() if isinstance(v, getattr(torch, kind))}
+    kind: {
+        str(v).removeprefix("torch."): v for v in vars(torch).values() if isinstance(v, getattr(torch, kind))
+    }
     for kind in ("dtype", "layout", "memory_format")
 }
 
@@ -47,7 +50,19 @@ _program = record(
     training=boolean, slots=listed(_slot), nodes=listed(anything), outputs=listed(record(name=label)), in_spec=anything, out_spec=anything,
     out_constants=listed(row(integer(0), anything)),
 )  # fmt: skip
-PROGRAM_KEYS = ("training", "unknown_sizes", "slots", "nodes", "recurrent", "outputs", "in_spec", "out_spec", "out_constants", "in_constants", "guard")
+PROGRAM_KEYS = (
+    "training",
+    "unknown_sizes",
+    "slots",
+    "nodes",
+    "recurrent",
+    "outputs",
+    "in_spec",
+    "out_spec",
+    "out_constants",
+    "in_constants",
+    "guard",
+)
 
 
 def read_program(name, document, location, tensors, device, state):
@@ -81,17 +96,43 @@ def _check_call_of(program, location):
     """Arguments and outputs must be as many as the structures have leaves."""
     spec, arguments = program.in_spec, sum(s.role == "arg" for s in program.slots)
     pair = spec.type is tuple and len(spec.children()) == 2
-    if not pair or [c.type for c in spec.children()] != [tuple, dict] or not all(type(k) is str for k in keys_of(spec.children()[1].context)):
-        raise refuse(inside(location, "in_spec"), "a tuple of positional arguments and a dict of named ones", str(spec))
-    _check_fixed("in_constants", [i for i, *_ in program.in_constants], spec.num_leaves, range(arguments, arguments + 1), location)
+    if (
+        not pair
+        or [c.type for c in spec.children()] != [tuple, dict]
+        or not all(type(k) is str for k in keys_of(spec.children()[1].context))
+    ):
+        raise refuse(
+            inside(location, "in_spec"), "a tuple of positional arguments and a dict of named ones", str(spec)
+        )
+    _check_fixed(
+        "in_constants",
+        [i for i, *_ in program.in_constants],
+        spec.num_leaves,
+        range(arguments, arguments + 1),
+        location,
+    )
     # a program may return more than build() does: gradients
-    _check_fixed("out_constants", [i for i, _ in program.out_constants], program.out_spec.num_leaves, range(len(program.outputs) + 1), location)
+    _check_fixed(
+        "out_constants",
+        [i for i, _ in program.out_constants],
+        program.out_spec.num_leaves,
+        range(len(program.outputs) + 1),
+        location,
+    )
 
 
 def _check_fixed(key, indices, leaves, tensors, location):
     """Values fixed at the capture belong to different leaves, and as many tensors as `tensors` allows to the others."""
-    if len(set(indices)) != len(indices) or any(i >= leaves for i in indices) or leaves - len(indices) not in tensors:
-        raise refuse(inside(location, key), f"the indices of those of the {leaves} leaves that are none of the {tensors[-1]} tensors", indices)
+    if (
+        len(set(indices)) != len(indices)
+        or any(i >= leaves for i in indices)
+        or leaves - len(indices) not in tensors
+    ):
+        raise refuse(
+            inside(location, key),
+            f"the indices of those of the {leaves} leaves that are none of the {tensors[-1]} tensors",
+            indices,
+        )
 
 
 def _layer(kind, reverse, steps, place, marks, differentiated):
@@ -103,11 +144,20 @@ def _layer(kind, reverse, steps, place, marks, differentiated):
 # --------------------------------------------------------------------------- slots
 def _made_slot(index, entry, device, location):
     shape, stride = (None if entry[k] is None else tuple(entry[k]) for k in ("shape", "stride"))
-    dtype, place = _dtype(entry["dtype"], inside(location, "dtype")), _device(entry["device"], device, inside(location, "device"))
+    dtype, place = (
+        _dtype(entry["dtype"], inside(location, "dtype")),
+        _device(entry["device"], device, inside(location, "device")),
+    )
     complete = None not in (shape, dtype, place) and (stride is None or len(stride) == len(shape))
     if not complete and (entry["role"] == "arg" or (shape, stride, dtype, place) != (None,) * 4):
-        raise refuse(location, "a shape with strides, a dtype and a device", {k: entry[k] for k in ("shape", "stride", "dtype", "device")})
-    return Slot(entry["role"], entry["name"], ("loaded", index), shape, dtype, place, stride, entry["written"])
+        raise refuse(
+            location,
+            "a shape with strides, a dtype and a device",
+            {k: entry[k] for k in ("shape", "stride", "dtype", "device")},
+        )
+    return Slot(
+        entry["role"], entry["name"], ("loaded", index), shape, dtype, place, stride, entry["written"]
+    )
 
 
 def _dtype(value, location):
@@ -136,10 +186,14 @@ def _keep_value(slot, entry, tensors, state, device, location):
     key = slot.name if entry["tensor"] is None else entry["tensor"]
     value = _tensor(key, tensors, location)
     if tuple(value.shape) != slot.shape or value.dtype != slot.dtype:
-        raise PackageError(f"{location}: tensor {slot.name!r} is {value.dtype}{list(value.shape)}, the program needs {slot.dtype}{list(slot.shape)}; save the graph again")
+        raise PackageError(
+            f"{location}: tensor {slot.name!r} is {value.dtype}{list(value.shape)}, the program needs {slot.dtype}{list(slot.shape)}; save the graph again"
+        )
     if slot.stride is not None and (value.layout is not torch.strided or value.stride() != slot.stride):
         found = list(value.stride()) if value.layout is torch.strided else value.layout
-        raise PackageError(f"{location}: tensor {slot.name!r} has the strides {found}, the program needs {list(slot.stride)}; save the graph again")
+        raise PackageError(
+            f"{location}: tensor {slot.name!r} has the strides {found}, the program needs {list(slot.stride)}; save the graph again"
+        )
     if key in state and state[key] is not value:
         raise refuse(location, f"another name than {key!r} for a tensor, which is the name of a number", key)
     state[key] = value
@@ -148,7 +202,9 @@ def _keep_value(slot, entry, tensors, state, device, location):
 
 def _tensor(key, tensors, location):
     if key not in tensors:
-        raise PackageError(f"{location} is damaged: tensors.pt has no tensor {shown(key)}; save the graph again")
+        raise PackageError(
+            f"{location} is damaged: tensors.pt has no tensor {shown(key)}; save the graph again"
+        )
     return tensors[key]
 
 
@@ -162,13 +218,20 @@ class _Graph:
 
     def read(self, records, infos, location):
         """The fx graph; `infos` describe the placeholders."""
-        infos, readers = list(infos), {"placeholder": self._placeholder, "get_attr": self._constant, "call": self._call}
+        infos, readers = (
+            list(infos),
+            {"placeholder": self._placeholder, "get_attr": self._constant, "call": self._call},
+        )
         count = len(infos)
         for index, found in enumerate(records):
             here = f"{location}[{index}]"
             op = found.get("op") if type(found) is dict else None
             if type(op) is not str or op not in _node or (op == "output") is not (index == len(records) - 1):
-                raise refuse(here, "a placeholder, get_attr or call, and one output at the end", op if type(found) is dict else found)
+                raise refuse(
+                    here,
+                    "a placeholder, get_attr or call, and one output at the end",
+                    op if type(found) is dict else found,
+                )
             entry = _node[op](found, here)
             if op == "output":
                 self._output(entry, here)
@@ -197,7 +260,9 @@ class _Graph:
 
     def _constant(self, entry, infos, location):
         target = entry["target"]
-        constant = _tensor(f"constant:{target}" if entry["tensor"] is None else entry["tensor"], self.tensors, location)
+        constant = _tensor(
+            f"constant:{target}" if entry["tensor"] is None else entry["tensor"], self.tensors, location
+        )
         if hasattr(torch.nn.Module, target) or self.constants.setdefault(target, constant) is not constant:
             raise refuse(inside(location, "target"), "a name of its own for a constant", target)
         node = self.graph.create_node("get_attr", target, name=entry["name"])
@@ -215,18 +280,33 @@ class _Graph:
 
     def _meta(self, entry, location):
         """What the backends read of a node."""
-        meta = {k: entry[k] for k in ("module", "phase", "recomputed") if entry[k] is not None} | {"tensor": None}
+        meta = {k: entry[k] for k in ("module", "phase", "recomputed") if entry[k] is not None} | {
+            "tensor": None
+        }
         if entry["tensor"] is not None:
             shape, dtype, device, stride = entry["tensor"]
             here = inside(location, "tensor")
             dtype, device = _dtype(dtype, here), self._decoded(device, here)
-            if dtype is None or not isinstance(device, torch.device) or stride is not None and len(stride) != len(shape):
+            if (
+                dtype is None
+                or not isinstance(device, torch.device)
+                or stride is not None
+                and len(stride) != len(shape)
+            ):
                 raise refuse(here, "a shape, a dtype, a device and strides", entry["tensor"])
-            meta["tensor"] = TensorInfo(tuple(shape), dtype, device, None if stride is None else tuple(stride))
+            meta["tensor"] = TensorInfo(
+                tuple(shape), dtype, device, None if stride is None else tuple(stride)
+            )
         if entry["recurrent"] is not None:
             if any(index >= len(self.layers) for index, *_ in entry["recurrent"]):
-                raise refuse(inside(location, "recurrent"), f"one of the {len(self.layers)} recurrent layers", entry["recurrent"])
-            meta["recurrent"] = tuple((self.layers[index], role, step) for index, role, step in entry["recurrent"])
+                raise refuse(
+                    inside(location, "recurrent"),
+                    f"one of the {len(self.layers)} recurrent layers",
+                    entry["recurrent"],
+                )
+            meta["recurrent"] = tuple(
+                (self.layers[index], role, step) for index, role, step in entry["recurrent"]
+            )
         return meta
 
     def _decoded(self, value, location):
@@ -245,7 +325,9 @@ def _read_guard(found, infos, graph, location):
 def decode(value, nodes, device, location, depth=0):
     """The value that package.encode wrote; `nodes` by name. Devices are `device` where one was asked for."""
     if depth > _DEEPEST:
-        raise PackageError(f"{location} is damaged: values are nested more than {_DEEPEST} deep; save the graph again")
+        raise PackageError(
+            f"{location} is damaged: values are nested more than {_DEEPEST} deep; save the graph again"
+        )
     if type(value) is list:
         return [decode(v, nodes, device, location, depth + 1) for v in value]
     if type(value) is dict:
@@ -260,7 +342,7 @@ def decode(value, nodes, device, location, depth=0):
 def _decode_tagged(value, nodes, device, location, depth):
     if len(value) != 1:
         raise refuse(location, "an object with one key", value)
-    (kind, inner), = value.items()
+    ((kind, inner),) = value.items()
     if kind == "tuple" and type(inner) is list:
         return tuple(decode(v, nodes, device, location, depth + 1) for v in inner)
     if kind == "complex":
@@ -269,7 +351,9 @@ def _decode_tagged(value, nodes, device, location, depth):
         raise refuse(location, "a node, tuple, float, complex, dtype, layout, memory_format or device", value)
     if kind == "node":
         if inner not in nodes:
-            raise PackageError(f"{location} is damaged: no node before this one is named {shown(inner)}; save the graph again")
+            raise PackageError(
+                f"{location} is damaged: no node before this one is named {shown(inner)}; save the graph again"
+            )
         return nodes[inner]
     if kind == "float" and inner in ("nan", "inf", "-inf"):
         return float(inner)
@@ -289,6 +373,11 @@ def _known_device(name, location):
 
 def _part(value, location):
     """The real or imaginary part of a complex number."""
-    if type(value) is not float and type(value) is not int or type(value) is int and not INT64[0] <= value <= INT64[1]:
+    if (
+        type(value) is not float
+        and type(value) is not int
+        or type(value) is int
+        and not INT64[0] <= value <= INT64[1]
+    ):
         raise refuse(location, "a number", value)
     return value

@@ -3,6 +3,7 @@
 Readers are combined: `listed(integer(0))` takes a list of integers that are not negative, `record(name=text)` an object with the one
 key "name". A value that no reader has looked at never reaches the rest of the package.
 """
+
 from __future__ import annotations
 
 import json
@@ -23,7 +24,9 @@ class PackageError(ProgramError):
 
 def refuse(location: str, wanted: str, found) -> PackageError:
     """The error for a value that a saved graph may not hold."""
-    return PackageError(f"{location}: {wanted} is needed, found {shown(found)}; the file is damaged or was not written by graph.save(), save the graph again")
+    return PackageError(
+        f"{location}: {wanted} is needed, found {shown(found)}; the file is damaged or was not written by graph.save(), save the graph again"
+    )
 
 
 def shown(value) -> str:
@@ -42,11 +45,14 @@ def inside(location: str, key: str) -> str:
 
 def parse(data: bytes, location: str):
     """The value of a JSON text; an object may not name a key twice."""
+
     def unique(pairs):
         found = dict(pairs)
         if len(found) != len(pairs):
             names = [k for k, _ in pairs]
-            raise PackageError(f"{location} is damaged: an object names the key {shown(next(k for k in names if names.count(k) > 1))} twice; save the graph again")
+            raise PackageError(
+                f"{location} is damaged: an object names the key {shown(next(k for k in names if names.count(k) > 1))} twice; save the graph again"
+            )
         return found
 
     try:
@@ -54,7 +60,9 @@ def parse(data: bytes, location: str):
     except PackageError:
         raise
     except RecursionError:
-        raise PackageError(f"{location} is damaged: its values are nested too deeply; save the graph again") from None
+        raise PackageError(
+            f"{location} is damaged: its values are nested too deeply; save the graph again"
+        ) from None
     except ValueError as error:
         raise PackageError(f"{location} is damaged: {error}; save the graph again") from None
 
@@ -135,6 +143,7 @@ def listed(reader):
 
 def row(*readers):
     """A list of as many values as there are readers."""
+
     def read(value, location):
         if type(value) is not list or len(value) != len(readers):
             raise refuse(location, f"a list of {len(readers)} values", value)
@@ -156,13 +165,16 @@ def record(optional_keys=None, **required):
         for key in value:
             if key not in readers:
                 raise refuse(location, f"no key besides {', '.join(readers)}", key)
-        return {k: reader(value[k], inside(location, k)) if k in value else None for k, reader in readers.items()}
+        return {
+            k: reader(value[k], inside(location, k)) if k in value else None for k, reader in readers.items()
+        }
 
     return read
 
 
 def mapping(reader):
     """An object whose keys are names of the file's own choice."""
+
     def read(value, location):
         if type(value) is not dict:
             raise refuse(location, "an object", value)

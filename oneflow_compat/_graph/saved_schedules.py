@@ -1,7 +1,20 @@
 """Learning rate schedules of saved programs: the formulas of oneflow.optim.lr_scheduler, stored as their numbers."""
+
 from __future__ import annotations
 
-from .saved_reader import anything, boolean, choice, inside, integer, listed, number, optional, record as keyed, refuse, text
+from .saved_reader import (
+    anything,
+    boolean,
+    choice,
+    inside,
+    integer,
+    listed,
+    number,
+    optional,
+    record as keyed,
+    refuse,
+    text,
+)
 
 _LARGEST = 2**53
 _DEEPEST = 20  # schedules of schedules
@@ -42,7 +55,14 @@ _KINDS = {
     "SequentialLR": _COMPOSED, "WarmUpLR": _COMPOSED, "ChainedScheduler": {},
 }  # fmt: skip
 _formula = keyed(kind=choice(*_KINDS), numbers=anything, members=listed(anything))
-_schedule = keyed(kind=choice(*_KINDS), numbers=anything, members=listed(anything), base=listed(number), step=_count, rates=listed(optional(text)))
+_schedule = keyed(
+    kind=choice(*_KINDS),
+    numbers=anything,
+    members=listed(anything),
+    base=listed(number),
+    step=_count,
+    rates=listed(optional(text)),
+)
 
 
 def _class(kind):
@@ -66,7 +86,11 @@ def _formula_record(schedule):
         return None
     numbers = {name: getattr(schedule, name) for name in _KINDS[kind]}
     members = [_formula_record(s) for s in getattr(schedule, "schedulers", ())]
-    return {"kind": kind, "numbers": numbers, "members": members} if all(map(_numbers, numbers.values())) and None not in members else None
+    return (
+        {"kind": kind, "numbers": numbers, "members": members}
+        if all(map(_numbers, numbers.values())) and None not in members
+        else None
+    )
 
 
 def record(schedule, rates):
@@ -82,15 +106,28 @@ class SavedSchedule:
 
     def __init__(self, value, slots, location):
         found = _schedule(value, location)
-        self.formula, self.base, self.step, self.rates = _read_formula(found, location, 0), found["base"], found["step"], found["rates"]
+        self.formula, self.base, self.step, self.rates = (
+            _read_formula(found, location, 0),
+            found["base"],
+            found["step"],
+            found["rates"],
+        )
         if len(self.rates) != len(self.base):
             raise refuse(inside(location, "rates"), f"{len(self.base)} rates, one for each group", self.rates)
         if unknown := set(self.rates) - {None} - slots:
-            raise refuse(inside(location, "rates"), f"learning rates of the program ({', '.join(sorted(slots))})", sorted(unknown))
+            raise refuse(
+                inside(location, "rates"),
+                f"learning rates of the program ({', '.join(sorted(slots))})",
+                sorted(unknown),
+            )
         self._at(self.step)
 
     def _at(self, step):
-        return {name: rate for name, rate in zip(self.rates, self.formula.rates_at(self.base, step)) if name is not None}
+        return {
+            name: rate
+            for name, rate in zip(self.rates, self.formula.rates_at(self.base, step))
+            if name is not None
+        }
 
     def next(self):
         """{slot name: rate} of the next step."""
@@ -111,13 +148,18 @@ def _read_formula(found, location, depth):
     schedule = cls.__new__(cls)
     schedule.__dict__.update(numbers)
     if members:
-        schedule.schedulers = [_read_formula(m, f"{location}.members[{i}]", depth + 1) for i, m in enumerate(members)]
+        schedule.schedulers = [
+            _read_formula(m, f"{location}.members[{i}]", depth + 1) for i, m in enumerate(members)
+        ]
     return schedule
 
 
 def _check_members(kind, numbers, members, depth, location):
     if _KINDS[kind] is _COMPOSED:
-        wanted, fits = "one member more than milestones, and a flag for each milestone", len(members) == len(numbers["milestones"]) + 1
+        wanted, fits = (
+            "one member more than milestones, and a flag for each milestone",
+            len(members) == len(numbers["milestones"]) + 1,
+        )
         fits = fits and len(numbers["interval_rescaling"]) == len(numbers["milestones"])
     elif kind == "ChainedScheduler":
         wanted, fits = "one member or more", len(members) > 0

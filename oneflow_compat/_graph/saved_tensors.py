@@ -3,6 +3,7 @@
 torch.load(weights_only=True) constructs more than tensors (a bytearray of any size, classes that the user has allowed for other
 files), unpacks compressed members and does not compare checksums. A graph's file needs nothing of that and is refused with it.
 """
+
 from __future__ import annotations
 
 import os
@@ -49,17 +50,24 @@ def read_tensors(file, location, map_location=None) -> dict:
         raise
     except _DAMAGE as error:
         reason = "".join(str(error).splitlines()[:1])[:300]
-        raise PackageError(f"{location} cannot be read; it is damaged, or of a device that is not here (map_location= names another): {reason}") from None
+        raise PackageError(
+            f"{location} cannot be read; it is damaged, or of a device that is not here (map_location= names another): {reason}"
+        ) from None
     if type(tensors) is not dict:
-        raise PackageError(f"{location} is damaged: it holds a {type(tensors).__name__} in place of a dict of tensors; save the graph again")
+        raise PackageError(
+            f"{location} is damaged: it holds a {type(tensors).__name__} in place of a dict of tensors; save the graph again"
+        )
     for key, value in tensors.items():
         if type(key) is not str or not is_one_line(key) or not isinstance(value, torch.Tensor):
-            raise PackageError(f"{location} is damaged: it holds {shown(key)}: {type(value).__name__} in place of a text and a tensor; save the graph again")
+            raise PackageError(
+                f"{location} is damaged: it holds {shown(key)}: {type(value).__name__} in place of a text and a tensor; save the graph again"
+            )
     return tensors
 
 
 def _check_zip(file, location):
     """Raise unless it is a zip file as torch writes it: stored members with right checksums, from the first byte to the last."""
+
     def damaged(what):
         return PackageError(f"{location} is damaged: {what}; save the graph again")
 
@@ -70,7 +78,11 @@ def _check_zip(file, location):
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
         names = [m.filename for m in members]
-        if len(set(names)) != len(names) or sum(m.file_size for m in members) > size or min((m.header_offset for m in members), default=1):
+        if (
+            len(set(names)) != len(names)
+            or sum(m.file_size for m in members) > size
+            or min((m.header_offset for m in members), default=1)
+        ):
             raise damaged("its members overlap, have one name, or lie behind something else")
         if any(m.compress_type != zipfile.ZIP_STORED for m in members):
             raise damaged("it has compressed members, which graph.save() never writes")
@@ -87,8 +99,14 @@ def _check_pickle(data, location):
     """Raise unless a pickle makes tensors in a dict and nothing else."""
     for opcode, argument, _ in pickletools.genops(data):
         if opcode.name not in _OPCODES:
-            raise PackageError(f"{location} is refused: its pickle has the instruction {opcode.name}, which graph.save never writes")
+            raise PackageError(
+                f"{location} is refused: its pickle has the instruction {opcode.name}, which graph.save never writes"
+            )
         if opcode.name == "GLOBAL" and argument not in _NAMES:
-            raise PackageError(f"{location} is refused: it asks for {shown(argument)}, and a saved graph holds tensors only")
+            raise PackageError(
+                f"{location} is refused: it asks for {shown(argument)}, and a saved graph holds tensors only"
+            )
         if opcode.name in ("LONG_BINPUT", "LONG_BINGET") and argument > len(data):
-            raise PackageError(f"{location} is damaged: its pickle numbers a value {argument}; save the graph again")
+            raise PackageError(
+                f"{location} is damaged: its pickle numbers a value {argument}; save the graph again"
+            )

@@ -1,6 +1,6 @@
 """Loads saved graphs in a process of its own and prints what became of each: python hostile_runner.py FOLDER, a folder of folders.
 
-One JSON line a graph: its name, the error (class and text) or the result of a call, seconds, MiB that the process grew, and modules
+One JSON line a graph: its name, the error (class and text) or the result of a call, seconds of CPU, MiB that the process grew, and modules
 that were imported meanwhile.
 """
 import json
@@ -43,15 +43,15 @@ def attempt(folder):
 def main(root, limit_s=20, memory=6 << 30):
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.signal(signal.SIGALRM, out_of_time)
+    signal.signal(signal.SIGPROF, out_of_time)
     names = sorted(os.listdir(root))
     for name in [n for n in names if n.startswith("legit-")] + [n for n in names if not n.startswith("legit-")]:
-        modules, before, start = set(sys.modules), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
-        signal.alarm(limit_s)
+        modules, before, start = set(sys.modules), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+        signal.setitimer(signal.ITIMER_PROF, limit_s)
         stage, error, text = attempt(os.path.join(root, name))
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024
-        record = {"name": name, "stage": stage, "error": error, "text": text, "seconds": time.perf_counter() - start, "grown": grown,
+        record = {"name": name, "stage": stage, "error": error, "text": text, "seconds": time.process_time() - start, "grown": grown,
                   "imported": sorted(set(sys.modules) - modules)}
         print(json.dumps(record), flush=True)
 
