@@ -1,6 +1,11 @@
-"""Straight-line Python for a Program: the text users read, and the function the aten backend runs."""
+"""Straight-line Python for a Program: the text users read, and the function the aten backend runs.
+
+Programs also come from files. saved_reader.py and saved_operators.py check them; here nothing but identifiers, literals and comments of
+one line become text all the same.
+"""
 from __future__ import annotations
 
+import keyword
 import math
 import operator
 
@@ -17,14 +22,18 @@ _PYTHON = {
 class _Names:
     """Binds values that have no literal form to names of the generated function's globals."""
 
-    def __init__(self):
+    def __init__(self, graph):
         self.globals = {}
         self._of = {}
+        self._local = {node.name for node in graph.nodes}
 
     def bind(self, prefix, value):
         name = self._of.get((prefix, id(value)))
         if name is None:
-            name = self._of[prefix, id(value)] = f"{prefix}{len(self.globals)}"
+            name = f"{prefix}{len(self.globals)}"
+            while name in self._local:
+                name += "_"
+            self._of[prefix, id(value)] = name
             self.globals[name] = value
         return name
 
@@ -71,6 +80,21 @@ def _text(value, names):
     return names.bind("c", value)
 
 
+def _arguments(node, names):
+    """The text of a call's arguments."""
+    by_name = (f"{k}={_text(v, names)}" if _is_name(k) else f"**{{{k!r}: {_text(v, names)}}}" for k, v in node.kwargs.items())
+    return ", ".join((*(_text(a, names) for a in node.args), *by_name))
+
+
+def _is_name(name):
+    return name.isidentifier() and name.isascii() and not keyword.iskeyword(name)
+
+
+def _comment(text):
+    """A text behind a #, on one line whatever it holds."""
+    return text if text.isprintable() else ascii(text)
+
+
 def _last_uses(graph):
     """node -> names that die after it."""
     dies = {}
@@ -91,8 +115,8 @@ def compile_program(program, function_name="program", labels=None):
 
     With `labels(program, node)` it takes a function first, and calls it with what that gives before a node where the labels change.
     """
-    names = _Names()
     graph = program.graph
+    names = _Names(graph)
     dies = _last_uses(graph)
     params, body, where = ["__enter"] if labels else [], [], None
     for node in graph.nodes:
@@ -132,9 +156,8 @@ def _statement(node, names, constants):
     if template is not None:
         return f"{node.name} = " + template.format(*(_paren(_text(a, names)) for a in node.args))
     if node.target is operator.getitem:
-        return f"{node.name} = {node.args[0].name}[{node.args[1]!r}]"
-    args = [_text(a, names) for a in node.args] + [f"{k}={_text(v, names)}" for k, v in node.kwargs.items()]
-    call = f"{names.bind('f', _fast(node.target))}({', '.join(args)})"
+        return f"{node.name} = {node.args[0].name}[{_text(node.args[1], names)}]"
+    call = f"{names.bind('f', _fast(node.target))}({_arguments(node, names)})"
     return call if not node.users else f"{node.name} = {call}"
 
 
@@ -157,7 +180,7 @@ def _target_text(target, names):
 
 def readable(program) -> str:
     """The program as Python text that runs: `def program(...)` over torch.ops, with module names and slots as comments."""
-    names = _ReadableNames()
+    names = _ReadableNames(program.graph)
     lines = ["import math", "import torch", "from torch import device, ops", "inf, nan = math.inf, math.nan", ""]
     head = [f"def {_identifier(program.name)}("]
     slots = iter(program.slots)
@@ -166,7 +189,7 @@ def readable(program) -> str:
     dies = _last_uses(program.graph)
     for node in program.graph.nodes:
         if node.op == "placeholder":
-            head.append(f"    {node.name},  # {next(slots)}")
+            head.append(f"    {node.name},  # {_comment(str(next(slots)))}")
             continue
         if node.op == "output":
             parts = [_text(v, names) for v in node.args[0]]
@@ -174,7 +197,7 @@ def readable(program) -> str:
             continue
         here = (node.meta.get("phase"), node.meta.get("module"))
         if here != where and here != (None, None):
-            body.append(f"    # {here[0]}: {here[1]}" if here[1] else f"    # {here[0]}")
+            body.append(f"    # {_comment(f'{here[0]}: {here[1]}' if here[1] else str(here[0]))}")
             where = here
         body.append("    " + _readable_statement(node, names))
         dead = [n.name for n in dies.get(node, ()) if n.op != "placeholder"]
@@ -182,7 +205,7 @@ def readable(program) -> str:
             body[-1] += "; del " + ", ".join(dead)
     head.append("):")
     for name, value in names.globals.items():
-        lines.append(f"{name} = ...  # {value!r}")
+        lines.append(f"{name} = ...  # {_comment(repr(value))}")
     for name, value in program.constants.items():
         made = f"torch.tensor({value.tolist()!r}, dtype={value.dtype}, device={str(value.device)!r})" if value.numel() <= 64 else None
         lines.append(f"{name} = {made or f'...  # {value.dtype} {list(value.shape)}'}")
@@ -190,7 +213,8 @@ def readable(program) -> str:
 
 
 def _identifier(name):
-    return "".join(c if c.isalnum() else "_" for c in name) or "program"
+    name = "".join(c if c.isascii() and c.isalnum() else "_" for c in name) or "program"
+    return name if _is_name(name) else f"_{name}"
 
 
 def _readable_statement(node, names):
@@ -200,10 +224,7 @@ def _readable_statement(node, names):
     if template is not None:
         text = template.format(*(_paren(_text(a, names)) for a in node.args))
     elif node.target is operator.getitem:
-        text = f"{node.args[0].name}[{node.args[1]!r}]"
+        text = f"{node.args[0].name}[{_text(node.args[1], names)}]"
     else:
-        args = [_text(a, names) for a in node.args] + [f"{k}={_text(v, names)}" for k, v in node.kwargs.items()]
-        text = f"{_target_text(node.target, names)}({', '.join(args)})"
-    info = node.meta.get("tensor")
-    note = f"  # {str(info.dtype).replace('torch.', '')}{list(info.shape)}" if info else ""
-    return (f"{node.name} = {text}" if node.users else text) + ("" if note and node.users and False else "")
+        text = f"{_target_text(node.target, names)}({_arguments(node, names)})"
+    return f"{node.name} = {text}" if node.users else text

@@ -11,8 +11,10 @@ from torch._C import _increment_version as increment_version
 from .backends import compiler_for
 from .backends.regions import silent_writes, written_before_the_last_check
 from .config import Config
+from .errors import ProgramError
 from .guards import compile_guard
 from .program import Program
+from .saved_operators import has_unchecked_index
 from .sizes import ANOTHER_WAY, branches, run_or_undo
 from .tree import keys_of, plain_spec, tree_flatten, with_sizes
 
@@ -43,8 +45,9 @@ def _laid_out(value, stride):
 class LoadedProgram:
     """One program of a loaded graph; it is compiled when it first runs."""
 
-    def __init__(self, program: Program, keys, backend):
-        self.program, self.keys, self.backend, self._run = program, keys, backend, None
+    def __init__(self, program: Program, keys, backend, source):
+        self.program, self.keys, self._run, self._source = program, keys, None, source
+        self.backend = "aten" if has_unchecked_index(program.graph) else backend
         self.args = [i for i, s in enumerate(program.slots) if s.role == "arg"]
         self._written, self._guard = silent_writes(program), compile_guard(program) if program.guard is not None else None
         self._kept = written_before_the_last_check(program) if branches(program) else None
@@ -95,7 +98,7 @@ class LoadedProgram:
         """What build() returned."""
         if self._run is None:
             with _making, torch._C._DisableAutocast():
-                self._run = self._run or compiler_for(self.backend)(self.program, Config(backend=self.backend))
+                self._run = self._run or self._compiled()
         program = self.program
         run = self._run if self._kept is None else functools.partial(run_or_undo, self._run, self._kept, program)
         with torch._C._DisableAutocast(), torch.set_grad_enabled(program.training or torch.is_grad_enabled()):  # oneDNN's LSTM keeps what backward needs only then
@@ -108,6 +111,12 @@ class LoadedProgram:
         fixed = dict(program.out_constants)
         flat = [fixed[i] if i in fixed else next(out) for i in range(program.out_spec.num_leaves)]
         return pytree.tree_unflatten(flat, with_sizes(program.out_spec))
+
+    def _compiled(self):
+        try:
+            return compiler_for(self.backend)(self.program, Config(backend=self.backend))
+        except (AttributeError, LookupError, TypeError, ValueError, AssertionError, SyntaxError) as error:  # marks or shapes that do not fit the nodes
+            raise ProgramError(f"{self._source}: its program cannot be compiled for the backend {self.backend!r} ({type(error).__name__}: {error}); save the graph again") from error
 
     def read(self, key, tensor):
         """The tensor of this key is another one from now on."""
@@ -177,6 +186,10 @@ class LoadedGraph:
         """Live parameters and buffers, by name, in the place of those read from disk, of the same shapes and dtypes; {name: what was read}."""
         places = {s.name: one.keys[i] for one in self.programs for i, s in enumerate(one.program.slots) if s.role in ("param", "buffer") and s.name in tensors}
         before = {name: self._state[key] for name, key in places.items()}
+        for name, saved in before.items():
+            if (tensors[name].shape, tensors[name].dtype) != (saved.shape, saved.dtype):
+                raise RuntimeError(f"graph {self.name}: {name!r} of the module is {tensors[name].dtype}{list(tensors[name].shape)}, "
+                                   f"the saved program needs {saved.dtype}{list(saved.shape)}; save the graph of this module")
         for name, key in places.items():
             self._state[key] = tensors[name]
             for one in self.programs:

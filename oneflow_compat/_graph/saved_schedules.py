@@ -1,21 +1,73 @@
 """Learning rate schedules of saved programs: the formulas of oneflow.optim.lr_scheduler, stored as their numbers."""
+
 from __future__ import annotations
 
+from .saved_reader import (
+    anything,
+    boolean,
+    choice,
+    inside,
+    integer,
+    listed,
+    number,
+    optional,
+    record as keyed,
+    refuse,
+    text,
+)
+
+_LARGEST = 2**53
+_DEEPEST = 20  # schedules of schedules
+
+
+def _real(value, location):
+    """A float: a power of two integers from a file could have a billion digits."""
+    return float(number(value, location))
+
+
+def _count(value, location):
+    """A number of steps: schedules also take fractions."""
+    if abs(number(value, location)) > _LARGEST:
+        raise refuse(location, f"a number of steps up to {_LARGEST}", value)
+    return value
+
+
+def _period(value, location):
+    if _count(value, location) <= 0:
+        raise refuse(location, "a positive number of steps", value)
+    return value
+
+
+def _flag(value, location):
+    return boolean(value, location) if type(value) is bool else number(value, location)
+
+
+_whole = integer(1, _LARGEST)
+_COMPOSED = {"milestones": listed(_count), "interval_rescaling": listed(_flag)}
 # what rates_at() of each reads
 _KINDS = {
-    "StepLR": ("step_size", "gamma"), "MultiStepLR": ("milestones", "gamma"), "ExponentialLR": ("gamma",), "ConstantLR": ("factor", "total_iters"),
-    "LinearLR": ("start_factor", "end_factor", "total_iters"), "CosineAnnealingLR": ("T_max", "eta_min"), "CosineDecayLR": ("decay_steps", "alpha"),
-    "PolynomialLR": ("max_decay_steps", "end_learning_rate", "power", "cycle"),
-    "CosineAnnealingWarmRestarts": ("T_0", "T_mult", "eta_min", "decay_rate", "restart_limit"),
-    "SequentialLR": ("milestones", "interval_rescaling"), "WarmUpLR": ("milestones", "interval_rescaling"), "ChainedScheduler": (),
+    "StepLR": {"step_size": _period, "gamma": _real}, "MultiStepLR": {"milestones": listed(_count), "gamma": _real},
+    "ExponentialLR": {"gamma": _real}, "ConstantLR": {"factor": _real, "total_iters": _count},
+    "LinearLR": {"start_factor": _real, "end_factor": _real, "total_iters": _count},
+    "CosineAnnealingLR": {"T_max": _period, "eta_min": _real}, "CosineDecayLR": {"decay_steps": _period, "alpha": _real},
+    "PolynomialLR": {"max_decay_steps": _period, "end_learning_rate": _real, "power": _real, "cycle": _flag},
+    "CosineAnnealingWarmRestarts": {"T_0": _whole, "T_mult": _whole, "eta_min": _real, "decay_rate": _real, "restart_limit": _count},
+    "SequentialLR": _COMPOSED, "WarmUpLR": _COMPOSED, "ChainedScheduler": {},
 }  # fmt: skip
+_formula = keyed(kind=choice(*_KINDS), numbers=anything, members=listed(anything))
+_schedule = keyed(
+    kind=choice(*_KINDS),
+    numbers=anything,
+    members=listed(anything),
+    base=listed(number),
+    step=_count,
+    rates=listed(optional(text)),
+)
 
 
 def _class(kind):
     from ..optim.lr_scheduler import compose, formulas
 
-    if kind not in _KINDS:
-        raise ValueError(f"a schedule of unknown kind {kind!r}")
     return getattr(formulas, kind, None) or getattr(compose, kind)
 
 
@@ -34,7 +86,11 @@ def _formula_record(schedule):
         return None
     numbers = {name: getattr(schedule, name) for name in _KINDS[kind]}
     members = [_formula_record(s) for s in getattr(schedule, "schedulers", ())]
-    return {"kind": kind, "numbers": numbers, "members": members} if all(map(_numbers, numbers.values())) and None not in members else None
+    return (
+        {"kind": kind, "numbers": numbers, "members": members}
+        if all(map(_numbers, numbers.values())) and None not in members
+        else None
+    )
 
 
 def record(schedule, rates):
@@ -48,16 +104,30 @@ def record(schedule, rates):
 class SavedSchedule:
     """A schedule read from a file: the rates of slots, step by step."""
 
-    def __init__(self, found, slots):
-        self.formula, self.base, self.step, self.rates = _made(found), found["base"], found["step"], found["rates"]
-        if not isinstance(self.base, list) or not all(map(_number, self.base)) or not _number(self.step) or len(self.rates) != len(self.base):
-            raise ValueError("a schedule whose rates and groups do not fit")
+    def __init__(self, value, slots, location):
+        found = _schedule(value, location)
+        self.formula, self.base, self.step, self.rates = (
+            _read_formula(found, location, 0),
+            found["base"],
+            found["step"],
+            found["rates"],
+        )
+        if len(self.rates) != len(self.base):
+            raise refuse(inside(location, "rates"), f"{len(self.base)} rates, one for each group", self.rates)
         if unknown := set(self.rates) - {None} - slots:
-            raise ValueError(f"a schedule of {sorted(unknown)}, which are no learning rates of the program")
+            raise refuse(
+                inside(location, "rates"),
+                f"learning rates of the program ({', '.join(sorted(slots))})",
+                sorted(unknown),
+            )
         self._at(self.step)
 
     def _at(self, step):
-        return {name: rate for name, rate in zip(self.rates, self.formula.rates_at(self.base, step)) if name is not None}
+        return {
+            name: rate
+            for name, rate in zip(self.rates, self.formula.rates_at(self.base, step))
+            if name is not None
+        }
 
     def next(self):
         """{slot name: rate} of the next step."""
@@ -68,13 +138,32 @@ class SavedSchedule:
         return {**_formula_record(self.formula), "base": self.base, "step": self.step, "rates": self.rates}
 
 
-def _made(found):
-    kind, numbers = found["kind"], found["numbers"]
+def _read_formula(found, location, depth):
+    """The schedule of a checked record, made without its constructor."""
+    kind = found["kind"]
+    numbers = keyed(**_KINDS[kind])(found["numbers"], inside(location, "numbers"))
+    members = [_formula(m, f"{location}.members[{i}]") for i, m in enumerate(found["members"])]
+    _check_members(kind, numbers, members, depth, location)
     cls = _class(kind)
-    if set(numbers) != set(_KINDS[kind]) or not all(map(_numbers, numbers.values())):
-        raise ValueError(f"a {kind} with the numbers {numbers}")
     schedule = cls.__new__(cls)
     schedule.__dict__.update(numbers)
-    if found["members"]:
-        schedule.schedulers = [_made(m) for m in found["members"]]
+    if members:
+        schedule.schedulers = [
+            _read_formula(m, f"{location}.members[{i}]", depth + 1) for i, m in enumerate(members)
+        ]
     return schedule
+
+
+def _check_members(kind, numbers, members, depth, location):
+    if _KINDS[kind] is _COMPOSED:
+        wanted, fits = (
+            "one member more than milestones, and a flag for each milestone",
+            len(members) == len(numbers["milestones"]) + 1,
+        )
+        fits = fits and len(numbers["interval_rescaling"]) == len(numbers["milestones"])
+    elif kind == "ChainedScheduler":
+        wanted, fits = "one member or more", len(members) > 0
+    else:
+        wanted, fits = "no members", not members
+    if not fits or depth > _DEEPEST:
+        raise refuse(location, f"a {kind} with {wanted}, nested at most {_DEEPEST} deep,", len(members))

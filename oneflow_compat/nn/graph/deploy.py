@@ -198,9 +198,7 @@ def load_runtime_state_dict(graph, state_dict, warmup_with_run=True):
         raise TypeError(f"load_runtime_state_dict takes what runtime_state_dict() returned, found {type(state_dict).__name__}")
     if len(state_dict) == 1 and isinstance(held := next(iter(state_dict.values())), dict):  # of a graph made with_dynamic_input_shape
         state_dict = held
-    missing = {"program", "tensors"} - set(state_dict)
-    if missing:
-        raise RuntimeError(f"load_runtime_state_dict: {sorted(missing)} are missing; give what runtime_state_dict() returned")
+    _check_files("load_runtime_state_dict", state_dict)
     with tempfile.TemporaryDirectory() as folder:
         for key, name in (("program", "program.json"), ("tensors", "tensors.pt")):
             with open(os.path.join(folder, name), "wb") as file:
@@ -222,19 +220,21 @@ def load_runtime_state_dict(graph, state_dict, warmup_with_run=True):
 
 def runtime_state_dict_to(state_dict, device):
     """The state dict with its program on another device."""
-    import io
-    import json
-
-    def move(value):
-        if isinstance(value, dict):
-            return {k: str(device) if k == "device" and v is not None else move(v) for k, v in value.items()}
-        return [move(v) for v in value] if isinstance(value, list) else value
+    from ..._graph import package
 
     if "program" not in state_dict:
         return type(state_dict)((name, runtime_state_dict_to(held, device)) for name, held in state_dict.items())
+    _check_files("runtime_state_dict_to", state_dict)
     out = type(state_dict)(state_dict)
-    out["program"] = json.dumps(move(json.loads(state_dict["program"]))).encode()
-    buffer = io.BytesIO()
-    torch.save(torch.load(io.BytesIO(state_dict["tensors"]), map_location=device, weights_only=True), buffer)
-    out["tensors"] = buffer.getvalue()
+    out["program"], out["tensors"] = package.moved(state_dict["program"], state_dict["tensors"], device)
     return out
+
+
+def _check_files(what, state_dict):
+    """Raise unless the state dict holds the two files of a saved graph."""
+    missing = {"program", "tensors"} - set(state_dict)
+    if missing:
+        raise RuntimeError(f"{what}: {sorted(missing)} are missing; give what runtime_state_dict() returned")
+    for key in ("program", "tensors"):
+        if not isinstance(state_dict[key], bytes):
+            raise TypeError(f"{what}: {key!r} must be bytes, found {type(state_dict[key]).__name__}; give what runtime_state_dict() returned")
