@@ -228,8 +228,8 @@ struct Corners {
   T fy, fx;  // fractions, for the gradient to the point
   bool inside[4], whole;  // whole: the image has all four
 
+  // The sum over the neighbours that the image has.
   T sample(const T* plane) const {
-    if (whole) return weight[0] * plane[at[0]] + weight[1] * plane[at[1]] + weight[2] * plane[at[2]] + weight[3] * plane[at[3]];
     T sum = 0;
     for (int k = 0; k < 4; ++k) sum += weight[k] * (inside[k] ? plane[at[k]] : T(0));
     return sum;
@@ -291,14 +291,23 @@ Tensor deform_columns(const Tensor& x, const Tensor& offset, std::optional<Tenso
     using T = decltype(t);
     parallel_for(0, d.n * d.groups * d.taps(), 1, [&](int64_t begin, int64_t end) {
       std::vector<Corners<T>> points(d.places());
+      std::vector<int64_t> border;  // the points that the image has not all neighbours of
       for (int64_t i = begin; i < end; ++i) {
         const int64_t ng = i / d.taps(), k = i % d.taps();
         weighted_corners<T>(d, data<T>(od) + ng * 2 * d.taps() * d.places(), k, mask.has_value() ? data<T>(md) + i * d.places() : nullptr, points);
+        border.clear();
+        for (int64_t p = 0; p < d.places(); ++p)
+          if (!points[p].whole) border.push_back(p);
         for (int64_t j = 0; j < d.per_group; ++j) {
           const int64_t plane = ng * d.per_group + j;
           const T* v = data<T>(xd) + plane * d.height * d.width;
           T* to = mutable_data<T>(out) + (plane * d.taps() + k) * d.places();
-          for (int64_t p = 0; p < d.places(); ++p) to[p] = points[p].sample(v);
+          if (d.height && d.width)  // without a branch; a neighbour beyond the border has index 0
+            for (int64_t p = 0; p < d.places(); ++p) {
+              const Corners<T>& q = points[p];
+              to[p] = q.weight[0] * v[q.at[0]] + q.weight[1] * v[q.at[1]] + q.weight[2] * v[q.at[2]] + q.weight[3] * v[q.at[3]];
+            }
+          for (const int64_t p : border) to[p] = points[p].sample(v);  // 0 times pixel 0 is not 0 where that pixel is infinite
         }
       }
     });
