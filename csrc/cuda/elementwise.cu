@@ -62,12 +62,12 @@ __device__ void apply(const A* x, A* y, const double* s) {
       y[b + 2] = (x[b + 1] - x[b]) / 2, y[b + 3] = (x[b + 3] - x[b + 2]) / 2;
     }
   } else if constexpr (op == Point::intersection) {
-    const A w = min(x[1], x[3]) - max(x[0], x[2]), h = min(x[5], x[7]) - max(x[4], x[6]);
-    y[0] = max(w, A(0)) * max(h, A(0));
+    const A w = minimum(x[1], x[3]) - maximum(x[0], x[2]), h = minimum(x[5], x[7]) - maximum(x[4], x[6]);
+    y[0] = maximum(w, A(0)) * maximum(h, A(0));
   } else if constexpr (op == Point::intersection_backward) {
-    const A w = min(x[1], x[3]) - max(x[0], x[2]), h = min(x[5], x[7]) - max(x[4], x[6]);
+    const A w = minimum(x[1], x[3]) - maximum(x[0], x[2]), h = minimum(x[5], x[7]) - maximum(x[4], x[6]);
     for (int a = 0; a < 8; a += 4) {
-      const A d = a ? (h >= 0 ? x[8] * max(w, A(0)) : A(0)) : (w >= 0 ? x[8] * max(h, A(0)) : A(0));
+      const A d = a ? (h >= 0 ? x[8] * maximum(w, A(0)) : A(0)) : (w >= 0 ? x[8] * maximum(h, A(0)) : A(0));
       const A low = share_greater(x[a], x[a + 2]), high = share_greater(x[a + 3], x[a + 1]);
       y[a] = -d * low, y[a + 2] = -d * (1 - low), y[a + 1] = d * high, y[a + 3] = d * (1 - high);
     }
@@ -77,11 +77,11 @@ __device__ void apply(const A* x, A* y, const double* s) {
     const A below = 1 / (x[0] * x[1] + x[2] * x[3] - x[4] + eps), d = x[5] * below, area = -d * x[4] * below;
     y[0] = area * x[1], y[1] = area * x[0], y[2] = area * x[3], y[3] = area * x[2], y[4] = d - area;
   } else if constexpr (op == Point::convex) {
-    const A w = max(x[1], x[3]) - min(x[0], x[2]), h = max(x[5], x[7]) - min(x[4], x[6]);
+    const A w = maximum(x[1], x[3]) - minimum(x[0], x[2]), h = maximum(x[5], x[7]) - minimum(x[4], x[6]);
     y[0] = w * w + h * h + eps;
   } else if constexpr (op == Point::convex_backward) {
     for (int a = 0; a < 8; a += 4) {
-      const A d = 2 * x[8] * (max(x[a + 1], x[a + 3]) - min(x[a], x[a + 2]));
+      const A d = 2 * x[8] * (maximum(x[a + 1], x[a + 3]) - minimum(x[a], x[a + 2]));
       const A low = share_greater(x[a + 2], x[a]), high = share_greater(x[a + 1], x[a + 3]);
       y[a] = -d * low, y[a + 2] = -d * (1 - low), y[a + 1] = d * high, y[a + 3] = d * (1 - high);
     }
@@ -183,7 +183,7 @@ std::vector<Tensor> pointwise(int64_t op, std::vector<Tensor> inputs, int64_t ou
 template <class T, class S>
 __global__ void fake_quantize_kernel(const T* x, const S* scale, const S* zero_point, T* y, int64_t n, double low, double high) {
   const Acc<T> s = static_cast<Acc<T>>(*scale), z = static_cast<Acc<T>>(*zero_point);
-  GRID_LOOP(i, n) save(y + i, (min(max(rint(load(x + i) / s + z), Acc<T>(low)), Acc<T>(high)) - z) * s);
+  GRID_LOOP(i, n) save(y + i, (minimum(maximum(rint(load(x + i) / s + z), Acc<T>(low)), Acc<T>(high)) - z) * s);
 }
 
 Tensor fake_quantize(const Tensor& x, const Tensor& scale, const Tensor& zero_point, double low, double high) {

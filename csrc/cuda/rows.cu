@@ -40,8 +40,8 @@ __global__ void softmax_kernel(const T* x, T* y, T* dropped, Rows r, int64_t row
     const T* from = x + row * r.n;
     const int64_t offset = r.mask ? mask_row(r, row) : 0, last = last_column(r, row);
     A top = -std::numeric_limits<A>::infinity();
-    for (int64_t i = threadIdx.x; i < r.n; i += blockDim.x) top = max(top, keeps(r, last, offset, i) ? load(from + i) * A(r.scale) : A(r.fill));
-    top = block_reduce(top, shared, [](A a, A b) { return max(a, b); }, -std::numeric_limits<A>::infinity());
+    for (int64_t i = threadIdx.x; i < r.n; i += blockDim.x) top = maximum(top, keeps(r, last, offset, i) ? load(from + i) * A(r.scale) : A(r.fill));
+    top = block_reduce(top, shared, [](A a, A b) { return maximum(a, b); }, -std::numeric_limits<A>::infinity());
     A sum = 0;
     for (int64_t i = threadIdx.x; i < r.n; i += blockDim.x) sum += exp((keeps(r, last, offset, i) ? load(from + i) * A(r.scale) : A(r.fill)) - top);
     sum = block_reduce(sum, shared, [](A a, A b) { return a + b; }, A(0));
