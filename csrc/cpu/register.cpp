@@ -331,7 +331,7 @@ void blocks(std::vector<Tensor> written, std::vector<Tensor> read, int64_t lanes
 
 // An image is one thread's work: readers call this in threads of their own.
 void crop_mirror_normalize(const Tensor& images, std::optional<Tensor> mirror, int64_t top, int64_t left, std::vector<double> mean, std::vector<double> scale, const Tensor& out) {
-  check_window(images, mirror, top, left, mean, scale, out);
+  check_crop_mirror_normalize(images, mirror, top, left, mean, scale, out);
   const int64_t channels = images.size(3), height = out.size(2), width = out.size(3);
   const Tensor from = images.stride(3) == 1 && images.stride(2) == channels ? images : dense(images);
   oneflow_cpu::ImageWindow window{height, width, channels, from.stride(1), false, {}, {}};
