@@ -17,15 +17,20 @@ void wide(const char* name, const Tensor& x, F&& f) {
 }
 
 // --------------------------------------------------------------------------- nms
-// Rows [begin, end) of the relation of all n boxes: bit b of covers[(i - begin) * words + w] says that box i removes the later box 64 w + b.
+// Boxes [begin, end) of a list of n, which is walked a part at a time: the relation of all boxes takes n * n bits.
+struct NmsPart {
+  int64_t begin, end, n, words, keep_n;
+};
+// Bit b of covers[(i - begin) * words + w]: box i removes the later box 64 w + b. Needless once keep_n boxes are kept.
 template <class T>
-__global__ void nms_covers_kernel(const T* boxes, unsigned long long* covers, int64_t begin, int64_t end, int64_t n, int64_t words, T limit) {
-  const int64_t total = (end - begin) * words;
+__global__ void nms_covers_kernel(const T* boxes, unsigned long long* covers, const int64_t* kept, NmsPart part, T limit) {
+  if (part.keep_n >= 0 && *kept >= part.keep_n) return;
+  const int64_t total = (part.end - part.begin) * part.words;
   GRID_LOOP(at, total) {
-    const int64_t i = begin + at / words, w = at % words;
+    const int64_t i = part.begin + at / part.words, w = at % part.words;
     const T *a = boxes + 4 * i, own = (a[2] - a[0]) * (a[3] - a[1]);
     unsigned long long bits = 0;
-    for (int b = 0; b < 64 && 64 * w + b < n; ++b) {
+    for (int b = 0; b < 64 && 64 * w + b < part.n; ++b) {
       const int64_t j = 64 * w + b;
       if (j <= i) continue;
       const T* c = boxes + 4 * j;
@@ -36,46 +41,45 @@ __global__ void nms_covers_kernel(const T* boxes, unsigned long long* covers, in
     covers[at] = bits;
   }
 }
-// One block walks the boxes [begin, end) in order; gone has a bit and kept the count of all boxes before them.
-__global__ void nms_walk_kernel(const unsigned long long* covers, unsigned long long* gone, int64_t* kept_before, int8_t* keep, int64_t begin, int64_t end, int64_t words,
-                                int64_t keep_n) {
-  int64_t kept = *kept_before;
-  for (int64_t i = begin; i < end; ++i) {
-    const bool survives = !(gone[i / 64] >> (i % 64) & 1) && (keep_n < 0 || kept < keep_n);
+// One block walks the boxes in order. From part to part, `gone` holds a bit a box and `kept_before` the number of boxes kept.
+__global__ void nms_walk_kernel(const unsigned long long* covers, unsigned long long* gone, int64_t* kept_before, int8_t* keep, NmsPart part) {
+  int64_t kept = *kept_before, i = part.begin;
+  for (; i < part.end && (part.keep_n < 0 || kept < part.keep_n); ++i) {
+    const bool survives = !(gone[i / 64] >> (i % 64) & 1);
     __syncthreads();
     if (survives) {
       ++kept;
-      for (int64_t w = i / 64 + threadIdx.x; w < words; w += blockDim.x) gone[w] |= covers[(i - begin) * words + w];
+      for (int64_t w = i / 64 + threadIdx.x; w < part.words; w += blockDim.x) gone[w] |= covers[(i - part.begin) * part.words + w];
     }
     if (threadIdx.x == 0) keep[i] = survives;
     __syncthreads();
   }
+  for (i += threadIdx.x; i < part.end; i += blockDim.x) keep[i] = 0;
+  __syncthreads();
   if (threadIdx.x == 0) *kept_before = kept;
 }
 
-// The relation is made and walked a few rows at a time: 32 MiB, or one bit a box for each of 64 rows where that is more.
-constexpr int64_t kCoversWords = 4 << 20;
-int64_t nms_rows(int64_t n, int64_t words) { return std::min(n, std::max<int64_t>(64, kCoversWords / words)); }
-
+constexpr int64_t kCoversWords = 1 << 18;  // of the relation at a time: 2 MiB, a thread each on an H100; at least 64 boxes
 Tensor nms_mask(const Tensor& boxes, double threshold, int64_t keep_n) {
+  check_nms_mask(boxes);
   const OnDevice guard(boxes);
   const Tensor bd = dense(boxes);
   const int64_t n = boxes.size(0), words = (n + 63) / 64;
   const Tensor keep = fresh(boxes, {n}, ScalarType::Char);
   if (!n) return keep;
-  const int64_t rows = nms_rows(n, words);
+  const int64_t rows = std::min(n, std::max<int64_t>(64, kCoversWords / words));
   const Tensor covers = fresh(boxes, {rows * words}, ScalarType::Long), gone = fresh(boxes, {words}, ScalarType::Long), kept = fresh(boxes, {1}, ScalarType::Long);
   const cudaStream_t stream = stream_of(boxes);
   fill_bytes("nms_mask", gone, 0, stream), fill_bytes("nms_mask", kept, 0, stream);
   auto *c = static_cast<unsigned long long*>(covers.data_ptr()), *g = static_cast<unsigned long long*>(gone.data_ptr());
   for (int64_t begin = 0; begin < n; begin += rows) {
-    const int64_t end = std::min(begin + rows, n);
+    const NmsPart part{begin, std::min(begin + rows, n), n, words, keep_n};
     wide("nms_mask", boxes, [&](auto t) {
       using T = decltype(t);
-      nms_covers_kernel<T><<<blocks_for((end - begin) * words), kThreads, 0, stream>>>(data<T>(bd), c, begin, end, n, words, static_cast<T>(threshold));
+      nms_covers_kernel<T><<<blocks_for((part.end - begin) * words), kThreads, 0, stream>>>(data<T>(bd), c, data<int64_t>(kept), part, static_cast<T>(threshold));
     });
     check_launch("nms_mask");
-    nms_walk_kernel<<<1, 256, 0, stream>>>(c, g, mutable_data<int64_t>(kept), mutable_data<int8_t>(keep), begin, end, words, keep_n);
+    nms_walk_kernel<<<1, 256, 0, stream>>>(c, g, mutable_data<int64_t>(kept), mutable_data<int8_t>(keep), part);
     check_launch("nms_mask");
   }
   return keep;
@@ -153,7 +157,7 @@ __device__ bool sampled(const Roi& r, T low, T high, int64_t bins, Sampled<T>& s
   s.start = low * scale - shift;
   T length = high * scale - shift - s.start;
   if (!r.aligned) length = maximum(length, T(1));
-  if (!(abs(s.start) <= T(kFarthest) && abs(length) <= T(kFarthest))) return false;
+  if (!(fabs(s.start) <= T(kFarthest) && fabs(length) <= T(kFarthest))) return false;
   const T bin = length / bins;
   s.points = r.ratio > 0 ? r.ratio : bin > 0 ? static_cast<int64_t>(ceil(bin)) : 0;
   s.step = s.points ? bin / s.points : T(0);
@@ -197,21 +201,25 @@ __global__ void roi_kernel(const T* x, const T* rois, T* y, Roi r) {
 }
 
 Tensor roi_align(const Tensor& x, const Tensor& rois, double spatial_scale, int64_t ph, int64_t pw, int64_t ratio, bool aligned) {
+  check_roi_align(x, rois, ph, pw, ratio);
   const OnDevice guard(x);
   const Tensor xd = dense(x), rd = dense(rois), y = fresh(x, {rois.size(0), x.size(1), ph, pw});
   const Roi r{x.size(0), x.size(1), x.size(2), x.size(3), ph, pw, ratio, y.numel(), spatial_scale, aligned};
-  if (r.total) wide("roi_align", x, [&](auto t) { roi_kernel<decltype(t), false><<<blocks_for(r.total), kThreads, 0, stream_of(x)>>>(data<decltype(t)>(xd), data<decltype(t)>(rd), mutable_data<decltype(t)>(y), r); });
+  if (!r.total) return y;
+  wide("roi_align", x, [&](auto t) { roi_kernel<decltype(t), false><<<blocks_for(r.total), kThreads, 0, stream_of(x)>>>(data<decltype(t)>(xd), data<decltype(t)>(rd), mutable_data<decltype(t)>(y), r); });
   check_launch("roi_align");
   return y;
 }
 
 Tensor roi_align_backward(const Tensor& dy, const Tensor& rois, std::vector<int64_t> shape, double spatial_scale, int64_t ratio, bool aligned) {
+  check_roi_align_backward(dy, rois, shape, ratio);
   const OnDevice guard(dy);
   const Tensor gd = dense(dy), rd = dense(rois);
   Tensor dx = fresh(dy, shape);
   torch::stable::zero_(dx);
   const Roi r{shape[0], shape[1], shape[2], shape[3], dy.size(2), dy.size(3), ratio, dy.numel(), spatial_scale, aligned};
-  if (r.total) wide("roi_align_backward", dy, [&](auto t) { roi_kernel<decltype(t), true><<<blocks_for(r.total), kThreads, 0, stream_of(dy)>>>(data<decltype(t)>(gd), data<decltype(t)>(rd), mutable_data<decltype(t)>(dx), r); });
+  if (!r.total) return dx;
+  wide("roi_align_backward", dy, [&](auto t) { roi_kernel<decltype(t), true><<<blocks_for(r.total), kThreads, 0, stream_of(dy)>>>(data<decltype(t)>(gd), data<decltype(t)>(rd), mutable_data<decltype(t)>(dx), r); });
   check_launch("roi_align_backward");
   return dx;
 }
@@ -276,15 +284,16 @@ __global__ void deform_backward_kernel(const T* g, const T* x, const T* offset, 
 
 Tensor deform_columns(const Tensor& x, const Tensor& offset, std::optional<Tensor> mask, std::vector<int64_t> kernel, std::vector<int64_t> stride,
                       std::vector<int64_t> padding, std::vector<int64_t> dilation, int64_t groups) {
+  check_deform_columns(Checks("deform_columns"), x, offset, mask, {kernel, stride, padding, dilation}, groups);
   const OnDevice guard(x);
   const Deform d = deform_of(x, offset, kernel, stride, padding, dilation, groups);
   const Tensor xd = dense(x), od = dense(offset), md = mask.has_value() ? dense(*mask) : od, out = fresh(x, {d.n, d.c, d.taps(), d.oh, d.ow});
   const int64_t total = d.n * groups * d.taps() * d.places();
-  if (total)
-    wide("deform_columns", x, [&](auto t) {
-      using T = decltype(t);
-      deform_kernel<T><<<blocks_for(total), kThreads, 0, stream_of(x)>>>(data<T>(xd), data<T>(od), mask.has_value() ? data<T>(md) : nullptr, mutable_data<T>(out), d, total);
-    });
+  if (!total) return out;
+  wide("deform_columns", x, [&](auto t) {
+    using T = decltype(t);
+    deform_kernel<T><<<blocks_for(total), kThreads, 0, stream_of(x)>>>(data<T>(xd), data<T>(od), mask.has_value() ? data<T>(md) : nullptr, mutable_data<T>(out), d, total);
+  });
   check_launch("deform_columns");
   return out;
 }
@@ -292,18 +301,19 @@ Tensor deform_columns(const Tensor& x, const Tensor& offset, std::optional<Tenso
 std::tuple<Tensor, Tensor, Tensor> deform_columns_backward(const Tensor& dcolumns, const Tensor& x, const Tensor& offset, std::optional<Tensor> mask,
                                                            std::vector<int64_t> kernel, std::vector<int64_t> stride, std::vector<int64_t> padding,
                                                            std::vector<int64_t> dilation, int64_t groups) {
+  check_deform_columns_backward(dcolumns, x, offset, mask, {kernel, stride, padding, dilation}, groups);
   const OnDevice guard(x);
   const Deform d = deform_of(x, offset, kernel, stride, padding, dilation, groups);
   const Tensor xd = dense(x), od = dense(offset), md = mask.has_value() ? dense(*mask) : od, gd = dense(dcolumns);
   Tensor dx = fresh_like(x), doffset = fresh_like(offset), dmask = mask.has_value() ? fresh_like(*mask) : fresh(x, {0});
   torch::stable::zero_(dx);
   const int64_t total = d.n * groups * d.taps() * d.places();
-  if (total)
-    wide("deform_columns_backward", x, [&](auto t) {
-      using T = decltype(t);
-      deform_backward_kernel<T><<<blocks_for(total), kThreads, 0, stream_of(x)>>>(data<T>(gd), data<T>(xd), data<T>(od), mask.has_value() ? data<T>(md) : nullptr, mutable_data<T>(dx),
-                                                                                 mutable_data<T>(doffset), mask.has_value() ? mutable_data<T>(dmask) : nullptr, d, total);
-    });
+  if (!total) return {dx, doffset, dmask};
+  wide("deform_columns_backward", x, [&](auto t) {
+    using T = decltype(t);
+    deform_backward_kernel<T><<<blocks_for(total), kThreads, 0, stream_of(x)>>>(data<T>(gd), data<T>(xd), data<T>(od), mask.has_value() ? data<T>(md) : nullptr, mutable_data<T>(dx),
+                                                                               mutable_data<T>(doffset), mask.has_value() ? mutable_data<T>(dmask) : nullptr, d, total);
+  });
   check_launch("deform_columns_backward");
   return {dx, doffset, dmask};
 }
@@ -349,11 +359,13 @@ __global__ void ctc_kernel(const T* x, const int64_t* lengths, int64_t* decoded,
 }
 
 std::tuple<Tensor, Tensor> ctc_greedy_decode(const Tensor& log_probs, const Tensor& input_lengths, bool merge) {
+  check_ctc_greedy_decode(log_probs, input_lengths);
   const OnDevice guard(log_probs);
   const Tensor xd = dense(log_probs), ld = dense(input_lengths);
   const int64_t steps = log_probs.size(0), n = log_probs.size(1), c = log_probs.size(2);
   const Tensor decoded = fresh(log_probs, {n, steps}, ScalarType::Long), sums = fresh(log_probs, {n, 1});
-  if (n) wide("ctc_greedy_decode", log_probs, [&](auto t) {
+  if (!n) return {decoded, sums};
+  wide("ctc_greedy_decode", log_probs, [&](auto t) {
     using T = decltype(t);
     ctc_kernel<T><<<static_cast<unsigned>(std::min<int64_t>(n, 1 << 20)), 128, 0, stream_of(log_probs)>>>(data<T>(xd), data<int64_t>(ld), mutable_data<int64_t>(decoded), mutable_data<T>(sums), steps, n, c, merge);
   });
