@@ -116,7 +116,7 @@ inline void check_pair_dots_backward(const Tensor& dout, const Tensor& x, bool s
 }
 
 // --------------------------------------------------------------------------- optimizer steps
-struct [[gnu::visibility("hidden")]] TensorList {
+struct TensorList {
   const char* name;
   const std::vector<Tensor>& tensors;
   bool written;
