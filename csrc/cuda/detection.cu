@@ -148,20 +148,19 @@ struct Sampled {
     return low;
   }
 };
-// Coordinates that a region may have in pixels: beyond, float32 does not tell a hundred pixels apart.
-constexpr double kFarthest = 2147483648.0;
-// False if the region has no such points.
+// A longer region has no points, as one that is not finite: float32 tells its points apart no more, and many would fall on one pixel.
+constexpr double kMaxLength = 2147483648.0;
 template <class T>
-__device__ bool sampled(const Roi& r, T low, T high, int64_t bins, Sampled<T>& s) {
+__device__ Sampled<T> sampled(const Roi& r, T low, T high, int64_t bins) {
   const T shift = r.aligned ? T(0.5) : T(0), scale = T(r.scale);
-  s.start = low * scale - shift;
+  Sampled<T> s{low * scale - shift, 0, 0};
   T length = high * scale - shift - s.start;
   if (!r.aligned) length = maximum(length, T(1));
-  if (!(fabs(s.start) <= T(kFarthest) && fabs(length) <= T(kFarthest))) return false;
+  if (!(fabs(length) <= T(kMaxLength))) return s;
   const T bin = length / bins;
-  s.points = r.ratio > 0 ? r.ratio : bin > 0 ? static_cast<int64_t>(ceil(bin)) : 0;
+  s.points = r.ratio > 0 ? r.ratio : max(static_cast<int64_t>(ceil(bin)), int64_t(0));
   s.step = s.points ? bin / s.points : T(0);
-  return true;
+  return s;
 }
 // The points [begin, end) of a bin that may lie in [-1, size]: a bin far longer than the image has most of its points outside.
 template <class T>
@@ -170,18 +169,18 @@ __device__ void clip(const Roi& r, const Sampled<T>& s, int64_t bin, int64_t siz
   if (r.ratio <= 0 && s.points > 64) begin = s.before(bin, T(-1), false), end = s.before(bin, T(size), true);
 }
 
-// One output element: forward reads the points of its bin, backward adds to them. A region that names no image, or whose coordinates
-// are not finite, gives NaN and takes no gradient: an error would have to wait for the GPU.
+// One output element: forward reads the points of its bin, backward adds to them. A region that names no image gives NaN and takes no
+// gradient: the CPU's error would have to wait for the GPU.
 template <class T, bool backward>
 __global__ void roi_kernel(const T* x, const T* rois, T* y, Roi r) {
   GRID_LOOP(i, r.total) {
     const int64_t px = i % r.pw, py = i / r.pw % r.ph, ch = i / r.pw / r.ph % r.c, n = i / r.pw / r.ph / r.c;
     const T* roi = rois + 5 * n;
-    Sampled<T> rows, columns;
-    if (!(roi[0] > -1 && roi[0] < r.images) || !sampled(r, roi[2], roi[4], r.ph, rows) || !sampled(r, roi[1], roi[3], r.pw, columns)) {
+    if (!(roi[0] > -1 && roi[0] < r.images)) {
       if constexpr (!backward) y[i] = std::numeric_limits<T>::quiet_NaN();
       continue;
     }
+    const Sampled<T> rows = sampled(r, roi[2], roi[4], r.ph), columns = sampled(r, roi[1], roi[3], r.pw);
     int64_t top, bottom, left, right;
     clip(r, rows, py, r.height, top, bottom), clip(r, columns, px, r.width, left, right);
     const T share = T(1) / (rows.points && columns.points ? T(rows.points) * T(columns.points) : T(1));

@@ -109,7 +109,7 @@ def roi_align(x, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, aligne
     if x.ndim != 4 or rois.ndim != 2 or rois.shape[1] != 5:
         raise RuntimeError(f"roi_align: x must be (N, C, H, W) and rois (R, 5), found {tuple(x.shape)} and {tuple(rois.shape)}")
     rois = rois.detach().to(x.dtype)
-    if _ext.use(x, rois, dtypes=_ext.WIDE):
+    if _ext.use(x, rois, dtypes=_ext.WIDE) and not _ext.needs_deterministic_gradient(x):
         return kernels.run.roi_align(x, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, aligned)
     return roi_align_ref(x, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, aligned)
 
@@ -149,7 +149,7 @@ def raw_deform_conv2d(input, weight, offset, mask=None, bias=None, stride_h=1, s
         raise RuntimeError(f"{name}: mask must be {(expected[0], expected[1] // 2, oh, ow)}, found {tuple(mask.shape)}")
     mask = mask if use_mask else None
     how = [kh, kw], [stride_h, stride_w], [pad_h, pad_w], [dilation_h, dilation_w], offset_groups
-    if _ext.use(input, offset, mask, dtypes=_ext.WIDE):
+    if _ext.use(input, offset, mask, dtypes=_ext.WIDE) and not _ext.needs_deterministic_gradient(input, offset, mask):
         columns = kernels.run.deform_columns(input, offset, mask, *how)
     else:
         columns = deform_columns_ref(input, offset, mask, *how)

@@ -25,3 +25,9 @@ inline int32_t delete_guard(DeviceGuardHandle) {
 #define aoti_torch_create_device_guard emulated::create_guard
 #define aoti_torch_delete_device_guard emulated::delete_guard
 #define aoti_torch_get_current_cuda_stream(device, stream) (*(stream) = nullptr, 0)
+
+// The kernels' sources are a second copy of the headers that they share with the CPU's, in which tensors do not lie on the CPU: they may
+// have float16.
+#include <torch/csrc/stable/tensor.h>
+#define oneflow_ext oneflow_ext_on_cuda
+#define is_cpu() is_cuda()
