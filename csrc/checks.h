@@ -46,6 +46,25 @@ inline std::string shape_text(const int64_t* sizes, size_t count) {
 }
 inline std::string shape_text(const Tensor& x) { return shape_text(x.sizes().data(), x.sizes().size()); }
 
+// A dtype as Python writes it.
+inline const char* dtype_text(ScalarType type) {
+  switch (type) {
+    case ScalarType::Byte: return "uint8";
+    case ScalarType::Char: return "int8";
+    case ScalarType::Short: return "int16";
+    case ScalarType::Int: return "int32";
+    case ScalarType::Long: return "int64";
+    case ScalarType::Half: return "float16";
+    case ScalarType::Float: return "float32";
+    case ScalarType::Double: return "float64";
+    case ScalarType::ComplexFloat: return "complex64";
+    case ScalarType::ComplexDouble: return "complex128";
+    case ScalarType::Bool: return "bool";
+    case ScalarType::BFloat16: return "bfloat16";
+    default: return toString(type);
+  }
+}
+
 // The checks of one operator, named in errors as oneflow::`op`.
 class Checks {
  public:
@@ -75,8 +94,8 @@ class Checks {
     for (const ScalarType type : allowed)
       if (type == found) return;
     std::string names;
-    for (const ScalarType type : allowed) names += (names.empty() ? "" : ", ") + std::string(toString(type));
-    refuse(name, "have dtype ", names, ", found ", toString(found));
+    for (const ScalarType type : allowed) names += (names.empty() ? "" : ", ") + std::string(dtype_text(type));
+    refuse(name, "have dtype ", names, ", found ", dtype_text(found));
   }
   // The floating dtypes that the kernels of x's device have.
   void floating(ArgumentName name, const Tensor& x) const {
@@ -86,7 +105,7 @@ class Checks {
   // The dtypes of the operators that compute in the dtype of their input.
   void wide(ArgumentName name, const Tensor& x) const { dtype(name, x, {ScalarType::Float, ScalarType::Double}); }
   void same_dtype(ArgumentName name, const Tensor& x, const char* like_name, const Tensor& like) const {
-    if (x.scalar_type() != like.scalar_type()) refuse(name, "have the dtype of ", like_name, ", ", toString(like.scalar_type()), ", found ", toString(x.scalar_type()));
+    if (x.scalar_type() != like.scalar_type()) refuse(name, "have the dtype of ", like_name, ", ", dtype_text(like.scalar_type()), ", found ", dtype_text(x.scalar_type()));
   }
   // The device and dtype of `like`.
   void same_options(ArgumentName name, const Tensor& x, const char* like_name, const Tensor& like) const {

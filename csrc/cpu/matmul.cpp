@@ -59,9 +59,10 @@ Matrix matrix_of(const Tensor& x, Tensor& held) {
 
 // The product of matrices, or of batches of them: the last two dimensions.
 Tensor product(const char* name, int64_t dims, const Tensor& a, const Tensor& b) {
-  check_float(name, a, b);
-  STD_TORCH_CHECK(a.dim() == dims && b.dim() == dims && a.size(dims - 1) == b.size(dims - 2) && (dims == 2 || a.size(0) == b.size(0)), name, ": two ", dims == 2 ? "matrices" : "batches of matrices",
-                  " that fit, found ", text(a), " and ", text(b));
+  const Checks check(name);
+  check_operands(check, "a", a, "b", b, dims);
+  if (dims == 2) check.shape("b", b, {a.size(1), kAny});
+  else check.shape("b", b, {a.size(0), a.size(2), kAny});
   std::vector<int64_t> sizes = shape(a);
   sizes.back() = b.size(dims - 1);
   const Tensor out = fresh(a, sizes);
@@ -83,8 +84,8 @@ Tensor product(const char* name, int64_t dims, const Tensor& a, const Tensor& b)
   return out;
 }
 
-Tensor mm(const Tensor& a, const Tensor& b) { return product("oneflow::mm", 2, a, b); }
-Tensor bmm(const Tensor& a, const Tensor& b) { return product("oneflow::bmm", 3, a, b); }
+Tensor mm(const Tensor& a, const Tensor& b) { return product("mm", 2, a, b); }
+Tensor bmm(const Tensor& a, const Tensor& b) { return product("bmm", 3, a, b); }
 
 }  // namespace
 }  // namespace oneflow_ext

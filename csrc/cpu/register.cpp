@@ -53,6 +53,7 @@ Tensor bias_gelu(const Tensor& x, const Tensor& bias, int64_t axis) {
   check_bias_gelu(x, bias, axis);
   const Tensor xd = dense(x), bd = dense(bias);
   const Tensor y = fresh_like(x);
+  if (x.numel() == 0) return y;
   const BiasRows r = bias_rows(x, axis);
   parallel_for(0, r.rows, grain(r.n), [&](int64_t a, int64_t b) { best().bias_gelu(dtype_of(x), xd.data_ptr(), bd.data_ptr(), y.data_ptr(), r.n, r.per_row, a, b); });
   return y;
@@ -75,6 +76,7 @@ Tensor bias_gelu_backward(const Tensor& dy, const Tensor& x, const Tensor& bias,
   check_bias_gelu_backward("bias_gelu_backward", dy, x, bias, axis);
   const Tensor gd = dense(dy), xd = dense(x), bd = dense(bias);
   const Tensor dx = fresh_like(x);
+  if (x.numel() == 0) return dx;
   const BiasRows r = bias_rows(x, axis);
   parallel_for(0, r.rows, grain(r.n), [&](int64_t a, int64_t b) {
     best().bias_gelu_backward(dtype_of(x), xd.data_ptr(), bd.data_ptr(), gd.data_ptr(), dx.data_ptr(), nullptr, r.n, r.per_row, a, b);
@@ -87,6 +89,7 @@ std::tuple<Tensor, Tensor> bias_gelu_backward_sums(const Tensor& dy, const Tenso
   const Tensor gd = dense(dy), xd = dense(x), bd = dense(bias);
   const BiasRows r = bias_rows(x, axis);
   const Tensor dx = fresh_like(x), sums = fresh_sums(x, r, axis);
+  if (sums.numel() == 0) return {dx, sums};
   over_blocks(r, [&](int64_t a, int64_t b) {
     best().bias_gelu_backward(dtype_of(x), xd.data_ptr(), bd.data_ptr(), gd.data_ptr(), dx.data_ptr(), sums.data_ptr(), r.n, r.per_row, a, b);
   });
@@ -97,6 +100,7 @@ Tensor bias_dropout(const Tensor& x, const Tensor& bias, int64_t axis, double p,
   check_bias_dropout(x, bias, axis, p, seed);
   const Tensor xd = dense(x), bd = dense(bias);
   const Tensor y = fresh_like(x);
+  if (x.numel() == 0) return y;
   const BiasRows r = bias_rows(x, axis);
   const uint64_t s = seed_of(seed);
   parallel_for(0, r.rows, grain(r.n), [&](int64_t a, int64_t b) { best().bias_dropout(dtype_of(x), xd.data_ptr(), bd.data_ptr(), y.data_ptr(), nullptr, r.n, r.per_row, p, s, a, b); });
@@ -122,6 +126,7 @@ std::tuple<Tensor, Tensor> bias_dropout_backward_sums(const Tensor& dy, int64_t 
   const Tensor gd = dense(dy);
   const BiasRows r = bias_rows(dy, axis);
   const Tensor dx = fresh_like(dy), sums = fresh_sums(dy, r, axis);
+  if (sums.numel() == 0) return {dx, sums};
   const uint64_t s = seed_of(seed);
   over_blocks(r, [&](int64_t a, int64_t b) { best().bias_dropout(dtype_of(dy), gd.data_ptr(), nullptr, dx.data_ptr(), sums.data_ptr(), r.n, r.per_row, p, s, a, b); });
   return {dx, sums};
@@ -191,6 +196,7 @@ Tensor rotary(const Tensor& given, const Tensor& cos, const Tensor& sin, int64_t
   std::vector<int64_t> sizes;
   for (int64_t d : order) sizes.push_back(x.size(d));
   const Tensor y = fresh(x, sizes);
+  if (y.numel() == 0) return y;
   int64_t strides[4];
   for (int i = 0; i < 4; ++i) strides[order[i]] = y.stride(i);
   const int64_t b = x.size(0), m = x.size(1), h = x.size(2), k = x.size(3), r = cos.size(2);
@@ -214,6 +220,7 @@ Tensor pair_dots(const Tensor& x, bool self) {
   const Tensor xd = dense(x);
   const int64_t b = x.size(0), f = x.size(1), e = x.size(2), pairs = pair_count(f, self);
   const Tensor out = fresh(x, {b, pairs});
+  if (out.numel() == 0) return out;
   const int64_t size = static_cast<int64_t>(x.element_size());
   parallel_for(0, b, grain(pairs * e), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
@@ -225,6 +232,7 @@ Tensor pair_dots(const Tensor& x, bool self) {
 Tensor pair_dots_backward(const Tensor& dout, const Tensor& x, bool self) {
   check_pair_dots_backward(dout, x, self);
   const Tensor xd = dense(x), gd = dense(dout), dx = fresh_like(x);
+  if (dx.numel() == 0) return dx;
   const int64_t b = x.size(0), f = x.size(1), e = x.size(2), pairs = dout.size(1);
   const int64_t size = static_cast<int64_t>(x.element_size());
   parallel_for(0, b, grain(2 * pairs * e), [&](int64_t begin, int64_t end) {
