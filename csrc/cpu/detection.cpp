@@ -16,7 +16,7 @@ void floating(const char* name, const Tensor& x, F&& f) {
   switch (x.scalar_type()) {
     case ScalarType::Float: return f(float{});
     case ScalarType::Double: return f(double{});
-    default: STD_TORCH_CHECK(false, "oneflow::", name, ": float32 and float64 on the CPU, found ", toString(x.scalar_type()));
+    default: Checks(name).wide("x", x);
   }
 }
 template <class T>

@@ -53,7 +53,7 @@ Matrix matrix_of(const Tensor& x, Tensor& held) {
   const int64_t d = x.dim() - 2, rows = x.size(d), columns = x.size(d + 1);
   int64_t row = x.stride(d), column = columns == 1 ? 1 : x.stride(d + 1);
   if (rows == 1) row = column == 1 ? columns : 1;
-  if (!(column == 1 && row >= columns) && !(row == 1 && column >= rows)) held = torch::stable::contiguous(x), row = columns, column = 1;
+  if (!(column == 1 && row >= columns) && !(row == 1 && column >= rows)) held = dense(x), row = columns, column = 1;
   return {nullptr, rows, columns, row, column};
 }
 

@@ -191,7 +191,7 @@ Tensor scale_tril(const Tensor& x, int64_t diagonal, double scale, double fill) 
 
 Tensor rotary(const Tensor& given, const Tensor& cos, const Tensor& sin, int64_t parts, bool interval, std::vector<int64_t> order, bool backward) {
   check_rotary(given, cos, sin, parts, order);
-  const Tensor x = given.stride(3) == 1 ? given : torch::stable::contiguous(given);
+  const Tensor x = given.stride(3) == 1 ? given : dense(given);
   const Tensor c = dense(cos), s = dense(sin);
   std::vector<int64_t> sizes;
   for (int64_t d : order) sizes.push_back(x.size(d));

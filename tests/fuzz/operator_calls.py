@@ -39,8 +39,8 @@ class TensorSpec:
             step *= max(self.shape[d], 1)
         if self.layout == "expanded" and self.shape:
             strides[0] = 0
-        if self.layout == "huge":  # a size of memory that nobody has, in one element
-            strides = [0] * len(self.shape)
+        if self.layout == "huge" or step > 1 << 20:  # more elements than memory holds, all of them one
+            return [0] * len(self.shape)
         return strides
 
     def span(self) -> int:
@@ -410,7 +410,7 @@ def change(rng, value, type_name: str):
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):
-        return rng.choice((value + 1, value - 1, rng.choice(HOSTILE_INTEGERS)))
+        return min(max(rng.choice((value + 1, value - 1, rng.choice(HOSTILE_INTEGERS))), -(1 << 63)), (1 << 63) - 1)
     return rng.choice(HOSTILE_FLOATS) if isinstance(value, float) else value
 
 

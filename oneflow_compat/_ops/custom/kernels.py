@@ -16,6 +16,7 @@ intersection intersection_backward iou iou_backward convex convex_backward cente
 ciou ciou_backward fake_quantize
 """.split())}
 _NAME = {i: name for name, i in POINT.items()}
+_DIFFERENTIABLE = frozenset(name for name in POINT if name + "_backward" in POINT)
 
 
 run = types.SimpleNamespace()  # the operators as the public functions call them; filled by register()
@@ -66,6 +67,8 @@ def _point_backward(ctx, grads):
 
 def _point_grads(ctx, grads):
     name, saved = ctx.name, ctx.saved_tensors
+    if name not in _DIFFERENTIABLE:
+        raise NotImplementedError(f"oneflow::pointwise: the elementwise operator {name!r} has no gradient, found an input that requires one")
     if name == "boxes_coord":
         # linear, so it serves its own gradient too
         return point("boxes_coord_backward", [torch.zeros_like(saved[0]) if g is None else g for g in grads], 8)
@@ -240,6 +243,11 @@ def _gru_backward_fake(dhidden, dlast, hidden, work, h0, weight, reverse):
     return hidden.new_empty(gates), hidden.new_empty(gates), h0.new_empty(h0.shape)
 
 
+def _convolution_fake(x, weight, *window):
+    sizes = zip(x.shape[2:], weight.shape[2:], window[:2], window[2:4], window[4:])
+    return x.new_empty(x.shape[0], weight.shape[0], *((n + 2 * padding - dilation * (k - 1) - 1) // stride + 1 for n, k, stride, padding, dilation in sizes))
+
+
 def _unique_fake(keys, values):
     n = keys.numel()
     return keys.new_empty(1, dtype=torch.int32), keys.new_empty(n), values.new_empty(n), keys.new_empty(n, dtype=torch.int32)
@@ -268,12 +276,13 @@ FAKES = {
     "gru_backward": _gru_backward_fake,
     "mm": lambda a, b: a.new_empty(a.shape[0], b.shape[1]),
     "bmm": lambda a, b: a.new_empty(*a.shape[:2], b.shape[2]),
-    "convolution": lambda x, weight, *window: x.new_empty(torch.ops.aten.convolution(x, weight, None, window[:2], window[2:4], window[4:], False, [0, 0], 1).shape),
+    "convolution": _convolution_fake,
     "convolution_backward_input": lambda dy, weight, h, w, *window: dy.new_empty(dy.shape[0], weight.shape[1], h, w),
     "convolution_backward_weight": lambda dy, x, kh, kw, *window: x.new_empty(dy.shape[1], x.shape[1], kh, kw),
     "adam_": lambda model, diff, m, v, scalars: None,
     "momentum_": lambda model, diff, buffer, scalars: None,
     "sgd_": lambda model, diff, scalars: None,
+    "blocks_": lambda written, read, lanes, code, common, own: None,
     "crop_mirror_normalize": lambda images, mirror, top, left, mean, scale, out: None,
     "nms_mask": lambda boxes, iou_threshold, keep_n: boxes.new_empty(boxes.shape[0], dtype=torch.int8),
     "roi_align": lambda x, rois, scale, h, w, ratio, aligned: x.new_empty(rois.shape[0], x.shape[1], h, w),
