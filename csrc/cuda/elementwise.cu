@@ -348,7 +348,7 @@ __global__ void rotary_kernel(const T* x, const Acc<T>* cos, const Acc<T>* sin, 
 Tensor rotary(const Tensor& given, const Tensor& cos, const Tensor& sin, int64_t parts, bool interval, std::vector<int64_t> order, bool backward) {
   check_rotary(given, cos, sin, parts, order);
   const OnDevice guard(given);
-  const Tensor x = given.stride(3) == 1 ? given : torch::stable::contiguous(given), c = dense(cos), s = dense(sin);
+  const Tensor x = given.stride(3) == 1 ? given : dense(given), c = dense(cos), s = dense(sin);
   std::vector<int64_t> sizes;
   for (int64_t d : order) sizes.push_back(x.size(d));
   const Tensor y = fresh(x, sizes);

@@ -16,7 +16,7 @@ from test_ops_kernels import SAMPLES, listed, run, to
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import oneflow
-from oneflow._ops.custom import _ext, boxes, kernels, losses
+from oneflow._ops.custom import _ext, boxes, detection, kernels, losses
 
 C = oneflow._C
 EMULATED = "cuda_on_cpu" in os.environ.get("ONEFLOW_EXT_PATH", "")
@@ -217,6 +217,15 @@ def test_taps_outside_of_the_image_read_nothing():
     x, offset, mask = cuda([x, offset, torch.ones(1, 1, 4, 5)])
     assert not operator("deform_columns")(x, offset, mask, *how).any()
     for grad in operator("deform_columns_backward")(torch.full((1, 1, 1, 4, 5), NAN, device=DEVICE), x, offset, mask, *how):
+        assert not grad.any()
+
+
+@pytest.mark.parametrize("far", [100.0, INF, NAN])
+def test_the_plain_function_reads_nothing_outside(far):
+    x, offset = torch.full((1, 1, 4, 5), INF, requires_grad=True), torch.full((1, 2, 4, 5), far, requires_grad=True)
+    found = detection.deform_columns_ref(x, offset, None, [1, 1], [1, 1], [0, 0], [1, 1], 1)
+    assert not found.any()
+    for grad in torch.autograd.grad(found.sum(), [x, offset]):
         assert not grad.any()
 
 

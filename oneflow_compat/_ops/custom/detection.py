@@ -55,6 +55,7 @@ def _bilinear(planes, y, x, zero_outside):
     """
     height, width = planes.shape[-2:]
     valid = (y > -1) & (y < height) & (x > -1) & (x < width) if zero_outside else (y >= -1) & (y <= height) & (x >= -1) & (x <= width)
+    y, x = torch.where(valid, y, 0), torch.where(valid, x, 0)  # infinity times a weight of 0 would be NaN
     if not zero_outside:
         y, x = y.clamp_min(0), x.clamp_min(0)
     y0, x0 = y.floor(), x.floor()
@@ -69,7 +70,7 @@ def _bilinear(planes, y, x, zero_outside):
         inside = valid & (row >= 0) & (row < height) & (column >= 0) & (column < width)
         at = row.clamp(0, height - 1).long() * width + column.clamp(0, width - 1).long()
         value = flat.gather(2, at.flatten(1).unsqueeze(1).expand(-1, planes.shape[1], -1)).unflatten(2, shape)
-        return value * inside.unsqueeze(1).to(value.dtype)
+        return torch.where(inside.unsqueeze(1), value, 0)
 
     y1 = y0 + 1 if zero_outside else (y0 + 1).clamp_max(height - 1)
     x1 = x0 + 1 if zero_outside else (x0 + 1).clamp_max(width - 1)
