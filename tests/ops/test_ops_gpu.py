@@ -336,6 +336,42 @@ def test_a_tensor_on_another_device_is_refused(op, args):
             op.default.redispatch(keys, *strange)
 
 
+def misfits():
+    x, one, half = torch.ones(4, 6), torch.ones(1), torch.ones(1, dtype=torch.float16)
+    heads, table = torch.ones(2, 3, 2, 6), torch.ones(1, 3, 4)
+    yield "pointwise", (kernels.POINT["iou"], [x, x], 1, [0.1]), "inputs must have 5 entries, found 2"
+    yield "pointwise", (kernels.POINT["ciou"], [x] * 4, 1, [0.1]), "outputs must be 2 to 2, found 1"
+    yield "fake_quantize", (x, half, half, -1.0, 1.0), "scale must have dtype float32, float64, found float16"
+    yield "fake_quantize", (x, one, one.double(), -1.0, 1.0), "zero_point must have the dtype of scale"
+    yield "fake_quantize", (x, one[:0], one, -1.0, 1.0), "scale must have 1 element, found 0"
+    yield "bias_dropout", (x, x[0], 1, 0.5, torch.tensor(1.0)), "seed must have dtype int64, found float32"
+    yield "masked_softmax", (x, torch.ones(4, 5, dtype=torch.bool), 0, 1.0, 0.0, 0.0, None), r"mask must have the sizes of x, \(4, 6\), or 1, found \(4, 5\)"
+    yield "masked_softmax_backward", (x, x[:3], x, None, 0, 1.0, 0.5, torch.tensor(1)), r"ddropped must have the shape of y, \(4, 6\), found \(3, 6\)"
+    yield "rotary", (heads, table, table, 0, False, [0, 1, 2, 3], False), "parts must be at least 1, found 0"
+    yield "rotary", (heads, table, table, 4, False, [0, 1, 2, 3], False), "parts must part the 4 columns"
+    yield "rotary", (heads.half(), table.half(), table.half(), 1, False, [0, 1, 2, 3], False), "cos must have dtype float32, found float16"
+    yield "rotary", (heads, table, table.double(), 1, False, [0, 1, 2, 3], False), "sin must have the dtype of cos"
+    yield "adam_", ([x], [x], [x.double()], [x], [0.0] * 8), r"m\[0\] must have the dtype of"
+    yield "adam_", ([x], [x], [x], [x[:3]], [0.0] * 8), r"v\[0\] must have the shape of"
+    yield "momentum_", ([x], [x], [], [0.0] * 6), "buffer must have 1 entry, found 0"
+    yield "ctc_greedy_decode", (torch.ones(3, 2, 4), torch.ones(2, dtype=torch.int32), True), "input_lengths must have dtype int64, found int32"
+    yield "ctc_greedy_decode", (torch.ones(3, 2, 4), torch.ones(1, dtype=torch.int64), True), r"input_lengths must have shape \(2\), found \(1\)"
+
+
+@pytest.mark.parametrize("name, args, message", misfits(), ids=lambda value: value if isinstance(value, str) and value.isidentifier() else "")
+def test_arguments_that_do_not_fit_are_refused(name, args, message):
+    with pytest.raises(RuntimeError, match=f"oneflow::{name}: {message}"):
+        operator(name)(*(moved(a, DEVICE) if is_tensors(a) else a for a in args))
+
+
+def test_a_mask_of_size_one_holds_for_every_row_and_column():
+    x = torch.randn(2, 3, 4, 33)
+    for shape in ((1, 1, 1, 33), (2, 1, 4, 1), (2, 3, 4, 1), (1, 3, 1, 33)):
+        mask = torch.rand(shape) > 0.4
+        found = operator("masked_softmax")(*cuda([x, mask]), 0, 2.0, -9.0, 0.0, None)[0].cpu()
+        torch.testing.assert_close(found, torch.softmax(torch.where(mask, 2 * x, -9.0), -1))
+
+
 # --------------------------------------------------------------------------- determinism
 @pytest.fixture
 def deterministic():
