@@ -60,14 +60,16 @@ inline uint64_t seed_of(const Tensor& seed) { return static_cast<uint64_t>(*seed
 
 // Rows and their length for a bias along `axis` of x (see Kernels::bias_gelu).
 struct BiasRows {
-  int64_t rows, n, per_row;
+  int64_t rows, n, per_row, outer;  // outer: the product of the sizes before `axis`
+  bool in_row;                      // whether a row holds the whole bias
 };
 inline BiasRows bias_rows(const Tensor& x, int64_t axis) {
-  int64_t outer = 1, inner = 1;
-  for (int64_t d = 0; d < axis; ++d) outer *= x.size(d);
-  for (int64_t d = axis + 1; d < x.dim(); ++d) inner *= x.size(d);
-  const int64_t c = x.size(axis);
-  return inner == 1 ? BiasRows{outer, c, 0} : BiasRows{outer * c, inner, c};
+  uint64_t outer = 1, inner = 1;  // unsigned: of an empty tensor the product of the other sizes may overflow
+  for (int64_t d = 0; d < axis; ++d) outer *= static_cast<uint64_t>(x.size(d));
+  for (int64_t d = axis + 1; d < x.dim(); ++d) inner *= static_cast<uint64_t>(x.size(d));
+  const int64_t c = x.size(axis), before = static_cast<int64_t>(outer), after = static_cast<int64_t>(inner);
+  if (inner == 1) return {before, c, 0, before, true};
+  return {static_cast<int64_t>(outer * static_cast<uint64_t>(c)), after, c, before, false};
 }
 
 }  // namespace oneflow_ext

@@ -62,7 +62,7 @@ Tensor bias_gelu(const Tensor& x, const Tensor& bias, int64_t axis) {
 // Parts of the gradient of the bias: (outer, channels) where it has a value a row, else (blocks of kSumRows rows, channels).
 Tensor fresh_sums(const Tensor& x, const BiasRows& r, int64_t axis) {
   const auto dtype = x.scalar_type() == ScalarType::BFloat16 ? ScalarType::Float : x.scalar_type();
-  const int64_t blocks = r.per_row ? r.rows / std::max<int64_t>(r.per_row, 1) : (r.rows + oneflow_cpu::kSumRows - 1) / oneflow_cpu::kSumRows;
+  const int64_t blocks = r.in_row ? (r.rows + oneflow_cpu::kSumRows - 1) / oneflow_cpu::kSumRows : r.outer;
   return fresh(x, {blocks, x.size(axis)}, dtype);
 }
 // f(begin, end) over rows in whole blocks of kSumRows.

@@ -381,7 +381,7 @@ def _change_tensor(rng, x: TensorSpec) -> TensorSpec:
         return dataclasses.replace(x, shape=tuple(shape), layout="huge")
     if how == 6 and x.shape and rng.random() < 0.3:
         shape = list(x.shape)
-        shape[rng.randrange(len(shape))] = rng.choice((1 << 20, 1 << 31, 1 << 40))
+        shape[rng.randrange(len(shape))] = rng.choice((1 << 13, 1 << 31, 1 << 40))
         return dataclasses.replace(x, shape=tuple(shape), layout="huge") if math.prod(shape) < 1 << 62 else x
     return dataclasses.replace(x, values="index", high=rng.choice((1, 2, 100)))
 

@@ -62,7 +62,7 @@ def _point_setup(ctx, inputs, output):
 
 
 def _point_backward(ctx, grads):
-    return None, _point_grads(ctx, grads), None, None if ctx.scalars else []  # an empty list counts as a list of tensors
+    return None, list(_point_grads(ctx, grads)), None, None if ctx.scalars else []  # an empty list counts as a list of tensors
 
 
 def _point_grads(ctx, grads):
