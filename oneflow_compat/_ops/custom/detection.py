@@ -89,7 +89,7 @@ _MAX_POINTS = 2**31  # as kMaxPoints of csrc/cpu/detection.cpp
 def _axis_points(start, length, bins, sampling_ratio, size):
     """(points a bin, their positions in the image, the bin of each) along one axis; see axis_points of csrc/cpu/detection.cpp."""
     needed = math.ceil(length / bins) if math.isfinite(length) else 0
-    a_bin = sampling_ratio if sampling_ratio > 0 else needed if 0 < needed <= _MAX_POINTS else 0
+    a_bin = sampling_ratio if sampling_ratio > 0 else needed if needed > 0 and length <= _MAX_POINTS else 0
     step = length / (bins * max(a_bin, 1))
     if not a_bin or not size or not math.isfinite(start) or not math.isfinite(step):
         return a_bin, start.new_empty(0), torch.empty(0, dtype=torch.int64, device=start.device)
