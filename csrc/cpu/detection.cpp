@@ -77,7 +77,8 @@ struct AxisPoints {
   std::vector<AxisPoint<T>> inside;
 };
 
-// Points that an automatically sampled bin has along an axis. A region of more has no points: its mean would be 0 within rounding.
+// Points that an automatically sampled region has along an axis. A longer one has no points: its means would be 0 within rounding, and
+// as float32 does not tell its points apart, many would fall on one pixel. The CUDA kernels have the same bound.
 constexpr int64_t kMaxPoints = int64_t(1) << 31;
 
 template <class T>
@@ -107,7 +108,7 @@ int64_t first_reached(int64_t count, F&& reached) {
 template <class T>
 AxisPoints<T> axis_points(T start, T length, int64_t bins, int64_t ratio, int64_t size) {
   const T bin_length = length / bins, needed = std::ceil(bin_length);
-  const int64_t automatic = needed > 0 && needed <= static_cast<T>(kMaxPoints) ? static_cast<int64_t>(needed) : 0;
+  const int64_t automatic = needed > 0 && length <= static_cast<T>(kMaxPoints) ? static_cast<int64_t>(needed) : 0;
   AxisPoints<T> points{ratio > 0 ? ratio : automatic, {}};
   const T step = bin_length / points.per_bin;
   if (points.per_bin == 0 || size == 0 || !std::isfinite(start) || !std::isfinite(step)) return points;

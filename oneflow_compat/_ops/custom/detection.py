@@ -60,6 +60,7 @@ def _bilinear(planes, y, x, zero_outside):
     if not height or not width:
         return planes.new_zeros(*planes.shape[:2], *shape) + planes.sum()  # 0, with a gradient of no elements
     valid = (y > -1) & (y < height) & (x > -1) & (x < width) if zero_outside else (y >= -1) & (y <= height) & (x >= -1) & (x <= width)
+    y, x = torch.where(valid, y, 0), torch.where(valid, x, 0)  # infinity times a weight of 0 would be NaN
     if not zero_outside:
         y, x = y.clamp_min(0), x.clamp_min(0)
     y0, x0 = y.floor(), x.floor()
@@ -88,7 +89,7 @@ _MAX_POINTS = 2**31  # as kMaxPoints of csrc/cpu/detection.cpp
 def _axis_points(start, length, bins, sampling_ratio, size):
     """(points a bin, their positions in the image, the bin of each) along one axis; see axis_points of csrc/cpu/detection.cpp."""
     needed = math.ceil(length / bins) if math.isfinite(length) else 0
-    a_bin = sampling_ratio if sampling_ratio > 0 else needed if 0 < needed <= _MAX_POINTS else 0
+    a_bin = sampling_ratio if sampling_ratio > 0 else needed if needed > 0 and length <= _MAX_POINTS else 0
     step = length / (bins * max(a_bin, 1))
     if not a_bin or not size or not math.isfinite(start) or not math.isfinite(step):
         return a_bin, start.new_empty(0), torch.empty(0, dtype=torch.int64, device=start.device)
@@ -129,7 +130,7 @@ def roi_align(x, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, aligne
     if x.ndim != 4 or rois.ndim != 2 or rois.shape[1] != 5:
         raise RuntimeError(f"roi_align: x must be (N, C, H, W) and rois (R, 5), found {tuple(x.shape)} and {tuple(rois.shape)}")
     rois = rois.detach().to(x.dtype)
-    if _ext.use(x, rois, dtypes=_ext.WIDE):
+    if _ext.use(x, rois, dtypes=_ext.WIDE) and not _ext.needs_deterministic_gradient(x):
         return kernels.run.roi_align(x, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, aligned)
     return roi_align_ref(x, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, aligned)
 
@@ -169,7 +170,7 @@ def raw_deform_conv2d(input, weight, offset, mask=None, bias=None, stride_h=1, s
         raise RuntimeError(f"{name}: mask must be {(expected[0], expected[1] // 2, oh, ow)}, found {tuple(mask.shape)}")
     mask = mask if use_mask else None
     how = [kh, kw], [stride_h, stride_w], [pad_h, pad_w], [dilation_h, dilation_w], offset_groups
-    if _ext.use(input, offset, mask, dtypes=_ext.WIDE):
+    if _ext.use(input, offset, mask, dtypes=_ext.WIDE) and not _ext.needs_deterministic_gradient(input, offset, mask):
         columns = kernels.run.deform_columns(input, offset, mask, *how)
     else:
         columns = deform_columns_ref(input, offset, mask, *how)

@@ -5,6 +5,7 @@ A gradient asked for with create_graph=True runs through the plain-torch functio
 from __future__ import annotations
 
 import types
+import warnings
 
 import torch
 
@@ -364,11 +365,40 @@ def _pointwise_callable():
     return call
 
 
+# --------------------------------------------------------------------------- determinism
+# The CUDA kernels that add floating values by atomics, in an order that differs from run to run.
+NOT_DETERMINISTIC_ON_CUDA = ("roi_align_backward", "deform_columns_backward")
+_library = torch.library.Library("oneflow", "FRAGMENT")
+
+
+def _alert_not_deterministic(name):
+    """The error or warning of torch's alertNotDeterministic, which the stable ABI lacks."""
+    message = (f"oneflow::{name} on CUDA does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True)'. "
+               "You can turn off determinism just for this operation, or you can use the 'warn_only=True' option, if that's acceptable for your application.")
+    if not torch.is_deterministic_algorithms_warn_only_enabled():
+        raise RuntimeError(message)
+    warnings.warn(message, stacklevel=2)
+
+
+def _register_alert(name):
+    """Check before each call of a CUDA kernel, whoever calls the operator, whether it must be deterministic."""
+    op = getattr(torch.ops.oneflow, name).default
+
+    def call(keys, *args):
+        if torch.are_deterministic_algorithms_enabled() and args[0].device.type == "cuda":
+            _alert_not_deterministic(name)
+        return op.redispatch(keys & torch._C._after_ADInplaceOrView_keyset, *args)
+
+    _library.impl(name, call, "ADInplaceOrView", with_keyset=True)
+
+
 def register():
     """Register everything above; called once, after the library is loaded."""
     for name, fake in FAKES.items():
         torch.library.register_fake(f"oneflow::{name}", fake)
     for name, (setup, backward) in AUTOGRAD.items():
         torch.library.register_autograd(f"oneflow::{name}", backward, setup_context=setup)
+    for name in NOT_DETERMINISTIC_ON_CUDA:
+        _register_alert(name)
     for name in FAKES:
         setattr(run, name, _callable(name) if name != "pointwise" else _pointwise_callable())
