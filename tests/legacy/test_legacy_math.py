@@ -198,7 +198,7 @@ def test_a_wrong_argument_is_an_error():
     with pytest.raises(ValueError, match="axis 5 is out of range"):
         run(lambda a: flow.math.reduce_sum(a, axis=5), X)
     with pytest.raises(ValueError, match="axis 2 is out of range"):
-        run(lambda a: flow.math.top_k(a, 2), X)
+        run(lambda a: flow.math.top_k(a, axis=2), X)
 
 
 def test_floordiv_has_the_gradient_zero():

@@ -1,6 +1,7 @@
 """Update rules. `update(p, g, slots, numbers, decay)` works in place on the variable and its slots."""
 from __future__ import annotations
 
+from .._orders import takes_older_orders
 from ._base import GetVariablesForCurrentJob, Optimizer
 
 _ALL = GetVariablesForCurrentJob
@@ -112,6 +113,7 @@ class RMSProp(Optimizer):
         p.sub_(lr * g * (denominator + self.epsilon).rsqrt())
 
 
+@takes_older_orders("optimizer.LARS")
 class LARS(Optimizer):
     """Layer-wise rate: lr * lars_coefficient * |p| / (epsilon + |g| + weight_decay * |p|), then SGD with momentum.
 
@@ -141,6 +143,7 @@ class LARS(Optimizer):
             p.sub_(shrink)
 
 
+@takes_older_orders("optimizer.LAMB")
 class LAMB(Optimizer):
     """p = p - lr * |p| / |d| * (d + weight_decay * p) for each variable; d is Adam's bias-corrected direction.
 
