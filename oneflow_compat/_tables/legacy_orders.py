@@ -43,6 +43,7 @@ ORDERS: dict[str, dict[str, str]] = {
     "nn.init.xavier_uniform_": _XAVIER,
     "nn.max_pool2d": _POOL,
     "nn.max_pool3d": _POOL,
+    "nn.tril": {"0.2": "x diagonal name"},
     "optimizer.LAMB": {"0.3": "lr_scheduler beta1 beta2 epsilon " + _OPTIMIZER_END},
     "optimizer.LARS": {"0.2-0.3": "lr_scheduler momentum_beta epsilon lars_coefficient " + _OPTIMIZER_END},
     "quantization.fake_quantization": {"0.3": "input scale zero_point quantization_bit quantization_scheme name"},
@@ -73,4 +74,20 @@ KINDS = {
     "loss scaling": "loss_scale_policy",
     "config": "function_config",
     "generator": "generator",
+}
+
+# names of older versions that nothing here answers to: {why: names}; row legacy-removed of the differences
+REMOVED = {
+    "detection operators that only 0.1 had": """detection.affine_channel detection.anchor_generate detection.box_decode
+        detection.box_encode detection.calc_iou_matrix detection.clip_to_image detection.extract_piece_slice_id
+        detection.identify_non_small_boxes detection.identify_outside_anchors detection.level_map
+        detection.maskrcnn_positive_negative_sample detection.maskrcnn_split detection.masks_crop_and_resize detection.nms
+        detection.pos_neg_sampler detection.roi_align detection.upsample_nearest layers.affine_channel""",
+    "names that only 0.1 had, with a successor in flow.math": """keras.activations.gelu keras.activations.gelu_grad
+        keras.activations.relu keras.activations.sigmoid keras.activations.tanh keras.activations.tanh_grad keras.maths.add""",
+    "operators on blobs of dynamic shape, and for debugging": """dim0_dynamic_to_fixed experimental.dynamic_binary_concat
+        experimental.dynamic_binary_split sleep_identity watch_scope data.BytesListCodec""",
+    "placement of today's API has the name": "placement.current_scope",
+    "export of job functions": "onnx.export",
+    "methods of modules under several devices": "nn.Module.consistent_forward nn.Module.force_mirrored_forward",
 }

@@ -74,14 +74,6 @@ def test_a_variable_under_two_optimizers_is_an_error():
         job_of(body, [], "train")()
 
 
-def test_minimize_in_a_predict_job_is_an_error():
-    def body():
-        opt.SGD(const()).minimize(flow.get_variable("a", shape=(1,), initializer=flow.ones_initializer()) * 1)
-
-    with pytest.raises(RuntimeError, match='type="train"'):
-        job_of(body, [])()
-
-
 def test_dynamic_loss_scale_skips_and_grows():
     def body(x):
         w = flow.get_variable("w", shape=(1,), initializer=flow.ones_initializer())

@@ -134,6 +134,10 @@ def identity(x, name=None):
     return x
 
 
+def copy(x, name=None):
+    return x.clone()
+
+
 def identity_n(inputs, name=None):
     return list(inputs)
 

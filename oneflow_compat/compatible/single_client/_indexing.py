@@ -9,8 +9,14 @@ from . import _context
 
 
 def gather(params, indices, validate_indices=None, axis=None, batch_dims=0, name=None):
-    """Slices of `params` along the axis (batch_dims if None) at `indices`, which may have any shape."""
+    """Slices of `params` along the axis (batch_dims if None) at `indices`, which may have any shape.
+
+    With batch_dims equal to the axis, the last dimension of `indices` is the one that is gathered, as in OneFlow,
+    whatever the two are, if the dimensions before it are those of `params`.
+    """
     axis = batch_dims if axis is None else axis % params.dim()
+    if batch_dims and batch_dims == axis and indices.dim() <= params.dim() and indices.shape[:-1] == params.shape[: indices.dim() - 1]:
+        axis = batch_dims = indices.dim() - 1
     if batch_dims == 0:
         flat = torch.index_select(params, axis, indices.reshape(-1).long())
         return flat.reshape(*params.shape[:axis], *indices.shape, *params.shape[axis + 1:])
@@ -22,6 +28,11 @@ def gather(params, indices, validate_indices=None, axis=None, batch_dims=0, name
     flat = indices.long().reshape(*indices.shape[:batch_dims], *[1] * len(middle), -1, *[1] * len(tail))
     flat = flat.expand(*params.shape[:axis], flat.shape[axis], *tail)
     return torch.gather(params, axis, flat).reshape(*params.shape[:axis], *own, *tail)
+
+
+def local_gather(params, indices, axis=0, name=None):
+    """gather on one device."""
+    return gather(params, indices, axis=axis)
 
 
 def dim_gather(input, dim, index, name=None):

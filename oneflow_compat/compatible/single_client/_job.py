@@ -33,8 +33,7 @@ def api_global_function(type=None, function_config=None):
     if function_config is not None and not isinstance(function_config, FunctionConfig):
         raise TypeError(f"global_function(function_config=): pass a flow.FunctionConfig, found {function_config!r}")
     if type is None:
-        settings = () if function_config is None else function_config.values
-        type = "train" if any(name.startswith("train.") for name in settings) else "predict"
+        type = "train" if function_config is not None and function_config.describes_training() else "predict"
     if type not in ("predict", "train"):
         raise ValueError(f'global_function(type={type!r}): type must be "predict" or "train"')
     return lambda function: Job(function, type, function_config)

@@ -63,6 +63,9 @@ def moving_average_min_max_observer(input, quantization_bit=8, quantization_sche
     return _scale(new_low, new_high, quantization_bit, quantization_scheme, quantization_formula)
 
 
+moving_average_min_maxObserver = moving_average_min_max_observer  # the name of 0.3
+
+
 class _Fake(torch.autograd.Function):
     """Round to the grid; the gradient passes unchanged."""
 
