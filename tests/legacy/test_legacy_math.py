@@ -101,6 +101,7 @@ CASES = {
     "greater": ([X, Y], None, np.greater),
     "greater_equal": ([X, Y], None, np.greater_equal),
     "logical_and": ([B, B[::-1].copy()], None, np.logical_and),
+    "naive_logical_and": ([B, B[::-1].copy()], None, np.logical_and),
     "reduce_all": ([B], dict(axis=1), lambda x: x.all(1)),
     "reduce_any": ([B], dict(axis=[0], keepdims=True), lambda x: x.any(0, keepdims=True)),
     "reduce_euclidean_norm": ([X], dict(axis=1), lambda x: np.sqrt((x * x).sum(1))),
