@@ -27,6 +27,12 @@ def capturing() -> bool:
     return getattr(_active, "recorder", None) is not None
 
 
+def is_captured_state(tensor) -> bool:
+    """Whether build() runs under capture in this thread and the tensor is a parameter or buffer of the modules of its graph."""
+    entry = _active.state.entry(tensor) if capturing() else None
+    return entry is not None and entry[2][0] == "module"
+
+
 def inside_another():
     return CaptureError("a graph was called inside the build() of another graph", "Call the module, or do the work of the inner build() directly.")
 
@@ -99,16 +105,16 @@ class Capture:
         _no_lazy_parameter(early)
         grads = kept_grads(leaves)
         recorder.on_lift = grads.hide
-        modules = kept_modules(list(early.all_modules()), engine.owner, recorder)
+        modules = self._modules = kept_modules(list(early.all_modules()), engine.owner, recorder)
         reads = Reads(engine.build, engine.owner, capturing, modules.add)
-        _active.recorder = recorder
+        _active.recorder, _active.state = recorder, early
         try:
             with torch.inference_mode(False), grads, kept_modes(engine, early.all_modules()), modules, capture_patches(self, early), _autograd_as_recorded():
                 with recorder, torch.set_grad_enabled(grad_mode):  # inference_mode(False) turned it on
                     flat_out, out_spec = self._record(inputs, early, modules, reads)
                 program = self._close(flat_out, out_spec)
         finally:
-            _active.recorder = None
+            _active.recorder = _active.state = None
             if self.update is not None:
                 self.update.undo()
                 for optimizer, kept in self.aside:
@@ -247,6 +253,7 @@ class Capture:
 
             guard = guard_graph(recorder.graph, guards)
         graph = recorder.finish(nodes)
+        self._keep_callers_values(graph)
         slots, self.free, self.free_of = slots_of(self, graph)
         return Program(
             name=self.engine.name,
@@ -263,6 +270,21 @@ class Capture:
             config=self.config,
             unknown_sizes=bool(recorder.sizes.nodes),
         )
+
+    @property
+    def owners(self):
+        """The modules that build() used, and the object that build() belongs to."""
+        return [thing for thing, *_ in self._modules.before]
+
+    def _keep_callers_values(self, graph):
+        if self.engine.writes_through():
+            return
+        from .caller_tensors import keep_callers_values, warn_of_kept_values
+
+        written = keep_callers_values(self, graph)
+        if written and not self.engine.told_of_writes:
+            self.engine.told_of_writes = True
+            warn_of_kept_values(self.engine.name, written)
 
     def _replace_by_input(self, node, real):
         while node.target in (torch.ops.aten.detach.default, torch.ops.aten.alias.default):

@@ -30,7 +30,8 @@ _making = threading.RLock()  # a capture patches torch, and inductor compiles on
 class Engine:
     """See the package docstring. Threads may call an inference graph together, and share a process with other graphs that train."""
 
-    def __init__(self, build, *, modules=None, tensors=None, optimizers=(), grad_scaler=None, recompute=(), config=None, name="graph", owner=None):
+    def __init__(self, build, *, modules=None, tensors=None, optimizers=(), grad_scaler=None, recompute=(), config=None, name="graph", owner=None,
+                 writes_through=lambda: True):
         self.build = build
         self.owner = owner
         self.modules = {} if modules is None else modules
@@ -40,6 +41,8 @@ class Engine:
         self.recompute = recompute
         self.config = config or Config()
         self.name = name
+        self.writes_through = writes_through  # whether the caller sees what build() writes to arguments and captured tensors
+        self.told_of_writes = False
         self.arg_names = _positional_names(build)
         self.modes = None  # modules and their train() or eval() at the first capture
         self.live_options: dict = {}  # optimizer index -> options seen to change, which are inputs of later programs

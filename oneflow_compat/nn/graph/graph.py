@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import torch
 
 from ..._errors import RefusedKind, StateError
+from ..._ops.core import get_dialect
 from ..._graph import Config, Engine, capturing, inside_another, rows
 from . import graph_job, graph_proto, graph_state
 from .cache import GraphCache, Variables, checked_size
@@ -67,6 +68,7 @@ class Graph:
             config=config,
             name=self._name,
             owner=self,
+            writes_through=lambda: get_dialect() == "torch",
         ))  # fmt: skip
 
     # -- for users to write -----------------------------------------------------------
