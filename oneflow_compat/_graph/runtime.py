@@ -4,7 +4,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import inspect
-import threading
 import time
 import warnings
 from collections import Counter, OrderedDict
@@ -14,7 +13,7 @@ import torch
 
 from .._errors import OneFlowError
 from .._global.tensor import is_global
-from .backends import compiler_for, default_backend
+from .backends import compiler_for, compiling as _making, default_backend
 from .binding import VALUES, AnotherWay, Binding, Stale
 from .config import Config
 from .errors import CaptureError
@@ -24,7 +23,6 @@ from .watch import tell
 _MAX_VARIANTS = 4
 _MAX_BRANCHED = 16  # of a program with branches on sizes
 _MAX_TRIES = 64  # programs tried for one call, of one with many branches on sizes
-_making = threading.RLock()  # a capture patches torch, and inductor compiles one region at a time
 
 
 class Engine:
