@@ -16,6 +16,7 @@ from .sizes import KINDS, of_the_run
 from .slots import slots_of
 from .state import StateMap, kept_grads, kept_modes, kept_modules, memories, of_their_own, resolve
 from .tree import paths, tree_flatten
+from .unused_backward import backward_is_unused, warn_of_unused_backward
 from .watch import Reads
 
 _active = threading.local()
@@ -51,10 +52,10 @@ def outside_capture():
         _active.recorder = recorder
 
 
-def check_leaves(flat, name):
-    """Every leaf must be a tensor or a plain python value; name(index) is what an error calls it."""
+def check_leaves(flat, name, more=()):
+    """Every leaf must be a tensor, a plain python value, or of one of the classes in `more`; name(index) is what an error calls it."""
     for index, leaf in enumerate(flat):
-        if not isinstance(leaf, (torch.Tensor, *_PLAIN, *KINDS)):
+        if not isinstance(leaf, (torch.Tensor, *_PLAIN, *KINDS, *more)):
             kind = type(leaf).__qualname__ if type(leaf).__module__ == "builtins" else f"{type(leaf).__module__}.{type(leaf).__qualname__}"
             raise GraphTypeError(
                 f"the {name(index)} of build() has the type {kind}, which a graph cannot take",
@@ -152,9 +153,10 @@ class Capture:
         """build(), what it left in modules, and the update; returns its flat results and their spec."""
         with reads:
             flat_out, out_spec = self._build(inputs)
-        check_leaves(flat_out, lambda i: f"output {leaf_name(out_spec, i)}".rstrip())
+        check_leaves(flat_out, lambda i: f"output {leaf_name(out_spec, i)}".rstrip(), (torch.nn.Module,))
         self.recorder.phase = "state"
         rebound = modules.changes()
+        modules.fill(v for v in flat_out if isinstance(v, torch.nn.Module))
         taken = memories([*inputs, *flat_out])
         self.stores = [(c, k, of_their_own(leaves, taken), spec) for c, k, (leaves, spec) in ((c, k, tree_flatten(v)) for c, k, v in modules.stores)]
         modules.restore()
@@ -254,6 +256,8 @@ class Capture:
             guard = guard_graph(recorder.graph, guards)
         graph = recorder.finish(nodes)
         self._keep_callers_values(graph)
+        if not self.state.optimizers and backward_is_unused(graph):
+            warn_of_unused_backward(self.engine)
         slots, self.free, self.free_of = slots_of(self, graph)
         return Program(
             name=self.engine.name,

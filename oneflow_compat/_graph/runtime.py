@@ -40,7 +40,7 @@ class Engine:
         self.config = config or Config()
         self.name = name
         self.writes_through = writes_through  # whether the caller sees what build() writes to arguments and captured tensors
-        self.told_of_writes = False
+        self.told_of_writes = self.told_of_backward = False
         self.arg_names = _positional_names(build)
         self.modes = None  # modules and their train() or eval() at the first capture
         self.live_options: dict = {}  # optimizer index -> options seen to change, which are inputs of later programs

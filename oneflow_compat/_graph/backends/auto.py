@@ -25,7 +25,7 @@ from .notices import say
 
 WARM_UP = 2  # calls before the first compilation
 MANY = 1000  # operators from which it is worth to look how many are left when steps in time are one layer
-TRIAL = 5  # calls of a compiled program that are timed
+TRIAL = 5  # calls after a compilation, compiled and aten in turns, so that both are timed under the same load
 SLOWER = 1.1  # a compiled program goes back to aten if it takes this many times as long
 CAPTURE_PER_OPERATOR = 1e-3  # seconds; for a loaded program, which was not captured here
 
@@ -69,7 +69,7 @@ class Tiered:
         self.program, self.config = program, config
         self.backend = "aten"
         self.calls, self.spent, self.least = 0, 0.0, float("inf")
-        self.trial_calls, self.trial_least = 0, float("inf")
+        self.trial: list = []  # seconds
         self.aten = aten.compile(program, config)
         self.capture_seconds = _capture_seconds(program)
         self.on_cuda = any(getattr(s.device, "type", "cpu") != "cpu" for s in program.slots)
@@ -127,21 +127,20 @@ class Tiered:
             self.config.on_stage(f"compile {self.backend}", time.perf_counter() - begin, self.program)
 
     def _tried(self, *values):
-        """The first calls of the compiled program, which tell what it saves."""
-        out, seconds = self._measured(self.compiled, values, True)
-        self.trial_calls += 1
-        if self.trial_calls > 1:  # the first one loads the code
-            self.trial_least = min(self.trial_least, seconds)
-        if self.trial_calls == TRIAL:
+        """The calls that tell what the compiled program saves."""
+        out, seconds = self._measured(self.aten if len(self.trial) % 2 else self.compiled, values, True)
+        self.trial.append(seconds)
+        if len(self.trial) == TRIAL:
             self._decide()
         return out
 
     def _decide(self):
-        experience.savings.append(1 - self.trial_least / self.least)
+        compiled, captured = min(self.trial[2::2]), min(self.trial[1::2])  # the first compiled call loads the code
+        experience.savings.append(1 - compiled / captured)
         self.current = self.compiled
-        if self.trial_least > SLOWER * self.least:
+        if compiled > SLOWER * captured:
             self.backend, self.current = "aten", self.aten
-            say(f"graph {self.program.name}: a compiled call takes {self.trial_least * 1e3:.3g} ms, one of aten {self.least * 1e3:.3g} ms; it goes back to aten")
+            say(f"graph {self.program.name}: a compiled call takes {compiled * 1e3:.3g} ms, one of aten {captured * 1e3:.3g} ms; it goes back to aten")
 
 
 def _capture_seconds(program):
