@@ -113,14 +113,15 @@ def _memories_of_state(capture):
 
 def _parts(value):
     """What a container or an object of the user's holds."""
-    if isinstance(value, (dict, collections.abc.Mapping)):
-        return list(value.values())
-    if isinstance(value, _CONTAINERS):
-        return list(value)
-    kind = type(value)
-    if isinstance(value, type) or kind.__module__.partition(".")[0] in (_PACKAGE, "builtins") or not hasattr(value, "__dict__"):
-        return []
-    return list(vars(value).values())
+    kind, parts = type(value), []
+    if isinstance(value, dict):
+        parts += dict.values(value)
+    for container in _CONTAINERS:  # a subclass may count or list its elements otherwise
+        if isinstance(value, container):
+            parts += container.__iter__(value)
+    if not isinstance(value, type) and kind.__module__.partition(".")[0] not in (_PACKAGE, "builtins") and isinstance(getattr(value, "__dict__", None), dict):
+        parts += vars(value).values()
+    return parts
 
 
 def _copy_at_start(graph, placeholder, writer):
