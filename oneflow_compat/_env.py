@@ -16,6 +16,8 @@ VARIABLES = {
     "ONEFLOW_GRAPH_BLOCKS": ("", "float32 products and convolutions that inductor's programs compute on the CPU: 1: by oneDNN's kernels for blocks, 0: as torch does; "
                                  "empty: by the faster, which those are on processors with AVX-512 that are not Intel's"),
     "ONEFLOW_GRAPH_KEEP_MEMORY": ("1", "0: memory freed by a large program on the CPU goes back to the system in each call, as in eager mode"),
+    "ONEFLOW_QUIET": ("", "1: no lines on stderr when a graph is compiled"),
+    "ONEFLOW_DEBUG_MODE": ("", "1: each training graph writes its learning rates to log/HOST/PID-train_step2lr.csv"),
     "ONEFLOW_LEGACY_CPU": ("", "job functions placed on \"gpu\" run on the CPU where there is no CUDA device"),
     "RANK": ("0", "number of this process, set by the launcher"),
     "LOCAL_RANK": ("0", "number of this process on its node, set by the launcher"),

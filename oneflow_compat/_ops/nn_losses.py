@@ -12,7 +12,7 @@ from .._global.tensor import beside
 from .._oneflow_internal import lazy_mode
 
 __all__ = ["mse_loss", "l1_loss", "smooth_l1_loss", "kl_div", "binary_cross_entropy", "binary_cross_entropy_with_logits",
-           "cross_entropy", "sparse_softmax_cross_entropy", "one_hot", "integer_labels"]
+           "cross_entropy", "sparse_softmax_cross_entropy", "one_hot", "integer_labels", "with_labels_in_a_row"]
 
 
 def too_many(rest):
@@ -90,14 +90,22 @@ def binary_cross_entropy_with_logits(input, target, weight=None, pos_weight=None
 def cross_entropy(input, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0, *torch_rest, **torch_more):
     """Cross entropy; differs from torch's: arguments 4 to 6 are `ignore_index`, `reduction`, `label_smoothing`.
 
-    Labels may be int32, int16 or int8. torch's order is recognised by None or a bool in slot 4.
+    Labels may be int32, int16 or int8, and one column of shape (N, 1). torch's order is recognised by None or a bool in slot 4.
     """
-    target = integer_labels(target)
     if _number(ignore_index):
         too_many(torch_rest)
-        return F.cross_entropy(input, target, weight, ignore_index=ignore_index, reduction=reduction,
-                               label_smoothing=label_smoothing, **torch_more)
-    return F.cross_entropy(input, target, weight, **cross_entropy_slots(ignore_index, reduction, label_smoothing, torch_rest), **torch_more)
+        options = {"ignore_index": ignore_index, "reduction": reduction, "label_smoothing": label_smoothing}
+    else:
+        options = cross_entropy_slots(ignore_index, reduction, label_smoothing, torch_rest)
+    return with_labels_in_a_row(lambda target: F.cross_entropy(input, target, weight, **options, **torch_more), input, integer_labels(target))
+
+
+def with_labels_in_a_row(loss, input, target):
+    """Return loss(target). If the labels are a column of shape (N, 1), as OneFlow takes them, compute on N labels and keep the shape of the labels."""
+    if input.dim() != 2 or target.dim() != 2 or target.shape[1] != 1 or input.shape[1] == 1 or target.is_floating_point():
+        return loss(target)
+    out = loss(target.squeeze(1))
+    return out.unsqueeze(1) if out.dim() else out
 
 
 def cross_entropy_slots(size_average, ignore_index, reduce, rest):

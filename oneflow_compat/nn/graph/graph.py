@@ -11,12 +11,14 @@ import torch
 
 from ..._errors import RefusedKind, StateError
 from ..._graph import Config, Engine, capturing, inside_another, rows
+from ..._ops.core import get_dialect
 from . import graph_job, graph_proto, graph_state
 from .cache import GraphCache, Variables, checked_size
 from .graph_config import GraphConfig
 from .graph_debug import Debug, on_stage, record
 from .graph_repr import graph_text
 from .proxy import ProxyModule
+from .rate_log import rate_log
 
 
 def _default_session():
@@ -55,6 +57,7 @@ class Graph:
         set_(self, "config", GraphConfig(config))
         self.config._graph = weakref.ref(self)
         set_(self, "_steps", 0)
+        set_(self, "_rate_log", None)  # made or found needless at the first call
         set_(self, "_calls", {})
         set_(self, "_loaded", None)
         set_(self, "_debug", Debug(debug_v_level, debug_ranks, debug_max_py_stack_depth, debug_only_user_py_stack, debug_op_repr_with_py_stack))
@@ -67,6 +70,7 @@ class Graph:
             config=config,
             name=self._name,
             owner=self,
+            writes_through=lambda: get_dialect() == "torch",
         ))  # fmt: skip
 
     # -- for users to write -----------------------------------------------------------
@@ -123,8 +127,14 @@ class Graph:
             raise inside_another()
         if self._loaded is not None:
             return self._loaded(*args, **kwargs)
+        log = self._rate_log
+        if log is None:
+            log = self.__dict__["_rate_log"] = rate_log(self)
+        rate = log and log.rate()
         out = self._engine(*args, **kwargs)
         self.__dict__["_steps"] += 1
+        if log:
+            log.write(rate)
         return out
 
     def build_graph(self, *args, **kwargs):

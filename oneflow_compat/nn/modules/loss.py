@@ -5,10 +5,12 @@ number there is `ignore_index`); None or a bool there is a caller who means torc
 """
 from __future__ import annotations
 
+import functools
+
 from torch import nn
 
 from ... import _bind
-from ..._ops.nn_losses import cross_entropy_slots, integer_labels, too_many
+from ..._ops.nn_losses import cross_entropy_slots, integer_labels, too_many, with_labels_in_a_row
 from ._same import SameAsTorch
 
 __all__ = ["MSELoss", "L1Loss", "SmoothL1Loss", "KLDivLoss", "BCELoss", "BCEWithLogitsLoss", "MarginRankingLoss", "NLLLoss", "CrossEntropyLoss"]
@@ -134,7 +136,7 @@ class NLLLoss(nn.NLLLoss, metaclass=SameAsTorch):
 
 
 class CrossEntropyLoss(nn.CrossEntropyLoss, metaclass=SameAsTorch):
-    """torch's CrossEntropyLoss, built with (weight, ignore_index, reduction, label_smoothing); labels of any integer type."""
+    """torch's CrossEntropyLoss, built with (weight, ignore_index, reduction, label_smoothing); labels of any integer type, also one column of shape (N, 1)."""
 
     _torch_class = nn.CrossEntropyLoss
 
@@ -146,7 +148,7 @@ class CrossEntropyLoss(nn.CrossEntropyLoss, metaclass=SameAsTorch):
             super().__init__(weight, **cross_entropy_slots(ignore_index, reduction, label_smoothing, torch_rest), **torch_more)
 
     def forward(self, input, target):
-        return super().forward(input, integer_labels(target))
+        return with_labels_in_a_row(functools.partial(super().forward, input), input, integer_labels(target))
 
 
 def _index(value):
