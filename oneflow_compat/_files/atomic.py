@@ -57,13 +57,18 @@ def replacing(path):
     sync_folder(folder)
 
 
+def umask() -> int:
+    """The mask of the modes of new files."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
 def _mode(path) -> int:
     try:
         return os.stat(path).st_mode & 0o7777
     except OSError:
-        mask = os.umask(0)
-        os.umask(mask)
-        return 0o666 & ~mask
+        return 0o666 & ~umask()
 
 
 def write_synced(path, data: bytes) -> None:

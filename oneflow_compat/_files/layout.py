@@ -11,6 +11,7 @@ in one step, then the tensors only the old one used are removed. A crash leaves 
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import os
 import re
@@ -80,6 +81,10 @@ def open_inside(root, *names):
         return open(path, "rb")
     except (FileNotFoundError, NotADirectoryError):
         raise CheckpointError.of(path, "missing; the checkpoint is incomplete") from None
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise CheckpointError.of(path, "altered: a link to itself") from None
 
 
 def read_tensor(folder, root=None) -> torch.Tensor:

@@ -25,7 +25,7 @@ _RENAMED = {"PixelShufflev2": "PixelShuffle"}
 _RECURRENT = (nn.RNN, nn.LSTM, nn.GRU)
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.Size, torch.device)
 _ELEMENTS = 4096  # of a tuple, list or dict among a layer's attributes
-_FIXED = {nn.Embedding: (1, 1), nn.EmbeddingBag: (1, 1), nn.MultiheadAttention: (1, 1)}
+_FIXED = {nn.Embedding: (1, 1), nn.EmbeddingBag: (1, 1), nn.MultiheadAttention: (1, 1), nn.Transformer: (1, 1, 1, 1, 1)}
 
 
 class LayerShell(Shell):
@@ -81,7 +81,7 @@ def build(shell: LayerShell, state, trusted=False) -> nn.Module:
 # --------------------------------------------------------------------------- the template
 @functools.cache
 def _template_of(cls) -> dict:
-    with torch.device("meta"), warnings.catch_warnings():
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of layers that torch deprecates
         for arguments in (getattr(cls, "_blank", None), _FIXED.get(cls), (), (1,), (1, 1), (1, 1, 1), ((1, 1),), (None,)):
             if arguments is None:
