@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import collections
 import dataclasses
+import itertools
 import os
 import pathlib
 import pickle
@@ -39,6 +40,8 @@ torch.set_num_threads(1)
 SECONDS = 20  # for one file
 MEMORY = 224 << 20  # bytes a load may take on top of FACTOR times the size of its file
 FACTOR = 80
+BATCH = 32  # files that one child loads; those without a good outcome are loaded again, each in its own child
+GOOD = ("loaded", "refused")
 ERRORS = (CheckpointError, records.CorruptRecord)
 
 # Each is a function folder -> iterable of (name, path). A new family of hostile files is one line here.
@@ -261,35 +264,49 @@ def _watch(read_is_hub, seen) -> None:
     sys.addaudithook(hook)
 
 
-def _child(form, path, expected, limit, results) -> None:
+def _limit(memory) -> None:
+    """Bound the memory that this process maps from here on."""
+    with open("/proc/self/statm") as file:
+        mapped = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + memory, mapped + memory))
+
+
+def _child(items, results) -> None:
+    """Load (form, path, expected) one after another, and write each outcome to the pipe."""
     warnings.simplefilter("ignore")
     seen: list[str] = []
-    _watch(form.read is _read_hub_zip, seen)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with open("/proc/self/statm") as file:
-        mapped = int(file.read().split()[0]) * 4096
-    resource.setrlimit(resource.RLIMIT_AS, (mapped + 4 * limit, mapped + 4 * limit))
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 2))
-    started = time.perf_counter()
+    _watch(any(form.read is _read_hub_zip for form, _, _ in items), seen)
+    limits = [MEMORY + FACTOR * _size(path) for _, path, _ in items]
+    _limit(4 * max(limits))
+    for (form, path, expected), limit in zip(items, limits):
+        signal.alarm(SECONDS)
+        before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
+        outcome, detail = _load(form, path, expected)
+        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+        if grown > limit and outcome in GOOD:
+            outcome, detail = "memory", f"{grown >> 20} MiB, {limit >> 20} MiB are allowed"
+        if seen or os.path.exists(hostile_files.MARKER):
+            outcome, detail = "executed", "; ".join(seen)
+        body = pickle.dumps((outcome, detail[:400], grown, time.perf_counter() - started))
+        os.write(results, len(body).to_bytes(4, "little") + body)
+
+
+def _load(form, path, expected):
+    """(kind, detail) of the outcome of one load."""
     try:
         value = form.read(path)
         use(value)
-        outcome, detail = "loaded", ""
-        if expected is not None:
-            outcome, detail = _compared(value, expected if form.counted else expected[: len(value)])
-    except ERRORS as error:
-        named = str(path.name) in str(error)
-        outcome, detail = ("refused" if named else "unnamed"), f"{type(error).__name__}: {error}"
-    except (pickle.UnpicklingError, FileNotFoundError, IsADirectoryError) as error:
-        outcome, detail = ("refused" if str(path.name) in str(error) else "unnamed"), f"{type(error).__name__}: {error}"
+        if expected is None or not form.checked:
+            return "loaded", ""
+        return _compared(value, expected if form.counted else expected[: len(value)])
+    except (*ERRORS, pickle.UnpicklingError, FileNotFoundError, IsADirectoryError) as error:
+        return ("refused" if path.name in str(error) else "unnamed"), f"{type(error).__name__}: {error}"
     except BaseException as error:
-        outcome, detail = "raw", f"{type(error).__name__}: {error}"
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
-    if grown > limit and outcome in ("loaded", "refused"):
-        outcome, detail = "memory", f"{grown >> 20} MiB, {limit >> 20} MiB are allowed"
-    if seen or os.path.exists(hostile_files.MARKER):
-        outcome, detail = "executed", "; ".join(seen)
-    os.write(results, pickle.dumps((outcome, detail[:400], grown, time.perf_counter() - started)))
+        return "raw", f"{type(error).__name__}: {error}"
+
+
+def _size(path) -> int:
+    return 0 if path.is_symlink() else sum(p.stat().st_size for p in _parts(path))
 
 
 def _compared(value, expected):
@@ -310,35 +327,48 @@ class Outcome:
     seconds: float = 0.0
 
 
-GOOD = ("loaded", "refused")
+def load_in_children(items) -> list[Outcome]:
+    """Load (form, path, expected) in one forked process; those without a good outcome again, each in its own."""
+    outcomes, _ = _forked(items)
+    return [o if o is not None and o.kind in GOOD else load_in_child(*item) for item, o in zip(items, outcomes)]
 
 
 def load_in_child(form, path, expected=None) -> Outcome:
     """Load one file in a forked process."""
-    size = sum(p.stat().st_size for p in _parts(path)) if not _is_special(path) else 0
+    (outcome,), status = _forked([(form, path, expected)])
+    if outcome is not None:
+        return outcome
+    name = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else f"exit {status}"
+    return Outcome("late" if name in ("SIGALRM", "SIGKILL") else "crashed", name)
+
+
+def _forked(items):
+    """(the outcome of each item or None, how the child ended)."""
     ours, theirs = os.pipe()
     child = os.fork()
     if not child:
         os.close(ours)
         try:
-            _child(form, path, expected if form.checked else None, MEMORY + FACTOR * size, theirs)
+            _child(items, theirs)
         finally:
             os._exit(0)
     os.close(theirs)
-    answered = select.select([ours], [], [], SECONDS + 5)[0]
-    if not answered:
+    body = b""
+    while select.select([ours], [], [], 2 * SECONDS)[0]:
+        part = os.read(ours, 1 << 16)
+        if not part:
+            break
+        body += part
+    else:
         os.kill(child, signal.SIGKILL)
-    body = os.read(ours, 1 << 16) if answered else b""
     os.close(ours)
     status = os.waitpid(child, 0)[1]
-    if body:
-        return Outcome(*pickle.loads(body))
-    name = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else f"exit {status}"
-    return Outcome("late" if name in ("SIGKILL", "SIGXCPU") else "crashed", name)
-
-
-def _is_special(path) -> bool:
-    return path.is_symlink() or not path.exists()
+    outcomes: list[Outcome | None] = []
+    while body:
+        size = int.from_bytes(body[:4], "little")
+        outcomes.append(Outcome(*pickle.loads(body[4 : 4 + size])))
+        body = body[4 + size :]
+    return outcomes + [None] * (len(items) - len(outcomes)), status
 
 
 # --------------------------------------------------------------------------- runs
@@ -377,45 +407,68 @@ def warm_up(folder) -> dict:
     return references
 
 
-def run_hostile(folder, tally, families=None, every=1) -> None:
-    """Load the hostile corpora; `every`: each n-th file."""
-    for family in families or HOSTILE:
+def _load_all(cases, tally) -> None:
+    """Load (family, name, (form, path, expected)) in batches."""
+    batch = []
+    for case in cases:
+        batch.append(case)
+        if len(batch) == BATCH:
+            _load_batch(batch, tally)
+            batch = []
+    if batch:
+        _load_batch(batch, tally)
+
+
+def _load_batch(batch, tally) -> None:
+    for (family, name, _), outcome in zip(batch, load_in_children([item for _, _, item in batch])):
+        tally.add(family, name, outcome)
+
+
+def hostile_cases(folder, every=1):
+    """The hostile corpora; `every`: each n-th file."""
+    for family, generate in HOSTILE.items():
         home = folder / "hostile" / family
         home.mkdir(parents=True)
-        for i, (name, path) in enumerate(HOSTILE[family](home)):
+        for i, (name, path) in enumerate(generate(home)):
             if i % every == 0:
-                tally.add(family, name, load_in_child(ANY, path))
+                yield family, name, (ANY, path, None)
 
 
-def run_cut(references, folder, tally) -> None:
-    """Cut every file of every format at each sixteenth."""
+def cut_cases(references, folder, every=1):
+    """Every file of every format, cut at each sixteenth."""
     for name, (home, content) in references.items():
         for part in range(len(_parts(home / "file"))):
-            for sixteenth in range(16):
+            for sixteenth in range(0, 16, every):
                 path = _copy(home, folder)
                 victim = _parts(path)[part]
                 body = victim.read_bytes()
                 victim.write_bytes(body[: len(body) * sixteenth // 16])
-                outcome = load_in_child(FORMATS[name], path, content)
-                tally.add(f"cut {name}", f"{victim.name} at {sixteenth}/16", outcome)
+                yield f"cut {name}", f"{victim.name} at {sixteenth}/16", (FORMATS[name], path, content)
+
+
+_copies = itertools.cycle(range(2 * BATCH))
 
 
 def _copy(home, folder) -> pathlib.Path:
-    target = folder / "damaged"
+    target = folder / f"damaged{next(_copies)}"
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(home, target)
     return target / "file"
 
 
-def run_seed(references, folder, tally, seed) -> None:
-    """Damage a file of a format that the seed chooses."""
-    rng = random.Random(seed)
-    name = rng.choice(list(FORMATS))
-    home, content = references[name]
-    path = _copy(home, folder)
-    how = damage(path, rng)
-    outcome = load_in_child(FORMATS[name], path, content)
-    tally.add(f"damaged {name}", f"seed {seed}, {how} (python tests/fuzz/fuzz_files.py --seeds {seed}:{seed + 1} --no-hostile)", outcome)
+def seed_cases(references, folder, seeds, until=float("inf")):
+    """One damaged file for each seed, of a format that the seed chooses."""
+    for seed in seeds:
+        if time.monotonic() > until:
+            print(f"stopped before seed {seed}")
+            return
+        rng = random.Random(seed)
+        name = rng.choice(list(FORMATS))
+        home, content = references[name]
+        path = _copy(home, folder)
+        how = damage(path, rng)
+        repeat = f"seed {seed}, {how} (python tests/fuzz/fuzz_files.py --seeds {seed}:{seed + 1} --no-hostile)"
+        yield f"damaged {name}", repeat, (FORMATS[name], path, content)
 
 
 def main() -> int:
@@ -425,19 +478,14 @@ def main() -> int:
     parser.add_argument("--no-hostile", action="store_true", help="only the seeds")
     options = parser.parse_args()
     first, _, last = options.seeds.partition(":")
-    started, tally, here = time.monotonic(), Tally(), os.getcwd()
+    until, tally, here = time.monotonic() + options.seconds, Tally(), os.getcwd()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         folder = pathlib.Path(folder)
         references = warm_up(folder)
         if not options.no_hostile:
-            run_hostile(folder, tally)
-            run_cut(references, folder, tally)
-        for seed in range(int(first), int(last)):
-            if time.monotonic() - started > options.seconds:
-                print(f"stopped before seed {seed}")
-                break
-            run_seed(references, folder, tally, seed)
+            _load_all(itertools.chain(hostile_cases(folder), cut_cases(references, folder)), tally)
+        _load_all(seed_cases(references, folder, range(int(first), int(last)), until), tally)
         os.chdir(here)
     tally.print()
     return int(bool(tally.bad))
