@@ -146,7 +146,8 @@ class Unpickler(pickle._Unpickler):
         super().load_mark()
 
     def load_frozenset(self):
-        self.append(allow.CONSTRUCTORS["builtins.frozenset"](self.budget, self.pop_mark()))
+        items = self.pop_mark()  # which replaces self.append
+        self.append(allow.CONSTRUCTORS["builtins.frozenset"](self.budget, items))
 
     def load_additems(self):
         items, target = self.pop_mark(), self.stack[-1]

@@ -13,7 +13,7 @@ import zlib
 
 import numpy as np
 
-from .._files.atomic import sync_folder
+from .._files.atomic import lock_folder, sync_folder
 from .._files.errors import CheckpointError, named_errors
 from .._files.layout import open_inside
 
@@ -29,6 +29,18 @@ def folder_of(path, name: str) -> str:
 def write(path, name, chunks, line: int) -> int:
     """Write (keys, rows) arrays as a snapshot; the number of rows. An older one of that name is replaced."""
     target = folder_of(path, name)
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    unlock = lock_folder(os.path.dirname(target))  # processes that write one snapshot wait for each other
+    try:
+        return _write(target, chunks, line)
+    except BaseException:
+        shutil.rmtree(target + ".tmp", ignore_errors=True)
+        raise
+    finally:
+        unlock()
+
+
+def _write(target, chunks, line: int) -> int:
     temporary = target + ".tmp"
     shutil.rmtree(temporary, ignore_errors=True)
     os.makedirs(temporary)
