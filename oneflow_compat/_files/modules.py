@@ -10,6 +10,7 @@ import copy
 import functools
 import importlib
 import inspect
+import sys
 import warnings
 import weakref
 
@@ -44,7 +45,7 @@ def layer_shell(module: str, name: str) -> type[LayerShell] | None:
     if of_oneflow:
         layer = getattr(ours, _RENAMED.get(name, name), None)
     elif module == "torch.nn" or module.startswith("torch.nn.modules."):
-        layer = getattr(nn, name, None)
+        layer = getattr(nn, name, None) or getattr(sys.modules.get(module), name, None)  # parts of layers have no public name
     elif module.startswith(ours.__name__ + ".modules."):
         layer = getattr(importlib.import_module(ours.__name__), name, None)
         of_oneflow = True

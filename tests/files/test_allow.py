@@ -81,7 +81,8 @@ def test_plain_value_in_a_torch_file(tmp_path, name, options):
 def test_tensor_of_a_torch_file(tmp_path, name, options):
     made = TENSORS[name]()
     torch.save(made, tmp_path / "file", **options)
-    ours, theirs = flow.load(tmp_path / "file"), torch.load(tmp_path / "file", weights_only=True)
+    ours = flow.load(tmp_path / "file")
+    theirs = made if name.endswith("_v3") else torch.load(tmp_path / "file", weights_only=True)  # torch cannot read those back from a stream
     for a, b in zip(ours, theirs, strict=True) if isinstance(made, list) else [(ours, theirs)]:
         assert type(a) is type(b) and a.dtype is b.dtype and a.shape == b.shape and a.layout is b.layout and a.requires_grad == b.requires_grad and a.device == b.device
         assert vars(a) == vars(b) and a.is_conj() == b.is_conj() and a.is_neg() == b.is_neg()

@@ -37,7 +37,7 @@ from oneflow._data import onerec, records  # noqa: E402
 from oneflow._files.errors import CheckpointError  # noqa: E402
 
 torch.set_num_threads(1)
-SECONDS = 20  # for one file
+SECONDS, WAIT = 20, 300  # for one file: of the processor, and by the clock
 MEMORY = 224 << 20  # bytes a load may take on top of FACTOR times the size of its file
 FACTOR = 80
 BATCH = 32  # files that one child loads; those without a good outcome are loaded again, each in its own child
@@ -279,7 +279,8 @@ def _child(items, results) -> None:
     limits = [MEMORY + FACTOR * _size(path) for _, path, _ in items]
     _limit(4 * max(limits))
     for (form, path, expected), limit in zip(items, limits):
-        signal.alarm(SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)  # of the processor
+        signal.alarm(WAIT)
         before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
         outcome, detail = _load(form, path, expected)
         grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
@@ -339,7 +340,7 @@ def load_in_child(form, path, expected=None) -> Outcome:
     if outcome is not None:
         return outcome
     name = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else f"exit {status}"
-    return Outcome("late" if name in ("SIGALRM", "SIGKILL") else "crashed", name)
+    return Outcome("late" if name in ("SIGPROF", "SIGALRM", "SIGKILL") else "crashed", name)
 
 
 def _forked(items):
@@ -354,7 +355,7 @@ def _forked(items):
             os._exit(0)
     os.close(theirs)
     body = b""
-    while select.select([ours], [], [], 2 * SECONDS)[0]:
+    while select.select([ours], [], [], 2 * WAIT)[0]:
         part = os.read(ours, 1 << 16)
         if not part:
             break
@@ -373,7 +374,7 @@ def _forked(items):
 
 # --------------------------------------------------------------------------- runs
 class Tally:
-    """Counts outcomes by family, and keeps the bad ones."""
+    """Counts outcomes by family, and keeps and prints the bad ones."""
 
     def __init__(self):
         self.counts, self.bad, self.most, self.longest = collections.Counter(), [], 0, 0.0
@@ -383,13 +384,12 @@ class Tally:
         self.most, self.longest = max(self.most, outcome.grown), max(self.longest, outcome.seconds)
         if outcome.kind not in GOOD:
             self.bad.append((family, name, outcome))
+            print(f"BAD {family}, {name}: {outcome.kind}: {outcome.detail}", flush=True)
 
     def print(self) -> None:
         for (family, kind), count in sorted(self.counts.items()):
             print(f"{family:24} {kind:10} {count}")
         print(f"{sum(self.counts.values())} files, {len(self.bad)} bad; at most {self.most >> 20} MiB and {self.longest:.1f} s for a file")
-        for family, name, outcome in self.bad:
-            print(f"BAD {family}, {name}: {outcome.kind}: {outcome.detail}")
 
 
 def warm_up(folder) -> dict:
@@ -422,6 +422,8 @@ def _load_all(cases, tally) -> None:
 def _load_batch(batch, tally) -> None:
     for (family, name, _), outcome in zip(batch, load_in_children([item for _, _, item in batch])):
         tally.add(family, name, outcome)
+    if sys.stdout.isatty():
+        print(f"{sum(tally.counts.values())} files", end="\r", flush=True)
 
 
 def hostile_cases(folder, every=1):
