@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import pickle
 
 
@@ -33,8 +34,10 @@ def named_errors(source):
         raise type(error).of(source, error) from None
     except (MemoryError, RecursionError) as error:
         raise CheckpointError.of(source, f"altered: reading it needs too much memory or depth ({type(error).__name__})") from None
-    except (OSError, ImportError):
-        raise  # of the system, not of the content
+    except (OSError, ImportError) as error:
+        if getattr(error, "errno", None) != errno.EINVAL:
+            raise  # of the system, not of the content
+        raise CheckpointError.of(source, "truncated or altered: it names an offset before its beginning") from None
     except Exception as error:
         if getattr(error, "of_the_caller", False):
             raise

@@ -79,6 +79,11 @@ def _save_modules(path):
         flow.save(flow.nn.Sequential(flow.nn.Conv2d(1, 2, 3), flow.nn.BatchNorm2d(2), flow.nn.LSTM(2, 2)), path, layout="pickle")
 
 
+def _read_modules(path):
+    module = flow.load(path)
+    return {"text": repr(module), "state": dict(module.state_dict())}
+
+
 def _save_safetensors(path):
     tensors = {k: v for k, v in _content().items() if type(v) is torch.Tensor}
     header, data = {}, b""
@@ -154,7 +159,7 @@ FORMATS = {
     "stream": Format(_save(_use_new_zipfile_serialization=False), flow.load, False),
     "folder": Format(_save(layout="folder"), flow.load, True),
     "pickle": Format(_save(layout="pickle"), flow.load, True),
-    "modules": Format(_save_modules, flow.load, True),
+    "modules": Format(_save_modules, _read_modules, True),
     "variables": Format(_save_variables, flow.load, False),  # the names of the folders are not summed
     "safetensors": Format(_save_safetensors, flow.load, False),
     "ofrecord": Format(_save_ofrecord, _read_ofrecord, False),
