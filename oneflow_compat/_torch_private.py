@@ -8,6 +8,14 @@ CHECKED_ON = ("2.11.0", "2.13.0", "2.15.0")
 
 # path: (used by, for, guarded by)
 HOOKS = {
+    # safe loads of files
+    "torch._utils": ("_files", "names that torch's files hold, and a subclass without values", "tests/files/test_allow.py"),
+    "torch._tensor": ("_files", "names that torch's files hold", "tests/files/test_allow.py"),
+    "torch._neg_view": ("_files", "a saved tensor with the neg bit", "tests/files/test_allow.py"),
+    "torch._mkldnn": ("_files", "the name of a layout in a file", "tests/files/test_allow.py"),
+    "torch._empty_affine_quantized": ("_files", "quantized tensors of a file", "tests/files/test_allow.py"),
+    "torch._empty_per_channel_affine_quantized": ("_files", "quantized tensors of a file", "tests/files/test_allow.py"),
+    "torch._nested_view_from_buffer": ("_files", "nested tensors of a file", "tests/files/test_allow.py"),
     # the recorder of nn.Graph
     "torch._subclasses.fake_tensor": ("_graph, _ops, _oneflow_internal", "symbolic tensors while build() is captured", "tests/graph/test_semantics.py"),
     "torch.utils._python_dispatch": ("_graph, _ops", "the dispatch mode that records ATen calls, and making a tensor outside of it", "tests/graph/test_semantics.py"),

@@ -16,8 +16,8 @@ import types
 import torch
 
 from .. import _env, env
-from .._files import allow, atomic, formats, layout, pickles
-from .._files.layout import CheckpointError
+from .._files import atomic, formats, layout, pickles, safetensors, torch_file
+from .._files.errors import CheckpointError, RefusedError, named_errors
 
 __all__ = ["save", "load", "CheckpointError"]
 
@@ -209,28 +209,35 @@ def _save_folder(obj, target, writes) -> None:
 
 # --------------------------------------------------------------------------- reading
 def _load(source, map_location, place, torch_too, options):
-    safe = options.get("weights_only", True)
     if not _is_path(source):
         if not hasattr(source, "read"):
             raise TypeError(f"load: expected a path or a binary file, found {type(source).__name__}")
         return _load_file(source, getattr(source, "name", "the file object"), map_location, place, torch_too, options)
     source = os.fspath(source)
-    if not os.path.isdir(source):
-        if not os.path.exists(source):
-            raise FileNotFoundError(f"load: there is no file or folder {source!r}")
-        with open(source, "rb") as file:
-            return _load_file(file, source, map_location, place, torch_too, options)
+    if os.path.isdir(source):
+        return _load_folder(source, map_location, place, options)
+    if not os.path.exists(source):
+        raise FileNotFoundError(f"load: there is no file or folder {source!r}")
+    with open(source, "rb") as file:
+        return _load_file(file, source, map_location, place, torch_too, options)
+
+
+def _load_folder(source, map_location, place, options):
     pickled = os.path.join(source, layout.PICKLE)
     if os.path.exists(os.path.join(source, "program.json")) and not os.path.exists(pickled):
         from ..nn.graph.deploy import load_graph  # what save(graph, path) wrote
 
         return load_graph(source, map_location)
-    if not os.path.exists(pickled):
-        variables = layout.read_variables(source)
-        return {k: v if place is None else place(v) for k, v in variables.items()}
-    with open(pickled, "rb") as file:
-        body = file.read()
-    return pickles.loads(body, pickled, lambda name: layout.read_tensor(layout.tensor_folder(source, name)), place, safe)
+    strict = options.get("weights_only")
+    safe = strict is not False
+    with named_errors(source):
+        if not os.path.lexists(pickled):
+            variables = layout.read_variables(source, safe)
+            return {k: v if place is None else place(v) for k, v in variables.items()}
+        with layout.open_inside(source if safe else None, pickled) as file:
+            body = file.read()
+    read = lambda name: layout.read_tensor(layout.tensor_folder(source, name), source if safe else None)  # noqa: E731
+    return pickles.loads(body, pickled, read, place, safe=safe, layers=strict is None)
 
 
 def _load_file(file, name, map_location, place, torch_too, options):
@@ -239,40 +246,59 @@ def _load_file(file, name, map_location, place, torch_too, options):
         raise CheckpointError(f"{name}: the file is empty")
     kind = formats.kind_of(file, size)
     if kind == "safetensors":
-        tensors = formats.read_safetensors(file, name)
+        with named_errors(name):
+            tensors = safetensors.read(file, size)
         return {k: v if place is None else place(v) for k, v in tensors.items()}
+    strict = options.get("weights_only")
     if kind == "pickle":
-        return pickles.loads(file.read(), name, None, place, options.get("weights_only", True))
+        return pickles.loads(file.read(), name, None, place, safe=strict is not False, layers=strict is None)
     if kind == "unknown":
         raise CheckpointError(f"{name}: not a file of OneFlow, torch or safetensors, or altered: it starts with {file.read(8)!r}")
     if not torch_too:
         raise ValueError(f"load: {name} is a torch file, and support_pytorch_format=False")
-    return _load_torch(file, name, map_location, place, options)
+    return _load_torch(kind, file, name, map_location, place, options)
+
+
+def _load_torch(kind, file, name, map_location, place, options):
+    ours = place is not None and _is_placement(map_location)
+    if not isinstance(map_location, dict) and str(map_location).startswith("cpu:"):
+        map_location = "cpu"  # torch restores "cpu" and not OneFlow's "cpu:0"
+    options = {"map_location": "cpu" if ours else map_location, **options}
+    mapped = name if options.get("mmap") else None
+    if mapped is not None and not (_is_path(name) and getattr(file, "name", None) == name):
+        raise ValueError(f"load: mmap=True needs a path, found {type(file).__name__}; leave mmap out, or give the file's name")
+    if options.get("weights_only") is False or ("pickle_module" in options and not options.get("weights_only")):
+        obj = _load_trusted(file if mapped is None else name, name, options)
+    else:
+        with named_errors(name):
+            obj = _load_safely(kind, file, mapped, options)
+    return _map_tensors(obj, place) if ours else obj
+
+
+def _load_safely(kind, file, mapped, options):
+    """The object in a torch file, made by the pickle machine of `_files`."""
+    if kind == "tar":
+        raise RefusedError("a torch file of before 2017 (tar), which a safe load does not read. If you trust the file, load it with weights_only=False")
+    common = {"map_location": options["map_location"], "layers": "weights_only" not in options, "encoding": options.get("encoding", "utf-8")}
+    size = formats.size_of(file)
+    if kind == "zip":
+        return torch_file.load_zip(file, size, mapped=mapped, check_crc=options.get("check_crc", True) and mapped is None, **common)
+    if mapped is not None:
+        raise ValueError("load: mmap=True needs a torch file of 2020 or newer")
+    return torch_file.load_stream(file, size, **common)
 
 
 # what torch's readers say of a damaged file
 _DAMAGE = ("PytorchStreamReader", "unexpected EOF", "storage has wrong byte size", "Invalid protocol version")
 
 
-def _load_torch(file, name, map_location, place, options):
-    ours = place is not None and _is_placement(map_location)
-    if not isinstance(map_location, dict) and str(map_location).startswith("cpu:"):
-        map_location = "cpu"  # torch restores "cpu" and not OneFlow's "cpu:0"
-    options = {"map_location": "cpu" if ours else map_location, **options}
-    strict = options.pop("weights_only", None)
-    if options.pop("check_crc", True) and not options.get("mmap"):
-        formats.check_zip(file, name)
-    if options.get("mmap") and not (_is_path(name) and getattr(file, "name", None) == name):
-        raise ValueError(f"load: mmap=True needs a path, found {type(file).__name__}; leave mmap out, or give the file's name")
-    source = name if options.get("mmap") else file
+def _load_trusted(source, name, options):
+    """The object in a torch file that the user trusts: torch's own load, which runs code that the file names."""
+    options = {k: v for k, v in options.items() if k not in ("check_crc", "weights_only")}
     try:
-        if strict is None and "pickle_module" not in options:
-            with torch.serialization.safe_globals([*torch.serialization.get_safe_globals(), *allow.torch_globals()]):
-                obj = torch.load(source, weights_only=True, **options)
-        else:
-            obj = torch.load(source, weights_only=bool(strict), **options)
+        return torch.load(source, weights_only=False, **options)
     except pickle.UnpicklingError as error:
-        raise pickle.UnpicklingError(f"{name}: {_refusal(error)}") from None
+        raise pickle.UnpicklingError(f"{name}: {error}") from None
     except (EOFError, KeyError, IndexError, UnicodeDecodeError, AssertionError, struct.error) as error:
         raise CheckpointError(f"{name}: truncated or altered ({type(error).__name__}: {error})") from error
     except RuntimeError as error:
@@ -281,16 +307,6 @@ def _load_torch(file, name, map_location, place, options):
         if type(error) is RuntimeError:
             raise RuntimeError(f"{name}: {error}") from error
         raise
-    return _map_tensors(obj, place) if ours else obj
-
-
-def _refusal(error) -> str:
-    """torch's long text, cut to what was refused, and what to do."""
-    import re
-
-    found = re.search(r"(?:GLOBAL|Unsupported class|Unsupported operand|build for|instantiate|call)\s+(?:for )?([\w.]+)", str(error).split("WeightsUnpickler error:")[-1])
-    what = f"it holds {found[1]}, which a safe load does not construct" if found else str(error).splitlines()[0]
-    return f"{what}. If you trust the file, load it with weights_only=False, or allow the class with torch.serialization.add_safe_globals"
 
 
 # --------------------------------------------------------------------------- where tensors go
@@ -353,17 +369,31 @@ def _spread(read, reads, rank, map_location):
 
 
 def _map_tensors(obj, change):
-    """`obj` with each tensor in its containers changed."""
-    if isinstance(obj, torch.Tensor):
-        return change(obj)
-    if isinstance(obj, dict):
-        for key in obj:
-            obj[key] = _map_tensors(obj[key], change)
-        return obj
-    if isinstance(obj, list):
-        obj[:] = [_map_tensors(item, change) for item in obj]
-        return obj
-    if isinstance(obj, tuple):
-        items = [_map_tensors(item, change) for item in obj]
-        return type(obj)(*items) if hasattr(obj, "_fields") else tuple(items) if type(obj) is tuple else obj
-    return obj
+    """`obj` with each tensor in its containers changed; what stands in several places is changed once."""
+    done: dict[int, tuple] = {}
+
+    def mapped(value):
+        if not isinstance(value, torch.Tensor | dict | list | tuple):
+            return value
+        if id(value) not in done:
+            done[id(value)] = value, value  # of a container within itself: the container
+            done[id(value)] = value, changed(value)
+        return done[id(value)][1]
+
+    def changed(value):
+        if isinstance(value, torch.Tensor):
+            return change(value)
+        if isinstance(value, dict):
+            for key in value:
+                value[key] = mapped(value[key])
+            return value
+        if isinstance(value, list):
+            value[:] = [mapped(item) for item in value]
+            return value
+        items = [mapped(item) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items) if type(value) is tuple else value
+
+    try:
+        return mapped(obj)
+    except RecursionError:
+        raise CheckpointError("load: the containers of the file are nested too deep to place their tensors; load it without map_location") from None
