@@ -388,11 +388,13 @@ def dialect_at_start() -> str:
 
 
 def add_tensor_and_module_attributes():
-    """The tables of additions to torch.Tensor and torch.nn.Module."""
+    """The tables of additions to torch.Tensor, torch.nn.Module and the context of autograd functions."""
     import torch
 
+    from ._tables.autograd import CONTEXT
     from ._tables.module import MODULE
     from ._tables.tensor import TENSOR
 
     add_attributes(torch.Tensor, TENSOR)
     add_attributes(torch.nn.Module, MODULE)
+    add_attributes(torch.autograd.function.FunctionCtx, CONTEXT)

@@ -70,6 +70,7 @@ TENSOR = {
     "copy_": ("replace", _X + "copy_", "from a NumPy array; on a leaf that requires grad"),
     "requires_grad_": ("replace", _X + "requires_grad_", "requires_grad_(False) of a tensor that is not a leaf"),
     "backward": ("replace", _X + "backward", "of one complex number, without a gradient"),
+    "__format__": ("replace", _X + "format_", "a number format for a parameter or a global tensor without dimensions"),
     "__deepcopy__": ("replace", _X + "deepcopy", "of a tensor that is not a leaf"),
     "__iadd__": ("replace", _I + "added", "integer tensor += floating tensor"),
     "__isub__": ("replace", _I + "changed", "integer tensor -= floating tensor; -= bool tensor"),
