@@ -228,7 +228,7 @@ def format_(original, error, self, format_spec):
     """f"{loss:.2f}" of a subclass of Tensor without dimensions, which torch formats for Tensor itself only."""
     if self.dim() or self.is_meta:
         return NotImplemented
-    return self.item().__format__(format_spec)
+    return self.detach().item().__format__(format_spec)
 
 
 @replacing

@@ -256,7 +256,11 @@ def select_top_n(inputs, n):
 
 
 def split_like(x, like, axis):
-    """x cut along `axis` into the sizes of the tensors in `like`."""
+    """x cut along `axis` into the sizes of the tensors in `like`, whose other sizes are those of x."""
+    axis = axis + x.dim() if axis < 0 else axis
+    for t in like:
+        if not axis < t.dim() <= x.dim() or t.dim() != like[0].dim() or t.shape[:axis] != x.shape[:axis] or t.shape[axis + 1:] != x.shape[axis + 1:t.dim()]:
+            raise RuntimeError(f"split_like: along dimension {axis}, {tuple(x.shape)} has no part like {tuple(t.shape)}; the other sizes must agree")
     return torch.split(x, [t.shape[axis] for t in like], axis)
 
 
