@@ -16,6 +16,8 @@ HOOKS = {
     "torch._C._len_torch_function_stack": ("_graph", "indices that are tensors are handled by a function mode, which stays out of recording", "tests/graph/test_torch_op_calls.py"),
     "torch._C._pop_torch_function_stack": ("_graph", "the same", "tests/graph/test_torch_op_calls.py"),
     "torch._C._push_on_torch_function_stack": ("_graph", "the same", "tests/graph/test_torch_op_calls.py"),
+    "torch._C._get_privateuse1_backend_name": ("_global", "whether the name of the private backend is free for OneFlow's mock device", "tests/core/test_refused_arguments.py"),
+    "torch._register_device_module": ("_global", "what torch says of a tensor on the mock device", "tests/core/test_refused_arguments.py"),
     "torch._C.ListType": ("_graph", "operator arguments that are lists", "tests/graph/test_semantics.py"),
     "torch._C._increment_version": ("_graph", "telling autograd what a program wrote", "tests/graph/test_semantics.py"),
     "torch.Tensor._nnz": ("_graph", "a program does not know how many rows a sparse tensor has", "tests/graph/test_sparse_tensors.py"),

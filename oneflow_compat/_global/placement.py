@@ -1,6 +1,8 @@
 """`oneflow.placement`: a device type and a grid of ranks."""
 from __future__ import annotations
 
+import types
+
 import numpy as np
 import torch
 
@@ -18,9 +20,20 @@ def require_device_type(device_type: str):
     accelerator, private = torch.accelerator.current_accelerator(), torch._C._get_privateuse1_backend_name()
     if device_type == "mock" and private == "privateuseone":
         torch.utils.rename_privateuse1_backend("mock")
+        torch._register_device_module("mock", _mock_module())
         return
     if device_type != private and (accelerator is None or device_type != accelerator.type):
         raise RuntimeError(f"Expected one of cpu, cuda device type, found {device_type!r}: this build of torch has no such device")
+
+
+def _mock_module():
+    """What torch asks a backend named "mock" for: it has no device, and starting it is an error."""
+    def refuse():
+        raise RuntimeError("a device of type 'mock' holds no tensors: it is a name for tests; use 'cpu' or 'cuda'")
+
+    module = types.ModuleType("torch.mock", "OneFlow's device type for tests.")
+    module.is_available, module.device_count, module._is_in_bad_fork, module._lazy_init = lambda: False, lambda: 0, lambda: False, refuse  # type: ignore[attr-defined]
+    return module
 
 
 class placement:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib
+import importlib.util
 import math
 import sys
 import time
+import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -125,9 +126,17 @@ def einops_functions():
 
 # --------------------------------------------------------------------------- libraries for PyTorch
 def under_mock(module: str):
-    """A library for PyTorch imported with `import torch` redirected to oneflow."""
+    """A library for PyTorch imported with `import torch` redirected to oneflow.
+
+    The package's own __init__ is left out: that of vit-pytorch imports torchvision, which its models do not need.
+    """
     from oneflow import mock_torch
 
+    package = module.partition(".")[0]
+    if package not in sys.modules:
+        bare = types.ModuleType(package)
+        bare.__path__ = importlib.util.find_spec(package).submodule_search_locations  # type: ignore[union-attr, assignment]
+        sys.modules[package] = bare
     with mock_torch.enable():
         return importlib.import_module(module)
 
