@@ -27,6 +27,8 @@ HOOKS = {
     "torch._C.OptionalType": ("_graph", "operator arguments of saved graphs are checked against schemas", "tests/files/test_hostile_graphs.py"),
     "torch._C._dispatch_find_schema_or_throw": ("_graph", "is an operator of a saved graph one of the dispatcher's", "tests/files/test_hostile_graphs.py"),
     "torch._utils": ("_graph", "the functions that a saved graph's tensors may name", "tests/files/test_hostile_graphs.py"),
+    "torch._C._get_privateuse1_backend_name": ("_global", "whether the name of the private backend is free for OneFlow's mock device", "tests/core/test_refused_arguments.py"),
+    "torch._register_device_module": ("_global", "what torch says of a tensor on the mock device", "tests/core/test_refused_arguments.py"),
     "torch._C.ListType": ("_graph", "operator arguments that are lists", "tests/graph/test_semantics.py"),
     "torch._C._increment_version": ("_graph", "telling autograd what a program wrote", "tests/graph/test_semantics.py"),
     "torch.Tensor._nnz": ("_graph", "a program does not know how many rows a sparse tensor has", "tests/graph/test_sparse_tensors.py"),

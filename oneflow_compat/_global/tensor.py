@@ -280,19 +280,17 @@ def to_global(self, placement=None, sbp=None, *, grad_sbp=None, check_meta=None,
     spares them comparing shapes: all parts are as large as this rank's. `grad_sbp` are the rules the gradient of a
     moved tensor takes first. Autograd passes through.
     """
-    if placement is None and not is_global(self):
-        raise RuntimeError("to_global() of a local tensor needs a placement and an sbp, found placement=None")
+    if (placement is None or sbp is None) and not is_global(self):
+        missing = "placement" if placement is None else "sbp"
+        raise RuntimeError(f"to_global() of a local tensor needs a placement and an sbp, found {missing}=None")
     placement = self._of_placement if placement is None else placement
     if not isinstance(placement, Placement):
         raise TypeError(f"to_global: placement must be an oneflow.placement, found {type(placement).__name__}")
-    if sbp is None:
-        if not is_global(self):
-            raise RuntimeError("to_global() of a local tensor needs a placement and an sbp, found sbp=None")
-        sbp = self._of_sbp
+    sbp = self._of_sbp if sbp is None else sbp
+    grad_sbp = grad_sbp and check_rules(grad_sbp, placement, self.dim())
     if isinstance(self, OfSeveralRanks):
         from . import ranks
 
-        grad_sbp = grad_sbp and check_rules(grad_sbp, placement, self.dim())
         return ranks.moved(self.clone() if copy else self, placement, check_rules(sbp, placement, self.dim()), grad_sbp)
     local = to_local(self) if is_global(self) else self
     shape = _even_shape(local, placement, sbp) if check_meta is False and several() else None

@@ -30,6 +30,8 @@ def is_view(self) -> bool:
 
 def cast(self, dtype, pin_memory=False):
     """self.to(dtype)."""
+    if isinstance(dtype, (torch.Tensor, str)):
+        raise TypeError(f"cast(): argument 'dtype' must be a dtype, found {type(dtype).__name__}")
     out = self.to(dtype)
     return out.pin_memory() if pin_memory else out
 

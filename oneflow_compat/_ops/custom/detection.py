@@ -153,11 +153,20 @@ def deform_columns_ref(input, offset, mask, kernel, stride, padding, dilation, o
     return columns.reshape(n, c, kh * kw, oh, ow)
 
 
+def _need_geometry(input, weight, steps):
+    """Refuse, with RuntimeError, what is no picture or kernel of four dimensions, and strides and dilations below 1."""
+    if input.dim() != 4 or weight.dim() != 4:
+        raise RuntimeError(f"deform_conv2d: input and weight must have 4 dimensions, found {tuple(input.shape)} and {tuple(weight.shape)}")
+    if min(steps) < 1:
+        raise RuntimeError(f"deform_conv2d: stride and dilation must be at least 1, found {steps}")
+
+
 def raw_deform_conv2d(input, weight, offset, mask=None, bias=None, stride_h=1, stride_w=1, pad_h=0, pad_w=0, dilation_h=1, dilation_w=1,
                       groups=1, offset_groups=1, use_mask=False):
     """Convolution whose kernel points are moved by `offset` (N, 2 * offset_groups * kh * kw, oh, ow; y before x) and weighted by
     `mask` (N, offset_groups * kh * kw, oh, ow). input (N, C, H, W), weight (O, C / groups, kh, kw)."""
     name = "deform_conv2d"
+    _need_geometry(input, weight, (stride_h, stride_w, dilation_h, dilation_w))
     out_c, _, kh, kw = weight.shape
     if input.shape[1] != weight.shape[1] * groups:
         raise RuntimeError(f"{name}: {input.shape[1]} input channels do not fit a weight {tuple(weight.shape)} with groups={groups}")
@@ -183,6 +192,7 @@ def deform_conv2d(input, offset, weight, bias=None, stride=(1, 1), padding=(0, 0
     """raw_deform_conv2d with groups and offset groups read off the shapes, as torchvision.ops.deform_conv2d."""
     pair = lambda v: (v, v) if isinstance(v, int) else tuple(v)  # noqa: E731
     (sh, sw), (ph, pw), (dh, dw) = pair(stride), pair(padding), pair(dilation)
+    _need_geometry(input, weight, (sh, sw, dh, dw))
     points = 2 * weight.shape[2] * weight.shape[3]
     if offset.shape[1] == 0 or offset.shape[1] % points or input.shape[1] % weight.shape[1]:
         raise RuntimeError(f"deform_conv2d: offset {tuple(offset.shape)} must have a multiple of {points} channels and the input {tuple(input.shape)} a multiple of {weight.shape[1]}")

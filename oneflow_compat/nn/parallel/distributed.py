@@ -19,7 +19,7 @@ __all__ = ["DistributedDataParallel", "allreduce_fn", "grad_setting_fn"]
 class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel, metaclass=SameAsTorch):
     """`module` itself, whose gradients are from now on averaged over all processes during backward().
 
-    broadcast_parameters: rank 0's parameters and buffers are copied to the others now.
+    broadcast_parameters: rank 0's parameters are copied to the others now, and with broadcast_buffers its buffers.
     broadcast_buffers: rank 0's buffers are copied before every forward in training.
     bucket_size: parameters per message when `use_bucket`; else each gradient is sent alone.
     A class, so that `isinstance(model, DistributedDataParallel)` is a question (true of torch's wrapper
@@ -46,7 +46,7 @@ def _attach(module, broadcast_buffers, broadcast_parameters, bucket_size):
         return None
     if broadcast_parameters:
         with torch.no_grad():
-            for tensor in [*module.parameters(), *module.buffers()]:
+            for tensor in [*module.parameters(), *(module.buffers() if broadcast_buffers else ())]:
                 _broadcast(tensor)
     trained = [p for p in module.parameters() if p.requires_grad]
     trained.reverse()  # gradients arrive from the last parameter to the first

@@ -5,6 +5,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ..._global.placement import placement as Placement
+from ..._errors import RefusedValue
 from ...comm import comm_ops
 from ... import env
 
@@ -34,7 +35,9 @@ def src_sbp_broadcast(obj, src=0):
 
 
 def to_global_tensor(input_tensor, placement=None, sbp=None, **kwargs):
-    """One tensor of the container; `sbp` may be a function of the tensor."""
+    """One tensor of the container; `sbp` may be a function of the tensor. ValueError for a local tensor without both."""
+    if not input_tensor.is_global and (placement is None or sbp is None):
+        raise RefusedValue(f"to_global() of a local tensor needs a placement and an sbp, found placement={placement!r}, sbp={sbp!r}")
     return input_tensor.to_global(placement, sbp(input_tensor) if callable(sbp) and not hasattr(sbp, "_kind") else sbp, **kwargs)
 
 
