@@ -9,7 +9,7 @@ CHECKED_ON = ("2.11.0", "2.13.0", "2.15.0")
 # path: (used by, for, guarded by)
 HOOKS = {
     # safe loads of files
-    "torch._utils": ("_files", "names that torch's files hold, and a subclass without values", "tests/files/test_allow.py"),
+    "torch._utils": ("_files, _graph", "names that torch's files and the tensors of saved graphs hold", "tests/files/test_allow.py"),
     "torch._tensor": ("_files", "names that torch's files hold", "tests/files/test_allow.py"),
     "torch._neg_view": ("_files", "a saved tensor with the neg bit", "tests/files/test_allow.py"),
     "torch._mkldnn": ("_files", "the name of a layout in a file", "tests/files/test_allow.py"),
@@ -26,7 +26,6 @@ HOOKS = {
     "torch._C._push_on_torch_function_stack": ("_graph", "the same", "tests/graph/test_torch_op_calls.py"),
     "torch._C.OptionalType": ("_graph", "operator arguments of saved graphs are checked against schemas", "tests/files/test_hostile_graphs.py"),
     "torch._C._dispatch_find_schema_or_throw": ("_graph", "is an operator of a saved graph one of the dispatcher's", "tests/files/test_hostile_graphs.py"),
-    "torch._utils": ("_graph", "the functions that a saved graph's tensors may name", "tests/files/test_hostile_graphs.py"),
     "torch._C._get_privateuse1_backend_name": ("_global", "whether the name of the private backend is free for OneFlow's mock device", "tests/core/test_refused_arguments.py"),
     "torch._register_device_module": ("_global", "what torch says of a tensor on the mock device", "tests/core/test_refused_arguments.py"),
     "torch._C.ListType": ("_graph", "operator arguments that are lists", "tests/graph/test_semantics.py"),
