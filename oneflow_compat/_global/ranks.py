@@ -292,6 +292,12 @@ def _cut(full, sizes, targets, at):
     return full
 
 
+def part_at(full, placement, rules, rank):
+    """The part that a rank of the placement holds of a full tensor."""
+    at = [int(i[0]) for i in (placement.ranks == rank).nonzero()]
+    return _cut(full, placement.ranks.shape, _to_torch(rules), at)
+
+
 def from_whole(full, placement, rules) -> GlobalDTensor:
     """A tensor that every rank has, as the global tensor of these values."""
     mesh, targets = mesh_of(placement), _to_torch(rules)

@@ -78,6 +78,16 @@ def view_or_copy(view):
     return call
 
 
+def part_of_rank(full, placement, rules):
+    """This rank's part of an ordinary tensor, for to_global; on one rank and outside of the placement all of it."""
+    rules = check_rules(rules, placement, full.dim())
+    if not several() or env.get_rank() not in placement.ranks:
+        return full
+    from . import ranks
+
+    return ranks.part_at(full, placement, rules, env.get_rank())
+
+
 def is_symbolic(tensor) -> bool:
     """True for a tensor of a graph under capture: it cannot change its class, so the marks alone make it global."""
     return type(tensor).__name__ == "FakeTensor"

@@ -13,7 +13,7 @@ import torch
 
 from .._errors import RefusedKind
 from .._global import mode as _mode
-from ..comm import comm_ops
+from .._global import collectives
 from ._signature import REFUSED, documented, or_else, parse
 
 __all__ = ["zeros", "ones", "empty", "full", "eye", "arange", "linspace", "logspace", "zeros_like", "ones_like", "full_like",
@@ -70,7 +70,7 @@ def _one_draw(function):
         return contextlib.nullcontext()
     from .._global import ranks
 
-    comm_ops.start()
+    collectives.start()
     return ranks.same_numbers()
 
 

@@ -8,8 +8,11 @@ from collections import Counter, OrderedDict
 from collections.abc import Mapping
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from ..._errors import RefusedKind, StateError
+from ..._global.collectives import checking, is_lost, lost
+from ..._global.tensor import OfSeveralRanks, several
 from ..._graph import Config, Engine, capturing, inside_another, rows
 from . import graph_job, graph_proto, graph_state
 from .cache import GraphCache, Variables, checked_size
@@ -123,9 +126,23 @@ class Graph:
             raise inside_another()
         if self._loaded is not None:
             return self._loaded(*args, **kwargs)
-        out = self._engine(*args, **kwargs)
+        if self._engine.program is None and several():
+            self._compile_together(args, kwargs)
+        try:
+            out = self._engine(*args, **kwargs)
+        except RuntimeError as error:
+            if is_lost(error):
+                raise lost(f"graph {self._name}", error) from error
+            raise
         self.__dict__["_steps"] += 1
         return out
+
+    def _compile_together(self, args, kwargs):
+        """Compile the first program. With global tensors of several ranks, build() and the compiler succeed on every rank, or all raise."""
+        tensors = tree_leaves((args, kwargs, [[*b._origin.parameters(), *b._origin.buffers()] for b in self._blocks.values()]))
+        if any(isinstance(t, OfSeveralRanks) for t in tensors):
+            with checking(f"the first call of graph {self._name}"):
+                self._engine.compile(*args, **kwargs)
 
     def build_graph(self, *args, **kwargs):
         """Capture and compile for these arguments without running."""
