@@ -299,7 +299,7 @@ def _check_history(asked, headers):
         if len(seen) > 1:
             groups = " and ".join(_names(group) for group in seen.values())
             _break(f"{asked.call}: {groups} ran different operators on global tensors before this call, so their values may be mixed up. "
-                   "Every rank has to run the same operators; restart the program")
+                   "Every rank has to run the same operators; restart the program", asked.call)
             raise CollectiveError(_state.broken)
 
 
@@ -342,9 +342,12 @@ def is_lost(error) -> bool:
 def lost(call, error) -> CollectiveError:
     """Mark the ranks as out of step after `error` in `call`; return the error to raise, which names the first cause."""
     if _state.broken is None:
-        _break(f"{call} on rank {env.get_rank()} failed: {_first_line(error)}")
-        with contextlib.suppress(Exception):
+        own = f"rank {env.get_rank()} lost the connection to the others in {call} ({_first_line(error)})"
+        _break(own, call)
+        try:
             _state.broken = _explanation(call, error)
+        except Exception:
+            _state.broken = f"{own}; the process that keeps the ranks' notes, rank 0 or the launcher, has ended"
     return CollectiveError(_state.broken)
 
 
@@ -352,10 +355,10 @@ def _first_line(error) -> str:
     return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"
 
 
-def _break(cause):
+def _break(cause, call):
     _state.broken = cause
     with contextlib.suppress(Exception):
-        _store().set(f"{_NOTES}/waiting/{dist.get_rank()}", cause.split(" on rank ")[0])
+        _store().set(f"{_NOTES}/waiting/{dist.get_rank()}", call)
     for group in _state.groups or [dist.group.WORLD]:
         _close(group)
 

@@ -16,7 +16,7 @@ from torch.utils._mode_utils import no_dispatch
 
 from .. import sbp
 from . import collectives, elsewhere, families, made_from, parts, views, zero
-from .ranks import GlobalDTensor, _around, _copies, _first, _groups, _map, _mine, _moved, _part, _placements, _summed, about, same_numbers, whole
+from .ranks import GlobalDTensor, _around, _copies, _first, _groups, _counters, _map, _mine, _moved, _part, _placements, _summed, about, same_numbers, sent, whole
 
 aten = torch.ops.aten
 # these write their running statistics without saying so; DTensor would write a copy of those it moves
@@ -68,6 +68,8 @@ def call(func, args, kwargs):
     """The result of an ATen operator some of whose arguments are global tensors."""
     if collectives.is_out_of_step():
         collectives.check_sound(str(func))
+    mesh = _first_mesh(args)
+    before = mesh and sent(mesh)
     try:
         out = _computed(_FLAGS.get(func, func), args, kwargs)
         if func.is_view:
@@ -78,7 +80,18 @@ def call(func, args, kwargs):
         if collectives.is_lost(error):
             raise collectives.lost(str(func), error) from error
         raise
+    if mesh and sent(mesh) != before:
+        collectives.note(_counters[mesh][0], func._opname)
     return out
+
+
+def _first_mesh(args):
+    for arg in args:
+        if isinstance(arg, GlobalDTensor):
+            return arg.device_mesh
+        if isinstance(arg, (list, tuple)) and arg and isinstance(arg[0], GlobalDTensor):
+            return arg[0].device_mesh
+    return None
 
 
 def _written(func, args, kwargs) -> list:

@@ -18,7 +18,7 @@ from torch.distributed.tensor import DeviceMesh, DTensor, Partial, Replicate, Sh
 from torch.utils import _pytree as pytree
 
 from .. import env, sbp
-from . import elsewhere, made_from, zero
+from . import collectives, elsewhere, made_from, zero
 from .collectives import add_mesh, checking, start, transfer
 from .placement import placement as Placement
 from .tensor import OfSeveralRanks
@@ -42,8 +42,20 @@ def mesh_of(placement: Placement) -> DeviceMesh:
         else:
             elsewhere.same_rules()
     _placements[mesh], _groups[mesh] = placement, group
-    _numbers[mesh] = add_mesh(ranks.ravel().tolist(), [g for g in groups if isinstance(g, dist.ProcessGroup)])
+    groups = [g for g in groups if isinstance(g, dist.ProcessGroup)]
+    number = add_mesh(ranks.ravel().tolist(), groups)
+    _counters[mesh] = number, [g._get_sequence_number_for_group for g in groups if hasattr(g, "_get_sequence_number_for_group")]
     return mesh
+
+
+def sent(mesh) -> int:
+    """How many collectives this rank has begun on the ranks of a mesh."""
+    return sum(count() for count in _counters[mesh][1])
+
+
+def note(mesh, text):
+    """Note what this rank did with tensors on a mesh: the next exchange compares the notes of its ranks."""
+    collectives.note(_counters[mesh][0], text)
 
 
 def check_world(placement):
@@ -62,7 +74,7 @@ def _now():
 
 _placements: dict = {}  # mesh -> placement
 _groups: dict = {}  # mesh -> process group of its ranks
-_numbers: dict = {}  # mesh -> its number among all meshes, the same on every rank
+_counters: dict = {}  # mesh -> (its number among all meshes, the same on every rank; functions that count this rank's collectives)
 _DTYPES = sorted((d for d in vars(torch).values() if isinstance(d, torch.dtype)), key=str)
 
 
@@ -318,7 +330,8 @@ def same_numbers(group=None, source=0, offset=0):
 
     seed, group = torch.randint(1 << 31, (1,)), group or dist.group.WORLD
     if dist.get_world_size(group) > 1:
-        seed = _of_first(seed, source, group)
+        with transfer("random numbers of a global tensor"):
+            seed = _of_first(seed, source, group)
     state = torch.get_rng_state()
     torch.random.default_generator.manual_seed((seed if capturing() else int(seed)) + offset)
     try:
@@ -455,7 +468,8 @@ def agreed_shape(told, placement, rules, name="to_global"):
         at = (grid == rank).nonzero()[0].tolist()
         expected = tuple(_cut(torch.empty(shape, device="meta"), grid.shape, targets, at).shape)
         if expected != parts[rank][1]:
-            raise RuntimeError(f"{name}: rank {rank} has {parts[rank][1]}; under {tuple(rules)} its part of {tuple(shape)} is {expected}")
+            each = ", ".join(f"rank {r} {own}" for r, (_, own) in parts.items())
+            raise RuntimeError(f"{name}: rank {rank} has {parts[rank][1]}; under {tuple(rules)} its part of {tuple(shape)} is {expected}. The parts are: {each}")
     return dtype, shape
 
 

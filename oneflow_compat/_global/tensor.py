@@ -305,7 +305,8 @@ def _to_global_of_ranks(self, placement, sbp, grad_sbp, check_meta, copy):
     from . import ranks
 
     moves = isinstance(self, OfSeveralRanks)
-    with contextlib.nullcontext(Asked("Tensor.to_global")) if check_meta is False else checking("Tensor.to_global", tells=not moves) as asked:
+    unchecked = check_meta is False or moves and _is_at_home(self, placement, sbp)
+    with contextlib.nullcontext(Asked("Tensor.to_global")) if unchecked else checking("Tensor.to_global", tells=not moves) as asked:
         placement, sbp = _target(self, placement, sbp)
         rules = check_rules(sbp, placement, self.dim())
         grad_sbp = grad_sbp and check_rules(grad_sbp, placement, self.dim())
@@ -325,6 +326,12 @@ def _to_global_of_ranks(self, placement, sbp, grad_sbp, check_meta, copy):
     if env.get_rank() not in placement.ranks:
         local = torch.empty(0, dtype=dtype, requires_grad=local.requires_grad)
     return ranks.from_local(local, placement, rules, shape)
+
+
+def _is_at_home(self, placement, sbp) -> bool:
+    """Whether a global tensor moves without other ranks: every rank has all of it, or nothing changes."""
+    stays = placement is None or placement == self._of_placement
+    return stays and (all(r._kind == "broadcast" for r in self._of_sbp) or sbp is None or sbp in (self._of_sbp, *self._of_sbp[:1] * (len(self._of_sbp) == 1)))
 
 
 def _target(self, placement, sbp):

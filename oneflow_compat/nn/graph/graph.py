@@ -134,6 +134,8 @@ class Graph:
             if is_lost(error):
                 raise lost(f"graph {self._name}", error) from error
             raise
+        if self._engine.program is not self.__dict__.get("_noted") and several():
+            self._note_inputs(args, kwargs)
         self.__dict__["_steps"] += 1
         return out
 
@@ -141,8 +143,25 @@ class Graph:
         """Compile the first program. With global tensors of several ranks, build() and the compiler succeed on every rank, or all raise."""
         tensors = tree_leaves((args, kwargs, [[*b._origin.parameters(), *b._origin.buffers()] for b in self._blocks.values()]))
         if any(isinstance(t, OfSeveralRanks) for t in tensors):
-            with checking(f"the first call of graph {self._name}"):
+            with checking(f"the first call of graph {self._name}") as asked:
+                asked.same(inputs=self._form_of(args, kwargs))
                 self._engine.compile(*args, **kwargs)
+
+    def _note_inputs(self, args, kwargs):
+        """With several ranks: note global inputs of a form that is new to this graph. The next read compares the notes of the ranks."""
+        from ..._global import ranks
+
+        self.__dict__["_noted"] = self._engine.program
+        inputs, form = [t for t in tree_leaves((args, kwargs)) if isinstance(t, OfSeveralRanks)], str(self._form_of(args, kwargs))
+        if inputs and form not in self.__dict__.setdefault("_forms", set()):
+            self.__dict__["_forms"].add(form)
+            ranks.note(inputs[0].device_mesh, form)
+
+    def _form_of(self, args, kwargs):
+        """Shapes, dtypes, placements and rules of the global inputs."""
+        from ..._global import ranks
+
+        return [ranks.about(t) for t in tree_leaves((args, kwargs)) if isinstance(t, OfSeveralRanks)]
 
     def build_graph(self, *args, **kwargs):
         """Capture and compile for these arguments without running."""
