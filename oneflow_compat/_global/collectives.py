@@ -346,6 +346,7 @@ def lost(call, error) -> CollectiveError:
         _break(own, call)
         try:
             _state.broken = _explanation(call, error)
+            _wait_for_readers()
         except Exception:
             _state.broken = f"{own}; the process that keeps the ranks' notes, rank 0 or the launcher, has ended"
     return CollectiveError(_state.broken)
@@ -388,6 +389,15 @@ def _explanation(call, error) -> str:
         own = f"rank {rank} {why} in {call}; {'; '.join(account)}"
         earlier = _store().compare_set(f"{_NOTES}/cause", "", own).decode()
     return earlier if earlier.startswith(f"rank {rank} ") else f"{call} on rank {rank} failed, for {earlier}"
+
+
+def _wait_for_readers():
+    """On rank 0, which may keep the notes: let the ranks that wait read them before this process ends."""
+    rank, store, deadline = dist.get_rank(), _store(), time.monotonic() + _GRACE
+    store.set(f"{_NOTES}/read/{rank}", "")
+    others = [f"{_NOTES}/read/{r}" for r in range(dist.get_world_size()) if rank == 0 and r and _note(f"waiting/{r}")]
+    while others and not store.check(others) and time.monotonic() < deadline:
+        time.sleep(0.02)
 
 
 def _notes(ranks) -> dict:
