@@ -51,6 +51,8 @@ HOOKS = {
     "torch.nn.modules.batchnorm._BatchNorm": ("_graph", "batch norm with a cumulative average", "tests/graph/test_values_and_structures.py"),
     "torch.distributed.tensor._sharding_prop": ("_graph", "DTensor's search for rules stays out of the program", "tests/ranks/test_ranks.py"),
     "torch.distributed.tensor.DTensor._op_dispatcher": ("_global", "DTensor's rules of an operator; a rank that holds no part of a tensor finds those that the others find", "tests/ranks/test_ranks.py"),
+    "torch.distributed.distributed_c10d._get_default_store": ("_global", "ranks leave notes about a failure for the others", "tests/fuzz/fuzz_ranks.py"),
+    "torch.distributed.ProcessGroup._get_sequence_number_for_group": ("_global", "which operators communicated, which the ranks compare", "tests/fuzz/fuzz_ranks.py"),
     "torch.distributed._functional_collectives": ("_global, _graph", "collectives that a program records", "tests/ranks/test_ranks.py"),
     # its inductor backend
     "torch._inductor": ("_graph, nn.graph", "compiling a program's region", "tests/graph/test_auto_backend.py"),
