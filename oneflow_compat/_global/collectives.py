@@ -366,11 +366,17 @@ def _break(cause, call):
 
 def _close(group):
     """Close this rank's connections in a group: gloo does so after a timeout, and every rank that waits there gets an error."""
-    with contextlib.suppress(Exception):
+    try:
         rank, size = dist.get_rank(group), dist.get_world_size(group)
-        if size > 1 and rank >= 0:
-            nothing = torch.zeros(1, device="cpu")
-            dist.irecv(nothing, group_src=(rank + 1) % size, group=group, tag=1 << 20).wait(datetime.timedelta(milliseconds=1))
+    except Exception:  # the group is gone
+        return
+    if rank < 0:
+        return
+    for other in range(size):  # one that is dead gives an error at once and closes only its own connection
+        if other != rank:
+            with contextlib.suppress(Exception):
+                nothing = torch.zeros(1, device="cpu")
+                dist.irecv(nothing, group_src=other, group=group, tag=1 << 20).wait(datetime.timedelta(milliseconds=1))
 
 
 def _explanation(call, error) -> str:
