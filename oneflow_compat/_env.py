@@ -23,6 +23,8 @@ VARIABLES = {
     "LOCAL_RANK": ("0", "number of this process on its node, set by the launcher"),
     "WORLD_SIZE": ("1", "number of processes, set by the launcher"),
     "LOCAL_WORLD_SIZE": ("", "number of processes on this node, set by the launcher"),
+    "ONEFLOW_TIMEOUT_SECONDS": ("", "how long a rank waits for the others in a collective call; empty: torch's time, 30 minutes on the CPU"),
+    "ONEFLOW_CHECK_COLLECTIVES": ("1", "0: ranks do not compare their arguments before a collective call sends data"),
     "ONEFLOW_HOME": ("", "folder of oneflow.hub's downloads; empty: oneflow in XDG_CACHE_HOME"),
     "XDG_CACHE_HOME": ("", "the user's cache folder; empty: ~/.cache"),
     "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": ("", "1: oneflow.load without weights_only loads any class, as torch.load does then; only for files you trust"),

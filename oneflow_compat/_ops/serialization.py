@@ -7,7 +7,6 @@ loading is safe by default (docs/differences.md: save-layout).
 from __future__ import annotations
 
 import functools
-import io
 import os
 import pickle
 import struct
@@ -53,29 +52,39 @@ def save(obj, path_or_buffer=None, global_dst_rank=None, save_as_external_data=F
         global_dst_rank, pickle_module = None, global_dst_rank
     if isinstance(save_as_external_data, int) and not isinstance(save_as_external_data, bool):
         save_as_external_data, pickle_protocol = False, save_as_external_data
-    writes = _check_rank("global_dst_rank", global_dst_rank)
     own = getattr(type(obj), "__oneflow_save__", None)
     if own is not None:
-        return own(obj, target)
+        return own(obj, target) if _check_rank("global_dst_rank", global_dst_rank) else None
+    arguments = {"_use_new_zipfile_serialization": _use_new_zipfile_serialization}
+    if _disable_byteorder_record:
+        arguments["_disable_byteorder_record"] = True
+    if pickle_protocol is not None:
+        arguments["pickle_protocol"] = pickle_protocol
+    write = functools.partial(_save, obj, target, global_dst_rank, save_as_external_data, layout, pickle_module, arguments)
+    if env.get_world_size() == 1:
+        return write()
+    from .._global import gathering
+
+    return gathering.save(obj, write, global_dst_rank, layout)
+
+
+def _save(obj, target, global_dst_rank, save_as_external_data, layout, pickle_module, arguments):
+    """Check the arguments, and write if this rank is the one that writes."""
+    writes = _check_rank("global_dst_rank", global_dst_rank)
     if layout is None:
         layout = "folder" if save_as_external_data or _is_folder(target) else "torch"
     if layout not in _LAYOUTS:
         raise ValueError(f"save: layout must be one of {', '.join(_LAYOUTS)}, found {layout!r}")
     if save_as_external_data and layout != "folder":
         raise ValueError(f"save: save_as_external_data=True writes the layout 'folder', found layout={layout!r}; give one of the two")
+    if not writes:
+        return None
     if layout == "folder":
-        return _save_folder(obj, target, writes)
+        return _save_folder(obj, target)
     if layout == "pickle":
         data = pickles.dumps(obj, whole=_whole, single=True)
-        return _write_file(target, lambda file: file.write(data)) if writes else None
-
-    arguments = {"_use_new_zipfile_serialization": _use_new_zipfile_serialization}
-    if _disable_byteorder_record:
-        arguments["_disable_byteorder_record"] = True
-    if pickle_protocol is not None:
-        arguments["pickle_protocol"] = pickle_protocol
-    write = lambda file: torch.save(obj, file, pickle_module or _WholePickle, **arguments)  # noqa: E731
-    return _write_file(target, write) if writes else write(io.BytesIO())
+        return _write_file(target, lambda file: file.write(data))
+    return _write_file(target, lambda file: torch.save(obj, file, pickle_module or _WholePickle, **arguments))
 
 
 def load(path=None, global_src_rank=None, map_location=None, *, support_pytorch_format=True, f=None, pickle_module=None,
@@ -104,7 +113,7 @@ def load(path=None, global_src_rank=None, map_location=None, *, support_pytorch_
         if map_location is not None:
             raise TypeError(f"load: the second argument is a rank (int) or a map_location, found {global_src_rank!r} beside map_location")
         global_src_rank, map_location = None, global_src_rank
-    reads = _check_rank("global_src_rank", global_src_rank)
+    _check_rank("global_src_rank", global_src_rank)
     place = _placer(map_location)
     if _env.is_set("TORCH_FORCE_WEIGHTS_ONLY_LOAD"):
         weights_only = True
@@ -115,7 +124,14 @@ def load(path=None, global_src_rank=None, map_location=None, *, support_pytorch_
     if not check_crc:
         options["check_crc"] = False
     read = functools.partial(_load, source, map_location, place, support_pytorch_format, options)
-    return read() if global_src_rank is None else _spread(read, reads, global_src_rank, map_location)
+    if global_src_rank is not None:
+        return _spread(read, global_src_rank, map_location)
+    if not _is_placement(map_location):
+        return read()
+    from .._global.collectives import checking
+
+    with checking("load"):  # every rank reads for itself; where one raises, all raise
+        return read()
 
 
 # --------------------------------------------------------------------------- arguments
@@ -148,7 +164,7 @@ def _is_folder(target) -> bool:
 def _whole(tensor):
     """A global or distributed tensor's full values as a plain tensor; others as they are."""
     if hasattr(tensor, "_of_placement"):
-        from .._global.tensor import whole
+        from .._global.gathering import whole
 
         return whole(tensor)
     if hasattr(tensor, "full_tensor"):
@@ -190,12 +206,9 @@ def _write_file(target, write) -> None:
         write(file)
 
 
-def _save_folder(obj, target, writes) -> None:
+def _save_folder(obj, target) -> None:
     if not _is_path(target):
         raise TypeError(f"save: the folder layout (save_as_external_data=True) needs a path, found {type(target).__name__}")
-    if not writes:
-        pickles.dumps(obj, store=lambda tensor: "", whole=_whole)
-        return
     if os.path.exists(target) and not os.path.isdir(target):
         raise FileExistsError(f"save: {os.fspath(target)!r} is a file; the folder layout needs a folder or a new name")
     writer = layout.Writer(target)
@@ -338,26 +351,14 @@ def _placer(where):
     raise TypeError(f"load: map_location is a device, a placement, a dict or a callable, found {where!r}")
 
 
-def _spread(read, reads, rank, map_location):
+def _spread(read, rank, map_location):
     """Give every rank the object that `rank` reads, its tensors global on that rank; or its error, so that none waits."""
     if env.get_world_size() == 1:
         obj = read()
     else:
-        import torch.distributed as dist
+        from .._global.collectives import from_rank
 
-        from ..comm import comm_ops
-
-        comm_ops.start()
-        box = [None, None]
-        if reads:
-            try:
-                box[0] = read()
-            except Exception as error:
-                box[1] = error
-        dist.broadcast_object_list(box, src=rank)
-        obj, error = box
-        if error is not None:
-            raise error
+        obj = from_rank(rank, read, "load")
     if _is_placement(map_location):
         return obj
     from .. import sbp

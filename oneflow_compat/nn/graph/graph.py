@@ -8,8 +8,11 @@ from collections import Counter, OrderedDict
 from collections.abc import Mapping
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from ..._errors import RefusedKind, StateError
+from ..._global.collectives import checking, is_lost, lost
+from ..._global.tensor import OfSeveralRanks, several
 from ..._graph import Config, Engine, capturing, inside_another, rows
 from ..._ops.core import get_dialect
 from . import graph_job, graph_proto, graph_state
@@ -131,11 +134,44 @@ class Graph:
         if log is None:
             log = self.__dict__["_rate_log"] = rate_log(self)
         rate = log and log.rate()
-        out = self._engine(*args, **kwargs)
+        if self._engine.program is None and several():
+            self._compile_together(args, kwargs)
+        try:
+            out = self._engine(*args, **kwargs)
+        except RuntimeError as error:
+            if is_lost(error):
+                raise lost(f"graph {self._name}", error) from error
+            raise
+        if self._engine.program is not self.__dict__.get("_noted") and several():
+            self._note_inputs(args, kwargs)
         self.__dict__["_steps"] += 1
         if log:
             log.write(rate)
         return out
+
+    def _compile_together(self, args, kwargs):
+        """Compile the first program. With global tensors of several ranks, build() and the compiler succeed on every rank, or all raise."""
+        tensors = tree_leaves((args, kwargs, [[*b._origin.parameters(), *b._origin.buffers()] for b in self._blocks.values()]))
+        if any(isinstance(t, OfSeveralRanks) for t in tensors):
+            with checking(f"the first call of graph {self._name}") as asked:
+                asked.same(inputs=self._form_of(args, kwargs))
+                self._engine.compile(*args, **kwargs)
+
+    def _note_inputs(self, args, kwargs):
+        """With several ranks: note global inputs of a form that is new to this graph. The next read compares the notes of the ranks."""
+        from ..._global import ranks
+
+        self.__dict__["_noted"] = self._engine.program
+        inputs, form = [t for t in tree_leaves((args, kwargs)) if isinstance(t, OfSeveralRanks)], str(self._form_of(args, kwargs))
+        if inputs and form not in self.__dict__.setdefault("_forms", set()):
+            self.__dict__["_forms"].add(form)
+            ranks.note(inputs[0].device_mesh, form)
+
+    def _form_of(self, args, kwargs):
+        """Shapes, dtypes, placements and rules of the global inputs."""
+        from ..._global import ranks
+
+        return [ranks.about(t) for t in tree_leaves((args, kwargs)) if isinstance(t, OfSeveralRanks)]
 
     def build_graph(self, *args, **kwargs):
         """Capture and compile for these arguments without running."""

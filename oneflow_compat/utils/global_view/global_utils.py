@@ -4,9 +4,9 @@ from __future__ import annotations
 import torch
 from torch.utils import _pytree as pytree
 
+from ..._global.collectives import from_rank
 from ..._global.placement import placement as Placement
 from ..._errors import RefusedValue
-from ...comm import comm_ops
 from ... import env
 
 
@@ -28,10 +28,7 @@ def src_sbp_broadcast(obj, src=0):
     """Rank `src`'s object on every rank."""
     if env.get_world_size() == 1:
         return obj
-    comm_ops.start()
-    box = [obj]
-    torch.distributed.broadcast_object_list(box, src)
-    return box[0]
+    return from_rank(src, lambda: obj, "broadcast of an object")
 
 
 def to_global_tensor(input_tensor, placement=None, sbp=None, **kwargs):
