@@ -121,10 +121,9 @@ def test_empty_tensor_of_a_large_size_takes_no_time():
         assert out.shape == empty.shape
 
 
-@pytest.mark.parametrize("shape", [(2**40, 2**40, 0), (0, 2**62, 3)], ids=str)
-def test_empty_tensor_whose_strides_overflow_is_refused(shape):
+def test_empty_tensor_whose_strides_overflow_is_refused():
     with pytest.raises(RuntimeError, match="can't allocate memory for a tensor of shape"):
-        ops.scale_tril(torch.empty(0).as_strided(shape, (0,) * len(shape)), 0, 1.0, 0.0)
+        ops.scale_tril(torch.empty(0).as_strided((0, 2**62, 3), (0, 0, 0)), 0, 1.0, 0.0)
 
 
 # --------------------------------------------------------------------------- samples outside the image
