@@ -5,6 +5,7 @@ The scan reads source text (ast) and never imports it. It judges every oneflow n
 """
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from typing import Iterable
@@ -27,6 +28,8 @@ def scan(paths: Iterable[str | os.PathLike], fix: bool = False) -> Report:
     report = Report([], 0, 0)
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, RECURSION_LIMIT))
+    collects = gc.isenabled()
+    gc.disable()  # a collection walks all of torch after every few syntax trees, which are freed without it
     try:
         for file in files.python_files(paths, report.skipped):
             try:
@@ -34,6 +37,8 @@ def scan(paths: Iterable[str | os.PathLike], fix: bool = False) -> Report:
             except Exception as error:  # a file of any content must not end the scan; RecursionError and MemoryError too
                 report.skipped.append(Skipped(file, files.describe(error)))
     finally:
+        if collects:
+            gc.enable()
         sys.setrecursionlimit(limit)
     report.findings, report.names = findings.ranked(), len(findings.names)
     return report

@@ -10,10 +10,12 @@ import builtins
 import warnings
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Callable
 
 from .scopes import START, Binding, Position, Scope
 
 LIBRARIES = ("oneflow", "torch")
+_LIBRARY = "<library>"
 MAX_CALLS = 8  # calls in one chain of names; longer chains are left out
 MAX_DEPTH = 40  # aliases of aliases
 IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError", "AttributeError", "Exception", "BaseException"})
@@ -46,11 +48,12 @@ class FileNames:
     stored: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class _Load:
     """An expression that may be a library's name, with the scope that decides."""
 
     node: ast.expr
+    root: str
     scope: Scope
     in_loop: bool
     call: ast.Call | None = None
@@ -72,8 +75,11 @@ def names_in(source: str | bytes, filename: str = "<source>") -> FileNames:
     binder.visit(tree)
     resolver = _Resolver()
     uses = dict.fromkeys(binder.imported)
+    roots = binder.library_roots()
     for load in binder.loads:
-        uses.update(dict.fromkeys(_uses_of(load, resolver)))
+        if load.root in roots:
+            uses.update(dict.fromkeys(_uses_of(load, resolver)))
+    binder.release()
     return FileNames(list(uses), frozenset(binder.probed), frozenset(binder.stored))
 
 
@@ -130,7 +136,7 @@ class _Resolver:
     def _binding(self, binding: Binding) -> tuple[str, ...]:
         if binding.path:
             return (binding.path,)
-        expression = binding.value or binding.instance_of
+        expression = binding.value
         if expression is None or self._depth > MAX_DEPTH:
             return ()
         key = id(binding)
@@ -140,8 +146,6 @@ class _Resolver:
             at = (expression.lineno, expression.col_offset)
             paths = self.paths(expression, binding.scope, at, in_loop=not binding.certain)
             self._depth -= 1
-            if binding.instance_of is not None:
-                paths = tuple(f"{path}()" for path in paths if path.endswith(".Tensor"))
             self._by_binding[key] = paths
         return self._by_binding[key]
 
@@ -185,11 +189,32 @@ class _Binder(ast.NodeVisitor):
         self.imported: list[Use] = []
         self.probed: set[str] = set()
         self.stored: set[str] = set()
+        self._scopes = [self.scope]
+        self._roots: list[tuple[str, str]] = []  # (name, root of a value that it is bound to)
+        self._visitors: dict[type, Callable] = {}
         self._branches = 0
         self._loops = 0
         self._guards = 0
         self._mentions = 0
         self._fallback = False
+
+    def visit(self, node: ast.AST) -> None:
+        """Visit a node by a cached method: this is most of the time of a scan."""
+        cls = node.__class__
+        visitor = self._visitors.get(cls)
+        if visitor is None:
+            visitor = self._visitors[cls] = getattr(self, f"visit_{cls.__name__}", self.generic_visit)
+        visitor(node)
+
+    def generic_visit(self, node: ast.AST) -> None:
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if isinstance(value, list):
+                for item in value:
+                    if isinstance(item, ast.AST):
+                        self.visit(item)
+            elif isinstance(value, ast.AST):
+                self.visit(value)
 
     # ---- bindings
     def bind(self, name: str, position: Position, **what) -> None:
@@ -197,12 +222,36 @@ class _Binder(ast.NodeVisitor):
         remote = scope is not self.scope
         binding = Binding(position, self.scope, certain=not self._branches and not remote, is_remote=remote, is_fallback=self._fallback, **what)
         scope.bindings.setdefault(name, []).append(binding)
+        if binding.path or binding.value is not None:
+            self._roots.append((name, _LIBRARY if binding.path else _root(binding.value)))
+
+    def library_roots(self) -> frozenset[str]:
+        """Return the names that may stand for a library, or for something made by one: the other loads need no resolution."""
+        roots = {_LIBRARY}
+        if self.scope.stars:
+            roots.update(load.root for load in self.loads)
+        while True:
+            known = len(roots)
+            roots.update(name for name, root in self._roots if root in roots)
+            if len(roots) == known:
+                return frozenset(roots)
+
+    def release(self) -> None:
+        """Break the reference cycles, so that the syntax tree is freed without the garbage collector."""
+        self._visitors.clear()
+        for scope in self._scopes:
+            scope.bindings.clear()
 
     def visit_Name(self, node: ast.Name) -> None:
         if isinstance(node.ctx, ast.Store):
             self.bind(node.id, (node.lineno, node.col_offset))
         elif isinstance(node.ctx, ast.Load):
             self.load(node)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        """Constants and contexts hold no names."""
+
+    visit_Load = visit_Store = visit_Del = visit_Constant
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
@@ -345,6 +394,7 @@ class _Binder(ast.NodeVisitor):
     def _inside(self, sort: str, visit) -> None:
         outer = self.scope, self._branches, self._loops
         self.scope = Scope(sort, self.scope)
+        self._scopes.append(self.scope)
         if sort != "comprehension":
             self._branches = self._loops = 0
         else:
@@ -366,12 +416,7 @@ class _Binder(ast.NodeVisitor):
 
     def _function_body(self, arguments: ast.arguments, body: list[ast.stmt]) -> None:
         for argument in _arguments(arguments):
-            annotation = None if argument in (arguments.vararg, arguments.kwarg) else argument.annotation
-            if isinstance(annotation, (ast.Name, ast.Attribute)):
-                annotated = Binding(START, self.scope.parent or self.scope, instance_of=annotation, certain=True)
-                self.scope.bindings.setdefault(argument.arg, []).append(annotated)
-            else:
-                self.bind(argument.arg, START)
+            self.bind(argument.arg, START)
         self._declare_first(body)
         self._visit_all(body)
 
@@ -406,7 +451,9 @@ class _Binder(ast.NodeVisitor):
 
     # ---- loads
     def load(self, node: ast.expr, call: ast.Call | None = None, suffix: str = "") -> None:
-        self.loads.append(_Load(node, self.scope, bool(self._loops), call, bool(self._mentions), bool(self._guards), suffix))
+        root = node.id if isinstance(node, ast.Name) else _root(node)
+        if root:
+            self.loads.append(_Load(node, root, self.scope, bool(self._loops), call, bool(self._mentions), bool(self._guards), suffix))
 
     def _mention(self, node: ast.expr) -> None:
         self._mentions += 1
@@ -454,6 +501,21 @@ class _Binder(ast.NodeVisitor):
     def _operator(self, operand: ast.expr, operator: ast.operator, node, in_place: bool) -> None:
         if type(operator) in OPERATORS and isinstance(operand, (ast.Name, ast.Attribute, ast.Call)):
             self.load(operand, suffix=f".__{'i' * in_place}{OPERATORS[type(operator)]}__")
+
+
+def _root(node: ast.expr | None) -> str:
+    """The name at the start of a chain; `_LIBRARY` for an import by a call and for alternatives; "" for another expression."""
+    while True:
+        if isinstance(node, ast.Attribute):
+            node = node.value
+        elif isinstance(node, ast.Call):
+            if _imported_by_call(node):
+                return _LIBRARY
+            node = node.func
+        elif isinstance(node, ast.Name):
+            return node.id
+        else:
+            return _LIBRARY if isinstance(node, ast.IfExp) else ""
 
 
 def _end(node) -> Position:

@@ -73,9 +73,9 @@ def _explanation(finding: Finding) -> str:
 
 def _summary_lines(finding: Finding, width: int) -> list[str]:
     location = finding.locations[0]
-    where = f"{len(finding.locations)}x, {printable(location.file)}:{location.line}" + (", --fix" if finding.fixable else "")
-    if len(where) > width // 2:
-        where = "..." + where[3 - width // 2:]
+    file, limit = printable(location.file), width // 2 - 20
+    file = file if len(file) <= limit else "..." + file[3 - limit:]
+    where = f"{len(finding.locations)}x, {file}:{location.line}" + (", --fix" if finding.fixable else "")
     head = _shortened(_head(finding, 2), width - len(where) - 5)
     return [f"  {head}  [{where}]", "    " + _shortened(_explanation(finding), width - 4)]
 

@@ -18,14 +18,13 @@ class Binding:
     """One statement that gives a name its value.
 
     `path` is set for an import, `value` for `name = expression`; neither is set if the value cannot be told.
-    `instance_of` is the class in an annotation. `certain` means that the statement runs whenever its scope runs.
+    `certain` means that the statement runs whenever its scope runs.
     """
 
     position: Position
     scope: Scope
     path: str = ""
     value: ast.expr | None = None
-    instance_of: ast.expr | None = None
     certain: bool = False
     is_remote: bool = False  # made by another scope, through `global` or `nonlocal`
     is_fallback: bool = False  # made in the handler of a failed import
