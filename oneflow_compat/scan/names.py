@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import builtins
 import warnings
+from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Callable
@@ -18,6 +19,9 @@ LIBRARIES = ("oneflow", "torch")
 _LIBRARY = "<library>"
 MAX_CALLS = 8  # calls in one chain of names; longer chains are left out
 MAX_DEPTH = 40  # aliases of aliases
+MAX_LENGTH = 400  # characters of a name
+MAX_MEANINGS = 4  # names that one expression may stand for
+MAX_BINDINGS = 60  # statements that may bind a name at one use
 IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError", "AttributeError", "Exception", "BaseException"})
 IMPORT_FUNCTIONS = frozenset({"import_module", "importorskip", "__import__"})
 OPERATORS: dict[type, str] = {
@@ -120,12 +124,16 @@ class _Resolver:
                 bases = self._name(node.id, scope, position, in_loop) if isinstance(node, ast.Name) else ()
                 break
         ending = "".join(reversed(suffix))
-        return tuple(dict.fromkeys(base + ending for base in bases if (base + ending).count("()") <= MAX_CALLS))
+        paths = tuple(dict.fromkeys(base + ending for base in bases))
+        is_short = all(len(path) <= MAX_LENGTH and path.count("()") <= MAX_CALLS for path in paths)
+        return paths if is_short and len(paths) <= MAX_MEANINGS else ()
 
     def _name(self, name: str, scope: Scope, position: Position, in_loop: bool) -> tuple[str, ...]:
         bindings = scope.bindings_of(name, position, in_loop)
         if not bindings:
             return self._starred(name, scope)
+        if len(bindings) > MAX_BINDINGS:
+            return ()
         resolved = [(binding, self._binding(binding)) for binding in bindings if not binding.is_none]
         if any(paths and not binding.is_fallback for binding, paths in resolved):
             resolved = [(binding, paths) for binding, paths in resolved if not binding.is_fallback]
@@ -227,14 +235,16 @@ class _Binder(ast.NodeVisitor):
 
     def library_roots(self) -> frozenset[str]:
         """Return the names that may stand for a library, or for something made by one: the other loads need no resolution."""
-        roots = {_LIBRARY}
-        if self.scope.stars:
-            roots.update(load.root for load in self.loads)
-        while True:
-            known = len(roots)
-            roots.update(name for name, root in self._roots if root in roots)
-            if len(roots) == known:
-                return frozenset(roots)
+        bound_to = defaultdict(set)
+        for name, root in self._roots:
+            bound_to[root].add(name)
+        roots = {load.root for load in self.loads} if self.scope.stars else set()
+        waiting = [_LIBRARY]
+        while waiting:
+            root = waiting.pop()
+            roots.add(root)
+            waiting.extend(bound_to.pop(root, ()))
+        return frozenset(roots)
 
     def release(self) -> None:
         """Break the reference cycles, so that the syntax tree is freed without the garbage collector."""

@@ -11,6 +11,7 @@ from typing import Iterator
 
 Position = tuple[int, int]
 START: Position = (0, 0)
+TOO_MANY = 500  # bindings of one name in one scope; which of them hold is not worked out
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,5 +93,9 @@ class Scope:
 
 def reaching(bindings: list[Binding], position: Position, in_loop: bool) -> list[Binding]:
     """Return the bindings of one scope that may hold at `position` of the same scope."""
+    if len(bindings) == 1:
+        return bindings if bindings[0].position <= position or in_loop or bindings[0].is_remote else []
+    if len(bindings) > TOO_MANY:
+        return bindings
     latest = max((b.position for b in bindings if b.certain and not b.is_remote and b.position <= position), default=START)
     return [b for b in bindings if b.is_remote or (b.position >= latest and (b.position <= position or (in_loop and not b.certain)))]
