@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
+from typing import Any
 
 from . import lookup
 from .names import FileNames, Use
@@ -94,7 +95,7 @@ class Findings:
             matching = None if rules is None else next((rule for rule in rules if rule.matches(use.call)), None)
             if rules is not None and matching is None:
                 continue
-            row = DIFFERENCES[id]
+            row: dict[str, Any] = DIFFERENCES[id]
             planned = matching.edits(use.call) if matching is not None and use.call is not None else []
             location = Location(file, use.line, use.column, _spelled(target.path, use), bool(planned))
             self._locate(Finding(row["severity"][library], id, library, row["oneflow"], row["here"], row["reason"]), location)

@@ -258,7 +258,7 @@ class _Binder(ast.NodeVisitor):
         elif isinstance(node.ctx, ast.Load):
             self.load(node)
 
-    def visit_Constant(self, node: ast.Constant) -> None:
+    def visit_Constant(self, node: ast.AST) -> None:
         """Constants and contexts hold no names."""
 
     visit_Load = visit_Store = visit_Del = visit_Constant
