@@ -3,6 +3,7 @@
 The scan reads source text (ast) and never imports it. It judges every oneflow name, and every torch name as if
 `import torch` were `import oneflow as torch`. It ranks what it finds by the table of differences (docs/differences.md).
 """
+
 from __future__ import annotations
 
 import gc
@@ -11,10 +12,11 @@ import sys
 from typing import Iterable
 
 from . import files, fixes
+from .binder import Use
 from .files import Skipped
 from .findings import Finding, Findings, Location
 from .lookup import judge
-from .names import FileNames, Use, names_in
+from .names import FileNames, names_in
 from .report import Report
 
 __all__ = ["FileNames", "Finding", "Location", "Report", "Skipped", "Use", "judge", "names_in", "scan"]
@@ -34,7 +36,9 @@ def scan(paths: Iterable[str | os.PathLike], fix: bool = False) -> Report:
         for file in files.python_files(paths, report.skipped):
             try:
                 _scan_file(file, findings, report, fix)
-            except Exception as error:  # a file of any content must not end the scan; RecursionError and MemoryError too
+            except (
+                Exception
+            ) as error:  # a file of any content must not end the scan; RecursionError and MemoryError too
                 report.skipped.append(Skipped(file, files.describe(error)))
     finally:
         if collects:

@@ -1,4 +1,5 @@
 """The command `python -m oneflow.scan`."""
+
 from __future__ import annotations
 
 import argparse
@@ -18,11 +19,20 @@ SKIPPED_LINES = 5
 
 
 def main(argv=None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m oneflow.scan", description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("paths", nargs="+", metavar="PATH", help="a Python file, or a folder with Python files")
+    parser = argparse.ArgumentParser(
+        prog="python -m oneflow.scan",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "paths", nargs="+", metavar="PATH", help="a Python file, or a folder with Python files"
+    )
     parser.add_argument("--all", action="store_true", help="print every finding with every location")
     parser.add_argument("--json", action="store_true", help="print every finding as JSON")
-    parser.add_argument("--fix", action="store_true", help="edit the calls with a mechanical remedy (commit your work before)")
+    parser.add_argument(
+        "--fix", action="store_true", help="edit the calls with a mechanical remedy (commit your work before)"
+    )
     args = parser.parse_args(argv)
     absent = [path for path in args.paths if not os.path.lexists(path)]
     if absent:

@@ -1,4 +1,5 @@
 """The Python files of a code base. A file that cannot be read is reported and skipped."""
+
 from __future__ import annotations
 
 import os
@@ -24,7 +25,7 @@ def python_files(paths: Iterable[str | os.PathLike], skipped: list[Skipped]) -> 
     Links to folders, hidden folders, virtual environments and installed packages below a path are left out.
     """
     seen: set[str] = set()
-    for path in map(os.fspath, paths):
+    for path in (os.fspath(path) for path in paths):
         for file in _below(path, skipped) if os.path.isdir(path) else [path]:
             real = os.path.realpath(file)
             if real not in seen:
@@ -42,7 +43,11 @@ def _below(folder: str, skipped: list[Skipped]) -> Iterator[str]:
 
 
 def _is_left_out(parent: str, name: str) -> bool:
-    return name.startswith(".") or name in SKIPPED_FOLDERS or os.path.exists(os.path.join(parent, name, "pyvenv.cfg"))
+    return (
+        name.startswith(".")
+        or name in SKIPPED_FOLDERS
+        or os.path.exists(os.path.join(parent, name, "pyvenv.cfg"))
+    )
 
 
 def read(file: str) -> bytes:

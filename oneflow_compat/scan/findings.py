@@ -1,4 +1,5 @@
 """Findings: one row of the table of differences, or one missing name, with every location and a rank."""
+
 from __future__ import annotations
 
 import ast
@@ -6,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import lookup
-from .names import FileNames, Use
+from .binder import Use
+from .names import FileNames
 from .rules import Edit, rules_of
 
 RANKS = ("breaks", "changes numbers", "cosmetic", "superset")
@@ -54,11 +56,16 @@ class Findings:
 
     def ranked(self) -> list[Finding]:
         """Return the findings, the worst rank and the most uses at the start."""
-        return sorted(self._by_key.values(), key=lambda f: (RANKS.index(f.rank), f.id == NOT_IN_TORCH, -len(f.locations), f.id))
+        return sorted(
+            self._by_key.values(),
+            key=lambda f: (RANKS.index(f.rank), f.id == NOT_IN_TORCH, -len(f.locations), f.id),
+        )
 
     def add_file(self, file: str, names: FileNames) -> list[tuple[ast.Call, list[Edit]]]:
         """Add the findings of one file; return the calls that --fix edits."""
-        roots = {use.name.partition(".")[0] for use in names.uses if not use.name.startswith("oneflow.mock_torch")}
+        roots = {
+            use.name.partition(".")[0] for use in names.uses if not use.name.startswith("oneflow.mock_torch")
+        }
         edited: dict[int, tuple[ast.Call, list[Edit]]] = {}
         for use in names.uses:
             self.names.add(use.name.replace("()", ""))
@@ -84,7 +91,16 @@ class Findings:
             text = f"the installed torch {torch.__version__} does not have these names either"
             self._locate(Finding("breaks", NOT_IN_TORCH, "torch", "", text), location)
         elif not stays_torch:
-            self._locate(Finding("breaks", target.path, "torch", "", f"torch has this name, and the package has not: {target.missing}"), location)
+            self._locate(
+                Finding(
+                    "breaks",
+                    target.path,
+                    "torch",
+                    "",
+                    f"torch has this name, and the package has not: {target.missing}",
+                ),
+                location,
+            )
 
     def _add_rows(self, file: str, use: Use, target: lookup.Target, library: str) -> list[Edit]:
         from .._tables.differences import DIFFERENCES
@@ -92,13 +108,18 @@ class Findings:
         edits: list[Edit] = []
         for id in lookup.row_ids(target):
             rules = rules_of(library, id, target.path)
-            matching = None if rules is None else next((rule for rule in rules if rule.matches(use.call)), None)
+            matching = (
+                None if rules is None else next((rule for rule in rules if rule.matches(use.call)), None)
+            )
             if rules is not None and matching is None:
                 continue
             row: dict[str, Any] = DIFFERENCES[id]
             planned = matching.edits(use.call) if matching is not None and use.call is not None else []
             location = Location(file, use.line, use.column, _spelled(target.path, use), bool(planned))
-            self._locate(Finding(row["severity"][library], id, library, row["oneflow"], row["here"], row["reason"]), location)
+            self._locate(
+                Finding(row["severity"][library], id, library, row["oneflow"], row["here"], row["reason"]),
+                location,
+            )
             edits += planned
         return edits
 

@@ -3,6 +3,7 @@
 The edits are insertions at positions that `ast` reports, so the text around them keeps its form. The new text is parsed
 and compared with the intended syntax tree; an edit that gives another tree is dropped.
 """
+
 from __future__ import annotations
 
 import ast
@@ -29,9 +30,9 @@ class _Text:
     def offset(self, line: int, column: int) -> int:
         """The index of the character at a line and a column that counts UTF-8 bytes."""
         start = self._starts[line - 1]
-        if self.text[start:start + column].isascii():
+        if self.text[start : start + column].isascii():
             return start + column
-        return start + len(self.text[start:start + column].encode()[:column].decode())
+        return start + len(self.text[start : start + column].encode()[:column].decode())
 
     def span(self, node) -> tuple[int, int]:
         return self.offset(node.lineno, node.col_offset), self.offset(node.end_lineno, node.end_col_offset)
@@ -79,7 +80,7 @@ def _splices(text: _Text, call: ast.Call, edits: list[Edit]) -> list[_Splice]:
 def _argument_start(text: _Text, call: ast.Call, index: int) -> int:
     """The start of a positional argument, with the parentheses around it."""
     start = text.span(call.args[index])[0]
-    before = text.text[text.span(call.args[index - 1])[1]:start]
+    before = text.text[text.span(call.args[index - 1])[1] : start]
     after_comma = before.rpartition(",")[2]
     return start - len(after_comma.lstrip())
 
@@ -91,21 +92,21 @@ def _added_argument(text: _Text, call: ast.Call, argument: str) -> _Splice:
     if not values:
         return _Splice(close, close, argument)
     last = max(values, key=lambda value: text.span(value)[1])
-    tail = text.text[text.span(last)[1]:close]
+    tail = text.text[text.span(last)[1] : close]
     end = close - (len(tail) - len(tail.rstrip()))
     has_comma = tail.rstrip().endswith(",")
-    if "\n" not in tail[len(tail.rstrip()):]:
+    if "\n" not in tail[len(tail.rstrip()) :]:
         return _Splice(end, end, f"{' ' if has_comma else ', '}{argument}")
     line_start = text.text.rfind("\n", 0, text.span(last)[0]) + 1
     line = text.text[line_start:]
-    indent = line[:len(line) - len(line.lstrip())]
+    indent = line[: len(line) - len(line.lstrip())]
     newline = "\r\n" if "\r\n" in tail else "\n"
     return _Splice(end, end, f"{'' if has_comma else ','}{newline}{indent}{argument}{',' * has_comma}")
 
 
 def _spliced(text: str, splices: list[_Splice]) -> str:
     for splice in sorted(splices, key=lambda splice: splice.start, reverse=True):
-        text = text[:splice.start] + splice.text + text[splice.end:]
+        text = text[: splice.start] + splice.text + text[splice.end :]
     return text
 
 
@@ -114,8 +115,14 @@ def _is_intended(text: str, call: ast.Call, edits: list[Edit]) -> bool:
     intended = ast.Call(call.func, list(call.args), list(call.keywords))
     named = [edit for edit in edits if not isinstance(edit, AddKeyword)]
     moved = [ast.keyword(edit.keyword, _new_value(edit, call.args[edit.index])) for edit in named]
-    added = [ast.keyword(edit.keyword, ast.parse(edit.value, mode="eval").body) for edit in edits if isinstance(edit, AddKeyword)]
-    intended.args = [value for index, value in enumerate(call.args) if index not in {edit.index for edit in named}]
+    added = [
+        ast.keyword(edit.keyword, ast.parse(edit.value, mode="eval").body)
+        for edit in edits
+        if isinstance(edit, AddKeyword)
+    ]
+    intended.args = [
+        value for index, value in enumerate(call.args) if index not in {edit.index for edit in named}
+    ]
     intended.keywords = [*moved, *call.keywords, *added]
     try:
         return ast.dump(ast.parse(f"({text})", mode="eval").body) == ast.dump(intended)

@@ -1,4 +1,5 @@
 """What a dotted name stands for in this package: whether it is there, and which rows of the table of differences are about it."""
+
 from __future__ import annotations
 
 import contextlib
@@ -13,15 +14,23 @@ from types import ModuleType
 from typing import Any
 
 # Functions and methods that always return a tensor: the scan follows a value through these.
-TENSOR_FUNCTIONS = frozenset(f"oneflow.{name}" for name in """
+TENSOR_FUNCTIONS = frozenset(
+    f"oneflow.{name}"
+    for name in """
     arange as_tensor empty empty_like eye from_numpy full full_like linspace ones ones_like rand rand_like randint randint_like randn randn_like
     randperm tensor zeros zeros_like
-""".split())
-TENSOR_METHODS = frozenset("""
+""".split()
+)
+TENSOR_METHODS = frozenset(
+    """
     abs bool clone contiguous cpu cuda detach double exp flatten float half int log long mean permute prod relu requires_grad_ reshape sigmoid sqrt
     squeeze sum t tanh to transpose unsqueeze view
-""".split())
-INTEGER_OPERATORS = frozenset("oneflow.Tensor.__" + name + "__" for name in "floordiv and or xor pow add sub mul eq truediv ifloordiv ipow iadd isub imul".split())
+""".split()
+)
+INTEGER_OPERATORS = frozenset(
+    "oneflow.Tensor.__" + name + "__"
+    for name in "floordiv and or xor pow add sub mul eq truediv ifloordiv ipow iadd isub imul".split()
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +67,9 @@ def find(name: str) -> Target:
 def _called(target: Target) -> Target:
     if isinstance(target.value, type) and not target.is_instance:
         return Target(target.path, target.value, is_instance=True)
-    is_tensor = target.path in TENSOR_FUNCTIONS or (target.owner is not None and target.path.removeprefix("oneflow.Tensor.") in TENSOR_METHODS)
+    is_tensor = target.path in TENSOR_FUNCTIONS or (
+        target.owner is not None and target.path.removeprefix("oneflow.Tensor.") in TENSOR_METHODS
+    )
     if is_tensor:
         return Target("oneflow.Tensor", importlib.import_module("oneflow").Tensor, is_instance=True)
     return Target(target.path, is_uncertain=True)

@@ -1,4 +1,5 @@
 """The report of a scan, as text that fits on a screen, as full text, and as JSON."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -43,17 +44,26 @@ class Report:
         for finding in self.findings:
             entry = dataclasses.asdict(finding)
             findings.append({**entry, "names": finding.names})
-        return {"findings": findings, "files": self.files, "names": self.names, "skipped": [dataclasses.asdict(s) for s in self.skipped],
-                "fixed_calls": self.fixed_calls, "fixed_files": self.fixed_files, "exit_code": self.exit_code}
+        return {
+            "findings": findings,
+            "files": self.files,
+            "names": self.names,
+            "skipped": [dataclasses.asdict(s) for s in self.skipped],
+            "fixed_calls": self.fixed_calls,
+            "fixed_files": self.fixed_files,
+            "exit_code": self.exit_code,
+        }
 
 
 def printable(text: str) -> str:
     """Return text without control characters, which file names may hold."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text
+    )
 
 
 def _shortened(text: str, width: int) -> str:
-    return text if len(text) <= width else text[:width - 3] + "..."
+    return text if len(text) <= width else text[: width - 3] + "..."
 
 
 def _names(finding: Finding, limit: int | None) -> str:
@@ -74,7 +84,7 @@ def _explanation(finding: Finding) -> str:
 def _summary_lines(finding: Finding, width: int) -> list[str]:
     location = finding.locations[0]
     file, limit = printable(location.file), width // 2 - 20
-    file = file if len(file) <= limit else "..." + file[3 - limit:]
+    file = file if len(file) <= limit else "..." + file[3 - limit :]
     where = f"{len(finding.locations)}x, {file}:{location.line}" + (", --fix" if finding.fixable else "")
     head = _shortened(_head(finding, 2), width - len(where) - 5)
     return [f"  {head}  [{where}]", "    " + _shortened(_explanation(finding), width - 4)]
@@ -116,15 +126,23 @@ def full(report: Report) -> str:
         for finding in findings:
             lines += [f"  {_head(finding, None)}", f"    {_explanation(finding)}"]
             lines += [f"    why: {finding.reason}"] if finding.reason else []
-            lines += [f"      {printable(loc.file)}:{loc.line}:{loc.column + 1}  {loc.name}{'  (--fix)' * loc.is_fixable}" for loc in finding.locations]
+            lines += [
+                f"      {printable(loc.file)}:{loc.line}:{loc.column + 1}  {loc.name}{'  (--fix)' * loc.is_fixable}"
+                for loc in finding.locations
+            ]
     return "\n".join([*lines, *_closing(report)])
 
 
 def _closing(report: Report) -> list[str]:
     fixable = sum(finding.fixable for finding in report.findings)
-    lines = [f"{_count(report.files, 'file')}, {_count(report.names, 'name')}" + (f", {len(report.skipped)} not read" if report.skipped else "")]
+    lines = [
+        f"{_count(report.files, 'file')}, {_count(report.names, 'name')}"
+        + (f", {len(report.skipped)} not read" if report.skipped else "")
+    ]
     if report.fixed_calls:
-        lines.append(f"--fix edited {_count(report.fixed_calls, 'call')} in {_count(report.fixed_files, 'file')}")
+        lines.append(
+            f"--fix edited {_count(report.fixed_calls, 'call')} in {_count(report.fixed_files, 'file')}"
+        )
     if fixable:
         lines.append(f"--fix edits {_count(fixable, 'call')} so that both libraries agree")
     return lines

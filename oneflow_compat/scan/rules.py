@@ -3,6 +3,7 @@
 A row without a rule is about every use of its names. A row with rules is about the calls that one of them matches.
 The argument positions and defaults in a rule are those of the library that the program was written for.
 """
+
 from __future__ import annotations
 
 import ast
@@ -49,7 +50,11 @@ def _argument(call: ast.Call, keyword: str, index: int | None) -> ast.expr | Non
     for given in call.keywords:
         if given.arg == keyword:
             return given.value
-    if index is not None and len(call.args) > index and not any(isinstance(a, ast.Starred) for a in call.args[:index + 1]):
+    if (
+        index is not None
+        and len(call.args) > index
+        and not any(isinstance(a, ast.Starred) for a in call.args[: index + 1])
+    ):
         return call.args[index]
     return None
 
@@ -140,7 +145,10 @@ class ValuesOfVariables:
     def matches(self, call: ast.Call | None) -> bool:
         if call is None or not call.args or _argument(call, "dtype", None) is not None:
             return False
-        return not all(isinstance(node, (ast.Constant, ast.List, ast.Tuple, ast.UnaryOp, ast.USub, ast.Load)) for node in ast.walk(call.args[0]))
+        return not all(
+            isinstance(node, (ast.Constant, ast.List, ast.Tuple, ast.UnaryOp, ast.USub, ast.Load))
+            for node in ast.walk(call.args[0])
+        )
 
     def edits(self, call: ast.Call) -> list[Edit]:
         return []
@@ -181,9 +189,14 @@ RULES: dict[str, dict[str, tuple[Rule, ...] | dict[str, tuple[Rule, ...]]]] = {
         "linspace-int": (Passed("dtype"),),
         "instancenorm-running": (Passed("track_running_stats", 4, (False,)),),
         "inplace-activations": {
-            **dict.fromkeys(("ELU", "SELU", "SiLU", "Mish", "Hardswish", "ReLU6", "Hardtanh"), (Passed("inplace", None, (False,)),)),
+            **dict.fromkeys(
+                ("ELU", "SELU", "SiLU", "Mish", "Hardswish", "ReLU6", "Hardtanh"),
+                (Passed("inplace", None, (False,)),),
+            ),
         },
-        "norm-matrix": {"norm": (Never(),)},  # for OneFlow programs the row is about the method; see METHODS_ONLY
+        "norm-matrix": {
+            "norm": (Never(),)
+        },  # for OneFlow programs the row is about the method; see METHODS_ONLY
         "real-imag-attributes": (Called(),),
         "sgd-maximize": (Passed("maximize", 6, (False,)),),
         "categorical-logits": (Passed("logits", 1, (None,)),),

@@ -3,6 +3,7 @@
 Python's own rules apply: a class body is invisible to the functions inside it, a comprehension has a scope of its own,
 `global` and `nonlocal` bind elsewhere. Positions are (line, column).
 """
+
 from __future__ import annotations
 
 import ast
@@ -97,5 +98,12 @@ def reaching(bindings: list[Binding], position: Position, in_loop: bool) -> list
         return bindings if bindings[0].position <= position or in_loop or bindings[0].is_remote else []
     if len(bindings) > TOO_MANY:
         return bindings
-    latest = max((b.position for b in bindings if b.certain and not b.is_remote and b.position <= position), default=START)
-    return [b for b in bindings if b.is_remote or (b.position >= latest and (b.position <= position or (in_loop and not b.certain)))]
+    latest = max(
+        (b.position for b in bindings if b.certain and not b.is_remote and b.position <= position),
+        default=START,
+    )
+    return [
+        b
+        for b in bindings
+        if b.is_remote or (b.position >= latest and (b.position <= position or (in_loop and not b.certain)))
+    ]
