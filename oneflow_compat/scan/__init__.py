@@ -1,7 +1,7 @@
 """python -m oneflow.scan PATH...: what happens to this code base under this package?
 
-The scan reads source text (ast) and never imports it. It judges every oneflow name, and every torch name as if
-`import torch` were `import oneflow as torch`. It ranks what it finds by the table of differences (docs/differences.md).
+The scan reads source text (ast) and never imports it. It judges every oneflow name, and every torch name as
+if `import torch` were `import oneflow as torch`. It ranks what it finds by the table of differences.
 """
 
 from __future__ import annotations

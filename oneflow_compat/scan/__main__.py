@@ -12,7 +12,7 @@ from . import scan
 
 DESCRIPTION = """Rank what changes for a code base under this package. The code is read, never imported.
 
-ranks: breaks, changes numbers, cosmetic (text, layout, dtype, speed, unusual input), superset (nothing changes)
+ranks: breaks, changes numbers, cosmetic (text, layout, dtype, speed, unusual input), superset
 """
 EPILOG = "exit codes: 0 nothing above cosmetic, 1 something breaks, 2 no file was read, 3 numbers change"
 SKIPPED_LINES = 5

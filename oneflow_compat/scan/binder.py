@@ -127,7 +127,10 @@ class Binder(ast.NodeVisitor):
             self._roots.append((name, _LIBRARY if binding.path else _root(binding.value)))
 
     def library_roots(self) -> frozenset[str]:
-        """Return the names that may stand for a library, or for something made by one: the other loads need no resolution."""
+        """Return the names that may stand for a library, or for something made by one.
+
+        The other loads need no resolution.
+        """
         bound_to = defaultdict(set)
         for name, root in self._roots:
             bound_to[root].add(name)
@@ -431,7 +434,10 @@ class Binder(ast.NodeVisitor):
 
 
 def _root(node: ast.expr | None) -> str:
-    """The name at the start of a chain; `_LIBRARY` for an import by a call and for alternatives; "" for another expression."""
+    """The name at the start of a chain.
+
+    `_LIBRARY` for an import by a call and for alternatives; "" for another expression.
+    """
     while True:
         if isinstance(node, ast.Attribute):
             node = node.value

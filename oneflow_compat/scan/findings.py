@@ -28,7 +28,10 @@ class Location:
 
 @dataclass
 class Finding:
-    """What a code base will notice, with its reason. `id` is a row of the table of differences, a missing name, or `NOT_IN_TORCH`."""
+    """What a code base will notice, with its reason.
+
+    `id` is a row of the table of differences, a missing name, or `NOT_IN_TORCH`.
+    """
 
     rank: str
     id: str

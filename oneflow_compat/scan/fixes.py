@@ -1,7 +1,7 @@
 """Apply the edits of findings to source files.
 
-The edits are insertions at positions that `ast` reports, so the text around them keeps its form. The new text is parsed
-and compared with the intended syntax tree; an edit that gives another tree is dropped.
+The edits are insertions at positions that `ast` reports, so the text around them keeps its form. The new text
+is parsed and compared with the intended syntax tree; an edit that gives another tree is dropped.
 """
 
 from __future__ import annotations
@@ -86,7 +86,10 @@ def _argument_start(text: _Text, call: ast.Call, index: int) -> int:
 
 
 def _added_argument(text: _Text, call: ast.Call, argument: str) -> _Splice:
-    """The insertion of one more argument in the style of the call: on the line of the last argument, or on a line of its own."""
+    """The insertion of one more argument in the style of the call.
+
+    On the line of the last argument, or on a line of its own.
+    """
     close = text.span(call)[1] - 1
     values = [*call.args, *(keyword.value for keyword in call.keywords)]
     if not values:

@@ -1,4 +1,7 @@
-"""What a dotted name stands for in this package: whether it is there, and which rows of the table of differences are about it."""
+"""What a dotted name stands for in this package.
+
+Whether it is there, and which rows of the table of differences are about it.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +11,26 @@ import importlib
 import importlib.util
 import inspect
 import io
+import sys
+import warnings
 from collections import defaultdict
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, Iterator
 
 # Functions and methods that always return a tensor: the scan follows a value through these.
 TENSOR_FUNCTIONS = frozenset(
     f"oneflow.{name}"
     for name in """
-    arange as_tensor empty empty_like eye from_numpy full full_like linspace ones ones_like rand rand_like randint randint_like randn randn_like
+    arange as_tensor empty empty_like eye from_numpy full full_like linspace ones ones_like rand rand_like
+    randint randint_like randn randn_like
     randperm tensor zeros zeros_like
 """.split()
 )
 TENSOR_METHODS = frozenset(
     """
-    abs bool clone contiguous cpu cuda detach double exp flatten float half int log long mean permute prod relu requires_grad_ reshape sigmoid sqrt
+    abs bool clone contiguous cpu cuda detach double exp flatten float half int log long mean permute prod
+    relu requires_grad_ reshape sigmoid sqrt
     squeeze sum t tanh to transpose unsqueeze view
 """.split()
 )
@@ -37,7 +44,8 @@ INTEGER_OPERATORS = frozenset(
 class Target:
     """A looked-up name: its path from `oneflow`, its value, and why it is missing.
 
-    `is_instance`: the name is an object of the class `value`. `is_uncertain`: only a run can tell what the name is.
+    `is_instance`: the name is an object of the class `value`. `is_uncertain`: only a run can tell what the
+    name is.
     """
 
     path: str
@@ -103,6 +111,8 @@ def _instance_attribute(target: Target, attribute: str, path: str) -> Target:
 
 
 def _submodule(path: str, reason: str) -> Target:
+    if path.rpartition(".")[2].startswith("_") and path not in sys.modules:
+        return _private_submodule(path, reason)
     try:
         with _quiet():
             return Target(path, importlib.import_module(path))
@@ -117,8 +127,21 @@ def _submodule(path: str, reason: str) -> Target:
         return Target(path, note=f"importing it raised {type(error).__name__}", is_uncertain=True)
 
 
-def _quiet():
-    return contextlib.redirect_stdout(io.StringIO())  # some modules of torch print when they are imported
+def _private_submodule(path: str, reason: str) -> Target:
+    """Find a private module without importing it: torch's internal ones may start compilers or end the process."""
+    try:
+        exists = importlib.util.find_spec(path) is not None
+    except (ImportError, ValueError):
+        exists = False
+    return Target(path, is_uncertain=True) if exists else Target(path, missing=reason)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence modules of torch that print or warn when they are imported."""
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def is_in_torch(name: str) -> bool:
@@ -135,7 +158,7 @@ def is_in_torch(name: str) -> bool:
 # --------------------------------------------------------------------------- rows of the table of differences
 @functools.cache
 def _rows() -> tuple[dict, dict, dict]:
-    """Row ids by path, by the identity of a function or class, and by (attribute of a class): [(class, id)]."""
+    """Row ids by path, by the identity of a function or class, and, with the class, by the name of a method."""
     from .._tables.differences import DIFFERENCES
 
     by_path, by_object, by_method = defaultdict(list), defaultdict(list), defaultdict(list)
@@ -155,7 +178,10 @@ def _identity(value: Any) -> int:
 
 
 def row_ids(target: Target) -> list[str]:
-    """Return the ids of the rows about a name: by its path, its object, the class it comes from, or the module around it."""
+    """Return the ids of the rows about a name.
+
+    By its path, its object, the class it comes from, or the module around it.
+    """
     by_path, by_object, by_method = _rows()
     ids = dict.fromkeys(by_path.get(target.path, ()))
     parts = target.path.split(".")

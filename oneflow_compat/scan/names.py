@@ -1,6 +1,7 @@
 """The oneflow and torch names that one file uses, resolved by scope.
 
-A name is dotted: "oneflow.nn.Linear". "()" marks a call, so "oneflow.ones().sum" is the method `sum` of what `oneflow.ones()` returns.
+A name is dotted: "oneflow.nn.Linear". "()" marks a call, so
+"oneflow.ones().sum" is the method `sum` of what `oneflow.ones()` returns.
 A name that could stand for something else is left out.
 """
 
@@ -24,7 +25,10 @@ MAX_BINDINGS = 60  # statements that may bind a name at one use
 
 @dataclass(frozen=True)
 class FileNames:
-    """The uses of one file. `probed` and `stored` are the attributes that it asks hasattr() about, and those it sets."""
+    """The uses of one file.
+
+    `probed` and `stored` are the attributes that it asks hasattr() about, and those it sets.
+    """
 
     uses: list[Use]
     probed: frozenset[str] = frozenset()
@@ -61,7 +65,10 @@ def _uses_of(load: Load, resolver: _Resolver) -> list[Use]:
 
 # --------------------------------------------------------------------------- resolution
 class _Resolver:
-    """Finds the dotted names that an expression stands for; several if branches bind it differently, none if that is uncertain."""
+    """Finds the dotted names that an expression stands for.
+
+    There are several if branches bind it differently, and none if that is uncertain.
+    """
 
     def __init__(self) -> None:
         self._by_binding: dict[int, tuple[str, ...]] = {}

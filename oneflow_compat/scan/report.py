@@ -100,7 +100,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def summary(report: Report) -> str:
-    """The report on one screen: the first findings of the two upper ranks, and the number of cosmetic ones."""
+    """The report on one screen: the worst findings of the two upper ranks, and how many are cosmetic."""
     width = max(60, min(shutil.get_terminal_size((110, 24)).columns, 140)) - 1
     lines = []
     for rank in RANKS[:-1]:

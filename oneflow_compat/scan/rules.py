@@ -1,7 +1,7 @@
 """Which calls a row of the table of differences is about, and the edit that makes both libraries agree.
 
-A row without a rule is about every use of its names. A row with rules is about the calls that one of them matches.
-The argument positions and defaults in a rule are those of the library that the program was written for.
+A row without a rule is about every use of its names. A row with rules is about the calls that one of them
+matches. The argument positions and defaults in a rule are those of the library that the program was written for.
 """
 
 from __future__ import annotations
@@ -61,7 +61,10 @@ def _argument(call: ast.Call, keyword: str, index: int | None) -> ast.expr | Non
 
 @dataclass(frozen=True)
 class Omitted:
-    """The call leaves an argument to its default, and the defaults differ. `default` is the one of the program's library."""
+    """The call leaves an argument to its default, and the defaults differ.
+
+    `default` is the one of the program's library.
+    """
 
     keyword: str
     index: int

@@ -1,7 +1,7 @@
 """The scopes of one file: which statement binds a name, and whether that binding reaches a use.
 
-Python's own rules apply: a class body is invisible to the functions inside it, a comprehension has a scope of its own,
-`global` and `nonlocal` bind elsewhere. Positions are (line, column).
+Python's own rules apply: a class body is invisible to the functions inside it, a comprehension has a scope of
+its own, `global` and `nonlocal` bind elsewhere. Positions are (line, column).
 """
 
 from __future__ import annotations
@@ -70,7 +70,10 @@ class Scope:
         return self.module
 
     def bindings_of(self, name: str, position: Position, in_loop: bool) -> list[Binding]:
-        """Return the bindings that may give `name` its value at `position` of this scope; none if it is not bound."""
+        """Return the bindings that may give `name` its value at `position` of this scope.
+
+        The list is empty if the name is not bound.
+        """
         if name in self.redirected:
             return self.redirected[name].bindings.get(name, [])
         deferred = False
