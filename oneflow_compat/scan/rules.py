@@ -1,7 +1,8 @@
 """Which calls a row of the table of differences is about, and the edit that makes both libraries agree.
 
 A row without a rule is about every use of its names. A row with rules is about the calls that one of them
-matches. The argument positions and defaults in a rule are those of the library that the program was written for.
+matches.
+The argument positions and defaults in a rule are those of the library that the program was written for.
 """
 
 from __future__ import annotations
