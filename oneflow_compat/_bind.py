@@ -243,11 +243,34 @@ def _torch_module(torch_name: str):
 
 
 def _no_such_name(name, torch_name, attr):
+    close = close_name(attr, [*function_rows(name), *rename_rows(name), *(dir(_torch_module(torch_name)) if torch_name else ())])
+    where = f"neither OneFlow's {name}" + (f" nor {torch_name}" if torch_name else "") + " has it here"
+    return f"module {name!r} has no attribute {attr!r}: {where}" + (f"; did you mean {close!r}?" if close else "")
+
+
+def close_name(name: str, names) -> str | None:
+    """Return the one of `names` that `name` probably means: another case, two letters exchanged or one wrong, or a similar long name.
+
+    One or two letters must be part of the longer name: nearly every short name is one letter away.
+    """
     import difflib
 
-    close = difflib.get_close_matches(attr, list(function_rows(name)) + (dir(_torch_module(torch_name)) if torch_name else []), 1)
-    where = f"neither OneFlow's {name}" + (f" nor {torch_name}" if torch_name else "") + " has it here"
-    return f"module {name!r} has no attribute {attr!r}: {where}" + (f"; did you mean {close[0]!r}?" if close else "")
+    public = sorted({n for n in names if n.startswith("_") == name.startswith("_")})
+    by_case = [n for n in public if n.lower() == name.lower()]
+    if by_case:
+        return by_case[0]
+    slips = [n for n in public if len(name) > 2 and len(n) > 1 and _is_one_slip(name, n)]
+    similar = difflib.get_close_matches(name, slips or public, 1, cutoff=0.5 if slips else 0.6 if len(name) > 5 else 0.75)
+    return similar[0] if similar else None
+
+
+def _is_one_slip(typed: str, meant: str) -> bool:
+    """Whether one letter is missing, added or wrong, or two neighbors are exchanged."""
+    if abs(len(typed) - len(meant)) > 1:
+        return False
+    start = next((i for i, (a, b) in enumerate(zip(typed, meant)) if a != b), min(len(typed), len(meant)))
+    rest, other = typed[start:], meant[start:]
+    return rest[1:] == other[1:] or rest[1:] == other or rest == other[1:] or (rest[:2] == other[1::-1] and rest[2:] == other[2:])
 
 
 def _taught(value):

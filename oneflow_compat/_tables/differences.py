@@ -1,6 +1,13 @@
 """Where this package differs from OneFlow, or from torch: {id: row}.
 
 Fields of a row: the public names it is about, what OneFlow does, what happens here, why, and the test.
+
+`severity` ranks the row for a program written for each library (`python -m oneflow.scan` reads it):
+
+- "breaks": the call raises.
+- "changes numbers": the call gives other values, and ordinary programs meet them.
+- "cosmetic": text, layout, dtype, speed, or input that ordinary programs do not have.
+- "superset": the program keeps its meaning.
 """
 
 from .differences_data import DATA
@@ -21,6 +28,7 @@ DIFFERENCES = {
         "oneflow": "weight_decay defaults to 0 (torch: 0.01)",
         "here": "OneFlow's default",
         "reason": "documented default",
+        "severity": {"oneflow": "superset", "torch": "changes numbers"},
         "test": "tests/optim/test_optim_api.py::test_defaults_are_oneflows",
     },
     "rmsprop": {
@@ -28,6 +36,7 @@ DIFFERENCES = {
         "oneflow": "eps inside the square root, lr defaults to 1e-3 (torch: outside, 1e-2); momentum > 0 is refused",
         "here": "OneFlow's formula and default; momentum accumulates the updates as in torch; sparse and complex gradients raise",
         "reason": "documented formula; accepting momentum only turns an error into a result",
+        "severity": {"oneflow": "superset", "torch": "changes numbers"},
         "test": "tests/optim/test_optim_golden.py",
     },
     "adagrad-default-lr": {
@@ -35,6 +44,7 @@ DIFFERENCES = {
         "oneflow": "lr defaults to 1e-3 (torch: 1e-2)",
         "here": "OneFlow's default",
         "reason": "documented default",
+        "severity": {"oneflow": "superset", "torch": "changes numbers"},
         "test": "tests/optim/test_optim_api.py::test_defaults_are_oneflows",
     },
     "lbfgs-default-lr": {
@@ -42,6 +52,7 @@ DIFFERENCES = {
         "oneflow": "lr defaults to 1e-3 (torch: 1)",
         "here": "OneFlow's default; the rest is torch's L-BFGS",
         "reason": "documented default",
+        "severity": {"oneflow": "superset", "torch": "changes numbers"},
         "test": "tests/optim/test_optim_api.py::test_defaults_are_oneflows",
     },
     "sgd-dampening": {
@@ -49,6 +60,7 @@ DIFFERENCES = {
         "oneflow": "the momentum buffer starts at zero, so dampening acts on the first step; nesterov with dampening is allowed",
         "here": "OneFlow's formula on torch's kernels",
         "reason": "documented formula; identical to torch when dampening is 0",
+        "severity": {"oneflow": "superset", "torch": "changes numbers"},
         "test": "tests/optim/test_optim_golden.py",
     },
     "sgd-maximize": {
@@ -56,6 +68,7 @@ DIFFERENCES = {
         "oneflow": "maximize is ignored without momentum; with momentum the weight decay is turned around too",
         "here": "torch's: maximize always negates the gradient, weight decay still shrinks",
         "reason": "a defect of OneFlow 0.9.0",
+        "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/optim/test_optim_golden.py::test_trajectory",
     },
     "adam-bias-flag": {
@@ -63,6 +76,7 @@ DIFFERENCES = {
         "oneflow": "do_bias_correction (not in torch), contiguous_params, fused",
         "here": "all honoured; fused=False leaves the choice of kernels to torch; torch's keywords are accepted too",
         "reason": "superset",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/optim/test_optim_steps.py::test_adam_without_bias_correction",
     },
     "sgd-args": {
@@ -70,6 +84,7 @@ DIFFERENCES = {
         "oneflow": "maximize, contiguous_params and fused may be positional",
         "here": "accepted",
         "reason": "superset",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/optim/test_optim_api.py::test_positional_order_is_oneflows",
     },
     "lamb-note": {
@@ -77,6 +92,7 @@ DIFFERENCES = {
         "oneflow": "not in torch; weight decay is outside the norm of the direction",
         "here": "OneFlow's formula in plain torch",
         "reason": "documented optimizer",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/optim/test_optim_golden.py",
     },
     "ftrl-lr-power": {
@@ -84,6 +100,7 @@ DIFFERENCES = {
         "oneflow": "0.9.0's CPU kernel raises the accumulator to lr_power instead of -lr_power and diverges with its own default",
         "here": "the FTRL-proximal formula; equal to OneFlow with the sign of lr_power turned",
         "reason": "a defect of OneFlow 0.9.0",
+        "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/optim/test_optim_golden.py::test_ftrl_trajectory",
     },
     "zero-grad-default": {
@@ -91,6 +108,7 @@ DIFFERENCES = {
         "oneflow": "zero_grad() fills gradients with zeros (torch drops them)",
         "here": "OneFlow's default",
         "reason": "code reads p.grad afterwards",
+        "severity": {"oneflow": "superset", "torch": "changes numbers"},
         "test": "tests/optim/test_optim_api.py::test_zero_grad_keeps_zero_tensors",
     },
     "lr-scale": {
@@ -98,6 +116,7 @@ DIFFERENCES = {
         "oneflow": "lr_scale of a parameter group multiplies its rate in graphs; eager steps of 0.9.0 do not look at it",
         "here": "it multiplies the rate in both",
         "reason": "eager and graph steps of one optimizer give the same numbers",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/optim/test_lr_scale.py::test_a_group_learns_at_its_own_scale",
     },
     "clip-grad-groups": {
@@ -105,6 +124,7 @@ DIFFERENCES = {
         "oneflow": "groups with clip_grad_max_norm and clip_grad_norm_type are clipped by optimizer.clip_grad()",
         "here": "the same; a call that clips nothing warns",
         "reason": "missing in torch",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/optim/test_optim_api.py::test_clip_grad_uses_each_groups_own_norm",
     },
     "param-group": {
@@ -112,6 +132,7 @@ DIFFERENCES = {
         "oneflow": "an object whose items() lists _parameters, _options and _enable_clip_grad",
         "here": "a dict as in torch, with .parameters and .options; items() is the dict's",
         "reason": "torch's own code iterates over groups as dicts",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/optim/test_optim_api.py::test_param_group_is_a_dict_with_oneflows_accessors",
     },
     "optimizer-state-layout": {
@@ -119,6 +140,7 @@ DIFFERENCES = {
         "oneflow": "one step count for all, other slot names, options nested under _options",
         "here": "state_dict() has torch's layout, state_dict(layout='oneflow') OneFlow's (not for LBFGS); load_state_dict() takes both",
         "reason": "torch's tools (FSDP, checkpointing, Lightning) read torch's layout",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/optim/test_optim_golden.py::test_training_goes_on_from_a_oneflow_state_dict",
     },
     "optimizer-compile": {
@@ -126,6 +148,7 @@ DIFFERENCES = {
         "oneflow": "nn.Graph compiles the step",
         "here": "nn.Graph compiles it; under torch.compile step() runs eagerly, since Dynamo knows plain dicts as groups only",
         "reason": "ParamGroup is a subclass of dict; set_dialect('torch') gives torch's optimizers",
+        "severity": {"oneflow": "superset", "torch": "cosmetic"},
         "test": "tests/optim/test_optim_steps.py::test_torch_compile_runs_the_step",
     },
     # ------------------------------------------------------------------ schedulers
@@ -134,6 +157,7 @@ DIFFERENCES = {
         "oneflow": "last_step and verbose arguments; subclasses define get_lr(self, base_lr, step)",
         "here": "both spellings and both protocols (told apart by the number of arguments); the state has both names",
         "reason": "superset",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/optim/test_lr_scheduler.py::test_both_names_of_the_step",
     },
     "lr-closed-form": {
@@ -141,6 +165,7 @@ DIFFERENCES = {
         "oneflow": "every scheduler computes the rate from the initial rate; two schedulers stepped one after the other: the last wins",
         "here": "OneFlow's meaning; ChainedScheduler combines them, also with torch's",
         "reason": "documented get_lr(base_lr, step); torch's schedulers change the present rate instead",
+        "severity": {"oneflow": "superset", "torch": "cosmetic"},
         "test": "tests/optim/test_lr_scheduler.py::test_chained_with_a_member_of_torch_is_torchs",
     },
     "lr-polynomial": {
@@ -148,6 +173,7 @@ DIFFERENCES = {
         "oneflow": "(optimizer, decay_batch, end_learning_rate=1e-4, power=1.0, cycle=False); torch: (optimizer, total_iters=5, power=1.0)",
         "here": "OneFlow's positions and formula; total_iters= as a keyword means torch's",
         "reason": "documented signature",
+        "severity": {"oneflow": "superset", "torch": "changes numbers"},
         "test": "tests/optim/test_optim_golden.py::test_schedule",
     },
     "lr-sequential": {
@@ -155,6 +181,7 @@ DIFFERENCES = {
         "oneflow": "a later scheduler sees the global step unless interval_rescaling (torch: restarts at 0)",
         "here": "OneFlow's; with a member of torch's, torch's",
         "reason": "documented default",
+        "severity": {"oneflow": "superset", "torch": "changes numbers"},
         "test": "tests/optim/test_optim_golden.py::test_schedule",
     },
     "lr-cawr": {
@@ -162,6 +189,7 @@ DIFFERENCES = {
         "oneflow": "decay_rate and restart_limit in the fifth and sixth place",
         "here": "OneFlow's positions; torch's fractional step(epoch) works",
         "reason": "superset",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/optim/test_lr_scheduler.py::test_step_to_an_epoch",
     },
     # ------------------------------------------------------------------ amp, autograd, nn.utils
@@ -170,6 +198,7 @@ DIFFERENCES = {
         "oneflow": "no effect on the CPU (torch: bfloat16)",
         "here": "no effect on the CPU unless a dtype is passed",
         "reason": "programs written for OneFlow expect float32 there",
+        "severity": {"oneflow": "superset", "torch": "changes numbers"},
         "test": "tests/amp/test_amp.py::test_autocast_on_cpu_casts_only_with_a_dtype",
     },
     "gradscaler": {
@@ -177,6 +206,7 @@ DIFFERENCES = {
         "oneflow": "(init_scale, growth_factor, backoff_factor, growth_interval), for nn.Graph only",
         "here": "the same, and torch's methods; a string in the first place means torch's positions",
         "reason": "superset",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/amp/test_amp.py::test_grad_scaler_positions_of_both_libraries",
     },
     "function-instance": {
@@ -184,6 +214,7 @@ DIFFERENCES = {
         "oneflow": "MyFunction()(x) works as MyFunction.apply(x)",
         "here": "both",
         "reason": "superset",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/autograd/test_autograd.py::test_function_may_be_called_as_an_instance",
     },
     "checkpoint-reentrant": {
@@ -191,6 +222,7 @@ DIFFERENCES = {
         "oneflow": "checkpoint(function, *args) does not re-enter autograd (torch does unless use_reentrant=False)",
         "here": "as OneFlow; use_reentrant=True is torch's",
         "reason": "superset: weights and inputs in a dict get gradients where no argument needs one",
+        "severity": {"oneflow": "superset", "torch": "cosmetic"},
         "test": "tests/autograd/test_autograd.py::test_checkpoint_does_not_reenter",
     },
     "autograd-args": {
@@ -198,6 +230,7 @@ DIFFERENCES = {
         "oneflow": "allow_unused is the sixth argument (torch has only_inputs there)",
         "here": "OneFlow's position",
         "reason": "documented signature; torch ignores only_inputs",
+        "severity": {"oneflow": "superset", "torch": "changes numbers"},
         "test": "tests/autograd/test_autograd.py::test_grad_positions",
     },
     "inference-mode": {
@@ -205,6 +238,7 @@ DIFFERENCES = {
         "oneflow": "tensors made inside are ordinary (torch: may not be changed or enter autograd later)",
         "here": "no_grad(), or enable_grad() with False",
         "reason": "OneFlow programs use such tensors later",
+        "severity": {"oneflow": "superset", "torch": "cosmetic"},
         "test": "tests/autograd/test_autograd.py::test_inference_mode_makes_ordinary_tensors",
     },
     "set-grad-enabled-call": {
@@ -212,6 +246,7 @@ DIFFERENCES = {
         "oneflow": "the plain call changes nothing; the argument is called is_train",
         "here": "torch's effect; both names of the argument",
         "reason": "an undocumented quirk",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/autograd/test_autograd.py::test_set_grad_enabled",
     },
     "clip-grad-norm-positions": {
@@ -219,6 +254,7 @@ DIFFERENCES = {
         "oneflow": "the fourth argument is fused, the fifth error_if_nonfinite (torch: error_if_nonfinite, foreach)",
         "here": "OneFlow's positions; fused is left to torch",
         "reason": "documented signature",
+        "severity": {"oneflow": "superset", "torch": "changes numbers"},
         "test": "tests/optim/test_nn_utils.py::test_clip_grad_norm_positions_and_value",
     },
     # ------------------------------------------------------------------ runtime
@@ -227,6 +263,7 @@ DIFFERENCES = {
         "oneflow": "each operator chooses the rules of its result by OneFlow's signatures; the parts of an uneven split differ by one at most",
         "here": "torch's DTensor chooses (cat, indexing, batch norm, ... may give other rules, the values are the same); parts are those of torch.chunk: 4 on 3 ranks are 2, 2, 0",
         "reason": "global tensors of several ranks are torch's DTensors",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/ranks/test_ranks.py::test_tensors_on_two_ranks",
     },
     "graph-schedule": {
@@ -234,6 +271,7 @@ DIFFERENCES = {
         "oneflow": "a graph computes the rates by a schedule of its own; optimizer and schedule in Python stay as they are, and their step() only changes what Python shows",
         "here": "a call of the graph steps the schedule itself, so Python shows the next rate; a step() of the program right after a call is taken for the same step",
         "reason": "eager steps and graph steps share one optimizer and one schedule; programs that step the schedule for the display (libai) train with OneFlow's rates",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/clients/test_graph_surface.py::test_a_step_of_the_schedule_by_the_program_counts_once",
     },
     "graph-python": {
@@ -241,6 +279,7 @@ DIFFERENCES = {
         "oneflow": "Python is looked at once, when the graph is built: attributes, closures and tensors bound anew later are not seen",
         "here": "a number, flag, function, submodule or requires_grad that build() read and that is another one at a later call makes another program; a tensor bound anew is read; train() and eval() stay as they were at the first call, as in OneFlow",
         "reason": "what a program computes should not depend on when it was captured",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/graph/test_python_state.py",
     },
     "graph-state-writes": {
@@ -248,6 +287,7 @@ DIFFERENCES = {
         "oneflow": "of what build() writes in place only copy_(), BatchNorm's statistics and the optimizer's update outlive the call; results are copies",
         "here": "writes to arguments and captured tensors stay inside the call, as in OneFlow; writes to parameters, buffers and attributes of modules and of the graph persist; a result that is an argument or state is that tensor",
         "reason": "counters, averages and caches in modules give eager's values; set_dialect('torch') lets every write through",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/graph/test_callers_tensors.py",
     },
     "graph-gradients": {
@@ -255,6 +295,7 @@ DIFFERENCES = {
         "oneflow": "backward() without an optimizer is an error; with one, p.grad is a lazy tensor without values after the call",
         "here": "backward() is possible without an optimizer; p.grad is after a call what it was before, and a backward() that nothing depends on is warned about",
         "reason": "build() may return gradients; eager gradients and graph steps do not disturb each other",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/graph/test_modules_and_gradients.py",
     },
     "graph-module-results": {
@@ -262,6 +303,7 @@ DIFFERENCES = {
         "oneflow": "build() that returns a module is an error; harnesses tell module classes by their __module__ and construct them outside",
         "here": "a module that build() returns is handed back, with real tensors; a parameter of the graph is_lazy inside build() however it is reached",
         "reason": "module classes are torch's, and the tensors are the same objects inside and outside of build()",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/graph/test_modules_and_gradients.py",
     },
     "graph-optimizers": {
@@ -269,6 +311,7 @@ DIFFERENCES = {
         "oneflow": "its own optimizers, as operators of the graph; SparseAdam and Adafactor are torch's",
         "here": "optimizers that decide by values of gradients or weights (LBFGS, SparseAdam, sparse gradients in Adagrad, Adafactor) are an error in a graph",
         "reason": "a program has fixed shapes and no branches; step them in eager mode",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/graph/test_errors.py::test_optimizers_that_decide_by_values",
     },
     "graph-sparse-rows": {
@@ -276,6 +319,7 @@ DIFFERENCES = {
         "oneflow": "is_sparse=True: SGD, Adam and AdamW (without bias correction) change the rows that one gather read; an error for other optimizers",
         "here": "the rows whose gradient is not all zero, for every optimizer, and Adam's bias correction holds",
         "reason": "gradients are dense here; do_bias_correction=False gives OneFlow's numbers",
+        "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/graph/test_sparse_rows.py",
     },
     "graph-save-guards": {
@@ -283,6 +327,7 @@ DIFFERENCES = {
         "oneflow": "-",
         "here": "graph.save() and export() refuse a graph whose optimizer branches on its step number (RAdam, ...), export() also one whose build() branches on values of integer arguments or small buffers; save() keeps the programs of the values seen",
         "reason": "such a program is one of several, chosen anew before each call; an exported file holds one",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/graph/test_deploy.py",
     },
     "knobs": {
@@ -290,6 +335,7 @@ DIFFERENCES = {
         "oneflow": "switches of its collectives, of cuDNN and of rematerialisation",
         "here": "the value is checked and remembered, nothing follows",
         "reason": "the machinery they steer is torch's, which steers itself",
+        "severity": {"oneflow": "cosmetic", "torch": "cosmetic"},
         "test": "tests/core/test_knobs.py",
     },
     "rdma": {
@@ -297,6 +343,7 @@ DIFFERENCES = {
         "oneflow": "switches its transport to RDMA",
         "here": "raises UnsupportedError; rdma_is_initialized() is False",
         "reason": "NCCL and Gloo choose their transport themselves",
+        "severity": {"oneflow": "breaks", "torch": "superset"},
         "test": "tests/core/test_knobs.py",
     },
 }

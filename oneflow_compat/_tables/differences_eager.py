@@ -7,6 +7,7 @@ EAGER = {
         "oneflow": "the sign of the dividend: -7 % 3 = -1",
         "here": "torch's, the sign of the divisor: 2; oneflow.fmod is OneFlow's",
         "reason": "Tensor methods and operators keep torch's meaning; set_dialect('oneflow-0.9') changes them",
+        "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/core/test_golden_calls.py::test_known_difference",
     },
     "int-floordiv": {
@@ -14,6 +15,7 @@ EAGER = {
         "oneflow": "integers truncate toward zero: -7 // 2 = -3",
         "here": "torch's floor: -4",
         "reason": "Tensor methods and operators keep torch's meaning; set_dialect('oneflow-0.9') changes them; the function is documented as a floor",
+        "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/core/test_golden_calls.py::test_known_difference",
     },
     "int-0d-float": {
@@ -21,6 +23,7 @@ EAGER = {
         "oneflow": "a 0-d tensor never raises the category of an N-d tensor: int64[2] + tensor(2.5) is int64",
         "here": "torch's promotion: float32; Python numbers promote alike in both",
         "reason": "Tensor methods and operators keep torch's meaning; set_dialect('oneflow-0.9') changes them",
+        "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/core/test_golden_calls.py::test_known_difference",
     },
     "bitwise-logical": {
@@ -28,6 +31,7 @@ EAGER = {
         "oneflow": "logical on every dtype: 5 & 3 is True",
         "here": "bitwise on integers as in torch; floating operands, which torch refuses, give the logical result",
         "reason": "Tensor methods and operators keep torch's meaning; set_dialect('oneflow-0.9') changes them",
+        "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/core/test_golden_calls.py::test_known_difference",
     },
     "int-pow": {
@@ -35,6 +39,7 @@ EAGER = {
         "oneflow": "integer tensor ** integer tensor is float32",
         "here": "torch's: integer; negative exponents raise",
         "reason": "Tensor methods and operators keep torch's meaning; set_dialect('oneflow-0.9') changes them",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_golden_calls.py::test_known_difference",
     },
     "argument-kinds": {
@@ -42,6 +47,7 @@ EAGER = {
         "oneflow": "0 and 1 stand for flags (x.sum(1, 1)), True stands for a number, a tensor for the list of its rows (vstack(x))",
         "here": "torch's TypeError; keepdim=True, a number, [*x]",
         "reason": "undocumented; checking each call of these functions would cost more than it gives",
+        "severity": {"oneflow": "breaks", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_flags_are_bools_and_lists_are_lists",
     },
     "inputs-torch-refuses": {
@@ -49,6 +55,7 @@ EAGER = {
         "oneflow": "takes integers (glu), a size of one element for all dimensions (adaptive_max_pool3d(x, (2,))), mode='bicubic' of volumes, bool operands (fmod, %), an output_padding that reaches the stride (the modules of transposed convolutions), the first of two paddings (avg_pool1d)",
         "here": "torch's error",
         "reason": "undocumented; torch has no such kernel, and a check in each call of these functions would cost more than it gives",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_inputs_that_torch_refuses",
     },
     "bool-arith": {
@@ -56,6 +63,7 @@ EAGER = {
         "oneflow": "bool / 2 is an integer division; bool + True counts (2)",
         "here": "torch's: division is floating; differences of bool tensors, which torch refuses, are OneFlow's",
         "reason": "Tensor methods and operators keep torch's meaning; set_dialect('oneflow-0.9') changes them",
+        "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/core/test_golden_calls.py::test_known_difference",
     },
     "aug-rebinding": {
@@ -63,6 +71,7 @@ EAGER = {
         "oneflow": "//=, %=, **= bind a new tensor",
         "here": "in place as in torch",
         "reason": "Tensor methods and operators keep torch's meaning; set_dialect('oneflow-0.9') changes them",
+        "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/core/test_golden_calls.py::test_known_difference",
     },
     "int-neg-sign-square": {
@@ -70,6 +79,7 @@ EAGER = {
         "oneflow": "float32 for integer tensors",
         "here": "the dtype is kept, as in torch; neg of a bool tensor, which torch refuses, gives the default dtype (-mask raises, as in torch)",
         "reason": "an undocumented quirk; torch's meaning stays, set_dialect('oneflow-0.9') changes it where a recorded call shows it",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_golden_calls.py::test_known_difference",
     },
     "hot-methods": {
@@ -77,6 +87,7 @@ EAGER = {
         "oneflow": "x.size(idx=0), x.to(other=y), Size(iterable=[1]), float32.bytes",
         "here": "torch's x.size(dim=0), x.to(y), Size([1]), float32.itemsize; by position both are the same",
         "reason": "the objects are torch's, and no program known to us uses these keywords; wrapping size() and to() would slow every program",
+        "severity": {"oneflow": "breaks", "torch": "superset"},
         "test": "tests/core/test_functions_golden.py::test_case",
     },
     "tensor-of-number": {
@@ -84,6 +95,7 @@ EAGER = {
         "oneflow": "Tensor(np.int64(3)) and Tensor(np.array(3)) hold the number",
         "here": "torch's: three elements, as Tensor(3); oneflow.tensor holds the number",
         "reason": "Tensor methods and operators keep torch's meaning",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_functions_golden.py::test_case",
     },
     "norm-mixed": {
@@ -91,6 +103,7 @@ EAGER = {
         "oneflow": "float64 data with float32 weights is accepted on the CPU",
         "here": "torch's error; module.double() or x.float()",
         "reason": "the modules are torch's, and a mixture is nearly always an oversight",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_functions_golden.py::test_case",
     },
     "categorical-logits": {
@@ -98,6 +111,7 @@ EAGER = {
         "oneflow": "Categorical(logits=x).logits is x",
         "here": "torch's: x - logsumexp(x)",
         "reason": "an undocumented quirk",
+        "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/core/test_functions_golden.py::test_case",
     },
     "integer-parameter": {
@@ -105,6 +119,7 @@ EAGER = {
         "oneflow": "Parameter(integer tensor) is accepted",
         "here": "with requires_grad=False, as in torch; without it torch's error",
         "reason": "integers have no gradient",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_functions_golden.py::test_case",
     },
     "row-order": {
@@ -112,6 +127,7 @@ EAGER = {
         "oneflow": "functions of a transposed tensor give a result laid out row by row",
         "here": "torch's: laid out as the operands; view() of such a result works, as a copy",
         "reason": "superset; a view of a transposed tensor itself is refused by both",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/core/test_tensor_table.py::test_row",
     },
     "int-clamp": {
@@ -119,6 +135,7 @@ EAGER = {
         "oneflow": "an integer tensor keeps its dtype, the bounds are truncated",
         "here": "torch's promotion",
         "reason": "an undocumented quirk; torch's meaning stays, set_dialect('oneflow-0.9') changes it where a recorded call shows it",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_golden_calls.py::test_known_difference",
     },
     "nan-minmax": {
@@ -126,6 +143,7 @@ EAGER = {
         "oneflow": "NaN is not propagated; the result depends on the order",
         "here": "torch's: NaN propagates and sorts last",
         "reason": "a defect of OneFlow 0.9.0",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_golden_calls.py::test_known_difference",
     },
     "empty-reduce": {
@@ -133,6 +151,7 @@ EAGER = {
         "oneflow": "of empty or single-element tensors: 0",
         "here": "torch's: nan, 1, an error",
         "reason": "a defect of OneFlow 0.9.0",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_reductions_of_empty_tensors_are_torchs",
     },
     "reduce-dtypes": {
@@ -140,6 +159,7 @@ EAGER = {
         "oneflow": "prod keeps small integer dtypes; any and all of uint8 are bool; argmax(keepdim=True) alone is 0-d; quantile with a number and a dim is float64; any, all and logsumexp with dim=() reduce everything; bincount of integer weights is int64",
         "here": "torch's dtypes and shapes",
         "reason": "an undocumented quirk; torch's meaning stays, set_dialect('oneflow-0.9') changes it where a recorded call shows it",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_golden_calls.py::test_known_difference",
     },
     "lgamma-prod-grad": {
@@ -147,6 +167,7 @@ EAGER = {
         "oneflow": "gradients at special points differ (0 for NaN, ties shared, lgamma always 0)",
         "here": "torch's gradients",
         "reason": "a defect of OneFlow 0.9.0",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_golden_calls.py::test_known_difference",
     },
     "shape-0d": {
@@ -154,6 +175,7 @@ EAGER = {
         "oneflow": "flatten of a 0-d tensor stays 0-d; a 0-d index drops the dimension",
         "here": "torch's shapes",
         "reason": "an undocumented quirk; torch's meaning stays, set_dialect('oneflow-0.9') changes it where a recorded call shows it",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_shapes_of_0d_are_torchs",
     },
     "aliasing": {
@@ -161,6 +183,7 @@ EAGER = {
         "oneflow": "the splits are copies; repeat(1, ...) is a view",
         "here": "torch's: views, and a copy",
         "reason": "an undocumented quirk; torch's meaning stays, set_dialect('oneflow-0.9') changes it where a recorded call shows it",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_splits_are_views",
     },
     "version-counter": {
@@ -168,6 +191,7 @@ EAGER = {
         "oneflow": "no check that a saved tensor was changed",
         "here": "torch's check: RuntimeError at backward",
         "reason": "the gradient would be wrong",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_changing_a_saved_tensor_raises",
     },
     "np-interop": {
@@ -175,6 +199,7 @@ EAGER = {
         "oneflow": "an array or NumPy number on the left gives an array",
         "here": "array + - * ** // % @ & | ^ tensor, which torch refuses, give an array; comparisons, array / tensor, NumPy numbers and ufuncs give a tensor",
         "reason": "superset; Tensor methods and operators keep torch's meaning; set_dialect('oneflow-0.9') changes them",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/core/test_tensor_table.py::test_numpy_on_the_left",
     },
     "state-dict-params": {
@@ -182,6 +207,7 @@ EAGER = {
         "oneflow": "the Parameter objects themselves",
         "here": "torch's detached tensors sharing memory",
         "reason": "torch's tools rely on it",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_golden_calls.py::test_known_difference",
     },
     "set-of-size": {
@@ -189,6 +215,7 @@ EAGER = {
         "oneflow": "(1,) + t.shape is a tuple",
         "here": "torch.Size",
         "reason": "torch.Size is a tuple",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_shapes_of_0d_are_torchs",
     },
     # ------------------------------------------------------------------ functions: OneFlow's documented meaning; `oneflow.set_dialect('torch')` switches these
@@ -197,6 +224,7 @@ EAGER = {
         "oneflow": "NumPy floating scalars, lists of them and lists of floating arrays get the default dtype (torch: their own)",
         "here": "OneFlow's; an array keeps its dtype",
         "reason": "Python and NumPy numbers are the same number",
+        "severity": {"oneflow": "superset", "torch": "changes numbers"},
         "test": "tests/core/test_functions_creation.py::test_numpy_scalars_get_the_default_dtype_arrays_keep_theirs",
     },
     "error-classes": {
@@ -205,6 +233,7 @@ EAGER = {
         "here": "whether a call raises and the class are OneFlow's in nine of ten recorded misfit calls (tests/golden/refused_calls.json names the others); texts are never compared. "
                 "A class that both libraries' programs catch derives from both (an empty parameter list is an IndexError and a ValueError). AttributeError of OneFlow's Python layer is a TypeError here",
         "reason": "elsewhere the function is torch's own: a check of each argument would slow every call, and dtypes or shapes that only OneFlow refuses are a superset",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_refused_arguments.py::test_misfit_arguments_are_refused_as_recorded",
     },
     "mock-device": {
@@ -212,6 +241,7 @@ EAGER = {
         "oneflow": "device('mock') and placement('mock', [0]) exist; tensors on it end the process, but for empty and to()",
         "here": "both exist, and take the name of torch's private backend when first asked for; every tensor on it is a RuntimeError",
         "reason": "torch has no allocator for it",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_refused_arguments.py::test_a_mock_device_is_a_type_without_tensors",
     },
     "device-types": {
@@ -219,6 +249,7 @@ EAGER = {
         "oneflow": "cpu, cuda and mock; device(0), device(type=, index=) and device(device) are TypeErrors; device('cpu:-1') is cpu:0",
         "here": "also meta and the accelerator of this build of torch; all spellings of torch.device; an index below 0 is an error",
         "reason": "superset",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/core/test_refused_arguments.py::test_accepted_as_in_oneflow",
     },
     "cuda-missing": {
@@ -226,6 +257,7 @@ EAGER = {
         "oneflow": "without CUDA they answer the local rank and None; other names of oneflow.cuda end the process",
         "here": "the three answer the same; the others raise torch's error",
         "reason": "torch's functions; set_dialect('torch') gives torch's three as well",
+        "severity": {"oneflow": "superset", "torch": "cosmetic"},
         "test": "tests/core/test_refused_arguments.py::test_the_current_device_without_cuda_is_the_rank",
     },
     "isclose-positional": {
@@ -233,6 +265,7 @@ EAGER = {
         "oneflow": "(input, other, atol, rtol); torch: (input, other, rtol, atol)",
         "here": "OneFlow's positions in the functions, torch's in the Tensor methods",
         "reason": "documented signature; Tensor methods and operators keep torch's meaning; set_dialect('oneflow-0.9') changes them",
+        "severity": {"oneflow": "superset", "torch": "changes numbers"},
         "test": "tests/core/test_functions.py::test_dialect_switches_isclose_and_norm",
     },
     "norm-matrix": {
@@ -240,6 +273,7 @@ EAGER = {
         "oneflow": "p = 1, -1, inf, -inf of a matrix is the matrix norm",
         "here": "OneFlow's in the function, torch's in the Tensor method",
         "reason": "documented formula; Tensor methods and operators keep torch's meaning; set_dialect('oneflow-0.9') changes them",
+        "severity": {"oneflow": "changes numbers", "torch": "changes numbers"},
         "test": "tests/core/test_functions.py::test_dialect_switches_isclose_and_norm",
     },
     "device-index": {
@@ -247,6 +281,7 @@ EAGER = {
         "oneflow": "device('cuda') is cuda:0, device('cpu') is cpu:0",
         "here": "device('cuda') is cuda:0; 'cpu' and 'cpu:0' have no number, since tensors report it so",
         "reason": "x.device == oneflow.device('cuda') must hold",
+        "severity": {"oneflow": "cosmetic", "torch": "cosmetic"},
         "test": "tests/core/test_namespace.py::test_device",
     },
     "version": {
@@ -254,6 +289,7 @@ EAGER = {
         "oneflow": "OneFlow's version",
         "here": "1.0.0, which a check written for torch takes for an old torch; torch's version under mock_torch and set_dialect('torch')",
         "reason": "programs written for OneFlow ask for OneFlow's version",
+        "severity": {"oneflow": "superset", "torch": "breaks"},
         "test": "tests/clients/test_pytorch_names.py::test_the_version_a_program_sees",
     },
     "jit-noop": {
@@ -261,6 +297,7 @@ EAGER = {
         "oneflow": "script and ignore give back their argument",
         "here": "oneflow.script does; oneflow.jit.script compiles, and gives back what TorchScript cannot compile (an error in torch's dialect)",
         "reason": "superset",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_small_names",
     },
     "function-identity": {
@@ -268,6 +305,7 @@ EAGER = {
         "oneflow": "functions of its own",
         "here": "a function that takes more than torch's is another object: __torch_function__ is handed torch's; the same object after set_dialect('torch')",
         "reason": "superset; programs that look functions up in tables of their own are PyTorch programs",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/clients/test_third_party.py::test_a_table_of_functions_for_torch_function",
     },
     # ------------------------------------------------------------------ functions: both callers are served
@@ -276,6 +314,7 @@ EAGER = {
         "oneflow": "a Python float is float64 and decides the dtype; integer conditions are accepted",
         "here": "integer conditions are accepted; numbers take torch's dtype",
         "reason": "no program relies on the float64",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_golden_calls.py::test_known_difference",
     },
     "std-false": {
@@ -283,6 +322,7 @@ EAGER = {
         "oneflow": "std(x, False) reduces dim 0",
         "here": "torch's: unbiased=False over everything",
         "reason": "an undocumented quirk; torch's meaning stays, set_dialect('oneflow-0.9') changes it where a recorded call shows it",
+        "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_value",
     },
     "scalar-first": {
@@ -290,6 +330,7 @@ EAGER = {
         "oneflow": "numbers on either side; max(x, True) is max(x, 1)",
         "here": "accepted",
         "reason": "superset",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_value",
     },
     "int-masks": {
@@ -297,6 +338,7 @@ EAGER = {
         "oneflow": "masks of any dtype; int8 tensors index",
         "here": "masks of any dtype; an int8 index raises, as in torch",
         "reason": "superset; indexing is too hot to wrap",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/core/test_tensor_table.py::test_row",
     },
     "int-inputs": {
@@ -304,6 +346,7 @@ EAGER = {
         "oneflow": "integer and bool tensors are accepted",
         "here": "accepted (fmod of bool is not)",
         "reason": "superset",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_value",
     },
     "softmax-dim": {
@@ -311,6 +354,7 @@ EAGER = {
         "oneflow": "dim may be left out",
         "here": "accepted: 0 for 0-, 1- and 3-dimensional tensors, else 1",
         "reason": "superset",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_value",
     },
     "tie-order": {
@@ -318,6 +362,7 @@ EAGER = {
         "oneflow": "equal keys keep their order; unique(sorted=False) has the order of appearance",
         "here": "the same in oneflow.sort, argsort and unique; topk and Tensor.unique have torch's order",
         "reason": "superset where torch offers it",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_value",
     },
     "stft-default": {
@@ -325,6 +370,7 @@ EAGER = {
         "oneflow": "return_complex=False by default",
         "here": "the same; True works",
         "reason": "superset",
+        "severity": {"oneflow": "superset", "torch": "cosmetic"},
         "test": "tests/core/test_functions.py::test_stft_is_real_by_default",
     },
     "mixed-matmul": {
@@ -332,6 +378,7 @@ EAGER = {
         "oneflow": "operands of different dtypes are accepted",
         "here": "computed in the common dtype",
         "reason": "superset",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/core/test_tensor_table.py::test_row",
     },
     "kw-x": {
@@ -339,6 +386,7 @@ EAGER = {
         "oneflow": "x=, inputs=, shape=, values=, indices_or_sections=, dim0=",
         "here": "both libraries' keyword names",
         "reason": "superset",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_value",
     },
     "extra-args": {
@@ -346,6 +394,7 @@ EAGER = {
         "oneflow": "transpose_a, transpose_b, alpha, inplace=, dtype=, placement=, sbp=; keyword arguments of torch by position",
         "here": "accepted",
         "reason": "superset",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_value",
     },
     "dtype-float-creation": {
@@ -353,6 +402,7 @@ EAGER = {
         "oneflow": "bernoulli is float32, randint_like int64; zeros_like drops strides; hann_window(1) is int64; arange of floats is float32 whatever the default dtype",
         "here": "torch's dtypes and strides; bernoulli(dtype=) is accepted",
         "reason": "an undocumented quirk; torch's meaning stays, set_dialect('oneflow-0.9') changes it where a recorded call shows it",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_value",
     },
     "index-int32": {
@@ -360,6 +410,7 @@ EAGER = {
         "oneflow": "indices are int32",
         "here": "int64; argwhere and unique take dtype=",
         "reason": "int64 is usable wherever int32 is, and torch programs need it",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_golden_calls.py::test_known_difference",
     },
     "linspace-int": {
@@ -367,6 +418,7 @@ EAGER = {
         "oneflow": "with an integer dtype one element is missing",
         "here": "torch's",
         "reason": "a defect of OneFlow 0.9.0",
+        "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/core/test_golden_calls.py::test_known_difference",
     },
     "rng-streams": {
@@ -374,6 +426,7 @@ EAGER = {
         "oneflow": "a CPU generator of its own (MT19937, sequential)",
         "here": "torch's generators: a seed gives other numbers; set_dialect('oneflow-0.9') gives OneFlow's on the CPU",
         "reason": "torch's streams are those of PyTorch programs and of its kernels",
+        "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/core/test_golden_calls.py::test_known_difference",
     },
     "type-strings": {
@@ -381,6 +434,7 @@ EAGER = {
         "oneflow": "'oneflow.FloatTensor'",
         "here": "accepted where a type is asked for; t.type() says 'torch.FloatTensor'; isinstance(t, oneflow.FloatTensor) works as in torch",
         "reason": "superset",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_tensor_table.py::test_row",
     },
     "tensor-ctor": {
@@ -389,6 +443,7 @@ EAGER = {
         "oneflow": "Tensor(1.5), FloatTensor(int tensor), negative strides and wrapping integers are accepted",
         "here": "the same; Tensor() also takes a tensor with a device, a device other than the CPU, placement and sbp",
         "reason": "superset",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/core/test_functions_creation.py::test_tensor_takes_what_torch_refuses",
     },
     # ------------------------------------------------------------------ methods of Tensor: both callers are served
@@ -397,6 +452,7 @@ EAGER = {
         "oneflow": "works for tensors that require grad, on the GPU, and bfloat16 (float32)",
         "here": "the same; a copy in these cases as in OneFlow, shared memory where torch shares it",
         "reason": "loss.numpy() is everywhere in OneFlow code",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/core/test_tensor_table.py::test_numpy_shares_memory_where_torch_gives_an_array_and_copies_where_it_refuses",
     },
     "leaf-inplace": {
@@ -404,6 +460,7 @@ EAGER = {
         "oneflow": "allowed on a leaf that requires grad",
         "here": "allowed, not recorded",
         "reason": "superset",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/core/test_tensor_table.py::test_filling_a_leaf_leaves_it_a_leaf_and_other_changes_still_raise",
     },
     "copy-numpy": {
@@ -411,6 +468,7 @@ EAGER = {
         "oneflow": "from a NumPy array; returns None",
         "here": "accepted; returns the tensor",
         "reason": "superset",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/core/test_tensor_table.py::test_row",
     },
     "tensor-where": {
@@ -418,6 +476,7 @@ EAGER = {
         "oneflow": "cond.where(x, y)",
         "here": "both: a boolean first argument is torch's x.where(cond, y), else OneFlow's",
         "reason": "superset; ambiguous only for boolean values, where torch's meaning holds",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/core/test_tensor_table.py::test_where_with_a_boolean_condition_argument_stays_torchs",
     },
     "deepcopy-grad": {
@@ -425,6 +484,7 @@ EAGER = {
         "oneflow": "a plain tensor loses requires_grad; a non-leaf is copied; so does a pickled one",
         "here": "a non-leaf is copied detached; a leaf keeps requires_grad, as in torch",
         "reason": "superset",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_tensor_table.py::test_row",
     },
     "int-inplace-float": {
@@ -432,6 +492,7 @@ EAGER = {
         "oneflow": "an integer tensor += a floating tensor, and clamp_ with floating bounds, truncate the operand first",
         "here": "the same; a Python float raises in both",
         "reason": "superset",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/core/test_tensor_table.py::test_integer_in_place_keeps_the_tensor_and_numbers_still_raise",
     },
     "nonleaf-rg-false": {
@@ -439,6 +500,7 @@ EAGER = {
         "oneflow": "requires_grad_(False) on a non-leaf",
         "here": "detached in place",
         "reason": "superset",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/core/test_tensor_table.py::test_row",
     },
     "hooks": {
@@ -446,6 +508,7 @@ EAGER = {
         "oneflow": "return None",
         "here": "torch's handle",
         "reason": "superset",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/core/test_tensor_table.py::test_a_hook_gives_a_handle",
     },
     # ------------------------------------------------------------------ nn
@@ -454,6 +517,7 @@ EAGER = {
         "oneflow": "x / sqrt(max(sum x^2, eps)); a fifth argument use_l2_norm_kernel",
         "here": "torch's formula; the fifth argument is accepted",
         "reason": "differs for vectors shorter than 1e-6 only",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_golden_calls.py::test_known_difference",
     },
     "instancenorm-running": {
@@ -461,6 +525,7 @@ EAGER = {
         "oneflow": "track_running_stats keeps buffers that are never updated or used",
         "here": "torch's",
         "reason": "a defect of OneFlow 0.9.0",
+        "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/core/test_golden_calls.py::test_known_difference",
     },
     # ------------------------------------------------------------------ text and errors
@@ -469,6 +534,7 @@ EAGER = {
         "oneflow": "'oneflow.float32', dtype always printed",
         "here": "torch's text",
         "reason": "the objects are torch's",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_texts_are_torchs",
     },
     "exceptions": {
@@ -476,6 +542,7 @@ EAGER = {
         "oneflow": "its own exception class for autograd errors",
         "here": "torch's RuntimeError, ValueError, IndexError; our errors are subclasses of RuntimeError, and of AssertionError where OneFlow asserts (optimizers, schedules, graph settings, creation functions)",
         "reason": "the errors are torch's",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_wrong_calls_raise_torchs_error",
     },
     "no-check": {
@@ -483,6 +550,7 @@ EAGER = {
         "oneflow": "wrong arguments pass: topk clamps k, a dimension may be named twice, an index out of range gives zeros, a window may be larger than its input, dropout takes p=2, len() of a 0-d tensor is 0",
         "here": "torch's checks",
         "reason": "they reject broken programs only",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_wrong_calls_raise_torchs_error",
     },
     "autograd-names": {
@@ -490,6 +558,7 @@ EAGER = {
         "oneflow": "name() is scalar_mul_backward; next_functions is flat",
         "here": "torch's",
         "reason": "the graph is torch's",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_texts_are_torchs",
     },
     "real-imag-attributes": {
@@ -497,6 +566,7 @@ EAGER = {
         "oneflow": "methods: x.real()",
         "here": "torch's attributes: x.real; oneflow.real(x) is the same in both",
         "reason": "Tensor methods and operators keep torch's meaning",
+        "severity": {"oneflow": "breaks", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_parts_of_complex_numbers_are_attributes",
     },
     "no-grad-misc": {
@@ -504,6 +574,7 @@ EAGER = {
         "oneflow": "`as` gives the object; a decorated generator runs with grad",
         "here": "torch's",
         "reason": "an undocumented quirk; torch's meaning stays, set_dialect('oneflow-0.9') changes it where a recorded call shows it",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_texts_are_torchs",
     },
     "of-bugs": {
@@ -511,6 +582,7 @@ EAGER = {
         "oneflow": "crashes and wrong results of 0.9.0: rolls, repeat_interleave(x, 0), narrow from -1, fill_ and zero_ of a strided view, layer_norm with a weight alone, padding='same' of even kernels, products over no elements",
         "here": "torch's results",
         "reason": "a defect of OneFlow 0.9.0",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_defects_are_not_reproduced",
     },
     "tensor-of-array": {
@@ -518,6 +590,7 @@ EAGER = {
         "oneflow": "Tensor(ndarray) and Tensor(tensor) copy",
         "here": "copies, and so does torch.Tensor(ndarray or tensor) once oneflow is imported; torch alone shares the memory of a float32 array, and of a tensor",
         "reason": "the class is torch's, and torch documents no sharing for it; torch.from_numpy and torch.as_tensor share as ever",
+        "severity": {"oneflow": "superset", "torch": "cosmetic"},
         "test": "tests/core/test_tensor_table.py::test_a_tensor_of_an_array_owns_its_memory",
     },
     # ------------------------------------------------------------------ deep paths
@@ -526,6 +599,7 @@ EAGER = {
         "oneflow": "tensors are evicted and computed again within a memory budget; counters tell how often",
         "here": "the counters are 0, evict() and the count of CPU memory raise UnsupportedError",
         "reason": "torch evicts nothing; torch.utils.checkpoint recomputes activations where asked",
+        "severity": {"oneflow": "breaks", "torch": "superset"},
         "test": "tests/core/test_deep_paths.py::test_rematerialisation_counts_nothing_and_evicts_nothing",
     },
     "raw-reader-order": {
@@ -533,6 +607,7 @@ EAGER = {
         "oneflow": "blocks of records in an order drawn from random_seed",
         "here": "blocks in another order, the same one for the same random_seed",
         "reason": "the order is OneFlow's random stream, which 0.9.0 does not document",
+        "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/core/test_deep_paths.py::test_raw_reader_gives_every_record_once_an_epoch",
     },
     "infer-compiler": {
@@ -540,6 +615,7 @@ EAGER = {
         "oneflow": "translates a torch module and its tensors into OneFlow's and keeps both",
         "here": "the torch module itself runs in an nn.Graph; package_names, dynamic and size have nothing to do",
         "reason": "modules and tensors are torch's; a graph keeps one program per input signature",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_deep_paths.py::test_a_compiled_module_is_a_graph_over_the_same_parameters",
     },
     "graph-builder": {
@@ -547,6 +623,7 @@ EAGER = {
         "oneflow": "its C++ graph builder, open to tests: the current job, feed and fetch operators, compiling",
         "here": "a job built by hand gives shapes and dtypes (lazy tensors); it cannot be compiled",
         "reason": "a graph is captured by torch.fx; there is no second builder",
+        "severity": {"oneflow": "breaks", "torch": "superset"},
         "test": "tests/core/test_deep_paths.py::test_what_the_builder_alone_has_is_missing_with_a_reason",
     },
     "graph-hooks": {
@@ -554,6 +631,7 @@ EAGER = {
         "oneflow": "forward hooks and forward pre-hooks of modules do not run in a graph",
         "here": "they run when the graph is built, and what they compute is part of the program",
         "reason": "a graph computes what eager mode computes (weight_norm and spectral_norm are hooks)",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/clients/test_graph_internals.py::test_forward_hooks_are_part_of_a_graph",
     },
     "graph-job-message": {
@@ -561,6 +639,7 @@ EAGER = {
         "oneflow": "_graph_proto, _full_graph_proto and _compiled_graph_proto are the job before, between and after its compiler's passes",
         "here": "all three, and the OPERATOR lines of print(graph), list the captured program under OneFlow's operator and setting names where it has them, else under ATen's; for reading only",
         "reason": "programs are fx graphs of ATen operators; converters and tests read the job",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/clients/test_graph_internals.py::test_the_captured_program_as_a_job_message",
     },
 }

@@ -9,6 +9,7 @@ LEGACY = {
         "oneflow": "one process drives several devices and machines; in the mirrored view inputs and results are lists with one array per device",
         "here": "one device does the work: placements, views and distributions are checked and honoured on it; lists have one array; more than one machine or array is an error",
         "reason": "several devices come with global tensors",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/legacy/test_legacy_job.py::test_list_inputs_may_be_shorter",
     },
     "legacy-list-shape": {
@@ -16,6 +17,7 @@ LEGACY = {
         "oneflow": "inside the job blob.shape is the declared upper bound",
         "here": "it is the shape of the array given; each new shape is captured once",
         "reason": "programs are compiled per input signature",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/legacy/test_legacy_job.py::test_list_inputs_may_be_shorter",
     },
     "legacy-callback": {
@@ -23,6 +25,7 @@ LEGACY = {
         "oneflow": "the handler is called later, from another thread",
         "here": "the call has computed its results already; the handler is called at once, in the caller's thread",
         "reason": "a program is one synchronous call; the order of handlers stays the order of calls",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/legacy/test_legacy_job.py::test_return_annotations",
     },
     "legacy-value-shapes": {
@@ -30,6 +33,7 @@ LEGACY = {
         "oneflow": "results whose shape depends on values have dynamic shapes inside the static job",
         "here": "a job using such an operator runs op by op in each call instead of as one program",
         "reason": "the values of a job's results have fixed shapes in its program; nn.Graph takes such operators",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/legacy/test_legacy_array.py::test_value_dependent_operators",
     },
     "legacy-time-shape": {
@@ -37,6 +41,7 @@ LEGACY = {
         "oneflow": "operators between unpack (or repeat) and pack (or acc) run once per micro batch",
         "here": "pack and acc take directly what unpack and repeat returned; anything in between is an error",
         "reason": "a program has no inner time loop",
+        "severity": {"oneflow": "breaks", "torch": "superset"},
         "test": "tests/legacy/test_legacy_array.py::test_errors_say_what_is_wrong",
     },
     "legacy-user-ops": {
@@ -44,6 +49,7 @@ LEGACY = {
         "oneflow": "builds any of OneFlow's operators by its type name",
         "here": "the common ones, the names of flow.math, and those of a loaded library (torch.ops.oneflow)",
         "reason": "the other operators have their function in the API",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/legacy/test_legacy_array.py::test_errors_say_what_is_wrong",
     },
     "legacy-train-step-lbn": {
@@ -51,6 +57,7 @@ LEGACY = {
         "oneflow": "train_step_lbn: the step number is read from a blob",
         "here": "an error; the job counts its steps itself (saved as System-Train-TrainStep-<job>)",
         "reason": "schedules are computed on the host",
+        "severity": {"oneflow": "breaks", "torch": "superset"},
         "test": "tests/legacy/test_legacy_optimizer.py::test_arguments_that_are_refused",
     },
     "legacy-assign-shape": {
@@ -58,6 +65,7 @@ LEGACY = {
         "oneflow": "validate_shape=False lets a variable change its shape",
         "here": "an error",
         "reason": "programs are compiled for the shapes of their variables",
+        "severity": {"oneflow": "breaks", "torch": "superset"},
         "test": "tests/legacy/test_legacy_variables.py::test_assign_takes_effect_when_the_call_ends",
     },
     "legacy-assign-time": {
@@ -65,6 +73,7 @@ LEGACY = {
         "oneflow": "the assignment is ordered among the other operators",
         "here": "assignments take effect when the call ends, after gradients and updates",
         "reason": "gradients are taken at the values the forward saw",
+        "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/legacy/test_legacy_variables.py::test_assign_takes_effect_when_the_call_ends",
     },
     "legacy-bbox-flip": {
@@ -72,6 +81,7 @@ LEGACY = {
         "oneflow": "flip_code may be a blob",
         "here": "the number 1 (left-right); a blob is an error",
         "reason": "OneFlow defined no other code for boxes",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/legacy/test_legacy_data.py::test_boxes_and_polygons",
     },
     "legacy-data-readers": {
@@ -79,6 +89,7 @@ LEGACY = {
         "oneflow": "continues a Megatron data set from saved progress",
         "here": "an error that says what to use instead",
         "reason": "a job keeps no record of the data it read",
+        "severity": {"oneflow": "breaks", "torch": "superset"},
         "test": "tests/legacy/test_legacy_data.py::test_what_readers_refuse",
     },
     "legacy-tensorrt": {
@@ -86,6 +97,7 @@ LEGACY = {
         "oneflow": "calibrates TensorRT sub-graphs",
         "here": "an error; use_tensorrt is ignored, the backend is chosen by ONEFLOW_GRAPH_BACKEND",
         "reason": "TensorRT is a backend of the engine",
+        "severity": {"oneflow": "breaks", "torch": "superset"},
         "test": f"{_MISC}::test_what_is_refused_names_its_row",
     },
     "legacy-custom-ops": {
@@ -93,6 +105,7 @@ LEGACY = {
         "oneflow": "builds C++ and Python operators against OneFlow's headers",
         "here": "an error; torch.library and torch.utils.cpp_extension build operators, config.load_library loads them",
         "reason": "OneFlow's kernel interface does not exist here",
+        "severity": {"oneflow": "breaks", "torch": "superset"},
         "test": f"{_MISC}::test_what_is_refused_names_its_row",
     },
     "legacy-serving-batch": {
@@ -100,6 +113,7 @@ LEGACY = {
         "oneflow": "recompiles the job for another batch size",
         "here": "only the saved batch size runs; another one is an error",
         "reason": "a saved model is a program with static shapes",
+        "severity": {"oneflow": "breaks", "torch": "superset"},
         "test": "tests/legacy/test_legacy_files.py::test_saved_model_and_inference_session",
     },
     "legacy-serving-ops": {
@@ -107,6 +121,7 @@ LEGACY = {
         "oneflow": "saved models are OneFlow operator lists (protocol buffers)",
         "here": "saved models are torch.export programs beside a JSON description and a snapshot; OneFlow's own are an error",
         "reason": "an operator list cannot be run by other software",
+        "severity": {"oneflow": "breaks", "torch": "superset"},
         "test": "tests/legacy/test_legacy_files.py::test_saved_model_and_inference_session",
     },
     "legacy-summary-viewer": {
@@ -114,6 +129,7 @@ LEGACY = {
         "oneflow": "writes files of OneFlow's own viewer",
         "here": "writes JSON; scalars, images, histograms and texts go to a TensorBoard event file",
         "reason": "the viewer no longer exists",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": f"{_MISC}::test_summary_graph_and_projector",
     },
     "legacy-lazy-adam": {
@@ -121,6 +137,7 @@ LEGACY = {
         "oneflow": "updates the rows named by the indices of a gather's gradient",
         "here": "updates the rows whose gradient is not all zero",
         "reason": "gradients are dense here; the two differ for a row that was gathered with a zero gradient",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/legacy/test_legacy_optimizer.py::test_lazy_adam_and_indexed_slices_leave_untouched_rows_alone",
     },
     "legacy-adam-correction": {
@@ -128,6 +145,7 @@ LEGACY = {
         "oneflow": "0.4 puts the bias correction into the learning rate, so that it scales the weight decay and epsilon too; 0.5 corrects m and v",
         "here": "0.5's rule; without weight decay and with a small epsilon, 0.4's values are the same",
         "reason": "the versions disagree, and a call does not tell which one it was written for",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/legacy/test_legacy_update_rules.py::test_rules_of_0_4_and_0_5_differ_only_in_decay_and_epsilon",
     },
     "legacy-versions": {
@@ -136,6 +154,7 @@ LEGACY = {
         "here": "a call is told apart by the types of its arguments (_tables/legacy_orders.py); where types do not tell, 0.5's order holds: "
                 "top_k(x, n) means an axis if x has it, else k. Layouts that are not given are NCHW",
         "reason": "a program does not say which version it was written for",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/legacy/test_legacy_signatures.py::test_calls_of_every_version_reach_their_parameters",
     },
     "legacy-removed": {
@@ -143,6 +162,7 @@ LEGACY = {
         "oneflow": "0.1 to 0.4 had detection operators, Keras names, ONNX export of jobs, operators on dynamic shapes",
         "here": "absent; REMOVED in _tables/legacy_orders.py lists them",
         "reason": "0.5, whose API this is, had dropped them, or they served several devices",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/legacy/test_legacy_signatures.py::test_every_function_is_there_or_listed_as_removed",
     },
     "legacy-stale-variables": {
@@ -150,6 +170,7 @@ LEGACY = {
         "oneflow": "a stage may compute with values that are up to buffer_size - 1 updates old",
         "here": "every step computes with the current values; enable_ssp is ignored",
         "reason": "stages run one after the other, so nothing is gained by old values",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/legacy/test_legacy_older.py::test_ssp_variable_proxy_hands_out_current_values",
     },
     "legacy-integer-losses": {
@@ -157,6 +178,7 @@ LEGACY = {
         "oneflow": "the mean of an integer blob multiplies its sum by 1 / n as an integer, which is 0",
         "here": "the mean, rounded toward zero, in the same dtype; a loss of integers has no gradient",
         "reason": "zero for every mean is of no use",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/legacy/test_legacy_older.py::test_losses_of_integer_blobs",
     },
 }

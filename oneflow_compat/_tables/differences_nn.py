@@ -9,6 +9,7 @@ NN = {
         "oneflow": "no size_average and reduce: MSELoss('sum'), CrossEntropyLoss(weight, ignore_index, reduction)",
         "here": "both orders: a str or a number in the slot of torch's size_average is OneFlow's argument, None or a bool is torch's",
         "reason": "the types tell the callers apart",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": _T + "test_nn_callers.py::test_loss_constructors",
     },
     "F-loss-positional": {
@@ -17,6 +18,7 @@ NN = {
         "oneflow": "no size_average and reduce: mse_loss(input, target, reduction), kl_div(input, target, log_target, reduction), ...",
         "here": "both orders, by the type in those slots; a lone bool in slot 3 of kl_div is OneFlow's log_target",
         "reason": "the types tell the callers apart, but for kl_div's bool, where the documented signature holds",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": _T + "test_nn_callers.py::test_functions",
     },
     "int32-targets": {
@@ -24,6 +26,7 @@ NN = {
         "oneflow": "labels of any integer type",
         "here": "the same: int8, uint8, int16 and int32 labels are widened",
         "reason": "an error of torch's turned into a result",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": _T + "test_nn_callers.py::test_class_losses",
     },
     "kl-negative-target": {
@@ -31,6 +34,7 @@ NN = {
         "oneflow": "terms of targets that are not positive are 0",
         "here": "the same (torch: nan for a negative target)",
         "reason": "documented example",
+        "severity": {"oneflow": "superset", "torch": "cosmetic"},
         "test": _T + "test_nn_differences.py::test_kl_div_of_negative_targets",
     },
     "gumbel-order": {
@@ -38,6 +42,7 @@ NN = {
         "oneflow": "(x, tau=1, dim=None, hard=False, generator=None); dim=None follows softmax's rule",
         "here": "OneFlow's; a bool in slot 3 is torch's hard, then a missing dim is torch's -1",
         "reason": "documented signature",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": _T + "test_nn_callers.py::test_gumbel_softmax_in_torch_order",
     },
     "pool-order": {
@@ -45,6 +50,7 @@ NN = {
         "oneflow": "arguments 6 and 7 are return_indices and ceil_mode (torch: the reverse), then data_format",
         "here": "OneFlow's order",
         "reason": "documented signature; both are bools, so no type tells the callers apart",
+        "severity": {"oneflow": "superset", "torch": "changes numbers"},
         "test": _T + "test_nn_callers.py::test_max_pool_has_return_indices_before_ceil_mode",
     },
     "channels-last-layout": {
@@ -52,6 +58,7 @@ NN = {
         "oneflow": "channels_last moves the channels to the last dimension of data and weight; 0.9.0's CPU kernels then read conv and avg_pool memory wrongly",
         "here": "the same shapes, with right numbers",
         "reason": "a defect of OneFlow 0.9.0",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": _T + "test_nn_modules.py::test_channels_last_conv_is_the_permuted_conv",
     },
     "nhwc-variable": {
@@ -59,6 +66,7 @@ NN = {
         "oneflow": "made while ONEFLOW_ENABLE_NHWC is 1, the modules take and give (N, H, W, C)",
         "here": "the variable is not read; module.to(memory_format=oneflow.channels_last) lays memory out so, the functions take channel_pos= or data_format=",
         "reason": "the classes are torch's, whose channels_last keeps the shapes",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": _T + "test_nn_modules.py::test_the_nhwc_variable_is_not_read_and_channels_last_memory_is_there",
     },
     "rmsnorm-eps": {
@@ -66,6 +74,7 @@ NN = {
         "oneflow": "eps defaults to 1e-5 (torch: the machine epsilon of the dtype)",
         "here": "OneFlow's default",
         "reason": "documented default",
+        "severity": {"oneflow": "superset", "torch": "changes numbers"},
         "test": _T + "test_nn_modules.py::test_rms_norm_default_eps",
     },
     "trunc-normal": {
@@ -73,6 +82,7 @@ NN = {
         "oneflow": "numbers outside [a, b] are clamped to the bounds",
         "here": "torch's: numbers are drawn inside [a, b]",
         "reason": "an undocumented quirk; for the usual std=0.02 with bounds at 2 there is no difference",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": _T + "test_nn_differences.py::test_trunc_normal_does_not_clamp",
     },
     "orthogonal-init": {
@@ -80,6 +90,7 @@ NN = {
         "oneflow": "returns a new tensor and leaves its argument alone",
         "here": "torch's: in place",
         "reason": "a defect of OneFlow 0.9.0",
+        "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": _T + "test_nn_differences.py::test_orthogonal_works_in_place",
     },
     "interp-edge": {
@@ -87,6 +98,7 @@ NN = {
         "oneflow": "with a fractional scale_factor, an axis whose size does not change may be sampled at 1/scale",
         "here": "torch's",
         "reason": "an undocumented quirk; sizes, whole scales and align_corners agree",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": _T + "test_nn_differences.py::test_kept_as_torchs",
     },
     "bn-batch1": {
@@ -94,6 +106,7 @@ NN = {
         "oneflow": "training with one value per channel is allowed; the running variance becomes NaN",
         "here": "allowed; the running variance takes 0 for the variance of one value. momentum=None is torch's: ValueError",
         "reason": "superset; flowvision trains RexNet and Inception with one image",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": _T + "test_nn_differences.py::test_batch_norm_trains_on_one_value_per_channel",
     },
     "batch-norm-gradient": {
@@ -103,6 +116,7 @@ NN = {
                 "for a batch whose height or width is 1 where input or gradient lie channels last, "
                 "and that of an instance norm for a batch through flatten(2).permute(2, 0, 1)",
         "reason": "a defect of torch's kernel: in image models with a convolutional stem, trained one image at a time, and in networks over (N, C, L, 1)",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": _T + "test_nn_differences.py::test_gradient_of_one_image_through_a_norm",
     },
     "inplace-activations": {
@@ -110,6 +124,7 @@ NN = {
         "oneflow": "inplace=True is ignored with a warning",
         "here": "torch's modules: in place, and a leaf that requires grad raises",
         "reason": "the documented meaning of the argument",
+        "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": _T + "test_nn_differences.py::test_inplace_is_honoured",
     },
     "ctor-extras": {
@@ -118,6 +133,7 @@ NN = {
         "oneflow": "generator=, h_upscale_factor=, inplace=, value=0, parameters=, divisor_override=0 for none, positional device and dtype",
         "here": "accepted, besides torch's arguments; the classes are subclasses of torch's, and isinstance() knows torch's own modules",
         "reason": "both callers are served",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": _T + "test_nn_callers.py::test_classes_stand_for_torchs",
     },
     "kw-F": {
@@ -126,6 +142,7 @@ NN = {
         "oneflow": "x= for the input, alpha= for the slope; upsample is the class nn.Upsample",
         "here": "OneFlow's names and torch's; upsample of a tensor is torch's function",
         "reason": "the names are disjoint",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": _T + "test_nn_callers.py::test_functions",
     },
     "ddp": {
@@ -133,6 +150,7 @@ NN = {
         "oneflow": "a function that adds hooks and returns the module; needs no process group",
         "here": "the same call, of a class; the module answers .module and no_sync() as torch's wrapper does; torch's keywords (device_ids, ...) make torch's wrapper",
         "reason": "documented signature; a class keeps isinstance(model, DistributedDataParallel) valid",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": _T + "test_nn_modules.py::test_ddp_on_one_process_returns_the_module",
     },
     "module-zero-grad": {
@@ -140,6 +158,7 @@ NN = {
         "oneflow": "set_to_none defaults to False: gradients become zeros",
         "here": "torch's: gradients become None",
         "reason": "oneflow.nn.Module is torch.nn.Module; OneFlow's optimizers zero_grad() keeps zeros",
+        "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": _T + "test_nn_differences.py::test_module_zero_grad_is_torchs",
     },
     "load-numpy": {
@@ -147,6 +166,7 @@ NN = {
         "oneflow": "numpy arrays are accepted as values",
         "here": "the same",
         "reason": "an error of torch's turned into a result",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": _T + "test_nn_modules.py::test_load_state_dict_takes_numpy",
     },
     "depend-order": {
@@ -154,6 +174,7 @@ NN = {
         "oneflow": "in a graph, orders its first argument after the second",
         "here": "returns its first argument",
         "reason": "eager calls and captured programs run in the order of the source",
+        "severity": {"oneflow": "superset", "torch": "superset"},
         "test": _T + "test_nn_modules.py::test_small_functions",
     },
     "module-repr": {
@@ -161,6 +182,7 @@ NN = {
         "oneflow": "other texts: tuples for numbers, PixelShufflev2, nothing for some modules, repeated blocks printed one by one",
         "here": "torch's texts",
         "reason": "cosmetic",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": _T + "test_nn_callers.py::test_classes_stand_for_torchs",
     },
     "module-attrs": {
@@ -168,6 +190,7 @@ NN = {
         "oneflow": "kernel_size, stride, padding are stored as tuples; pos_weight is no buffer",
         "here": "torch's: as given; pos_weight is in state_dict()",
         "reason": "the objects are torch's",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": _T + "test_nn_differences.py::test_kept_as_torchs",
     },
     "packed-lengths": {
@@ -175,6 +198,7 @@ NN = {
         "oneflow": "the lengths come back as float32",
         "here": "torch's: int64",
         "reason": "a defect of OneFlow 0.9.0",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": _T + "test_nn_differences.py::test_kept_as_torchs",
     },
 }

@@ -7,6 +7,7 @@ OPS = {
         "oneflow": "masks come from OneFlow's CUDA generator",
         "here": "masks come from torch's generator: one draw seeds a Philox stream (kernels), or torch's dropout (without the kernel library); the three differ",
         "reason": "random streams are not part of the meaning; torch.manual_seed and a generator argument repeat the mask",
+        "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/ops/test_ops_kernels.py::test_bias_dropout",
     },
     "ops-deform-conv2d-gradient": {
@@ -14,6 +15,7 @@ OPS = {
         "oneflow": "0.9.0's CPU gradients of the input and of the weight are not the derivatives of the output",
         "here": "the derivatives",
         "reason": "a defect of OneFlow 0.9.0; the values agree",
+        "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/ops/test_ops_kernels.py::test_gradcheck",
     },
     "ops-zero-point": {
@@ -21,6 +23,7 @@ OPS = {
         "oneflow": "in the affine scheme a negative zero point (a range above 0) is wrapped into an unsigned byte",
         "here": "the zero point is used as it is",
         "reason": "a defect of OneFlow 0.9.0: its own observer gives such zero points",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/ops/test_ops_meaning.py::test_negative_zero_points_are_kept",
     },
     "ops-softmax-cross-entropy-gradient": {
@@ -28,6 +31,7 @@ OPS = {
         "oneflow": "the gradient is softmax - label, right for labels that sum to 1",
         "here": "the derivative, whatever the labels sum to",
         "reason": "the same for probabilities; else OneFlow's is no derivative",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/ops/test_ops_meaning.py::test_softmax_cross_entropy_gradient_is_the_derivative",
     },
     "ops-unique-order": {
@@ -35,6 +39,7 @@ OPS = {
         "oneflow": "unique ids in the order of a GPU hash table",
         "here": "in order of first occurrence (kernel), or ascending (plain torch)",
         "reason": "the order is not specified; the inverse indices say which is which",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/ops/test_ops_kernels.py::test_unique_key_value_pair",
     },
     "ops-roc-auc-ties": {
@@ -42,6 +47,7 @@ OPS = {
         "oneflow": "with several groups of equal scores the area is wrong",
         "here": "a pair of equal scores counts half",
         "reason": "a defect of OneFlow 0.9.0: 0.345 where counting the pairs gives 0.405",
+        "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/ops/test_ops_meaning.py::test_roc_auc_counts_pairs",
     },
     "ops-one-embedding-store": {
@@ -49,13 +55,15 @@ OPS = {
         "oneflow": "embedding_name finds a store a handler opened; first rows are made from embedding_tables, state_initializer and seed",
         "here": "it finds a living one_embedding of that name, whose own tables, optimizer and seed make the first rows",
         "reason": "a store belongs to its embedding here",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/ops/test_ops_embedding.py::test_lookup_and_put",
     },
-    "one-embedding-shuffle": {
+    "ops-one-embedding-shuffle": {
         "names": ["oneflow._C.one_embedding_id_shuffle", "oneflow._C.one_embedding_embedding_shuffle", "oneflow._C.one_embedding_embedding_gradient_shuffle"],
         "oneflow": "ids are partitioned over ranks",
         "here": "one rank; more raise NotImplementedError",
         "reason": "the exchange between ranks is not written",
+        "severity": {"oneflow": "breaks", "torch": "superset"},
         "test": "tests/ops/test_ops_meaning.py::test_shuffles_gather_and_scatter_back",
     },
 }

@@ -37,6 +37,21 @@ def test_row_is_complete_and_its_test_exists(id):
     assert not name or f"def {name.partition('[')[0]}(" in text, row["test"]
 
 
+@pytest.mark.parametrize("id", DIFFERENCES)
+def test_row_has_a_severity_for_programs_of_both_libraries(id):
+    severity = DIFFERENCES[id]["severity"]
+    assert set(severity) == {"oneflow", "torch"}
+    assert set(severity.values()) <= {"breaks", "changes numbers", "cosmetic", "superset"}
+
+
+def test_no_id_is_in_two_tables():
+    from oneflow._tables import differences_data, differences_eager, differences_legacy, differences_nn, differences_ops
+
+    tables = differences_data.DATA, differences_eager.EAGER, differences_legacy.LEGACY, differences_nn.NN, differences_ops.OPS
+    ids = [id for table in tables for id in table]
+    assert len(ids) == len(set(ids))
+
+
 def test_every_id_an_error_names_is_a_row():
     named = {}
     for file in SOURCE.rglob("*.py"):

@@ -59,6 +59,21 @@ def test_unknown_names_say_what_was_asked():
         import oneflow.no_such_module  # noqa: F401
 
 
+@pytest.mark.parametrize("module, typed, meant", [
+    (flow, "abss", "abs"), (flow, "sni", "sin"), (flow, "Abs", "abs"), (flow, "cta", "cat"), (flow, "one", "ones"), (flow, "mn", "min"),
+    (flow.nn, "lstm", "LSTM"), (flow.nn, "Lnear", "Linear"), (flow.optim, "Adma", "Adam"), (flow.nn.functional, "rellu", "relu"),
+])
+def test_a_short_name_with_a_slip_gets_a_suggestion(module, typed, meant):
+    with pytest.raises(AttributeError, match=f"did you mean '{meant}'"):
+        getattr(module, typed)
+
+
+@pytest.mark.parametrize("typed", ["zz", "qqq", "xyzzy"])
+def test_a_name_like_no_other_gets_no_suggestion(typed):
+    with pytest.raises(AttributeError, match="has it here$"):
+        getattr(flow, typed)
+
+
 def test_dir_lists_rows_and_torch():
     names = dir(flow)
     assert {"cat", "device", "vmap", "placement", "nn"} <= set(names)

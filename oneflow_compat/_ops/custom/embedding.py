@@ -56,7 +56,7 @@ def one_embedding_unique_key_value_pair(keys, values=None, num_tables=1, embeddi
 def _one_rank(name):
     dist = torch.distributed
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-        raise NotImplementedError(f"{name} runs on one rank here, found {dist.get_world_size()} (docs/differences.md: one-embedding-shuffle)")
+        raise NotImplementedError(f"{name} runs on one rank here, found {dist.get_world_size()} (docs/differences.md: ops-one-embedding-shuffle)")
 
 
 @torch.no_grad()

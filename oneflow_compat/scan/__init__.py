@@ -1,0 +1,63 @@
+"""python -m oneflow.scan PATH...: what happens to this code base under this package?
+
+The scan reads source text (ast) and never imports it. It judges every oneflow name, and every torch name as
+if `import torch` were `import oneflow as torch`. It ranks what it finds by the table of differences.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from typing import Iterable
+
+from . import files, fixes
+from .binder import Use
+from .files import Skipped
+from .findings import Finding, Findings, Location
+from .lookup import judge
+from .names import FileNames, names_in
+from .report import Report
+
+__all__ = ["FileNames", "Finding", "Location", "Report", "Skipped", "Use", "judge", "names_in", "scan"]
+
+RECURSION_LIMIT = 6000  # sums of a thousand terms are common in generated code
+
+
+def scan(paths: Iterable[str | os.PathLike], fix: bool = False) -> Report:
+    """Scan every .py file at or below `paths`. `fix` edits the calls that have a mechanical remedy."""
+    findings = Findings()
+    report = Report([], 0, 0)
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, RECURSION_LIMIT))
+    collects = gc.isenabled()
+    gc.disable()  # a collection walks all of torch after every few syntax trees, which are freed without it
+    try:
+        for file in files.python_files(paths, report.skipped):
+            try:
+                _scan_file(file, findings, report, fix)
+            except (
+                Exception
+            ) as error:  # a file of any content must not end the scan; RecursionError and MemoryError too
+                report.skipped.append(Skipped(file, files.describe(error)))
+    finally:
+        if collects:
+            gc.enable()
+        sys.setrecursionlimit(limit)
+    report.findings, report.names = findings.ranked(), len(findings.names)
+    return report
+
+
+def _scan_file(file: str, findings: Findings, report: Report, fix: bool) -> None:
+    source = files.read(file)
+    names = names_in(source, file)
+    calls = Findings().add_file(file, names) if fix else []
+    if calls:
+        changed, count = fixes.fixed_source(source, calls)
+        if count:
+            fixes.write(file, changed)
+            names = names_in(changed, file)
+            report.fixed_calls += count
+            report.fixed_files += 1
+    findings.add_file(file, names)
+    report.files += 1
