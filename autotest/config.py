@@ -15,6 +15,7 @@ VARIABLES = {
     "ONEFLOW_TEST_ERRORS": ("class", "class: both sides must raise related classes; any: both must raise; no: a refusal of the reference is enough"),
     "ONEFLOW_TEST_SHRINK_SECONDS": ("10", "stop shrinking a failure after this time"),
     "ONEFLOW_TEST_DATABASE": ("", "folder of failing examples; empty: Hypothesis's default, none in CI; none: never"),
+    "ONEFLOW_QUIET": ("", "1: no progress lines of parity and fuzz runs"),
     "CI": ("", "set by CI services"),
     "WORLD_SIZE": ("1", "set by the launcher; with several ranks all draw the same cases, and a failure is not shrunk"),
     "PYTEST_CURRENT_TEST": ("", "set by pytest"),

@@ -6,7 +6,7 @@ Attributes, calls, operators, indexing and assignment act on both sides. `.pytor
 from __future__ import annotations
 
 import operator
-from typing import Any, Callable
+from typing import Any
 
 from . import case as cases, profiler
 from .calls import at_step, call_both, record, split, split_arguments

@@ -9,7 +9,7 @@ from ..compare import compare_numbers, compare_values
 from ..errors import Mismatch
 from ..pair import Pair
 from ..runner import Options
-from ..script import text
+from . import snippets
 from .samples import module_samples, operator_samples, tensors
 from .table import put
 
@@ -54,8 +54,13 @@ class Checker:
             if applies is not None:
                 put(row, column, "pass" if applies is True else applies)
 
-    def function(self, row, op, reference, candidate, call=""):
-        """A function (or a tensor method called as one) on torch's samples."""
+    def function(self, row, op, reference, candidate, call=None):
+        """Check a function (or a tensor method called as one) on torch's samples.
+
+        call: source text of the reference's and the candidate's function for the scripts; None as the first if it has no name.
+        """
+        short = row["name"].removeprefix("oneflow.")
+        call = call or (f"torch.{short}", f"flow.{short}")
         torch = self.torch
         f32 = torch.float32 if torch.float32 in op.dtypes else next((d for d in (torch.float64, torch.int64, torch.bool, torch.complex64) if d in op.dtypes), None)
         if f32 is None:
@@ -63,12 +68,15 @@ class Checker:
         samples = operator_samples(op, f32)
         if not samples:
             return
-        same = reference is candidate
-        put(row, "identity", "same" if same else "own")
+        put(row, "identity", "same" if reference is candidate else "own")
+        row["scripts"]["eager"] = self.script(row, samples[0], call)
+        row["scripts"]["graph"] = self.script(row, samples[0], call, "graph")
         run = lambda f, s: f(s[0], *s[1], **s[2])
         self.cell(row, "eager", lambda: self.agree(row, samples, lambda s: run(reference, s), lambda s: run(candidate, s), call))
         if op.supports_autograd and f32 in (torch.float32, torch.float64):
             with_grad = operator_samples(op, f32, requires_grad=True)
+            if with_grad:
+                row["scripts"]["gradient"] = self.script(row, with_grad[0], call, "gradient")
             self.cell(row, "gradient", lambda: self.gradients(row, with_grad, lambda s: run(reference, s), lambda s: run(candidate, s), call))
             self.cell(row, "graph", lambda: self.graph(row, with_grad[:2], lambda s: run(candidate, s), call))
         else:
@@ -91,6 +99,9 @@ class Checker:
         samples = [s for training in (True, False) for s in module_samples(info, torch.float32, training=training)]
         if not samples:
             return
+
+        for column in ("eager", "gradient", "graph"):
+            row["scripts"][column] = self.module_script(row, samples[0], column)
 
         def build(s, device="cpu"):
             torch.manual_seed(0)
@@ -116,17 +127,17 @@ class Checker:
         def gradient():
             some = False
             for s in samples:
-                r, c, a, b = self.guarded(s, lambda: forward(s), row["name"], self.module_script(row, s))
+                r, c, a, b = self.guarded(s, lambda: forward(s), row["name"], self.module_script(row, s, "gradient"))
                 ga, gb = self.backward(a, list(r.parameters())), self.backward(b, list(c.parameters()))
                 some = some or bool(ga)
-                self.same(ga, gb, "the gradient of a parameter", self.module_script(row, s))
+                self.same(ga, gb, "the gradient of a parameter", self.module_script(row, s, "gradient"))
             return True if some else None
 
         def graph():
             for s in samples[:2]:
                 _, c = build(s)
                 args, kwargs = s[2:]
-                self.graph_of(row, lambda *a: c(*a, **kwargs), args, [c], self.module_script(row, s))
+                self.graph_of(row, lambda *a: c(*a, **kwargs), args, [c], self.module_script(row, s, "graph"))
             return True
 
         self.cell(row, "eager", eager)
@@ -171,12 +182,12 @@ class Checker:
             except Exception:
                 continue
             self.torch.manual_seed(0)
-            b = self.guarded(s, lambda: candidate(mine), row["name"], self.script(row, s, call))
+            b = self.guarded(s, lambda: candidate(mine), row["name"], self.script(row, s, call, "gradient"))
             ga = self.backward(a, [t for t in tensors(theirs) if t.requires_grad])
             gb = self.backward(b, [t for t in tensors(mine) if t.requires_grad])
             if ga is not None:
                 ran = True
-                self.same(ga, gb, "the gradient", self.script(row, s, call))
+                self.same(ga, gb, "the gradient", self.script(row, s, call, "gradient"))
         return True if ran else None
 
     def graph(self, row, samples, candidate, call):
@@ -186,7 +197,7 @@ class Checker:
             if not leaves:
                 continue
             ran = True
-            self.graph_of(row, lambda *a: candidate(refilled(s, a)), leaves, (), self.script(row, s, call))
+            self.graph_of(row, lambda *a: candidate(refilled(s, a)), leaves, (), self.script(row, s, call, "graph"))
         return ran
 
     def graph_of(self, row, function, args, modules, script):
@@ -294,15 +305,15 @@ class Checker:
         gradients = [output_gradient(Fixed, t, i).to(t.device) for i, t in enumerate(outs)]
         return list(self.torch.autograd.grad(outs, leaves, gradients, allow_unused=True))
 
-    def script(self, row, s, call):
-        args = ", ".join([text(a) for a in (s[0], *s[1])] + [f"{k}={text(v)}" for k, v in s[2].items()])
-        return f"import torch\nimport {getattr(self.pair.candidate, '__name__', 'candidate')} as flow\n\nfor lib in (torch, flow):\n    print(lib.{call or row['name']}({args}))\n"
+    def script(self, row, s, call, column="eager"):
+        return snippets.function_snippet(self.candidate_name, *call, s, column)
 
-    def module_script(self, row, s):
-        build = ", ".join([text(a) for a in s[0]] + [f"{k}={text(v)}" for k, v in s[1].items()])
-        args = ", ".join([text(a) for a in s[2]] + [f"{k}={text(v)}" for k, v in s[3].items()])
-        return (f"import torch\nimport {getattr(self.pair.candidate, '__name__', 'candidate')} as flow\n\nfor lib in (torch, flow):\n    torch.manual_seed(0)\n"
-                f"    m = lib.{row['name']}({build})\n    print(m({args}))\n")
+    def module_script(self, row, s, column="eager"):
+        return snippets.module_snippet(self.candidate_name, row["name"].removeprefix("oneflow."), s, column)
+
+    @property
+    def candidate_name(self):
+        return getattr(self.pair.candidate, "__name__", "candidate")
 
 
 REFUSED = object()

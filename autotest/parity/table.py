@@ -11,7 +11,7 @@ RANK = {"fail": 0, "none": 1, "refused": 2, "differs": 3, "pass": 4, "same": 4, 
 
 
 def new_row(name, group):
-    return {"name": name, "group": group, "cells": {}, "left_out": ""}
+    return {"name": name, "group": group, "cells": {}, "left_out": "", "scripts": {}}
 
 
 def put(row, column, status, detail="", script=""):
