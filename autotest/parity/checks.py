@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import copy
 import traceback
+from typing import Any, Callable
 
 from ..check import output_gradient, tensors_of
 from ..compare import compare_numbers, compare_values
@@ -26,7 +27,7 @@ class Failure(Exception):
 
 
 class Refused(Exception):
-    """The candidate says itself that it cannot do this."""
+    """The candidate itself says that it cannot do this."""
 
 
 class Checker:
@@ -39,8 +40,8 @@ class Checker:
         self.options = Options(check_dtype=True)
 
     # ------------------------------------------------------------------ cells
-    def cell(self, row, column, check):
-        """Run a check and put its result; it returns True for pass, None for "does not apply"."""
+    def cell(self, row: dict, column: str, check: Callable) -> None:
+        """Run a check and store its result; the check returns True for pass, None if it does not apply."""
         try:
             applies = check()
         except Failure as e:
@@ -54,7 +55,7 @@ class Checker:
             if applies is not None:
                 put(row, column, "pass" if applies is True else applies)
 
-    def function(self, row, op, reference, candidate, call=None):
+    def function(self, row: dict, op: Any, reference: Any, candidate: Any, call: tuple[str | None, str] | None = None) -> None:
         """Check a function (or a tensor method called as one) on torch's samples.
 
         call: source text of the reference's and the candidate's function for the scripts; None as the first if it has no name.
@@ -87,13 +88,13 @@ class Checker:
         self.devices(row, lambda device: self.agree(
             row, operator_samples(op, f32, device=device), lambda s: run(reference, s), lambda s: run(candidate, s), call))
 
-    def devices(self, row, check):
+    def devices(self, row: dict, check: Callable) -> None:
         put(row, "cpu", row["cells"].get("eager", {"status": "none"})["status"])
         if self.torch.cuda.is_available():
             self.cell(row, "cuda", lambda: check("cuda"))
 
-    def module(self, row, info, reference, candidate):
-        """A module class: forward and gradients with the reference's weights, in training and evaluation mode."""
+    def module(self, row: dict, info: Any, reference: Any, candidate: Any) -> None:
+        """Check a module class: forward and gradients with the reference's weights, in training and evaluation mode."""
         torch = self.torch
         put(row, "identity", "same" if reference is candidate else "own")
         samples = [s for training in (True, False) for s in module_samples(info, torch.float32, training=training)]
@@ -200,7 +201,7 @@ class Checker:
             self.graph_of(row, lambda *a: candidate(refilled(s, a)), leaves, (), self.script(row, s, call, "graph"))
         return ran
 
-    def graph_of(self, row, function, args, modules, script):
+    def graph_of(self, row: dict, function: Callable, args: Any, modules: Any, script: str) -> None:
         """Run function(*tensors) eagerly and as a graph of the candidate, with gradients; compare."""
         torch, checker = self.torch, self
         eager_args = copied(args)
@@ -287,14 +288,14 @@ class Checker:
         except Exception as e:
             raise Failure(f"{name} raised {type(e).__name__}: {str(e)[:300]}", script) from None
 
-    def same(self, a, b, what, script, values=True):
+    def same(self, a: Any, b: Any, what: str, script: str, values: bool = True) -> None:
         try:
             compare_values(self.pair, a, b, what, self.options, ("torch", "here"), values)
         except Mismatch as e:
             raise Failure(str(e), script) from None
 
-    def backward(self, out, leaves):
-        """Gradients of the leaves for fixed output gradients; None if nothing requires one."""
+    def backward(self, out: Any, leaves: list) -> list | None:
+        """Return the gradients of the leaves for fixed output gradients; None if nothing requires one."""
         outs = [t for t in tensors_of(out, lambda t: isinstance(t, self.torch.Tensor)) if t.requires_grad]
         if not outs or not leaves:
             return None
