@@ -5,28 +5,30 @@ import functools
 import inspect
 import types
 import typing
+from typing import Any, Callable
 
 from . import case as cases
 from .case import Step
 from .errors import BothDoNotSupportError, Mismatch, PyTorchDoesNotSupportError
 from .generators import Nothing, generator
+from .printing import SourceWriter
 
 ATOMS = (int, float, bool, str, type(None), complex)
-# The reference's result is handed to the candidate as it is (the values are nobody's promise) ...
-POSTULATED = {"rand", "Tensor", "FloatTensor", "DoubleTensor", "HalfTensor", "IntTensor", "LongTensor", "ByteTensor", "CharTensor", "BoolTensor"}
-# ... or the candidate makes its own and only the values are handed over.
-UNINITIALISED = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"}
+# The candidate gets the reference's result, because no library promises the values ...
+HANDED_OVER = {"rand", "Tensor", "FloatTensor", "DoubleTensor", "HalfTensor", "IntTensor", "LongTensor", "ByteTensor", "CharTensor", "BoolTensor"}
+# ... or the candidate makes its own result and gets only the values.
+UNINITIALIZED = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"}
 
 
-# Arguments and annotations of torch's functions that were written in Python once: OneFlow's tests pass an untyped random() there.
-FORMER = {
+# Functions that were Python functions in earlier torch versions: (argument names, annotations). OneFlow's tests pass an untyped random() to them.
+FORMER_SIGNATURES = {
     "hardshrink": (["input", "lambd"], {"lambd": float}),
     "pairwise_distance": (["x1", "x2", "p", "eps", "keepdim"], {"p": float, "eps": float, "keepdim": bool}),
 }
 
 
-def split(x):
-    """(x with generators drawn, its reference side, its candidate side), through containers."""
+def split(x: Any) -> tuple[Any, Any, Any]:
+    """Return (x with generators sampled, its reference side, its candidate side), through containers."""
     kind = type(x)
     if kind in ATOMS:
         return x, x, x
@@ -46,10 +48,10 @@ def split(x):
     return x, x, x
 
 
-def split_arguments(function, args, kwargs):
-    """(resolved, reference, candidate) argument lists and keyword dicts; `nothing` is dropped."""
+def split_arguments(function: Any, args: tuple, kwargs: dict) -> tuple:
+    """Return the (positional, keyword) arguments resolved, of the reference and of the candidate; `nothing` is dropped."""
     if any(isinstance(a, generator) for a in args) or any(isinstance(a, generator) for a in kwargs.values()):
-        give_types(function, args, kwargs)
+        annotate_generators(function, args, kwargs)
     parts = [split(a) for a in args]
     while parts and isinstance(parts[-1][0], Nothing):
         parts.pop()
@@ -63,8 +65,8 @@ def split_arguments(function, args, kwargs):
     )
 
 
-def give_types(function, args, kwargs):
-    """Ask untyped generators for the type the callee's annotation names."""
+def annotate_generators(function: Any, args: tuple, kwargs: dict) -> None:
+    """Give untyped generators the type that the callee's annotation names."""
     function = getattr(function, "__func__", function)
     try:
         names, hints = _annotations(function)
@@ -88,14 +90,14 @@ def _annotations(function):
     try:
         names = [p.name for p in inspect.signature(target).parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     except (TypeError, ValueError):
-        return FORMER.get(getattr(target, "__name__", ""), ([], {}))
+        return FORMER_SIGNATURES.get(getattr(target, "__name__", ""), ([], {}))
     if names and (names[0] == "self"):
         names = names[1:]
     hints = dict(getattr(target, "__annotations__", {}))
     if any(isinstance(h, str) for h in hints.values()):
         hints = _evaluated(target, hints)
-    hints = {k: _numeric(v) for k, v in hints.items()}
-    return names, {k: v for k, v in hints.items() if _drawable(v)}
+    hints = {k: _without_str(v) for k, v in hints.items()}
+    return names, {k: v for k, v in hints.items() if _can_sample(v)}
 
 
 def _evaluated(target, hints):
@@ -111,72 +113,104 @@ def _evaluated(target, hints):
     return out
 
 
-def _numeric(hint):
-    """A union without its str, which a generator of numbers cannot mean: padding: Union[str, int, tuple[int, int]]."""
+def _without_str(hint):
+    """Return a union without its str, because a generator of numbers cannot sample one (padding: Union[str, int, tuple[int, int]])."""
     if typing.get_origin(hint) is typing.Union or isinstance(hint, getattr(types, "UnionType", ())):
         kinds = tuple(a for a in typing.get_args(hint) if a is not str)
         return typing.Union[kinds] if kinds else hint
     return hint
 
 
-def _drawable(hint):
-    """Can random() draw this type? int, float, bool, and unions and tuples of them."""
+def _can_sample(hint):
+    """Return True if random() can sample this type: int, float, bool, and unions and tuples of them."""
     if hint in (int, float, bool, type(None)) or hint is Ellipsis:
         return True
     args = typing.get_args(hint)
     origin = typing.get_origin(hint)
     if origin is typing.Union or isinstance(hint, getattr(types, "UnionType", ())) or origin in (tuple, list):
-        return bool(args) and all(_drawable(a) for a in args)
+        return bool(args) and all(_can_sample(a) for a in args)
     return False
 
 
-def both(pair, label, reference, candidate, r_args, r_kwargs, c_args, c_kwargs, name=""):
-    """Call both sides on the same random stream; returns the two results, or raises what the difference is."""
+def call_both(pair: Any, step: Step, reference: Callable, candidate: Callable, reference_arguments: tuple, candidate_arguments: tuple,
+              name: str = "") -> tuple[Any, Any]:
+    """Call both sides on the same random stream; return the two results, or raise the difference.
+
+    `step` is the call, not recorded yet; an error carries it, so that the report can print it.
+    """
+    try:
+        return _call_both(pair, step, reference, candidate, reference_arguments, candidate_arguments, name)
+    except Exception as e:
+        raise at_step(e, step)
+
+
+def _call_both(pair, step, reference, candidate, reference_arguments, candidate_arguments, name):
     state = pair.random_state()
     try:
-        r = reference(*r_args, **r_kwargs)
+        r = reference(*reference_arguments[0], **reference_arguments[1])
     except Exception as e:
-        refuse(pair, label, e, candidate, c_args, c_kwargs, state)
-    pair.drawn_from = state if name in POSTULATED or name in UNINITIALISED or pair.has_moved(state) else None
-    if name in POSTULATED and pair.is_reference_tensor(r):
+        check_refusal(pair, step, e, candidate, candidate_arguments, state)
+    pair.drawn_from = state if name in HANDED_OVER or name in UNINITIALIZED or pair.has_moved(state) else None
+    if name in HANDED_OVER and pair.is_reference_tensor(r):
+        step.value, step.requires_grad = r.detach().clone(), r.requires_grad
         return r, pair.to_candidate(r)
     if pair.drawn_from is not None:
         pair.rewind(state)
     try:
-        c = candidate(*c_args, **c_kwargs)
+        c = candidate(*candidate_arguments[0], **candidate_arguments[1])
     except Exception as e:
-        raise Mismatch("one side raised", f"{pair.names[0]} accepts {label}, {pair.names[1]} raised {type(e).__name__}: {e}") from e
-    if name in UNINITIALISED and pair.is_reference_tensor(r) and tuple(r.shape) == tuple(c.shape):
+        raise Mismatch("one side raised", f"{pair.names[0]} accepts {_text(pair, step)}, {pair.names[1]} raised {type(e).__name__}: {e}") from e
+    if name in UNINITIALIZED and pair.is_reference_tensor(r) and tuple(r.shape) == tuple(c.shape) and hasattr(c, "copy_"):
         c.detach().copy_(pair.to_candidate(r, requires_grad=False))
+        step.value, step.candidate_called = r.detach().clone(), True
     return r, c
 
 
-def refuse(pair, label, error, candidate, c_args, c_kwargs, state):
-    """The reference raised `error`: see what the candidate does, and raise accordingly."""
+def check_refusal(pair: Any, step: Step, error: Exception, candidate: Callable, candidate_arguments: tuple, state: Any) -> typing.NoReturn:
+    """The reference raised `error`: call the candidate, and raise what the comparison says."""
     pair.rewind(state)
+    options = getattr(cases.current(), "options", None)
     try:
-        candidate(*c_args, **c_kwargs)
+        candidate(*candidate_arguments[0], **candidate_arguments[1])
     except Exception as e:
-        options = getattr(cases.current(), "options", None)
         if options is not None and options.check_errors == "class" and not same_class(error, e):
             raise Mismatch(
-                "class of error", f"{label} raised {type(error).__name__} in {pair.names[0]} and {type(e).__name__} in {pair.names[1]}\n"
+                "class of error", f"{_text(pair, step)} raised {type(error).__name__} in {pair.names[0]} and {type(e).__name__} in {pair.names[1]}\n"
                 f"{pair.names[0]}: {error}\n{pair.names[1]}: {e}") from e
         raise BothDoNotSupportError(error, e) from None
-    options = getattr(cases.current(), "options", None)
     if options is not None and options.check_errors != "no" and not pair.accepts_more:
-        raise Mismatch("one side raised", f"{pair.names[0]} raised {type(error).__name__} for {label}: {error}\n{pair.names[1]} accepts it") from error
+        raise Mismatch(
+            "one side raised",
+            f"{pair.names[0]} raised {type(error).__name__} for {_text(pair, step)}: {error}\n{pair.names[1]} accepts it") from error
     raise PyTorchDoesNotSupportError(error) from error
 
 
-def same_class(a, b):
-    """One class is the other, or its parent below Exception."""
+def same_class(a: Exception, b: Exception) -> bool:
+    """Whether one class is the other's, or its parent below Exception."""
     ta, tb = type(a), type(b)
     return issubclass(ta, tb) or issubclass(tb, ta)
 
 
-def record(kind, target, args, kwargs, out, value=None, random=None):
+def _text(pair, step) -> str:
+    return SourceWriter(pair).step(None, step).removeprefix("last = ")
+
+
+def at_step(error: Exception, step: Step) -> Exception:
+    """Return the error with the step that raised it, which is not part of the record."""
+    case = cases.current()
+    if case is not None and not hasattr(error, "failed_step"):
+        step.number = len(case.steps)
+        try:
+            error.failed_step = step  # type: ignore[attr-defined]
+        except AttributeError:  # a class with slots
+            pass
+    return error
+
+
+def record(step: Step, out: Any = None) -> Any:
+    """Add a step to the running case, if there is one, and return its result."""
     case = cases.current()
     if case is not None:
-        case.add(Step(kind, target, args, kwargs, out, value, random))
+        step.out = out
+        case.add(step)
     return out

@@ -1,15 +1,19 @@
 """Checking one case after its program has run: every result, every gradient, every buffer."""
 from __future__ import annotations
 
+from typing import Any, Callable
+
 import numpy as np
 
 from . import source
+from .case import Case
 from .compare import compare_gradients, compare_values
 from .errors import BothDoNotSupportError, Mismatch, PyTorchDoesNotSupportError
+from .printing import name_of
 
 
-def flatten_outputs(result):
-    """The dual objects a test returned: one, or any nesting of sequences and dicts."""
+def flatten_outputs(result: Any) -> list:
+    """Return the dual objects that a test returned, out of any nesting of sequences and dicts."""
     if result is None:
         return []
     if hasattr(type(result), "__dual__"):
@@ -21,8 +25,8 @@ def flatten_outputs(result):
     return []
 
 
-def tensors_of(x, is_tensor):
-    """The tensors in x, through sequences and dicts, in order."""
+def tensors_of(x: Any, is_tensor: Callable[[Any], bool]) -> list:
+    """Return the tensors in x, through sequences and dicts, in order."""
     if is_tensor(x):
         return [x]
     if isinstance(x, dict):
@@ -32,9 +36,10 @@ def tensors_of(x, is_tensor):
     return []
 
 
-def run_backward(case):
-    """Backward from every output that requires a gradient, with the same drawn gradients on both sides."""
+def run_backward(case: Case) -> None:
+    """Run backward from every output that requires a gradient, with the same sampled gradients on both sides."""
     pair = case.pair
+    case.ran_backward = True
     refs, cands, gradients = [], [], []
     for out in case.outputs:
         rs, cs = tensors_of(out._ref, pair.is_reference_tensor), tensors_of(out._cand, pair.is_candidate_tensor)
@@ -42,7 +47,7 @@ def run_backward(case):
             if not r.requires_grad:
                 continue
             if not c.requires_grad:
-                raise Mismatch("gradient", f"output {describe(case, out)} requires a gradient in {pair.names[0]} and not in {pair.names[1]}")
+                raise Mismatch("gradient", f"output {name_of(out)} requires a gradient in {pair.names[0]} and not in {pair.names[1]}")
             if any(r is seen for seen in refs):
                 continue
             refs.append(r)
@@ -68,7 +73,8 @@ def run_backward(case):
         raise Mismatch("one side raised", f"{pair.names[0]} raised {type(refused).__name__} in backward(): {refused}\n{pair.names[1]} runs it") from refused
 
 
-def backward_candidate(pair, cands, gradients):
+def backward_candidate(pair: Any, cands: list, gradients: list) -> None:
+    """Run the candidate's backward from these outputs, for output gradients given as torch tensors."""
     given = []
     for g, c in zip(gradients, cands):
         g = pair.to_candidate(g, requires_grad=False)
@@ -85,84 +91,88 @@ def backward_candidate(pair, cands, gradients):
         autograd.backward(cands, given)
 
 
-def on_device(gradient, like):
+def on_device(gradient: Any, like: Any) -> Any:
     return gradient.to(device=like.device, dtype=like.dtype)
 
 
-def output_gradient(case, r, number):
-    """Uniform in [0, 1) by the seed of the case; ones in the simplest case or where the test asks for a plain sum."""
+def output_gradient(case: Any, r: Any, index: int) -> Any:
+    """Return the gradient of output `index`: uniform in [0, 1) by the seed of the case, or ones (simplest case, or the test asks for a plain sum)."""
     import torch
 
     shape = tuple(r.shape)
     if not case.options.check_grad_use_random_data or case.seed < source.SIMPLE:
         return torch.ones(shape, dtype=r.dtype)
-    rng = np.random.default_rng((case.seed, number))
+    rng = np.random.default_rng((case.seed, index))
     values = rng.uniform(0, 1, size=shape)
     if r.is_complex():
         values = values + 1j * rng.uniform(0, 1, size=shape)
     return torch.from_numpy(np.asarray(values)).to(r.dtype)
 
 
-def describe(case, dual):
-    from .script import name_of
-
-    return name_of(case, dual)
-
-
-def check_results(case, upto=None):
-    """Every tensor the program made, in program order, so that the earliest difference is the one reported."""
+def check_results(case: Case) -> None:
+    """Compare every tensor of the program, in program order, so that the earliest difference is reported."""
     pair, options = case.pair, case.options
     values = options.check_allclose
-    for step in case.steps[:upto]:
+    for step in case.steps:
         out = step.out
         if out is None or step.kind == "input":
             if out is not None and values:
-                compare_values(pair, out._ref, out._cand, describe(case, out), options)
+                compare_values(pair, out._ref, out._cand, name_of(out), options)
             continue
         if holds_tensor(pair, out._ref) or holds_tensor(pair, out._cand):
-            compare_values(pair, out._ref, out._cand, describe(case, out), options, check_values=values)
+            compare_values(pair, out._ref, out._cand, name_of(out), options, check_values=values)
 
 
-def holds_tensor(pair, x):
+def holds_tensor(pair: Any, x: Any) -> bool:
+    """Whether x is a tensor of either side, or a sequence that holds one."""
     if pair.is_reference_tensor(x) or pair.is_candidate_tensor(x):
         return True
     return isinstance(x, (tuple, list)) and any(holds_tensor(pair, e) for e in x)
 
 
-def check_outputs(case):
-    """What the test returned, numbers and other plain values included."""
+def check_outputs(case: Case) -> None:
+    """Compare the returned values that hold no tensor: numbers, dtypes and other plain values."""
     for out in case.outputs:
         if not holds_tensor(case.pair, out._ref) or out._step is None:
-            compare_values(case.pair, out._ref, out._cand, describe(case, out), case.options, check_values=case.options.check_allclose)
+            compare_values(case.pair, out._ref, out._cand, name_of(out), case.options, check_values=case.options.check_allclose)
 
 
-def taken_by_hand(case):
-    """Tensors that have a gradient on the candidate's side only, where the test never called backward of a dual object: it used `x.oneflow`."""
+def ids_of_manual_gradients(case: Case) -> set[int]:
+    """Return the ids of reference tensors whose gradient the test took by hand, through `x.oneflow` only: it never called a dual backward."""
     if any(step.kind == "call" and step.target._path.rpartition(".")[2] in ("backward", "grad") for step in case.steps):
         return set()
     outs = [step.out for step in case.steps if step.out is not None and case.pair.is_reference_tensor(step.out._ref) and step.out._ref.is_leaf]
     return {id(out._ref) for out in outs if out._ref.grad is None and getattr(out._cand, "grad", None) is not None}
 
 
-def check_gradients(case, seen):
-    pair, options = case.pair, case.options
+def tensors_with_gradients(case: Case) -> list:
+    """Return the dual tensors whose `.grad` is compared: leaves, and others that retain it."""
+    seen, duals = ids_of_manual_gradients(case), []
     for step in case.steps:
         out = step.out
-        if out is not None and pair.is_reference_tensor(out._ref) and id(out._ref) not in seen:
+        if out is not None and case.pair.is_reference_tensor(out._ref) and id(out._ref) not in seen:
             seen.add(id(out._ref))
             if out._ref.is_leaf or out._ref.retains_grad:
-                compare_gradients(pair, out._ref, out._cand, describe(case, out), options, check_values=options.check_allclose)
+                duals.append(out)
+    return duals
 
 
-def check_modules(case):
-    """Parameters, their gradients, and buffers (the running statistics that a forward changes)."""
+def check_gradients(case: Case, duals: list) -> None:
+    """Compare the gradients of these dual tensors."""
+    pair, options = case.pair, case.options
+    for dual in duals:
+        compare_gradients(pair, dual._ref, dual._cand, name_of(dual), options, check_values=options.check_allclose)
+
+
+def check_modules(case: Case) -> None:
+    """Compare parameters, their gradients, and buffers (the running statistics that a forward changes)."""
     pair, options = case.pair, case.options
     for module in case.modules:
         theirs = dict(module._cand.named_parameters())
         for name, r in module._ref.named_parameters():
             if name not in theirs:
                 continue  # warned about when the module was made
-            what = f"parameter {name} of {describe(case, module)}"
+            what = f"parameter {name} of {name_of(module)}"
             compare_gradients(pair, r, theirs[name], what, options, check_values=options.check_allclose)
             compare_values(pair, r, theirs[name], what, options, check_values=options.check_allclose)
     for module in case.modules:
@@ -170,17 +180,17 @@ def check_modules(case):
         for name, r in module._ref.named_buffers():
             if name in theirs:
                 try:
-                    compare_values(pair, r, theirs[name], f"buffer {name} of {describe(case, module)}", options, check_values=options.check_allclose)
+                    compare_values(pair, r, theirs[name], f"buffer {name} of {name_of(module)}", options, check_values=options.check_allclose)
                 except Mismatch as e:
                     raise Mismatch("buffers", str(e)) from None
 
 
-def check(case):
-    """All checks of the two eager sides, in order."""
+def check(case: Case) -> None:
+    """Run all checks of the two eager sides, in order."""
     check_results(case)
     check_outputs(case)
-    by_hand = taken_by_hand(case)
+    case.duals_with_gradient = tensors_with_gradients(case)  # before the harness's own backward, after which it cannot tell manual gradients
     if case.options.auto_backward:
         run_backward(case)
-    check_gradients(case, by_hand)
+    check_gradients(case, case.duals_with_gradient)
     check_modules(case)

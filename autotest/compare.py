@@ -1,7 +1,8 @@
-"""The checks, each with its own message."""
+"""Comparison of one result or gradient of the two sides; each check has its own message."""
 from __future__ import annotations
 
 import numbers
+from typing import Any
 
 from .errors import Mismatch
 from .tolerance import of_plain_numbers, tolerance
@@ -9,51 +10,52 @@ from .tolerance import of_plain_numbers, tolerance
 SHOWN = 8  # rows of the difference table
 
 
-def compare_values(pair, r, c, what, options, names=None, check_values=True):
+def compare_values(pair: Any, r: Any, c: Any, what: str, options: Any, names: Any = None, check_values: bool = True) -> None:
     """Compare one result of the two sides: number and type, shape, dtype, values."""
     names = names or pair.names
     if pair.is_reference_tensor(r):
         if not pair.is_candidate_tensor(c):
-            raise Mismatch("number and type of outputs", f"{what} is a tensor in {names[0]} and {kind(c)} in {names[1]}")
+            raise Mismatch("number and type of outputs", f"{what} is a tensor in {names[0]} and {type_text(c)} in {names[1]}")
         return compare_tensors(pair, r, c, what, options, names, check_values)
     if pair.is_candidate_tensor(c) and not pair.is_reference_tensor(c):
-        raise Mismatch("number and type of outputs", f"{what} is {kind(r)} in {names[0]} and a tensor in {names[1]}")
+        raise Mismatch("number and type of outputs", f"{what} is {type_text(r)} in {names[0]} and a tensor in {names[1]}")
     if isinstance(r, (tuple, list)):
         if not isinstance(c, (tuple, list)) or len(r) != len(c):
-            raise Mismatch("number and type of outputs", f"{what} is {kind(r)} in {names[0]} and {kind(c)} in {names[1]}")
+            raise Mismatch("number and type of outputs", f"{what} is {type_text(r)} in {names[0]} and {type_text(c)} in {names[1]}")
         for i, (a, b) in enumerate(zip(r, c)):
             compare_values(pair, a, b, f"{what}[{i}]", options, names, check_values)
     elif isinstance(r, dict):
         if not isinstance(c, dict) or r.keys() != c.keys():
-            raise Mismatch("number and type of outputs", f"{what} has the keys {sorted(r)} in {names[0]}, {kind(c)} in {names[1]}")
+            raise Mismatch("number and type of outputs", f"{what} has the keys {sorted(r)} in {names[0]}, {type_text(c)} in {names[1]}")
         for key in r:
             compare_values(pair, r[key], c[key], f"{what}[{key!r}]", options, names, check_values)
     elif isinstance(r, (bool, numbers.Number, str)) or r is None:
         compare_plain(r, c, what, options, names, check_values)
-    elif (described := of_a_tensor(r)) is not None:
-        if described != of_a_tensor(c):
+    elif (described := description_of(r)) is not None:
+        if described != description_of(c):
             raise Mismatch(described[0], f"{what} is {r} in {names[0]} and {c} in {names[1]}")
     elif type(r).__module__ == "numpy" and hasattr(r, "shape"):
         import numpy as np
 
         if not hasattr(c, "shape") or r.shape != c.shape:
-            raise Mismatch("shape", f"{what} has shape {r.shape} in {names[0]} and {getattr(c, 'shape', kind(c))} in {names[1]}")
+            raise Mismatch("shape", f"{what} has shape {r.shape} in {names[0]} and {getattr(c, 'shape', type_text(c))} in {names[1]}")
         rtol, atol = of_plain_numbers(options.rtol, options.atol)
         if check_values and r.dtype.kind in "fciub" and not np.allclose(r, c, rtol=rtol, atol=atol, equal_nan=True):
             raise Mismatch("values", f"{what} differs\n{names[0]}: {r}\n{names[1]}: {c}")
 
 
-def of_a_tensor(x):
-    """("dtype", "float32"), ("device", "cuda", 0) and the like, whichever library x is of; None for another kind of object."""
-    kind = type(x).__name__
-    if kind == "device":
-        return kind, x.type, x.index or 0
-    return (kind, short(x)) if kind in ("dtype", "layout", "memory_format") else None
+def description_of(x: Any) -> tuple | None:
+    """Return ("dtype", "float32"), ("device", "cuda", 0) and the like, for either library; None for another kind of object."""
+    class_name = type(x).__name__
+    if class_name == "device":
+        return class_name, x.type, x.index or 0
+    return (class_name, short(x)) if class_name in ("dtype", "layout", "memory_format") else None
 
 
-def compare_plain(r, c, what, options, names, check_values):
+def compare_plain(r: Any, c: Any, what: str, options: Any, names: Any, check_values: bool) -> None:
+    """Compare numbers, strings and None."""
     if isinstance(r, bool) != isinstance(c, bool) or (r is None) != (c is None) or isinstance(r, str) != isinstance(c, str):
-        raise Mismatch("number and type of outputs", f"{what} is {kind(r)} in {names[0]} and {kind(c)} in {names[1]}")
+        raise Mismatch("number and type of outputs", f"{what} is {type_text(r)} in {names[0]} and {type_text(c)} in {names[1]}")
     if not check_values or r is None:
         return
     if isinstance(r, (float, complex)) or isinstance(c, (float, complex)):
@@ -65,7 +67,8 @@ def compare_plain(r, c, what, options, names, check_values):
         raise Mismatch("values", f"{what} is {r!r} in {names[0]} and {c!r} in {names[1]}")
 
 
-def compare_tensors(pair, r, c, what, options, names, check_values=True):
+def compare_tensors(pair: Any, r: Any, c: Any, what: str, options: Any, names: Any, check_values: bool = True) -> None:
+    """Compare shape, dtype and values."""
     if tuple(r.shape) != tuple(c.shape):
         raise Mismatch("shape", f"{what} has shape {tuple(r.shape)} in {names[0]} and {tuple(c.shape)} in {names[1]}")
     a, b = pair.as_torch(r), pair.as_torch(c)
@@ -75,8 +78,8 @@ def compare_tensors(pair, r, c, what, options, names, check_values=True):
         compare_numbers(a, b, what, options, names, "values")
 
 
-def compare_numbers(a, b, what, options, names, check):
-    """a and b are torch tensors of one shape."""
+def compare_numbers(a: Any, b: Any, what: str, options: Any, names: Any, check: str) -> None:
+    """Compare the values of two torch tensors of one shape."""
     import torch
 
     if a.device != b.device:
@@ -95,8 +98,8 @@ def compare_numbers(a, b, what, options, names, check):
     raise Mismatch(check, f"{what} differs (rtol={rtol:g}, atol={atol:g})\n{difference_table(a, b, names, rtol, atol)}")
 
 
-def difference_table(a, b, names, rtol, atol):
-    """Where two tensors differ: how many elements, the largest, and the first few."""
+def difference_table(a: Any, b: Any, names: Any, rtol: float, atol: float) -> str:
+    """Return the number of different elements, the largest distance, and the first few elements as text."""
     import torch
 
     wide = torch.complex128 if a.is_complex() else torch.float64
@@ -115,20 +118,20 @@ def difference_table(a, b, names, rtol, atol):
     return "\n".join(lines)
 
 
-def show(scalar):
+def show(scalar: Any) -> str:
     v = scalar.item()
     return f"{v:.8g}" if isinstance(v, (float, complex)) else str(v)
 
 
-def is_exact(dtype):
+def is_exact(dtype: Any) -> bool:
     return not (dtype.is_floating_point or dtype.is_complex)
 
 
-def short(dtype):
+def short(dtype: Any) -> str:
     return str(dtype).rpartition(".")[2]
 
 
-def kind(x):
+def type_text(x: Any) -> str:
     if x is None:
         return "None"
     if isinstance(x, (tuple, list)):
@@ -136,11 +139,11 @@ def kind(x):
     return f"a {type(x).__name__}"
 
 
-def compare_gradients(pair, r, c, what, options, names=None, check_values=True):
-    """Compare what has been accumulated in `.grad`; no gradient and a gradient of zeros are the same."""
+def compare_gradients(pair: Any, r: Any, c: Any, what: str, options: Any, names: Any = None, check_values: bool = True) -> None:
+    """Compare the accumulated `.grad`; no gradient and a gradient of zeros are equal."""
     names = names or pair.names
-    gr, gc = r.grad, c.grad
-    if gr is None and gc is None:
+    gr, gc = r.grad, getattr(c, "grad", None)
+    if not pair.has_gradients and not hasattr(c, "grad") or gr is None and gc is None:
         return
     if gr is None or gc is None:
         there, missing = (gc, names[0]) if gr is None else (gr, names[1])

@@ -5,18 +5,19 @@ import os
 
 # name: (default, meaning); the only place of the package that reads the environment
 VARIABLES = {
-    "ONEFLOW_TEST_CPU_ONLY": ("", "draw only the CPU as a device"),
+    "ONEFLOW_TEST_CPU_ONLY": ("", "sample only the CPU as a device"),
     "ONEFLOW_TEST_VERBOSE": ("", "print every step of the program as it runs, and the graph's debug output"),
     "ONEFLOW_TEST_TENSOR_SIZE_LIMIT_MB": ("32", "refuse larger tensors in a case"),
     "ONEFLOW_TEST_N": ("", "valid cases per test, instead of the test's own n"),
-    "ONEFLOW_TEST_SEED": ("", "seed of the drawn cases; empty: fixed in CI, a new one elsewhere"),
+    "ONEFLOW_TEST_SEED": ("", "seed of the sampled cases; empty: fixed in CI, a new one elsewhere"),
     "ONEFLOW_TEST_GRAPH": ("on", "on, off or all: the graph check as the test asks, never, or always"),
     "ONEFLOW_TEST_GRAPH_BACKEND": ("aten", "backend of the graphs: aten, inductor, ..."),
     "ONEFLOW_TEST_ERRORS": ("class", "class: both sides must raise related classes; any: both must raise; no: a refusal of the reference is enough"),
     "ONEFLOW_TEST_SHRINK_SECONDS": ("10", "stop shrinking a failure after this time"),
     "ONEFLOW_TEST_DATABASE": ("", "folder of failing examples; empty: Hypothesis's default, none in CI; none: never"),
+    "ONEFLOW_QUIET": ("", "1: no progress lines of parity and fuzz runs"),
     "CI": ("", "set by CI services"),
-    "WORLD_SIZE": ("1", "set by the launcher; with several ranks all draw the same cases, and a failure is not shrunk"),
+    "WORLD_SIZE": ("1", "set by the launcher; with several ranks, all sample the same cases, and a failure is not shrunk"),
     "PYTEST_CURRENT_TEST": ("", "set by pytest"),
     "ONEFLOW_PROFILE_WARMUP_NUM": ("10", "calls of a profiled operator before measuring"),
     "ONEFLOW_PROFILE_RUN_NUM": ("1000", "measured calls of a profiled operator"),

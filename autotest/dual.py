@@ -6,26 +6,27 @@ Attributes, calls, operators, indexing and assignment act on both sides. `.pytor
 from __future__ import annotations
 
 import operator
+from typing import Any
 
-from . import case as cases
-from .calls import both, record, split, split_arguments
+from . import case as cases, profiler
+from .calls import at_step, call_both, record, split, split_arguments
+from .case import Step
 from .errors import Mismatch
+from .placement import in_global_scope, module_to_global
+from .printing import PLACEMENT_METHODS
 
 _set = object.__setattr__
-# OneFlow's own tensor methods: on the reference's side they leave the value as it is.
-PLACEMENT_METHODS = {"to_global", "to_local", "local_to_global", "global_to_global", "to_consistent"}
-profiled: list = []  # paths of the dual functions that a running `profile` measures
 
 
 class _Length(int):
-    """What `dual.__len__()` gives when a test calls it by that name: it has the two sides, as other results do."""
+    """The result of `dual.__len__()` when a test calls it by that name: it has the two sides, as other results do."""
 
 
 class Dual:
     __dual__ = True
     __slots__ = ("_pair", "_ref", "_cand", "_path", "_owner", "_step", "__weakref__")
 
-    def __init__(self, pair, ref, cand, path="", owner=None):
+    def __init__(self, pair: Any, ref: Any, cand: Any, path: str = "", owner: Dual | None = None):
         _set(self, "_pair", pair)
         _set(self, "_ref", ref)
         _set(self, "_cand", cand)
@@ -35,23 +36,24 @@ class Dual:
 
     # ------------------------------------------------------------------ the two sides
     @property
-    def pytorch(self):
+    def pytorch(self) -> Any:
         return self._ref
 
     @property
-    def oneflow(self):
+    def oneflow(self) -> Any:
         return self._cand
 
     reference, candidate = pytorch, oneflow
 
     @property
-    def name(self):
+    def name(self) -> str:
         return self._path
 
-    def plain(self):
+    def plain(self) -> Any:
         """The value as an ordinary Python value; both sides must agree."""
         if type(self._ref) is not type(self._cand) or self._ref != self._cand:
-            raise Mismatch("values", f"{self._path or 'value'} is {self._ref!r} in {self._pair.names[0]} and {self._cand!r} in {self._pair.names[1]}")
+            message = f"{self._path or 'value'} is {self._ref!r} in {self._pair.names[0]} and {self._cand!r} in {self._pair.names[1]}"
+            raise at_step(Mismatch("values", message), _expression(self, "{}"))
         return self._ref
 
     # ------------------------------------------------------------------ attributes
@@ -63,15 +65,19 @@ class Dual:
         if self._step is None and not pair.is_reference_tensor(self._ref):
             return _namespace_attribute(self, key, path)
         special = _reference_of_placement(self, key)
-        ref = getattr(self._ref, key) if special is None else special[0]
-        cand = getattr(self._cand, key)
+        try:
+            ref = getattr(self._ref, key) if special is None else special[0]
+            cand = getattr(self._cand, key)
+        except Exception as e:
+            raise at_step(e, _expression(self, "{}." + key))
         if ref is None and cand is None:
             return None
         if (ref is None) != (cand is None) and key != "grad":
-            raise Mismatch("number and type of outputs", f"{path} is {_kind(ref)} in {pair.names[0]} and {_kind(cand)} in {pair.names[1]}")
+            message = f"{path} is {_type_text(ref)} in {pair.names[0]} and {_type_text(cand)} in {pair.names[1]}"
+            raise at_step(Mismatch("number and type of outputs", message), _expression(self, "{}." + key))
         out = Dual(pair, ref, cand, key, owner=self)
         if pair.is_reference_tensor(ref):
-            record("get", self, (key,), None, out)
+            record(Step("get", self, (key,)), out)
         return out
 
     def __setattr__(self, key, value):
@@ -82,9 +88,13 @@ class Dual:
         if key in ("oneflow", "candidate", self._pair.names[1]):
             return _set(self, "_cand", value)
         value, r, c = split(value)
-        setattr(self._ref, key, r)
-        setattr(self._cand, key, c)
-        record("set", self, (key, value), None, None)
+        step = Step("set", self, (key, value))
+        try:
+            setattr(self._ref, key, r)
+            setattr(self._cand, key, c)
+        except Exception as e:
+            raise at_step(e, step)
+        record(step)
 
     def __delattr__(self, key):
         delattr(self._ref, key)
@@ -96,18 +106,16 @@ class Dual:
     # ------------------------------------------------------------------ calls
     def __call__(self, *args, **kwargs):
         pair = self._pair
-        if profiled and self._path in profiled:
-            from .profiler import profile_dual_object
-
-            return profile_dual_object(self)(*args, **kwargs)
-        resolved, (r_args, r_kwargs), (c_args, c_kwargs) = split_arguments(self._ref, args, kwargs)
+        if profiler.measured_paths and self._path in profiler.measured_paths:
+            return profiler.profile_dual_object(self)(*args, **kwargs)
+        resolved, reference_arguments, candidate_arguments = split_arguments(self._ref, args, kwargs)
         name = self._path.rpartition(".")[2]
         if isinstance(self._ref, pair.reference_module) and cases.current() is not None:
             cases.current().note_forward(self)
-        label = _Label(self, resolved)
-        r, c = both(pair, label, self._ref, self._cand, r_args, r_kwargs, c_args, c_kwargs, name)
-        out = wrap(pair, r, c)
-        return record("call", self, resolved[0], resolved[1], out, random=pair.drawn_from)
+        step = Step("call", self, *resolved)
+        r, c = call_both(pair, step, self._ref, self._cand, reference_arguments, candidate_arguments, name)
+        step.random = pair.drawn_from
+        return record(step, wrap(pair, r, c))
 
     # ------------------------------------------------------------------ containers and contexts
     def __iter__(self):
@@ -115,20 +123,28 @@ class Dual:
         if hasattr(r, "__len__") and hasattr(c, "__len__") and not isinstance(r, (dict, str)):
             n = len(self)
             return iter([self[i] for i in range(n)])
-        return (Dual(self._pair, a, b) for a, b in zip(iter(r), iter(c)))
+        return _iterate(_operate(iter, "iter", self))
 
     def __next__(self):
-        return Dual(self._pair, next(self._ref), next(self._cand))
+        end = object()
+        r, c = next(self._ref, end), next(self._cand, end)
+        step = Step("op", Dual(self._pair, next, next, "next"), (self,))
+        if (r is end) != (c is end):
+            shorter = self._pair.names[0 if r is end else 1]
+            raise at_step(Mismatch("number and type of outputs", f"{self._path or 'the iterator'} ends earlier in {shorter}"), step)
+        if r is end:
+            raise StopIteration
+        return record(step, Dual(self._pair, r, c))
 
     def __len__(self):
-        length = _Length(_agreed(self, "len()", len(self._ref), len(self._cand)))
+        length = _Length(_agreed(self, "len({})", len(self._ref), len(self._cand)))
         for name in ("reference", "candidate", *self._pair.names):
             setattr(length, name, int(length))
         return length
 
     def __contains__(self, item):
-        _, r, c = split(item)
-        return _agreed(self, "in", r in self._ref, c in self._cand)
+        item, r, c = split(item)
+        return _agreed(self, "{1} in {0}", r in self._ref, c in self._cand, item)
 
     def __setitem__(self, key, value):
         _operate(operator.setitem, "setitem", self, key, value)
@@ -138,24 +154,24 @@ class Dual:
 
     def __enter__(self):
         r, c = self._ref.__enter__(), self._cand.__enter__()
-        record("enter", self, (), None, None)
+        record(Step("enter", self))
         return self if r is self._ref else wrap(self._pair, r, c)
 
     def __exit__(self, *exc):
         stop = self._cand.__exit__(*exc)
         stop = self._ref.__exit__(*exc) or stop
-        record("exit", self, (), None, None)
+        record(Step("exit", self))
         return stop
 
     # ------------------------------------------------------------------ as a Python value
     def __bool__(self):
-        return _agreed(self, "bool()", bool(self._ref), bool(self._cand))
+        return _agreed(self, "bool({})", bool(self._ref), bool(self._cand))
 
     def __int__(self):
-        return _agreed(self, "int()", int(self._ref), int(self._cand))
+        return _agreed(self, "int({})", int(self._ref), int(self._cand))
 
     def __index__(self):
-        return _agreed(self, "index", operator.index(self._ref), operator.index(self._cand))
+        return _agreed(self, "operator.index({})", operator.index(self._ref), operator.index(self._cand))
 
     def __float__(self):
         return float(self._ref)
@@ -179,25 +195,46 @@ class Dual:
     __str__ = __repr__
 
 
-def _agreed(dual, what, r, c):
+def _agreed(dual, template, r, c, *operands):
+    """Return r, the value of the Python expression `template` of a dual object, if both sides agree on it."""
     if r != c:
-        raise Mismatch("values", f"{what} of {dual._path or 'the value'} is {r!r} in {dual._pair.names[0]} and {c!r} in {dual._pair.names[1]}")
+        expression = template.format(dual._path or "value", *operands)
+        message = f"{expression} is {r!r} in {dual._pair.names[0]} and {c!r} in {dual._pair.names[1]}"
+        raise at_step(Mismatch("values", message), _expression(dual, template, *operands))
     return r
 
 
-def _kind(x):
+def _expression(dual, template, *operands):
+    return Step("expression", dual, (template, *operands))
+
+
+def _iterate(iterator):
+    """Yield the elements of a dual iterator."""
+    while True:
+        try:
+            element = next(iterator)
+        except StopIteration:
+            return
+        yield element
+
+
+def _type_text(x):
     return "None" if x is None else f"a {type(x).__name__}"
 
 
 def _namespace_attribute(self, key, path):
-    """Attribute of a module of the two libraries, a class or a function; such objects never need a record."""
+    """Return the attribute of a namespace of the two libraries, a class or a function; such objects need no record."""
     try:
         ref = getattr(self._ref, key)
-    except AttributeError:
+    except AttributeError as e:
+        at_step(e, _expression(self, "{}." + key))
         if not key.startswith("__") and hasattr(self._cand, key):
             raise AttributeError(f"{self._pair.names[0]} has no {path}, {self._pair.names[1]} has") from None
         raise
-    cand = getattr(self._cand, key)
+    try:
+        cand = getattr(self._cand, key)
+    except Exception as e:
+        raise at_step(e, _expression(self, "{}." + key))
     if ref is None and cand is None:
         return None
     return Dual(self._pair, ref, cand, path, owner=self._owner)
@@ -215,53 +252,37 @@ def _reference_of_placement(dual, key):
     return None
 
 
-def wrap(pair, r, c, path=""):
-    """The dual object of two results; a new module gets the reference's weights."""
+def wrap(pair: Any, r: Any, c: Any, path: str = "") -> Dual:
+    """Return the dual object of two results; a new module gets the reference's weights."""
     out = Dual(pair, r, c, path)
-    if isinstance(r, pair.reference_module) and isinstance(c, pair.candidate_module):
-        case = cases.current()
-        known = case.known_modules if case is not None else ()
-        if id(c) not in known:
-            from .placement import in_global_scope, module_to_global
+    if not (isinstance(r, pair.reference_module) and isinstance(c, pair.candidate_module)):
+        return out
+    case = cases.current()
+    if case is not None and id(c) in case.module_ids:
+        return out
+    missing = [k for k in r.state_dict() if k not in c.state_dict()]
+    if missing:
+        import warnings
 
-            missing = [k for k in r.state_dict() if k not in c.state_dict()]
-            if missing:
-                import warnings
-
-                warnings.warn(f"{pair.names[1]}'s {type(c).__name__} does not have {missing}", stacklevel=3)
-            pair.copy_state(r, c)
-            if in_global_scope():
-                c = module_to_global(pair, c)
-                _set(out, "_cand", c)
-            if case is not None:
-                case.known_modules.add(id(c))
-                case.modules.append(out)
+        warnings.warn(f"{pair.names[1]}'s {type(c).__name__} does not have {missing}", stacklevel=3)
+    pair.copy_state(r, c)
+    if in_global_scope():
+        c = module_to_global(pair, c)
+        _set(out, "_cand", c)
+    if case is not None:
+        case.note_module(out, in_global_scope())
     return out
-
-
-class _Label:
-    """What was called, as text; only worked out when a message needs it."""
-
-    def __init__(self, target, resolved):
-        self.target, self.resolved = target, resolved
-
-    def __str__(self):
-        from .script import call_text
-
-        return call_text(self.target, self.resolved)
-
-    __format__ = lambda self, spec: str(self)
 
 
 # ---------------------------------------------------------------------- operators
 def _operate(function, name, *operands):
-    """An operator on both sides; one of the operands is a dual object."""
-    parts = [split(o) for o in operands]
+    """Apply an operator on both sides; one of the operands is a dual object."""
+    splits = [split(o) for o in operands]
     dual = next(o for o in operands if hasattr(type(o), "__dual__"))
-    resolved = tuple(p[0] for p in parts)
-    target = Dual(dual._pair, function, function, name)
-    r, c = both(dual._pair, _Label(target, (resolved, {})), function, function, [p[1] for p in parts], {}, [p[2] for p in parts], {})
-    return record("op", target, resolved, None, Dual(dual._pair, r, c), random=dual._pair.drawn_from)
+    step = Step("op", Dual(dual._pair, function, function, name), tuple(s[0] for s in splits))
+    r, c = call_both(dual._pair, step, function, function, ([s[1] for s in splits], {}), ([s[2] for s in splits], {}))
+    step.random = dual._pair.drawn_from
+    return record(step, Dual(dual._pair, r, c))
 
 
 def _method(name, function, swapped=False):
@@ -286,11 +307,11 @@ def _install():
 _install()
 
 
-def GetDualObject(pair, name, ref, cand):
-    """A dual object of two values made elsewhere; tensors become inputs of the running case."""
+def GetDualObject(pair: Any, name: str, ref: Any, cand: Any) -> Dual:
+    """Return the dual object of two existing values; tensors become inputs of the running case."""
     if isinstance(ref, pair.reference_module):
         return wrap(pair, ref, cand, name)
     out = Dual(pair, ref, cand, name)
     if pair.is_reference_tensor(ref):
-        record("input", None, (), None, out, value=ref.detach().clone())
+        record(Step("input", None, out=out, value=ref.detach().clone()), out)
     return out

@@ -1,4 +1,4 @@
-"""What a comparison can raise."""
+"""The errors that a comparison raises."""
 from __future__ import annotations
 
 
@@ -11,9 +11,9 @@ class Mismatch(AssertionError):
 
 
 class PyTorchDoesNotSupportError(Exception):
-    """The reference refused the call; inside `autotest` the case is drawn anew."""
+    """The reference refused the call; inside `autotest`, another case is sampled."""
 
-    def __init__(self, exc):
+    def __init__(self, exc: Exception):
         super().__init__(exc)
         self.exc = exc
 
@@ -35,6 +35,6 @@ class BothDoNotSupportError(PyTorchDoesNotSupportError):
 class OneFlowGraphBuildOrRunError(Mismatch):
     """The program runs eagerly, but not as a graph."""
 
-    def __init__(self, exc):
+    def __init__(self, exc: Exception):
         super().__init__("graph raised", f"the program runs eagerly, but its graph raised {type(exc).__name__}: {exc}")
         self.exc = exc

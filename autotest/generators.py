@@ -1,12 +1,13 @@
-"""Generators: values that are drawn once per case, when they are first needed.
+"""Generators: values that are sampled once per case, at their first use.
 
-A generator is an expression: `random(1, 6).to(int) * 2 | nothing()`. `.value()` draws and keeps the
-value; passed to a dual call it is drawn there, typed by the callee's annotation if nobody called
-`.to(type)`. A `random()` nobody gives a type is None.
+A generator is an expression: `random(1, 6).to(int) * 2 | nothing()`. `.value()` samples and keeps the value.
+A dual call samples its generators; the callee's annotation gives the type if nobody called `.to(type)`.
+A `random()` without a type is None.
 """
 from __future__ import annotations
 
 import typing
+from typing import Any
 
 from . import source
 from .source import FINE
@@ -23,7 +24,7 @@ class Nothing:
 
 
 class generator:
-    """Base of all generators; a subclass says how its value is drawn in `_calc_value`."""
+    """Base of all generators; a subclass samples its value in `_calc_value`."""
 
     def __init__(self, children):
         self.children = [c for c in children if isinstance(c, generator)]
@@ -32,8 +33,8 @@ class generator:
         self._source = source.current()  # one made outside a case is not a choice of the case
 
     @property
-    def choose(self):
-        """The source this generator draws from."""
+    def choose(self) -> Any:
+        """The source of this generator's choices."""
         return self._source.live()
 
     def _init(self):
@@ -41,26 +42,26 @@ class generator:
         for child in self.children:
             child._init()
 
-    def eval(self):
-        """Forget the value and draw a new one."""
+    def eval(self) -> Any:
+        """Forget the value and sample a new one."""
         self._init()
         return self.value()
 
-    def value(self):
+    def value(self) -> Any:
         if not self._has_value:
             self._value = self._calc_value()
             self._has_value = True
         return self._value
 
     def _calc_value(self):
-        raise NotImplementedError(f"{type(self).__name__} does not say how its value is drawn (_calc_value)")
+        raise NotImplementedError(f"{type(self).__name__} does not define how its value is sampled (_calc_value)")
 
-    def size(self):
-        """How many alternatives `|` counts this generator for."""
+    def size(self) -> int:
+        """Return the number of alternatives that `|` counts this generator for."""
         return 1
 
-    def to(self, annotation):
-        """Ask for values of this type; the first request holds."""
+    def to(self, annotation: Any) -> generator:
+        """Request values of this type; the first request wins."""
         self._to(annotation)
         for child in self.children:
             child.to(annotation)
@@ -98,8 +99,8 @@ class generator:
         return neg(self)
 
 
-def pack(x) -> generator:
-    """x itself if it is a generator, otherwise the constant x."""
+def pack(x: Any) -> generator:
+    """Return x if it is a generator, otherwise the constant x."""
     return x if isinstance(x, generator) else constant(x)
 
 
@@ -114,8 +115,8 @@ class constant(generator):
         return plain(self.x)
 
 
-def plain(x):
-    """A dual number as the number (both sides agree on it, or the case has failed); anything else as it is."""
+def plain(x: Any) -> Any:
+    """Return a dual number as a number (if both sides agree on it), and anything else unchanged."""
     return x.plain() if hasattr(type(x), "__dual__") and isinstance(x._ref, (int, float)) else x
 
 
@@ -184,12 +185,12 @@ class oneof(generator):
     def __call__(self, *args, **kwargs):
         return self.value()(*args, **kwargs)
 
-    def size(self):
+    def size(self) -> int:
         return sum(a.size() for a in self.args)
 
 
 class tuple(generator):  # OneFlow's name; this module says py_tuple for the builtin
-    """A tuple of the drawn arguments."""
+    """A tuple of the sampled arguments."""
 
     def __init__(self, *args):
         self.args = [pack(a) for a in args]
@@ -222,10 +223,10 @@ class random(generator):
         if annotation is int:
             return self.choose.integer(int(self.low.value()), int(self.high.value()))
         if annotation is float:
-            return draw_real(self.choose, float(self.low.value()), float(self.high.value()))
+            return sample_real(self.choose, float(self.low.value()), float(self.high.value()))
         if annotation is complex:
             low, high = float(self.low.value()), float(self.high.value())
-            return complex(draw_real(self.choose, low, high), draw_real(self.choose, low, high))
+            return complex(sample_real(self.choose, low, high), sample_real(self.choose, low, high))
         origin, args = typing.get_origin(annotation), typing.get_args(annotation)
         if args and (origin is typing.Union or type(annotation).__name__ == "UnionType"):
             return self._generate(args[self.choose.integer(0, len(args))])
@@ -233,19 +234,20 @@ class random(generator):
             if Ellipsis in args or origin is list:
                 return py_tuple(self._generate(args[0]) for _ in range(self.choose.integer(1, 4)))
             return py_tuple(self._generate(a) for a in args)
-        raise NotImplementedError(f"random() cannot draw a value of type {annotation!r}; call .to(int), .to(float) or .to(bool) on it")
+        raise NotImplementedError(f"random() cannot sample a value of type {annotation!r}; call .to(int), .to(float) or .to(bool) on it")
 
 
-def draw_real(choose, low: float, high: float) -> float:
+def sample_real(choose: Any, low: float, high: float) -> float:
     return low + (high - low) * (choose.integer(0, FINE) / FINE)
 
 
-def random_or_nothing(low, high):
-    """random(low, high), or the argument is left out (one time in three)."""
+def random_or_nothing(low: Any, high: Any) -> generator:
+    """Return random(low, high), or leave the argument out (one time in three)."""
     return oneof(random(low, high), nothing(), possibility=2 / 3)
 
 
-def random_bool():
+def random_bool() -> generator:
+    """Return True or False."""
     return random().to(bool)
 
 

@@ -1,42 +1,45 @@
-"""The program of a case once more, as one graph of the candidate (`nn.Graph`): outputs, gradients, in-place effects, buffers.
+"""The graph check: run the program of a case as one graph of the candidate (`nn.Graph`) and compare with eager.
 
-The steps of the record are replayed inside `build()`, on copies of the inputs and modules as they were
-at the start. A difference counts only if the same replay run eagerly reproduces what the test saw: a
-test that changes one side behind the record's back, or reads random numbers elsewhere, cannot be replayed.
+It compares outputs, gradients, in-place effects and buffers. The recorded steps are replayed inside `build()`, on copies of the
+first inputs and modules. A difference counts only if the same replay, run eagerly, gives the results of the test. A test that
+changes one side without the record, or reads other random numbers, cannot be replayed.
 """
 from __future__ import annotations
 
 import copy
 import functools
+from typing import Any, Callable
 
 from . import config, summary
+from .case import Case, Step
 from .check import backward_candidate, tensors_of
 from .compare import compare_numbers, compare_values
 from .errors import Mismatch, OneFlowGraphBuildOrRunError
 from .placement import in_global_scope
+from .printing import name_of
 
 NAMES = ("eager", "graph")
 
 
 class NotReplayable(Exception):
-    """The record does not tell the whole program."""
+    """The record does not hold the whole program."""
 
 
 class Replay:
     """The steps of a case as a function of fresh inputs and module copies."""
 
-    def __init__(self, case):
+    def __init__(self, case: Case):
         self.case, self.pair = case, case.pair
         self.inputs = [s for s in case.steps if s.kind == "input"]
         self.made = {id(m._cand): m for m in case.modules}
-        self.steps = [s for s in case.steps if self.wanted(s)]
+        self.steps = [s for s in case.steps if self.needs_run(s)]
         self.random = [s for s in self.steps if s.random is not None]
         if len(self.random) > 1:
             raise NotReplayable("several steps draw random numbers")
 
-    def wanted(self, step):
-        """Does the step have to run again? Sizes, types and other plain results are taken as they were."""
-        if step.kind == "input":
+    def needs_run(self, step: Step) -> bool:
+        """Whether the step has to run again. Sizes, types and other plain results keep their recorded values."""
+        if step.kind == "input" or step.kind == "op" and step.target._path in ("iter", "next"):
             return False
         if step.kind in ("enter", "exit"):
             return True
@@ -51,7 +54,7 @@ class Replay:
             return step.target._path in ("train", "eval") and self.forwarded_before(step)
         if tensors_of(out, self.pair.is_candidate_tensor):
             if step.random is not None and not any(t.requires_grad for t in tensors_of(out, self.pair.is_candidate_tensor)):
-                return False  # its numbers are given
+                return False  # its recorded values are used
             return True
         if step.kind == "op" and step.target._path in ("setitem", "delitem"):
             return True
@@ -64,19 +67,19 @@ class Replay:
             raise NotReplayable("an optimizer is stepped in the test")
         return False
 
-    def is_module(self, dual):
+    def is_module(self, dual: Any) -> bool:
         return isinstance(dual._cand, self.pair.candidate_module)
 
-    def forwarded_before(self, step):
+    def forwarded_before(self, step: Step) -> bool:
         owner = step.target._owner
         return owner is not None and step.number > self.case.module_start.get(id(owner._cand), (float("inf"),))[0]
 
     # ------------------------------------------------------------------ fresh state
-    def fresh_inputs(self):
+    def fresh_inputs(self) -> list:
         return [self.pair.to_candidate(s.value, requires_grad=bool(s.requires_grad)) for s in self.inputs]
 
-    def fresh_modules(self):
-        copies = copy.deepcopy({key: dual._cand for key, dual in self.made.items()})  # at once: modules may share parts
+    def fresh_modules(self) -> dict:
+        copies = copy.deepcopy({key: dual._cand for key, dual in self.made.items()})  # in one copy, because modules may share submodules
         for key, module in copies.items():
             _, state, training = self.case.module_start.get(key, (0, None, None))
             if state is not None:
@@ -84,15 +87,15 @@ class Replay:
                 for name, value in state.items():
                     if name in tensors:
                         tensors[name].detach().copy_(value)
-                for name, part in module.named_modules():
-                    part.training = training.get(name, part.training)
+                for name, submodule in module.named_modules():
+                    submodule.training = training.get(name, submodule.training)
             for p in module.parameters():
                 p.grad = None
         return copies
 
     # ------------------------------------------------------------------ running
-    def __call__(self, inputs, modules):
-        """(outputs, gradients of inputs and parameters) of the program."""
+    def __call__(self, inputs: Any, modules: dict) -> tuple[list, list]:
+        """Run the program; return its outputs and the gradients of inputs and parameters."""
         env = {s.number: x for s, x in zip(self.inputs, inputs)}
         for key, dual in self.made.items():
             env[dual._step.number] = modules[key]
@@ -106,26 +109,26 @@ class Replay:
         leaves = [x for x in inputs if x.requires_grad] + [p for m in modules.values() for p in m.parameters()]
         return [t for o in outputs for t in tensors_of(o, self.pair.is_candidate_tensor)], [p.grad for p in leaves]
 
-    def outputs(self):
-        """What the test returned; without that, the last tensor it made."""
+    def outputs(self) -> list:
+        """Return the test's results; if it returned none, its last tensor."""
         if self.case.outputs:
             return self.case.outputs
         return [s.out for s in self.steps if s.out is not None][-1:]
 
-    def backward(self, outputs, value):
+    def backward(self, outputs: list, value: Callable) -> None:
         gradients = getattr(self.case, "output_gradients", None)
         if not gradients:
             return
-        wanted = []
+        differentiable: list = []
         for o in outputs:
             for t in tensors_of(o, self.pair.is_candidate_tensor):
-                if t.requires_grad and not any(t is seen for seen in wanted):
-                    wanted.append(t)
-        if len(wanted) != len(gradients):
+                if t.requires_grad and not any(t is seen for seen in differentiable):
+                    differentiable.append(t)
+        if len(differentiable) != len(gradients):
             raise NotReplayable("other outputs require a gradient")
-        backward_candidate(self.pair, wanted, gradients)
+        backward_candidate(self.pair, differentiable, gradients)
 
-    def run(self, step, value):
+    def run(self, step: Step, value: Callable) -> Any:
         if step.kind == "set":
             setattr(value(step.target), step.args[0], self.resolve(step.args[1], value))
         elif step.kind in ("enter", "exit"):
@@ -136,20 +139,21 @@ class Replay:
         else:
             return value(step.target)(*self.resolve(step.args, value), **self.resolve(step.kwargs, value))
 
-    def value(self, env, modules, dual):
+    def value(self, env: dict, modules: dict, dual: Any) -> Any:
+        """Return the value of a dual object in this run."""
         step = dual._step
         if step is not None:
             if step.number in env:
                 return env[step.number]
             return modules.get(id(dual._cand), dual._cand)
         if dual._owner is not None:
-            found = value = self.value(env, modules, dual._owner)
-            for part in dual._path.split("."):
-                found = getattr(found, part)
-            return found if value is not dual._owner._cand else dual._cand
+            owner = attribute = self.value(env, modules, dual._owner)
+            for name in dual._path.split("."):
+                attribute = getattr(attribute, name)
+            return attribute if owner is not dual._owner._cand else dual._cand
         return dual._cand
 
-    def resolve(self, x, value):
+    def resolve(self, x: Any, value: Callable) -> Any:
         if hasattr(type(x), "__dual__"):
             return value(x)
         if type(x) in (tuple, list):
@@ -161,8 +165,8 @@ class Replay:
         return x
 
 
-def check_graph(case):
-    """Compare the case's eager results with those of its program run as one graph."""
+def check_graph(case: Case) -> None:
+    """Compare the eager results of a case with the results of its program as one graph."""
     if in_global_scope() or not hasattr(getattr(case.pair.candidate, "nn", None), "Graph"):
         return
     try:
@@ -174,14 +178,14 @@ def check_graph(case):
     except NotReplayable as e:
         summary.note_graph_refused(f"cannot be replayed: {e}")
     except Mismatch as e:
-        reason = control(case)
+        reason = reason_not_replayable(case)
         if reason:
             summary.note_graph_refused(f"cannot be replayed: {reason}")
             return
         e.leg = "graph"
         raise
     except Exception as e:
-        if control(case):
+        if reason_not_replayable(case):
             return
         if is_refusal(case.pair, e):
             summary.note_graph_refused(f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}")
@@ -191,13 +195,13 @@ def check_graph(case):
         raise error from e
 
 
-def is_refusal(pair, error):
-    """Did the candidate say itself that this program cannot be a graph?"""
+def is_refusal(pair: Any, error: Exception) -> bool:
+    """Whether the candidate itself says that this program cannot be a graph."""
     return isinstance(error, NotImplementedError) or any(c.__name__ in pair.graph_refusals for c in type(error).__mro__)
 
 
-def control(case):
-    """Why the replay, run eagerly, does not give what the test saw; None if it does."""
+def reason_not_replayable(case: Case) -> str | None:
+    """Return why the replay, run eagerly, differs from the test; None if it agrees."""
     try:
         replay = Replay(case)
         run_and_compare(case, replay, replay)
@@ -206,7 +210,8 @@ def control(case):
     return None
 
 
-def run_graph(case, replay, inputs, modules):
+def run_graph(case: Case, replay: Replay, inputs: list, modules: dict) -> tuple[list, list]:
+    """Run the replay as one graph; return outputs and gradients, and leave in `inputs` the inputs that build() wrote."""
     Graph = case.pair.candidate.nn.Graph
 
     class ReplayGraph(Graph):
@@ -225,17 +230,15 @@ def run_graph(case, replay, inputs, modules):
 
     present: list[bool] = []
     graph = ReplayGraph()
-    outputs, gradients, inputs[:] = graph(*inputs)  # inputs as build() left them: the caller's own tensors keep their values
+    outputs, gradients, inputs[:] = graph(*inputs)  # a graph does not write the caller's own tensors
     if case.options.verbose:
         print(f"[autotest] graph:\n{getattr(graph, 'program', graph)}", flush=True)
-    given = iter(gradients)
-    return outputs, [next(given) if there else None for there in present]
+    existing = iter(gradients)
+    return outputs, [next(existing) if is_present else None for is_present in present]
 
 
-def run_and_compare(case, replay, execute):
-    """Run the replay through `execute` and hold outputs, gradients, inputs and buffers against the eager run."""
-    from .script import name_of
-
+def run_and_compare(case: Case, replay: Replay, execute: Callable) -> None:
+    """Run the replay through `execute` and compare outputs, gradients, inputs and buffers with the test's eager run."""
     pair, options = case.pair, case.options
     inputs, modules = replay.fresh_inputs(), replay.fresh_modules()
     if replay.random:
@@ -252,27 +255,29 @@ def run_and_compare(case, replay, execute):
         raise Mismatch("graph: number and type of outputs", f"{len(expected)} tensors in eager, {len(outputs)} in the graph")
     for i, (e, g) in enumerate(zip(expected, outputs)):
         in_graph("", lambda: compare_values(pair, e, g, f"output {i}", options, NAMES, values))
-    leaves = [(name_of(case, s.out), s.out._cand) for s in replay.inputs if s.requires_grad]
+    leaves = [(name_of(s.out), s.out._cand) for s in replay.inputs if s.requires_grad]
     for dual in replay.made.values():
-        leaves += [(f"parameter {n} of {name_of(case, dual)}", p) for n, p in dual._cand.named_parameters()]
+        leaves += [(f"parameter {n} of {name_of(dual)}", p) for n, p in dual._cand.named_parameters()]
     for (name, leaf), g in zip(leaves, gradients):
         in_graph("", lambda: compare_gradient(pair, leaf.grad, g, name, options, values))
     for step, x in zip(replay.inputs, inputs):
-        in_graph("in-place effect, ", lambda: compare_values(pair, step.out._cand, x, name_of(case, step.out), options, NAMES, values))
+        in_graph("in-place effect, ", lambda: compare_values(pair, step.out._cand, x, name_of(step.out), options, NAMES, values))
     for key, dual in replay.made.items():
         theirs = dict(modules[key].named_buffers())
         for name, b in dual._cand.named_buffers():
-            in_graph("buffers, ", lambda: compare_values(pair, b, theirs[name], f"buffer {name} of {name_of(case, dual)}", options, NAMES, values))
+            in_graph("buffers, ", lambda: compare_values(pair, b, theirs[name], f"buffer {name} of {name_of(dual)}", options, NAMES, values))
 
 
-def in_graph(what, compare):
+def in_graph(what: str, compare: Callable) -> None:
+    """Run a comparison; a mismatch is raised as one of the graph check."""
     try:
         compare()
     except Mismatch as e:
         raise Mismatch(f"graph: {what}{e.check}", str(e).partition(": ")[2]) from None
 
 
-def compare_gradient(pair, eager, graph, name, options, values):
+def compare_gradient(pair: Any, eager: Any, graph: Any, name: str, options: Any, values: bool) -> None:
+    """Compare one gradient of eager and graph; no gradient and a gradient of zeros are equal."""
     if eager is None or graph is None:
         there = graph if eager is None else eager
         if there is not None and pair.as_torch(there).count_nonzero().item():
@@ -283,30 +288,3 @@ def compare_gradient(pair, eager, graph, name, options, values):
         raise Mismatch("gradient", f"the gradient of {name} is {tuple(a.shape)} {a.dtype} in eager and {tuple(b.shape)} {b.dtype} in the graph")
     if values:
         compare_numbers(a, b, f"the gradient of {name}", options, NAMES, "gradient")
-
-
-def graph_script(case) -> str:
-    """The end of a script that repeats a difference between eager and graph."""
-    return '''class Program(flow.nn.Graph):
-    """The same program as one graph: its outputs and the gradients of its inputs and parameters."""
-
-    def __init__(self):
-        super().__init__()
-        if hasattr(self.config, "set_backend"):
-            self.config.set_backend(''' + repr(config.get("ONEFLOW_TEST_GRAPH_BACKEND")) + ''')
-
-    def build(self):
-        outs, leaves = program(flow)
-        backward(flow, outs, gradients)
-        return outs, [leaf.grad for leaf in leaves]
-
-
-a, leaves_a = program(flow)
-backward(flow, a, gradients)
-b, grads_b = Program()()
-compare("outputs", a, b)
-for i, (x, g) in enumerate(zip(leaves_a, grads_b)):
-    if x.grad is not None:
-        compare(f"gradient {i}", x.grad, g)
-print("no difference")
-'''

@@ -2,8 +2,9 @@
 from __future__ import annotations
 
 import types
+from typing import Any
 
-from . import generators, placement, tensors
+from . import case as cases, config, generators, placement, tensors
 from .dual import Dual, GetDualObject as _dual_of
 from .generators import generator, random_bool, random_or_nothing, constant, nothing, oneof, random
 from .pair import Pair
@@ -22,13 +23,13 @@ PUBLIC = (
 )
 
 
-def bind(reference, candidate, names=("reference", "candidate"), **conversions):
-    """The API of the harness for two libraries, as one namespace object.
+def bind(reference: Any, candidate: Any, names: tuple[str, str] = ("reference", "candidate"), **conversions: Any) -> types.SimpleNamespace:
+    """Return the API of the harness for two libraries, as one namespace object.
 
     `reference` is torch or has torch's tensors; `candidate` is anything with torch's names. `names`
-    are how messages and dual objects call the two sides; `to_candidate` and `to_numpy` say how
-    tensors cross over where `candidate.tensor(array)` and `tensor.detach().cpu().numpy()` do not do;
-    `accepts_more=True` says that the candidate may run what the reference refuses.
+    are how messages and dual objects call the two sides. `to_candidate` and `to_numpy` convert tensors if
+    `candidate.tensor(array)` (or `candidate.asarray(array)`) and `tensor.detach().cpu().numpy()` do not.
+    `accepts_more=True` says that the candidate may run a call that the reference refuses.
     """
     pair = Pair(reference, candidate, names, **conversions)
     api = types.SimpleNamespace(pair=pair, torch=Dual(pair, reference, candidate))
@@ -44,14 +45,12 @@ def bind(reference, candidate, names=("reference", "candidate"), **conversions):
         return both_sides(tensors.choice_pytorch_tensor(a, size, replace, p, dtype).value(), requires_grad)
 
     def both_sides(tensor, requires_grad, pin_memory=False):
-        from . import config
-
         size = tensor.numel() * tensor.element_size() / 2**20
         if size >= config.get_int(SIZE_LIMIT):
-            raise ValueError(f"autotest draws tensors below {config.get_int(SIZE_LIMIT)} MB ({SIZE_LIMIT}), this one has {size:.1f} MB")
+            raise ValueError(f"autotest samples tensors below {config.get_int(SIZE_LIMIT)} MB ({SIZE_LIMIT}), this one has {size:.1f} MB")
         if isinstance(requires_grad, generator):
             requires_grad = requires_grad.to(bool).value()
-        if requires_grad and (tensor.is_floating_point() or tensor.is_complex()):
+        if requires_grad and (tensor.is_floating_point() or tensor.is_complex()) and wants_gradients(pair):
             tensor.requires_grad_(True)
         other = pair.to_candidate(tensor, pin_memory=bool(pin_memory))
         if in_global_scope():
@@ -64,8 +63,11 @@ def bind(reference, candidate, names=("reference", "candidate"), **conversions):
         return None if dtype is None else Dual(pair, dtype, getattr(candidate, str(dtype).rpartition(".")[2]), "dtype")
 
     def GetDualObject(name, pytorch, oneflow):
-        """The dual object of two values made elsewhere."""
-        return _dual_of(pair, name, pytorch, oneflow)
+        """Return the dual object of two existing values."""
+        dual = _dual_of(pair, name, pytorch, oneflow)
+        if dual._step is not None and pair.is_candidate_tensor(oneflow):
+            note_different_values(pair, dual)
+        return dual
 
     random_pytorch_tensor = tensors.random_pytorch_tensor
     own = {f.__name__: f for f in (random_tensor, choice_tensor, random_dtype, GetDualObject, globaltest, GlobalScope, random_bool, random_or_nothing)}
@@ -74,6 +76,30 @@ def bind(reference, candidate, names=("reference", "candidate"), **conversions):
     vars(api).update({name: getattr(tensors, name) for name in tensors.__all__})
     vars(api).update(placement.make(lambda: candidate))
     api.autotest = make_autotest(pair)
-    api.profile = make_profile(api)
+    api.profile = make_profile()
     api.__all__ = list(PUBLIC)
     return api
+
+
+def wants_gradients(pair: Pair) -> bool:
+    """Whether a sampled tensor may require a gradient: not if the candidate has none and the test says auto_backward=False."""
+    if pair.has_gradients:
+        return True
+    case = cases.current()
+    if case is not None and case.options.auto_backward:
+        raise TypeError(
+            f"autotest compares gradients, but {pair.names[1]}'s tensors ({pair.candidate_tensor.__name__}) have no requires_grad_(): "
+            "say @autotest(auto_backward=False)")
+    return False
+
+
+def note_different_values(pair: Pair, dual: Dual) -> None:
+    """Keep the candidate's values of an input too, for the script, if the test gave the two sides different ones."""
+    r, c = dual._ref.detach().cpu(), pair.as_torch(dual._cand).cpu()
+    if r.shape != c.shape or r.dtype != c.dtype or not reference_equal(r, c):
+        dual._step.candidate_value = c.clone()
+
+
+def reference_equal(a: Any, b: Any) -> bool:
+    """Whether two torch tensors hold the same values, NaN included."""
+    return bool(((a == b) | ((a != a) & (b != b))).all())

@@ -1,6 +1,8 @@
 """Two libraries under comparison: a torch-like reference and a candidate, and how values cross between them."""
 from __future__ import annotations
 
+from typing import Any, Callable
+
 import numpy as np
 
 
@@ -8,49 +10,55 @@ class Pair:
     """`reference` makes torch tensors; `candidate` is any namespace with torch's names.
 
     names: the attributes of a dual object that hand out its two sides, besides `.reference` and `.candidate`.
-    to_candidate: candidate tensor from a torch tensor; default `candidate.tensor(array)`, a copy where both share one class.
-    to_numpy: array of a candidate tensor; default `.detach().cpu().numpy()`.
-    accepts_more: the candidate may run what the reference refuses; such cases do not count. Otherwise they fail.
+    to_candidate: makes a candidate tensor from a torch tensor; default `candidate.tensor(array)` or `candidate.asarray(array)`,
+        and a copy if both libraries share one tensor class.
+    to_numpy: makes an array from a candidate tensor; default `.detach().cpu().numpy()`, of which an array needs none.
+    accepts_more: the candidate may run a call that the reference refuses; such a case does not count. Otherwise it fails.
     """
 
-    def __init__(self, reference, candidate, names=("pytorch", "oneflow"), to_candidate=None, to_numpy=None, accepts_more=False):
+    def __init__(self, reference: Any, candidate: Any, names: tuple[str, str] = ("pytorch", "oneflow"), to_candidate: Callable | None = None,
+                 to_numpy: Callable | None = None, accepts_more: bool = False):
         self.reference, self.candidate, self.names = reference, candidate, tuple(names)
         self.reference_tensor = reference.Tensor
-        self.candidate_tensor = candidate.Tensor
         self.accepts_more = accepts_more
-        self.same_tensors = candidate.Tensor is reference.Tensor
+        self.custom_to_candidate, self.custom_to_numpy = to_candidate, to_numpy
+        if to_candidate is not None:
+            self._convert = to_candidate  # type: ignore[method-assign]
+        if to_numpy is not None:
+            self.to_numpy = to_numpy  # type: ignore[method-assign]
+        self.same_tensors = getattr(candidate, "Tensor", None) is reference.Tensor
+        self.candidate_tensor = getattr(candidate, "Tensor", None) or type(self._convert(reference.zeros(1)))
+        self._candidate_scalars = (np.generic,) if issubclass(self.candidate_tensor, np.ndarray) else ()
+        self.has_gradients = hasattr(self.candidate_tensor, "requires_grad_")
         self.drawn_from = None  # state of the random stream before the last call, if that drew from it
         self.graph_refusals = {"CaptureError"}  # names of exceptions by which the candidate says "this cannot be a graph"
         self.reference_module = reference.nn.Module
         self.candidate_module = getattr(getattr(candidate, "nn", None), "Module", ())
-        if to_candidate is not None:
-            self._convert = to_candidate
-        if to_numpy is not None:
-            self.to_numpy = to_numpy
 
     # ------------------------------------------------------------------ kinds of values
-    def is_reference_tensor(self, x):
+    def is_reference_tensor(self, x: Any) -> bool:
         return isinstance(x, self.reference_tensor)
 
-    def is_candidate_tensor(self, x):
-        return isinstance(x, self.candidate_tensor)
+    def is_candidate_tensor(self, x: Any) -> bool:
+        return isinstance(x, (self.candidate_tensor, *self._candidate_scalars))
 
     # ------------------------------------------------------------------ crossing over
-    def to_candidate(self, tensor, requires_grad=None, pin_memory=False):
-        """The candidate's tensor with the values of the torch tensor; never shares memory with it."""
+    def to_candidate(self, tensor: Any, requires_grad: bool | None = None, pin_memory: bool = False) -> Any:
+        """Return a candidate tensor with the values of the torch tensor; it never shares memory with it."""
         needs = tensor.requires_grad if requires_grad is None else requires_grad
         made = self._convert(tensor.detach())
         if pin_memory and hasattr(made, "pin_memory") and tensor.is_pinned():
             made = made.pin_memory()
-        return made.requires_grad_(True) if needs else made
+        return made.requires_grad_(True) if needs and self.has_gradients else made
 
     def _convert(self, tensor):
         if self.same_tensors:
             return tensor.clone()
-        return self.candidate.tensor(tensor.cpu().numpy())
+        make = getattr(self.candidate, "tensor", None) or self.candidate.asarray
+        return make(tensor.cpu().numpy().copy())
 
-    def as_torch(self, x):
-        """A candidate tensor as a torch tensor, for comparing; global tensors as their whole value."""
+    def as_torch(self, x: Any) -> Any:
+        """Return a tensor of either side as a torch tensor, for comparison; of a global tensor, the full tensor."""
         if isinstance(x, self.reference_tensor):
             x = x.detach()
             if type(x) is not self.reference_tensor and hasattr(x, "to_local"):
@@ -60,10 +68,12 @@ class Pair:
 
         return torch.from_numpy(np.array(self.to_numpy(x)))
 
-    def to_numpy(self, x):
-        return x.detach().cpu().numpy()
+    def to_numpy(self, x: Any) -> np.ndarray:
+        for method in ("detach", "cpu", "numpy"):
+            x = getattr(x, method, lambda x=x: x)()
+        return np.asarray(x)
 
-    def copy_state(self, reference, candidate):
+    def copy_state(self, reference: Any, candidate: Any) -> None:
         """Give the candidate module the reference module's parameters and buffers."""
         state = {k: self._convert(v.detach()) for k, v in reference.state_dict().items() if hasattr(v, "detach")}
         if not state:
@@ -77,20 +87,20 @@ class Pair:
         candidate.load_state_dict(state, strict=False)
 
     def _beside(self, tensor, like):
-        """A tensor that every rank has, global where `like` is."""
+        """Return a tensor that every rank has, as a global tensor if `like` is one."""
         if not getattr(like, "is_global", False):
             return tensor
         return tensor.to_global(placement=like.placement, sbp=[self.candidate.sbp.broadcast] * len(like.sbp))
 
     # ------------------------------------------------------------------ random numbers
-    def random_state(self):
-        """The state of the random stream both sides share; None where they do not."""
+    def random_state(self) -> Any:
+        """Return the state of the random stream that both sides share, or None if they share none."""
         return self.reference.default_generator.get_state() if self.same_tensors else None
 
-    def has_moved(self, state):
-        """Has the random stream been drawn from since `state`?"""
+    def has_moved(self, state: Any) -> bool:
+        """Whether random numbers were taken from the stream since `state`."""
         return state is not None and not self.reference.equal(state, self.reference.default_generator.get_state())
 
-    def rewind(self, state):
+    def rewind(self, state: Any) -> None:
         if state is not None:
             self.reference.default_generator.set_state(state)

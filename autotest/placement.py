@@ -1,11 +1,12 @@
-"""Generators of placements and rules for global tensors, and the scope `globaltest` opens.
+"""Generators of placements and SBP for global tensors, and the scope that `globaltest` opens.
 
-The candidate's `placement`, `sbp` and `env` are looked up when a value is drawn, never at import.
+The candidate's `placement`, `sbp` and `env` are looked up when a value is sampled, never at import.
 """
 from __future__ import annotations
 
 import functools
 from itertools import product
+from typing import Any, Callable
 
 from .generators import generator
 from .source import agree_over_ranks
@@ -15,7 +16,7 @@ _scope = {"global": False}
 
 
 class GlobalScope:
-    """with GlobalScope(): tensors are drawn as global tensors."""
+    """with GlobalScope(): sampled tensors are global tensors."""
 
     def __enter__(self):
         self._before = _scope["global"]
@@ -32,8 +33,8 @@ def in_global_scope() -> bool:
 is_global = in_global_scope
 
 
-def globaltest(f):
-    """The test draws its tensors as global tensors; what it draws itself is the same on every rank."""
+def globaltest(f: Callable) -> Callable:
+    """Make the sampled tensors of a test global tensors, the same on every rank."""
 
     @functools.wraps(f)
     def run(*args, **kwargs):
@@ -44,28 +45,30 @@ def globaltest(f):
     return run
 
 
-def everywhere(candidate):
-    """(placement of all CPU ranks, broadcast): where a drawn global tensor starts."""
+def initial_placement(candidate: Any) -> tuple[Any, Any]:
+    """Return the placement and SBP of a sampled global tensor: all CPU ranks, broadcast."""
     return candidate.placement.all("cpu"), candidate.sbp.broadcast
 
 
-def tensor_to_global(pair, tensor):
-    placement, rule = everywhere(pair.candidate)
+def tensor_to_global(pair: Any, tensor: Any) -> Any:
+    """Return the tensor as a global leaf tensor."""
+    placement, sbp = initial_placement(pair.candidate)
     needs = tensor.requires_grad
-    made = tensor.detach().to_global(placement=placement, sbp=rule).detach()
+    made = tensor.detach().to_global(placement=placement, sbp=sbp).detach()
     return made.requires_grad_(True) if needs else made
 
 
-def module_to_global(pair, module):
-    placement, rule = everywhere(pair.candidate)
+def module_to_global(pair: Any, module: Any) -> Any:
+    """Return the module with global parameters."""
+    placement, sbp = initial_placement(pair.candidate)
     state = module.state_dict().values()
     if any(getattr(v, "is_global", False) for v in state):
         return module
-    return module.to_global(placement=placement, sbp=[rule])
+    return module.to_global(placement=placement, sbp=[sbp])
 
 
 class _Listed(generator):
-    """A generator that can also be walked through."""
+    """A generator that can also be iterated over."""
 
     def __len__(self):
         return len(self.value())
@@ -77,13 +80,13 @@ class _Listed(generator):
         return iter(self.value())
 
 
-def make(candidate_of):
-    """{name: class} of the placement and sbp generators over the namespace that `candidate_of()` returns."""
-    placements = {c.__name__: c for c in _placements(candidate_of)}
-    return placements | {c.__name__: c for c in _rules(candidate_of, placements["random_placement"])}
+def make(candidate_of: Callable[[], Any]) -> dict[str, type]:
+    """Return {name: class} of the placement and SBP generators of the namespace that `candidate_of()` returns."""
+    placements = {c.__name__: c for c in _placement_generators(candidate_of)}
+    return placements | {c.__name__: c for c in _sbp_generators(candidate_of, placements["random_placement"])}
 
 
-def _placements(candidate_of):
+def _placement_generators(candidate_of):
     class all_placement(_Listed):
         """Every placement of all ranks: each device type, flat and as (nodes, ranks per node)."""
 
@@ -132,9 +135,9 @@ def _placements(candidate_of):
     return all_placement, all_cpu_placement, all_cuda_placement, random_placement, random_cpu_placement, random_gpu_placement
 
 
-def _rules(candidate_of, random_placement):
+def _sbp_generators(candidate_of, random_placement):
     class all_sbp(_Listed):
-        """Every combination of rules for a tensor of `max_dim` dimensions, one rule per dimension of the placement."""
+        """Every SBP of a tensor of `max_dim` dimensions, with one entry per dimension of the placement."""
 
         def __init__(self, placement=None, dim=1, max_dim=0, except_split=False, except_broadcast=False, except_partial_sum=False,
                      valid_split_axis=None):
@@ -156,10 +159,10 @@ def _rules(candidate_of, random_placement):
             sbp = candidate_of().sbp
             if self.max_dim == 0:
                 return [[sbp.broadcast] * self.dim]
-            rules = [] if self.except_split else [sbp.split(i) for i in range(self.max_dim) if i in self.valid_split_axis]
-            rules += [] if self.except_broadcast else [sbp.broadcast]
-            rules += [] if self.except_partial_sum else [sbp.partial_sum]
-            return list(product(rules, repeat=self.dim))
+            choices = [] if self.except_split else [sbp.split(i) for i in range(self.max_dim) if i in self.valid_split_axis]
+            choices += [] if self.except_broadcast else [sbp.broadcast]
+            choices += [] if self.except_partial_sum else [sbp.partial_sum]
+            return list(product(choices, repeat=self.dim))
 
         def _calc_value(self):
             return self._all()

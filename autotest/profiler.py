@@ -4,16 +4,17 @@ from __future__ import annotations
 import functools
 from typing import Any, Callable
 
-from . import config, dual
+from . import config
 from .calls import split_arguments
 
 END_TO_END = "end-to-end"
+measured_paths: list[str] = []  # dual functions that a running `profile` measures
 profiled_framework: list[str] = ["oneflow", "pytorch"]
 _state = {"hardware": [("cpu", 1), ("cuda", None)], "hook": lambda results: results}
 
 
 class ProfResult:
-    """One side's measurement; attributes not listed here are the profiler's."""
+    """The measurement of one side; other attributes come from torch's profiler."""
 
     def __init__(self, prof, num, kind, device, thread_num, op_name, args_description, additional_description=None):
         self.prof, self.num, self.kind, self.device, self.thread_num = prof, num, kind, device, thread_num
@@ -27,31 +28,32 @@ class ProfResult:
 
 
 def set_hardware_info_list(hardware_info_list: list) -> None:
-    """Which (device, number of CPU threads) to measure on."""
+    """Set the (device, number of CPU threads) to measure on."""
     _state["hardware"] = list(hardware_info_list)
 
 
 def set_profiler_hook(hook: Callable[[list], Any]) -> None:
-    """What becomes of the list of ProfResult of a profiled call; its return value is the call's."""
+    """Set the function that gets the list of ProfResult of a profiled call; the call returns its result."""
     _state["hook"] = hook
 
 
-def compose(*functions):
-    """compose(f, g)(x) is f(g(x))."""
+def compose(*functions: Callable) -> Callable:
+    """Return the composition: compose(f, g)(x) is f(g(x))."""
     return functools.reduce(lambda f, g: lambda *a, **kw: f(g(*a, **kw)), functions)
 
 
-def make_profile(api):
+def make_profile() -> Callable:
+    """Return the decorator factory `profile`."""
     def profile(op):
-        """Within the decorated function, calls of the dual function `op` are measured."""
+        """Measure the calls of the dual function `op` within the decorated function."""
         def decorate(f):
             @functools.wraps(f)
             def run(*args, **kwargs):
-                dual.profiled.append(op._path)
+                measured_paths.append(op._path)
                 try:
                     return f(*args, **kwargs)
                 finally:
-                    dual.profiled.pop()
+                    measured_paths.pop()
 
             return run
 
@@ -60,8 +62,8 @@ def make_profile(api):
     return profile
 
 
-def profile_dual_object(op):
-    """A function that measures `op` on each wanted side and device; None where there is no such device."""
+def profile_dual_object(op: Any) -> Callable:
+    """Return a function that measures `op` on each side and device; the result is None for a device that is absent."""
     pair = op._pair
 
     def measured(*args, profile_description=None, **kwargs):
@@ -82,7 +84,7 @@ def profile_dual_object(op):
 
 
 def _described(x) -> str:
-    """An argument of one side, of a tensor the shape."""
+    """Return an argument of one side as text; of a tensor, the shape."""
     if hasattr(x, "detach") and hasattr(x, "shape"):
         return f"Tensor({list(x.shape)})"
     if isinstance(x, (tuple, list)) and any(hasattr(v, "detach") for v in x):

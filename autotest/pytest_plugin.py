@@ -17,7 +17,7 @@ from . import config, summary
 
 OPTIONS = {  # option: (variable, help)
     "--autotest-n": ("ONEFLOW_TEST_N", "valid cases per autotest, instead of the test's own n"),
-    "--autotest-seed": ("ONEFLOW_TEST_SEED", "seed of the drawn cases"),
+    "--autotest-seed": ("ONEFLOW_TEST_SEED", "seed of the sampled cases"),
     "--autotest-graph": ("ONEFLOW_TEST_GRAPH", "graph check: as the test asks, never, always"),
     "--graph-backend": ("ONEFLOW_TEST_GRAPH_BACKEND", "backend of the graph check (default aten)"),
     "--autotest-errors": ("ONEFLOW_TEST_ERRORS", "how refusals of the two sides are compared"),
@@ -25,14 +25,14 @@ OPTIONS = {  # option: (variable, help)
 }
 
 
-def pytest_addoption(parser):
+def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("autotest", "oneflow_autotest")
     for option, (variable, text) in OPTIONS.items():
         group.addoption(option, choices=config.CHOICES.get(variable), default=None, help=f"{text} ({variable})")
     group.addoption("--autotest-verbose", action="store_true", help="print each program as it runs (ONEFLOW_TEST_VERBOSE)")
 
 
-def pytest_configure(config):
+def pytest_configure(config: pytest.Config) -> None:
     for option, (variable, _) in OPTIONS.items():
         value = config.getoption(option)
         if value is not None:
@@ -46,12 +46,12 @@ def _override(variable, value):
 
 
 @pytest.fixture
-def test_case():
+def test_case() -> unittest.TestCase:
     """A unittest.TestCase, for autotest functions outside a class: `def test_x(test_case)`."""
     return unittest.TestCase()
 
 
-def pytest_terminal_summary(terminalreporter):
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     totals = summary.totals
     if not totals["tests"]:
         return

@@ -1,14 +1,15 @@
-"""The message of a failure: what differs, the smallest case as a script, and how to run it again."""
+"""The message of a failure: the difference, the smallest case as a script, and the command that repeats it."""
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from . import config
 from .errors import Mismatch
 
 
-def annotate(error, case, seed, test_id, attempts, flaky=False):
-    """The same kind of exception with the report behind its message."""
+def annotate(error: Any, case: Any, seed: int, test_id: str, attempts: int, flaky: bool = False) -> Any:
+    """Return the error with the report after its message."""
     if hasattr(error, "__notes__"):
         error.__notes__.clear()  # Hypothesis's account of its own drawing
     body = report(error, case, seed, test_id, attempts, flaky)
@@ -25,7 +26,8 @@ def annotate(error, case, seed, test_id, attempts, flaky=False):
     return error
 
 
-def report(error, case, seed, test_id, attempts, flaky=False):
+def report(error: BaseException, case: Any, seed: int, test_id: str, attempts: int, flaky: bool = False) -> str:
+    """Return the smallest case as a script, and the command that repeats the test."""
     from .script import script
 
     again = f"to run this test again with the same cases:\n    {command(seed, test_id)}\n"
@@ -44,7 +46,8 @@ def report(error, case, seed, test_id, attempts, flaky=False):
     )
 
 
-def command(seed, test_id):
+def command(seed: int, test_id: str) -> str:
+    """Return the command that runs the test again with the same cases."""
     where = config.get("PYTEST_CURRENT_TEST").rpartition(" ")[0]
     if where:
         return f'ONEFLOW_TEST_SEED={seed} python -m pytest "{where}"'

@@ -1,4 +1,4 @@
-"""`autotest`: draws cases through Hypothesis, runs them on both sides, checks them, reports the smallest failure."""
+"""`autotest`: sample cases through Hypothesis, run them on both sides, check them, and report the smallest failure."""
 from __future__ import annotations
 
 import functools
@@ -7,6 +7,7 @@ import time
 import unittest
 import zlib
 from dataclasses import dataclass
+from typing import Any, Callable
 
 import numpy as np
 
@@ -18,14 +19,14 @@ from .report import annotate
 from .tolerance import DEFAULT_ATOL, DEFAULT_RTOL
 
 ATTEMPTS_PER_RUN = 20  # refused cases allowed for each valid one asked for
-DRAWS = 1 << 16
+SEEDS = 1 << 16
 
 
 @dataclass
 class Options:
-    """How one test wants its cases checked."""
+    """How the cases of one test are checked."""
 
-    auto_backward: object = True
+    auto_backward: Any = True
     rtol: float | None = None
     atol: float | None = None
     check_graph: bool = True
@@ -52,11 +53,11 @@ class _Run:
         self.refusal = None
 
     # ------------------------------------------------------------------ one case
-    def one(self, drawn):
-        # Two numbers nobody else uses: Hypothesis tries "everything simplest" and "simplest from here on"
-        # before it draws at random; refusing a second number of 0 keeps such cases for shrinking.
-        seed, explored = drawn.integer(0, DRAWS), drawn.integer(0, DRAWS)
-        if explored == 0:
+    def run_case(self, choices: Any) -> None:
+        # Hypothesis first tries the simplest case, then cases that are simplest from some choice on. Rejecting a second
+        # choice of 0 keeps such cases for shrinking. Nothing else uses this choice.
+        seed, not_simplest = choices.integer(0, SEEDS), choices.integer(0, SEEDS)
+        if not_simplest == 0:
             raise _Rejected
         if self.first_failure_at is not None and time.monotonic() - self.first_failure_at > config.get_int("ONEFLOW_TEST_SHRINK_SECONDS"):
             raise _Stop("shrinking took long enough")
@@ -66,7 +67,7 @@ class _Run:
         self.seed_everything(seed)
         case = Case(self.pair, self.options, seed)
         try:
-            self.run_and_check(case, drawn)
+            self.run_and_check(case, choices)
         except PyTorchDoesNotSupportError as e:
             self.refusal = e
             if self.options.verbose:
@@ -82,8 +83,8 @@ class _Run:
             raise
         self.valid += 1
 
-    def run_and_check(self, case, drawn):
-        with source.drawing_from(drawn), case:
+    def run_and_check(self, case: Case, choices: Any) -> None:
+        with source.drawing_from(choices), case:
             try:
                 case.outputs = flatten_outputs(self.f(*self.args, **self.kwargs))
             except (PyTorchDoesNotSupportError, unittest.SkipTest):
@@ -91,7 +92,7 @@ class _Run:
             except Exception as e:
                 try:
                     check_results(case)
-                except Mismatch as earlier:  # what went wrong before is the cause
+                except Mismatch as earlier:  # an earlier difference is the cause
                     raise earlier from e
                 raise
             check(case)
@@ -100,7 +101,7 @@ class _Run:
 
                 check_graph(case)
 
-    def seed_everything(self, seed):
+    def seed_everything(self, seed: int) -> None:
         python_random.seed(seed)
         np.random.seed(seed)
         generator = getattr(self.pair.reference, "default_generator", None)
@@ -108,7 +109,8 @@ class _Run:
             generator.manual_seed(seed)
 
     # ------------------------------------------------------------------ all cases
-    def go(self):
+    def run(self) -> None:
+        """Run the cases; raise the smallest failure."""
         test_id = f"{getattr(self.f, '__module__', '')}.{self.f.__qualname__}"
         seed = source.seed_of(test_id)
         started = time.monotonic()
@@ -116,52 +118,52 @@ class _Run:
             self.search(test_id, seed)
         except _Stop:
             if self.failed is None:
-                self.nothing_accepted(test_id)
+                self.raise_nothing_accepted(test_id)
             self.report(None, seed, test_id)
         except unittest.SkipTest:
             raise
         except Exception as e:
             if type(e).__name__ == "Unsatisfiable" and self.failed is None and self.refusal is not None:  # Hypothesis gave up before the limit
-                self.nothing_accepted(test_id)
+                self.raise_nothing_accepted(test_id)
             self.report(e, seed, test_id)
         from . import summary
 
-        summary.note(test_id, self.valid, self.attempts, time.monotonic() - started)
+        summary.note(self.valid, self.attempts, time.monotonic() - started)
         if self.options.verbose:
             print(f"[autotest] {self.f.__name__}: {self.valid} cases agree", flush=True)
 
-    def nothing_accepted(self, test_id):
-        """A skip where the candidate alone runs the program, else an error."""
+    def raise_nothing_accepted(self, test_id: str) -> None:
+        """Raise a skip if the candidate alone runs the program, otherwise an error."""
         name = self.pair.names[0]
         if self.pair.accepts_more and not isinstance(self.refusal, BothDoNotSupportError):
             raise unittest.SkipTest(f"{name} refuses every case, so there is nothing to compare with: {self.refusal}") from None
         raise ValueError(f"autotest: {name} refused all {self.attempts} cases of {test_id}, so nothing was tested; last refusal: {self.refusal}") from None
 
-    def search(self, test_id, seed):
+    def search(self, test_id: str, seed: int) -> None:
         try:
             import hypothesis
             from hypothesis import strategies
         except ImportError:
-            return self.search_plainly(seed)
+            return self.search_without_hypothesis(seed)
 
         # seed() also switches the example database off; the settings applied after it switch it on again
-        body = hypothesis.given(data=strategies.data())(hypothesis.seed(seed)(_named(self.one)))
+        body = hypothesis.given(data=strategies.data())(hypothesis.seed(seed)(_named(self.run_case)))
         _settings(self.n, test_id)(body)()
 
-    def search_plainly(self, seed):
-        """Without Hypothesis: the same cases count, but a failure is neither shrunk nor kept."""
+    def search_without_hypothesis(self, seed: int) -> None:
+        """Run random cases; a failure is neither shrunk nor kept."""
         for number in range(ATTEMPTS_PER_RUN * self.n + 20):
             if self.valid == self.n:
                 return
             try:
-                self.one(source.SeededSource((seed, number)))
+                self.run_case(source.SeededSource((seed, number)))
             except _Rejected:
                 continue
         if self.valid == 0:
             raise _Stop("no case is accepted")
 
-    def report(self, error, seed, test_id):
-        """Raise the smallest failing case with its script; `error` is what came out of Hypothesis."""
+    def report(self, error: BaseException | None, seed: int, test_id: str) -> None:
+        """Raise the smallest failing case with its script; `error` came out of Hypothesis."""
         if self.failed is None:
             raise error
         case, cause = self.failed
@@ -170,7 +172,7 @@ class _Run:
 
 
 class _Rejected(Exception):
-    """The case does not count; another one is drawn."""
+    """The case does not count; another one is sampled."""
 
 
 def _named(method):
@@ -197,7 +199,7 @@ def _settings(n, test_id):
 
 @functools.lru_cache(maxsize=None)
 def _store(folder):
-    """The example database: Hypothesis's default one for an empty name, none for "none"."""
+    """Return the example database: Hypothesis's default for an empty name, None for "none"."""
     import hypothesis
     from hypothesis.database import DirectoryBasedExampleDatabase
 
@@ -206,8 +208,8 @@ def _store(folder):
     return DirectoryBasedExampleDatabase(folder) if folder else hypothesis.settings.default.database
 
 
-def database(test_id):
-    """Failing examples of this test only (Hypothesis tells tests apart by their source, ours share it)."""
+def database(test_id: str) -> Any:
+    """Return the failing examples of this test only; Hypothesis tells tests apart by their source, which ours share."""
     folder = config.get("ONEFLOW_TEST_DATABASE")
     if not folder and config.is_set("CI") or config.several_ranks():
         return None
@@ -239,16 +241,16 @@ def _keyed_class():
     return KeyedDatabase
 
 
-def make_autotest(pair):
-    """The decorator `autotest` for one pair of libraries."""
+def make_autotest(pair: Any) -> Callable:
+    """Return the decorator `autotest` for one pair of libraries."""
 
     def autotest(n=20, auto_backward=True, rtol=DEFAULT_RTOL, atol=DEFAULT_ATOL, check_graph=True, check_allclose=True, check_dtype=False,
                  check_grad_use_random_data=True, include_complex=False):
-        """Run the test on n drawn cases and compare the two libraries.
+        """Run the test on n sampled cases and compare the two libraries.
 
         check_graph: True also runs the program as one graph; False or "ValidatedFalse" does not.
-        auto_backward: backward from what the test returns, where it requires a gradient.
-        A case that both libraries refuse is drawn anew.
+        auto_backward: run backward from the returned tensors that require a gradient. A library without gradients needs False.
+        A case that both libraries refuse is sampled again.
         """
         def decorate(f):
             @functools.wraps(f)
@@ -258,7 +260,7 @@ def make_autotest(pair):
                 options = Options(
                     auto_backward, None if rtol == DEFAULT_RTOL else rtol, None if atol == DEFAULT_ATOL else atol, graph, check_allclose, check_dtype,
                     check_grad_use_random_data, include_complex, config.get("ONEFLOW_TEST_ERRORS"), config.is_set("ONEFLOW_TEST_VERBOSE"))
-                _Run(pair, f, args, kwargs, config.get_int("ONEFLOW_TEST_N", n), options).go()
+                _Run(pair, f, args, kwargs, config.get_int("ONEFLOW_TEST_N", n), options).run()
 
             return run
 

@@ -1,243 +1,280 @@
-"""A case as text: one line per step, and a whole stand-alone script."""
+"""A failing case as a stand-alone script, which fails when it is run as long as the libraries differ.
+
+The script needs neither this package nor pytest. It compares what the harness compares, with the same tolerances,
+and holds only the helper functions that this case uses.
+"""
 from __future__ import annotations
 
-import numpy as np
+import inspect
+import re
+import sys
+from typing import Any
 
-from .tolerance import of_plain_numbers
-
-INLINE_OPS = {
-    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@", "and": "&", "or": "|",
-    "xor": "^", "lshift": "<<", "rshift": ">>", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
-}
-PREFIX_OPS = {"neg": "-", "pos": "+", "invert": "~"}
-
-
-def name_of(case, dual) -> str:
-    """x0 for an input, m1 for a module, v2 for another result, by the number of the step; otherwise what it is."""
-    step = dual._step
-    if step is None:
-        return dual._path or repr(dual._ref)[:60]
-    if step.kind == "input":
-        return f"x{step.number}"
-    return f"{'m' if isinstance(dual._ref, dual._pair.reference_module) else 'v'}{step.number}"
+from . import config, script_parts
+from .case import Case, Step
+from .check import holds_tensor, output_gradient, tensors_of
+from .graphleg import Replay
+from .printing import SourceWriter, name_of
+from .script_parts import GRAPH, HELPERS, MAIN
+from .tolerance import of_plain_numbers, tolerance
 
 
-def text(x) -> str:
-    """An argument as source text, `lib` standing for either library."""
-    if hasattr(type(x), "__dual__"):
-        return dual_text(x)
-    if isinstance(x, tuple) and hasattr(x, "_fields"):
-        x = tuple(x)
-    if isinstance(x, tuple):
-        return "(" + ", ".join(text(e) for e in x) + ("," if len(x) == 1 else "") + ")"
-    if isinstance(x, list):
-        return "[" + ", ".join(text(e) for e in x) + "]"
+def script(case: Case, failure: BaseException | None = None) -> str:
+    """Return a program that repeats the case on both libraries and compares them without this package."""
+    parts = graph_parts(case) if getattr(failure, "leg", "eager") == "graph" else eager_parts(case, failure)
+    body = "\n\n".join(part.strip("\n") + "\n" for part in parts)
+    helpers = needed_helpers(case, body, failure)
+    text = "\n\n".join([*helpers, body])
+    return f"{comment_of(failure)}{imports(case, text)}\n\n\n{text}"
+
+
+def comment_of(failure: BaseException | None) -> str:
+    """Return the failure as a comment; one of the test's own code cannot fail in the script, and the comment says so."""
+    if failure is None:
+        return ""
+    lines = str(failure).strip().splitlines() or [""]
+    comment = f"# {lines[0]}\n" if hasattr(failure, "check") else f"# {type(failure).__name__}: {lines[0]}\n"
+    if not hasattr(failure, "check") and not hasattr(failure, "failed_step"):
+        comment += "# The test's own code raised this, so the script can only repeat the calls before it.\n"
+    return comment
+
+
+def imports(case: Case, text: str) -> str:
+    lines = ["import operator\n"] if re.search(r"\boperator\.", text) else []
+    if re.search(r"\bnp\.", text):
+        lines.append("import numpy as np")
+    lines.append("import torch")
+    lines.append(candidate_import(case.pair))
+    return "\n".join(lines)
+
+
+def candidate_import(pair: Any) -> str:
+    """Return the line that imports the candidate as `flow`."""
+    candidate = pair.candidate
+    name = getattr(candidate, "__name__", None)
+    if inspect.isclass(candidate) and getattr(sys.modules.get(candidate.__module__), name or "", None) is candidate:
+        return f"from {candidate.__module__} import {name} as flow"
+    return f"import {name or pair.names[1]} as flow"
+
+
+# ---------------------------------------------------------------------- helpers
+def needed_helpers(case: Case, body: str, failure: BaseException | None) -> list[str]:
+    """Return the helper functions that `body` uses, directly or through another helper, in the order of HELPERS."""
+    pair, options = case.pair, case.options
+    rtol, atol = of_plain_numbers(options.rtol, options.atol)
+    values = {
+        "to_torch": to_torch_source(pair), "hand_over": hand_over_source(pair), "rtol": repr(rtol), "atol": repr(atol),
+        "tolerances": repr(tolerances_of(case)), "tensor_class": tensor_class(pair), "grad": "t.grad" if pair.has_gradients else "getattr(t, 'grad', None)",
+    }
+    sources, used = {}, body
+    needed = conditions(case) | ({"plain"} if hasattr(failure, "failed_step") else set())
+    for name, lines in reversed(HELPERS.items()):
+        if re.search(rf"\b{name}\b", used):
+            sources[name] = fill(script_parts.select(lines, needed), values)
+            used += sources[name]
+    return [sources[name].strip("\n") + "\n" for name in HELPERS if name in sources]
+
+
+def fill(template: str, values: dict[str, str]) -> str:
+    """Replace <name> by its value."""
+    return re.sub(r"<(\w+)>", lambda m: values[m[1]], template)
+
+
+def conditions(case: Case) -> set[str]:
+    """Return the conditions under which lines of a helper are needed (see script_parts)."""
+    kinds = {kind for d in compared_duals(case) for kind in kinds_of(case.pair, d._ref)} | {
+        kind for d in compared_duals(case) for kind in kinds_of(case.pair, d._cand)}
+    options = case.options
+    return kinds | {
+        "values" if options.check_allclose else "form", "check_dtype" if options.check_dtype else "exact_dtype",
+        "same_tensors" if case.pair.same_tensors else "other_tensors",
+        f"errors_{options.check_errors}", "" if options.check_errors == "no" else "accepts_more" if case.pair.accepts_more else "same_errors"}
+
+
+def kinds_of(pair: Any, x: Any) -> set[str]:
+    if pair.is_reference_tensor(x) or pair.is_candidate_tensor(x):
+        return {"tensor"}
     if isinstance(x, dict):
-        return "{" + ", ".join(f"{k!r}: {text(v)}" for k, v in x.items()) + "}"
-    if isinstance(x, slice):
-        return f"slice({text(x.start)}, {text(x.stop)}, {text(x.step)})"
-    if isinstance(x, float) and (x != x or x in (float("inf"), float("-inf"))):
-        return f"float('{x}')"
-    if isinstance(x, np.ndarray):
-        return f"np.array({x.tolist()}, dtype=np.{x.dtype})"
-    kind = type(x).__module__ + "." + type(x).__name__
-    if kind == "torch.dtype":
-        return "lib." + str(x).rpartition(".")[2]
-    if kind in ("torch.device", "torch.Size"):
-        return f"lib.device({str(x)!r})" if kind.endswith("device") else text(tuple(x))
-    if kind.startswith("torch.") and hasattr(x, "detach"):
-        return tensor_text(x)
-    return repr(x)
+        return {"dict"} | {kind for e in x.values() for kind in kinds_of(pair, e)}
+    if isinstance(x, (tuple, list)):
+        return {"sequence"} | {kind for e in x for kind in kinds_of(pair, e)}
+    if type(x).__name__ in ("dtype", "device", "layout", "memory_format"):
+        return {"description"}
+    return {"array"} if type(x).__module__ == "numpy" and hasattr(x, "shape") else {"plain"}
 
 
-def dual_text(d) -> str:
-    if d._step is not None:
-        return name_of(None, d)
-    if d._owner is not None:
-        return f"{dual_text(d._owner)}.{d._path}"
-    if isinstance(d._ref, (int, float, bool, str, tuple)):
-        return text(d._ref)
-    if type(d._ref).__name__ == "dtype":
-        return text(d._ref)
-    return f"lib.{d._path}" if d._path else "lib"
+def compared_duals(case: Case) -> list:
+    """Return the dual objects that the harness compares: inputs, results that hold tensors, and returned plain values."""
+    pair = case.pair
+    duals = [s.out for s in case.steps if s.out is not None and (s.kind == "input" or holds_tensor(pair, s.out._ref) or holds_tensor(pair, s.out._cand))]
+    return duals + [d for d in case.outputs if d._step is None or not holds_tensor(pair, d._ref)]
 
 
-def call_text(target, resolved) -> str:
-    args, kwargs = resolved
-    if hasattr(type(target), "__dual__") and not target._path.count(".") and callable(target._ref):
-        op = op_text(target._path, [text(a) for a in args]) if target._owner is None and target._step is None and not kwargs else None
-        if op:
-            return op
-    parts = [text(a) for a in args] + [f"{k}={text(v)}" for k, v in kwargs.items()]
-    return f"{dual_text(target)}({', '.join(parts)})"
+def tolerances_of(case: Case) -> dict[str, tuple[float, float]]:
+    """Return {dtype: (rtol, atol)} for the dtypes of this case."""
+    pair, dtypes = case.pair, []
+    for dual in compared_duals(case):
+        dtypes += [t.dtype for t in tensors_of(dual._ref, pair.is_reference_tensor)]
+        dtypes += [pair.as_torch(t).dtype for t in tensors_of(dual._cand, pair.is_candidate_tensor)]
+    for module in case.modules:
+        dtypes += [t.dtype for t in (*module._ref.parameters(), *module._ref.buffers())]
+    return {str(d): tolerance(d, case.options.rtol, case.options.atol) for d in dict.fromkeys(dtypes)}
 
 
-def op_text(name, operands):
-    """An operator with its operands, or None for another name."""
-    if name in INLINE_OPS and len(operands) == 2:
-        return f"{operands[0]} {INLINE_OPS[name]} {operands[1]}"
-    if name in PREFIX_OPS and len(operands) == 1:
-        return PREFIX_OPS[name] + operands[0]
-    if name == "getitem" and len(operands) == 2:
-        return f"{operands[0]}[{operands[1]}]"
-    if name == "setitem" and len(operands) == 3:
-        return f"{operands[0]}[{operands[1]}] = {operands[2]}"
-    return None
+def tensor_class(pair: Any) -> str:
+    name = "Tensor" if hasattr(pair.candidate, "Tensor") else pair.candidate_tensor.__name__
+    return f"(flow.{name}, np.generic)" if pair._candidate_scalars else f"flow.{name}"
 
 
-def step_text(case, step) -> str:
-    """The step as one line (a module's weights come as a second one)."""
-    left = name_of(case, step.out) if step.out is not None else ""
-    if step.kind == "input":
-        return f"{left} = {tensor_text(step.value, requires_grad=step.out._ref.requires_grad)}"
-    if step.kind == "get":
-        return f"{left} = {dual_text(step.target)}.{step.args[0]}"
-    if step.kind == "set":
-        return f"{dual_text(step.target)}.{step.args[0]} = {text(step.args[1])}"
-    if step.kind in ("enter", "exit"):
-        return f"{dual_text(step.target)}.__{step.kind}__({'None, None, None' if step.kind == 'exit' else ''})"
-    if step.kind == "op":
-        return op_line(left, step)
-    line = f"{left} = {call_text(step.target, (step.args, step.kwargs))}"
-    if case is not None and id(step.out._cand) in case.module_start and any(step.out is m for m in case.modules):
-        state = ", ".join(f"{k!r}: {tensor_text(v)}" for k, v in case.module_start[id(step.out._cand)][1].items())
-        line += f"\n{left}.load_state_dict({{{state}}}, strict=False)"
-    return line
+def to_torch_source(pair: Any) -> str:
+    return imported_function(pair.custom_to_numpy, "to_numpy") or script_parts.TO_NUMPY
 
 
-def op_line(left, step):
-    name, operands = step.target._path, [text(a) for a in step.args]
-    if name == "setitem":
-        return op_text(name, operands)
-    if name == "delitem":
-        return f"del {operands[0]}[{operands[1]}]"
-    if name[1:] in INLINE_OPS and name not in INLINE_OPS:
-        return f"{left} = operator.{name}({', '.join(operands)})"
-    return f"{left} = {op_text(name, operands) or f'{name}({chr(44).join(operands)})'}"
+def hand_over_source(pair: Any) -> str:
+    custom = imported_function(pair.custom_to_candidate, "to_candidate")
+    make = "tensor" if hasattr(pair.candidate, "tensor") else "asarray"
+    return custom or f"def to_candidate(t):\n    return flow.{make}(t.cpu().numpy().copy())\n"
 
 
-LITERAL_LIMIT = 2000  # elements; beyond it a tensor is written as packed bytes
+def imported_function(function: Any, name: str) -> str | None:
+    """Return source that defines `name` as this function of the test; None without a function."""
+    if function is None:
+        return None
+    module, qualname = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
+    if getattr(sys.modules.get(module), qualname, None) is function and module != "__main__":
+        return f"from {module} import {qualname} as {name}\n"
+    try:
+        source = inspect.cleandoc(inspect.getsource(function)) if inspect.isfunction(function) else ""
+    except OSError:
+        source = ""
+    if source.startswith("def "):
+        return f"{source}\n\n\n{name} = {function.__name__}\n"
+    return f'def {name}(x):\n    raise NotImplementedError("put the {name}= function of your bind() call here")\n'
 
 
-def tensor_text(t, requires_grad=False) -> str:
-    t = t.detach().cpu()
-    dtype = str(t.dtype).rpartition(".")[2]
-    extra = ", requires_grad=True" if requires_grad else ""
-    if t.numel() == 0:
-        return f"lib.zeros({tuple(t.shape)}, dtype=lib.{dtype}{extra})"
-    if t.numel() > LITERAL_LIMIT:
-        import base64
-        import zlib
-
-        array = t.float().numpy() if dtype == "bfloat16" else t.numpy()
-        packed = base64.b85encode(zlib.compress(array.tobytes())).decode()
-        return f"lib.tensor(unpack({packed!r}, {str(array.dtype)!r}, {tuple(t.shape)}), dtype=lib.{dtype}{extra})"
-    return f"lib.tensor({_numbers(t.tolist(), dtype)}, dtype=lib.{dtype}{extra})"
-
-
-def _numbers(x, dtype="float64") -> str:
-    """Nested lists of numbers, each in the fewest digits that give it back in this dtype."""
-    if isinstance(x, list):
-        return "[" + ", ".join(_numbers(e, dtype) for e in x) + "]"
-    if isinstance(x, float):
-        if x != x or x in (float("inf"), float("-inf")):
-            return f"float('{x}')"
-        short = str(np.dtype(dtype).type(x)) if dtype in ("float16", "float32") else repr(x)
-        return short.removesuffix(".0") if "e" not in short else short
-    return repr(x)
+# ---------------------------------------------------------------------- eager against eager
+def eager_parts(case: Case, failure: BaseException | None) -> list[str]:
+    """Return program() and the comparison of both libraries."""
+    writer = SourceWriter(case.pair)
+    steps, last = list(case.steps), getattr(failure, "failed_step", None)
+    if last is not None:
+        steps.insert(last.number, last)
+    returned = returned_values(case, writer, failed=last)
+    body = [line for step in steps for line in writer.step(case, step).split("\n")]
+    if any(step.random is not None for step in steps):
+        body.insert(0, f"torch.manual_seed({case.seed})")
+    pairs = ", ".join(f"{name!r}: {source}" for name, source in returned.items())
+    program = "\n".join(["def program(lib):", *(f"    {line}" for line in body), f"    return {{{pairs}}}\n"])
+    can_raise = last is not None or getattr(failure, "check", "") in ("one side raised", "class of error")
+    return [program, *backward_source(case, writer), *main_source(returned, can_raise)]
 
 
-HEAD = '''import operator
-
-import numpy as np
-import torch
-import {candidate} as flow
-
-
-def unpack(text, dtype, shape):
-    import base64
-    import zlib
-
-    return np.frombuffer(zlib.decompress(base64.b85decode(text)), dtype=dtype).reshape(shape).copy()
-
-
-def program(lib):
-{body}
-    return {outs}, {leaves}
-
-'''
-
-COMPARE = '''
-def backward(lib, outs, gradients):
-    for out, gradient in zip(outs, gradients):
-        if gradient is not None:
-            out.backward(lib.tensor(gradient, dtype=out.dtype), retain_graph=True)
+def returned_values(case: Case, writer: SourceWriter, failed: Step | None) -> dict[str, str]:
+    """Return {key: source} of what program() returns; a key that nobody compares is left out."""
+    compared = {**{name_of(d): writer.dual(d) for d in compared_duals(case) if d._step is not None},
+                **{f"output {i}": writer.dual(d) for i, d in enumerate(case.outputs) if d._step is None}}
+    if failed is not None and (failed.kind not in ("set", "enter", "exit") and failed.target._path not in ("setitem", "delitem")):
+        compared["last"] = "last"
+    returned = {"results": "{" + ", ".join(f"{k!r}: {v}" for k, v in compared.items()) + "}"}
+    if differentiable_outputs(case):
+        returned["outputs"] = "[" + ", ".join(source for source, _ in differentiable_outputs(case)) + "]"
+    leaves = [name_of(d) for d in case.duals_with_gradient if d._ref.requires_grad or getattr(d._cand, "requires_grad", False)]
+    if leaves:
+        returned["leaves"] = "{" + ", ".join(f"{n!r}: {n}" for n in leaves) + "}"
+    if case.modules:
+        returned["modules"] = "{" + ", ".join(f"{name_of(m)!r}: {name_of(m)}" for m in case.modules) + "}"
+    return returned
 
 
-def array(t):
-    t = getattr(t, "to_local", lambda: t)() if getattr(t, "is_global", False) else t
-    t = t.detach().cpu()
-    return (t.float() if "bfloat16" in str(t.dtype) else t).numpy()
+def differentiable_outputs(case: Case) -> list[tuple[str, Any]]:
+    """Return (source, reference tensor) of the outputs that the harness's backward starts from."""
+    found: list[tuple[str, Any]] = []
+    if case.ran_backward:
+        for out in case.outputs:
+            for source, r in tensor_paths(SourceWriter(case.pair).dual(out), out._ref, case.pair):
+                if r.requires_grad and not any(r is seen for _, seen in found):
+                    found.append((source, r))
+    return found
 
 
-def compare(what, a, b):
-    if isinstance(a, (tuple, list)):
-        assert len(a) == len(b), f"{{what}}: {{len(a)}} and {{len(b)}} results"
-        for i, (x, y) in enumerate(zip(a, b)):
-            compare(f"{{what}}[{{i}}]", x, y)
-    elif hasattr(a, "detach"):
-        assert a.shape == b.shape, f"{{what}}: shape {{tuple(a.shape)}} and {{tuple(b.shape)}}"
-        print(what, str(a.dtype), str(b.dtype), "\\n", array(a), "\\n", array(b))
-        np.testing.assert_allclose(array(b), array(a), rtol={rtol!r}, atol={atol!r}, err_msg=what)
+def tensor_paths(source: str, x: Any, pair: Any) -> list[tuple[str, Any]]:
+    """Return (source, tensor) of every tensor in x."""
+    if pair.is_reference_tensor(x):
+        return [(source, x)]
+    items = x.items() if isinstance(x, dict) else enumerate(x) if isinstance(x, (tuple, list)) else ()
+    return [path for key, e in items for path in tensor_paths(f"{source}[{key!r}]", e, pair)]
+
+
+def backward_source(case: Case, writer: SourceWriter) -> list[str]:
+    """Return backward(), with the output gradients of the harness."""
+    outputs = differentiable_outputs(case)
+    if not outputs:
+        return []
+    gradients = [writer.tensor(output_gradient(case, r, i)) for i, (_, r) in enumerate(outputs)]
+    if len(outputs) == 1:
+        run = "outputs[0].backward(gradients[0])"
+    elif hasattr(getattr(case.pair.candidate, "autograd", None), "backward"):
+        run = "lib.autograd.backward(outputs, gradients)"
     else:
-        assert a == b, f"{{what}}: {{a!r}} and {{b!r}}"
+        run = "torch.autograd.backward(outputs, gradients) if lib is torch else [o.backward(g) for o, g in zip(outputs, gradients)]"
+    is_global = any(getattr(t, "is_global", False) for d in case.outputs for t in tensors_of(d._cand, case.pair.is_candidate_tensor))
+    prepare = "everywhere(lib, g).to(o.dtype)" if is_global else "g.to(device=o.device, dtype=o.dtype)"
+    if not case.pair.same_tensors:
+        prepare = "g.to(o.dtype)"
+    return [f"def backward(lib, outputs):\n    gradients = [{', '.join(gradients)}]\n"
+            f"    gradients = [{prepare} for g, o in zip(gradients, outputs)]\n    {run}\n"]
 
 
-gradients = {gradients}
-'''
+def main_source(returned: dict[str, str], can_raise: bool) -> list[str]:
+    """Return the end of the script: run both libraries and compare."""
+    sections = ["raised" if can_raise else "returned", "results"]
+    if "outputs" in returned:
+        sections.append("backward_raised" if can_raise else "backward")
+    sections += [name for name in ("leaves", "modules") if name in returned]
+    return ["\n".join(MAIN[name].strip("\n") for name in sections) + '\nprint("no difference")\n']
 
 
-def script(case, failure=None) -> str:
-    """A program that repeats the case on both libraries and compares them, without this package."""
-    from .graphleg import graph_script
-
-    lines = [f"    {line}" for step in case.steps for line in step_text(case, step).split("\n")]
-    outs = [d for d in case.outputs if d._step is not None] or [
-        s.out for s in case.steps if s.out is not None and s.kind != "input" and case.pair.is_reference_tensor(s.out._ref)][-1:]
-    leaves = [s.out for s in case.steps if s.kind == "input" and s.out._ref.requires_grad]
-    parameters = [f"*{name_of(case, m)}.parameters()" for m in case.modules]
-    names = ", ".join(name_of(case, d) for d in outs)
-    flat = f"[{', '.join([name_of(case, d) for d in leaves] + parameters)}]"
-    text_ = HEAD.format(candidate=_module_name(case), body="\n".join(lines) or "    pass", outs=f"[{names}]", leaves=flat)
-    rtol, atol = of_plain_numbers(case.options.rtol, case.options.atol)
-    text_ += COMPARE.format(rtol=rtol, atol=atol, gradients=_gradients(case, outs))
-    if getattr(failure, "leg", "eager") == "graph":
-        return text_ + graph_script(case)
-    return text_ + '''a, leaves_a = program(torch)
-b, leaves_b = program(flow)
-for i, (x, y) in enumerate(zip(a, b)):
-    compare(f"output {i}", x, y)
-backward(torch, a, gradients)
-backward(flow, b, gradients)
-for i, (x, y) in enumerate(zip(leaves_a, leaves_b)):
-    if x.grad is not None:
-        compare(f"gradient {i}", x.grad, y.grad)
-print("no difference")
-'''
+# ---------------------------------------------------------------------- eager against graph
+def graph_parts(case: Case) -> list[str]:
+    """Return the program as functions of inputs and modules, and the comparison of its eager run with its graph."""
+    replay = Replay(case)
+    run_again = {s.number for s in replay.steps}
+    modules = {m._step.number for m in case.modules}
+    inputs = {s.number for s in replay.inputs}
+    setup = SourceWriter(case.pair)
+    before = [s for s in case.steps if s.number in modules or s.number not in run_again | inputs and prepares_module(replay, s)]
+    writer = SourceWriter(case.pair, run_again | modules | inputs)
+    names = [f"x{s.number}" for s in replay.inputs], [name_of(m) for m in case.modules]
+    seed = [f"torch.manual_seed({case.seed})"] if replay.random else []
+    made = [line for s in replay.inputs for line in setup.step(case, s).split("\n")]
+    made += [line for s in before for line in setup.step(case, s).split("\n")]
+    body = [f"{', '.join(n)}, = {source}" for n, source in zip(names, ("inputs", "modules")) if n]
+    body += [line for s in replay.steps for line in writer.step(case, s).split("\n")]
+    outputs = ", ".join(writer.dual(d) for d in replay.outputs())
+    setup_source = ["def setup(lib):", *seed, *made, f"return [{', '.join(names[0])}], [{', '.join(names[1])}]"]
+    program = ["def program(lib, inputs, modules):", *body, f"outputs = tensors_of([{outputs}])"]
+    program += graph_backward(case, writer, names)
+    backend = config.get("ONEFLOW_TEST_GRAPH_BACKEND")
+    leaves = [f"x{s.number}" for s in replay.inputs if s.requires_grad] + [
+        f"{name_of(m)}.{n}" for m in case.modules for n, _ in m._cand.named_parameters()]
+    sources = ["\n    ".join(lines) + "\n" for lines in (setup_source, program)]
+    return [*sources, fill(GRAPH, {"backend": repr(backend), "leaves": repr(leaves)})]
 
 
-def _gradients(case, outs):
-    """The drawn output gradients, in the order of `outs`, None where an output has none."""
-    given, found = list(getattr(case, "output_gradients", [])), []
-    for d in outs:
-        needs = case.options.auto_backward and getattr(d._ref, "requires_grad", False) and given
-        found.append(_gradient(given.pop(0)) if needs else "None")
-    return "[" + ", ".join(found) + "]"
+def prepares_module(replay: Replay, step: Step) -> bool:
+    """Whether the step changes a module before its first forward, as m.eval() and m.bias = None do."""
+    target = step.target
+    if step.kind == "set":
+        return replay.is_module(target)
+    owner = getattr(target, "_owner", None)
+    return step.kind == "call" and owner is not None and replay.is_module(owner) and (step.out is None or replay.is_module(step.out))
 
 
-def _module_name(case):
-    return getattr(case.pair.candidate, "__name__", None) or case.pair.names[1]
-
-
-def _gradient(t):
-    return _numbers(t.cpu().tolist(), str(t.dtype).rpartition(".")[2])
+def graph_backward(case: Case, writer: SourceWriter, names: tuple[list[str], list[str]]) -> list[str]:
+    lines = []
+    if case.output_gradients:
+        gradients = ", ".join(writer.tensor(g) for g in case.output_gradients)
+        lines.append(f"gradients = [{gradients}]")
+        lines.append("run_backward(lib, outputs, gradients)")
+    lines.append("leaves = [x for x in inputs if x.requires_grad] + [p for m in modules for p in m.parameters()]")
+    return lines + ["return outputs, [leaf.grad for leaf in leaves]"]

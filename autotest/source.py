@@ -1,13 +1,13 @@
-"""Where a generator's choices come from.
+"""The sources of random choices.
 
-Every choice is one whole number drawn from the current source, so that inside an `autotest` case
-Hypothesis sees, stores, replays and shrinks them; outside a case they come from a NumPy generator.
-Zero is always the simplest choice.
+Every choice is one integer from the current source. Inside an `autotest` case the source is Hypothesis, which stores,
+replays and shrinks the choices. Outside a case the source is a NumPy generator. Zero is always the simplest choice.
 """
 from __future__ import annotations
 
 import functools
 import zlib
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ FINE = 1 << 16  # steps of a real number between its bounds
 class FreeSource:
     """Choices outside a case: plain random numbers."""
 
-    def live(self):
+    def live(self) -> Any:
         return self
 
     def __init__(self, seed=None):
@@ -29,7 +29,7 @@ class FreeSource:
         """low <= number < high"""
         return int(self.rng.integers(low, high))
 
-    def restart(self, seed):
+    def restart(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
 
     def content_seed(self) -> int:
@@ -40,13 +40,13 @@ SIMPLE = 8  # content seeds below this name a simple filling (see tensors.fill),
 
 
 class HypothesisSource:
-    """Choices of one case, drawn from a Hypothesis `data` object."""
+    """Choices of one case, from a Hypothesis `data` object."""
 
     def __init__(self, data):
-        self._draw = _drawer(data)
+        self._draw = _sampler(data)
         self.closed = False
 
-    def live(self):
+    def live(self) -> Any:
         """This source, or the free one once its case is over."""
         return _stack[0] if self.closed else self
 
@@ -56,12 +56,12 @@ class HypothesisSource:
         return self._draw(low, high - 1)
 
     def content_seed(self) -> int:
-        """What a tensor is filled with: below SIMPLE a simple filling, else random numbers of this seed."""
+        """Return the seed of a tensor's values: below SIMPLE a simple filling, otherwise random values of this seed."""
         return self._draw(0, FINE - 1)
 
 
-def _drawer(data):
-    """draw(low, high) of `data`; straight from its conjecture data where this version has it (ten times faster)."""
+def _sampler(data):
+    """Return draw(low, high) of `data`; from its conjecture data if this version has it, which is ten times faster."""
     quick = getattr(getattr(data, "conjecture_data", None), "draw_integer", None)
     if quick is not None:
         return quick
@@ -76,23 +76,24 @@ def _integers(low, high):
 
 
 class SeededSource(FreeSource):
-    """Choices of one case where Hypothesis is not installed: random numbers of a seed, nothing shrinks."""
+    """Choices of one case without Hypothesis: random numbers of a seed; nothing shrinks."""
 
     closed = False
 
-    def live(self):
+    def live(self) -> Any:
         return _stack[0] if self.closed else self
 
 
 _stack = [FreeSource()]
 
 
-def current():
+def current() -> Any:
+    """Return the source in use."""
     return _stack[-1]
 
 
 class drawing_from:
-    """with drawing_from(source): every generator draws from it."""
+    """with drawing_from(source): every generator samples from it."""
 
     def __init__(self, source):
         self.source = source
@@ -106,8 +107,8 @@ class drawing_from:
         self.source.closed = True
 
 
-def seed_of(test_id) -> int:
-    """ONEFLOW_TEST_SEED; without it the same number every time in CI and on several ranks, and a new one elsewhere."""
+def seed_of(test_id: str) -> int:
+    """Return ONEFLOW_TEST_SEED; without it, a fixed seed in CI and with several ranks, and a new one otherwise."""
     text = config.get("ONEFLOW_TEST_SEED")
     if text:
         return config.get_int("ONEFLOW_TEST_SEED")
@@ -116,7 +117,7 @@ def seed_of(test_id) -> int:
     return int(np.random.SeedSequence().entropy % (1 << 31))
 
 
-def agree_over_ranks(test_id):
-    """With several ranks, choices outside a case are from here on those of the test, the same on every rank."""
+def agree_over_ranks(test_id: str) -> None:
+    """With several ranks, seed the choices outside a case by the test, so that every rank makes the same ones."""
     if config.several_ranks():
         _stack[0].restart(seed_of(test_id))

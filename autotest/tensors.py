@@ -1,5 +1,7 @@
-"""Drawing tensors: shapes choice by choice, contents from one seed, so a case stays cheap to draw and to shrink."""
+"""Sampled tensors: each size is a choice, all values come from one seed, so that cases are cheap to sample and to shrink."""
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -7,11 +9,11 @@ from . import config, source
 from .generators import generator, pack, py_tuple, random
 
 
-def fill(shape, low, high, seed: int, dtype=float):
-    """The array of this shape that `seed` names: a few simple fillings, else uniform in [low, high).
+def fill(shape: tuple, low: Any, high: Any, seed: int, dtype: type = float) -> np.ndarray:
+    """Return the array of this shape for a seed: simple fillings for small seeds, otherwise uniform in [low, high).
 
-    0 zeros, 1 ones (or what is nearest within the bounds), 2 and 3 another constant, then counting
-    numbers. These are what Hypothesis shrinks to.
+    Seed 0 gives zeros, 1 ones (or the nearest value within the bounds), 2 and 3 other constants, 4 to 7 counting values.
+    Hypothesis shrinks to these.
     """
     if seed >= source.SIMPLE:
         rng = np.random.default_rng(seed)
@@ -34,8 +36,8 @@ def fill(shape, low, high, seed: int, dtype=float):
     return (low + (high - low) * ((first + np.arange(count)) % parts + 0.5) / parts).reshape(shape)
 
 
-def torch_dtype_of(dtype):
-    """float, int, bool, complex, a NumPy or a torch dtype as (kind, torch dtype)."""
+def torch_dtype_of(dtype: Any) -> tuple[type, Any]:
+    """Return (Python type, torch dtype) of float, int, bool, complex, a NumPy or a torch dtype."""
     import torch
 
     simple = {float: (float, torch.float32), int: (int, torch.int64), bool: (bool, torch.bool), complex: (complex, torch.complex64)}
@@ -52,7 +54,7 @@ def torch_dtype_of(dtype):
 
 
 class random_pytorch_tensor(generator):
-    """A torch tensor; sizes not given are drawn from 1 to 7, `ndim` from 1 to 5, values from [low, high) = [0, 1)."""
+    """A torch tensor; missing sizes are sampled from 1 to 7, `ndim` from 1 to 5, values from [low, high) = [0, 1)."""
 
     def __init__(self, ndim=None, dim0=1, dim1=None, dim2=None, dim3=None, dim4=None, low=None, high=None, dtype=float, pin_memory=False):
         self.ndim = pack(random(1, 6) if ndim is None else ndim).to(int)
@@ -61,7 +63,8 @@ class random_pytorch_tensor(generator):
         self.low, self.high = pack(low).to(float), pack(high).to(float)
         super().__init__([self.ndim, *self.dims, self.low, self.high, self.dtype, self.pin_memory])
 
-    def shape(self):
+    def shape(self) -> py_tuple:
+        """Sample the sizes."""
         ndim = int(self.ndim.value())
         drawn = [None if d is None else d.value() for d in self.dims[:ndim]]
         drawn += [None] * (ndim - len(drawn))
@@ -122,7 +125,8 @@ class random_device(generator):
         return choices[self.choose.integer(0, len(choices))]
 
 
-def devices():
+def devices() -> list[str]:
+    """Return the device types that a test may use."""
     import torch
 
     return ["cpu"] if config.is_set("ONEFLOW_TEST_CPU_ONLY") or not torch.cuda.is_available() else ["cpu", "cuda"]
@@ -137,7 +141,7 @@ class cpu_device(generator):
 
 
 class gpu_device(generator):
-    """"cuda"; the test is skipped where there is no CUDA device."""
+    """"cuda"; the test is skipped without a CUDA device."""
 
     def __init__(self):
         super().__init__([])

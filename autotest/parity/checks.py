@@ -3,13 +3,14 @@ from __future__ import annotations
 
 import copy
 import traceback
+from typing import Any, Callable
 
 from ..check import output_gradient, tensors_of
 from ..compare import compare_numbers, compare_values
 from ..errors import Mismatch
 from ..pair import Pair
 from ..runner import Options
-from ..script import text
+from . import snippets
 from .samples import module_samples, operator_samples, tensors
 from .table import put
 
@@ -26,7 +27,7 @@ class Failure(Exception):
 
 
 class Refused(Exception):
-    """The candidate says itself that it cannot do this."""
+    """The candidate itself says that it cannot do this."""
 
 
 class Checker:
@@ -39,8 +40,8 @@ class Checker:
         self.options = Options(check_dtype=True)
 
     # ------------------------------------------------------------------ cells
-    def cell(self, row, column, check):
-        """Run a check and put its result; it returns True for pass, None for "does not apply"."""
+    def cell(self, row: dict, column: str, check: Callable) -> None:
+        """Run a check and store its result; the check returns True for pass, None if it does not apply."""
         try:
             applies = check()
         except Failure as e:
@@ -54,8 +55,13 @@ class Checker:
             if applies is not None:
                 put(row, column, "pass" if applies is True else applies)
 
-    def function(self, row, op, reference, candidate, call=""):
-        """A function (or a tensor method called as one) on torch's samples."""
+    def function(self, row: dict, op: Any, reference: Any, candidate: Any, call: tuple[str | None, str] | None = None) -> None:
+        """Check a function (or a tensor method called as one) on torch's samples.
+
+        call: source text of the reference's and the candidate's function for the scripts; None as the first if it has no name.
+        """
+        short = row["name"].removeprefix("oneflow.")
+        call = call or (f"torch.{short}", f"flow.{short}")
         torch = self.torch
         f32 = torch.float32 if torch.float32 in op.dtypes else next((d for d in (torch.float64, torch.int64, torch.bool, torch.complex64) if d in op.dtypes), None)
         if f32 is None:
@@ -63,12 +69,15 @@ class Checker:
         samples = operator_samples(op, f32)
         if not samples:
             return
-        same = reference is candidate
-        put(row, "identity", "same" if same else "own")
+        put(row, "identity", "same" if reference is candidate else "own")
+        row["scripts"]["eager"] = self.script(row, samples[0], call)
+        row["scripts"]["graph"] = self.script(row, samples[0], call, "graph")
         run = lambda f, s: f(s[0], *s[1], **s[2])
         self.cell(row, "eager", lambda: self.agree(row, samples, lambda s: run(reference, s), lambda s: run(candidate, s), call))
         if op.supports_autograd and f32 in (torch.float32, torch.float64):
             with_grad = operator_samples(op, f32, requires_grad=True)
+            if with_grad:
+                row["scripts"]["gradient"] = self.script(row, with_grad[0], call, "gradient")
             self.cell(row, "gradient", lambda: self.gradients(row, with_grad, lambda s: run(reference, s), lambda s: run(candidate, s), call))
             self.cell(row, "graph", lambda: self.graph(row, with_grad[:2], lambda s: run(candidate, s), call))
         else:
@@ -79,18 +88,21 @@ class Checker:
         self.devices(row, lambda device: self.agree(
             row, operator_samples(op, f32, device=device), lambda s: run(reference, s), lambda s: run(candidate, s), call))
 
-    def devices(self, row, check):
+    def devices(self, row: dict, check: Callable) -> None:
         put(row, "cpu", row["cells"].get("eager", {"status": "none"})["status"])
         if self.torch.cuda.is_available():
             self.cell(row, "cuda", lambda: check("cuda"))
 
-    def module(self, row, info, reference, candidate):
-        """A module class: forward and gradients with the reference's weights, in training and evaluation mode."""
+    def module(self, row: dict, info: Any, reference: Any, candidate: Any) -> None:
+        """Check a module class: forward and gradients with the reference's weights, in training and evaluation mode."""
         torch = self.torch
         put(row, "identity", "same" if reference is candidate else "own")
         samples = [s for training in (True, False) for s in module_samples(info, torch.float32, training=training)]
         if not samples:
             return
+
+        for column in ("eager", "gradient", "graph"):
+            row["scripts"][column] = self.module_script(row, samples[0], column)
 
         def build(s, device="cpu"):
             torch.manual_seed(0)
@@ -116,17 +128,17 @@ class Checker:
         def gradient():
             some = False
             for s in samples:
-                r, c, a, b = self.guarded(s, lambda: forward(s), row["name"], self.module_script(row, s))
+                r, c, a, b = self.guarded(s, lambda: forward(s), row["name"], self.module_script(row, s, "gradient"))
                 ga, gb = self.backward(a, list(r.parameters())), self.backward(b, list(c.parameters()))
                 some = some or bool(ga)
-                self.same(ga, gb, "the gradient of a parameter", self.module_script(row, s))
+                self.same(ga, gb, "the gradient of a parameter", self.module_script(row, s, "gradient"))
             return True if some else None
 
         def graph():
             for s in samples[:2]:
                 _, c = build(s)
                 args, kwargs = s[2:]
-                self.graph_of(row, lambda *a: c(*a, **kwargs), args, [c], self.module_script(row, s))
+                self.graph_of(row, lambda *a: c(*a, **kwargs), args, [c], self.module_script(row, s, "graph"))
             return True
 
         self.cell(row, "eager", eager)
@@ -171,12 +183,12 @@ class Checker:
             except Exception:
                 continue
             self.torch.manual_seed(0)
-            b = self.guarded(s, lambda: candidate(mine), row["name"], self.script(row, s, call))
+            b = self.guarded(s, lambda: candidate(mine), row["name"], self.script(row, s, call, "gradient"))
             ga = self.backward(a, [t for t in tensors(theirs) if t.requires_grad])
             gb = self.backward(b, [t for t in tensors(mine) if t.requires_grad])
             if ga is not None:
                 ran = True
-                self.same(ga, gb, "the gradient", self.script(row, s, call))
+                self.same(ga, gb, "the gradient", self.script(row, s, call, "gradient"))
         return True if ran else None
 
     def graph(self, row, samples, candidate, call):
@@ -186,10 +198,10 @@ class Checker:
             if not leaves:
                 continue
             ran = True
-            self.graph_of(row, lambda *a: candidate(refilled(s, a)), leaves, (), self.script(row, s, call))
+            self.graph_of(row, lambda *a: candidate(refilled(s, a)), leaves, (), self.script(row, s, call, "graph"))
         return ran
 
-    def graph_of(self, row, function, args, modules, script):
+    def graph_of(self, row: dict, function: Callable, args: Any, modules: Any, script: str) -> None:
         """Run function(*tensors) eagerly and as a graph of the candidate, with gradients; compare."""
         torch, checker = self.torch, self
         eager_args = copied(args)
@@ -276,14 +288,14 @@ class Checker:
         except Exception as e:
             raise Failure(f"{name} raised {type(e).__name__}: {str(e)[:300]}", script) from None
 
-    def same(self, a, b, what, script, values=True):
+    def same(self, a: Any, b: Any, what: str, script: str, values: bool = True) -> None:
         try:
             compare_values(self.pair, a, b, what, self.options, ("torch", "here"), values)
         except Mismatch as e:
             raise Failure(str(e), script) from None
 
-    def backward(self, out, leaves):
-        """Gradients of the leaves for fixed output gradients; None if nothing requires one."""
+    def backward(self, out: Any, leaves: list) -> list | None:
+        """Return the gradients of the leaves for fixed output gradients; None if nothing requires one."""
         outs = [t for t in tensors_of(out, lambda t: isinstance(t, self.torch.Tensor)) if t.requires_grad]
         if not outs or not leaves:
             return None
@@ -294,15 +306,15 @@ class Checker:
         gradients = [output_gradient(Fixed, t, i).to(t.device) for i, t in enumerate(outs)]
         return list(self.torch.autograd.grad(outs, leaves, gradients, allow_unused=True))
 
-    def script(self, row, s, call):
-        args = ", ".join([text(a) for a in (s[0], *s[1])] + [f"{k}={text(v)}" for k, v in s[2].items()])
-        return f"import torch\nimport {getattr(self.pair.candidate, '__name__', 'candidate')} as flow\n\nfor lib in (torch, flow):\n    print(lib.{call or row['name']}({args}))\n"
+    def script(self, row, s, call, column="eager"):
+        return snippets.function_snippet(self.candidate_name, *call, s, column)
 
-    def module_script(self, row, s):
-        build = ", ".join([text(a) for a in s[0]] + [f"{k}={text(v)}" for k, v in s[1].items()])
-        args = ", ".join([text(a) for a in s[2]] + [f"{k}={text(v)}" for k, v in s[3].items()])
-        return (f"import torch\nimport {getattr(self.pair.candidate, '__name__', 'candidate')} as flow\n\nfor lib in (torch, flow):\n    torch.manual_seed(0)\n"
-                f"    m = lib.{row['name']}({build})\n    print(m({args}))\n")
+    def module_script(self, row, s, column="eager"):
+        return snippets.module_snippet(self.candidate_name, row["name"].removeprefix("oneflow."), s, column)
+
+    @property
+    def candidate_name(self):
+        return getattr(self.pair.candidate, "__name__", "candidate")
 
 
 REFUSED = object()

@@ -2,11 +2,13 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 from .table import COLUMNS, status
 
 
-def write(rows, path):
+def write(rows: list[dict], path: str | Path) -> None:
+    """Write the file."""
     suite = ET.Element("testsuite", name="parity")
     tests = failures = skipped = 0
     for row in rows:

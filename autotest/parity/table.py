@@ -10,11 +10,11 @@ COLUMNS = ("identity", "eager", "gradient", "graph", "reference", "golden", "dty
 RANK = {"fail": 0, "none": 1, "refused": 2, "differs": 3, "pass": 4, "same": 4, "own": 4}
 
 
-def new_row(name, group):
-    return {"name": name, "group": group, "cells": {}, "left_out": ""}
+def new_row(name: str, group: str) -> dict:
+    return {"name": name, "group": group, "cells": {}, "left_out": "", "scripts": {}}
 
 
-def put(row, column, status, detail="", script=""):
+def put(row: dict, column: str, status: str, detail: str = "", script: str = "") -> None:
     cell = {"status": status}
     if detail:
         cell["detail"] = detail
@@ -23,30 +23,30 @@ def put(row, column, status, detail="", script=""):
     row["cells"][column] = cell
 
 
-def status(row, column):
+def status(row: dict, column: str) -> str:
     return row["cells"].get(column, {}).get("status", "none")
 
 
-def executed(row):
-    """Was anything of this name run?"""
+def executed(row: dict) -> bool:
+    """Whether any check of this name ran."""
     return any(status(row, c) != "none" for c in COLUMNS if c not in ("identity", "cuda"))
 
 
-def save(rows, path):
+def save(rows: list[dict], path: str | Path) -> None:
     Path(path).write_text(json.dumps({"format": 1, "columns": COLUMNS, "rows": sorted(rows, key=lambda r: r["name"])}, indent=1))
 
 
-def load(path):
+def load(path: str | Path) -> list[dict]:
     return json.loads(Path(path).read_text())["rows"]
 
 
-def baseline_of(rows):
-    """What a baseline keeps: {name: {column: status}}, cells that apply only, without what depends on the machine."""
+def baseline_of(rows: list[dict]) -> dict:
+    """Return the content of a baseline: {name: {column: status}} of the cells that apply on every machine."""
     return {r["name"]: {c: status(r, c) for c in COLUMNS if c != "cuda" and status(r, c) != "none"} or {"left out": r["left_out"]} for r in rows}
 
 
-def compare(rows, baseline):
-    """(regressions, improvements) against a baseline, as lines of text."""
+def compare(rows: list[dict], baseline: dict) -> tuple[list[str], list[str]]:
+    """Return (regressions, improvements) against a baseline, as lines of text."""
     now = baseline_of(rows)
     worse, better = [], []
     for name, before in baseline.items():
@@ -62,9 +62,9 @@ def compare(rows, baseline):
     return worse, better
 
 
-def counts(rows):
-    """{column: {status: number}} and the number of names run."""
-    out = {c: {} for c in COLUMNS}
+def counts(rows: list[dict]) -> tuple[dict, int]:
+    """Return {column: {status: count}} and the number of names run."""
+    out: dict[str, dict[str, int]] = {c: {} for c in COLUMNS}
     for row in rows:
         for c in COLUMNS:
             s = status(row, c)

@@ -6,6 +6,7 @@ buffers must agree. A program that does not is made smaller and written to --out
 from __future__ import annotations
 
 import argparse
+import collections
 import os
 import pickle
 import select
@@ -19,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import torch
 from drawing import draw_program
+from oneflow_autotest.progress import Progress
 from shrinking import script, shrink
 from training import train
 
@@ -108,23 +110,27 @@ def main():
     torch.set_default_dtype(dtype)
     check = lambda program: in_child(lambda: difference(program, args.backend, dtype, args.options, args.reopen), args.limit)
     first, end = map(int, args.seeds.split(":"))
-    wrong = 0
+    outcomes, progress = collections.Counter(), Progress("fuzz", "programs", end - first, 10)
     for seed in range(first, end):
         begin = time.time()
         program = in_child(lambda: draw_program(seed, args.length, tuple(map(int, args.sizes.split(","))), args.unknown, args.branches), args.limit)
         if isinstance(program, str):
             print(f"{seed}: not run: eager has a {program} while it is drawn", flush=True)
+            outcomes["not run"] += 1
+            progress.add()
             continue
         said = check(program)
-        print(f"{seed}: {said or 'equal'} ({len(program.statements)} statements, {time.time() - begin:.0f} s)", flush=True)
+        outcomes["equal" if not said else "no failure" if said.startswith(NO_FAILURE) else "different"] += 1
+        if said:
+            print(f"{seed}: {said} ({len(program.statements)} statements, {time.time() - begin:.0f} s)", flush=True)
         if said and not said.startswith(NO_FAILURE):
-            wrong += 1
             small = shrink(program, check, args.shrink)
             path = Path(args.out) / f"seed{seed}.py"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(script(small, check(small) or said, STEPS, args.backend, dtype, args.options, args.reopen))
             print(f"  {len(small.statements)} statements: {path}", flush=True)
-    return 1 if wrong else 0
+    print(f"{end - first} programs: " + ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items())))
+    return 1 if outcomes["different"] else 0
 
 
 if __name__ == "__main__":

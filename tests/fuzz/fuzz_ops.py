@@ -27,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import torch
 from guarded import Arena
+from oneflow_autotest.progress import Progress
 from operator_calls import BUILDERS, Call, TensorSpec, draw
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_map_only
@@ -257,7 +258,9 @@ def main() -> int:
     first, last = map(int, options.seeds.split(":"))
     kinds: collections.Counter = collections.Counter()
     accepted: collections.Counter = collections.Counter()
+    progress = Progress("fuzz_ops", "calls", last - first, 1000)
     for seed, call, outcome in fuzz(range(first, last), options.device, options.limit, options.seconds, options.operators):
+        progress.add()
         kinds[outcome.kind] += 1
         accepted[call.operator] += outcome.kind == "accepted"
         if outcome.failed or options.verbose:

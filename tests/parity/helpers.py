@@ -1,4 +1,9 @@
-"""What the expressions of written.py can use, and how they are run on both libraries."""
+"""The functions that the expressions of written.py use, and their evaluation on both libraries."""
+import ast
+import inspect
+import re
+import textwrap
+
 import numpy as np
 import torch
 
@@ -118,3 +123,16 @@ def evaluate(code, lib, given=None):
     scope = Scope(given)
     torch.manual_seed(0)
     return eval(code, names_for(scope, lib)), scope.made
+
+
+def helpers_of(*sources):
+    """Source of Scope and of the functions in names_for() that these expressions use, directly or through one another."""
+    text = inspect.getsource(names_for)
+    functions = {n.name: textwrap.dedent(" " * n.col_offset + ast.get_source_segment(text, n)) for n in ast.parse(text).body[0].body
+                 if isinstance(n, ast.FunctionDef)}
+    used, wanted = [], " ".join(sources)
+    for name in reversed(functions):
+        if re.search(rf"\b{name}\b", wanted):
+            used.insert(0, functions[name] + "\n")
+            wanted += functions[name]
+    return [inspect.getsource(Scope), "scope = Scope()\nx, i = scope.x, scope.i\n", *used]

@@ -20,7 +20,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from oneflow_autotest.parity import junit, page, table  # noqa: E402
+from oneflow_autotest.parity import junit, page, snippets, table  # noqa: E402
+from oneflow_autotest.progress import Progress  # noqa: E402
 
 
 def names():
@@ -68,6 +69,7 @@ class Suite:
         if name in WRITTEN:
             self.written(row, WRITTEN[name])
         elif info is not None:
+            row["scripts"]["identity"] = identity_snippet(self.torch, short)
             self.checker.module(row, info, resolve(self.torch, short), resolve(self.flow, short))
         elif op is not None:
             self.operator(row, op, short, method)
@@ -78,19 +80,22 @@ class Suite:
 
     def operator(self, row, op, short, method):
         torch, flow = self.torch, self.flow
-        plain = function_of(torch, method or short) or function_of(torch, op.name) or getattr(torch.Tensor, op.name, None) or op.op
+        paths = [path for path in (method or short, op.name, f"Tensor.{op.name}") if function_of(torch, path)]
+        plain = function_of(torch, paths[0]) if paths else op.op
+        reference_call = f"torch.{paths[0]}" if paths else None
+        row["scripts"]["identity"] = identity_snippet(torch, short)
         if method is None:
-            return self.checker.function(row, op, plain, resolve(flow, short))
+            return self.checker.function(row, op, plain, resolve(flow, short), (reference_call, f"flow.{short}"))
         own = getattr(flow.Tensor, method)
         if method.endswith("_") and not op.name.endswith("_"):
             of = function_of(torch, op.name) or getattr(torch.Tensor, op.name, None)
             if of is None:  # in-place only
-                self.checker.function(row, op, op.op, own, f"Tensor.{method}")
+                self.checker.function(row, op, op.op, own, in_place_call(torch, method))
             else:
                 reference = of if method in RESHAPING else fitting(of)
-                self.checker.function(row, op, reference, lambda t, *a, **k: own(t.clone(), *a, **k), f"Tensor.{method}")
+                self.checker.function(row, op, reference, lambda t, *a, **k: own(t.clone(), *a, **k), in_place_call(torch, method))
             return self.method_identity(row, own)
-        self.checker.function(row, op, plain, own, f"Tensor.{method}")
+        self.checker.function(row, op, plain, own, (reference_call, f"flow.Tensor.{method}"))
         self.method_identity(row, own)
 
     def method_identity(self, row, own):
@@ -101,13 +106,15 @@ class Suite:
 
     def written(self, row, code):
         """An expression on both libraries (or ours against its reference), and as a graph."""
-        from helpers import evaluate
+        from helpers import evaluate, helpers_of
         from oneflow_autotest.parity.checks import Failure
 
         checker = self.checker
         ours, reference = code if isinstance(code, tuple) else (code, code)
-        script = f"lib = flow  # then torch\n{ours}\n# reference: {reference}\n"
         short = row["name"].removeprefix("oneflow.")
+        uses = helpers_of(ours, reference)
+        scripts = {column: snippets.expression_snippet("oneflow", (reference, ours), uses, column) for column in ("eager", "gradient", "graph")}
+        row["scripts"] |= scripts | {"identity": identity_snippet(self.torch, short)}
         there = resolve(self.torch, short)
         table.put(row, "identity", "same" if there is not None and there is resolve(self.flow, short) else "own")
 
@@ -116,8 +123,8 @@ class Suite:
             try:
                 found, _ = evaluate(ours, self.flow)
             except Exception as e:
-                raise Failure(f"raised {type(e).__name__}: {str(e)[:300]}", script) from None
-            checker.same(plain(expected), plain(found), "the result", script)
+                raise Failure(f"raised {type(e).__name__}: {str(e)[:300]}", scripts["eager"]) from None
+            checker.same(plain(expected), plain(found), "the result", scripts["eager"])
             return True
 
         def gradient():
@@ -128,14 +135,14 @@ class Suite:
                 pairs.append(checker.backward(out, leaves))
             if pairs[0] is None or len(pairs[0]) != len(pairs[1] or []):
                 return None
-            checker.same(pairs[0], pairs[1], "the gradient", script)
+            checker.same(pairs[0], pairs[1], "the gradient", scripts["gradient"])
             return True
 
         def graph():
             out, made = evaluate(ours, self.flow)
             if not tensors_in(out) or any(w in ours for w in ("backward", "manual(", "hooked", "kept", "graded", "trained", "clipped", "set_", "to_global")):
                 return None
-            checker.graph_of(row, lambda *a: evaluate(ours, self.flow, a)[0], made, (), script)
+            checker.graph_of(row, lambda *a: evaluate(ours, self.flow, a)[0], made, (), scripts["graph"])
             return True
 
         checker.cell(row, "reference" if isinstance(code, tuple) else "eager", eager)
@@ -149,6 +156,25 @@ def plain(x):
     if isinstance(x, (tuple, list)):
         return type(x)(plain(e) for e in x) if type(x) in (tuple, list) else [plain(e) for e in x]
     return str(x) if type(x).__name__ in ("dtype", "device") else x
+
+
+def identity_snippet(torch, short):
+    """A script that shows whether the name is torch's own object."""
+    shown = f"oneflow.{short} is torch.{short}" if resolve(torch, short) is not None else f"oneflow.{short}"
+    return f"import oneflow\nimport torch\n\nprint({shown})\n"
+
+
+def in_place_call(torch, method):
+    """Source text of an in-place method of both libraries, on a copy because a leaf that requires a gradient cannot be written."""
+    call = "(lambda t, *args, **kwargs: {}.Tensor." + method + "(t.clone(), *args, **kwargs))"
+    return call.format("torch") if hasattr(torch.Tensor, method) else None, call.format("flow")
+
+
+def golden_snippet(record):
+    """A script that replays one recorded call; it runs in the root of the repository, where the recorded numbers are."""
+    comment = "".join(f"# {line}\n" for line in record["code"].splitlines())
+    return (f"{comment}import runpy\nimport sys\n\nsys.argv = ['replay.py', 'oneflow', '-v', '--only', {'^' + re.escape(record['id']) + '$'!r}]\n"
+            "runpy.run_path('tests/golden/calls/replay.py', run_name='__main__')\n")
 
 
 RESHAPING = ("squeeze_", "unsqueeze_", "as_strided_", "t_", "transpose_", "swapaxes_", "swapdims_")
@@ -204,10 +230,10 @@ def golden(rows):
         detail = "" if not wrong else f"{module.WHY.get(key, '')}: {record['code']}: {wrong[0]}"[:300]
         for name in mentioned(record["code"]):
             if name in known:
-                found.setdefault(name, []).append((status, detail, record["code"]))
+                found.setdefault(name, []).append((status, detail, golden_snippet(record)))
     for name, results in found.items():
         worst = min(results, key=lambda r: table.RANK[r[0]])
-        table.put(known[name], "golden", worst[0], worst[1] or f"{len(results)} recorded calls", worst[2] if worst[0] != "pass" else "")
+        table.put(known[name], "golden", worst[0], worst[1] or f"{len(results)} recorded calls", worst[2])
         known[name]["left_out"] = ""  # the recorded calls are its case
 
 
@@ -242,7 +268,7 @@ def wanted(args):
 def run(args):
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
-    total, done, bar = len(wanted(args)), 0, sys.stderr.isatty()
+    progress = Progress("parity", "names", len(wanted(args)), 100)
     base = [sys.executable, __file__, "--out", str(out), "--jobs", str(args.jobs), "--backend", args.backend] + (["--only", args.only] if args.only else [])
     parts = [subprocess.Popen(base + ["--shard", str(i)], stdout=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}) for i in range(args.jobs)]
     import selectors
@@ -255,9 +281,7 @@ def run(args):
             got = os.read(key.fd, 4096)
             if not got:
                 watch.unregister(key.fileobj)
-            done += got.count(b"\x01")
-            if bar:
-                print(f"\rparity {'#' * (40 * done // max(total, 1)):<40} {done}/{total}", end="", file=sys.stderr, flush=True)
+            progress.add(got.count(b"\x01"))
     if any(p.wait() for p in parts):
         raise SystemExit("a shard of the parity suite did not finish")
     rows = [r for i in range(args.jobs) for r in table.load(out / f"shard{i}.json")]

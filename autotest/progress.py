@@ -1,0 +1,27 @@
+"""Progress of a long run: a line on stderr for every N items, with the elapsed time; none with ONEFLOW_QUIET=1."""
+from __future__ import annotations
+
+import sys
+import time
+
+from . import config
+
+
+class Progress:
+    """`add()` counts items of a run and prints a line whenever another `every` of them are done."""
+
+    def __init__(self, run: str, items: str, total: int, every: int):
+        self.run, self.items, self.total, self.every = run, items, total, every
+        self.done = 0
+        self.start = time.monotonic()
+
+    def add(self, count: int = 1) -> None:
+        before, self.done = self.done, self.done + count
+        if self.done // self.every > before // self.every and not config.is_set("ONEFLOW_QUIET"):
+            print(f"{self.run}: {self.done} of {self.total} {self.items}, {elapsed(time.monotonic() - self.start)}", file=sys.stderr, flush=True)
+
+
+def elapsed(seconds: float) -> str:
+    """Return a time as text: 8 s, 2 min 5 s."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -1,0 +1,266 @@
+"""The fixed parts of a printed script: helper functions, and the sections of its end.
+
+A line of a helper that starts with `[a|b]` is needed only if one of these conditions holds (see script.conditions).
+<name> is a placeholder that script.fill replaces.
+"""
+from __future__ import annotations
+
+import re
+
+# A helper comes after the helpers that it uses.
+HELPERS = {
+    "unpack": '''
+def unpack(text, dtype, shape):
+    import base64
+    import zlib
+
+    return np.frombuffer(zlib.decompress(base64.b85decode(text)), dtype=dtype).reshape(shape).copy()
+''',
+    "hand_over": '''
+<hand_over>
+
+def hand_over(lib, t):
+    """Return the torch tensor, or the other library's tensor with its values."""
+    if lib is torch:
+        return t
+    made = to_candidate(t.detach())
+    return made.requires_grad_(True) if t.requires_grad else made
+''',
+    "everywhere": '''
+def everywhere(lib, x):
+    """Return a global copy on every CPU rank; of torch, x itself."""
+    if lib is torch:
+        return x
+    placement, sbp = flow.placement.all("cpu"), flow.sbp.broadcast
+    if not isinstance(x, torch.Tensor):
+        return x.to_global(placement=placement, sbp=[sbp])
+    return x.detach().to_global(placement=placement, sbp=sbp).detach().requires_grad_(x.requires_grad)
+''',
+    "tensors_of": '''
+def tensors_of(x):
+    if isinstance(x, <tensor_class>):
+        return [x]
+    x = list(x.values()) if isinstance(x, dict) else x
+    return [t for e in x for t in tensors_of(e)] if isinstance(x, (tuple, list)) else []
+''',
+    "run_backward": '''
+def run_backward(lib, outputs, gradients):
+    outputs = [t for i, t in enumerate(outputs) if t.requires_grad and not any(t is u for u in outputs[:i])]
+    gradients = [g.to(device=t.device, dtype=t.dtype) for g, t in zip(gradients, outputs)]
+    lib.autograd.backward(outputs, gradients)
+''',
+    "to_torch": '''
+[other_tensors]<to_torch>
+
+def to_torch(t):
+    """Return a tensor of either library as a torch tensor."""
+    if isinstance(t, torch.Tensor):
+        t = t.detach()
+        return t.full_tensor() if hasattr(t, "full_tensor") else t
+[other_tensors]    return torch.from_numpy(np.array(to_numpy(t)))
+''',
+    "TOLERANCES": '''
+TOLERANCES = <tolerances>  # dtype: (rtol, atol)
+''',
+    "compare_numbers": '''
+def compare_numbers(what, a, b):
+    """Assert |a - b| <= atol + rtol * |b| for two torch tensors of one shape."""
+    a, b = a.cpu(), b.cpu()
+    if a.layout != torch.strided:
+        a, b = a.to_dense(), b.to_dense()
+    rtol, atol = TOLERANCES.get(str(a.dtype), (<rtol>, <atol>))
+    dtype = torch.promote_types(a.dtype, b.dtype)
+    dtype = torch.float32 if dtype.is_floating_point and dtype.itemsize < 4 else dtype
+    x, y = a.to(dtype), b.to(dtype)
+    equal = torch.equal(x, y) if a.dtype == torch.bool else torch.allclose(x, y, rtol=rtol, atol=atol, equal_nan=True)
+    assert equal, f"{what} differs (rtol={rtol}, atol={atol})\\n{a}\\n{b}"
+''',
+    "compare_tensors": '''
+def compare_tensors(what, a, b):
+    assert tuple(a.shape) == tuple(b.shape), f"{what}: shape {tuple(a.shape)} and {tuple(b.shape)}"
+    a, b = to_torch(a), to_torch(b)
+[check_dtype]    assert a.dtype == b.dtype, f"{what}: {a.dtype} and {b.dtype}"
+[exact_dtype]    inexact = [t.is_floating_point() or t.is_complex() for t in (a, b)]
+[exact_dtype]    assert a.dtype == b.dtype or all(inexact), f"{what}: {a.dtype} and {b.dtype}"
+[values]    compare_numbers(what, a, b)
+''',
+    "compare_descriptions": '''
+def compare_descriptions(what, a, b):
+    """Compare dtypes, devices, layouts or memory formats by name."""
+    if type(a).__name__ == "device":
+        equal = type(b).__name__ == "device" and (a.type, a.index or 0) == (b.type, b.index or 0)
+    else:
+        equal = type(a).__name__ == type(b).__name__ and str(a).rpartition(".")[2] == str(b).rpartition(".")[2]
+    assert equal, f"{what}: {a} and {b}"
+''',
+    "compare_plain": '''
+def compare_plain(what, a, b):
+    if not isinstance(a, (bool, int, float, complex, str, type(None))):
+        return
+    for kind in (bool, str, type(None)):
+        assert isinstance(a, kind) == isinstance(b, kind), f"{what}: {a!r} and {b!r}"
+[values]    if isinstance(a, (float, complex)) or isinstance(b, (float, complex)):
+[values]        equal = a == b or (a != a and b != b) or abs(a - b) <= <atol> + <rtol> * abs(a)
+[values]    else:
+[values]        equal = a == b
+[values]    assert equal, f"{what}: {a!r} and {b!r}"
+''',
+    "compare": '''
+def compare(what, a, b):
+    """Compare one result of the two libraries."""
+    if isinstance(a, torch.Tensor) or isinstance(b, <tensor_class>):
+        assert isinstance(a, torch.Tensor) and isinstance(b, <tensor_class>), f"{what}: {type(a)} and {type(b)}"
+        return compare_tensors(what, a, b)
+[sequence]    if isinstance(a, (tuple, list)):
+[sequence]        assert isinstance(b, (tuple, list)) and len(a) == len(b), f"{what}: {a} and {b}"
+[sequence]        return [compare(f"{what}[{i}]", x, y) for i, (x, y) in enumerate(zip(a, b))]
+[dict]    if isinstance(a, dict):
+[dict]        assert isinstance(b, dict) and a.keys() == b.keys(), f"{what}: {a} and {b}"
+[dict]        return [compare(f"{what}[{k!r}]", a[k], b[k]) for k in a]
+[description]    if type(a).__name__ in ("dtype", "device", "layout", "memory_format"):
+[description]        return compare_descriptions(what, a, b)
+[array]    if isinstance(a, np.ndarray):
+[array]        assert np.shape(a) == np.shape(b), f"{what}: {a} and {b}"
+[array]        assert np.allclose(a, b, rtol=<rtol>, atol=<atol>, equal_nan=True), f"{what}: {a} and {b}"
+[array]        return
+[plain]    compare_plain(what, a, b)
+''',
+    "compare_gradients": '''
+def compare_gradients(what, a, b):
+    """Compare two gradients; None and a gradient of zeros are equal."""
+    if a is None or b is None:
+        there = a if b is None else b
+        assert there is None or not to_torch(there).count_nonzero(), f"{what}: {a} and {b}"
+        return
+    assert tuple(a.shape) == tuple(b.shape), f"{what}: shape {tuple(a.shape)} and {tuple(b.shape)}"
+    a, b = to_torch(a), to_torch(b)
+[check_dtype]    assert a.dtype == b.dtype, f"{what}: {a.dtype} and {b.dtype}"
+[values]    compare_numbers(what, a, b)
+''',
+    "compare_modules": '''
+def compare_modules(what, a, b):
+    """Compare parameters, their gradients, and buffers."""
+    theirs = dict(b.named_parameters())
+    for name, p in a.named_parameters():
+        if name in theirs:
+            compare_gradients(f"the gradient of {what}.{name}", p.grad, theirs[name].grad)
+            compare_tensors(f"{what}.{name}", p, theirs[name])
+    theirs = dict(b.named_buffers())
+    for name, t in a.named_buffers():
+        if name in theirs:
+            compare_tensors(f"{what}.{name}", t, theirs[name])
+''',
+    "attempt": '''
+def attempt(function, *args):
+    """Return (result, None) or (None, the error that was raised)."""
+    try:
+        return function(*args), None
+    except Exception as error:
+        return None, error
+''',
+    "compare_errors": '''
+def compare_errors(a, b):
+    """Compare what the two libraries raised; return True if one of them refuses the program."""
+    if a is None and b is not None:
+        raise AssertionError(f"torch accepts the program, the other library raised {b!r}") from b
+[errors_class|errors_any]    if a is not None and b is None:
+[accepts_more]        return True
+[same_errors]        raise AssertionError(f"torch raised {a!r}, the other library accepts the program") from a
+[errors_class]    related = issubclass(type(a), type(b)) or issubclass(type(b), type(a))
+[errors_class]    assert related, f"torch raised {a!r}, the other library {b!r}"
+    return a is not None
+''',
+}
+
+TO_NUMPY = '''def to_numpy(t):
+    for method in ("detach", "cpu", "numpy"):
+        t = getattr(t, method)() if hasattr(t, method) else t
+    return t
+'''
+
+MAIN = {
+    "returned": "a, b = program(torch), program(flow)",
+    "raised": '''
+(a, error_a), (b, error_b) = attempt(program, torch), attempt(program, flow)
+if compare_errors(error_a, error_b):
+    print("no difference: the program is refused")
+    raise SystemExit
+''',
+    "results": '''
+for name in a["results"]:
+    compare(name, a["results"][name], b["results"][name])
+''',
+    "backward": '''
+assert all(t.requires_grad for t in b["outputs"]), "an output does not require a gradient"
+backward(torch, a["outputs"])
+backward(flow, b["outputs"])
+''',
+    "backward_raised": '''
+assert all(t.requires_grad for t in b["outputs"]), "an output does not require a gradient"
+(_, error_a), (_, error_b) = attempt(backward, torch, a["outputs"]), attempt(backward, flow, b["outputs"])
+if compare_errors(error_a, error_b):
+    print("no difference: backward() is refused")
+    raise SystemExit
+''',
+    "leaves": '''
+for name in a["leaves"]:
+    compare_gradients(f"the gradient of {name}", a["leaves"][name].grad, b["leaves"][name].grad)
+''',
+    "modules": '''
+for name in a["modules"]:
+    compare_modules(name, a["modules"][name], b["modules"][name])
+''',
+}
+
+GRAPH = '''
+class Program(flow.nn.Graph):
+    """The same program as one graph."""
+
+    def __init__(self, modules):
+        super().__init__()
+        if hasattr(self.config, "set_backend"):
+            self.config.set_backend(<backend>)
+        self.modules = modules
+        for i, module in enumerate(modules):
+            setattr(self, f"module{i}", module)
+
+    def build(self, *inputs):
+        outputs, gradients = program(flow, inputs, self.modules)
+        has_gradient[:] = [g is not None for g in gradients]
+        return outputs, [g for g in gradients if g is not None], inputs
+
+
+has_gradient = []
+inputs, modules = setup(flow)
+outputs, gradients = program(flow, inputs, modules)
+graph_inputs, graph_modules = setup(flow)
+graph_outputs, existing, graph_inputs = Program(graph_modules)(*graph_inputs)
+existing = iter(existing)
+graph_gradients = [next(existing) if has else None for has in has_gradient]
+assert len(outputs) == len(graph_outputs), f"{len(outputs)} outputs in eager, {len(graph_outputs)} in the graph"
+for i, (x, y) in enumerate(zip(outputs, graph_outputs)):
+    compare_tensors(f"output {i}", x, y)
+for name, x, y in zip(<leaves>, gradients, graph_gradients):
+    if x is not None and y is not None:
+        assert x.dtype == y.dtype, f"the gradient of {name}: {x.dtype} and {y.dtype}"
+    compare_gradients(f"the gradient of {name}", x, y)
+for i, (x, y) in enumerate(zip(inputs, graph_inputs)):
+    compare_tensors(f"input {i} after the program", x, y)
+for i, (m, n) in enumerate(zip(modules, graph_modules)):
+    theirs = dict(n.named_buffers())
+    for name, t in m.named_buffers():
+        compare_tensors(f"buffer {name} of module {i}", t, theirs[name])
+print("no difference")
+'''
+
+
+def select(template: str, conditions: set[str]) -> str:
+    """Keep the lines whose conditions hold, without their markers."""
+    lines = []
+    for line in template.split("\n"):
+        marker = re.match(r"\[([\w|]+)\](?=[ <])", line)
+        if marker is None:
+            lines.append(line)
+        elif conditions & set(marker[1].split("|")):
+            lines.append(line[marker.end():])
+    return "\n".join(lines)
