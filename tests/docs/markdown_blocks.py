@@ -28,20 +28,26 @@ def python_blocks(markdown):
     return blocks
 
 
-def run_page(page, modules=sys.modules):
-    """Run the blocks of a page as one program, then the unittest classes that it defines; return the program's module.
+def run_test_classes(classes):
+    for case in classes:
+        outcome = unittest.TestResult()
+        unittest.defaultTestLoader.loadTestsFromTestCase(case).run(outcome)
+        failures = outcome.failures + outcome.errors
+        assert outcome.testsRun and not failures, "\n".join(trace for _, trace in failures)
 
-    The module is entered in `modules`, so that its classes can be pickled. Line numbers of errors are those of the page.
+
+def run_page(page, modules=sys.modules):
+    """Run the blocks of a page as one program, each with the unittest classes that it defines.
+
+    The program's module is entered in `modules`, so that its classes can be pickled. Line numbers of errors are
+    those of the page.
     """
     module = types.ModuleType("page_" + re.sub(r"\W", "_", page.stem))
     modules[module.__name__] = module
     for block in python_blocks(page.read_text(encoding="utf-8")):
-        if not block.reason:
-            exec(compile("\n" * (block.line - 1) + block.source, str(page), "exec"), module.__dict__)
-    for case in [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, unittest.TestCase)]:
-        if case.__module__ == module.__name__:
-            outcome = unittest.TestResult()
-            unittest.defaultTestLoader.loadTestsFromTestCase(case).run(outcome)
-            failures = outcome.failures + outcome.errors
-            assert outcome.testsRun and not failures, "\n".join(trace for _, trace in failures)
-    return module
+        if block.reason:
+            continue
+        earlier = set(map(id, vars(module).values()))
+        exec(compile("\n" * (block.line - 1) + block.source, str(page), "exec"), module.__dict__)
+        run_test_classes([value for value in vars(module).values() if isinstance(value, type) and id(value) not in earlier
+                          and issubclass(value, unittest.TestCase) and value.__module__ == module.__name__])

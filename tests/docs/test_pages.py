@@ -18,6 +18,7 @@ def empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ONEFLOW_GRAPH_BACKEND", "aten")
     monkeypatch.setenv("ONEFLOW_TEST_DATABASE", "none")
+    monkeypatch.setenv("ONEFLOW_TEST_SHRINK_SECONDS", "2")
     modules = dict(sys.modules)
     yield tmp_path
     flow.set_dialect("oneflow")
