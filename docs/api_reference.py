@@ -32,7 +32,7 @@ CUSTOM = "Custom operator."
 SUBMODULE = "Module."
 INSTANCE = "Set on each instance."
 MISSING = "Not available."
-SIGNATURE_WIDTH = 92
+SIGNATURE_WIDTH = 84
 DESCRIPTION_WIDTH = 240
 CODE_WORD = r"(?<![`\w.])(?:\w+_\w*|(?:torch|oneflow|nn|Tensor)(?:\.\w+)+)(?:=\w+)?(?![\w`])(?=[^`]*(?:`[^`]*`[^`]*)*$)"
 REFERENCE = r"(?:See )?`(torch\.[\w.]+?)(?:\(\))?`\.?$"
