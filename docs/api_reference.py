@@ -167,7 +167,7 @@ def plain(text):
     text = re.sub(r"\\(?:text|mathrm|operatorname)\{(.*?)\}", r"\1", text)
     text = re.sub(CODE_WORD, r"`\g<0>`", " ".join(text.split()))
     parts = re.split(r"(`[^`]*`)", text)
-    return "".join(part if part.startswith("`") else re.sub(r"([*_<>|\[\]$\\{}])", r"\\\1", part) for part in parts)
+    return "".join(part if part.startswith("`") else re.sub(r"([*_\[\]\\{}])", r"\\\1", part).replace("<", "&lt;") for part in parts)
 
 
 def first_sentence(doc):
