@@ -1,4 +1,5 @@
 """The Python blocks of each documentation page run, as one program in an empty folder."""
+import subprocess
 import sys
 from pathlib import Path
 
@@ -32,6 +33,16 @@ def test_blocks_of_page_run(page, empty_folder):
     for module in REQUIREMENTS.get(page.name, ()):
         pytest.importorskip(module)
     run_page(page)
+
+
+@pytest.mark.slow
+def test_distributed_tutorial_runs_on_two_processes(empty_folder):
+    """The program that the page says to save as train.py, started as the page says."""
+    program, = python_blocks((DOCS / "tutorials" / "distributed.md").read_text(encoding="utf-8"))
+    Path("train.py").write_text(program.source, encoding="utf-8")
+    run = subprocess.run([sys.executable, "-m", "oneflow.distributed.launch", "--nproc_per_node", "2", "train.py"],
+                         capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0 and "batch 64, losses" in run.stdout, run.stderr[-2000:]
 
 
 def test_failing_block_fails_with_the_line_of_the_page(tmp_path):
