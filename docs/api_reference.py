@@ -32,6 +32,7 @@ CUSTOM = "Custom operator."
 SUBMODULE = "Module."
 INSTANCE = "Set on each instance."
 MISSING = "Not available."
+KERNEL_PACKAGES = ("oneflow._ops.custom", "oneflow._kernels")  # where the Python side of custom operators lives
 SIGNATURE_WIDTH = 84
 DESCRIPTION_WIDTH = 240
 CODE_WORD = r"(?<![`\w.])(?:\w+_\w*|(?:torch|oneflow|nn|Tensor)(?:\.\w+)+)(?:=\w+)?(?![\w`])(?=[^`]*(?:`[^`]*`[^`]*)*$)"
@@ -139,7 +140,7 @@ def relation_of_object(name, target, owner):
     module = getattr(target, "__module__", None) or getattr(owner, "__module__", None) or ""
     if target is resolve(in_torch(name))[0] or module.split(".")[0] == "torch":
         return ALIAS
-    return CUSTOM if "_ops.custom" in module else OWN
+    return CUSTOM if module.startswith(KERNEL_PACKAGES) else OWN
 
 
 def python_signature(target):
@@ -285,7 +286,7 @@ def entries_by_module():
         page = next((owner for owner in owners if name.startswith(owner + ".")), "oneflow")
         target, owner = resolve(name)
         relation = relations.get(name) or relation_of_object(name, target, owner)
-        if relation == OWN and "_ops.custom" in (getattr(target, "__module__", None) or ""):
+        if relation == OWN and (getattr(target, "__module__", None) or "").startswith(KERNEL_PACKAGES):
             relation = CUSTOM
         entries.setdefault(page, []).append(Entry(
             name[len(page) + 1:], signature_of(name, target), description_of(name, target), relation,
