@@ -221,11 +221,11 @@ def run_graph(case, replay, inputs, modules):
         def build(self, *args):
             outputs, gradients = replay(args, modules)
             present.extend(g is not None for g in gradients)
-            return outputs, [g for g in gradients if g is not None]
+            return outputs, [g for g in gradients if g is not None], args
 
     present: list[bool] = []
     graph = ReplayGraph()
-    outputs, gradients = graph(*inputs)
+    outputs, gradients, inputs[:] = graph(*inputs)  # inputs as build() left them: the caller's own tensors keep their values
     if case.options.verbose:
         print(f"[autotest] graph:\n{getattr(graph, 'program', graph)}", flush=True)
     given = iter(gradients)

@@ -22,7 +22,9 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import inspect
 import sys
+import types
 from types import ModuleType
 from typing import Any
 
@@ -143,7 +145,6 @@ def rename(function: str, kwargs: dict, pairs: dict) -> dict:
 def _signature(parameters, target):
     """OneFlow's parameters, then torch's remaining keywords."""
     import ast
-    import inspect
 
     P = inspect.Parameter
     try:
@@ -324,8 +325,9 @@ def install_import_hook():
 def add_attributes(cls, rows: dict):
     """Put the rows {name: (kind, "module:function", why)} on torch's class.
 
-    kind "method" and "property" refuse a name that torch has; "replace" wraps a method of
+    kind "method", "builtin" and "property" refuse a name that torch has; "replace" wraps a method of
     torch's (the function gets the original as `original=` once, and returns the new one).
+    A "builtin" is a method that `inspect` takes for one written in C.
     """
     for name, (kind, target, _why) in rows.items():
         there = getattr(cls, name, _MISSING)
@@ -339,14 +341,47 @@ def add_attributes(cls, rows: dict):
                 setattr(cls, f"_torch_{name}", there)
                 setattr(cls, name, made)
             continue
-        if there is not _MISSING and not getattr(_function_of(there), "__module__", "").startswith(ROOT):
+        if there is not _MISSING and not _is_our_function(there.fget if isinstance(there, property) else there):
             raise TableError(f"{cls.__name__}.{name} is torch's own; a row must not replace it silently")
         function = import_target(target)
-        setattr(cls, name, property(function) if kind == "property" else function)
+        make = {"property": property, "builtin": BuiltinMethod}.get(kind)
+        setattr(cls, name, make(function) if make else _method(function, cls, name))
 
 
-def _function_of(attribute):
-    return attribute.fget if isinstance(attribute, property) else attribute
+class BuiltinMethod:
+    """A method without a module that is neither a function nor, bound to an object, a Python method.
+
+    OneFlow's test harness repeats in a graph what it takes for a function of the user's; these it only calls.
+    """
+
+    def __init__(self, function):
+        self._function = function
+        self.__name__, self.__doc__, self.__module__ = function.__name__, function.__doc__, None
+        self.__qualname__ = f"Tensor.{self.__name__}"
+        self.__signature__ = inspect.signature(function)
+
+    def __get__(self, tensor, cls=None):
+        if tensor is None:
+            return self
+        bound = functools.partial(self._function, tensor)
+        bound.__name__, bound.__qualname__, bound.__doc__, bound.__module__ = self.__name__, self.__qualname__, self.__doc__, None  # type: ignore[attr-defined]
+        return bound
+
+    def __call__(self, *args, **kwargs):
+        return self._function(*args, **kwargs)
+
+
+def _is_our_function(function) -> bool:
+    function = getattr(function, "_function", function)
+    return getattr(function, "__globals__", {}).get("__name__", "").startswith(ROOT)
+
+
+def _method(function, cls, name):
+    """A copy of `function` under the public name of the method: error messages and OneFlow's test harness print it."""
+    method = types.FunctionType(function.__code__, function.__globals__, name, function.__defaults__, function.__closure__)
+    method.__kwdefaults__, method.__doc__, method.__annotations__ = function.__kwdefaults__, function.__doc__, function.__annotations__
+    method.__qualname__, method.__module__ = f"{cls.__name__}.{name}", ROOT
+    return method
 
 
 _torchs_own = False  # are the names of EXTENDED torch's now?
@@ -388,11 +423,13 @@ def dialect_at_start() -> str:
 
 
 def add_tensor_and_module_attributes():
-    """The tables of additions to torch.Tensor and torch.nn.Module."""
+    """The tables of additions to torch.Tensor, torch.nn.Module and the context of autograd functions."""
     import torch
 
+    from ._tables.autograd import CONTEXT
     from ._tables.module import MODULE
     from ._tables.tensor import TENSOR
 
     add_attributes(torch.Tensor, TENSOR)
     add_attributes(torch.nn.Module, MODULE)
+    add_attributes(torch.autograd.function.FunctionCtx, CONTEXT)

@@ -21,6 +21,20 @@ class RefusedKind(TypeError, AssertionError):
     """An argument of another kind, where OneFlow asserts."""
 
 
+class EmptyParameters(RefusedValue, IndexError):
+    """An empty list of parameters: torch raises ValueError, OneFlow IndexError."""
+
+
+class NotAParameter(RefusedKind, ValueError):
+    """A parameter that is no tensor: torch raises TypeError, OneFlow ValueError."""
+
+
+class MissingKey(RefusedValue, KeyError):
+    """A dict without a key that it needs: torch raises ValueError, OneFlow KeyError or AssertionError."""
+
+    __str__ = ValueError.__str__
+
+
 def asserted(error):
     """A ValueError or TypeError as one that is an AssertionError too; any other error as it is."""
     kind = {ValueError: RefusedValue, TypeError: RefusedKind}.get(type(error))

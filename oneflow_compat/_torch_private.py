@@ -8,6 +8,15 @@ CHECKED_ON = ("2.11.0", "2.13.0", "2.15.0")
 
 # path: (used by, for, guarded by)
 HOOKS = {
+    # safe loads of files
+    "torch.serialization._get_layout": ("_files", "the layouts that torch's files name", "tests/files/test_allow.py"),
+    "torch._utils": ("_files, _graph", "names that torch's files and the tensors of saved graphs hold", "tests/files/test_allow.py"),
+    "torch._tensor": ("_files", "names that torch's files hold", "tests/files/test_allow.py"),
+    "torch._neg_view": ("_files", "a saved tensor with the neg bit", "tests/files/test_allow.py"),
+    "torch._mkldnn": ("_files", "the name of a layout in a file", "tests/files/test_allow.py"),
+    "torch._empty_affine_quantized": ("_files", "quantized tensors of a file", "tests/files/test_allow.py"),
+    "torch._empty_per_channel_affine_quantized": ("_files", "quantized tensors of a file", "tests/files/test_allow.py"),
+    "torch._nested_view_from_buffer": ("_files", "nested tensors of a file", "tests/files/test_allow.py"),
     # the recorder of nn.Graph
     "torch._subclasses.fake_tensor": ("_graph, _ops, _oneflow_internal", "symbolic tensors while build() is captured", "tests/graph/test_semantics.py"),
     "torch.utils._python_dispatch": ("_graph, _ops", "the dispatch mode that records ATen calls, and making a tensor outside of it", "tests/graph/test_semantics.py"),
@@ -16,9 +25,11 @@ HOOKS = {
     "torch._C._len_torch_function_stack": ("_graph", "indices that are tensors are handled by a function mode, which stays out of recording", "tests/graph/test_torch_op_calls.py"),
     "torch._C._pop_torch_function_stack": ("_graph", "the same", "tests/graph/test_torch_op_calls.py"),
     "torch._C._push_on_torch_function_stack": ("_graph", "the same", "tests/graph/test_torch_op_calls.py"),
+    "torch._C._after_ADInplaceOrView_keyset": ("_ops", "CUDA kernels with atomics raise torch's alert of deterministic algorithms", "tests/ops/test_ops_gpu.py"),
     "torch._C.OptionalType": ("_graph", "operator arguments of saved graphs are checked against schemas", "tests/files/test_hostile_graphs.py"),
     "torch._C._dispatch_find_schema_or_throw": ("_graph", "is an operator of a saved graph one of the dispatcher's", "tests/files/test_hostile_graphs.py"),
-    "torch._utils": ("_graph", "the functions that a saved graph's tensors may name", "tests/files/test_hostile_graphs.py"),
+    "torch._C._get_privateuse1_backend_name": ("_global", "whether the name of the private backend is free for OneFlow's mock device", "tests/core/test_refused_arguments.py"),
+    "torch._register_device_module": ("_global", "what torch says of a tensor on the mock device", "tests/core/test_refused_arguments.py"),
     "torch._C.ListType": ("_graph", "operator arguments that are lists", "tests/graph/test_semantics.py"),
     "torch._C._increment_version": ("_graph", "telling autograd what a program wrote", "tests/graph/test_semantics.py"),
     "torch.Tensor._nnz": ("_graph", "a program does not know how many rows a sparse tensor has", "tests/graph/test_sparse_tensors.py"),
@@ -54,6 +65,8 @@ HOOKS = {
     "torch.nn.modules.batchnorm._BatchNorm": ("_graph", "batch norm with a cumulative average", "tests/graph/test_values_and_structures.py"),
     "torch.distributed.tensor._sharding_prop": ("_graph", "DTensor's search for rules stays out of the program", "tests/ranks/test_ranks.py"),
     "torch.distributed.tensor.DTensor._op_dispatcher": ("_global", "DTensor's rules of an operator; a rank that holds no part of a tensor finds those that the others find", "tests/ranks/test_ranks.py"),
+    "torch.distributed.distributed_c10d._get_default_store": ("_global", "ranks leave notes about a failure for the others", "tests/fuzz/fuzz_ranks.py"),
+    "torch.distributed.ProcessGroup._get_sequence_number_for_group": ("_global", "which operators communicated, which the ranks compare", "tests/fuzz/fuzz_ranks.py"),
     "torch.distributed._functional_collectives": ("_global, _graph", "collectives that a program records", "tests/ranks/test_ranks.py"),
     # its inductor backend
     "torch._inductor": ("_graph, nn.graph", "compiling a program's region", "tests/graph/test_auto_backend.py"),

@@ -12,6 +12,8 @@ from torch import hub as _hub
 from torch.hub import HASH_REGEX, MODULE_HUBCONF, READ_DATA_CHUNK, VAR_DEPENDENCY, download_url_to_file  # noqa: F401
 
 from . import _bind, _env
+from ._files import atomic
+from ._files.errors import RefusedError, named_errors
 
 DEFAULT_CACHE_DIR = "~/.cache"
 ENV_GITHUB_TOKEN, ENV_ONEFLOW_HOME, ENV_XDG_CACHE_HOME = "GITHUB_TOKEN", "ONEFLOW_HOME", "XDG_CACHE_HOME"
@@ -81,6 +83,9 @@ def load_state_dict_from_url(url, model_dir=None, map_location=None, progress=Tr
     return load_file(_unpacked(path), map_location=map_location, weights_only=weights_only)
 
 
+_UNPACKED_FACTOR, _UNPACKED_ALLOWANCE = 8, 64 << 20  # most bytes a zip file unpacks to: 8 for each of its own, and 64 MiB
+
+
 def _unpacked(path: str) -> str:
     """The OneFlow folder in a zip file, unpacked once; any other file is itself."""
     import shutil
@@ -89,20 +94,45 @@ def _unpacked(path: str) -> str:
 
     if not zipfile.is_zipfile(path):
         return path
-    with zipfile.ZipFile(path) as archive:
+    with named_errors(path), zipfile.ZipFile(path) as archive:
         marks = [n for n in archive.namelist() if os.path.basename(n) in ("pickled_data", "snapshot_done")]
         if not marks:
             return path
+        _check_names(archive)
         target = path + ".unpacked"
         if not os.path.isdir(target):
-            made = tempfile.mkdtemp(prefix=os.path.basename(target), dir=os.path.dirname(path))
+            fresh = tempfile.mkdtemp(prefix=os.path.basename(target), dir=os.path.dirname(path))
             try:
-                archive.extractall(made)  # refuses names that lead outside
-                os.replace(made, target)
+                _unpack(archive, fresh, os.path.getsize(path))
+                os.chmod(fresh, 0o777 & ~atomic.umask())
+                os.replace(fresh, target)
             except BaseException:
-                shutil.rmtree(made, ignore_errors=True)
+                shutil.rmtree(fresh, ignore_errors=True)
                 raise
     return os.path.join(target, os.path.dirname(min(marks, key=len)))
+
+
+def _check_names(archive) -> None:
+    for name in archive.namelist():
+        parts = name.split("/")
+        if ".." in parts or "." in parts or name.startswith("/") or "\\" in name or "\0" in name or ":" in parts[0]:
+            raise RefusedError(f"altered or hostile: its member {name!r} leads out of the folder")
+
+
+def _unpack(archive, folder: str, zip_size: int) -> None:
+    """Write the plain files of a zip file below `folder`; too many bytes are refused."""
+    left = _UNPACKED_ALLOWANCE + _UNPACKED_FACTOR * zip_size
+    for member in archive.infolist():
+        left -= member.file_size
+        if left < 0:
+            raise RefusedError(f"hostile: it unpacks to more than {_UNPACKED_FACTOR} times its {zip_size} bytes. If you trust the file, unpack it yourself, and load the folder")
+        target = os.path.join(folder, member.filename)
+        if member.is_dir():
+            os.makedirs(target, exist_ok=True)
+            continue
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        with archive.open(member) as packed, open(target, "xb") as file:  # a link in the zip file is written as a plain file
+            file.write(packed.read())
 
 
 __getattr__, __dir__ = _bind.fall_through(__name__, "torch.hub")

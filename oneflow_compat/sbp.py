@@ -1,9 +1,13 @@
 """oneflow.sbp: how a global tensor is spread over ranks: split(dim), broadcast, partial_sum."""
 from __future__ import annotations
 
+import operator
+
+from ._errors import RefusedKind
+
 
 class sbp:
-    """One distribution rule. `broadcast` and `partial_sum` are instances that may also be called."""
+    """One distribution rule; a rule may be called, which gives the rule."""
 
     __slots__ = ("_kind", "_dim")
 
@@ -11,8 +15,6 @@ class sbp:
         self._kind, self._dim = kind, dim
 
     def __call__(self):
-        if self._kind == "split":
-            raise TypeError("sbp.split(dim) is already a rule; it is not called again")
         return self
 
     def _ToAttrStr(self):
@@ -40,7 +42,10 @@ def split(dim=None, **kwargs):
     axis = kwargs.pop("axis", dim)
     if kwargs or axis is None:
         raise TypeError(f"sbp.split(dim) takes one dimension, found dim={dim!r} {kwargs or ''}")
-    axis = int(axis)
+    try:
+        axis = operator.index(axis)
+    except TypeError:
+        raise RefusedKind(f"sbp.split: the dimension must be an int, found {type(axis).__name__} {axis!r}") from None
     if axis < 0:
         raise RuntimeError(f"sbp.split: the dimension must not be negative, found {axis}")
     if axis >= 6:

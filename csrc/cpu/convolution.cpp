@@ -125,44 +125,50 @@ float* data(const Tensor& x) { return static_cast<float*>(x.data_ptr()); }
 
 struct Sizes {  // of the two dimensions of an image
   int64_t h, w;
-  int64_t operator[](int d) const { return d ? w : h; }
 };
 
-void check(const char* name, const Tensor& a, const Tensor& b, const Sizes& stride, const Sizes& padding, const Sizes& dilation) {
-  check_float(name, a, b);
-  STD_TORCH_CHECK(a.dim() == 4 && b.dim() == 4, name, ": images and a kernel of two dimensions, found ", text(a), " and ", text(b));
-  for (int d = 0; d < 2; ++d)
-    STD_TORCH_CHECK(stride[d] > 0 && dilation[d] > 0 && padding[d] >= 0, name, ": stride and dilation are at least 1, padding at least 0, found ", stride[d], ", ", dilation[d], " and ", padding[d]);
+void check_step(const Checks& check, const char* h_name, const char* w_name, const Sizes& step, int64_t low) {
+  check.range<int64_t>(h_name, step.h, low, kMaxSize), check.range<int64_t>(w_name, step.w, low, kMaxSize);
 }
-int64_t pixels_along(const char* name, int64_t size, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation) {
+void check_steps(const Checks& check, const Sizes& stride, const Sizes& padding, const Sizes& dilation) {
+  check_step(check, "stride_h", "stride_w", stride, 1), check_step(check, "padding_h", "padding_w", padding, 0), check_step(check, "dilation_h", "dilation_w", dilation, 1);
+}
+// The sizes of an image and of a kernel enter products with those of the steps.
+void check_image(const Checks& check, const char* name, const Tensor& x) {
+  if (x.size(2) > kMaxSize || x.size(3) > kMaxSize) check.refuse(name, "have at most ", kMaxSize, " along dimensions 2 and 3, found shape ", shape_text(x));
+}
+
+// The pixels of the result along a dimension.
+int64_t pixels_along(const Checks& check, const char* kernel_name, int64_t size, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation) {
   const int64_t room = size + 2 * padding - dilation * (kernel - 1) - 1;
-  STD_TORCH_CHECK(kernel > 0 && room >= 0, name, ": a kernel of ", kernel, " (dilation ", dilation, ") does not fit ", size, " pixels with a padding of ", padding);
+  if (kernel <= 0 || room < 0) check.refuse(kernel_name, "fit ", size, " pixels with a padding of ", padding, " and a dilation of ", dilation, ", found a kernel of ", kernel);
   return room / stride + 1;
 }
 
 Tensor convolution(const Tensor& x, const Tensor& weight, int64_t stride_h, int64_t stride_w, int64_t padding_h, int64_t padding_w, int64_t dilation_h, int64_t dilation_w) {
   const Sizes stride = {stride_h, stride_w}, padding = {padding_h, padding_w}, dilation = {dilation_h, dilation_w};
-  constexpr auto name = "oneflow::convolution";
-  check(name, x, weight, stride, padding, dilation);
-  STD_TORCH_CHECK(x.size(1) == weight.size(1), name, ": images of ", x.size(1), " channels, a weight for ", weight.size(1));
+  const Checks check("convolution");
+  check_operands(check, "x", x, "weight", weight, 4), check_steps(check, stride, padding, dilation), check_image(check, "x", x), check_image(check, "weight", weight);
+  check.shape("weight", weight, {kAny, x.size(1), kAny, kAny});
   const Images in = images_of(x);
   const int64_t kh = weight.size(2), kw = weight.size(3);
-  const Images out = {in.n, weight.size(0), pixels_along(name, in.h, kh, stride[0], padding[0], dilation[0]), pixels_along(name, in.w, kw, stride[1], padding[1], dilation[1])};
+  const Images out = {in.n, weight.size(0), pixels_along(check, "weight", in.h, kh, stride.h, padding.h, dilation.h),
+                      pixels_along(check, "weight", in.w, kw, stride.w, padding.w, dilation.w)};
   const Tensor images = dense(x), kernel = dense(weight), result = fresh(x, {out.n, out.channels, out.h, out.w});
   if (result.numel() == 0) return result;
   if (in.channels == 0) std::fill(data(result), data(result) + result.numel(), 0.0f);
-  else apply(data(images), in, {kh, kw, stride[0], stride[1], -padding[0], -padding[1], dilation[0], dilation[1], true}, data(kernel), out.channels, out, data(result));
+  else apply(data(images), in, {kh, kw, stride.h, stride.w, -padding.h, -padding.w, dilation.h, dilation.w, true}, data(kernel), out.channels, out, data(result));
   return result;
 }
 
 // The gradient of the images, for a stride of 1.
 Tensor convolution_backward_input(const Tensor& dy, const Tensor& weight, int64_t h, int64_t w, int64_t padding_h, int64_t padding_w, int64_t dilation_h, int64_t dilation_w) {
   const Sizes padding = {padding_h, padding_w}, dilation = {dilation_h, dilation_w};
-  constexpr auto name = "oneflow::convolution_backward_input";
-  check(name, dy, weight, {1, 1}, padding, dilation);
+  const Checks check("convolution_backward_input");
+  check_operands(check, "dy", dy, "weight", weight, 4), check_steps(check, {1, 1}, padding, dilation), check_image(check, "weight", weight);
+  check.range<int64_t>("h", h, 0, kMaxSize), check.range<int64_t>("w", w, 0, kMaxSize);
   const int64_t kh = weight.size(2), kw = weight.size(3), channels = weight.size(1);
-  STD_TORCH_CHECK(dy.size(1) == weight.size(0) && dy.size(2) == pixels_along(name, h, kh, 1, padding[0], dilation[0]) && dy.size(3) == pixels_along(name, w, kw, 1, padding[1], dilation[1]), name,
-                  ": a gradient of ", text(dy), " is not that of images of ", h, " x ", w, " pixels and a weight of ", text(weight));
+  check.shape("dy", dy, {kAny, weight.size(0), pixels_along(check, "weight", h, kh, 1, padding.h, dilation.h), pixels_along(check, "weight", w, kw, 1, padding.w, dilation.w)});
   const Images in = images_of(dy), out = {in.n, channels, h, w};
   const Tensor gradient = dense(dy), kernel = dense(weight), result = fresh(dy, {out.n, out.channels, out.h, out.w});
   if (result.numel() == 0) return result;
@@ -173,7 +179,7 @@ Tensor convolution_backward_input(const Tensor& dy, const Tensor& weight, int64_
   const int64_t depth = channels * kh * kw;
   const Numbers turned = numbers(in.channels * depth);  // (channels, taps, channels of dy)
   transpose(data(kernel), depth, in.channels, depth, turned.get());
-  apply(data(gradient), in, {kh, kw, 1, 1, padding[0], padding[1], -dilation[0], -dilation[1], false}, turned.get(), channels, out, data(result));
+  apply(data(gradient), in, {kh, kw, 1, 1, padding.h, padding.w, -dilation.h, -dilation.w, false}, turned.get(), channels, out, data(result));
   return result;
 }
 
@@ -181,18 +187,18 @@ Tensor convolution_backward_input(const Tensor& dy, const Tensor& weight, int64_
 Tensor convolution_backward_weight(const Tensor& dy, const Tensor& x, int64_t kh, int64_t kw, int64_t stride_h, int64_t stride_w, int64_t padding_h, int64_t padding_w,
                                    int64_t dilation_h, int64_t dilation_w) {
   const Sizes stride = {stride_h, stride_w}, padding = {padding_h, padding_w}, dilation = {dilation_h, dilation_w};
-  constexpr auto name = "oneflow::convolution_backward_weight";
-  check(name, dy, x, stride, padding, dilation);
+  const Checks check("convolution_backward_weight");
+  check_operands(check, "dy", dy, "x", x, 4), check_steps(check, stride, padding, dilation), check_image(check, "x", x);
+  check.range<int64_t>("kh", kh, 1, kMaxSize), check.range<int64_t>("kw", kw, 1, kMaxSize);
   const Images in = images_of(x), out = images_of(dy);
-  STD_TORCH_CHECK(out.n == in.n && out.h == pixels_along(name, in.h, kh, stride[0], padding[0], dilation[0]) && out.w == pixels_along(name, in.w, kw, stride[1], padding[1], dilation[1]), name,
-                  ": a gradient of ", text(dy), " is not that of images of ", text(x), " and a kernel of ", kh, " x ", kw);
+  check.shape("dy", dy, {in.n, kAny, pixels_along(check, "kh", in.h, kh, stride.h, padding.h, dilation.h), pixels_along(check, "kw", in.w, kw, stride.w, padding.w, dilation.w)});
   const Tensor gradient = dense(dy), images = dense(x), result = fresh(x, {out.channels, in.channels, kh, kw});
   if (result.numel() == 0) return result;
   if (out.pixels() == 0) {
     std::fill(data(result), data(result) + result.numel(), 0.0f);
     return result;
   }
-  const Window window = {kh, kw, stride[0], stride[1], -padding[0], -padding[1], dilation[0], dilation[1], true};
+  const Window window = {kh, kw, stride.h, stride.w, -padding.h, -padding.w, dilation.h, dilation.w, true};
   if (window.plain()) {
     sum(data(gradient), out, window, data(images), in, data(result));
     return result;

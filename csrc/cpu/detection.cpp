@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <unordered_map>
 
 #include "../common.h"
 
@@ -17,7 +16,7 @@ void floating(const char* name, const Tensor& x, F&& f) {
   switch (x.scalar_type()) {
     case ScalarType::Float: return f(float{});
     case ScalarType::Double: return f(double{});
-    default: STD_TORCH_CHECK(false, "oneflow::", name, ": float32 and float64 on the CPU, found ", toString(x.scalar_type()));
+    default: Checks(name).wide("x", x);
   }
 }
 template <class T>
@@ -31,6 +30,7 @@ T* mutable_data(const Tensor& x) {
 
 // --------------------------------------------------------------------------- nms
 Tensor nms_mask(const Tensor& boxes, double threshold, int64_t keep_n) {
+  check_nms_mask(boxes);
   const Tensor dense_boxes = dense(boxes);
   const int64_t n = boxes.size(0);
   const Tensor keep = fresh(boxes, {n}, ScalarType::Char);
@@ -63,112 +63,157 @@ Tensor nms_mask(const Tensor& boxes, double threshold, int64_t keep_n) {
   return keep;
 }
 
-// --------------------------------------------------------------------------- bilinear sampling
-// Four neighbours of a point with their weights; a weight of 0 and index 0 where there is none.
+// --------------------------------------------------------------------------- roi_align
+// A sampling point along one axis: the bin it belongs to, the two pixels beside it, and their weights.
 template <class T>
-struct Corners {
-  int64_t at[4];
-  T weight[4];
-  T fy, fx;      // fractions, for the gradient to the point
-  bool inside[4];
+struct AxisPoint {
+  int64_t bin, low, high;
+  T low_weight, high_weight;
+};
+// The points along one axis that lie in the image, and how many a bin has, in the image or not.
+template <class T>
+struct AxisPoints {
+  int64_t per_bin;
+  std::vector<AxisPoint<T>> inside;
 };
 
-// roi_align's rule: outside [-1, H] x [-1, W] nothing, else the point moved inside.
+// Points that an automatically sampled region has along an axis. A longer one has no points: its means would be 0 within rounding, and
+// as float32 does not tell its points apart, many would fall on one pixel. The CUDA kernels have the same bound.
+constexpr int64_t kMaxPoints = int64_t(1) << 31;
+
 template <class T>
-Corners<T> clamped(T y, T x, int64_t height, int64_t width) {
-  Corners<T> c{};
-  if (!(y >= -1 && y <= height && x >= -1 && x <= width)) return c;
-  y = std::max(y, T(0)), x = std::max(x, T(0));
-  int64_t y0 = static_cast<int64_t>(y), x0 = static_cast<int64_t>(x), y1 = y0 + 1, x1 = x0 + 1;
-  if (y0 >= height - 1) y0 = y1 = height - 1, y = static_cast<T>(y0);
-  if (x0 >= width - 1) x0 = x1 = width - 1, x = static_cast<T>(x0);
-  const T ly = y - y0, lx = x - x0, hy = 1 - ly, hx = 1 - lx;
-  c.at[0] = y0 * width + x0, c.at[1] = y0 * width + x1, c.at[2] = y1 * width + x0, c.at[3] = y1 * width + x1;
-  c.weight[0] = hy * hx, c.weight[1] = hy * lx, c.weight[2] = ly * hx, c.weight[3] = ly * lx;
-  return c;
+AxisPoint<T> axis_point(int64_t bin, T position, int64_t size) {
+  position = std::max(position, T(0));
+  const int64_t low = static_cast<int64_t>(position);
+  if (low >= size - 1) return {bin, size - 1, size - 1, T(1), T(0)};
+  const T high_weight = position - low;
+  return {bin, low, low + 1, 1 - high_weight, high_weight};
 }
 
-// deform_conv2d's rule: neighbours beyond the border count as 0.
-template <class T>
-Corners<T> bordered(T y, T x, int64_t height, int64_t width) {
-  Corners<T> c{};
-  if (!(y > -1 && y < height && x > -1 && x < width)) return c;
-  const int64_t y0 = static_cast<int64_t>(std::floor(y)), x0 = static_cast<int64_t>(std::floor(x));
-  c.fy = y - y0, c.fx = x - x0;
-  const T wy[2] = {1 - c.fy, c.fy}, wx[2] = {1 - c.fx, c.fx};
-  for (int k = 0; k < 4; ++k) {
-    const int64_t yy = y0 + k / 2, xx = x0 + k % 2;
-    if (yy < 0 || yy >= height || xx < 0 || xx >= width) continue;
-    c.inside[k] = true, c.at[k] = yy * width + xx, c.weight[k] = wy[k / 2] * wx[k % 2];
+// The first i of [0, count) for which `reached(i)` holds, or count; it holds for all later ones too.
+template <class F>
+int64_t first_reached(int64_t count, F&& reached) {
+  int64_t low = 0;
+  for (int64_t high = count; low < high;) {
+    const int64_t middle = low + (high - low) / 2;
+    if (reached(middle)) high = middle;
+    else low = middle + 1;
   }
-  return c;
+  return low;
 }
 
-// --------------------------------------------------------------------------- roi_align
-// f(image, bin, corners, 1 / points) for every sampling point of one region.
-template <class T, class F>
-void roi_points(const T* roi, double spatial_scale, int64_t ph, int64_t pw, int64_t ratio, bool aligned, int64_t height, int64_t width, F&& f) {
-  const T shift = aligned ? T(0.5) : T(0), scale = static_cast<T>(spatial_scale);
+// `bins` bins of `length` pixels in all, from `start` on, over an image of `size` pixels. A point outside [-1, size] counts as 0 and
+// is not visited: the points lie in order, so a search finds those inside, however long the region is. With automatic sampling
+// (ratio <= 0) points are at least half a pixel apart where a bin has several, so 2 * size + bins + 3 bounds those inside.
+template <class T>
+AxisPoints<T> axis_points(T start, T length, int64_t bins, int64_t ratio, int64_t size) {
+  const T bin_length = length / bins, needed = std::ceil(bin_length);
+  const int64_t automatic = needed > 0 && length <= static_cast<T>(kMaxPoints) ? static_cast<int64_t>(needed) : 0;
+  AxisPoints<T> points{ratio > 0 ? ratio : automatic, {}};
+  const T step = bin_length / points.per_bin;
+  if (points.per_bin == 0 || size == 0 || !std::isfinite(start) || !std::isfinite(step)) return points;
+  const int64_t count = bins * points.per_bin;
+  const auto position = [&](int64_t i) { return start + (i + T(0.5)) * step; };
+  const T low = -1, high = static_cast<T>(size);
+  const int64_t begin = first_reached(count, [&](int64_t i) { return step < 0 ? position(i) <= high : position(i) >= low; });
+  const int64_t end = first_reached(count, [&](int64_t i) { return step < 0 ? position(i) < low : position(i) > high; });
+  points.inside.reserve(std::max<int64_t>(end - begin, 0));
+  for (int64_t i = begin; i < end; ++i) points.inside.push_back(axis_point(i / points.per_bin, position(i), size));
+  return points;
+}
+
+// One region's sampling points: those of the rows times those of the columns.
+template <class T>
+struct Region {
+  int64_t image;
+  AxisPoints<T> rows, columns;
+  T share() const { return T(1) / std::max<int64_t>(rows.per_bin * columns.per_bin, 1); }
+};
+struct Pooling {
+  double spatial_scale;
+  int64_t images, channels, height, width, ph, pw, ratio;
+  bool aligned;
+  int64_t plane() const { return height * width; }
+  int64_t bins() const { return ph * pw; }
+};
+template <class T>
+Region<T> region_of(const T* roi, const Pooling& p) {
+  const T shift = p.aligned ? T(0.5) : T(0), scale = static_cast<T>(p.spatial_scale);
   const T x1 = roi[1] * scale - shift, y1 = roi[2] * scale - shift, x2 = roi[3] * scale - shift, y2 = roi[4] * scale - shift;
   T w = x2 - x1, h = y2 - y1;
-  if (!aligned) w = std::max(w, T(1)), h = std::max(h, T(1));
-  const T bh = h / ph, bw = w / pw;
-  const int64_t ny = ratio > 0 ? ratio : std::max<int64_t>(static_cast<int64_t>(std::ceil(bh)), 0);
-  const int64_t nx = ratio > 0 ? ratio : std::max<int64_t>(static_cast<int64_t>(std::ceil(bw)), 0);
-  const T share = T(1) / std::max<int64_t>(ny * nx, 1);
-  for (int64_t i = 0; i < ph * ny; ++i)
-    for (int64_t j = 0; j < pw * nx; ++j)
-      f(i / ny * pw + j / nx, clamped<T>(y1 + (i + T(0.5)) * (bh / ny), x1 + (j + T(0.5)) * (bw / nx), height, width), share);
+  if (!p.aligned) w = std::max(w, T(1)), h = std::max(h, T(1));
+  return {static_cast<int64_t>(roi[0]), axis_points<T>(y1, h, p.ph, p.ratio, p.height), axis_points<T>(x1, w, p.pw, p.ratio, p.width)};
+}
+
+template <class T>
+void check_image_numbers(const Checks& check, const T* rois, int64_t count, int64_t images) {
+  for (int64_t r = 0; r < count; ++r)
+    if (!(rois[5 * r] > -1 && rois[5 * r] < images)) check.refuse("rois", "name one of the ", images, " images in column 0, found ", rois[5 * r], " in row ", r);
+}
+
+template <class T>
+void pool(const Region<T>& region, const T* plane, const Pooling& p, T* out) {
+  std::fill(out, out + p.bins(), T(0));
+  for (const AxisPoint<T>& y : region.rows.inside) {
+    const T *top = plane + y.low * p.width, *bottom = plane + y.high * p.width;
+    T* bins = out + y.bin * p.pw;
+    for (const AxisPoint<T>& x : region.columns.inside)
+      bins[x.bin] += y.low_weight * x.low_weight * top[x.low] + y.low_weight * x.high_weight * top[x.high] + y.high_weight * x.low_weight * bottom[x.low] +
+                     y.high_weight * x.high_weight * bottom[x.high];
+  }
+  const T share = region.share();
+  for (int64_t b = 0; b < p.bins(); ++b) out[b] *= share;
 }
 
 Tensor roi_align(const Tensor& x, const Tensor& rois, double spatial_scale, int64_t ph, int64_t pw, int64_t ratio, bool aligned) {
+  check_roi_align(x, rois, ph, pw, ratio);
   const Tensor xd = dense(x), rd = dense(rois);
-  const int64_t images = x.size(0), c = x.size(1), height = x.size(2), width = x.size(3), bins = ph * pw;
-  const Tensor y = fresh(x, {rois.size(0), c, ph, pw});
+  const Pooling p{spatial_scale, x.size(0), x.size(1), x.size(2), x.size(3), ph, pw, ratio, aligned};
+  const Tensor y = fresh(x, {rois.size(0), p.channels, ph, pw});
   floating("roi_align", x, [&](auto t) {
     using T = decltype(t);
+    check_image_numbers(Checks("roi_align"), data<T>(rd), rois.size(0), p.images);
+    if (y.numel() == 0) return;
     parallel_for(0, rois.size(0), 1, [&](int64_t begin, int64_t end) {
-      std::vector<std::pair<int64_t, Corners<T>>> points;
       for (int64_t r = begin; r < end; ++r) {
-        const T* roi = data<T>(rd) + 5 * r;
-        const int64_t image = static_cast<int64_t>(roi[0]);
-        STD_TORCH_CHECK(image >= 0 && image < images, "oneflow::roi_align: region ", r, " names image ", image, " of ", images);
-        points.clear();
-        T share = 0;
-        roi_points<T>(roi, spatial_scale, ph, pw, ratio, aligned, height, width, [&](int64_t bin, const Corners<T>& p, T s) { points.emplace_back(bin, p), share = s; });
-        for (int64_t k = 0; k < c; ++k) {
-          const T* plane = data<T>(xd) + (image * c + k) * height * width;
-          T* out = mutable_data<T>(y) + (r * c + k) * bins;
-          std::fill(out, out + bins, T(0));
-          for (const auto& [bin, p] : points)
-            out[bin] += p.weight[0] * plane[p.at[0]] + p.weight[1] * plane[p.at[1]] + p.weight[2] * plane[p.at[2]] + p.weight[3] * plane[p.at[3]];
-          for (int64_t b = 0; b < bins; ++b) out[b] *= share;
-        }
+        const Region<T> region = region_of(data<T>(rd) + 5 * r, p);
+        for (int64_t k = 0; k < p.channels; ++k) pool(region, data<T>(xd) + (region.image * p.channels + k) * p.plane(), p, mutable_data<T>(y) + (r * p.channels + k) * p.bins());
       }
     });
   });
   return y;
 }
 
+// Adds the gradient of one channel's bins to its plane.
+template <class T>
+void unpool(const Region<T>& region, const T* gradient, const Pooling& p, T* plane) {
+  const T share = region.share();
+  for (const AxisPoint<T>& y : region.rows.inside) {
+    T *top = plane + y.low * p.width, *bottom = plane + y.high * p.width;
+    const T* bins = gradient + y.bin * p.pw;
+    for (const AxisPoint<T>& x : region.columns.inside) {
+      const T g = bins[x.bin] * share;
+      top[x.low] += y.low_weight * x.low_weight * g, top[x.high] += y.low_weight * x.high_weight * g;
+      bottom[x.low] += y.high_weight * x.low_weight * g, bottom[x.high] += y.high_weight * x.high_weight * g;
+    }
+  }
+}
+
 Tensor roi_align_backward(const Tensor& dy, const Tensor& rois, std::vector<int64_t> x_shape, double spatial_scale, int64_t ratio, bool aligned) {
+  check_roi_align_backward(dy, rois, x_shape, ratio);
   const Tensor gd = dense(dy), rd = dense(rois);
-  const int64_t c = x_shape[1], height = x_shape[2], width = x_shape[3], ph = dy.size(2), pw = dy.size(3), bins = ph * pw;
+  const Pooling p{spatial_scale, x_shape[0], x_shape[1], x_shape[2], x_shape[3], dy.size(2), dy.size(3), ratio, aligned};
   Tensor dx = fresh(dy, x_shape);
   torch::stable::zero_(dx);
   floating("roi_align_backward", dy, [&](auto t) {
     using T = decltype(t);
+    check_image_numbers(Checks("roi_align_backward"), data<T>(rd), rois.size(0), p.images);
+    if (dy.numel() == 0 || dx.numel() == 0) return;
     // A thread owns channels, so that regions may overlap.
-    parallel_for(0, c, 1, [&](int64_t begin, int64_t end) {
+    parallel_for(0, p.channels, 1, [&](int64_t begin, int64_t end) {
       for (int64_t r = 0; r < rois.size(0); ++r) {
-        const T* roi = data<T>(rd) + 5 * r;
-        const int64_t image = static_cast<int64_t>(roi[0]);
-        roi_points<T>(roi, spatial_scale, ph, pw, ratio, aligned, height, width, [&](int64_t bin, const Corners<T>& p, T share) {
-          for (int64_t k = begin; k < end; ++k) {
-            T* plane = mutable_data<T>(dx) + (image * c + k) * height * width;
-            const T g = data<T>(gd)[(r * c + k) * bins + bin] * share;
-            for (int q = 0; q < 4; ++q) plane[p.at[q]] += p.weight[q] * g;
-          }
-        });
+        const Region<T> region = region_of(data<T>(rd) + 5 * r, p);
+        for (int64_t k = begin; k < end; ++k) unpool(region, data<T>(gd) + (r * p.channels + k) * p.bins(), p, mutable_data<T>(dx) + (region.image * p.channels + k) * p.plane());
       }
     });
   });
@@ -176,6 +221,38 @@ Tensor roi_align_backward(const Tensor& dy, const Tensor& rois, std::vector<int6
 }
 
 // --------------------------------------------------------------------------- deform_conv2d
+// The four neighbours of a point, their weights, and which of them the image has; one beyond the border counts as 0.
+template <class T>
+struct Corners {
+  int64_t at[4];
+  T weight[4];
+  T fy, fx;  // fractions, for the gradient to the point
+  bool inside[4], whole;  // whole: the image has all four
+
+  // The sum over the neighbours that the image has.
+  T sample(const T* plane) const {
+    T sum = 0;
+    for (int k = 0; k < 4; ++k) sum += weight[k] * (inside[k] ? plane[at[k]] : T(0));
+    return sum;
+  }
+};
+
+template <class T>
+Corners<T> corners_of(T y, T x, int64_t height, int64_t width) {
+  Corners<T> c{};
+  if (!(y > -1 && y < height && x > -1 && x < width)) return c;
+  const int64_t y0 = static_cast<int64_t>(std::floor(y)), x0 = static_cast<int64_t>(std::floor(x));
+  c.fy = y - y0, c.fx = x - x0, c.whole = true;
+  const T wy[2] = {1 - c.fy, c.fy}, wx[2] = {1 - c.fx, c.fx};
+  for (int k = 0; k < 4; ++k) {
+    const int64_t yy = y0 + k / 2, xx = x0 + k % 2;
+    c.inside[k] = yy >= 0 && yy < height && xx >= 0 && xx < width;
+    if (c.inside[k]) c.at[k] = yy * width + xx, c.weight[k] = wy[k / 2] * wx[k % 2];
+    else c.whole = false;
+  }
+  return c;
+}
+
 struct Deform {
   int64_t n, c, height, width, kh, kw, oh, ow, groups, per_group, sh, sw, ph, pw, dh, dw;
   int64_t taps() const { return kh * kw; }
@@ -191,7 +268,7 @@ template <class T>
 Corners<T> deform_corners(const Deform& d, const T* o, int64_t k, int64_t p) {
   const T y = static_cast<T>(p / d.ow * d.sh - d.ph + k / d.kw * d.dh) + o[2 * k * d.places() + p];
   const T x = static_cast<T>(p % d.ow * d.sw - d.pw + k % d.kw * d.dw) + o[(2 * k + 1) * d.places() + p];
-  return bordered<T>(y, x, d.height, d.width);
+  return corners_of<T>(y, x, d.height, d.width);
 }
 
 // The corners of tap k at every place, their weights times the mask (or 1).
@@ -206,24 +283,32 @@ void weighted_corners(const Deform& d, const T* o, int64_t k, const T* mask, std
 
 Tensor deform_columns(const Tensor& x, const Tensor& offset, std::optional<Tensor> mask, std::vector<int64_t> kernel, std::vector<int64_t> stride,
                       std::vector<int64_t> padding, std::vector<int64_t> dilation, int64_t groups) {
+  check_deform_columns(Checks("deform_columns"), x, offset, mask, {kernel, stride, padding, dilation}, groups);
   const Deform d = deform_of(x, offset, kernel, stride, padding, dilation, groups);
   const Tensor xd = dense(x), od = dense(offset), md = mask.has_value() ? dense(*mask) : od;
   const Tensor out = fresh(x, {d.n, d.c, d.taps(), d.oh, d.ow});
+  if (out.numel() == 0) return out;
   floating("deform_columns", x, [&](auto t) {
     using T = decltype(t);
     parallel_for(0, d.n * d.groups * d.taps(), 1, [&](int64_t begin, int64_t end) {
       std::vector<Corners<T>> points(d.places());
+      std::vector<int64_t> border;  // the points that the image has not all neighbours of
       for (int64_t i = begin; i < end; ++i) {
         const int64_t ng = i / d.taps(), k = i % d.taps();
         weighted_corners<T>(d, data<T>(od) + ng * 2 * d.taps() * d.places(), k, mask.has_value() ? data<T>(md) + i * d.places() : nullptr, points);
+        border.clear();
+        for (int64_t p = 0; p < d.places(); ++p)
+          if (!points[p].whole) border.push_back(p);
         for (int64_t j = 0; j < d.per_group; ++j) {
           const int64_t plane = ng * d.per_group + j;
           const T* v = data<T>(xd) + plane * d.height * d.width;
           T* to = mutable_data<T>(out) + (plane * d.taps() + k) * d.places();
-          for (int64_t p = 0; p < d.places(); ++p) {
-            const Corners<T>& q = points[p];
-            to[p] = q.weight[0] * v[q.at[0]] + q.weight[1] * v[q.at[1]] + q.weight[2] * v[q.at[2]] + q.weight[3] * v[q.at[3]];
-          }
+          if (d.height && d.width)  // without a branch; a neighbour beyond the border has index 0
+            for (int64_t p = 0; p < d.places(); ++p) {
+              const Corners<T>& q = points[p];
+              to[p] = q.weight[0] * v[q.at[0]] + q.weight[1] * v[q.at[1]] + q.weight[2] * v[q.at[2]] + q.weight[3] * v[q.at[3]];
+            }
+          for (const int64_t p : border) to[p] = points[p].sample(v);  // 0 times pixel 0 is not 0 where that pixel is infinite
         }
       }
     });
@@ -234,10 +319,12 @@ Tensor deform_columns(const Tensor& x, const Tensor& offset, std::optional<Tenso
 std::tuple<Tensor, Tensor, Tensor> deform_columns_backward(const Tensor& dcolumns, const Tensor& x, const Tensor& offset, std::optional<Tensor> mask,
                                                            std::vector<int64_t> kernel, std::vector<int64_t> stride, std::vector<int64_t> padding,
                                                            std::vector<int64_t> dilation, int64_t groups) {
+  check_deform_columns_backward(dcolumns, x, offset, mask, {kernel, stride, padding, dilation}, groups);
   const Deform d = deform_of(x, offset, kernel, stride, padding, dilation, groups);
   const Tensor xd = dense(x), od = dense(offset), md = mask.has_value() ? dense(*mask) : od, gd = dense(dcolumns);
   Tensor dx = fresh_like(x), doffset = fresh_like(offset), dmask = mask.has_value() ? fresh_like(*mask) : fresh(x, {0});
   torch::stable::zero_(dx);
+  if (offset.numel() == 0) return {dx, doffset, dmask};
   floating("deform_columns_backward", x, [&](auto t) {
     using T = decltype(t);
     // A thread owns samples and groups: their planes of dx are its own.
@@ -257,6 +344,7 @@ std::tuple<Tensor, Tensor, Tensor> deform_columns_backward(const Tensor& dcolumn
             for (int64_t p = 0; p < places; ++p) {
               const Corners<T>& q = points[p];
               for (int c = 0; c < 4; ++c) {
+                if (!q.inside[c]) continue;
                 dv[q.at[c]] += g[p] * q.weight[c];
                 dots[4 * p + c] += g[p] * v[q.at[c]];
               }
@@ -266,7 +354,7 @@ std::tuple<Tensor, Tensor, Tensor> deform_columns_backward(const Tensor& dcolumn
           for (int64_t p = 0; p < places; ++p) {
             const Corners<T>& q = points[p];
             T corner[4];
-            for (int c = 0; c < 4; ++c) corner[c] = q.inside[c] ? dots[4 * p + c] : T(0);
+            for (int c = 0; c < 4; ++c) corner[c] = dots[4 * p + c];
             const T scale = m ? m[p] : T(1);
             o[2 * k * places + p] = scale * ((1 - q.fx) * (corner[2] - corner[0]) + q.fx * (corner[3] - corner[1]));
             o[(2 * k + 1) * places + p] = scale * ((1 - q.fy) * (corner[1] - corner[0]) + q.fy * (corner[3] - corner[2]));
@@ -282,10 +370,11 @@ std::tuple<Tensor, Tensor, Tensor> deform_columns_backward(const Tensor& dcolumn
 
 // --------------------------------------------------------------------------- ctc_greedy_decode, unique_pairs
 std::tuple<Tensor, Tensor> ctc_greedy_decode(const Tensor& log_probs, const Tensor& input_lengths, bool merge) {
+  check_ctc_greedy_decode(log_probs, input_lengths);
   const Tensor xd = dense(log_probs), ld = dense(input_lengths);
   const int64_t steps = log_probs.size(0), n = log_probs.size(1), c = log_probs.size(2);
-  STD_TORCH_CHECK(input_lengths.scalar_type() == ScalarType::Long, "oneflow::ctc_greedy_decode: input_lengths must be int64");
   const Tensor decoded = fresh(log_probs, {n, steps}, ScalarType::Long), sums = fresh(log_probs, {n, 1});
+  if (n == 0) return {decoded, sums};
   floating("ctc_greedy_decode", log_probs, [&](auto t) {
     using T = decltype(t);
     parallel_for(0, n, std::max<int64_t>(1, 16384 / std::max<int64_t>(steps * c, 1)), [&](int64_t begin, int64_t end) {
@@ -310,7 +399,7 @@ std::tuple<Tensor, Tensor> ctc_greedy_decode(const Tensor& log_probs, const Tens
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> unique_pairs(const Tensor& keys, const Tensor& values) {
-  STD_TORCH_CHECK(keys.scalar_type() == ScalarType::Long, "oneflow::unique_pairs: the keys must be int64");
+  check_unique_pairs(keys, values);
   const Tensor kd = dense(keys), vd = dense(values);
   const int64_t n = keys.numel(), size = static_cast<int64_t>(values.element_size());
   const Tensor count = fresh(keys, {1}, ScalarType::Int), unique = fresh(keys, {n}), of = fresh(values, {n}), inverse = fresh(keys, {n}, ScalarType::Int);

@@ -2,6 +2,7 @@
 // Each function works on a part [begin, end) of its rows or elements; register.cpp hands the parts to threads.
 // The table exists once for each instruction set; best() picks the widest this machine has.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 
 namespace oneflow_cpu {
@@ -35,6 +36,26 @@ enum class Point : int {
 };
 
 constexpr int kMaxOperands = 9;
+constexpr int kMaxScalars = 4;
+
+// How many inputs and outputs an elementwise operator has, and how many scalars it reads.
+struct PointOperands {
+  int inputs, outputs, scalars;
+};
+constexpr PointOperands kPointOperands[] = {
+    {1, 1, 0}, {2, 1, 0},  // quick_gelu
+    {1, 1, 0}, {2, 1, 0},  // square_relu
+    {2, 1, 0}, {3, 2, 0},  // fast_gelu_mul
+    {8, 8, 0}, {8, 8, 0},  // boxes_coord
+    {8, 1, 0}, {9, 8, 0},  // intersection
+    {5, 1, 1}, {6, 5, 1},  // iou
+    {8, 1, 1}, {9, 8, 0},  // convex
+    {8, 1, 0}, {9, 4, 0},  // center_dist
+    {4, 1, 1}, {5, 4, 1},  // angle
+    {4, 2, 1}, {4, 4, 0},  // ciou
+    {1, 1, 4},             // fake_quantize
+};
+static_assert(sizeof(kPointOperands) / sizeof(*kPointOperands) == static_cast<size_t>(Point::count));
 constexpr int64_t kSumRows = 64;  // rows of a bias's gradient that are summed in one float
 
 // A step over blocks (blocks.h): to = op(a, b, c; scalar). Numbers of tensors, then of temporaries; of the scalar; -1: none.

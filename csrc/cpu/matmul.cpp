@@ -53,15 +53,16 @@ Matrix matrix_of(const Tensor& x, Tensor& held) {
   const int64_t d = x.dim() - 2, rows = x.size(d), columns = x.size(d + 1);
   int64_t row = x.stride(d), column = columns == 1 ? 1 : x.stride(d + 1);
   if (rows == 1) row = column == 1 ? columns : 1;
-  if (!(column == 1 && row >= columns) && !(row == 1 && column >= rows)) held = torch::stable::contiguous(x), row = columns, column = 1;
+  if (!(column == 1 && row >= columns) && !(row == 1 && column >= rows)) held = dense(x), row = columns, column = 1;
   return {nullptr, rows, columns, row, column};
 }
 
 // The product of matrices, or of batches of them: the last two dimensions.
 Tensor product(const char* name, int64_t dims, const Tensor& a, const Tensor& b) {
-  check_float(name, a, b);
-  STD_TORCH_CHECK(a.dim() == dims && b.dim() == dims && a.size(dims - 1) == b.size(dims - 2) && (dims == 2 || a.size(0) == b.size(0)), name, ": two ", dims == 2 ? "matrices" : "batches of matrices",
-                  " that fit, found ", text(a), " and ", text(b));
+  const Checks check(name);
+  check_operands(check, "a", a, "b", b, dims);
+  if (dims == 2) check.shape("b", b, {a.size(1), kAny});
+  else check.shape("b", b, {a.size(0), a.size(2), kAny});
   std::vector<int64_t> sizes = shape(a);
   sizes.back() = b.size(dims - 1);
   const Tensor out = fresh(a, sizes);
@@ -83,8 +84,8 @@ Tensor product(const char* name, int64_t dims, const Tensor& a, const Tensor& b)
   return out;
 }
 
-Tensor mm(const Tensor& a, const Tensor& b) { return product("oneflow::mm", 2, a, b); }
-Tensor bmm(const Tensor& a, const Tensor& b) { return product("oneflow::bmm", 3, a, b); }
+Tensor mm(const Tensor& a, const Tensor& b) { return product("mm", 2, a, b); }
+Tensor bmm(const Tensor& a, const Tensor& b) { return product("bmm", 3, a, b); }
 
 }  // namespace
 }  // namespace oneflow_ext

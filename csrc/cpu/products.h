@@ -2,7 +2,6 @@
 // torch multiplies float32 with MKL, which has no AVX-512 for processors that are not Intel's.
 #pragma once
 #include <memory>
-#include <string>
 
 #include "operands.h"
 
@@ -32,16 +31,11 @@ inline void transpose(const float* from, int64_t step, int64_t rows, int64_t col
 using Numbers = std::unique_ptr<float[]>;
 inline Numbers numbers(int64_t count) { return Numbers(new float[count]); }
 
-// What the operators ask of torch and of their operands.
-inline void check_float(const char* name, const Tensor& a, const Tensor& b) {
-  STD_TORCH_CHECK(at::native::cpublas::brgemm, name, ": this torch has no oneDNN");
-  STD_TORCH_CHECK(a.scalar_type() == ScalarType::Float && b.scalar_type() == ScalarType::Float, name, ": float32, found ", toString(a.scalar_type()), " and ", toString(b.scalar_type()));
-}
-
-inline std::string text(const Tensor& x) {
-  std::string sizes;
-  for (const int64_t n : x.sizes()) sizes += (sizes.empty() ? "(" : ", ") + std::to_string(n);
-  return sizes + ")";
+// What the operators ask of torch and of their operands: two float32 tensors of one device, of `dims` dimensions.
+inline void check_operands(const Checks& check, const char* a_name, const Tensor& a, const char* b_name, const Tensor& b, int64_t dims) {
+  check.dtype(a_name, a, {ScalarType::Float}), check.dims(a_name, a, dims);
+  check.same_options(b_name, b, a_name, a), check.dims(b_name, b, dims);
+  if (!at::native::cpublas::brgemm) check.refuse(a_name, "be multiplied by oneDNN, found a torch without it");
 }
 
 }  // namespace oneflow_ext

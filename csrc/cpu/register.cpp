@@ -21,14 +21,11 @@ using oneflow_cpu::SoftmaxRows;
 using torch::stable::parallel_for;
 
 std::vector<Tensor> pointwise(int64_t op, std::vector<Tensor> inputs, int64_t outputs, std::vector<double> scalars) {
-  STD_TORCH_CHECK(op >= 0 && op < static_cast<int64_t>(Point::count), "oneflow::pointwise: no operator ", op);
-  STD_TORCH_CHECK(!inputs.empty() && inputs.size() <= oneflow_cpu::kMaxOperands, "oneflow::pointwise: ", inputs.size(), " inputs");
+  check_pointwise(op, inputs, outputs, scalars);
   std::vector<Tensor> held, out;
   const void* in[oneflow_cpu::kMaxOperands];
   void* to[oneflow_cpu::kMaxOperands];
   for (size_t i = 0; i < inputs.size(); ++i) {
-    STD_TORCH_CHECK(inputs[i].numel() == inputs[0].numel() && inputs[i].scalar_type() == inputs[0].scalar_type(),
-                    "oneflow::pointwise: inputs of one shape and dtype, found ", inputs[i].numel(), " and ", inputs[0].numel(), " elements");
     held.push_back(dense(inputs[i]));
     in[i] = held[i].data_ptr();
   }
@@ -44,20 +41,19 @@ std::vector<Tensor> pointwise(int64_t op, std::vector<Tensor> inputs, int64_t ou
 }
 
 double value_of(const Tensor& x) {
-  switch (x.scalar_type()) {
-    case ScalarType::Float: return *static_cast<const float*>(x.data_ptr());
-    case ScalarType::Double: return *static_cast<const double*>(x.data_ptr());
-    default: STD_TORCH_CHECK(false, "oneflow::fake_quantize: scale and zero_point must be float32 or float64, found ", toString(x.scalar_type()));
-  }
+  return x.scalar_type() == ScalarType::Float ? *static_cast<const float*>(x.data_ptr()) : *static_cast<const double*>(x.data_ptr());
 }
 
 Tensor fake_quantize(const Tensor& x, const Tensor& scale, const Tensor& zero_point, double low, double high) {
+  check_fake_quantize(x, scale, zero_point, low, high);
   return pointwise(static_cast<int64_t>(Point::fake_quantize), {x}, 1, {value_of(scale), value_of(zero_point), low, high})[0];
 }
 
 Tensor bias_gelu(const Tensor& x, const Tensor& bias, int64_t axis) {
+  check_bias_gelu(x, bias, axis);
   const Tensor xd = dense(x), bd = dense(bias);
   const Tensor y = fresh_like(x);
+  if (x.numel() == 0) return y;
   const BiasRows r = bias_rows(x, axis);
   parallel_for(0, r.rows, grain(r.n), [&](int64_t a, int64_t b) { best().bias_gelu(dtype_of(x), xd.data_ptr(), bd.data_ptr(), y.data_ptr(), r.n, r.per_row, a, b); });
   return y;
@@ -66,7 +62,7 @@ Tensor bias_gelu(const Tensor& x, const Tensor& bias, int64_t axis) {
 // Parts of the gradient of the bias: (outer, channels) where it has a value a row, else (blocks of kSumRows rows, channels).
 Tensor fresh_sums(const Tensor& x, const BiasRows& r, int64_t axis) {
   const auto dtype = x.scalar_type() == ScalarType::BFloat16 ? ScalarType::Float : x.scalar_type();
-  const int64_t blocks = r.per_row ? r.rows / std::max<int64_t>(r.per_row, 1) : (r.rows + oneflow_cpu::kSumRows - 1) / oneflow_cpu::kSumRows;
+  const int64_t blocks = r.in_row ? (r.rows + oneflow_cpu::kSumRows - 1) / oneflow_cpu::kSumRows : r.outer;
   return fresh(x, {blocks, x.size(axis)}, dtype);
 }
 // f(begin, end) over rows in whole blocks of kSumRows.
@@ -77,8 +73,10 @@ void over_blocks(const BiasRows& r, F&& f) {
 }
 
 Tensor bias_gelu_backward(const Tensor& dy, const Tensor& x, const Tensor& bias, int64_t axis) {
+  check_bias_gelu_backward("bias_gelu_backward", dy, x, bias, axis);
   const Tensor gd = dense(dy), xd = dense(x), bd = dense(bias);
   const Tensor dx = fresh_like(x);
+  if (x.numel() == 0) return dx;
   const BiasRows r = bias_rows(x, axis);
   parallel_for(0, r.rows, grain(r.n), [&](int64_t a, int64_t b) {
     best().bias_gelu_backward(dtype_of(x), xd.data_ptr(), bd.data_ptr(), gd.data_ptr(), dx.data_ptr(), nullptr, r.n, r.per_row, a, b);
@@ -87,9 +85,11 @@ Tensor bias_gelu_backward(const Tensor& dy, const Tensor& x, const Tensor& bias,
 }
 
 std::tuple<Tensor, Tensor> bias_gelu_backward_sums(const Tensor& dy, const Tensor& x, const Tensor& bias, int64_t axis) {
+  check_bias_gelu_backward("bias_gelu_backward_sums", dy, x, bias, axis);
   const Tensor gd = dense(dy), xd = dense(x), bd = dense(bias);
   const BiasRows r = bias_rows(x, axis);
   const Tensor dx = fresh_like(x), sums = fresh_sums(x, r, axis);
+  if (sums.numel() == 0) return {dx, sums};
   over_blocks(r, [&](int64_t a, int64_t b) {
     best().bias_gelu_backward(dtype_of(x), xd.data_ptr(), bd.data_ptr(), gd.data_ptr(), dx.data_ptr(), sums.data_ptr(), r.n, r.per_row, a, b);
   });
@@ -97,8 +97,10 @@ std::tuple<Tensor, Tensor> bias_gelu_backward_sums(const Tensor& dy, const Tenso
 }
 
 Tensor bias_dropout(const Tensor& x, const Tensor& bias, int64_t axis, double p, const Tensor& seed) {
+  check_bias_dropout(x, bias, axis, p, seed);
   const Tensor xd = dense(x), bd = dense(bias);
   const Tensor y = fresh_like(x);
+  if (x.numel() == 0) return y;
   const BiasRows r = bias_rows(x, axis);
   const uint64_t s = seed_of(seed);
   parallel_for(0, r.rows, grain(r.n), [&](int64_t a, int64_t b) { best().bias_dropout(dtype_of(x), xd.data_ptr(), bd.data_ptr(), y.data_ptr(), nullptr, r.n, r.per_row, p, s, a, b); });
@@ -106,6 +108,7 @@ Tensor bias_dropout(const Tensor& x, const Tensor& bias, int64_t axis, double p,
 }
 
 Tensor bias_dropout_backward(const Tensor& dy, double p, const Tensor& seed) {
+  check_bias_dropout_backward(dy, p, seed);
   const Tensor gd = dense(dy);
   const Tensor dx = fresh_like(dy);
   const uint64_t s = seed_of(seed);
@@ -119,9 +122,11 @@ Tensor bias_dropout_backward(const Tensor& dy, double p, const Tensor& seed) {
 }
 
 std::tuple<Tensor, Tensor> bias_dropout_backward_sums(const Tensor& dy, int64_t axis, double p, const Tensor& seed) {
+  check_bias_dropout_backward_sums(dy, axis, p, seed);
   const Tensor gd = dense(dy);
   const BiasRows r = bias_rows(dy, axis);
   const Tensor dx = fresh_like(dy), sums = fresh_sums(dy, r, axis);
+  if (sums.numel() == 0) return {dx, sums};
   const uint64_t s = seed_of(seed);
   over_blocks(r, [&](int64_t a, int64_t b) { best().bias_dropout(dtype_of(dy), gd.data_ptr(), nullptr, dx.data_ptr(), sums.data_ptr(), r.n, r.per_row, p, s, a, b); });
   return {dx, sums};
@@ -135,7 +140,6 @@ std::optional<Tensor> in_rows(const std::optional<Tensor>& mask) {
 
 SoftmaxRows softmax_rows(const Tensor& x, const std::optional<Tensor>& mask, int64_t diagonal, double scale, double fill, double p, const std::optional<Tensor>& seed) {
   const int64_t dims = x.dim();
-  STD_TORCH_CHECK(dims >= 1 && dims <= 12, "oneflow::masked_softmax: 1 to 12 dimensions, found ", dims);
   SoftmaxRows r{};
   r.n = x.size(dims - 1);
   r.m = dims > 1 ? x.size(dims - 2) : 1;
@@ -143,16 +147,17 @@ SoftmaxRows softmax_rows(const Tensor& x, const std::optional<Tensor>& mask, int
   r.seed = p > 0 ? seed_of(seed.value()) : 0;
   r.tril = !mask.has_value(), r.diagonal = diagonal;
   if (mask.has_value()) {
-    STD_TORCH_CHECK(mask->scalar_type() == ScalarType::Bool && mask->dim() == dims, "oneflow::masked_softmax: the mask must be bool and expanded to the input's shape");
+    const auto step = [&](int64_t d) { return mask->size(d) == 1 ? 0 : mask->stride(d); };
     r.mask = static_cast<const uint8_t*>(mask->data_ptr());
-    r.mask_column = mask->stride(dims - 1);
+    r.mask_column = step(dims - 1);
     r.mask_dims = static_cast<int>(dims - 1);
-    for (int64_t d = 0; d + 1 < dims; ++d) r.sizes[d] = x.size(d), r.strides[d] = mask->stride(d);
+    for (int64_t d = 0; d + 1 < dims; ++d) r.sizes[d] = x.size(d), r.strides[d] = step(d);
   }
   return r;
 }
 
 std::tuple<Tensor, Tensor> masked_softmax(const Tensor& x, std::optional<Tensor> mask, int64_t diagonal, double scale, double fill, double p, std::optional<Tensor> seed) {
+  check_masked_softmax(x, mask, diagonal, p, seed);
   const Tensor xd = dense(x);
   const Tensor y = fresh_like(x), dropped = p > 0 ? fresh_like(x) : fresh(x, {0});
   mask = in_rows(mask);
@@ -163,9 +168,10 @@ std::tuple<Tensor, Tensor> masked_softmax(const Tensor& x, std::optional<Tensor>
 }
 
 Tensor masked_softmax_backward(std::optional<Tensor> dy, std::optional<Tensor> ddropped, const Tensor& y, std::optional<Tensor> mask, int64_t diagonal, double scale, double p, std::optional<Tensor> seed) {
+  check_masked_softmax_backward(dy, ddropped, y, mask, diagonal, p, seed);
   const Tensor yd = dense(y), dx = fresh_like(y);
   const std::optional<Tensor> g = dy.has_value() ? std::optional<Tensor>(dense(*dy)) : std::nullopt;
-  const std::optional<Tensor> gd = ddropped.has_value() ? std::optional<Tensor>(dense(*ddropped)) : std::nullopt;
+  const std::optional<Tensor> gd = ddropped.has_value() && p > 0 ? std::optional<Tensor>(dense(*ddropped)) : std::nullopt;
   mask = in_rows(mask);
   const SoftmaxRows r = softmax_rows(y, mask, diagonal, scale, 0, p, seed);
   const int64_t rows = r.n ? y.numel() / r.n : 0;
@@ -176,6 +182,7 @@ Tensor masked_softmax_backward(std::optional<Tensor> dy, std::optional<Tensor> d
 }
 
 Tensor scale_tril(const Tensor& x, int64_t diagonal, double scale, double fill) {
+  check_scale_tril(x, diagonal);
   const Tensor xd = dense(x), y = fresh_like(x);
   const int64_t m = x.size(x.dim() - 2), n = x.size(x.dim() - 1), rows = n ? x.numel() / n : 0;
   parallel_for(0, rows, grain(n), [&](int64_t a, int64_t b) { best().scale_tril(dtype_of(x), xd.data_ptr(), y.data_ptr(), m, n, diagonal, scale, fill, a, b); });
@@ -183,12 +190,13 @@ Tensor scale_tril(const Tensor& x, int64_t diagonal, double scale, double fill) 
 }
 
 Tensor rotary(const Tensor& given, const Tensor& cos, const Tensor& sin, int64_t parts, bool interval, std::vector<int64_t> order, bool backward) {
-  STD_TORCH_CHECK(given.dim() == 4 && cos.dim() == 3 && order.size() == 4 && order[3] == 3, "oneflow::rotary: x (B, M, H, K), cos (B or 1, M, R) and an order that ends in K");
-  const Tensor x = given.stride(3) == 1 ? given : torch::stable::contiguous(given);
+  check_rotary(given, cos, sin, parts, order);
+  const Tensor x = given.stride(3) == 1 ? given : dense(given);
   const Tensor c = dense(cos), s = dense(sin);
   std::vector<int64_t> sizes;
   for (int64_t d : order) sizes.push_back(x.size(d));
   const Tensor y = fresh(x, sizes);
+  if (y.numel() == 0) return y;
   int64_t strides[4];
   for (int i = 0; i < 4; ++i) strides[order[i]] = y.stride(i);
   const int64_t b = x.size(0), m = x.size(1), h = x.size(2), k = x.size(3), r = cos.size(2);
@@ -208,9 +216,11 @@ Tensor rotary(const Tensor& given, const Tensor& cos, const Tensor& sin, int64_t
 }
 
 Tensor pair_dots(const Tensor& x, bool self) {
+  check_pair_dots(x);
   const Tensor xd = dense(x);
-  const int64_t b = x.size(0), f = x.size(1), e = x.size(2), pairs = f * (f + (self ? 1 : -1)) / 2;
+  const int64_t b = x.size(0), f = x.size(1), e = x.size(2), pairs = pair_count(f, self);
   const Tensor out = fresh(x, {b, pairs});
+  if (out.numel() == 0) return out;
   const int64_t size = static_cast<int64_t>(x.element_size());
   parallel_for(0, b, grain(pairs * e), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
@@ -220,7 +230,9 @@ Tensor pair_dots(const Tensor& x, bool self) {
 }
 
 Tensor pair_dots_backward(const Tensor& dout, const Tensor& x, bool self) {
+  check_pair_dots_backward(dout, x, self);
   const Tensor xd = dense(x), gd = dense(dout), dx = fresh_like(x);
+  if (dx.numel() == 0) return dx;
   const int64_t b = x.size(0), f = x.size(1), e = x.size(2), pairs = dout.size(1);
   const int64_t size = static_cast<int64_t>(x.element_size());
   parallel_for(0, b, grain(2 * pairs * e), [&](int64_t begin, int64_t end) {
@@ -231,12 +243,8 @@ Tensor pair_dots_backward(const Tensor& dout, const Tensor& x, bool self) {
   return dx;
 }
 
-void in_place(const char* name, const std::vector<Tensor>& list) {
-  for (const Tensor& t : list) STD_TORCH_CHECK(t.is_contiguous(), "oneflow::", name, " updates contiguous tensors, found one that is not");
-}
-
 void adam(std::vector<Tensor> model, std::vector<Tensor> diff, std::vector<Tensor> m, std::vector<Tensor> v, std::vector<double> s) {
-  in_place("adam_", model), in_place("adam_", m), in_place("adam_", v);
+  check_adam(model, diff, m, v, s);
   for (size_t i = 0; i < model.size(); ++i) {
     const Tensor d = dense(diff[i]);
     parallel_for(0, model[i].numel(), 4096, [&](int64_t a, int64_t b) { best().adam(dtype_of(model[i]), model[i].data_ptr(), d.data_ptr(), m[i].data_ptr(), v[i].data_ptr(), s.data(), a, b); });
@@ -244,7 +252,7 @@ void adam(std::vector<Tensor> model, std::vector<Tensor> diff, std::vector<Tenso
 }
 
 void momentum(std::vector<Tensor> model, std::vector<Tensor> diff, std::vector<Tensor> buffer, std::vector<double> s) {
-  in_place("momentum_", model), in_place("momentum_", buffer);
+  check_momentum(model, diff, buffer, s);
   for (size_t i = 0; i < model.size(); ++i) {
     const Tensor d = dense(diff[i]);
     parallel_for(0, model[i].numel(), 4096, [&](int64_t a, int64_t b) { best().momentum(dtype_of(model[i]), model[i].data_ptr(), d.data_ptr(), buffer[i].data_ptr(), s.data(), a, b); });
@@ -252,7 +260,7 @@ void momentum(std::vector<Tensor> model, std::vector<Tensor> diff, std::vector<T
 }
 
 void sgd(std::vector<Tensor> model, std::vector<Tensor> diff, std::vector<double> s) {
-  in_place("sgd_", model);
+  check_sgd(model, diff, s);
   for (size_t i = 0; i < model.size(); ++i) {
     const Tensor d = dense(diff[i]);
     parallel_for(0, model[i].numel(), 4096, [&](int64_t a, int64_t b) { best().sgd(dtype_of(model[i]), model[i].data_ptr(), d.data_ptr(), s.data(), a, b); });
@@ -265,17 +273,28 @@ oneflow_cpu::SquareRoots roots() {
           vmdSqrt ? +[](int n, const double* x, double* y) { vmdSqrt(n, x, y, mode); } : nullptr};
 }
 
-std::vector<BlockStep> steps_of(const std::vector<int64_t>& code, int64_t given, int64_t scalars) {
+constexpr size_t kStepNumbers = 6;  // of a step of blocks_: operator, result, three operands, scalar
+
+int operands_of(Block op) { return op < Block::add ? 1 : op < Block::addcmul ? 2 : 3; }
+
+std::vector<BlockStep> steps_of(const Checks& check, const std::vector<int64_t>& code, int64_t tensors, int64_t scalars) {
   std::vector<BlockStep> steps;
-  STD_TORCH_CHECK(code.size() % 6 == 0, "oneflow::blocks_: six numbers a step, found ", code.size());
-  for (size_t i = 0; i < code.size(); i += 6) {
+  if (code.size() % kStepNumbers) check.refuse("code", "have ", kStepNumbers, " entries a step, found ", code.size());
+  const int64_t last = tensors + oneflow_cpu::kBlockTemporaries - 1;
+  bool computed[oneflow_cpu::kBlockTemporaries] = {};  // the temporaries that hold a value
+  for (size_t i = 0; i < code.size(); i += kStepNumbers) {
     const int64_t* n = code.data() + i;
-    const bool known = n[0] >= 0 && n[0] < static_cast<int64_t>(Block::count);
-    const int operands = !known ? 0 : n[0] < static_cast<int64_t>(Block::add) ? 1 : n[0] < static_cast<int64_t>(Block::addcmul) ? 2 : 3;
-    bool right = known && n[1] >= 0 && n[1] < given + oneflow_cpu::kBlockTemporaries && n[5] >= -1 && n[5] < scalars;
-    for (int k = 2; k < 5; ++k) right = right && n[k] >= (k - 2 < operands ? 0 : -1) && n[k] < given + oneflow_cpu::kBlockTemporaries;
-    STD_TORCH_CHECK(right, "oneflow::blocks_: step ", i / 6, " asks for an operator, a tensor or a scalar that is not there");
-    steps.push_back({static_cast<Block>(n[0]), n[1], n[2], n[3], n[4], n[5]});
+    const auto name = [&](int64_t k) { return ArgumentName("code", static_cast<int64_t>(i) + k); };
+    check.range<int64_t>(name(0), n[0], 0, static_cast<int64_t>(Block::count) - 1);
+    const BlockStep step{static_cast<Block>(n[0]), n[1], n[2], n[3], n[4], n[5]};
+    const int operands = operands_of(step.op);
+    for (int k = 0; k < 3; ++k) {
+      check.range<int64_t>(name(2 + k), n[2 + k], k < operands ? 0 : -1, last);
+      if (k < operands && n[2 + k] >= tensors && !computed[n[2 + k] - tensors]) check.refuse(name(2 + k), "be a temporary that an earlier step computes, found temporary ", n[2 + k] - tensors);
+    }
+    check.range<int64_t>(name(1), n[1], 0, last), check.range<int64_t>(name(5), n[5], -1, scalars - 1);
+    if (n[1] >= tensors) computed[n[1] - tensors] = true;
+    steps.push_back(step);
   }
   return steps;
 }
@@ -296,42 +315,77 @@ bool is_dense(const Tensor& x) {
 }
 
 bool same_strides(const Tensor& x, const Tensor& y) {
-  for (int64_t d = 0; d < x.dim(); ++d)
-    if (x.size(d) != 1 && x.stride(d) != y.stride(d)) return false;
+  const auto sizes = x.sizes(), strides = x.strides(), others = y.strides();
+  for (size_t d = 0; d < sizes.size(); ++d)
+    if (sizes[d] != 1 && strides[d] != others[d]) return false;
   return true;
+}
+std::string strides_text(const Tensor& x) { return shape_text(x.strides().data(), x.strides().size()); }
+
+// Tensors and scalars of blocks_, parted into lanes of equal length.
+struct Lanes {
+  const std::vector<Tensor>&written, &read;
+  const std::vector<double>& own;
+  size_t count;
+  size_t writes() const { return written.size() / count; }
+  size_t reads() const { return read.size() / count; }
+  size_t scalars() const { return own.size() / count; }
+  const Tensor& first(size_t lane) const { return written[lane * writes()]; }
+};
+
+// The tensors that a lane writes have one dense layout; those it reads may have any.
+void check_lane(const Checks& check, const Lanes& lanes, size_t lane) {
+  const size_t begin = lane * lanes.writes();
+  const Tensor& first = lanes.first(lane);
+  const ArgumentName first_name("written", static_cast<int64_t>(begin));
+  check.wide(first_name, first);
+  if (!is_dense(first)) check.refuse(first_name, "be dense, found shape ", shape_text(first), " and strides ", strides_text(first));
+  for (size_t i = begin + 1; i < begin + lanes.writes(); ++i) {
+    const ArgumentName name("written", static_cast<int64_t>(i));
+    check.alike(name, lanes.written[i], "the first of its lane", first);
+    if (!same_strides(lanes.written[i], first)) check.refuse(name, "have the strides of the first of its lane, ", strides_text(first), ", found ", strides_text(lanes.written[i]));
+  }
+  for (size_t i = lane * lanes.reads(); i < (lane + 1) * lanes.reads(); ++i) check.alike({"read", static_cast<int64_t>(i)}, lanes.read[i], "what its lane writes", first);
+}
+
+void run_lane(const Lanes& lanes, size_t lane, const std::vector<BlockStep>& steps, const std::vector<double>& common) {
+  const Tensor& first = lanes.first(lane);
+  std::vector<void*> tensors;
+  std::vector<Tensor> copies;
+  for (size_t k = 0; k < lanes.writes(); ++k) tensors.push_back(lanes.written[lane * lanes.writes() + k].data_ptr());
+  for (size_t k = 0; k < lanes.reads(); ++k) {
+    const Tensor& t = lanes.read[lane * lanes.reads() + k];
+    const bool fits = same_strides(t, first);
+    if (!fits) {
+      copies.push_back(fresh_strided(first, shape(first), {first.strides().begin(), first.strides().end()}));
+      torch::stable::copy_(copies.back(), t);
+    }
+    tensors.push_back((fits ? t : copies.back()).data_ptr());
+  }
+  std::vector<double> scalars = common;
+  const auto own = lanes.own.begin() + static_cast<int64_t>(lane * lanes.scalars());
+  scalars.insert(scalars.end(), own, own + static_cast<int64_t>(lanes.scalars()));
+  parallel_for(0, first.numel(), 32768, [&](int64_t a, int64_t b) {
+    best().blocks(dtype_of(first), roots(), steps.data(), static_cast<int64_t>(steps.size()), tensors.data(), static_cast<int64_t>(tensors.size()), scalars.data(), a, b);
+  });
 }
 
 void blocks(std::vector<Tensor> written, std::vector<Tensor> read, int64_t lanes, std::vector<int64_t> code, std::vector<double> common, std::vector<double> own) {
-  STD_TORCH_CHECK(lanes > 0 && !written.empty() && written.size() % lanes == 0 && read.size() % lanes == 0 && own.size() % lanes == 0, "oneflow::blocks_: ",
-                  written.size(), " + ", read.size(), " tensors and ", own.size(), " scalars do not part into ", lanes, " lanes");
-  const size_t w = written.size() / lanes, r = read.size() / lanes, o = own.size() / lanes;
-  const auto steps = steps_of(code, static_cast<int64_t>(w + r), static_cast<int64_t>(common.size() + o));
-  for (int64_t lane = 0; lane < lanes; ++lane) {
-    std::vector<void*> tensors;
-    std::vector<Tensor> copies;
-    const Tensor& first = written[lane * w];
-    STD_TORCH_CHECK(is_dense(first) && (first.scalar_type() == ScalarType::Float || first.scalar_type() == ScalarType::Double), "oneflow::blocks_ takes dense tensors of float32 or float64");
-    for (size_t k = 0; k < w + r; ++k) {
-      const Tensor& t = k < w ? written[lane * w + k] : read[lane * r + k - w];
-      const bool same = t.scalar_type() == first.scalar_type() && shape(t) == shape(first), dense = same && same_strides(t, first);
-      STD_TORCH_CHECK(same && (dense || k >= w), "oneflow::blocks_: the tensors of lane ", lane, " that are written have one shape, dtype and layout, those read its shape and dtype");
-      if (!dense) {
-        copies.push_back(fresh_strided(first, shape(first), {first.strides().begin(), first.strides().end()}));
-        torch::stable::copy_(copies.back(), t);
-      }
-      tensors.push_back((dense ? t : copies.back()).data_ptr());
-    }
-    std::vector<double> scalars = common;
-    scalars.insert(scalars.end(), own.begin() + lane * o, own.begin() + (lane + 1) * o);
-    parallel_for(0, first.numel(), 32768, [&](int64_t a, int64_t b) {
-      best().blocks(dtype_of(first), roots(), steps.data(), static_cast<int64_t>(steps.size()), tensors.data(), static_cast<int64_t>(tensors.size()), scalars.data(), a, b);
-    });
-  }
+  const Checks check("blocks_");
+  if (written.empty()) check.refuse("written", "have a tensor for each lane, found none");
+  check.range<int64_t>("lanes", lanes, 1, static_cast<int64_t>(written.size()));
+  const Lanes parts{written, read, own, static_cast<size_t>(lanes)};
+  for (const auto& [name, count] : {std::pair{"written", written.size()}, std::pair{"read", read.size()}, std::pair{"own", own.size()}})
+    if (count % parts.count) check.refuse(name, "part into ", lanes, " lanes, found ", count, " entries");
+  const auto steps = steps_of(check, code, static_cast<int64_t>(parts.writes() + parts.reads()), static_cast<int64_t>(common.size() + parts.scalars()));
+  for (size_t lane = 0; lane < parts.count; ++lane) check_lane(check, parts, lane);  // all before anything is written
+  for (size_t lane = 0; lane < parts.count; ++lane) run_lane(parts, lane, steps, common);
 }
 
 // An image is one thread's work: readers call this in threads of their own.
 void crop_mirror_normalize(const Tensor& images, std::optional<Tensor> mirror, int64_t top, int64_t left, std::vector<double> mean, std::vector<double> scale, const Tensor& out) {
-  check_window(images, mirror, top, left, mean, scale, out);
+  check_crop_mirror_normalize(images, mirror, top, left, mean, scale, out);
+  if (out.numel() == 0) return;
   const int64_t channels = images.size(3), height = out.size(2), width = out.size(3);
   const Tensor from = images.stride(3) == 1 && images.stride(2) == channels ? images : dense(images);
   oneflow_cpu::ImageWindow window{height, width, channels, from.stride(1), false, {}, {}};

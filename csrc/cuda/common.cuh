@@ -4,6 +4,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/csrc/stable/accelerator.h>
 
 #include <initializer_list>
 
@@ -17,19 +18,29 @@ inline cudaStream_t stream_of(const Tensor& x) {
   return static_cast<cudaStream_t>(stream);
 }
 
-// Makes x's device the current one while it lives.
+// Makes x's device the current one while it lives. torch's guard creates no context on the device that it restores.
 struct OnDevice {
-  int before = 0;
-  explicit OnDevice(const Tensor& x) {
-    cudaGetDevice(&before);
-    if (before != x.get_device()) cudaSetDevice(x.get_device());
-  }
-  ~OnDevice() { cudaSetDevice(before); }
+  torch::stable::accelerator::DeviceGuard guard;
+  explicit OnDevice(const Tensor& x) : guard(x.get_device()) {}
 };
 
-inline void check_launch(const char* name) {
-  const cudaError_t error = cudaGetLastError();
+inline void check_cuda(const char* name, cudaError_t error) {
   STD_TORCH_CHECK(error == cudaSuccess, "oneflow::", name, ": ", cudaGetErrorString(error));
+}
+// Follows every launch: CUDA reports a refused launch only to the next cudaGetLastError.
+inline void check_launch(const char* name) { check_cuda(name, cudaGetLastError()); }
+inline void fill_bytes(const char* name, const Tensor& x, int value, cudaStream_t stream) {
+  check_cuda(name, cudaMemsetAsync(x.data_ptr(), value, static_cast<size_t>(x.numel()) * x.element_size(), stream));
+}
+
+// torch.maximum and torch.minimum: NaN if either value is NaN. CUDA's max and min return the other value.
+template <class A>
+__device__ inline A maximum(A a, A b) {
+  return a > b || a != a ? a : b;
+}
+template <class A>
+__device__ inline A minimum(A a, A b) {
+  return a < b || a != a ? a : b;
 }
 
 // The type a tensor of T is computed in.

@@ -1,5 +1,7 @@
 // nms, roi_align, the sampled columns of deform_conv2d and ctc_greedy_decode on CUDA. float32 and float64.
 // The rules for points at the border are those of cpu/detection.cpp.
+#include <limits>
+
 #include "common.cuh"
 
 namespace oneflow_ext {
@@ -15,56 +17,71 @@ void wide(const char* name, const Tensor& x, F&& f) {
 }
 
 // --------------------------------------------------------------------------- nms
-// Bit b of covers[i * words + w]: box i removes the later box 64 w + b.
+// Boxes [begin, end) of a list of n, which is walked a part at a time: the relation of all boxes takes n * n bits.
+struct NmsPart {
+  int64_t begin, end, n, words, keep_n;
+};
+// Bit b of covers[(i - begin) * words + w]: box i removes the later box 64 w + b. Needless once keep_n boxes are kept.
 template <class T>
-__global__ void nms_covers_kernel(const T* boxes, unsigned long long* covers, int64_t n, int64_t words, T limit) {
-  const int64_t total = n * words;
+__global__ void nms_covers_kernel(const T* boxes, unsigned long long* covers, const int64_t* kept, NmsPart part, T limit) {
+  if (part.keep_n >= 0 && *kept >= part.keep_n) return;
+  const int64_t total = (part.end - part.begin) * part.words;
   GRID_LOOP(at, total) {
-    const int64_t i = at / words, w = at % words;
+    const int64_t i = part.begin + at / part.words, w = at % part.words;
     const T *a = boxes + 4 * i, own = (a[2] - a[0]) * (a[3] - a[1]);
     unsigned long long bits = 0;
-    for (int b = 0; b < 64 && 64 * w + b < n; ++b) {
+    for (int b = 0; b < 64 && 64 * w + b < part.n; ++b) {
       const int64_t j = 64 * w + b;
       if (j <= i) continue;
       const T* c = boxes + 4 * j;
-      const T width = max(min(a[2], c[2]) - max(a[0], c[0]), T(0)), height = max(min(a[3], c[3]) - max(a[1], c[1]), T(0));
+      const T width = maximum(minimum(a[2], c[2]) - maximum(a[0], c[0]), T(0)), height = maximum(minimum(a[3], c[3]) - maximum(a[1], c[1]), T(0));
       const T inter = width * height, area = (c[2] - c[0]) * (c[3] - c[1]);
       if (inter > limit * (own + area - inter)) bits |= 1ull << b;
     }
     covers[at] = bits;
   }
 }
-// One block walks the boxes in order.
-__global__ void nms_walk_kernel(const unsigned long long* covers, unsigned long long* gone, int8_t* keep, int64_t n, int64_t words, int64_t keep_n) {
-  for (int64_t w = threadIdx.x; w < words; w += blockDim.x) gone[w] = 0;
-  __syncthreads();
-  int64_t kept = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    const bool survives = !(gone[i / 64] >> (i % 64) & 1) && (keep_n < 0 || kept < keep_n);
+// One block walks the boxes in order. From part to part, `gone` holds a bit a box and `kept_before` the number of boxes kept.
+__global__ void nms_walk_kernel(const unsigned long long* covers, unsigned long long* gone, int64_t* kept_before, int8_t* keep, NmsPart part) {
+  int64_t kept = *kept_before, i = part.begin;
+  for (; i < part.end && (part.keep_n < 0 || kept < part.keep_n); ++i) {
+    const bool survives = !(gone[i / 64] >> (i % 64) & 1);
     __syncthreads();
     if (survives) {
       ++kept;
-      for (int64_t w = i / 64 + threadIdx.x; w < words; w += blockDim.x) gone[w] |= covers[i * words + w];
+      for (int64_t w = i / 64 + threadIdx.x; w < part.words; w += blockDim.x) gone[w] |= covers[(i - part.begin) * part.words + w];
     }
     if (threadIdx.x == 0) keep[i] = survives;
     __syncthreads();
   }
+  for (i += threadIdx.x; i < part.end; i += blockDim.x) keep[i] = 0;
+  __syncthreads();
+  if (threadIdx.x == 0) *kept_before = kept;
 }
 
+constexpr int64_t kCoversWords = 1 << 18;  // of the relation at a time: 2 MiB, a thread each on an H100; at least 64 boxes
 Tensor nms_mask(const Tensor& boxes, double threshold, int64_t keep_n) {
+  check_nms_mask(boxes);
   const OnDevice guard(boxes);
   const Tensor bd = dense(boxes);
   const int64_t n = boxes.size(0), words = (n + 63) / 64;
-  const Tensor keep = fresh(boxes, {n}, ScalarType::Char), covers = fresh(boxes, {n * words}, ScalarType::Long), gone = fresh(boxes, {words}, ScalarType::Long);
-  if (n) {
-    auto *c = static_cast<unsigned long long*>(covers.data_ptr()), *g = static_cast<unsigned long long*>(gone.data_ptr());
+  const Tensor keep = fresh(boxes, {n}, ScalarType::Char);
+  if (!n) return keep;
+  const int64_t rows = std::min(n, std::max<int64_t>(64, kCoversWords / words));
+  const Tensor covers = fresh(boxes, {rows * words}, ScalarType::Long), gone = fresh(boxes, {words}, ScalarType::Long), kept = fresh(boxes, {1}, ScalarType::Long);
+  const cudaStream_t stream = stream_of(boxes);
+  fill_bytes("nms_mask", gone, 0, stream), fill_bytes("nms_mask", kept, 0, stream);
+  auto *c = static_cast<unsigned long long*>(covers.data_ptr()), *g = static_cast<unsigned long long*>(gone.data_ptr());
+  for (int64_t begin = 0; begin < n; begin += rows) {
+    const NmsPart part{begin, std::min(begin + rows, n), n, words, keep_n};
     wide("nms_mask", boxes, [&](auto t) {
       using T = decltype(t);
-      nms_covers_kernel<T><<<blocks_for(n * words), kThreads, 0, stream_of(boxes)>>>(data<T>(bd), c, n, words, static_cast<T>(threshold));
+      nms_covers_kernel<T><<<blocks_for((part.end - begin) * words), kThreads, 0, stream>>>(data<T>(bd), c, data<int64_t>(kept), part, static_cast<T>(threshold));
     });
-    nms_walk_kernel<<<1, 256, 0, stream_of(boxes)>>>(c, g, mutable_data<int8_t>(keep), n, words, keep_n);
+    check_launch("nms_mask");
+    nms_walk_kernel<<<1, 256, 0, stream>>>(c, g, mutable_data<int64_t>(kept), mutable_data<int8_t>(keep), part);
+    check_launch("nms_mask");
   }
-  check_launch("nms_mask");
   return keep;
 }
 
@@ -79,14 +96,15 @@ struct Corners {
 template <class T>
 __device__ Corners<T> clamped(T y, T x, int64_t height, int64_t width) {
   Corners<T> c;
-  if (!(y >= -1 && y <= height && x >= -1 && x <= width)) return c;
-  y = max(y, T(0)), x = max(x, T(0));
+  if (!(height > 0 && width > 0 && y >= -1 && y <= height && x >= -1 && x <= width)) return c;
+  y = maximum(y, T(0)), x = maximum(x, T(0));
   int64_t y0 = static_cast<int64_t>(y), x0 = static_cast<int64_t>(x), y1 = y0 + 1, x1 = x0 + 1;
   if (y0 >= height - 1) y0 = y1 = height - 1, y = static_cast<T>(y0);
   if (x0 >= width - 1) x0 = x1 = width - 1, x = static_cast<T>(x0);
   const T ly = y - y0, lx = x - x0, hy = 1 - ly, hx = 1 - lx;
   c.at[0] = y0 * width + x0, c.at[1] = y0 * width + x1, c.at[2] = y1 * width + x0, c.at[3] = y1 * width + x1;
   c.weight[0] = hy * hx, c.weight[1] = hy * lx, c.weight[2] = ly * hx, c.weight[3] = ly * lx;
+  for (bool& inside : c.inside) inside = true;
   return c;
 }
 template <class T>
@@ -111,34 +129,70 @@ struct Roi {
   bool aligned;
 };
 
-// One output element: forward reads the points of its bin, backward adds to them.
+// The sampling points of a region along one dimension: point k of bin b lies at start + (b * points + k + 0.5) * step.
+template <class T>
+struct Sampled {
+  T start, step;
+  int64_t points;
+
+  __device__ T at(int64_t bin, int64_t k) const { return start + (bin * points + k + T(0.5)) * step; }
+  // The number of points of a bin that lie before `limit`, or before and at it. The points must ascend.
+  __device__ int64_t before(int64_t bin, T limit, bool and_at) const {
+    int64_t low = 0, high = points;
+    while (low < high) {
+      const int64_t middle = (low + high) / 2;
+      const T x = at(bin, middle);
+      if (x < limit || (and_at && x == limit)) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+};
+// A longer region has no points, as one that is not finite: float32 tells its points apart no more, and many would fall on one pixel.
+constexpr double kMaxLength = 2147483648.0;
+template <class T>
+__device__ Sampled<T> sampled(const Roi& r, T low, T high, int64_t bins) {
+  const T shift = r.aligned ? T(0.5) : T(0), scale = T(r.scale);
+  Sampled<T> s{low * scale - shift, 0, 0};
+  T length = high * scale - shift - s.start;
+  if (!r.aligned) length = maximum(length, T(1));
+  if (!(fabs(length) <= T(kMaxLength))) return s;
+  const T bin = length / bins;
+  s.points = r.ratio > 0 ? r.ratio : max(static_cast<int64_t>(ceil(bin)), int64_t(0));
+  s.step = s.points ? bin / s.points : T(0);
+  return s;
+}
+// The points [begin, end) of a bin that may lie in [-1, size]: a bin far longer than the image has most of its points outside.
+template <class T>
+__device__ void clip(const Roi& r, const Sampled<T>& s, int64_t bin, int64_t size, int64_t& begin, int64_t& end) {
+  begin = 0, end = s.points;
+  if (r.ratio <= 0 && s.points > 64) begin = s.before(bin, T(-1), false), end = s.before(bin, T(size), true);
+}
+
+// One output element: forward reads the points of its bin, backward adds to them. A region that names no image gives NaN and takes no
+// gradient: the CPU's error would have to wait for the GPU.
 template <class T, bool backward>
 __global__ void roi_kernel(const T* x, const T* rois, T* y, Roi r) {
   GRID_LOOP(i, r.total) {
     const int64_t px = i % r.pw, py = i / r.pw % r.ph, ch = i / r.pw / r.ph % r.c, n = i / r.pw / r.ph / r.c;
-    const T *roi = rois + 5 * n, shift = r.aligned ? T(0.5) : T(0), scale = T(r.scale);
-    const int64_t image = static_cast<int64_t>(roi[0]);
-    if (image < 0 || image >= r.images) {
-      if (!backward) y[i] = 0;
+    const T* roi = rois + 5 * n;
+    if (!(roi[0] > -1 && roi[0] < r.images)) {
+      if constexpr (!backward) y[i] = std::numeric_limits<T>::quiet_NaN();
       continue;
     }
-    const T x1 = roi[1] * scale - shift, y1 = roi[2] * scale - shift;
-    T w = roi[3] * scale - shift - x1, h = roi[4] * scale - shift - y1;
-    if (!r.aligned) w = max(w, T(1)), h = max(h, T(1));
-    const T bh = h / r.ph, bw = w / r.pw;
-    const int64_t ny = r.ratio > 0 ? r.ratio : max(static_cast<int64_t>(ceil(bh)), int64_t(0)), nx = r.ratio > 0 ? r.ratio : max(static_cast<int64_t>(ceil(bw)), int64_t(0));
-    const T share = T(1) / max(ny * nx, int64_t(1));
-    const int64_t plane = (image * r.c + ch) * r.height * r.width;
+    const Sampled<T> rows = sampled(r, roi[2], roi[4], r.ph), columns = sampled(r, roi[1], roi[3], r.pw);
+    int64_t top, bottom, left, right;
+    clip(r, rows, py, r.height, top, bottom), clip(r, columns, px, r.width, left, right);
+    const T share = T(1) / (rows.points && columns.points ? T(rows.points) * T(columns.points) : T(1));
+    const int64_t plane = (static_cast<int64_t>(roi[0]) * r.c + ch) * r.height * r.width;
     T sum = 0;
-    for (int64_t a = 0; a < ny; ++a)
-      for (int64_t b = 0; b < nx; ++b) {
-        const Corners<T> p = clamped<T>(y1 + (py * ny + a + T(0.5)) * (bh / ny), x1 + (px * nx + b + T(0.5)) * (bw / nx), r.height, r.width);
+    for (int64_t a = top; a < bottom; ++a)
+      for (int64_t b = left; b < right; ++b) {
+        const Corners<T> p = clamped<T>(rows.at(py, a), columns.at(px, b), r.height, r.width);
         for (int q = 0; q < 4; ++q) {
-          if constexpr (backward) {
-            if (p.weight[q] != 0) atomicAdd(y + plane + p.at[q], p.weight[q] * x[i] * share);
-          } else {
-            sum += p.weight[q] * x[plane + p.at[q]];
-          }
+          if (!p.inside[q]) continue;
+          if constexpr (backward) atomicAdd(y + plane + p.at[q], p.weight[q] * x[i] * share);
+          else sum += p.weight[q] * x[plane + p.at[q]];
         }
       }
     if constexpr (!backward) y[i] = sum * share;
@@ -146,21 +200,25 @@ __global__ void roi_kernel(const T* x, const T* rois, T* y, Roi r) {
 }
 
 Tensor roi_align(const Tensor& x, const Tensor& rois, double spatial_scale, int64_t ph, int64_t pw, int64_t ratio, bool aligned) {
+  check_roi_align(x, rois, ph, pw, ratio);
   const OnDevice guard(x);
   const Tensor xd = dense(x), rd = dense(rois), y = fresh(x, {rois.size(0), x.size(1), ph, pw});
   const Roi r{x.size(0), x.size(1), x.size(2), x.size(3), ph, pw, ratio, y.numel(), spatial_scale, aligned};
-  if (r.total) wide("roi_align", x, [&](auto t) { roi_kernel<decltype(t), false><<<blocks_for(r.total), kThreads, 0, stream_of(x)>>>(data<decltype(t)>(xd), data<decltype(t)>(rd), mutable_data<decltype(t)>(y), r); });
+  if (!r.total) return y;
+  wide("roi_align", x, [&](auto t) { roi_kernel<decltype(t), false><<<blocks_for(r.total), kThreads, 0, stream_of(x)>>>(data<decltype(t)>(xd), data<decltype(t)>(rd), mutable_data<decltype(t)>(y), r); });
   check_launch("roi_align");
   return y;
 }
 
 Tensor roi_align_backward(const Tensor& dy, const Tensor& rois, std::vector<int64_t> shape, double spatial_scale, int64_t ratio, bool aligned) {
+  check_roi_align_backward(dy, rois, shape, ratio);
   const OnDevice guard(dy);
   const Tensor gd = dense(dy), rd = dense(rois);
   Tensor dx = fresh(dy, shape);
   torch::stable::zero_(dx);
   const Roi r{shape[0], shape[1], shape[2], shape[3], dy.size(2), dy.size(3), ratio, dy.numel(), spatial_scale, aligned};
-  if (r.total) wide("roi_align_backward", dy, [&](auto t) { roi_kernel<decltype(t), true><<<blocks_for(r.total), kThreads, 0, stream_of(dy)>>>(data<decltype(t)>(gd), data<decltype(t)>(rd), mutable_data<decltype(t)>(dx), r); });
+  if (!r.total) return dx;
+  wide("roi_align_backward", dy, [&](auto t) { roi_kernel<decltype(t), true><<<blocks_for(r.total), kThreads, 0, stream_of(dy)>>>(data<decltype(t)>(gd), data<decltype(t)>(rd), mutable_data<decltype(t)>(dx), r); });
   check_launch("roi_align_backward");
   return dx;
 }
@@ -193,7 +251,10 @@ __global__ void deform_kernel(const T* x, const T* offset, const T* mask, T* out
     for (int64_t j = 0; j < d.per_group; ++j) {
       const int64_t plane = ng * d.per_group + j;
       const T* v = x + plane * d.height * d.width;
-      out[(plane * d.taps() + k) * d.places() + p] = m * (q.weight[0] * v[q.at[0]] + q.weight[1] * v[q.at[1]] + q.weight[2] * v[q.at[2]] + q.weight[3] * v[q.at[3]]);
+      T sum = 0;
+      for (int c = 0; c < 4; ++c)
+        if (q.inside[c]) sum += q.weight[c] * v[q.at[c]];
+      out[(plane * d.taps() + k) * d.places() + p] = m * sum;
     }
   }
 }
@@ -203,36 +264,35 @@ __global__ void deform_backward_kernel(const T* g, const T* x, const T* offset, 
     const int64_t p = i % d.places(), k = i / d.places() % d.taps(), ng = i / d.places() / d.taps(), o = ng * 2 * d.taps() * d.places();
     const Corners<T> q = deform_corners<T>(d, offset + o, k, p);
     const T m = mask ? mask[i] : T(1);
-    T value = 0, to_y = 0, to_x = 0;
+    T dots[4] = {0, 0, 0, 0};  // over channels, of the gradient and each corner's value
     for (int64_t j = 0; j < d.per_group; ++j) {
       const int64_t plane = ng * d.per_group + j;
       const T grad = g[(plane * d.taps() + k) * d.places() + p];
-      T corner[4];
       for (int c = 0; c < 4; ++c) {
-        corner[c] = q.inside[c] ? x[plane * d.height * d.width + q.at[c]] : T(0);
-        if (q.inside[c]) atomicAdd(dx + plane * d.height * d.width + q.at[c], grad * m * q.weight[c]);
-        value += grad * q.weight[c] * corner[c];
+        if (!q.inside[c]) continue;
+        const int64_t at = plane * d.height * d.width + q.at[c];
+        atomicAdd(dx + at, grad * m * q.weight[c]);
+        dots[c] += grad * x[at];
       }
-      to_y += grad * ((1 - q.fx) * (corner[2] - corner[0]) + q.fx * (corner[3] - corner[1]));
-      to_x += grad * ((1 - q.fy) * (corner[1] - corner[0]) + q.fy * (corner[3] - corner[2]));
     }
-    doffset[o + 2 * k * d.places() + p] = m * to_y;
-    doffset[o + (2 * k + 1) * d.places() + p] = m * to_x;
-    if (dmask) dmask[i] = value;
+    doffset[o + 2 * k * d.places() + p] = m * ((1 - q.fx) * (dots[2] - dots[0]) + q.fx * (dots[3] - dots[1]));
+    doffset[o + (2 * k + 1) * d.places() + p] = m * ((1 - q.fy) * (dots[1] - dots[0]) + q.fy * (dots[3] - dots[2]));
+    if (dmask) dmask[i] = (1 - q.fy) * ((1 - q.fx) * dots[0] + q.fx * dots[1]) + q.fy * ((1 - q.fx) * dots[2] + q.fx * dots[3]);
   }
 }
 
 Tensor deform_columns(const Tensor& x, const Tensor& offset, std::optional<Tensor> mask, std::vector<int64_t> kernel, std::vector<int64_t> stride,
                       std::vector<int64_t> padding, std::vector<int64_t> dilation, int64_t groups) {
+  check_deform_columns(Checks("deform_columns"), x, offset, mask, {kernel, stride, padding, dilation}, groups);
   const OnDevice guard(x);
   const Deform d = deform_of(x, offset, kernel, stride, padding, dilation, groups);
   const Tensor xd = dense(x), od = dense(offset), md = mask.has_value() ? dense(*mask) : od, out = fresh(x, {d.n, d.c, d.taps(), d.oh, d.ow});
   const int64_t total = d.n * groups * d.taps() * d.places();
-  if (total)
-    wide("deform_columns", x, [&](auto t) {
-      using T = decltype(t);
-      deform_kernel<T><<<blocks_for(total), kThreads, 0, stream_of(x)>>>(data<T>(xd), data<T>(od), mask.has_value() ? data<T>(md) : nullptr, mutable_data<T>(out), d, total);
-    });
+  if (!total) return out;
+  wide("deform_columns", x, [&](auto t) {
+    using T = decltype(t);
+    deform_kernel<T><<<blocks_for(total), kThreads, 0, stream_of(x)>>>(data<T>(xd), data<T>(od), mask.has_value() ? data<T>(md) : nullptr, mutable_data<T>(out), d, total);
+  });
   check_launch("deform_columns");
   return out;
 }
@@ -240,62 +300,73 @@ Tensor deform_columns(const Tensor& x, const Tensor& offset, std::optional<Tenso
 std::tuple<Tensor, Tensor, Tensor> deform_columns_backward(const Tensor& dcolumns, const Tensor& x, const Tensor& offset, std::optional<Tensor> mask,
                                                            std::vector<int64_t> kernel, std::vector<int64_t> stride, std::vector<int64_t> padding,
                                                            std::vector<int64_t> dilation, int64_t groups) {
+  check_deform_columns_backward(dcolumns, x, offset, mask, {kernel, stride, padding, dilation}, groups);
   const OnDevice guard(x);
   const Deform d = deform_of(x, offset, kernel, stride, padding, dilation, groups);
   const Tensor xd = dense(x), od = dense(offset), md = mask.has_value() ? dense(*mask) : od, gd = dense(dcolumns);
   Tensor dx = fresh_like(x), doffset = fresh_like(offset), dmask = mask.has_value() ? fresh_like(*mask) : fresh(x, {0});
   torch::stable::zero_(dx);
   const int64_t total = d.n * groups * d.taps() * d.places();
-  if (total)
-    wide("deform_columns_backward", x, [&](auto t) {
-      using T = decltype(t);
-      deform_backward_kernel<T><<<blocks_for(total), kThreads, 0, stream_of(x)>>>(data<T>(gd), data<T>(xd), data<T>(od), mask.has_value() ? data<T>(md) : nullptr, mutable_data<T>(dx),
-                                                                                 mutable_data<T>(doffset), mask.has_value() ? mutable_data<T>(dmask) : nullptr, d, total);
-    });
+  if (!total) return {dx, doffset, dmask};
+  wide("deform_columns_backward", x, [&](auto t) {
+    using T = decltype(t);
+    deform_backward_kernel<T><<<blocks_for(total), kThreads, 0, stream_of(x)>>>(data<T>(gd), data<T>(xd), data<T>(od), mask.has_value() ? data<T>(md) : nullptr, mutable_data<T>(dx),
+                                                                               mutable_data<T>(doffset), mask.has_value() ? mutable_data<T>(dmask) : nullptr, d, total);
+  });
   check_launch("deform_columns_backward");
   return {dx, doffset, dmask};
 }
 
 // --------------------------------------------------------------------------- ctc_greedy_decode
+// Whether class a's value is better than class b's: greater, NaN above every number; among equal ones the lower class, as torch.max.
+template <class T>
+__device__ bool better(T value, int64_t at, T than, int64_t other) {
+  const bool nan = value != value, other_nan = than != than;
+  return nan || other_nan ? nan && (!other_nan || at < other) : value > than || (value == than && at < other);
+}
 // A block a sample; its steps in order, the threads search the classes.
 template <class T>
 __global__ void ctc_kernel(const T* x, const int64_t* lengths, int64_t* decoded, T* sums, int64_t steps, int64_t n, int64_t c, bool merge) {
   __shared__ T values[128];
   __shared__ int64_t places[128];
-  const int64_t i = blockIdx.x, length = min(lengths[i], steps);
-  int64_t used = 0, before = c - 1;
-  T sum = 0;
-  for (int64_t s = 0; s < length; ++s) {
-    const T* row = x + (s * n + i) * c;
-    T best = row[0];
-    int64_t at = c;
-    for (int64_t k = threadIdx.x; k < c; k += blockDim.x)
-      if (at == c || row[k] > best) best = row[k], at = k;
-    values[threadIdx.x] = best, places[threadIdx.x] = at;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      for (unsigned k = 1; k < blockDim.x; ++k)
-        if (places[k] < c && (values[k] > best || (values[k] == best && places[k] < at))) best = values[k], at = places[k];
-      sum -= best;
-      if (at != c - 1 && !(merge && s > 0 && at == before)) decoded[i * steps + used++] = at;
-      before = at;
+  for (int64_t i = blockIdx.x; i < n; i += gridDim.x) {
+    const int64_t length = min(lengths[i], steps);
+    int64_t used = 0, before = c - 1;
+    T sum = 0;
+    for (int64_t s = 0; s < length; ++s) {
+      const T* row = x + (s * n + i) * c;
+      T best = row[0];
+      int64_t at = c;
+      for (int64_t k = threadIdx.x; k < c; k += blockDim.x)
+        if (at == c || better(row[k], k, best, at)) best = row[k], at = k;
+      values[threadIdx.x] = best, places[threadIdx.x] = at;
+      __syncthreads();
+      if (threadIdx.x == 0) {
+        for (unsigned k = 1; k < blockDim.x; ++k)
+          if (places[k] < c && better(values[k], places[k], best, at)) best = values[k], at = places[k];
+        sum -= best;
+        if (at != c - 1 && !(merge && s > 0 && at == before)) decoded[i * steps + used++] = at;
+        before = at;
+      }
+      __syncthreads();
     }
-    __syncthreads();
-  }
-  if (threadIdx.x == 0) {
-    for (; used < steps; ++used) decoded[i * steps + used] = 0;
-    sums[i] = sum;
+    if (threadIdx.x == 0) {
+      for (; used < steps; ++used) decoded[i * steps + used] = 0;
+      sums[i] = sum;
+    }
   }
 }
 
 std::tuple<Tensor, Tensor> ctc_greedy_decode(const Tensor& log_probs, const Tensor& input_lengths, bool merge) {
+  check_ctc_greedy_decode(log_probs, input_lengths);
   const OnDevice guard(log_probs);
   const Tensor xd = dense(log_probs), ld = dense(input_lengths);
   const int64_t steps = log_probs.size(0), n = log_probs.size(1), c = log_probs.size(2);
   const Tensor decoded = fresh(log_probs, {n, steps}, ScalarType::Long), sums = fresh(log_probs, {n, 1});
-  if (n) wide("ctc_greedy_decode", log_probs, [&](auto t) {
+  if (!n) return {decoded, sums};
+  wide("ctc_greedy_decode", log_probs, [&](auto t) {
     using T = decltype(t);
-    ctc_kernel<T><<<static_cast<unsigned>(n), 128, 0, stream_of(log_probs)>>>(data<T>(xd), data<int64_t>(ld), mutable_data<int64_t>(decoded), mutable_data<T>(sums), steps, n, c, merge);
+    ctc_kernel<T><<<static_cast<unsigned>(std::min<int64_t>(n, 1 << 20)), 128, 0, stream_of(log_probs)>>>(data<T>(xd), data<int64_t>(ld), mutable_data<int64_t>(decoded), mutable_data<T>(sums), steps, n, c, merge);
   });
   check_launch("ctc_greedy_decode");
   return {decoded, sums};

@@ -10,7 +10,7 @@ using oneflow_cpu::Point;
 struct Operands {
   const void* in[oneflow_cpu::kMaxOperands];
   void* out[oneflow_cpu::kMaxOperands];
-  double s[4];
+  double s[oneflow_cpu::kMaxScalars];
 };
 
 template <class A>
@@ -28,6 +28,11 @@ __device__ A tanh_inner(A x) {
 template <class A>
 __device__ A share_greater(A a, A b) {
   return a > b ? A(1) : a == b ? A(0.5) : A(0);
+}
+
+template <class A>
+__device__ A quantized(A x, A scale, A zero_point, A low, A high) {
+  return (minimum(maximum(rint(x / scale + zero_point), low), high) - zero_point) * scale;
 }
 
 // One element of operator `op`; the formulas of cpu/pointwise.h.
@@ -62,12 +67,12 @@ __device__ void apply(const A* x, A* y, const double* s) {
       y[b + 2] = (x[b + 1] - x[b]) / 2, y[b + 3] = (x[b + 3] - x[b + 2]) / 2;
     }
   } else if constexpr (op == Point::intersection) {
-    const A w = min(x[1], x[3]) - max(x[0], x[2]), h = min(x[5], x[7]) - max(x[4], x[6]);
-    y[0] = max(w, A(0)) * max(h, A(0));
+    const A w = minimum(x[1], x[3]) - maximum(x[0], x[2]), h = minimum(x[5], x[7]) - maximum(x[4], x[6]);
+    y[0] = maximum(w, A(0)) * maximum(h, A(0));
   } else if constexpr (op == Point::intersection_backward) {
-    const A w = min(x[1], x[3]) - max(x[0], x[2]), h = min(x[5], x[7]) - max(x[4], x[6]);
+    const A w = minimum(x[1], x[3]) - maximum(x[0], x[2]), h = minimum(x[5], x[7]) - maximum(x[4], x[6]);
     for (int a = 0; a < 8; a += 4) {
-      const A d = a ? (h >= 0 ? x[8] * max(w, A(0)) : A(0)) : (w >= 0 ? x[8] * max(h, A(0)) : A(0));
+      const A d = a ? (h >= 0 ? x[8] * maximum(w, A(0)) : A(0)) : (w >= 0 ? x[8] * maximum(h, A(0)) : A(0));
       const A low = share_greater(x[a], x[a + 2]), high = share_greater(x[a + 3], x[a + 1]);
       y[a] = -d * low, y[a + 2] = -d * (1 - low), y[a + 1] = d * high, y[a + 3] = d * (1 - high);
     }
@@ -77,11 +82,11 @@ __device__ void apply(const A* x, A* y, const double* s) {
     const A below = 1 / (x[0] * x[1] + x[2] * x[3] - x[4] + eps), d = x[5] * below, area = -d * x[4] * below;
     y[0] = area * x[1], y[1] = area * x[0], y[2] = area * x[3], y[3] = area * x[2], y[4] = d - area;
   } else if constexpr (op == Point::convex) {
-    const A w = max(x[1], x[3]) - min(x[0], x[2]), h = max(x[5], x[7]) - min(x[4], x[6]);
+    const A w = maximum(x[1], x[3]) - minimum(x[0], x[2]), h = maximum(x[5], x[7]) - minimum(x[4], x[6]);
     y[0] = w * w + h * h + eps;
   } else if constexpr (op == Point::convex_backward) {
     for (int a = 0; a < 8; a += 4) {
-      const A d = 2 * x[8] * (max(x[a + 1], x[a + 3]) - min(x[a], x[a + 2]));
+      const A d = 2 * x[8] * (maximum(x[a + 1], x[a + 3]) - minimum(x[a], x[a + 2]));
       const A low = share_greater(x[a + 2], x[a]), high = share_greater(x[a + 1], x[a + 3]);
       y[a] = -d * low, y[a + 2] = -d * (1 - low), y[a + 1] = d * high, y[a + 3] = d * (1 - high);
     }
@@ -106,6 +111,8 @@ __device__ void apply(const A* x, A* y, const double* s) {
     y[0] = x[1] - (x[2] / x[3] + x[0] * y[1]);
   } else if constexpr (op == Point::ciou_backward) {
     y[0] = -x[3] * x[0], y[1] = x[3], y[2] = -x[3] / x[2], y[3] = x[3] * x[1] / (x[2] * x[2]);
+  } else if constexpr (op == Point::fake_quantize) {
+    y[0] = quantized(x[0], A(s[0]), A(s[1]), A(s[2]), A(s[3]));
   }
 }
 
@@ -133,7 +140,7 @@ __global__ void pointwise_kernel(Operands o, int64_t n) {
   if constexpr (N > 1) GRID_LOOP(i, n % N) pointwise_pack<T, op, NI, NO, 1>(o, n / N * N + i);
 }
 
-template <Point op, int NI, int NO>
+template <Point op, int NI = oneflow_cpu::kPointOperands[static_cast<int>(op)].inputs, int NO = oneflow_cpu::kPointOperands[static_cast<int>(op)].outputs>
 void launch(const Operands& o, const Tensor& like) {
   const int64_t n = like.numel();
   if (!n) return;
@@ -147,15 +154,15 @@ void launch(const Operands& o, const Tensor& like) {
     if (packs) pointwise_kernel<T, op, NI, NO, N><<<blocks_for((n + N - 1) / N), kThreads, 0, stream_of(like)>>>(o, n);
     else pointwise_kernel<T, op, NI, NO, 1><<<blocks_for(n), kThreads, 0, stream_of(like)>>>(o, n);
   });
+  check_launch("pointwise");
 }
 
 std::vector<Tensor> pointwise(int64_t op, std::vector<Tensor> inputs, int64_t outputs, std::vector<double> scalars) {
-  STD_TORCH_CHECK(!inputs.empty() && inputs.size() <= oneflow_cpu::kMaxOperands && outputs <= oneflow_cpu::kMaxOperands, "oneflow::pointwise: ", inputs.size(), " inputs");
+  check_pointwise(op, inputs, outputs, scalars);
   const OnDevice guard(inputs[0]);
   std::vector<Tensor> held, out;
   Operands o{};
   for (size_t i = 0; i < inputs.size(); ++i) {
-    STD_TORCH_CHECK(inputs[i].numel() == inputs[0].numel() && inputs[i].scalar_type() == inputs[0].scalar_type(), "oneflow::pointwise: inputs of one shape and dtype");
     held.push_back(dense(inputs[i]));
     o.in[i] = held[i].data_ptr();
   }
@@ -163,41 +170,41 @@ std::vector<Tensor> pointwise(int64_t op, std::vector<Tensor> inputs, int64_t ou
     out.push_back(fresh_like(inputs[0]));
     o.out[i] = out[i].data_ptr();
   }
-  for (size_t i = 0; i < scalars.size() && i < 4; ++i) o.s[i] = scalars[i];
-  const Tensor& x = inputs[0];
+  std::copy(scalars.begin(), scalars.end(), o.s);
   switch (static_cast<Point>(op)) {
-#define CASE(name, ni, no) \
-  case Point::name: launch<Point::name, ni, no>(o, x); break;
-    CASE(quick_gelu, 1, 1) CASE(quick_gelu_backward, 2, 1) CASE(square_relu, 1, 1) CASE(square_relu_backward, 2, 1)
-    CASE(fast_gelu_mul, 2, 1) CASE(fast_gelu_mul_backward, 3, 2) CASE(boxes_coord, 8, 8) CASE(boxes_coord_backward, 8, 8)
-    CASE(intersection, 8, 1) CASE(intersection_backward, 9, 8) CASE(iou, 5, 1) CASE(iou_backward, 6, 5)
-    CASE(convex, 8, 1) CASE(convex_backward, 9, 8) CASE(center_dist, 8, 1) CASE(center_dist_backward, 9, 4)
-    CASE(angle, 4, 1) CASE(angle_backward, 5, 4) CASE(ciou, 4, 2) CASE(ciou_backward, 4, 4)
+#define CASE(name) \
+  case Point::name: launch<Point::name>(o, inputs[0]); break;
+    CASE(quick_gelu) CASE(quick_gelu_backward) CASE(square_relu) CASE(square_relu_backward) CASE(fast_gelu_mul) CASE(fast_gelu_mul_backward)
+    CASE(boxes_coord) CASE(boxes_coord_backward) CASE(intersection) CASE(intersection_backward) CASE(iou) CASE(iou_backward)
+    CASE(convex) CASE(convex_backward) CASE(center_dist) CASE(center_dist_backward) CASE(angle) CASE(angle_backward)
+    CASE(ciou) CASE(ciou_backward) CASE(fake_quantize)
 #undef CASE
-    default: STD_TORCH_CHECK(false, "oneflow::pointwise: no operator ", op);
+    case Point::count: break;  // check_pointwise refuses it
   }
-  check_launch("pointwise");
   return out;
 }
 
 template <class T, class S>
 __global__ void fake_quantize_kernel(const T* x, const S* scale, const S* zero_point, T* y, int64_t n, double low, double high) {
   const Acc<T> s = static_cast<Acc<T>>(*scale), z = static_cast<Acc<T>>(*zero_point);
-  GRID_LOOP(i, n) save(y + i, (min(max(rint(load(x + i) / s + z), Acc<T>(low)), Acc<T>(high)) - z) * s);
+  GRID_LOOP(i, n) save(y + i, quantized(load(x + i), s, z, Acc<T>(low), Acc<T>(high)));
 }
 
 Tensor fake_quantize(const Tensor& x, const Tensor& scale, const Tensor& zero_point, double low, double high) {
+  check_fake_quantize(x, scale, zero_point, low, high);
   const OnDevice guard(x);
   const Tensor xd = dense(x), y = fresh_like(x);
   const int64_t n = x.numel();
-  if (n)
-    floating("fake_quantize", x, [&](auto t) {
-      using T = decltype(t);
-      if (scale.scalar_type() == ScalarType::Double)
-        fake_quantize_kernel<<<blocks_for(n), kThreads, 0, stream_of(x)>>>(data<T>(xd), data<double>(scale), data<double>(zero_point), mutable_data<T>(y), n, low, high);
-      else
-        fake_quantize_kernel<<<blocks_for(n), kThreads, 0, stream_of(x)>>>(data<T>(xd), data<float>(scale), data<float>(zero_point), mutable_data<T>(y), n, low, high);
-    });
+  if (!n) return y;
+  floating("fake_quantize", x, [&](auto t) {
+    using T = decltype(t);
+    auto start = [&](auto s) {
+      using S = decltype(s);
+      fake_quantize_kernel<<<blocks_for(n), kThreads, 0, stream_of(x)>>>(data<T>(xd), data<S>(scale), data<S>(zero_point), mutable_data<T>(y), n, low, high);
+    };
+    if (scale.scalar_type() == ScalarType::Double) start(double{});
+    else start(float{});
+  });
   check_launch("fake_quantize");
   return y;
 }
@@ -232,32 +239,44 @@ Tensor bias_op(const char* name, const Tensor& x, const Tensor* bias, const Tens
   const Tensor xd = dense(x), bd = bias ? dense(*bias) : xd, gd = dy ? dense(*dy) : xd, y = fresh_like(x);
   int64_t inner = 1;
   for (int64_t d = axis + 1; d < x.dim(); ++d) inner *= x.size(d);
-  const int64_t n = x.numel(), channels = x.dim() ? x.size(axis) : 1;
-  if (n)
-    floating(name, x, [&](auto t) {
-      using T = decltype(t);
-      auto start = [&](auto width, auto index) {
-        constexpr int N = decltype(width)::value;
-        using I = decltype(index);
-        bias_kernel<T, mode, N, I><<<blocks_for(n / N), kThreads, 0, stream_of(x)>>>(data<T>(xd), data<T>(bd), data<T>(gd), mutable_data<T>(y), n, static_cast<I>(inner),
-                                                                                    static_cast<I>(channels), drop_of(p), seed ? data<int64_t>(*seed) : nullptr);
-      };
-      constexpr int N = kPack<T>;
-      const bool fits = n % N == 0 && (mode == 3 || (inner == 1 ? channels : inner) % N == 0);
-      const bool packs = fits && aligned({xd.data_ptr(), gd.data_ptr(), y.data_ptr()}), small = n < (int64_t(1) << 31);
-      if (packs && small) start(std::integral_constant<int, N>{}, uint32_t{});
-      else if (packs) start(std::integral_constant<int, N>{}, int64_t{});
-      else if (small) start(std::integral_constant<int, 1>{}, uint32_t{});
-      else start(std::integral_constant<int, 1>{}, int64_t{});
-    });
+  const int64_t n = x.numel(), channels = bias ? x.size(axis) : 1;
+  if (!n) return y;
+  floating(name, x, [&](auto t) {
+    using T = decltype(t);
+    auto start = [&](auto width, auto index) {
+      constexpr int N = decltype(width)::value;
+      using I = decltype(index);
+      bias_kernel<T, mode, N, I><<<blocks_for(n / N), kThreads, 0, stream_of(x)>>>(data<T>(xd), data<T>(bd), data<T>(gd), mutable_data<T>(y), n, static_cast<I>(inner),
+                                                                                  static_cast<I>(channels), drop_of(p), seed ? data<int64_t>(*seed) : nullptr);
+    };
+    constexpr int N = kPack<T>;
+    const bool fits = n % N == 0 && (mode == 3 || (inner == 1 ? channels : inner) % N == 0);
+    const bool packs = fits && aligned({xd.data_ptr(), gd.data_ptr(), y.data_ptr()}), small = n < (int64_t(1) << 31);
+    if (packs && small) start(std::integral_constant<int, N>{}, uint32_t{});
+    else if (packs) start(std::integral_constant<int, N>{}, int64_t{});
+    else if (small) start(std::integral_constant<int, 1>{}, uint32_t{});
+    else start(std::integral_constant<int, 1>{}, int64_t{});
+  });
   check_launch(name);
   return y;
 }
 
-Tensor bias_gelu(const Tensor& x, const Tensor& bias, int64_t axis) { return bias_op<0>("bias_gelu", x, &bias, nullptr, axis, 0, nullptr); }
-Tensor bias_gelu_backward(const Tensor& dy, const Tensor& x, const Tensor& bias, int64_t axis) { return bias_op<1>("bias_gelu_backward", x, &bias, &dy, axis, 0, nullptr); }
-Tensor bias_dropout(const Tensor& x, const Tensor& bias, int64_t axis, double p, const Tensor& seed) { return bias_op<2>("bias_dropout", x, &bias, nullptr, axis, p, &seed); }
-Tensor bias_dropout_backward(const Tensor& dy, double p, const Tensor& seed) { return bias_op<3>("bias_dropout_backward", dy, nullptr, nullptr, 0, p, &seed); }
+Tensor bias_gelu(const Tensor& x, const Tensor& bias, int64_t axis) {
+  check_bias_gelu(x, bias, axis);
+  return bias_op<0>("bias_gelu", x, &bias, nullptr, axis, 0, nullptr);
+}
+Tensor bias_gelu_backward(const Tensor& dy, const Tensor& x, const Tensor& bias, int64_t axis) {
+  check_bias_gelu_backward("bias_gelu_backward", dy, x, bias, axis);
+  return bias_op<1>("bias_gelu_backward", x, &bias, &dy, axis, 0, nullptr);
+}
+Tensor bias_dropout(const Tensor& x, const Tensor& bias, int64_t axis, double p, const Tensor& seed) {
+  check_bias_dropout(x, bias, axis, p, seed);
+  return bias_op<2>("bias_dropout", x, &bias, nullptr, axis, p, &seed);
+}
+Tensor bias_dropout_backward(const Tensor& dy, double p, const Tensor& seed) {
+  check_bias_dropout_backward(dy, p, seed);
+  return bias_op<3>("bias_dropout_backward", dy, nullptr, nullptr, 0, p, &seed);
+}
 
 // --------------------------------------------------------------------------- lower triangle, rotary
 // Positions are counted in I; a pack of N lies in one row.
@@ -275,24 +294,25 @@ __global__ void tril_kernel(const T* x, T* y, int64_t total, I m, I n, int64_t d
 }
 
 Tensor scale_tril(const Tensor& x, int64_t diagonal, double scale, double fill) {
+  check_scale_tril(x, diagonal);
   const OnDevice guard(x);
   const Tensor xd = dense(x), y = fresh_like(x);
   const int64_t total = x.numel(), m = x.size(x.dim() - 2), n = x.size(x.dim() - 1);
-  if (total)
-    floating("scale_tril", x, [&](auto t) {
-      using T = decltype(t);
-      auto start = [&](auto width, auto index) {
-        constexpr int N = decltype(width)::value;
-        using I = decltype(index);
-        tril_kernel<T, N, I><<<blocks_for(total / N), kThreads, 0, stream_of(x)>>>(data<T>(xd), mutable_data<T>(y), total, static_cast<I>(m), static_cast<I>(n), diagonal, scale, fill);
-      };
-      constexpr int N = kPack<T>;
-      const bool packs = n % N == 0 && aligned({xd.data_ptr(), y.data_ptr()}), small = total < (int64_t(1) << 31);
-      if (packs && small) start(std::integral_constant<int, N>{}, uint32_t{});
-      else if (packs) start(std::integral_constant<int, N>{}, int64_t{});
-      else if (small) start(std::integral_constant<int, 1>{}, uint32_t{});
-      else start(std::integral_constant<int, 1>{}, int64_t{});
-    });
+  if (!total) return y;
+  floating("scale_tril", x, [&](auto t) {
+    using T = decltype(t);
+    auto start = [&](auto width, auto index) {
+      constexpr int N = decltype(width)::value;
+      using I = decltype(index);
+      tril_kernel<T, N, I><<<blocks_for(total / N), kThreads, 0, stream_of(x)>>>(data<T>(xd), mutable_data<T>(y), total, static_cast<I>(m), static_cast<I>(n), diagonal, scale, fill);
+    };
+    constexpr int N = kPack<T>;
+    const bool packs = n % N == 0 && aligned({xd.data_ptr(), y.data_ptr()}), small = total < (int64_t(1) << 31);
+    if (packs && small) start(std::integral_constant<int, N>{}, uint32_t{});
+    else if (packs) start(std::integral_constant<int, N>{}, int64_t{});
+    else if (small) start(std::integral_constant<int, 1>{}, uint32_t{});
+    else start(std::integral_constant<int, 1>{}, int64_t{});
+  });
   check_launch("scale_tril");
   return y;
 }
@@ -326,21 +346,21 @@ __global__ void rotary_kernel(const T* x, const Acc<T>* cos, const Acc<T>* sin, 
 }
 
 Tensor rotary(const Tensor& given, const Tensor& cos, const Tensor& sin, int64_t parts, bool interval, std::vector<int64_t> order, bool backward) {
-  STD_TORCH_CHECK(given.dim() == 4 && cos.dim() == 3 && order.size() == 4 && order[3] == 3, "oneflow::rotary: x (B, M, H, K), cos (B or 1, M, R) and an order that ends in K");
+  check_rotary(given, cos, sin, parts, order);
   const OnDevice guard(given);
-  const Tensor x = given.stride(3) == 1 ? given : torch::stable::contiguous(given), c = dense(cos), s = dense(sin);
+  const Tensor x = given.stride(3) == 1 ? given : dense(given), c = dense(cos), s = dense(sin);
   std::vector<int64_t> sizes;
   for (int64_t d : order) sizes.push_back(x.size(d));
   const Tensor y = fresh(x, sizes);
   RotaryShape r{x.size(0), x.size(1), x.size(2), x.size(3), cos.size(2), cos.size(2) / parts, {x.stride(0), x.stride(1), x.stride(2)}, {}, cos.size(0) == 1, interval, backward};
   for (int i = 0; i < 3; ++i) r.y_stride[order[i]] = y.stride(i);
   const int64_t total = x.numel();
-  if (total)
-    floating("rotary", x, [&](auto t) {
-      using T = decltype(t);
-      if (total < int64_t(1) << 31) rotary_kernel<T, uint32_t><<<blocks_for(total), kThreads, 0, stream_of(x)>>>(data<T>(x), data<Acc<T>>(c), data<Acc<T>>(s), mutable_data<T>(y), r);
-      else rotary_kernel<T, int64_t><<<blocks_for(total), kThreads, 0, stream_of(x)>>>(data<T>(x), data<Acc<T>>(c), data<Acc<T>>(s), mutable_data<T>(y), r);
-    });
+  if (!total) return y;
+  floating("rotary", x, [&](auto t) {
+    using T = decltype(t);
+    if (total < int64_t(1) << 31) rotary_kernel<T, uint32_t><<<blocks_for(total), kThreads, 0, stream_of(x)>>>(data<T>(x), data<Acc<T>>(c), data<Acc<T>>(s), mutable_data<T>(y), r);
+    else rotary_kernel<T, int64_t><<<blocks_for(total), kThreads, 0, stream_of(x)>>>(data<T>(x), data<Acc<T>>(c), data<Acc<T>>(s), mutable_data<T>(y), r);
+  });
   check_launch("rotary");
   return y;
 }
@@ -374,24 +394,32 @@ __global__ void optimizer_kernel(T* model, const T* diff, T* m, T* v, Scalars c,
 template <int kind>
 void optimizer(const char* name, const std::vector<Tensor>& model, const std::vector<Tensor>& diff, const std::vector<Tensor>* m, const std::vector<Tensor>* v, const std::vector<double>& s) {
   Scalars c{};
-  for (size_t i = 0; i < s.size() && i < 8; ++i) c.s[i] = s[i];
+  std::copy(s.begin(), s.end(), c.s);
   for (size_t i = 0; i < model.size(); ++i) {
-    STD_TORCH_CHECK(model[i].is_contiguous() && (!m || (*m)[i].is_contiguous()) && (!v || (*v)[i].is_contiguous()), "oneflow::", name, " updates contiguous tensors, found one that is not");
     const OnDevice guard(model[i]);
     const Tensor d = dense(diff[i]);
     const int64_t n = model[i].numel();
-    if (n)
-      floating(name, model[i], [&](auto t) {
-        using T = decltype(t);
-        optimizer_kernel<T, kind><<<blocks_for(n), kThreads, 0, stream_of(d)>>>(mutable_data<T>(model[i]), data<T>(d), m ? mutable_data<T>((*m)[i]) : nullptr, v ? mutable_data<T>((*v)[i]) : nullptr, c, n);
-      });
+    if (!n) continue;
+    floating(name, model[i], [&](auto t) {
+      using T = decltype(t);
+      optimizer_kernel<T, kind><<<blocks_for(n), kThreads, 0, stream_of(d)>>>(mutable_data<T>(model[i]), data<T>(d), m ? mutable_data<T>((*m)[i]) : nullptr, v ? mutable_data<T>((*v)[i]) : nullptr, c, n);
+    });
+    check_launch(name);
   }
-  check_launch(name);
 }
 
-void adam(std::vector<Tensor> model, std::vector<Tensor> diff, std::vector<Tensor> m, std::vector<Tensor> v, std::vector<double> s) { optimizer<0>("adam_", model, diff, &m, &v, s); }
-void momentum(std::vector<Tensor> model, std::vector<Tensor> diff, std::vector<Tensor> buffer, std::vector<double> s) { optimizer<1>("momentum_", model, diff, &buffer, nullptr, s); }
-void sgd(std::vector<Tensor> model, std::vector<Tensor> diff, std::vector<double> s) { optimizer<2>("sgd_", model, diff, nullptr, nullptr, s); }
+void adam(std::vector<Tensor> model, std::vector<Tensor> diff, std::vector<Tensor> m, std::vector<Tensor> v, std::vector<double> s) {
+  check_adam(model, diff, m, v, s);
+  optimizer<0>("adam_", model, diff, &m, &v, s);
+}
+void momentum(std::vector<Tensor> model, std::vector<Tensor> diff, std::vector<Tensor> buffer, std::vector<double> s) {
+  check_momentum(model, diff, buffer, s);
+  optimizer<1>("momentum_", model, diff, &buffer, nullptr, s);
+}
+void sgd(std::vector<Tensor> model, std::vector<Tensor> diff, std::vector<double> s) {
+  check_sgd(model, diff, s);
+  optimizer<2>("sgd_", model, diff, nullptr, nullptr, s);
+}
 
 }  // namespace
 

@@ -19,13 +19,13 @@ __global__ void planes_kernel(const uint8_t* images, const int8_t* mirror, float
 }
 
 void crop_mirror_normalize(const Tensor& images, std::optional<Tensor> mirror, int64_t top, int64_t left, std::vector<double> mean, std::vector<double> scale, const Tensor& out) {
+  check_crop_mirror_normalize(images, mirror, top, left, mean, scale, out);
   const OnDevice guard(images);
-  check_window(images, mirror, top, left, mean, scale, out);
   Window w{out.size(1), out.size(2), out.size(3), top, left, images.stride(0), images.stride(1), images.stride(2), images.stride(3), {}, {}};
   for (int64_t c = 0; c < w.channels; ++c) w.mean[c] = static_cast<float>(mean[c]), w.scale[c] = static_cast<float>(scale[c]);
   const int64_t total = out.numel();
-  if (total)
-    planes_kernel<<<blocks_for(total), kThreads, 0, stream_of(images)>>>(data<uint8_t>(images), mirror.has_value() ? data<int8_t>(*mirror) : nullptr, mutable_data<float>(out), w, total);
+  if (!total) return;
+  planes_kernel<<<blocks_for(total), kThreads, 0, stream_of(images)>>>(data<uint8_t>(images), mirror.has_value() ? data<int8_t>(*mirror) : nullptr, mutable_data<float>(out), w, total);
   check_launch("crop_mirror_normalize");
 }
 

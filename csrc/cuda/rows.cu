@@ -11,7 +11,7 @@ struct Rows {
   double scale, fill;
   const bool* mask;
   int mask_dims;
-  int64_t sizes[12], strides[12], mask_column;
+  int64_t sizes[kMaxSoftmaxDims], strides[kMaxSoftmaxDims], mask_column;
   bool dropping;
   Drop drop;
   const int64_t* seed;
@@ -40,8 +40,8 @@ __global__ void softmax_kernel(const T* x, T* y, T* dropped, Rows r, int64_t row
     const T* from = x + row * r.n;
     const int64_t offset = r.mask ? mask_row(r, row) : 0, last = last_column(r, row);
     A top = -std::numeric_limits<A>::infinity();
-    for (int64_t i = threadIdx.x; i < r.n; i += blockDim.x) top = max(top, keeps(r, last, offset, i) ? load(from + i) * A(r.scale) : A(r.fill));
-    top = block_reduce(top, shared, [](A a, A b) { return max(a, b); }, -std::numeric_limits<A>::infinity());
+    for (int64_t i = threadIdx.x; i < r.n; i += blockDim.x) top = maximum(top, keeps(r, last, offset, i) ? load(from + i) * A(r.scale) : A(r.fill));
+    top = block_reduce(top, shared, [](A a, A b) { return maximum(a, b); }, -std::numeric_limits<A>::infinity());
     A sum = 0;
     for (int64_t i = threadIdx.x; i < r.n; i += blockDim.x) sum += exp((keeps(r, last, offset, i) ? load(from + i) * A(r.scale) : A(r.fill)) - top);
     sum = block_reduce(sum, shared, [](A a, A b) { return a + b; }, A(0));
@@ -74,15 +74,14 @@ __global__ void softmax_backward_kernel(const T* y, const T* dy, const T* ddropp
 
 Rows rows_of(const Tensor& x, const std::optional<Tensor>& mask, int64_t diagonal, double scale, double fill, double p, const std::optional<Tensor>& seed) {
   const int64_t dims = x.dim();
-  STD_TORCH_CHECK(dims >= 1 && dims <= 12, "oneflow::masked_softmax: 1 to 12 dimensions, found ", dims);
   Rows r{};
   r.n = x.size(dims - 1), r.m = dims > 1 ? x.size(dims - 2) : 1;
   r.scale = scale, r.fill = fill, r.diagonal = diagonal;
   r.dropping = p > 0, r.drop = drop_of(p), r.seed = p > 0 ? data<int64_t>(seed.value()) : nullptr;
   if (mask.has_value()) {
-    STD_TORCH_CHECK(mask->scalar_type() == ScalarType::Bool && mask->dim() == dims, "oneflow::masked_softmax: the mask must be bool and expanded to the input's shape");
-    r.mask = data<bool>(*mask), r.mask_column = mask->stride(dims - 1), r.mask_dims = static_cast<int>(dims - 1);
-    for (int64_t d = 0; d + 1 < dims; ++d) r.sizes[d] = x.size(d), r.strides[d] = mask->stride(d);
+    auto step = [&](int64_t d) { return mask->size(d) == 1 ? 0 : mask->stride(d); };
+    r.mask = data<bool>(*mask), r.mask_column = step(dims - 1), r.mask_dims = static_cast<int>(dims - 1);
+    for (int64_t d = 0; d + 1 < dims; ++d) r.sizes[d] = x.size(d), r.strides[d] = step(d);
   }
   return r;
 }
@@ -90,29 +89,32 @@ unsigned grid_for(int64_t rows) { return static_cast<unsigned>(std::min<int64_t>
 unsigned threads_for(int64_t n) { return n >= 1024 ? 256 : n >= 256 ? 128 : 32; }
 
 std::tuple<Tensor, Tensor> masked_softmax(const Tensor& x, std::optional<Tensor> mask, int64_t diagonal, double scale, double fill, double p, std::optional<Tensor> seed) {
+  check_masked_softmax(x, mask, diagonal, p, seed);
   const OnDevice guard(x);
   const Tensor xd = dense(x), y = fresh_like(x), dropped = p > 0 ? fresh_like(x) : fresh(x, {0});
   const Rows r = rows_of(x, mask, diagonal, scale, fill, p, seed);
   const int64_t rows = r.n ? x.numel() / r.n : 0;
-  if (rows)
-    floating("masked_softmax", x, [&](auto t) {
-      using T = decltype(t);
-      softmax_kernel<T><<<grid_for(rows), threads_for(r.n), 0, stream_of(x)>>>(data<T>(xd), mutable_data<T>(y), mutable_data<T>(dropped), r, rows);
-    });
+  if (!rows) return {y, dropped};
+  floating("masked_softmax", x, [&](auto t) {
+    using T = decltype(t);
+    softmax_kernel<T><<<grid_for(rows), threads_for(r.n), 0, stream_of(x)>>>(data<T>(xd), mutable_data<T>(y), mutable_data<T>(dropped), r, rows);
+  });
   check_launch("masked_softmax");
   return {y, dropped};
 }
 
 Tensor masked_softmax_backward(std::optional<Tensor> dy, std::optional<Tensor> ddropped, const Tensor& y, std::optional<Tensor> mask, int64_t diagonal, double scale, double p, std::optional<Tensor> seed) {
+  check_masked_softmax_backward(dy, ddropped, y, mask, diagonal, p, seed);
   const OnDevice guard(y);
   const Tensor yd = dense(y), dx = fresh_like(y), g = dy.has_value() ? dense(*dy) : yd, gd = ddropped.has_value() ? dense(*ddropped) : yd;
   const Rows r = rows_of(y, mask, diagonal, scale, 0, p, seed);
   const int64_t rows = r.n ? y.numel() / r.n : 0;
-  if (rows)
-    floating("masked_softmax_backward", y, [&](auto t) {
-      using T = decltype(t);
-      softmax_backward_kernel<T><<<grid_for(rows), threads_for(r.n), 0, stream_of(y)>>>(data<T>(yd), dy.has_value() ? data<T>(g) : nullptr, ddropped.has_value() ? data<T>(gd) : nullptr, mutable_data<T>(dx), r, rows);
-    });
+  if (!rows) return dx;
+  floating("masked_softmax_backward", y, [&](auto t) {
+    using T = decltype(t);
+    softmax_backward_kernel<T><<<grid_for(rows), threads_for(r.n), 0, stream_of(y)>>>(data<T>(yd), dy.has_value() ? data<T>(g) : nullptr, ddropped.has_value() ? data<T>(gd) : nullptr,
+                                                                                      mutable_data<T>(dx), r, rows);
+  });
   check_launch("masked_softmax_backward");
   return dx;
 }
@@ -158,20 +160,27 @@ __global__ void dots_backward_kernel(const T* x, const T* dout, T* dx, int64_t f
   }
 }
 
+unsigned blocks_for_warps(int64_t n) { return static_cast<unsigned>(std::min<int64_t>((n - 1) / (kThreads / 32) + 1, 132 * 32)); }
+
 Tensor pair_dots(const Tensor& x, bool self) {
+  check_pair_dots(x);
   const OnDevice guard(x);
-  const int64_t b = x.size(0), f = x.size(1), e = x.size(2), pairs = f * (f + (self ? 1 : -1)) / 2, total = b * pairs;
+  const int64_t b = x.size(0), f = x.size(1), e = x.size(2), pairs = pair_count(f, self);
   const Tensor xd = dense(x), out = fresh(x, {b, pairs});
-  if (total) floating("pair_dots", x, [&](auto t) { dots_kernel<<<blocks_for(total * 32), kThreads, 0, stream_of(x)>>>(data<decltype(t)>(xd), mutable_data<decltype(t)>(out), f, e, pairs, total, self); });
+  const int64_t total = out.numel();
+  if (!total) return out;
+  floating("pair_dots", x, [&](auto t) { dots_kernel<<<blocks_for_warps(total), kThreads, 0, stream_of(x)>>>(data<decltype(t)>(xd), mutable_data<decltype(t)>(out), f, e, pairs, total, self); });
   check_launch("pair_dots");
   return out;
 }
 
 Tensor pair_dots_backward(const Tensor& dout, const Tensor& x, bool self) {
+  check_pair_dots_backward(dout, x, self);
   const OnDevice guard(x);
   const Tensor xd = dense(x), gd = dense(dout), dx = fresh_like(x);
   const int64_t total = x.numel();
-  if (total) floating("pair_dots_backward", x, [&](auto t) {
+  if (!total) return dx;
+  floating("pair_dots_backward", x, [&](auto t) {
     using T = decltype(t);
     dots_backward_kernel<<<blocks_for(total), kThreads, 0, stream_of(x)>>>(data<T>(xd), data<T>(gd), mutable_data<T>(dx), x.size(1), x.size(2), dout.size(1), total, self);
   });

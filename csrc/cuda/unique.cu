@@ -44,30 +44,29 @@ Tensor cumulative(const Tensor& x) {
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> unique_pairs(const Tensor& keys, const Tensor& values) {
-  STD_TORCH_CHECK(keys.scalar_type() == ScalarType::Long && keys.numel() == values.numel(), "oneflow::unique_pairs: int64 keys and as many values, found ", keys.numel(), " and ",
-                  values.numel());
+  check_unique_pairs(keys, values);
   const OnDevice guard(keys);
   const cudaStream_t stream = stream_of(keys);
   const Tensor kd = dense(keys), vd = dense(values);
   const int64_t n = keys.numel(), size = static_cast<int64_t>(values.element_size());
   const Tensor count = fresh(keys, {1}, ScalarType::Int), unique = fresh(keys, {n}), of = fresh(values, {n}), inverse = fresh(keys, {n}, ScalarType::Int);
-  cudaMemsetAsync(count.data_ptr(), 0, sizeof(int32_t), stream);
+  fill_bytes("unique_pairs", count, 0, stream);
   if (n) {
     int64_t room = 32;
     while (room < 2 * n) room *= 2;
     const Tensor slots = fresh(keys, {room}), lowest = fresh(keys, {room}), where = fresh(keys, {n}), first = fresh(keys, {n});
-    cudaMemsetAsync(slots.data_ptr(), 0, room * sizeof(Word), stream);
-    cudaMemsetAsync(lowest.data_ptr(), 0xFF, room * sizeof(Word), stream);
-    cudaMemsetAsync(unique.data_ptr(), 0, n * sizeof(int64_t), stream);
-    cudaMemsetAsync(of.data_ptr(), 0, n * size, stream);
+    fill_bytes("unique_pairs", slots, 0, stream), fill_bytes("unique_pairs", lowest, 0xFF, stream);
+    fill_bytes("unique_pairs", unique, 0, stream), fill_bytes("unique_pairs", of, 0, stream);
     auto *s = static_cast<Word*>(slots.data_ptr()), *l = static_cast<Word*>(lowest.data_ptr());
     insert_kernel<<<blocks_for(n), kThreads, 0, stream>>>(data<int64_t>(kd), s, l, mutable_data<int64_t>(where), n, static_cast<Word>(room - 1));
+    check_launch("unique_pairs");
     first_kernel<<<blocks_for(n), kThreads, 0, stream>>>(l, data<int64_t>(where), mutable_data<int64_t>(first), n);
+    check_launch("unique_pairs");
     const Tensor rank = cumulative(first);
     write_kernel<<<blocks_for(n), kThreads, 0, stream>>>(data<int64_t>(kd), data<char>(vd), l, data<int64_t>(where), data<int64_t>(rank), mutable_data<int32_t>(count),
                                                        mutable_data<int64_t>(unique), mutable_data<char>(of), mutable_data<int32_t>(inverse), n, size);
+    check_launch("unique_pairs");
   }
-  check_launch("unique_pairs");
   return {count, unique, of, inverse};
 }
 

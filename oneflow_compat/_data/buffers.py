@@ -110,6 +110,11 @@ class TensorBuffer(_Batch):
         """A function per cell that gives it."""
         return self._makers if self._makers is not None else [lambda cell=cell: cell for cell in self._cells]
 
+    @property
+    def _tensor_buffer_shapes_and_dtypes(self):
+        """The shapes and the dtypes of the cells, as two lists."""
+        return [torch.Size(cell.shape) for cell in self.cells], [torch.from_numpy(np.empty(0, cell.dtype)).dtype for cell in self.cells]
+
     def numel(self):
         return len(self._makers if self._cells is None else self._cells)
 

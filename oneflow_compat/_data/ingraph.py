@@ -11,6 +11,7 @@ import weakref
 
 import torch
 
+from .._global.tensor import make_global, memory_of
 from .buffers import _Batch
 
 _sites: "weakref.WeakValueDictionary[int, Site]" = weakref.WeakValueDictionary()  # kept alive by the stage they belong to
@@ -46,12 +47,13 @@ class Site:
     """One operator in a program: counts its own calls."""
 
     def __init__(self, link, example):
+        example = memory_of(example)
         self.link, self.shape, self.dtype, self.tick = link, example.shape, example.dtype, 0
         self.device = example.device
 
     def pull(self):
         tick, self.tick = self.tick, self.tick + 1
-        return self.link.at(tick)
+        return memory_of(self.link.at(tick))
 
 
 class Promised(_Batch):
@@ -123,7 +125,7 @@ def _promise(link, example):
     link.node.sites.append(site)
     made = _operators()(_turn, number)
     if where[0] is not None:
-        made = made.to_global(placement=where[0], sbp=where[1])
+        made = make_global(made, *where, shape=example.shape)
     made._of_link = link
     return made
 

@@ -156,12 +156,13 @@ def parse(payload, where) -> dict:
         if bytes(payload[4:8]) != _IDENTIFIER:
             raise ValueError(f"its identifier is {bytes(payload[4:8])!r}, not {_IDENTIFIER!r}")
         data = bytes(payload)
+        left = [_MOST_TEXT + 8 * len(data)]
         field = lambda t, slot: t.Offset(4 + 2 * slot)  # noqa: E731
         below = lambda t, slot: table(data, t.Indirect(t.Pos + field(t, slot)))  # noqa: E731
         root, out = table(data, int.from_bytes(data[:4], "little")), {}
         for i in range(root.VectorLen(field(root, 0)) if field(root, 0) else 0):
             feature = table(data, root.Indirect(root.Vector(field(root, 0)) + 4 * i))
-            key, tensor = feature.String(feature.Pos + field(feature, 0)).decode(), below(feature, 1)
+            key, tensor = _text(feature, feature.Pos + field(feature, 0), left), below(feature, 1)
             kind = tensor.Get(number_types.Uint8Flags, tensor.Pos + field(tensor, 1)) if field(tensor, 1) else 0
             shape = _vector(data, tensor, field(tensor, 0), np.int32).tolist()
             values = below(tensor, 2)
@@ -172,12 +173,24 @@ def parse(payload, where) -> dict:
                 out[key] = array, shape
             elif kind == _STRINGS:
                 at = values.Vector(field(values, 0))
-                out[key] = [values.String(at + 4 * j).decode() for j in range(values.VectorLen(field(values, 0)))], shape
+                out[key] = [_text(values, at + 4 * j, left) for j in range(values.VectorLen(field(values, 0)))], shape
             else:
                 out[key] = None, shape
         return out
     except (ValueError, IndexError, struct.error, TypeError) as error:
         raise records.CorruptRecord(f"{where}: not a OneRec message: {error}") from None
+
+
+_MOST_TEXT = 64 << 20  # bytes of text that any message may have: many offsets may name one string
+
+
+def _text(table, at, left) -> str:
+    """A string; ValueError when all strings together have more bytes than `left` allows."""
+    body = table.String(at)
+    left[0] -= len(body) + 64
+    if left[0] < 0:
+        raise ValueError("its strings are longer than the message")
+    return body.decode()
 
 
 def _vector(data, table, offset, dtype):

@@ -1,95 +1,107 @@
-"""What a safe load may construct.
+"""What a safe load may construct: one table of names, each with the checked function that makes its values.
 
-Names that are absent are refused. Everything here only builds plain values: no name runs code that
-a file could choose. torch's own allow-list (`torch.serialization.add_safe_globals`) is honoured too.
+A name that is absent is refused. A name of `VALUES` may stand in a file as a value and is never called.
+A name of a table of constructors is called through the constructor beside it, which checks every argument
+and charges what it allocates. torch's own additions (`torch.serialization.add_safe_globals`) hold too:
+those are the user's word, and they are called as they are.
 """
 from __future__ import annotations
 
 import functools
 import importlib
+from collections.abc import Callable
+from typing import Any
 
-# module: names, of plain data that checkpoints hold beside tensors
-PLAIN = {
-    "collections": "OrderedDict Counter deque defaultdict",
-    "builtins": "set frozenset complex bytearray slice range list dict tuple int float bool str bytes object",
-    "datetime": "datetime date time timedelta timezone",
-    "decimal": "Decimal",
-    "fractions": "Fraction",
-    "pathlib": "Path PosixPath WindowsPath PurePath PurePosixPath PureWindowsPath",
-    "pathlib._local": "Path PosixPath WindowsPath PurePath PurePosixPath PureWindowsPath",
-    "argparse": "Namespace",
-    "types": "SimpleNamespace",
-    "uuid": "UUID",
-    "numpy": "ndarray dtype bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128",
-    "torch": "Size device float32 float64 float16 bfloat16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool complex32 complex64 complex128 "
-    "float8_e4m3fn float8_e5m2 strided sparse_coo contiguous_format channels_last channels_last_3d preserve_format per_tensor_affine",
-    "torch.nn.modules.module": "_IncompatibleKeys",
+from . import numpy_values, plain_values, torch_values
+from .errors import RefusedError
+
+_ALIASES = {
+    "__builtin__": "builtins", "numpy.core.multiarray": "numpy._core.multiarray", "numpy.core.numeric": "numpy._core.numeric",
+    "pathlib._local": "pathlib", "torch.tensor": "torch._tensor",
+}  # fmt: skip
+
+# module: names. They stand beside tensors in checkpoints: a default factory, a dtype, the activation of a layer.
+VALUES = {
+    "builtins": "list dict set tuple int float bool str bytes",
+    "collections": "OrderedDict Counter",
+    "numpy": "ndarray bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128",
+    "torch": "float32 float64 float16 bfloat16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool complex32 complex64 complex128 "
+    "qint8 quint8 qint32 quint4x2 quint2x4 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu strided sparse_coo sparse_csr "
+    "sparse_csc sparse_bsr sparse_bsc contiguous_format channels_last channels_last_3d preserve_format per_tensor_affine per_tensor_symmetric "
+    "per_channel_affine per_channel_symmetric per_channel_affine_float_qparams Tensor",
+    "torch._tensor": "Tensor",
+    "torch.nn.parameter": "Parameter",
     "torch.nn.functional": "relu gelu silu tanh elu leaky_relu softmax hardtanh relu6",
-    "_codecs": "encode",
 }
-NUMPY_FUNCTIONS = {"_reconstruct", "scalar"}  # of numpy(._)core.multiarray
-_ALIASES = {"__builtin__": "builtins", "copy_reg": "copyreg"}
+
+# full name: constructor(budget, *arguments)
+CONSTRUCTORS: dict[str, Callable[..., Any]] = {
+    **plain_values.CONSTRUCTORS,
+    **numpy_values.CONSTRUCTORS,
+    **torch_values.CONSTRUCTORS,
+}
 
 
-def _safe_scalar(dtype, data=None):
-    """numpy's scalar constructor, without its object form (which would unpickle)."""
-    import numpy as np
+class Constructor:
+    """A name that a file may call; a file holds this object and never the function itself."""
 
-    if np.dtype(dtype).hasobject:
-        raise ValueError("a numpy object scalar")
-    multiarray = importlib.import_module("numpy.core.multiarray" if np.__version__ < "2" else "numpy._core.multiarray")
-    return multiarray.scalar(dtype) if data is None else multiarray.scalar(dtype, data)
+    __slots__ = ("name", "make")
 
-
-def _reconstructor(cls, base, state):
-    """copyreg's constructor of protocol 0 and 1, for the allowed classes."""
-    import copyreg
-
-    return copyreg._reconstructor(cls, base, state)
-
-
-def module_class(module: str, name: str):
-    """A torch.nn or oneflow.nn layer class of that name, or None."""
-    from torch import nn
-
-    if not (module.startswith("torch.nn.modules.") or module == "torch.nn"):
-        return None
-    cls = getattr(importlib.import_module("torch.nn"), name, None)
-    return cls if isinstance(cls, type) and issubclass(cls, nn.Module) and cls is not nn.Module else None
+    def __init__(self, name: str, make):
+        self.name, self.make = name, make
 
 
 @functools.cache
-def plain(module: str, name: str):
-    """The allowed object, or None."""
+def _allowed(module: str, name: str):
+    """The value or Constructor of that name, or None."""
     module = _ALIASES.get(module, module)
-    if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name in NUMPY_FUNCTIONS:
-        if name == "scalar":
-            return _safe_scalar
-        import numpy as np
-
-        return np.ndarray.__reduce__(np.empty(0))[0]
-    if module in ("numpy.core.numeric", "numpy._core.numeric") and name == "_frombuffer":
-        import numpy as np
-
-        return np.empty(0).__reduce_ex__(5)[0]
-    if module == "numpy.dtypes" and name.endswith("DType"):
-        return getattr(importlib.import_module("numpy.dtypes"), name, None)
-    if module == "copyreg" and name == "_reconstructor":
-        return _reconstructor
-    if name in PLAIN.get(module, "").split():
-        try:
-            return getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError):
-            return None
-    return module_class(module, name)
+    make = CONSTRUCTORS.get(f"{module}.{name}")
+    if name in VALUES.get(module, "").split():
+        home = importlib.import_module(module)
+        return getattr(home, name, None)
+    return None if make is None else Constructor(f"{module}.{name}", make)
 
 
 def find(module: str, name: str):
-    """The allowed object of that global name, the user's additions included, or None."""
-    found = plain(module, name)
-    if found is not None:
-        return found
-    return user_globals().get(f"{module}.{name}")
+    """The value or Constructor of that name, the user's additions included, or None."""
+    allowed = _allowed(module, name)
+    return allowed if allowed is not None else user_globals().get(f"{module}.{name}")
+
+
+@functools.cache
+def _constructors_of_values() -> dict:
+    """{id of an allowed value: its Constructor} of the values that a file may also call."""
+    out = {}
+    for module, names in VALUES.items():
+        for name in names.split():
+            full = f"{module}.{name}"
+            if full in CONSTRUCTORS:
+                out[id(_allowed(module, name))] = Constructor(full, CONSTRUCTORS[full])
+    return out
+
+
+def call(target, arguments, budget):
+    """What a file's call of `target` gives; RefusedError if it may not be called."""
+    if not isinstance(arguments, tuple):
+        raise RefusedError(f"altered: the arguments of a call are a {type(arguments).__name__}")
+    constructor = target if isinstance(target, Constructor) else _constructors_of_values().get(id(target))
+    if constructor is not None:
+        return constructor.make(budget, *arguments)
+    if is_user_global(target):
+        return target(*arguments)
+    raise RefusedError(f"it calls {_title(target)}, which a safe load does not call. If you trust the file, load it with weights_only=False")
+
+
+def new(target, arguments, budget):
+    """What a file's `target.__new__(*arguments)` gives; RefusedError if it may not be made."""
+    if isinstance(target, type) and is_user_global(target):
+        return target.__new__(target, *arguments)
+    return call(target, arguments, budget)
+
+
+def is_user_global(target) -> bool:
+    """Whether the user allowed this very object."""
+    return any(target is item for item in user_globals().values())
 
 
 def user_globals() -> dict:
@@ -103,34 +115,5 @@ def user_globals() -> dict:
     return out
 
 
-@functools.cache
-def torch_globals() -> tuple:
-    """`PLAIN` and the layer classes as torch.load(weights_only=True) takes them: (object, full name)."""
-    from torch import nn
-
-    out = []
-    for module, names in PLAIN.items():
-        if module in ("torch", "builtins", "_codecs"):
-            continue  # torch allows its own
-        for name in names.split():
-            found = plain(module, name)
-            if found is not None:
-                out.append((found, f"{module}.{name}"))
-    for module in ("numpy.core.multiarray", "numpy._core.multiarray"):
-        out += [(plain(module, n), f"{module}.{n}") for n in NUMPY_FUNCTIONS]
-    import numpy.dtypes
-
-    out += [(c, f"numpy.dtypes.{n}") for n, c in vars(numpy.dtypes).items() if n.endswith("DType") and isinstance(c, type)]
-    for name in dir(nn):
-        cls = getattr(nn, name)
-        if isinstance(cls, type) and issubclass(cls, nn.Module) and cls is not nn.Module and cls.__module__.startswith("torch.nn.modules."):
-            out.append((cls, f"{cls.__module__}.{name}"))
-    from .. import nn as ours
-
-    for name in dir(nn):  # subclasses that only change a constructor
-        cls = getattr(ours, name)
-        if isinstance(cls, type) and issubclass(cls, nn.Module) and cls.__module__.startswith(ours.__name__ + ".modules."):
-            out.append((cls, f"{cls.__module__}.{cls.__name__}"))
-    for name in ("set", "frozenset", "complex", "slice", "list", "dict"):
-        out.append((plain("builtins", name), f"builtins.{name}"))
-    return tuple(out)
+def _title(target) -> str:
+    return getattr(target, "name", None) or getattr(target, "__name__", None) or type(target).__name__

@@ -4,6 +4,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+import time
 
 
 def sync_folder(folder) -> None:
@@ -41,10 +42,12 @@ def replacing(path):
     file is kept. A symbolic link stays a link: the file it points to is replaced.
     """
     path = os.path.realpath(path)
-    folder = os.path.dirname(path)
-    handle, temporary = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", suffix=".tmp", dir=folder)
+    folder, prefix = os.path.dirname(path), f".{os.path.basename(path)}."
+    _remove_leftovers(folder, prefix)
+    handle, temporary = tempfile.mkstemp(prefix=prefix, suffix=_SUFFIX, dir=folder)
     try:
         with os.fdopen(handle, "wb") as file:
+            _try_lock(file.fileno())
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -57,13 +60,46 @@ def replacing(path):
     sync_folder(folder)
 
 
+_SUFFIX = ".tmp"
+
+
+def _try_lock(handle) -> bool:
+    """Lock an open file if no other process has; False if one has, or where files cannot be locked."""
+    try:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (ImportError, OSError):
+        return False
+    return True
+
+
+def _remove_leftovers(folder, prefix) -> None:
+    """Remove the temporary files of saves that were killed: those that no process has locked, an hour old or older."""
+    names = [n for n in os.listdir(folder) if n.startswith(prefix) and n.endswith(_SUFFIX) and len(n) == len(prefix) + 8 + len(_SUFFIX)]
+    for name in names:
+        with contextlib.suppress(OSError):
+            path = os.path.join(folder, name)
+            with open(path, "rb") as file:
+                if _try_lock(file.fileno()) and os.stat(path).st_mtime < time.time() - _FRESH:
+                    os.unlink(path)
+
+
+_FRESH = 3600  # seconds: file systems of networks may not know the locks of other machines
+
+
+def umask() -> int:
+    """The mask of the modes of new files."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
 def _mode(path) -> int:
     try:
         return os.stat(path).st_mode & 0o7777
     except OSError:
-        mask = os.umask(0)
-        os.umask(mask)
-        return 0o666 & ~mask
+        return 0o666 & ~umask()
 
 
 def write_synced(path, data: bytes) -> None:

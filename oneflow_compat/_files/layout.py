@@ -11,22 +11,22 @@ in one step, then the tensors only the old one used are removed. A crash leaves 
 from __future__ import annotations
 
 import contextlib
+import errno
+import math
 import os
 import re
 import shutil
+import stat
 import zlib
 
 import numpy as np
 import torch
 
 from . import atomic, dtypes
+from .errors import CheckpointError, RefusedError, named_errors
 
 PICKLE, META, DATA, CHECK, LEGACY_MARK = "pickled_data", "meta", "out", "crc32", "snapshot_done"
 _TENSOR_FOLDER = re.compile(r"(?:global_)?tensor_(\d+)\Z")
-
-
-class CheckpointError(RuntimeError):
-    """A checkpoint cannot be read as it stands; the text names the file."""
 
 
 # --------------------------------------------------------------------------- meta
@@ -48,9 +48,9 @@ def parse_meta(text: str, path) -> tuple[tuple[int, ...], str]:
         at += 3
     tail = words[at:]
     if not good or len(tail) != 4 or tail[:3] != ["}", "data_type", ":"]:
-        raise CheckpointError(f"{path}: not a OneFlow meta file (a shape and a data_type), found {text[:80]!r}")
+        raise CheckpointError.of(path, f"not a OneFlow meta file (a shape and a data_type), found {text[:80]!r}")
     if tail[3] not in dtypes.PROTO:
-        raise CheckpointError(f"{path}: element type {tail[3]} is none of {', '.join(dtypes.PROTO)}")
+        raise CheckpointError.of(path, f"element type {tail[3]} is none of {', '.join(dtypes.PROTO)}")
     return tuple(dims), tail[3]
 
 
@@ -68,43 +68,60 @@ def write_tensor(folder, tensor: torch.Tensor) -> None:
     atomic.sync_folder(folder)
 
 
-def read_tensor(folder) -> torch.Tensor:
-    """Read one tensor folder; its size must be what `meta` says, and its `crc32` (if any) must agree."""
-    meta, data = os.path.join(folder, META), os.path.join(folder, DATA)
+def open_inside(root, *names):
+    """Open a regular file of a checkpoint folder. A link that leads out of `root` is refused (root None: a trusted folder)."""
+    path = os.path.join(*names)
+    if root is not None:
+        real, home = os.path.realpath(path), os.path.realpath(root)
+        if os.path.commonpath([real, home]) != home:
+            raise RefusedError.of(path, f"a link to {real}, outside of the checkpoint. If you trust it, load it with weights_only=False")
     try:
-        with open(meta, encoding="utf-8", errors="replace") as file:
-            shape, name = parse_meta(file.read(1 << 16), meta)
-        size = os.path.getsize(data)
-    except FileNotFoundError as error:
-        raise CheckpointError(f"{error.filename}: missing; the checkpoint is incomplete") from None
-    _, dtype, stored = dtypes.PROTO[name]
-    count = 1
-    for d in shape:
-        count *= d
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise CheckpointError.of(path, "altered: it is no regular file")
+        return open(path, "rb")
+    except (FileNotFoundError, NotADirectoryError):
+        raise CheckpointError.of(path, "missing; the checkpoint is incomplete") from None
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise CheckpointError.of(path, "altered: a link to itself") from None
+
+
+def read_tensor(folder, root=None) -> torch.Tensor:
+    """Read one tensor folder of `root`; its size must be what `meta` says, and its `crc32` (if any) must agree."""
+    meta, data = os.path.join(folder, META), os.path.join(folder, DATA)
+    with named_errors(meta), open_inside(root, folder, META) as file:
+        shape, name = parse_meta(file.read(1 << 16).decode("utf-8", "replace"), meta)
+    with named_errors(data), open_inside(root, folder, DATA) as file:
+        array = _read_values(file, data, shape, name)
+        _check_sum(folder, data, array, root)
+        _, dtype, stored = dtypes.PROTO[name]
+        tensor = torch.from_numpy(array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("=")))
+        if array.dtype.itemsize == 2 and dtype is torch.bfloat16:
+            return tensor.view(torch.bfloat16)
+        return tensor if tensor.dtype is dtype else tensor.to(dtype)
+
+
+def _read_values(file, data, shape, name) -> np.ndarray:
+    """The values of a data file, which has exactly the bytes of the shape."""
+    _, _, stored = dtypes.PROTO[name]
+    size, count = os.fstat(file.fileno()).st_size, math.prod(shape)
     if name == "kBFloat16" and size == 2 * count and count:
         stored = np.int16
     expected = count * np.dtype(stored).itemsize
     if size != expected:
-        raise CheckpointError(f"{data}: truncated or altered: {META} says {list(shape)} of {name}, {expected} bytes; found {size}")
-    array = np.fromfile(data, dtype=np.dtype(stored).newbyteorder("<")).reshape(shape)
-    _check_sum(folder, data, array)
-    if not array.dtype.isnative:
-        array = array.astype(array.dtype.newbyteorder("="))
-    tensor = torch.from_numpy(array)
-    if stored is np.int16 and dtype is torch.bfloat16:
-        return tensor.view(torch.bfloat16)
-    return tensor if tensor.dtype is dtype else tensor.to(dtype)
+        raise CheckpointError.of(data, f"truncated or altered: {META} says {list(shape)} of {name}, {expected} bytes; found {size}")
+    return np.fromfile(file, dtype=np.dtype(stored).newbyteorder("<"), count=count).reshape(shape)
 
 
-def _check_sum(folder, data, array) -> None:
-    try:
-        with open(os.path.join(folder, CHECK), encoding="ascii", errors="replace") as file:
-            wanted = file.read(64).strip()
-    except FileNotFoundError:
+def _check_sum(folder, data, array, root) -> None:
+    if not os.path.lexists(os.path.join(folder, CHECK)):
         return
+    with open_inside(root, folder, CHECK) as file:
+        expected = file.read(64).decode("ascii", "replace").strip()
     found = f"{zlib.crc32(array.reshape(-1).view(np.uint8)):08x}"
-    if found != wanted:
-        raise CheckpointError(f"{data}: altered: its CRC-32 is {found}, {CHECK} beside it says {wanted}")
+    if found != expected:
+        raise CheckpointError.of(data, f"altered: its CRC-32 is {found}, {CHECK} beside it says {expected}")
 
 
 # --------------------------------------------------------------------------- writing a folder
@@ -159,16 +176,16 @@ def _remove_tensor(folder) -> None:
 def tensor_folder(root, name) -> str:
     """The folder of a tensor that `pickled_data` names; a name that leads out of `root` is refused."""
     if not isinstance(name, str) or os.path.basename(name) != name or name in ("", ".", "..") or "\\" in name or "\0" in name:
-        raise CheckpointError(f"{os.path.join(root, PICKLE)}: altered: it names the tensor folder {name!r}, which is not a plain name")
+        raise CheckpointError.of(os.path.join(root, PICKLE), f"altered: it names the tensor folder {name!r}, which is not a plain name")
     return os.path.join(root, name)
 
 
-def read_variables(root) -> dict[str, torch.Tensor]:
+def read_variables(root, safe=True) -> dict[str, torch.Tensor]:
     """Read the older kind of folder (no `pickled_data`): {variable name: tensor}."""
     names = sorted(n for n in os.listdir(root) if os.path.isfile(os.path.join(root, n, META)))
     marked = os.path.exists(os.path.join(root, LEGACY_MARK))
     if names and not marked and all(re.fullmatch(r"tensor_\d+", n) for n in names):  # what the newer layout calls its tensors
-        raise CheckpointError(f"{os.path.join(root, PICKLE)}: missing; the checkpoint is incomplete")
+        raise CheckpointError.of(os.path.join(root, PICKLE), "missing; the checkpoint is incomplete")
     if not names and not marked:
-        raise CheckpointError(f"{root}: not a OneFlow checkpoint: neither {PICKLE} nor folders with {META} and {DATA}")
-    return {name: read_tensor(os.path.join(root, name)) for name in names}
+        raise CheckpointError.of(root, f"not a OneFlow checkpoint: neither {PICKLE} nor folders with {META} and {DATA}")
+    return {name: read_tensor(os.path.join(root, name), root if safe else None) for name in names}

@@ -1,95 +1,209 @@
-"""OneFlow's pickled modules, read as the torch.nn (oneflow.nn) module of the same name.
+"""Pickled layers: the torch.nn or oneflow.nn module of the same name, filled with the attributes of the file.
 
-A pickled module is its attributes. OneFlow's differ from torch's here and there (no `transposed` in
-a convolution, ...), so the module is constructed from the attributes that are constructor arguments,
-and then gets the pickled parameters, buffers, sub-modules and training flag.
+No constructor runs with values of a file. A layer starts as a copy of a template, which was constructed once with
+arguments fixed here; then the file's attributes replace the template's. OneFlow's layers have other attributes than
+torch's here and there (no `transposed` in a convolution): those are derived from what the file has.
 """
 from __future__ import annotations
 
+import copy
 import functools
+import importlib
 import inspect
+import sys
+import warnings
+import weakref
 
 import torch
+from torch import nn
 
-from .layout import CheckpointError
+from .errors import CheckpointError, RefusedError
+from .numpy_values import Shell
 
 _TABLES = ("_parameters", "_buffers", "_modules")
+_HOOKS = "hooks"
+_RENAMED = {"PixelShufflev2": "PixelShuffle"}
+_RECURRENT = (nn.RNN, nn.LSTM, nn.GRU)
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.Size, torch.device)
+_ELEMENTS = 4096  # of a tuple, list or dict among a layer's attributes
+_FIXED = {nn.Embedding: (1, 1), nn.EmbeddingBag: (1, 1), nn.MultiheadAttention: (1, 1), nn.Transformer: (1, 1, 1, 1, 1)}
+
+
+class LayerShell(Shell):
+    """A layer without its attributes; subclasses name the layer."""
+
+    layer: type[nn.Module] = nn.Module
+    of_oneflow = False
 
 
 @functools.cache
-def shell(module: str, name: str):
-    """A class whose instances turn into the layer `oneflow.nn.<name>` when their state arrives, or None."""
-    from .. import nn
+def layer_shell(module: str, name: str) -> type[LayerShell] | None:
+    """The shell of that layer of torch.nn or oneflow.nn, or None."""
+    from .. import nn as ours
 
-    name = {"PixelShufflev2": "PixelShuffle"}.get(name, name)
-    cls = getattr(nn, name, None)
-    if not (isinstance(cls, type) and issubclass(cls, torch.nn.Module)) or cls is torch.nn.Module:
+    of_oneflow = module == "oneflow.nn" or module.startswith("oneflow.nn.modules.")
+    if of_oneflow:
+        layer = getattr(ours, _RENAMED.get(name, name), None)
+    elif module == "torch.nn" or module.startswith("torch.nn.modules."):
+        layer = getattr(nn, name, None) or getattr(sys.modules.get(module), name, None)  # parts of layers have no public name
+    elif module.startswith(ours.__name__ + ".modules."):
+        layer = getattr(importlib.import_module(ours.__name__), name, None)
+        of_oneflow = True
+    else:
         return None
-
-    class Shell(torch.nn.Module):
-        def __new__(klass, *args, **kwargs):
-            return super().__new__(klass)
-
-        def __init__(self):
-            pass
-
-        def __setstate__(self, state):
-            made = rebuild(cls, state)
-            self.__dict__.clear()
-            self.__dict__.update(made.__dict__)
-            self.__class__ = cls
-
-    Shell.__name__ = Shell.__qualname__ = name
-    return Shell
+    if not (isinstance(layer, type) and issubclass(layer, nn.Module)) or layer is nn.Module:
+        return None
+    return type(name, (LayerShell,), {"layer": layer, "of_oneflow": of_oneflow})
 
 
-def rebuild(cls, state) -> torch.nn.Module:
-    """A `cls` with the parameters, buffers, sub-modules and constructor arguments of a pickled OneFlow module."""
-    arguments = _arguments(cls, state)
-    try:
-        with torch.device("meta"):
-            made = cls(**arguments)
-    except Exception as error:
-        raise CheckpointError(f"a pickled {cls.__name__} cannot be rebuilt from {sorted(arguments)}: {error}") from error
+def build(shell: LayerShell, state, trusted=False) -> nn.Module:
+    """The layer with the attributes, parameters, buffers and sub-modules of a pickled one."""
+    cls = shell.layer
+    if type(state) is not dict or any(type(name) is not str for name in state):
+        raise CheckpointError(f"altered: the state of a {cls.__name__} is no dict of attributes")
+    attributes = _template(cls)
+    made = cls.__new__(cls)
+    made.__dict__.update(attributes)
     for table in _TABLES:
-        kept = getattr(made, table)
-        absent = [k for k, v in kept.items() if v is None]
-        kept.clear()
-        kept.update(dict.fromkeys(absent) | dict(state.get(table, {})))
+        made.__dict__[table] = _table(cls, table, state.get(table, {}), attributes[table], shell.of_oneflow)
     made.training = bool(state.get("training", True))
-    names = getattr(made, "_flat_weights_names", None)
-    if names is not None:  # recurrent layers keep a list of their parameters
-        made._flat_weights = [getattr(made, n, None) for n in names]
+    for name, value in state.items():
+        if name in _TABLES or name == "training" or name.endswith(_HOOKS) or (shell.of_oneflow and name not in attributes):
+            if not trusted:
+                _check_hook(cls, name, value)
+        else:
+            if not trusted:
+                _check_attribute(cls, name, value)
+            made.__dict__[name] = value
+    _derive(made, state)
     return made
 
 
-def _arguments(cls, state) -> dict:
-    """Constructor arguments, as far as the attributes tell them."""
-    parameters, buffers = state.get("_parameters", {}), state.get("_buffers", {})
-    weight = parameters.get("weight")
-    derived = {"bias": lambda: parameters.get("bias") is not None}
-    if cls.__name__.startswith("ConvTranspose"):
-        derived["in_channels"] = lambda: weight.shape[0]
-        derived["out_channels"] = lambda: weight.shape[1] * state["groups"]
-    if "Loss" in cls.__name__:
-        derived["weight"] = lambda: buffers.get("weight")
-    out = {}
-    for name in inspect.signature(cls.__init__).parameters:
-        if name in ("self", "device", "dtype", "args", "kwargs", "generator"):
-            continue
-        if name in state:
-            out[name] = state[name]
-        elif name in derived:
-            out[name] = derived[name]()
-    if out.get("divisor_override") == 0:
-        out["divisor_override"] = None  # OneFlow's way to say: none
-    if cls.__name__ in ("RNN", "LSTM", "GRU"):
-        out = {k: state[k] for k in _RECURRENT if k in state} | ({"nonlinearity": state["mode"][4:].lower()} if cls.__name__ == "RNN" else {})
-        if cls.__name__ != "LSTM":
-            out.pop("proj_size", None)
-    return out
+# --------------------------------------------------------------------------- the template
+@functools.cache
+def _template_of(cls) -> dict:
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of layers that torch deprecates
+        for arguments in (getattr(cls, "_blank", None), _FIXED.get(cls), (), (1,), (1, 1), (1, 1, 1), ((1, 1),), (None,)):
+            if arguments is None:
+                continue
+            try:
+                made = cls(*arguments)
+                break
+            except Exception:  # not the arguments of this layer: the next ones
+                continue
+        else:
+            made = nn.Module()
+    return made.__dict__
 
 
-_RECURRENT = ("input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional", "proj_size")
+def _template(cls) -> dict:
+    """The attributes of a fresh layer, which the caller may change."""
+    return {name: copy.copy(value) for name, value in _template_of(cls).items()}
 
 
+# --------------------------------------------------------------------------- checks
+def _table(cls, table, entries, template, of_oneflow) -> dict:
+    """The parameters, buffers or sub-modules of a file."""
+    kinds = {"_parameters": nn.Parameter, "_buffers": torch.Tensor, "_modules": nn.Module}
+    if not isinstance(entries, dict):
+        raise CheckpointError(f"altered: {table} of a {cls.__name__} is a {type(entries).__name__}")
+    for name, entry in entries.items():
+        if type(name) is not str or "." in name or not (entry is None or isinstance(entry, kinds[table])):
+            raise CheckpointError(f"altered: {table} of a {cls.__name__} has {name!r}, a {type(entry).__name__}")
+        if name.startswith("__") or callable(getattr(cls, name, None)) or name in ("training", *_TABLES):
+            raise RefusedError(f"altered or hostile: {table} of a {cls.__name__} has {name!r}, the name of one of its methods")
+    absent = dict.fromkeys(template) if of_oneflow and table != "_modules" else {}  # OneFlow leaves out what is None
+    return type(template)({**absent, **entries})
+
+
+def _check_hook(cls, name, value) -> None:
+    if name.endswith(_HOOKS) and value:
+        raise RefusedError(f"it holds a {cls.__name__} with {name}, which a safe load does not attach. If you trust the file, load it with weights_only=False")
+
+
+def _check_attribute(cls, name, value) -> None:
+    """Refuse an attribute that hides a method, or whose value is not plain."""
+    if name.startswith("__") or callable(getattr(cls, name, None)) or isinstance(inspect.getattr_static(cls, name, None), property):
+        raise RefusedError(f"altered or hostile: a {cls.__name__} has the attribute {name!r}, the name of one of its methods")
+    if not _is_plain(value):
+        raise RefusedError(f"it holds a {cls.__name__} whose attribute {name!r} is a {type(value).__name__}. If you trust the file, load it with weights_only=False")
+
+
+def _is_plain(value, depth=0) -> bool:
+    """Whether a value is one that torch's layers keep: plain, a tensor, a layer, an allowed function, or some of them."""
+    from . import allow
+
+    if isinstance(value, (*_PLAIN, torch.Tensor, nn.Module)) or value is torch.Tensor:
+        return True
+    if depth > 4 or (hasattr(value, "__len__") and len(value) > _ELEMENTS):
+        return False
+    if type(value) in (tuple, list, set):
+        return all(_is_plain(item, depth + 1) for item in value)
+    if isinstance(value, dict):
+        return all(_is_plain(k, depth + 1) and _is_plain(v, depth + 1) for k, v in value.items())
+    return callable(value) and (getattr(value, "__module__", "") == "torch.nn.functional" or allow.is_user_global(value))
+
+
+# --------------------------------------------------------------------------- what follows from other attributes
+def _derive(made, state) -> None:
+    """Set the attributes that torch's constructors compute."""
+    if getattr(made, "divisor_override", None) == 0:
+        made.divisor_override = None  # OneFlow's way to say: none
+    if isinstance(getattr(made, "padding", None), list):
+        made.padding = tuple(made.padding)
+    if isinstance(made, nn.modules.conv._ConvNd) and "_reversed_padding_repeated_twice" not in state:
+        _derive_convolution(made, state)
+    if isinstance(made, nn.PixelShuffle) and "upscale_factor" not in state:
+        made.upscale_factor = made.h_upscale_factor if made.h_upscale_factor == made.w_upscale_factor else None
+    if isinstance(made, _RECURRENT):
+        _derive_recurrent(made, state)
+
+
+def _derive_convolution(made, state) -> None:
+    sizes = {name: getattr(made, name) for name in ("stride", "dilation", "kernel_size", "output_padding")}
+    if any(type(v) is not tuple or any(type(n) is not int for n in v) for v in sizes.values()):
+        raise CheckpointError(f"altered: a {type(made).__name__} has {sizes}")
+    weight = made._parameters.get("weight")
+    if weight is not None and weight.dim() > 1 and type(made.groups) is int:
+        inside, outside = (1, 0) if not made.transposed else (0, 1)
+        made.in_channels, made.out_channels = weight.shape[inside], weight.shape[outside]
+        if made.transposed:
+            made.out_channels *= made.groups
+        else:
+            made.in_channels *= made.groups
+    made._reversed_padding_repeated_twice = _repeated_padding(made)
+
+
+def _repeated_padding(made) -> tuple:
+    """The padding of each side, last dimension first, as torch.nn.functional.pad takes it."""
+    if isinstance(made.padding, tuple):
+        return tuple(n for n in reversed(made.padding) for _ in range(2))
+    sides = [0, 0] * len(made.kernel_size)
+    if made.padding == "same":
+        for i, (d, k) in enumerate(zip(made.dilation, made.kernel_size)):
+            total = d * (k - 1)
+            at = 2 * (len(made.kernel_size) - 1 - i)
+            sides[at : at + 2] = [total // 2, total - total // 2]
+    return tuple(sides)
+
+
+def _derive_recurrent(made, state) -> None:
+    """The names of the weights in torch's order, as many as the file has layers for."""
+    made.mode = state.get("mode", made.mode)
+    layers = made.num_layers
+    if type(layers) is not int or not 0 < layers <= len(made._parameters):
+        raise CheckpointError(f"altered: a {type(made).__name__} of {layers!r} layers has {len(made._parameters)} parameters")
+    if "_flat_weights_names" not in state:
+        parts = ["weight_ih", "weight_hh"] + ["bias_ih", "bias_hh"] * bool(made.bias) + ["weight_hr"] * bool(getattr(made, "proj_size", 0))
+        ends = ("", "_reverse") if made.bidirectional else ("",)
+        made._all_weights = [[f"{part}_l{layer}{end}" for part in parts] for layer in range(layers) for end in ends]
+        made._flat_weights_names = [name for names in made._all_weights for name in names]
+    names = made._flat_weights_names
+    if type(names) is not list or any(type(n) is not str for n in names):
+        raise CheckpointError(f"altered: the weights of a {type(made).__name__} have no names")
+    made._flat_weights = [made._parameters.get(name) for name in names]
+    if "_flat_weight_refs" in _template_of(type(made)):  # torch 2.13 and newer
+        made._flat_weight_refs = [None if w is None else weakref.ref(w) for w in made._flat_weights]
+    if isinstance(made, nn.RNN):
+        made.nonlinearity = made.mode[4:].lower()

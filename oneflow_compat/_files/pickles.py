@@ -14,8 +14,11 @@ import zlib
 
 import torch
 
-from . import allow, dtypes
-from .layout import CheckpointError
+from . import dtypes, modules
+from .budget import Budget
+from .errors import CheckpointError, named_errors
+from .numpy_values import Shell
+from .unpickler import Unpickler
 
 PROTOCOL_VERSION = 1
 MAGIC_KEY = "__oneflow__"
@@ -116,35 +119,31 @@ def dumps(obj, store=None, whole=None, single=False) -> bytes:
 
 
 # --------------------------------------------------------------------------- reading
-class Refused(pickle.UnpicklingError):
-    """The pickle asks for something a safe load does not do."""
+class _State(Shell):
+    """A value of OneFlow's own: what its state says."""
 
 
-class _Shell:
-    """Made empty by a pickle; `Reader.load_build` puts the real object in its place when its state arrives."""
-
-
-class _Tensor(_Shell):
+class _Tensor(_State):
     parameter = False
 
 
-class _Parameter(_Shell):
+class _Parameter(_State):
     parameter = True
 
 
-class _DType(_Shell):
+class _DType(_State):
     pass
 
 
-class _Generator(_Shell):
+class _Generator(_State):
     """A dropout's random generator: its state means nothing to torch's."""
 
 
-class _Placement(_Shell):
+class _Placement(_State):
     pass
 
 
-class _Sbp(_Shell):
+class _Sbp(_State):
     pass
 
 
@@ -161,134 +160,174 @@ _VALUE_NAMES = {
     ("oneflow._oneflow_internal", "dtype"): _DType, ("oneflow", "dtype"): _DType,
     ("oneflow._oneflow_internal", "placement"): _Placement, ("oneflow", "placement"): _Placement,
     ("oneflow._oneflow_internal.sbp", "sbp"): _Sbp, ("oneflow.sbp", "sbp"): _Sbp,
-    ("oneflow", "Size"): torch.Size, ("oneflow._oneflow_internal", "Size"): torch.Size,
 }  # fmt: skip
+_SIZE_NAMES = {("oneflow", "Size"), ("oneflow._oneflow_internal", "Size")}
 
 
-class Reader(pickle._Unpickler):
-    """Reads OneFlow's pickles. `safe`: only what `allow` lists; else any class the file names.
+def _oneflow_class(module, name):
+    """The shell of a class of OneFlow's, or None."""
+    if (module, name) in _TENSOR_NAMES:
+        return _Tensor
+    if (module, name) in _PARAMETER_NAMES:
+        return _Parameter
+    return _VALUE_NAMES.get((module, name))
 
-    `folder_tensor(name)` reads a tensor folder (None in a single file); `place` moves each tensor.
-    """
 
-    def __init__(self, file, source, folder_tensor=None, place=None, safe=True):
-        super().__init__(file)
-        self._source, self._folder_tensor, self._place, self._safe = source, folder_tensor, place, safe
+class _States:
+    """Turns the states of OneFlow's own classes into tensors, dtypes, placements and SBPs."""
 
-    def find_class(self, module, name):
-        key = (module, name)
-        if key in _TENSOR_NAMES:
-            return _Tensor
-        if key in _PARAMETER_NAMES:
-            return _Parameter
-        if key in _VALUE_NAMES:
-            return _VALUE_NAMES[key]
-        from . import modules
+    def __init__(self, folder_tensor, place, budget):
+        self._folder_tensor, self._place, self._budget, self._read = folder_tensor, place, budget, set()
 
-        if module.startswith("oneflow.nn.modules.") or module == "oneflow.nn":
-            shell = modules.shell(module, name)
-            if shell is not None:
-                return shell
-        found = allow.find(module, name)
-        if found is not None:
-            return found
-        if not self._safe:
-            return super().find_class(module, name)
-        raise Refused(
-            f"it holds a {module}.{name}, which a safe load does not construct. If you trust the file, load it with "
-            f"weights_only=False, or allow the class with torch.serialization.add_safe_globals([{name}])"
-        )
+    def value_of(self, shell: _State, state):
+        """The value that a state describes."""
+        if isinstance(shell, _Generator):
+            return None  # torch's default one
+        if isinstance(shell, _Tensor | _Parameter):
+            loaded = self._tensor(state)
+            if not shell.parameter:
+                return loaded
+            trains = (loaded.is_floating_point() or loaded.is_complex()) and bool(state.get("requires_grad", True))
+            return torch.nn.Parameter(loaded, requires_grad=trains)
+        if isinstance(shell, _DType):
+            if type(state) is not int or state not in dtypes.NUMBER_TO_DTYPE:
+                raise CheckpointError(f"altered: element type number {state!r} is not known")
+            return dtypes.NUMBER_TO_DTYPE[state]
+        return _placement(state) if isinstance(shell, _Placement) else _sbp(state)
 
-    def tensor(self, state) -> torch.Tensor:
-        """The tensor that a state dictionary describes."""
+    def _tensor(self, state) -> torch.Tensor:
         if not isinstance(state, dict) or not ("path" in state or "data" in state):
-            raise CheckpointError(f"{self._source}: altered: a tensor's state has neither 'path' nor 'data'")
-        if "path" in state:
-            if self._folder_tensor is None:
-                raise CheckpointError(f"{self._source}: its tensors are in a checkpoint folder; load the folder, not the file in it")
-            loaded = self._folder_tensor(state["path"])
-        else:
-            loaded = self._inner(state)
+            raise CheckpointError("altered: a tensor's state has neither 'path' nor 'data'")
+        loaded = self._outer(state["path"]) if "path" in state else self._inner(state)
         return loaded if self._place is None else self._place(loaded)
+
+    def _outer(self, name):
+        """A tensor of the folder. Each is expected once; further reads are charged."""
+        if self._folder_tensor is None:
+            raise CheckpointError("its tensors are in a checkpoint folder; load the folder, not the file in it")
+        loaded = self._folder_tensor(name)
+        if name in self._read:
+            self._budget.charge_data(loaded.nbytes, "a tensor that is named again")
+        self._read.add(name)
+        return loaded
 
     def _inner(self, state):
         import numpy as np
 
-        if not isinstance(state["data"], np.ndarray) or state["data"].dtype.hasobject:
-            raise CheckpointError(f"{self._source}: altered: a tensor's data is a {type(state['data']).__name__}, not numbers")
-        dtype = state.get("dtype")
-        return dtypes.from_numpy(state["data"], dtype if isinstance(dtype, torch.dtype) else None)
+        data, dtype = state["data"], state.get("dtype")
+        if type(data) is not np.ndarray or data.dtype.kind not in "biufc":
+            raise CheckpointError(f"altered: a tensor's data is a {type(data).__name__}, not numbers")
+        dtype = dtype if isinstance(dtype, torch.dtype) else None
+        self._budget.charge_data(data.size * max(data.dtype.itemsize, 0 if dtype is None else dtype.itemsize), "a tensor")
+        return dtypes.from_numpy(data, dtype)
+
+
+def _placement(state):
+    from .._global.placement import placement
+
+    if not isinstance(state, dict) or type(state.get("type")) is not str or not isinstance(state.get("ranks"), list | tuple):
+        raise CheckpointError(f"altered: the state of a placement is {str(state)[:80]}")
+    return placement(state["type"], state["ranks"])
+
+
+def _sbp(state):
+    from .. import sbp
+
+    if type(state) is not tuple or len(state) != 2 or state[0] not in ("B", "P", "S") or type(state[1]) is not int:
+        raise CheckpointError(f"altered: the state of an SBP is {str(state)[:80]}")
+    return {"B": lambda: sbp.broadcast, "P": lambda: sbp.partial_sum, "S": lambda: sbp.split(state[1])}[state[0]]()
+
+
+class SafeReader(Unpickler):
+    """Reads OneFlow's pickles and constructs only what `allow` lists."""
+
+    def __init__(self, file, size, states, budget, layers=True):
+        super().__init__(file, size, budget, layers=layers)
+        self._states = states
+
+    def find_class(self, module, name):
+        if (module, name) in _SIZE_NAMES:
+            module = "torch"
+        found = _oneflow_class(module, name)
+        return super().find_class(module, name) if found is None else found
+
+    def value_of(self, shell, state):
+        return self._states.value_of(shell, state) if isinstance(shell, _State) else super().value_of(shell, state)
+
+
+class FullReader(pickle._Unpickler):
+    """Reads OneFlow's pickles and constructs any class that the file names, which runs code of the file's choice."""
+
+    def __init__(self, file, states):
+        super().__init__(file)
+        self._states = states
+
+    def find_class(self, module, name):
+        if (module, name) in _SIZE_NAMES:
+            return torch.Size
+        found = _oneflow_class(module, name) or (modules.layer_shell(module, name) if module.startswith("oneflow.nn") else None)
+        return super().find_class(module, name) if found is None else found
 
     def load_build(self):
-        """BUILD, on instances only: a pickle may not change a class or a function."""
         state, target = self.stack[-1], self.stack[-2]
-        if isinstance(target, _Shell):
-            self.stack.pop()
-            self.stack[-1] = value = self._value(target, state)
-            for number in reversed(self.memo):  # it was noted just before its state
-                if self.memo[number] is target:
-                    self.memo[number] = value
-                    break
+        if not isinstance(target, Shell):
+            super().load_build()
             return
-        if self._safe and isinstance(target, type | types.FunctionType | types.BuiltinFunctionType | types.ModuleType):
-            raise Refused(f"it tries to change {target!r}")
-        super().load_build()
+        self.stack.pop()
+        self.stack[-1] = value = self._states.value_of(target, state) if isinstance(target, _State) else modules.build(target, state, trusted=True)
+        for number in reversed(self.memo):  # it was noted just before its state
+            if self.memo[number] is target:
+                self.memo[number] = value
+                break
 
     dispatch = {**pickle._Unpickler.dispatch, pickle.BUILD[0]: load_build}
 
-    def _value(self, target, state):
-        if isinstance(target, _Generator):
-            return None  # torch's default one
-        if isinstance(target, _Tensor | _Parameter):
-            loaded = self.tensor(state)
-            if not target.parameter:
-                return loaded
-            trains = (loaded.is_floating_point() or loaded.is_complex()) and bool(state.get("requires_grad", True))
-            return torch.nn.Parameter(loaded, requires_grad=trains)
-        if isinstance(target, _DType):
-            if state not in dtypes.NUMBER_TO_DTYPE:
-                raise CheckpointError(f"{self._source}: element type number {state!r} is not known")
-            return dtypes.NUMBER_TO_DTYPE[state]
-        if isinstance(target, _Placement):
-            from .._global.placement import placement
 
-            return placement(state["type"], state["ranks"])
-        from .. import sbp
-
-        kind, dim = state
-        return {"B": lambda: sbp.broadcast, "P": lambda: sbp.partial_sum}.get(kind, lambda: sbp.split(dim))()
-
-
-def check(body: bytes, rest: bytes, source) -> None:
+def _check_sum(body: bytes, rest: bytes) -> None:
     """Compare the check behind a pickle of ours; OneFlow's have none."""
     if not rest:
         return
     pickled = body[: len(body) - len(rest)]
-    wanted = _MARK + f"{zlib.crc32(pickled):08x}".encode()
-    if rest != wanted:
-        raise CheckpointError(f"{source}: truncated or altered: {wanted[-8:].decode()} is the CRC-32 of its values, {rest[:40]!r} stands behind them")
+    expected = _MARK + f"{zlib.crc32(pickled):08x}".encode()
+    if rest != expected:
+        raise CheckpointError(f"truncated or altered: {expected[-8:].decode()} is the CRC-32 of its values, {rest[:40]!r} stands behind them")
 
 
-def loads(body: bytes, source, folder_tensor=None, place=None, safe=True):
-    """The object in a pickle; every error names `source`."""
+def loads(body: bytes, source, folder_tensor=None, place=None, safe=True, layers=True):
+    """The object in a pickle; every error names `source`. `layers`: whether torch.nn's modules are constructed."""
+    if not safe:
+        return _full(body, source, folder_tensor, place)
+    with named_errors(source):
+        return _loads(body, folder_tensor, place, layers)
+
+
+def _loads(body, folder_tensor, place, layers):
     end = body.rfind(_MARK)
     if end > 0:  # checked before anything is constructed
-        check(body, body[end:], source)
-    stream = io.BytesIO(body)
-    try:
-        out = Reader(stream, source, folder_tensor, place, safe).load()
-    except CheckpointError:
-        raise
-    except Refused as error:
-        raise pickle.UnpicklingError(f"{source}: {error}") from None
-    except Exception as error:
-        if not safe and not isinstance(error, EOFError | IndexError | KeyError | ValueError | pickle.UnpicklingError):
-            raise
-        raise CheckpointError(f"{source}: truncated or altered ({type(error).__name__}: {error})") from error
+        _check_sum(body, body[end:])
+    stream, budget = io.BytesIO(body), Budget(len(body))
+    out = SafeReader(stream, len(body), _States(folder_tensor, place, budget), budget, layers).load()
+    budget.finish()
     if end < 0:
-        check(body, stream.read(), source)
+        _check_sum(body, stream.read())
+    return _content(out)
+
+
+def _full(body, source, folder_tensor, place):
+    """As `_loads`, of a file that the user trusts; errors of the classes in it stay what they are."""
+    end = body.rfind(_MARK)
+    try:
+        if end > 0:
+            _check_sum(body, body[end:])
+        return _content(FullReader(io.BytesIO(body), _States(folder_tensor, place, Budget(1 << 60))).load())
+    except (EOFError, IndexError, KeyError, ValueError, pickle.UnpicklingError, CheckpointError) as error:
+        with named_errors(source):
+            raise error
+
+
+def _content(out):
     if isinstance(out, dict) and "protocol_version" in out and "data" in out:
         if out["protocol_version"] != PROTOCOL_VERSION:
-            raise CheckpointError(f"{source}: protocol version {out['protocol_version']!r}; this reader knows {PROTOCOL_VERSION}")
+            raise CheckpointError(f"protocol version {str(out['protocol_version'])[:40]!r}; this reader knows {PROTOCOL_VERSION}")
         return out["data"]
     return out

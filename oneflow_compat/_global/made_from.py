@@ -7,19 +7,28 @@ import functools
 import torch
 
 from ..sbp import broadcast
-from .mode import OFF, current, stack
+from .mode import OFF, SYMBOLIC, current, stack
 
 NAMES = ("new_empty", "new_zeros", "new_ones", "new_full", "new_tensor")
 _plain: dict = {}  # inside global_mode: what torch.Tensor has outside
 
 
 @contextlib.contextmanager
-def _off():
-    stack.append(OFF)
+def _pushed(mode):
+    stack.append(mode)
     try:
         yield
     finally:
         stack.pop()
+
+
+def _off():
+    return _pushed(OFF)
+
+
+def symbolic_kernels():
+    """While torch's symbolic kernels run inside global_mode: new_empty and its like of a global tensor are torch's own."""
+    return _pushed(SYMBOLIC) if stack else contextlib.nullcontext()
 
 
 def outside_mode(function):
@@ -43,6 +52,8 @@ def method(name):
         from .tensor import OfSeveralRanks, is_global, make_global
 
         own, plain = is_global(self), _plain.get(name) or getattr(torch.Tensor, name)
+        if current() is SYMBOLIC:
+            return plain(self, *args, requires_grad=requires_grad, **kwargs)
         like = torch.empty(0, dtype=self.dtype, device=self.device) if isinstance(self, OfSeveralRanks) else self
         if name in ("new_zeros", "new_ones") and not args and "size" not in kwargs:
             args = (self.shape,)

@@ -5,24 +5,84 @@ import torch
 
 from .. import env
 from ..sbp import broadcast
-from .tensor import OfSeveralRanks, is_global, make_global, to_global as _tensor_to_global, to_local as _tensor_to_local
+from .collectives import checking, nested, several, transfer
+from .placement import placement as Placement
+from .tensor import OfSeveralRanks, check_rules, is_global, make_global, to_global as _tensor_to_global, to_local as _tensor_to_local
 
 
 def to_global(self, placement=None, sbp=None):
     """Make every parameter and buffer global on `placement` with the rules `sbp`; returns the module.
 
-    On a module that is global already, `placement` or `sbp` alone moves it.
+    On a module that is global already, `placement` or `sbp` alone moves it. A tensor without dimensions, as the counter
+    of BatchNorm, cannot be split and is under broadcast instead. The ranks agree on all tensors before the first one
+    moves; where one rank raises, all raise and the module is as before.
     """
-    def change(t):
-        if is_global(t):
-            return _tensor_to_global(t, placement, sbp)
-        if placement is None or sbp is None:
-            raise RuntimeError("Module.to_global() of local parameters needs both a placement and an sbp")
-        return make_global(t, placement, sbp)
+    tensors = dict(_named_tensors(self))
+    with checking("Module.to_global", tells=True) as asked:
+        for tensor in tensors.values():
+            _check_target(tensor, placement, sbp)
+        asked.same(placement=placement, sbp=sbp)
+        asked.send([(name, is_global(t), _numbers_of(t)) for name, t in tensors.items()])
+    shapes = _agreed_shapes(asked.messages, tensors, placement, sbp)
 
+    def change(name, t):
+        rules = _fitting(sbp, t)
+        return _tensor_to_global(t, placement, rules) if is_global(t) else make_global(t, placement, rules, shape=shapes.get(name))
+
+    with nested(), transfer("Module.to_global"):
+        _each(self, change)
     for m in self.modules():
         begin_global(m)
-    return _each(self, change)
+    return self
+
+
+def _check_target(tensor, placement, sbp):
+    if not is_global(tensor) and (placement is None or sbp is None):
+        raise RuntimeError("Module.to_global() of local parameters needs both a placement and an sbp")
+    place = tensor._of_placement if placement is None else placement
+    if not isinstance(place, Placement):
+        raise TypeError(f"Module.to_global: placement must be an oneflow.placement, found {type(place).__name__}")
+    if several():
+        from . import ranks
+
+        ranks.check_world(place)
+    if sbp is not None:
+        check_rules(_fitting(sbp, tensor), place, tensor.dim())
+
+
+def _fitting(sbp, tensor):
+    """The rules, broadcast instead of split for a tensor without dimensions."""
+    if tensor.dim() or sbp is None:
+        return sbp
+    rules = sbp if isinstance(sbp, (list, tuple)) else (sbp,)
+    return tuple(broadcast if getattr(r, "_kind", None) == "split" else r for r in rules)
+
+
+def _numbers_of(tensor):
+    from . import ranks
+
+    return ranks.numbers_of(tensor)
+
+
+def _agreed_shapes(messages, tensors, placement, sbp) -> dict:
+    """{name: whole shape} of the local tensors, of which every rank has told its part. Every rank looks at all, so that all raise."""
+    if not messages:
+        return {}
+    from . import ranks
+
+    for rank, message in enumerate(messages):
+        if [entry[:2] for entry in message] != [entry[:2] for entry in messages[0]]:
+            names = sorted({entry[:2] for entry in message} ^ {entry[:2] for entry in messages[0]})[:3]
+            raise RuntimeError(f"Module.to_global: the modules of rank 0 and rank {rank} have different tensors: {', '.join(name for name, _ in names) or 'their order differs'}")
+    shapes = {}
+    for i, (name, tensor) in enumerate(tensors.items()):
+        told = [message[i][2] for message in messages]
+        if not is_global(tensor):
+            rules = check_rules(_fitting(sbp, tensor), placement, tensor.dim())
+            _, shapes[name] = ranks.agreed_shape(told, placement, rules, f"Module.to_global of {name}")
+        elif any(numbers != told[0] for numbers in told):
+            raise RuntimeError(f"Module.to_global of {name}: the ranks have different shapes or dtypes")
+    return shapes
 
 
 def begin_global(m):
@@ -50,7 +110,7 @@ def _first_state(module, args, kwargs):
 
 def to_local(self):
     """Make every parameter and buffer an ordinary tensor; returns the module."""
-    return _each(self, lambda t: _tensor_to_local(t) if is_global(t) else t)
+    return _each(self, lambda _, t: _tensor_to_local(t) if is_global(t) else t)
 
 
 def to_consistent(self, *args, **kwargs):
@@ -61,16 +121,23 @@ def to_consistent(self, *args, **kwargs):
 _OF_CLASS = ("_of_placement", "_of_sbp", "_is_param", "_own", "_origin")  # the other attributes of a parameter go with it
 
 
+def _named_tensors(module):
+    """(name, tensor) of every parameter and buffer, a shared one under its first name."""
+    yield from module.named_parameters()
+    yield from module.named_buffers()
+
+
 def _each(module, change):
-    done = {}
+    """Exchange every parameter and buffer for what `change(name, tensor)` returns, once all have been made."""
+    done: dict = {}
+    for name, tensor in _named_tensors(module):
+        is_parameter = isinstance(tensor, torch.nn.Parameter)
+        made = change(name, tensor.detach() if is_parameter else tensor)
+        if is_parameter:
+            made = torch.nn.Parameter(made, requires_grad=tensor.requires_grad)
+            made.__dict__.update({k: v for k, v in vars(tensor).items() if k not in _OF_CLASS})
+        done[id(tensor)] = made
     for m in module.modules():
-        for name, p in m._parameters.items():
-            if p is not None:
-                if id(p) not in done:
-                    done[id(p)] = torch.nn.Parameter(change(p.detach()), requires_grad=p.requires_grad)
-                    done[id(p)].__dict__.update({k: v for k, v in vars(p).items() if k not in _OF_CLASS})
-                m._parameters[name] = done[id(p)]
-        for name, b in m._buffers.items():
-            if b is not None:
-                m._buffers[name] = change(b)
+        for tensors in (m._parameters, m._buffers):
+            tensors.update({name: done[id(t)] for name, t in tensors.items() if t is not None})
     return module

@@ -15,8 +15,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._mode_utils import no_dispatch
 
 from .. import sbp
-from . import elsewhere, families, made_from, parts, views, zero
-from .ranks import GlobalDTensor, _around, _copies, _first, _groups, _map, _mine, _moved, _part, _placements, _summed, same_numbers, whole
+from . import collectives, elsewhere, families, made_from, parts, views, zero
+from .ranks import GlobalDTensor, _around, _copies, _first, _groups, _counters, _map, _mine, _moved, _part, _placements, _summed, about, same_numbers, sent, whole
 
 aten = torch.ops.aten
 # these write their running statistics without saying so; DTensor would write a copy of those it moves
@@ -66,12 +66,32 @@ _READS = {aten._local_scalar_dense.default, aten.is_nonzero.default, aten.equal.
 @made_from.outside_mode
 def call(func, args, kwargs):
     """The result of an ATen operator some of whose arguments are global tensors."""
-    out = _computed(_FLAGS.get(func, func), args, kwargs)
-    if func.is_view:
-        views.remember(func, args, kwargs, out)
-    for t in _written(func, args, kwargs):
-        views.write_through(t)
+    if collectives.is_out_of_step():
+        collectives.check_sound(str(func))
+    mesh = _first_mesh(args)
+    before = mesh and sent(mesh)
+    try:
+        out = _computed(_FLAGS.get(func, func), args, kwargs)
+        if func.is_view:
+            views.remember(func, args, kwargs, out)
+        for t in _written(func, args, kwargs):
+            views.write_through(t)
+    except RuntimeError as error:
+        if collectives.is_lost(error):
+            raise collectives.lost(str(func), error) from error
+        raise
+    if mesh and sent(mesh) != before:
+        collectives.note(_counters[mesh][0], func._opname)
     return out
+
+
+def _first_mesh(args):
+    for arg in args:
+        if isinstance(arg, GlobalDTensor):
+            return arg.device_mesh
+        if isinstance(arg, (list, tuple)) and arg and isinstance(arg[0], GlobalDTensor):
+            return arg[0].device_mesh
+    return None
 
 
 def _written(func, args, kwargs) -> list:
@@ -99,7 +119,7 @@ def _computed(func, args, kwargs):
     if (torch.Tag.pointwise in func.tags or func is aten.rsub.Tensor) and _groups[mesh] is not dist.group.WORLD:
         of_no_elements = _on_no_elements(func, args, kwargs)
     if func in _READS:
-        return func(*_map(whole, args), **_map(whole, kwargs))
+        return _read(func, args, kwargs)
     if "out" in kwargs and not any(isinstance(t, GlobalDTensor) for t in pytree.tree_leaves(args)):  # as eye(n, out=x): DTensor's cache knows the numbers, not x
         with same_numbers() if torch.Tag.nondeterministic_seeded in func.tags else contextlib.nullcontext():
             return _on_whole(func, args, kwargs, mesh)
@@ -165,6 +185,16 @@ def _computed(func, args, kwargs):
     return GlobalDTensor(_around(out._local_tensor.to(of_no_elements.dtype), mesh, out.placements, out.shape, out.stride()))
 
 
+def _read(func, args, kwargs):
+    """item(), bool() and equal(). Ranks agree on a read for which data travels."""
+    tensors = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, GlobalDTensor)]
+    if any(_groups[t.device_mesh] is not dist.group.WORLD or any(not p.is_replicate() for p in t.placements) for t in tensors):
+        call_name = "Tensor.item" if func is aten._local_scalar_dense.default else func._opname
+        with collectives.checking(call_name) as asked:
+            asked.same(tensors=[about(t) for t in tensors])
+    return func(*_map(whole, args), **_map(whole, kwargs))
+
+
 def _on_no_elements(func, args, kwargs):
     """A kernel refuses dtypes where it runs; here ranks that hold no part raise as well, for a program may go on from there."""
     def nothing(tensor):
@@ -216,6 +246,8 @@ def _by_dtensor(func, args, kwargs, mesh):
             if _averages(out) and not all(_even(t) for t in pytree.tree_leaves(args) if isinstance(t, GlobalDTensor)):
                 out = _on_whole(func, args, kwargs, mesh)
     except (NotImplementedError, RuntimeError) as error:
+        if isinstance(error, collectives.CollectiveError) or collectives.is_lost(error):
+            raise
         if "mixed torch.Tensor and DTensor" in str(error):
             raise RuntimeError(f"{func}: some tensors are global and some are local; make them all the same first (to_global, to_local)") from None
         if "Sharding propagation failed" not in str(error) and any(text in str(error) for text in _OF_VALUES):

@@ -5,6 +5,7 @@ import torch
 
 from .. import env, sbp
 from .._ops import creation
+from .collectives import checking, nested, transfer
 
 
 def sample(weight, label, num_sample):
@@ -13,6 +14,26 @@ def sample(weight, label, num_sample):
     Where the ranks cannot share classes or samples evenly, and under other rules of `weight`, the whole weight is
     sampled from, and ids and rows are under broadcast.
     """
+    call = "distributed_partial_fc_sample"
+    with checking(call) as asked:
+        _check_arguments(weight, label, num_sample)
+        asked.same(weight=_about(weight), label=_about(label), num_sample=num_sample)
+    with nested(), transfer(call):
+        return _sampled(weight, label, num_sample)
+
+
+def _about(tensor):
+    return tuple(tensor.shape), tensor.dtype, tensor.placement, tensor.sbp
+
+
+def _check_arguments(weight, label, num_sample):
+    if not (weight.is_global and label.is_global):
+        raise RuntimeError("distributed_partial_fc_sample: weight and label must both be global tensors; make them so with to_global")
+    if isinstance(num_sample, bool) or not isinstance(num_sample, int) or not 0 < num_sample <= weight.shape[0]:
+        raise ValueError(f"distributed_partial_fc_sample: num_sample must be between 1 and the {weight.shape[0]} classes, found {num_sample!r}")
+
+
+def _sampled(weight, label, num_sample):
     place, classes, ranks = weight.placement, weight.shape[0], weight.placement.ranks.size
     everywhere = (sbp.broadcast,) * place.ranks.ndim
     split = weight.sbp == (sbp.split(0),) and classes % ranks == num_sample % ranks == 0

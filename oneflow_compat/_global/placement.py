@@ -1,10 +1,39 @@
 """`oneflow.placement`: a device type and a grid of ranks."""
 from __future__ import annotations
 
+import types
+
 import numpy as np
 import torch
 
-_TYPES = ("cpu", "cuda", "npu", "xpu", "mlu", "meta")
+_TYPES = ("cpu", "cuda", "meta")
+
+
+def require_device_type(device_type: str):
+    """Refuse a device type that neither OneFlow nor this build of torch has; RuntimeError, as in both libraries.
+
+    torch has one name to give away, of its private backend. It becomes "mock", OneFlow's device type for
+    tests, when a program first asks for that and no backend has taken the name.
+    """
+    if device_type in _TYPES or not device_type:
+        return
+    accelerator, private = torch.accelerator.current_accelerator(), torch._C._get_privateuse1_backend_name()
+    if device_type == "mock" and private == "privateuseone":
+        torch.utils.rename_privateuse1_backend("mock")
+        torch._register_device_module("mock", _mock_module())
+        return
+    if device_type != private and (accelerator is None or device_type != accelerator.type):
+        raise RuntimeError(f"Expected one of cpu, cuda device type, found {device_type!r}: this build of torch has no such device")
+
+
+def _mock_module():
+    """What torch asks a backend named "mock" for: it has no device, and starting it is an error."""
+    def refuse():
+        raise RuntimeError("a device of type 'mock' holds no tensors: it is a name for tests; use 'cpu' or 'cuda'")
+
+    module = types.ModuleType("torch.mock", "OneFlow's device type for tests.")
+    module.is_available, module.device_count, module._is_in_bad_fork, module._lazy_init = lambda: False, lambda: 0, lambda: False, refuse  # type: ignore[attr-defined]
+    return module
 
 
 class placement:
@@ -20,8 +49,9 @@ class placement:
     def __init__(self, type=None, ranks=None, hierarchy=None, *, device_type=None, device_ids=None):
         type = device_type if type is None else type
         ranks = device_ids if ranks is None else ranks
-        if type not in _TYPES:
-            raise RuntimeError(f"placement: device type must be 'cpu' or 'cuda', found {type!r}")
+        if not isinstance(type, str):
+            raise TypeError(f"placement: the device type must be a string, found {type!r}")
+        require_device_type(type or "''")
         if isinstance(ranks, dict):
             ranks = [r for node in sorted(ranks) for r in np.atleast_1d(np.asarray(ranks[node])).ravel().tolist()]
         if ranks is None:
@@ -51,6 +81,8 @@ class placement:
         """The placement of every rank in the world."""
         from .. import env
 
+        if type == "cuda" and not torch.cuda.is_available():
+            raise RuntimeError("placement.all('cuda'): this process sees no CUDA device; use placement.all('cpu'), or placement('cuda', ranks) to name the ranks")
         return placement(type, list(range(env.get_world_size())))
 
     def __eq__(self, other):

@@ -18,8 +18,8 @@ from torch.distributed.tensor import DeviceMesh, DTensor, Partial, Replicate, Sh
 from torch.utils import _pytree as pytree
 
 from .. import env, sbp
-from ..comm import comm_ops
-from . import elsewhere, made_from, zero
+from . import collectives, elsewhere, made_from, zero
+from .collectives import add_mesh, checking, start, transfer
 from .placement import placement as Placement
 from .tensor import OfSeveralRanks
 
@@ -29,16 +29,40 @@ from .tensor import OfSeveralRanks
 def mesh_of(placement: Placement) -> DeviceMesh:
     """The mesh of a placement; the process group starts here."""
     ranks, world = placement.ranks, env.get_world_size()
-    if ranks.max() >= world:
-        raise RuntimeError(f"{placement!r} names rank {ranks.max()}, there are {world}; start more processes with oneflow.distributed.launch")
-    with _now():
-        comm_ops.start()
+    with checking("placement", tells=True) as asked:
+        check_world(placement)
+        asked.same(placement=placement)
+    with _now(), transfer("placement"):
+        start()
         mesh = DeviceMesh(placement.type, ranks.tolist())
         group = dist.group.WORLD if ranks.size == world else dist.new_group(sorted(ranks.ravel().tolist()))
-        if not _mine(mesh):
+        groups = [group]
+        if _mine(mesh):
+            groups += mesh.get_all_groups()
+        else:
             elsewhere.same_rules()
     _placements[mesh], _groups[mesh] = placement, group
+    groups = [g for g in groups if isinstance(g, dist.ProcessGroup)]
+    number = add_mesh(ranks.ravel().tolist(), groups)
+    _counters[mesh] = number, [g._get_sequence_number_for_group for g in groups if hasattr(g, "_get_sequence_number_for_group")]
     return mesh
+
+
+def sent(mesh) -> int:
+    """How many collectives this rank has begun on the ranks of a mesh."""
+    return sum(count() for count in _counters[mesh][1])
+
+
+def note(mesh, text):
+    """Note what this rank did with tensors on a mesh: the next exchange compares the notes of its ranks."""
+    collectives.note(_counters[mesh][0], text)
+
+
+def check_world(placement):
+    """RuntimeError where a placement names ranks that do not exist."""
+    last, world = placement.ranks.max(), env.get_world_size()
+    if last >= world:
+        raise RuntimeError(f"{placement!r} names rank {last}, there are {world}; start more processes with oneflow.distributed.launch")
 
 
 def _now():
@@ -50,6 +74,8 @@ def _now():
 
 _placements: dict = {}  # mesh -> placement
 _groups: dict = {}  # mesh -> process group of its ranks
+_counters: dict = {}  # mesh -> (its number among all meshes, the same on every rank; functions that count this rank's collectives)
+_DTYPES = sorted((d for d in vars(torch).values() if isinstance(d, torch.dtype)), key=str)
 
 
 def _to_torch(rules):
@@ -167,20 +193,20 @@ class GlobalDTensor(torch.Tensor, OfSeveralRanks):
 
     def full_tensor(self):
         """The whole as an ordinary tensor, as DTensor.full_tensor."""
-        return whole(self)
+        return read(self, "Tensor.full_tensor")
 
     def numpy(self, *args, **kwargs):
-        return whole(self).numpy(*args, **kwargs)
+        return read(self, "Tensor.numpy").numpy(*args, **kwargs)
 
     def __array__(self, *args, **kwargs):
-        return whole(self).__array__(*args, **kwargs)
+        return read(self, "Tensor.numpy").__array__(*args, **kwargs)
 
     def tolist(self):
-        return whole(self).tolist()
+        return read(self, "Tensor.tolist").tolist()
 
     def __repr__(self, *, tensor_contents=None):
         extra = f"placement={self._of_placement!r}, sbp={self._of_sbp!r}" + (", requires_grad=True" if self.requires_grad else "")
-        return f"{repr(whole(self))[:-1]}, {extra})"
+        return f"{repr(read(self, 'the text of a tensor'))[:-1]}, {extra})"
 
     def __reduce_ex__(self, protocol):
         return _rebuild, (self._local_tensor, tuple(self.shape), self._of_placement, self._of_sbp, self.requires_grad)
@@ -243,6 +269,19 @@ def whole(tensor) -> torch.Tensor:
     return full
 
 
+def read(tensor, call) -> torch.Tensor:
+    """All of a global tensor for the program to read: the ranks agree first that each one reads it."""
+    with checking(call) as asked:
+        asked.same(**about(tensor))
+    with transfer(call):
+        return whole(tensor)
+
+
+def about(tensor) -> dict:
+    """What must be the same of a global tensor on every rank."""
+    return {"shape": tuple(tensor.shape), "dtype": tensor.dtype, "placement": tensor._of_placement, "sbp": tensor._of_sbp}
+
+
 def _of_first(tensor, source, group):
     """The tensor that the rank `source` has, on every rank of the group."""
     return funcol.wait_tensor(funcol.broadcast(tensor.contiguous(), dist.get_group_rank(group, source), group)).view(tensor.shape)
@@ -251,18 +290,24 @@ def _of_first(tensor, source, group):
 def _part(full, mesh, targets):
     """This rank's part of a tensor that every rank has."""
     at = mesh.get_coordinate()
-    return torch.empty((0,) * full.dim(), dtype=full.dtype, device=full.device) if at is None else _cut(full, mesh, targets, at).contiguous().clone()
+    return torch.empty((0,) * full.dim(), dtype=full.dtype, device=full.device) if at is None else _cut(full, mesh.shape, targets, at).contiguous().clone()
 
 
-def _cut(full, mesh, targets, at):
-    """The part of the rank at the coordinates `at`."""
-    for i, (target, size) in enumerate(zip(targets, mesh.shape)):
+def _cut(full, sizes, targets, at):
+    """The part of the rank at the coordinates `at` of a grid."""
+    for i, (target, size) in enumerate(zip(targets, sizes)):
         if isinstance(target, Shard):
             parts = full.chunk(size, target.dim)
             full = parts[at[i]] if at[i] < len(parts) else full.narrow(target.dim, 0, 0)
         elif isinstance(target, Partial) and at[i]:
             full = torch.zeros_like(full)
     return full
+
+
+def part_at(full, placement, rules, rank):
+    """The part that a rank of the placement holds of a full tensor."""
+    at = [int(i[0]) for i in (placement.ranks == rank).nonzero()]
+    return _cut(full, placement.ranks.shape, _to_torch(rules), at)
 
 
 def from_whole(full, placement, rules) -> GlobalDTensor:
@@ -285,7 +330,8 @@ def same_numbers(group=None, source=0, offset=0):
 
     seed, group = torch.randint(1 << 31, (1,)), group or dist.group.WORLD
     if dist.get_world_size(group) > 1:
-        seed = _of_first(seed, source, group)
+        with transfer("random numbers of a global tensor"):
+            seed = _of_first(seed, source, group)
     state = torch.get_rng_state()
     torch.random.default_generator.manual_seed((seed if capturing() else int(seed)) + offset)
     try:
@@ -304,12 +350,33 @@ def _moved(tensor, placement, rules):
         return GlobalDTensor(tensor._held)
     new_parts = [i for i, (old, new) in enumerate(zip(tensor.placements, targets)) if isinstance(new, Partial) and not isinstance(old, Partial)]
     reached = [Replicate() if i in new_parts else t for i, t in enumerate(targets)]
-    out = tensor._held.redistribute(placements=reached)
     at = mesh.get_coordinate()
+    own_slices = len(new_parts) == 1 and _own_slice(tensor, targets, new_parts[0])
+    if own_slices:
+        return _made(tensor._local_tensor if at is None else own_slices(at), mesh, targets, tensor.shape)
+    out = tensor._held.redistribute(placements=reached)
     local = out._local_tensor
     if at is not None and any(at[i] for i in new_parts):
         local = torch.zeros_like(local)
     return _made(local, mesh, targets, tensor.shape)
+
+
+def _own_slice(tensor, targets, axis):
+    """A function that puts a rank's part of a split tensor in zeros, which are the parts of a sum as OneFlow has them; None of other tensors."""
+    old = tensor.placements
+    if not isinstance(old[axis], Shard) or any(p != t for i, (p, t) in enumerate(zip(old, targets)) if i != axis):
+        return None
+    if sum(isinstance(p, Shard) and p.dim == old[axis].dim for p in old) > 1:
+        return None
+
+    def padded(at):
+        part, dim = tensor._local_tensor, old[axis].dim
+        step = -(-tensor.shape[dim] // tensor.device_mesh.shape[axis])
+        out = part.new_zeros((*part.shape[:dim], tensor.shape[dim], *part.shape[dim + 1:]))
+        out.narrow(dim, min(at[axis] * step, tensor.shape[dim]), part.shape[dim]).copy_(part)
+        return out
+
+    return padded
 
 
 class _Move(torch.autograd.Function):
@@ -320,9 +387,10 @@ class _Move(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
-        if ctx.grad:
-            grad = _moved(grad, *ctx.grad)
-        return _moved(grad, *ctx.source), None, None, None
+        with transfer("the gradient of to_global"):
+            if ctx.grad:
+                grad = _moved(grad, *ctx.grad)
+            return _moved(grad, *ctx.source), None, None, None
 
 
 def moved(tensor, placement, rules, grad_rules=None) -> GlobalDTensor:
@@ -350,7 +418,8 @@ class _FromLocal(torch.autograd.Function):
     def backward(ctx, grad):
         if not _mine(grad.device_mesh):
             return torch.zeros(ctx.shape, dtype=grad.dtype), None, None, None
-        local = _moved(grad, *ctx.place)._local_tensor
+        with transfer("the gradient of to_global"):
+            local = _moved(grad, *ctx.place)._local_tensor
         return torch.zeros_like(local) if ctx.copies else local, None, None, None
 
 
@@ -359,34 +428,49 @@ def from_local(local, placement, rules, shape=None) -> GlobalDTensor:
 
     Under broadcast the first rank's values are everyone's. RuntimeError where the parts are not those torch.chunk makes.
     """
-    mesh = mesh_of(placement)
+    rules = tuple(rules)
+    if shape is None:
+        with checking("to_global", tells=True) as asked:
+            check_world(placement)
+            asked.same(placement=placement, sbp=rules)
+            asked.tell(*numbers_of(local))
+        dtype, shape = agreed_shape(asked.told, placement, rules)
+        if env.get_rank() not in placement.ranks:
+            local = torch.empty(0, dtype=dtype, requires_grad=local.requires_grad)
+    mesh_of(placement)
     if local.device.type != placement.type:
         local = local.to(placement.type)
-    if shape is None:
-        local, shape = _agreed(local, placement, rules, mesh)
-    return _FromLocal.apply(local, placement, tuple(rules), tuple(shape))
+    with transfer("to_global"):
+        return _FromLocal.apply(local, placement, rules, tuple(shape))
 
 
-def _agreed(local, placement, rules, mesh):
-    """(the local tensor in the dtype all have, the whole shape)."""
-    told: list = [None] * env.get_world_size()
-    with _now():
-        dist.all_gather_object(told, (tuple(local.shape), local.dtype))
-    first_shape, dtype = told[_first(mesh)]
-    grid = mesh.mesh
-    for rank in grid.flatten().tolist():  # every rank looks at all, so that all raise
-        if told[rank][1] != dtype or len(told[rank][0]) != len(first_shape):
-            raise RuntimeError(f"to_global: rank {rank} has {told[rank][0]} of {told[rank][1]}, rank {_first(mesh)} {first_shape} of {dtype}; they must agree")
+def numbers_of(local) -> list:
+    """What the ranks tell each other of their parts: dtype and shape."""
+    return [_DTYPES.index(local.dtype), *map(int, local.shape)]
+
+
+def agreed_shape(told, placement, rules, name="to_global"):
+    """(the dtype, the whole shape) of a tensor of whose parts the ranks have told. Every rank looks at all, so that all raise."""
+    grid = torch.from_numpy(placement.ranks)
+    ranks = grid.flatten().tolist()
+    first = int(placement.ranks.flat[0])
+    parts = {rank: (_DTYPES[told[rank][0]], tuple(told[rank][1:])) for rank in ranks}
+    dtype, first_shape = parts[first]
+    for rank, (own_dtype, own) in parts.items():
+        if own_dtype != dtype or len(own) != len(first_shape):
+            raise RuntimeError(f"{name}: rank {rank} has {own} of {own_dtype}, rank {first} {first_shape} of {dtype}; they must agree")
     shape = list(first_shape)
     for d in {r._dim for r in rules if r._kind == "split"}:
         line = grid[tuple(slice(None) if r == sbp.split(d) else 0 for r in rules)]
-        shape[d] = sum(told[rank][0][d] for rank in line.flatten().tolist())
-    for rank in grid.flatten().tolist():
+        shape[d] = sum(parts[rank][1][d] for rank in line.flatten().tolist())
+    targets = _to_torch(rules)
+    for rank in ranks:
         at = (grid == rank).nonzero()[0].tolist()
-        expected = tuple(_cut(torch.empty(shape, device="meta"), mesh, _to_torch(rules), at).shape)
-        if expected != told[rank][0]:
-            raise RuntimeError(f"to_global: rank {rank} has {told[rank][0]}; under {tuple(rules)} its part of {tuple(shape)} is {expected}")
-    return (local if _mine(mesh) else torch.empty(0, dtype=dtype, requires_grad=local.requires_grad)), shape
+        expected = tuple(_cut(torch.empty(shape, device="meta"), grid.shape, targets, at).shape)
+        if expected != parts[rank][1]:
+            each = ", ".join(f"rank {r} {own}" for r, (_, own) in parts.items())
+            raise RuntimeError(f"{name}: rank {rank} has {parts[rank][1]}; under {tuple(rules)} its part of {tuple(shape)} is {expected}. The parts are: {each}")
+    return dtype, shape
 
 
 class _ToLocal(torch.autograd.Function):

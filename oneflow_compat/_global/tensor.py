@@ -6,11 +6,14 @@ plus its placement and rules, carried through operations by `__torch_function__`
 """
 from __future__ import annotations
 
+import contextlib
+
 import torch
 
 from .. import env
 from ..sbp import broadcast, partial_sum, sbp as Rule
 from . import made_from
+from .collectives import Asked, checking, transfer
 from .placement import placement as Placement
 
 
@@ -73,6 +76,16 @@ def view_or_copy(view):
             return tensor.reshape(asked.shape if isinstance(asked, torch.Tensor) else asked)
 
     return call
+
+
+def part_of_rank(full, placement, rules):
+    """This rank's part of an ordinary tensor, for to_global; on one rank and outside of the placement all of it."""
+    rules = check_rules(rules, placement, full.dim())
+    if not several() or env.get_rank() not in placement.ranks:
+        return full
+    from . import ranks
+
+    return ranks.part_at(full, placement, rules, env.get_rank())
 
 
 def is_symbolic(tensor) -> bool:
@@ -178,7 +191,7 @@ def wrappers() -> tuple:
 
 
 def several() -> bool:
-    """Are there several ranks?"""
+    """Whether there are several ranks."""
     return env.get_world_size() > 1
 
 
@@ -280,23 +293,58 @@ def to_global(self, placement=None, sbp=None, *, grad_sbp=None, check_meta=None,
     spares them comparing shapes: all parts are as large as this rank's. `grad_sbp` are the rules the gradient of a
     moved tensor takes first. Autograd passes through.
     """
-    if placement is None and not is_global(self):
-        raise RuntimeError("to_global() of a local tensor needs a placement and an sbp, found placement=None")
+    if several():
+        return _to_global_of_ranks(self, placement, sbp, grad_sbp, check_meta, copy)
+    placement, sbp = _target(self, placement, sbp)
+    if grad_sbp:
+        check_rules(grad_sbp, placement, self.dim())
+    local = to_local(self) if is_global(self) else self
+    return make_global(local.clone() if copy else local, placement, sbp)
+
+
+def _to_global_of_ranks(self, placement, sbp, grad_sbp, check_meta, copy):
+    """to_global with several ranks: they agree on the arguments before data travels, unless check_meta is False."""
+    from . import ranks
+
+    moves = isinstance(self, OfSeveralRanks)
+    unchecked = check_meta is False or moves and _is_at_home(self, placement, sbp)
+    with contextlib.nullcontext(Asked("Tensor.to_global")) if unchecked else checking("Tensor.to_global", tells=not moves) as asked:
+        placement, sbp = _target(self, placement, sbp)
+        rules = check_rules(sbp, placement, self.dim())
+        grad_sbp = grad_sbp and check_rules(grad_sbp, placement, self.dim())
+        ranks.check_world(placement)
+        if moves:
+            asked.same(tensor="global", placement=placement, sbp=rules, grad_sbp=grad_sbp, source=ranks.about(self))
+        else:
+            asked.same(tensor="local", placement=placement, sbp=rules)
+            asked.tell(*ranks.numbers_of(self))
+    if moves:
+        with transfer("Tensor.to_global"):
+            return ranks.moved(self.clone() if copy else self, placement, rules, grad_sbp)
+    local = self.clone() if copy else self
+    if check_meta is False:
+        return ranks.from_local(local, placement, rules, _even_shape(local, placement, rules))
+    dtype, shape = ranks.agreed_shape(asked.told, placement, rules)
+    if env.get_rank() not in placement.ranks:
+        local = torch.empty(0, dtype=dtype, requires_grad=local.requires_grad)
+    return ranks.from_local(local, placement, rules, shape)
+
+
+def _is_at_home(self, placement, sbp) -> bool:
+    """Whether a global tensor moves without other ranks: every rank has all of it, or nothing changes."""
+    stays = placement is None or placement == self._of_placement
+    return stays and (all(r._kind == "broadcast" for r in self._of_sbp) or sbp is None or sbp in (self._of_sbp, *self._of_sbp[:1] * (len(self._of_sbp) == 1)))
+
+
+def _target(self, placement, sbp):
+    """The placement and the rules that to_global is asked for."""
+    for name, value in (("placement", placement), ("sbp", sbp)):
+        if value is None and not is_global(self):
+            raise RuntimeError(f"to_global() of a local tensor needs a placement and an sbp, found {name}=None")
     placement = self._of_placement if placement is None else placement
     if not isinstance(placement, Placement):
         raise TypeError(f"to_global: placement must be an oneflow.placement, found {type(placement).__name__}")
-    if sbp is None:
-        if not is_global(self):
-            raise RuntimeError("to_global() of a local tensor needs a placement and an sbp, found sbp=None")
-        sbp = self._of_sbp
-    if isinstance(self, OfSeveralRanks):
-        from . import ranks
-
-        grad_sbp = grad_sbp and check_rules(grad_sbp, placement, self.dim())
-        return ranks.moved(self.clone() if copy else self, placement, check_rules(sbp, placement, self.dim()), grad_sbp)
-    local = to_local(self) if is_global(self) else self
-    shape = _even_shape(local, placement, sbp) if check_meta is False and several() else None
-    return make_global(local.clone() if copy else local, placement, sbp, shape=shape)
+    return placement, self._of_sbp if sbp is None else sbp
 
 
 def _even_shape(local, placement, rules):

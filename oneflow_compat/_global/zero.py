@@ -12,6 +12,7 @@ import contextlib
 import torch
 
 from .. import sbp
+from .collectives import nested
 from .tensor import OfSeveralRanks
 
 aten = torch.ops.aten
@@ -46,6 +47,11 @@ def call(func, args, kwargs):
     wanted = rules(first)
     if wanted == first._of_sbp:
         return NotImplemented
+    with nested():
+        return _on_parts(func, first, wanted, args, kwargs)
+
+
+def _on_parts(func, first, wanted, args, kwargs):
     if func in _LIKE:
         return func(first.to_global(sbp=wanted), *args[1:], **kwargs)
     if not func._schema.is_mutable or not any(isinstance(t, OfSeveralRanks) and t._of_sbp == wanted for t in (*args[1:], *kwargs.values())):

@@ -11,6 +11,7 @@ Two front ends use it (nn/graph/ and compatible/single_client/); it knows neithe
         recompute=(),         # modules whose activations are recomputed in backward
         config=Config(),      # what passes and which backend; see config.py
         name="graph",
+        writes_through=lambda: True,  # False: writes to arguments and captured tensors stay inside the call
     )
     out = engine(*args, **kwargs)         # build + backward + clip + unscale + step, then scheduler.step()
     engine.compile(*args, **kwargs)       # the same without running: returns the Program

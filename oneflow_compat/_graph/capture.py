@@ -16,6 +16,7 @@ from .sizes import KINDS, of_the_run
 from .slots import slots_of
 from .state import StateMap, kept_grads, kept_modes, kept_modules, memories, of_their_own, resolve
 from .tree import paths, tree_flatten
+from .unused_backward import backward_is_unused, warn_of_unused_backward
 from .watch import Reads
 
 _active = threading.local()
@@ -25,6 +26,12 @@ _PLAIN = (int, float, bool, str, bytes, complex, type(None), torch.dtype, torch.
 def capturing() -> bool:
     """True while a build function runs under capture in this thread."""
     return getattr(_active, "recorder", None) is not None
+
+
+def is_captured_state(tensor) -> bool:
+    """Whether build() runs under capture in this thread and the tensor is a parameter or buffer of the modules of its graph."""
+    entry = _active.state.entry(tensor) if capturing() else None
+    return entry is not None and entry[2][0] == "module"
 
 
 def inside_another():
@@ -45,10 +52,10 @@ def outside_capture():
         _active.recorder = recorder
 
 
-def check_leaves(flat, name):
-    """Every leaf must be a tensor or a plain python value; name(index) is what an error calls it."""
+def check_leaves(flat, name, more=()):
+    """Every leaf must be a tensor, a plain python value, or of one of the classes in `more`; name(index) is what an error calls it."""
     for index, leaf in enumerate(flat):
-        if not isinstance(leaf, (torch.Tensor, *_PLAIN, *KINDS)):
+        if not isinstance(leaf, (torch.Tensor, *_PLAIN, *KINDS, *more)):
             kind = type(leaf).__qualname__ if type(leaf).__module__ == "builtins" else f"{type(leaf).__module__}.{type(leaf).__qualname__}"
             raise GraphTypeError(
                 f"the {name(index)} of build() has the type {kind}, which a graph cannot take",
@@ -99,16 +106,16 @@ class Capture:
         _no_lazy_parameter(early)
         grads = kept_grads(leaves)
         recorder.on_lift = grads.hide
-        modules = kept_modules(list(early.all_modules()), engine.owner, recorder)
+        modules = self._modules = kept_modules(list(early.all_modules()), engine.owner, recorder)
         reads = Reads(engine.build, engine.owner, capturing, modules.add)
-        _active.recorder = recorder
+        _active.recorder, _active.state = recorder, early
         try:
             with torch.inference_mode(False), grads, kept_modes(engine, early.all_modules()), modules, capture_patches(self, early), _autograd_as_recorded():
                 with recorder, torch.set_grad_enabled(grad_mode):  # inference_mode(False) turned it on
                     flat_out, out_spec = self._record(inputs, early, modules, reads)
                 program = self._close(flat_out, out_spec)
         finally:
-            _active.recorder = None
+            _active.recorder = _active.state = None
             if self.update is not None:
                 self.update.undo()
                 for optimizer, kept in self.aside:
@@ -146,9 +153,10 @@ class Capture:
         """build(), what it left in modules, and the update; returns its flat results and their spec."""
         with reads:
             flat_out, out_spec = self._build(inputs)
-        check_leaves(flat_out, lambda i: f"output {leaf_name(out_spec, i)}".rstrip())
+        check_leaves(flat_out, lambda i: f"output {leaf_name(out_spec, i)}".rstrip(), (torch.nn.Module,))
         self.recorder.phase = "state"
         rebound = modules.changes()
+        modules.fill(v for v in flat_out if isinstance(v, torch.nn.Module))
         taken = memories([*inputs, *flat_out])
         self.stores = [(c, k, of_their_own(leaves, taken), spec) for c, k, (leaves, spec) in ((c, k, tree_flatten(v)) for c, k, v in modules.stores)]
         modules.restore()
@@ -247,6 +255,9 @@ class Capture:
 
             guard = guard_graph(recorder.graph, guards)
         graph = recorder.finish(nodes)
+        self._keep_callers_values(graph)
+        if not self.state.optimizers and backward_is_unused(graph):
+            warn_of_unused_backward(self.engine)
         slots, self.free, self.free_of = slots_of(self, graph)
         return Program(
             name=self.engine.name,
@@ -263,6 +274,21 @@ class Capture:
             config=self.config,
             unknown_sizes=bool(recorder.sizes.nodes),
         )
+
+    @property
+    def owners(self):
+        """The modules that build() used, and the object that build() belongs to."""
+        return [thing for thing, *_ in self._modules.before]
+
+    def _keep_callers_values(self, graph):
+        if self.engine.writes_through():
+            return
+        from .caller_tensors import keep_callers_values, warn_of_kept_values
+
+        written = keep_callers_values(self, graph)
+        if written and not self.engine.told_of_writes:
+            self.engine.told_of_writes = True
+            warn_of_kept_values(self.engine.name, written)
 
     def _replace_by_input(self, node, real):
         while node.target in (torch.ops.aten.detach.default, torch.ops.aten.alias.default):

@@ -98,7 +98,7 @@ class UnsupportedInGraph(CaptureError, UnsupportedError):
         super().__init__(f"{what} (docs/differences.md: {difference})", instead, user_location(2))
 
 
-class GraphTypeError(CaptureError, TypeError):
+class GraphTypeError(CaptureError, TypeError, NotImplementedError):
     """An argument or output of build() has a type that a program cannot take."""
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import inspect
-import threading
 import time
 import warnings
 from collections import Counter, OrderedDict
@@ -14,7 +13,7 @@ import torch
 
 from .._errors import OneFlowError
 from .._global.tensor import is_global
-from .backends import compiler_for, default_backend
+from .backends import compiler_for, compiling as _making, default_backend
 from .binding import VALUES, AnotherWay, Binding, Stale
 from .config import Config
 from .errors import CaptureError
@@ -24,13 +23,13 @@ from .watch import tell
 _MAX_VARIANTS = 4
 _MAX_BRANCHED = 16  # of a program with branches on sizes
 _MAX_TRIES = 64  # programs tried for one call, of one with many branches on sizes
-_making = threading.RLock()  # a capture patches torch, and inductor compiles one region at a time
 
 
 class Engine:
     """See the package docstring. Threads may call an inference graph together, and share a process with other graphs that train."""
 
-    def __init__(self, build, *, modules=None, tensors=None, optimizers=(), grad_scaler=None, recompute=(), config=None, name="graph", owner=None):
+    def __init__(self, build, *, modules=None, tensors=None, optimizers=(), grad_scaler=None, recompute=(), config=None, name="graph", owner=None,
+                 writes_through=lambda: True):
         self.build = build
         self.owner = owner
         self.modules = {} if modules is None else modules
@@ -40,6 +39,8 @@ class Engine:
         self.recompute = recompute
         self.config = config or Config()
         self.name = name
+        self.writes_through = writes_through  # whether the caller sees what build() writes to arguments and captured tensors
+        self.told_of_writes = self.told_of_backward = False
         self.arg_names = _positional_names(build)
         self.modes = None  # modules and their train() or eval() at the first capture
         self.live_options: dict = {}  # optimizer index -> options seen to change, which are inputs of later programs

@@ -162,6 +162,11 @@ class kept_modules:
                 pairs = [(old, new.clone()) for old, new in pairs]
         return pairs
 
+    def fill(self, made):
+        """Store real tensors after each run in modules that build() made and returns."""
+        for module in made:
+            self.stores.extend(part for new in _made(module, self.known) for part in _symbolic_parts(new))
+
     def _bound(self):
         """(container, key, value) of what build() put into modules that were there: attributes and modules."""
         for thing, children in self.children:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manager
 
+from .._global.made_from import symbolic_kernels
 from . import sparse
 from .known_results import known_results
 from .sizes import KINDS, of_unknown_sizes
@@ -44,7 +45,7 @@ class Results:
 
     def _of_operator(self, func, args, kwargs):
         if self.mode.shape_env is not None and any(map(_of_unknown_size, (*args, *kwargs.values()))):
-            with self.mode:
+            with self.mode, symbolic_kernels():
                 return of_unknown_sizes(func, args, kwargs, self.mode.shape_env)
         if func in _VIEWS and _is_plain(args[0]):
             with in_kernel_invocation_manager(self.mode):
@@ -59,7 +60,7 @@ class Results:
         key = self._key(func, args, kwargs) if _lasts(func) else None
         if key in self.seen:
             return self._made(self.seen[key])
-        with self.mode:
+        with self.mode, symbolic_kernels():
             out = known_results(func, args, kwargs)
             if out is None:
                 out = func(*args, **kwargs)

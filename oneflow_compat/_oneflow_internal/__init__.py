@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, manual_seed  # noqa: F401
 
 from ..core.message import data_type_number
-from . import eager, exception, flags, jobs, lazy_mode, remat, test_api
+from . import _C, eager, exception, flags, jobs, lazy_mode, remat, test_api
 from .jobs import (
     CurJobBuildAndInferCtx_SetJobConf, JobBuildAndInferCtx_Close, JobBuildAndInferCtx_GetCurrentJobName, JobBuildAndInferCtx_Open, one,
 )
@@ -43,11 +43,11 @@ def GetCPUMemoryUsed() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 
 
-def GetCurrentStack(depth: int = 2) -> str:
-    """The caller's stack, innermost last."""
+def GetCurrentStack() -> str:
+    """Return the caller's stack as lines of a traceback, innermost frame first."""
     import traceback
 
-    return "".join(traceback.format_stack(limit=depth + 1)[:-1])
+    return "".join(reversed(traceback.format_stack()[:-1]))
 
 
 def default_generator(device: str = "auto", index: int | None = None):
@@ -71,7 +71,7 @@ def create_generator(device="auto"):
 
 
 _PUBLIC = {  # name here: its public path
-    "placement": "placement", "sbp": "sbp", "device": "device", "Generator": "Generator", "_C": "_C", "EmptyCache": "cuda.empty_cache",
+    "placement": "placement", "sbp": "sbp", "device": "device", "Generator": "Generator", "EmptyCache": "cuda.empty_cache",
     "UniqueStr": "framework.id_util.UniqueStr",
     "GetRank": "env.get_rank", "GetLocalRank": "env.get_local_rank", "GetWorldSize": "env.get_world_size", "GetNodeSize": "env.get_node_size",
 }

@@ -15,3 +15,10 @@ def bind(function: str, slots: tuple, args: tuple, kwargs: dict, **renamed: str)
     if slots[0] not in given:
         raise TypeError(f"{function}() misses its first argument {slots[0]!r}")
     return given
+
+
+def need_tensors(function: str, **arguments) -> None:
+    """TypeError, as of functions written in C, for an argument that is no tensor; a proxy of torch.fx counts as one."""
+    for name, value in arguments.items():
+        if not hasattr(value, "dim"):
+            raise TypeError(f"{function}(): argument {name!r} must be a tensor, found {type(value).__name__}")

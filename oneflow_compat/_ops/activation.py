@@ -4,6 +4,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
+from ._arguments import need_tensors
 from ._signature import spelled
 from .nn_activation import overwrite
 
@@ -68,6 +69,7 @@ def log_softmax(x, dim=None, dtype=None, *, out=None):
 
 def adaptive_avg_pool2d(input, output_size, data_format=None):
     """torch.nn.functional.adaptive_avg_pool2d; data_format "channels_last" takes and gives (N, H, W, C)."""
+    need_tensors("adaptive_avg_pool2d", input=input)
     if data_format in ("channels_last", "NHWC"):
         return F.adaptive_avg_pool2d(input.movedim(-1, -3), output_size).movedim(-3, -1)
     return F.adaptive_avg_pool2d(input, output_size)
@@ -75,6 +77,7 @@ def adaptive_avg_pool2d(input, output_size, data_format=None):
 
 def adaptive_avg_pool3d(input, output_size):
     """torch.nn.functional.adaptive_avg_pool3d."""
+    need_tensors("adaptive_avg_pool3d", input=input)
     return F.adaptive_avg_pool3d(input, output_size)
 
 

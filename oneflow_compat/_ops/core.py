@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import torch
 
+from .._global.placement import require_device_type
+
 __all__ = ["Generator", "device", "set_dialect", "get_dialect", "is_tensor"]
 
 
@@ -26,11 +28,15 @@ class device(metaclass=_MakesTorchs):
 
     `oneflow.device("cuda") == oneflow.device("cuda:0")`; "cpu" and "cpu:0" are "cpu" without a
     number because tensors report it so. Takes ("cuda", 1), ("cuda:1"), (torch.device), (1), (type=, index=).
+    "mock" is OneFlow's device type for tests: a device of that type holds no tensors.
     """
 
     _made = torch.device
 
     def __new__(cls, *args, **kwargs):
+        asked = args[0] if args else kwargs.get("type", kwargs.get("device"))
+        if isinstance(asked, str):
+            require_device_type(asked.partition(":")[0])
         made = torch.device(*args, **kwargs)
         if made.index is None and made.type not in ("cpu", "meta"):
             return torch.device(made.type, 0)

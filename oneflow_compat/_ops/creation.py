@@ -13,7 +13,7 @@ import torch
 
 from .._errors import RefusedKind
 from .._global import mode as _mode
-from ..comm import comm_ops
+from .._global import collectives
 from ._signature import REFUSED, documented, or_else, parse
 
 __all__ = ["zeros", "ones", "empty", "full", "eye", "arange", "linspace", "logspace", "zeros_like", "ones_like", "full_like",
@@ -44,7 +44,7 @@ def make(function: str, target, args: tuple, kwargs: dict):
     if kwargs.get("device") is not None:
         raise RefusedKind(f"{function}() got device= and placement=; a global tensor's device is its placement's")
     requires_grad = kwargs.pop("requires_grad", False)
-    with _one_draw(function):
+    with _one_draw(function, placement, sbp):
         made = target(*args, **kwargs)
     out = make_global(made, placement, sbp, whole=True)
     return out.requires_grad_(True) if requires_grad else out
@@ -62,7 +62,7 @@ def _of_type(placement, device):
     return placement if kind == placement.type else type(placement)(kind, placement.ranks)
 
 
-def _one_draw(function):
+def _one_draw(function, placement, sbp):
     """With several ranks: all draw the same random numbers."""
     from .._global.tensor import several
 
@@ -70,7 +70,9 @@ def _one_draw(function):
         return contextlib.nullcontext()
     from .._global import ranks
 
-    comm_ops.start()
+    with collectives.checking(function) as asked:
+        asked.same(placement=placement, sbp=sbp)
+    collectives.start()
     return ranks.same_numbers()
 
 

@@ -5,6 +5,7 @@ import builtins
 
 import torch
 
+from ._arguments import need_tensors
 from ._signature import REFUSED, documented, or_else, spelled
 
 __all__ = ["where", "masked_fill", "masked_select", "argwhere", "searchsorted", "batch_gather", "gather_nd",
@@ -106,6 +107,7 @@ def batch_gather(input=None, indices=None, **kwargs):
     input = kwargs.pop("in", input)
     if kwargs or input is None or indices is None:
         raise TypeError(f"batch_gather(input, indices) takes two tensors, found the keywords {sorted(kwargs)}")
+    need_tensors("batch_gather", input=input, indices=indices)
     if indices.is_floating_point():
         raise TypeError(f"batch_gather: indices must be integers, found {indices.dtype}")
     batch = indices.dim() - 1
@@ -118,6 +120,7 @@ def batch_gather(input=None, indices=None, **kwargs):
 
 def _coordinates(name, indices, dims):
     """One index tensor for each column of `indices`."""
+    need_tensors(name, indices=indices)
     if indices.is_floating_point() or indices.dim() == 0 or indices.shape[-1] > dims:
         raise RuntimeError(f"{name}: indices must be integers with at most {dims} in the last dimension, found {indices.dtype} of shape {tuple(indices.shape)}")
     return tuple(indices.long().unbind(-1))
@@ -125,11 +128,13 @@ def _coordinates(name, indices, dims):
 
 def gather_nd(params, indices):
     """Slices of `params` at the coordinates in the last dimension of `indices`: shape indices.shape[:-1] + params.shape[k:]."""
+    need_tensors("gather_nd", params=params)
     return params[_coordinates("gather_nd", indices, params.dim())]
 
 
 def scatter_nd(index, update, shape):
     """Zeros of `shape` with `update` added at the coordinates in the last dimension of `index`; repeated coordinates add up."""
+    need_tensors("scatter_nd", update=update)
     out = torch.zeros(tuple(shape), dtype=update.dtype, device=update.device)
     return out.index_put(_coordinates("scatter_nd", index, out.dim()), update, accumulate=True)
 

@@ -77,10 +77,21 @@ def add(*args, **kwargs):
     inplace = kwargs.pop("inplace", False)
     if kwargs or not tensors:
         raise TypeError(f"add() of a list takes one or more tensors and `inplace`, found {len(tensors)} tensors and {sorted(kwargs)}")
+    if len(tensors) > 2:
+        _need_alike(tensors)
     total = tensors[0] if inplace else tensors[0] + 0 if len(tensors) == 1 else tensors[0] + tensors[1]
     for t in tensors[1 if inplace else 2:]:
         total = total.add_(t) if inplace else total + t
     return total
+
+
+def _need_alike(tensors):
+    """Refuse a sum of three or more tensors that differ in size or dtype: OneFlow broadcasts and promotes two operands only."""
+    first = tensors[0]
+    for t in tensors[1:]:
+        if t.shape != first.shape or t.dtype is not first.dtype:
+            raise RuntimeError(f"add() of {len(tensors)} tensors needs one shape and dtype, found {tuple(first.shape)} {first.dtype} "
+                               f"and {tuple(t.shape)} {t.dtype}; write a + b + c to broadcast")
 
 
 _MIRRORED = {"eq": "eq", "ne": "ne", "not_equal": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "greater": "lt", "greater_equal": "le"}

@@ -12,7 +12,10 @@ from .._global.tensor import beside
 from .._oneflow_internal import lazy_mode
 
 __all__ = ["mse_loss", "l1_loss", "smooth_l1_loss", "kl_div", "binary_cross_entropy", "binary_cross_entropy_with_logits",
-           "cross_entropy", "sparse_softmax_cross_entropy", "one_hot", "integer_labels"]
+           "cross_entropy", "sparse_softmax_cross_entropy", "one_hot", "integer_labels", "with_labels_in_a_row"]
+
+
+_LABELS = (torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def too_many(rest):
@@ -27,6 +30,19 @@ def integer_labels(target):
     if isinstance(target, torch.Tensor) and target.dtype in (torch.int32, torch.int16, torch.int8, torch.uint8):
         return target.long()
     return target
+
+
+def need_alike(loss, input, target):
+    """Refuse an input and a target of two dtypes (TypeError) or sizes (RuntimeError), as OneFlow; torch promotes and broadcasts.
+
+    Under autocast torch casts both first, so their dtypes may differ.
+    """
+    if not isinstance(input, torch.Tensor) or not isinstance(target, torch.Tensor):
+        return  # a proxy of torch.fx, or torch's error
+    if input.dtype is not target.dtype and not torch.is_autocast_enabled(input.device.type):
+        raise TypeError(f"{loss}: input and target must have one dtype, found {input.dtype} and {target.dtype}; convert one with .to()")
+    if input.shape != target.shape:
+        raise RuntimeError(f"{loss}: input and target must have one shape, found {tuple(input.shape)} and {tuple(target.shape)}")
 
 
 def mse_loss(input, target, reduction="mean", *torch_rest, **torch_more):
@@ -46,7 +62,8 @@ def l1_loss(input, target, reduction="mean", *torch_rest, **torch_more):
 
 
 def smooth_l1_loss(input, target, beta=1.0, reduction="mean", *torch_rest, **torch_more):
-    """Smooth L1 loss; differs from torch's: `beta` and `reduction` are positional arguments 3 and 4."""
+    """Smooth L1 loss; differs from torch's: `beta` and `reduction` are positional arguments 3 and 4, and nothing is promoted or broadcast."""
+    need_alike("smooth_l1_loss", input, target)
     if _number(beta):
         too_many(torch_rest)
         return F.smooth_l1_loss(input, target, reduction=reduction, beta=beta, **torch_more)
@@ -90,14 +107,22 @@ def binary_cross_entropy_with_logits(input, target, weight=None, pos_weight=None
 def cross_entropy(input, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0, *torch_rest, **torch_more):
     """Cross entropy; differs from torch's: arguments 4 to 6 are `ignore_index`, `reduction`, `label_smoothing`.
 
-    Labels may be int32, int16 or int8. torch's order is recognised by None or a bool in slot 4.
+    Labels may be int32, int16 or int8, and one column of shape (N, 1). torch's order is recognised by None or a bool in slot 4.
     """
-    target = integer_labels(target)
     if _number(ignore_index):
         too_many(torch_rest)
-        return F.cross_entropy(input, target, weight, ignore_index=ignore_index, reduction=reduction,
-                               label_smoothing=label_smoothing, **torch_more)
-    return F.cross_entropy(input, target, weight, **cross_entropy_slots(ignore_index, reduction, label_smoothing, torch_rest), **torch_more)
+        options = {"ignore_index": ignore_index, "reduction": reduction, "label_smoothing": label_smoothing}
+    else:
+        options = cross_entropy_slots(ignore_index, reduction, label_smoothing, torch_rest)
+    return with_labels_in_a_row(lambda target: F.cross_entropy(input, target, weight, **options, **torch_more), input, integer_labels(target))
+
+
+def with_labels_in_a_row(loss, input, target):
+    """Return loss(target). If the labels are a column of shape (N, 1), as OneFlow takes them, compute on N labels and keep the shape of the labels."""
+    if input.dim() != 2 or target.dim() != 2 or target.shape[1] != 1 or input.shape[1] == 1 or target.is_floating_point():
+        return loss(target)
+    out = loss(target.squeeze(1))
+    return out.unsqueeze(1) if out.dim() else out
 
 
 def cross_entropy_slots(size_average, ignore_index, reduce, rest):
@@ -115,8 +140,19 @@ def cross_entropy_slots(size_average, ignore_index, reduce, rest):
 
 def sparse_softmax_cross_entropy(labels, logits):
     """Cross entropy of each row of `logits` [..., C] with the class numbers `labels` [...]; not reduced."""
+    need_labels("sparse_softmax_cross_entropy", logits, labels)
     flat = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1).long(), reduction="none")
     return flat.reshape(labels.shape)
+
+
+def need_labels(loss, scores, labels):
+    """Refuse labels that are no integers (TypeError) or not one for each row of scores (RuntimeError)."""
+    if not isinstance(labels, torch.Tensor) or not isinstance(scores, torch.Tensor):
+        return
+    if labels.dtype not in _LABELS:
+        raise TypeError(f"{loss}: labels must be int8, int32 or int64, found {labels.dtype}; convert them with .long()")
+    if labels.shape != scores.shape[:-1]:
+        raise RuntimeError(f"{loss}: labels must have the shape of the scores without the last dimension, {tuple(scores.shape[:-1])}, found {tuple(labels.shape)}")
 
 
 def one_hot(tensor, num_classes=-1, on_value=1, off_value=0):

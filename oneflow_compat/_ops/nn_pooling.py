@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from torch.nn import functional as F
 
+from ._arguments import need_tensors
 from .nn_conv import is_channels_last, to_first, to_last
 
 __all__ = ["max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d",
@@ -11,6 +12,7 @@ __all__ = ["max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d",
 
 def _pooled(function, spatial, data_format, input, *args, **kwargs):
     """function(input, ...) of torch's on either layout."""
+    need_tensors(function.__name__, input=input)
     if not is_channels_last(data_format):
         return function(input, *args, **kwargs)
     out = function(to_first(input, spatial), *args, **kwargs)

@@ -7,7 +7,6 @@ loading is safe by default (docs/differences.md: save-layout).
 from __future__ import annotations
 
 import functools
-import io
 import os
 import pickle
 import struct
@@ -16,8 +15,8 @@ import types
 import torch
 
 from .. import _env, env
-from .._files import allow, atomic, formats, layout, pickles
-from .._files.layout import CheckpointError
+from .._files import atomic, formats, layout, pickles, safetensors, torch_file
+from .._files.errors import CheckpointError, RefusedError, named_errors
 
 __all__ = ["save", "load", "CheckpointError"]
 
@@ -53,29 +52,39 @@ def save(obj, path_or_buffer=None, global_dst_rank=None, save_as_external_data=F
         global_dst_rank, pickle_module = None, global_dst_rank
     if isinstance(save_as_external_data, int) and not isinstance(save_as_external_data, bool):
         save_as_external_data, pickle_protocol = False, save_as_external_data
-    writes = _check_rank("global_dst_rank", global_dst_rank)
     own = getattr(type(obj), "__oneflow_save__", None)
     if own is not None:
-        return own(obj, target)
+        return own(obj, target) if _check_rank("global_dst_rank", global_dst_rank) else None
+    arguments = {"_use_new_zipfile_serialization": _use_new_zipfile_serialization}
+    if _disable_byteorder_record:
+        arguments["_disable_byteorder_record"] = True
+    if pickle_protocol is not None:
+        arguments["pickle_protocol"] = pickle_protocol
+    write = functools.partial(_save, obj, target, global_dst_rank, save_as_external_data, layout, pickle_module, arguments)
+    if env.get_world_size() == 1:
+        return write()
+    from .._global import gathering
+
+    return gathering.save(obj, write, global_dst_rank, layout)
+
+
+def _save(obj, target, global_dst_rank, save_as_external_data, layout, pickle_module, arguments):
+    """Check the arguments, and write if this rank is the one that writes."""
+    writes = _check_rank("global_dst_rank", global_dst_rank)
     if layout is None:
         layout = "folder" if save_as_external_data or _is_folder(target) else "torch"
     if layout not in _LAYOUTS:
         raise ValueError(f"save: layout must be one of {', '.join(_LAYOUTS)}, found {layout!r}")
     if save_as_external_data and layout != "folder":
         raise ValueError(f"save: save_as_external_data=True writes the layout 'folder', found layout={layout!r}; give one of the two")
+    if not writes:
+        return None
     if layout == "folder":
-        return _save_folder(obj, target, writes)
+        return _save_folder(obj, target)
     if layout == "pickle":
         data = pickles.dumps(obj, whole=_whole, single=True)
-        return _write_file(target, lambda file: file.write(data)) if writes else None
-
-    arguments = {"_use_new_zipfile_serialization": _use_new_zipfile_serialization}
-    if _disable_byteorder_record:
-        arguments["_disable_byteorder_record"] = True
-    if pickle_protocol is not None:
-        arguments["pickle_protocol"] = pickle_protocol
-    write = lambda file: torch.save(obj, file, pickle_module or _WholePickle, **arguments)  # noqa: E731
-    return _write_file(target, write) if writes else write(io.BytesIO())
+        return _write_file(target, lambda file: file.write(data))
+    return _write_file(target, lambda file: torch.save(obj, file, pickle_module or _WholePickle, **arguments))
 
 
 def load(path=None, global_src_rank=None, map_location=None, *, support_pytorch_format=True, f=None, pickle_module=None,
@@ -104,7 +113,7 @@ def load(path=None, global_src_rank=None, map_location=None, *, support_pytorch_
         if map_location is not None:
             raise TypeError(f"load: the second argument is a rank (int) or a map_location, found {global_src_rank!r} beside map_location")
         global_src_rank, map_location = None, global_src_rank
-    reads = _check_rank("global_src_rank", global_src_rank)
+    _check_rank("global_src_rank", global_src_rank)
     place = _placer(map_location)
     if _env.is_set("TORCH_FORCE_WEIGHTS_ONLY_LOAD"):
         weights_only = True
@@ -115,7 +124,14 @@ def load(path=None, global_src_rank=None, map_location=None, *, support_pytorch_
     if not check_crc:
         options["check_crc"] = False
     read = functools.partial(_load, source, map_location, place, support_pytorch_format, options)
-    return read() if global_src_rank is None else _spread(read, reads, global_src_rank, map_location)
+    if global_src_rank is not None:
+        return _spread(read, global_src_rank, map_location)
+    if not _is_placement(map_location):
+        return read()
+    from .._global.collectives import checking
+
+    with checking("load"):  # every rank reads for itself; where one raises, all raise
+        return read()
 
 
 # --------------------------------------------------------------------------- arguments
@@ -148,7 +164,7 @@ def _is_folder(target) -> bool:
 def _whole(tensor):
     """A global or distributed tensor's full values as a plain tensor; others as they are."""
     if hasattr(tensor, "_of_placement"):
-        from .._global.tensor import whole
+        from .._global.gathering import whole
 
         return whole(tensor)
     if hasattr(tensor, "full_tensor"):
@@ -190,12 +206,9 @@ def _write_file(target, write) -> None:
         write(file)
 
 
-def _save_folder(obj, target, writes) -> None:
+def _save_folder(obj, target) -> None:
     if not _is_path(target):
         raise TypeError(f"save: the folder layout (save_as_external_data=True) needs a path, found {type(target).__name__}")
-    if not writes:
-        pickles.dumps(obj, store=lambda tensor: "", whole=_whole)
-        return
     if os.path.exists(target) and not os.path.isdir(target):
         raise FileExistsError(f"save: {os.fspath(target)!r} is a file; the folder layout needs a folder or a new name")
     writer = layout.Writer(target)
@@ -209,28 +222,35 @@ def _save_folder(obj, target, writes) -> None:
 
 # --------------------------------------------------------------------------- reading
 def _load(source, map_location, place, torch_too, options):
-    safe = options.get("weights_only", True)
     if not _is_path(source):
         if not hasattr(source, "read"):
             raise TypeError(f"load: expected a path or a binary file, found {type(source).__name__}")
         return _load_file(source, getattr(source, "name", "the file object"), map_location, place, torch_too, options)
     source = os.fspath(source)
-    if not os.path.isdir(source):
-        if not os.path.exists(source):
-            raise FileNotFoundError(f"load: there is no file or folder {source!r}")
-        with open(source, "rb") as file:
-            return _load_file(file, source, map_location, place, torch_too, options)
+    if os.path.isdir(source):
+        return _load_folder(source, map_location, place, options)
+    if not os.path.exists(source):
+        raise FileNotFoundError(f"load: there is no file or folder {source!r}")
+    with open(source, "rb") as file:
+        return _load_file(file, source, map_location, place, torch_too, options)
+
+
+def _load_folder(source, map_location, place, options):
     pickled = os.path.join(source, layout.PICKLE)
     if os.path.exists(os.path.join(source, "program.json")) and not os.path.exists(pickled):
         from ..nn.graph.deploy import load_graph  # what save(graph, path) wrote
 
         return load_graph(source, map_location)
-    if not os.path.exists(pickled):
-        variables = layout.read_variables(source)
-        return {k: v if place is None else place(v) for k, v in variables.items()}
-    with open(pickled, "rb") as file:
-        body = file.read()
-    return pickles.loads(body, pickled, lambda name: layout.read_tensor(layout.tensor_folder(source, name)), place, safe)
+    strict = options.get("weights_only")
+    safe = strict is not False
+    with named_errors(source):
+        if not os.path.lexists(pickled):
+            variables = layout.read_variables(source, safe)
+            return {k: v if place is None else place(v) for k, v in variables.items()}
+        with layout.open_inside(source if safe else None, pickled) as file:
+            body = file.read()
+    read = lambda name: layout.read_tensor(layout.tensor_folder(source, name), source if safe else None)  # noqa: E731
+    return pickles.loads(body, pickled, read, place, safe=safe, layers=strict is None)
 
 
 def _load_file(file, name, map_location, place, torch_too, options):
@@ -239,40 +259,59 @@ def _load_file(file, name, map_location, place, torch_too, options):
         raise CheckpointError(f"{name}: the file is empty")
     kind = formats.kind_of(file, size)
     if kind == "safetensors":
-        tensors = formats.read_safetensors(file, name)
+        with named_errors(name):
+            tensors = safetensors.read(file, size)
         return {k: v if place is None else place(v) for k, v in tensors.items()}
+    strict = options.get("weights_only")
     if kind == "pickle":
-        return pickles.loads(file.read(), name, None, place, options.get("weights_only", True))
+        return pickles.loads(file.read(), name, None, place, safe=strict is not False, layers=strict is None)
     if kind == "unknown":
         raise CheckpointError(f"{name}: not a file of OneFlow, torch or safetensors, or altered: it starts with {file.read(8)!r}")
     if not torch_too:
         raise ValueError(f"load: {name} is a torch file, and support_pytorch_format=False")
-    return _load_torch(file, name, map_location, place, options)
+    return _load_torch(kind, file, name, map_location, place, options)
+
+
+def _load_torch(kind, file, name, map_location, place, options):
+    ours = place is not None and _is_placement(map_location)
+    if not isinstance(map_location, dict) and str(map_location).startswith("cpu:"):
+        map_location = "cpu"  # torch restores "cpu" and not OneFlow's "cpu:0"
+    options = {"map_location": "cpu" if ours else map_location, **options}
+    mapped = name if options.get("mmap") else None
+    if mapped is not None and not (_is_path(name) and getattr(file, "name", None) == name):
+        raise ValueError(f"load: mmap=True needs a path, found {type(file).__name__}; leave mmap out, or give the file's name")
+    if options.get("weights_only") is False or ("pickle_module" in options and not options.get("weights_only")):
+        obj = _load_trusted(file if mapped is None else name, name, options)
+    else:
+        with named_errors(name):
+            obj = _load_safely(kind, file, mapped, options)
+    return _map_tensors(obj, place) if ours else obj
+
+
+def _load_safely(kind, file, mapped, options):
+    """The object in a torch file, made by the pickle machine of `_files`."""
+    if kind == "tar":
+        raise RefusedError("a torch file of before 2017 (tar), which a safe load does not read. If you trust the file, load it with weights_only=False")
+    common = {"map_location": options["map_location"], "layers": "weights_only" not in options, "encoding": options.get("encoding", "utf-8")}
+    size = formats.size_of(file)
+    if kind == "zip":
+        return torch_file.load_zip(file, size, mapped=mapped, check_crc=options.get("check_crc", True) and mapped is None, **common)
+    if mapped is not None:
+        raise ValueError("load: mmap=True needs a torch file of 2020 or newer")
+    return torch_file.load_stream(file, size, **common)
 
 
 # what torch's readers say of a damaged file
 _DAMAGE = ("PytorchStreamReader", "unexpected EOF", "storage has wrong byte size", "Invalid protocol version")
 
 
-def _load_torch(file, name, map_location, place, options):
-    ours = place is not None and _is_placement(map_location)
-    if not isinstance(map_location, dict) and str(map_location).startswith("cpu:"):
-        map_location = "cpu"  # torch restores "cpu" and not OneFlow's "cpu:0"
-    options = {"map_location": "cpu" if ours else map_location, **options}
-    strict = options.pop("weights_only", None)
-    if options.pop("check_crc", True) and not options.get("mmap"):
-        formats.check_zip(file, name)
-    if options.get("mmap") and not (_is_path(name) and getattr(file, "name", None) == name):
-        raise ValueError(f"load: mmap=True needs a path, found {type(file).__name__}; leave mmap out, or give the file's name")
-    source = name if options.get("mmap") else file
+def _load_trusted(source, name, options):
+    """The object in a torch file that the user trusts: torch's own load, which runs code that the file names."""
+    options = {k: v for k, v in options.items() if k not in ("check_crc", "weights_only")}
     try:
-        if strict is None and "pickle_module" not in options:
-            with torch.serialization.safe_globals([*torch.serialization.get_safe_globals(), *allow.torch_globals()]):
-                obj = torch.load(source, weights_only=True, **options)
-        else:
-            obj = torch.load(source, weights_only=bool(strict), **options)
+        return torch.load(source, weights_only=False, **options)
     except pickle.UnpicklingError as error:
-        raise pickle.UnpicklingError(f"{name}: {_refusal(error)}") from None
+        raise pickle.UnpicklingError(f"{name}: {error}") from None
     except (EOFError, KeyError, IndexError, UnicodeDecodeError, AssertionError, struct.error) as error:
         raise CheckpointError(f"{name}: truncated or altered ({type(error).__name__}: {error})") from error
     except RuntimeError as error:
@@ -281,16 +320,6 @@ def _load_torch(file, name, map_location, place, options):
         if type(error) is RuntimeError:
             raise RuntimeError(f"{name}: {error}") from error
         raise
-    return _map_tensors(obj, place) if ours else obj
-
-
-def _refusal(error) -> str:
-    """torch's long text, cut to what was refused, and what to do."""
-    import re
-
-    found = re.search(r"(?:GLOBAL|Unsupported class|Unsupported operand|build for|instantiate|call)\s+(?:for )?([\w.]+)", str(error).split("WeightsUnpickler error:")[-1])
-    what = f"it holds {found[1]}, which a safe load does not construct" if found else str(error).splitlines()[0]
-    return f"{what}. If you trust the file, load it with weights_only=False, or allow the class with torch.serialization.add_safe_globals"
 
 
 # --------------------------------------------------------------------------- where tensors go
@@ -322,26 +351,14 @@ def _placer(where):
     raise TypeError(f"load: map_location is a device, a placement, a dict or a callable, found {where!r}")
 
 
-def _spread(read, reads, rank, map_location):
+def _spread(read, rank, map_location):
     """Give every rank the object that `rank` reads, its tensors global on that rank; or its error, so that none waits."""
     if env.get_world_size() == 1:
         obj = read()
     else:
-        import torch.distributed as dist
+        from .._global.collectives import from_rank
 
-        from ..comm import comm_ops
-
-        comm_ops.start()
-        box = [None, None]
-        if reads:
-            try:
-                box[0] = read()
-            except Exception as error:
-                box[1] = error
-        dist.broadcast_object_list(box, src=rank)
-        obj, error = box
-        if error is not None:
-            raise error
+        obj = from_rank(rank, read, "load")
     if _is_placement(map_location):
         return obj
     from .. import sbp
@@ -353,17 +370,31 @@ def _spread(read, reads, rank, map_location):
 
 
 def _map_tensors(obj, change):
-    """`obj` with each tensor in its containers changed."""
-    if isinstance(obj, torch.Tensor):
-        return change(obj)
-    if isinstance(obj, dict):
-        for key in obj:
-            obj[key] = _map_tensors(obj[key], change)
-        return obj
-    if isinstance(obj, list):
-        obj[:] = [_map_tensors(item, change) for item in obj]
-        return obj
-    if isinstance(obj, tuple):
-        items = [_map_tensors(item, change) for item in obj]
-        return type(obj)(*items) if hasattr(obj, "_fields") else tuple(items) if type(obj) is tuple else obj
-    return obj
+    """`obj` with each tensor in its containers changed; what stands in several places is changed once."""
+    done: dict[int, tuple] = {}
+
+    def mapped(value):
+        if not isinstance(value, torch.Tensor | dict | list | tuple):
+            return value
+        if id(value) not in done:
+            done[id(value)] = value, value  # of a container within itself: the container
+            done[id(value)] = value, changed(value)
+        return done[id(value)][1]
+
+    def changed(value):
+        if isinstance(value, torch.Tensor):
+            return change(value)
+        if isinstance(value, dict):
+            for key in value:
+                value[key] = mapped(value[key])
+            return value
+        if isinstance(value, list):
+            value[:] = [mapped(item) for item in value]
+            return value
+        items = [mapped(item) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items) if type(value) is tuple else value
+
+    try:
+        return mapped(obj)
+    except RecursionError:
+        raise CheckpointError("load: the containers of the file are nested too deep to place their tensors; load it without map_location") from None

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import torch
 
+from ._arguments import need_tensors
 from ._signature import REFUSED, documented, or_else, rename, spelled
 
 __all__ = ["transpose", "squeeze", "hsplit", "vsplit", "tensor_split", "split", "flip", "expand", "repeat", "view", "contiguous", "broadcast_like", "broadcast_dim_like", "cast", "meshgrid",
@@ -84,6 +85,7 @@ def broadcast_like(x, like, broadcast_axes=()):
     `broadcast_axes` are the dimensions of the result along which x is repeated: those x lacks are put
     in, those it has with size 1 are expanded. Without it torch's broadcasting rules hold.
     """
+    need_tensors("broadcast_like", x=x, like=like)
     axes = sorted(a % like.dim() for a in ([broadcast_axes] if isinstance(broadcast_axes, int) else broadcast_axes))
     if axes and x.dim() + len(axes) == like.dim():
         for a in axes:
@@ -100,6 +102,7 @@ def broadcast_dim_like(input, like, dim, like_dim=None):
 
 def cast(x, dtype, pin_memory=False):
     """x.to(dtype)."""
+    need_tensors("cast", x=x)
     y = x.to(dtype)
     return y.pin_memory() if pin_memory else y
 

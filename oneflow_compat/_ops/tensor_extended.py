@@ -224,6 +224,14 @@ def backward(original, error, self, gradient=None, *args, **kwargs):
 
 
 @replacing
+def format_(original, error, self, format_spec):
+    """f"{loss:.2f}" of a subclass of Tensor without dimensions, which torch formats for Tensor itself only."""
+    if self.dim() or self.is_meta:
+        return NotImplemented
+    return self.detach().item().__format__(format_spec)
+
+
+@replacing
 def deepcopy(original, error, self, memo):
     """copy.deepcopy of a tensor that is not a leaf: a detached copy."""
     if self.is_leaf:

@@ -6,12 +6,16 @@ import sys
 import torch
 
 __all__ = []
+_PACKAGE = __package__.partition(".")[0]
 
 
 def is_lazy(self) -> bool:
-    """True for a tensor that only stands for a value, as while nn.Graph captures a program."""
+    """True for a tensor that only stands for a value while nn.Graph captures a program; parameters and buffers of the graph do so, too."""
     fake = sys.modules.get("torch._subclasses.fake_tensor")
-    return fake is not None and isinstance(self, fake.FakeTensor)
+    if fake is not None and isinstance(self, fake.FakeTensor):
+        return True
+    capture = sys.modules.get(f"{_PACKAGE}._graph.capture")  # not imported before the first graph
+    return capture is not None and capture.is_captured_state(self)
 
 
 def is_eager(self) -> bool:
@@ -26,6 +30,8 @@ def is_view(self) -> bool:
 
 def cast(self, dtype, pin_memory=False):
     """self.to(dtype)."""
+    if isinstance(dtype, (torch.Tensor, str)):
+        raise TypeError(f"cast(): argument 'dtype' must be a dtype, found {type(dtype).__name__}")
     out = self.to(dtype)
     return out.pin_memory() if pin_memory else out
 

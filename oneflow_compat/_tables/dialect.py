@@ -56,6 +56,7 @@ DIALECT = {
     "oneflow.amp.autocast": "torch.amp.autocast",
     "oneflow.autocast": "torch.autocast",
     "oneflow.nn.utils.clip_grad_norm_": "torch.nn.utils.clip_grad_norm_",
+    "oneflow.nn.utils.clip_grad_value_": "torch.nn.utils.clip_grad_value_",
     "oneflow.inference_mode": "torch.inference_mode",
     "oneflow.set_grad_enabled": "torch.set_grad_enabled",
     "oneflow.autograd.inference_mode": "torch.inference_mode",
@@ -83,6 +84,7 @@ DIALECT = {
     "oneflow.amp.grad_scaler.GradScaler": "torch.amp.GradScaler",
     "oneflow.amp.autocast_mode.autocast": "torch.amp.autocast",
     "oneflow.nn.utils.clip_grad.clip_grad_norm_": "torch.nn.utils.clip_grad_norm_",
+    "oneflow.nn.utils.clip_grad.clip_grad_value_": "torch.nn.utils.clip_grad_value_",
     "oneflow.nn.modules.loss.KLDivLoss": "torch.nn.KLDivLoss",
     "oneflow.nn.modules.normalization.RMSNorm": "torch.nn.RMSNorm",
     "oneflow.utils.data.dataloader.DataLoader": "torch.utils.data.DataLoader",
@@ -100,6 +102,7 @@ EXTENDED = {
         transpose squeeze hsplit vsplit tensor_split split flip meshgrid repeat_interleave atleast_1d atleast_2d atleast_3d
         cat concat stack broadcast_to unflatten swapaxes
     """,
+    "oneflow.cuda": "current_device set_device synchronize",
     "oneflow.linalg": "norm vector_norm matrix_norm cross diagonal inv",
     "oneflow.nn": """
         Hardshrink Softshrink Softsign ParameterList Dropout Dropout1d Dropout2d Dropout3d RNN Embedding PixelShuffle

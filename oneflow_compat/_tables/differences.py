@@ -243,6 +243,27 @@ DIFFERENCES = {
         "reason": "what a program computes should not depend on when it was captured",
         "test": "tests/graph/test_python_state.py",
     },
+    "graph-state-writes": {
+        "names": ["oneflow.nn.Graph"],
+        "oneflow": "of what build() writes in place only copy_(), BatchNorm's statistics and the optimizer's update outlive the call; results are copies",
+        "here": "writes to arguments and captured tensors stay inside the call, as in OneFlow; writes to parameters, buffers and attributes of modules and of the graph persist; a result that is an argument or state is that tensor",
+        "reason": "counters, averages and caches in modules give eager's values; set_dialect('torch') lets every write through",
+        "test": "tests/graph/test_callers_tensors.py",
+    },
+    "graph-gradients": {
+        "names": ["oneflow.nn.Graph"],
+        "oneflow": "backward() without an optimizer is an error; with one, p.grad is a lazy tensor without values after the call",
+        "here": "backward() is possible without an optimizer; p.grad is after a call what it was before, and a backward() that nothing depends on is warned about",
+        "reason": "build() may return gradients; eager gradients and graph steps do not disturb each other",
+        "test": "tests/graph/test_modules_and_gradients.py",
+    },
+    "graph-module-results": {
+        "names": ["oneflow.nn.Graph"],
+        "oneflow": "build() that returns a module is an error; harnesses tell module classes by their __module__ and construct them outside",
+        "here": "a module that build() returns is handed back, with real tensors; a parameter of the graph is_lazy inside build() however it is reached",
+        "reason": "module classes are torch's, and the tensors are the same objects inside and outside of build()",
+        "test": "tests/graph/test_modules_and_gradients.py",
+    },
     "graph-optimizers": {
         "names": ["oneflow.nn.Graph.add_optimizer"],
         "oneflow": "its own optimizers, as operators of the graph; SparseAdam and Adafactor are torch's",

@@ -199,6 +199,35 @@ EAGER = {
         "reason": "Python and NumPy numbers are the same number",
         "test": "tests/core/test_functions_creation.py::test_numpy_scalars_get_the_default_dtype_arrays_keep_theirs",
     },
+    "error-classes": {
+        "names": ["oneflow"],
+        "oneflow": "each refusal has a class of error and a text",
+        "here": "whether a call raises and the class are OneFlow's in nine of ten recorded misfit calls (tests/golden/refused_calls.json names the others); texts are never compared. "
+                "A class that both libraries' programs catch derives from both (an empty parameter list is an IndexError and a ValueError). AttributeError of OneFlow's Python layer is a TypeError here",
+        "reason": "elsewhere the function is torch's own: a check of each argument would slow every call, and dtypes or shapes that only OneFlow refuses are a superset",
+        "test": "tests/core/test_refused_arguments.py::test_misfit_arguments_are_refused_as_recorded",
+    },
+    "mock-device": {
+        "names": ["oneflow.device", "oneflow.placement"],
+        "oneflow": "device('mock') and placement('mock', [0]) exist; tensors on it end the process, but for empty and to()",
+        "here": "both exist, and take the name of torch's private backend when first asked for; every tensor on it is a RuntimeError",
+        "reason": "torch has no allocator for it",
+        "test": "tests/core/test_refused_arguments.py::test_a_mock_device_is_a_type_without_tensors",
+    },
+    "device-types": {
+        "names": ["oneflow.device", "oneflow.placement"],
+        "oneflow": "cpu, cuda and mock; device(0), device(type=, index=) and device(device) are TypeErrors; device('cpu:-1') is cpu:0",
+        "here": "also meta and the accelerator of this build of torch; all spellings of torch.device; an index below 0 is an error",
+        "reason": "superset",
+        "test": "tests/core/test_refused_arguments.py::test_accepted_as_in_oneflow",
+    },
+    "cuda-missing": {
+        "names": ["oneflow.cuda.current_device", "oneflow.cuda.set_device", "oneflow.cuda.synchronize"],
+        "oneflow": "without CUDA they answer the local rank and None; other names of oneflow.cuda end the process",
+        "here": "the three answer the same; the others raise torch's error",
+        "reason": "torch's functions; set_dialect('torch') gives torch's three as well",
+        "test": "tests/core/test_refused_arguments.py::test_the_current_device_without_cuda_is_the_rank",
+    },
     "isclose-positional": {
         "names": ["oneflow.isclose", "oneflow.allclose"],
         "oneflow": "(input, other, atol, rtol); torch: (input, other, rtol, atol)",

@@ -123,4 +123,40 @@ LEGACY = {
         "reason": "gradients are dense here; the two differ for a row that was gathered with a zero gradient",
         "test": "tests/legacy/test_legacy_optimizer.py::test_lazy_adam_and_indexed_slices_leave_untouched_rows_alone",
     },
+    "legacy-adam-correction": {
+        "names": [f"{_S}.optimizer.AdamW", f"{_S}.optimizer.Adam", f"{_S}.optimizer.LazyAdam"],
+        "oneflow": "0.4 puts the bias correction into the learning rate, so that it scales the weight decay and epsilon too; 0.5 corrects m and v",
+        "here": "0.5's rule; without weight decay and with a small epsilon, 0.4's values are the same",
+        "reason": "the versions disagree, and a call does not tell which one it was written for",
+        "test": "tests/legacy/test_legacy_update_rules.py::test_rules_of_0_4_and_0_5_differ_only_in_decay_and_epsilon",
+    },
+    "legacy-versions": {
+        "names": [f"{_S}.nn.conv2d", f"{_S}.nn.max_pool2d", f"{_S}.math.top_k", f"{_S}.image.target_resize"],
+        "oneflow": "argument orders changed between 0.1 and 0.5, and the layouts that nn.* takes for granted between 0.1 (NHWC) and 0.2 (NCHW)",
+        "here": "a call is told apart by the types of its arguments (_tables/legacy_orders.py); where types do not tell, 0.5's order holds: "
+                "top_k(x, n) means an axis if x has it, else k. Layouts that are not given are NCHW",
+        "reason": "a program does not say which version it was written for",
+        "test": "tests/legacy/test_legacy_signatures.py::test_calls_of_every_version_reach_their_parameters",
+    },
+    "legacy-removed": {
+        "names": [_S],
+        "oneflow": "0.1 to 0.4 had detection operators, Keras names, ONNX export of jobs, operators on dynamic shapes",
+        "here": "absent; REMOVED in _tables/legacy_orders.py lists them",
+        "reason": "0.5, whose API this is, had dropped them, or they served several devices",
+        "test": "tests/legacy/test_legacy_signatures.py::test_every_function_is_there_or_listed_as_removed",
+    },
+    "legacy-stale-variables": {
+        "names": [f"{_S}.experimental.ssp_variable_proxy", f"{_S}.FunctionConfig.enable_ssp"],
+        "oneflow": "a stage may compute with values that are up to buffer_size - 1 updates old",
+        "here": "every step computes with the current values; enable_ssp is ignored",
+        "reason": "stages run one after the other, so nothing is gained by old values",
+        "test": "tests/legacy/test_legacy_older.py::test_ssp_variable_proxy_hands_out_current_values",
+    },
+    "legacy-integer-losses": {
+        "names": [f"{_S}.math.reduce_mean", f"{_S}.nn.L1Loss", f"{_S}.nn.MSELoss"],
+        "oneflow": "the mean of an integer blob multiplies its sum by 1 / n as an integer, which is 0",
+        "here": "the mean, rounded toward zero, in the same dtype; a loss of integers has no gradient",
+        "reason": "zero for every mean is of no use",
+        "test": "tests/legacy/test_legacy_older.py::test_losses_of_integer_blobs",
+    },
 }

@@ -46,6 +46,7 @@ FUNCTIONS = {
     },
     "oneflow.cuda": {
         "cuda.type_tensor": "ComplexFloatTensor ComplexDoubleTensor",
+        "cuda.current": "current_device set_device synchronize",
     },
     "oneflow.jit": {
         "_ops.misc": "script=jit_script",

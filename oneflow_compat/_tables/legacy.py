@@ -18,18 +18,18 @@ NAMES = {
         xavier_normal_initializer kaiming_initializer""",
     "_defs": "FixedTensorDef MirroredTensorDef MirroredTensorListDef",
     "_array": """constant constant_scalar constant_like zeros ones zeros_like ones_like range reshape reshape_like
-        dynamic_reshape transpose flatten squeeze expand_dims expand broadcast_like broadcast_to_compatible_with identity
+        dynamic_reshape transpose copy flatten squeeze expand_dims expand broadcast_like broadcast_to_compatible_with identity
         identity_n amp_white_identity cast_to_static_shape cast_to_current_logical_view parallel_cast
         hierarchical_parallel_cast cast concat stack reverse sort argsort elem_cnt clip_by_value clamp clip clip_by_scalar
         matmul diag pad pad_grad constant_pad2d zero_pad2d reflection_pad2d replication_pad2d same_padding
         count_not_finite multi_count_not_finite smooth_l1_loss masked_fill ctc_loss combined_margin_loss""",
-    "_indexing": """gather dim_gather gather_nd scatter_nd tensor_scatter_nd_update tensor_scatter_nd_add one_hot where
+    "_indexing": """gather local_gather dim_gather gather_nd scatter_nd tensor_scatter_nd_update tensor_scatter_nd_add one_hot where
         argwhere nonzero slice slice_v2 slice_update in_top_k unsorted_segment_sum unsorted_segment_sum_like
         unsorted_batch_segment_sum sync_dynamic_resize distributed_partial_fc_sample categorical_ordinal_encode""",
     "_buffers": """tensor_to_tensor_buffer tensor_buffer_to_tensor gen_tensor_buffer tensor_buffer_to_list_of_tensors
         tensor_list_to_tensor_buffer tensor_buffer_to_tensor_list tensor_list_split unpack repeat pack acc""",
     "_misc": """INVALID_SPLIT_AXIS Generator default_generator record tensor_buffer dtypes convert_oneflow_dtype_to_numpy_dtype InitEagerGlobalSession
-        current_machine_id placement fixed_placement device_prior_placement name_scope inter_job_reuse_mem_strategy
+        current_machine_id placement fixed_placement eager_fixed_placement device_prior_placement is_deprecated name_scope inter_job_reuse_mem_strategy
         eager_nccl_all_reduce save load user_op_builder user_op_module_builder consistent_user_op_builder
         consistent_user_op_module_builder builtin_op""",
     "detection": """object_bbox_flip object_bbox_scale object_segmentation_polygon_flip object_segmentation_polygon_scale
@@ -105,3 +105,29 @@ def home(name):
 def all_names():
     home("")
     return list(_homes)
+
+# `oneflow.python.<module>` of 0.2 to 0.4: the module of job functions that has its names ("" for the top level).
+# A module that is not listed hands on to the top level.
+PYTHON_HOMES = {
+    "experimental": "experimental",
+    "framework.config_util": "config",
+    "framework.distribute": "distribute",
+    "framework.env_util": "env",
+    "framework.id_util": "util",
+    "framework.scope_util": "scope",
+    "framework.typing": "typing",
+    "framework.unittest": "unittest",
+    "lib.core": "util",
+    "ops.data_ops": "data",
+    "ops.layers": "layers",
+    "ops.linalg": "linalg",
+    "ops.math_ops": "math",
+    "ops.nn_ops": "nn",
+    "ops.optimizer": "optimizer",
+    "ops.random_ops": "random",
+    "ops.regularizer_util": "regularizers",
+    "ops.summary_util": "summary",
+    "ops.user_data_ops": "data",
+    "summary": "summary",
+    "test_utils": "unittest",
+}

@@ -65,6 +65,7 @@ MATH = {
     "greater": (_M + "greater", "x y"),
     "greater_equal": (_M + "greater_equal", "x y"),
     "logical_and": (_M + "logical_and", "x y"),
+    "naive_logical_and": (_M + "logical_and", "lhs rhs"),
     # reductions
     "reduce_all": (_M + "reduce_all", "x " + _R),
     "reduce_any": (_M + "reduce_any", "x " + _R),

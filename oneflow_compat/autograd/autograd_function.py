@@ -7,6 +7,15 @@ from torch.autograd.function import BackwardCFunction as FunctionCtx
 __all__ = ["Function", "FunctionCtx"]
 
 
+def is_data_valid(ctx) -> bool:
+    """Whether backward() has not yet freed what forward() saved; a row of `_tables/autograd.py`."""
+    try:
+        ctx.saved_tensors
+    except RuntimeError:
+        return False
+    return True
+
+
 class Function(torch.autograd.Function):
     """torch's Function; `MyFunction()(x)` is `MyFunction.apply(x)`.
 

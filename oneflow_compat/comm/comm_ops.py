@@ -1,16 +1,16 @@
 """Collectives in OneFlow's call form, on torch.distributed.
 
 Each works in place on its tensor as OneFlow's does and needs no process group with one process;
-with several, the default group is made at the first call from the launcher's variables.
+with several, the default group is made at the first call from the launcher's variables. The ranks compare their
+arguments first: a call raises on every rank, or on none.
 """
 from __future__ import annotations
-
-import atexit
 
 import torch
 import torch.distributed as dist
 
 from .. import env
+from .._global.collectives import checking, start, transfer
 
 __all__ = ["all_reduce", "all_gather", "all_gather_into_tensor", "all_to_all", "broadcast", "barrier", "reduce", "reduce_scatter",
            "reduce_scatter_tensor", "gather", "scatter", "send", "recv"]
@@ -27,51 +27,102 @@ def _alone() -> bool:
     return dist.get_world_size() == 1
 
 
-def start():
-    """Make the default process group from the launcher's variables, once."""
-    if not dist.is_initialized():
-        dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
-        atexit.register(_leave)
-
-
-def _leave():
-    """A process that ends while gloo's threads still run may abort. (NCCL's would wait for ranks that have failed.)"""
-    if dist.is_initialized() and not torch.cuda.is_available():
-        dist.destroy_process_group()
-
-
 def _check_rank(name, rank):
+    if isinstance(rank, bool) or not isinstance(rank, int):
+        raise TypeError(f"comm.{name}: a rank is an int, found {rank!r}")
     if not 0 <= rank < env.get_world_size():
         raise RuntimeError(f"comm.{name}: rank {rank} does not exist, there are {env.get_world_size()}")
 
 
+def _check_tensors(name, argument, tensors, like=None):
+    """One tensor per rank; with several ranks all have the shape and dtype of `like`."""
+    world = env.get_world_size()
+    if not isinstance(tensors, (list, tuple)) or len(tensors) != world:
+        found = len(tensors) if isinstance(tensors, (list, tuple)) else type(tensors).__name__
+        raise RuntimeError(f"comm.{name}: {argument} must be a list of one tensor per rank ({world}), found {found}")
+    for tensor in tensors:
+        _check_tensor(name, argument, tensor)
+        if like is not None and world > 1 and (tensor.shape, tensor.dtype) != (like.shape, like.dtype):
+            raise RuntimeError(f"comm.{name}: each tensor in {argument} must be {tuple(like.shape)} of {like.dtype}, found {tuple(tensor.shape)} of {tensor.dtype}")
+
+
+def _check_tensor(name, argument, tensor):
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"comm.{name}: {argument} must be a tensor, found {type(tensor).__name__}")
+
+
+def _check_sizes(name, whole, part):
+    """With several ranks: whether one tensor has the elements of every rank's other one."""
+    world = env.get_world_size()
+    _check_tensor(name, "output_tensor and input_tensor", whole)
+    _check_tensor(name, "output_tensor and input_tensor", part)
+    if world > 1 and (whole.numel(), whole.dtype) != (part.numel() * world, part.dtype):
+        raise RuntimeError(f"comm.{name}: the tensor of all {world} ranks must have {part.numel() * world} elements of {part.dtype}, found {whole.numel()} of {whole.dtype}")
+
+
+def _about(tensor) -> dict:
+    """What must be the same on every rank."""
+    return {"shape": tuple(tensor.shape), "dtype": tensor.dtype}
+
+
 def all_reduce(tensor):
     """Sum of `tensor` over ranks, in place."""
+    with checking("comm.all_reduce") as asked:
+        _check_tensor("all_reduce", "tensor", tensor)
+        asked.same(**_about(tensor))
     if not _alone():
-        _written([tensor], lambda out: dist.all_reduce(*out))
+        _written("all_reduce", [tensor], lambda out: dist.all_reduce(*out))
 
 
 def all_gather(tensor_list, tensor):
     """Fill `tensor_list` (one tensor per rank) with every rank's `tensor`."""
-    if len(tensor_list) != env.get_world_size():
-        raise RuntimeError(f"comm.all_gather: one output per rank is needed ({env.get_world_size()}), found {len(tensor_list)}")
+    with checking("comm.all_gather") as asked:
+        _check_tensor("all_gather", "tensor", tensor)
+        _check_tensors("all_gather", "tensor_list", tensor_list, tensor)
+        asked.same(**_about(tensor))
     if _alone():
         _fill(tensor_list[0], tensor)
     else:
-        _written(tensor_list, lambda out: dist.all_gather(out, tensor.contiguous()))
+        _written("all_gather", tensor_list, lambda out: dist.all_gather(out, tensor.contiguous()))
 
 
 def all_gather_into_tensor(output_tensor, input_tensor):
     """`input_tensor` of every rank, one after the other, into `output_tensor`: any shape that holds so many elements."""
-    _fill(output_tensor, input_tensor) if _alone() else _written([output_tensor], lambda out: _gather_whole(_row(*out), _row(input_tensor)))
+    with checking("comm.all_gather_into_tensor") as asked:
+        _check_sizes("all_gather_into_tensor", output_tensor, input_tensor)
+        asked.same(elements=input_tensor.numel(), dtype=input_tensor.dtype)
+    if _alone():
+        _fill(output_tensor, input_tensor)
+    else:
+        _written("all_gather_into_tensor", [output_tensor], lambda out: _gather_whole(_row(*out), _row(input_tensor)))
 
 
 def all_to_all(output_tensor_list, input_tensor_list):
     """Rank i's `input_tensor_list[j]` becomes rank j's `output_tensor_list[i]`."""
+    name = "all_to_all"
+    with checking("comm.all_to_all") as asked:
+        _check_tensors(name, "output_tensor_list", output_tensor_list)
+        _check_tensors(name, "input_tensor_list", input_tensor_list)
+        asked.same(dtype=sorted({str(t.dtype) for t in (*output_tensor_list, *input_tensor_list)}))
+        if len(input_tensor_list) <= _FEW_RANKS:
+            asked.tell(*(t.numel() for t in (*output_tensor_list, *input_tensor_list)))
+    _check_exchange(asked.told)
     if _alone():
         _fill(output_tensor_list[0], input_tensor_list[0])
     else:
-        _written(output_tensor_list, lambda out: _exchange(out, [t.contiguous() for t in input_tensor_list]))
+        _written(name, output_tensor_list, lambda out: _exchange(out, [t.contiguous() for t in input_tensor_list]))
+
+
+_FEW_RANKS = 32  # the sizes of so many ranks' tensors are compared
+
+
+def _check_exchange(told):
+    """Every rank looks at the sizes of all, so that all raise."""
+    for receiver, sizes in enumerate(told):
+        for sender, expected in enumerate(sizes[:len(sizes) // 2]):
+            sent = told[sender][len(told[sender]) // 2 + receiver]
+            if sent != expected:
+                raise RuntimeError(f"comm.all_to_all: rank {sender} sends {sent} elements to rank {receiver}, which expects {expected}")
 
 
 def _exchange(received, sent):
@@ -86,85 +137,131 @@ def _exchange(received, sent):
 
 def broadcast(tensor, src=0):
     """Rank `src`'s tensor on every rank, in place."""
-    _check_rank("broadcast", src)
+    with checking("comm.broadcast") as asked:
+        _check_rank("broadcast", src)
+        _check_tensor("broadcast", "tensor", tensor)
+        asked.same(**_about(tensor), src=src)
     if not _alone():
-        _written([tensor], lambda out: dist.broadcast(*out, src))
+        _written("broadcast", [tensor], lambda out: dist.broadcast(*out, src))
 
 
 def barrier():
     """Wait for every rank."""
+    with checking("comm.barrier"):
+        pass
     if not _alone():
-        dist.barrier()
+        with transfer("comm.barrier"):
+            dist.barrier()
 
 
 def reduce(tensor, dst=0):
     """Sum over ranks on rank `dst`, in place."""
-    _check_rank("reduce", dst)
+    with checking("comm.reduce") as asked:
+        _check_rank("reduce", dst)
+        _check_tensor("reduce", "tensor", tensor)
+        asked.same(**_about(tensor), dst=dst)
     if not _alone():
-        _written([tensor], lambda out: dist.reduce(*out, dst))
+        _written("reduce", [tensor], lambda out: dist.reduce(*out, dst))
 
 
 def reduce_scatter(output, input_list):
     """Sum of the ranks' `input_list[rank]` in `output`."""
+    with checking("comm.reduce_scatter") as asked:
+        _check_tensor("reduce_scatter", "output", output)
+        _check_tensors("reduce_scatter", "input_list", input_list, output)
+        asked.same(**_about(output))
     if _alone():
         _fill(output, input_list[0])
     else:
-        _written([output], lambda out: dist.reduce_scatter(*out, [t.contiguous() for t in input_list]))
+        _written("reduce_scatter", [output], lambda out: dist.reduce_scatter(*out, [t.contiguous() for t in input_list]))
 
 
 def reduce_scatter_tensor(output_tensor, input_tensor):
     """Sum over ranks of `input_tensor`, this rank's part of its elements, row by row, in `output_tensor`."""
-    _fill(output_tensor, input_tensor) if _alone() else _written([output_tensor], lambda out: _scatter_whole(_row(*out), _row(input_tensor)))
+    with checking("comm.reduce_scatter_tensor") as asked:
+        _check_sizes("reduce_scatter_tensor", input_tensor, output_tensor)
+        asked.same(elements=output_tensor.numel(), dtype=output_tensor.dtype)
+    if _alone():
+        _fill(output_tensor, input_tensor)
+    else:
+        _written("reduce_scatter_tensor", [output_tensor], lambda out: _scatter_whole(_row(*out), _row(input_tensor)))
 
 
 def gather(tensor, gather_list=None, dst=0):
     """Every rank's tensor in `gather_list` on rank `dst`."""
-    _check_rank("gather", dst)
+    with checking("comm.gather") as asked:
+        _check_rank("gather", dst)
+        _check_tensor("gather", "tensor", tensor)
+        if env.get_rank() == dst:
+            _check_tensors("gather", "gather_list", gather_list, tensor)
+        asked.same(**_about(tensor), dst=dst)
     if _alone():
         _fill(gather_list[0], tensor)
     else:
-        _written(gather_list or [], lambda out: dist.gather(tensor.contiguous(), out or None, dst))
+        received = gather_list if env.get_rank() == dst else []
+        _written("gather", received, lambda out: dist.gather(tensor.contiguous(), out or None, dst))
 
 
 def scatter(tensor, scatter_list=None, src=0):
     """This rank's element of rank `src`'s `scatter_list`, in place."""
-    _check_rank("scatter", src)
+    with checking("comm.scatter") as asked:
+        _check_rank("scatter", src)
+        _check_tensor("scatter", "tensor", tensor)
+        if env.get_rank() == src:
+            _check_tensors("scatter", "scatter_list", scatter_list, tensor)
+        asked.same(**_about(tensor), src=src)
     if _alone():
         _fill(tensor, scatter_list[0])
     else:
-        parts = scatter_list and [t.contiguous() for t in scatter_list]
-        _written([tensor], lambda out: dist.scatter(*out, parts, src))
+        parts = [t.contiguous() for t in scatter_list] if env.get_rank() == src else None
+        _written("scatter", [tensor], lambda out: dist.scatter(*out, parts, src))
 
 
 def send(input, dst, send_meta=True):
     """Send a tensor to rank `dst`; with `send_meta` its shape and dtype go first, for `recv(src)`."""
-    _several("send")
-    if send_meta:
-        dist.send_object_list([(tuple(input.shape), input.dtype)], dst)
-    dist.send(input.contiguous(), dst)
+    _check_other("send", dst)
+    _check_tensor("send", "input", input)
+    with transfer(f"comm.send to rank {dst}"):
+        if send_meta:
+            dist.send_object_list([(tuple(input.shape), input.dtype)], dst)
+        dist.send(input.contiguous(), dst)
 
 
 def recv(src, shape=None, dtype=None, device=None, *, out=None):
-    """Receive from rank `src` a tensor of `shape` and `dtype`, or without these as `send` announces it; into `out` if given."""
-    _several("recv")
-    if shape is None:
-        box = [None]
-        dist.recv_object_list(box, src)
-        shape, dtype = box[0]
-    if out is None:
-        out = torch.empty(shape, dtype=dtype, device=device)
-    elif (tuple(out.shape), out.dtype) != (tuple(shape), dtype or out.dtype):
-        raise RuntimeError(f"comm.recv: rank {src} sends {tuple(shape)} of {dtype or out.dtype}, and `out` is {tuple(out.shape)} of {out.dtype}")
-    _written([out], lambda received: dist.recv(*received, src))
+    """Receive from rank `src` a tensor of `shape` and `dtype`, or without these as `send` announces it; into `out` if given.
+
+    A tensor that does not fit `out` is received all the same, so that the next call gets the next tensor, and then refused.
+    """
+    _check_other("recv", src)
+    with transfer(f"comm.recv from rank {src}"):
+        if shape is None:
+            box = [None]
+            dist.recv_object_list(box, src)
+            shape, dtype = box[0]
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        if out is None:
+            out = torch.empty(shape, dtype=dtype, device=device)
+        elif (tuple(out.shape), out.dtype) != (shape, dtype or out.dtype):
+            dist.recv(torch.empty(shape, dtype=dtype, device=out.device), src)
+            raise RuntimeError(f"comm.recv: rank {src} sends {shape} of {dtype or out.dtype}, and `out` is {tuple(out.shape)} of {out.dtype}")
+        _receive([out], lambda received: dist.recv(*received, src))
     return out
 
 
-def _several(name):
+def _check_other(name, rank):
     if _alone():
         raise RuntimeError(f"comm.{name}: there is one process; start several with torchrun")
+    _check_rank(name, rank)
+    if rank == env.get_rank():
+        raise RuntimeError(f"comm.{name}: rank {rank} is this process; name another one")
 
 
-def _written(outputs, call):
+def _written(name, outputs, call):
+    with transfer(f"comm.{name}"):
+        _receive(outputs, call)
+
+
+def _receive(outputs, call):
     """`call` on `outputs`, each laid out row by row: gloo takes memory as if it were, and so would other ranks."""
     with torch.no_grad():
         dense = [t.contiguous() for t in outputs]

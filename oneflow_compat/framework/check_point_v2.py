@@ -8,14 +8,9 @@ def _broadcast_py_object(obj, src: int = 0):
     """Rank `src`'s object on every rank; with one process the object itself."""
     if env.get_world_size() == 1:
         return obj
-    import torch.distributed as dist
+    from .._global.collectives import from_rank
 
-    from ..comm.comm_ops import _alone
-
-    _alone()
-    box = [obj]
-    dist.broadcast_object_list(box, src)
-    return box[0]
+    return from_rank(src, lambda: obj, "broadcast of an object")
 
 
 def tensor_getstate(self) -> dict:

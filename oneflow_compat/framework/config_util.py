@@ -10,6 +10,7 @@ import types
 
 from .. import _knobs
 from .._tables.knobs import KNOBS
+from .attr_util import get_nested_attribute
 
 _FIELDS = {
     "backends.cudnn.set_reserved_mem_mbytes": "reserved_device_mem_mbyte",
@@ -51,3 +52,13 @@ def resource():
             owner = getattr(owner, name)
         setattr(owner, last, _knobs.read(path))
     return out
+
+
+def set_resource(values):
+    """Set each knob whose field `values` has: an object with the attributes of `resource()`, all of them or some."""
+    for path, field in _FIELDS.items():
+        try:
+            value = get_nested_attribute(values, field)
+        except AttributeError:
+            continue
+        _setter(path)(value)

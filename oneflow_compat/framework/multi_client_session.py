@@ -39,4 +39,12 @@ class MultiClientSession:
 
         return resource()
 
+    def update_resource_eagerly(self, resource_config):
+        """Set the runtime knobs whose fields `resource_config` has; RuntimeError unless the session is open."""
+        if not self.is_running:
+            raise RuntimeError(f"update_resource_eagerly() needs an open session, this one is {self.status.name}; call TryInit() first")
+        from .config_util import set_resource
+
+        set_resource(resource_config)
+
     AnyGlobalFunctionDefined = staticmethod(lambda: False)

@@ -11,7 +11,7 @@ from types import ModuleType
 
 from .. import _env
 
-error_msg = " is in neither oneflow nor torch; it cannot be used under oneflow.mock_torch"
+error_msg = " is not implemented: it is in neither oneflow nor torch, so it cannot be used under oneflow.mock_torch"
 _REAL_SIDE = {  # importers that mean the module they name
     "torch", "oneflow", "functorch", "torchgen", "importlib", "pickle", "pkgutil", "inspect",
     "pyro",  # patches torch's own classes, and refuses a torch of another name
@@ -21,6 +21,14 @@ _resolve_name = pkgutil.resolve_name
 _chosen = "oneflow"  # the dialect in force before the mock was turned on
 _stack: list = []  # what is in force: a _Config (enabled) or None (disabled); the last one holds
 _sides: dict = {}  # files imported under the mock: name -> {True: the module that sees oneflow, False: the one that sees torch}
+
+
+class MissingName(ImportError, NotImplementedError):
+    """A name to import that neither library has; OneFlow raises NotImplementedError."""
+
+
+class MissingModule(ModuleNotFoundError, NotImplementedError):
+    """A module to import that neither library has; OneFlow raises NotImplementedError."""
 
 
 class _Config:
@@ -94,7 +102,7 @@ def _mocked_import(name, globals=None, locals=None, fromlist=(), level=0):
         if error.name is None or not f"{to}.".startswith(f"{error.name}."):
             raise  # the module is there, something it needs is not
         if not config.lazy:
-            raise ModuleNotFoundError(f"No module named {to!r}, imported as {name!r}: it{error_msg}", name=name) from None
+            raise MissingModule(f"{to}{error_msg} (imported as {name!r})", name=name) from None
         from .dummy import DummyModule
 
         module = DummyModule(to, config.verbose)
@@ -103,8 +111,7 @@ def _mocked_import(name, globals=None, locals=None, fromlist=(), level=0):
     if fromlist:
         for item in fromlist:
             if item != "*" and not hasattr(module, item):
-                with contextlib.suppress(ModuleNotFoundError):
-                    importlib.import_module(f"{to}.{item}")
+                _import_item(to, item)
         return module
     top = name.partition(".")[0]
     if "." not in name:
@@ -112,6 +119,16 @@ def _mocked_import(name, globals=None, locals=None, fromlist=(), level=0):
     base = config.target(top)
     base = importlib.import_module(base) if base else _import(top, globals, locals, (), 0)
     return ModuleWrapper(base, config.verbose) if config.lazy else base
+
+
+def _import_item(package, item):
+    """Import `package.item` for a from-import of something that is no attribute of the package."""
+    try:
+        importlib.import_module(f"{package}.{item}")
+    except ModuleNotFoundError as error:
+        if error.name != f"{package}.{item}":
+            raise
+        raise MissingName(f"{package}.{item}{error_msg}", name=package) from None
 
 
 def _note_side(importer):

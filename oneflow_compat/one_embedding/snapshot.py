@@ -5,14 +5,17 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import shutil
 import zlib
 
 import numpy as np
 
-from .._files.atomic import sync_folder
-from .._files.layout import CheckpointError
+from .._files.atomic import lock_folder, sync_folder
+from .._files.errors import CheckpointError, named_errors
+from .._files.layout import open_inside
 
 CHUNK = 1 << 16
 
@@ -26,6 +29,18 @@ def folder_of(path, name: str) -> str:
 def write(path, name, chunks, line: int) -> int:
     """Write (keys, rows) arrays as a snapshot; the number of rows. An older one of that name is replaced."""
     target = folder_of(path, name)
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    unlock = lock_folder(os.path.dirname(target))  # processes that write one snapshot wait for each other
+    try:
+        return _write(target, chunks, line)
+    except BaseException:
+        shutil.rmtree(target + ".tmp", ignore_errors=True)
+        raise
+    finally:
+        unlock()
+
+
+def _write(target, chunks, line: int) -> int:
     temporary = target + ".tmp"
     shutil.rmtree(temporary, ignore_errors=True)
     os.makedirs(temporary)
@@ -63,25 +78,43 @@ def read(path, name):
         have = sorted(os.listdir(os.path.dirname(folder))) if os.path.isdir(os.path.dirname(folder)) else []
         raise FileNotFoundError(f"there is no snapshot {name!r} in {path!r}; found {', '.join(have) or 'none'}")
     meta_path = os.path.join(folder, "meta.json")
-    try:
-        with open(meta_path, encoding="utf-8") as file:
-            meta = json.load(file)
-        line, chunks = int(meta["line"]), meta["chunks"]
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        raise CheckpointError(f"{meta_path}: truncated or altered ({error})") from None
+    with named_errors(meta_path), open_inside(folder, meta_path) as file:
+        line, chunks = _parse_meta(json.loads(file.read()))
     return line, _chunks(folder, line, chunks)
 
 
+def _parse_meta(meta):
+    """(line, chunks) of a snapshot's meta file."""
+    counts = (meta["line"], meta["count"], *(n for chunk in meta["chunks"] for n in chunk))
+    if any(type(n) is not int or not 0 <= n < 1 << 62 for n in counts) or any(len(chunk) != 3 for chunk in meta["chunks"]):
+        raise CheckpointError("truncated or altered: a chunk is a number of rows and two CRC-32s")
+    if sum(chunk[0] for chunk in meta["chunks"]) != meta["count"]:
+        raise CheckpointError(f"truncated or altered: its chunks have other than {meta['count']} rows")
+    return meta["line"], meta["chunks"]
+
+
 def _chunks(folder, line, chunks):
-    for n, (count, *sums) in enumerate(chunks):
-        made = []
-        for kind, shape, dtype, wanted in (("keys", (count,), np.int64, sums[0]), ("rows", (count, line), np.float32, sums[1])):
-            path = os.path.join(folder, f"{kind}-{n}.npy")
-            try:
-                array = np.load(path)
-            except (OSError, ValueError, EOFError) as error:
-                raise CheckpointError(f"{path}: truncated or altered ({error})") from None
-            if array.shape != shape or array.dtype != dtype or zlib.crc32(array.reshape(-1).view(np.uint8)) != wanted:
-                raise CheckpointError(f"{path}: altered: {array.shape} of {array.dtype} where {shape} of {np.dtype(dtype)} with CRC-32 {wanted:08x} should be")
-            made.append(array)
-        yield tuple(made)
+    for n, (count, keys_sum, rows_sum) in enumerate(chunks):
+        keys = _read_array(folder, f"keys-{n}.npy", (count,), "<i8", keys_sum)
+        yield keys, _read_array(folder, f"rows-{n}.npy", (count, line), "<f4", rows_sum)
+
+
+_HEADER = re.compile(rb"\{'descr': '([<>|a-z0-9]+)', 'fortran_order': False, 'shape': \(([0-9, ]*)\), \} *\n")
+
+
+def _read_array(folder, name, shape, dtype, checksum) -> np.ndarray:
+    """The array of a numpy file, which must have this shape, dtype and CRC-32."""
+    path = os.path.join(folder, name)
+    with named_errors(path), open_inside(folder, path) as file:
+        start = file.read(10)
+        header = _HEADER.fullmatch(file.read(int.from_bytes(start[8:10], "little")))
+        if start[:8] != b"\x93NUMPY\x01\x00" or header is None:
+            raise CheckpointError("truncated or altered: it does not begin as a numpy file of a snapshot")
+        size, needed = os.fstat(file.fileno()).st_size - file.tell(), math.prod(shape) * np.dtype(dtype).itemsize
+        found = tuple(int(n) for n in header[2].replace(b" ", b"").split(b",") if n)
+        if found != shape or header[1].decode() != dtype or size != needed:
+            raise CheckpointError(f"truncated or altered: {size} bytes of {header[1].decode()} for shape {found}, where {needed} bytes for {shape} of {dtype} should be")
+        array = np.fromfile(file, dtype).reshape(shape)
+    if zlib.crc32(array.reshape(-1).view(np.uint8)) != checksum:
+        raise CheckpointError.of(path, f"altered: its CRC-32 is not {checksum:08x}, which meta.json says")
+    return array.astype(array.dtype.newbyteorder("="), copy=False)

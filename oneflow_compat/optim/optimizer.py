@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping, Sized
 
 import torch
 from torch.optim.optimizer import required
 
 from .._bind import fall_through as _ft
-from .._errors import RefusedValue, asserted, unsupported
+from .._errors import EmptyParameters, MissingKey, NotAParameter, RefusedKind, RefusedValue, asserted, unsupported
 from .._global.tensor import placed_as
 from .._ops.core import get_dialect
 from . import _layout
@@ -144,11 +144,12 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
         options = defaults if options is None else options
         if parameters is None:
             raise TypeError(f"{type(self).__name__}() needs the parameters to optimise (parameters=, or torch's params=)")
-        torch.optim.Optimizer.__init__(self, parameters, dict(options or {}))
+        self._init_as(torch.optim.Optimizer, parameters, {}, defaults=dict(options or {}))
 
     def _init_as(self, torch_class, params, more, **kwargs):
         """torch's constructor, with `more` options in every group that it does not know."""
         self._more_options = more
+        params = _parameter_list(params)
         try:
             torch_class.__init__(self, params, **kwargs)
         except (ValueError, TypeError) as error:
@@ -166,9 +167,9 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
     # ------------------------------------------------------------------ groups
     def add_param_group(self, param_group: dict) -> None:
         if not isinstance(param_group, dict):
-            raise TypeError(f"add_param_group() takes a dict with 'params', got {type(param_group).__name__}")
+            raise RefusedKind(f"add_param_group() takes a dict with 'params', got {type(param_group).__name__}")
         if "params" not in param_group:
-            raise ValueError(f"a parameter group needs the key 'params'; this one has {sorted(param_group)}")
+            raise MissingKey(f"a parameter group needs the key 'params'; this one has {sorted(param_group)}")
         group = ParamGroup(param_group)
         for key, value in getattr(self, "_more_options", {}).items():
             group.setdefault(key, value)
@@ -241,6 +242,20 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
         super().load_state_dict(state_dict)
         for p, state in self.state.items():
             state.update({key: placed_as(value, p) for key, value in state.items()})
+
+
+def _parameter_list(params):
+    """The constructor's `params` as torch takes it: an exhausted iterator is one group without parameters, as in OneFlow."""
+    if isinstance(params, torch.Tensor) or not isinstance(params, Iterable):
+        return params  # torch's error says what is wrong
+    if isinstance(params, Iterator):
+        params = list(params) or [{"params": []}]
+    if isinstance(params, Sized) and not len(params):
+        raise EmptyParameters(f"optimizer got an empty parameter list, a {type(params).__name__}; pass parameters, or an iterator such as module.parameters()")
+    for p in params if isinstance(params, (list, tuple, str)) else ():
+        if not isinstance(p, (torch.Tensor, dict, tuple)):
+            raise NotAParameter(f"optimizer can only optimize Tensors, but one of the params is {type(p).__name__}")
+    return params
 
 
 def flag(value):

@@ -66,6 +66,15 @@ class EventBase(ABC):
         self.count += event.count
         self._time_total += event._time_total
 
+    def _values(self) -> tuple:
+        """What two equal events of one class agree in."""
+        return self.name, self.count, self.cpu_time_total, self.cuda_time_total
+
+    def __eq__(self, other) -> bool:
+        return type(self) is type(other) and self._values() == other._values()
+
+    __hash__ = None  # type: ignore[assignment]  # an event changes in update()
+
     def _times(self, device) -> dict:
         """The total and the mean on "cpu" or "cuda" as texts; nothing where there are none."""
         total = getattr(self, f"{device}_time_total")
@@ -86,6 +95,9 @@ class CustomEvent(EventBase):
     @property
     def key(self):
         return self.name, self.custom_event_type
+
+    def _values(self) -> tuple:
+        return *super()._values(), self.custom_event_type
 
     @property
     def cpu_time_total(self):
@@ -135,6 +147,9 @@ class KernelEvent(EventBase):
     @property
     def key(self):
         return self.name, self.input_shapes
+
+    def _values(self) -> tuple:
+        return *super()._values(), self.children, self.memory_size, self.input_shapes
 
     @property
     def cuda_time_total(self):

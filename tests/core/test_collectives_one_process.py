@@ -27,7 +27,7 @@ def test_wrong_ranks_and_lists():
     x = torch.ones(2)
     with pytest.raises(RuntimeError, match="rank 1"):
         flow.comm.broadcast(x, 1)
-    with pytest.raises(RuntimeError, match="one output per rank"):
+    with pytest.raises(RuntimeError, match="one tensor per rank"):
         flow.comm.all_gather([], x)
     with pytest.raises(RuntimeError, match="one process"):
         flow.comm.send(x, 0)

@@ -1,18 +1,28 @@
 """The default backend: aten at once, inductor when it pays."""
+import json
+import pathlib
 import shutil
+import statistics
+import threading
 
 import oneflow.nn as nn
 import pytest
 import torch
-from oneflow._graph.backends import auto
+from oneflow._graph.backends import auto, compiling
+
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None and shutil.which("c++") is None, reason="needs a C++ compiler")
 
 
-def graph():
-    class Double(nn.Graph):
-        def build(self, x):
-            return (x * 2).sin()
+@pytest.fixture(autouse=True)
+def nothing_known(monkeypatch):
+    """Each test begins with the first figures, and captures that took a second."""
+    monkeypatch.setattr(auto, "experience", auto.Experience())
+    monkeypatch.setattr(auto, "_capture_seconds", lambda program: 1.0)
+    monkeypatch.setattr(auto, "_failed", set())
 
-    made = Double()
+
+def graph(name="Double"):
+    made = type(name, (nn.Graph,), {"build": lambda self, x: (x * 2).sin()})()
     made.config.set_backend("auto")
     return made
 
@@ -21,55 +31,157 @@ def state_of(g):
     return g._engine._last.run
 
 
-def test_a_short_program_called_a_few_times_is_never_compiled(monkeypatch):
-    monkeypatch.setattr(auto.inductor, "compile", lambda *a: pytest.fail("compiled"))
-    monkeypatch.setattr(auto, "LONG", 1e9)
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that moves only when a program runs or is compiled: clock.aten, clock.compiled and clock.compiler seconds."""
+
+    class Clock:
+        now, aten, compiled, compiler, compilations = 0.0, 1.0, 0.5, 40.0, 0
+
+        def perf_counter(self):
+            return self.now
+
+        def after(self, seconds, function):
+            def run(*values):
+                self.now += getattr(self, seconds)
+                return function(*values)
+
+            return run
+
+        def compile(self, program, config):
+            self.now += self.compiler
+            self.compilations += 1
+            return self.after("compiled", lambda x: (x + 100,))
+
+    clock, compile_aten = Clock(), auto.aten.compile
+    monkeypatch.setattr(auto, "time", clock)
+    monkeypatch.setattr(auto.aten, "compile", lambda *a: clock.after("aten", compile_aten(*a)))
+    monkeypatch.setattr(auto.inductor, "compile", clock.compile)
+    return clock
+
+
+def calls_until_compiled(g, most=1000):
+    for number in range(1, most + 1):
+        if g(torch.zeros(1)).item() >= 100:
+            return number
+    return None
+
+
+def test_a_program_is_compiled_once_it_would_have_saved_what_the_compiler_takes(clock):
+    # each call of a second would save 0.3 s, the compiler is expected to take 40 times the capture
+    assert calls_until_compiled(graph()) == 135 and clock.compilations == 1
+
+
+@pytest.mark.parametrize("seconds, expected", [(100.0, 3), (20.0, 8), (1e-3, None)])
+def test_how_long_calls_take_decides(clock, seconds, expected):
+    clock.aten = seconds
+    assert calls_until_compiled(graph(), 300) == expected
+
+
+def test_a_few_steps_of_a_large_model_on_a_busy_machine_never_wait_for_the_compiler(clock, monkeypatch):
+    monkeypatch.setattr(auto, "_capture_seconds", lambda program: 5.0)  # ResNet-50: 20 s a step, 450 s to compile
+    clock.aten = 20.0
     g = graph()
-    for _ in range(20):
-        g(torch.ones(3))
-    assert state_of(g).backend == "aten"
+    for _ in range(6):
+        g(torch.zeros(1))
+    assert clock.compilations == 0
 
 
-@pytest.mark.parametrize("limits", [dict(LONG=0.0), dict(LONG=1e9, ENOUGH=0.0)])
-def test_it_is_compiled_at_the_third_call_when_it_pays(monkeypatch, limits):
-    seen = []
-    monkeypatch.setattr(auto.inductor, "compile", lambda program, config: seen.append(program) or (lambda *v: (v[0] + 100,)))
-    for name, value in limits.items():
-        monkeypatch.setattr(auto, name, value)
+def test_costs_and_savings_of_this_process_are_learned(clock):
+    clock.compiler, clock.aten, clock.compiled = 199.0, 100.0, 10.0
+    for name in ("First", "Second"):
+        g = graph(name)
+        for _ in range(12):
+            g(torch.zeros(1))
+    assert auto.experience.saving == pytest.approx((0.3 + 0.9 + 0.9) / 3)
+    assert auto.experience.cost == pytest.approx((40 + 199) / 2)  # the first compilation loads the compiler as well
+
+
+def test_a_compiled_program_that_is_slower_goes_back_to_aten(clock, capfd):
+    clock.aten, clock.compiled = 100.0, 150.0
     g = graph()
-    outs = [g(torch.zeros(1)).item() for _ in range(4)]
-    assert outs == [0.0, 0.0, 100.0, 100.0] and len(seen) == 1 and state_of(g).backend == "inductor"
+    outs = [g(torch.zeros(1)).item() for _ in range(12)]
+    assert outs == [0.0] * 2 + [100.0, 0.0, 100.0, 0.0, 100.0] + [0.0] * 5 and state_of(g).backend == "aten"
+    assert "goes back to aten" in capfd.readouterr().err and clock.compilations == 1
 
 
-@pytest.mark.parametrize("spent, backend", [(1.0, "aten"), (4.0, "inductor")])
-def test_many_short_operators_are_compiled_once_they_took_as_long_as_the_compiler_will(monkeypatch, spent, backend):
-    monkeypatch.setattr(auto.inductor, "compile", lambda *a: lambda *v: (v[0],))
-    for name, value in dict(LONG=0.0, ENOUGH=0.0, MANY=1, SHORT=1e9, COMPILED=1.5).items():  # two operators: three seconds
-        monkeypatch.setattr(auto, name, value)
-    g = graph()
+def test_while_another_thread_compiles_the_call_runs_on_aten(clock):
+    clock.aten, g = 1000.0, graph()
     g(torch.zeros(1)), g(torch.zeros(1))
-    state_of(g).spent = spent
-    g(torch.zeros(1))
-    assert state_of(g).backend == backend
+    held, done = threading.Event(), threading.Event()
+
+    def hold():
+        with compiling:
+            held.set()
+            done.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(60)
+    try:
+        assert g(torch.zeros(1)).item() == 0.0 and clock.compilations == 0
+    finally:
+        done.set()
+        thread.join()
+    assert g(torch.zeros(1)).item() == 100.0
 
 
-def test_when_inductor_fails_aten_goes_on_with_one_warning(monkeypatch):
+def test_when_inductor_fails_aten_goes_on_with_one_warning_a_graph(clock, monkeypatch, recwarn):
     def broken(program, config):
         raise RuntimeError("no compiler today")
 
     monkeypatch.setattr(auto.inductor, "compile", broken)
-    monkeypatch.setattr(auto, "LONG", 0.0)
-    g = graph()
-    g(torch.zeros(1)), g(torch.zeros(1))
-    with pytest.warns(UserWarning, match="no compiler today"):
-        assert g(torch.zeros(1)).item() == 0.0
-    assert g(torch.zeros(1)).item() == 0.0 and state_of(g).backend == "aten"
+    clock.aten, g = 1000.0, graph()
+    for size in (1, 2):
+        for _ in range(4):
+            assert g(torch.zeros(size)).sum().item() == 0.0 and state_of(g).backend == "aten"
+    assert [str(w.message).count("no compiler today") for w in recwarn] == [1]
 
 
-@pytest.mark.skipif(shutil.which("g++") is None and shutil.which("c++") is None, reason="needs a C++ compiler")
+@needs_compiler
+def test_rows_in_a_random_order_run_on_aten_where_inductor_fails(monkeypatch, recwarn):
+    monkeypatch.setattr(auto, "_capture_seconds", lambda program: 0.0)
+
+    class Shuffled(nn.Graph):
+        def build(self, x):
+            return x[torch.randperm(x.shape[0])] * 2
+
+    g = Shuffled()
+    g.config.set_backend("auto")
+    for size in (6, 6, 6, 6, 8, 8, 8, 8):
+        assert sorted(g(torch.arange(float(size))).tolist()) == [2.0 * i for i in range(size)]
+    assert sum("could not compile" in str(w.message) for w in recwarn) <= 1  # none once inductor can
+
+
+@needs_compiler
+@pytest.mark.parametrize("backend", ["auto", "inductor"])
+@pytest.mark.parametrize("quiet", ["", "1"])
+def test_compilation_is_announced_on_stderr(monkeypatch, capfd, backend, quiet):
+    monkeypatch.setattr(auto, "_capture_seconds", lambda program: 0.0)
+    monkeypatch.setenv("ONEFLOW_QUIET", quiet)
+    g = graph("Announced")
+    g.config.set_backend(backend)
+    for _ in range(3):
+        g(torch.ones(3))
+    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("oneflow: ")]
+    if quiet:
+        assert not lines
+    else:
+        begin, end = lines
+        assert "compiling 2 operators with inductor" in begin and "compiled after" in end and end.endswith(" s") and g.name in begin and g.name in end
+
+
+@needs_compiler
 def test_the_switch_keeps_the_numbers(monkeypatch):
-    monkeypatch.setattr(auto, "LONG", 0.0)
+    monkeypatch.setattr(auto, "_capture_seconds", lambda program: 0.0)
     g, x = graph(), torch.linspace(0, 1, 64)
     outs = [g(x) for _ in range(4)]
     assert state_of(g).backend == "inductor"
     assert torch.allclose(outs[0], outs[3], rtol=1e-6, atol=1e-7)  # sin of inductor's vector library and of ATen's, one ulp apart
+
+
+def test_the_first_figures_are_those_recorded():
+    recorded = json.loads((pathlib.Path(__file__).parent.parent / "golden" / "compile_costs.json").read_text())
+    cost = statistics.median(r["compile_seconds"] / r["capture_seconds"] for r in recorded)
+    saving = statistics.median(1 - r["inductor_seconds"] / r["aten_seconds"] for r in recorded)
+    assert auto.Experience().cost == pytest.approx(cost, rel=0.5) and auto.Experience().saving == pytest.approx(saving, abs=0.15)

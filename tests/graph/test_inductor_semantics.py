@@ -58,7 +58,10 @@ def sgd(p):
     return torch.optim.SGD(p, lr=0.05, momentum=0.9)
 
 
-def test_inputs_closures_and_views_are_written_and_returned():
+@pytest.mark.parametrize("dialect", ["oneflow", "torch"])
+def test_inputs_closures_and_views_are_written_and_returned(dialect, request):
+    flow.set_dialect(dialect)
+    request.addfinalizer(lambda: flow.set_dialect("oneflow"))
     free = torch.zeros(6)
 
     def build(self, x):

@@ -101,6 +101,7 @@ CASES = {
     "greater": ([X, Y], None, np.greater),
     "greater_equal": ([X, Y], None, np.greater_equal),
     "logical_and": ([B, B[::-1].copy()], None, np.logical_and),
+    "naive_logical_and": ([B, B[::-1].copy()], None, np.logical_and),
     "reduce_all": ([B], dict(axis=1), lambda x: x.all(1)),
     "reduce_any": ([B], dict(axis=[0], keepdims=True), lambda x: x.any(0, keepdims=True)),
     "reduce_euclidean_norm": ([X], dict(axis=1), lambda x: np.sqrt((x * x).sum(1))),
@@ -198,7 +199,7 @@ def test_a_wrong_argument_is_an_error():
     with pytest.raises(ValueError, match="axis 5 is out of range"):
         run(lambda a: flow.math.reduce_sum(a, axis=5), X)
     with pytest.raises(ValueError, match="axis 2 is out of range"):
-        run(lambda a: flow.math.top_k(a, 2), X)
+        run(lambda a: flow.math.top_k(a, axis=2), X)
 
 
 def test_floordiv_has_the_gradient_zero():

@@ -1,4 +1,4 @@
-"""Update rules, schedules, clipping, loss scales against formulas in float64 NumPy."""
+"""What optimizers share: variables, decay patterns, schedules, loss scales, losses (the rules: test_legacy_update_rules.py)."""
 import math
 
 import numpy as np
@@ -9,143 +9,10 @@ from legacy_jobs import job_of
 import oneflow.compatible.single_client as flow
 
 opt = flow.optimizer
-W0 = np.random.default_rng(3).normal(size=(3, 4))
-DATA = np.random.default_rng(4).normal(size=(6, 3, 4)).astype(np.float32)
 
 
 def const(lr=0.1):
     return opt.PiecewiseConstantScheduler([], [lr])
-
-
-def train(make, steps=6, name="w", regularizer=None, data=DATA):
-    """Values of a variable after each step of minimizing the element-wise loss w * x (gradient x / 12)."""
-
-    def body(x):
-        w = flow.get_variable(name, shape=(3, 4), initializer=flow.zeros_initializer(), regularizer=regularizer)
-        loss = w * x
-        make().minimize(loss)
-        return loss
-
-    job = job_of(body, [data[0]], "train")
-    flow.load_variables({name: W0.astype(np.float32)})
-    seen = []
-    for x in data[:steps]:
-        job(x)
-        seen.append(flow.get_all_variables()[name].numpy())
-    return seen
-
-
-def expect(rule, steps=6, data=DATA):
-    w, state, seen = W0.copy(), {}, []
-    for t, x in enumerate(data[:steps]):
-        w = rule(w, x.astype(np.float64) / x.size, state, t)
-        seen.append(w)
-    return seen
-
-
-def check(make, rule, **kwargs):
-    for got, wanted in zip(train(make, **kwargs), expect(rule)):
-        np.testing.assert_allclose(got, wanted, rtol=3e-5, atol=3e-6)
-
-
-def momentum(beta, decay=0.0):
-    def rule(w, g, s, t):
-        s["v"] = beta * s.get("v", 0) - 0.1 * g
-        return w + s["v"] - 0.1 * decay * w
-
-    return rule
-
-
-def adam(eps=1e-8, correct=False, decay=0.0):
-    def rule(w, g, s, t):
-        s["m"] = 0.9 * s.get("m", 0) + 0.1 * g
-        s["v"] = 0.99 * s.get("v", 0) + 0.01 * g * g
-        c1, c2 = (1 - 0.9 ** (t + 1), 1 - 0.99 ** (t + 1)) if correct else (1, 1)
-        return w - 0.1 * (s["m"] / c1 / (np.sqrt(s["v"] / c2) + eps) + decay * w)
-
-    return rule
-
-
-def rmsprop(centered):
-    def rule(w, g, s, t):
-        s["s"] = 0.9 * s.get("s", 0) + 0.1 * g * g
-        s["m"] = 0.9 * s.get("m", 0) + 0.1 * g
-        return w - 0.1 * g / np.sqrt(s["s"] - (s["m"] ** 2 if centered else 0) + 1e-3)
-
-    return rule
-
-
-def lars(w, g, s, t):
-    rate = 0.1 * 0.01 * np.linalg.norm(w) / (1e-9 + np.linalg.norm(g) + 0.2 * np.linalg.norm(w))
-    s["v"] = 0.9 * s.get("v", 0) - rate * g
-    return w + s["v"] - rate * 0.2 * w
-
-
-def lamb(w, g, s, t):
-    s["m"] = 0.9 * s.get("m", 0) + 0.1 * g
-    s["v"] = 0.99 * s.get("v", 0) + 0.01 * g * g
-    d = s["m"] / (1 - 0.9 ** (t + 1)) / (np.sqrt(s["v"] / (1 - 0.99 ** (t + 1))) + 1e-6) + 0.2 * w
-    return w - 0.1 * np.linalg.norm(w) / np.linalg.norm(d) * d
-
-
-RULES = {
-    "sgd": (lambda: opt.SGD(const(), momentum=0), momentum(0)),
-    "momentum": (lambda: opt.SGD(const()), momentum(0.9)),
-    "sgdw": (lambda: opt.SGDW(const(), momentum=0.5, weight_decay=0.3), momentum(0.5, 0.3)),
-    "adam": (lambda: opt.Adam(const(), beta2=0.99, epsilon=1e-3), adam(1e-3)),
-    "adam-corrected": (lambda: opt.Adam(const(), 0.9, 0.99, epsilon=1e-3, do_bias_correction=True), adam(1e-3, True)),
-    "adamw": (lambda: opt.AdamW(const(), beta2=0.99, epsilon=1e-3, do_bias_correction=True, weight_decay=0.2), adam(1e-3, True, 0.2)),
-    "lazyadam": (lambda: opt.LazyAdam(const(), beta2=0.99, epsilon=1e-3), adam(1e-3)),
-    "rmsprop": (lambda: opt.RMSProp(const(), decay_rate=0.9, epsilon=1e-3), rmsprop(False)),
-    "rmsprop-centered": (lambda: opt.RMSProp(const(), decay_rate=0.9, epsilon=1e-3, centered=True), rmsprop(True)),
-    "lars": (lambda: opt.LARS(const(), lars_coefficient=0.01, weight_decay=0.2), lars),
-    "lamb": (lambda: opt.LAMB(const(), beta2=0.99, weight_decay=0.2), lamb),
-    "combined": (lambda: opt.CombinedOptimizer([opt.SGD(const(), momentum=0, variables=["w"])]), momentum(0)),
-    "static-scale": (lambda: opt.SGD(const(), momentum=0.9, loss_scale_policy=opt.loss_scale.static_loss_scale(128.0)), momentum(0.9)),
-    "loss_scale_factor": (lambda: opt.SGD(const(), loss_scale_factor=64), momentum(0.9)),
-    "clip": (lambda: opt.SGD(const(), momentum=0, grad_clipping=opt.grad_clipping.by_global_norm(0.05)),
-             lambda w, g, s, t: w - 0.1 * g * 0.05 / max(0.05, np.linalg.norm(g))),
-}
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_update_rule(name):
-    check(*RULES[name])
-
-
-@pytest.mark.parametrize("regularizer, part", [
-    (flow.regularizers.l2(0.3), lambda w: 0.3 * w), (flow.regularizers.l1(0.2), lambda w: 0.2 * np.sign(w)),
-    (flow.regularizers.l1_l2(0.2, 0.3), lambda w: 0.2 * np.sign(w) + 0.3 * w)])
-def test_regularizers_add_to_the_gradient(regularizer, part):
-    check(lambda: opt.SGD(const(), momentum=0), lambda w, g, s, t: w - 0.1 * (g + part(w)), regularizer=regularizer)
-
-
-CONFS = {
-    "naive_conf": ({"naive_conf": {}}, momentum(0)),
-    "momentum_conf": ({"momentum_conf": {"beta": 0.8}}, momentum(0.8)),
-    "adam_conf": ({"adam_conf": {"beta2": 0.99, "epsilon": 1e-3, "do_bias_correction": True}}, adam(1e-3, True)),
-    "decay": ({"naive_conf": {}, "weight_decay_conf": {"weight_decay_rate": 0.3}}, momentum(0, 0.3)),
-    "excluded": ({"naive_conf": {}, "weight_decay_conf": {"weight_decay_rate": 0.3, "excludes": {"pattern": ["^w$"]}}}, momentum(0)),
-    "rmsprop_conf": ({"rmsprop_conf": {"decay_rate": 0.9, "epsilon": 1e-3}}, rmsprop(False)),
-}
-
-
-@pytest.mark.parametrize("name", CONFS)
-def test_optimizer_given_by_the_function_config(name):
-    conf, rule = CONFS[name]
-    config = flow.function_config()
-    config.train.primary_lr(0.1)
-    config.train.model_update_conf(conf)
-
-    def body(x):
-        w = flow.get_variable("w", shape=(3, 4), initializer=flow.zeros_initializer())
-        flow.losses.add_loss(w * x)
-
-    job = job_of(body, [DATA[0]], "train", config)
-    flow.load_variables({"w": W0.astype(np.float32)})
-    for x, wanted in zip(DATA, expect(rule)):
-        job(x)
-        np.testing.assert_allclose(flow.get_all_variables()["w"].numpy(), wanted, rtol=3e-5, atol=3e-6)
 
 
 def test_weight_decay_includes_and_excludes():
@@ -205,14 +72,6 @@ def test_a_variable_under_two_optimizers_is_an_error():
 
     with pytest.raises(ValueError, match="given to two optimizers"):
         job_of(body, [], "train")()
-
-
-def test_minimize_in_a_predict_job_is_an_error():
-    def body():
-        opt.SGD(const()).minimize(flow.get_variable("a", shape=(1,), initializer=flow.ones_initializer()) * 1)
-
-    with pytest.raises(RuntimeError, match='type="train"'):
-        job_of(body, [])()
 
 
 def test_dynamic_loss_scale_skips_and_grows():

@@ -46,6 +46,11 @@ with half.no_sync():
 assert (half.a.weight.grad.sum(), half.b.weight.grad.sum()) == ((6, 0) if rank == 0 else (0, 12))
 half(flow.ones(2, 3))["y"].mul(1 + rank).sum().backward()
 assert half.a.weight.grad.tolist() == [[2.0, 2.0, 2.0]] and half.b.weight.grad.tolist() == [[4.0, 4.0, 4.0]]
+own = flow.nn.BatchNorm1d(2)
+own.running_mean.fill_(rank)
+own.weight.data.fill_(rank)
+ddp(own, broadcast_buffers=False)  # each process keeps its buffers, rank 0's parameters go to all
+assert own.running_mean.tolist() == [rank, rank] and own.weight.tolist() == [0, 0]
 torch.save({"grads": [p.grad for p in net.parameters()], "weights": [p.detach() for p in net.parameters()], "mean": net[1].running_mean.clone()},
            f"{sys.argv[2]}/rank{rank}.pt")
 torch.distributed.destroy_process_group()

@@ -70,13 +70,13 @@ def test_any_layout_and_no_elements():
 
 
 @pytest.mark.parametrize("call, said", [
-    (lambda x, w: ops.convolution(x, w[:, :2], 1, 1, 0, 0, 1, 1), "images of 3 channels, a weight for 2"),
-    (lambda x, w: ops.convolution(x, w, 1, 1, 0, 0, 3, 1), r"a kernel of 3 \(dilation 3\) does not fit 5 pixels"),
-    (lambda x, w: ops.convolution(x, w, 0, 1, 0, 0, 1, 1), "stride and dilation are at least 1"),
-    (lambda x, w: ops.convolution(x[0], w, 1, 1, 0, 0, 1, 1), r"images and a kernel of two dimensions, found \(3, 5, 5\)"),
-    (lambda x, w: ops.convolution(x.double(), w, 1, 1, 0, 0, 1, 1), "float32, found Double"),
-    (lambda x, w: ops.convolution_backward_input(x, w, 5, 5, 0, 0, 1, 1), r"a gradient of \(2, 3, 5, 5\) is not that of images of 5 x 5 pixels"),
-    (lambda x, w: ops.convolution_backward_weight(x, x, 3, 3, 1, 1, 0, 0, 1, 1), r"a gradient of \(2, 3, 5, 5\) is not that of images of \(2, 3, 5, 5\)"),
+    (lambda x, w: ops.convolution(x, w[:, :2], 1, 1, 0, 0, 1, 1), r"weight must have shape \(any, 3, any, any\), found \(4, 2, 3, 3\)"),
+    (lambda x, w: ops.convolution(x, w, 1, 1, 0, 0, 3, 1), "weight must fit 5 pixels with a padding of 0 and a dilation of 3, found a kernel of 3"),
+    (lambda x, w: ops.convolution(x, w, 0, 1, 0, 0, 1, 1), "stride_h must be 1 to 2147483647, found 0"),
+    (lambda x, w: ops.convolution(x[0], w, 1, 1, 0, 0, 1, 1), r"x must have 4 dimensions, found 3: shape \(3, 5, 5\)"),
+    (lambda x, w: ops.convolution(x.double(), w, 1, 1, 0, 0, 1, 1), "x must have dtype float32, found float64"),
+    (lambda x, w: ops.convolution_backward_input(x, w, 5, 5, 0, 0, 1, 1), r"dy must have shape \(any, 4, 3, 3\), found \(2, 3, 5, 5\)"),
+    (lambda x, w: ops.convolution_backward_weight(x, x, 3, 3, 1, 1, 0, 0, 1, 1), r"dy must have shape \(2, any, 3, 3\), found \(2, 3, 5, 5\)"),
 ])
 def test_wrong_operands_are_named(call, said):
     with pytest.raises(RuntimeError, match=said):

@@ -1,5 +1,6 @@
 """The CUDA kernels' logic where no GPU is: csrc/cuda compiled as C++ and run by the emulation in cuda_on_cpu/."""
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +45,9 @@ int main(int argc, char** argv) {
   if (what == 'b') leaves_early<<<1, 64, 0, nullptr>>>();
   if (what == 'p') part_of_a_warp<<<1, 32, 0, nullptr>>>(y);
   if (what == 'g') sums<<<1, 2048, 0, nullptr>>>(x, y, 64);
+  if (what == 'u') sums<<<1, 2048, 0, nullptr>>>(x, y, 64), sums<<<1, 32, 0, nullptr>>>(x, y, 64);
+  emulated::guard_required = what == 'd';
+  if (what == 'd') sums<<<1, 32, 0, nullptr>>>(x, y, 64);
   for (int i = 0; i < 64; ++i) std::printf("%d ", y[i]);
   std::printf("\\n%s\\n", cudaGetErrorString(cudaGetLastError()));
 }
@@ -76,6 +80,19 @@ def test_launches_become_calls():
 
 
 @needs_compiler
+@pytest.mark.parametrize("fault, message", [
+    ("__device__ float f(float a, float b) { return max(a, b); }", "deleted function"),  # drops NaN
+    ("__device__ double f(double a, double b) { return min(a, b); }", "deleted function"),
+    ("void f(void* p) { cudaMemsetAsync(p, 0, 1, nullptr); }", "unused-result|nodiscard"),
+])
+def test_faults_that_do_not_compile(tmp_path, fault, message):
+    source = tmp_path / "fault.cpp"
+    source.write_text('#include "cuda_runtime.h"\n' + fault)
+    done = subprocess.run([*ext.compiler(), "-std=c++20", "-Werror=unused-result", f"-I{HERE / 'cuda_on_cpu'}", "-fsyntax-only", str(source)], capture_output=True, text=True)
+    assert done.returncode and re.search(message, done.stderr)
+
+
+@needs_compiler
 def test_the_emulation_shows_faults(tmp_path):
     source = tmp_path / "faults.cpp"
     source.write_text(translate(FAULTS))
@@ -91,7 +108,8 @@ def test_the_emulation_shows_faults(tmp_path):
         assert [int(v) for v in run("s", order)[0].split("\n")[0].split()] == neighbours
         assert [int(v) for v in run("m", order)[0].split("\n")[0].split()] != neighbours
         assert [int(v) for v in run("w", order)[0].split("\n")[0].split()] == [sum(x[:32])] * 32 + [sum(x[32:])] * 32
-        for what, message in (("b", "__syncthreads() that some threads"), ("p", "a warp shuffle that some threads")):
+        for what, message in (("b", "__syncthreads() that some threads"), ("p", "a warp shuffle that some threads"),
+                              ("u", "a launch after one that cudaGetLastError did not follow"), ("d", "a launch without a device guard")):
             assert message in run(what, order)[1] and run(what, order)[2] != 0
     assert "invalid configuration argument" in run("g")[0]
 

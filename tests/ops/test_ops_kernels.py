@@ -270,9 +270,9 @@ def test_crop_mirror_normalize_refuses():
     images, out = torch.zeros(2, 5, 6, 3, dtype=torch.uint8), torch.empty(2, 3, 4, 4)
     run = torch.ops.oneflow.crop_mirror_normalize
     for args, message in [
-        ((images.float(), None, 0, 0, [0.0] * 3, [1.0] * 3, out), "must be uint8"), ((images, None, 2, 0, [0.0] * 3, [1.0] * 3, out), "a window of 4 x 4 at 2, 0 is not in images of 5 x 6"),
-        ((images, None, 0, 0, [0.0], [1.0] * 3, out), "3 channels, 1 means"), ((images, torch.zeros(3, dtype=torch.int8), 0, 0, [0.0] * 3, [1.0] * 3, out), "mirror must be"),
-        ((images, None, 0, 0, [0.0] * 3, [1.0] * 3, out.double()), "out must be"),
+        ((images.float(), None, 0, 0, [0.0] * 3, [1.0] * 3, out), "images must have dtype uint8, found float32"), ((images, None, 2, 0, [0.0] * 3, [1.0] * 3, out), "top must be 0 to 1, found 2"),
+        ((images, None, 0, 0, [0.0], [1.0] * 3, out), "mean must have 3 entries, found 1"), ((images, torch.zeros(3, dtype=torch.int8), 0, 0, [0.0] * 3, [1.0] * 3, out), r"mirror must have shape \(2\), found \(3\)"),
+        ((images, None, 0, 0, [0.0] * 3, [1.0] * 3, out.double()), "out must have dtype float32, found float64"),
     ]:  # fmt: skip
         with pytest.raises(RuntimeError, match=message):
             run(*args)
@@ -314,6 +314,7 @@ def samples():
     yield ops.adam_, ([x.detach().clone()], [x.detach()], [x.detach().clone()], [x.detach().abs()], [0.1, 0, 0.9, 0.99, 1, 1e-8, 1, 1])
     yield ops.momentum_, ([x.detach().clone()], [x.detach()], [x.detach().clone()], [0.1, 0.9, 1, 0, 1, 1])
     yield ops.sgd_, ([x.detach().clone()], [x.detach()], [0.1, 0, 1])
+    yield ops.blocks_, ([x.detach().clone()], [x.detach()], 1, [9, 0, 0, 1, -1, -1], [], [])
     yield ops.mm, (torch.randn(5, 7), torch.randn(7, 3))
     yield ops.bmm, (torch.randn(2, 5, 7), torch.randn(2, 7, 3))
     yield ops.convolution, (torch.randn(2, 3, 6, 5), torch.randn(4, 3, 3, 2), 2, 1, 1, 0, 1, 2)
@@ -395,21 +396,21 @@ def test_gru_and_rnn_in_float64(kind, biased, sizes, reverse):
 
 
 def test_lstm_refuses_what_does_not_fit():
-    with pytest.raises(RuntimeError, match="float32 and float64, found BFloat16"):
+    with pytest.raises(RuntimeError, match="given must have dtype float32, float64, found bfloat16"):
         torch.ops.oneflow.lstm(torch.ones(1, 1, 4).bfloat16(), torch.ones(4, 1).bfloat16(), torch.ones(1, 1).bfloat16(), torch.ones(1, 1).bfloat16(), False)
-    with pytest.raises(RuntimeError, match="fit each other"):
+    with pytest.raises(RuntimeError, match=r"weight must have shape \(4, 1\), found \(3, 1\)"):
         torch.ops.oneflow.lstm(torch.ones(1, 1, 4), torch.ones(3, 1), torch.ones(1, 1), torch.ones(1, 1), False)
 
 
 def test_gru_and_rnn_refuse_what_does_not_fit():
     one, three = torch.ones(1, 1, 1), torch.ones(1, 1, 3)
-    with pytest.raises(RuntimeError, match="fit each other"):
+    with pytest.raises(RuntimeError, match=r"bias must have shape \(3\), found \(1\)"):
         torch.ops.oneflow.gru(three, torch.ones(3, 1), torch.ones(1), torch.ones(1, 1), False)
-    with pytest.raises(RuntimeError, match="fit each other"):
+    with pytest.raises(RuntimeError, match=r"h0 must have shape \(1, 1\), found \(2, 1\)"):
         torch.ops.oneflow.rnn(one, torch.ones(1, 1), None, torch.ones(2, 1), False, False)
-    with pytest.raises(RuntimeError, match="fit each other"):
+    with pytest.raises(RuntimeError, match=r"work must have shape \(1, 1, 4\), found \(1, 1, 3\)"):
         torch.ops.oneflow.gru_backward(None, None, one, torch.ones(1, 1, 3), torch.ones(1, 1), torch.ones(3, 1), False)
-    with pytest.raises(RuntimeError, match="fit each other"):
+    with pytest.raises(RuntimeError, match=r"dhidden must have the shape of hidden, \(1, 1, 1\), found \(1, 1, 3\)"):
         torch.ops.oneflow.rnn_backward(three, None, one, torch.ones(1, 1), False, False)
 
 

@@ -1,5 +1,9 @@
 """Checks that run on every rank of a launch of several: python -m oneflow.distributed.launch --nproc_per_node N program.py NAME ..."""
+import json
+import math
+import os
 import sys
+import tempfile
 import traceback
 
 import numpy as np
@@ -7,6 +11,7 @@ import torch
 
 import oneflow as flow
 from oneflow import nn
+from oneflow.utils.global_view import to_global
 
 RANK, WORLD = flow.env.get_rank(), flow.env.get_world_size()
 S0, S1, B, P = flow.sbp.split(0), flow.sbp.split(1), flow.sbp.broadcast, flow.sbp.partial_sum
@@ -145,6 +150,84 @@ def operators():
 
 
 @check
+def a_module_with_a_counter_is_split():
+    """The 0-d counter of BatchNorm cannot be split, and is under broadcast."""
+    model = nn.BatchNorm2d(4).to_global(ALL, S0)
+    assert model.weight.shape == (4 * WORLD,) and model.weight.sbp == (S0,) and model.num_batches_tracked.sbp == (B,)
+    model(flow.ones(2, 4 * WORLD, 3, 3, placement=ALL, sbp=B))
+    assert model.num_batches_tracked.item() == 1
+    unfit = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2 + RANK))
+    try:
+        unfit.to_global(ALL, B)
+    except RuntimeError as error:
+        assert "1.weight" in str(error) and "rank 1" in str(error), error
+    else:
+        raise AssertionError("modules of different sizes became one")
+    assert not any(t.is_global for t in unfit.state_dict().values())  # nothing has changed
+
+
+@check
+def split_to_partial_sum():
+    """Each rank keeps its slice in zeros; the parts are real OneFlow's (tests/golden/split_to_partial_sum.json)."""
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "split_to_partial_sum.json")) as file:
+        recorded = json.load(file)
+    for case in recorded["cases"]:
+        size = math.prod(case["shape"])
+        x = flow.arange(1, size + 1, dtype=flow.float32).reshape(case["shape"]).to_global(ALL, B)
+        split = x if case["split"] is None else x.to_global(sbp=flow.sbp.split(case["split"]))
+        part = split.to_global(sbp=P)
+        assert part.to_local().tolist() == case["parts"][RANK], (case, part.to_local())
+        assert part.numpy().tolist() == x.numpy().tolist()
+
+
+@check
+def flips_of_all_ranks():
+    """batch_size counts the flips of all ranks, eager and in a graph."""
+    class Flips(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.coin = nn.CoinFlip(8, random_seed=3, placement=ALL, sbp=S0)
+
+        def build(self):
+            return self.coin()
+
+    coin, graph = nn.CoinFlip(8, random_seed=3, placement=ALL, sbp=S0), Flips()
+    for _ in range(2):
+        eager, captured = coin(), graph()
+        assert eager.shape == captured.shape == (8,) and eager.to_local().shape == captured.to_local().shape == (8 // WORLD,)
+        assert eager.tolist() == captured.tolist()
+    assert nn.CoinFlip(8, placement=ALL, sbp=B)().to_local().shape == (8,)
+
+
+@check
+def structures_on_ranks_without_data():
+    first = flow.placement("cpu", [0])
+    moved = to_global({"a": mine(), "b": [flow.ones(2)]} if RANK == 0 else None, first, sbp=B)
+    is_(moved["a"], np.arange(4.0).reshape(2, 2), B)
+    assert moved["b"][0].placement == first and moved["b"][0].shape == (2,)
+    try:
+        to_global(mine() if RANK else None, first, sbp=B)
+    except ValueError as error:
+        assert "gave None" in str(error)
+    else:
+        raise AssertionError("a rank of the placement gave None")
+
+
+@check
+def saved_by_all_ranks_at_once():
+    """Every rank writes the same folder; no rank holds its lock while tensors travel."""
+    box = [tempfile.mkdtemp()]
+    flow.distributed.broadcast_object_list(box, 0)
+    tensors = {"w": flow.tensor(both(), placement=ALL, sbp=S0), "n": 3}
+    for options in ({"save_as_external_data": True}, {}, {"layout": "pickle"}, {"save_as_external_data": True, "global_dst_rank": WORLD - 1}):
+        path = os.path.join(box[0], str(len(str(options))))
+        flow.save(tensors, path, **options)
+        flow.comm.barrier()
+        assert np.allclose(flow.load(path)["w"].numpy(), both())
+        flow.comm.barrier()
+
+
+@check
 def integers_and_scalars():
     whole = flow.arange(4, placement=ALL, sbp=B)
     for a, b in ((B, P), (P, B), (S0, P), (P, P)):
@@ -152,7 +235,7 @@ def integers_and_scalars():
         for got, expected in ((flow.cat([x, y]), [0, 1, 2, 3] * 2), (flow.stack([x, y]).sum(0), [0, 2, 4, 6]), (flow.where(whole > 1, x, y), [0, 1, 2, 3])):
             assert got.dtype == flow.int64 and got.tolist() == expected, (a, b, got)
     one, first = flow.ones((), placement=ALL, sbp=B, requires_grad=True), flow.zeros((), dtype=flow.int64, placement=ALL, sbp=B)
-    for wrong in (lambda: one.to_global(sbp=S0), lambda: flow.tensor(1.0).to_global(ALL, S0), lambda: flow.ones((), placement=ALL, sbp=S0), lambda: nn.BatchNorm2d(4).to_global(ALL, S0)):
+    for wrong in (lambda: one.to_global(sbp=S0), lambda: flow.tensor(1.0).to_global(ALL, S0), lambda: flow.ones((), placement=ALL, sbp=S0)):
         try:
             wrong()
         except RuntimeError as error:

@@ -10,16 +10,19 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available() or not torch.distributed.is_gloo_available(), reason="this torch has no gloo")
 
 
+SCALE = float(os.environ.get("ONEFLOW_TEST_TIME_SCALE", "1"))  # of all time limits, for a busy machine
+
+
 def launch(ranks, *checks, program="program.py"):
     env = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_PORT")}
     command = [sys.executable, "-m", "oneflow.distributed.launch", "--nproc_per_node", str(ranks), "--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0",
                os.path.join(FOLDER, program), *checks]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=150, env={**env, "OMP_NUM_THREADS": "1"})
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150 * SCALE, env={**env, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr[:4000]
 
 
 def test_tensors_on_two_ranks():
-    launch(2, "local_parts_make_a_global_tensor", "moves_between_rules", "ranks_named_in_any_order", "placements_of_single_ranks", "operators", "integers_and_scalars", "classes_sampled_where_they_are", "batch_norm", "losses_are_means_of_the_whole", "gradients", "random_numbers", "files", "other_data", "averaged_gradients")
+    launch(2, "local_parts_make_a_global_tensor", "moves_between_rules", "ranks_named_in_any_order", "placements_of_single_ranks", "operators", "a_module_with_a_counter_is_split", "split_to_partial_sum", "flips_of_all_ranks", "structures_on_ranks_without_data", "saved_by_all_ranks_at_once", "integers_and_scalars", "classes_sampled_where_they_are", "batch_norm", "losses_are_means_of_the_whole", "gradients", "random_numbers", "files", "other_data", "averaged_gradients")
 
 
 def test_functions_under_every_rule():
@@ -62,10 +65,17 @@ def test_a_grid_of_four_ranks():
 def test_processes_of_a_programs_own(tmp_path, dialect):
     env = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_PORT")}
     command = [sys.executable, os.path.join(FOLDER, "spawned.py"), str(tmp_path / "meeting")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=150, env={**env, "OMP_NUM_THREADS": "1", "ONEFLOW_DIALECT": dialect})
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150 * SCALE, env={**env, "OMP_NUM_THREADS": "1", "ONEFLOW_DIALECT": dialect})
     assert done.returncode == 0, done.stderr[-4000:]
 
 
 def test_an_error_on_one_rank_ends_all():
     with pytest.raises(AssertionError, match="index 9 is out of bounds"):
         launch(2, "a_kernel_fails_on_one_rank")
+
+
+def test_a_failure_on_one_rank_ends_on_every_rank():
+    """A few programs of tests/fuzz/fuzz_ranks.py, whose ranks are forked from one process."""
+    script = os.path.join(FOLDER, "..", "fuzz", "fuzz_ranks.py")
+    done = subprocess.run([sys.executable, script, "--corpus", "--ranks", "2"], capture_output=True, text=True, timeout=200 * SCALE)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

@@ -1,11 +1,14 @@
 """Backends turn a Program into a callable: `compile(program, config)(*slot values) -> tuple of output tensors`."""
 from __future__ import annotations
 
+import threading
 import warnings
 
 from ..._env import get
 from ..._errors import OneFlowError
 from .memory import keep_freed_memory_for
+
+compiling = threading.RLock()  # held by captures, which patch torch, and by compilations: inductor compiles one region at a time
 
 # name -> (module, needed package or None)
 BACKENDS = {

@@ -15,6 +15,7 @@ from ..errors import ProgramError
 from ..random_state import draws_again
 from . import BACKENDS
 from .calls import runner
+from .notices import announced
 from .regions import host_program, split
 
 _WARM_UPS = 2
@@ -35,7 +36,8 @@ def compile(program, config, name):
     if name == "inductor":
         from .inductor import compile_region
 
-        region = compile_region(module, [n.meta["tensor"] for n in inputs], config.backend_options)
+        with announced(program, sum(n.op == "call_function" for n in module.graph.nodes)):
+            region = compile_region(module, [n.meta["tensor"] for n in inputs], config.backend_options)
     else:
         region = module.forward
     recorded = Recorded(region, copied)

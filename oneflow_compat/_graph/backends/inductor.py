@@ -17,6 +17,7 @@ from .blocks import in_blocks
 from .calls import runner
 from .functional import compare_one_result, numbers_as_full, one_copy, read_plainly, sums_of_constants
 from .known_shapes import with_known_shapes
+from .notices import announced
 from .regions import host_program, split
 from .settings import files_at_once, settings
 from .steps import merge_steps
@@ -33,7 +34,8 @@ def compile(program, config, name="inductor"):
     sparse = any(n.meta["tensor"].stride is None for n in inputs)  # inductor has no form for such an input
     if sparse or not any(n.op == "call_function" for n in module.graph.nodes):
         return aten.compile(program, config)
-    function = compile_region(module, [n.meta["tensor"] for n in inputs], config.backend_options)
+    with announced(program, sum(n.op == "call_function" for n in module.graph.nodes)):
+        function = compile_region(module, [n.meta["tensor"] for n in inputs], config.backend_options)
     run = runner(lambda: in_blocks(host_program(program, inputs, outputs, late, function), config.skip))
     run.region = function
     return run

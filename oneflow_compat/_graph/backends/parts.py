@@ -5,6 +5,7 @@ short, or where memory it shares with others is written: a compiled region knows
 """
 from __future__ import annotations
 
+import contextlib
 import operator
 
 import torch
@@ -16,6 +17,7 @@ from ..recorder import TensorInfo
 from . import aten
 from .decompositions import talks
 from .inductor import compile_region, views_out_of_reach
+from .notices import announced
 from .regions import first_of_update
 
 SHORT = 6  # operators, views apart, that are not worth a call of their own
@@ -29,11 +31,12 @@ def compile(program, config):
     copies = {node: graph.node_copy(node) for node in (*program.placeholders, *program.graph.find_nodes(op="get_attr"))}
     compiled = {run[0]: run for run in _runs(program.graph) if _closed(run, program.graph)}
     done = set()
-    for node in program.graph.nodes:
-        if node in compiled and _call(graph, copies, compiled[node], config):
-            done.update(compiled[node])
-        if node not in done and node.op == "call_function":
-            copies[node] = graph.node_copy(node, lambda n: copies[n])
+    with announced(program, sum(map(len, compiled.values()))) if compiled else contextlib.nullcontext():
+        for node in program.graph.nodes:
+            if node in compiled and _call(graph, copies, compiled[node], config):
+                done.update(compiled[node])
+            if node not in done and node.op == "call_function":
+                copies[node] = graph.node_copy(node, lambda n: copies[n])
     graph.output(torch.fx.map_arg(program.output_node.args[0], lambda n: copies[n]))
     return aten.compile(program.with_(graph=graph), config)
 

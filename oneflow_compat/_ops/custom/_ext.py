@@ -73,6 +73,11 @@ def use(*tensors, dtypes=_FLOATS) -> bool:
     return True
 
 
+def needs_deterministic_gradient(*tensors) -> bool:
+    """Whether torch.use_deterministic_algorithms asks for a gradient that a CUDA kernel computes by atomics."""
+    return torch.are_deterministic_algorithms_enabled() and tensors[0].device.type == "cuda" and torch.is_grad_enabled() and torch._C._any_requires_grad(*tensors)
+
+
 def follows_input(function):
     """The autocast rule of the operators OneFlow runs in the type they are given: under autocast the floating tensors after the
     first take its dtype, and the operator runs with autocast off. (Matrix products keep torch's rule: the lower type.)"""

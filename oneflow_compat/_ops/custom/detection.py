@@ -1,6 +1,8 @@
 """Box suppression, region pooling and deformable convolution."""
 from __future__ import annotations
 
+import math
+
 import torch
 
 from . import _check, _ext, kernels
@@ -54,7 +56,11 @@ def _bilinear(planes, y, x, zero_outside):
     zero_outside: neighbours beyond the border count as 0 (deform_conv2d); else the point is moved inside (roi_align).
     """
     height, width = planes.shape[-2:]
+    shape = y.shape[1:]
+    if not height or not width:
+        return planes.new_zeros(*planes.shape[:2], *shape) + planes.sum()  # 0, with a gradient of no elements
     valid = (y > -1) & (y < height) & (x > -1) & (x < width) if zero_outside else (y >= -1) & (y <= height) & (x >= -1) & (x <= width)
+    y, x = torch.where(valid, y, 0), torch.where(valid, x, 0)  # infinity times a weight of 0 would be NaN
     if not zero_outside:
         y, x = y.clamp_min(0), x.clamp_min(0)
     y0, x0 = y.floor(), x.floor()
@@ -63,13 +69,12 @@ def _bilinear(planes, y, x, zero_outside):
         y0, x0 = y0.clamp_max(height - 1), x0.clamp_max(width - 1)
         y, x = torch.where(top, y0, y), torch.where(left, x0, x)
     flat = planes.flatten(2)
-    shape = y.shape[1:]
 
     def take(row, column):
         inside = valid & (row >= 0) & (row < height) & (column >= 0) & (column < width)
         at = row.clamp(0, height - 1).long() * width + column.clamp(0, width - 1).long()
         value = flat.gather(2, at.flatten(1).unsqueeze(1).expand(-1, planes.shape[1], -1)).unflatten(2, shape)
-        return value * inside.unsqueeze(1).to(value.dtype)
+        return torch.where(inside.unsqueeze(1), value, 0)  # not a product: the pixel in its place may be infinite
 
     y1 = y0 + 1 if zero_outside else (y0 + 1).clamp_max(height - 1)
     x1 = x0 + 1 if zero_outside else (x0 + 1).clamp_max(width - 1)
@@ -78,38 +83,54 @@ def _bilinear(planes, y, x, zero_outside):
             + take(y1, x0) * (wy * (1 - wx)) + take(y1, x1) * (wy * wx))
 
 
+_MAX_POINTS = 2**31  # as kMaxPoints of csrc/cpu/detection.cpp
+
+
+def _axis_points(start, length, bins, sampling_ratio, size):
+    """(points a bin, their positions in the image, the bin of each) along one axis; see axis_points of csrc/cpu/detection.cpp."""
+    needed = math.ceil(length / bins) if math.isfinite(length) else 0
+    a_bin = sampling_ratio if sampling_ratio > 0 else needed if needed > 0 and length <= _MAX_POINTS else 0
+    step = length / (bins * max(a_bin, 1))
+    if not a_bin or not size or not math.isfinite(start) or not math.isfinite(step):
+        return a_bin, start.new_empty(0), torch.empty(0, dtype=torch.int64, device=start.device)
+    ends = sorted(((edge - float(start)) / float(step) for edge in (-1, size)) if step else (0, bins * a_bin))
+    margin = 2 + 4 * torch.finfo(start.dtype).eps * abs(float(start) / float(step)) if step else 0  # for the rounding of positions
+    first, last = (min(max(int(end + side * margin), 0), bins * a_bin) for end, side in zip(ends, (-1, 1)))
+    points = torch.arange(first, last, device=start.device)
+    positions = start + (points.to(start.dtype) + 0.5) * step
+    inside = (positions >= -1) & (positions <= size)
+    return a_bin, positions[inside], points[inside] // a_bin
+
+
 def roi_align_ref(x, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, aligned):
     out = []
-    for roi in rois.unbind(0):
-        image = x[int(roi[0])][None]
+    for number, roi in enumerate(rois.unbind(0)):
+        if not -1 < roi[0] < x.shape[0]:
+            raise RuntimeError(f"roi_align: rois must name one of the {x.shape[0]} images in column 0, found {float(roi[0]):g} in row {number}")
         x1, y1, x2, y2 = (roi[1:] * spatial_scale - (0.5 if aligned else 0.0)).unbind()
         width, height = x2 - x1, y2 - y1
         if not aligned:
             width, height = width.clamp_min(1), height.clamp_min(1)
-        bin_h, bin_w = height / pooled_h, width / pooled_w
-        rows = sampling_ratio if sampling_ratio > 0 else max(int(torch.ceil(bin_h)), 0)
-        columns = sampling_ratio if sampling_ratio > 0 else max(int(torch.ceil(bin_w)), 0)
-        steps_y = torch.arange(pooled_h * rows, device=x.device, dtype=x.dtype)
-        steps_x = torch.arange(pooled_w * columns, device=x.device, dtype=x.dtype)
-        if not rows or not columns:
-            out.append(x.new_zeros(x.shape[1], pooled_h, pooled_w))
-            continue
-        ys = y1 + (steps_y + 0.5) * (bin_h / rows)
-        xs = x1 + (steps_x + 0.5) * (bin_w / columns)
-        value = _bilinear(image, ys[None, :, None].expand(1, -1, xs.numel()), xs[None, None].expand(1, ys.numel(), -1), False)[0]
-        out.append(value.unflatten(2, (pooled_w, columns)).unflatten(1, (pooled_h, rows)).mean((2, 4)))
+        rows, ys, row_bins = _axis_points(y1, height, pooled_h, sampling_ratio, x.shape[2])
+        columns, xs, column_bins = _axis_points(x1, width, pooled_w, sampling_ratio, x.shape[3])
+        value = _bilinear(x[int(roi[0])][None], ys[None, :, None].expand(1, -1, xs.numel()), xs[None, None].expand(1, ys.numel(), -1), False)[0]
+        sums = value.new_zeros(x.shape[1], pooled_h, xs.numel()).index_add(1, row_bins, value)
+        sums = value.new_zeros(x.shape[1], pooled_h, pooled_w).index_add(2, column_bins, sums)
+        out.append(sums / max(rows * columns, 1))
     return torch.stack(out) if out else x.new_zeros(0, x.shape[1], pooled_h, pooled_w)
 
 
 def roi_align(x, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, aligned):
     """Regions of x (N, C, H, W) resampled to (R, C, pooled_h, pooled_w). rois (R, 5) = (image index, x1, y1, x2, y2).
 
-    sampling_ratio <= 0 takes ceil(region / pooled) points a bin. `aligned` shifts by half a pixel. Gradient to x only.
+    sampling_ratio <= 0 takes ceil(region / pooled) points a bin; only those in the image are computed, so a region of any size takes
+    no longer than the image. A point outside counts as 0, as does a region whose coordinates are not finite. `aligned` shifts by
+    half a pixel. Gradient to x only.
     """
     if x.ndim != 4 or rois.ndim != 2 or rois.shape[1] != 5:
         raise RuntimeError(f"roi_align: x must be (N, C, H, W) and rois (R, 5), found {tuple(x.shape)} and {tuple(rois.shape)}")
     rois = rois.detach().to(x.dtype)
-    if _ext.use(x, rois, dtypes=_ext.WIDE):
+    if _ext.use(x, rois, dtypes=_ext.WIDE) and not _ext.needs_deterministic_gradient(x):
         return kernels.run.roi_align(x, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, aligned)
     return roi_align_ref(x, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, aligned)
 
@@ -132,11 +153,20 @@ def deform_columns_ref(input, offset, mask, kernel, stride, padding, dilation, o
     return columns.reshape(n, c, kh * kw, oh, ow)
 
 
+def _need_geometry(input, weight, steps):
+    """Refuse, with RuntimeError, what is no picture or kernel of four dimensions, and strides and dilations below 1."""
+    if input.dim() != 4 or weight.dim() != 4:
+        raise RuntimeError(f"deform_conv2d: input and weight must have 4 dimensions, found {tuple(input.shape)} and {tuple(weight.shape)}")
+    if min(steps) < 1:
+        raise RuntimeError(f"deform_conv2d: stride and dilation must be at least 1, found {steps}")
+
+
 def raw_deform_conv2d(input, weight, offset, mask=None, bias=None, stride_h=1, stride_w=1, pad_h=0, pad_w=0, dilation_h=1, dilation_w=1,
                       groups=1, offset_groups=1, use_mask=False):
     """Convolution whose kernel points are moved by `offset` (N, 2 * offset_groups * kh * kw, oh, ow; y before x) and weighted by
     `mask` (N, offset_groups * kh * kw, oh, ow). input (N, C, H, W), weight (O, C / groups, kh, kw)."""
     name = "deform_conv2d"
+    _need_geometry(input, weight, (stride_h, stride_w, dilation_h, dilation_w))
     out_c, _, kh, kw = weight.shape
     if input.shape[1] != weight.shape[1] * groups:
         raise RuntimeError(f"{name}: {input.shape[1]} input channels do not fit a weight {tuple(weight.shape)} with groups={groups}")
@@ -149,7 +179,7 @@ def raw_deform_conv2d(input, weight, offset, mask=None, bias=None, stride_h=1, s
         raise RuntimeError(f"{name}: mask must be {(expected[0], expected[1] // 2, oh, ow)}, found {tuple(mask.shape)}")
     mask = mask if use_mask else None
     how = [kh, kw], [stride_h, stride_w], [pad_h, pad_w], [dilation_h, dilation_w], offset_groups
-    if _ext.use(input, offset, mask, dtypes=_ext.WIDE):
+    if _ext.use(input, offset, mask, dtypes=_ext.WIDE) and not _ext.needs_deterministic_gradient(input, offset, mask):
         columns = kernels.run.deform_columns(input, offset, mask, *how)
     else:
         columns = deform_columns_ref(input, offset, mask, *how)
@@ -162,6 +192,7 @@ def deform_conv2d(input, offset, weight, bias=None, stride=(1, 1), padding=(0, 0
     """raw_deform_conv2d with groups and offset groups read off the shapes, as torchvision.ops.deform_conv2d."""
     pair = lambda v: (v, v) if isinstance(v, int) else tuple(v)  # noqa: E731
     (sh, sw), (ph, pw), (dh, dw) = pair(stride), pair(padding), pair(dilation)
+    _need_geometry(input, weight, (sh, sw, dh, dw))
     points = 2 * weight.shape[2] * weight.shape[3]
     if offset.shape[1] == 0 or offset.shape[1] % points or input.shape[1] % weight.shape[1]:
         raise RuntimeError(f"deform_conv2d: offset {tuple(offset.shape)} must have a multiple of {points} channels and the input {tuple(input.shape)} a multiple of {weight.shape[1]}")

@@ -5,6 +5,7 @@ A gradient asked for with create_graph=True runs through the plain-torch functio
 from __future__ import annotations
 
 import types
+import warnings
 
 import torch
 
@@ -15,6 +16,7 @@ intersection intersection_backward iou iou_backward convex convex_backward cente
 ciou ciou_backward fake_quantize
 """.split())}
 _NAME = {i: name for name, i in POINT.items()}
+_DIFFERENTIABLE = frozenset(name for name in POINT if name + "_backward" in POINT)
 
 
 run = types.SimpleNamespace()  # the operators as the public functions call them; filled by register()
@@ -60,11 +62,13 @@ def _point_setup(ctx, inputs, output):
 
 
 def _point_backward(ctx, grads):
-    return None, _point_grads(ctx, grads), None, None if ctx.scalars else []  # an empty list counts as a list of tensors
+    return None, list(_point_grads(ctx, grads)), None, None if ctx.scalars else []  # an empty list counts as a list of tensors
 
 
 def _point_grads(ctx, grads):
     name, saved = ctx.name, ctx.saved_tensors
+    if name not in _DIFFERENTIABLE:
+        raise NotImplementedError(f"oneflow::pointwise: the elementwise operator {name!r} has no gradient, found an input that requires one")
     if name == "boxes_coord":
         # linear, so it serves its own gradient too
         return point("boxes_coord_backward", [torch.zeros_like(saved[0]) if g is None else g for g in grads], 8)
@@ -239,6 +243,11 @@ def _gru_backward_fake(dhidden, dlast, hidden, work, h0, weight, reverse):
     return hidden.new_empty(gates), hidden.new_empty(gates), h0.new_empty(h0.shape)
 
 
+def _convolution_fake(x, weight, *window):
+    sizes = zip(x.shape[2:], weight.shape[2:], window[:2], window[2:4], window[4:])
+    return x.new_empty(x.shape[0], weight.shape[0], *((n + 2 * padding - dilation * (k - 1) - 1) // stride + 1 for n, k, stride, padding, dilation in sizes))
+
+
 def _unique_fake(keys, values):
     n = keys.numel()
     return keys.new_empty(1, dtype=torch.int32), keys.new_empty(n), values.new_empty(n), keys.new_empty(n, dtype=torch.int32)
@@ -267,12 +276,13 @@ FAKES = {
     "gru_backward": _gru_backward_fake,
     "mm": lambda a, b: a.new_empty(a.shape[0], b.shape[1]),
     "bmm": lambda a, b: a.new_empty(*a.shape[:2], b.shape[2]),
-    "convolution": lambda x, weight, *window: x.new_empty(torch.ops.aten.convolution(x, weight, None, window[:2], window[2:4], window[4:], False, [0, 0], 1).shape),
+    "convolution": _convolution_fake,
     "convolution_backward_input": lambda dy, weight, h, w, *window: dy.new_empty(dy.shape[0], weight.shape[1], h, w),
     "convolution_backward_weight": lambda dy, x, kh, kw, *window: x.new_empty(dy.shape[1], x.shape[1], kh, kw),
     "adam_": lambda model, diff, m, v, scalars: None,
     "momentum_": lambda model, diff, buffer, scalars: None,
     "sgd_": lambda model, diff, scalars: None,
+    "blocks_": lambda written, read, lanes, code, common, own: None,
     "crop_mirror_normalize": lambda images, mirror, top, left, mean, scale, out: None,
     "nms_mask": lambda boxes, iou_threshold, keep_n: boxes.new_empty(boxes.shape[0], dtype=torch.int8),
     "roi_align": lambda x, rois, scale, h, w, ratio, aligned: x.new_empty(rois.shape[0], x.shape[1], h, w),
@@ -355,11 +365,40 @@ def _pointwise_callable():
     return call
 
 
+# --------------------------------------------------------------------------- determinism
+# The CUDA kernels that add floating values by atomics, in an order that differs from run to run.
+NOT_DETERMINISTIC_ON_CUDA = ("roi_align_backward", "deform_columns_backward")
+_library = torch.library.Library("oneflow", "FRAGMENT")
+
+
+def _alert_not_deterministic(name):
+    """The error or warning of torch's alertNotDeterministic, which the stable ABI lacks."""
+    message = (f"oneflow::{name} on CUDA does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True)'. "
+               "You can turn off determinism just for this operation, or you can use the 'warn_only=True' option, if that's acceptable for your application.")
+    if not torch.is_deterministic_algorithms_warn_only_enabled():
+        raise RuntimeError(message)
+    warnings.warn(message, stacklevel=2)
+
+
+def _register_alert(name):
+    """Check before each call of a CUDA kernel, whoever calls the operator, whether it must be deterministic."""
+    op = getattr(torch.ops.oneflow, name).default
+
+    def call(keys, *args):
+        if torch.are_deterministic_algorithms_enabled() and args[0].device.type == "cuda":
+            _alert_not_deterministic(name)
+        return op.redispatch(keys & torch._C._after_ADInplaceOrView_keyset, *args)
+
+    _library.impl(name, call, "ADInplaceOrView", with_keyset=True)
+
+
 def register():
     """Register everything above; called once, after the library is loaded."""
     for name, fake in FAKES.items():
         torch.library.register_fake(f"oneflow::{name}", fake)
     for name, (setup, backward) in AUTOGRAD.items():
         torch.library.register_autograd(f"oneflow::{name}", backward, setup_context=setup)
+    for name in NOT_DETERMINISTIC_ON_CUDA:
+        _register_alert(name)
     for name in FAKES:
         setattr(run, name, _callable(name) if name != "pointwise" else _pointwise_callable())

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from ..._global.tensor import beside
+from ..nn_losses import need_labels
 from . import _ext, kernels
 
 __all__ = [
@@ -16,8 +17,7 @@ __all__ = [
 
 
 def _labels(name, scores, label):
-    if label.shape != scores.shape[:-1]:
-        raise RuntimeError(f"{name}: label must have the shape of the scores without the last dimension, {tuple(scores.shape[:-1])}, found {tuple(label.shape)}")
+    need_labels(name, scores, label)
     return label.long().unsqueeze(-1)
 
 
@@ -38,6 +38,8 @@ def sparse_softmax_cross_entropy(logits, label):
 
 def softmax_cross_entropy(logits, label):
     """Cross entropy of each sample: logits and label (probabilities) of one shape (..., classes)."""
+    if logits.dtype is not label.dtype and not torch.is_autocast_enabled(logits.device.type):
+        raise TypeError(f"softmax_cross_entropy: logits and label must have one dtype, found {logits.dtype} and {label.dtype}")
     if logits.shape != label.shape:
         raise RuntimeError(f"softmax_cross_entropy: logits and label must have one shape, found {tuple(logits.shape)} and {tuple(label.shape)}")
     return -(label * torch.log_softmax(logits, -1)).sum(-1)

@@ -38,12 +38,15 @@ def T(input):
 
 @spelled("inputs=input")
 def add(input, other=None, *rest, alpha=1, inplace=False):
-    """input + alpha * other; or the sum of a list of tensors."""
+    """input + alpha * other, with alpha and inplace by position too; or the sum of a list of tensors, or of three or more."""
+    if rest and isinstance(rest[0], torch.Tensor):
+        input = [input, other, *rest]
+    elif rest:
+        alpha, inplace = (*rest, inplace)[:2]
     if isinstance(input, (list, tuple)):
-        out = input[0] if inplace else input[0].clone()
-        for x in input[1:]:
-            out.add_(x)
-        return out
+        from ..math import add as total
+
+        return total(input, inplace=inplace)
     if inplace:
         return input.add_(other, alpha=alpha)
     return torch.add(input, other, alpha=alpha) if isinstance(input, torch.Tensor) else input + alpha * other
@@ -256,7 +259,11 @@ def select_top_n(inputs, n):
 
 
 def split_like(x, like, axis):
-    """x cut along `axis` into the sizes of the tensors in `like`."""
+    """x cut along `axis` into the sizes of the tensors in `like`, whose other sizes are those of x."""
+    axis = axis + x.dim() if axis < 0 else axis
+    for t in like:
+        if not axis < t.dim() <= x.dim() or t.dim() != like[0].dim() or t.shape[:axis] != x.shape[:axis] or t.shape[axis + 1:] != x.shape[axis + 1:t.dim()]:
+            raise RuntimeError(f"split_like: along dimension {axis}, {tuple(x.shape)} has no part like {tuple(t.shape)}; the other sizes must agree")
     return torch.split(x, [t.shape[axis] for t in like], axis)
 
 

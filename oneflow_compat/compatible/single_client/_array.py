@@ -6,6 +6,8 @@ import builtins
 import torch
 import torch.nn.functional as F
 
+from ._orders import takes_older_orders
+
 
 def _dtype(dtype):
     """The dtype, or the job's default."""
@@ -78,6 +80,7 @@ def dynamic_reshape(x, shape, name=None):
     return torch.reshape(x, tuple(shape))
 
 
+@takes_older_orders("transpose")
 def transpose(a, perm=None, conjugate=False, batch_axis_non_change=False, name=None):
     """Dimensions in the order `perm`, reversed if None."""
     if conjugate:
@@ -131,6 +134,10 @@ def identity(x, name=None):
     return x
 
 
+def copy(x, name=None):
+    return x.clone()
+
+
 def identity_n(inputs, name=None):
     return list(inputs)
 
@@ -156,6 +163,7 @@ def parallel_cast(input, name=None, distribute=None, gradient_distribute=None):
     return input
 
 
+@takes_older_orders("hierarchical_parallel_cast")
 def hierarchical_parallel_cast(input, nd_sbp, grad_mode=None, grad_nd_sbp=None, name=None):
     """The blob itself: one device holds all. The rules ("B", "S(0)", "P") are checked."""
     import re
@@ -171,6 +179,7 @@ def cast(x, dtype, name=None):
 
 
 # ---------------------------------------------------------------- joining and splitting
+@takes_older_orders("concat")
 def concat(inputs=None, axis=0, max_dim_size=None, name=None, values=None):
     """Join along the axis. `values` is the older name of `inputs`; both orders of (values, axis) were in use."""
     if values is not None:
@@ -190,10 +199,12 @@ def reverse(input, axis, name=None):
     return torch.flip(input, (axis,) if isinstance(axis, int) else tuple(axis))
 
 
+@takes_older_orders("sort")
 def sort(input, axis=-1, direction="ASCENDING", name=None):
     return torch.sort(input, axis, descending=_descending(direction))[0]
 
 
+@takes_older_orders("argsort")
 def argsort(input, axis=-1, direction="ASCENDING", name=None):
     """Indices (int32) that sort along the axis."""
     return torch.argsort(input, dim=axis, descending=_descending(direction), stable=True).to(torch.int32)
@@ -221,6 +232,7 @@ def clip_by_value(values, min_value=None, max_value=None, name=None):
 clamp = clip = clip_by_scalar = clip_by_value
 
 
+@takes_older_orders("linalg.matmul")
 def matmul(a, b, transpose_a=False, transpose_b=False, alpha=1.0, name=None):
     a = a.transpose(-1, -2) if transpose_a else a
     b = b.transpose(-1, -2) if transpose_b else b

@@ -1,12 +1,14 @@
 """Declarations of inputs in the oldest style: `def job(x=flow.FixedTensorDef((2, 3)))`."""
 from __future__ import annotations
 
+from ._orders import takes_older_orders
 from .typing import _ListListPlaceholder, _ListPlaceholder, _Placeholder
 
 
-def FixedTensorDef(*args, **kwargs):
+@takes_older_orders("FixedTensorDef")
+def FixedTensorDef(shape, dtype=None, batch_axis=None, name=None):
     """FixedTensorDef(shape, dtype=flow.float): one array of exactly this shape."""
-    return _Placeholder(*args, **kwargs)
+    return _Placeholder(shape, dtype, batch_axis, name)
 
 
 def MirroredTensorDef(*args, **kwargs):

@@ -12,6 +12,24 @@ class _Section:
     """A group of settings, `function_config.train`."""
 
 
+class FunctionDescription:
+    """What `function_config.function_desc` gives: the settings that were made, under their names."""
+
+    def __init__(self, config):
+        self._config = config
+
+    def IsTrainable(self) -> bool:
+        return self._config.describes_training()
+
+    def HasAttr(self, name: str) -> bool:
+        return name in self._config.values
+
+    def __getattr__(self, name):
+        if name.startswith("__") or name not in self._config.values:
+            raise AttributeError(f"the function_config has no setting {name!r}; it has {sorted(self._config.values)}")
+        return self._config.values[name]
+
+
 class FunctionConfig:
     """Settings of a job function: `config.default_data_type(flow.float)`, `config.train.primary_lr(0.1)`, ..."""
 
@@ -24,6 +42,11 @@ class FunctionConfig:
                     self.__dict__[group] = _Section()
                 made = setter(name, row, ARGUMENTS.get(name, "value"), self._record, f"FunctionConfig.{name}")
                 setattr(self.__dict__[group], last, made)
+
+    @property
+    def function_desc(self):
+        """The settings as the description of a job: `IsTrainable()`, `HasAttr(name)`, and each setting as an attribute."""
+        return FunctionDescription(self)
 
     def _record(self, name, value=None):
         if name == "static_mem_alloc_policy_white_list.has":
@@ -45,6 +68,10 @@ class FunctionConfig:
         import torch
 
         return self.values.get("default_data_type", torch.float32)
+
+    def describes_training(self) -> bool:
+        """Whether a setting of `train` was made."""
+        return any(name.startswith("train.") for name in self.values)
 
     def sparse_rows(self) -> set:
         conf = self.values.get("indexed_slices_optimizer_conf") or {}

@@ -9,8 +9,14 @@ from . import _context
 
 
 def gather(params, indices, validate_indices=None, axis=None, batch_dims=0, name=None):
-    """Slices of `params` along the axis (batch_dims if None) at `indices`, which may have any shape."""
+    """Slices of `params` along the axis (batch_dims if None) at `indices`, which may have any shape.
+
+    With batch_dims equal to the axis, the last dimension of `indices` is the one that is gathered, as in OneFlow,
+    whatever the two are, if the dimensions before it are those of `params`.
+    """
     axis = batch_dims if axis is None else axis % params.dim()
+    if batch_dims and batch_dims == axis and indices.dim() <= params.dim() and indices.shape[:-1] == params.shape[: indices.dim() - 1]:
+        axis = batch_dims = indices.dim() - 1
     if batch_dims == 0:
         flat = torch.index_select(params, axis, indices.reshape(-1).long())
         return flat.reshape(*params.shape[:axis], *indices.shape, *params.shape[axis + 1:])
@@ -22,6 +28,11 @@ def gather(params, indices, validate_indices=None, axis=None, batch_dims=0, name
     flat = indices.long().reshape(*indices.shape[:batch_dims], *[1] * len(middle), -1, *[1] * len(tail))
     flat = flat.expand(*params.shape[:axis], flat.shape[axis], *tail)
     return torch.gather(params, axis, flat).reshape(*params.shape[:axis], *own, *tail)
+
+
+def local_gather(params, indices, axis=0, name=None):
+    """gather on one device."""
+    return gather(params, indices, axis=axis)
 
 
 def dim_gather(input, dim, index, name=None):
@@ -176,24 +187,28 @@ def categorical_ordinal_encode(table, size, input_tensor, hash_precomputed=True,
     """
     _context.value_dependent("categorical_ordinal_encode")
     known = int(size.reshape(-1)[0])
-    keys = table.reshape(-1, 2)[:known, 0].tolist()
-    numbers = {k: i + 1 for i, k in enumerate(keys)}
-    capacity = table.numel() // 2
-    encoded = []
-    for value in input_tensor.reshape(-1).tolist():
-        if value == 0:
-            encoded.append(0)
-            continue
-        if value not in numbers:
-            if len(numbers) >= capacity:
-                raise ValueError(f"categorical_ordinal_encode: more than {capacity} distinct values; raise the capacity")
-            numbers[value] = len(numbers) + 1
-        encoded.append(numbers[value])
+    pairs = table.detach().reshape(-1, 2)
+    values, positions = torch.unique(input_tensor.detach().reshape(-1).to(pairs.dtype), return_inverse=True)
+    numbers = _numbers_of(values, pairs[:known, 0])
+    order = torch.arange(positions.numel(), device=positions.device)
+    first_met = torch.full_like(values, positions.numel(), dtype=torch.int64).scatter_reduce(0, positions, order, "amin")
+    added = torch.nonzero((numbers == 0) & (values != 0)).reshape(-1)
+    added = added[first_met[added].argsort()]
+    total = known + added.numel()
+    if total > pairs.shape[0]:
+        raise ValueError(f"categorical_ordinal_encode: more than {pairs.shape[0]} distinct values ({total}); raise the capacity")
+    numbers[added] = torch.arange(known + 1, total + 1, device=numbers.device)
     trace = _context.trace()
     if trace is None or not trace.probe:
-        with torch.no_grad():
-            for value, number in numbers.items():
-                table.reshape(-1, 2)[number - 1] = torch.tensor([value, number], dtype=table.dtype)
-            size.reshape(-1)[0] = len(numbers)
-    return torch.tensor(encoded, dtype=input_tensor.dtype).reshape(input_tensor.shape)
+        pairs[known:total] = torch.stack([values[added], numbers[added].to(pairs.dtype)], dim=1)
+        size.detach().fill_(total)
+    return numbers[positions].to(input_tensor.dtype).reshape(input_tensor.shape)
 
+
+def _numbers_of(values, keys):
+    """For each value its position in `keys`, counted from 1; 0 where it is absent."""
+    if not keys.numel():
+        return torch.zeros_like(values, dtype=torch.int64)
+    ordered, order = keys.sort()
+    candidates = torch.searchsorted(ordered, values).clamp_(max=keys.numel() - 1)
+    return torch.where(ordered[candidates] == values, order[candidates] + 1, 0)

@@ -13,14 +13,16 @@ import threading
 from . import _context, _session, typing as job_typing
 from ._blob import LocalBlob
 from ._feeds import ShapeChanged
+from ._orders import takes_older_orders
 from ._trace import Trace
 
 
-def api_global_function(type="predict", function_config=None):
+@takes_older_orders("global_function")
+def api_global_function(type=None, function_config=None):
     """Decorator: the function describes a network, calling it runs it.
 
     `type` is "predict" or "train"; a train job updates variables by `flow.optimizer.X(...).minimize(loss)`.
-    A config alone, global_function(config), makes a train job if `config.train` says something, else a predict job.
+    Without a type the job is a train job if `function_config.train` says something, else a predict job.
     The decorated function takes what its annotations (`tp.Numpy.Placeholder(...)`) declare and returns
     what its return annotation says; without one the call returns an object with get() and async_get(handler).
     """
@@ -28,12 +30,12 @@ def api_global_function(type="predict", function_config=None):
 
     if callable(type):  # used without parentheses
         return Job(type, "predict", None)
-    if isinstance(type, FunctionConfig):  # the first form, which had no type
-        function_config, type = type, "train" if any(name.startswith("train.") for name in type.values) else "predict"
-    if type not in ("predict", "train"):
-        raise ValueError(f'global_function(type={type!r}): type must be "predict" or "train"')
     if function_config is not None and not isinstance(function_config, FunctionConfig):
         raise TypeError(f"global_function(function_config=): pass a flow.FunctionConfig, found {function_config!r}")
+    if type is None:
+        type = "train" if function_config is not None and function_config.describes_training() else "predict"
+    if type not in ("predict", "train"):
+        raise ValueError(f'global_function(type={type!r}): type must be "predict" or "train"')
     return lambda function: Job(function, type, function_config)
 
 

@@ -119,8 +119,13 @@ def reduce_sum(x, axis, keepdims):
 
 
 def reduce_mean(x, axis, keepdims):
+    """Mean over the axes; of integers, rounded toward zero and of their dtype."""
     found = axes(x, axis)
-    return torch.mean(x, found, keepdim=keepdims) if found else x
+    if not found:
+        return x
+    if x.is_floating_point():
+        return torch.mean(x, found, keepdim=keepdims)
+    return torch.mean(x, found, keepdim=keepdims, dtype=torch.float64).to(x.dtype)
 
 
 def reduce_max(x, axis, keepdims):

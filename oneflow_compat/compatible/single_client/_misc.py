@@ -61,7 +61,12 @@ def fixed_placement(*args, **kwargs):
     return scope_placement(*args, **kwargs)
 
 
-device_prior_placement = fixed_placement
+device_prior_placement = eager_fixed_placement = fixed_placement
+
+
+def is_deprecated(func_or_class):
+    """Whether the object is one of `flow.deprecated`."""
+    return getattr(func_or_class, "__module__", "").startswith(f"{__package__}.deprecated")
 
 
 def name_scope(*args, **kwargs):

@@ -3,12 +3,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import sys
 import threading
 import types
 
 from ..._tables.legacy import COLLIDING
+from ._orders import bound_arguments
 
 _lock = threading.RLock()
 _depth = 0
@@ -80,14 +80,13 @@ def _both(name, ours, today):
         return ours
     if isinstance(ours, types.ModuleType):
         return _Modules(ours, today)
-    signature = inspect.signature(ours)
 
     @functools.wraps(ours)
     def call(*args, **kwargs):
         if _is_todays(name, today, args, kwargs):
             return today(*args, **kwargs)
         try:
-            signature.bind(*args, **kwargs)
+            bound_arguments(ours, args, kwargs)
         except TypeError:
             return today(*args, **kwargs)
         return ours(*args, **kwargs)

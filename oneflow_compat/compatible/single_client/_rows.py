@@ -5,6 +5,9 @@ import ast
 import importlib
 import inspect
 
+from ..._tables.legacy_orders import ORDERS
+from ._orders import takes_older_orders
+
 _P = inspect.Parameter
 
 
@@ -49,6 +52,9 @@ def lazy(module: str, rows: dict, package: str):
         if row is None:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         made = make(name, target_of(row[0], package), row[1])
+        path = f"{module.rpartition('.')[2]}.{name}"
+        if path in ORDERS:
+            made = takes_older_orders(path)(made)
         setattr(sys.modules[module], name, made)
         return made
 

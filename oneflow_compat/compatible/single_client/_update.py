@@ -75,6 +75,19 @@ class Update:
         return found.tensor
 
 
+def _gradients(losses, tensors, scale):
+    """(gradients of the losses' sum, factor that makes them those of the means); an empty loss has the gradient zero."""
+    import torch
+
+    if not losses:
+        return [None] * len(tensors), 1.0
+    counts = [max(loss.numel(), 1) for loss in losses]
+    shared = len(set(counts)) == 1
+    seeds = [torch.full_like(loss, 1.0 if shared else 1.0 / count) for loss, count in zip(losses, counts)]
+    seeds = seeds if scale is None else [seed * scale for seed in seeds]
+    return list(torch.autograd.grad(losses, tensors, seeds, allow_unused=True)), 1.0 / counts[0] if shared else 1.0
+
+
 def apply(trace):
     """Append everything that training needs; returns the gradients that `watch_diff` asked for (None: none flows)."""
     import torch
@@ -96,22 +109,16 @@ def apply(trace):
     watched = [t if t.requires_grad else None for t, _ in trace.diffs]
     wanted = parameters + [t for t in watched if t is not None]
     for i, loss in enumerate(losses):
-        if not loss.requires_grad:
+        if loss.is_floating_point() and not loss.requires_grad:
             raise ValueError(f"minimize: loss {i} of job {trace.job.name} depends on no trainable variable")
     policy = next((o.loss_scale_policy for o in optimizers if o.loss_scale_policy is not None), None)
     scale = policy.current(trace) if policy is not None else None
-    counts = {loss.numel() for loss in losses}
-    seeds = []
-    for loss in losses:
-        seed = torch.ones_like(loss) if len(counts) == 1 else torch.full_like(loss, 1.0 / loss.numel())
-        seeds.append(seed if scale is None else seed * scale)
-    grads = list(torch.autograd.grad(losses, wanted, seeds, allow_unused=True))
+    grads, factor = _gradients([loss for loss in losses if loss.requires_grad], wanted, scale)  # integers have none
     with torch.no_grad():
         grads_of = grads[: len(parameters)]
         rest = iter(grads[len(parameters):])
         diffs = [None if t is None else next(rest) for t in watched]
         diffs = [d if d is None else d.detach().clone() for d in diffs]
-        factor = 1.0 / counts.pop() if len(counts) == 1 else 1.0
         if trace.probe:
             for update, variables in plan:
                 for v in variables:

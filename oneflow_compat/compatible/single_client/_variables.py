@@ -2,8 +2,10 @@
 from __future__ import annotations
 
 from . import _context, _session
+from ._orders import takes_older_orders
 
 
+@takes_older_orders("get_variable")
 def api_get_variable(name, shape=None, dtype=None, initializer=None, regularizer=None, trainable=None, model_name=None, random_seed=None,
                      nd_sbp=None, distribute=None, reuse=True):
     """The variable `name` (with the open namespaces in front), made at its first use.

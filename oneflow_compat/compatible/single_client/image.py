@@ -7,6 +7,7 @@ from . import _context
 from ._buffers import each, each_with
 from ._feeds import feed
 from ._host import HostBlob
+from ._orders import takes_older_orders
 
 _MODES = {"nearest_neighbor": "nearest", "bilinear": "bilinear", "bicubic": "bicubic", "area": "area", "auto": "auto"}
 
@@ -57,6 +58,7 @@ def _resize_target(h, w, target, resize_side, min_size, max_size):
     return (new_short, new_long) if h < w else (new_long, new_short)
 
 
+@takes_older_orders("image.resize")
 def resize(image, target_size=None, min_size=None, max_size=None, keep_aspect_ratio=False, resize_side="shorter", channels=3, dtype=None,
            interpolation_type="auto", name=None, color_space=None, interp_type=None, resize_shorter=0, resize_x=0, resize_y=0):
     """(images, scale (batch, 2) as (width, height), new size or None).
@@ -104,6 +106,7 @@ def _stack(blob):
     return torch.stack(list(blob))
 
 
+@takes_older_orders("image.target_resize")
 def target_resize(images, target_size, min_size=None, max_size=None, resize_side="shorter", interpolation_type="auto", name=None):
     """(images with the chosen side of length target_size, new size (batch, 2) as (height, width), scale (batch, 2) as (height, width))."""
 
@@ -158,6 +161,7 @@ def _numbers(value):
     return [float(v) for v in value] if isinstance(value, (list, tuple)) else [float(value)]
 
 
+@takes_older_orders("image.batch_align")
 def batch_align(images, shape, dtype, alignment, dynamic_out=True, name=None):
     """All images in one blob, zeros at the right and below; height and width are the largest, rounded up to `alignment`."""
 

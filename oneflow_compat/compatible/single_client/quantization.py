@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import torch
 
+from ._orders import takes_older_orders
+
 
 def _check(bit, scheme, formula):
     if scheme not in ("symmetric", "affine"):
@@ -27,6 +29,7 @@ def _scale(low, high, bit, scheme, formula):
     return scale, -torch.round(low / scale)
 
 
+@takes_older_orders("quantization.min_max_observer")
 def min_max_observer(input, quantization_bit=8, quantization_scheme="symmetric", quantization_formula="google", per_layer_quantization=True,
                      name=None):
     """(scale, zero point) from the extremes of the blob, or of each slice of dimension 0; shape (1,) or (slices,)."""
@@ -35,6 +38,7 @@ def min_max_observer(input, quantization_bit=8, quantization_scheme="symmetric",
     return _scale(rows.amin(1), rows.amax(1), quantization_bit, quantization_scheme, quantization_formula)
 
 
+@takes_older_orders("quantization.moving_average_min_max_observer")
 def moving_average_min_max_observer(input, quantization_bit=8, quantization_scheme="symmetric", quantization_formula="google", momentum=0.95,
                                     name=None):
     """(scale, zero point) from moving averages of the extremes, which a train job updates in each call."""
@@ -59,6 +63,9 @@ def moving_average_min_max_observer(input, quantization_bit=8, quantization_sche
     return _scale(new_low, new_high, quantization_bit, quantization_scheme, quantization_formula)
 
 
+moving_average_min_maxObserver = moving_average_min_max_observer  # the name of 0.3
+
+
 class _Fake(torch.autograd.Function):
     """Round to the grid; the gradient passes unchanged."""
 
@@ -80,6 +87,7 @@ class _Fake(torch.autograd.Function):
         return grad, None, None, None, None, None
 
 
+@takes_older_orders("quantization.fake_quantization")
 def fake_quantization(input, scale, zero_point, quantization_bit=8, quantization_scheme="symmetric", quantization_formula="google", name=None):
     """The blob rounded to the values that `quantization_bit` bits can hold; the gradient passes unchanged."""
     _check(quantization_bit, quantization_scheme, quantization_formula)

@@ -12,7 +12,7 @@ class Regularizer:
         import torch
 
         if self.l1:
-            gradient = gradient + self.l1 * torch.where(variable >= 0, 1.0, -1.0).to(gradient.dtype)
+            gradient = gradient + self.l1 * torch.sign(variable).to(gradient.dtype)
         if self.l2:
             gradient = gradient + self.l2 * variable
         return gradient

@@ -8,15 +8,20 @@ from collections import Counter, OrderedDict
 from collections.abc import Mapping
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from ..._errors import RefusedKind, StateError
+from ..._global.collectives import checking, is_lost, lost
+from ..._global.tensor import OfSeveralRanks, several
 from ..._graph import Config, Engine, capturing, inside_another, rows
+from ..._ops.core import get_dialect
 from . import graph_job, graph_proto, graph_state
 from .cache import GraphCache, Variables, checked_size
 from .graph_config import GraphConfig
 from .graph_debug import Debug, on_stage, record
 from .graph_repr import graph_text
 from .proxy import ProxyModule
+from .rate_log import rate_log
 
 
 def _default_session():
@@ -55,6 +60,7 @@ class Graph:
         set_(self, "config", GraphConfig(config))
         self.config._graph = weakref.ref(self)
         set_(self, "_steps", 0)
+        set_(self, "_rate_log", None)  # made or found needless at the first call
         set_(self, "_calls", {})
         set_(self, "_loaded", None)
         set_(self, "_debug", Debug(debug_v_level, debug_ranks, debug_max_py_stack_depth, debug_only_user_py_stack, debug_op_repr_with_py_stack))
@@ -67,6 +73,7 @@ class Graph:
             config=config,
             name=self._name,
             owner=self,
+            writes_through=lambda: get_dialect() == "torch",
         ))  # fmt: skip
 
     # -- for users to write -----------------------------------------------------------
@@ -123,9 +130,48 @@ class Graph:
             raise inside_another()
         if self._loaded is not None:
             return self._loaded(*args, **kwargs)
-        out = self._engine(*args, **kwargs)
+        log = self._rate_log
+        if log is None:
+            log = self.__dict__["_rate_log"] = rate_log(self)
+        rate = log and log.rate()
+        if self._engine.program is None and several():
+            self._compile_together(args, kwargs)
+        try:
+            out = self._engine(*args, **kwargs)
+        except RuntimeError as error:
+            if is_lost(error):
+                raise lost(f"graph {self._name}", error) from error
+            raise
+        if self._engine.program is not self.__dict__.get("_noted") and several():
+            self._note_inputs(args, kwargs)
         self.__dict__["_steps"] += 1
+        if log:
+            log.write(rate)
         return out
+
+    def _compile_together(self, args, kwargs):
+        """Compile the first program. With global tensors of several ranks, build() and the compiler succeed on every rank, or all raise."""
+        tensors = tree_leaves((args, kwargs, [[*b._origin.parameters(), *b._origin.buffers()] for b in self._blocks.values()]))
+        if any(isinstance(t, OfSeveralRanks) for t in tensors):
+            with checking(f"the first call of graph {self._name}") as asked:
+                asked.same(inputs=self._form_of(args, kwargs))
+                self._engine.compile(*args, **kwargs)
+
+    def _note_inputs(self, args, kwargs):
+        """With several ranks: note global inputs of a form that is new to this graph. The next read compares the notes of the ranks."""
+        from ..._global import ranks
+
+        self.__dict__["_noted"] = self._engine.program
+        inputs, form = [t for t in tree_leaves((args, kwargs)) if isinstance(t, OfSeveralRanks)], str(self._form_of(args, kwargs))
+        if inputs and form not in self.__dict__.setdefault("_forms", set()):
+            self.__dict__["_forms"].add(form)
+            ranks.note(inputs[0].device_mesh, form)
+
+    def _form_of(self, args, kwargs):
+        """Shapes, dtypes, placements and rules of the global inputs."""
+        from ..._global import ranks
+
+        return [ranks.about(t) for t in tree_leaves((args, kwargs)) if isinstance(t, OfSeveralRanks)]
 
     def build_graph(self, *args, **kwargs):
         """Capture and compile for these arguments without running."""

@@ -1,8 +1,8 @@
 """state_dict and load_state_dict of a graph: modules, optimizer slots, schedules, scaler.
 
 Layout, OneFlow's first: {block: the module's state dict}, "block.a.b-slot" for each optimizer tensor
-(slots under OneFlow's names), "System-Train-TrainStep"; then what OneFlow leaves out:
-"optimizer_0" (options of the groups), "lr_scheduler_0", "grad_scaler".
+(slots under OneFlow's names), "System-Train-TrainStep"; then what OneFlow leaves out, as dicts of tensors (value_records.py):
+"optimizer_0" (options of the groups, and state that is no tensor), "lr_scheduler_0", "grad_scaler".
 """
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import torch
 
 from ..._global.tensor import placed_as
+from .value_records import NotRecordable, is_record, record, value_of
 
 SLOTS = {  # torch's name of an optimizer slot: OneFlow's
     "momentum_buffer": "momentum", "exp_avg": "m", "exp_avg_sq": "v", "max_exp_avg_sq": "max_v", "square_avg": "mean_square", "grad_avg": "mean_gradient",
@@ -44,20 +45,37 @@ def state_dict(graph, destination=None):
         out[name] = block._origin.state_dict()
     names = _named_parameters(graph)
     for o, (optimizer, schedule) in enumerate(graph._opts):
-        for group in optimizer.param_groups:
-            for p in group["params"]:
-                for slot, value in optimizer.state.get(p, {}).items():
-                    if value is not None:
-                        out[f"{names[id(p)]}-{SLOTS.get(slot, slot)}"] = value.detach() if isinstance(value, torch.Tensor) else value
+        other_state: dict = {}
+        for p in (p for group in optimizer.param_groups for p in group["params"]):
+            for slot, value in optimizer.state.get(p, {}).items():
+                if isinstance(value, torch.Tensor):
+                    out[f"{names[id(p)]}-{SLOTS.get(slot, slot)}"] = value.detach()
+                elif value is not None:
+                    other_state[f"{names[id(p)]}-{slot}"] = value
         options = [{k: v for k, v in group.items() if k != "params" and _plain(v)} for group in optimizer.param_groups]
-        out[f"optimizer_{o}"] = {"param_groups": options}
+        out[f"optimizer_{o}"] = record({"param_groups": options, "state": _recordable(graph, f"optimizer {o}", other_state)})
         if schedule is not None:
-            out[f"lr_scheduler_{o}"] = schedule.state_dict()
+            out[f"lr_scheduler_{o}"] = record(_recordable(graph, f"schedule {o}", schedule.state_dict()))
     if graph._grad_scaler is not None and hasattr(graph._grad_scaler, "state_dict"):
-        out["grad_scaler"] = graph._grad_scaler.state_dict()
+        out["grad_scaler"] = record(_recordable(graph, "the gradient scaler", graph._grad_scaler.state_dict()))
     if graph._opts:
         out[STEP] = torch.tensor([graph._steps], dtype=torch.int64)
     return out
+
+
+def _recordable(graph, owner, values):
+    """The values without those that no tensors can hold: functions are the receiver's own, other objects are named in a warning."""
+    kept, left_out = {}, []
+    for key, value in values.items():
+        try:
+            record(value)
+            kept[key] = value
+        except NotRecordable:
+            if not callable(value):
+                left_out.append(f"{key} ({type(value).__name__})")
+    if left_out:
+        warnings.warn(f"state_dict of graph {graph.name}: {', '.join(left_out)} of {owner} is left out, because only tensors, numbers, texts, lists and dicts are saved", stacklevel=4)
+    return kept
 
 
 def _plain(value):
@@ -75,11 +93,16 @@ def load_state_dict(graph, state, strict=True):
         elif key in graph._blocks or key == "grad_scaler" or key.rpartition("_")[0] in ("optimizer", "lr_scheduler") and key.rpartition("_")[2].isdigit():
             if not isinstance(value, Mapping):
                 raise TypeError(f"load_state_dict of graph {graph.name}: {key} is a {type(value).__name__} {value!r}, no state dict")
-            rest[key] = value
+            rest[key] = _value(graph, key, value)
         elif key == STEP:
             rest[key] = value
         else:
             (of_none if isinstance(value, torch.Tensor) else unknown).append(key)
+    for o in range(len(graph._opts)):
+        for key, value in rest.get(f"optimizer_{o}", {}).get("state", {}).items():
+            base, _, slot = key.rpartition("-")
+            if base in by_name:
+                slots.setdefault(base, {})[slot] = value
     missing = [name for name in graph._blocks if name not in state]
     if strict and (missing or unknown):
         raise RuntimeError(f"load_state_dict of graph {graph.name}: missing {missing or 'nothing'}, unknown {unknown or 'nothing'}; strict=False skips both")
@@ -113,6 +136,23 @@ def load_state_dict(graph, state, strict=True):
     if "grad_scaler" in rest and hasattr(graph._grad_scaler, "load_state_dict"):
         graph._grad_scaler.load_state_dict(rest["grad_scaler"])
     object.__setattr__(graph, "_steps", steps)
+
+
+def _value(graph, key, value):
+    """A module's state dict as it is; the value of what state_dict() recorded otherwise, of one of the forms that the rest can take."""
+    if key in graph._blocks:
+        return value
+    try:
+        value = value_of(value) if is_record(value) else value
+    except ValueError as error:
+        raise ValueError(f"load_state_dict of graph {graph.name}: {key}: {error}") from None
+    parts = [value, *([value.get("state", {})] if key.startswith("optimizer_") and isinstance(value, Mapping) else [])]
+    groups = value.get("param_groups", []) if isinstance(value, Mapping) and key.startswith("optimizer_") else []
+    if not all(isinstance(part, Mapping) for part in parts) or not isinstance(groups, (list, tuple)) or not all(isinstance(group, Mapping) for group in groups):
+        raise TypeError(f"load_state_dict of graph {graph.name}: {key} holds {str(value)[:80]}, no options that state_dict() gave")
+    if groups:
+        value = {**value, "param_groups": [{k: v for k, v in group.items() if k != "params"} for group in groups]}
+    return value
 
 
 def _warn(graph, text):

@@ -17,6 +17,7 @@ from ... import env
 from ..._data import fields, images, onerec, records, shuffle
 from ..._data.buffers import RecordBatch, TensorBuffer, to_numpy_dtype
 from ..._data.ingraph import Promised, Stage
+from ..._global.tensor import part_of_rank
 from ..._ops.custom.image import crop_mirror_normalize
 
 __all__ = [
@@ -295,6 +296,8 @@ class CropMirrorNormalize(_Decoder):
 class CoinFlip(Source):
     """An int8 tensor (batch_size,) of ones with `probability`, else zeros; a given random_seed repeats the same flips.
 
+    With `placement` and `sbp`, batch_size counts the flips of all ranks together.
+
     The flips are not real OneFlow's for the same random_seed (docs/differences.md: random-crop-stream).
     """
 
@@ -307,7 +310,8 @@ class CoinFlip(Source):
     def forward(self):
         if self._random is None:
             self._random = torch.Generator().manual_seed(_seed(self.random_seed))
-        return self.place((torch.rand(self.batch_size, generator=self._random) < self.probability).to(torch.int8))
+        flips = (torch.rand(self.batch_size, generator=self._random) < self.probability).to(torch.int8)
+        return self.place(flips if self.placement is None else part_of_rank(flips, self.placement, self.sbp))
 
 
 class GPTIndexedBinDataReader(Source):

@@ -5,16 +5,30 @@ number there is `ignore_index`); None or a bool there is a caller who means torc
 """
 from __future__ import annotations
 
+import functools
+
 from torch import nn
 
 from ... import _bind
-from ..._ops.nn_losses import cross_entropy_slots, integer_labels, too_many
+from ..._errors import RefusedValue
+from ..._ops.nn_losses import cross_entropy_slots, integer_labels, need_alike, too_many, with_labels_in_a_row
 from ._same import SameAsTorch
 
 __all__ = ["MSELoss", "L1Loss", "SmoothL1Loss", "KLDivLoss", "BCELoss", "BCEWithLogitsLoss", "MarginRankingLoss", "NLLLoss", "CrossEntropyLoss"]
 
 
-class MSELoss(nn.MSELoss, metaclass=SameAsTorch):
+class _WithReduction:
+    """Check `reduction` when the module is made, as OneFlow does; torch waits for the first call."""
+
+    _reductions = ("none", "mean", "sum")
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        if self.reduction not in self._reductions:  # type: ignore[attr-defined]
+            raise RefusedValue(f"{type(self).__name__}: reduction must be one of {self._reductions}, found {self.reduction!r}")  # type: ignore[attr-defined]
+
+
+class MSELoss(_WithReduction, nn.MSELoss, metaclass=SameAsTorch):
     """torch's MSELoss, built with (reduction)."""
 
     _torch_class = nn.MSELoss
@@ -27,7 +41,7 @@ class MSELoss(nn.MSELoss, metaclass=SameAsTorch):
             super().__init__(reduction, *torch_rest, **torch_more)
 
 
-class L1Loss(nn.L1Loss, metaclass=SameAsTorch):
+class L1Loss(_WithReduction, nn.L1Loss, metaclass=SameAsTorch):
     """torch's L1Loss, built with (reduction)."""
 
     _torch_class = nn.L1Loss
@@ -40,7 +54,7 @@ class L1Loss(nn.L1Loss, metaclass=SameAsTorch):
             super().__init__(reduction, *torch_rest, **torch_more)
 
 
-class SmoothL1Loss(nn.SmoothL1Loss, metaclass=SameAsTorch):
+class SmoothL1Loss(_WithReduction, nn.SmoothL1Loss, metaclass=SameAsTorch):
     """torch's SmoothL1Loss, built with (reduction, beta)."""
 
     _torch_class = nn.SmoothL1Loss
@@ -54,11 +68,16 @@ class SmoothL1Loss(nn.SmoothL1Loss, metaclass=SameAsTorch):
         else:
             super().__init__(reduction, beta=beta, **torch_more)
 
+    def forward(self, input, target):
+        need_alike("SmoothL1Loss", input, target)
+        return super().forward(input, target)
 
-class KLDivLoss(nn.KLDivLoss, metaclass=SameAsTorch):
+
+class KLDivLoss(_WithReduction, nn.KLDivLoss, metaclass=SameAsTorch):
     """torch's KLDivLoss, built with (reduction, log_target); terms of negative targets are 0 (torch: nan)."""
 
     _torch_class = nn.KLDivLoss
+    _reductions = ("none", "mean", "sum", "batchmean")
 
     def __init__(self, reduction="mean", log_target=False, *torch_rest, **torch_more):
         if isinstance(reduction, str):
@@ -73,7 +92,7 @@ class KLDivLoss(nn.KLDivLoss, metaclass=SameAsTorch):
         return super().forward(input, target if self.log_target else target.clamp(min=0))
 
 
-class BCELoss(nn.BCELoss, metaclass=SameAsTorch):
+class BCELoss(_WithReduction, nn.BCELoss, metaclass=SameAsTorch):
     """torch's BCELoss, built with (weight, reduction)."""
 
     _torch_class = nn.BCELoss
@@ -86,7 +105,7 @@ class BCELoss(nn.BCELoss, metaclass=SameAsTorch):
             super().__init__(weight, reduction, *torch_rest, **torch_more)
 
 
-class BCEWithLogitsLoss(nn.BCEWithLogitsLoss, metaclass=SameAsTorch):
+class BCEWithLogitsLoss(_WithReduction, nn.BCEWithLogitsLoss, metaclass=SameAsTorch):
     """torch's BCEWithLogitsLoss, built with (weight, reduction, pos_weight)."""
 
     _torch_class = nn.BCEWithLogitsLoss
@@ -101,7 +120,7 @@ class BCEWithLogitsLoss(nn.BCEWithLogitsLoss, metaclass=SameAsTorch):
             super().__init__(weight, reduction, pos_weight=pos_weight, **torch_more)
 
 
-class MarginRankingLoss(nn.MarginRankingLoss, metaclass=SameAsTorch):
+class MarginRankingLoss(_WithReduction, nn.MarginRankingLoss, metaclass=SameAsTorch):
     """torch's MarginRankingLoss, built with (margin, reduction)."""
 
     _torch_class = nn.MarginRankingLoss
@@ -114,7 +133,7 @@ class MarginRankingLoss(nn.MarginRankingLoss, metaclass=SameAsTorch):
             super().__init__(margin, reduction, *torch_rest, **torch_more)
 
 
-class NLLLoss(nn.NLLLoss, metaclass=SameAsTorch):
+class NLLLoss(_WithReduction, nn.NLLLoss, metaclass=SameAsTorch):
     """torch's NLLLoss, built with (weight, ignore_index, reduction); labels of any integer type."""
 
     _torch_class = nn.NLLLoss
@@ -133,8 +152,11 @@ class NLLLoss(nn.NLLLoss, metaclass=SameAsTorch):
         return super().forward(input, integer_labels(target))
 
 
-class CrossEntropyLoss(nn.CrossEntropyLoss, metaclass=SameAsTorch):
-    """torch's CrossEntropyLoss, built with (weight, ignore_index, reduction, label_smoothing); labels of any integer type."""
+class CrossEntropyLoss(_WithReduction, nn.CrossEntropyLoss, metaclass=SameAsTorch):
+    """torch's CrossEntropyLoss, built with (weight, ignore_index, reduction, label_smoothing).
+
+    Labels may have any integer type, and also the shape (N, 1).
+    """
 
     _torch_class = nn.CrossEntropyLoss
 
@@ -146,7 +168,7 @@ class CrossEntropyLoss(nn.CrossEntropyLoss, metaclass=SameAsTorch):
             super().__init__(weight, **cross_entropy_slots(ignore_index, reduction, label_smoothing, torch_rest), **torch_more)
 
     def forward(self, input, target):
-        return super().forward(input, integer_labels(target))
+        return with_labels_in_a_row(functools.partial(super().forward, input), input, integer_labels(target))
 
 
 def _index(value):

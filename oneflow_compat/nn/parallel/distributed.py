@@ -6,11 +6,13 @@ makes torch's. With one process (WORLD_SIZE unset or 1) nothing is started.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import weakref
 
 import torch
 
 from ... import _bind, _env
+from ..._global.collectives import checking, start, transfer
 from ..modules._same import SameAsTorch
 
 __all__ = ["DistributedDataParallel", "allreduce_fn", "grad_setting_fn"]
@@ -19,7 +21,7 @@ __all__ = ["DistributedDataParallel", "allreduce_fn", "grad_setting_fn"]
 class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel, metaclass=SameAsTorch):
     """`module` itself, whose gradients are from now on averaged over all processes during backward().
 
-    broadcast_parameters: rank 0's parameters and buffers are copied to the others now.
+    broadcast_parameters: rank 0's parameters are copied to the others now, and with broadcast_buffers its buffers.
     broadcast_buffers: rank 0's buffers are copied before every forward in training.
     bucket_size: parameters per message when `use_bucket`; else each gradient is sent alone.
     A class, so that `isinstance(model, DistributedDataParallel)` is a question (true of torch's wrapper
@@ -44,9 +46,10 @@ def _attach(module, broadcast_buffers, broadcast_parameters, bucket_size):
     world = _world_size()
     if world == 1:
         return None
+    _check_same_modules(module, broadcast_buffers, broadcast_parameters, bucket_size)
     if broadcast_parameters:
-        with torch.no_grad():
-            for tensor in [*module.parameters(), *module.buffers()]:
+        with torch.no_grad(), transfer("DistributedDataParallel"):
+            for tensor in [*module.parameters(), *(module.buffers() if broadcast_buffers else ())]:
                 _broadcast(tensor)
     trained = [p for p in module.parameters() if p.requires_grad]
     trained.reverse()  # gradients arrive from the last parameter to the first
@@ -56,6 +59,18 @@ def _attach(module, broadcast_buffers, broadcast_parameters, bucket_size):
     module.register_forward_pre_hook(buckets.begin)
     module.register_forward_hook(_UsesAll([weakref.ref(p) for p in trained]))
     return buckets
+
+
+def _check_same_modules(module, *options):
+    """RuntimeError on every rank unless all have the same parameters and buffers."""
+    with checking("DistributedDataParallel", tells=True) as asked:
+        tensors = [*module.named_parameters(), *module.named_buffers()]
+        asked.same(broadcast_buffers=options[0], broadcast_parameters=options[1], bucket_size=options[2])
+        asked.send([(name, tuple(t.shape), t.dtype, t.requires_grad) for name, t in tensors])
+    for rank, message in enumerate(asked.messages):
+        for ours, theirs in itertools.zip_longest(asked.messages[0], message):
+            if ours != theirs:
+                raise RuntimeError(f"DistributedDataParallel: the modules differ: rank 0 has {ours}, rank {rank} {theirs}")
 
 
 def _answer_as_wrapper(module, buckets):
@@ -138,7 +153,8 @@ class _Buckets:
             for p in trained:
                 p.grad = torch.zeros_like(p) if p.grad is None else p.grad
             if trained:
-                _average([p.grad for p in trained], self.world)
+                with transfer("the gradients of DistributedDataParallel"):
+                    _average([p.grad for p in trained], self.world)
 
 
 def _average(grads, world):
@@ -155,7 +171,7 @@ def _average(grads, world):
 
 def _send_buffers(module, _args):
     if module.training:
-        with torch.no_grad():
+        with torch.no_grad(), transfer("the buffers of DistributedDataParallel"):
             for buffer in module.buffers():
                 _broadcast(buffer)
 
@@ -177,8 +193,6 @@ def _world_size():
         return dist.get_world_size()
     world = _env.get_int("WORLD_SIZE")
     if world > 1:
-        from ...comm.comm_ops import start
-
         start()
     return world
 

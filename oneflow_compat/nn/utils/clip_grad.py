@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import torch
 import torch.nn.utils as _torch
-from torch.nn.utils import clip_grad_value_
 
 from ..._bind import fall_through as _ft
 from ...sbp import broadcast
@@ -31,6 +30,14 @@ def clip_grad_norm_(parameters, max_norm, norm_type=2.0, fused=False, error_if_n
     for place, stage in stages.items():
         _torch.clip_grads_with_norm_(stage, max_norm, _on(total, place), foreach=foreach)
     return total
+
+
+def clip_grad_value_(parameters, clip_value, foreach=None):
+    """Clamp the gradients in place to [-clip_value, clip_value]; without any gradient nothing happens (torch raises)."""
+    parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+    trained = [p for p in parameters if p.grad is not None]
+    if trained:
+        _torch.clip_grad_value_(trained, clip_value, foreach=foreach)
 
 
 def _on(tensor, place):

@@ -4,8 +4,9 @@ from __future__ import annotations
 import torch
 from torch.utils import _pytree as pytree
 
+from ..._global.collectives import from_rank
 from ..._global.placement import placement as Placement
-from ...comm import comm_ops
+from ..._errors import RefusedValue
 from ... import env
 
 
@@ -27,14 +28,13 @@ def src_sbp_broadcast(obj, src=0):
     """Rank `src`'s object on every rank."""
     if env.get_world_size() == 1:
         return obj
-    comm_ops.start()
-    box = [obj]
-    torch.distributed.broadcast_object_list(box, src)
-    return box[0]
+    return from_rank(src, lambda: obj, "broadcast of an object")
 
 
 def to_global_tensor(input_tensor, placement=None, sbp=None, **kwargs):
-    """One tensor of the container; `sbp` may be a function of the tensor."""
+    """One tensor of the container; `sbp` may be a function of the tensor. ValueError for a local tensor without both."""
+    if not input_tensor.is_global and (placement is None or sbp is None):
+        raise RefusedValue(f"to_global() of a local tensor needs a placement and an sbp, found placement={placement!r}, sbp={sbp!r}")
     return input_tensor.to_global(placement, sbp(input_tensor) if callable(sbp) and not hasattr(sbp, "_kind") else sbp, **kwargs)
 
 

@@ -1,6 +1,7 @@
 """to_global of nested containers."""
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import warnings
@@ -8,6 +9,9 @@ import warnings
 import torch
 from torch.utils import _pytree as pytree
 
+from ... import env
+from ..._global.collectives import checking
+from ..._global.placement import placement as Placement
 from .global_utils import to_global_tensor
 
 
@@ -15,7 +19,10 @@ def to_global(input, placement=None, sbp=None, warn_on_non_tensor_leaf=True, **k
     """Every tensor in `input` (nested list, tuple, dict, or one tensor) made global; a module's state dict too.
 
     `sbp` is a rule, a list of rules, or a function that gives a tensor's rules: of `input` and the tensor, or of the tensor alone.
+    A rank that is not in `placement` may give None: it gets the structure that the placement's first rank has.
     """
+    if env.get_world_size() > 1:
+        input = _structure_of_ranks(input, placement)
     if isinstance(input, torch.nn.Module):
         raise TypeError("to_global() takes tensors and containers of them; call module.to_global(placement, sbp) for a module")
 
@@ -34,3 +41,42 @@ def to_global(input, placement=None, sbp=None, warn_on_non_tensor_leaf=True, **k
         return x
 
     return pytree.tree_map(leaf, input)
+
+
+def _structure_of_ranks(input, placement):
+    """`input`, or where it is None tensors without values in the structure of the placement's first rank."""
+    with checking("global_view.to_global", tells=True) as asked:
+        asked.tell(int(input is None))
+    without = [rank for rank, (is_none,) in enumerate(asked.told) if is_none]
+    if not without or len(without) == env.get_world_size():
+        return input
+    with checking("global_view.to_global", tells=True) as asked:
+        if not isinstance(placement, Placement):
+            raise TypeError(f"to_global: placement must be an oneflow.placement, found {type(placement).__name__}")
+        inside = sorted(set(without) & set(placement.ranks.ravel().tolist()))
+        if inside:
+            raise ValueError(f"to_global: the ranks {inside} are in {placement!r} and gave None; only ranks outside of it may")
+        asked.same(placement=placement)
+        asked.send(None if input is None else pytree.tree_map_only(torch.Tensor, _described, input))
+    if input is not None:
+        return input
+    return pytree.tree_map_only(_Described, _without_values, asked.messages[int(placement.ranks.flat[0])])
+
+
+@dataclasses.dataclass(frozen=True)
+class _Described:
+    """A tensor that travels without its values."""
+
+    shape: tuple
+    dtype: torch.dtype
+    requires_grad: bool
+
+
+def _described(tensor):
+    if tensor.is_global:
+        raise ValueError("to_global: a rank gave None, and the tensors of another one are global already; every rank has such tensors")
+    return _Described(tuple(tensor.shape), tensor.dtype, tensor.requires_grad)
+
+
+def _without_values(described):
+    return torch.empty((), dtype=described.dtype).expand(described.shape).requires_grad_(described.requires_grad)

@@ -32,7 +32,7 @@ struct dim3 : uint3 {
   dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : uint3{x, y, z} {}
 };
 using cudaStream_t = void*;
-enum cudaError_t { cudaSuccess, cudaErrorInvalidConfiguration };
+enum [[nodiscard]] cudaError_t { cudaSuccess, cudaErrorInvalidConfiguration };
 
 namespace emulated {
 
@@ -46,6 +46,8 @@ enum class Waits { Ready, Running, Block, Warp, Done };
 inline uint3 thread, block;
 inline dim3 threads, blocks;
 inline cudaError_t error = cudaSuccess;
+inline bool guard_required = false, unchecked = false;  // unchecked: a launch that cudaGetLastError has not followed
+inline int guards = 0;                                  // device guards that live
 
 // Tells at the end how many kernels ran, as a test that they did.
 inline struct Launches {
@@ -153,6 +155,9 @@ struct Block {
 template <class F, class... Args>
 void launch(dim3 grid, dim3 size, size_t, cudaStream_t, F kernel, Args... args) {
   const uint64_t n = uint64_t(size.x) * size.y * size.z;
+  if (guard_required && !guards) die("a launch without a device guard");
+  if (unchecked) die("a launch after one that cudaGetLastError did not follow");
+  unchecked = true;
   if (!n || n > 1024 || !grid.x || grid.x > 2147483647u || !grid.y || grid.y > 65535 || !grid.z || grid.z > 65535) {
     error = cudaErrorInvalidConfiguration;
     return;
@@ -217,18 +222,18 @@ T atomicCAS(T* p, T expected, T value) {
   return before;
 }
 
-// CUDA's min and max: of a NaN and a number, the number.
-inline float max(float a, float b) { return std::fmax(a, b); }
-inline double max(double a, double b) { return std::fmax(a, b); }
+// CUDA's min and max of floating values drop NaN. No kernel wants that: common.cuh has minimum and maximum.
+double max(double, double) = delete;
+double min(double, double) = delete;
+float max(float, float) = delete;
+float min(float, float) = delete;
 inline int64_t max(int64_t a, int64_t b) { return std::max(a, b); }
-inline float min(float a, float b) { return std::fmin(a, b); }
-inline double min(double a, double b) { return std::fmin(a, b); }
 inline int64_t min(int64_t a, int64_t b) { return std::min(a, b); }
-using std::abs, std::atan, std::ceil, std::erf, std::exp, std::floor, std::rint, std::sqrt, std::tanh;
+using std::atan, std::ceil, std::erf, std::exp, std::fabs, std::floor, std::rint, std::sqrt, std::tanh;
 
-inline cudaError_t cudaGetDevice(int* device) { return *device = -1, cudaSuccess; }  // get_device() of a CPU tensor
-inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 inline cudaError_t cudaMemsetAsync(void* p, int value, size_t n, cudaStream_t) { return std::memset(p, value, n), cudaSuccess; }
-inline cudaError_t cudaGetLastError() { return std::exchange(emulated::error, cudaSuccess); }
+inline cudaError_t cudaGetLastError() {
+  emulated::unchecked = false;
+  return std::exchange(emulated::error, cudaSuccess);
+}
 inline const char* cudaGetErrorString(cudaError_t e) { return e == cudaSuccess ? "no error" : "invalid configuration argument"; }
-#define aoti_torch_get_current_cuda_stream(device, stream) (*(stream) = nullptr, 0)

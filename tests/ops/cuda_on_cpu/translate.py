@@ -55,14 +55,14 @@ def main(sanitize):
     name = "cuda_on_cpu_sanitized" if sanitize else "cuda_on_cpu"
     folder, output = ROOT / "build" / name, ROOT / "build" / f"_ext_{name}.so"
     objects, steps = ext._compile(ext._units(False), folder, sanitize)
-    flags = (f"-DTORCH_TARGET_VERSION={ext.TARGET}", f"-I{HERE}", f"-I{ext.SOURCES / 'cuda'}")
-    newest = max(p.stat().st_mtime for p in (*HERE.iterdir(), *ext.SOURCES.glob("*/*.*"), *ext.SOURCES.glob("*.h")))
+    flags = (f"-DTORCH_TARGET_VERSION={ext.TARGET}", f"-I{HERE}", f"-I{ext.SOURCES / 'cuda'}", "-Werror=unused-result")
+    headers = max(p.stat().st_mtime for p in (*HERE.glob("*.*"), *ext.SOURCES.rglob("*.h"), *ext.SOURCES.rglob("*.cuh")))
     for source in sorted((ext.SOURCES / "cuda").glob("*.cu")):
         target = folder / f"{source.stem}.cu.o"
         objects.append(str(target))  # after the CPU's: of two registrations the later holds
-        if not target.exists() or target.stat().st_mtime < newest:
+        if not target.exists() or target.stat().st_mtime < max(headers, source.stat().st_mtime):
             made = folder / f"{source.stem}.cu.cpp"
-            made.write_text(f'#line 1 "{source}"\n' + translate(source.read_text()))
+            made.write_text(f'#include "torch_devices.h"\n#line 1 "{source}"\n' + translate(source.read_text()))
             ext._run(f"cuda/{source.name} as C++", ext._command(made, False, flags, target, sanitize), steps)
     if steps or not output.exists():
         ext._link(objects, output, False, sanitize, steps)

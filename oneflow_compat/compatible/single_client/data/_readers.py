@@ -6,6 +6,7 @@ import torch
 from .. import _context, _initializers
 from .._feeds import feed
 from .._host import module, need_host, source, today
+from .._orders import takes_older_orders
 
 
 def _unsupported(what, instead):
@@ -35,6 +36,7 @@ def _dense(blob, compute):
     return feed(trace, lambda: torch.as_tensor(compute(blob.value())), _devices.current(trace.job))
 
 
+@takes_older_orders("data.OFRecordRawDecoder")
 def OFRecordRawDecoder(input_blob, blob_name, shape, dtype, dim1_varying_length=False, truncate=False, auto_zero_padding=False, name=None):
     """The numeric field `blob_name` of every record, of shape (batch, *shape)."""
     decoder = module("flow.data.OFRecordRawDecoder", lambda: today("OFRecordRawDecoder")(
@@ -101,6 +103,7 @@ def decode_random(shape, dtype, batch_size=1, initializer=None, tick=None, name=
     return feed(trace, lambda: value, _devices.current(trace.job))
 
 
+@takes_older_orders("data.coco_reader")
 def coco_reader(annotation_file, image_dir, batch_size, shuffle=True, random_seed=None, group_by_aspect_ratio=True, stride_partition=True,
                 remove_images_without_annotations=True, name=None):
     """(images, image id, image size, bounding boxes, labels, segmentations, segmentation index) of COCO detection data."""
@@ -109,6 +112,7 @@ def coco_reader(annotation_file, image_dir, batch_size, shuffle=True, random_see
     return tuple(made.map(lambda value, i=i: value[i]) for i in range(7))
 
 
+@takes_older_orders("data.MegatronGPTMMapDataLoader")
 def MegatronGPTMMapDataLoader(data_file_prefix, seq_length, num_samples, batch_size, dtype=torch.int64, shuffle=True, random_seed=None,
                               split_sizes=None, split_index=None, nd_sbp=None, start_from_saved_progress=False, name=None):
     """Batches (batch_size, seq_length + 1) of token ids from Megatron's indexed binary files."""

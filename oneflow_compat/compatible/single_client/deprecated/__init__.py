@@ -10,6 +10,14 @@ def variable_scope(*args, **kwargs):
     return scope.namespace(*args, **kwargs)
 
 
+def init_worker(scp_binary=True, use_uuid=True, ssh_port=22):
+    """Nothing to start: there are no remote workers."""
+
+
+def delete_worker(ssh_port=22):
+    """Nothing to delete: there are no remote workers."""
+
+
 def delete_worker_by_bootstrap(ssh_port=22):
     """Nothing to delete: there are no remote workers."""
 

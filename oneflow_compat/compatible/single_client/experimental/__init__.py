@@ -9,7 +9,7 @@ _HOMES = {
     "ssp_variable_proxy_op": "ssp_variable_proxy",
     "unique_op": "unique_with_counts",
     "_extra": """enable_typing_check get_job_set logical_slice logical_slice_assign eager_assign_121 name_scope
-        get_interface_blob_value set_interface_blob_value custom_op_module""",
+        broadcast_maximum broadcast_minimum get_interface_blob_value set_interface_blob_value custom_op_module""",
 }
 _WHERE = {name: module for module, names in _HOMES.items() for name in names.split()}
 _MODULES = ("F", "indexed_slices_ops", "interface_op_read_and_write", "namescope", "optim", "scope", "square_sum_op", "ssp_variable_proxy_op",

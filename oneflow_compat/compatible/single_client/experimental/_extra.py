@@ -1,7 +1,7 @@
 """What flow.experimental has directly."""
 from __future__ import annotations
 
-from .. import _session
+from .. import _session, math
 from .._indexing import slice_v2
 from .._variables import assign
 from .interface_op_read_and_write import FeedValueToInterfaceBlob as set_interface_blob_value
@@ -11,8 +11,16 @@ from .typing_check import api_enable_typing_check as enable_typing_check
 
 __all__ = [
     "custom_op_module", "eager_assign_121", "enable_typing_check", "get_interface_blob_value", "get_job_set", "logical_slice",
-    "logical_slice_assign", "name_scope", "set_interface_blob_value",
+    "broadcast_maximum", "broadcast_minimum", "logical_slice_assign", "name_scope", "set_interface_blob_value",
 ]
+
+
+def broadcast_maximum(a, b, name=None):
+    return math.maximum(a, b)
+
+
+def broadcast_minimum(a, b, name=None):
+    return math.minimum(a, b)
 
 
 def get_job_set() -> dict:

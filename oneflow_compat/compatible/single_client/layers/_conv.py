@@ -4,6 +4,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 
 from .._initializers import constant_initializer
+from .._orders import takes_older_orders
 from .._variables import api_get_variable
 from ..nn._windows import _conv, channels_last, from_first, spatial, to_first
 
@@ -50,6 +51,7 @@ def conv3d(inputs, filters, kernel_size=1, strides=1, padding="VALID", data_form
                   bias_initializer, kernel_regularizer, bias_regularizer, trainable, name, weight_name, bias_name)
 
 
+@takes_older_orders("layers.upsample_2d")
 def upsample_2d(x, size=(2, 2), align_corners=False, data_format="NCHW", interpolation="nearest", name="Upsample2D"):
     """Enlarge by whole or broken factors (height, width); interpolation "nearest" or "bilinear"."""
     if interpolation not in ("nearest", "bilinear"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from .._orders import takes_older_orders
+
 
 def relu(x, name=None):
     return torch.relu(x)
@@ -79,6 +81,7 @@ def fused_bias_add_gelu(value, bias, data_format=None, name=None):
     return F.gelu(bias_add(value, bias, data_format))
 
 
+@takes_older_orders("nn.tril")
 def tril(x, diagonal=0, fill_value=0, name=None):
     from .._math import tril as function
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from .._math import reduce_mean
+
 
 def _reduce(loss, reduction):
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f'reduction must be "none", "mean" or "sum", found {reduction!r}')
-    return loss if reduction == "none" else loss.mean() if reduction == "mean" else loss.sum()
+    if reduction == "none":
+        return loss
+    return reduce_mean(loss, None, False) if reduction == "mean" else loss.sum(dtype=loss.dtype)
 
 
 def BCELoss(input, target, weight=None, reduction="mean", name=None):

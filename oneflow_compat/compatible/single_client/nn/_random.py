@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import torch
 
+from .._orders import takes_older_orders
+
 
 def _uniform(shape, like, seed):
     """Numbers in [0, 1); a seed makes the sequence of calls repeatable."""
@@ -20,6 +22,7 @@ def random_mask_like(like, rate, seed=None, noise_shape=None, name=None):
     return (_uniform(like.shape if noise_shape is None else tuple(noise_shape), like, seed) >= rate).to(torch.int8)
 
 
+@takes_older_orders("nn.dropout")
 def dropout(x, rate, noise_shape=None, seed=None, name=None):
     """x * mask / (1 - rate) in a train job; x itself in a predict job or with rate 0."""
     from .. import _context

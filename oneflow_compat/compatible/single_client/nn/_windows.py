@@ -6,6 +6,8 @@ import math
 import torch
 import torch.nn.functional as F
 
+from .._orders import takes_older_orders
+
 
 def spatial(value, n, what):
     """n numbers from one number, n numbers, or a list covering batch and channel too."""
@@ -91,6 +93,7 @@ def conv1d(input, filters, strides, padding, data_format="NCW", dilations=None, 
     return _conv(1, input, filters, strides, padding, None, data_format, dilations, groups)
 
 
+@takes_older_orders("nn.conv2d")
 def conv2d(input, filters, strides, padding, bias=None, data_format="NCHW", dilations=None, groups=1, name=None):
     """filters: (out, in / groups, h, w) for NCHW, (out, h, w, in / groups) for NHWC."""
     return _conv(2, input, filters, strides, padding, bias, data_format, dilations, groups)
@@ -180,10 +183,12 @@ def max_pool1d(input, ksize, strides, padding, data_format="NWC", name=None):
     return _pool(1, "max", input, ksize, strides, padding, data_format, False)
 
 
+@takes_older_orders("nn.max_pool2d")
 def max_pool2d(input, ksize, strides, padding, data_format="NCHW", ceil_mode=False, name=None):
     return _pool(2, "max", input, ksize, strides, padding, data_format, ceil_mode)
 
 
+@takes_older_orders("nn.max_pool3d")
 def max_pool3d(input, ksize, strides, padding, data_format="NCDHW", ceil_mode=False, name=None):
     return _pool(3, "max", input, ksize, strides, padding, data_format, ceil_mode)
 
@@ -192,10 +197,12 @@ def avg_pool1d(input, ksize, strides, padding, data_format="NCW", name=None):
     return _pool(1, "avg", input, ksize, strides, padding, data_format, False)
 
 
+@takes_older_orders("nn.avg_pool2d")
 def avg_pool2d(input, ksize, strides, padding, data_format="NCHW", ceil_mode=False, name=None):
     """Mean over the part of each window that lies inside the input."""
     return _pool(2, "avg", input, ksize, strides, padding, data_format, ceil_mode)
 
 
+@takes_older_orders("nn.avg_pool3d")
 def avg_pool3d(input, ksize, strides, padding, data_format="NCDHW", ceil_mode=False, name=None):
     return _pool(3, "avg", input, ksize, strides, padding, data_format, ceil_mode)

@@ -11,6 +11,13 @@ def GetVariablesForCurrentJob():
     return list(_context.require_trace("GetVariablesForCurrentJob()").created_by)
 
 
+def _any_pattern(patterns):
+    """A compiled expression that finds any of the patterns: a string, or several; None for None."""
+    if patterns is None:
+        return None
+    return re.compile("|".join([patterns] if isinstance(patterns, str) else patterns))
+
+
 class Optimizer:
     """Base of the optimizers; `minimize(loss)` inside a train job makes each call update the variables.
 
@@ -44,8 +51,7 @@ class Optimizer:
         if includes is not None and excludes is not None:
             raise ValueError("give weight_decay_includes or weight_decay_excludes, not both")
         self.weight_decay = 0.0 if weight_decay is None else float(weight_decay)
-        self._includes = None if includes is None else re.compile("|".join(includes))
-        self._excludes = None if excludes is None else re.compile("|".join(excludes))
+        self._includes, self._excludes = _any_pattern(includes), _any_pattern(excludes)
 
     def decay_of(self, name) -> float:
         """Weight decay of one variable: patterns of includes and excludes are searched in its full name."""
@@ -65,11 +71,10 @@ class Optimizer:
     def minimize(self, loss):
         """Update the variables by the gradient of `loss` (a blob, or several) in each call of the job.
 
-        A loss of several elements counts as their mean.
+        A loss of several elements counts as their mean. A predict job trains too, but its dropout and batch
+        normalization stay those of a predict job.
         """
         trace = _context.require_trace("minimize(loss)")
-        if trace.job.kind != "train":
-            raise RuntimeError(f'minimize() in job {trace.job.name}, which is @flow.global_function(type="predict"); make it type="train"')
         losses = list(loss) if isinstance(loss, (list, tuple)) else [loss]
         trace.losses.extend(x for x in losses if not any(x is y for y in trace.losses))
         trace.optimizers.extend(self.parts())

@@ -1,6 +1,7 @@
 """Update rules. `update(p, g, slots, numbers, decay)` works in place on the variable and its slots."""
 from __future__ import annotations
 
+from .._orders import takes_older_orders
 from ._base import GetVariablesForCurrentJob, Optimizer
 
 _ALL = GetVariablesForCurrentJob
@@ -39,7 +40,7 @@ class SGDW(SGD):
 class Adam(Optimizer):
     """m, v: moving averages of g and g * g; p = p - lr * m / (sqrt(v) + epsilon).
 
-    With `do_bias_correction` m and v are divided by 1 - beta ** t first (torch's Adam).
+    With `do_bias_correction` m and v are divided by 1 - beta ** t first (OneFlow 0.5's rule, and torch's Adam).
     """
 
     slot_names = ("m", "v")
@@ -78,13 +79,13 @@ class AdamW(Adam):
 
 
 class LazyAdam(Adam):
-    """Adam (no bias correction) that changes only the rows whose gradient is not zero."""
+    """Adam with bias correction that changes only the rows whose gradient is not zero."""
 
     lazy = True
 
     def __init__(self, lr_scheduler, beta1=0.9, beta2=0.999, epsilon=1e-8, loss_scale_factor=None, grad_clipping=None,
                  train_step_lbn=None, loss_scale_policy=None, variables=_ALL):
-        super().__init__(lr_scheduler, beta1, beta2, epsilon, False, loss_scale_factor, grad_clipping, train_step_lbn,
+        super().__init__(lr_scheduler, beta1, beta2, epsilon, True, loss_scale_factor, grad_clipping, train_step_lbn,
                          loss_scale_policy, variables)
 
 
@@ -112,6 +113,7 @@ class RMSProp(Optimizer):
         p.sub_(lr * g * (denominator + self.epsilon).rsqrt())
 
 
+@takes_older_orders("optimizer.LARS")
 class LARS(Optimizer):
     """Layer-wise rate: lr * lars_coefficient * |p| / (epsilon + |g| + weight_decay * |p|), then SGD with momentum.
 
@@ -141,8 +143,12 @@ class LARS(Optimizer):
             p.sub_(shrink)
 
 
+@takes_older_orders("optimizer.LAMB")
 class LAMB(Optimizer):
-    """Adam's direction (bias-corrected) plus weight_decay * p, scaled per variable by |p| / |direction|."""
+    """p = p - lr * |p| / |d| * (d + weight_decay * p) for each variable; d is Adam's bias-corrected direction.
+
+    The plain rate is used where |p| or |d| is zero.
+    """
 
     slot_names = ("m", "v")
 
@@ -165,11 +171,10 @@ class LAMB(Optimizer):
         m.lerp_(g, 1 - self.beta1)
         v.mul_(self.beta2).addcmul_(g, g, value=1 - self.beta2)
         direction = m * first / ((v * second).sqrt() + self.epsilon)
-        if decay:
-            direction = direction + decay * p
         p_norm, d_norm = p.norm(), direction.norm()
         trust = torch.where((p_norm > 0) & (d_norm > 0), p_norm / d_norm, torch.ones_like(p_norm))
-        p.sub_(lr * trust * direction)
+        change = direction + decay * p if decay else direction
+        p.sub_(lr * trust * change)
 
 
 class CombinedOptimizer(Optimizer):

@@ -4,10 +4,10 @@ from __future__ import annotations
 from . import summary_graph, summary_hparams, summary_projector
 from ._writer import create_summary_writer, flush_summary_writer, histogram, image, pb, scalar
 from .summary_graph import Graph
-from .summary_hparams import HParam, IntegerRange, Metric, RealRange, ValueSet, hparams, text
+from .summary_hparams import Hparam, HParam, IntegerRange, Metric, RealRange, ValueSet, hparams, text
 from .summary_projector import Projector
 
 __all__ = [
-    "Graph", "HParam", "IntegerRange", "Metric", "Projector", "RealRange", "ValueSet", "create_summary_writer", "flush_summary_writer",
+    "Graph", "HParam", "Hparam", "IntegerRange", "Metric", "Projector", "RealRange", "ValueSet", "create_summary_writer", "flush_summary_writer",
     "histogram", "hparams", "image", "pb", "scalar", "summary_graph", "summary_hparams", "summary_projector", "text",
 ]

@@ -72,6 +72,9 @@ class HParam:
     dtype = property(lambda self: self._dtype)
 
 
+Hparam = HParam  # the name up to 0.4
+
+
 class Metric:
     """A measured quantity of a run."""
 

@@ -1,0 +1,48 @@
+"""The errors of reading a file. Each message names the file, what was found, and what to do."""
+from __future__ import annotations
+
+import contextlib
+import errno
+import pickle
+
+
+class CheckpointError(RuntimeError):
+    """A file cannot be read: it is truncated, altered or of another format. `source` is the file, once it is named."""
+
+    source = None
+
+    @classmethod
+    def of(cls, source, text):
+        """The error with the name of its file."""
+        error = cls(f"{source}: {text}")
+        error.source = source
+        return error
+
+
+class RefusedError(CheckpointError, pickle.UnpicklingError):
+    """A file asks for something that a safe load does not do."""
+
+
+@contextlib.contextmanager
+def named_errors(source):
+    """Turn every error that a damaged file can cause into a CheckpointError that names `source`."""
+    try:
+        yield
+    except CheckpointError as error:
+        if error.source is not None:
+            raise
+        raise type(error).of(source, error) from None
+    except (MemoryError, RecursionError) as error:
+        raise CheckpointError.of(source, f"altered: reading it needs too much memory or depth ({type(error).__name__})") from None
+    except (OSError, ImportError) as error:
+        if getattr(error, "errno", None) != errno.EINVAL:
+            raise  # of the system, not of the content
+        raise CheckpointError.of(source, "truncated or altered: it names an offset before its beginning") from None
+    except Exception as error:
+        if getattr(error, "of_the_caller", False):
+            raise
+        raise CheckpointError.of(source, f"truncated or altered ({type(error).__name__}: {_short(error)})") from error
+
+
+def _short(error) -> str:
+    return str(error).split("\n", 1)[0][:300]

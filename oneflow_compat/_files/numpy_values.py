@@ -1,0 +1,136 @@
+"""Checked constructors of numpy's arrays, scalars and dtypes. Only plain dtypes exist here: no objects, no fields, no subarrays.
+
+numpy's own `__setstate__` trusts its arguments (a wrong one crashes the process), so it is never called: an array is a
+`Array` shell until its state has come, and is then made from bytes of exactly the right length.
+"""
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from .errors import RefusedError
+from .plain_values import refuse
+
+_PLAIN = re.compile(r"[<>|=]?(b1|\?|[iu][1248]|f[248]|c8|c16|[US]\d{1,6}|bool|float(16|32|64)|u?int(8|16|32|64)|complex(64|128))")
+_STRINGS = "US"
+
+
+class Shell:
+    """What a pickle made and has not given its state yet. `memo_keys` are where the pickle noted it."""
+
+    memo_keys: list[int]
+
+    def __new__(cls, *arguments):
+        made = super().__new__(cls)
+        made.memo_keys = []
+        return made
+
+
+class Array(Shell):
+    """An array without its values."""
+
+
+class DType(Shell):
+    """A dtype without its byte order."""
+
+    def __init__(self, dtype: np.dtype):
+        self.dtype = dtype
+
+
+def _plain_dtype(budget, *arguments) -> DType:
+    """A dtype of numbers or of text of fixed length, from its name."""
+    name = arguments[0] if arguments else None
+    if not 1 <= len(arguments) <= 3 or type(name) is not str or not _PLAIN.fullmatch(name):
+        raise RefusedError(f"it holds the numpy dtype {name!r}; a safe load makes plain numbers and text. If you trust the file, load it with weights_only=False")
+    return DType(np.dtype(name))
+
+
+def check_dtype(dtype) -> np.dtype:
+    """The dtype; RefusedError unless it is a plain one."""
+    dtype = dtype.dtype if isinstance(dtype, DType) else dtype
+    if not isinstance(dtype, np.dtype) or dtype.hasobject or dtype.fields or dtype.subdtype or dtype.kind not in "biufcUS":
+        raise RefusedError(f"it holds numpy values of {dtype!r}; a safe load makes plain numbers and text. If you trust the file, load it with weights_only=False")
+    return dtype
+
+
+def build_dtype(shell: DType, state) -> np.dtype:
+    """The dtype in the byte order of its pickled state; any other state is refused."""
+    dtype = shell.dtype
+    strings = dtype.kind in _STRINGS
+    width = {"U": 4, "S": 1}.get(dtype.kind, 0)
+    expected = (dtype.itemsize, width, 8 if width == 4 else 0) if strings else (-1, -1, 0)
+    if (
+        type(state) is not tuple or not 8 <= len(state) <= 9 or any(type(v) is not int for v in (state[0], *state[5:8])) or state[0] not in (3, 4)
+        or state[1] not in ("<", ">", "|", "=", "little", "big") or any(v is not None for v in (*state[2:5], *state[8:])) or state[5:8] != expected
+    ):  # fmt: skip
+        raise RefusedError(f"altered or hostile: the state of a numpy dtype {dtype} is {state!r}")
+    return dtype if state[1] == "|" else dtype.newbyteorder(state[1])
+
+
+def _reconstruct(budget, cls, shape, typecode):
+    if cls is not np.ndarray or shape != (0,) or typecode not in (b"b", "b"):
+        refuse("numpy.ndarray", (cls, shape, typecode))
+    budget.charge_objects(200, "an array")
+    return Array()
+
+
+def _dimensions(shape) -> tuple[int, ...]:
+    if type(shape) is int:
+        shape = (shape,)
+    if type(shape) is not tuple or len(shape) > 32 or any(type(d) is not int or not 0 <= d < 1 << 62 for d in shape):
+        raise RefusedError(f"altered: the shape of an array is {shape!r}")
+    return shape
+
+
+def _from_bytes(budget, shape, dtype, data, order) -> np.ndarray:
+    """An array of its own memory; the bytes must be exactly those of the shape."""
+    shape, dtype = _dimensions(shape), check_dtype(dtype)
+    count = 1
+    for d in shape:
+        count *= d
+    if type(data) not in (bytes, bytearray) or len(data) != count * dtype.itemsize:
+        size = len(data) if isinstance(data, bytes | bytearray) else type(data).__name__
+        raise RefusedError(f"altered: an array of shape {shape} and {dtype} has {count * dtype.itemsize} bytes, found {size}")
+    if order not in ("C", "F"):
+        raise RefusedError(f"altered: the order of an array is {order!r}")
+    if not count:
+        return np.empty(_small(shape), dtype)
+    budget.charge_data(len(data), "an array")
+    return np.frombuffer(bytearray(data), dtype).reshape(shape, order=order)
+
+
+def _small(shape):
+    """The shape of an array without elements; numpy multiplies the other dimensions."""
+    if any(d > 1 << 31 for d in shape):
+        raise RefusedError(f"altered: the shape of an array is {shape}")
+    return shape
+
+
+def build_array(budget, state) -> np.ndarray:
+    """The array of a pickled state: (version, shape, dtype, column-major, bytes)."""
+    if type(state) is not tuple or len(state) != 5 or type(state[0]) is not int or type(state[3]) not in (bool, int):
+        raise RefusedError(f"altered: the state of an array is a {type(state).__name__} that numpy does not write")
+    _, shape, dtype, columns, data = state
+    return _from_bytes(budget, shape, dtype, data, "F" if columns else "C")
+
+
+def _from_buffer(budget, buffer, dtype, shape, order, *axes):
+    if axes and axes != (None,):
+        refuse("numpy.ndarray", (buffer, dtype, shape, order, *axes))
+    return _from_bytes(budget, shape, dtype, buffer, order)
+
+
+def _scalar(budget, dtype, *data):
+    if len(data) != 1 or type(data[0]) is not bytes or len(data[0]) != check_dtype(dtype).itemsize:
+        refuse("numpy scalar", (dtype, *data))
+    dtype = check_dtype(dtype)
+    return np.frombuffer(data[0], dtype)[0] if dtype.itemsize else dtype.type()
+
+
+CONSTRUCTORS = {
+    "numpy.dtype": _plain_dtype,
+    "numpy._core.multiarray._reconstruct": _reconstruct,
+    "numpy._core.multiarray.scalar": _scalar,
+    "numpy._core.numeric._frombuffer": _from_buffer,
+}

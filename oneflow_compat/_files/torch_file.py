@@ -1,0 +1,301 @@
+"""torch's files, read with the pickle machine of `unpickler`: the zip file of today and the stream of before 2020.
+
+Each storage is read once, from a member of exactly its size, so a file cannot name more bytes than it has.
+"""
+from __future__ import annotations
+
+import io
+import pickle
+import struct
+import sys
+import zipfile
+import zlib
+
+import torch
+
+from .budget import Budget
+from .errors import CheckpointError, RefusedError
+from .torch_values import StorageClass
+from .unpickler import Unpickler
+
+_MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
+_LOCAL_HEADER = 30
+_CHUNK = 1 << 22
+
+
+# --------------------------------------------------------------------------- where storages go
+def _restorer(map_location):
+    """A function that puts (storage, location) where `map_location` says, with torch's meaning."""
+    if map_location is None:
+        return _restore
+    if isinstance(map_location, dict):
+        return lambda storage, location: _restore(storage, map_location.get(location, location))
+    if isinstance(map_location, str | torch.device):
+        return lambda storage, location: _restore(storage, str(map_location))
+
+    def restore(storage, location):
+        try:
+            moved = map_location(storage, location)
+        except Exception as error:
+            error.of_the_caller = True  # type: ignore[attr-defined]
+            raise
+        moved = _restore(storage, location) if moved is None else moved
+        return moved._untyped_storage if isinstance(moved, torch.storage.TypedStorage) else moved
+
+    return restore
+
+
+def _restore(storage, location):
+    try:
+        return torch.serialization.default_restore_location(storage, location)
+    except RuntimeError as error:  # of the device, not of the file
+        raise CheckpointError(str(error)) from None
+
+
+def _is_meta(map_location) -> bool:
+    return isinstance(map_location, str | torch.device) and torch.device(map_location).type == "meta"
+
+
+class _Reader(Unpickler):
+    """The machine, with the storages of a torch file as its persistent values."""
+
+    def __init__(self, file, size, budget, storage, layers, encoding):
+        super().__init__(file, size, budget, encoding=encoding, layers=layers)
+        self._storage = storage
+
+    def persistent_load(self, pid):
+        if type(pid) is not tuple or len(pid) < 4:
+            raise RefusedError("altered: a persistent id is not that of a storage")
+        name = _text(pid[0])
+        if name == "module":  # files of before 2020: a class, and the source that torch compared
+            return pid[1]
+        if name != "storage" or len(pid) not in (5, 6) or not isinstance(pid[1], StorageClass) or type(pid[4]) is not int or pid[4] < 0:
+            raise RefusedError(f"altered: a persistent id is {str(pid)[:80]}")
+        return self._storage(pid[1].dtype, _text(pid[2]), _text(pid[3]), pid[4], pid[5] if len(pid) == 6 else None)
+
+
+def _text(value) -> str:
+    if type(value) is bytes:
+        value = value.decode("ascii")
+    if type(value) is not str:
+        raise RefusedError(f"altered: the name of a storage is {str(value)[:80]}")
+    return value
+
+
+def _typed(untyped, dtype) -> torch.storage.TypedStorage:
+    return torch.storage.TypedStorage(wrap_storage=untyped, dtype=dtype, _internal=True)
+
+
+def _fresh(nbytes: int):
+    """(storage, its bytes as a memoryview)."""
+    values = torch.empty(nbytes, dtype=torch.uint8)
+    return values.untyped_storage(), memoryview(values.numpy())
+
+
+# --------------------------------------------------------------------------- zip
+class _Archive:
+    """The members of a torch zip file: found once, not overlapping, of the size that the directory says."""
+
+    def __init__(self, file, size: int, check_crc: bool):
+        self.file, self._check_crc = file, check_crc
+        self.zip = zipfile.ZipFile(file)
+        members = self.zip.infolist()
+        self.members = {member.filename: member for member in members}
+        if len(self.members) != len(members):
+            raise RefusedError("altered: two members have one name")
+        self.starts = self._starts(members, size)
+        pickles = [name for name in self.members if name.endswith("/data.pkl") and name.count("/") == 1]
+        if len(pickles) != 1:
+            raise CheckpointError(f"truncated, altered, or no torch file: it has {len(pickles)} members data.pkl, not one")
+        self.prefix = pickles[0][: -len("data.pkl")]
+        if self.prefix + "constants.pkl" in self.members:
+            raise RefusedError("it is a TorchScript program, which runs code; if you trust the file, load it with torch.jit.load")
+
+    def _starts(self, members, size) -> dict[str, int]:
+        """{name: where its bytes begin}; members that overlap are refused."""
+        starts, end = {}, 0
+        for member in sorted(members, key=lambda m: m.header_offset):
+            if member.header_offset < end or member.flag_bits & 1:
+                raise RefusedError(f"altered or hostile: the member {member.filename!r} lies over another one, or is encrypted")
+            self.file.seek(member.header_offset)
+            header = self.file.read(_LOCAL_HEADER)
+            if len(header) != _LOCAL_HEADER or header[:4] != b"PK\x03\x04":
+                raise CheckpointError(f"truncated or altered: the header of the member {member.filename!r}")
+            name_size, extra_size = struct.unpack("<HH", header[26:30])
+            if self.file.read(name_size) != member.orig_filename.encode("utf-8" if member.flag_bits & 0x800 else "cp437"):
+                raise CheckpointError(f"altered: the member {member.filename!r} has another name in its header")
+            starts[member.filename] = start = member.header_offset + _LOCAL_HEADER + name_size + extra_size
+            end = start + member.compress_size
+            if end > size or (member.compress_type == zipfile.ZIP_STORED and member.compress_size != member.file_size):
+                raise CheckpointError(f"truncated or altered: the member {member.filename!r} does not lie within the file")
+        return starts
+
+    def member(self, name: str):
+        try:
+            return self.members[self.prefix + name]
+        except KeyError:
+            raise CheckpointError(f"truncated or altered: there is no member {self.prefix + name!r}") from None
+
+    def read_into(self, name: str, view) -> None:
+        """Fill `view` with a member's bytes, and compare its CRC-32."""
+        member = self.member(name)
+        if member.compress_type == zipfile.ZIP_STORED:
+            self.file.seek(self.starts[member.filename])
+            fill(self.file, view)
+            if self._check_crc and zlib.crc32(view) != member.CRC:
+                raise CheckpointError(
+                    f"truncated or altered (the CRC-32 of {member.filename!r} is another one). If it was written with "
+                    "torch.serialization.set_crc32_options(False), load it with check_crc=False"
+                )
+            return
+        with self.zip.open(member) as unpacked:
+            fill(unpacked, view)
+            if unpacked.read(1):
+                raise CheckpointError(f"altered: the member {member.filename!r} is longer than its directory says")
+
+    def read(self, name: str, budget: Budget) -> bytes:
+        """The bytes of a small member."""
+        size = self.member(name).file_size
+        budget.charge_data(size, f"the member {name!r}")
+        body = bytearray(size)
+        self.read_into(name, memoryview(body))
+        return bytes(body)
+
+
+def fill(file, view) -> None:
+    """Fill a memoryview from a file; CheckpointError if the file ends before."""
+    done = 0
+    while done < len(view):
+        chunk = file.read(min(_CHUNK, len(view) - done))
+        if not chunk:
+            raise CheckpointError(f"truncated: {len(view)} bytes are announced, {done} are there")
+        view[done : done + len(chunk)] = chunk
+        done += len(chunk)
+
+
+def load_zip(file, size: int, map_location=None, layers=True, check_crc=True, mapped=None, encoding="utf-8"):
+    """The object in a torch zip file. `mapped`: the path to map into memory in place of reading."""
+    archive = _open(file, size, check_crc)
+    pickle_size = archive.member("data.pkl").compress_size
+    restore = _restorer(map_location)
+    budget = Budget(size, pickle_size, restore_tensor=_tensor_restorer(restore))
+    order = archive.read("byteorder", budget) if archive.prefix + "byteorder" in archive.members else b"little"
+    if order not in (b"little", b"big"):
+        raise CheckpointError(f"altered: its byte order is {order[:20]!r}")
+    whole = None if mapped is None else torch.UntypedStorage.from_file(mapped, False, size)
+    storages: dict[str, object] = {}
+
+    def read(dtype, key):
+        member = archive.member(f"data/{key}")
+        if _is_meta(map_location):
+            return torch.UntypedStorage(member.file_size, device="meta")
+        if whole is not None and member.compress_type == zipfile.ZIP_STORED:
+            start = archive.starts[member.filename]
+            return whole[start : start + member.file_size]
+        if member.compress_type != zipfile.ZIP_STORED:
+            budget.charge_data(member.file_size, f"the packed member {member.filename!r}")
+        untyped, view = _fresh(member.file_size)
+        archive.read_into(f"data/{key}", view)
+        if order.decode() != sys.byteorder:
+            untyped.byteswap(dtype)
+        return untyped
+
+    def storage(dtype, key, location, count, view):
+        if key not in storages:
+            member = archive.member(f"data/{key}")
+            if member.file_size != count * dtype.itemsize:
+                raise CheckpointError(f"truncated or altered: the storage {key!r} has {member.file_size} bytes, its pickle says {count} of {dtype}")
+            untyped = read(dtype, key)
+            storages[key] = untyped if _is_meta(map_location) else restore(untyped, location)
+        return _typed(storages[key], dtype)
+
+    body = archive.read("data.pkl", budget)
+    value = _Reader(io.BytesIO(body), len(body), budget, storage, layers, encoding).load()
+    budget.finish()
+    return value
+
+
+def _tensor_restorer(restore):
+    """As `restore`, of a tensor that has no storage in the file."""
+
+    def restore_tensor(tensor, location):
+        return tensor.to(restore(torch.UntypedStorage(0), str(location)).device)
+
+    return restore_tensor
+
+
+def _open(file, size, check_crc) -> _Archive:
+    try:
+        return _Archive(file, size, check_crc)
+    except (zipfile.BadZipFile, NotImplementedError, struct.error) as error:
+        raise CheckpointError(f"truncated or altered ({error})") from None
+
+
+# --------------------------------------------------------------------------- the stream of before 2020
+def load_stream(file, size: int, map_location=None, layers=True, encoding="utf-8"):
+    """The object in a torch file of before 2020: five pickles, then the values of the storages."""
+    start = file.tell()
+    restore = _restorer(map_location)
+    budget = Budget(size, late_values=True, restore_tensor=_tensor_restorer(restore))
+    storages: dict[str, tuple] = {}
+    declared = 0
+
+    def left():
+        return size - (file.tell() - start)
+
+    def storage(dtype, key, location, count, view):
+        nonlocal declared
+        if key not in storages:
+            nbytes = count * dtype.itemsize
+            declared += nbytes
+            if declared > left():
+                raise CheckpointError(f"truncated or altered: the storage {key!r} has {count} of {dtype}, {left()} bytes are left")
+            untyped = torch.UntypedStorage(nbytes, device="meta") if _is_meta(map_location) else restore(torch.UntypedStorage(nbytes).fill_(0), location)
+            storages[key] = untyped, dtype, nbytes
+        return _typed(_part(storages[key][0], dtype, view), dtype)
+
+    def load():
+        return _Reader(file, left(), budget, storage, layers, encoding).load()
+
+    if load() != _MAGIC or load() != _PROTOCOL:
+        raise CheckpointError("truncated or altered: it does not begin as a torch file of before 2020")
+    load()  # sizes of C types where it was written
+    value = load()
+    keys = load()
+    if type(keys) is not list or any(type(k) is not str or k not in storages for k in keys) or len(set(keys)) != len(storages):
+        raise CheckpointError("truncated or altered: the list of its storages is another one than its tensors name")
+    for key in keys:
+        _read_storage(file, *storages[key], key)
+    budget.finish()
+    return value
+
+
+def _part(untyped, dtype, view):
+    """The part of a storage that (key, offset, count) names."""
+    if view is None:
+        return untyped
+    if type(view) is not tuple or len(view) != 3 or any(type(n) is not int or n < 0 for n in view[1:]):
+        raise CheckpointError(f"altered: the part of a storage is {str(view)[:80]}")
+    begin, end = view[1] * dtype.itemsize, (view[1] + view[2]) * dtype.itemsize
+    if end > untyped.nbytes():
+        raise CheckpointError(f"altered: bytes {begin}..{end} of a storage of {untyped.nbytes()}")
+    return untyped[begin:end]
+
+
+def _read_storage(file, untyped, dtype, nbytes, key) -> None:
+    head = file.read(8)
+    if len(head) != 8 or struct.unpack("<q", head)[0] * dtype.itemsize != nbytes:
+        raise CheckpointError(f"truncated or altered: the values of the storage {key!r} are not {nbytes} bytes of {dtype}")
+    fresh, view = _fresh(nbytes)
+    fill(file, view)
+    if untyped.device.type != "meta":
+        untyped.copy_(fresh)
+
+
+def is_stream(head: bytes) -> bool:
+    """Whether a file begins with torch's magic number, pickled by protocol 2 or newer."""
+    at = head.find(_LONG_MAGIC)
+    return 2 <= at <= 11 and head[:1] == pickle.PROTO
+
+
+_LONG_MAGIC = bytes.fromhex("8a0a6cfc9c46f9206aa85019")

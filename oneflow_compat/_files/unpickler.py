@@ -1,0 +1,236 @@
+"""The pickle machine of safe loads: opcodes of protocols 2 to 5, names of `allow`, memory of a `Budget`.
+
+It is Python's own machine (pickle._Unpickler) with a shorter table of opcodes. An opcode that calls, fills or
+changes an object is replaced by one that checks the object first. The machine reads OneFlow's pickles and the
+pickles in torch's files; torch's own safe machine lacks the opcodes that OneFlow writes and has no bounds.
+"""
+from __future__ import annotations
+
+import argparse
+import collections
+import pickle
+import struct
+import types
+import uuid
+
+from . import allow, modules, numpy_values, plain_values, torch_values
+from .budget import Budget
+from .errors import CheckpointError, RefusedError
+from .numpy_values import Shell
+
+_KEPT = (
+    "PROTO FRAME STOP MARK POP POP_MARK NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 LONG4 BINFLOAT BINSTRING SHORT_BINSTRING "
+    "BINBYTES SHORT_BINBYTES BINBYTES8 BINUNICODE SHORT_BINUNICODE BINUNICODE8 EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 "
+    "GLOBAL STACK_GLOBAL BINGET LONG_BINGET"
+)
+_DICTS = (dict, collections.OrderedDict, collections.Counter, collections.defaultdict)
+_HEADER = 56  # bytes of an empty list
+
+
+class _Bounded:
+    """A file that ends where it ends: a read of more bytes than are left is an error, and allocates nothing."""
+
+    def __init__(self, file, size: int):
+        self._file, self._left = file, size
+        self.readinto = None
+
+    def read(self, count: int) -> bytes:
+        if not 0 <= count <= self._left:
+            raise CheckpointError(f"truncated or altered: {count} bytes are announced, {self._left} are left")
+        data = self._file.read(count)
+        self._left -= len(data)
+        if len(data) != count:
+            raise CheckpointError(f"truncated: {count} bytes are announced, {len(data)} were read")
+        return data
+
+    def readline(self) -> bytes:
+        line = self._file.readline(min(self._left, 1 << 16))
+        self._left -= len(line)
+        return line
+
+
+def _push_empty(make, size):
+    """The handler of an opcode that makes an empty container of `size` bytes."""
+
+    def load(self):
+        self.budget.charge_objects(size, make.__name__)
+        self.append(make())
+
+    return load
+
+
+class Unpickler(pickle._Unpickler):
+    """Load one pickle of `size` bytes at most. `budget` bounds what it may allocate, `layers` admits torch.nn's modules."""
+
+    def __init__(self, file, size: int, budget: Budget, encoding="utf-8", layers=True):
+        super().__init__(_Bounded(file, size), encoding=encoding, fix_imports=False)
+        self.budget, self._layers, self._unfinished = budget, layers, 0
+
+    # ------------------------------------------------------------------- names
+    def find_class(self, module, name):
+        """The value, Constructor or storage class of a name; RefusedError if it is not allowed."""
+        storage = torch_values.storage_class(module, name)
+        allowed = storage if storage is not None else allow.find(module, name)
+        if allowed is None and self._layers:
+            allowed = modules.layer_shell(module, name)
+        if allowed is None:
+            raise RefusedError(
+                f"it holds a {module}.{name}, which a safe load does not construct. If you trust the file, load it with "
+                f"weights_only=False, or allow the class with torch.serialization.add_safe_globals([{name}])"
+            )
+        return allowed
+
+    def persistent_load(self, pid):
+        """A torch file's storage; a OneFlow pickle has none."""
+        raise RefusedError("altered: a value is in another place (a persistent id)")
+
+    # ------------------------------------------------------------------- calls
+    def load_reduce(self):
+        arguments = self.stack.pop()
+        target = self.stack[-1]
+        make = self.make if isinstance(target, type) and issubclass(target, Shell) else self._call
+        self.stack[-1] = self._counted(make(target, arguments))
+
+    def _call(self, target, arguments):
+        return allow.call(target, arguments, self.budget)
+
+    def load_newobj(self):
+        arguments = self.stack.pop()
+        self.stack[-1] = self._counted(self.make(self.stack[-1], arguments))
+
+    def _counted(self, value):
+        self._unfinished += isinstance(value, Shell)
+        return value
+
+    def make(self, cls, arguments):
+        """The object that NEWOBJ asks for."""
+        if isinstance(cls, type) and issubclass(cls, Shell):
+            if arguments != () and not issubclass(cls, modules.LayerShell):  # the constructor of a layer does not run
+                raise RefusedError(f"altered: a {cls.__name__} is made with arguments")
+            self.budget.charge_objects(400, cls.__name__)
+            return cls()
+        return allow.new(cls, arguments, self.budget)
+
+    def load_build(self):
+        """Give an object its state. A shell becomes the object that it stands for."""
+        state, target = self.stack.pop(), self.stack[-1]
+        if isinstance(target, Shell):
+            self.stack[-1] = value = self.value_of(target, state)
+            for key in target.memo_keys:
+                self.memo[key] = value
+            target.memo_keys.clear()
+            self._unfinished -= 1
+        elif isinstance(target, uuid.UUID):
+            plain_values.build_uuid(target, state)
+        elif type(target) in (collections.OrderedDict, argparse.Namespace, types.SimpleNamespace):
+            target.__dict__.update(_attributes(state))
+        elif allow.is_user_global(type(target)):
+            self.stack.append(state)
+            super().load_build()
+        else:
+            raise RefusedError(f"it changes a {getattr(target, '__name__', type(target).__name__)}, which a safe load does not do")
+
+    def value_of(self, shell: Shell, state):
+        """The object that a shell turns into."""
+        if isinstance(shell, numpy_values.Array):
+            return numpy_values.build_array(self.budget, state)
+        if isinstance(shell, numpy_values.DType):
+            return numpy_values.build_dtype(shell, state)
+        if isinstance(shell, modules.LayerShell):
+            return modules.build(shell, state)
+        raise RefusedError(f"altered: a {type(shell).__name__} has a state")
+
+    # ------------------------------------------------------------------- containers
+    def load_mark(self):
+        self.budget.charge_objects(_HEADER, "a mark")
+        super().load_mark()
+
+    def load_frozenset(self):
+        items = self.pop_mark()  # which replaces self.append
+        self.append(allow.CONSTRUCTORS["builtins.frozenset"](self.budget, items))
+
+    def load_additems(self):
+        items, target = self.pop_mark(), self.stack[-1]
+        _check_type(target, (set,), "elements")
+        for item in items:
+            self.budget.check_key(item)
+        self.budget.charge_objects(16 * len(items), "a set")
+        target.update(items)
+
+    def load_append(self):
+        item = self.stack.pop()
+        _check_type(self.stack[-1], (list, collections.deque), "elements")
+        self.stack[-1].append(item)
+
+    def load_appends(self):
+        items = self.pop_mark()
+        _check_type(self.stack[-1], (list, collections.deque), "elements")
+        self.stack[-1].extend(items)
+
+    def load_setitem(self):
+        value, key = self.stack.pop(), self.stack.pop()
+        self._set_items([key, value])
+
+    def load_setitems(self):
+        self._set_items(self.pop_mark())
+
+    def _set_items(self, items):
+        target = self.stack[-1]
+        _check_type(target, _DICTS, "items")
+        for i in range(0, len(items), 2):
+            self.budget.check_key(items[i])
+            target[items[i]] = items[i + 1]
+
+    def load_bytearray8(self):
+        (size,) = struct.unpack("<Q", self.read(8))
+        self.append(bytearray(self.read(size)))
+
+    # ------------------------------------------------------------------- memo
+    def _note(self, key):
+        value = self.stack[-1]
+        if isinstance(value, Shell):
+            value.memo_keys.append(key)
+        self.memo[key] = value
+
+    def load_memoize(self):
+        self._note(len(self.memo))
+
+    def load_binput(self):
+        self._note(self.read(1)[0])
+
+    def load_long_binput(self):
+        self._note(struct.unpack("<I", self.read(4))[0])
+
+    dispatch = {getattr(pickle, name)[0]: pickle._Unpickler.dispatch[getattr(pickle, name)[0]] for name in _KEPT.split()}
+    for _name, _load in {
+        "REDUCE": load_reduce, "NEWOBJ": load_newobj, "BUILD": load_build, "MARK": load_mark, "FROZENSET": load_frozenset,
+        "ADDITEMS": load_additems, "APPEND": load_append, "APPENDS": load_appends, "SETITEM": load_setitem, "SETITEMS": load_setitems,
+        "BYTEARRAY8": load_bytearray8, "MEMOIZE": load_memoize, "BINPUT": load_binput, "LONG_BINPUT": load_long_binput,
+        "EMPTY_LIST": _push_empty(list, _HEADER), "EMPTY_DICT": _push_empty(dict, 64), "EMPTY_SET": _push_empty(set, 216),
+        "BINPERSID": pickle._Unpickler.load_binpersid,
+    }.items():  # fmt: skip
+        dispatch[getattr(pickle, _name)[0]] = _load
+
+    def load(self):
+        """The object; RefusedError for an opcode that is not in the table."""
+        try:
+            value = super().load()
+            if self._unfinished:
+                raise CheckpointError("truncated or altered: an object has no state")
+            return value
+        except KeyError as error:
+            if error.args and type(error.args[0]) is int and error.args[0] not in self.dispatch:
+                raise RefusedError(f"altered: no opcode of a pickle of protocol 2 or newer: {chr(error.args[0])!r}") from None
+            raise
+
+
+def _check_type(target, classes, what) -> None:
+    if type(target) not in classes and not allow.is_user_global(type(target)):
+        raise RefusedError(f"altered or hostile: it adds {what} to a {type(target).__name__}")
+
+
+def _attributes(state) -> dict:
+    """A state that is a dict of attribute names."""
+    if type(state) is not dict or any(type(name) is not str or name.startswith("__") for name in state):
+        raise RefusedError("altered: the state of an object is no dict of attributes")
+    return state

@@ -1,0 +1,120 @@
+"""Saving objects that hold global tensors of several ranks: the ranks agree, gather, and then write.
+
+No rank holds a lock or writes a file that another rank waits for while tensors travel, except the one rank that
+writes: its errors are kept until every tensor has been gathered, and then raised on every rank.
+"""
+from __future__ import annotations
+
+import pickle
+
+import torch
+
+from .collectives import checking, nested, several, transfer
+from .tensor import OfSeveralRanks, whole as _whole
+
+_gatherings: list = []  # those that are in progress
+
+
+def whole(tensor) -> torch.Tensor:
+    """All of a global tensor as a plain tensor: gathered now, or already for the save in progress."""
+    return _gatherings[-1].take(tensor) if _gatherings else _whole(tensor)
+
+
+def save(obj, write, destination, about):
+    """Run `write()`, which saves `obj`, on every rank or on the rank `destination`: it succeeds on every rank or raises on every rank.
+
+    Objects without global tensors of several ranks are each rank's own affair.
+    """
+    tensors = _global_tensors(obj) if several() else []
+    if not tensors:
+        return write()
+    from . import ranks
+
+    with checking("save", tells=True) as asked:
+        asked.same(global_dst_rank=destination, about=about)
+        asked.send([tuple(map(str, ranks.about(t).values())) for t in tensors])
+    _check_same(asked.messages)
+    gathering = Gathering(tensors)
+    if destination is None:
+        gathering.finish(keep=True)
+    with checking("save", tells=True):
+        _gatherings.append(gathering)
+        try:
+            write()
+        finally:
+            _gatherings.pop()
+            gathering.finish(keep=False)
+    return None
+
+
+def _check_same(messages):
+    """Every rank looks at the tensors of all, so that all raise."""
+    for rank, tensors in enumerate(messages):
+        if tensors != messages[0]:
+            at = next((i for i, (a, b) in enumerate(zip(tensors, messages[0])) if a != b), min(len(tensors), len(messages[0])))
+            found = [f"rank {r} has {m[at] if at < len(m) else 'none'}" for r, m in ((0, messages[0]), (rank, tensors))]
+            raise RuntimeError(f"save: the ranks save different objects: of global tensor number {at}, {' and '.join(found)}")
+
+
+class Gathering:
+    """The global tensors of one object, gathered in the same order on every rank whatever each one does with them."""
+
+    def __init__(self, tensors):
+        self.pending, self.gathered = list(tensors), {}
+
+    def take(self, tensor):
+        """All of a tensor as a plain one; those before it in the order are gathered, too."""
+        while id(tensor) not in self.gathered:
+            if not self.pending:
+                raise RuntimeError("save: an object makes another global tensor each time it is pickled; save the tensor itself")
+            self._gather(keep=True)
+        return self.gathered[id(tensor)]
+
+    def finish(self, keep):
+        """Gather the rest, as the other ranks do."""
+        while self.pending:
+            self._gather(keep)
+
+    def _gather(self, keep):
+        tensor = self.pending.pop(0)
+        with nested(), transfer("save"):
+            full = _whole(tensor)
+        if keep:
+            self.gathered[id(tensor)] = full
+
+
+class _Finder(pickle.Pickler):
+    """Finds global tensors of several ranks where a pickler comes by; pickles no tensor's values."""
+
+    def __init__(self):
+        super().__init__(_Nowhere(), protocol=4)
+        self.tensors: list = []
+
+    def reducer_override(self, obj):
+        if isinstance(obj, OfSeveralRanks):
+            self.tensors.append(obj)
+        return (str, ()) if isinstance(obj, torch.Tensor) else NotImplemented
+
+
+class _Nowhere:
+    def write(self, data):
+        return len(data)
+
+
+def _global_tensors(obj) -> list:
+    """The global tensors of several ranks that saving `obj` comes by. An object that cannot be pickled is refused later, by the format."""
+    finder = _Finder()
+    try:
+        finder.dump(obj)
+    except Exception:
+        seen = {id(t) for t in finder.tensors}
+        finder.tensors += [t for t in _in_containers(obj) if id(t) not in seen]
+    return finder.tensors
+
+
+def _in_containers(obj):
+    """Global tensors in dicts, lists, tuples and modules, each once."""
+    from torch.utils import _pytree as pytree
+
+    leaves = [leaf for x in pytree.tree_leaves(obj) for leaf in ([*x.parameters(), *x.buffers()] if isinstance(x, torch.nn.Module) else [x])]
+    return {id(t): t for t in leaves if isinstance(t, OfSeveralRanks)}.values()

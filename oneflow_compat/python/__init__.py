@@ -1,0 +1,68 @@
+"""The package in which OneFlow 0.2 to 0.4 kept its code: every module of it hands on to the job functions.
+
+The table PYTHON_HOMES of `_tables/legacy.py` says which module has a path's names.
+"""
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+import types
+
+from .._tables.legacy import PYTHON_HOMES
+
+_API = f"{__name__.partition('.')[0]}.compatible.single_client"
+_PACKAGES = {"eager", "experimental", "framework", "lib", "onnx", "ops", "serving", "summary", "test_utils", "vm"}
+
+
+def _lookup(path: str, name: str):
+    """The object that `oneflow.python.<path>.<name>` means: from the module's home, else from the top level."""
+    api = importlib.import_module(_API)
+    homes = [api, sys.modules[_API.partition(".")[0]]]
+    if PYTHON_HOMES.get(path):
+        homes.insert(0, functools.reduce(getattr, PYTHON_HOMES[path].split("."), api))
+    for home in homes:
+        if hasattr(home, name):
+            return getattr(home, name)
+    raise AttributeError(f"oneflow.python.{path} has no attribute {name!r}: it is not a name of OneFlow's job-function API")
+
+
+def oneflow_export(*api_names, **kwargs):
+    """Decorator of OneFlow's own sources: it published a function under these names; here it returns the function."""
+    return lambda function: function
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Modules under `oneflow.python`, made at their import."""
+
+    def find_spec(self, fullname, path=None, target=None):
+        if not fullname.startswith(f"{__name__}."):
+            return None
+        is_package = fullname[len(__name__) + 1:] in _PACKAGES  # elsewhere a missing name is an error, not a module
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=is_package)
+
+    def create_module(self, spec):
+        return types.ModuleType(spec.name, "Names of OneFlow's job functions under the path of its sources.")
+
+    def exec_module(self, module):
+        path = module.__name__[len(__name__) + 1:]
+        module.oneflow_export = oneflow_export
+        module.__getattr__ = functools.partial(_module_attribute, path)
+
+
+def _module_attribute(path, name):
+    if name.startswith("__"):
+        raise AttributeError(f"module 'oneflow.python.{path}' has no attribute {name!r}")
+    return _lookup(path, name)
+
+
+if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+    sys.meta_path.insert(0, _Finder())
+
+
+def __getattr__(name):
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _lookup("", name)

@@ -1,0 +1,1 @@
+"""oneflow.support: helpers that OneFlow's own test harness imports."""

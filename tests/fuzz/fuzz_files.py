@@ -1,0 +1,502 @@
+"""Hostile and damaged files, each loaded in a child process with limits of memory and time.
+
+    python tests/fuzz/fuzz_files.py --seeds 0:1000 --seconds 600
+
+First the hostile corpus (`HOSTILE`), then damaged files: every format of `FORMATS`, cut at each sixteenth, then one damage
+for each seed (flipped bits, declared sizes, cuts, swapped and repeated ranges). A child loads the file and uses what it gets. It may give an
+error of `oneflow.CheckpointError`'s family that names the file, or content; for a format with check sums the content is
+the right one. Anything else is printed with the command that repeats it, and the exit status is 1.
+"""
+from __future__ import annotations
+
+import argparse
+import collections
+import dataclasses
+import itertools
+import os
+import pathlib
+import pickle
+import random
+import resource
+import select
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import warnings
+
+os.environ["OMP_NUM_THREADS"] = "1"  # a forked child has no other threads
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "files"))
+import hostile_files  # noqa: E402
+import numpy as np  # noqa: E402
+import oneflow as flow  # noqa: E402
+import torch  # noqa: E402
+from files_util import same  # noqa: E402
+from oneflow._data import onerec, records  # noqa: E402
+from oneflow._files.errors import CheckpointError  # noqa: E402
+
+torch.set_num_threads(1)
+SECONDS, WAIT = 20, 300  # for one file: of the processor, and by the clock
+MEMORY = 224 << 20  # bytes a load may take on top of FACTOR times the size of its file
+FACTOR = 80
+BATCH = 32  # files that one child loads; those without a good outcome are loaded again, each in its own child
+GOOD = ("loaded", "refused")
+ERRORS = (CheckpointError, records.CorruptRecord)
+
+# Each is a function folder -> iterable of (name, path). A new family of hostile files is one line here.
+HOSTILE = {
+    "files": hostile_files.hostile,
+}
+
+
+# --------------------------------------------------------------------------- formats
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """How a format is written and read. `checked`: it has check sums, so that a wrong value is an error."""
+
+    write: object
+    read: object
+    checked: bool
+    counted: bool = True  # whether a file that lacks whole records at its end is damaged
+
+
+def _content():
+    generator = torch.Generator().manual_seed(5)
+    return {
+        "weight": torch.randn(40, 5, generator=generator), "ids": torch.arange(30), "name": "a run", "steps": [1, 2.5, None, (True, "x")],
+        "half": torch.ones(7, dtype=torch.float16), "part": torch.nn.Parameter(torch.zeros(3)), "array": np.arange(6.0).reshape(2, 3),
+    }  # fmt: skip
+
+
+def _save(**options):
+    return lambda path: flow.save(_content(), path, **options)
+
+
+def _save_modules(path):
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        flow.save(flow.nn.Sequential(flow.nn.Conv2d(1, 2, 3), flow.nn.BatchNorm2d(2), flow.nn.LSTM(2, 2)), path, layout="pickle")
+
+
+def _read_modules(path):
+    module = flow.load(path)
+    return {"text": repr(module), "state": dict(module.state_dict())}
+
+
+def _save_safetensors(path):
+    tensors = {k: v for k, v in _content().items() if type(v) is torch.Tensor}
+    header, data = {}, b""
+    for name, tensor in tensors.items():
+        body = tensor.numpy().tobytes()
+        of = {torch.float32: "F32", torch.int64: "I64", torch.float16: "F16"}[tensor.dtype]
+        header[name] = {"dtype": of, "shape": list(tensor.shape), "data_offsets": [len(data), len(data) + len(body)]}
+        data += body
+    path.write_bytes(hostile_files._safetensors(header, data))
+
+
+def _save_variables(path):
+    from oneflow._files import layout
+
+    path.mkdir()
+    (path / "snapshot_done").touch()
+    for name, tensor in _content().items():
+        if type(tensor) is torch.Tensor:
+            layout.write_tensor(path / name, tensor)
+
+
+def _save_ofrecord(path):
+    with flow.utils.data.OFRecordWriter(path) as out:
+        for i in range(8):
+            out.write({"x": np.float32([i, 2]), "label": i, "name": f"sample {i}"})
+
+
+def _read_ofrecord(path):
+    return [{name: record.field(name) for name in record.features} for record in records.read_file(path)]
+
+
+def _save_onerec(path):
+    with flow.utils.data.OneRecWriter(path) as out:
+        for i in range(8):
+            out.write({"x": np.float32([i, 2]), "text": ["a", "b"], "n": np.int64([[i]])})
+
+
+def _read_onerec(path):
+    return [onerec.parse(payload.tobytes(), where) for payload, where in onerec.read_file(path)]
+
+
+def _save_snapshot(path):
+    from oneflow.one_embedding import snapshot
+
+    keys = np.arange(50)
+    snapshot.write(path, "one", [(keys, np.ones((50, 4), np.float32)), (keys + 50, np.zeros((50, 4), np.float32))], 4)
+
+
+def _read_snapshot(path):
+    from oneflow.one_embedding import snapshot
+
+    line, chunks = snapshot.read(path, "one")
+    return [line, *(array for chunk in chunks for array in chunk)]
+
+
+def _save_hub_zip(path):
+    folder = path.with_name(path.name + " source")
+    flow.save(_content(), folder / "model", layout="folder")
+    shutil.make_archive(str(path), "zip", folder)
+    pathlib.Path(f"{path}.zip").rename(path)
+    shutil.rmtree(folder)
+
+
+def _read_hub_zip(path):
+    from oneflow import hub
+
+    shutil.rmtree(f"{path}.unpacked", ignore_errors=True)
+    return flow.load(hub._unpacked(str(path)))
+
+
+FORMATS = {
+    "torch": Format(_save(), flow.load, True),
+    "stream": Format(_save(_use_new_zipfile_serialization=False), flow.load, False),
+    "folder": Format(_save(layout="folder"), flow.load, True),
+    "pickle": Format(_save(layout="pickle"), flow.load, True),
+    "modules": Format(_save_modules, _read_modules, True),
+    "variables": Format(_save_variables, flow.load, False),  # the names of the folders are not summed
+    "safetensors": Format(_save_safetensors, flow.load, False),
+    "ofrecord": Format(_save_ofrecord, _read_ofrecord, False),
+    "onerec": Format(_save_onerec, _read_onerec, True, counted=False),
+    "snapshot": Format(_save_snapshot, _read_snapshot, True),
+    "hub zip": Format(_save_hub_zip, _read_hub_zip, True),
+}
+
+
+ANY = Format(None, flow.load, False)
+
+
+# --------------------------------------------------------------------------- damage
+def _parts(path) -> list[pathlib.Path]:
+    return sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+
+
+def _cut(body, rng):
+    return body[: rng.randrange(len(body) + 1)]
+
+
+def _flip(body, rng):
+    out = bytearray(body)
+    for _ in range(rng.choice((1, 1, 1, 2, 8))):
+        out[rng.randrange(len(out))] ^= 1 << rng.randrange(8)
+    return bytes(out)
+
+
+def _declare(body, rng):
+    """Write a large number over a place where one may stand."""
+    size = rng.choice((1, 2, 4, 8))
+    number = rng.choice((0, 1, 2 ** (8 * size - 1) - 1, 2 ** (8 * size - 1), 2 ** (8 * size) - 1, rng.randrange(2 ** (8 * size))))
+    at = rng.randrange(max(1, len(body) - size))
+    return body[:at] + number.to_bytes(size, rng.choice(("little", "big"))) + body[at + size :]
+
+
+def _swap(body, rng):
+    a, b = sorted(rng.randrange(len(body) + 1) for _ in range(2))
+    return rng.choice((body[:a] + body[b:], body[:b] + body[a:], body[b:] + body[:b], body[:a] + bytes(b - a) + body[b:]))
+
+
+def _digits(body, rng):
+    """Change a digit: sizes stand as text in headers."""
+    places = [i for i, byte in enumerate(body) if chr(byte).isdigit()]
+    if not places:
+        return _flip(body, rng)
+    at = rng.choice(places)
+    return body[:at] + rng.choice((b"9", b"0", b"99999999999", b"-1", b"")) + body[at + 1 :]
+
+
+DAMAGES = (_cut, _flip, _flip, _declare, _declare, _swap, _digits)
+
+
+def damage(path, rng) -> str:
+    """Damage one file of `path`; says which and how."""
+    part = rng.choice([p for p in _parts(path) if p.stat().st_size])
+    change = rng.choice(DAMAGES)
+    part.write_bytes(change(part.read_bytes(), rng))
+    return f"{change.__name__[1:]} {part.name}"
+
+
+# --------------------------------------------------------------------------- one file in a child
+def use(value, depth=0, budget=None) -> None:
+    """Touch what a load gave, so that memory that is not there crashes here."""
+    budget = [2000] if budget is None else budget
+    budget[0] -= 1
+    if depth > 20 or budget[0] < 0:
+        return
+    if isinstance(value, torch.nn.Module):
+        repr(value) if not _is_cyclic(value) else None
+        value = dict(value.__dict__)
+    if isinstance(value, torch.Tensor):
+        if value.device.type == "cpu" and 0 < value.numel() <= 1 << 16:
+            value.detach().clone() if value.layout is torch.strided else value.detach().coalesce() if value.layout is torch.sparse_coo else value.detach().to_dense()
+    elif isinstance(value, np.ndarray | np.generic):
+        value.tobytes()
+    elif isinstance(value, np.dtype):
+        repr(value)
+    elif isinstance(value, dict):
+        for key, item in list(value.items())[:100]:
+            use(key, depth + 1, budget)
+            use(item, depth + 1, budget)
+    elif isinstance(value, list | tuple | set | frozenset | collections.deque):
+        for item in list(value)[:100]:
+            use(item, depth + 1, budget)
+
+
+def _is_cyclic(module) -> bool:
+    return any(child is module for child in module._modules.values())
+
+
+_WRITES = ("os.system", "os.exec", "os.posix_spawn", "os.spawn", "subprocess.Popen", "socket.connect", "ctypes.dlopen", "os.remove", "os.rename", "shutil.rmtree", "webbrowser.open", "pty.spawn")
+
+
+def _watch(read_is_hub, seen) -> None:
+    """Record imports of modules that no loader needs, and calls that change the system."""
+    allowed = ("oneflow", "torch", "numpy", "safetensors", "zipfile", "encodings", "json", "tarfile", "lzma", "bz2", "_bz2", "_lzma", "xxhash", "flatbuffers", "_strptime", "pathlib", "uuid", "fractions", "decimal")
+
+    def hook(event, arguments):
+        if event == "import" and arguments[0].split(".")[0] not in allowed and arguments[0] not in sys.modules:
+            seen.append(f"import {arguments[0]}")
+        elif event in _WRITES and not read_is_hub:
+            seen.append(f"{event} {arguments!r:.80}")
+        elif event in ("exec", "compile") and not str(getattr(arguments[0], "co_filename", arguments[-1])).startswith(("/", "<frozen", "<string>", "<attrs", "<@beartype")):
+            seen.append(f"{event} {arguments!r:.80}")
+
+    sys.addaudithook(hook)
+
+
+def _limit(memory) -> None:
+    """Bound the memory that this process maps from here on."""
+    with open("/proc/self/statm") as file:
+        mapped = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + memory, mapped + memory))
+
+
+def _child(items, results) -> None:
+    """Load (form, path, expected) one after another, and write each outcome to the pipe."""
+    warnings.simplefilter("ignore")
+    seen: list[str] = []
+    _watch(any(form.read is _read_hub_zip for form, _, _ in items), seen)
+    limits = [MEMORY + FACTOR * _size(path) for _, path, _ in items]
+    _limit(4 * max(limits))
+    for (form, path, expected), limit in zip(items, limits):
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)  # of the processor
+        signal.alarm(WAIT)
+        before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
+        outcome, detail = _load(form, path, expected)
+        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+        if grown > limit and outcome in GOOD:
+            outcome, detail = "memory", f"{grown >> 20} MiB, {limit >> 20} MiB are allowed"
+        if seen or os.path.exists(hostile_files.MARKER):
+            outcome, detail = "executed", "; ".join(seen)
+        body = pickle.dumps((outcome, detail[:400], grown, time.perf_counter() - started))
+        os.write(results, len(body).to_bytes(4, "little") + body)
+
+
+def _load(form, path, expected):
+    """(kind, detail) of the outcome of one load."""
+    try:
+        value = form.read(path)
+        use(value)
+        if expected is None or not form.checked:
+            return "loaded", ""
+        return _compared(value, expected if form.counted else expected[: len(value)])
+    except (*ERRORS, pickle.UnpicklingError, FileNotFoundError, IsADirectoryError) as error:
+        return ("refused" if path.name in str(error) else "unnamed"), f"{type(error).__name__}: {error}"
+    except BaseException as error:
+        return "raw", f"{type(error).__name__}: {error}"
+
+
+def _size(path) -> int:
+    return 0 if path.is_symlink() else sum(p.stat().st_size for p in _parts(path))
+
+
+def _compared(value, expected):
+    try:
+        same(value, expected)
+    except (AssertionError, KeyError, RuntimeError, ValueError) as error:
+        return "wrong", f"other content: {error!r:.200}"
+    return "loaded", ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What became of one file. `detail` says more; `grown` and `seconds` are what its load took."""
+
+    kind: str
+    detail: str
+    grown: int = 0
+    seconds: float = 0.0
+
+
+def load_in_children(items) -> list[Outcome]:
+    """Load (form, path, expected) in one forked process; those without a good outcome again, each in its own."""
+    outcomes, _ = _forked(items)
+    return [o if o is not None and o.kind in GOOD else load_in_child(*item) for item, o in zip(items, outcomes)]
+
+
+def load_in_child(form, path, expected=None) -> Outcome:
+    """Load one file in a forked process."""
+    (outcome,), status = _forked([(form, path, expected)])
+    if outcome is not None:
+        return outcome
+    name = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else f"exit {status}"
+    return Outcome("late" if name in ("SIGPROF", "SIGALRM", "SIGKILL") else "crashed", name)
+
+
+def _forked(items):
+    """(the outcome of each item or None, how the child ended)."""
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(ours)
+        try:
+            _child(items, theirs)
+        finally:
+            os._exit(0)
+    os.close(theirs)
+    body = b""
+    while select.select([ours], [], [], 2 * WAIT)[0]:
+        part = os.read(ours, 1 << 16)
+        if not part:
+            break
+        body += part
+    else:
+        os.kill(child, signal.SIGKILL)
+    os.close(ours)
+    status = os.waitpid(child, 0)[1]
+    outcomes: list[Outcome | None] = []
+    while body:
+        size = int.from_bytes(body[:4], "little")
+        outcomes.append(Outcome(*pickle.loads(body[4 : 4 + size])))
+        body = body[4 + size :]
+    return outcomes + [None] * (len(items) - len(outcomes)), status
+
+
+# --------------------------------------------------------------------------- runs
+class Tally:
+    """Counts outcomes by family, and keeps and prints the bad ones."""
+
+    def __init__(self):
+        self.counts, self.bad, self.most, self.longest = collections.Counter(), [], 0, 0.0
+
+    def add(self, family, name, outcome: Outcome) -> None:
+        self.counts[family, outcome.kind] += 1
+        self.most, self.longest = max(self.most, outcome.grown), max(self.longest, outcome.seconds)
+        if outcome.kind not in GOOD:
+            self.bad.append((family, name, outcome))
+            print(f"BAD {family}, {name}: {outcome.kind}: {outcome.detail}", flush=True)
+
+    def print(self) -> None:
+        for (family, kind), count in sorted(self.counts.items()):
+            print(f"{family:24} {kind:10} {count}")
+        print(f"{sum(self.counts.values())} files, {len(self.bad)} bad; at most {self.most >> 20} MiB and {self.longest:.1f} s for a file")
+
+
+def warm_up(folder) -> dict:
+    """Write and read a file of each format here, so that a child imports nothing; {format: (folder, content)}."""
+    references = {}
+    for name, form in FORMATS.items():
+        home = folder / "good" / name
+        home.mkdir(parents=True)
+        form.write(home / "file")
+        references[name] = home, form.read(home / "file")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # nested tensors are new
+        torch.nested.nested_tensor([torch.ones(1)])
+    torch.eye(2).to_sparse().to_dense()
+    return references
+
+
+def _load_all(cases, tally) -> None:
+    """Load (family, name, (form, path, expected)) in batches."""
+    batch = []
+    for case in cases:
+        batch.append(case)
+        if len(batch) == BATCH:
+            _load_batch(batch, tally)
+            batch = []
+    if batch:
+        _load_batch(batch, tally)
+
+
+def _load_batch(batch, tally) -> None:
+    for (family, name, _), outcome in zip(batch, load_in_children([item for _, _, item in batch])):
+        tally.add(family, name, outcome)
+    if sys.stdout.isatty():
+        print(f"{sum(tally.counts.values())} files", end="\r", flush=True)
+
+
+def hostile_cases(folder, every=1):
+    """The hostile corpora; `every`: each n-th file."""
+    for family, generate in HOSTILE.items():
+        home = folder / "hostile" / family
+        home.mkdir(parents=True)
+        for i, (name, path) in enumerate(generate(home)):
+            if i % every == 0:
+                yield family, name, (ANY, path, None)
+
+
+def cut_cases(references, folder, every=1):
+    """Every file of every format, cut at each sixteenth."""
+    for name, (home, content) in references.items():
+        for part in range(len(_parts(home / "file"))):
+            for sixteenth in range(0, 16, every):
+                path = _copy(home, folder)
+                victim = _parts(path)[part]
+                body = victim.read_bytes()
+                victim.write_bytes(body[: len(body) * sixteenth // 16])
+                yield f"cut {name}", f"{victim.name} at {sixteenth}/16", (FORMATS[name], path, content)
+
+
+_copies = itertools.cycle(range(2 * BATCH))
+
+
+def _copy(home, folder) -> pathlib.Path:
+    target = folder / f"damaged{next(_copies)}"
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(home, target)
+    return target / "file"
+
+
+def seed_cases(references, folder, seeds, until=float("inf")):
+    """One damaged file for each seed, of a format that the seed chooses."""
+    for seed in seeds:
+        if time.monotonic() > until:
+            print(f"stopped before seed {seed}")
+            return
+        rng = random.Random(seed)
+        name = rng.choice(list(FORMATS))
+        home, content = references[name]
+        path = _copy(home, folder)
+        how = damage(path, rng)
+        repeat = f"seed {seed}, {how} (python tests/fuzz/fuzz_files.py --seeds {seed}:{seed + 1} --no-hostile)"
+        yield f"damaged {name}", repeat, (FORMATS[name], path, content)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", default="0:200", help="first:last of the damaged files")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so many seconds")
+    parser.add_argument("--no-hostile", action="store_true", help="only the seeds")
+    options = parser.parse_args()
+    first, _, last = options.seeds.partition(":")
+    until, tally, here = time.monotonic() + options.seconds, Tally(), os.getcwd()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        folder = pathlib.Path(folder)
+        references = warm_up(folder)
+        if not options.no_hostile:
+            _load_all(itertools.chain(hostile_cases(folder), cut_cases(references, folder)), tally)
+        _load_all(seed_cases(references, folder, range(int(first), int(last)), until), tally)
+        os.chdir(here)
+    tally.print()
+    return int(bool(tally.bad))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
