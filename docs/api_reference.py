@@ -85,7 +85,7 @@ def table_modules():
 def sentence(text):
     """Return a text as a sentence: a capital letter in front, a full stop at the end."""
     text = text.strip()
-    if re.match(r"(?!torch|oneflow)[a-z-]+,? (?:[a-z]+\b|[A-Z(`0-9])", text):  # not a formula such as "x * y"
+    if re.match(r"(?!torch|oneflow)[a-z-]+ (?:[a-z]+\b|[A-Z(`0-9])", text):  # not a formula such as "x * y"
         text = text[0].upper() + text[1:]
     return text if text.endswith((".", "!", "?")) else f"{text}."
 

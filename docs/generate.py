@@ -39,7 +39,7 @@ def template(file_name):
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(DOCS / "templates"), trim_blocks=True, lstrip_blocks=True,
         keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
-    environment.filters["cell"] = table_cell
+    environment.filters.update(cell=table_cell, sentence=api_reference.sentence)
     return environment.get_template(file_name)
 
 
@@ -52,7 +52,11 @@ def environment():
 
 
 def graph_options():
-    return template("graph-options.md.j2").render(options=GRAPH_CONFIG)
+    ignored = {}
+    for name, (kind, why) in GRAPH_CONFIG.items():
+        if kind == "ignored":
+            ignored.setdefault(why, []).append(name)
+    return template("graph-options.md.j2").render(options=GRAPH_CONFIG, ignored=ignored)
 
 
 def speed_ratios():
