@@ -21,7 +21,7 @@ SHELL   := /bin/bash
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-gpu test-sanitize lint typecheck stubs parity fuzz bench bench-gpu cuda-compile-check lock clean
+.PHONY: help demo test test-slow test-gpu test-sanitize lint typecheck stubs docs parity fuzz bench bench-gpu cuda-compile-check lock clean
 
 help: ## list the targets and settings
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 28
@@ -58,6 +58,10 @@ typecheck: $(VENV)/.extras ## check with Pyright that editors know the public na
 
 stubs: $(VENV)/.extras ## write the type stubs (*.pyi) of the public modules
 	$(BIN)/python -W ignore tests/tools/make_stubs.py
+
+docs: $(VENV)/.extras ## build the documentation site in build/site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "open build/site/index.html"
 
 parity: $(VENV)/.extras ## compare every documented OneFlow name with torch; writes a page to parity_output/
 	$(BIN)/python tests/parity/run.py --out parity_output

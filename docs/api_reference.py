@@ -1,0 +1,294 @@
+"""The data of the API pages: each public name with its signature, description and relation to torch."""
+import functools
+import importlib
+import inspect
+import re
+import textwrap
+import types
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from oneflow._tables.aliases import ALIASES
+from oneflow._tables.c_ops import C_OPS
+from oneflow._tables.differences import DIFFERENCES
+from oneflow._tables.functions import FUNCTIONS
+from oneflow._tables.graph_config import GRAPH_CONFIG
+from oneflow._tables.knobs import KNOBS
+from oneflow._tables.module import MODULE
+from oneflow._tables.renames import RENAMES
+from oneflow._tables.tensor import TENSOR
+
+NAMES_FILE = Path(__file__).parent / "api" / "names.txt"
+# Modules and classes that have a page of their own although no table has rows for them.
+PAGES = {f"oneflow.{name}" for name in (
+    "Tensor", "amp", "asyncs", "boxing", "comm", "core", "env", "framework", "fx", "mock_torch", "nn.Module",
+    "nn.graph", "nn.image", "nn.modules", "nn.optimizer", "nn.qat", "one_embedding", "optim", "optim.lr_scheduler",
+    "remat", "sysconfig", "test_utils", "unittest", "utils.global_view", "utils.tensor", "utils.vision")}
+ALIAS = "Same as torch."
+RENAMED = "torch's function with OneFlow's argument names."
+OWN = "Implemented here."
+CUSTOM = "Custom operator."
+SUBMODULE = "Module."
+INSTANCE = "Set on each instance."
+MISSING = "Not available."
+KERNEL_PACKAGES = ("oneflow._ops.custom", "oneflow._kernels")  # where the Python side of custom operators lives
+SIGNATURE_WIDTH = 84
+DESCRIPTION_WIDTH = 240
+CODE_WORD = r"(?<![`\w.])(?:\w+_\w*|(?:torch|oneflow|nn|Tensor)(?:\.\w+)+)(?:=\w+)?(?![\w`])(?=[^`]*(?:`[^`]*`[^`]*)*$)"
+REFERENCE = r"(?:See )?`(torch\.[\w.]+?)(?:\(\))?`\.?$"
+OPERATORS = {
+    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@",
+    "and": "&", "or": "|", "xor": "^", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+VALUE_NOUNS = {torch.dtype: "Data type", torch.memory_format: "Memory format", torch.layout: "Memory layout"}
+UNDOCUMENTED = {  # short name: the sentence for names whose objects have no docstring of their own
+    "__array__": "Return the elements as a NumPy array.", "__bool__": "Return the truth value of a one-element tensor.",
+    "__deepcopy__": "Return a deep copy of a leaf tensor.", "__float__": "Return the element as a Python float.",
+    "__int__": "Return the element as a Python int.", "__index__": "Return the integer element, for use as an index.",
+    "__invert__": "Operator `~`.", "__setstate__": "Restore the object from a pickled state.",
+    "data": "The values, without the history of autograd.", "dtype": "The data type.",
+    "grad": "The gradient that `backward` accumulated, or None.", "grad_fn": "The node of autograd that computed the tensor.",
+    "layout": "The memory layout, as `torch.strided`.", "new": "Construct a tensor of the same dtype and device.",
+    "reset_running_stats": "Reset the running mean and variance to their initial values.",
+    "finfo": "Limits of a floating-point data type.", "iinfo": "Limits of an integer data type.",
+    "bits": "The number of bits of the type.", "eps": "The smallest number that changes 1.0 when it is added.",
+    "max": "The largest value of the type.", "min": "The smallest value of the type.",
+    "tiny": "The smallest positive normal number of the type.", "resolution": "The decimal resolution of the type.",
+    "clamp_min": "Limit the elements from below.", "clamp_max": "Limit the elements from above.",
+    "memory_format": "Class of the memory formats.", "default_generator": "The default random generator of the CPU.",
+    "support_sparse": "Whether the optimizer accepts sparse gradients.", "Size": "Shape of a tensor, a subclass of tuple.",
+    "selu": "Apply the scaled exponential linear unit elementwise.", "is_signed": "Whether the type has negative values.",
+    "is_complex": "Whether the type is complex.", "is_floating_point": "Whether the type is a floating-point type.",
+    "Tensor": "A multi-dimensional array of elements of one data type, with automatic differentiation.",
+    "check_forward_args": "Check the shapes of the input and the hidden state.",
+    "check_input": "Check the shape of the input.", "check_hidden_size": "Check the shape of a hidden state.",
+    "permute_hidden": "Reorder the batch of a hidden state.", "all_weights": "The weights and biases of each layer.",
+    "get_expected_hidden_size": "Return the shape that the hidden state must have.",
+    "get_expected_cell_size": "Return the shape that the cell state must have.",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    name: str  # relative to its module, as "Adam.step"
+    signature: str
+    description: str
+    relation: str
+    differences: tuple[str, ...]
+
+
+def table_modules():
+    modules = {*ALIASES, *FUNCTIONS, *RENAMES, "oneflow._C"}
+    return sorted(modules - {"oneflow.Tensor", "oneflow.nn.Module"})
+
+
+def sentence(text):
+    """Return a text as a sentence: a capital letter in front, a full stop at the end."""
+    text = text.strip()
+    if re.match(r"(?!torch|oneflow)[a-z-]+ (?:[a-z]+\b|[A-Z(`0-9])", text):  # not a formula such as "x * y"
+        text = text[0].upper() + text[1:]
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def relations_of_tables():
+    """Return {public name: relation to torch} of all names that have a row in a table."""
+    relations = {}
+    for module in table_modules():
+        rows = dict.fromkeys(ALIASES.get(module, "").split(), ALIAS)
+        rows.update(dict.fromkeys(RENAMES.get(module, {}), RENAMED))
+        for names in (*FUNCTIONS.get(module, {}).values(), *(C_OPS.values() if module == "oneflow._C" else ())):
+            rows.update({name.partition("=")[0]: OWN for name in names.split()})
+        relations.update({f"{module}.{name}": relation for name, relation in rows.items()})
+    relations.update({f"oneflow.{name}": sentence(f"Ignored: {why}") for name, (_, _, why) in KNOBS.items()})
+    for owner in ("oneflow.nn.Graph.config", "oneflow.nn.graph.graph_config.GraphConfig"):
+        relations.update({f"{owner}.{name}": sentence(f"Option of nn.Graph, {kind}") for name, (kind, _) in GRAPH_CONFIG.items()})
+    for owner, rows in (("oneflow.Tensor", TENSOR), ("oneflow.nn.Module", MODULE)):
+        relations.update({f"{owner}.{name}": sentence(f"Added here: {why}") for name, (_, _, why) in rows.items()})
+    return relations
+
+
+@functools.cache
+def resolve(dotted):
+    """Return the object behind a dotted name and its owner; (None, None) if only instances or nothing have it."""
+    root, *parts = dotted.split(".")
+    target, path, owner = importlib.import_module(root), root, None
+    for part in parts:
+        path, owner = f"{path}.{part}", target
+        try:
+            target = inspect.getattr_static(target, part) if isinstance(target, type) else getattr(target, part)
+        except (AttributeError, RuntimeError, AssertionError):
+            try:
+                target = importlib.import_module(path)
+            except (ImportError, AttributeError):
+                try:  # a function may hide the module of its name
+                    target = getattr(importlib.import_module(path.rpartition(".")[0]), part)
+                except (ImportError, AttributeError):
+                    return None, None
+    return target, owner
+
+
+def in_torch(name):
+    return "torch" + name.removeprefix("oneflow")
+
+
+def relation_of_object(name, target, owner):
+    """Return the relation to torch of a name that no table mentions."""
+    if owner is None:
+        return INSTANCE if resolve(name.rpartition(".")[0])[1] is not None else MISSING
+    if isinstance(target, types.ModuleType):
+        return SUBMODULE
+    module = getattr(target, "__module__", None) or getattr(owner, "__module__", None) or ""
+    if target is resolve(in_torch(name))[0] or module.split(".")[0] == "torch":
+        return ALIAS
+    return CUSTOM if module.startswith(KERNEL_PACKAGES) else OWN
+
+
+def python_signature(target):
+    """Return the signature that Python reports, or the first line of a built-in's docstring if it is one."""
+    try:
+        return re.sub(r" at 0x\w+", "", str(inspect.signature(target)))
+    except (TypeError, ValueError):
+        first_line = (getattr(target, "__doc__", None) or "").strip().split("\n")[0]
+        call = re.match(r"\w+(\(.*\)(?: -> .*)?)$", first_line)
+        return call[1] if call else ""
+
+
+def signature_of(name, target):
+    if not callable(target) or isinstance(target, types.ModuleType):
+        return ""
+    signature = python_signature(target)
+    line = f"{name.rpartition('.')[2]}{signature}"
+    return textwrap.fill(line, SIGNATURE_WIDTH, subsequent_indent="    ", break_long_words=False) if signature else ""
+
+
+def plain(text):
+    """Return reStructuredText of a docstring as plain Markdown text."""
+    text = re.sub(r":\w+(?::\w+)?:`~?([^`<]*?)(?:\s*<[^>]*>)?`", r"`\1`", text)
+    text = re.sub(r"`([^`<]+?)\s*<[^>]*>`__?", r"\1", text).replace("``", "`")
+    text = re.sub(r"\\(?:text|mathrm|operatorname)\{(.*?)\}", r"\1", text)
+    text = re.sub(CODE_WORD, r"`\g<0>`", " ".join(text.split()))
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(part if part.startswith("`") else re.sub(r"([*_\[\]\\{}])", r"\\\1", part).replace("<", "&lt;") for part in parts)
+
+
+def first_sentence(doc):
+    """Return the first sentence of a docstring, without the signatures that built-in functions put in front."""
+    paragraphs = [p for p in re.split(r"\n\s*\n", inspect.cleandoc(doc)) if p.strip()]
+    for paragraph in paragraphs:
+        if re.match(r"[\w.]+\(.*\)\s*(->|:|$)|\.\.|:\w+:? |>>>|Args?:|[-=~]{3}", paragraph):
+            continue
+        text = " ".join(paragraph.split())
+        text = re.sub(r"^oneflow[\w.]*: ", "", text)
+        end = re.search(r"(?<!e\.g)(?<!i\.e)(?<!etc)(?<!vs)[.](?=\s+[A-Z`:(]|$)", text)
+        return textwrap.shorten(plain(text[:end.start()] if end else text).lstrip("- "), DESCRIPTION_WIDTH, placeholder=" ...")
+    return ""
+
+
+def own_doc(target):
+    """Return the docstring of an object unless it is only that of its type."""
+    doc = getattr(target, "__doc__", None) if not callable(target) or isinstance(target, type) else inspect.getdoc(target)
+    return "" if not isinstance(doc, str) or (not isinstance(target, type) and doc == type(target).__doc__) else doc
+
+
+def documented_twins(name):
+    """Yield objects that mean the same as a name and may have the docstring that it lacks."""
+    short = name.rpartition(".")[2]
+    yield resolve(in_torch(name))[0]
+    for owner in ("oneflow", "torch", "oneflow.nn.functional", "torch.nn.functional", "torch.Tensor", "oneflow.Tensor"):
+        yield resolve(f"{owner}.{short}")[0]
+    if short.endswith("_") and not short.endswith("__"):
+        yield resolve(f"torch.{short[:-1]}")[0]
+
+
+def followed(text):
+    """Return the description that a text such as "See torch.abs" refers to, or the text."""
+    reference = re.match(REFERENCE, text)
+    target = resolve(reference[1])[0] if reference else None
+    return (first_sentence(own_doc(target)) if own_doc(target) else "") or text
+
+
+def description_of(name, target):
+    """Return one sentence about a name."""
+    short = name.rpartition(".")[2]
+    if name.startswith(("oneflow.nn.Graph.config.", "oneflow.nn.graph.graph_config.GraphConfig.")) and short in GRAPH_CONFIG:
+        return sentence(plain(GRAPH_CONFIG[short][1]))
+    text = followed(first_sentence(own_doc(target))) if target is not None else ""
+    if text:
+        return sentence(text)
+    if callable(target) or target is None:
+        for twin in documented_twins(name):
+            text = followed(first_sentence(own_doc(twin))) if callable(twin) else ""
+            if text:
+                return sentence(text)
+    return UNDOCUMENTED.get(short) or operator_description(short) or fallback_description(name, target)
+
+
+def operator_description(short):
+    """Return the description of a method such as __radd__, or an empty string."""
+    for base, symbol in OPERATORS.items():
+        if short == f"__{base}__":
+            return f"Operator `{symbol}`."
+        if short == f"__r{base}__":
+            return f"Operator `{symbol}` with the tensor on the right side."
+        if short == f"__i{base}__":
+            return f"In-place operator `{symbol}=`."
+    return ""
+
+
+def fallback_description(name, target):
+    """Return what the type of an undocumented object tells."""
+    owner = name.removeprefix("oneflow.").rpartition(".")[0] or "oneflow"
+    short = name.rpartition(".")[2]
+    if short.endswith("_") and not short.endswith("__"):
+        return f"In-place version of `{short[:-1]}`."
+    if isinstance(target, (int, float, str, bool)):
+        return f"Constant, `{target!r}`."
+    for library_type, noun in VALUE_NOUNS.items():
+        if isinstance(target, library_type):
+            return f"{noun}, `{target}`."
+    if isinstance(target, types.ModuleType):
+        return f"Module `{name}`."
+    if isinstance(target, type):
+        return f"Class of `{owner}`."
+    if isinstance(target, property) or type(target).__name__ in ("getset_descriptor", "member_descriptor"):
+        return f"Property of `{owner}`."
+    return f"Function of `{owner}`." if callable(target) else f"Attribute of `{owner}`."
+
+
+def module_summary(module):
+    """Return one sentence about a module of the API."""
+    target, _ = resolve(module)
+    return description_of(module, target)
+
+
+def public_names(relations):
+    """Return all names of the pages: those of names.txt, of the tables, and of the __all__ of our own modules."""
+    names = {*relations, *NAMES_FILE.read_text(encoding="utf-8").split()}
+    for page in PAGES:
+        module, _ = resolve(page)
+        for name in getattr(module, "__all__", ()):
+            if (getattr(getattr(module, name, None), "__module__", None) or "").startswith("oneflow."):
+                names.add(f"{page}.{name}")
+    return sorted(names, key=lambda name: (name.lower(), name))
+
+
+@functools.cache
+def entries_by_module():
+    """Return {module: entries}, with every public name on the page of its module."""
+    rows_of_name = {}
+    for row_id, row in DIFFERENCES.items():
+        for name in row["names"]:
+            rows_of_name.setdefault(name, []).append(row_id)
+    relations = relations_of_tables()
+    owners = sorted({*table_modules(), *PAGES}, key=len, reverse=True)
+    entries = {}
+    for name in public_names(relations):
+        page = next((owner for owner in owners if name.startswith(owner + ".")), "oneflow")
+        target, owner = resolve(name)
+        relation = relations.get(name) or relation_of_object(name, target, owner)
+        if relation == OWN and (getattr(target, "__module__", None) or "").startswith(KERNEL_PACKAGES):
+            relation = CUSTOM
+        entries.setdefault(page, []).append(Entry(
+            name[len(page) + 1:], signature_of(name, target), description_of(name, target), relation,
+            tuple(rows_of_name.get(name, ()))))
+    return entries

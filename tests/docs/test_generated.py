@@ -1,0 +1,82 @@
+"""The generated pages are current, and every link in the documentation leads somewhere."""
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def generator():
+    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["differences", "environment", "graph_options"])
+def test_generated_page_is_current(name):
+    page = ROOT / "docs" / f"{name.replace('_', '-')}.md"
+    assert page.read_text(encoding="utf-8") == getattr(generator(), name)(), "run: python docs/generate.py"
+
+
+def names_of_page(markdown):
+    return set(re.findall(r"^### `([^`]+)`$", markdown, re.M))
+
+
+def test_api_pages_have_every_name():
+    """Signatures and identities belong to one version of torch; the names do not."""
+    folder = ROOT / "docs" / "api"
+    written = {page.stem: names_of_page(page.read_text(encoding="utf-8")) for page in folder.glob("oneflow*.md")}
+    current = {module: names_of_page(text) for module, text in generator().api_pages().items()}
+    assert written == current, "run: python docs/generate.py"
+    names = {f"{module}.{name}" for module, page in written.items() for name in page}
+    assert set((folder / "names.txt").read_text(encoding="utf-8").split()) <= names
+    assert {"oneflow.optim.AdamW", "oneflow.one_embedding.MultiTableEmbedding", "oneflow.nn.Graph.build", "oneflow.Tensor.abs"} <= names
+
+
+def test_every_api_entry_has_a_sentence_and_a_relation():
+    generator()
+    import api_reference
+
+    for module, entries in api_reference.entries_by_module().items():
+        for entry in entries:
+            assert re.search(r"[.!?]$", entry.description) and entry.relation, f"{module}.{entry.name}: {entry.description!r}"
+
+
+def test_api_sentence_comes_from_the_docstring():
+    generator()
+    import api_reference
+
+    entries = {entry.name: entry for entry in api_reference.entries_by_module()["oneflow"]}
+    assert entries["abs"].description.startswith("Computes the absolute value of each element in `input`")
+    assert entries["abs"].relation == "Same as torch."
+    assert entries["float32"].description == "Data type, `torch.float32`."
+
+
+def test_links_lead_somewhere():
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md"), ROOT / "csrc" / "README.md"]
+    broken = [f"{page.relative_to(ROOT)}: {target}" for page in pages
+              for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+              if "://" not in target and not (page.parent / target).exists()]
+    assert not broken, broken
+
+
+def test_readme_example_is_the_one_that_runs():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    example = (ROOT / "docs" / "examples" / "first_graph.py").read_text(encoding="utf-8")
+    block = re.search(r"<!-- docs/examples/first_graph.py -->\n```python\n(.*?)```", readme, re.S)[1]
+    assert block == example.partition('"""\n')[2]
+
+
+def test_readme_example_prints_falling_losses():
+    out = subprocess.run([sys.executable, ROOT / "docs" / "examples" / "first_graph.py"], capture_output=True, text=True, check=True).stdout
+    losses = [float(line.rpartition(" ")[2]) for line in out.splitlines()]
+    assert len(losses) == 5 and losses[0] > 0.2 and losses[-1] < 0.06
+
+
+def test_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 120
