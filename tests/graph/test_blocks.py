@@ -252,7 +252,7 @@ def test_tensors_that_do_not_fit_are_refused():
         torch.ops.oneflow.blocks_([torch.ones(4)], [torch.ones(4, dtype=torch.float64)], 1, copy_second, [], [])
     with pytest.raises(RuntimeError, match=r"written\[0\] must be dense, found shape \(4\) and strides \(2\)"):
         torch.ops.oneflow.blocks_([torch.ones(8)[::2]], [torch.ones(4)], 1, copy_second, [], [])
-    with pytest.raises(RuntimeError, match="must part into 2 lanes, found 1 entries"):
+    with pytest.raises(RuntimeError, match="lanes must be 1 to 1, found 2"):
         torch.ops.oneflow.blocks_([torch.ones(8)], [torch.ones(8)], 2, copy_second, [], [])
     written = torch.zeros(3, 4)
     torch.ops.oneflow.blocks_([written], [torch.arange(12.0).view(4, 3).t()], 1, copy_second, [], [])
