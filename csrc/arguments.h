@@ -129,8 +129,9 @@ inline void check_update(const char* op, const std::vector<Tensor>& model, std::
   for (size_t i = 0; i < model.size(); ++i) {
     const int64_t at = static_cast<int64_t>(i);
     check.floating({"model", at}, model[i]), check.contiguous({"model", at}, model[i]);
+    const TensorFacts facts(model[i]);
     for (const TensorList& list : others) {
-      check.alike({list.name, at}, list.tensors[i], "model's tensor", model[i]);
+      check.alike({list.name, at}, list.tensors[i], "model's tensor", facts);
       if (list.written) check.contiguous({list.name, at}, list.tensors[i]);
     }
   }

@@ -65,6 +65,17 @@ inline const char* dtype_text(ScalarType type) {
   }
 }
 
+// What other tensors are compared with, read from a tensor once: each call of the shim has its price. Borrows the tensor's sizes.
+struct TensorFacts {
+  int32_t device_type, device_index = -1;
+  ScalarType dtype;
+  torch::headeronly::IntHeaderOnlyArrayRef sizes;
+  TensorFacts(const Tensor& x) : dtype(x.scalar_type()), sizes(x.sizes()) {
+    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(x.get(), &device_type));
+    if (device_type != aoti_torch_device_type_cpu()) STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(x.get(), &device_index));
+  }
+};
+
 // The checks of one operator, named in errors as oneflow::`op`.
 class Checks {
  public:
@@ -80,14 +91,13 @@ class Checks {
   }
 
   // --- tensors
-  void same_device(ArgumentName name, const Tensor& x, const char* like_name, const Tensor& like) const {
-    int32_t type, index, like_type, like_index;
+  // Indices are compared on other devices only: there is one CPU.
+  void same_device(ArgumentName name, const Tensor& x, const char* like_name, const TensorFacts& like) const {
+    int32_t type, index = like.device_index;
     STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(x.get(), &type));
-    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &like_type));
-    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(x.get(), &index));
-    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(like.get(), &like_index));
-    if (type != like_type || index != like_index)
-      refuse(name, "be on the device of ", like_name, ", ", device_text(like_type, like_index), ", found ", device_text(type, index));
+    if (type != like.device_type || type != aoti_torch_device_type_cpu()) STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(x.get(), &index));
+    if (type != like.device_type || index != like.device_index)
+      refuse(name, "be on the device of ", like_name, ", ", device_text(like.device_type, like.device_index), ", found ", device_text(type, index));
   }
   void dtype(ArgumentName name, const Tensor& x, std::initializer_list<ScalarType> allowed) const {
     const ScalarType found = x.scalar_type();
@@ -104,11 +114,12 @@ class Checks {
   }
   // The dtypes of the operators that compute in the dtype of their input.
   void wide(ArgumentName name, const Tensor& x) const { dtype(name, x, {ScalarType::Float, ScalarType::Double}); }
-  void same_dtype(ArgumentName name, const Tensor& x, const char* like_name, const Tensor& like) const {
-    if (x.scalar_type() != like.scalar_type()) refuse(name, "have the dtype of ", like_name, ", ", dtype_text(like.scalar_type()), ", found ", dtype_text(x.scalar_type()));
+  void same_dtype(ArgumentName name, const Tensor& x, const char* like_name, const TensorFacts& like) const {
+    const ScalarType found = x.scalar_type();
+    if (found != like.dtype) refuse(name, "have the dtype of ", like_name, ", ", dtype_text(like.dtype), ", found ", dtype_text(found));
   }
   // The device and dtype of `like`.
-  void same_options(ArgumentName name, const Tensor& x, const char* like_name, const Tensor& like) const {
+  void same_options(ArgumentName name, const Tensor& x, const char* like_name, const TensorFacts& like) const {
     same_device(name, x, like_name, like), same_dtype(name, x, like_name, like);
   }
   void dims(ArgumentName name, const Tensor& x, int64_t low, int64_t high) const {
@@ -125,11 +136,11 @@ class Checks {
     for (size_t d = 0; fits && d < sizes.size(); ++d) fits = sizes.begin()[d] == kAny || sizes.begin()[d] == found[d];
     if (!fits) refuse(name, "have shape ", shape_text(sizes.begin(), sizes.size()), ", found ", shape_text(x));
   }
-  void same_shape(ArgumentName name, const Tensor& x, const char* like_name, const Tensor& like) const {
-    if (!(x.sizes() == like.sizes())) refuse(name, "have the shape of ", like_name, ", ", shape_text(like), ", found ", shape_text(x));
+  void same_shape(ArgumentName name, const Tensor& x, const char* like_name, const TensorFacts& like) const {
+    if (!(x.sizes() == like.sizes)) refuse(name, "have the shape of ", like_name, ", ", shape_text(like.sizes.data(), like.sizes.size()), ", found ", shape_text(x));
   }
   // The device, dtype and shape of `like`.
-  void alike(ArgumentName name, const Tensor& x, const char* like_name, const Tensor& like) const {
+  void alike(ArgumentName name, const Tensor& x, const char* like_name, const TensorFacts& like) const {
     same_options(name, x, like_name, like), same_shape(name, x, like_name, like);
   }
   void elements(ArgumentName name, const Tensor& x, int64_t count) const {

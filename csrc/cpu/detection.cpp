@@ -369,6 +369,15 @@ std::tuple<Tensor, Tensor, Tensor> deform_columns_backward(const Tensor& dcolumn
 }
 
 // --------------------------------------------------------------------------- ctc_greedy_decode, unique_pairs
+// The class of the largest value; the first NaN counts as the largest, as torch.max.
+template <class T>
+int64_t best_class(const T* row, int64_t classes) {
+  int64_t best = 0;
+  for (int64_t k = 0; k < classes && row[best] == row[best]; ++k)
+    if (!(row[k] <= row[best])) best = k;
+  return best;
+}
+
 std::tuple<Tensor, Tensor> ctc_greedy_decode(const Tensor& log_probs, const Tensor& input_lengths, bool merge) {
   check_ctc_greedy_decode(log_probs, input_lengths);
   const Tensor xd = dense(log_probs), ld = dense(input_lengths);
@@ -385,7 +394,7 @@ std::tuple<Tensor, Tensor> ctc_greedy_decode(const Tensor& log_probs, const Tens
         const int64_t length = std::min(data<int64_t>(ld)[i], steps);
         for (int64_t s = 0; s < length; ++s) {
           const T* row = data<T>(xd) + (s * n + i) * c;
-          const int64_t best = std::max_element(row, row + c) - row;
+          const int64_t best = best_class(row, c);
           sum -= row[best];
           if (best != c - 1 && !(merge && s > 0 && best == before)) out[used++] = best;
           before = best;

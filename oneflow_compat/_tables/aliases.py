@@ -26,9 +26,9 @@ ALIASES = {
     "oneflow.backends.cudnn": "benchmark",
     "oneflow.backends.mps": "is_available",
     "oneflow.cuda": (
-        "BoolTensor ByteTensor CharTensor DoubleTensor Event FloatTensor HalfTensor IntTensor LongTensor current_device default_generators device_count "
+        "BoolTensor ByteTensor CharTensor DoubleTensor Event FloatTensor HalfTensor IntTensor LongTensor default_generators device_count "
         "empty_cache get_device_capability get_device_name get_device_properties get_rng_state get_rng_state_all is_available manual_seed manual_seed_all "
-        "mem_get_info set_device set_rng_state set_rng_state_all synchronize"),
+        "mem_get_info set_rng_state set_rng_state_all"),
     "oneflow.cuda.amp": "GradScaler",
     "oneflow.distributed": "ReduceOp all_gather all_reduce all_to_all barrier broadcast default_pg_timeout gather is_available is_initialized recv reduce reduce_scatter send",
     "oneflow.distributions": "Categorical",
@@ -49,7 +49,7 @@ ALIASES = {
         "adaptive_max_pool1d adaptive_max_pool3d ctc_loss dropout1d dropout2d dropout3d embedding glu hardsigmoid interpolate layer_norm linear "
         "max_unpool1d max_unpool2d max_unpool3d pad pairwise_distance relu6 triplet_margin_loss"),
     "oneflow.nn.init": "calculate_gain constant_ eye_ normal_ ones_ orthogonal_ trunc_normal_ uniform_ zeros_",
-    "oneflow.nn.utils": "clip_grad_value_ parameters_to_vector remove_weight_norm skip_init vector_to_parameters weight_norm",
+    "oneflow.nn.utils": "parameters_to_vector remove_weight_norm skip_init vector_to_parameters weight_norm",
     "oneflow.nn.utils.prune": (
         "BasePruningMethod CustomFromMask Identity L1Unstructured LnStructured RandomStructured RandomUnstructured custom_from_mask global_unstructured "
         "identity is_pruned l1_unstructured ln_structured random_structured random_unstructured remove"),

@@ -44,13 +44,13 @@ def train(module, inputs, training, steps, backend=None, options="", reopen=Fals
                 self.add_optimizer(optimizer, lr_sch=schedule)
 
         def build(self, *xs):
-            return compute(*xs)
+            return compute(*xs), xs  # a graph's writes to its arguments stay inside the call: they are results
 
     step, state, seen = Step() if backend else compute, module.state_dict, {}
     for i in range(steps):
         torch.manual_seed(100 + i)
         given = inputs()
-        results = step(*given)
+        results, given = step(*given) if backend else (step(*given), given)
         if not backend and optimizer is not None:
             optimizer.step()
             optimizer.zero_grad()

@@ -233,8 +233,11 @@ def test_an_overflowed_step_is_left_out():
 
 
 @pytest.mark.parametrize("code, scalars, match", [
-    ([99, 0, 1, -1, -1, -1], [], "not there"), ([5, 0, 1, -1, -1, 0], [], "not there"), ([0, 9, 1, -1, -1, -1], [], "not there"),
-    ([8, 0, 1, -1, -1, -1], [], "not there"), ([0, 0, 1], [], "six numbers"),
+    ([99, 0, 1, -1, -1, -1], [], r"code\[0\] must be 0 to 15, found 99"),  # an operation
+    ([5, 0, 1, -1, -1, 0], [], r"code\[5\] must be -1 to -1, found 0"),  # a scalar
+    ([0, 9, 1, -1, -1, -1], [], r"code\[1\] must be 0 to 5, found 9"),  # a register that is written
+    ([8, 0, 1, -1, -1, -1], [], r"code\[3\] must be 0 to 5, found -1"),  # an operand
+    ([0, 0, 1], [], "code must have 6 entries a step, found 3"),
 ])  # fmt: skip
 def test_a_wrong_program_is_refused(code, scalars, match):
     with pytest.raises(RuntimeError, match=match):
@@ -243,12 +246,13 @@ def test_a_wrong_program_is_refused(code, scalars, match):
 
 def test_tensors_that_do_not_fit_are_refused():
     copy_second = [0, 0, 1, -1, -1, -1]
-    for other in (torch.ones(5), torch.ones(4, dtype=torch.float64)):
-        with pytest.raises(RuntimeError, match="one shape, dtype"):
-            torch.ops.oneflow.blocks_([torch.ones(4)], [other], 1, copy_second, [], [])
-    with pytest.raises(RuntimeError, match="dense tensors"):
+    with pytest.raises(RuntimeError, match=r"read\[0\] must have the shape of what its lane writes, \(4\), found \(5\)"):
+        torch.ops.oneflow.blocks_([torch.ones(4)], [torch.ones(5)], 1, copy_second, [], [])
+    with pytest.raises(RuntimeError, match=r"read\[0\] must have the dtype of .*, float32, found float64"):
+        torch.ops.oneflow.blocks_([torch.ones(4)], [torch.ones(4, dtype=torch.float64)], 1, copy_second, [], [])
+    with pytest.raises(RuntimeError, match=r"written\[0\] must be dense, found shape \(4\) and strides \(2\)"):
         torch.ops.oneflow.blocks_([torch.ones(8)[::2]], [torch.ones(4)], 1, copy_second, [], [])
-    with pytest.raises(RuntimeError, match="lanes"):
+    with pytest.raises(RuntimeError, match="lanes must be 1 to 1, found 2"):
         torch.ops.oneflow.blocks_([torch.ones(8)], [torch.ones(8)], 2, copy_second, [], [])
     written = torch.zeros(3, 4)
     torch.ops.oneflow.blocks_([written], [torch.arange(12.0).view(4, 3).t()], 1, copy_second, [], [])

@@ -143,8 +143,12 @@ def test_a_counter_rounds_as_in_eager():
     expected = [s + 1 for s in steps]
 
     class G(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.steps = steps  # writes to attributes of the graph outlive a call
+
         def build(self):
-            torch._foreach_add_(steps, 1)
+            torch._foreach_add_(self.steps, 1)
 
     graph = G()
     graph.config.set_backend("aten")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from ops_table import OPS
 
 import oneflow
-from oneflow._ops.custom import _ext, image, kernels
+from oneflow._ops.custom import _ext, image, kernels, losses
 
 C = oneflow._C
 pytestmark = pytest.mark.skipif(_ext.status() != "loaded", reason=f"the kernel library is {_ext.status()}")
@@ -80,6 +80,17 @@ def test_gradcheck(op):
     assert torch.autograd.gradcheck(op.call, inputs, atol=1e-6)
     if op.again:
         assert torch.autograd.gradgradcheck(op.call, inputs, atol=1e-5, fast_mode=True)
+
+
+def test_ctc_takes_nan_for_the_best_class_as_torch_does():
+    nan, inf = float("nan"), float("inf")
+    x = torch.rand(6, 3, 20)
+    x[0, 1, 0], x[1, 0, 15], x[2, 0, 3], x[2, 0, 13], x[3, 1] = nan, nan, nan, nan, -inf
+    lengths = torch.tensor([6, 5, -1])
+    decoded, sums = torch.ops.oneflow.ctc_greedy_decode(x, lengths, True)
+    expected_decoded, expected_sums = losses.ctc_greedy_decoder_ref(x, lengths, True)
+    assert torch.equal(decoded, expected_decoded)
+    torch.testing.assert_close(sums, expected_sums, equal_nan=True)
 
 
 @pytest.mark.parametrize("op", [op for op in OPS if op.name not in ("fake_quantization", "roi_align", "nms", "ctc_greedy_decoder")], ids=lambda op: op.name)
