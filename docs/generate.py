@@ -146,7 +146,7 @@ def api_pages():
         page = next((o for o in owners if name.startswith(o + ".")), "oneflow")
         obj, parent = find("oneflow", name.split(".")[1:])
         kind = kinds.get(name) or kind_of(name, obj, parent)
-        if kind == "own" and "_ops.custom" in (getattr(obj, "__module__", None) or ""):
+        if kind == "own" and "_kernels" in (getattr(obj, "__module__", None) or ""):
             kind = "custom operator"
         ids = "".join(f", `{i}`" for i in by_name.get(name, []))[2:]
         called = signature(obj) if callable(obj) and kind != "module" else ""

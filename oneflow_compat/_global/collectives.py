@@ -129,7 +129,7 @@ def add_mesh(ranks, groups) -> int:
 
 def _happening_now():
     """What is done inside happens now, also while a graph is captured."""
-    from .._graph.capture import capturing, outside_capture
+    from .._graph.capture.capture import capturing, outside_capture
 
     return outside_capture() if capturing() else contextlib.nullcontext()
 

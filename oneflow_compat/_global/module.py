@@ -43,9 +43,9 @@ def _check_target(tensor, placement, sbp):
     if not isinstance(place, Placement):
         raise TypeError(f"Module.to_global: placement must be an oneflow.placement, found {type(place).__name__}")
     if several():
-        from . import ranks
+        from . import dtensor
 
-        ranks.check_world(place)
+        dtensor.check_world(place)
     if sbp is not None:
         check_rules(_fitting(sbp, tensor), place, tensor.dim())
 
@@ -59,16 +59,16 @@ def _fitting(sbp, tensor):
 
 
 def _numbers_of(tensor):
-    from . import ranks
+    from . import dtensor
 
-    return ranks.numbers_of(tensor)
+    return dtensor.numbers_of(tensor)
 
 
 def _agreed_shapes(messages, tensors, placement, sbp) -> dict:
     """{name: whole shape} of the local tensors, of which every rank has told its part. Every rank looks at all, so that all raise."""
     if not messages:
         return {}
-    from . import ranks
+    from . import dtensor
 
     for rank, message in enumerate(messages):
         if [entry[:2] for entry in message] != [entry[:2] for entry in messages[0]]:
@@ -79,7 +79,7 @@ def _agreed_shapes(messages, tensors, placement, sbp) -> dict:
         told = [message[i][2] for message in messages]
         if not is_global(tensor):
             rules = check_rules(_fitting(sbp, tensor), placement, tensor.dim())
-            _, shapes[name] = ranks.agreed_shape(told, placement, rules, f"Module.to_global of {name}")
+            _, shapes[name] = dtensor.agreed_shape(told, placement, rules, f"Module.to_global of {name}")
         elif any(numbers != told[0] for numbers in told):
             raise RuntimeError(f"Module.to_global of {name}: the ranks have different shapes or dtypes")
     return shapes

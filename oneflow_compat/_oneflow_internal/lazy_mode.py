@@ -9,7 +9,7 @@ def is_enabled() -> bool:
     """True inside guard(True), and in the build() of a graph."""
     if _lazy:
         return _lazy[-1]
-    capture = sys.modules.get("oneflow._graph.capture")
+    capture = sys.modules.get("oneflow._graph.capture.capture")
     return capture is not None and capture.capturing()
 
 

@@ -204,7 +204,7 @@ def in_top_k(self, predictions, k):
 
 def nms(self, scores, iou_threshold):
     """`oneflow.nms` of these boxes."""
-    from .custom.detection import nms
+    from .._kernels.detection import nms
 
     return nms(self, scores, iou_threshold)
 

@@ -9,8 +9,8 @@ FUNCTIONS = {
     "oneflow._C": C_OPS,
     "oneflow": {
         "_data.buffers": "record of_record tensor_buffer gen_tensor_buffer tensor_to_tensor_buffer tensor_buffer_to_tensor tensor_buffer_to_list_of_tensors",
-        "_ops.custom.detection": "nms roi_align deform_conv2d=raw_deform_conv2d",
-        "_ops.custom.activation": "quick_gelu square_relu",
+        "_kernels.detection": "nms roi_align deform_conv2d=raw_deform_conv2d",
+        "_kernels.activation": "quick_gelu square_relu",
         "autograd.autograd_mode": "set_grad_enabled inference_mode",
         "amp.autocast_mode": "autocast autocast_decorator",
         "_ops.serialization": "save load",
@@ -85,9 +85,9 @@ FUNCTIONS = {
         "nn.parallel.distributed": "DistributedDataParallel",
     },
     "oneflow.nn.functional": {
-        "_ops.custom.detection": "deform_conv2d",
-        "_ops.custom.activation": "quick_gelu square_relu",
-        "_ops.custom.losses": "ctc_greedy_decoder",
+        "_kernels.detection": "deform_conv2d",
+        "_kernels.activation": "quick_gelu square_relu",
+        "_kernels.losses": "ctc_greedy_decoder",
         "_ops.nn_losses": "mse_loss l1_loss kl_div binary_cross_entropy binary_cross_entropy_with_logits cross_entropy sparse_softmax_cross_entropy",
         "_ops.nn_activation": "softmax gumbel_softmax normalize l2_normalize depend",
         "_ops.nn_dropout": "dropout",

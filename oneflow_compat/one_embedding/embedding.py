@@ -148,10 +148,10 @@ class Embedding(torch.nn.Module):
             )
         self._optimizer = weakref.ref(optimizer)
         if in_graph:
-            from .._graph import update
+            from .._graph.capture.update import step
             from .functional import update as update_rows
 
-            update.outside[self.shadow] = functools.partial(update_rows, number=self._number)
+            step.outside[self.shadow] = functools.partial(update_rows, number=self._number)
 
     def _group(self):
         optimizer = self._optimizer() if self._optimizer is not None else None

@@ -18,7 +18,7 @@ from ..._data import fields, images, onerec, records, shuffle
 from ..._data.buffers import RecordBatch, TensorBuffer, to_numpy_dtype
 from ..._data.ingraph import Promised, Stage
 from ..._global.tensor import part_of_rank
-from ..._ops.custom.image import crop_mirror_normalize
+from ..._kernels.image import crop_mirror_normalize
 
 __all__ = [
     "OFRecordReader", "OfrecordReader", "OFRecordRawDecoder", "OfrecordRawDecoder", "OFRecordBytesDecoder", "OFRecordImageDecoder",

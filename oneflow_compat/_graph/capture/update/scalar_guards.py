@@ -1,0 +1,84 @@
+"""Conditions on learning rates and step counters that an optimizer branched on while it was captured.
+
+RAdam changes its formula after some steps. Such a branch is part of the program that was captured; before
+each call a small program computes the condition again, and another program is captured when it differs.
+"""
+from __future__ import annotations
+
+import operator
+
+import torch
+import torch.fx
+from torch._prims_common import make_contiguous_strides_for
+
+from ...program.program import roots, written_args
+
+aten = torch.ops.aten
+_FILLED = {aten.zeros_like.default: 0, aten.new_zeros.default: 0, aten.ones_like.default: 1, aten.new_ones.default: 1}
+
+
+def part(graph, wanted):
+    """The part of the graph that computes the wanted nodes, on copies of what it writes; (open fx graph, {node: copy}, indices of its inputs among the placeholders)."""
+    wanted = set(wanted)
+    for node in reversed(list(graph.nodes)):
+        if node.op != "call_function":
+            continue
+        if node in wanted or any(w in wanted for w in roots(written_args(node))):
+            wanted.add(node)
+            wanted.update(() if _filled(node) else node.all_input_nodes)
+    small = torch.fx.Graph()
+    copies, inputs, written = {}, [], set()
+    for node in graph.nodes:
+        if node in wanted:
+            written.update(roots(written_args(node)))
+    for index, node in enumerate(n for n in graph.nodes if n.op == "placeholder"):
+        if node in wanted:
+            copies[node] = small.placeholder(f"p{index}")
+            inputs.append(index)
+    for node in list(copies):
+        if node in written:
+            copies[node] = small.call_function(aten.clone.default, (copies[node],))
+    for node in graph.nodes:
+        if node in wanted and node not in copies and node.op in ("call_function", "get_attr"):
+            filled = _filled(node)
+            copies[node] = small.call_function(aten.full.default, *filled) if filled else small.node_copy(node, lambda n: copies[n])
+    return small, copies, tuple(inputs)
+
+
+def _filled(node):
+    """Arguments of aten.full for zeros_like and its like: of the tensor they are like, no value is read. None of another operator."""
+    if node.target not in _FILLED:
+        return None
+    shape, dtype, device, stride = node.meta["tensor"]
+    if not all(type(n) is int for n in shape) or stride != make_contiguous_strides_for(shape):
+        return None
+    return (shape, _FILLED[node.target]), {"dtype": dtype, "device": device}
+
+
+def guard_graph(graph, guards):
+    """The part of the graph that computes the guarded numbers; returns (fx graph, indices of its inputs among the placeholders)."""
+    small, copies, inputs = part(graph, {n for node, _, other, _ in guards for n in (node, other) if isinstance(n, torch.fx.Node)})
+    truths = []
+    for node, comparison, other, outcome in guards:
+        other = copies[other] if isinstance(other, torch.fx.Node) else other
+        truth = small.call_function(comparison, (copies[node], other))
+        truths.append(small.call_function(operator.eq, (truth, outcome)))
+    small.output(tuple(truths))
+    return small, inputs
+
+
+def compile_guard(program):
+    """A function of all slot values: True when every condition is as it was at the capture."""
+    from ...program.codegen import compile_program
+
+    graph, inputs = program.guard
+    function = compile_program(program.with_(graph=graph), "guard")
+
+    def holds(*values):
+        try:
+            with torch.no_grad():
+                return all(function(*(values[i] for i in inputs)))
+        except (RuntimeError, IndexError):  # computed with what an earlier condition, now broken, said about a shape
+            return False
+
+    return holds

@@ -1,0 +1,101 @@
+"""Splits a Program into the part a compiler takes (forward and backward) and the rest (the update) run as it is.
+
+The update is a few fused in-place operators over all parameters, or python-number arithmetic around them:
+a compiler would functionalize it, copy every parameter, and take longer to compile for nothing.
+"""
+from __future__ import annotations
+
+import operator
+
+import torch
+import torch.fx
+
+from ...program.program import roots, written_args
+
+
+def first_of_update(graph):
+    """The nodes from the first one of the update on, as a set (empty for inference)."""
+    late, seen = set(), False
+    for node in graph.nodes:
+        if node.op in ("placeholder", "output"):
+            continue
+        if not seen and node.op == "call_function" and node.meta.get("phase") == "update":
+            seen = True
+        if seen:
+            late.add(node)
+    return late
+
+
+def split(program):
+    """(module of the first region, its input placeholders, its output nodes, nodes of the rest)."""
+    graph = program.graph
+    late = first_of_update(graph)
+    # numbers computed from lr before the first tensor operator of the update belong to the update as well, and its constants
+    for node in reversed(list(graph.nodes)):
+        if node not in late and node.users and all(u in late for u in node.users) and (node.op == "get_attr" or node.op == "call_function" and _is_number(node)):
+            late.add(node)
+    early = [n for n in graph.nodes if n.op in ("call_function", "get_attr") and n not in late]
+    region = torch.fx.Graph()
+    copies, inputs = {}, []
+    wanted = set(early)
+    used = {u for n in early for u in n.all_input_nodes}
+    for node in graph.nodes:
+        if node.op == "placeholder" and node in used:
+            copies[node] = region.placeholder(node.name)
+            copies[node].meta.update(node.meta)
+            inputs.append(node)
+    constants = torch.nn.Module()
+    for node in early:
+        copies[node] = region.node_copy(node, lambda n: copies[n])
+        if node.op == "get_attr":
+            constants.register_buffer(node.target, program.constants[node.target])
+    outputs = [n for n in early if any(u not in wanted for u in n.users)]
+    region.output(tuple(copies[n] for n in outputs))
+    module = torch.fx.GraphModule(constants, region)
+    return module, inputs, outputs, late
+
+
+def host_program(program, inputs, outputs, late, function):
+    """A Program that calls `function` for the first region and runs the rest as captured."""
+    graph = torch.fx.Graph()
+    copies = {}
+    for node in program.graph.nodes:
+        if node.op == "placeholder":
+            copies[node] = graph.node_copy(node)
+    call = graph.call_function(function, tuple(copies[n] for n in inputs))
+    call.meta["phase"] = "compiled"
+    for i, node in enumerate(outputs):
+        copies[node] = graph.call_function(operator.getitem, (call, i))
+        copies[node].meta.update(node.meta)
+    for node in program.graph.nodes:
+        if node in late and node not in copies:
+            copies[node] = graph.node_copy(node, lambda n: copies[n])
+    graph.output(torch.fx.map_arg(program.output_node.args[0], lambda n: copies[n]))
+    return program.with_(graph=graph)
+
+
+def _is_number(node):
+    return node.meta.get("tensor") is None and getattr(node.target, "__module__", None) in ("_operator", "math")
+
+
+def silent_writes(program):
+    """Indices of the slots whose version counter the runtime must raise: what a compiled region or a fused optimizer writes.
+
+    Every other operator of the update raises it by itself. Nobody differentiates through the state of an optimizer.
+    """
+    late = first_of_update(program.graph)
+    written = written_inputs(n for n in program.graph.nodes if n not in late or "_fused_" in str(n.target))
+    return [i for i, (node, slot) in enumerate(zip(program.placeholders, program.slots)) if node in written and slot.role != "optim"]
+
+
+def written_before_the_last_check(program):
+    """Indices of the slots that are written while the program may still find that a branch goes another way."""
+    aten, nodes = torch.ops.aten, list(program.graph.nodes)
+    last = max((i for i, n in enumerate(nodes) if n.target is aten._assert_async.msg), default=0)
+    written = written_inputs(nodes[:last])
+    return [i for i, node in enumerate(program.placeholders) if node in written]
+
+
+def written_inputs(nodes):
+    """Placeholders that the nodes write, views followed to their base."""
+    return {r for n in nodes if n.op == "call_function" for r in roots(written_args(n)) if r.op == "placeholder"}
