@@ -25,7 +25,7 @@ HOOKS = {
     "torch._C._len_torch_function_stack": ("_graph", "indices that are tensors are handled by a function mode, which stays out of recording", "tests/graph/test_torch_op_calls.py"),
     "torch._C._pop_torch_function_stack": ("_graph", "the same", "tests/graph/test_torch_op_calls.py"),
     "torch._C._push_on_torch_function_stack": ("_graph", "the same", "tests/graph/test_torch_op_calls.py"),
-    "torch._C._after_ADInplaceOrView_keyset": ("_ops", "CUDA kernels with atomics raise torch's alert of deterministic algorithms", "tests/ops/test_ops_gpu.py"),
+    "torch._C._after_ADInplaceOrView_keyset": ("_kernels", "CUDA kernels with atomics raise torch's alert of deterministic algorithms", "tests/ops/test_ops_gpu.py"),
     "torch._C.OptionalType": ("_graph", "operator arguments of saved graphs are checked against schemas", "tests/files/test_hostile_graphs.py"),
     "torch._C._dispatch_find_schema_or_throw": ("_graph", "is an operator of a saved graph one of the dispatcher's", "tests/files/test_hostile_graphs.py"),
     "torch._C._get_privateuse1_backend_name": ("_global", "whether the name of the private backend is free for OneFlow's mock device", "tests/core/test_refused_arguments.py"),

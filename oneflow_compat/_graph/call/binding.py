@@ -9,11 +9,13 @@ import torch.utils._pytree as pytree
 from torch._C import _increment_version as increment_version
 
 from ..._global.tensor import OfSeveralRanks, is_global, make_results_global, without_subclasses
-from ..compile.inductor.regions import silent_writes, written_before_the_last_check
+from ..program.writes import silent_writes, written_before_the_last_check
 from ..program.nested_state import holder, put_at
-from ..capture.symbolic_sizes import ANOTHER_WAY, of_the_run, run_or_undo
+from .branches import run_or_undo
+from ..program.symbolic import BRANCH_TAKEN_OTHERWISE, is_run_value
 from ..program.pytree import tree_leaves, with_sizes
-from ..capture.python_reads import Watch, meta
+from .python_watch import Watch
+from ..program.python_values import tensor_meta
 
 
 VALUES = "a tensor that build() branches on or reads with .item()"
@@ -54,7 +56,7 @@ class Binding:
         self._tells_overflow, self._begun = capture.tells_overflow, capture.begun
         self.guard, self._reads_values = None, bool(capture.recorder.guards)
         if program.guard is not None:
-            from ..capture.update.scalar_guards import compile_guard
+            from ..program.scalar_guards import compile_guard
 
             self.guard = compile_guard(program)
         self.watch = Watch(capture.read, capture.free_of)
@@ -147,7 +149,7 @@ class Binding:
             if now is old:
                 continue
             trained = self.program.training and slot.role == "param"
-            if trained or not isinstance(now, torch.Tensor) or isinstance(now, OfSeveralRanks) or meta(now) != meta(old):
+            if trained or not isinstance(now, torch.Tensor) or isinstance(now, OfSeveralRanks) or tensor_meta(now) != tensor_meta(old):
                 self.watch.changed = slot.name
                 raise Stale(slot.name)
         for n, container, key, _ in self._tensors:
@@ -253,7 +255,7 @@ class Binding:
         try:
             return run_or_undo(self.run, self._kept, self.program, *values)
         except RuntimeError as error:
-            _, found, rest = str(error).partition(ANOTHER_WAY)
+            _, found, rest = str(error).partition(BRANCH_TAKEN_OTHERWISE)
             if not found:
                 raise
             self._take_back()
@@ -282,7 +284,7 @@ class Binding:
         """Bind what build() bound to buffers and attributes to this run's tensors."""
         values = (v.detach() if isinstance(v, torch.Tensor) and v.requires_grad else v for v in out[self._returned :])  # a view of a parameter
         for container, key, leaves, spec in self.stores:
-            new = pytree.tree_unflatten([next(values) if of_the_run(v) else v for v in leaves], spec)
+            new = pytree.tree_unflatten([next(values) if is_run_value(v) else v for v in leaves], spec)
             if type(container) is list and key >= len(container):
                 container.append(new)
                 continue

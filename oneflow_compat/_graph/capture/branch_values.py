@@ -63,7 +63,7 @@ def with_known_lengths(recorder, tree):
 
 
 def _value(recorder, node, arguments):
-    from .update.scalar_guards import part
+    from ..program.scalar_guards import part
 
     small, copies, inputs = part(recorder.graph, {node})
     holders = [n for n in recorder.graph.nodes if n.op == "placeholder"]

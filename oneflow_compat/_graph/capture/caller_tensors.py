@@ -13,7 +13,7 @@ import torch
 from ..._global.tensor import memory_of
 from ..errors import location_text
 from ..program.program import roots, written_args
-from .recorder import TensorInfo
+from ..program.tensor_info import TensorInfo
 
 aten = torch.ops.aten
 _PACKAGE = __package__.partition(".")[0]

@@ -12,7 +12,7 @@ from ..._global.tensor import OfSeveralRanks, is_global, memory_of
 from ..errors import KEEP_PADDED, CaptureError, GraphTypeError
 from ..program.nested_state import holder, put_at
 from ..program.program import Output, Program
-from .symbolic_sizes import KINDS, of_the_run
+from ..program.symbolic import SYMBOLIC_NUMBERS, is_run_value
 from ..program.slots import slots_of
 from .module_state import StateMap, kept_grads, kept_modes, kept_modules, memories, of_their_own, resolve
 from ..program.pytree import paths, tree_flatten
@@ -55,7 +55,7 @@ def outside_capture():
 def check_leaves(flat, name, more=()):
     """Every leaf must be a tensor, a plain python value, or of one of the classes in `more`; name(index) is what an error calls it."""
     for index, leaf in enumerate(flat):
-        if not isinstance(leaf, (torch.Tensor, *_PLAIN, *KINDS, *more)):
+        if not isinstance(leaf, (torch.Tensor, *_PLAIN, *SYMBOLIC_NUMBERS, *more)):
             kind = type(leaf).__qualname__ if type(leaf).__module__ == "builtins" else f"{type(leaf).__module__}.{type(leaf).__qualname__}"
             raise GraphTypeError(
                 f"the {name(index)} of build() has the type {kind}, which a graph cannot take",
@@ -225,14 +225,14 @@ class Capture:
                 info = node.meta["tensor"]
                 nodes.append(node)
                 outputs.append(Output(leaf_name(out_spec, i), info.shape, info.dtype, info.device))
-            elif isinstance(number := recorder.sizes.node(value) if type(value) in KINDS else value, torch.fx.Node):
+            elif isinstance(number := recorder.sizes.node(value) if type(value) in SYMBOLIC_NUMBERS else value, torch.fx.Node):
                 nodes.append(number)
                 outputs.append(Output(leaf_name(out_spec, i)))
             else:
                 constants.append((i, number))
         for _, _, held, _ in self.stores:
             for value in held:
-                if of_the_run(value):
+                if is_run_value(value):
                     nodes.append(recorder._convert(memory_of(value) if isinstance(value, torch.Tensor) else value)[0])
                     outputs.append(Output("attribute"))
         for _, _, _, node in self.update.state_numbers if self.update else ():
@@ -251,7 +251,7 @@ class Capture:
         guard = None
         guards = recorder.guards + (self.update.trace.guards if self.update is not None else [])
         if guards:
-            from .update.scalar_guards import guard_graph
+            from ..program.scalar_guards import guard_graph
 
             guard = guard_graph(recorder.graph, guards)
         graph = recorder.finish(nodes)

@@ -29,7 +29,7 @@ def constant_value(recorder, node):
 
 def _replayed(recorder, node):
     """constant_value of a tensor that was written in place: everything that wrote it runs again."""
-    from .update.scalar_guards import part
+    from ..program.scalar_guards import part
 
     small, copies, inputs = part(recorder.graph, {node})
     if inputs or len(small.nodes) > _MOST_NODES or not all(n.op == "get_attr" or _plain(n) for n in small.nodes):

@@ -12,7 +12,8 @@ from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manag
 from ..._global.creation import symbolic_kernels
 from . import sparse_results
 from .frequent_results import known_results
-from .symbolic_sizes import KINDS, of_unknown_sizes
+from .symbolic_sizes import of_unknown_sizes
+from ..program.symbolic import SYMBOLIC_NUMBERS
 
 aten = torch.ops.aten
 _VIEWS = {
@@ -97,7 +98,7 @@ def _is_plain(tensor):
 
 
 def _of_unknown_size(a):
-    return type(a) is FakeTensor and a._has_symbolic_sizes_strides or type(a) in (list, tuple) and any(map(_of_unknown_size, a)) or type(a) in KINDS
+    return type(a) is FakeTensor and a._has_symbolic_sizes_strides or type(a) in (list, tuple) and any(map(_of_unknown_size, a)) or type(a) in SYMBOLIC_NUMBERS
 
 
 def _described(tensor):

@@ -10,7 +10,8 @@ import math
 
 import torch
 
-from .recurrent import WHOLE, symbolic_results
+from .recurrent import symbolic_results
+from ..program.recurrent_layer import WHOLE_LAYERS
 
 aten = torch.ops.aten
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -39,7 +40,7 @@ _ITERATED = {
     aten.log_sigmoid_backward.default: (0,), aten.soft_margin_loss_backward.default: (2,), aten.binary_cross_entropy_backward.default: (1,),
 }  # fmt: skip
 _ARITHMETIC = {getattr(aten, n).Tensor for n in ("add", "sub", "mul", "div")}  # of half precision torch takes expanded tensors for contiguous ones
-_RECURRENT = {aten._cudnn_rnn.default, aten._cudnn_rnn_backward.default, *WHOLE.values()}
+_RECURRENT = {aten._cudnn_rnn.default, aten._cudnn_rnn_backward.default, *WHOLE_LAYERS.values()}
 _SUGGESTED = {
     aten.channel_shuffle.default: 0, aten.max_unpool2d.default: 0, aten.reflection_pad3d.default: 0, aten.replication_pad3d.default: 0,
     **{getattr(aten, n + "_backward").default: 1 for n in ("reflection_pad2d", "replication_pad2d", "reflection_pad3d", "replication_pad3d")},

@@ -6,6 +6,7 @@ import contextlib
 import torch
 
 from .function_aliases import everywhere
+from ..program.random_functions import seed_generator
 
 
 @contextlib.contextmanager
@@ -34,5 +35,3 @@ def generators_of_build(recorder, active):
         yield
 
 
-def seed_generator(generator, seed):
-    generator.manual_seed(seed)

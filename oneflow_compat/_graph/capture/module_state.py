@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from ..._global.tensor import memory_of
 from ..errors import CaptureError
-from .symbolic_sizes import KINDS
+from ..program.symbolic import SYMBOLIC_NUMBERS
 from .python_reads import DEPTH
 
 
@@ -186,7 +186,7 @@ class kept_modules:
         from .constant_folding import constant_value
 
         return not any(
-            type(t) in KINDS or isinstance(t, FakeTensor) and constant_value(self.recorder, t._of_node) is None for t in pytree.tree_leaves(value)
+            type(t) in SYMBOLIC_NUMBERS or isinstance(t, FakeTensor) and constant_value(self.recorder, t._of_node) is None for t in pytree.tree_leaves(value)
         )
 
     def __exit__(self, kind, *exc):
@@ -280,7 +280,7 @@ class _Parameters:
 
 def _symbolic(value, seen=None):
     """Whether there is a symbolic tensor, or a number computed from sizes, in a value or in what torch's pytree finds in it (lists, dicts, TensorDict)."""
-    if isinstance(value, FakeTensor) or type(value) in KINDS:
+    if isinstance(value, FakeTensor) or type(value) in SYMBOLIC_NUMBERS:
         return True
     kind, seen = pytree.SUPPORTED_NODES.get(type(value)), {} if seen is None else seen
     if kind is None or id(value) in seen:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import enum
 import types
 import warnings
 
@@ -17,67 +16,12 @@ import numpy as np
 import torch
 
 from ..errors import skipped
+from ..program.python_values import BY_IDENTITY, Cell, Elements, Length, MAX_ELEMENTS, MISSING, array_contents, get_item, is_dict, is_plain, is_plain_container, is_record, same_value
 
-_NUMBERS = (int, float, bool, str, bytes, complex, type(None))
-_PLAIN = (*_NUMBERS, np.generic, torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format, enum.Enum, slice, range)
-_BY_IDENTITY = (types.FunctionType, types.BuiltinFunctionType, type, torch.nn.Module)
-_METHODS = (types.FunctionType, classmethod, staticmethod, property)
-_HEAP_TYPE, _IMMUTABLE = 1 << 9, 1 << 8  # of CPython's type flags
-_MANY = 32
 DEPTH = 4  # of lists and dicts in each other: what lies deeper is not compared, and results may not be kept there
 _ELEMENTS = 4096  # of an array whose values are compared at each call
 _UNREAD = frozenset(vars(torch.nn.Module()))
-_MISSING = object()
 _WARN_AFTER = 8
-
-
-def _same(a, b):
-    """Equal as an argument of a program: 1 is not 1.0 and not True, 0.0 is not -0.0."""
-    if a is b:
-        return True
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, (list, tuple)):
-        kind = list if isinstance(a, list) else tuple  # a subclass may have other elements, or no length
-        return kind.__len__(a) == kind.__len__(b) and all(map(_same, kind.__iter__(a), kind.__iter__(b)))
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(_same(v, b[k]) for k, v in a.items())
-    if _is_record(type(a)):
-        return vars(a).keys() == vars(b).keys() and all(_same(v, vars(b)[k]) for k, v in vars(a).items())
-    if isinstance(a, np.ndarray):
-        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
-    return repr(a) == repr(b) if isinstance(a, (float, complex, np.inexact)) else isinstance(a, _PLAIN) and a == b
-
-
-def _plain(value):
-    if isinstance(value, tuple) and not isinstance(value, _PLAIN):
-        return tuple.__len__(value) <= _MANY and all(map(_plain, tuple.__iter__(value)))
-    return isinstance(value, _PLAIN) or isinstance(value, frozenset) and len(value) <= _MANY and all(map(_plain, value))
-
-
-def _is_dict(value):
-    """A dict, or one of a subclass that finds values as dicts do."""
-    return isinstance(value, dict) and type(value).__getitem__ is dict.__getitem__
-
-
-def _is_record(cls):
-    """A class of Python objects with attributes and no methods: argparse.Namespace, `class Config`."""
-    of_python = type(cls) is type and cls.__flags__ & _HEAP_TYPE and not cls.__flags__ & _IMMUTABLE
-    if not of_python or not cls.__dictoffset__ or issubclass(cls, (dict, list, tuple, *_NUMBERS[:-1])):
-        return False
-    return not any(isinstance(v, _METHODS) and not k.startswith("_") for c in cls.__mro__[:-1] for k, v in vars(c).items())
-
-
-def _plain_container(value):
-    if _is_dict(value):
-        return len(value) <= _MANY and all(type(k) in _NUMBERS for k in value) and all(map(_plain, value.values()))
-    return type(value) is list and len(value) <= _MANY and all(map(_plain, value))
-
-
-def meta(tensor):
-    """What a program takes for fixed about a tensor it reads."""
-    stride = tensor.stride() if tensor.layout is torch.strided else None
-    return tensor.shape, stride, tensor.dtype, tensor.device, tensor.requires_grad, tensor.layout, type(tensor)
 
 
 class Reads:
@@ -154,8 +98,8 @@ class Reads:
                 self._value(attributes, name, value, f"{type(thing).__name__}.{name}", True)
         elif isinstance(value, types.MethodType) and not name.startswith("_"):
             self._function(value.__func__)
-        elif _plain(value):  # of the class, or computed: until the object has its own
-            self.entries.setdefault((id(attributes), name), (attributes, name, _MISSING, f"{type(thing).__name__}.{name}", True))
+        elif is_plain(value):  # of the class, or computed: until the object has its own
+            self.entries.setdefault((id(attributes), name), (attributes, name, MISSING, f"{type(thing).__name__}.{name}", True))
 
     def _known(self, module, attributes):
         """False for a module that build() itself is making."""
@@ -173,34 +117,34 @@ class Reads:
         if id(thing) in self.made or isinstance(thing, torch.nn.Module) and not self._known(thing, attributes):
             return
         if not any(name in attributes.get(kind, ()) for kind in ("_parameters", "_buffers", "_modules", "_blocks")):
-            self.entries.setdefault((id(attributes), name), (attributes, name, _MISSING, f"{type(thing).__name__}.{name}", True))
+            self.entries.setdefault((id(attributes), name), (attributes, name, MISSING, f"{type(thing).__name__}.{name}", True))
 
     def _value(self, container, key, value, label, attribute, depth=0):
         if getattr(value, "__module__", None) == f"{__package__}.recomputation":  # forward of a recomputed module
             return
         entry = (container, key, value, label, attribute)
-        if isinstance(value, (*_BY_IDENTITY, torch.Tensor)) or _plain(value):
+        if isinstance(value, (*BY_IDENTITY, torch.Tensor)) or is_plain(value):
             self.entries.setdefault((id(container), key), entry)
             if isinstance(value, types.FunctionType):
                 self._function(value)
         elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
             if value.size <= _ELEMENTS:
-                self.entries.setdefault((id(container), key), (_Elements(container, key), np.ndarray, _elements(value), label, False))
+                self.entries.setdefault((id(container), key), (Elements(container, key), np.ndarray, array_contents(value), label, False))
             else:
                 self.entries.setdefault((id(container), key), entry)
-        elif _plain_container(value):
+        elif is_plain_container(value):
             self.entries.setdefault((id(container), key), (*entry[:2], copy.copy(value), *entry[3:]))
-        elif depth < DEPTH and (type(value) is list or _is_dict(value)) and len(value) <= _MANY:
+        elif depth < DEPTH and (type(value) is list or is_dict(value)) and len(value) <= MAX_ELEMENTS:
             self.entries.setdefault((id(container), key), entry)
-            self.entries.setdefault((id(value), len), (_Length(value), len, len(value), f"len({label})", False))
+            self.entries.setdefault((id(value), len), (Length(value), len, len(value), f"len({label})", False))
             for k, v in value.items() if type(value) is not list else enumerate(value):
                 self._value(value, k, v, f"{label}[{k!r}]", attribute, depth + 1)
-        elif _is_record(type(value)):
+        elif is_record(type(value)):
             self.entries.setdefault((id(container), key), entry)
             self._reading(type(value))
         elif depth < DEPTH and (isinstance(value, types.SimpleNamespace) or hasattr(type(value), "__dataclass_fields__")) and hasattr(value, "__dict__"):
             self.entries.setdefault((id(container), key), entry)
-            for k, v in list(vars(value).items())[:_MANY]:
+            for k, v in list(vars(value).items())[:MAX_ELEMENTS]:
                 self._value(vars(value), k, v, f"{label}.{k}", attribute, depth + 1)
 
     # -- names of functions --------------------------------------------------------------
@@ -218,11 +162,11 @@ class Reads:
                 value = cell.cell_contents
             except ValueError:
                 continue
-            self._value(_Cell(cell), "value", value, name, False)
+            self._value(Cell(cell), "value", value, name, False)
         scope = function.__globals__
         for name in _names(code):
-            value = scope.get(name, _MISSING)
-            if value is not _MISSING and not isinstance(value, (type, types.ModuleType, types.BuiltinFunctionType)):
+            value = scope.get(name, MISSING)
+            if value is not MISSING and not isinstance(value, (type, types.ModuleType, types.BuiltinFunctionType)):
                 self._value(scope, name, value, name, False)
 
     # -- the result ----------------------------------------------------------------------
@@ -234,67 +178,20 @@ class Reads:
         for container, key, value, label, attribute in self.entries.values():
             if isinstance(value, FakeTensor):
                 continue
-            now = _get(container, key)
+            now = get_item(container, key)
             if not attribute or isinstance(value, (list, dict)):  # what build() itself changes there changes at captures only
-                if not (isinstance(now, type(value)) and _same(now, value)) and now is not value:
+                if not (isinstance(now, type(value)) and same_value(now, value)) and now is not value:
                     continue
             kept.append((container, key, value, label))
         for module in self.modules.values():
             for kind in ("_modules", "_parameters", "_buffers"):
                 container = module.__dict__.get(kind)
                 if kind == "_modules" and container:
-                    kept.append((_Length(container), len, len(container), f"len({type(module).__name__})"))
+                    kept.append((Length(container), len, len(container), f"len({type(module).__name__})"))
                 for key, value in (container or {}).items():
                     if value is None or kind == "_modules":
                         kept.append((container, key, value, f"{type(module).__name__}.{key}"))
         return kept
-
-
-class _Cell:
-    """A closure cell as a container."""
-
-    __slots__ = ("cell",)
-
-    def __init__(self, cell):
-        self.cell = cell
-
-    def __getitem__(self, key):
-        return self.cell.cell_contents
-
-
-class _Length:
-    """The length of a list or dict as a container."""
-
-    __slots__ = ("of",)
-
-    def __init__(self, of):
-        self.of = of
-
-    def __getitem__(self, key):
-        return len(self.of)
-
-
-class _Elements:
-    """The values of the array at a place as a container."""
-
-    __slots__ = ("container", "key")
-
-    def __init__(self, container, key):
-        self.container, self.key = container, key
-
-    def __getitem__(self, key):
-        return _elements(self.container[self.key])
-
-
-def _elements(value):
-    return (value.tobytes(), value.dtype.str, value.shape) if isinstance(value, np.ndarray) else (type(value),)
-
-
-def _get(container, key):
-    try:
-        return container[key]
-    except (KeyError, IndexError, ValueError):
-        return _MISSING
 
 
 def _names(code, depth=0):
@@ -304,93 +201,6 @@ def _names(code, depth=0):
         for const in code.co_consts:
             if isinstance(const, types.CodeType):
                 yield from _names(const, depth + 1)
-
-
-class Watch:
-    """The check before each call: `holds()` is True while everything is the very object it was at the capture."""
-
-    def __init__(self, entries, free_of):
-        """`free_of`: id(tensor) -> (index among the free tensors or None) for tensors that the program reads."""
-        self.entries = [list(e) for e in entries]
-        self.free_of = free_of
-        self.changed = None  # label of what was found changed
-        self._write()
-
-    def _write(self):
-        scope, tests, names = {}, [], {}
-        for i, (container, key, value, _) in enumerate(self.entries):
-            if isinstance(container, _Cell):
-                name, where = container.cell, "{}.cell_contents"
-            elif isinstance(container, _Length):
-                name, where = container.of, "len({})"
-            elif isinstance(container, _Elements):
-                name, where = container, "{}[0]"
-            else:
-                name, where = container, f"{{}}[{self._key(key, scope)}]"
-            held = names.get(id(name))
-            if held is None:
-                held = names[id(name)] = f"c{len(names)}"
-                scope[held] = name
-            if value is _MISSING:
-                tests.append(f"{self._key(key, scope)} not in {held}")
-                continue
-            scope[f"v{i}"] = value
-            plain = isinstance(value, (list, dict)) and _plain_container(value)
-            tests.append(f"{where.format(held)} {'==' if plain or isinstance(container, (_Length, _Elements)) else 'is'} v{i}")
-        lines = [" and ".join(tests[i : i + 200]) for i in range(0, len(tests), 200)]
-        body = "".join(f"    if not ({line}):\n        return False\n" for line in lines) or "    pass\n"
-        source = f"def same():\n  try:\n{body}  except (KeyError, IndexError, ValueError):\n    return False\n  return True\n"
-        exec(compile(source, "<watched values>", "exec"), scope)
-        self.scope, self.same = scope, scope["same"]
-
-    @staticmethod
-    def _key(key, scope):
-        """Code for a key of a dict: a literal, or the name of a key such as a dtype."""
-        if type(key) in (str, int):
-            return repr(key)
-        name = f"k{len(scope)}"
-        scope[name] = key
-        return name
-
-    def holds(self, rebind) -> bool:
-        """`rebind(free index, tensor)` is called where another tensor of the same kind has taken a place."""
-        if self.same():
-            return True
-        new = []
-        for i, (container, key, value, label) in enumerate(self.entries):
-            now = _get(container, key)
-            if now is value:
-                continue
-            if isinstance(value, torch.Tensor) and isinstance(now, torch.Tensor):
-                free = self.free_of.get(id(value), _MISSING)
-                if free is None or meta(value) != meta(now):
-                    self.changed = label
-                    return False
-                new.append((i, free, now))
-            elif now is _MISSING or isinstance(value, _BY_IDENTITY) or not _same(value, now):
-                self.changed = label
-                return False
-            elif not isinstance(value, (list, dict)):
-                new.append((i, _MISSING, now))
-        moved: dict = {}
-        for i, free, now in new:
-            if free is not _MISSING:
-                moved.setdefault(free, []).append((i, now))
-        for free, places in moved.items():
-            old = self.entries[places[0][0]][2]
-            if len({id(now) for _, now in places}) > 1 or len(places) != sum(e[2] is old for e in self.entries):
-                self.changed = self.entries[places[0][0]][3]
-                return False  # one of two names of a tensor was bound to another one
-        for free, places in moved.items():
-            rebind(free, places[0][1])
-            self.free_of[id(places[0][1])] = self.free_of.pop(id(self.entries[places[0][0]][2]))
-        for i, _, now in new:
-            old, self.entries[i][2] = self.entries[i][2], now
-            self.scope[f"v{i}"] = now
-            if _is_record(type(now)) and any(e[0] is vars(old) for e in self.entries):  # an equal one took its place
-                self.entries = [[vars(now) if e[0] is vars(old) else e[0], *e[1:]] for e in self.entries]
-                self._write()
-        return True
 
 
 def tell(name, label, times):

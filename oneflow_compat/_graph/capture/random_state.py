@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from .function_aliases import everywhere
 from .capture import capturing
+from ..program.random_functions import get_cpu_state, get_cuda_state, seed_all, seed_cpu, seed_cuda, seed_every_cuda, set_cpu_state, set_cuda_state
 
 
 class _Recorded:
@@ -29,7 +30,7 @@ class _Recorded:
 
     def read(self, original, function, *args):
         """A symbolic tensor like the state that `original()` gives now."""
-        from .recorder import describe
+        from ..program.tensor_info import describe
 
         with _disable_current_modes():
             value = original()
@@ -127,53 +128,5 @@ def _index(device):
 
 
 # -- what the program calls ----------------------------------------------------------
-def get_cpu_state():
-    return torch.default_generator.get_state()
 
 
-def set_cpu_state(state):
-    torch.default_generator.set_state(state)
-
-
-def get_cuda_state(index):
-    return torch.cuda.get_rng_state(index)
-
-
-def set_cuda_state(state, index):
-    torch.cuda.set_rng_state(state, index)
-
-
-def seed_all(seed):
-    torch.manual_seed(seed)
-
-
-def seed_cpu(seed):
-    torch.default_generator.manual_seed(int(seed))
-
-
-def seed_cuda(seed, index):
-    """`index` None: there was no CUDA where the program was captured."""
-    if index is not None:
-        with torch.cuda.device(index):
-            torch.cuda.manual_seed(seed)
-
-
-def seed_every_cuda(seed):
-    if torch.cuda.is_available():
-        torch.cuda.manual_seed_all(seed)
-
-
-PYTHON_NAMES = {
-    "random.state": get_cpu_state, "random.set_state": set_cpu_state, "random.seed": seed_all, "random.seed_cpu": seed_cpu, "random.cuda_state": get_cuda_state,
-    "random.set_cuda_state": set_cuda_state, "random.seed_cuda": seed_cuda, "random.seed_every_cuda": seed_every_cuda,
-}  # fmt: skip
-
-
-def draws_again(graph) -> bool:
-    """Are random numbers drawn from a generator object, or a generator's state read or set between draws? A compiler that draws by itself would give others."""
-    if any(isinstance(a, torch.Generator) for n in graph.nodes for a in (*n.args, *n.kwargs.values())):
-        return True
-    targets = {n.target for n in graph.nodes}
-    if targets.isdisjoint(PYTHON_NAMES.values()):
-        return False
-    return any(isinstance(t, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in t.tags for t in targets)

@@ -19,9 +19,11 @@ from ..errors import CaptureError, UnsupportedInGraph, user_location
 from .known_values import KnownValues
 from .recurrent import whole_layers
 from .refusals import refuse
-from .symbolic_sizes import KINDS, Sizes, known
+from .symbolic_sizes import Sizes
+from ..program.symbolic import SYMBOLIC_NUMBERS
 from .sparse_results import of_any_rows
 from .fake_results import Results
+from ..program.tensor_info import describe
 
 aten = torch.ops.aten
 _ITEM = aten._local_scalar_dense.default
@@ -298,10 +300,10 @@ class Recorder(KnownValues, TorchDispatchMode):
         if kind is float:
             node = self.markers.get(a)
             return (a, a) if node is None else (node, a)
-        if kind in KINDS:
+        if kind in SYMBOLIC_NUMBERS:
             return self.sizes.node(a), a
         if kind is list or kind is tuple:
-            if a and isinstance(a[0], (torch.Tensor, float, type(None))) or any(type(x) in KINDS for x in a):
+            if a and isinstance(a[0], (torch.Tensor, float, type(None))) or any(type(x) in SYMBOLIC_NUMBERS for x in a):
                 pairs = [self._convert(x) for x in a]
                 return [p[0] for p in pairs], [p[1] for p in pairs]
             return list(a), list(a)
@@ -366,21 +368,3 @@ def _plain(tensor):
     return tensor.as_subclass(torch.Tensor) if hasattr(tensor, "_of_placement") else tensor
 
 
-def describe(tensor):
-    """(shape, dtype, device, stride) as a small record for node.meta["tensor"]."""
-    stride = tensor.stride() if tensor.layout is torch.strided else None
-    if type(tensor) is FakeTensor and tensor._has_symbolic_sizes_strides:
-        return TensorInfo(tuple(map(known, tensor.shape)), tensor.dtype, tensor.device, stride and tuple(map(known, stride)))
-    return TensorInfo(tuple(tensor.shape), tensor.dtype, tensor.device, stride)
-
-
-class TensorInfo(tuple):
-    """(shape, dtype, device, stride) of a tensor."""
-
-    def __new__(cls, shape, dtype, device, stride):
-        return tuple.__new__(cls, (shape, dtype, device, stride))
-
-    shape = property(lambda self: self[0])
-    dtype = property(lambda self: self[1])
-    device = property(lambda self: self[2])
-    stride = property(lambda self: self[3])

@@ -16,17 +16,16 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ..errors import user_location
+from ..program.recurrent_layer import CUDNN_MODES, Layer, WHOLE_LAYERS
 
 aten = torch.ops.aten
-_MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}  # cudnnRNNMode_t
-WHOLE = {"rnn_relu": aten.rnn_relu.input, "rnn_tanh": aten.rnn_tanh.input, "gru": aten.gru.input}
 _dropout_states: dict = {}
 
 
 @contextlib.contextmanager
 def recurrent_layers(active, recorder):
     """Replaces what torch.nn's recurrent layers call, for inputs that cuDNN takes and those computed step by step."""
-    original, flatten = {name: getattr(torch._VF, name) for name in _MODES}, torch.nn.RNNBase.flatten_parameters
+    original, flatten = {name: getattr(torch._VF, name) for name in CUDNN_MODES}, torch.nn.RNNBase.flatten_parameters
 
     def layer(name):
         def call(input, *args):
@@ -44,19 +43,19 @@ def recurrent_layers(active, recorder):
                 return original[name](input, *args)
             if _is_call(*args) and not (torch.is_grad_enabled() and any(t.requires_grad for t in (input, args[0], *args[1]))):
                 with _disable_current_modes():
-                    return recorder.__torch_dispatch__(WHOLE[name], (), (input, *args))
+                    return recorder.__torch_dispatch__(WHOLE_LAYERS[name], (), (input, *args))
             return _steps(recorder, name, input, *args)
 
         return call
 
-    for name in _MODES:
+    for name in CUDNN_MODES:
         setattr(torch._VF, name, layer(name))
     torch.nn.RNNBase.flatten_parameters = lambda self: None if active() else flatten(self)
     try:
         yield
     finally:
         torch.nn.RNNBase.flatten_parameters = flatten
-        for name in _MODES:
+        for name in CUDNN_MODES:
             delattr(torch._VF, name)
 
 
@@ -68,38 +67,6 @@ def _by_steps(input, h, weights):
 def _is_call(h, weights, has_biases, layers, dropout, train, *how):
     """Would the one operator do the same when the program runs?"""
     return not (torch._C._are_functorch_transforms_active() or torch.is_autocast_enabled("cpu") or dropout and train)
-
-
-class Layer:
-    """One layer and direction of a GRU or RNN that a program computes step by step. node.meta["recurrent"] lists (layer, role, step).
-
-    Roles: "given" the input's share of all steps, "product" and "state" of a step (in the order computed), "out" all states, "inner"
-    what is used within the layer alone; and of gradients "dgiven", "dproduct" of a step, "dfirst" of the first state besides that
-    through its product, and those that come in: "dout", and "dlast" of the last states of all layers, of which this is number `at`.
-    """
-
-    def __init__(self, kind, reverse, steps, at):
-        self.kind, self.reverse, self.steps, self.at = kind, reverse, steps, at
-        self.marks, self.differentiated = 0, False
-
-    def __deepcopy__(self, memo):
-        return self  # what the nodes of a copied program belong to
-
-    def mark(self, tensor, role, step=0):
-        self.marks += 1
-        if type(tensor) is FakeTensor:
-            tensor._of_node.meta["recurrent"] = (*tensor._of_node.meta.get("recurrent", ()), (self, role, step))
-
-    def mark_gradient(self, tensor, role, step=0):
-        """The gradient that reaches what computed the tensor, after all hooks."""
-
-        def see(grads):
-            self.differentiated = True
-            if grads[0] is not None:
-                self.mark(grads[0], role, step)
-
-        if tensor.grad_fn is not None:
-            tensor.grad_fn.register_prehook(see)
 
 
 def _steps(recorder, name, input, h, weights, has_biases, layers, dropout, train, bidirectional, batch_first):
@@ -117,7 +84,7 @@ def _steps(recorder, name, input, h, weights, has_biases, layers, dropout, train
     for layer in made:
         layer.mark_gradient(last, "dlast")
     if _is_call(*args[1:]) and type(out) is type(last) is FakeTensor:
-        recorder.recurrent.append((WHOLE[name], nodes, made, list(_between(recorder.graph, begin)), (out._of_node, last._of_node)))
+        recorder.recurrent.append((WHOLE_LAYERS[name], nodes, made, list(_between(recorder.graph, begin)), (out._of_node, last._of_node)))
     return out, last
 
 
@@ -220,7 +187,7 @@ def _cudnn_layer(name, input, sizes, hx, weights, has_biases, layers, dropout, t
     with torch.autocast("cuda", enabled=False):
         x = input.transpose(0, 1) if batch_first else input
         out, h, c, *_ = torch._cudnn_rnn(
-            x, list(weights), per_layer, None, h, c, _MODES[name], hidden, projected, layers, False, dropout, train, bidirectional, list(sizes), state
+            x, list(weights), per_layer, None, h, c, CUDNN_MODES[name], hidden, projected, layers, False, dropout, train, bidirectional, list(sizes), state
         )
     out = out.transpose(0, 1) if batch_first else out
     return (out, h, c) if name == "lstm" else (out, h)
@@ -238,7 +205,7 @@ def _dropout_state(dropout, device):
 
 def symbolic_results(func, args):
     """What the operators give: cuDNN's and its gradient, for which torch has no symbolic form or one without the weights' buffer, and whole layers."""
-    if func in WHOLE.values():
+    if func in WHOLE_LAYERS.values():
         x, h, *_, bidirectional, batch_first = args
         steps, batch = reversed(x.shape[:2]) if batch_first else x.shape[:2]
         out = x.new_empty((steps, batch, h.shape[2] * (2 if bidirectional else 1)))

@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from .symbolic_sizes import KINDS
+from ..program.symbolic import SYMBOLIC_NUMBERS
 
 _NUMBERS = 101, 37, 223, 149, 61
 _DIVISIBLE = 720720  # by every number to 16: examples of sizes with quotients
@@ -19,7 +19,7 @@ _DIVISIBLE = 720720  # by every number to 16: examples of sizes with quotients
 def results_from_examples(func, args, kwargs):
     """The results as symbolic tensors; None where their sizes do not follow in so simple a way. Call it in the symbolic mode."""
     given = tree_flatten((args, kwargs))[0]
-    if any(type(a) in KINDS and type(a) is not torch.SymInt for a in given):
+    if any(type(a) in SYMBOLIC_NUMBERS and type(a) is not torch.SymInt for a in given):
         return None
     sizes = [s for a in given for s in (a.shape if isinstance(a, FakeTensor) else (a,)) if type(s) is torch.SymInt]
     symbols = sorted({symbol for s in sizes for symbol in s.node.expr.free_symbols}, key=str)

@@ -19,37 +19,9 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from ..._global.tensor import several
 from ..errors import KEEP_SIZE, CaptureError, is_internal, location_text, user_location
+from ..program.symbolic import BRANCH_TAKEN_OTHERWISE, SYMBOLIC_NUMBERS
 
 aten = torch.ops.aten
-ANOTHER_WAY = "a branch of build() on a size that depends on values goes another way than in this program: branch"
-KINDS = {torch.SymInt, torch.SymFloat, torch.SymBool}
-
-
-def of_the_run(value) -> bool:
-    """Is this, met during capture, a value of each run: a tensor, or a number computed from sizes?"""
-    return isinstance(value, torch.Tensor) or type(value) in KINDS
-
-
-def branches(program) -> bool:
-    """Does the program check which way branches on sizes go?"""
-    return any(n.target is aten._assert_async.msg and n.args[1].startswith(ANOTHER_WAY) for n in program.graph.nodes)
-
-
-def run_or_undo(run, kept, program, *values):
-    """Run; where a branch on sizes goes another way nothing has happened. `kept`: indices of what is written before that is known."""
-    devices = {s.device for s in program.slots if s.device is not None and s.device.type == "cuda"}
-    random = [(g, g.get_state()) for g in (torch.default_generator, *(torch.cuda.default_generators[d.index or 0] for d in devices))]
-    before = [(values[i], values[i].clone()) for i in kept]
-    try:
-        return run(*values)
-    except RuntimeError as error:
-        if ANOTHER_WAY in str(error):
-            for generator, state in random:
-                generator.set_state(state)
-            with torch.no_grad():
-                for tensor, value in before:
-                    tensor.copy_(value)
-        raise
 
 
 class Sizes:
@@ -78,7 +50,7 @@ class Sizes:
         if not way:
             holds = self._made(aten.logical_not.default, (holds,))
         text = location_text(location).replace('"', "'").replace("\\", "/")
-        self._made(aten._assert_async.msg, (holds, f"{ANOTHER_WAY} {len(self.branches) - 1}: {text}"))
+        self._made(aten._assert_async.msg, (holds, f"{BRANCH_TAKEN_OTHERWISE} {len(self.branches) - 1}: {text}"))
         return way
 
     def define(self, node, tensor):
@@ -115,8 +87,8 @@ class Sizes:
         if found is None:
             tracer = torch.fx.proxy.GraphAppendingTracer(self.recorder.graph)
             try:
-                known = {symbol: torch.fx.Proxy(self.nodes[symbol], tracer) for symbol in expression.free_symbols}
-                found = self.nodes[expression] = sympy_interp(_arithmetic(), known, expression).node
+                symbols = {symbol: torch.fx.Proxy(self.nodes[symbol], tracer) for symbol in expression.free_symbols}
+                found = self.nodes[expression] = sympy_interp(_arithmetic(), symbols, expression).node
             except Exception as error:  # functions of sizes that fx cannot record
                 raise CaptureError(f"build() computes {expression} of sizes that depend on values, which a program has no form for", KEEP_SIZE) from error
             self.recorder._annotate(found)
@@ -212,7 +184,7 @@ def _extreme(of_sizes, better):
     def make(original):
         def extreme(*values, **named):
             if len(values) == 2 and not named:
-                if type(values[0]) in KINDS or type(values[1]) in KINDS:
+                if type(values[0]) in SYMBOLIC_NUMBERS or type(values[1]) in SYMBOLIC_NUMBERS:
                     return of_sizes(*values)
                 tensors = [v for v in values if type(v) is FakeTensor and v.dim() == 0]
                 kinds = (int, float) if tensors and tensors[0].is_floating_point() else (int,)  # of integers and 0.5, each has its dtype: a branch
@@ -279,7 +251,7 @@ def _asked_by():
     """(frame, is it of torch.nn) where a size is made a Python value, by an `if` say, in code of torch.nn or neither torch's nor ours; else (None, False)."""
     frame = sys._getframe(2)
     while frame is not None:
-        if frame.f_code.co_name in _CONVERSIONS and isinstance(frame.f_locals.get("self"), tuple(KINDS)):
+        if frame.f_code.co_name in _CONVERSIONS and isinstance(frame.f_locals.get("self"), tuple(SYMBOLIC_NUMBERS)):
             name = frame.f_back.f_code.co_filename
             if name == frame.f_code.co_filename and frame.f_back.f_code.co_name in _CONVERSIONS:  # `if n`: of n != 0
                 frame = frame.f_back
@@ -335,12 +307,9 @@ def asks_for_a_size(error) -> bool:
     """Does torch say that it needs the number an unknown size stands for?"""
     text = str(error)
     if isinstance(error, TypeError):  # Python that wants an int: random.Random(n), {}[n]
-        return "SymInt" in text or any(type(v) in KINDS for v in innermost(error).f_locals.values())
+        return "SymInt" in text or any(type(v) in SYMBOLIC_NUMBERS for v in innermost(error).f_locals.values())
     if type(error).__name__ in ("GuardOnDataDependentSymNode", "UnsupportedOperatorException"):
         return True
     return any(said in text for said in ("symbolic sizes", "symbolic shapes", "isIntList", "concrete integers", "NO overloaded args", "no interpreter set"))
 
 
-def known(size):
-    """A dimension for node.meta: the number, or the text of an unknown one."""
-    return size if type(size) is int else str(size.node.expr) if size.node.maybe_as_int() is None else size.node.maybe_as_int()

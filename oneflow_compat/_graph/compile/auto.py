@@ -18,7 +18,7 @@ import warnings
 
 import torch
 
-from ..capture.random_state import draws_again
+from ..program.random_functions import replays_random_numbers
 from . import aten, compiling
 from .inductor import compiler
 from .inductor.decompositions import talks
@@ -58,7 +58,7 @@ _failed: set = set()  # names of graphs that were warned about
 
 def compile(program, config, name="auto"):
     """A function over the slot values that changes from aten to inductor by itself; aten alone where ranks talk (they would change at different calls) or random numbers are drawn again."""
-    if talks(program.graph) or draws_again(program.graph):
+    if talks(program.graph) or replays_random_numbers(program.graph):
         return aten.compile(program, config)
     return Tiered(program, config)
 

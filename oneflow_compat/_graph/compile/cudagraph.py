@@ -12,7 +12,7 @@ from importlib import import_module
 import torch
 
 from ..errors import ProgramError
-from ..capture.random_state import draws_again
+from ..program.random_functions import replays_random_numbers
 from . import BACKENDS
 from .call_wrapper import runner
 from .notices import announced
@@ -25,7 +25,7 @@ def compile(program, config, name):
     """A function over the slot values; `name` is the backend that compiles the recorded region."""
     if not any(getattr(s.device, "type", None) == "cuda" for s in program.slots):
         raise ProgramError(f"program {program.name}: enable_cudagraph needs CUDA tensors, all inputs are on the CPU")
-    if draws_again(program.graph):
+    if replays_random_numbers(program.graph):
         warnings.warn(f"graph {program.name}: enable_cudagraph is left out, its build() reads or sets the state of a random generator", stacklevel=6)
         return import_module(f"{__package__}.{BACKENDS[name][0]}").compile(program, config, name)
     module, inputs, outputs, late = split(program)

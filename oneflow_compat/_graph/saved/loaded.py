@@ -9,13 +9,14 @@ import torch.utils._pytree as pytree
 from torch._C import _increment_version as increment_version
 
 from ..compile import compiler_for
-from ..compile.inductor.regions import silent_writes, written_before_the_last_check
+from ..program.writes import silent_writes, written_before_the_last_check
 from ..config import Config
 from ..errors import ProgramError
-from ..capture.update.scalar_guards import compile_guard
+from ..program.scalar_guards import compile_guard
 from ..program.program import Program
 from .operators import has_unchecked_index
-from ..capture.symbolic_sizes import ANOTHER_WAY, branches, run_or_undo
+from ..call.branches import run_or_undo
+from ..program.symbolic import BRANCH_TAKEN_OTHERWISE, checks_branches
 from ..program.pytree import keys_of, plain_spec, tree_flatten, with_sizes
 
 _making = threading.Lock()
@@ -50,7 +51,7 @@ class LoadedProgram:
         self.backend = "aten" if has_unchecked_index(program.graph) else backend
         self.args = [i for i, s in enumerate(program.slots) if s.role == "arg"]
         self._written, self._guard = silent_writes(program), compile_guard(program) if program.guard is not None else None
-        self._kept = written_before_the_last_check(program) if branches(program) else None
+        self._kept = written_before_the_last_check(program) if checks_branches(program) else None
         keywords = program.in_spec.children()[1]
         self.keywords = keys_of(keywords.context) if keywords.children() else ()
 
@@ -156,7 +157,7 @@ class LoadedGraph:
             try:
                 return self._ran(one, values, given)
             except RuntimeError as found:
-                if ANOTHER_WAY not in str(found) or len(self.programs) == 1:
+                if BRANCH_TAKEN_OTHERWISE not in str(found) or len(self.programs) == 1:
                     raise
                 error = found
         if fitting and not isinstance(error, RuntimeError):

@@ -14,7 +14,7 @@ import re
 import torch
 import torch.fx
 
-from ..capture.random_state import PYTHON_NAMES
+from ..program.random_functions import PYTHON_NAMES
 from .reader import INT64, PackageError, is_one_line, refuse, shown
 
 Node = torch.fx.Node

@@ -8,8 +8,8 @@ import torch
 import torch.fx
 
 from ..program.program import ROLES, Output, Program, Slot
-from ..capture.recorder import TensorInfo, describe
-from ..capture.recurrent import _MODES, Layer
+from ..program.tensor_info import TensorInfo, describe
+from ..program.recurrent_layer import CUDNN_MODES, Layer
 from .operators import check_call, is_scalar, target_of
 from .reader import (
     INT64, PackageError, anything, boolean, choice, identifier, inside, integer, label, listed, mapping, number, optional, record, refuse, row, shown, text,
@@ -45,7 +45,7 @@ _node = {
                    op=anything, name=identifier, target=anything, args=listed(anything)),
 }  # fmt: skip
 _program = record(
-    {"unknown_sizes": boolean, "recurrent": listed(row(choice(*_MODES), boolean, integer(0), integer(0), integer(0), boolean)),
+    {"unknown_sizes": boolean, "recurrent": listed(row(choice(*CUDNN_MODES), boolean, integer(0), integer(0), integer(0), boolean)),
      "in_constants": listed(row(integer(0), label, text)), "guard": optional(record(inputs=listed(integer(0)), nodes=listed(anything)))},
     training=boolean, slots=listed(_slot), nodes=listed(anything), outputs=listed(record(name=label)), in_spec=anything, out_spec=anything,
     out_constants=listed(row(integer(0), anything)),

@@ -11,7 +11,7 @@ import warnings
 import torch
 
 from ...program.program import is_view, written_args
-from ...capture.random_state import draws_again
+from ...program.random_functions import replays_random_numbers
 from .. import aten
 from ..update_blocks import in_blocks
 from ..call_wrapper import runner
@@ -25,7 +25,7 @@ from .gru_rnn import merge_steps
 
 def compile(program, config, name="inductor"):
     """A function over the slot values."""
-    if draws_again(program.graph):
+    if replays_random_numbers(program.graph):
         warnings.warn(f"graph {program.name} draws numbers from a generator of its own, or reads or sets the state of one as recomputed dropout does: it runs on the aten backend", stacklevel=6)
         return aten.compile(program, config)
     if views_out_of_reach(program.graph):

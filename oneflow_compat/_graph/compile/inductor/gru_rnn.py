@@ -11,11 +11,11 @@ import torch
 from ...._kernels import _ext
 from ...program.passes.cleanup import has_effect
 from ...program.program import is_view, roots, written_args
-from ...capture.recorder import TensorInfo
-from ...capture.recurrent import WHOLE
+from ...program.tensor_info import TensorInfo
+from ...program.recurrent_layer import WHOLE_LAYERS
 
 aten = torch.ops.aten
-_WHOLE = {op: name for name, op in WHOLE.items()}
+_WHOLE = {op: name for name, op in WHOLE_LAYERS.items()}
 _DTYPES = (torch.float32, torch.float64)
 _VIEWS = {aten.t.default, aten.view.default, aten.transpose.int, aten._unsafe_view.default}
 

@@ -12,20 +12,20 @@ import torch
 import torch.fx
 
 from ...program.program import is_view, roots, written_args
-from ...capture.random_state import draws_again
-from ...capture.recorder import TensorInfo
+from ...program.random_functions import replays_random_numbers
+from ...program.tensor_info import TensorInfo
 from .. import aten
 from .decompositions import talks
 from .compiler import compile_region, views_out_of_reach
 from ..notices import announced
-from .regions import first_of_update
+from ...program.writes import first_of_update
 
 SHORT = 6  # operators, views apart, that are not worth a call of their own
 
 
 def compile(program, config):
     """A function over the slot values."""
-    if draws_again(program.graph) or talks(program.graph):
+    if replays_random_numbers(program.graph) or talks(program.graph):
         return aten.compile(program, config)
     graph = torch.fx.Graph()
     copies = {node: graph.node_copy(node) for node in (*program.placeholders, *program.graph.find_nodes(op="get_attr"))}

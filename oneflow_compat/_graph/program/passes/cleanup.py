@@ -6,7 +6,7 @@ import operator
 import torch
 import torch.utils._pytree as pytree
 
-from ...capture.generators import seed_generator
+from ..random_functions import seed_generator
 from ..program import is_view, written_args
 
 aten = torch.ops.aten

@@ -8,7 +8,8 @@ import torch
 from torch.fx import Node
 
 from ..program import is_view, written_args
-from ...capture.recorder import Recorder, describe
+from ...capture.recorder import Recorder
+from ..tensor_info import describe
 
 aten = torch.ops.aten
 _SAME = {aten.mul.Scalar: aten.mul.Tensor, aten.add.Scalar: aten.add.Tensor, aten.div.Scalar: aten.div.Tensor, aten.sub.Scalar: aten.sub.Tensor}

@@ -11,7 +11,7 @@ import torch
 import torch.fx
 from torch._prims_common import make_contiguous_strides_for
 
-from ...program.program import roots, written_args
+from .program import roots, written_args
 
 aten = torch.ops.aten
 _FILLED = {aten.zeros_like.default: 0, aten.new_zeros.default: 0, aten.ones_like.default: 1, aten.new_ones.default: 1}
@@ -69,7 +69,7 @@ def guard_graph(graph, guards):
 
 def compile_guard(program):
     """A function of all slot values: True when every condition is as it was at the capture."""
-    from ...program.codegen import compile_program
+    from .codegen import compile_program
 
     graph, inputs = program.guard
     function = compile_program(program.with_(graph=graph), "guard")
