@@ -17,7 +17,7 @@ import torch.distributed._functional_collectives as funcol
 from torch.distributed.tensor import DeviceMesh, DTensor, Partial, Replicate, Shard
 from torch.utils import _pytree as pytree
 
-from .. import env, sbp
+from .. import _processes, sbp
 from . import collectives, creation, zero
 from .rules import ranks_without_data
 from .collectives import add_mesh, checking, start, transfer
@@ -29,7 +29,7 @@ from .tensor import OfSeveralRanks
 @functools.lru_cache(maxsize=None)
 def mesh_of(placement: Placement) -> DeviceMesh:
     """The mesh of a placement; the process group starts here."""
-    ranks, world = placement.ranks, env.get_world_size()
+    ranks, world = placement.ranks, _processes.get_world_size()
     with checking("placement", tells=True) as asked:
         check_world(placement)
         asked.same(placement=placement)
@@ -61,14 +61,14 @@ def note(mesh, text):
 
 def check_world(placement):
     """RuntimeError where a placement names ranks that do not exist."""
-    last, world = placement.ranks.max(), env.get_world_size()
+    last, world = placement.ranks.max(), _processes.get_world_size()
     if last >= world:
         raise RuntimeError(f"{placement!r} names rank {last}, there are {world}; start more processes with oneflow.distributed.launch")
 
 
 def _now():
     """What is done inside happens now, also while a graph is captured."""
-    from .._graph.capture.capture import capturing, outside_capture
+    from .._active import capturing, outside_capture
 
     return outside_capture() if capturing() else contextlib.nullcontext()
 
@@ -166,7 +166,7 @@ class GlobalDTensor(torch.Tensor, OfSeveralRanks):
 
     @data.setter
     def data(self, value):
-        from .._graph.capture.capture import capturing
+        from .._active import capturing
 
         torch.Tensor.data.__set__(self, value)
         if not capturing():  # there it is copied
@@ -327,7 +327,7 @@ def _copies(tensor, mesh):
 @contextlib.contextmanager
 def same_numbers(group=None, source=0, offset=0):
     """The ranks of a group draw the same numbers inside; each rank's own stream goes on after them. A graph records it."""
-    from .._graph.capture.capture import capturing
+    from .._active import capturing
 
     seed, group = torch.randint(1 << 31, (1,)), group or dist.group.WORLD
     if dist.get_world_size(group) > 1:
@@ -436,7 +436,7 @@ def from_local(local, placement, rules, shape=None) -> GlobalDTensor:
             asked.same(placement=placement, sbp=rules)
             asked.tell(*numbers_of(local))
         dtype, shape = agreed_shape(asked.told, placement, rules)
-        if env.get_rank() not in placement.ranks:
+        if _processes.get_rank() not in placement.ranks:
             local = torch.empty(0, dtype=dtype, requires_grad=local.requires_grad)
     mesh_of(placement)
     if local.device.type != placement.type:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import torch
 
-from .. import env
+from .. import _processes
 from ..sbp import broadcast
 from .collectives import checking, nested, several, transfer
 from .placement import placement as Placement
@@ -87,7 +87,7 @@ def _agreed_shapes(messages, tensors, placement, sbp) -> dict:
 
 def begin_global(m):
     """A recurrent layer begins with global zeros from here on."""
-    if env.get_world_size() > 1 and isinstance(m, (torch.nn.RNNBase, torch.nn.RNNCellBase)) and _first_state not in m._forward_pre_hooks.values():
+    if _processes.get_world_size() > 1 and isinstance(m, (torch.nn.RNNBase, torch.nn.RNNCellBase)) and _first_state not in m._forward_pre_hooks.values():
         m.register_forward_pre_hook(_first_state, with_kwargs=True)
 
 

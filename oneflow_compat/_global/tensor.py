@@ -10,7 +10,7 @@ import contextlib
 
 import torch
 
-from .. import env
+from .. import _processes
 from ..sbp import broadcast, partial_sum, sbp as Rule
 from . import creation
 from .collectives import Asked, checking, transfer
@@ -81,11 +81,11 @@ def view_or_copy(view):
 def part_of_rank(full, placement, rules):
     """This rank's part of an ordinary tensor, for to_global; on one rank and outside of the placement all of it."""
     rules = check_rules(rules, placement, full.dim())
-    if not several() or env.get_rank() not in placement.ranks:
+    if not several() or _processes.get_rank() not in placement.ranks:
         return full
     from . import dtensor
 
-    return dtensor.part_at(full, placement, rules, env.get_rank())
+    return dtensor.part_at(full, placement, rules, _processes.get_rank())
 
 
 def is_symbolic(tensor) -> bool:
@@ -192,7 +192,7 @@ def wrappers() -> tuple:
 
 def several() -> bool:
     """Whether there are several ranks."""
-    return env.get_world_size() > 1
+    return _processes.get_world_size() > 1
 
 
 def make_global(tensor: torch.Tensor, placement: Placement, rules, whole: bool = False, shape=None) -> torch.Tensor:
@@ -325,7 +325,7 @@ def _to_global_of_ranks(self, placement, sbp, grad_sbp, check_meta, copy):
     if check_meta is False:
         return dtensor.from_local(local, placement, rules, _even_shape(local, placement, rules))
     dtype, shape = dtensor.agreed_shape(asked.told, placement, rules)
-    if env.get_rank() not in placement.ranks:
+    if _processes.get_rank() not in placement.ranks:
         local = torch.empty(0, dtype=dtype, requires_grad=local.requires_grad)
     return dtensor.from_local(local, placement, rules, shape)
 

@@ -6,7 +6,7 @@ import builtins
 import torch
 
 from .._global.tensor import beside
-from .._oneflow_internal import lazy_mode
+from .. import _lazy_mode
 from . import _check
 
 __all__ = [
@@ -102,7 +102,7 @@ def one_hot(input, num_classes=-1, on_value=1, off_value=0):
     n = num_classes if num_classes != -1 else int(input.max()) + 1
     dtype = torch.float32 if isinstance(on_value, float) or isinstance(off_value, float) else torch.int64
     hot = input.unsqueeze(-1) == beside(torch.arange(n, device=input.device), input)
-    if hot.numel() and not (torch.compiler.is_compiling() or input.is_lazy or lazy_mode.is_enabled()) and not bool(hot.any(-1).all()):
+    if hot.numel() and not (torch.compiler.is_compiling() or input.is_lazy or _lazy_mode.is_enabled()) and not bool(hot.any(-1).all()):
         raise RuntimeError(f"one_hot: every index must be from 0 to {n - 1}, found {int(input.min())} to {int(input.max())}")
     on, off = (beside(torch.tensor(v, dtype=dtype, device=input.device), input) for v in (on_value, off_value))
     return torch.where(hot, on, off)

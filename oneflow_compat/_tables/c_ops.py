@@ -1,18 +1,19 @@
 """`oneflow._C`: module of ours -> names, as in functions.py. Every other name of _C is oneflow's or torch's own (see `_C`)."""
 
 C_OPS = {
-    "_ops.global_c": (
+    "comm.global_operators": (
         "global_arange global_constant global_empty global_tensor_constant local_all_reduce local_reduce local_all_gather "
         "local_reduce_scatter comm_broadcast"),
     "_ops.shape": "broadcast_dim_like",
     "_ops.math": "less=lt less_equal=le",
     "_oneflow_internal.jobs": "dispatch_feed_input dispatch_feed_variable dispatch_fetch_output",
+    "_data.c_operators": "image_flip tensor_buffer_to_tensor",
     "_ops.c_arguments": (
         "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d max_pool1d max_pool2d max_pool3d argwhere batch_norm_backward_elemt "
         "batch_norm_backward_reduce batch_norm_elemt batch_norm_stats bernoulli_ broadcast_shapes broadcast_tensors "
         "depend einsum embedding embedding_renorm_ expand exponential_ "
-        "fft fill_ grid_sample hfft ifft ihfft irfft rfft image_flip meshgrid nonzero norm scaled_dot_product_attention scatter "
-        "tensor_buffer_to_tensor tensordot to_global to_local unique upsample view"),
+        "fft fill_ grid_sample hfft ifft ihfft irfft rfft meshgrid nonzero norm scaled_dot_product_attention scatter "
+        "tensordot to_global to_local unique upsample view"),
     "_kernels.activation": "bias_add fast_gelu fused_bias_add_dropout fused_bias_add_gelu fused_fast_gelu_mul gelu_with_approximate",
     "_kernels.softmax": (
         "fused_bias_add_scale_mask_softmax_dropout fused_scale_mask_bias_softmax fused_scale_mask_softmax fused_scale_mask_softmax_dropout "
@@ -34,7 +35,7 @@ C_OPS = {
     "_kernels.embedding": (
         "one_embedding_adagrad_update one_embedding_adam_update one_embedding_embedding_gradient_shuffle one_embedding_embedding_shuffle "
         "one_embedding_ftrl_update one_embedding_id_shuffle one_embedding_sgd_update one_embedding_unique_key_value_pair"),
-    "_kernels.embedding_store": (
+    "one_embedding.raw_operators": (
         "one_embedding_embedding_put one_embedding_fused_lookup one_embedding_fused_lookup_grad one_embedding_lookup"),
     "_kernels.quantization": (
         "fake_quantization fused_linear_with_groupwise_quantized_weight groupwise_dequantize min_max_observer "

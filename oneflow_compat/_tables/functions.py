@@ -13,7 +13,7 @@ FUNCTIONS = {
         "_kernels.activation": "quick_gelu square_relu",
         "autograd.autograd_mode": "set_grad_enabled inference_mode",
         "amp.autocast_mode": "autocast autocast_decorator",
-        "_ops.serialization": "save load",
+        "_files.serialization": "save load",
         "nn.graph.deploy": "load_graph",
         "_ops.core": "device Generator set_dialect get_dialect is_tensor",
         "_ops.creation": (
@@ -39,9 +39,10 @@ FUNCTIONS = {
         "_ops.misc": (
             "BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor LongTensor ShortTensor BFloat16Tensor "
             "ComplexFloatTensor ComplexDoubleTensor char dtypes convert_oneflow_dtype_to_numpy_dtype set_default_tensor_type is_tracing "
-            "is_scripting ignore unused interface script Final to_global to_local global_to_global local_to_global normal_ "
+            "is_scripting ignore unused interface script Final global_to_global local_to_global normal_ "
             "oneflow_internal_path oneflow_python_base_dir distributed_partial_fc_sample"),
-        "_ops.by_name": "stateful_op builtin_op",
+        "utils.global_view.aliases": "to_global to_local",
+        "compatible.single_client._operators_by_name": "stateful_op builtin_op",
         "nn.modules.dataset": "decode_onerec read_onerec",
     },
     "oneflow.cuda": {

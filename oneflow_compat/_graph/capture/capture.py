@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import threading
 
 import numpy as np
 import torch
@@ -18,38 +17,10 @@ from .module_state import StateMap, kept_grads, kept_modes, kept_modules, memori
 from ..program.pytree import paths, tree_flatten
 from .unused_backward import backward_is_unused, warn_of_unused_backward
 from .python_reads import Reads
+from ..._active import STATE, capturing
+from ..errors import inside_another
 
-_active = threading.local()
 _PLAIN = (int, float, bool, str, bytes, complex, type(None), torch.dtype, torch.device, torch.Size, slice, type(Ellipsis), enum.Enum, np.generic)
-
-
-def capturing() -> bool:
-    """True while a build function runs under capture in this thread."""
-    return getattr(_active, "recorder", None) is not None
-
-
-def is_captured_state(tensor) -> bool:
-    """Whether build() runs under capture in this thread and the tensor is a parameter or buffer of the modules of its graph."""
-    entry = _active.state.entry(tensor) if capturing() else None
-    return entry is not None and entry[2][0] == "module"
-
-
-def inside_another():
-    return CaptureError("a graph was called inside the build() of another graph", "Call the module, or do the work of the inner build() directly.")
-
-
-@contextlib.contextmanager
-def outside_capture():
-    """Inside build(): run ordinary eager code on real tensors, for example to create a variable."""
-    from torch.utils._python_dispatch import _disable_current_modes
-
-    recorder = getattr(_active, "recorder", None)
-    _active.recorder = None
-    try:
-        with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
-            yield
-    finally:
-        _active.recorder = recorder
 
 
 def check_leaves(flat, name, more=()):
@@ -108,14 +79,14 @@ class Capture:
         recorder.on_lift = grads.hide
         modules = self._modules = kept_modules(list(early.all_modules()), engine.owner, recorder)
         reads = Reads(engine.build, engine.owner, capturing, modules.add)
-        _active.recorder, _active.state = recorder, early
+        STATE.recorder, STATE.state = recorder, early
         try:
             with torch.inference_mode(False), grads, kept_modes(engine, early.all_modules()), modules, capture_patches(self, early), _autograd_as_recorded():
                 with recorder, torch.set_grad_enabled(grad_mode):  # inference_mode(False) turned it on
                     flat_out, out_spec = self._record(inputs, early, modules, reads)
                 program = self._close(flat_out, out_spec)
         finally:
-            _active.recorder = _active.state = None
+            STATE.recorder = STATE.state = None
             if self.update is not None:
                 self.update.undo()
                 for optimizer, kept in self.aside:

@@ -7,7 +7,7 @@ import torch
 from torch.utils import checkpoint
 
 from ..._global.tensor import memory_of
-from ...framework import scope_util
+from .. import scopes
 from ..program.program import roots, written_args
 
 
@@ -15,14 +15,14 @@ from ..program.program import roots, written_args
 def torch_checkpoints(patched, capturing, recorder):
     """What torch's checkpoint computes again in backward is known as such in the program, under the module and scope of the first run."""
     def marked(function, first):
-        runs, path, scope = [], recorder.module_path, scope_util.current_scope()
+        runs, path, scope = [], recorder.module_path, scopes.current_scope()
 
         def run(*args, **kwargs):
             runs.append(True)
             outer = recorder.recomputing, recorder.module_path
             recorder.recomputing, recorder.module_path = outer[0] or len(runs) >= first, path
             try:
-                with torch._C._DisablePythonDispatcher(), scope_util.ScopeContext(scope):  # the operators of the first run
+                with torch._C._DisablePythonDispatcher(), scopes.ScopeContext(scope):  # the operators of the first run
                     return function(*args, **kwargs)
             finally:
                 recorder.recomputing, recorder.module_path = outer

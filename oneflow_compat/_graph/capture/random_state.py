@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .function_aliases import everywhere
-from .capture import capturing
+from ..._active import capturing
 from ..program.random_functions import get_cpu_state, get_cuda_state, seed_all, seed_cpu, seed_cuda, seed_every_cuda, set_cpu_state, set_cuda_state
 
 

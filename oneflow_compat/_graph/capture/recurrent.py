@@ -195,7 +195,7 @@ def _cudnn_layer(name, input, sizes, hx, weights, has_biases, layers, dropout, t
 
 def _dropout_state(dropout, device):
     """The state of cuDNN's own generator, which its kernels write: one for each device, begun with torch's seed."""
-    from .capture import outside_capture
+    from ..._active import outside_capture
 
     if device not in _dropout_states:
         with outside_capture():

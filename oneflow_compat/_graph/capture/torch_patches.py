@@ -10,7 +10,7 @@ import torch.utils._pytree as pytree
 from torch._subclasses.fake_tensor import FakeTensor
 
 from ..._global.tensor import several, view_or_copy
-from .capture import capturing
+from ..._active import capturing
 from ..errors import KEEP_PADDED, KEEP_SIZE, CaptureError, raised_at
 from .recurrent import recurrent_layers
 from .generators import generators_of_build

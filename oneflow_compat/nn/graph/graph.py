@@ -26,7 +26,7 @@ from .rate_log import rate_log
 
 
 def _default_session():
-    from ...framework.session_context import GetDefaultSession
+    from ..._graph.sessions import GetDefaultSession
 
     return GetDefaultSession()
 

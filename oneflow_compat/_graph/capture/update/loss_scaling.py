@@ -43,7 +43,7 @@ def scaled(capture, scaler, grad):
     if not scaler.is_enabled():
         return grad
     if scaler._scale is None:
-        from ..capture import outside_capture
+        from ...._active import outside_capture
 
         with outside_capture():
             prepare(scaler, grad.device)

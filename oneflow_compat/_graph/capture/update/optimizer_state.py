@@ -5,7 +5,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from ...._global.tensor import memory_of
-from ..capture import outside_capture
+from ...._active import outside_capture
 from ...errors import CaptureError, UnsupportedInGraph
 from ...program.nested_state import copied, found_at, leaves, put_at, symbolic
 from ...program.program import is_view

@@ -14,7 +14,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from ...._global.tensor import several
 from ...._global.zero import splitting
 from . import sparse_rows
-from ..capture import outside_capture
+from ...._active import outside_capture
 from ...errors import CaptureError, UnsupportedInGraph
 from ...program.nested_state import copied, symbolic
 from .optimizer_state import StateChanges
@@ -263,6 +263,6 @@ def clip_group(group):
         return
     params = [p for p in group["params"] if p.grad is not None]
     if params:
-        from ....nn.utils.clip_grad import clip_grad_norm_
+        from ...._ops.clip_grad import clip_grad_norm_
 
         clip_grad_norm_(params, max_norm, norm_type=norm_type)

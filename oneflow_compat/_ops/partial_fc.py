@@ -3,9 +3,9 @@ from __future__ import annotations
 
 import torch
 
-from .. import env, sbp
-from .._ops import creation
-from .collectives import checking, nested, transfer
+from .. import _processes, sbp
+from . import creation
+from .._global.collectives import checking, nested, transfer
 
 
 def sample(weight, label, num_sample):
@@ -41,8 +41,8 @@ def _sampled(weight, label, num_sample):
     rows = weight.to_global(sbp=rule).to_local()
     chances = creation.rand(classes, placement=place, sbp=rule).to_local()
     labels = label.to_global(place, everywhere).to_local()
-    if env.get_rank() in place.ranks:
-        at = place.ranks.flatten().tolist().index(env.get_rank()) if split else 0
+    if _processes.get_rank() in place.ranks:
+        at = place.ranks.flatten().tolist().index(_processes.get_rank()) if split else 0
         mapped, ids, rows = _of_rank(rows, labels.long(), num_sample // ranks if split else num_sample, chances, at)
     else:
         mapped, ids = labels, labels.flatten()

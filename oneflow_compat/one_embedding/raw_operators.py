@@ -11,7 +11,7 @@ __all__ = ["one_embedding_embedding_put", "one_embedding_fused_lookup", "one_emb
 
 
 def _owner(name, embedding_name, line_size, embedding_size=None):
-    from ..one_embedding import embedding
+    from . import embedding
 
     living = [e for _, e in sorted(embedding._live.items())]
     found = next((e for e in reversed(living) if e.name == embedding_name), None)
@@ -58,7 +58,7 @@ def one_embedding_fused_lookup(shadow, ids, table_ids=None, dtype=torch.float32,
                                num_tables=1, embedding_tables="", padding_idx=None, seed=0):
     """Embeddings of ids of any shape, ids.shape + (embedding_size,). Differentiable: the rows' gradient goes to the embedding that owns
     them, for its optimizer; that of `shadow`, the embedding's parameter, is zero."""
-    from ..one_embedding import functional
+    from . import functional
 
     owner = _owner("one_embedding_fused_lookup", embedding_name, line_size, embedding_size)
     if padding_idx not in (None, owner.padding_idx):

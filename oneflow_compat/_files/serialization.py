@@ -14,9 +14,9 @@ import types
 
 import torch
 
-from .. import _env, env
-from .._files import atomic, formats, layout, pickles, safetensors, torch_file
-from .._files.errors import CheckpointError, RefusedError, named_errors
+from .. import _env, _processes
+from . import atomic, formats, layout, pickles, safetensors, torch_file
+from .errors import CheckpointError, RefusedError, named_errors
 
 __all__ = ["save", "load", "CheckpointError"]
 
@@ -61,7 +61,7 @@ def save(obj, path_or_buffer=None, global_dst_rank=None, save_as_external_data=F
     if pickle_protocol is not None:
         arguments["pickle_protocol"] = pickle_protocol
     write = functools.partial(_save, obj, target, global_dst_rank, save_as_external_data, layout, pickle_module, arguments)
-    if env.get_world_size() == 1:
+    if _processes.get_world_size() == 1:
         return write()
     from .._global import gathering
 
@@ -148,9 +148,9 @@ def _check_rank(name, rank) -> bool:
         return True
     if isinstance(rank, bool) or not isinstance(rank, int):
         raise TypeError(f"{name} must be an int, found {rank!r}")
-    if not 0 <= rank < env.get_world_size():
-        raise ValueError(f"{name} must be in 0..{env.get_world_size() - 1}, found {rank}")
-    return rank == env.get_rank()
+    if not 0 <= rank < _processes.get_world_size():
+        raise ValueError(f"{name} must be in 0..{_processes.get_world_size() - 1}, found {rank}")
+    return rank == _processes.get_rank()
 
 
 def _is_path(target) -> bool:
@@ -353,7 +353,7 @@ def _placer(where):
 
 def _spread(read, rank, map_location):
     """Give every rank the object that `rank` reads, its tensors global on that rank; or its error, so that none waits."""
-    if env.get_world_size() == 1:
+    if _processes.get_world_size() == 1:
         obj = read()
     else:
         from .._global.collectives import from_rank

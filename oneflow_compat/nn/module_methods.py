@@ -10,7 +10,7 @@ __all__ = ["make_contiguous_params_group", "to_memory_format", "load_state_dict"
 
 def make_contiguous_params_group(self):
     """Pack the parameters into shared buffers, one per dtype and device, kept as `cpg`; returns the module."""
-    from ..nn.utils.parameters_grouping import ContiguousParamsGroup
+    from ..optim.parameters_grouping import ContiguousParamsGroup
 
     self.cpg = ContiguousParamsGroup([list(self.parameters())], group_on_current_buffer=False)
     return self

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 
-from .._tables.graph_operators import DATA_TYPE_NUMBERS
+from ._tables.graph_operators import DATA_TYPE_NUMBERS
 
 __all__ = ["Map", "Message", "data_type_number"]
 

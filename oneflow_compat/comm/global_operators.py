@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import torch
 
-from ..comm import comm_ops
+from . import comm_ops
 
 __all__ = ["global_arange", "global_constant", "global_empty", "global_tensor_constant", "local_all_reduce", "local_reduce",
            "local_all_gather", "local_reduce_scatter", "comm_broadcast"]
