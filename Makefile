@@ -21,7 +21,7 @@ SHELL   := /bin/bash
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-gpu test-sanitize lint typecheck stubs docs parity fuzz bench bench-gpu cuda-compile-check lock clean
+.PHONY: help demo test test-slow test-gpu test-sanitize lint typecheck stubs docs parity fuzz fuzz-files fuzz-ops fuzz-ranks third-party bench bench-gpu cuda-compile-check lock clean
 
 help: ## list the targets and settings
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 28
@@ -68,6 +68,18 @@ parity: $(VENV)/.extras ## compare every documented OneFlow name with torch; wri
 
 fuzz: $(VENV)/.extras ## train random programs, eager against nn.Graph
 	$(BIN)/python tests/fuzz/fuzz.py --seeds $(SEEDS) --backend $(BACKEND)
+
+fuzz-files: $(VENV)/.extras ## load hostile and damaged files of every format, each in a child process
+	$(BIN)/python tests/fuzz/fuzz_files.py --seeds $(SEEDS) --seconds $(SECONDS)
+
+fuzz-ops: $(VENV)/.extras ## call every custom operator with random arguments, in child processes
+	$(BIN)/python tests/fuzz/fuzz_ops.py --seeds $(SEEDS) --seconds $(SECONDS)
+
+fuzz-ranks: $(VENV)/.extras ## let one rank raise, disagree, be late or die in every collective call
+	$(BIN)/python tests/fuzz/fuzz_ranks.py --ranks 2 4 --seeds $(SEEDS) --seconds $(SECONDS)
+
+third-party: $(VENV)/.extras ## run programs of other packages, eager and as graphs, and print a table
+	OMP_NUM_THREADS=2 $(BIN)/python tests/clients/third_party.py
 
 bench: $(VENV)/.extras ## run the benchmarks
 	OMP_NUM_THREADS=2 $(BIN)/python tests/benchmarks/overhead.py

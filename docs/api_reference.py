@@ -32,7 +32,7 @@ CUSTOM = "Custom operator."
 SUBMODULE = "Module."
 INSTANCE = "Set on each instance."
 MISSING = "Not available."
-KERNEL_PACKAGES = ("oneflow._ops.custom", "oneflow._kernels")  # where the Python side of custom operators lives
+KERNEL_PACKAGES = ("oneflow._kernels",)  # where the Python side of custom operators lives
 SIGNATURE_WIDTH = 84
 DESCRIPTION_WIDTH = 240
 CODE_WORD = r"(?<![`\w.])(?:\w+_\w*|(?:torch|oneflow|nn|Tensor)(?:\.\w+)+)(?:=\w+)?(?![\w`])(?=[^`]*(?:`[^`]*`[^`]*)*$)"

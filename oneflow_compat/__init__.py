@@ -8,12 +8,13 @@ if __name__ != "oneflow":
 
 import torch as _torch
 
-from . import _bind, _clients, _installation
+from . import _bind, _installation
+from ._upstream import clients
 from .version import __git_commit__, __version__
 
 _installation.warn_about_conflicts()
 _bind.install_import_hook()
-_clients.install()
+clients.install()
 _bind.add_tensor_and_module_attributes()
 
 Tensor = _torch.Tensor

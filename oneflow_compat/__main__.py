@@ -40,7 +40,7 @@ def doctor() -> list[tuple[str, str, bool]]:
 
 
 def _extension() -> tuple[str, bool]:
-    from ._ops.custom import _ext
+    from ._kernels import _ext
 
     found = _ext.status()
     return (f"loaded from {_ext.PATH}" if found == "loaded" else f"plain torch is used: {found}"), found == "loaded"

@@ -72,7 +72,7 @@ def load_state_dict_from_url(url, model_dir=None, map_location=None, progress=Tr
     import re
     from urllib.parse import urlparse
 
-    from ._ops.serialization import load as load_file
+    from ._files.serialization import load as load_file
 
     folder = os.path.join(get_dir(), "checkpoints") if model_dir is None else os.fspath(model_dir)
     os.makedirs(folder, exist_ok=True)

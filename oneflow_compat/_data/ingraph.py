@@ -84,7 +84,7 @@ _turn = None  # an input of the program, so that no pass takes the operator for 
 
 def call_in_graph(stage, args, kwargs):
     """The outputs of a stage called inside build()."""
-    from .._graph.capture import outside_capture
+    from .._active import outside_capture
 
     def link(value):
         if isinstance(value, Promised):
@@ -115,7 +115,7 @@ def _promise(link, example):
     if not isinstance(example, torch.Tensor):
         return example
     if _turn is None:
-        from .._graph.capture import outside_capture
+        from .._active import outside_capture
 
         with outside_capture():
             _turn = torch.zeros(1)
@@ -134,7 +134,7 @@ class Stage(torch.nn.Module):
     """Base of the modules that read, decode and change records and images."""
 
     def __call__(self, *args, **kwargs):
-        from .._graph.capture import capturing
+        from .._active import capturing
 
         if capturing():
             return call_in_graph(self, args, kwargs)

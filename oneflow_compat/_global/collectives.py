@@ -21,7 +21,7 @@ import traceback
 import torch
 import torch.distributed as dist
 
-from .. import _env, env
+from .. import _env, _processes
 
 _TOLD = 24  # position of the told integers in a header
 _HEADER = 96
@@ -94,7 +94,7 @@ def _store():
 
 def several() -> bool:
     """Whether there are several ranks."""
-    return env.get_world_size() > 1
+    return _processes.get_world_size() > 1
 
 
 def _current() -> _State:
@@ -129,7 +129,7 @@ def add_mesh(ranks, groups) -> int:
 
 def _happening_now():
     """What is done inside happens now, also while a graph is captured."""
-    from .._graph.capture import capturing, outside_capture
+    from .._active import capturing, outside_capture
 
     return outside_capture() if capturing() else contextlib.nullcontext()
 
@@ -342,7 +342,7 @@ def is_lost(error) -> bool:
 def lost(call, error) -> CollectiveError:
     """Mark the ranks as out of step after `error` in `call`; return the error to raise, which names the first cause."""
     if _state.broken is None:
-        own = f"rank {env.get_rank()} lost the connection to the others in {call} ({_first_line(error)})"
+        own = f"rank {_processes.get_rank()} lost the connection to the others in {call} ({_first_line(error)})"
         _break(own, call)
         try:
             _state.broken = _explanation(call, error)
@@ -432,7 +432,7 @@ def from_rank(source, make, call):
     data = b""
     with checking(call, tells=True) as asked:
         asked.same(source=source)
-        if env.get_rank() == source:
+        if _processes.get_rank() == source:
             data = _pickled(make())
             asked.tell(len(data))
     size = asked.told[source][0]

@@ -28,11 +28,11 @@ def save(obj, write, destination, about):
     tensors = _global_tensors(obj) if several() else []
     if not tensors:
         return write()
-    from . import ranks
+    from . import dtensor
 
     with checking("save", tells=True) as asked:
         asked.same(global_dst_rank=destination, about=about)
-        asked.send([tuple(map(str, ranks.about(t).values())) for t in tensors])
+        asked.send([tuple(map(str, dtensor.about(t).values())) for t in tensors])
     _check_same(asked.messages)
     gathering = Gathering(tensors)
     if destination is None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import torch
 
-from .. import env
+from .. import _processes
 from ..sbp import broadcast
 from .collectives import checking, nested, several, transfer
 from .placement import placement as Placement
@@ -43,9 +43,9 @@ def _check_target(tensor, placement, sbp):
     if not isinstance(place, Placement):
         raise TypeError(f"Module.to_global: placement must be an oneflow.placement, found {type(place).__name__}")
     if several():
-        from . import ranks
+        from . import dtensor
 
-        ranks.check_world(place)
+        dtensor.check_world(place)
     if sbp is not None:
         check_rules(_fitting(sbp, tensor), place, tensor.dim())
 
@@ -59,16 +59,16 @@ def _fitting(sbp, tensor):
 
 
 def _numbers_of(tensor):
-    from . import ranks
+    from . import dtensor
 
-    return ranks.numbers_of(tensor)
+    return dtensor.numbers_of(tensor)
 
 
 def _agreed_shapes(messages, tensors, placement, sbp) -> dict:
     """{name: whole shape} of the local tensors, of which every rank has told its part. Every rank looks at all, so that all raise."""
     if not messages:
         return {}
-    from . import ranks
+    from . import dtensor
 
     for rank, message in enumerate(messages):
         if [entry[:2] for entry in message] != [entry[:2] for entry in messages[0]]:
@@ -79,7 +79,7 @@ def _agreed_shapes(messages, tensors, placement, sbp) -> dict:
         told = [message[i][2] for message in messages]
         if not is_global(tensor):
             rules = check_rules(_fitting(sbp, tensor), placement, tensor.dim())
-            _, shapes[name] = ranks.agreed_shape(told, placement, rules, f"Module.to_global of {name}")
+            _, shapes[name] = dtensor.agreed_shape(told, placement, rules, f"Module.to_global of {name}")
         elif any(numbers != told[0] for numbers in told):
             raise RuntimeError(f"Module.to_global of {name}: the ranks have different shapes or dtypes")
     return shapes
@@ -87,7 +87,7 @@ def _agreed_shapes(messages, tensors, placement, sbp) -> dict:
 
 def begin_global(m):
     """A recurrent layer begins with global zeros from here on."""
-    if env.get_world_size() > 1 and isinstance(m, (torch.nn.RNNBase, torch.nn.RNNCellBase)) and _first_state not in m._forward_pre_hooks.values():
+    if _processes.get_world_size() > 1 and isinstance(m, (torch.nn.RNNBase, torch.nn.RNNCellBase)) and _first_state not in m._forward_pre_hooks.values():
         m.register_forward_pre_hook(_first_state, with_kwargs=True)
 
 

@@ -79,11 +79,11 @@ class placement:
     @staticmethod
     def all(type: str) -> "placement":
         """The placement of every rank in the world."""
-        from .. import env
+        from .. import _processes
 
         if type == "cuda" and not torch.cuda.is_available():
             raise RuntimeError("placement.all('cuda'): this process sees no CUDA device; use placement.all('cpu'), or placement('cuda', ranks) to name the ranks")
-        return placement(type, list(range(env.get_world_size())))
+        return placement(type, list(range(_processes.get_world_size())))
 
     def __eq__(self, other):
         if not isinstance(other, placement):

@@ -2,7 +2,7 @@
 
 On one rank every distribution rule holds the whole tensor, so a global tensor is the tensor itself
 plus its placement and rules, carried through operations by `__torch_function__`. With several ranks
-(WORLD_SIZE > 1) it is a DTensor of `ranks.py`.
+(WORLD_SIZE > 1) it is a DTensor of `dtensor.py`.
 """
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import contextlib
 
 import torch
 
-from .. import env
+from .. import _processes
 from ..sbp import broadcast, partial_sum, sbp as Rule
-from . import made_from
+from . import creation
 from .collectives import Asked, checking, transfer
 from .placement import placement as Placement
 
@@ -26,7 +26,7 @@ class GlobalTensor(torch.Tensor):
 
     _of_placement: Placement
     _of_sbp: tuple
-    new_empty, new_zeros, new_ones, new_full, new_tensor = map(made_from.method, made_from.NAMES)
+    new_empty, new_zeros, new_ones, new_full, new_tensor = map(creation.method, creation.NAMES)
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
@@ -81,11 +81,11 @@ def view_or_copy(view):
 def part_of_rank(full, placement, rules):
     """This rank's part of an ordinary tensor, for to_global; on one rank and outside of the placement all of it."""
     rules = check_rules(rules, placement, full.dim())
-    if not several() or env.get_rank() not in placement.ranks:
+    if not several() or _processes.get_rank() not in placement.ranks:
         return full
-    from . import ranks
+    from . import dtensor
 
-    return ranks.part_at(full, placement, rules, env.get_rank())
+    return dtensor.part_at(full, placement, rules, _processes.get_rank())
 
 
 def is_symbolic(tensor) -> bool:
@@ -151,9 +151,9 @@ def make_results_global(outputs, places: dict):
 
 def _around(local, placement, rules, shape):
     if several():
-        from . import ranks
+        from . import dtensor
 
-        return ranks.made(local, placement, rules, shape)
+        return dtensor.made(local, placement, rules, shape)
     return make_global(local, placement, rules)
 
 
@@ -170,9 +170,9 @@ def _mark(tensor, placement, rules):
 def whole(tensor) -> torch.Tensor:
     """All of a global tensor as a plain tensor, on every rank."""
     if isinstance(tensor, OfSeveralRanks):
-        from . import ranks
+        from . import dtensor
 
-        return ranks.whole(tensor)
+        return dtensor.whole(tensor)
     return to_local(tensor)
 
 
@@ -192,7 +192,7 @@ def wrappers() -> tuple:
 
 def several() -> bool:
     """Whether there are several ranks."""
-    return env.get_world_size() > 1
+    return _processes.get_world_size() > 1
 
 
 def make_global(tensor: torch.Tensor, placement: Placement, rules, whole: bool = False, shape=None) -> torch.Tensor:
@@ -202,11 +202,11 @@ def make_global(tensor: torch.Tensor, placement: Placement, rules, whole: bool =
     """
     rules = check_rules(rules, placement, tensor.dim())
     if several():
-        from . import ranks
+        from . import dtensor
 
         if isinstance(tensor, OfSeveralRanks):
-            return ranks.moved(tensor, placement, rules)
-        return ranks.from_whole(tensor, placement, rules) if whole else ranks.from_local(tensor, placement, rules, shape)
+            return dtensor.moved(tensor, placement, rules)
+        return dtensor.from_whole(tensor, placement, rules) if whole else dtensor.from_local(tensor, placement, rules, shape)
     check_ranks(placement)
     with torch._C.DisableTorchFunctionSubclass():
         if tensor.device.type != placement.type:
@@ -304,7 +304,7 @@ def to_global(self, placement=None, sbp=None, *, grad_sbp=None, check_meta=None,
 
 def _to_global_of_ranks(self, placement, sbp, grad_sbp, check_meta, copy):
     """to_global with several ranks: they agree on the arguments before data travels, unless check_meta is False."""
-    from . import ranks
+    from . import dtensor
 
     moves = isinstance(self, OfSeveralRanks)
     unchecked = check_meta is False or moves and _is_at_home(self, placement, sbp)
@@ -312,22 +312,22 @@ def _to_global_of_ranks(self, placement, sbp, grad_sbp, check_meta, copy):
         placement, sbp = _target(self, placement, sbp)
         rules = check_rules(sbp, placement, self.dim())
         grad_sbp = grad_sbp and check_rules(grad_sbp, placement, self.dim())
-        ranks.check_world(placement)
+        dtensor.check_world(placement)
         if moves:
-            asked.same(tensor="global", placement=placement, sbp=rules, grad_sbp=grad_sbp, source=ranks.about(self))
+            asked.same(tensor="global", placement=placement, sbp=rules, grad_sbp=grad_sbp, source=dtensor.about(self))
         else:
             asked.same(tensor="local", placement=placement, sbp=rules)
-            asked.tell(*ranks.numbers_of(self))
+            asked.tell(*dtensor.numbers_of(self))
     if moves:
         with transfer("Tensor.to_global"):
-            return ranks.moved(self.clone() if copy else self, placement, rules, grad_sbp)
+            return dtensor.moved(self.clone() if copy else self, placement, rules, grad_sbp)
     local = self.clone() if copy else self
     if check_meta is False:
-        return ranks.from_local(local, placement, rules, _even_shape(local, placement, rules))
-    dtype, shape = ranks.agreed_shape(asked.told, placement, rules)
-    if env.get_rank() not in placement.ranks:
+        return dtensor.from_local(local, placement, rules, _even_shape(local, placement, rules))
+    dtype, shape = dtensor.agreed_shape(asked.told, placement, rules)
+    if _processes.get_rank() not in placement.ranks:
         local = torch.empty(0, dtype=dtype, requires_grad=local.requires_grad)
-    return ranks.from_local(local, placement, rules, shape)
+    return dtensor.from_local(local, placement, rules, shape)
 
 
 def _is_at_home(self, placement, sbp) -> bool:
@@ -361,9 +361,9 @@ def to_local(self, *, copy=False):
     if not is_global(self):
         raise RuntimeError("to_local() needs a global tensor, found a local one; use the tensor as it is")
     if isinstance(self, OfSeveralRanks):
-        from . import ranks
+        from . import dtensor
 
-        local = ranks.to_local(self)
+        local = dtensor.to_local(self)
         return local.clone() if copy else local
     with torch._C.DisableTorchFunctionSubclass():
         if is_symbolic(self):

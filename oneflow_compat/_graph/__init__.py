@@ -40,12 +40,12 @@ __all__ = ["Config", "Engine", "Program", "Slot", "capturing", "outside_capture"
 
 _HOME = {
     "Config": "config",
-    "Engine": "runtime",
-    "Program": "program",
-    "Slot": "program",
-    "capturing": "capture",
-    "inside_another": "capture",
-    "outside_capture": "capture",
+    "Engine": "engine",
+    "Program": "program.program",
+    "Slot": "program.program",
+    "capturing": "capture.capture",
+    "inside_another": "capture.capture",
+    "outside_capture": "capture.capture",
 }
 
 

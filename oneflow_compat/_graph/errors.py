@@ -12,7 +12,7 @@ _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def _skipped_prefixes():
-    import torch
+    import torch  # here, because front ends import this module before they need torch
 
     return (os.path.dirname(os.path.abspath(torch.__file__)) + os.sep, _HERE, "<")
 
@@ -104,3 +104,7 @@ class GraphTypeError(CaptureError, TypeError, NotImplementedError):
 
 class ProgramError(OneFlowError):
     """Program.check() found an inconsistency: a defect of a pass or of the capture, not of the user's code."""
+
+
+def inside_another():
+    return CaptureError("a graph was called inside the build() of another graph", "Call the module, or do the work of the inner build() directly.")

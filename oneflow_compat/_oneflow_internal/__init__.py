@@ -7,8 +7,9 @@ import types
 import torch
 from torch import Tensor, manual_seed  # noqa: F401
 
-from ..core.message import data_type_number
-from . import _C, eager, exception, flags, jobs, lazy_mode, remat, test_api
+from .._message import data_type_number
+from . import _C, eager, exception, flags, jobs, remat, test_api
+from .. import _lazy_mode
 from .jobs import (
     CurJobBuildAndInferCtx_SetJobConf, JobBuildAndInferCtx_Close, JobBuildAndInferCtx_GetCurrentJobName, JobBuildAndInferCtx_Open, one,
 )

@@ -16,7 +16,7 @@ __all__ = ["adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", 
            "batch_norm_backward_elemt", "batch_norm_backward_reduce", "batch_norm_elemt", "batch_norm_stats", "bernoulli_", "broadcast_shapes",
            "broadcast_tensors", "depend", "einsum", "embedding",
            "embedding_renorm_", "expand", "exponential_", "fft", "fill_", "grid_sample", "hfft", "ifft", "ihfft", "irfft",
-           "rfft", "image_flip", "meshgrid", "nonzero", "norm", "scaled_dot_product_attention", "scatter", "tensor_buffer_to_tensor", "tensordot",
+           "rfft", "meshgrid", "nonzero", "norm", "scaled_dot_product_attention", "scatter", "tensordot",
            "to_global", "to_local", "unique", "upsample", "view"]  # fmt: skip
 
 
@@ -215,28 +215,11 @@ def grid_sample(input, grid, interpolation_mode="bilinear", padding_mode="zeros"
     return F.grid_sample(input, grid, interpolation_mode, padding_mode, bool(align_corners))
 
 
-def image_flip(x, flip_code):
-    """The images of a tensor buffer flipped by code: 0 not, 1 left-right, 16 upside down, 17 both."""
-    from ..nn.image import flip
-
-    return flip()(x, flip_code)
-
-
 def upsample(x, height_scale, width_scale, align_corners, interpolation, data_format="channels_first"):
     """Images resized by two factors; `interpolation` is "nearest" or "bilinear"."""
     corners = None if interpolation == "nearest" else align_corners
     factors = float(height_scale), float(width_scale)
     return nn_pooling._pooled(F.interpolate, 2, data_format, x, scale_factor=factors, mode=interpolation, align_corners=corners)
-
-
-@spelled("x=input")
-def tensor_buffer_to_tensor(input, instance_shape, dtype):
-    """One tensor of the buffer's cells, all of `instance_shape` and `dtype`; the two may come in either order."""
-    from .._data.buffers import tensor_buffer_to_tensor as whole
-
-    if isinstance(instance_shape, torch.dtype):
-        instance_shape, dtype = dtype, instance_shape
-    return whole(input, dtype, instance_shape)
 
 
 # --------------------------------------------------------------------------- batch normalisation in steps

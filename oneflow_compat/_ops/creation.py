@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from .._errors import RefusedKind
-from .._global import mode as _mode
+from .._global import global_mode as _mode
 from .._global import collectives
 from ._signature import REFUSED, documented, or_else, parse
 
@@ -68,12 +68,12 @@ def _one_draw(function, placement, sbp):
 
     if function not in _DRAWN or not several():
         return contextlib.nullcontext()
-    from .._global import ranks
+    from .._global import dtensor
 
     with collectives.checking(function) as asked:
         asked.same(placement=placement, sbp=sbp)
     collectives.start()
-    return ranks.same_numbers()
+    return dtensor.same_numbers()
 
 
 def creation(target, signature: str, torch_positional: int | None = None, spelling: dict | None = None, what: str = ""):

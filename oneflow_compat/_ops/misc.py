@@ -11,8 +11,7 @@ from ._signature import spelled
 
 __all__ = ["BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor", "IntTensor", "LongTensor", "ShortTensor",
            "BFloat16Tensor", "ComplexFloatTensor", "ComplexDoubleTensor", "char", "dtypes", "convert_oneflow_dtype_to_numpy_dtype",
-           "set_default_tensor_type", "is_tracing", "is_scripting", "ignore", "unused", "interface", "script", "Final", "to_global",
-           "to_local", "global_to_global", "local_to_global", "normal_", "oneflow_internal_path", "oneflow_python_base_dir",
+           "set_default_tensor_type", "is_tracing", "is_scripting", "ignore", "unused", "interface", "script", "Final", "global_to_global", "local_to_global", "normal_", "oneflow_internal_path", "oneflow_python_base_dir",
            "distributed_partial_fc_sample"]
 
 
@@ -148,18 +147,6 @@ def Final(*args, **kwargs):
 
 
 # --------------------------------------------------------------------------- global tensors
-def to_global(input, placement=None, sbp=None, **kwargs):
-    """A tensor, or a nested container of tensors, made global: `oneflow.utils.global_view.to_global`."""
-    from ..utils.global_view import to_global
-
-    return to_global(input, placement, sbp, **kwargs)
-
-
-def to_local(input, *, copy=False):
-    """A global tensor, or a nested container of them, as local tensors: `oneflow.utils.global_view.to_local`."""
-    from ..utils.global_view import to_local
-
-    return to_local(input, copy=copy)
 
 
 def global_to_global(input, placement=None, sbp=None, *, grad_sbp=None, check_meta=False, copy=False):
@@ -186,7 +173,7 @@ def distributed_partial_fc_sample(weight, label, num_sample):
     A global weight split along dimension 0 is sampled by each rank, and the rows stay there.
     """
     if isinstance(weight, OfSeveralRanks):
-        from .._global import partial_fc
+        from . import partial_fc
 
         return partial_fc.sample(weight, label, int(num_sample))
     classes, count, positive = weight.shape[0], int(num_sample), label.reshape(-1).long()

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from .._global.tensor import beside
-from .._oneflow_internal import lazy_mode
+from .. import _lazy_mode
 
 __all__ = ["mse_loss", "l1_loss", "smooth_l1_loss", "kl_div", "binary_cross_entropy", "binary_cross_entropy_with_logits",
            "cross_entropy", "sparse_softmax_cross_entropy", "one_hot", "integer_labels", "with_labels_in_a_row"]
@@ -163,7 +163,7 @@ def one_hot(tensor, num_classes=-1, on_value=1, off_value=0):
     Result: int64 when both values are whole numbers, else the default floating type.
     """
     labels = integer_labels(tensor)
-    if num_classes > 0 and not torch.compiler.is_compiling() and lazy_mode.is_enabled():  # torch's looks at the values of a tensor from outside build()
+    if num_classes > 0 and not torch.compiler.is_compiling() and _lazy_mode.is_enabled():  # torch's looks at the values of a tensor from outside build()
         hot = (labels.unsqueeze(-1) == beside(torch.arange(num_classes, device=labels.device), labels)).long()
     else:
         hot = F.one_hot(labels, num_classes)

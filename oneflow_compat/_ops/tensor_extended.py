@@ -198,7 +198,7 @@ def copy_(original, error, self, other, *args, **kwargs):
         from .._global.tensor import OfSeveralRanks
 
         if isinstance(self, OfSeveralRanks):
-            from .._global.ranks import from_whole
+            from .._global.dtensor import from_whole
 
             other = from_whole(other, self.placement, self.sbp)
     elif not _is_leaf_error(error):

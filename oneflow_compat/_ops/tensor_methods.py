@@ -159,7 +159,7 @@ def copy_to_numpy(self, array):
 
 def meta_repr(self) -> str:
     """Shape, dtype and requires_grad as text: tensor(..., size=(2,), dtype=oneflow.float32)."""
-    from ..nn.graph.graph_repr import tensor_text
+    from .tensor_text import tensor_text
 
     return tensor_text(tuple(self.shape), self.dtype, lazy=is_lazy(self), requires_grad=self.requires_grad)
 
@@ -204,7 +204,7 @@ def in_top_k(self, predictions, k):
 
 def nms(self, scores, iou_threshold):
     """`oneflow.nms` of these boxes."""
-    from .custom.detection import nms
+    from .._kernels.detection import nms
 
     return nms(self, scores, iou_threshold)
 

@@ -9,11 +9,11 @@ FUNCTIONS = {
     "oneflow._C": C_OPS,
     "oneflow": {
         "_data.buffers": "record of_record tensor_buffer gen_tensor_buffer tensor_to_tensor_buffer tensor_buffer_to_tensor tensor_buffer_to_list_of_tensors",
-        "_ops.custom.detection": "nms roi_align deform_conv2d=raw_deform_conv2d",
-        "_ops.custom.activation": "quick_gelu square_relu",
+        "_kernels.detection": "nms roi_align deform_conv2d=raw_deform_conv2d",
+        "_kernels.activation": "quick_gelu square_relu",
         "autograd.autograd_mode": "set_grad_enabled inference_mode",
         "amp.autocast_mode": "autocast autocast_decorator",
-        "_ops.serialization": "save load",
+        "_files.serialization": "save load",
         "nn.graph.deploy": "load_graph",
         "_ops.core": "device Generator set_dialect get_dialect is_tensor",
         "_ops.creation": (
@@ -39,9 +39,10 @@ FUNCTIONS = {
         "_ops.misc": (
             "BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor LongTensor ShortTensor BFloat16Tensor "
             "ComplexFloatTensor ComplexDoubleTensor char dtypes convert_oneflow_dtype_to_numpy_dtype set_default_tensor_type is_tracing "
-            "is_scripting ignore unused interface script Final to_global to_local global_to_global local_to_global normal_ "
+            "is_scripting ignore unused interface script Final global_to_global local_to_global normal_ "
             "oneflow_internal_path oneflow_python_base_dir distributed_partial_fc_sample"),
-        "_ops.by_name": "stateful_op builtin_op",
+        "utils.global_view.aliases": "to_global to_local",
+        "compatible.single_client._operators_by_name": "stateful_op builtin_op",
         "nn.modules.dataset": "decode_onerec read_onerec",
     },
     "oneflow.cuda": {
@@ -85,9 +86,9 @@ FUNCTIONS = {
         "nn.parallel.distributed": "DistributedDataParallel",
     },
     "oneflow.nn.functional": {
-        "_ops.custom.detection": "deform_conv2d",
-        "_ops.custom.activation": "quick_gelu square_relu",
-        "_ops.custom.losses": "ctc_greedy_decoder",
+        "_kernels.detection": "deform_conv2d",
+        "_kernels.activation": "quick_gelu square_relu",
+        "_kernels.losses": "ctc_greedy_decoder",
         "_ops.nn_losses": "mse_loss l1_loss kl_div binary_cross_entropy binary_cross_entropy_with_logits cross_entropy sparse_softmax_cross_entropy",
         "_ops.nn_activation": "softmax gumbel_softmax normalize l2_normalize depend",
         "_ops.nn_dropout": "dropout",

@@ -110,11 +110,11 @@ def all_names():
 # A module that is not listed hands on to the top level.
 PYTHON_HOMES = {
     "experimental": "experimental",
-    "framework.config_util": "config",
+    "_graph.runtime_knobs": "config",
     "framework.distribute": "distribute",
     "framework.env_util": "env",
     "framework.id_util": "util",
-    "framework.scope_util": "scope",
+    "_graph.scopes": "scope",
     "framework.typing": "typing",
     "framework.unittest": "unittest",
     "lib.core": "util",

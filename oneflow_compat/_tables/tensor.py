@@ -157,10 +157,10 @@ TENSOR = {
     "bernoulli_": ("replace", _X + "bernoulli_", "dtype="),
     "type": ("replace", _X + "type_", "'oneflow.FloatTensor'"),
     # blobs inside job functions
-    "with_distribute": ("method", "_ops.blob:with_distribute", "how a blob is spread over devices"),
-    "with_gradient_distribute": ("method", "_ops.blob:with_distribute", "how its gradient is"),
-    "logical_blob_name": ("property", "_ops.blob:logical_blob_name", "name of a blob in a job"),
-    "op_name": ("property", "_ops.blob:op_name", "its first part"),
-    "numpy_list": ("method", "_ops.blob:numpy_list", "one array per device"),
-    "is_dynamic": ("property", "_ops.blob:is_dynamic", "true for an input of varying size"),
+    "with_distribute": ("method", "compatible.single_client._blob_methods:with_distribute", "how a blob is spread over devices"),
+    "with_gradient_distribute": ("method", "compatible.single_client._blob_methods:with_distribute", "how its gradient is"),
+    "logical_blob_name": ("property", "compatible.single_client._blob_methods:logical_blob_name", "name of a blob in a job"),
+    "op_name": ("property", "compatible.single_client._blob_methods:op_name", "its first part"),
+    "numpy_list": ("method", "compatible.single_client._blob_methods:numpy_list", "one array per device"),
+    "is_dynamic": ("property", "compatible.single_client._blob_methods:is_dynamic", "true for an input of varying size"),
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
-from .. import env
+from .. import _processes
 from .._global.collectives import checking, start, transfer
 
 __all__ = ["all_reduce", "all_gather", "all_gather_into_tensor", "all_to_all", "broadcast", "barrier", "reduce", "reduce_scatter",
@@ -21,7 +21,7 @@ _scatter_whole = getattr(dist, "reduce_scatter_single", None) or getattr(dist, "
 
 
 def _alone() -> bool:
-    if env.get_world_size() == 1 and not dist.is_initialized():
+    if _processes.get_world_size() == 1 and not dist.is_initialized():
         return True
     start()
     return dist.get_world_size() == 1
@@ -30,13 +30,13 @@ def _alone() -> bool:
 def _check_rank(name, rank):
     if isinstance(rank, bool) or not isinstance(rank, int):
         raise TypeError(f"comm.{name}: a rank is an int, found {rank!r}")
-    if not 0 <= rank < env.get_world_size():
-        raise RuntimeError(f"comm.{name}: rank {rank} does not exist, there are {env.get_world_size()}")
+    if not 0 <= rank < _processes.get_world_size():
+        raise RuntimeError(f"comm.{name}: rank {rank} does not exist, there are {_processes.get_world_size()}")
 
 
 def _check_tensors(name, argument, tensors, like=None):
     """One tensor per rank; with several ranks all have the shape and dtype of `like`."""
-    world = env.get_world_size()
+    world = _processes.get_world_size()
     if not isinstance(tensors, (list, tuple)) or len(tensors) != world:
         found = len(tensors) if isinstance(tensors, (list, tuple)) else type(tensors).__name__
         raise RuntimeError(f"comm.{name}: {argument} must be a list of one tensor per rank ({world}), found {found}")
@@ -53,7 +53,7 @@ def _check_tensor(name, argument, tensor):
 
 def _check_sizes(name, whole, part):
     """With several ranks: whether one tensor has the elements of every rank's other one."""
-    world = env.get_world_size()
+    world = _processes.get_world_size()
     _check_tensor(name, "output_tensor and input_tensor", whole)
     _check_tensor(name, "output_tensor and input_tensor", part)
     if world > 1 and (whole.numel(), whole.dtype) != (part.numel() * world, part.dtype):
@@ -192,13 +192,13 @@ def gather(tensor, gather_list=None, dst=0):
     with checking("comm.gather") as asked:
         _check_rank("gather", dst)
         _check_tensor("gather", "tensor", tensor)
-        if env.get_rank() == dst:
+        if _processes.get_rank() == dst:
             _check_tensors("gather", "gather_list", gather_list, tensor)
         asked.same(**_about(tensor), dst=dst)
     if _alone():
         _fill(gather_list[0], tensor)
     else:
-        received = gather_list if env.get_rank() == dst else []
+        received = gather_list if _processes.get_rank() == dst else []
         _written("gather", received, lambda out: dist.gather(tensor.contiguous(), out or None, dst))
 
 
@@ -207,13 +207,13 @@ def scatter(tensor, scatter_list=None, src=0):
     with checking("comm.scatter") as asked:
         _check_rank("scatter", src)
         _check_tensor("scatter", "tensor", tensor)
-        if env.get_rank() == src:
+        if _processes.get_rank() == src:
             _check_tensors("scatter", "scatter_list", scatter_list, tensor)
         asked.same(**_about(tensor), src=src)
     if _alone():
         _fill(tensor, scatter_list[0])
     else:
-        parts = [t.contiguous() for t in scatter_list] if env.get_rank() == src else None
+        parts = [t.contiguous() for t in scatter_list] if _processes.get_rank() == src else None
         _written("scatter", [tensor], lambda out: dist.scatter(*out, parts, src))
 
 
@@ -252,7 +252,7 @@ def _check_other(name, rank):
     if _alone():
         raise RuntimeError(f"comm.{name}: there is one process; start several with torchrun")
     _check_rank(name, rank)
-    if rank == env.get_rank():
+    if rank == _processes.get_rank():
         raise RuntimeError(f"comm.{name}: rank {rank} is this process; name another one")
 
 

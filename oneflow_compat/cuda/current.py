@@ -10,7 +10,7 @@ def current_device() -> int:
     """Index of the current CUDA device; without CUDA the number of this process on its node, as in OneFlow."""
     if torch.cuda.is_available():
         return torch.cuda.current_device()
-    from ..env import get_local_rank
+    from .._processes import get_local_rank
 
     return get_local_rank()
 

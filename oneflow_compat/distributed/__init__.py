@@ -1,23 +1,23 @@
 """oneflow.distributed: torch.distributed, with get_local_rank and a rank and size without a process group."""
 import torch.distributed as _dist
 
-from .. import _bind, env
+from .. import _bind, _processes
 from ..env import is_multi_client  # its path in 0.5
 
 
 def get_local_rank() -> int:
     """Number of this process on its node."""
-    return env.get_local_rank()
+    return _processes.get_local_rank()
 
 
 def get_rank(group=None) -> int:
     """torch.distributed.get_rank, 0 before a process group exists."""
-    return _dist.get_rank(group) if _dist.is_available() and _dist.is_initialized() else env.get_rank()
+    return _dist.get_rank(group) if _dist.is_available() and _dist.is_initialized() else _processes.get_rank()
 
 
 def get_world_size(group=None) -> int:
     """torch.distributed.get_world_size, the launcher's number before a process group exists."""
-    return _dist.get_world_size(group) if _dist.is_available() and _dist.is_initialized() else env.get_world_size()
+    return _dist.get_world_size(group) if _dist.is_available() and _dist.is_initialized() else _processes.get_world_size()
 
 
 __getattr__, __dir__ = _bind.fall_through(__name__, "torch.distributed")

@@ -1,12 +1,12 @@
 """Deep path of save, load, and of sending an object to every rank."""
 from __future__ import annotations
 
-from .. import env
+from .. import _processes
 
 
 def _broadcast_py_object(obj, src: int = 0):
     """Rank `src`'s object on every rank; with one process the object itself."""
-    if env.get_world_size() == 1:
+    if _processes.get_world_size() == 1:
         return obj
     from .._global.collectives import from_rank
 

@@ -1,5 +1,5 @@
 """Deep path of the tracing flag, and of scopes as messages."""
-from .._oneflow_internal import lazy_mode
+from .. import _lazy_mode
 
 
 def scope_to_proto(scope):

@@ -1,18 +1,2 @@
-"""The session objects OneFlow's tests ask for; torch needs no session, so they only carry a state."""
-from .multi_client_session import MultiClientSession
-
-_default = MultiClientSession(None, 0)
-
-
-def GetDefaultSession() -> MultiClientSession:
-    return _default
-
-
-def NewDefaultSession(env) -> MultiClientSession:
-    global _default
-    _default = MultiClientSession(env, _default.id + 1)
-    return _default
-
-
-def TryCloseDefaultSession():
-    _default.TryClose()
+"""oneflow.framework.session_context: the sessions of `_graph/sessions.py`."""
+from .._graph.sessions import GetDefaultSession, NewDefaultSession, TryCloseDefaultSession  # noqa: F401

@@ -10,7 +10,7 @@ import weakref
 import numpy as np
 import torch
 
-from .. import env
+from .. import _processes
 from . import initial, snapshot
 from .store import open_store
 
@@ -33,8 +33,8 @@ class Embedding(torch.nn.Module):
     def __init__(self, name, embedding_dim, dtype, key_type, tables, store_options, default_initializer=None, padding_idx=None, seed=0):
         super().__init__()
         global _next
-        if env.get_world_size() > 1:
-            raise NotImplementedError(f"one_embedding runs on one rank here, found {env.get_world_size()} (docs/differences.md: one-embedding-shuffle)")
+        if _processes.get_world_size() > 1:
+            raise NotImplementedError(f"one_embedding runs on one rank here, found {_processes.get_world_size()} (docs/differences.md: one-embedding-shuffle)")
         if dtype not in (torch.float32, torch.float16, torch.bfloat16):
             raise TypeError(f"one_embedding {name!r}: dtype must be a floating type of at most 32 bits, found {dtype}")
         if key_type not in (torch.int64, torch.int32, torch.uint8):
@@ -54,7 +54,7 @@ class Embedding(torch.nn.Module):
         self.line = given if given > 0 else self.embedding_dim * store_options["size_factor"]
         if self.line < self.embedding_dim:
             raise ValueError(f"one_embedding {name!r}: storage_dim {self.line} is less than the embedding's {self.embedding_dim} numbers")
-        self.store = open_store(store_options, self.line, env.get_rank())
+        self.store = open_store(store_options, self.line, _processes.get_rank())
         self.shadow = torch.nn.Parameter(torch.zeros(1))
         self._number, _next = _next, _next + 1
         self.shadow._one_embedding = self._number
@@ -148,10 +148,10 @@ class Embedding(torch.nn.Module):
             )
         self._optimizer = weakref.ref(optimizer)
         if in_graph:
-            from .._graph import update
+            from .._graph.capture.update import step
             from .functional import update as update_rows
 
-            update.outside[self.shadow] = functools.partial(update_rows, number=self._number)
+            step.outside[self.shadow] = functools.partial(update_rows, number=self._number)
 
     def _group(self):
         optimizer = self._optimizer() if self._optimizer is not None else None

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import torch
 
-from .._ops.custom import embedding as ops
+from .._kernels import embedding as ops
 
 
 class Rule:

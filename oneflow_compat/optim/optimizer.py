@@ -88,7 +88,7 @@ class ParamGroup(dict):
         """The packed buffers of a group made with `contiguous_params=True`; an error without it."""
         if not self.get("contiguous_params"):
             raise AttributeError("contiguous_parameters: this group was not made with contiguous_params=True")
-        from ..nn.utils.parameters_grouping import packed_data
+        from .parameters_grouping import packed_data
 
         return packed_data(self["params"])
 
@@ -175,7 +175,7 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
             group.setdefault(key, value)
         super().add_param_group(group)
         if group.get("contiguous_params"):
-            from ..nn.utils.parameters_grouping import ContiguousParamsGroup
+            from .parameters_grouping import ContiguousParamsGroup
 
             ContiguousParamsGroup([group["params"]])
 
@@ -210,7 +210,7 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
 
         Call it between `backward()` and `step()`; `step()` alone never clips.
         """
-        from ..nn.utils.clip_grad import clip_grad_norm_
+        from .._ops.clip_grad import clip_grad_norm_
 
         clipped = False
         for group in self.param_groups:

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from .. import _env
-from ..env import get_world_size
+from .._processes import get_world_size
 
 
 def eager_execution_enabled() -> bool:

@@ -17,9 +17,9 @@ import time
 import torch
 
 import oneflow
-from oneflow._graph.backends.memory import keep_freed_memory
-from oneflow._ops.custom import activation, boxes, detection, embedding, losses, quantization, recommender, rotary, softmax
-from oneflow._ops.custom import _ext, image as image_ops, optimizer_updates
+from oneflow._graph.compile.memory import keep_freed_memory
+from oneflow._kernels import activation, boxes, detection, embedding, losses, quantization, recommender, rotary, softmax
+from oneflow._kernels import _ext, image as image_ops, optimizer_updates
 
 C = oneflow._C
 f32 = torch.float32

@@ -4,7 +4,7 @@ from collections import OrderedDict
 
 import oneflow as flow
 import pytest
-from oneflow.framework.args_tree import ArgsTree as Newer
+from oneflow.nn.graph.args_tree import ArgsTree as Newer
 from oneflow.nn.graph.util import ArgsTree, NamedArg
 
 X = flow.ones(1)
@@ -46,7 +46,7 @@ def test_dataclasses_are_looked_through(monkeypatch):
     out = tree.map_leaf(lambda v: type(v).__name__)[0]
     assert isinstance(out, Output) and out.sample == out["sample"] == "Tensor" and out.more == ("int", "Tensor")
     assert [n.name() for n in ArgsTree(Output(X), True).iter_nodes()] == ["0", "sample", "more"]
-    monkeypatch.setattr("oneflow.framework.args_tree._is_dataclass", lambda value: False)  # as onediff does
+    monkeypatch.setattr("oneflow.nn.graph.args_tree._is_dataclass", lambda value: False)  # as onediff does
     plain = dataclasses.make_dataclass("Plain", ["x"])(X)
     assert ArgsTree([plain], False).map_leaf(lambda v: v) == [plain]
 

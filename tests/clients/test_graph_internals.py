@@ -3,15 +3,15 @@ import re
 
 import oneflow as flow
 import oneflow.framework.graph_build_util as graph_build_util
-import oneflow.framework.scope_util as scope_util
-import oneflow.framework.session_context as session_context
+import oneflow._graph.scopes as scope_util
+import oneflow._graph.sessions as session_context
 import oneflow.nn as nn
 import pytest
 from job_messages import value
-from oneflow.core.job.job_conf_pb2 import JobConfigProto
-from oneflow.core.operator import op_conf_pb2
+from oneflow.nn.graph.job_message.job_conf import JobConfigProto
+from oneflow.nn.graph.job_message import op_conf
 from oneflow.framework import c_api_util
-from oneflow.framework.multi_client_session import MultiClientSession
+from oneflow._graph.multi_client_session import MultiClientSession
 from oneflow.nn.graph import GraphModule, GraphTensor, Proxy
 
 internal = flow._oneflow_internal
@@ -118,9 +118,9 @@ def test_a_job_built_by_hand():
             c_api_util.CurJobBuildAndInferCtx_SetJobConf(conf)
             with pytest.raises(RuntimeError, match="'x' .*'job'"):
                 c_api_util.CurJobBuildAndInferCtx_SetJobConf(JobConfigProto(job_name="x"))
-            made = [internal.one.FeedInputOpExpr("in", op_conf_pb2.FeedInputOpConf(in_0="in_0", out_0="out_0"), ["in_0"], ["out_0"]),
-                    internal.one.FeedVariableOpExpr("w", op_conf_pb2.FeedVariableOpConf(), ["in_0"], ["out_0"]),
-                    internal.one.FetchOutputOpExpr("out", op_conf_pb2.FetchOutputOpConf(), ["in_0"], ["out_0"])]
+            made = [internal.one.FeedInputOpExpr("in", op_conf.FeedInputOpConf(in_0="in_0", out_0="out_0"), ["in_0"], ["out_0"]),
+                    internal.one.FeedVariableOpExpr("w", op_conf.FeedVariableOpConf(), ["in_0"], ["out_0"]),
+                    internal.one.FetchOutputOpExpr("out", op_conf.FetchOutputOpConf(), ["in_0"], ["out_0"])]
             a = internal._C.dispatch_feed_input(made[0], x)
             w = flow._C.dispatch_feed_variable(made[1], flow.ones(3, 5), 0)
             y = flow._C.relu(flow._C.matmul(a, w))

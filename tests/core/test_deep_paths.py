@@ -261,9 +261,9 @@ def test_dual_modules_are_set_together():
 
 # --------------------------------------------------------------------------- framework, core, memory
 def test_knobs_are_found_by_their_fields():
-    from oneflow.framework.attr_util import get_nested_attribute
-    from oneflow.framework.config_util import api_attrs_and_type
-    from oneflow.framework.session_context import GetDefaultSession
+    from oneflow._graph.nested_attributes import get_nested_attribute
+    from oneflow._graph.runtime_knobs import api_attrs_and_type
+    from oneflow._graph.sessions import GetDefaultSession
 
     assert len(api_attrs_and_type) == 17
     for api, (field, kind) in api_attrs_and_type.items():
@@ -275,7 +275,7 @@ def test_knobs_are_found_by_their_fields():
 
 
 def test_import_oneflow_alone_reaches_the_messages():
-    paths = ["core.job.job_conf_pb2.JobConfigProto", "core.operator.op_conf_pb2.FeedInputOpConf", "core.record.record_pb2.OFRecord",
+    paths = ["nn.graph.job_message.job_conf.JobConfigProto", "nn.graph.job_message.op_conf.FeedInputOpConf", "core.record.record_pb2.OFRecord",
              "core.common.data_type_pb2.kFloat", "nn.graph.util.ArgsTree", "nn.graph.graph_config.GraphConfig"]
     done = subprocess.run([sys.executable, "-c", "import oneflow;" + ";".join(f"oneflow.{p}" for p in paths)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -284,10 +284,10 @@ def test_import_oneflow_alone_reaches_the_messages():
 
 
 def test_messages_hold_fields_and_refuse_others():
-    from oneflow.core.job.job_conf_pb2 import JobConfigProto
+    from oneflow.nn.graph.job_message.job_conf import JobConfigProto
     import oneflow.core.common.data_type_pb2 as data_type_pb2
     from oneflow._files.dtypes import PROTO
-    from oneflow.core.operator import op_conf_pb2
+    from oneflow.nn.graph.job_message import op_conf
 
     conf = JobConfigProto(job_name='a "b"')
     conf.train_conf.loss_lbn.append("loss")
@@ -303,9 +303,9 @@ def test_messages_hold_fields_and_refuse_others():
         conf.nosuch = 1
     with pytest.raises(TypeError, match="takes bool"):
         conf.enable_cudnn = "yes"
-    assert [op_conf_pb2.kNone, op_conf_pb2.kTanH, op_conf_pb2.kSigmoid, op_conf_pb2.kRelu] == [0, 1, 2, 3]
+    assert [op_conf.kNone, op_conf.kTanH, op_conf.kSigmoid, op_conf.kRelu] == [0, 1, 2, 3]
     assert {k: getattr(data_type_pb2, k) for k in PROTO} == {k: row[0] for k, row in PROTO.items()} and data_type_pb2.kOFRecord == 8
-    assert op_conf_pb2.FeedInputOpConf(in_0="x").in_0 == "x"
+    assert op_conf.FeedInputOpConf(in_0="x").in_0 == "x"
 
 
 def test_what_the_builder_alone_has_is_missing_with_a_reason():

@@ -32,7 +32,7 @@ from operator_calls import BUILDERS, Call, TensorSpec, draw
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_map_only
 
-from oneflow._ops.custom import _ext, kernels
+from oneflow._kernels import _ext, kernels
 
 CALLS_A_CHILD = 2000
 MEMORY = 1 << 28  # that a child may allocate besides what it started with

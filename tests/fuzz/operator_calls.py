@@ -106,7 +106,7 @@ def _seed():
 
 
 def _pointwise(rng):
-    from oneflow._ops.custom import kernels
+    from oneflow._kernels import kernels
 
     counts = {"quick_gelu": (1, 1), "quick_gelu_backward": (2, 1), "square_relu": (1, 1), "square_relu_backward": (2, 1), "fast_gelu_mul": (2, 1),
               "fast_gelu_mul_backward": (3, 2), "boxes_coord": (8, 8), "boxes_coord_backward": (8, 8), "intersection": (8, 1), "intersection_backward": (9, 8),

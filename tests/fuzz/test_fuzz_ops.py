@@ -13,7 +13,7 @@ from fuzz_ops import Outcome, refusal, run_in_children
 from guarded import Arena
 from operator_calls import BUILDERS, Call, draw
 
-from oneflow._ops.custom import _ext
+from oneflow._kernels import _ext
 
 pytestmark = pytest.mark.skipif(_ext.status() != "loaded", reason=f"the kernel library is {_ext.status()}")
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import oneflow as flow
-from oneflow._graph.passes import dropout, matmul, softmax
-from oneflow._ops.custom import _ext
+from oneflow._graph.program.passes import fuse_dropout as dropout, fuse_matmul, fuse_softmax
+from oneflow._kernels import _ext
 
 needs_kernels = pytest.mark.skipif(_ext.status() != "loaded", reason=f"oneflow._ext: {_ext.status()}")
 FLOATS = (torch.float32, torch.float64, torch.bfloat16)
@@ -16,9 +16,9 @@ FLOATS = (torch.float32, torch.float64, torch.bfloat16)
 @pytest.fixture(autouse=True)
 def any_size(monkeypatch):
     """Small tensors do for the tests."""
-    monkeypatch.setattr(softmax, "_LEAST", 0)
+    monkeypatch.setattr(fuse_softmax, "_LEAST", 0)
     monkeypatch.setattr(dropout, "_LEAST", 0)
-    monkeypatch.setattr(matmul, "_LEAST", 0)
+    monkeypatch.setattr(fuse_matmul, "_LEAST", 0)
 
 
 def everything(config, dropout=False):

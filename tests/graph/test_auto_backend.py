@@ -8,7 +8,7 @@ import threading
 import oneflow.nn as nn
 import pytest
 import torch
-from oneflow._graph.backends import auto, compiling
+from oneflow._graph.compile import auto, compiling
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None and shutil.which("c++") is None, reason="needs a C++ compiler")
 

@@ -8,8 +8,8 @@ from torch import nn
 from torch.optim import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, RAdam, RMSprop
 
 import oneflow as flow
-from oneflow._graph.backends import blocks
-from oneflow._ops.custom import _ext
+from oneflow._graph.compile import update_blocks
+from oneflow._kernels import _ext
 
 pytestmark = pytest.mark.skipif(_ext.status() != "loaded", reason="needs the kernel library (csrc/build.py)")
 
@@ -54,14 +54,14 @@ def batches(n=10, *shape):
 
 def calls(graph):
     """The calls of blocks_ in the graph's program, and the elementwise operators left beside them, but for those of counters."""
-    nodes = [n for n in blocks.in_blocks(graph.program).graph.nodes if n.op == "call_function" and n.meta.get("phase") == "update"]
-    found = [n.target for n in nodes if isinstance(n.target, blocks.Blocks)]
-    return found, [n for n in nodes if any(step.to.meta["tensor"].shape != () for step in blocks._steps_of(n))]
+    nodes = [n for n in update_blocks.in_blocks(graph.program).graph.nodes if n.op == "call_function" and n.meta.get("phase") == "update"]
+    found = [n.target for n in nodes if isinstance(n.target, update_blocks.Blocks)]
+    return found, [n for n in nodes if any(step.to.meta["tensor"].shape != () for step in update_blocks._steps_of(n))]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_every_step_rounds_as_torchs_operator(dtype):
-    assert blocks.exact_steps(dtype) == set(blocks.STEPS)
+    assert update_blocks.exact_steps(dtype) == set(update_blocks.STEPS)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)

@@ -7,7 +7,7 @@ import torch.utils._pytree as pytree
 from graph_cases import graph_of
 from torch import nn
 
-from oneflow._graph.capture import Capture
+from oneflow._graph.capture.capture import Capture
 from oneflow._graph.errors import CaptureError
 
 

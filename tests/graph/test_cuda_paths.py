@@ -9,10 +9,10 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import oneflow as flow
-from oneflow._graph.backends import cudagraph
-from oneflow._graph.recurrent_layers import _cudnn_layer, recurrent_layers
-from oneflow._graph.recorder import Recorder
-from oneflow._graph.runtime import Engine
+from oneflow._graph.compile import cudagraph
+from oneflow._graph.capture.recurrent import _cudnn_layer, recurrent_layers
+from oneflow._graph.capture.recorder import Recorder
+from oneflow._graph.engine import Engine
 
 aten = torch.ops.aten
 
@@ -136,9 +136,9 @@ def test_states_of_cuda_generators_are_read_and_set_by_the_program(monkeypatch):
 
 
 def test_amp_takes_the_device_of_the_weights_where_no_argument_is_a_tensor():
-    from oneflow._graph.capture import Capture
+    from oneflow._graph.capture.capture import Capture
     from oneflow._graph.config import Config
-    from oneflow._graph.patches import _autocast
+    from oneflow._graph.capture.torch_patches import _autocast
 
     capture = Capture(Engine(lambda: None), (), {}, Config(amp=True))
     capture.tensors = [torch.empty(0)]
@@ -150,7 +150,7 @@ def test_amp_takes_the_device_of_the_weights_where_no_argument_is_a_tensor():
 
 
 def test_a_program_with_operators_of_another_device_is_refused_by_name(tmp_path):
-    from oneflow._graph.package import PackageError, load
+    from oneflow._graph.saved.package import PackageError, load
 
     model = nn.BatchNorm1d(3)
     graph = graph_of(lambda x: model(x), model=model)
@@ -211,9 +211,9 @@ def on_gpu(program):
 
 
 def test_a_recorded_step_trains_as_the_plain_one(recordings, monkeypatch):
-    from oneflow._graph import backends
+    from oneflow._graph import compile
 
-    plain = backends.compiler_for
+    plain = compile.compiler_for
 
     def compiler_for(name):
         made = plain(name)
@@ -237,7 +237,7 @@ def test_a_recorded_step_trains_as_the_plain_one(recordings, monkeypatch):
         return [*losses, graph(batches[0]), *model.state_dict().values()]
 
     expected = train(False)
-    monkeypatch.setattr("oneflow._graph.runtime.compiler_for", compiler_for)
+    monkeypatch.setattr("oneflow._graph.engine.compiler_for", compiler_for)
     found = train(True)
     assert len(recordings) == 2
     assert all(torch.equal(a, b) for a, b in zip(expected, found))

@@ -9,9 +9,9 @@ import oneflow as flow
 import oneflow.nn as nn
 import pytest
 import torch
-from oneflow._graph.backends import default_backend
-from oneflow._graph.package import PackageError
-from oneflow._ops.custom import _ext
+from oneflow._graph.compile import default_backend
+from oneflow._graph.saved.package import PackageError
+from oneflow._kernels import _ext
 
 
 class Net(nn.Module):
@@ -96,7 +96,7 @@ def test_training_goes_on_exactly(tmp_path):
 
 
 def test_a_loaded_update_runs_in_blocks(tmp_path):
-    from oneflow._graph.backends import blocks
+    from oneflow._graph.compile import update_blocks
 
     x, y = data()
     graph = Train(Net())
@@ -107,7 +107,7 @@ def test_a_loaded_update_runs_in_blocks(tmp_path):
     assert loaded.backend == "aten"  # as the graph was set to
 
     def taken(program):
-        return sum(isinstance(n.target, blocks.Blocks) for n in blocks.in_blocks(program).graph.nodes)
+        return sum(isinstance(n.target, update_blocks.Blocks) for n in update_blocks.in_blocks(program).graph.nodes)
 
     assert taken(loaded.program) == taken(graph.program)
     assert str(loaded.program).partition("def ")[2] == str(graph.program).partition("def ")[2]

@@ -4,9 +4,9 @@ import torch
 from torch import nn
 
 import oneflow as flow
-from oneflow._graph.backends import decompositions
-from oneflow._ops.custom import _ext
-from oneflow._ops.custom.kernels import POINT
+from oneflow._graph.compile.inductor import decompositions
+from oneflow._kernels import _ext
+from oneflow._kernels.kernels import POINT
 
 C = flow._C
 needs_kernels = pytest.mark.skipif(_ext.status() != "loaded", reason=f"oneflow._ext: {_ext.status()}")

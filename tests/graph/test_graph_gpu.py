@@ -314,7 +314,7 @@ def test_a_model_that_moves_is_captured_anew():
 
 @pytest.mark.parametrize("target", ["cpu", DEVICE])
 def test_a_saved_program_is_loaded_on_either_device(target, tmp_path):
-    from oneflow._graph.package import load
+    from oneflow._graph.saved.package import load
 
     model, batches = batches_of(MLP, 1)
     x, y = batches[0]

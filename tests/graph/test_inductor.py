@@ -96,12 +96,12 @@ def test_recomputation_is_not_merged_back():
 
 
 def test_an_operator_inductor_cannot_take_falls_back_when_the_backend_was_not_chosen(monkeypatch):
-    from oneflow._graph.backends import inductor
+    from oneflow._graph.compile.inductor import compiler
 
     def broken(*args):
         raise RuntimeError("no")
 
-    monkeypatch.setattr(inductor, "compile_region", broken)
+    monkeypatch.setattr(compiler, "compile_region", broken)
     monkeypatch.setenv("ONEFLOW_GRAPH_BACKEND", "inductor")
 
     class G(flow.nn.Graph):
@@ -161,9 +161,9 @@ def test_the_two_files_of_a_long_region_are_compiled_at_once(monkeypatch, tmp_pa
 
 
 def test_what_has_no_cpp_wrapper_is_called_from_python(monkeypatch):
-    from oneflow._graph.backends import inductor
+    from oneflow._graph.compile.inductor import compiler
 
-    compile_, tried = inductor._compile, []
+    compile_, tried = compiler._compile, []
 
     def refuses(module, infos, chosen):
         tried.append(chosen["cpp_wrapper"])
@@ -171,7 +171,7 @@ def test_what_has_no_cpp_wrapper_is_called_from_python(monkeypatch):
             raise NotImplementedError("an operator without a C function")
         return compile_(module, infos, chosen)
 
-    monkeypatch.setattr(inductor, "_compile", refuses)
+    monkeypatch.setattr(compiler, "_compile", refuses)
     losses, _, graph = trained()
     assert tried == [True, False] and not graph._engine._last.run.region.settings["cpp_wrapper"]
     monkeypatch.undo()
@@ -205,7 +205,7 @@ def test_the_update_is_two_operators_whatever_the_number_of_parameters():
 
 
 def test_options_of_the_user_win_and_other_devices_keep_the_python_wrapper():
-    from oneflow._graph.backends.settings import settings
+    from oneflow._graph.compile.inductor.settings import settings
 
     info = type("Info", (), {"device": torch.device("cuda")})
     assert "cpp_wrapper" not in settings(torch.fx.Graph(), [info])

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import oneflow as flow
-from oneflow._graph.backends import recurrent
-from oneflow._ops.custom import _ext
+from oneflow._graph.compile.inductor import lstm
+from oneflow._kernels import _ext
 
 pytestmark = pytest.mark.skipif(_ext.status() != "loaded", reason=f"oneflow._ext: {_ext.status()}")
 aten = torch.ops.aten
@@ -52,7 +52,7 @@ def test_no_further_from_float64_than_onednn(sizes, biases, reverse):
         shapes = [(steps, batch, hidden), (batch, hidden), (batch, hidden)]
         grads = [torch.randn(s) if g else None for s, g in zip(shapes, given)]
         grads_of_onednn = [torch.zeros(s) if g is None else g for s, g in zip(shapes, grads)]
-        new = through(recurrent.layer, recurrent.layer_backward, tensors, grads, hidden, biases, reverse)
+        new = through(lstm.layer, lstm.layer_backward, tensors, grads, hidden, biases, reverse)
         with torch.enable_grad():
             old = through(aten.mkldnn_rnn_layer, aten.mkldnn_rnn_layer_backward, tensors, grads_of_onednn, hidden, biases, reverse)
         for n, o, e in zip(new, old, exact(tensors, grads, hidden, biases, reverse)):
@@ -64,10 +64,10 @@ def test_no_further_from_float64_than_onednn(sizes, biases, reverse):
 def test_what_the_kernel_does_not_take():
     tensors = arguments(2, 1, 3, 4, True)
     how = dict(reverse=False, batch_sizes=[], mode=2, hidden_size=4, num_layers=1, has_biases=True)
-    assert recurrent.layer(*tensors, **how) is not NotImplemented
-    assert recurrent.layer(*tensors, **{**how, "hidden_size": 700}) is NotImplemented
-    assert recurrent.layer(*tensors, **{**how, "mode": 3}) is NotImplemented
-    assert recurrent.layer(*(t.bfloat16() for t in tensors), **how) is NotImplemented
+    assert lstm.layer(*tensors, **how) is not NotImplemented
+    assert lstm.layer(*tensors, **{**how, "hidden_size": 700}) is NotImplemented
+    assert lstm.layer(*tensors, **{**how, "mode": 3}) is NotImplemented
+    assert lstm.layer(*(t.bfloat16() for t in tensors), **how) is NotImplemented
 
 
 class Step(flow.nn.Graph):

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from graph_cases import train_eager, train_graph
 from torch import nn
 
-from oneflow._graph.backends import parts
+from oneflow._graph.compile.inductor import islands
 
 pytestmark = [pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler"), pytest.mark.slow]
 
@@ -69,8 +69,8 @@ def a_branch(m, x, y):
 
 @pytest.mark.parametrize("loss_of", [rows_alone, rows_put_back, a_part_is_written, a_buffer_is_written, gates_of_another_layout, a_branch])
 def test_as_eager(loss_of, monkeypatch):
-    compiled, compile_region = [], parts.compile_region
-    monkeypatch.setattr(parts, "compile_region", lambda *args: compiled.append(args[0]) or compile_region(*args))
+    compiled, compile_region = [], islands.compile_region
+    monkeypatch.setattr(islands, "compile_region", lambda *args: compiled.append(args[0]) or compile_region(*args))
     torch.manual_seed(1)
     batches = [(torch.randn(7, 6).double(), torch.randint(0, 3, (7,))) for _ in range(5)]
 

@@ -128,7 +128,7 @@ def test_a_large_program_keeps_the_memory_it_frees():
 
 @pytest.mark.parametrize("size, asked", [(2000, True), (20, False)])
 def test_only_a_large_program_changes_the_allocator(monkeypatch, size, asked):
-    from oneflow._graph.backends import memory
+    from oneflow._graph.compile import memory
 
     calls = []
     monkeypatch.setattr(memory, "_done", [])

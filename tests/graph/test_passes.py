@@ -8,8 +8,8 @@ from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import oneflow as flow
-from oneflow._graph import passes
-from oneflow._graph.backends.regions import silent_writes
+from oneflow._graph.program.program import passes
+from oneflow._graph.program.writes import silent_writes
 from oneflow._graph.errors import ProgramError
 
 
@@ -225,7 +225,7 @@ def test_version_counters_of_what_autograd_may_hold_rise_in_each_call(fused):
 
 
 def test_biases_of_products_are_apart_for_inductor():
-    from oneflow._graph.backends.products import part_biases
+    from oneflow._graph.compile.inductor.matmul import part_biases
 
     def products(bias, rows, half, x, w):
         return torch.addmm(bias, x, w), torch.addmm(rows, x, w), torch.addmm(bias, x, w, beta=0.5), torch.addmm(half, x.bfloat16(), w.bfloat16())
@@ -241,7 +241,7 @@ def test_biases_of_products_are_apart_for_inductor():
 
 
 def test_rows_of_an_embedding_are_added_into_the_product_for_inductor():
-    from oneflow._graph.backends.products import rows_into_product
+    from oneflow._graph.compile.inductor.matmul import rows_into_product
 
     aten = torch.ops.aten
     put = aten._unsafe_masked_index_put_accumulate

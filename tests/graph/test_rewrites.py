@@ -7,13 +7,13 @@ import torch.nn.functional as F
 from rewrite_cases import FLOATS, SCALED, any_size, assert_rewritten, assert_untouched, graph_of, needs_kernels, targets, weights, with_dropout  # noqa: F401
 
 import oneflow as flow
-from oneflow._graph.passes import activations
+from oneflow._graph.program.passes import fuse_activations
 
 aten, ops = torch.ops.aten, torch.ops
 
 
 # -- activations ------------------------------------------------------------------------------------------------------
-FORMS = [(sign, kernel, form) for sign, kernel, forms in activations.COMPOSITIONS for form in forms]
+FORMS = [(sign, kernel, form) for sign, kernel, forms in fuse_activations.COMPOSITIONS for form in forms]
 IDS = [f"{kernel if isinstance(kernel, str) else kernel[0].__name__}-{i}" for i, (_, kernel, _) in enumerate(FORMS)]
 
 
@@ -38,19 +38,19 @@ def test_activation_without_gradient(sign, kernel, form):
 
 
 def test_activation_of_a_transposed_tensor_keeps_its_layout():
-    form = activations.COMPOSITIONS[0][2][0]
+    form = fuse_activations.COMPOSITIONS[0][2][0]
     function = lambda x: form(x.t() * 1.0).t().reshape(-1).view(35)
     assert_rewritten(function, [torch.randn(5, 7)], [aten.gelu.default, aten.gelu_backward.default], [aten.tanh.default])
 
 
 @needs_kernels
 def test_a_kernel_that_would_change_the_layout_is_not_used():
-    quick = next(forms[0] for _, kernel, forms in activations.COMPOSITIONS if kernel == "quick_gelu")
+    quick = next(forms[0] for _, kernel, forms in fuse_activations.COMPOSITIONS if kernel == "quick_gelu")
     _, graph = graph_of(lambda x: quick(x.t() * 1.0), [torch.randn(5, 7)], backward=False)
     assert aten.sigmoid.default in targets(graph) and ops.oneflow.pointwise.default not in targets(graph)
 
 
-GELU = activations.COMPOSITIONS[0][2][0]
+GELU = fuse_activations.COMPOSITIONS[0][2][0]
 
 
 def gelu_shared_inside(x):

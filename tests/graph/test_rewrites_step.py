@@ -7,10 +7,10 @@ from rewrite_cases import FLOATS, SCALED, any_size, assert_rewritten, assert_unt
 from torch import nn
 
 import oneflow as flow
-from oneflow._graph.passes import activations, passes
+from oneflow._graph.program.passes import fuse_activations, passes
 
 aten, ops = torch.ops.aten, torch.ops
-GELU = activations.COMPOSITIONS[0][2][0]
+GELU = fuse_activations.COMPOSITIONS[0][2][0]
 
 
 # -- products ---------------------------------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ import torch.utils._pytree as pytree
 
 import oneflow as flow
 import oneflow.nn as nn
-from oneflow._graph.package import PackageError
-from oneflow._ops.custom import _ext
+from oneflow._graph.saved.package import PackageError
+from oneflow._kernels import _ext
 
 
 class Scaled(nn.Graph):
@@ -105,7 +105,7 @@ def test_a_named_pipe_is_refused(tmp_path):
 
 # --------------------------------------------------------------------------- saves that do not come to an end
 def test_a_failed_save_keeps_the_old_graph(tmp_path, monkeypatch):
-    from oneflow._graph import package
+    from oneflow._graph.saved import package
 
     graph_of(2.0).save(tmp_path / "g")
     monkeypatch.setattr(package, "write_tensors", lambda tensors, file: (file.write(b"half"), 1 / 0))

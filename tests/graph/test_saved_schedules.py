@@ -6,7 +6,7 @@ import torch
 
 import oneflow as flow
 import oneflow.nn as nn
-from oneflow._graph.package import PackageError
+from oneflow._graph.saved.package import PackageError
 
 L = flow.optim.lr_scheduler
 X = torch.linspace(-1, 1, 24).reshape(4, 6)

@@ -284,12 +284,12 @@ def test_contiguous_parameters_that_get_no_gradient_decay_as_in_eager():
 
 
 def test_what_inductor_cannot_compile_says_what_to_do_and_runs_on_auto(monkeypatch):
-    from oneflow._graph.backends import inductor
+    from oneflow._graph.compile.inductor import compiler
 
     def refuse(*args):
         raise NotImplementedError("no form of it\nsecond line")
 
-    monkeypatch.setattr(inductor, "_compile", refuse)
+    monkeypatch.setattr(compiler, "_compile", refuse)
     graph, x = graph_of(lambda x: x * 2 + 1), torch.randn(6, 1, 4)
     graph.config.set_backend("inductor")
     with pytest.raises(OneFlowError, match=r"could not compile it \(NotImplementedError: no form of it\); set_backend\('auto'\) or 'aten' runs it"):

@@ -8,7 +8,7 @@ from typing import Callable
 import torch
 
 import oneflow
-from oneflow._ops.custom import activation, boxes, detection, embedding, losses, quantization, recommender, rotary, softmax
+from oneflow._kernels import activation, boxes, detection, embedding, losses, quantization, recommender, rotary, softmax
 
 C = oneflow._C
 

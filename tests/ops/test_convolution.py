@@ -5,7 +5,7 @@ from hypothesis import given, settings, strategies as st
 from torch import nn
 
 import oneflow as flow
-from oneflow._graph.backends import products, settings as backend_settings
+from oneflow._graph.compile.inductor import matmul, settings as backend_settings
 from test_matmul import pytestmark  # noqa: F401  the same kernels
 
 ops = torch.ops.oneflow
@@ -143,8 +143,8 @@ def test_a_program_of_inductor_takes_them_where_they_are_faster(monkeypatch, net
 
     monkeypatch.setattr(backend_settings, "blocks_are_faster", lambda: faster)
     taken = []
-    original = products.multiply_in_blocks
-    monkeypatch.setattr(products, "multiply_in_blocks", lambda graph: (original(graph), taken.extend(str(n.target) for n in graph.nodes if n.op == "call_function")))
+    original = matmul.multiply_in_blocks
+    monkeypatch.setattr(matmul, "multiply_in_blocks", lambda graph: (original(graph), taken.extend(str(n.target) for n in graph.nodes if n.op == "call_function")))
     torch.manual_seed(faster)
     model, x = network(), torch.randn(2, 3, 48, 48, requires_grad=True)
 

@@ -14,7 +14,7 @@ sys.path.insert(0, str(HERE / "cuda_on_cpu"))
 
 from translate import ext, translate  # noqa: E402
 
-from oneflow._ops.custom import _ext  # noqa: E402
+from oneflow._kernels import _ext  # noqa: E402
 
 needs_compiler = pytest.mark.skipif(ext.compiler() is None, reason="no C++ compiler")
 
@@ -55,7 +55,7 @@ int main(int argc, char** argv) {
 
 BESIDE_THE_CPU = """
 import sys, torch, oneflow
-from oneflow._ops.custom import _ext
+from oneflow._kernels import _ext
 assert _ext.status() == "loaded"
 C, seed = oneflow._C, torch.tensor(1234567)
 torch.manual_seed(0)

@@ -3,8 +3,8 @@ import pytest
 import torch
 
 import oneflow as flow
-from oneflow._graph.backends import products
-from oneflow._ops.custom import _ext
+from oneflow._graph.compile.inductor import matmul
+from oneflow._kernels import _ext
 
 
 def unavailable():
@@ -119,9 +119,9 @@ def test_the_processor_or_the_environment_says_whether_blocks_are_faster(monkeyp
     monkeypatch.setenv("ONEFLOW_GRAPH_BLOCKS", value)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: mkl)
-    monkeypatch.setattr(products, "_processor", lambda: f"vendor_id : {maker}")
+    monkeypatch.setattr(matmul, "_processor", lambda: f"vendor_id : {maker}")
     with torch.autocast("cpu"), torch.device("meta"):  # the user's
-        assert products.blocks_are_faster.__wrapped__() is said
+        assert matmul.blocks_are_faster.__wrapped__() is said
 
 
 def network(x, first, second):
@@ -138,14 +138,14 @@ def attention(q, k, v):
 ])
 @pytest.mark.parametrize("faster", [False, True])
 def test_a_program_of_inductor_takes_them_where_they_are_faster(monkeypatch, program, sizes, count, faster):
-    from oneflow._graph.backends import settings
+    from oneflow._graph.compile.inductor import settings
     from torch._inductor import config as inductor_config
 
     monkeypatch.setattr(settings, "blocks_are_faster", lambda: faster)
     taken = []
-    original = products.multiply_in_blocks
+    original = matmul.multiply_in_blocks
     ours = (torch.ops.oneflow.mm.default, torch.ops.oneflow.bmm.default)
-    monkeypatch.setattr(products, "multiply_in_blocks", lambda graph: (original(graph), taken.append(sum(n.target in ours for n in graph.nodes))))
+    monkeypatch.setattr(matmul, "multiply_in_blocks", lambda graph: (original(graph), taken.append(sum(n.target in ours for n in graph.nodes))))
     torch.manual_seed(faster)
     operands = [(torch.randn(size) / 8).requires_grad_() for size in sizes]
 

@@ -5,7 +5,7 @@ import torch as plain_torch
 
 import oneflow as flow
 import oneflow.unittest
-from oneflow._ops.custom import activation, boxes, detection, losses, recommender, rotary, softmax
+from oneflow._kernels import activation, boxes, detection, losses, recommender, rotary, softmax
 from oneflow.test_utils.automated_test_util import *
 
 C, F = flow._C, plain_torch.nn.functional

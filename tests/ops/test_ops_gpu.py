@@ -16,7 +16,7 @@ from test_ops_kernels import SAMPLES, listed, run, to
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import oneflow
-from oneflow._ops.custom import _ext, boxes, detection, kernels, losses
+from oneflow._kernels import _ext, boxes, detection, kernels, losses
 
 C = oneflow._C
 EMULATED = "cuda_on_cpu" in os.environ.get("ONEFLOW_EXT_PATH", "")
@@ -181,7 +181,7 @@ def test_nms_of_more_boxes_than_one_part_holds(keep_n):
 
 NMS_MEMORY = """
 import resource, torch, oneflow
-from oneflow._ops.custom import _ext
+from oneflow._kernels import _ext
 assert _ext.status() == "loaded"
 device = "cuda" if torch.cuda.is_available() else "cpu"
 boxes = torch.rand(50_000, 4, device=device)

@@ -4,7 +4,7 @@ import torch
 
 import oneflow as flow
 from oneflow import nn
-from oneflow._ops.custom import _ext
+from oneflow._kernels import _ext
 
 C = flow._C
 pytestmark = pytest.mark.skipif(_ext.status() != "loaded", reason=f"the kernel library is {_ext.status()}")

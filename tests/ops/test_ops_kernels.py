@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from ops_table import OPS
 
 import oneflow
-from oneflow._ops.custom import _ext, image, kernels, losses
+from oneflow._kernels import _ext, image, kernels, losses
 
 C = oneflow._C
 pytestmark = pytest.mark.skipif(_ext.status() != "loaded", reason=f"the kernel library is {_ext.status()}")

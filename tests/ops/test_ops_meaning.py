@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import oneflow
-from oneflow._ops.custom import _ext
+from oneflow._kernels import _ext
 
 C = oneflow._C
 

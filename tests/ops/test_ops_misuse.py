@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import oneflow
-from oneflow._ops.custom import _ext, detection, kernels
+from oneflow._kernels import _ext, detection, kernels
 
 pytestmark = pytest.mark.skipif(_ext.status() != "loaded", reason=f"the kernel library is {_ext.status()}")
 ops = torch.ops.oneflow

@@ -4,7 +4,7 @@ import torch
 
 import oneflow as flow
 from oneflow.nn.utils import ContiguousParamsGroup
-from oneflow.nn.utils.parameters_grouping import numel_in_bucket
+from oneflow.optim.parameters_grouping import numel_in_bucket
 
 
 def with_grads(fill=3.0):

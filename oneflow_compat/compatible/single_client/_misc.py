@@ -5,7 +5,7 @@ import torch
 
 from . import _session
 from ..._errors import unsupported
-from ..._ops.by_name import builtin_op  # noqa: F401
+from ._operators_by_name import builtin_op  # noqa: F401
 
 INVALID_SPLIT_AXIS = -1
 

@@ -99,7 +99,7 @@ class CurrentScope:
 
     def proto(self):
         """The scope of nn.Graph's block being built as a message, as OneFlow 0.5's tests ask for it."""
-        from ...framework.scope_util import current_scope
+        from ..._graph.scopes import current_scope
 
         return current_scope().proto()
 

@@ -19,7 +19,7 @@ def save(graph, path):
 
     All programs that the graph has made for other shapes, Python arguments and values are kept besides the one last run.
     """
-    from ..._graph import package
+    from ..._graph.saved import package
 
     entry = _entry(graph, "save")
     _check_steps(graph, entry, "saving")
@@ -52,14 +52,14 @@ def _decided_by_steps(entry):
 
 def _schedules(graph):
     """Records of the graph's schedules, each with the slots of its groups' rates; a warning for one that cannot be stored."""
-    from ..._graph import saved_schedules
+    from ..._graph.saved import schedules
 
     found, slots = [], {s.place: s.name for s in graph.program.slots if s.role == "lr" and s.shape is None}
     for o, (optimizer, schedule) in enumerate(graph._opts):
         if schedule is None:
             continue
         numbers = not any(isinstance(g["lr"], torch.Tensor) for g in optimizer.param_groups)
-        kept = saved_schedules.record(schedule, [slots.get(("group", o, g, "lr")) for g in range(len(optimizer.param_groups))]) if numbers else None
+        kept = schedules.record(schedule, [slots.get(("group", o, g, "lr")) for g in range(len(optimizer.param_groups))]) if numbers else None
         if kept is None:
             warnings.warn(f"save: the schedule {type(schedule).__name__} of graph {graph.name} cannot be stored; the loaded graph keeps the learning rates "
                           "of now until its set_lr() changes them", stacklevel=4)
@@ -95,7 +95,7 @@ def load_graph(path, map_location=None, backend=None):
     is executed; a damaged or foreign file is an error that names it. `map_location`: a device. `backend`: as of
     config.set_backend(); without one "aten" where the graph was set to it, else the default ("auto").
     """
-    from ..._graph import package
+    from ..._graph.saved import package
 
     return package.load(path, map_location, backend)
 
@@ -135,7 +135,7 @@ class _Exported(torch.nn.Module):
 
     def __init__(self, program, values):
         super().__init__()
-        from ..._graph.codegen import compile_program
+        from ..._graph.program.codegen import compile_program
 
         self._program = compile_program(program)
         self._inputs, self._fixed = [], {}
@@ -220,7 +220,7 @@ def load_runtime_state_dict(graph, state_dict, warmup_with_run=True):
 
 def runtime_state_dict_to(state_dict, device):
     """The state dict with its program on another device."""
-    from ..._graph import package
+    from ..._graph.saved import package
 
     if "program" not in state_dict:
         return type(state_dict)((name, runtime_state_dict_to(held, device)) for name, held in state_dict.items())

@@ -13,7 +13,8 @@ from torch.utils._pytree import tree_leaves
 from ..._errors import RefusedKind, StateError
 from ..._global.collectives import checking, is_lost, lost
 from ..._global.tensor import OfSeveralRanks, several
-from ..._graph import Config, Engine, capturing, inside_another, rows
+from ..._graph import capturing, Config, Engine, inside_another
+from ..._graph.capture.update import sparse_rows
 from ..._ops.core import get_dialect
 from . import graph_job, graph_proto, graph_state
 from .cache import GraphCache, Variables, checked_size
@@ -25,7 +26,7 @@ from .rate_log import rate_log
 
 
 def _default_session():
-    from ...framework.session_context import GetDefaultSession
+    from ..._graph.sessions import GetDefaultSession
 
     return GetDefaultSession()
 
@@ -103,7 +104,7 @@ class Graph:
 
             for number in numbers:
                 live(number).attach(optim, in_graph=True)
-        (rows.lazy.add if is_sparse else rows.lazy.discard)(optim)
+        (sparse_rows.lazy.add if is_sparse else sparse_rows.lazy.discard)(optim)
         self._opts.append((optim, lr_sch))
         self.config._train = True
 
@@ -159,7 +160,7 @@ class Graph:
 
     def _note_inputs(self, args, kwargs):
         """With several ranks: note global inputs of a form that is new to this graph. The next read compares the notes of the ranks."""
-        from ..._global import ranks
+        from ..._global import dtensor as ranks
 
         self.__dict__["_noted"] = self._engine.program
         inputs, form = [t for t in tree_leaves((args, kwargs)) if isinstance(t, OfSeveralRanks)], str(self._form_of(args, kwargs))
@@ -169,7 +170,7 @@ class Graph:
 
     def _form_of(self, args, kwargs):
         """Shapes, dtypes, placements and rules of the global inputs."""
-        from ..._global import ranks
+        from ..._global import dtensor as ranks
 
         return [ranks.about(t) for t in tree_leaves((args, kwargs)) if isinstance(t, OfSeveralRanks)]
 
@@ -234,14 +235,14 @@ class Graph:
 
     def to_html(self, path, *args, **kwargs):
         """Write the program last run as an HTML page by module; with the arguments of a call, that call's program, each operator timed (no state changes)."""
-        from ..._graph import report
+        from ..._graph.program import html_report
 
         from .deploy import _entry
 
         entry = self._engine._entry(args, kwargs) if args or kwargs else _entry(self, "to_html")
-        seconds = report.times(entry.program, entry.gather(entry._leaves(args, kwargs))) if args or kwargs else None
+        seconds = html_report.times(entry.program, entry.gather(entry._leaves(args, kwargs))) if args or kwargs else None
         with open(path, "w", encoding="utf-8") as file:
-            file.write(report.page(entry.program, seconds))
+            file.write(html_report.page(entry.program, seconds))
 
     def state_dict(self, destination=None):
         """State of modules, optimizers, schedules and scaler; layout in graph_state.py."""

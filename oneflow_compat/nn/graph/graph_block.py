@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import numbers
 
-from ...framework import scope_util
+from ..._graph import scopes
 
 
 class _Stage:
@@ -16,9 +16,9 @@ class _Stage:
 
     @property
     def scope(self):
-        """The scope (`oneflow.framework.scope_util`) of this block, inside the one that is current when it is first asked for."""
+        """The scope (`oneflow._graph.scopes`) of this block, inside the one that is current when it is first asked for."""
         if self._scope is None:
-            self._scope = scope_util.Scope(scope_util.current_scope(), f"{self.name_prefix}{self.name}", checkpointing=self._activation_checkpointing or None,
+            self._scope = scopes.Scope(scopes.current_scope(), f"{self.name_prefix}{self.name}", checkpointing=self._activation_checkpointing or None,
                                            pipeline_stage_id_hint=self._stage_id)
         return self._scope
 
@@ -29,7 +29,7 @@ class _Stage:
 
     def scope_context(self):
         """Make this block's scope the current one."""
-        return scope_util.ScopeContext(self.scope)
+        return scopes.ScopeContext(self.scope)
 
     @property
     def stage_id(self):

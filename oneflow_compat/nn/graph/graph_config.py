@@ -33,7 +33,7 @@ class GraphConfig:
 
     def set_backend(self, name, **options):
         """Compile with this backend: "aten", "inductor", "auto" (aten first, inductor when it pays), "openvino", "tensorrt" or "xla"; keyword arguments go to it."""
-        from ..._graph.backends import check_name
+        from ..._graph.compile import check_name
 
         if check_name(name) == "aten" and options:
             raise TypeError(f"set_backend: the aten backend takes no options, found {', '.join(options)}")

@@ -6,7 +6,7 @@ import time
 
 import torch
 
-from ... import env
+from ... import _processes
 from ..._errors import RefusedKind, StateError
 from .graph_scope import Views
 from .graph_proto import operator_lines
@@ -32,7 +32,7 @@ class Debug:
         ranks = [0] if ranks is None else [ranks] if isinstance(ranks, int) else ranks
         if not isinstance(ranks, (list, tuple)):
             raise ValueError(f"debug(ranks): a rank or a list of ranks, found {ranks!r}")
-        on = -1 in ranks or env.get_rank() in ranks
+        on = -1 in ranks or _processes.get_rank() in ranks
         self.level = v_level if on else -1
         self.depth, self.only_user = max_py_stack_depth, only_user_py_stack
         self.location = self.level >= 3 or op_repr_with_py_stack

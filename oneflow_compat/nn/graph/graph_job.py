@@ -5,8 +5,8 @@ import types
 from collections import OrderedDict
 
 from ..._tables.job_optimizers import OPTIMIZERS, SCHEDULES, messages
-from ...core.job.job_conf_pb2 import JobConfigProto
-from ...core.message import Message, data_type_number
+from .job_message.job_conf import JobConfigProto
+from ..._message import Message, data_type_number
 
 
 class LearningRateDecay(Message):

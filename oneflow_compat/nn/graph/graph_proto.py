@@ -13,11 +13,12 @@ from collections import defaultdict
 import torch
 
 from ..._tables.graph_operators import GRAPH_ARITHMETIC, GRAPH_OPERATORS
-from ...core.message import Map, Message, data_type_number
-from ...core.operator.op_conf_pb2 import AttrValue, BlobDesc, ListString, OperatorConf
+from ..._message import Map, Message, data_type_number
+from .job_message.op_conf import AttrValue, BlobDesc, ListString, OperatorConf
 from .graph_calls import CALLS, PARTS
 from .graph_views import numbers
-from .graph_repr import _device, dtype_text
+from .graph_repr import _device
+from ..._ops.tensor_text import dtype_text
 
 _RECOMPUTED = "OneFlow-System-Checkpointing-Fake-Fw-Op_"  # OneFlow's prefix for what activation checkpointing computes again
 

@@ -2,20 +2,7 @@
 from __future__ import annotations
 
 import torch
-
-def dtype_text(dtype) -> str:
-    return str(dtype).replace("torch.", "oneflow.")
-
-
-def tensor_text(shape, dtype, *, lazy=False, requires_grad=False, grad_fn=None) -> str:
-    """tensor(..., size=(2, 4), dtype=oneflow.float32)"""
-    size = "(" + ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")"
-    parts = ["..."] + (["is_lazy='True'"] if lazy else []) + [f"size={size}", f"dtype={dtype_text(dtype)}"]
-    if grad_fn:
-        parts.append(f"grad_fn=<{grad_fn}>")
-    elif requires_grad:
-        parts.append("requires_grad=True")
-    return f"tensor({', '.join(parts)})"
+from ..._ops.tensor_text import tensor_text
 
 
 def value_text(value, lazy=False) -> str:

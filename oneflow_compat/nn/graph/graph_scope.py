@@ -5,7 +5,7 @@ import contextlib
 
 import torch
 
-from ...framework import scope_util
+from ..._graph import scopes
 from .graph_block import GraphModule, GraphTensor
 
 
@@ -18,7 +18,7 @@ class Views(contextlib.ExitStack):
 
     def __enter__(self):
         super().__enter__()
-        self.enter_context(scope_util.ScopeContext(scope_util.Scope(scope_util.current_scope(), self._graph.name)))
+        self.enter_context(scopes.ScopeContext(scopes.Scope(scopes.current_scope(), self._graph.name)))
         for kind, view, find in ((torch.nn.Module, GraphModule, self._module), (torch.Tensor, GraphTensor, self._tensor)):
             original, own = kind.to, "to" in kind.__dict__
             kind.to = _looking(original, view, find)
@@ -44,10 +44,10 @@ class Views(contextlib.ExitStack):
 
     def enter(self, module):
         config = self._module(module)
-        scope_util._stack.append(scope_util.current_scope() if config is None else config.scope)
+        scopes._stack.append(scopes.current_scope() if config is None else config.scope)
 
     def leave(self):
-        scope_util._stack.pop()
+        scopes._stack.pop()
 
 
 def _looking(original, view, find):

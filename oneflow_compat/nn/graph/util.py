@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import sys
 
-from ...framework.args_tree import ArgsTree, NamedArg
+from .args_tree import ArgsTree, NamedArg
 
 __all__ = ["ArgsTree", "NamedArg", "add_indent", "seq_to_func_return", "sys_exc_error_msg"]
 

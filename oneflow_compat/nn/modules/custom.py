@@ -6,8 +6,8 @@ import warnings
 import torch
 from torch import nn
 
-from ..._ops.custom import losses, norm
-from ..._ops.custom.activation import quick_gelu, square_relu
+from ..._kernels import losses, norm
+from ..._kernels.activation import quick_gelu, square_relu
 
 __all__ = ["CombinedMarginLoss", "QuickGELU", "RMSLayerNorm", "SquareReLU"]
 

@@ -13,12 +13,12 @@ import os
 import numpy as np
 import torch
 
-from ... import env
+from ... import _processes
 from ..._data import fields, images, onerec, records, shuffle
 from ..._data.buffers import RecordBatch, TensorBuffer, to_numpy_dtype
 from ..._data.ingraph import Promised, Stage
 from ..._global.tensor import part_of_rank
-from ..._ops.custom.image import crop_mirror_normalize
+from ..._kernels.image import crop_mirror_normalize
 
 __all__ = [
     "OFRecordReader", "OfrecordReader", "OFRecordRawDecoder", "OfrecordRawDecoder", "OFRecordBytesDecoder", "OFRecordImageDecoder",
@@ -68,7 +68,7 @@ class OFRecordReader(Source):
         names = records.part_names(part_name_prefix, data_part_num, part_name_suffix_length)
         paths = [os.path.join(ofrecord_dir, n) for n in names]
         self.batch_size, self.ofrecord_dir = batch_size, ofrecord_dir
-        self._stream = records.RecordStream(paths, shuffle_after_epoch, env.get_rank(), env.get_world_size(), on_corrupt)
+        self._stream = records.RecordStream(paths, shuffle_after_epoch, _processes.get_rank(), _processes.get_world_size(), on_corrupt)
         self._options = (random_shuffle, shuffle_buffer_size, random_seed)
         self._records = None
 
@@ -103,7 +103,7 @@ class OneRecReader(Source):
         if batch_size < 1:
             raise ValueError(f"OneRecReader: batch_size must be positive, found {batch_size}")
         self.files, self.batch_size, self.shuffle_mode = list(files), batch_size, shuffle_mode
-        self._stream = onerec.OneRecStream(self.files, shuffle_after_epoch, env.get_rank(), env.get_world_size(), verify_example)
+        self._stream = onerec.OneRecStream(self.files, shuffle_after_epoch, _processes.get_rank(), _processes.get_world_size(), verify_example)
         self._options = (shuffle, shuffle_buffer_size, random_seed)
         self._batches = None
 
@@ -329,7 +329,7 @@ class GPTIndexedBinDataReader(Source):
 
         self.batch_size, self.seq_length, self._dtype = batch_size, seq_length, to_numpy_dtype(dtype)
         tokens = TokenFile(data_file_prefix)
-        self._samples = iter(SampleStream(tokens, seq_length, num_samples, shuffle, _seed(random_seed), split_sizes, split_index, env.get_rank(), env.get_world_size()))
+        self._samples = iter(SampleStream(tokens, seq_length, num_samples, shuffle, _seed(random_seed), split_sizes, split_index, _processes.get_rank(), _processes.get_world_size()))
 
     def forward(self):
         rows = np.stack([next(self._samples) for _ in range(self.batch_size)])
@@ -351,7 +351,7 @@ class COCOReader(Source):
         from ..._data.coco import BatchStream
 
         self._batches = iter(BatchStream(annotation_file, image_dir, batch_size, shuffle, _seed(random_seed), group_by_aspect_ratio,
-                                         remove_images_without_annotations, stride_partition, env.get_rank(), env.get_world_size()))  # fmt: skip
+                                         remove_images_without_annotations, stride_partition, _processes.get_rank(), _processes.get_world_size()))  # fmt: skip
 
     def forward(self):
         images_, ids, sizes, *rest = next(self._batches)

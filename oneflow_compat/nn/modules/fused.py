@@ -6,7 +6,7 @@ import math
 import torch
 from torch import nn
 
-from ..._ops.custom import matmul, norm
+from ..._kernels import matmul, norm
 
 __all__ = ["FusedBatchNorm1d", "FusedBatchNorm2d", "FusedBatchNorm3d", "FusedMLP"]
 

@@ -1,10 +1,10 @@
-"""Observers and fake quantization as modules (formulas in `_ops/custom/quantization.py`)."""
+"""Observers and fake quantization as modules (formulas in `_kernels/quantization.py`)."""
 from __future__ import annotations
 
 import torch
 from torch import nn
 
-from ..._ops.custom import quantization as Q
+from ..._kernels import quantization as Q
 
 __all__ = ["FakeQuantization", "MinMaxObserver", "MovingAverageMinMaxObserver", "Quantization"]
 

@@ -8,7 +8,7 @@ from itertools import accumulate
 import numpy as np
 import torch
 
-from ... import env
+from ... import _processes
 from ..._data.buffers import to_numpy_dtype
 from .dataset import Source, _seed
 
@@ -47,7 +47,7 @@ class RawReader(Source):
         """Record numbers of this rank, epoch after epoch."""
         shuffled, seed = self._options
         random = np.random.default_rng(_seed(seed)) if shuffled else None
-        rank, world, total = env.get_rank(), env.get_world_size(), self._ends[-1]
+        rank, world, total = _processes.get_rank(), _processes.get_world_size(), self._ends[-1]
         turn = 0
         while True:
             starts = np.arange(0, total, self._block)

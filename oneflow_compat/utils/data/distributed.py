@@ -12,10 +12,10 @@ class DistributedSampler(_TorchDistributedSampler[_T_co]):
     """Each rank's share of a dataset. num_replicas and rank default to the launcher's, 1 and 0 without one."""
 
     def __init__(self, dataset, num_replicas=None, rank=None, shuffle=True, seed=0, drop_last=False):
-        from ... import env
+        from ... import _processes
 
-        num_replicas = env.get_world_size() if num_replicas is None else num_replicas
-        rank = env.get_rank() if rank is None else rank
+        num_replicas = _processes.get_world_size() if num_replicas is None else num_replicas
+        rank = _processes.get_rank() if rank is None else rank
         super().__init__(dataset, num_replicas, rank, shuffle, seed, drop_last)
 
 

@@ -6,7 +6,7 @@ import functools
 import oneflow
 import torch
 
-from ..._global import made_from, mode as _mode
+from ..._global import creation, global_mode as _mode
 from ..._global.module import begin_global
 from ..._global.placement import placement as Placement
 from ..._global.tensor import check_rules, is_global, make_global
@@ -31,7 +31,7 @@ class global_mode:
 
     def __enter__(self):
         if not _mode.stack:
-            made_from.begin()
+            creation.begin()
         _mode.stack.append(self._mode)
         self._in_torchs_dialect = [name for name in ("tensor", "as_tensor") if getattr(oneflow, name) is getattr(torch, name)]
         for name in self._in_torchs_dialect:
@@ -42,7 +42,7 @@ class global_mode:
     def __exit__(self, *error):
         _mode.stack.pop()
         if not _mode.stack:
-            made_from.end()
+            creation.end()
         for hook in self._hooks:
             hook.remove()
         for name in self._in_torchs_dialect:

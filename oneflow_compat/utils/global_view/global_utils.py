@@ -7,7 +7,7 @@ from torch.utils import _pytree as pytree
 from ..._global.collectives import from_rank
 from ..._global.placement import placement as Placement
 from ..._errors import RefusedValue
-from ... import env
+from ... import _processes
 
 
 def check_input_global(input) -> bool:
@@ -20,13 +20,13 @@ def check_input_global(input) -> bool:
 
 def check_placement_on_all_ranks(placement: Placement):
     """ValueError unless the placement holds every rank."""
-    if sorted(placement.ranks.ravel().tolist()) != list(range(env.get_world_size())):
-        raise ValueError(f"the placement must hold all {env.get_world_size()} ranks, found {placement!r}")
+    if sorted(placement.ranks.ravel().tolist()) != list(range(_processes.get_world_size())):
+        raise ValueError(f"the placement must hold all {_processes.get_world_size()} ranks, found {placement!r}")
 
 
 def src_sbp_broadcast(obj, src=0):
     """Rank `src`'s object on every rank."""
-    if env.get_world_size() == 1:
+    if _processes.get_world_size() == 1:
         return obj
     return from_rank(src, lambda: obj, "broadcast of an object")
 

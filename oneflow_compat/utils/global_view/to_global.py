@@ -9,7 +9,7 @@ import warnings
 import torch
 from torch.utils import _pytree as pytree
 
-from ... import env
+from ... import _processes
 from ..._global.collectives import checking
 from ..._global.placement import placement as Placement
 from .global_utils import to_global_tensor
@@ -21,7 +21,7 @@ def to_global(input, placement=None, sbp=None, warn_on_non_tensor_leaf=True, **k
     `sbp` is a rule, a list of rules, or a function that gives a tensor's rules: of `input` and the tensor, or of the tensor alone.
     A rank that is not in `placement` may give None: it gets the structure that the placement's first rank has.
     """
-    if env.get_world_size() > 1:
+    if _processes.get_world_size() > 1:
         input = _structure_of_ranks(input, placement)
     if isinstance(input, torch.nn.Module):
         raise TypeError("to_global() takes tensors and containers of them; call module.to_global(placement, sbp) for a module")
@@ -48,7 +48,7 @@ def _structure_of_ranks(input, placement):
     with checking("global_view.to_global", tells=True) as asked:
         asked.tell(int(input is None))
     without = [rank for rank, (is_none,) in enumerate(asked.told) if is_none]
-    if not without or len(without) == env.get_world_size():
+    if not without or len(without) == _processes.get_world_size():
         return input
     with checking("global_view.to_global", tells=True) as asked:
         if not isinstance(placement, Placement):

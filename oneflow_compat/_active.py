@@ -1,0 +1,33 @@
+"""Whether a build function runs under capture in this thread, and how to step outside of it."""
+from __future__ import annotations
+
+import contextlib
+import threading
+import torch
+
+STATE = threading.local()
+
+
+def capturing() -> bool:
+    """True while a build function runs under capture in this thread."""
+    return getattr(STATE, "recorder", None) is not None
+
+
+def is_captured_state(tensor) -> bool:
+    """Whether build() runs under capture in this thread and the tensor is a parameter or buffer of the modules of its graph."""
+    entry = STATE.state.entry(tensor) if capturing() else None
+    return entry is not None and entry[2][0] == "module"
+
+
+@contextlib.contextmanager
+def outside_capture():
+    """Inside build(): run ordinary eager code on real tensors, for example to create a variable."""
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    recorder = getattr(STATE, "recorder", None)
+    STATE.recorder = None
+    try:
+        with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+            yield
+    finally:
+        STATE.recorder = recorder

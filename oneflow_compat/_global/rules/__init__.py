@@ -1,0 +1,1 @@
+"""What operators do on global tensors of several ranks where DTensor has no rule or another result."""

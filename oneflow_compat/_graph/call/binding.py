@@ -1,0 +1,358 @@
+"""Binding: one compiled program tied to the live tensors of its engine."""
+from __future__ import annotations
+
+import functools
+import operator
+
+import torch
+import torch.utils._pytree as pytree
+from torch._C import _increment_version as increment_version
+
+from ..._global.tensor import OfSeveralRanks, is_global, make_results_global, without_subclasses
+from ..program.writes import silent_writes, written_before_the_last_check
+from ..program.nested_state import holder, put_at
+from .branches import run_or_undo
+from ..program.symbolic import BRANCH_TAKEN_OTHERWISE, is_run_value
+from ..program.pytree import tree_leaves, with_sizes
+from .python_watch import Watch
+from ..program.python_values import tensor_meta
+
+
+VALUES = "a tensor that build() branches on or reads with .item()"
+
+
+class Stale(Exception):
+    """A parameter or buffer is another tensor than the program was made for."""
+
+
+class AnotherWay(Exception):
+    """A branch on sizes, at .place, did not go the way the program was made for."""
+
+    def __init__(self, place, text):
+        super().__init__(text)
+        self.place = place
+
+
+class Binding:
+    """Calls a compiled program: reads each slot from where it lives, runs, writes python-number state back."""
+
+    def __init__(self, engine, key, program, run, capture):
+        self.engine = engine
+        self.key = key
+        self.program = program
+        self.run = run if not _asks_grad_mode(program) else torch.enable_grad()(run)
+        if torch._C._is_any_autocast_enabled():  # around this call, and so around each that takes this program
+            self.run = _without_autocast(self.run)
+        self.free = capture.free
+        self.state = capture.state
+        self.optimizers = [o for o, _ in self.state.optimizers]
+        self.schedulers = [s for _, s in self.state.optimizers if s is not None]
+        self._flat_args = all(child.is_leaf() for child in program.in_spec.children()[0].children()) if program.in_spec.num_children else False
+        self.state_numbers = [(o, p, k) for o, p, k, _ in capture.update.state_numbers] if capture.update is not None else []
+        self.dead = False  # optimizer state it reads has been replaced
+        self.once, self.used = capture.first_only, False
+        self.of_known_sizes, self.branches = capture.recorder.sizes.known, capture.recorder.sizes.branches
+        self._kept = written_before_the_last_check(program) if self.branches else ()
+        self._tells_overflow, self._begun = capture.tells_overflow, capture.begun
+        self.guard, self._reads_values = None, bool(capture.recorder.guards)
+        if program.guard is not None:
+            from ..program.scalar_guards import compile_guard
+
+            self.guard = compile_guard(program)
+        self.watch = Watch(capture.read, capture.free_of)
+        self.stores = [(c, k, leaves, with_sizes(spec)) for c, k, leaves, spec in capture.stores]
+        self._tensor_args = [i for i, v in enumerate(capture.args_flat) if isinstance(v, torch.Tensor)]
+        self._spread_args = [_memory(v) for v in capture.args_flat]
+        self._returned = program.out_spec.num_leaves - len(program.out_constants)
+        self._outputs = self._output_maker()
+        marked = any(is_global(t) for t in (*capture.args_flat, *(e[-1] for e in self.state.by_id.values())) if isinstance(t, torch.Tensor))
+        if marked or capture.global_outputs:
+            self.run, self._outputs = without_subclasses(self.run), make_results_global(self._outputs, capture.global_outputs)
+        self._bind()
+
+    # -- reading slots ---------------------------------------------------------------
+    def _bind(self):
+        """Find the live values of all slots where they are now, and what tells that others took their place."""
+        self._states = [o.state for o in self.optimizers]
+        self._probes = [(o.state, p, inner) for o in self.optimizers for p, inner in list(o.state.items())[:1]]
+        self._sizes = [(len(o.state), len(o.param_groups)) for o in self.optimizers]
+        self._write_reader()
+        written = silent_writes(self.program)
+        self._written = None  # autograd must see that the program wrote these, as it sees an eager update
+        if written:
+            self._written = operator.itemgetter(*written) if len(written) > 1 else (lambda values: (values[written[0]],))
+        self._watch()
+        self._options = [_options(g, self.engine.live_options.get(o, ())) for o, opt in enumerate(self.optimizers) for g in opt.param_groups]
+
+    def _write_reader(self):
+        """Make `gather`, one generated function that lists the live values of all slots."""
+        scope, items, tensors, lines = {}, [], [], []
+        names = {entry[1]: entry for entry in self.state.by_id.values()}
+        containers: dict = {}
+
+        def name_of(container):
+            found = containers.get(id(container))
+            if found is None:
+                found = containers[id(container)] = f"d{len(containers)}"
+                scope[found] = container
+            return found
+
+        tensor_args = self._tensor_args
+        for slot in self.program.slots:
+            kind = slot.place[0]
+            if kind == "arg":
+                items.append(f"a[{tensor_args[slot.place[1]]}]{self._spread_args[tensor_args[slot.place[1]]]}")
+            elif kind in ("module", "optparam"):
+                entry = names[slot.name]
+                tensors.append((len(tensors), entry[3], entry[4], slot))
+                scope[f"e{len(tensors) - 1}"] = entry[3][entry[4]]
+                items.append(f"x{len(tensors) - 1}{_memory(entry[3][entry[4]])}")
+                lines.append(f"    x{len(tensors) - 1} = {name_of(entry[3])}[{entry[4]!r}]\n")
+            elif kind == "optim":
+                _, o, name, *keys = slot.place
+                inner = self.optimizers[o].state.get(names[name][5], {})
+                first = functools.reduce(operator.getitem, keys, inner)  # KeyError: the state was begun anew
+                items.append(name_of(inner) + "".join(f"[{k!r}]" for k in keys) + _memory(first))
+            elif kind == "group":
+                _, o, g, *keys = slot.place
+                items.append(name_of(self.optimizers[o].param_groups[g]) + "".join(f"[{k!r}]" for k in keys))
+            else:
+                name = f"free{slot.place[1]}"
+                scope[name] = self.free[slot.place[1]]
+                items.append(name)
+        self._tensors, self._scope = tensors, scope
+        scope["others"], scope["any_requires_grad"] = self._others, torch._C._any_requires_grad
+        self._gradient_tests_made = self._gradient_tests(tensors)
+        tests = [f"x{n} is e{n}" for n, *_ in tensors] + self._gradient_tests_made
+        check = f"    if not ({' and '.join(tests)}):\n        return others(a)\n" if tests else ""
+        source = "def gather(a):\n" + "".join(lines) + check + "    return (" + "".join(i + ", " for i in items) + ")\n"
+        exec(compile(source, f"<{self.program.name} slots>", "exec"), scope)
+        self.gather = scope["gather"]
+
+    def _gradient_tests(self, tensors):
+        """Freezing a parameter makes another program. Of the trained ones, the first of each module stands for all of it."""
+        if not self.program.training:
+            return []
+        params = [(n, container, container[key].requires_grad) for n, container, key, slot in tensors if slot.role == "param"]
+        first: dict = {}
+        for n, container, trained in params:
+            if trained:
+                first.setdefault(id(container), n)
+        frozen = [f"x{n}" for n, _, trained in params if not trained]
+        return [f"x{n}.requires_grad" for n in first.values()] + ([f"not any_requires_grad({', '.join(frozen)})"] if frozen else [])
+
+    def _others(self, args):
+        """Another tensor is where one was: the program takes it if it is of the same kind, and is no parameter being trained."""
+        scope = self._scope
+        for n, container, key, slot in self._tensors:
+            old, now = scope[f"e{n}"], container[key]
+            if now is old:
+                continue
+            trained = self.program.training and slot.role == "param"
+            if trained or not isinstance(now, torch.Tensor) or isinstance(now, OfSeveralRanks) or tensor_meta(now) != tensor_meta(old):
+                self.watch.changed = slot.name
+                raise Stale(slot.name)
+        for n, container, key, _ in self._tensors:
+            scope[f"e{n}"] = container[key]
+        if not all(eval(test, scope, {f"x{n}": container[key] for n, container, key, _ in self._tensors}) for test in self._gradient_tests_made):
+            raise Stale("requires_grad")
+        return self.gather(args)
+
+    def _rebind(self, index, tensor):
+        """Another tensor for a free slot."""
+        self.free[index] = self._scope[f"free{index}"] = tensor
+
+    def _watch(self):
+        """A few parameters stand for all: a module that was cast or moved after the capture has other ones."""
+        params = [i for i, s in enumerate(self.program.slots) if s.place[0] == "module" and s.role == "param"]
+        picked = sorted({params[0], params[len(params) // 2], params[-1]}) if params else []
+        names = {e[1]: e for e in self.state.by_id.values()}
+        self._watched = []
+        for i in picked:
+            slot = self.program.slots[i]
+            entry = names[slot.name]
+            self._watched.append((entry[3], entry[4], slot.dtype, slot.device))
+
+    # -- calling --------------------------------------------------------------------
+    def suits(self, args, kwargs) -> bool:
+        """False when something this program took for fixed has changed: an option of an optimizer, a guarded number."""
+        if not self.as_captured():
+            return False
+        if self.guard is not None:
+            try:
+                holds = self.guard(*self.gather(self._leaves(args, kwargs)))
+            except Stale:
+                return False
+            if not holds and self._reads_values:
+                self.watch.changed = VALUES
+            return holds
+        return True
+
+    def as_captured(self) -> bool:
+        """False when something besides values and arguments has changed."""
+        for optimizer, state, sizes in zip(self.optimizers, self._states, self._sizes):
+            if optimizer.state is not state:  # load_state_dict
+                try:
+                    self._bind()
+                except KeyError:
+                    self.dead = True
+                    return False
+                break
+            if (len(state), len(optimizer.param_groups)) != sizes:
+                self.dead = True
+        for state, param, inner in self._probes:
+            if state.get(param) is not inner:  # the state was cleared and begun anew
+                self.dead = True
+        if self.dead:
+            return False
+        if self.once and self.used or not self.watch.holds(self._rebind):
+            return False
+        for container, key, dtype, device in self._watched:
+            tensor = container[key]
+            if tensor.dtype is not dtype or tensor.device != device:
+                return False
+        for group, get, expected, _ in self._options:
+            if get(group) != expected:
+                return False
+        return True
+
+    def changed_options(self):
+        """{optimizer: names of numeric options that differ from the capture}; they become inputs of the next program."""
+        changed: dict = {}
+        position = 0
+        for o, optimizer in enumerate(self.optimizers):
+            for group in optimizer.param_groups:
+                if position < len(self._options):
+                    _, get, expected, names = self._options[position]
+                    for name, now, then in zip(names, get(group), expected):
+                        if now != then and _numeric(now) and _numeric(then):
+                            changed.setdefault(o, set()).add(name)
+                position += 1
+        return changed
+
+    def _leaves(self, args, kwargs):
+        return tree_leaves((args, kwargs)) if kwargs or not self._flat_args else args
+
+    def __call__(self, args, kwargs):
+        if kwargs or not self._flat_args:
+            args = tree_leaves((args, kwargs))
+        values = self.gather(args)
+        out = self.run(*values) if not self.branches else self._run_with_branches(values)
+        if self.once:
+            self.used = True
+        if self._written is not None:
+            increment_version(self._written(values))
+        if self.state_numbers or self._tells_overflow:
+            out = self._store_numbers(out)
+        if self.stores:
+            out = self._store_attributes(out)
+        if self.schedulers:
+            self._schedule()
+        return self._outputs(out)
+
+    def _run_with_branches(self, values):
+        """Run; where a branch on sizes goes another way nothing has happened, and AnotherWay is raised."""
+        try:
+            return run_or_undo(self.run, self._kept, self.program, *values)
+        except RuntimeError as error:
+            _, found, rest = str(error).partition(BRANCH_TAKEN_OTHERWISE)
+            if not found:
+                raise
+            self._take_back()
+            raise AnotherWay(list(self.branches)[int(rest.split(":", 1)[0])], str(error)) from None
+
+    def _take_back(self):
+        """State that the first call began with."""
+        for o, param, key in self._begun if self.once else ():
+            state = holder(self.optimizers[o], param)
+            state.pop(key, None)
+            if not state:
+                del self.optimizers[o].state[param]
+
+    def _store_numbers(self, out):
+        if self._tells_overflow:
+            *out, overflow = out
+            if overflow:  # the step did not happen: numbers stay, and state that began with it is taken back
+                self._take_back()
+                return out[: len(out) - len(self.state_numbers)]
+        first = len(out) - len(self.state_numbers)
+        for (o, where, path), value in zip(self.state_numbers, out[first:]):
+            put_at(holder(self.optimizers[o], where), path, value)
+        return out[:first]
+
+    def _store_attributes(self, out):
+        """Bind what build() bound to buffers and attributes to this run's tensors."""
+        values = (v.detach() if isinstance(v, torch.Tensor) and v.requires_grad else v for v in out[self._returned :])  # a view of a parameter
+        for container, key, leaves, spec in self.stores:
+            new = pytree.tree_unflatten([next(values) if is_run_value(v) else v for v in leaves], spec)
+            if type(container) is list and key >= len(container):
+                container.append(new)
+                continue
+            old = container.get(key) if isinstance(container, dict) else container[key]
+            if type(new) is dict and type(old) is dict and old.keys() == new.keys():
+                old.update(new)  # another dict would make another program
+            else:
+                container[key] = new
+        return out[: self._returned]
+
+    def _schedule(self):
+        for scheduler in self.schedulers:
+            optimizer = getattr(scheduler, "optimizer", scheduler)
+            optimizer._schedule_of_graph = None
+            scheduler.step()
+            optimizer._schedule_of_graph, optimizer._opt_called = scheduler, False  # see LRScheduler.step
+
+    def _output_maker(self):
+        program = self.program
+        spec = with_sizes(program.out_spec)
+        if spec.is_leaf():
+            if program.out_constants:
+                value = program.out_constants[0][1]
+                return lambda out: value
+            return lambda out: out[0]
+        if not program.out_constants and spec.type is tuple and all(c.is_leaf() for c in spec.children()):
+            return lambda out: tuple(out[: spec.num_leaves])
+        constants = program.out_constants
+        count = spec.num_leaves
+
+        def make(out):
+            flat = [None] * count
+            fixed = dict(constants)
+            tensors = iter(out)
+            for i in range(count):
+                flat[i] = fixed[i] if i in fixed else next(tensors)
+            return pytree.tree_unflatten(flat, spec)
+
+        return make
+
+
+def _memory(value):
+    """Code that reads the ordinary tensor a program works on."""
+    return "._local_tensor" if isinstance(value, OfSeveralRanks) else ""
+
+
+def _asks_grad_mode(program):
+    """oneDNN's LSTM keeps what its backward needs only while gradients are recorded, whatever the caller's mode is."""
+    return program.training and any(n.target is torch.ops.aten.mkldnn_rnn_layer.default for n in program.graph.nodes)
+
+
+def _without_autocast(run):
+    """The casts are in the program, and what build() computed without any stays so."""
+
+    @functools.wraps(run)
+    def plain(*values):
+        with torch._C._DisableAutocast():
+            return run(*values)
+
+    return plain
+
+
+def _numeric(value):
+    return type(value) in (int, float) or (type(value) is tuple and all(type(v) in (int, float) for v in value))
+
+
+def _options(group, live):
+    """(group, getter, values now, names) of the options that are fixed in a program."""
+    names = tuple(k for k, v in group.items() if k not in ("params", "lr", "initial_lr") and k not in live and not isinstance(v, torch.Tensor))
+    get = operator.itemgetter(*names) if len(names) > 1 else (lambda g: tuple(g[n] for n in names))
+    return group, get, get(group), names

@@ -1,0 +1,92 @@
+"""The check before each call that Python values are what they were at the capture."""
+from __future__ import annotations
+
+import torch
+from ..program.python_values import BY_IDENTITY, Cell, Elements, Length, MISSING, get_item, is_plain_container, is_record, same_value, tensor_meta
+
+
+class Watch:
+    """The check before each call: `holds()` is True while everything is the very object it was at the capture."""
+
+    def __init__(self, entries, free_of):
+        """`free_of`: id(tensor) -> (index among the free tensors or None) for tensors that the program reads."""
+        self.entries = [list(e) for e in entries]
+        self.free_of = free_of
+        self.changed = None  # label of what was found changed
+        self._write()
+
+    def _write(self):
+        scope, tests, names = {}, [], {}
+        for i, (container, key, value, _) in enumerate(self.entries):
+            if isinstance(container, Cell):
+                name, where = container.cell, "{}.cell_contents"
+            elif isinstance(container, Length):
+                name, where = container.of, "len({})"
+            elif isinstance(container, Elements):
+                name, where = container, "{}[0]"
+            else:
+                name, where = container, f"{{}}[{self._key(key, scope)}]"
+            held = names.get(id(name))
+            if held is None:
+                held = names[id(name)] = f"c{len(names)}"
+                scope[held] = name
+            if value is MISSING:
+                tests.append(f"{self._key(key, scope)} not in {held}")
+                continue
+            scope[f"v{i}"] = value
+            plain = isinstance(value, (list, dict)) and is_plain_container(value)
+            tests.append(f"{where.format(held)} {'==' if plain or isinstance(container, (Length, Elements)) else 'is'} v{i}")
+        lines = [" and ".join(tests[i : i + 200]) for i in range(0, len(tests), 200)]
+        body = "".join(f"    if not ({line}):\n        return False\n" for line in lines) or "    pass\n"
+        source = f"def same():\n  try:\n{body}  except (KeyError, IndexError, ValueError):\n    return False\n  return True\n"
+        exec(compile(source, "<watched values>", "exec"), scope)
+        self.scope, self.same = scope, scope["same"]
+
+    @staticmethod
+    def _key(key, scope):
+        """Code for a key of a dict: a literal, or the name of a key such as a dtype."""
+        if type(key) in (str, int):
+            return repr(key)
+        name = f"k{len(scope)}"
+        scope[name] = key
+        return name
+
+    def holds(self, rebind) -> bool:
+        """`rebind(free index, tensor)` is called where another tensor of the same kind has taken a place."""
+        if self.same():
+            return True
+        new = []
+        for i, (container, key, value, label) in enumerate(self.entries):
+            now = get_item(container, key)
+            if now is value:
+                continue
+            if isinstance(value, torch.Tensor) and isinstance(now, torch.Tensor):
+                free = self.free_of.get(id(value), MISSING)
+                if free is None or tensor_meta(value) != tensor_meta(now):
+                    self.changed = label
+                    return False
+                new.append((i, free, now))
+            elif now is MISSING or isinstance(value, BY_IDENTITY) or not same_value(value, now):
+                self.changed = label
+                return False
+            elif not isinstance(value, (list, dict)):
+                new.append((i, MISSING, now))
+        moved: dict = {}
+        for i, free, now in new:
+            if free is not MISSING:
+                moved.setdefault(free, []).append((i, now))
+        for free, places in moved.items():
+            old = self.entries[places[0][0]][2]
+            if len({id(now) for _, now in places}) > 1 or len(places) != sum(e[2] is old for e in self.entries):
+                self.changed = self.entries[places[0][0]][3]
+                return False  # one of two names of a tensor was bound to another one
+        for free, places in moved.items():
+            rebind(free, places[0][1])
+            self.free_of[id(places[0][1])] = self.free_of.pop(id(self.entries[places[0][0]][2]))
+        for i, _, now in new:
+            old, self.entries[i][2] = self.entries[i][2], now
+            self.scope[f"v{i}"] = now
+            if is_record(type(now)) and any(e[0] is vars(old) for e in self.entries):  # an equal one took its place
+                self.entries = [[vars(now) if e[0] is vars(old) else e[0], *e[1:]] for e in self.entries]
+                self._write()
+        return True

@@ -1,0 +1,321 @@
+"""Values known while build() is captured: of small state (a flag in a buffer), of integer arguments (a mask, labels) and of lengths that decide shapes.
+
+A program made with such a value is guarded by it: before each call a small program computes the value again,
+and another one serves the call when it differs (scalar_guards.py).
+"""
+from __future__ import annotations
+
+import contextlib
+import functools
+import operator
+import sys
+
+import torch
+import torch.utils._pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode
+
+from .function_aliases import everywhere
+from ..errors import KEEP_VALUE, CaptureError
+from .constant_folding import constant_value
+
+aten = torch.ops.aten
+_MOST = 4096, 1 << 16  # elements read to compute a value: floating ones, integers
+
+
+def state_number(recorder, node):
+    """The number in a tensor computed from small buffers, integer arguments and the like, or None; floating arguments and parameters give None."""
+    value = _value(recorder, node, arguments=False)
+    if value is None:
+        return None
+    number = value.item()
+    item = recorder.graph.call_function(aten._local_scalar_dense.default, (node,))
+    recorder.guards.append((item, operator.eq, number, True))
+    return number
+
+
+def lengths(recorder, tensor):
+    """The values of a small integer tensor, also of an argument: the program is made for them."""
+    return _values(recorder, tensor, arguments=True)
+
+
+def _values(recorder, tensor, arguments):
+    node, _ = recorder._convert(tensor)
+    value = constant_value(recorder, node)
+    if value is None:
+        value = _value(recorder, node, arguments)
+        if value is not None:
+            recorder.guards.append((node, torch.equal, value, True))
+    return value
+
+
+def with_known_lengths(recorder, tree):
+    """The arguments of build() with the lengths in a PackedSequence as real numbers: torch's C++ reads them."""
+    packed = torch.nn.utils.rnn.PackedSequence
+
+    def known(value):
+        if not isinstance(value, packed):
+            return value
+        sizes = lengths(recorder, value.batch_sizes)
+        recorder.hold(sizes)
+        return value._replace(batch_sizes=sizes)
+
+    return pytree.tree_map(known, tree, is_leaf=lambda v: isinstance(v, (packed, torch.Size)))
+
+
+def _value(recorder, node, arguments):
+    from ..program.scalar_guards import part
+
+    small, copies, inputs = part(recorder.graph, {node})
+    holders = [n for n in recorder.graph.nodes if n.op == "placeholder"]
+    lifted = {held: tensor for tensor, held, _ in recorder.lifted.values()}
+    values, totals = [], [0, 0]
+    for index in inputs:
+        value = holders[index].meta.get("value")
+        if not isinstance(value, torch.Tensor) or value.requires_grad:
+            return None
+        integer = not (value.is_floating_point() or value.is_complex())
+        if not (arguments or integer or holders[index] in lifted):
+            return None
+        totals[integer] += value.numel()
+        values.append(value)
+    if not inputs or totals[0] > _MOST[0] or totals[1] > _MOST[1] or any(_random(n) for n in small.nodes):
+        return None
+    small.output((copies[node],))
+    module = torch.nn.Module()
+    for name, constant in recorder.constants.items():
+        module.register_buffer(name, constant)
+    with _disable_current_modes(), torch.no_grad():
+        return pytree.tree_map_only(torch.Tensor, lambda t: t.detach().clone(), torch.fx.Interpreter(torch.fx.GraphModule(module, small)).run(*values)[0])
+
+
+def _random(node):
+    target = node.target
+    return isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
+
+
+# -- operators whose result's shape depends on values ------------------------------------
+def known_shape(recorder, func, node, args):
+    """The symbolic result of an operator in the table below, or None."""
+    made = _KNOWN.get(func)
+    result = made(recorder, node, *args) if made is not None else None
+    recorder.sizes.known |= result is not None and made in (_index, _select, _by_values)
+    return result
+
+
+def _pack(recorder, node, data, sizes, batch_first):
+    value = lengths(recorder, sizes)
+    if value is None:
+        raise CaptureError(
+            "the lengths of pack_padded_sequence are computed from values that a program cannot know",
+            "Give them as a list of numbers, or as a CPU tensor that is an argument or a buffer: each set of lengths makes a program of its own.",
+        )
+    with _disable_current_modes():
+        thin, counts = aten._pack_padded_sequence(torch.zeros(data.shape[:2] + (1,)), value.cpu(), batch_first)
+    with recorder.fake_mode:
+        packed = torch.empty(thin.shape[:1] + data.shape[2:], dtype=data.dtype, device=data.device)
+    recorder.hold(counts)  # a real tensor: torch's C++ reads it
+    return packed, counts
+
+
+def _ctc(recorder, node, log_probs, targets, input_lengths, target_lengths, *more):
+    batch, steps = (log_probs.shape[1], log_probs.shape[0]) if log_probs.dim() == 3 else (1, log_probs.shape[0])
+    most = max(target_lengths, default=0) if isinstance(target_lengths, (list, tuple)) else targets.shape[-1]
+    with recorder.fake_mode:
+        loss = torch.empty((batch,) if log_probs.dim() == 3 else (), dtype=log_probs.dtype, device=log_probs.device)
+        return loss, torch.empty((batch, steps, 2 * most + 1), dtype=log_probs.dtype, device=log_probs.device)
+
+
+def _by_values(recorder, node, *args):
+    """The results of an operator all of whose inputs are known; the program is guarded by the length of the first."""
+    value = constant_value(recorder, node)
+    if value is None:
+        value = _value(recorder, node, arguments=False)
+        if value is None:
+            return None
+        first, tensor = (node, value) if isinstance(value, torch.Tensor) else (recorder.graph.call_function(operator.getitem, (node, 0)), value[0])
+        recorder.guards.append((recorder.graph.call_function(aten.sym_size.int, (first, 0)), operator.eq, tensor.shape[0], True))
+    with recorder.fake_mode:
+        return pytree.tree_map_only(torch.Tensor, lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device), value)
+
+
+def _flag(recorder, node, *args):
+    """torch.equal and allclose of known values; the program is guarded by the answer."""
+    value = constant_value(recorder, node)
+    if value is None:
+        value = _value(recorder, node, arguments=False)
+        if value is None:
+            raise CaptureError(f"torch.{node.target._opname}() needs the values of tensors, which a static program does not have", KEEP_VALUE)
+        recorder.guards.append((recorder.graph.call_function(node.target, node.args, node.kwargs), operator.eq, value, True))
+    return value
+
+
+def _count(recorder, mask):
+    """How many elements of a mask are set, where its values are known, else None."""
+    node = recorder.graph.call_function(aten.count_nonzero.default, (recorder._convert(mask)[0],))
+    value = constant_value(recorder, node)
+    count = value.item() if value is not None else state_number(recorder, node)
+    if count is None:
+        recorder.graph.erase_node(node)
+    return count
+
+
+def _lstsq(recorder, node, a, b, rcond=None):
+    """Laid out as for a matrix of full rank, which alone has residuals."""
+    with _disable_current_modes():
+        full = torch.eye(*a.shape[-2:], dtype=a.dtype, device=a.device).expand(a.shape)
+        like = torch.linalg.lstsq(full, torch.zeros(b.shape, dtype=b.dtype, device=b.device), rcond, **node.kwargs)
+    with recorder.fake_mode:
+        return tuple(torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device) for t in like)
+
+
+def _index(recorder, node, x, indices):
+    """x[mask] is x[nonzero indices]: the number of set elements decides the shape."""
+    found = []
+    for index in indices:
+        if index is None or index.dtype not in (torch.bool, torch.uint8):
+            found.append(index)
+            continue
+        count = _count(recorder, index) if index.dim() else None
+        if count is None:
+            return None
+        with recorder.fake_mode:
+            found += [torch.empty(count, dtype=torch.int64, device=index.device) for _ in range(index.dim())]
+    with recorder.fake_mode:
+        return aten.index.Tensor(x, found)
+
+
+def _select(recorder, node, x, mask):
+    count = _count(recorder, mask)
+    if count is None:
+        return None
+    shape = torch.broadcast_shapes(x.shape, mask.shape)
+    with recorder.fake_mode:
+        return torch.empty(count * (shape.numel() // max(1, mask.numel())), dtype=x.dtype, device=x.device)
+
+
+_KNOWN = {
+    aten._pack_padded_sequence.default: _pack, aten._ctc_loss.default: _ctc, aten._ctc_loss.Tensor: _ctc,
+    aten.index.Tensor: _index, aten.masked_select.default: _select,
+    aten.nonzero.default: _by_values, aten.repeat_interleave.Tensor: _by_values, aten.bincount.default: _by_values, aten._unique2.default: _by_values,
+    aten._unique.default: _by_values, aten.unique_consecutive.default: _by_values, aten.unique_dim.default: _by_values,
+    aten.equal.default: _flag, aten.allclose.default: _flag, aten.linalg_lstsq.default: _lstsq,
+}  # fmt: skip
+
+
+# -- functions of torch that read values in Python or in C++, in a form that needs none ----------
+@contextlib.contextmanager
+def value_readers(recorder, active, exact):
+    """While build() is captured: numpy() and tolist(), ctc_loss with lengths in a list, pad_packed_sequence, BatchNorm with momentum=None, cond.
+
+    `exact`: the average of BatchNorm is the very number eager computes, which only the aten backend can pass to the operator.
+    """
+    batch_norm = torch.nn.modules.batchnorm._BatchNorm
+    originals = torch.ctc_loss, batch_norm.forward, torch._VF._pad_packed_sequence, torch.any, torch.cond
+    checks = torch.nn.functional.gaussian_nll_loss.__code__
+
+    def ctc_loss(log_probs, targets, input_lengths, target_lengths, *more, **named):
+        if active():
+            input_lengths, target_lengths = (torch.tensor(v) if isinstance(v, (list, tuple)) else v for v in (input_lengths, target_lengths))
+        return originals[0](log_probs, targets, input_lengths, target_lengths, *more, **named)
+
+    def forward(self, x):
+        if not active() or self.momentum is not None or not self.training or not self.track_running_stats or self.num_batches_tracked is None:
+            return originals[1](self, x)
+        self._check_input_dim(x)
+        self.num_batches_tracked.add_(1)
+        if not exact:
+            return _averaged_batch_norm(self, x)
+        factor = _number(recorder, lambda item: recorder.graph.call_function(operator.truediv, (1.0, item)), self.num_batches_tracked)
+        return torch.nn.functional.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, True, factor, self.eps)
+
+    def pad(data, sizes, batch_first, value, total):
+        known = lengths(recorder, sizes) if active() else None
+        if known is None:
+            return originals[2](data, sizes, batch_first, value, total)
+        with _disable_current_modes():
+            known = known.tolist()
+        return _padded(data, known, batch_first, value, total)
+
+    def any_(*args, **kwargs):  # what gaussian_nll_loss checks, that no variance is negative, is left out as the checks of distributions are
+        return False if active() and sys._getframe(1).f_code is checks else originals[3](*args, **kwargs)
+
+    def cond(pred, true_fn, false_fn, operands=()):  # one branch is recorded; a value that a program cannot know is an error
+        return (true_fn if pred else false_fn)(*operands) if active() else originals[4](pred, true_fn, false_fn, operands)
+
+    batch_norm.forward, torch._VF._pad_packed_sequence = forward, pad
+    try:
+        with everywhere({"ctc_loss": (originals[0], ctc_loss), "any": (originals[3], any_), "cond": (originals[4], cond)}), _arrays(recorder, active):
+            yield
+    finally:
+        batch_norm.forward = originals[1]
+        del torch._VF._pad_packed_sequence
+
+
+@contextlib.contextmanager
+def _arrays(recorder, active):
+    """numpy() and its like, which read memory where no operator is called: of known values, guarded, or an error."""
+    names = {"numpy": "as a NumPy array", "tolist": "as a list", "__dlpack__": "through dlpack"}
+    own = {name: vars(torch.Tensor)[name] for name in names if name in vars(torch.Tensor)}  # the others are of the C class
+
+    def reader(name, original):
+        @functools.wraps(original)
+        def read(self, *args, **kwargs):
+            if not active() or _get_current_dispatch_mode() is None:
+                return original(self, *args, **kwargs)
+            known = _values(recorder, self, arguments=False)
+            if known is None:
+                raise CaptureError(f"build() needs the values of a tensor {names[name]}, which a static program does not have", "Return the tensor and read the result, or compute with tensors.")
+            with _disable_current_modes():
+                return original(known, *args, **kwargs)
+
+        return read
+
+    for name in names:
+        setattr(torch.Tensor, name, reader(name, getattr(torch.Tensor, name)))
+    try:
+        yield
+    finally:
+        for name in names:
+            if name in own:
+                setattr(torch.Tensor, name, own[name])
+            else:
+                delattr(torch.Tensor, name)
+
+
+def _number(recorder, compute, tensor):
+    """A float argument of an operator that the program computes from a tensor; the recorder knows it by a number no user has."""
+    item = recorder.graph.call_function(aten._local_scalar_dense.default, (recorder._convert(tensor)[0],))
+    node = compute(item)
+    for made in (item, node):
+        recorder._annotate(made)
+    mark = 0.0009137283950617284 * (1.0 + (len(recorder.markers) + 1) * 2.0**-40)
+    recorder.markers[mark] = node
+    return mark
+
+
+def _averaged_batch_norm(module, x):
+    """Batch norm whose running statistics are the mean over all batches, in tensor arithmetic."""
+    out = torch.nn.functional.batch_norm(x, None, None, module.weight, module.bias, True, 0.0, module.eps)
+    with torch.no_grad():
+        factor, dims = 1.0 / module.num_batches_tracked.float(), [d for d in range(x.dim()) if d != 1]
+        for running, now in ((module.running_mean, x.mean(dims)), (module.running_var, x.var(dims))):
+            running.mul_(1.0 - factor).add_(now * factor)
+    return out
+
+
+def _padded(data, sizes, batch_first, value, total):
+    """_pad_packed_sequence, whose C++ writes the lengths into memory that a symbolic tensor does not have."""
+    steps = len(sizes)
+    if 0 < total < steps:
+        raise ValueError(f"pad_packed_sequence: total_length is {total}, the longest sequence has {steps} steps")
+    out = torch.full((max(steps, total), sizes[0], *data.shape[1:]), value, dtype=data.dtype, device=data.device)
+    counts, offset, before, start = [], 0, sizes[0], 0
+    for i in range(steps + 1):
+        size = sizes[i] if i < steps else 0
+        if size != before:
+            count = before * (i - start)
+            out[start:i, :before].copy_(data[offset : offset + count].view(i - start, before, *data.shape[1:]))
+            offset, start = offset + count, i
+        counts += [i] * max(0, before - size)
+        before = size
+    return out.transpose(0, 1) if batch_first else out, torch.tensor(counts[::-1])

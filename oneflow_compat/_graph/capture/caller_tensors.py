@@ -1,0 +1,147 @@
+"""Tensors that belong to the caller: arguments, and tensors that build() takes from closures and globals.
+
+In OneFlow, a write of build() to such a tensor stays inside the call. The program then works on a copy that it makes at
+its start. Parameters, buffers, and tensors in attributes of modules and of the graph are state: writes to them persist.
+"""
+from __future__ import annotations
+
+import collections
+import warnings
+
+import torch
+
+from ..._global.tensor import memory_of
+from ..errors import location_text
+from ..program.program import roots, written_args
+from ..program.tensor_info import TensorInfo
+
+aten = torch.ops.aten
+_PACKAGE = __package__.partition(".")[0]
+_CONTAINERS = (list, tuple, set, frozenset, collections.deque)
+_WRITE_NO_VALUES = {aten.detach_.default}
+
+
+def keep_callers_values(capture, graph):
+    """Give each tensor of the caller that the program writes a copy at the start of the program; return the names of these tensors."""
+    writers = _writers(graph)
+    arguments = _arguments(capture, graph)
+    captured = _captured_tensors(capture, [p for p in writers if p not in arguments])
+    names = []
+    for placeholder, nodes in writers.items():
+        if placeholder in arguments or _is_outside_state(placeholder, nodes, captured):
+            _copy_at_start(graph, placeholder, nodes[0])
+            what = f"its argument {placeholder.target!r}" if placeholder in arguments else "a captured tensor"
+            names.append(f"{what} ({location_text(nodes[0].meta.get('location'))})")
+    return names
+
+
+def warn_of_kept_values(name, written):
+    """One warning of a graph for the writes that its callers will not see."""
+    warnings.warn(
+        f"graph {name}: build() writes in place to {'; '.join(written)}. The write stays inside the call, as in OneFlow: outside, the tensor keeps its values. "
+        "Keep a value between calls in a buffer, or in an attribute of a module or of the graph; oneflow.set_dialect('torch') lets such writes through.",
+        stacklevel=2,
+    )
+
+
+def _writers(graph):
+    """{placeholder: nodes that write it or a view of it}"""
+    writers: dict = {}
+    for node in graph.nodes:
+        if node.op != "call_function" or node.target in _WRITE_NO_VALUES:
+            continue
+        for root in roots(written_args(node)):
+            if root.op == "placeholder":
+                writers.setdefault(root, []).append(node)
+    return writers
+
+
+def _arguments(capture, graph):
+    recorder = capture.recorder
+    no_arguments = {node for _, node, _ in recorder.lifted.values()} | set(capture.update.numbers if capture.update is not None else ())
+    return {n for n in graph.nodes if n.op == "placeholder" and n not in no_arguments}
+
+
+def _captured_tensors(capture, placeholders):
+    """Those of the placeholders that stand for tensors found in no module, optimizer or graph."""
+    wanted = set(placeholders)
+    tensors: dict = {}
+    for tensor, node, _ in capture.recorder.lifted.values():
+        if node in wanted:
+            tensors.setdefault(node, []).append(tensor)
+    if not tensors:
+        return set()
+    state = _memories_of_state(capture)
+    return {
+        node for node, held in tensors.items()
+        if not any(isinstance(t, torch.nn.Parameter) or capture.state.entry(t) is not None or _memory(t) in state for t in held)
+    }  # fmt: skip
+
+
+def _is_outside_state(placeholder, nodes, captured):
+    """The optimizers' own tensors are state, and so is a tensor that build() fills by copy_(): OneFlow keeps that value, too."""
+    if placeholder not in captured or any(n.meta.get("phase") == "update" for n in nodes):
+        return False
+    return not any(n.target is aten.copy_.default and n.args[0] is placeholder for n in nodes)
+
+
+def _memory(tensor):
+    tensor = memory_of(tensor)
+    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
+
+
+def _memories_of_state(capture):
+    """Memory of every tensor that a module, an optimizer, the graph or its gradient scaler holds."""
+    held = [entry[-1] for entry in capture.state.by_id.values()]
+    held += [optimizer.state for optimizer, _ in capture.state.optimizers]
+    for owner in capture.owners:
+        held += [owner.__dict__, *(getattr(owner, kind, {}) for kind in ("_parameters", "_buffers"))]
+    if capture.update is not None and capture.update.scaler is not None:
+        held.append(capture.update.scaler.__dict__)
+    memories, seen = set(), {}
+    while held:
+        value = held.pop()
+        if id(value) in seen:
+            continue
+        seen[id(value)] = value
+        if isinstance(value, torch.Tensor):
+            memories.add(_memory(value))
+        else:
+            held += _parts(value)
+    return memories
+
+
+def _parts(value):
+    """What a container or an object of the user's holds."""
+    kind, parts = type(value), []
+    if isinstance(value, dict):
+        parts += dict.values(value)
+    for container in _CONTAINERS:  # a subclass may count or list its elements otherwise
+        if isinstance(value, container):
+            parts += container.__iter__(value)
+    if not isinstance(value, type) and kind.__module__.partition(".")[0] not in (_PACKAGE, "builtins") and isinstance(getattr(value, "__dict__", None), dict):
+        parts += vars(value).values()
+    return parts
+
+
+def _copy_at_start(graph, placeholder, writer):
+    info = placeholder.meta["tensor"]
+    first = next(n for n in graph.nodes if n.op != "placeholder")
+    with graph.inserting_before(first):
+        if info.stride is None or _is_dense(info):
+            made = [graph.call_function(aten.clone.default, (placeholder,))]
+        else:  # a copy with the same gaps, because views of the copy count by strides
+            memory = graph.call_function(aten.empty_strided.default, (list(info.shape), list(info.stride)), {"dtype": info.dtype, "device": info.device})
+            made = [memory, graph.call_function(aten.copy_.default, (memory, placeholder))]
+    for node in made:
+        node.meta.update(tensor=TensorInfo(*info), phase="forward", module="", location=writer.meta.get("location"))
+    placeholder.replace_all_uses_with(made[-1], delete_user_cb=lambda user: user not in made)
+
+
+def _is_dense(info):
+    expected = 1
+    for stride, size in sorted((st, n) for n, st in zip(info.shape, info.stride) if n != 1):
+        if stride != expected:
+            return False
+        expected *= size
+    return True

@@ -1,0 +1,101 @@
+"""What is computed again in backward: torch.utils.checkpoint in build(), and the modules with `activation_checkpointing`."""
+from __future__ import annotations
+
+import contextlib
+
+import torch
+from torch.utils import checkpoint
+
+from ..._global.tensor import memory_of
+from .. import scopes
+from ..program.program import roots, written_args
+
+
+@contextlib.contextmanager
+def torch_checkpoints(patched, capturing, recorder):
+    """What torch's checkpoint computes again in backward is known as such in the program, under the module and scope of the first run."""
+    def marked(function, first):
+        runs, path, scope = [], recorder.module_path, scopes.current_scope()
+
+        def run(*args, **kwargs):
+            runs.append(True)
+            outer = recorder.recomputing, recorder.module_path
+            recorder.recomputing, recorder.module_path = outer[0] or len(runs) >= first, path
+            try:
+                with torch._C._DisablePythonDispatcher(), scopes.ScopeContext(scope):  # the operators of the first run
+                    return function(*args, **kwargs)
+            finally:
+                recorder.recomputing, recorder.module_path = outer
+
+        return run if capturing() else function
+
+    # the one is given the function for the second run, the other for both
+    name = "_checkpoint_without_reentrant_generator"
+    name += "_impl" if hasattr(checkpoint, name + "_impl") else ""  # torch 2.15
+    later = patched(checkpoint, name, lambda original: lambda f, *args, **kwargs: original(marked(f, 1), *args, **kwargs))
+    both = patched(checkpoint.CheckpointFunction, "apply", lambda original: lambda f, *args: original(marked(f, 2), *args))
+    with later, both:
+        yield
+
+
+@contextlib.contextmanager
+def recomputed(module, capturing, recorder):
+    """module.forward runs under torch's checkpoint, so its activations are computed again in backward; its buffers are written once."""
+    original = module.forward
+    had = "forward" in module.__dict__
+
+    def forward(*args, **kwargs):
+        if not torch.is_grad_enabled() or not capturing():
+            return original(*args, **kwargs)
+        before = _Before(module, recorder)
+        out = checkpoint.checkpoint(original, *args, use_reentrant=False, context_fn=lambda: (contextlib.nullcontext(), before), **kwargs)
+        before.keep_written()
+        return out
+
+    module.forward = forward
+    try:
+        yield
+    finally:
+        if had:
+            module.forward = original
+        else:
+            del module.forward
+
+
+class _Before:
+    """The buffers of a module as they are before its forward: in this context copies take their places, to be read and written."""
+
+    def __init__(self, module, recorder):
+        self.recorder, self.copies = recorder, []
+        with torch.no_grad():
+            for part in module.modules():
+                for name, buffer in part._buffers.items():
+                    if buffer is not None:
+                        self.copies.append((part, name, buffer, buffer.clone()))
+        self.last = recorder.graph._root.prev
+
+    def keep_written(self):
+        """The copies of buffers that forward did not write are not needed."""
+        written, node = set(), self.last.next
+        while node.op != "root":
+            written.update(roots(written_args(node)) if node.op == "call_function" else ())
+            node = node.next
+        kept = []
+        for part, name, buffer, copy in self.copies:
+            if part._buffers.get(name) is not buffer or self._node(buffer) in written:
+                kept.append((part, name, buffer, copy))
+            else:
+                self.recorder.graph.erase_node(self._node(copy))
+        self.copies = kept
+
+    def _node(self, tensor):
+        return self.recorder._convert(memory_of(tensor))[0]
+
+    def __enter__(self):
+        self.now = [(part, name, part._buffers.get(name)) for part, name, *_ in self.copies]
+        for part, name, _, copy in self.copies:
+            part._buffers[name] = copy
+
+    def __exit__(self, *exc):
+        for part, name, value in self.now:
+            part._buffers[name] = value

@@ -1,0 +1,153 @@
+"""Functions that torch composes in C++ of numbers it reads off the shapes: the same operators, called with sizes that may be unknown."""
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+
+import torch
+from torch._prims_common import is_contiguous_or_false
+from torch._subclasses.fake_tensor import FakeTensor
+
+from ..errors import CaptureError
+
+aten = torch.ops.aten
+
+
+def composed(func, args, kwargs):
+    """The form of a function for arguments of unknown sizes; None where torch's own serves."""
+    if func is torch._C._nn.one_hot and args and type(args[0]) is FakeTensor and args[0].dtype is torch.int64:
+        return functools.partial(_one_hot, *args, **kwargs or {})
+    if func is torch.max_pool1d and args and type(args[0]) is FakeTensor and args[0].is_cpu and not (args[0].requires_grad and torch.is_grad_enabled()):
+        return lambda: func(*args, **kwargs or {}).contiguous()  # as eager's kernel without gradients lays it out
+    if func is torch.affine_grid_generator and torch._C._is_any_autocast_enabled():
+        return functools.partial(_AffineGrid.apply, *args, **kwargs or {})
+    if func in _OF_SINGULAR_VALUES and args and type(args[0]) is FakeTensor and not (args[0].requires_grad and torch.is_grad_enabled()):
+        return lambda: _without_vectors(args[0]._of_node.graph, functools.partial(func, *args, **kwargs or {}))
+    if func is torch.Tensor._nnz and type(args[0]) is FakeTensor and hasattr(args[0], "_unknown_rows"):
+        raise CaptureError("the number of rows of a sparse tensor depends on values, and _nnz() is a number of Python", "Use values().shape[0].")
+    form = _forms().get(func)
+    if form is None or not any(map(_unknown, itertools.chain(args, (kwargs or {}).values()))):
+        return None
+    return functools.partial(form, *args, **kwargs or {})
+
+
+def _unknown(a):
+    return type(a) is FakeTensor and a._has_symbolic_sizes_strides or type(a) in (list, tuple) and any(map(_unknown, a))
+
+
+@functools.cache
+def _forms():
+    forms = {torch.take_along_dim: _take_along_dim, torch.kron: _kron, torch.masked_select: _masked_select,
+             torch.unsafe_chunk: _unsafe_chunk, torch._C._nn.pad_sequence: _pad_sequence, torch._VF.broadcast_tensors: _broadcast_tensors}
+    if torch.__version__ < (2, 13):
+        forms.update({torch.matmul: _matmul, torch.Tensor.__matmul__: _matmul, torch._C._nn.linear: _linear})
+    forms.update({getattr(torch.Tensor, f.__name__): form for f, form in forms.items() if hasattr(torch.Tensor, f.__name__)})
+    for kind, dims in itertools.product(("nearest", "_nearest_exact", "linear", "bilinear", "bicubic", "trilinear", "_bilinear_aa", "_bicubic_aa"), (1, 2, 3)):
+        name = f"_upsample{kind.removesuffix('_aa')}{dims}d_aa" if kind.endswith("_aa") else f"{'_' * kind.startswith('_')}upsample_{kind.lstrip('_')}{dims}d"
+        if hasattr(torch._C._nn, name) and hasattr(aten, name):
+            forms[getattr(torch._C._nn, name)] = functools.partial(_upsample, getattr(aten, name).default, "nearest" in kind)
+    return forms
+
+
+class _AffineGrid(torch.autograd.Function):
+    """affine_grid_generator by its kernel's own operators, whose operands autocast casts."""
+
+    @staticmethod
+    def forward(ctx, theta, size, align_corners):
+        ctx.rest = size, align_corners
+        return aten.affine_grid_generator.default._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, theta, size, align_corners)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return torch.ops.aten.affine_grid_generator_backward(grad, *ctx.rest), None, None
+
+
+def _without_vectors(graph, call):
+    """What the call records; of a decomposition whose vectors it does not read, values alone: torch would take the vectors too because the tensor is symbolic."""
+    last = graph._root._prev
+    out = call()
+    while (last := last._next) is not graph._root:
+        for target, value, option in ((aten._linalg_svd.default, 1, "compute_uv"), (aten._linalg_eigh.default, 0, "compute_v")):
+            if last.target is target and not any(part.users for part in last.users if part.args[1] != value):
+                last.kwargs = {**last.kwargs, option: False}
+    return out
+
+
+_OF_SINGULAR_VALUES = {torch.linalg.svdvals, torch.linalg.eigvalsh, torch.linalg.cond, torch.linalg.norm, torch.linalg.matrix_norm, torch.linalg.matrix_rank,
+                       torch.norm, torch.Tensor.norm, torch.nuclear_norm}  # fmt: skip
+
+
+def _one_hot(tensor, num_classes=-1):
+    if type(num_classes) is int and num_classes == -1:
+        num_classes = tensor.max() + 1
+    if isinstance(num_classes, torch.Tensor):
+        num_classes = num_classes.item()
+    if type(num_classes) is int and not _unknown(tensor):
+        return torch._C._nn.one_hot(tensor, num_classes)
+    return tensor.new_zeros((*tensor.shape, num_classes)).scatter_(-1, tensor.unsqueeze(-1), 1)
+
+
+def _take_along_dim(input, indices, dim=None):
+    if dim is None:
+        return input.flatten().gather(0, indices.flatten())
+    dim %= input.dim()
+    around = torch.broadcast_shapes(*(tuple(1 if d == dim else n for d, n in enumerate(t.shape)) for t in (input, indices)))
+    input, indices = (t.expand([t.shape[dim] if d == dim else n for d, n in enumerate(around)]) for t in (input, indices))
+    return input.gather(dim, indices)
+
+
+def _kron(input, other):
+    dims = max(input.dim(), other.dim())
+    one, two = (t.reshape([1] * (dims - t.dim()) + list(t.shape)) for t in (input, other))
+    product = one.reshape([n for size in one.shape for n in (size, 1)]) * two.reshape([n for size in two.shape for n in (1, size)])
+    return product.reshape([a * b for a, b in zip(one.shape, two.shape)])
+
+
+def _matmul(input, other, *, out=None):
+    from torch._decomp.decompositions import matmul
+
+    return matmul(input, other) if out is None else torch.matmul(input, other, out=out)
+
+
+def _linear(input, weight, bias=None):
+    if bias is None or input.dim() > 2 and not is_contiguous_or_false(input):
+        product = _matmul(input, weight.t())
+        return product if bias is None else product + bias
+    return torch._C._nn.linear(input, weight, bias)
+
+
+def _broadcast_tensors(*tensors):
+    tensors = tensors[0] if isinstance(tensors[0], (list, tuple)) else tensors
+    shape = []
+    for sizes in itertools.zip_longest(*(t.shape[::-1] for t in tensors), fillvalue=1):
+        wider = [n for n in sizes if type(n) is not int or n != 1]
+        shape.insert(0, next((n for n in wider if type(n) is int), wider[0] if wider else 1))
+    return [t.expand(shape) for t in tensors]
+
+
+def _masked_select(input, mask):
+    input, mask = torch.broadcast_tensors(input, mask)
+    return input[mask]
+
+
+def _unsafe_chunk(input, chunks, dim=0):
+    return torch.unsafe_split(input, -(-input.shape[dim] // chunks), dim)
+
+
+def _pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side="right"):
+    longest = functools.reduce(torch.sym_max, (s.shape[0] for s in sequences))
+    rest = sequences[0].shape[1:]
+    out = sequences[0].new_full((len(sequences), longest, *rest) if batch_first else (longest, len(sequences), *rest), padding_value)
+    for i, sequence in enumerate(sequences):
+        row = out.select(0 if batch_first else 1, i)
+        length = sequence.shape[0]
+        row.narrow(0, 0 if padding_side == "right" else longest - length, length).copy_(sequence)
+    return out
+
+
+def _upsample(op, nearest, input, output_size, *rest):
+    *corners, factors = rest
+    if output_size is None:
+        output_size = [math.floor(n * f) for n, f in zip(input.shape[2:], factors)]
+    return op(input, output_size, *corners, *(factors or ()))

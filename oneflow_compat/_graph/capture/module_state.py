@@ -1,0 +1,384 @@
+"""Where live tensors are: names and places of module state, read again in every call."""
+from __future__ import annotations
+
+import types
+
+import torch
+import torch.utils._pytree as pytree
+from torch._subclasses.fake_tensor import FakeTensor
+
+from ..._global.tensor import memory_of
+from ..errors import CaptureError
+from ..program.symbolic import SYMBOLIC_NUMBERS
+from .python_reads import DEPTH
+
+
+def _memory(tensor):
+    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
+
+
+def resolve(value):
+    """Front ends may give a value or a function returning it."""
+    if callable(value) and not isinstance(value, (torch.nn.Module, dict)):
+        return value()
+    return value
+
+
+class StateMap:
+    """Names every tensor the engine knows; `entry(tensor)` gives (role, name, place, container, key)."""
+
+    def __init__(self, modules, tensors, optimizers):
+        self.modules = dict(modules)
+        self.tensors = tensors
+        self.optimizers = list(optimizers)
+        self.by_id: dict = {}
+        self.names: dict = {}  # (role, name) -> tensor
+        for prefix, module in self.modules.items():
+            for path, part in module.named_modules(prefix=prefix, remove_duplicate=True):
+                self._add(part._parameters, path, "param")
+                self._add(part._buffers, path, "buffer")
+        for name, tensor in tensors.items():
+            if tensor is not None:
+                role = "param" if isinstance(tensor, torch.nn.Parameter) or tensor.requires_grad else "buffer"
+                self.by_id.setdefault(id(tensor), (role, name, ("module", name), tensors, name, tensor))
+        for o, (optimizer, _) in enumerate(self.optimizers):
+            for g, group in enumerate(optimizer.param_groups):
+                for i, tensor in enumerate(group["params"]):
+                    place = ("optparam", o, g, i)
+                    entry = self.by_id.setdefault(id(tensor), ("param", f"optimizer{o}.group{g}.{i}", place, group["params"], i, tensor))
+                    self.by_id.setdefault(id(memory_of(tensor)), entry)
+
+    def _add(self, container, path, role):
+        for key, tensor in container.items():
+            if tensor is None:
+                continue
+            name = f"{path}.{key}" if path else key
+            entry = self.by_id.setdefault(id(tensor), (role, name, ("module", name), container, key, tensor))
+            self.by_id.setdefault(id(memory_of(tensor)), entry)
+
+    def entry(self, tensor):
+        return self.by_id.get(id(tensor))
+
+    def name_of(self, tensor):
+        found = self.by_id.get(id(tensor))
+        return found[1] if found else None
+
+    def all_modules(self):
+        """(path, module) of every module, once."""
+        seen = set()
+        for prefix, module in self.modules.items():
+            for path, part in module.named_modules(prefix=prefix):
+                if id(part) not in seen:
+                    seen.add(id(part))
+                    yield path, part
+
+
+_INTERNAL = frozenset(vars(torch.nn.Module()))
+_PLAIN = (int, float, bool, str, type(None))
+_CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType)
+
+
+class kept_modules:
+    """Puts buffers and attributes back that build() bound to symbolic tensors, and says what the program must do instead.
+
+    Where a real tensor of the same shape and dtype was before, the program copies the new value into it.
+    Anything else (None, nothing, a tensor of another shape, a tuple of them) is bound anew after each run, and so are numbers and flags.
+    A value made of constants only is a cache, unless a state dict would hold it: build() makes it again.
+    """
+
+    def __init__(self, modules, owner, recorder):
+        self.recorder, self.before, self.known = recorder, [], set()
+        self.first = [m for _, m in modules]
+        if owner is not None:
+            self.first.append(owner)
+        self.stores: list = []  # (container, key, value with symbolic tensors)
+        self.children: list = []  # (module, what it had of modules)
+        self.late: set = set()  # (id(container), key) of `stores` that hold things build() made
+
+    def __enter__(self):
+        for thing in self.first:
+            self.add(thing)
+        return self
+
+    def add(self, thing):
+        """Remember a module (or the object build() belongs to) as it is now."""
+        if id(thing) in self.known:
+            return
+        self.known.add(id(thing))
+        attributes = {k: v for k, v in thing.__dict__.items() if k not in _INTERNAL or isinstance(v, torch.Tensor)}
+        contents = {k: _copied(v) for k, v in attributes.items() if type(v) in (list, dict)}
+        buffers = thing._buffers if isinstance(thing, torch.nn.Module) else {}
+        self.before.append((thing, dict(buffers.items()), attributes, contents))
+        if isinstance(thing, torch.nn.Module) and isinstance(thing._modules, dict):  # a ScriptModule's cannot be changed
+            self.children.append((thing, dict(thing._modules)))
+
+    def changes(self):
+        """[(old real tensor, new tensor)] to copy; fills `stores`. No tensor is copied into memory of registered state."""
+        pairs, held, written = [], set(), {}
+        for thing, buffers, _, _ in self.before:
+            parameters = thing._parameters.values() if isinstance(thing, torch.nn.Module) else ()
+            held.update(_memory(t) for t in (*parameters, *buffers.values()) if t is not None)
+
+        def differs(container, key, old, new, registered=False, saved=False):
+            if new is old:
+                return
+            if type(new) in _PLAIN and not isinstance(old, torch.Tensor):
+                if type(new) is not type(old) or new != old:
+                    self.stores.append((container, key, new))
+            elif isinstance(new, torch.Tensor) and isinstance(old, torch.Tensor) and (old.shape, old.dtype) == (new.shape, new.dtype):
+                if written.setdefault(_memory(old), new) is not new and not registered:  # one tensor under two names
+                    self.stores.append((container, key, new))
+                elif registered or _memory(old) not in held:
+                    pairs.append((old, new))
+                elif new.layout is not torch.strided or self._place(new) != self._place(old):
+                    self.stores.append((container, key, new))
+            elif type(new) is tuple and type(old) is tuple and len(new) == len(old) and all(map(_fits, old, new)):
+                pairs.extend((o, n) for o, n in zip(old, new) if o is not n)
+            elif _symbolic(new) and (saved or not self._constant(new)):
+                self.stores.append((container, key, new))
+
+        for thing, buffers, attributes, contents in self.before:
+            for key, new in thing._buffers.items() if isinstance(thing, torch.nn.Module) else ():
+                differs(thing._buffers, key, buffers.get(key), new, True, key not in thing._non_persistent_buffers_set)
+            for key, new in thing.__dict__.items():
+                if key in _INTERNAL:
+                    continue
+                old = attributes.get(key)
+                if new is old and key in contents:
+                    _walk(new, contents[key], differs)
+                else:
+                    differs(thing.__dict__, key, old, new)
+        filled = set()
+        for container, key, value in self._bound():
+            parts = {id(made): list(_symbolic_parts(made)) for made in _made(value, self.known)}
+            if any(parts.values()):  # bound when the tensors are real
+                self.stores.extend(part for i, found in parts.items() if i not in filled for part in found)
+                filled.update(parts)
+                self.late.add((id(container), key))
+                if not _symbolic(value):  # else it is stored already
+                    self.stores.append((container, key, value))
+        if len(pairs) > 1:  # two that were swapped: read all before writing any
+            with torch.no_grad():
+                pairs = [(old, new.clone()) for old, new in pairs]
+        return pairs
+
+    def fill(self, made):
+        """Store real tensors after each run in modules that build() made and returns."""
+        for module in made:
+            self.stores.extend(part for new in _made(module, self.known) for part in _symbolic_parts(new))
+
+    def _bound(self):
+        """(container, key, value) of what build() put into modules that were there: attributes and modules."""
+        for thing, children in self.children:
+            yield from ((thing._modules, k, v) for k, v in thing._modules.items() if v is not children.get(k))
+        for thing, _, attributes, _ in self.before:
+            yield from ((thing.__dict__, k, v) for k, v in thing.__dict__.items() if k not in _INTERNAL and v is not attributes.get(k))
+
+    def _place(self, tensor):
+        """Where a tensor's elements lie, a symbolic one that is a view of state by the live tensor that it stands for."""
+        real, first = tensor, 0
+        if isinstance(tensor, FakeTensor):
+            real = next((real for real, _, twin in self.recorder.lifted.values() if _memory(twin) == _memory(tensor)), tensor)
+            first = real.storage_offset() if real is not tensor else 0
+        return _memory(real), first + tensor.storage_offset(), tensor.stride()
+
+    def _constant(self, value):
+        from .constant_folding import constant_value
+
+        return not any(
+            type(t) in SYMBOLIC_NUMBERS or isinstance(t, FakeTensor) and constant_value(self.recorder, t._of_node) is None for t in pytree.tree_leaves(value)
+        )
+
+    def __exit__(self, kind, *exc):
+        self.restore(kind is not None)
+
+    def restore(self, everything=False):
+        """`everything`: numbers and flags as well, after an error."""
+        for thing, buffers, attributes, contents in self.before:
+            places = [(thing.__dict__, attributes, _INTERNAL)]
+            if isinstance(thing, torch.nn.Module):
+                places.append((thing._buffers, buffers, ()))
+            for now, before, skip in places:
+                if everything and isinstance(now, dict):
+                    now.update({k: v for k, v in before.items() if k not in now})
+                for key in list(now.keys()):
+                    value = now[key]
+                    if key in skip:
+                        continue
+                    symbolic = _symbolic(value) or (id(now), key) in self.late
+                    if key not in before:
+                        if everything or symbolic:
+                            del now[key]
+                    elif value is not before[key] and (everything or isinstance(before[key], torch.Tensor)) or symbolic:
+                        now[key] = before[key]
+            for key, copied in contents.items():
+                _put_back(attributes[key], copied, everything)
+        for thing, children in self.children:
+            if everything and thing._modules != children:
+                thing._modules.clear()
+                thing._modules.update(children)
+            for key in [k for k in thing._modules if (id(thing._modules), k) in self.late]:
+                if key in children:
+                    thing._modules[key] = children[key]
+                else:
+                    del thing._modules[key]
+
+
+def of_their_own(leaves, taken):
+    """Leaves to store, a copy where another tensor has the memory: a later call may write into what it finds in an attribute."""
+    own = []
+    for leaf in leaves:
+        if isinstance(leaf, torch.Tensor):
+            memory = _memory(memory_of(leaf))
+            if memory in taken:
+                with torch.no_grad():
+                    leaf = leaf.clone()
+            taken.add(memory)
+        own.append(leaf)
+    return own
+
+
+def memories(values):
+    return {_memory(memory_of(v)) for v in values if isinstance(v, torch.Tensor)}
+
+
+def _made(value, known):
+    """Modules and other Python objects in a value, and in each other, but for known ones."""
+    found, seen = [value], {}
+    while found:
+        value = found.pop()
+        if id(value) in seen or id(value) in known or isinstance(value, (torch.Tensor, type, *_CODE)) or type(value).__module__.startswith(__package__):
+            continue
+        seen[id(value)] = value
+        if type(value) in pytree.SUPPORTED_NODES:
+            found.extend(pytree.SUPPORTED_NODES[type(value)].flatten_fn(value)[0])
+        elif hasattr(value, "__dict__"):
+            yield value
+            found.extend(value.__dict__.values())  # a module's children as well
+
+
+def _symbolic_parts(made):
+    """(container, key, value) of the symbolic tensors of a module or of another object."""
+    containers = [(made.__dict__, {k: v for k, v in made.__dict__.items() if k not in _INTERNAL})]
+    if isinstance(made, torch.nn.Module):
+        containers += [(_Parameters(made), made._parameters), (made._buffers, made._buffers)]
+    return ((container, key, value) for container, held in containers for key, value in held.items() if _symbolic(value))
+
+
+class _Parameters:
+    """The parameters of a module that build() made: what is stored becomes one."""
+
+    def __init__(self, module):
+        self.held = module._parameters
+
+    def __getitem__(self, key):
+        return self.held[key]
+
+    def __setitem__(self, key, value):
+        self.held[key] = torch.nn.Parameter(value, self.held[key].requires_grad)
+
+
+def _symbolic(value, seen=None):
+    """Whether there is a symbolic tensor, or a number computed from sizes, in a value or in what torch's pytree finds in it (lists, dicts, TensorDict)."""
+    if isinstance(value, FakeTensor) or type(value) in SYMBOLIC_NUMBERS:
+        return True
+    kind, seen = pytree.SUPPORTED_NODES.get(type(value)), {} if seen is None else seen
+    if kind is None or id(value) in seen:
+        return False
+    seen[id(value)] = value
+    return any(_symbolic(v, seen) for v in (value if type(value) in (list, tuple) else kind.flatten_fn(value)[0]))
+
+
+def _fits(old, new):
+    return old is new or isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor) and (old.shape, old.dtype) == (new.shape, new.dtype)
+
+
+def _copied(value, seen=None):
+    """Lists and dicts of a value as they are now; one that is met again stands for itself."""
+    seen = {} if seen is None else seen
+    if type(value) not in (list, dict) or id(value) in seen:
+        return value
+    seen[id(value)] = value
+    if type(value) is list:
+        return [(v, _copied(v, seen)) for v in value]
+    return {k: (v, _copied(v, seen)) for k, v in value.items()}
+
+
+def _items(value):
+    return list(value.items()) if type(value) is dict else list(enumerate(value))
+
+
+def _walk(now, copied, differs, depth=0):
+    """Compare a list or dict that was changed in place with what it held."""
+    if copied is now:  # met before
+        return
+    if depth >= DEPTH and _symbolic(now):
+        raise CaptureError(f"build() kept a tensor in lists or dicts more than {DEPTH} deep in an attribute", "Keep it less deep: no later call would notice it there.")
+    before = dict(_items(copied))
+    if type(now) is not type(copied) or type(now) is list and not _symbolic(now) and len(now) != len(copied):
+        return
+    for key, new in _items(now):
+        old, inner = before.get(key, (None, None))
+        if new is old and type(new) in (list, dict):
+            _walk(new, inner, differs, depth + 1)
+        else:
+            differs(now, key, old, new)
+
+
+def _put_back(now, copied, everything):
+    if type(now) not in (list, dict) or copied is now:
+        return
+    if everything or _symbolic(now):
+        old = [(k, v) for k, (v, _) in _items(copied)]
+        if type(now) is dict:
+            now.clear()
+            now.update(old)
+        else:
+            now[:] = [v for _, v in old]
+    for _, (value, inner) in _items(copied):
+        _put_back(value, inner, everything)
+
+
+class kept_grads:
+    """Takes .grad away from every known tensor during a capture and gives it back afterwards."""
+
+    def __init__(self, tensors):
+        self.tensors = list(tensors)
+
+    def __enter__(self):
+        self.saved, self.seen = [], set()
+        for tensor in self.tensors:
+            self.hide(tensor)
+        return self
+
+    def hide(self, tensor):
+        if tensor.is_leaf and id(tensor) not in self.seen:
+            self.seen.add(id(tensor))
+            self.saved.append((tensor, tensor.grad))
+            if tensor.grad is not None:
+                tensor.grad = None
+
+    def __exit__(self, *exc):
+        for tensor, grad in self.saved:
+            if tensor.grad is not grad:
+                tensor.grad = None
+                if grad is not None:
+                    tensor.grad = grad
+
+
+class kept_modes:
+    """The first capture of an engine decides train() or eval() of each module; later ones run in the same modes."""
+
+    def __init__(self, engine, modules):
+        if engine.modes is None:
+            engine.modes = {id(m): (m, m.training) for _, m in modules}
+        self.modes = engine.modes
+
+    def __enter__(self):
+        self.before = [(m, m.training) for m, _ in self.modes.values()]
+        for module, training in self.modes.values():
+            module.training = training
+
+    def __exit__(self, *exc):
+        for module, training in self.before:
+            module.training = training

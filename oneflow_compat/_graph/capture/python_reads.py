@@ -1,0 +1,212 @@
+"""What a capture took from Python: attributes of modules, names of closures and modules. Checked before each call.
+
+While build() runs, reads of attributes are noted (module and graph objects), and the free names of the user's
+functions. A number, string or flag that has another value at a later call makes another program; another tensor
+of the same shape and dtype takes the place of the old one. Lists and dicts of plain values are compared as a whole,
+NumPy arrays by their values (of many elements by identity), records (objects of a class without methods) by the attributes read.
+"""
+from __future__ import annotations
+
+import contextlib
+import copy
+import types
+import warnings
+
+import numpy as np
+import torch
+
+from ..errors import skipped
+from ..program.python_values import BY_IDENTITY, Cell, Elements, Length, MAX_ELEMENTS, MISSING, array_contents, get_item, is_dict, is_plain, is_plain_container, is_record, same_value
+
+DEPTH = 4  # of lists and dicts in each other: what lies deeper is not compared, and results may not be kept there
+_ELEMENTS = 4096  # of an array whose values are compared at each call
+_UNREAD = frozenset(vars(torch.nn.Module()))
+_WARN_AFTER = 8
+
+
+class Reads:
+    """A context: notes what build() reads. `owner` is the object build() belongs to, or None."""
+
+    def __init__(self, build, owner, active, on_module):
+        self.build, self.owner, self.active, self.on_module = build, owner, active, on_module
+        self.entries: dict = {}  # (id(container), key) -> (container, key, value at the first read, label, by whom it may be changed)
+        self.modules: dict = {}
+        self.made: dict = {}
+        self.functions: dict = {}
+        self.classes: set = set()
+
+    # -- attributes ------------------------------------------------------------------
+    def __enter__(self):
+        self.stack = contextlib.ExitStack()
+        classes = {torch.nn.Module}
+        if self.owner is not None:
+            classes.add(type(self.owner))
+        for cls in classes:
+            self._reading(cls)
+        if self.owner is not None:
+            self._function(getattr(type(self.owner), "build", None))
+        self._function(self.build)
+        return self
+
+    def __exit__(self, *exc):
+        return self.stack.__exit__(*exc)
+
+    def _reading(self, cls):
+        """Attributes of the objects of a class are noted from here on."""
+        if cls not in self.classes:
+            self.classes.add(cls)
+            self.stack.enter_context(self._patched(cls))
+
+    @contextlib.contextmanager
+    def _patched(self, cls):
+        own = cls.__dict__.get("__getattribute__")
+        get = cls.__getattribute__
+        seen, active, note, absent = set(), self.active, self._note, self._absent
+
+        def __getattribute__(self, name):
+            try:
+                value = get(self, name)
+            except AttributeError:
+                if not name.startswith("__") and (id(self), name) not in seen and active():
+                    seen.add((id(self), name))
+                    absent(self, name)
+                raise
+            key = (id(self), name)
+            if key not in seen and active():
+                seen.add(key)
+                note(self, name, value)
+            return value
+
+        cls.__getattribute__ = __getattribute__
+        try:
+            yield
+        finally:
+            if own is None:
+                del cls.__getattribute__
+            else:
+                cls.__getattribute__ = own
+
+    def _note(self, thing, name, value):
+        attributes = object.__getattribute__(thing, "__dict__")
+        if isinstance(thing, torch.nn.Module):
+            if id(thing) in self.made or not self._known(thing, attributes):
+                return
+        elif name.startswith("_"):
+            return
+        if name in attributes:
+            if name not in _UNREAD:
+                self._value(attributes, name, value, f"{type(thing).__name__}.{name}", True)
+        elif isinstance(value, types.MethodType) and not name.startswith("_"):
+            self._function(value.__func__)
+        elif is_plain(value):  # of the class, or computed: until the object has its own
+            self.entries.setdefault((id(attributes), name), (attributes, name, MISSING, f"{type(thing).__name__}.{name}", True))
+
+    def _known(self, module, attributes):
+        """False for a module that build() itself is making."""
+        if id(module) not in self.modules:
+            if "_modules" not in attributes:
+                self.made[id(module)] = module
+                return False
+            self.modules[id(module)] = module
+            self.on_module(module)
+        return True
+
+    def _absent(self, thing, name):
+        """An attribute that build() looked for and did not find."""
+        attributes = object.__getattribute__(thing, "__dict__")
+        if id(thing) in self.made or isinstance(thing, torch.nn.Module) and not self._known(thing, attributes):
+            return
+        if not any(name in attributes.get(kind, ()) for kind in ("_parameters", "_buffers", "_modules", "_blocks")):
+            self.entries.setdefault((id(attributes), name), (attributes, name, MISSING, f"{type(thing).__name__}.{name}", True))
+
+    def _value(self, container, key, value, label, attribute, depth=0):
+        if getattr(value, "__module__", None) == f"{__package__}.recomputation":  # forward of a recomputed module
+            return
+        entry = (container, key, value, label, attribute)
+        if isinstance(value, (*BY_IDENTITY, torch.Tensor)) or is_plain(value):
+            self.entries.setdefault((id(container), key), entry)
+            if isinstance(value, types.FunctionType):
+                self._function(value)
+        elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
+            if value.size <= _ELEMENTS:
+                self.entries.setdefault((id(container), key), (Elements(container, key), np.ndarray, array_contents(value), label, False))
+            else:
+                self.entries.setdefault((id(container), key), entry)
+        elif is_plain_container(value):
+            self.entries.setdefault((id(container), key), (*entry[:2], copy.copy(value), *entry[3:]))
+        elif depth < DEPTH and (type(value) is list or is_dict(value)) and len(value) <= MAX_ELEMENTS:
+            self.entries.setdefault((id(container), key), entry)
+            self.entries.setdefault((id(value), len), (Length(value), len, len(value), f"len({label})", False))
+            for k, v in value.items() if type(value) is not list else enumerate(value):
+                self._value(value, k, v, f"{label}[{k!r}]", attribute, depth + 1)
+        elif is_record(type(value)):
+            self.entries.setdefault((id(container), key), entry)
+            self._reading(type(value))
+        elif depth < DEPTH and (isinstance(value, types.SimpleNamespace) or hasattr(type(value), "__dataclass_fields__")) and hasattr(value, "__dict__"):
+            self.entries.setdefault((id(container), key), entry)
+            for k, v in list(vars(value).items())[:MAX_ELEMENTS]:
+                self._value(vars(value), k, v, f"{label}.{k}", attribute, depth + 1)
+
+    # -- names of functions --------------------------------------------------------------
+    def _function(self, function):
+        while hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
+        if isinstance(function, types.MethodType):
+            function = function.__func__
+        code = getattr(function, "__code__", None)
+        if not isinstance(function, types.FunctionType) or code in self.functions or skipped(code.co_filename) or len(self.functions) > 200:
+            return
+        self.functions[code] = function
+        for name, cell in zip(code.co_freevars, function.__closure__ or ()):
+            try:
+                value = cell.cell_contents
+            except ValueError:
+                continue
+            self._value(Cell(cell), "value", value, name, False)
+        scope = function.__globals__
+        for name in _names(code):
+            value = scope.get(name, MISSING)
+            if value is not MISSING and not isinstance(value, (type, types.ModuleType, types.BuiltinFunctionType)):
+                self._value(scope, name, value, name, False)
+
+    # -- the result ----------------------------------------------------------------------
+    def finish(self):
+        """The entries that hold for later calls, once build() has returned."""
+        from torch._subclasses.fake_tensor import FakeTensor
+
+        kept = []
+        for container, key, value, label, attribute in self.entries.values():
+            if isinstance(value, FakeTensor):
+                continue
+            now = get_item(container, key)
+            if not attribute or isinstance(value, (list, dict)):  # what build() itself changes there changes at captures only
+                if not (isinstance(now, type(value)) and same_value(now, value)) and now is not value:
+                    continue
+            kept.append((container, key, value, label))
+        for module in self.modules.values():
+            for kind in ("_modules", "_parameters", "_buffers"):
+                container = module.__dict__.get(kind)
+                if kind == "_modules" and container:
+                    kept.append((Length(container), len, len(container), f"len({type(module).__name__})"))
+                for key, value in (container or {}).items():
+                    if value is None or kind == "_modules":
+                        kept.append((container, key, value, f"{type(module).__name__}.{key}"))
+        return kept
+
+
+def _names(code, depth=0):
+    """Names a function's code may look up among its globals."""
+    yield from code.co_names
+    if depth < 3:
+        for const in code.co_consts:
+            if isinstance(const, types.CodeType):
+                yield from _names(const, depth + 1)
+
+
+def tell(name, label, times):
+    """One warning where the same value made program after program."""
+    if times == _WARN_AFTER:
+        warnings.warn(
+            f"graph {name}: {label!r} had another value at {times} calls, and each value makes a program of its own. "
+            "Pass it to build() as a tensor, or keep it in a buffer that is changed in place.", stacklevel=5,
+        )

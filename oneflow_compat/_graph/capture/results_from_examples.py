@@ -1,0 +1,81 @@
+"""The symbolic results of operators that torch has no symbolic form for, found from examples: what they give for numbers in the place of unknown sizes.
+
+A dimension of a result is one of an argument's, or a multiple of one and a number, in all examples; else it stays without a form.
+When the program runs, the results come from the operator itself: only what is computed of their sizes comes from here.
+"""
+from __future__ import annotations
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+from ..program.symbolic import SYMBOLIC_NUMBERS
+
+_NUMBERS = 101, 37, 223, 149, 61
+_DIVISIBLE = 720720  # by every number to 16: examples of sizes with quotients
+
+
+def results_from_examples(func, args, kwargs):
+    """The results as symbolic tensors; None where their sizes do not follow in so simple a way. Call it in the symbolic mode."""
+    given = tree_flatten((args, kwargs))[0]
+    if any(type(a) in SYMBOLIC_NUMBERS and type(a) is not torch.SymInt for a in given):
+        return None
+    sizes = [s for a in given for s in (a.shape if isinstance(a, FakeTensor) else (a,)) if type(s) is torch.SymInt]
+    symbols = sorted({symbol for s in sizes for symbol in s.node.expr.free_symbols}, key=str)
+    factor = 1 if all(s.node.expr.is_polynomial() for s in sizes) else _DIVISIBLE
+    choices = [{s: factor * (n + 7 * place * (1 + i)) for i, s in enumerate(symbols)} for place, n in enumerate(_NUMBERS)]
+    examples = [_example(func, args, kwargs, numbers) for numbers in choices]
+    if any(e is None for e in examples):
+        return None
+    results, forms = zip(*map(tree_flatten, examples))
+    if any(form != forms[0] for form in forms):
+        return None
+    if any(not isinstance(r, torch.Tensor) for r in results[0]):
+        return None
+    made = [_tensor(each, choices, sizes) for each in zip(*results)]
+    return None if any(m is NotImplemented for m in made) else tree_unflatten(made, forms[0])
+
+
+def _number(value, numbers):
+    if type(value) is torch.SymInt:
+        return int(value.node.expr.xreplace(numbers))
+    return [_number(v, numbers) for v in value] if isinstance(value, (tuple, list)) else value
+
+
+def _example(func, args, kwargs, numbers):
+    def of_numbers(a):
+        if isinstance(a, FakeTensor):
+            return torch.empty_strided(_number(a.shape, numbers), _number(a.stride(), numbers), dtype=a.dtype, device=a.device)
+        return _number(a, numbers)
+
+    with _disable_current_modes(), FakeTensorMode():
+        try:
+            return func(*tree_map(of_numbers, args), **tree_map(of_numbers, kwargs))
+        except Exception:  # sizes that do not fit together, no form for numbers either
+            return None
+
+
+def _tensor(examples, choices, sizes):
+    shape = [_dimension(values, choices, sizes) for values in zip(*(e.shape for e in examples))]
+    orders = {tuple(sorted(range(e.dim()), key=lambda d: (-e.stride(d), d))) for e in examples}
+    if len(shape) != examples[0].dim() or any(n is None for n in shape) or len(orders) > 1:
+        return NotImplemented
+    stride, step = [1] * len(shape), 1
+    for d in reversed(orders.pop()):
+        stride[d], step = step, step * shape[d]
+    if any(list(e.stride()) != _number(stride, numbers) for e, numbers in zip(examples, choices)):
+        return NotImplemented
+    return torch.empty_strided(shape, stride, dtype=examples[0].dtype, device=examples[0].device)
+
+
+def _dimension(values, choices, sizes):
+    if len(set(values)) == 1:
+        return values[0]
+    for size in sizes:
+        known = [_number(size, numbers) for numbers in choices]
+        times = (values[1] - values[0]) // (known[1] - known[0]) if known[1] != known[0] else 0
+        rest = values[0] - times * known[0]
+        if all(v == times * k + rest for v, k in zip(values, known)):
+            return size * times + rest
+    return None

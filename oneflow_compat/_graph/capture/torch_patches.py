@@ -1,0 +1,389 @@
+"""What is changed in torch while build() runs under capture, and how build() is run (autocast, micro batches)."""
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+
+import torch
+import torch.utils._pytree as pytree
+from torch._subclasses.fake_tensor import FakeTensor
+
+from ..._global.tensor import several, view_or_copy
+from ..._active import capturing
+from ..errors import KEEP_PADDED, KEEP_SIZE, CaptureError, raised_at
+from .recurrent import recurrent_layers
+from .generators import generators_of_build
+from .integer_indexing import tensors_as_indices
+from .random_state import states_of_generators
+from .symbolic_sizes import asks_for_a_size, builtins_of_sizes, innermost
+from .checkpointing import recomputed, torch_checkpoints
+from .module_state import resolve
+from .tracers import tracers
+from ..program.pytree import tree_flatten, with_sizes
+from .branch_values import value_readers, with_known_lengths
+
+
+@contextlib.contextmanager
+def capture_patches(capture, state_map):
+    """Everything here is undone on exit, in reverse order."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_module_paths(capture.recorder, state_map))
+        stack.enter_context(_patched(torch.autograd, "_engine_run_backward", _backward(capture)))
+        stack.enter_context(states_of_generators(capture.recorder))
+        stack.enter_context(recurrent_layers(capturing, capture.recorder))
+        stack.enter_context(_many_gradients_at_once(any(t.is_cuda for t in capture.tensors)))
+        stack.enter_context(generators_of_build(capture.recorder, capturing))
+        stack.enter_context(_data_assignment())
+        stack.enter_context(_views_of_any_layout())
+        stack.enter_context(tensors_as_indices(capture.recorder, capturing))
+        stack.enter_context(_unchecked_and_uncompiled())
+        stack.enter_context(_ranks_talk_in_the_program())
+        stack.enter_context(_patched(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", lambda was: True))
+        stack.enter_context(_no_step_in_build(capture.recorder))
+        stack.enter_context(value_readers(capture.recorder, capturing, capture.config.backend == "aten"))
+        stack.enter_context(builtins_of_sizes())
+        stack.enter_context(tracers(_patched, capturing))
+        stack.enter_context(_printed())
+        stack.enter_context(_deep_copies())
+        stack.enter_context(torch_checkpoints(_patched, capturing, capture.recorder))
+        for module in resolve(capture.engine.recompute):
+            stack.enter_context(recomputed(module, capturing, capture.recorder))
+        yield
+
+
+@contextlib.contextmanager
+def _patched(owner, name, make):
+    original = getattr(owner, name)
+    setattr(owner, name, make(original))
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+def _backward(capture):
+    """Wraps the autograd engine: names the phase, scales root gradients of backward() by the loss scale and the micro batches."""
+
+    def make(original):
+        def run(tensors, grad_tensors, *args, **kwargs):
+            if not capturing():  # another thread
+                return original(tensors, grad_tensors, *args, **kwargs)
+            recorder = capture.recorder
+            outer, recorder.phase = recorder.phase, "backward"
+            try:
+                with _autocast(capture, False), _formulas(recorder):  # gradients have the types of the forward operators
+                    if kwargs.get("accumulate_grad"):
+                        factor = capture.loss_factor
+                        grad_tensors = tuple(factor(t, g) for t, g in zip(tensors, grad_tensors))
+                    return original(tensors, grad_tensors, *args, **kwargs)
+            finally:
+                recorder.phase = outer
+
+        return run
+
+    return make
+
+
+def _formulas(recorder):
+    """Before 2.13, matrix products in torch's formulas of gradients take unknown sizes in Python only."""
+    return torch._C._EnablePythonDispatcher() if recorder.sizes.nodes and torch.__version__ < (2, 13) else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def _module_paths(recorder, state_map):
+    """recorder.module_path follows the module that runs."""
+    from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+    paths = {id(m): p for p, m in state_map.all_modules()}
+    stack = []
+
+    def enter(module, args):
+        if not capturing():
+            return
+        stack.append(recorder.module_path)
+        recorder.module_path = paths.get(id(module), recorder.module_path)
+
+    def leave(module, args, result):
+        if stack and capturing():
+            recorder.module_path = stack.pop()
+
+    handles = [register_module_forward_pre_hook(enter), register_module_forward_hook(leave, always_call=True)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextlib.contextmanager
+def _ranks_talk_in_the_program():
+    """With several ranks: a collective is recorded with the wait for its result; DTensor's search for shapes is not recorded."""
+    if not several():
+        yield
+        return
+    from torch.distributed import _functional_collectives
+    from torch.distributed.tensor._sharding_prop import ShardingPropagator
+    from torch.distributed.tensor.placement_types import _StridedShard
+
+    def make(original):
+        def unrecorded(self, *args, **kwargs):
+            with torch.utils._python_dispatch._disable_current_modes():
+                return original(self, *args, **kwargs)
+
+        return unrecorded
+
+    traced = lambda original: lambda: capturing() or original()  # noqa: E731
+    shapes = _patched(ShardingPropagator, "_propagate_tensor_meta_non_cached", make), _patched(_StridedShard, "local_shard_size_and_offset", make)
+    with shapes[0], shapes[1], _patched(_functional_collectives, "_are_we_tracing", traced):
+        yield
+
+
+@contextlib.contextmanager
+def _many_gradients_at_once(on_cuda):
+    """On a GPU, clipping takes torch's multi-tensor form for symbolic gradients too, whose norms are not bit for bit those of the plain one."""
+    from torch.utils._foreach_utils import _foreach_supported_types
+
+    if not on_cuda:
+        yield
+        return
+    _foreach_supported_types.append(FakeTensor)
+    try:
+        yield
+    finally:
+        _foreach_supported_types.remove(FakeTensor)
+
+
+@contextlib.contextmanager
+def _no_step_in_build(recorder):
+    """optimizer.step() belongs to the engine: one called in build() would be captured with its learning rate as a constant."""
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+    def refuse(optimizer, args, kwargs):
+        if capturing() and recorder.phase != "update":
+            raise CaptureError(
+                f"build() calls step() of {type(optimizer).__name__}",
+                "Give the optimizer to add_optimizer() in __init__ and leave out zero_grad() and step(): the graph does both.",
+            )
+
+    handle = register_optimizer_step_pre_hook(refuse)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@contextlib.contextmanager
+def _data_assignment():
+    """`tensor.data = value` in build() is recorded as a copy into the tensor's memory: a program cannot give a tensor other memory."""
+    original = torch.Tensor.data
+
+    def put(tensor, value):
+        if not capturing():
+            original.__set__(tensor, value)
+        elif value.shape != tensor.shape or value.dtype != tensor.dtype:
+            raise CaptureError(
+                f"build() assigns .data of {value.dtype}{list(value.shape)} to a tensor of {tensor.dtype}{list(tensor.shape)}",
+                "A program keeps the shape and dtype of its tensors; change them outside build().",
+            )
+        else:
+            with torch.no_grad():
+                original.__get__(tensor).copy_(value)
+
+    torch.Tensor.data = property(original.__get__, put)
+    try:
+        yield
+    finally:
+        del torch.Tensor.data
+
+
+@contextlib.contextmanager
+def _views_of_any_layout():
+    """view() in build() takes a tensor of any layout, as the tensors of OneFlow's graphs are contiguous."""
+    originals = {name: getattr(torch.Tensor, name) for name in ("view", "view_as")}
+    own = vars(torch.Tensor).keys() & originals.keys()  # usually none: they are of the C class
+
+    def take(original):
+        lenient = view_or_copy(original)
+        return lambda tensor, *args, **kwargs: (lenient if capturing() else original)(tensor, *args, **kwargs)
+
+    for name, original in originals.items():
+        setattr(torch.Tensor, name, take(original))
+    try:
+        yield
+    finally:
+        for name, original in originals.items():
+            setattr(torch.Tensor, name, original) if name in own else delattr(torch.Tensor, name)
+
+
+@contextlib.contextmanager
+def _deep_copies():
+    """copy.deepcopy() of a tensor in build(), or of a module, copies the values of each call into memory of the program."""
+    def make(original):
+        def copy_of(tensor, memo):
+            if not capturing() or not tensor.is_leaf or id(tensor) in memo:
+                return original(tensor, memo)
+            with torch.no_grad():
+                made = tensor.clone(memory_format=torch.preserve_format)
+            if isinstance(tensor, torch.nn.Parameter):
+                made = torch.nn.Parameter(made, tensor.requires_grad)
+            else:
+                made.requires_grad_(tensor.requires_grad)
+            memo[id(tensor)] = made
+            return made
+
+        return copy_of
+
+    with _patched(torch.Tensor, "__deepcopy__", make), _patched(torch.nn.Parameter, "__deepcopy__", make):
+        yield
+
+
+@contextlib.contextmanager
+def _printed():
+    """A symbolic tensor prints as OneFlow's lazy ones do, in f-strings with a format as well."""
+    names = ("__repr__", "__str__", "__format__")
+    before = {n: FakeTensor.__dict__[n] for n in names if n in FakeTensor.__dict__}
+
+    def text(tensor, *_, **__):
+        size = ", ".join(map(str, tensor.shape)) + ("," if tensor.dim() == 1 else "")
+        grad = f", grad_fn=<{type(tensor.grad_fn).__name__}>" if tensor.grad_fn is not None else ", requires_grad=True" if tensor.requires_grad else ""
+        return f"tensor(..., is_lazy='True', size=({size}), dtype={str(tensor.dtype).replace('torch', 'oneflow', 1)}{grad})"
+
+    for name in names:
+        setattr(FakeTensor, name, text)
+    try:
+        yield
+    finally:
+        for name in names:
+            if name in before:
+                setattr(FakeTensor, name, before[name])
+            else:
+                delattr(FakeTensor, name)
+
+
+@contextlib.contextmanager
+def _unchecked_and_uncompiled():
+    """Distributions do not look at the values of their arguments; functions of torch.compile, and flex_attention, run as they were written."""
+    with contextlib.ExitStack() as stack:
+        distributions = sys.modules.get("torch.distributions.distribution")
+        if distributions is not None:
+            stack.enter_context(_patched(distributions.Distribution, "_validate_args", lambda was: False))
+        if "torch._dynamo.eval_frame" in sys.modules:
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        flex = sys.modules.get("torch.nn.attention.flex_attention")
+        if flex is not None:
+            from torch._higher_order_ops.flex_attention import sdpa_dense
+
+            stack.enter_context(_patched(flex, "flex_attention_hop", lambda was: sdpa_dense))
+            stack.enter_context(_patched(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", lambda was: True))
+        yield
+
+
+# -- running build ------------------------------------------------------------------
+
+
+def run_build(capture, flat):
+    """Call build() once, or once per micro batch; returns (flat outputs, tree spec)."""
+    config = capture.config
+    optimizers = capture.engine.optimizers
+    parts = config.accumulation if callable(optimizers) or optimizers else 1
+    capture.loss_factor = _loss_factor(capture, parts)
+    if parts <= 1:
+        return _once(capture, flat)
+    splits = [_split(v, parts, capture) if isinstance(v, torch.Tensor) else [v] * parts for v in flat]
+    results = []
+    for k in range(parts):
+        results.append(_once(capture, [s[k] for s in splits]))
+    spec = results[0][1]
+    if any(r[1] != spec for r in results):
+        raise CaptureError("build() returned different structures for different micro batches", "Return the same structure in each call.")
+    return [_join([r[0][i] for r in results]) for i in range(len(results[0][0]))], spec
+
+
+def _once(capture, flat):
+    args, kwargs = with_known_lengths(capture.recorder, pytree.tree_unflatten(list(flat), with_sizes(capture.in_spec)))
+    with _autocast(capture):
+        try:
+            result = capture.engine.build(*args, **kwargs)
+        except (RuntimeError, TypeError, AssertionError) as e:
+            for said, what, instead in _UNCLEAR:
+                if said(e):
+                    raise CaptureError(what, instead, raised_at(e)) from e
+            raise
+    return tree_flatten(result)
+
+
+def _of_nested_tensors(error):
+    return any(said in str(error) for said in ("NestedTensorImpl", "_nested_tensor")) or innermost(error).f_code.co_name == "create_symbolic_nested_int"
+
+
+_UNCLEAR = (  # is it this error of torch's, what it comes from, and what to do
+    (
+        lambda e: "data is not allocated yet" in str(e),
+        "an operator reads the numbers of a tensor, as tensor_split(x, indices) does with indices that are a tensor",
+        "Give it Python numbers, or compute that part outside the graph.",
+    ),
+    (_of_nested_tensors, "build() computes with a nested tensor, which has no place in a program", KEEP_PADDED),
+    (
+        asks_for_a_size,
+        "build() branches on a size that depends on values (of x[mask], nonzero(), .item() or the like), or makes a Python number of it",
+        KEEP_SIZE,
+    ),
+    (
+        lambda e: "HigherOrderOperator" in str(e),
+        "build() calls an operator of torch that takes functions (while_loop, map, ...)",
+        "Write it as a Python loop, which is recorded step by step.",
+    ),
+    (
+        lambda e: "Creating a new Tensor subclass" in str(e),
+        "build() makes a tensor of a class of its own (as_subclass, Own(x)), which has no place in a program",
+        "Make it outside of the graph, as an argument or attribute of build(), or compute with a plain tensor there.",
+    ),
+)
+
+
+def _autocast(capture, enabled=True):
+    config = capture.config
+    if not config.amp:
+        return contextlib.nullcontext()
+    device = "cuda" if any(isinstance(v, torch.Tensor) and v.is_cuda for v in (*capture.args_flat, *capture.tensors)) else "cpu"
+    dtype = config.amp_dtype or (torch.float16 if device == "cuda" else torch.bfloat16)
+    return torch.autocast(device, dtype=dtype, enabled=enabled)
+
+
+def _loss_factor(capture, parts):
+    scaler = resolve_scaler(capture.engine.grad_scaler)
+
+    def factor(tensor, grad):
+        if grad is None:
+            return grad
+        if parts > 1:
+            grad = grad / parts
+        if scaler is not None:
+            from .update.loss_scaling import scaled
+
+            grad = scaled(capture, scaler, grad)
+        return grad
+
+    return factor
+
+
+def resolve_scaler(scaler):
+    return scaler() if callable(scaler) and not hasattr(scaler, "state_dict") else scaler
+
+
+def _split(tensor, parts, capture):
+    if tensor.dim() == 0 or tensor.shape[0] % parts:
+        raise CaptureError(
+            f"an argument of shape {tuple(tensor.shape)} cannot be split into {parts} micro batches",
+            f"With set_gradient_accumulation_steps({parts}) the first dimension of every tensor argument must be a multiple of {parts}.",
+        )
+    return tensor.chunk(parts, dim=0)
+
+
+def _join(values):
+    first = values[0]
+    if not isinstance(first, torch.Tensor):
+        return first
+    with torch.no_grad():
+        return torch.stack(values) if first.dim() == 0 else torch.cat(values)

@@ -1,0 +1,1 @@
+"""The end of a captured training step: unscale, clip, optimizer steps, and the host scalars that they read."""

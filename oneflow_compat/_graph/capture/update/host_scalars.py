@@ -1,0 +1,205 @@
+"""Python numbers that change from call to call: learning rates and step counters.
+
+An optimizer computes with python floats (`lr / (1 - beta1 ** step)`). To give the very same numbers, the
+program does that arithmetic in python floats too: a HostScalar is a float that also remembers the fx node
+computing it. Where one is handed to a torch operator, `ScalarMode` passes a marker number instead and the
+recorder turns the marker back into the node, so no operator needs to know about it.
+"""
+from __future__ import annotations
+
+import math
+import operator
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from ...errors import CaptureError
+
+_MATH = ("sqrt", "exp", "log", "log1p", "expm1", "pow", "cos", "sin", "tanh", "floor", "ceil")
+
+
+class HostScalar(float):
+    """A float with the node that computes it. Arithmetic gives HostScalars; comparing adds a guard."""
+
+    __slots__ = ("node", "trace")
+
+    def __new__(cls, value, node, trace):
+        self = float.__new__(cls, value)
+        self.node = node
+        self.trace = trace
+        return self
+
+    def plain(self) -> float:
+        return float.__add__(self, 0.0)
+
+    def __reduce__(self):
+        return float, (self.plain(),)
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __copy__(self):
+        return self
+
+    def __hash__(self):
+        return float.__hash__(self)
+
+    def __bool__(self):
+        return self.trace.guard(self, operator.ne, 0.0)
+
+    def __float__(self):
+        raise CaptureError(
+            "float() was called on a number that changes from call to call (a learning rate or a step counter)",
+            "Use the number directly in arithmetic; the program computes it anew in each call.",
+        )
+
+    __int__ = __index__ = __trunc__ = __float__
+
+
+def _plain(x):
+    return x.plain() if isinstance(x, HostScalar) else x
+
+
+def _binary(name, function, swapped):
+    base = getattr(float, name)
+
+    def method(self, other):
+        if isinstance(other, torch.Tensor):
+            return NotImplemented
+        if not isinstance(other, (int, float)):
+            return NotImplemented
+        value = base(self.plain(), float(_plain(other)))
+        args = (other, self) if swapped else (self, other)
+        return self.trace.compute(function, args, value)
+
+    method.__name__ = name
+    return method
+
+
+def _compare(name, function):
+    def method(self, other):
+        if isinstance(other, torch.Tensor) or not isinstance(other, (int, float)):
+            return NotImplemented
+        return self.trace.guard(self, function, other)
+
+    method.__name__ = name
+    return method
+
+
+for _name in ("add", "sub", "mul", "truediv", "pow", "floordiv", "mod"):
+    setattr(HostScalar, f"__{_name}__", _binary(f"__{_name}__", getattr(operator, _name), False))
+    setattr(HostScalar, f"__r{_name}__", _binary(f"__r{_name}__", getattr(operator, _name), True))
+for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+    setattr(HostScalar, f"__{_name}__", _compare(f"__{_name}__", getattr(operator, _name)))
+HostScalar.__neg__ = lambda self: self.trace.compute(operator.neg, (self,), -self.plain())
+HostScalar.__pos__ = lambda self: self
+HostScalar.__abs__ = lambda self: self.trace.compute(operator.abs, (self,), abs(self.plain()))
+
+
+class ScalarTrace:
+    """Makes HostScalars and records their arithmetic into the fx graph of a recorder."""
+
+    def __init__(self, graph):
+        self.graph = graph
+        self.markers: dict[float, object] = {}  # marker number -> node
+        self.values: dict[float, float] = {}  # marker number -> the value it has in this capture
+        self.guards: list = []  # (node, comparison, other node or number, outcome)
+        self.number_of: dict = {}  # node -> the value it has in this capture
+        self._marker_of: dict = {}
+        self._same: dict = {}
+
+    def scalar(self, value, node) -> HostScalar:
+        self.number_of.setdefault(node, float(value))
+        return HostScalar(value, node, self)
+
+    def compute(self, function, args, value):
+        if isinstance(value, complex):
+            raise CaptureError("the optimizer's arithmetic on a changing number gave a complex number", "Check the learning rate.")
+        nodes = tuple(a.node if isinstance(a, HostScalar) else a for a in args)
+        node = self._same.get((function, nodes))
+        if node is None:
+            node = self._same[function, nodes] = self.graph.call_function(function, nodes)
+            self.number_of[node] = value
+        return HostScalar(value, node, self)
+
+    def guard(self, scalar, comparison, other):
+        outcome = bool(comparison(scalar.plain(), _plain(other)))
+        entry = (scalar.node, comparison, other.node if isinstance(other, HostScalar) else other, outcome)
+        if entry not in self.guards:
+            self.guards.append(entry)
+        return outcome
+
+    def marker(self, scalar) -> float:
+        """A number that stands for the scalar inside operator arguments. It is found again by equality."""
+        number = self._marker_of.get(scalar.node)
+        if number is None:
+            number = 0.0007316283950617284 * (1.0 + (len(self.markers) + 1) * 2.0**-40)
+            self.markers[number] = scalar.node
+            self.values[number] = scalar.plain()
+            self._marker_of[scalar.node] = number
+        return number
+
+
+class ScalarMode(TorchFunctionMode):
+    """Active while an optimizer steps: hides HostScalars from operators and makes .item() of state a HostScalar."""
+
+    def __init__(self, trace, item):
+        super().__init__()
+        self.trace = trace
+        self.item = item  # tensor -> HostScalar
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is torch.Tensor.item or func is torch.Tensor.__float__:
+            return self.item(args[0])
+        if func is torch.Tensor.__bool__:
+            return bool(self.item(args[0]))
+        if func is torch.tensor or func is torch.as_tensor:
+            if _has_scalar(args[0]):
+                return self._tensor(args[0], {k: v for k, v in (kwargs or {}).items() if k in ("dtype", "device")})
+        args = self._hide(args)
+        kwargs = {k: self._hide(v) for k, v in kwargs.items()} if kwargs else {}
+        return func(*args, **kwargs)
+
+    def _tensor(self, value, options):
+        """torch.tensor() of a number or of nested lists of them."""
+        if isinstance(value, (list, tuple)):
+            return torch.stack([self._tensor(v, options) for v in value])
+        if isinstance(value, HostScalar):
+            return torch.full((), self.trace.marker(value), **options)
+        return value.to(**options) if isinstance(value, torch.Tensor) else torch.full((), float(value), **options)
+
+    def _hide(self, x):
+        if isinstance(x, HostScalar):
+            return self.trace.marker(x)
+        if type(x) in (list, tuple):
+            if any(isinstance(y, (HostScalar, list, tuple)) for y in x):
+                return type(x)(self._hide(y) for y in x)
+        return x
+
+
+def _has_scalar(value):
+    return isinstance(value, HostScalar) or isinstance(value, (list, tuple)) and any(map(_has_scalar, value))
+
+
+class traced_math:
+    """While active, math.sqrt and its like also work on HostScalars; everything else is untouched."""
+
+    def __enter__(self):
+        self.saved = {name: getattr(math, name) for name in _MATH}
+        for name, original in self.saved.items():
+            setattr(math, name, self._traced(original))
+        return self
+
+    def __exit__(self, *exc):
+        for name, original in self.saved.items():
+            setattr(math, name, original)
+
+    @staticmethod
+    def _traced(original):
+        def function(*args):
+            for a in args:
+                if isinstance(a, HostScalar):
+                    return a.trace.compute(original, args, original(*map(_plain, args)))
+            return original(*args)
+
+        return function

@@ -1,0 +1,125 @@
+"""Loss scaling inside a program: the scale of a dynamic GradScaler is a live tensor, that of a static one a number.
+
+As OneFlow does, backward() multiplies by the scale by itself; gradients are unscaled before clipping, and a
+step with inf or nan in a gradient changes no parameter and no optimizer state.
+"""
+from __future__ import annotations
+
+import torch
+
+from ...errors import CaptureError
+from ...program.nested_state import leaves
+
+aten = torch.ops.aten
+
+
+def is_static(scaler) -> bool:
+    return not isinstance(scaler, torch.amp.GradScaler)
+
+
+def keeps_scale(scaler) -> bool:
+    """True for flow.amp.StaticGradScaler, a GradScaler whose scale an overflow does not change."""
+    return hasattr(scaler, "scale_factor")
+
+
+def static_scale(scaler) -> float:
+    for name in ("scale_factor", "_scale_factor", "_scale"):
+        value = getattr(scaler, name, None)
+        if isinstance(value, (int, float)):
+            return float(value)
+    raise TypeError(f"set_grad_scaler takes a GradScaler or a StaticGradScaler, got {type(scaler).__name__}")
+
+
+def prepare(scaler, device):
+    """Make the scale and growth tensors of a GradScaler, which it makes lazily."""
+    if not is_static(scaler) and scaler.is_enabled() and scaler._scale is None:
+        scaler._lazy_init_scale_growth_tracker(torch.device(device))
+
+
+def scaled(capture, scaler, grad):
+    """A root gradient times the loss scale."""
+    if is_static(scaler):
+        return grad * static_scale(scaler)
+    if not scaler.is_enabled():
+        return grad
+    if scaler._scale is None:
+        from ...._active import outside_capture
+
+        with outside_capture():
+            prepare(scaler, grad.device)
+    return grad * scaler._scale.to(device=grad.device)
+
+
+def unscale(update):
+    """Divide every gradient by the scale. Returns the found-inf tensor, None for a static scale."""
+    scaler = update.scaler
+    grads = []
+    for optimizer, _ in update.state.optimizers:
+        for group in optimizer.param_groups:
+            grads.extend(p.grad for p in group["params"] if p.grad is not None)
+    dense = [g for g in grads if not g.is_sparse]
+    if is_static(scaler):
+        for grad in grads:
+            grad.mul_(1.0 / static_scale(scaler))
+        return None
+    if keeps_scale(scaler) and len(dense) < len(grads):
+        for grad in grads:
+            if grad.is_sparse:
+                grad.mul_(1.0 / static_scale(scaler))
+        grads = dense
+    if not scaler.is_enabled() or not grads:
+        return None
+    if len(dense) < len(grads):
+        raise CaptureError("a dynamic GradScaler and a sparse gradient in one graph", "Use a StaticGradScaler, or an embedding with sparse=False.")
+    with torch.no_grad():
+        inv = scaler._scale.double().reciprocal().float()
+        found = torch.zeros((), dtype=torch.float32, device=scaler._scale.device)
+        torch._amp_foreach_non_finite_check_and_unscale_(dense, found, inv)
+    return found
+
+
+def keep_old(update):
+    """Copies of everything the optimizers may write, made before they do."""
+    kept = []
+    with torch.no_grad():
+        for optimizer, _ in update.state.optimizers:
+            for group in optimizer.param_groups:
+                for p in group["params"]:
+                    if p.grad is not None:
+                        kept.append((p, p.detach().clone()))
+                        kept.extend((v, v.clone()) for _, v in leaves(optimizer.state.get(p, {})) if isinstance(v, torch.Tensor))
+    return kept
+
+
+def choose(update, found, kept):
+    """Where an inf was found: the old values again. Then the scale grows or shrinks as GradScaler does."""
+    scaler = update.scaler
+    kept = kept + begun(update, {id(t) for t, _ in kept}, [optimizer for optimizer, _ in update.state.optimizers])
+    with torch.no_grad():
+        bad = found.bool()
+        for tensor, old in kept:
+            tensor.copy_(torch.where(bad.to(tensor.device), old, tensor.detach()))
+        if keeps_scale(scaler):
+            return
+        torch._amp_update_scale_(
+            scaler._scale, scaler._growth_tracker, found, scaler.get_growth_factor(), scaler.get_backoff_factor(), scaler.get_growth_interval()
+        )
+
+
+def begun(update, known, optimizers):
+    """(state tensor the step created, copy of its first value) for state that did not exist before."""
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    recorder, pairs = update.recorder, []
+    for optimizer in optimizers:
+        for state in optimizer.state.values():
+            for _, value in leaves(state):
+                if isinstance(value, FakeTensor) and id(value) not in known:
+                    node = value._of_node
+                    with recorder.graph.inserting_after(node):
+                        copy = recorder.graph.call_function(aten.clone.default, (node,))
+                    copy.meta.update(node.meta)
+                    twin = torch.empty_like(value)
+                    twin._of_node = copy
+                    pairs.append((value, twin))
+    return pairs

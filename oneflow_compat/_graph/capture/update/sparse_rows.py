@@ -1,0 +1,51 @@
+"""Optimizers added with is_sparse=True: a weight from which rows were gathered changes in those rows only.
+
+As OneFlow does, this concerns weights whose whole gradient comes from one gather (embedding, index_select, gather) and that
+have no L2 decay; momentum, moments and decoupled decay of the other rows stand still.
+"""
+from __future__ import annotations
+
+import weakref
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from ...._global.tensor import memory_of, several
+from ...program.nested_state import leaves
+
+aten = torch.ops.aten
+lazy: weakref.WeakSet = weakref.WeakSet()  # the optimizers
+_GATHERED = {aten.embedding_dense_backward.default, aten.index_add.default}
+
+
+def before_step(optimizer):
+    """[(parameter, its rows with a gradient, {id: (tensor, its value)})] to be given to `after_step`."""
+    found = []
+    for group in optimizer.param_groups:
+        decays = group.get("weight_decay") and not group.get("decoupled_weight_decay")
+        for p in group["params"]:
+            grad = memory_of(p.grad) if p.grad is not None and not several() else None
+            if not decays and isinstance(grad, FakeTensor) and _origin(grad._of_node).target in _GATHERED:
+                rows = (grad != 0).flatten(1).any(1).view(-1, *[1] * (p.dim() - 1))
+                held = (memory_of(p.detach()), *_states(optimizer, p))
+                found.append((p, rows, {id(t): (t, t.clone()) for t in held}))
+    return found
+
+
+def after_step(optimizer, found, begun):
+    """Put the other rows back. `begun`: [(state tensor made by the step, its first value)]."""
+    first = {id(t): (t, value) for t, value in begun}
+    for p, rows, held in found:
+        made = {id(v): first[id(v)] for v in _states(optimizer, p) if id(v) in first}
+        for tensor, value in {**held, **made}.values():
+            tensor.copy_(torch.where(rows, tensor.detach(), value))
+
+
+def _origin(node):
+    while node.target in (aten.detach.default, aten.alias.default):
+        node = node.args[0]
+    return node
+
+
+def _states(optimizer, p):
+    return [memory_of(v) for _, v in leaves(optimizer.state.get(p, {})) if isinstance(v, torch.Tensor) and v.shape == p.shape]

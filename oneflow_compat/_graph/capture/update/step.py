@@ -1,0 +1,268 @@
+"""The end of a training step under capture: unscale, clip, optimizer steps.
+
+The optimizer's own `step` is recorded. Its learning rate and step counters are HostScalars, so the program
+computes the very python numbers eager computes; its state tensors become inputs of the program.
+"""
+from __future__ import annotations
+
+import contextlib
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils.weak import WeakIdKeyDictionary
+
+from ...._global.tensor import several
+from ...._global.zero import splitting
+from . import sparse_rows
+from ...._active import outside_capture
+from ...errors import CaptureError, UnsupportedInGraph
+from ...program.nested_state import copied, symbolic
+from .optimizer_state import StateChanges
+from .loss_scaling import begun
+from .host_scalars import ScalarMode, ScalarTrace, traced_math
+
+aten = torch.ops.aten
+
+# parameter -> f(gradient, found inf or None) -> its gradient from here on: parameters that stand for numbers kept outside of tensors
+outside: WeakIdKeyDictionary = WeakIdKeyDictionary()
+
+
+class Update(StateChanges):
+    """Records the update of all optimizers. After `run`, `numbers` lists the python-number inputs."""
+
+    def __init__(self, recorder, state_map, config, grad_scaler=None, live=()):
+        self.recorder = recorder
+        self.state = state_map
+        self.config = config
+        self.scaler = grad_scaler
+        self.live = dict(live)  # optimizer -> options seen to change between calls
+        self.found_live: dict = {}  # the same, of options that the step made
+        self.trace = ScalarTrace(recorder.graph)
+        recorder.markers, recorder.marker_values = self.trace.markers, self.trace.values
+        recorder.number_of = lambda tensor: self.trace.marker(self._item(tensor))
+        self.numbers: dict = {}  # placeholder node of a number -> ("group", optimizer, group, *keys) or ("optim", optimizer, parameter, *keys)
+        self.state_numbers: list = []  # (optimizer, parameter or group, path, node or number): stored there after each run
+        self.first_only = False  # the step created state that the program cannot begin with: it serves one call
+        self.found = None  # the node that is 1 where the gradients overflowed under a dynamic scaler
+        self.snapshots: list = []
+        self.stepping = "the optimizer"  # the class whose step() is recorded
+        self.made: list = []  # (optimizer, param, path, real tensor) made before the step
+        self.new_options: dict = {}  # optimizer -> [(group, key, tensor)] that the step put into param_groups
+        self.structures: dict = {}  # (optimizer, param, key) -> list or dict of state tensors that the step created
+
+    # -- entry -----------------------------------------------------------------
+    def run(self):
+        with contextlib.nullcontext() if self.config.zero is None else splitting(self.config.zero):
+            self._run()
+
+    def _run(self):
+        self.recorder.phase = "update"
+        for index, (optimizer, _) in enumerate(self.state.optimizers):
+            self._check(index, optimizer)
+        for optimizer, _ in self.state.optimizers:
+            self.snapshots.append((optimizer, {p: (s, copied(s)) for p, s in optimizer.state.items()}, [copied(g) for g in optimizer.param_groups]))
+        found = None
+        if self.scaler is not None:
+            from .loss_scaling import unscale
+
+            found = unscale(self)
+        for optimizer, _ in self.state.optimizers:
+            for group in optimizer.param_groups:
+                clip_group(group)
+                for p in group["params"]:
+                    if p in outside and p.grad is not None:
+                        p.grad.copy_(outside[p](p.grad, found))
+        for index, (optimizer, _) in enumerate(self.state.optimizers):
+            self._pre_materialize(index, optimizer)
+        kept = None
+        if found is not None:
+            self.found = self.recorder._convert(found)[0]
+            from .loss_scaling import keep_old
+
+            kept = keep_old(self)
+        for index, (optimizer, _) in enumerate(self.state.optimizers):
+            if optimizer not in sparse_rows.lazy:
+                self._step(index, optimizer)
+                continue
+            with torch.no_grad():
+                found_rows = sparse_rows.before_step(optimizer)
+                known = {id(t) for _, _, held in found_rows for t, _ in held.values()}
+                self._step(index, optimizer)
+                sparse_rows.after_step(optimizer, found_rows, begun(self, known, [optimizer]))
+        if kept is not None:
+            from .loss_scaling import choose
+
+            choose(self, found, kept)
+
+    def undo(self):
+        """Put optimizer state and group options back: after an error, and after success except for new real state."""
+        for optimizer, states, groups in self.snapshots:
+            for group, old in zip(optimizer.param_groups, groups):
+                group.clear()
+                group.update(old)
+            for param in list(optimizer.state):
+                if param in states:  # the very dict: programs captured before read it
+                    state, old = states[param]
+                    state.clear()
+                    state.update(old)
+                    optimizer.state[param] = state
+                else:
+                    del optimizer.state[param]
+
+    # -- parts -------------------------------------------------------------------
+    def _check(self, index, optimizer):
+        params = [p for g in optimizer.param_groups for p in g["params"]]
+        if not any(p.grad is not None for p in params):
+            raise CaptureError(
+                f"optimizer {index} ({type(optimizer).__name__}) has no parameter that got a gradient from build()",
+                "Call loss.backward() in build() on a loss that depends on its parameters, or do not add the optimizer.",
+            )
+
+    def _step(self, index, optimizer):
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise UnsupportedInGraph("LBFGS evaluates the model several times per step, which depends on values", "graph-optimizers", "Step LBFGS in eager mode, or use another optimizer.")
+        if isinstance(self.state.optimizers[index][1], torch.optim.lr_scheduler.ReduceLROnPlateau):
+            raise CaptureError("ReduceLROnPlateau needs a metric in each step", "Leave it out of add_optimizer() and call its step(metric) yourself; the changed lr is seen.")
+        self.stepping = type(optimizer).__name__
+        groups = optimizer.param_groups
+        flags = update_flags(optimizer, self.config)
+        for g, group in enumerate(groups):
+            for key in sorted({"lr", *self.live.get(index, ()), *(k for k in _COUNTERS & group.keys() if type(group[k]) is int)} & group.keys()):
+                group[key] = self._live(("group", index, g, key), key, group[key])
+            group.update({k: v for k, v in flags.items() if k in group})
+        given = [copied(g) for g in groups]
+        self._number_states(index, optimizer)
+        called = getattr(optimizer, "_opt_called", None)
+        counters = _numbers_of(optimizer)
+        try:
+            with torch.no_grad(), traced_math(), ScalarMode(self.trace, self._item):
+                optimizer.step()
+        finally:
+            if called is None and hasattr(optimizer, "_opt_called"):
+                optimizer._opt_called = True
+            changed = _put_back(optimizer, counters)
+        if changed:
+            raise CaptureError(
+                f"{type(optimizer).__name__}.step() counts in its attribute {changed!r}, which a program cannot see",
+                "Keep step counters in optimizer.state[param] or in the optimizer's param_groups; those are inputs of the program.",
+            )
+        for name, value in vars(optimizer).items():
+            if name not in ("state", "param_groups") and symbolic(value):
+                self._refuse_object(optimizer, f"its attribute {name!r}", value)
+        self._replaced_state(index, optimizer)
+        self._changed_options(index, optimizer, given)
+
+    def _pre_materialize(self, index, optimizer):
+        """State whose first value torch takes from the gradient, made beforehand where zeros mean the same."""
+        if isinstance(optimizer, torch.optim.SGD):
+            for group in optimizer.param_groups:
+                if group.get("momentum") and not group.get("dampening"):
+                    for p in group["params"]:
+                        if p.grad is not None and not p.grad.is_sparse and optimizer.state[p].get("momentum_buffer") is None:
+                            with outside_capture():
+                                real = torch.zeros_like(p, requires_grad=False)
+                            optimizer.state[p]["momentum_buffer"] = real
+                            self.made.append((index, p, ("momentum_buffer",), real))
+
+    def _number_states(self, index, optimizer):
+        for param, state in optimizer.state.items():
+            for key, value in state.items():
+                if type(value) is not tuple:  # a shape
+                    state[key] = self._live(("optim", index, param, key), key, value)
+
+    def _live(self, place, name, value):
+        """A python number, or each number of a tuple (betas), as an input of the program."""
+        if type(value) in (int, float):
+            node = self.recorder.placeholder(name, value)
+            self.numbers[node] = place
+            return self.trace.scalar(float(value), node)
+        if type(value) is tuple and value and all(type(v) in (int, float) for v in value):
+            return tuple(self._live((*place, i), f"{name}{i}", v) for i, v in enumerate(value))
+        return value
+
+    def _item(self, tensor):
+        node, twin = self.recorder._convert(tensor)
+        value = twin.__dict__.get("_value")
+        if value is None or isinstance(value, FakeTensor):
+            raise UnsupportedInGraph(
+                f"{self.stepping} decides by the value of a tensor of shape {tuple(tensor.shape)}", "graph-optimizers",
+                "An optimizer in a graph may read its step counters only: take another one, or step this one in eager mode.",
+            )
+        graph = self.recorder.graph
+        with outside_capture():
+            number = value.item()
+        return self.trace.scalar(float(number), graph.call_function(aten._local_scalar_dense.default, (node,)))
+
+
+def _numbers_of(optimizer):
+    """{name: number} of the public attributes that are python numbers."""
+    return {k: v for k, v in vars(optimizer).items() if type(v) in (int, float) and not k.startswith("_")}
+
+
+def _put_back(optimizer, before):
+    """The name of an attribute whose number step() changed, or None; attributes get their old values."""
+    changed = None
+    for name, value in _numbers_of(optimizer).items():
+        if name not in before or before[name] != value:
+            changed = name
+            if name in before:
+                setattr(optimizer, name, before[name])
+    return changed
+
+
+_COUNTERS = {"step", "k"}  # what optimizers count in param_groups: inputs at once, instead of by a second capture
+
+
+def update_flags(optimizer, config):
+    """Which of torch's forms of the optimizer is traced; the user's own choice always holds."""
+    group = optimizer.param_groups[0]
+    if group.get("foreach") is not None or group.get("fused") is not None or group.get("differentiable"):
+        return {}
+    if config.zero is not None and several():  # parameter by parameter, each with its parts
+        return {k: False for k in ("foreach", "fused") if k in group}
+    params = [p for g in optimizer.param_groups for p in g["params"]]
+    if any(p.grad is not None and p.grad.is_sparse for p in params):
+        return {}
+    if any(isinstance(v, torch.Tensor) for g in optimizer.param_groups for v in (g.get("lr"), *(g.get("betas") or ()))):
+        return {}  # the multi-tensor forms refuse them
+    has_kernel = all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in params)
+    if config.fuse_update and "fused" in group and has_kernel and not _half_on_cpu(optimizer, params):
+        steps = [(optimizer.state[p].get("step"), p) for p in params if p in optimizer.state]
+        if any(isinstance(step, torch.Tensor) and step.device != p.device for step, p in steps):
+            return {}  # begun by eager steps on a GPU, which count on the CPU; the fused operator counts on the GPU
+        return {"fused": True, "foreach": False}
+    multi = config.multi_tensor
+    if multi is None:  # many small parameters: one operator instead of one per parameter, the same numbers
+        size = sum(p.numel() * p.element_size() for p in params)
+        multi = size < _MULTI_TENSOR_BYTES and isinstance(optimizer, _SAME_NUMBERS) and all(p.device.type == "cpu" and p.dtype in _SAME_DTYPES for p in params)
+        multi = multi and len({p.untyped_storage()._cdata for p in params}) == len(params)  # of two in one memory the second takes its step after the first
+    if multi and "foreach" in group:
+        return {"foreach": True, "fused": False}
+    return {}
+
+
+def _half_on_cpu(optimizer, params):
+    """torch 2.13's fused SGD leaves most elements of half precision as they were on the CPU; its fused Adam of float16 gives inf."""
+    lost = (torch.float16, torch.bfloat16) if isinstance(optimizer, torch.optim.SGD) else (torch.float16,)
+    return any(p.device.type == "cpu" and p.dtype in lost for p in params)
+
+
+# torch's multi-tensor form computes these bit for bit as the plain form on the CPU, where it is a loop
+_SAME_NUMBERS = (
+    torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad, torch.optim.Adadelta, torch.optim.Adamax,
+    torch.optim.RMSprop, torch.optim.Rprop,
+)  # fmt: skip
+_SAME_DTYPES = (torch.float32, torch.float64)  # half precision is rounded elsewhere
+_MULTI_TENSOR_BYTES = 1 << 25  # its temporaries are as large as the parameters
+
+
+def clip_group(group):
+    """OneFlow: in a graph, a group that has both clipping options is clipped by its own total norm."""
+    max_norm, norm_type = group.get("clip_grad_max_norm"), group.get("clip_grad_norm_type")
+    if max_norm is None or norm_type is None:
+        return
+    params = [p for p in group["params"] if p.grad is not None]
+    if params:
+        from ...._ops.clip_grad import clip_grad_norm_
+
+        clip_grad_norm_(params, max_norm, norm_type=norm_type)

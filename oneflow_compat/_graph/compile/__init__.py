@@ -1,0 +1,74 @@
+"""Backends turn a Program into a callable: `compile(program, config)(*slot values) -> tuple of output tensors`."""
+from __future__ import annotations
+
+import threading
+import warnings
+
+from ..._env import get
+from ..._errors import OneFlowError
+from .memory import keep_freed_memory_for
+
+compiling = threading.RLock()  # held by captures, which patch torch, and by compilations: inductor compiles one region at a time
+
+# name -> (module, needed package or None)
+BACKENDS = {
+    "aten": ("aten", None),
+    "auto": ("auto", None),
+    "inductor": ("inductor.compiler", None),
+    "openvino": ("external", "openvino"),
+    "tensorrt": ("external", "torch_tensorrt"),
+    "xla": ("external", "torch_xla"),
+}
+
+
+def check_name(name):
+    if name not in BACKENDS:
+        raise ValueError(f"unknown graph backend {name!r}; there are {', '.join(sorted(BACKENDS))}")
+    return name
+
+
+def default_backend() -> str:
+    """ONEFLOW_GRAPH_BACKEND, else auto (aten first, inductor when it pays) where a C++ compiler is found, else aten."""
+    name = get("ONEFLOW_GRAPH_BACKEND")
+    if name:
+        return check_name(name)
+    return "auto" if _has_compiler() else "aten"
+
+
+_compiler: list = []
+
+
+def _has_compiler():
+    if not _compiler:
+        import os
+        import shutil
+
+        _compiler.append(any(shutil.which(c) for c in (os.environ.get("CXX") or "g++", "clang++", "c++")))
+    return _compiler[0]
+
+
+def compiler_for(name):
+    """The compile function of a backend; its module is imported now, not before."""
+    from importlib import import_module, util
+
+    module, package = BACKENDS[check_name(name)]
+    if package is not None and util.find_spec(package) is None:
+        raise OneFlowError(f"graph backend {name!r} needs the package {package}, which is not installed; install it or choose the backend 'aten' or 'inductor'")
+    loaded = import_module(f"{__name__}.{module}")
+
+    def compile(program, config):
+        keep_freed_memory_for(program)
+        if program.unknown_sizes and name == "inductor" and not config.cudagraph:
+            return import_module(f"{__name__}.inductor.islands").compile(program, config)
+        if program.unknown_sizes:
+            if config.cudagraph or name not in ("aten", "auto"):
+                asked = "a CUDA graph" if config.cudagraph else f"the {name} backend"
+                warnings.warn(f"graph {program.name} has tensors whose sizes depend on values: it runs on the aten backend, not {asked}", stacklevel=6)
+            return import_module(f"{__name__}.aten").compile(program, config)
+        if config.cudagraph:
+            from . import cudagraph
+
+            return cudagraph.compile(program, config, name)
+        return loaded.compile(program, config, name)
+
+    return compile

@@ -1,0 +1,10 @@
+"""Runs the captured operators as they are, in order: instant start, the reference for the others."""
+from __future__ import annotations
+
+from .update_blocks import in_blocks
+from .call_wrapper import runner
+
+
+def compile(program, config, name="aten"):
+    """A function over the slot values. Autograd is off while it runs."""
+    return runner(lambda: in_blocks(program, config.skip))

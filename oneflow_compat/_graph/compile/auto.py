@@ -1,0 +1,166 @@
+"""The default: run the captured operators at once, and compile with inductor when that pays.
+
+A program first runs on the aten backend, so the first result comes without waiting for a compiler. From its third call
+on it is compiled once a compiled program would have saved as much time as the compiler takes, so that waiting for the
+compiler at most doubles what was lost. Both sides are estimates (`Experience`) that start from recorded figures and
+follow what the compilations of this process took and saved:
+
+- the compiler takes a multiple of the time of the capture, which a slow or busy machine stretches alike;
+- a compiled program saves a part of each call.
+
+A compiled program whose calls turn out to take longer goes back to aten. The numbers change by rounding at a switch;
+set_backend() fixes one backend from the first call.
+"""
+from __future__ import annotations
+
+import time
+import warnings
+
+import torch
+
+from ..program.random_functions import replays_random_numbers
+from . import aten, compiling
+from .inductor import compiler
+from .inductor.decompositions import talks
+from .notices import say
+
+WARM_UP = 2  # calls before the first compilation
+MANY = 1000  # operators from which it is worth to look how many are left when steps in time are one layer
+TRIAL = 5  # calls after a compilation, compiled and aten in turns, so that both are timed under the same load
+SLOWER = 1.1  # a compiled program goes back to aten if it takes this many times as long
+CAPTURE_PER_OPERATOR = 1e-3  # seconds; for a loaded program, which was not captured here
+
+
+class Experience:
+    """What compilations of this process cost, as a multiple of the capture, and what part of a call they saved.
+
+    The first figures (tests/golden/compile_costs.json) count as one compilation after a capture of one second.
+    """
+
+    def __init__(self):
+        self.capture_seconds, self.compile_seconds, self.savings = 1.0, 40.0, [0.3]
+        self.has_loaded = False  # the first compilation loads the compiler as well, and tells nothing of the next one
+
+    cost = property(lambda self: self.compile_seconds / self.capture_seconds)
+    saving = property(lambda self: max(0.0, sum(self.savings) / len(self.savings)))
+
+    def note_compilation(self, capture_seconds, compile_seconds):
+        """Learn what a compilation took."""
+        if self.has_loaded:
+            self.capture_seconds += capture_seconds
+            self.compile_seconds += compile_seconds
+        self.has_loaded = True
+
+
+experience = Experience()
+_failed: set = set()  # names of graphs that were warned about
+
+
+def compile(program, config, name="auto"):
+    """A function over the slot values that changes from aten to inductor by itself; aten alone where ranks talk (they would change at different calls) or random numbers are drawn again."""
+    if talks(program.graph) or replays_random_numbers(program.graph):
+        return aten.compile(program, config)
+    return Tiered(program, config)
+
+
+class Tiered:
+    """Calls `current`: a timed aten run, then a timed compiled run, then the function of the faster backend."""
+
+    def __init__(self, program, config):
+        self.program, self.config = program, config
+        self.backend = "aten"
+        self.calls, self.spent, self.least = 0, 0.0, float("inf")
+        self.trial: list = []  # seconds
+        self.aten = aten.compile(program, config)
+        self.capture_seconds = _capture_seconds(program)
+        self.on_cuda = any(getattr(s.device, "type", "cpu") != "cpu" for s in program.slots)
+        self.current = self._timed
+
+    def __call__(self, *values):
+        return self.current(*values)
+
+    def _timed(self, *values):
+        if self.calls >= WARM_UP and self._pays():
+            return self._switch()(*values)
+        out, seconds = self._measured(self.aten, values, self.calls <= WARM_UP)
+        self.calls += 1
+        self.least = min(self.least, seconds)
+        self.spent += seconds
+        return out
+
+    def _measured(self, function, values, waits):
+        """(results, seconds) of one call. On a GPU the first calls wait for it; later ones count as the shortest of these."""
+        waits = waits and self.on_cuda
+        if waits:
+            torch.cuda.synchronize()
+        begin = time.perf_counter()
+        out = function(*values)
+        if waits:
+            torch.cuda.synchronize()
+        seconds = time.perf_counter() - begin
+        return out, seconds if waits or not self.on_cuda else self.least
+
+    def _pays(self):
+        if self.calls == WARM_UP:
+            self.capture_seconds *= _share_left(self.program)
+        return self.spent * experience.saving >= self.capture_seconds * experience.cost
+
+    def _switch(self):
+        if not compiling.acquire(blocking=False):  # another thread compiles or captures
+            return self.aten
+        try:
+            if self.current == self._timed:
+                self._compile()
+            return self.current
+        finally:
+            compiling.release()
+
+    def _compile(self):
+        begin = time.perf_counter()
+        try:
+            self.compiled = compiler.compile(self.program, self.config)
+            self.backend, self.current = "inductor", self._tried
+            experience.note_compilation(self.capture_seconds, time.perf_counter() - begin)
+        except Exception as error:
+            self.current = self.aten
+            _warn_once(self.program.name, error)
+        if self.config.on_stage is not None:
+            self.config.on_stage(f"compile {self.backend}", time.perf_counter() - begin, self.program)
+
+    def _tried(self, *values):
+        """The calls that tell what the compiled program saves."""
+        out, seconds = self._measured(self.aten if len(self.trial) % 2 else self.compiled, values, True)
+        self.trial.append(seconds)
+        if len(self.trial) == TRIAL:
+            self._decide()
+        return out
+
+    def _decide(self):
+        compiled, captured = min(self.trial[2::2]), min(self.trial[1::2])  # the first compiled call loads the code
+        experience.savings.append(1 - compiled / captured)
+        self.current = self.compiled
+        if compiled > SLOWER * captured:
+            self.backend, self.current = "aten", self.aten
+            say(f"graph {self.program.name}: a compiled call takes {compiled * 1e3:.3g} ms, one of aten {captured * 1e3:.3g} ms; it goes back to aten")
+
+
+def _capture_seconds(program):
+    captured = [seconds for stage, seconds, _ in program.history if stage == "capture"]
+    return captured[0] if captured else CAPTURE_PER_OPERATOR * _count(program.graph)
+
+
+def _share_left(program):
+    """What part of the operators the compiler gets, where a loop over time steps is one layer for it."""
+    operators = _count(program.graph)
+    return _count(compiler.region_of(program)[0].graph) / operators if operators > MANY else 1.0
+
+
+def _warn_once(name, error):
+    if name not in _failed:
+        _failed.add(name)
+        text = f"{type(error).__name__}: {error}".split("\n", 1)[0]
+        warnings.warn(f"graph {name}: inductor could not compile it ({text}); it stays on the aten backend", stacklevel=9)
+
+
+def _count(graph):
+    return sum(n.op == "call_function" for n in graph.nodes)

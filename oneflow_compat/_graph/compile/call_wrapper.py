@@ -1,0 +1,72 @@
+"""The last step of a backend: a Program as the function that a call runs, in named regions where a profiler looks on."""
+from __future__ import annotations
+
+import torch
+from torch.profiler import record_function
+
+from ..program.codegen import compile_program
+
+
+def runner(host):
+    """A function over the slot values that runs the Program `host()` with autograd off.
+
+    A profiler sees the graph's name, in it what build() named with record_function(), phases and modules.
+    """
+    program, named = host(), []
+    function = compile_program(program)
+    guard, profiling = torch._C._AutoDispatchBelowAutograd, torch._C._autograd._profiler_enabled
+    if sparse := any(_is_sparse(n.meta.get("tensor")) for n in program.graph.nodes):
+        guard = object  # below autograd torch's kernels of sparse tensors write into copies
+
+    def run(*values):
+        keep = guard()  # operators skip autograd until this dies
+        try:
+            if profiling():
+                return _in_regions(host, named, values)
+            return function(*values)
+        finally:
+            del keep  # a traceback of an error would keep it
+
+    if sparse:
+        run = torch.no_grad()(run)
+    run.inner = function
+    return run
+
+
+def _is_sparse(info):
+    return getattr(info, "stride", ()) is None
+
+
+def _in_regions(host, named, values):
+    if not named:
+        named.append(compile_program(host(), labels=_labels))
+    regions = _Regions()
+    try:
+        return named[0](regions.enter, *values)
+    finally:
+        regions.enter(())
+
+
+def _labels(program, node):
+    """The regions a node runs in, from the outside in."""
+    phase, module = node.meta.get("phase"), node.meta.get("module")
+    last = (f"{phase}: {module}" if module else phase,) if phase else ()
+    return (program.name, *node.meta.get("regions", ()), *last)
+
+
+class _Regions:
+    """The regions that are open."""
+
+    def __init__(self):
+        self.open = []  # (label, record_function)
+
+    def enter(self, labels):
+        """Leave the regions that are not in `labels`, and enter the others."""
+        same = 0
+        while same < min(len(labels), len(self.open)) and labels[same] == self.open[same][0]:
+            same += 1
+        while len(self.open) > same:
+            self.open.pop()[1].__exit__(None, None, None)
+        for label in labels[same:]:
+            self.open.append((label, record_function(label)))
+            self.open[-1][1].__enter__()

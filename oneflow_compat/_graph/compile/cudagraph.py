@@ -1,0 +1,82 @@
+"""A CUDA graph around the compiled forward and backward of a program: one launch per step.
+
+Arguments are copied into fixed buffers; parameters, buffers and free tensors are read where they are, so the
+recording is made again when one of them has moved. The update runs outside: its learning rate and step counters
+are python numbers that a recording would freeze. The generator advances as in ordinary CUDA graph replay.
+"""
+from __future__ import annotations
+
+import warnings
+from importlib import import_module
+
+import torch
+
+from ..errors import ProgramError
+from ..program.random_functions import replays_random_numbers
+from . import BACKENDS
+from .call_wrapper import runner
+from .notices import announced
+from .inductor.regions import host_program, split
+
+_WARM_UPS = 2
+
+
+def compile(program, config, name):
+    """A function over the slot values; `name` is the backend that compiles the recorded region."""
+    if not any(getattr(s.device, "type", None) == "cuda" for s in program.slots):
+        raise ProgramError(f"program {program.name}: enable_cudagraph needs CUDA tensors, all inputs are on the CPU")
+    if replays_random_numbers(program.graph):
+        warnings.warn(f"graph {program.name}: enable_cudagraph is left out, its build() reads or sets the state of a random generator", stacklevel=6)
+        return import_module(f"{__package__}.{BACKENDS[name][0]}").compile(program, config, name)
+    module, inputs, outputs, late = split(program)
+    roles = {node: slot for node, slot in zip(program.placeholders, program.slots)}
+    copied = [i for i, node in enumerate(inputs) if roles[node].role == "arg"]
+    if any(getattr(roles[n].device, "type", None) != "cuda" for n in inputs):
+        raise ProgramError(f"program {program.name}: enable_cudagraph needs every input of forward and backward on the GPU")
+    if name == "inductor":
+        from .inductor.compiler import compile_region
+
+        with announced(program, sum(n.op == "call_function" for n in module.graph.nodes)):
+            region = compile_region(module, [n.meta["tensor"] for n in inputs], config.backend_options)
+    else:
+        region = module.forward
+    recorded = Recorded(region, copied)
+    return runner(lambda: host_program(program, inputs, outputs, late, recorded))
+
+
+class Recorded:
+    """Records the region at its first call and replays it. Outputs are copies, since a replay writes the same memory."""
+
+    __name__ = "recorded"  # torch.fx names a node by it
+
+    def __init__(self, region, copied):
+        self.region, self.copied = region, set(copied)
+        self.graph = None
+        self.addresses: tuple = ()
+
+    def __call__(self, *values):
+        addresses = tuple(v.data_ptr() for i, v in enumerate(values) if i not in self.copied)
+        if self.graph is None or addresses != self.addresses:
+            self._record(values, addresses)
+        for i in self.copied:
+            self.inputs[i].copy_(values[i])
+        self.graph.replay()
+        return [o.clone() for o in self.outputs]
+
+    def _record(self, values, addresses):
+        self.inputs = [v.clone() if i in self.copied else v for i, v in enumerate(values)]
+        kept = [v.clone() for v in self.inputs]
+        state = torch.cuda.get_rng_state()
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(_WARM_UPS):
+                self.region(*self.inputs)
+        torch.cuda.current_stream().wait_stream(stream)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):  # other threads may pin memory meanwhile
+            self.outputs = tuple(self.region(*self.inputs))
+        for now, before in zip(self.inputs, kept):  # running statistics moved in the warm-up
+            now.copy_(before)
+        torch.cuda.set_rng_state(state)
+        self.addresses = addresses

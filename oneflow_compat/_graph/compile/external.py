@@ -1,0 +1,118 @@
+"""Compilers of other packages, for inference programs: openvino, torch_tensorrt, torch_xla.
+
+They compile the weights in; a changed weight is seen by its version counter and compiles again. Each package
+is imported only here.
+"""
+from __future__ import annotations
+
+import functools
+
+import torch
+
+from ..._errors import OneFlowError
+from .inductor.regions import split
+
+
+def compile(program, config, name):
+    """A function over the slot values."""
+    if program.training:
+        raise OneFlowError(f"graph backend {name!r} compiles inference graphs only; program {program.name} trains. Use the backend 'inductor' or 'aten'")
+    module, inputs, outputs, _ = split(program)
+    position = {node: i for i, node in enumerate(program.placeholders)}
+    places = [position[n] for n in inputs]
+    infos = [n.meta["tensor"] for n in inputs]
+    returned = program.output_node.args[0]
+    fixed = [i for i, p in enumerate(places) if program.slots[p].role != "arg"]
+    region = _Recompiled(module, infos, fixed, _COMPILERS[name], config.backend_options)
+    index = {node: i for i, node in enumerate(outputs)}
+
+    def run(*values):
+        with torch.no_grad():
+            results = region([values[i] for i in places])
+        return tuple(results[index[n]] if n in index else values[position[n]] for n in returned)
+
+    return run
+
+
+class _Recompiled:
+    """A compiled region that is compiled again when a weight was written or moved."""
+
+    def __init__(self, module, infos, fixed, compiler, options):
+        self.module, self.infos, self.fixed, self.compiler, self.options = module, infos, fixed, compiler, options
+        self.versions = None
+
+    def __call__(self, values):
+        versions = [(values[i]._version, values[i].data_ptr()) for i in self.fixed]
+        if versions != self.versions:
+            weights = {i: values[i].detach() for i in self.fixed}
+            examples = tuple(torch.zeros(n.shape, dtype=n.dtype, device=n.device) for i, n in enumerate(self.infos) if i not in weights)
+            self.call = self.compiler(_Fixed(self.module, weights, len(self.infos)), examples, self.options)
+            self.versions = versions
+        return self.call([v for i, v in enumerate(values) if i not in self.fixed])
+
+
+class _Fixed(torch.nn.Module):
+    """The region as a module of its arguments, weights inside."""
+
+    def __init__(self, module, weights, count):
+        super().__init__()
+        self.inner, self.count = module, count
+        for i, weight in weights.items():
+            self.register_buffer(f"w{i}", weight)
+
+    def forward(self, *args):
+        rest = iter(args)
+        values = [getattr(self, f"w{i}") if hasattr(self, f"w{i}") else next(rest) for i in range(self.count)]
+        return tuple(self.inner(*values))
+
+
+def _exported(module, examples):
+    with torch.no_grad():
+        return torch.export.export(module, examples)
+
+
+@functools.cache
+def _core():
+    """OpenVINO's one runtime of this process, never let go: its CPU plugin gives the thread that loads it a signal stack, and frees
+    that without taking it back when another thread unloads it. The next signal would end the process."""
+    import openvino
+
+    return openvino.Core()
+
+
+def _openvino(module, examples, options):
+    import openvino
+
+    model = openvino.convert_model(_exported(module, examples))
+    model.reshape({i: openvino.PartialShape(list(e.shape)) for i, e in enumerate(examples)})
+    compiled = _core().compile_model(model, options.get("device", "CPU"), {"INFERENCE_PRECISION_HINT": "f32", **options.get("config", {})})
+
+    def call(values):
+        found = compiled([v.detach().contiguous().numpy() for v in values])
+        return [torch.from_numpy(found[i].copy()) for i in range(len(compiled.outputs))]
+
+    return call
+
+
+def _tensorrt(module, examples, options):
+    import torch_tensorrt
+
+    compiled = torch_tensorrt.dynamo.compile(_exported(module, examples), inputs=list(examples), **options)
+    return lambda values: list(compiled(*values))
+
+
+def _xla(module, examples, options):
+    import torch_xla.core.xla_model as xla
+
+    device = xla.xla_device()
+    moved = module.to(device)
+
+    def call(values):
+        found = moved(*(v.to(device) for v in values))
+        xla.mark_step()
+        return [f.cpu() for f in found]
+
+    return call
+
+
+_COMPILERS = {"openvino": _openvino, "tensorrt": _tensorrt, "xla": _xla}

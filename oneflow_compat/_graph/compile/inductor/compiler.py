@@ -1,0 +1,179 @@
+"""Forward and backward compiled by torch's inductor as one graph; the update runs as fused in-place operators.
+
+The region goes to inductor's inner compiler directly: AOT autograd would trace it again, partition it, and wrap
+each call. Python numbers (lr, step counters) stay in the host part, so a changed lr never compiles again.
+"""
+from __future__ import annotations
+
+import operator
+import warnings
+
+import torch
+
+from ...program.program import is_view, written_args
+from ...program.random_functions import replays_random_numbers
+from .. import aten
+from ..update_blocks import in_blocks
+from ..call_wrapper import runner
+from .rewrites import compare_one_result, numbers_as_full, one_copy, read_plainly, sums_of_constants
+from .data_dependent import with_known_shapes
+from ..notices import announced
+from .regions import host_program, split
+from .settings import files_at_once, settings
+from .gru_rnn import merge_steps
+
+
+def compile(program, config, name="inductor"):
+    """A function over the slot values."""
+    if replays_random_numbers(program.graph):
+        warnings.warn(f"graph {program.name} draws numbers from a generator of its own, or reads or sets the state of one as recomputed dropout does: it runs on the aten backend", stacklevel=6)
+        return aten.compile(program, config)
+    if views_out_of_reach(program.graph):
+        return aten.compile(program, config)
+    module, inputs, outputs, late = region_of(program)
+    sparse = any(n.meta["tensor"].stride is None for n in inputs)  # inductor has no form for such an input
+    if sparse or not any(n.op == "call_function" for n in module.graph.nodes):
+        return aten.compile(program, config)
+    with announced(program, sum(n.op == "call_function" for n in module.graph.nodes)):
+        function = compile_region(module, [n.meta["tensor"] for n in inputs], config.backend_options)
+    run = runner(lambda: in_blocks(host_program(program, inputs, outputs, late, function), config.skip))
+    run.region = function
+    return run
+
+
+def views_out_of_reach(graph):
+    """Views that a region has no form for: as_strided() with an offset into an input (it counts from where the memory begins, not from the
+    input's first element), or of a view and written in place; unfold() written in place, which loses what lies between (torch.compile 2.13, too)."""
+
+    def chain(node):
+        while node.op == "call_function" and is_view(node):
+            yield node
+            node = node.args[0]
+        yield node
+
+    written = {view for node in graph.nodes if node.op == "call_function" for value in written_args(node) for view in chain(value)}
+    for node in graph.nodes:
+        if node.target is torch.ops.aten.unfold.default and node in written:
+            return True
+        if node.target is torch.ops.aten.as_strided.default:
+            _, *views, base = chain(node)
+            if base.op == "placeholder" and len(node.args) > 3 and node.args[3] is not None or views and node in written:
+                return True
+    return False
+
+
+def region_of(program):
+    """What regions.split gives, with whole layers where a program has them step by step."""
+    module, *more = split(program)
+    merge_steps(module.graph)
+    return module, *more
+
+
+def compile_region(module, infos, options=()):
+    """Compile an fx module of ATen operators that may write its inputs in place; takes them positionally."""
+    with_known_shapes(module.graph)
+    module.recompile()
+    chosen = settings(module.graph, infos, options)
+    try:
+        return _compile(module, infos, chosen)
+    except Exception:
+        if not chosen.get("cpp_wrapper") or "cpp_wrapper" in options:
+            raise
+        return _compile(module, infos, {**chosen, "cpp_wrapper": False})  # operators that only Python can call
+
+
+def _compile(module, infos, chosen):
+    from torch._functorch.compile_utils import fx_graph_cse
+    from torch._guards import TracingContext, tracing
+    from torch._inductor import config as inductor_config
+    from torch._inductor.compile_fx import compile_fx_inner
+    from torch._inductor.decomposition import select_decomp_table
+    from torch._inductor.fx_passes.joint_graph import joint_graph_passes
+    from torch._inductor.virtualized import V
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    from .decompositions import table, talks
+    from .upstream_fixes import dependencies_kept, ends_kept, sources_kept, views_kept
+
+    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    with mode:
+        examples = [torch.empty_strided(i.shape, i.stride, dtype=i.dtype, device=i.device) for i in infos]
+
+    def flat(*values):
+        return list(_Functional(module).run(*values))
+
+    with torch.no_grad(), inductor_config.patch(chosen), files_at_once(), dependencies_kept(), sources_kept(), views_kept(), ends_kept(), mode, tracing(TracingContext(mode)):
+        functional = torch.func.functionalize(flat, remove="mutations")
+        gm = make_fx(functional, decomposition_table={**select_decomp_table(), **table()}, tracing_mode="real", _allow_non_fake_inputs=True)(*examples)
+        if not (_recomputes(module.graph) or talks(module.graph)):  # equal nodes would be merged: the recomputation with what it saves, two collectives on this rank only
+            gm.graph = fx_graph_cse(gm.graph)
+        numbers_as_full(gm)
+        read_plainly(gm.graph)
+        compare_one_result(gm.graph)
+        if inductor_config.layout_optimization:
+            one_copy(gm.graph)
+        gm.graph.eliminate_dead_code()
+        gm.recompile()
+        with V.set_fake_mode(mode):
+            gm = joint_graph_passes(gm)
+            sums_of_constants(gm.graph)
+            gm.recompile()  # inductor's cache goes by the code
+            output = next(n for n in reversed(gm.graph.nodes) if n.op == "output")
+            output.meta["user_visible_output_idxs"] = list(range(len(output.args[0])))
+            compiled = compile_fx_inner(gm, examples, is_inference=True, static_input_idxs=(), cudagraphs=False, cpp_wrapper=bool(inductor_config.cpp_wrapper))
+    call = getattr(compiled, "current_callable", None) or compiled
+
+    def region(*values):
+        return call(list(values))
+
+    region.graph, region.settings = gm.graph, chosen
+    return region
+
+
+def _is_new(node):
+    """Is its result memory of its own?"""
+    while node.target is operator.getitem:
+        node = node.args[0]
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and all(r.alias_info is None for r in schema.returns)
+
+
+def _agree(shape, first, second):
+    return 0 in shape or all(a == b for n, a, b in zip(shape, first, second) if n > 1)
+
+
+class _Functional(torch.fx.Interpreter):
+    """Constants take part in functionalize() as inputs do: what is computed from them may be written. Results are laid out as they were captured."""
+
+    def run_node(self, node):
+        if node.target in _BATCH_NORMS and _writes_statistics(node):
+            return _batch_norm(node.target, *self.fetch_args_kwargs_from_env(node)[0])
+        result, info = super().run_node(node), node.meta.get("tensor")
+        if info is None or info.stride is None or not _is_new(node) or _agree(info.shape, result.stride(), info.stride):
+            return result
+        order = sorted(range(result.ndim), key=info.stride.__getitem__, reverse=True)
+        copied = result.permute(order).contiguous().permute([order.index(i) for i in range(result.ndim)])
+        return copied if _agree(info.shape, copied.stride(), info.stride) else result
+
+    def get_attr(self, target, args, kwargs):
+        return torch._C._functorch._wrap_functional_tensor(super().get_attr(target, args, kwargs), torch._C._functorch.maybe_current_level())
+
+
+_BATCH_NORMS = (torch.ops.aten.native_batch_norm.default, torch.ops.aten.cudnn_batch_norm.default)
+
+
+def _writes_statistics(node):
+    statistics, training = node.args[3], node.args[5]
+    return training and statistics is not None
+
+
+def _batch_norm(target, *args):
+    """With the operator that says that it writes the running statistics: functionalize() goes by what operators say."""
+    out = torch.ops.aten._native_batch_norm_legit.default(*args)
+    return out if target is _BATCH_NORMS[0] else (*out, args[0].new_empty(0, dtype=torch.uint8))
+
+
+def _recomputes(graph):
+    return any(n.meta.get("recomputed") for n in graph.nodes)

@@ -1,0 +1,132 @@
+"""Programs with sizes that depend on values: the runs of operators on known sizes between the others are compiled, one by one.
+
+A run is what stands side by side in the program, so nothing changes its order. One stays with the captured operators where it is
+short, or where memory it shares with others is written: a compiled region knows only the tensors it is given.
+"""
+from __future__ import annotations
+
+import contextlib
+import operator
+
+import torch
+import torch.fx
+
+from ...program.program import is_view, roots, written_args
+from ...program.random_functions import replays_random_numbers
+from ...program.tensor_info import TensorInfo
+from .. import aten
+from .decompositions import talks
+from .compiler import compile_region, views_out_of_reach
+from ..notices import announced
+from ...program.writes import first_of_update
+
+SHORT = 6  # operators, views apart, that are not worth a call of their own
+
+
+def compile(program, config):
+    """A function over the slot values."""
+    if replays_random_numbers(program.graph) or talks(program.graph):
+        return aten.compile(program, config)
+    graph = torch.fx.Graph()
+    copies = {node: graph.node_copy(node) for node in (*program.placeholders, *program.graph.find_nodes(op="get_attr"))}
+    compiled = {run[0]: run for run in _runs(program.graph) if _closed(run, program.graph)}
+    done = set()
+    with announced(program, sum(map(len, compiled.values()))) if compiled else contextlib.nullcontext():
+        for node in program.graph.nodes:
+            if node in compiled and _call(graph, copies, compiled[node], config):
+                done.update(compiled[node])
+            if node not in done and node.op == "call_function":
+                copies[node] = graph.node_copy(node, lambda n: copies[n])
+    graph.output(torch.fx.map_arg(program.output_node.args[0], lambda n: copies[n]))
+    return aten.compile(program.with_(graph=graph), config)
+
+
+def _runs(graph):
+    """Lists of nodes side by side, before the update, that touch known sizes only."""
+    late, run = first_of_update(graph), []
+    for node in graph.nodes:
+        if node.op != "call_function" or node in late:
+            continue
+        if _of_known_sizes(node):
+            run.append(node)
+            continue
+        yield run
+        run = []
+    yield run
+
+
+def _of_known_sizes(node):
+    return isinstance(node.target, torch._ops.OpOverload | type(operator.getitem)) and all(map(_is_known, (node, *node.all_input_nodes)))
+
+
+def _is_known(node):
+    info = node.meta.get("tensor")
+    if info is None:  # several results
+        parts = [u for u in node.users if u.target is operator.getitem]
+        return bool(parts) and len(parts) == len(node.users) and all(map(_is_known, parts))
+    return info.stride is not None and not any(type(n) is str for n in (*info.shape, *info.stride))
+
+
+def _closed(run, graph):
+    """Is a run long, and what it writes or gives written by nobody else?"""
+    if sum(not is_view(n) for n in run) < SHORT:
+        return False
+    within = set(run)
+    bases = lambda nodes: {list(roots([n]))[-1] for n in nodes}
+    written = bases(w for n in run for w in written_args(n))
+    inputs = {i for n in run for i in n.all_input_nodes if i not in within}
+    outputs = _made(run)
+    late = first_of_update(graph)  # writes what it is given, and nobody reads on
+    others = bases(w for n in graph.nodes if n not in within and n not in late and n.op == "call_function" for w in written_args(n))
+    for base in written - within:
+        if base.op != "placeholder" or sum(base in bases([i]) for i in inputs) > 1:
+            return False
+    return not bases(outputs) & others
+
+
+def _made(run):
+    """What a run computes for others, besides views of what it was given."""
+    within = set(run)
+    return [n for n in run if list(roots([n]))[-1] in within and any(u not in within for u in n.users)]
+
+
+def _call(graph, copies, run, config):
+    """Put a call of the compiled run into the graph, and what it gives; False where it has no form for it, or gives another layout than the operators do."""
+    within, region, inner = set(run), torch.fx.Graph(), {}
+    inputs = list(dict.fromkeys(i for n in run for i in n.all_input_nodes if i not in within))
+    outputs = _made(run)
+    for node in inputs:
+        inner[node] = region.placeholder(node.name)
+        inner[node].meta.update(node.meta)
+    for node in run:
+        inner[node] = region.node_copy(node, lambda n: inner[n])
+    region.output(tuple(inner[n] for n in outputs))
+    if views_out_of_reach(region):
+        return False
+    function = compile_region(torch.fx.GraphModule(torch.nn.Module(), region), [n.meta["tensor"] for n in inputs], config.backend_options)
+    results = next(iter(function.graph.find_nodes(op="output"))).args[0]
+    if any(_layout(r.meta["val"]) != _layout(n.meta["tensor"]) for r, n in zip(results, outputs)):
+        return False
+    function = _taking(function, [n.meta["tensor"].stride for n in inputs])
+    call = graph.call_function(function, tuple(copies[n] for n in inputs))
+    for i, node in enumerate(outputs):
+        copies[node] = graph.call_function(operator.getitem, (call, i))
+        copies[node].meta.update(node.meta)
+    for node in run:
+        if node not in copies and list(roots([node]))[-1] not in within:  # a view of what the run was given
+            copies[node] = graph.node_copy(node, lambda n: copies[n])
+    return True
+
+
+def _taking(function, strides):
+    """The region reads memory by the layouts that were foreseen: what an operator laid out otherwise is copied."""
+
+    def region(*values):
+        return function(*[v if v.stride() == s else torch.empty_strided(v.shape, s, dtype=v.dtype, device=v.device).copy_(v) for v, s in zip(values, strides)])
+
+    return region
+
+
+def _layout(tensor):
+    stride = tensor.stride if isinstance(tensor, TensorInfo) else tensor.stride()
+    return [(size, step) for size, step in zip(tensor.shape, stride) if size > 1]

@@ -1,0 +1,67 @@
+"""Splits a Program into the part a compiler takes (forward and backward) and the rest (the update) run as it is.
+
+The update is a few fused in-place operators over all parameters, or python-number arithmetic around them:
+a compiler would functionalize it, copy every parameter, and take longer to compile for nothing.
+"""
+from __future__ import annotations
+
+import operator
+
+import torch
+import torch.fx
+
+from ...program.writes import first_of_update
+
+
+def split(program):
+    """(module of the first region, its input placeholders, its output nodes, nodes of the rest)."""
+    graph = program.graph
+    late = first_of_update(graph)
+    # numbers computed from lr before the first tensor operator of the update belong to the update as well, and its constants
+    for node in reversed(list(graph.nodes)):
+        if node not in late and node.users and all(u in late for u in node.users) and (node.op == "get_attr" or node.op == "call_function" and _is_number(node)):
+            late.add(node)
+    early = [n for n in graph.nodes if n.op in ("call_function", "get_attr") and n not in late]
+    region = torch.fx.Graph()
+    copies, inputs = {}, []
+    wanted = set(early)
+    used = {u for n in early for u in n.all_input_nodes}
+    for node in graph.nodes:
+        if node.op == "placeholder" and node in used:
+            copies[node] = region.placeholder(node.name)
+            copies[node].meta.update(node.meta)
+            inputs.append(node)
+    constants = torch.nn.Module()
+    for node in early:
+        copies[node] = region.node_copy(node, lambda n: copies[n])
+        if node.op == "get_attr":
+            constants.register_buffer(node.target, program.constants[node.target])
+    outputs = [n for n in early if any(u not in wanted for u in n.users)]
+    region.output(tuple(copies[n] for n in outputs))
+    module = torch.fx.GraphModule(constants, region)
+    return module, inputs, outputs, late
+
+
+def host_program(program, inputs, outputs, late, function):
+    """A Program that calls `function` for the first region and runs the rest as captured."""
+    graph = torch.fx.Graph()
+    copies = {}
+    for node in program.graph.nodes:
+        if node.op == "placeholder":
+            copies[node] = graph.node_copy(node)
+    call = graph.call_function(function, tuple(copies[n] for n in inputs))
+    call.meta["phase"] = "compiled"
+    for i, node in enumerate(outputs):
+        copies[node] = graph.call_function(operator.getitem, (call, i))
+        copies[node].meta.update(node.meta)
+    for node in program.graph.nodes:
+        if node in late and node not in copies:
+            copies[node] = graph.node_copy(node, lambda n: copies[n])
+    graph.output(torch.fx.map_arg(program.output_node.args[0], lambda n: copies[n]))
+    return program.with_(graph=graph)
+
+
+def _is_number(node):
+    return node.meta.get("tensor") is None and getattr(node.target, "__module__", None) in ("_operator", "math")
+
+

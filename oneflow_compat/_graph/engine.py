@@ -1,0 +1,276 @@
+"""Engine: finds or makes the program for the arguments, feeds it live tensors, hands back its outputs."""
+from __future__ import annotations
+
+import contextlib
+import gc
+import inspect
+import time
+import warnings
+from collections import Counter, OrderedDict
+from dataclasses import replace
+
+import torch
+
+from .._errors import OneFlowError
+from .._global.tensor import is_global
+from .compile import compiler_for, compiling as _making, default_backend
+from .call.binding import VALUES, AnotherWay, Binding, Stale
+from .config import Config
+from .errors import CaptureError
+from .program.pytree import tree_flatten
+from .capture.python_reads import tell
+
+_MAX_VARIANTS = 4
+_MAX_BRANCHED = 16  # of a program with branches on sizes
+_MAX_TRIES = 64  # programs tried for one call, of one with many branches on sizes
+
+
+class Engine:
+    """See the package docstring. Threads may call an inference graph together, and share a process with other graphs that train."""
+
+    def __init__(self, build, *, modules=None, tensors=None, optimizers=(), grad_scaler=None, recompute=(), config=None, name="graph", owner=None,
+                 writes_through=lambda: True):
+        self.build = build
+        self.owner = owner
+        self.modules = {} if modules is None else modules
+        self.tensors = {} if tensors is None else tensors
+        self.optimizers = optimizers
+        self.grad_scaler = grad_scaler
+        self.recompute = recompute
+        self.config = config or Config()
+        self.name = name
+        self.writes_through = writes_through  # whether the caller sees what build() writes to arguments and captured tensors
+        self.told_of_writes = self.told_of_backward = False
+        self.arg_names = _positional_names(build)
+        self.modes = None  # modules and their train() or eval() at the first capture
+        self.live_options: dict = {}  # optimizer index -> options seen to change, which are inputs of later programs
+        self._entries: OrderedDict = OrderedDict()  # signature -> [Binding], one per outcome of guards and options
+        self._last = None
+        self.sizes_vary = False  # values that decide sizes have changed (see symbolic_sizes.py); None: a program for each all the same
+        self.branches: dict = {}  # of the last call whose branches on sizes went another way: place -> way
+        self._changes: Counter = Counter()  # label of a watched value -> how often another value made another program
+
+    # -- public -----------------------------------------------------------------
+    def __call__(self, *args, **kwargs):
+        entry, unfit, before = self._entry(args, kwargs), (), self.branches
+        try:
+            for _ in range(_MAX_TRIES):
+                try:
+                    return entry(args, kwargs)
+                except Stale:
+                    unfit = (*unfit, entry)
+                except AnotherWay as found:
+                    ways = list(entry.branches.items())
+                    at = list(entry.branches).index(found.place)
+                    self.branches = {**dict(ways[:at]), found.place: not ways[at][1]}  # what comes later may be another branch now
+                entry = self._entry(args, kwargs, unfit)
+        except Exception:
+            self.branches = before
+            raise
+        raise OneFlowError(f"graph {self.name}: {_MAX_TRIES} programs were tried for one call; its tensors change, or build() has too many branches on sizes")
+
+    def compile(self, *args, **kwargs):
+        """Capture and compile for these arguments without running. Returns the Program."""
+        return self._entry(args, kwargs).program
+
+    def _entry(self, args, kwargs, unfit=()):
+        try:
+            key = signature(args, kwargs)
+        except RuntimeError:  # a nested tensor has no shape
+            from .capture.capture import check_leaves
+
+            check_leaves(tree_flatten((args, kwargs))[0], lambda i: f"argument {i}")
+            raise
+        if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+            key = ("autocast", *((torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda")), key)
+        for entry in self._entries.get(key, ()):
+            if entry not in unfit and self._goes_there(entry) and entry.suits(args, kwargs):
+                return entry if entry is self._last else self._now_first(key, entry)
+        with _making:
+            variants = self._entries.get(key, ())
+            for entry in variants:  # that another thread has made meanwhile
+                if entry not in unfit and self._goes_there(entry) and entry.suits(args, kwargs):
+                    return self._now_first(key, entry)
+            if variants:
+                self._note_change(variants[0])
+                for o, names in variants[0].changed_options().items():
+                    self.live_options.setdefault(o, set()).update(names)
+            return self._make(key, args, kwargs)
+
+    def _goes_there(self, entry):
+        """Do the branches on sizes go in this program as they did in the last call?"""
+        return not self.branches or all(entry.branches.get(place, way) == way for place, way in self.branches.items())
+
+    def _now_first(self, key, entry):
+        with _making:
+            variants = self._entries.get(key, ())
+            if entry in variants:
+                self._entries.move_to_end(key)
+                variants.remove(entry)
+                variants.insert(0, entry)
+            self._last = entry
+        return entry
+
+    def _note_change(self, entry):
+        """Something the program took for fixed has changed; say so when it changes again and again."""
+        label = entry.watch.changed
+        if label is not None:
+            entry.watch.changed = None
+            if label == VALUES and entry.of_known_sizes and self.sizes_vary is False:
+                self.sizes_vary = True
+                return
+            self._changes[label] += 1
+            tell(self.name, label, self._changes[label])
+
+    @property
+    def program(self):
+        return self._last.program if self._last is not None else None
+
+    @property
+    def programs(self):
+        return [e.program for variants in self._entries.values() for e in variants]
+
+    @property
+    def backend(self) -> str:
+        return self.config.backend or default_backend()
+
+    def _make(self, key, args, kwargs):
+        from .program import passes
+
+        config = self._resolved()
+        compiler_for(config.backend)  # a missing package is an error before anything is captured
+        start = time.perf_counter()
+        capture, program = self._captured(args, kwargs, config)
+        self._report("capture", start, program)
+        program = program.with_(history=(("capture", time.perf_counter() - start, program.count()),))
+        if config.check:
+            program.check()
+        with torch._C._DisableAutocast():  # the casts are in the program
+            with _no_collection():
+                program = passes.run(program, config, config.on_stage)
+            start = time.perf_counter()
+            run, backend = self._compile(program, replace(config, backend="aten") if capture.first_only else config)  # it serves one call
+        self._report(f"compile {backend}", start, program)
+        program = program.with_(history=program.history + ((f"compile {backend}", time.perf_counter() - start, program.count()),))
+        entry = Binding(self, key, program, run, capture)
+        variants = self._entries.setdefault(key, [])
+        variants[:] = [v for v in variants if not v.once and not v.dead]
+        variants.insert(0, entry)
+        del variants[_MAX_VARIANTS if not entry.branches else _MAX_BRANCHED :]
+        self._entries.move_to_end(key)
+        while len(self._entries) > max(1, config.cache_size):
+            self._entries.popitem(last=False)
+        self._last = entry
+        return entry
+
+    def _captured(self, args, kwargs, config):
+        """(capture, program). Where build() raises after a branch on sizes whose way is only a guess, the other way is tried: the program tests it.
+
+        Where it raises with unknown sizes in any case (it needs their numbers, or the same ones each time), there is a program for each.
+        """
+        from .capture.capture import Capture
+        from .capture.update.optimizer_state import MoreNumbers
+
+        ways, turned, errors, varied = self.branches, [], [], self.sizes_vary
+        while True:
+            capture = Capture(self, args, kwargs, config, ways)
+            try:
+                with _no_collection():
+                    return capture, capture.run()
+            except MoreNumbers as found:
+                self.live_options.setdefault(found.optimizer, set()).add(found.key)
+            except Exception as error:
+                if isinstance(error, CaptureError) and self.sizes_vary:
+                    self.sizes_vary = None
+                    continue
+                errors, taken = [*errors, error], list(capture.recorder.sizes.branches.items())
+                while taken and (taken[-1][0] in self.branches or taken[-1][0] in turned):
+                    taken.pop()
+                if not taken or len(errors) > _MAX_BRANCHED:
+                    if self.sizes_vary:
+                        self.sizes_vary, ways, turned, errors = None, self.branches, [], []
+                        continue
+                    self.sizes_vary = varied  # it fails with known sizes, too
+                    raise errors[0]
+                (place, way), taken = taken[-1], taken[:-1]
+                ways, turned = {**dict(taken), place: not way}, [p for p in turned if p in dict(taken)] + [place]
+
+    def _resolved(self):
+        """The config of one program: the backend chosen, and what it prefers where the user chose nothing."""
+        config = self.config
+        backend = self.backend
+        fuse = config.fuse_update if config.fuse_update is not None else backend != "aten"
+        return replace(config, backend=backend, fuse_update=fuse)
+
+    def _compile(self, program, config):
+        try:
+            with _no_collection() if config.backend in ("aten", "auto") else contextlib.nullcontext():  # the others take long: theirs is garbage as well
+                return compiler_for(config.backend)(program, config), config.backend
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}".split("\n", 1)[0]
+            if config.backend == "inductor" and self.config.backend is not None:
+                raise OneFlowError(f"graph {self.name}: the inductor backend could not compile it ({text}); set_backend('auto') or 'aten' runs it") from error
+            if self.config.backend is not None or config.backend == "aten":
+                raise
+            warnings.warn(f"graph {self.name}: the {config.backend} backend could not compile it ({text}); it runs on the aten backend", stacklevel=5)
+            return compiler_for("aten")(program, config), "aten"
+
+    def _report(self, stage, start, program):
+        if self.config.on_stage is not None:
+            self.config.on_stage(stage, time.perf_counter() - start, program)
+
+
+@contextlib.contextmanager
+def _no_collection():
+    """A capture, and what the passes and the aten backend make of it, is many objects that stay alive: looking for garbage among them doubles its time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def _positional_names(build):
+    try:
+        parameters = inspect.signature(build).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+
+
+def _leaf_key(leaf):
+    if isinstance(leaf, torch.Tensor):
+        if is_global(leaf):
+            return (leaf.shape, leaf.stride(), leaf.dtype, leaf.device, leaf.requires_grad, leaf._of_placement, leaf._of_sbp)
+        if leaf.layout is torch.strided:
+            return (leaf.shape, leaf.stride(), leaf.dtype, leaf.device, leaf.requires_grad)
+        return (leaf.shape, leaf.layout, leaf.dtype, leaf.device, leaf.requires_grad)
+    if type(leaf) is float and (leaf == 0.0 or leaf != leaf):
+        return (float, repr(leaf))  # 0.0 equals -0.0, and nan not even itself
+    return (type(leaf), leaf)
+
+
+def signature(args, kwargs):
+    """What decides which program serves a call: structure, tensor metadata, values of python arguments."""
+    if not kwargs:
+        key = []
+        for a in args:
+            if type(a) is torch.Tensor:
+                key.append((a.shape, a.stride(), a.dtype, a.device, a.requires_grad) if a.layout is torch.strided else _leaf_key(a))
+            elif isinstance(a, torch.Tensor):
+                key.append(_leaf_key(a))
+            elif type(a) in (int, float, bool, str, type(None)):
+                key.append((type(a), a) if type(a) is not float else _leaf_key(a))
+            else:
+                break
+        else:
+            return tuple(key)
+    flat, spec = tree_flatten((args, kwargs))
+    try:
+        key = (spec, *map(_leaf_key, flat))
+        hash(key)
+        return key
+    except TypeError:
+        return (str(spec), *(_leaf_key(x) if isinstance(x, torch.Tensor) else (type(x), repr(x)) for x in flat))

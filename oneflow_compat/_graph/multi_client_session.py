@@ -1,0 +1,50 @@
+"""A session: an id and whether it is open. Programs start and end by themselves on torch."""
+from __future__ import annotations
+
+import enum
+
+
+class MultiClientSession:
+    class Status(enum.Enum):
+        """States of a session, in their order."""
+
+        CREATED = 1
+        INITED = 2
+        CLOSED = 3
+
+    def __init__(self, env, sess_id):
+        self.env, self.id, self.status = env, sess_id, self.Status.CREATED
+
+    def TryInit(self):
+        """Open the session."""
+        if self.status is self.Status.CREATED:
+            self.status = self.Status.INITED
+        return self
+
+    def TryClose(self):
+        """Close the session; a second call does nothing."""
+        self.status = self.Status.CLOSED
+
+    Reset = TryClose
+
+    @property
+    def is_running(self) -> bool:
+        """Is the session open?"""
+        return self.status is self.Status.INITED
+
+    @property
+    def resource(self):
+        """The values of the runtime knobs, by OneFlow's fields (`config_util`)."""
+        from .runtime_knobs import resource
+
+        return resource()
+
+    def update_resource_eagerly(self, resource_config):
+        """Set the runtime knobs whose fields `resource_config` has; RuntimeError unless the session is open."""
+        if not self.is_running:
+            raise RuntimeError(f"update_resource_eagerly() needs an open session, this one is {self.status.name}; call TryInit() first")
+        from .runtime_knobs import set_resource
+
+        set_resource(resource_config)
+
+    AnyGlobalFunctionDefined = staticmethod(lambda: False)

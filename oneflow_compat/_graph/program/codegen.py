@@ -1,0 +1,230 @@
+"""Straight-line Python for a Program: the text users read, and the function the aten backend runs.
+
+Programs also come from files. reader.py and operators.py check them; here nothing but identifiers, literals and comments of
+one line become text all the same.
+"""
+from __future__ import annotations
+
+import keyword
+import math
+import operator
+
+import torch
+import torch.fx
+from torch._prims_common import suggest_memory_format
+
+_PYTHON = {
+    operator.add: "{} + {}", operator.sub: "{} - {}", operator.mul: "{} * {}", operator.truediv: "{} / {}",
+    operator.pow: "{} ** {}", operator.floordiv: "{} // {}", operator.mod: "{} % {}", operator.neg: "-{}", operator.abs: "abs({})",
+}  # fmt: skip
+
+
+class _Names:
+    """Binds values that have no literal form to names of the generated function's globals."""
+
+    def __init__(self, graph):
+        self.globals = {}
+        self._of = {}
+        self._local = {node.name for node in graph.nodes}
+
+    def bind(self, prefix, value):
+        name = self._of.get((prefix, id(value)))
+        if name is None:
+            name = f"{prefix}{len(self.globals)}"
+            while name in self._local:
+                name += "_"
+            self._of[prefix, id(value)] = name
+            self.globals[name] = value
+        return name
+
+
+def _fast(target):
+    """The C function behind an operator: one Python frame less per call."""
+    if isinstance(target, torch._ops.OpOverload):
+        return _IN_ONE_FORMAT.get(target, target._op)
+    return target
+
+
+def _in_one_format(x):
+    return x if x.is_contiguous() else x.contiguous(memory_format=suggest_memory_format(x))
+
+
+def _group_norm(x, *args):
+    return torch.ops.aten.native_group_norm(_in_one_format(x), *args)
+
+
+def _group_norm_backward(grad, x, *args):
+    x = _in_one_format(x)
+    return torch.ops.aten.native_group_norm_backward(grad.contiguous(memory_format=suggest_memory_format(x)), x, *args)
+
+
+# Kernels that want their input in its own memory format. F.group_norm sees to it, but while a graph is captured it sees symbolic
+# tensors, whose strides along dimensions of size 1, and so whose format, may differ from those at the run.
+_IN_ONE_FORMAT = {torch.ops.aten.native_group_norm.default: _group_norm, torch.ops.aten.native_group_norm_backward.default: _group_norm_backward}
+
+
+def _text(value, names):
+    if isinstance(value, torch.fx.Node):
+        return value.name
+    if value is None or type(value) in (int, bool, str):
+        return repr(value)
+    if type(value) is float and math.isfinite(value):
+        return repr(value)
+    if isinstance(value, (list, tuple)):
+        inner = ", ".join(_text(v, names) for v in value)
+        return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' if len(value) == 1 else ''})"
+    if isinstance(value, torch.dtype) or isinstance(value, (torch.layout, torch.memory_format)):
+        return names.literal(value) if hasattr(names, "literal") else names.bind("c", value)
+    if isinstance(value, torch.device) and hasattr(names, "literal"):
+        return f"device({str(value)!r})"
+    return names.bind("c", value)
+
+
+def _arguments(node, names):
+    """The text of a call's arguments."""
+    by_name = (f"{k}={_text(v, names)}" if _is_name(k) else f"**{{{k!r}: {_text(v, names)}}}" for k, v in node.kwargs.items())
+    return ", ".join((*(_text(a, names) for a in node.args), *by_name))
+
+
+def _is_name(name):
+    return name.isidentifier() and name.isascii() and not keyword.iskeyword(name)
+
+
+def _comment(text):
+    """A text behind a #, on one line whatever it holds."""
+    return text if text.isprintable() else ascii(text)
+
+
+def _last_uses(graph):
+    """node -> names that die after it."""
+    dies = {}
+    seen = set()
+    for node in reversed(graph.nodes):
+        mine = []
+        for used in node.all_input_nodes:
+            if used not in seen:
+                seen.add(used)
+                mine.append(used)
+        if mine:
+            dies[node] = mine
+    return dies
+
+
+def compile_program(program, function_name="program", labels=None):
+    """A Python function taking the slots in order and returning a tuple; dead variables are dropped at once.
+
+    With `labels(program, node)` it takes a function first, and calls it with what that gives before a node where the labels change.
+    """
+    graph = program.graph
+    names = _Names(graph)
+    dies = _last_uses(graph)
+    params, body, where = ["__enter"] if labels else [], [], None
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            params.append(node.name)
+            continue
+        if labels and node.op == "call_function" and node.target is not operator.getitem and labels(program, node) != where:
+            where = labels(program, node)
+            body.append(f"__enter({where!r})")
+        if node.op == "output":
+            parts = [_text(v, names) for v in node.args[0]]
+            body.append(f"return ({', '.join(parts)}{',' if len(parts) == 1 else ''})")
+            continue
+        body.append(_statement(node, names, program.constants))
+        dead = [n.name for n in dies.get(node, ())]
+        if not node.users and not body[-1].startswith("#") and _assigns(body[-1]):
+            dead.append(node.name)
+        if dead:
+            body.append("del " + ", ".join(dead))
+    source = f"def {function_name}({', '.join(params)}):\n" + "\n".join("    " + line for line in body) + "\n"
+    scope = dict(names.globals)
+    code = compile(source, f"<{program.name}>", "exec")
+    exec(code, scope)
+    function = scope[function_name]
+    function.__source__ = source
+    return function
+
+
+def _assigns(line):
+    return " = " in line.split("(", 1)[0]
+
+
+def _statement(node, names, constants):
+    if node.op == "get_attr":
+        return f"{node.name} = {names.bind('k', constants[node.target])}"
+    template = _PYTHON.get(node.target)
+    if template is not None:
+        return f"{node.name} = " + template.format(*(_paren(_text(a, names)) for a in node.args))
+    if node.target is operator.getitem:
+        return f"{node.name} = {node.args[0].name}[{_text(node.args[1], names)}]"
+    call = f"{names.bind('f', _fast(node.target))}({_arguments(node, names)})"
+    return call if not node.users else f"{node.name} = {call}"
+
+
+def _paren(text):
+    return f"({text})" if text.startswith("-") else text
+
+
+class _ReadableNames(_Names):
+    def literal(self, value):
+        return str(value)
+
+
+def _target_text(target, names):
+    if isinstance(target, torch._ops.OpOverload):
+        return f"ops.{target.namespace}.{target._schema.name.split('::')[1]}.{target._overloadname}"
+    if getattr(target, "__module__", None) == "math":
+        return f"math.{target.__name__}"
+    return names.bind("f", target)
+
+
+def readable(program) -> str:
+    """The program as Python text that runs: `def program(...)` over torch.ops, with module names and slots as comments."""
+    names = _ReadableNames(program.graph)
+    lines = ["import math", "import torch", "from torch import device, ops", "inf, nan = math.inf, math.nan", ""]
+    head = [f"def {_identifier(program.name)}("]
+    slots = iter(program.slots)
+    body = []
+    where = None
+    dies = _last_uses(program.graph)
+    for node in program.graph.nodes:
+        if node.op == "placeholder":
+            head.append(f"    {node.name},  # {_comment(str(next(slots)))}")
+            continue
+        if node.op == "output":
+            parts = [_text(v, names) for v in node.args[0]]
+            body.append(f"    return ({', '.join(parts)}{',' if len(parts) == 1 else ''})")
+            continue
+        here = (node.meta.get("phase"), node.meta.get("module"))
+        if here != where and here != (None, None):
+            body.append(f"    # {_comment(f'{here[0]}: {here[1]}' if here[1] else str(here[0]))}")
+            where = here
+        body.append("    " + _readable_statement(node, names))
+        dead = [n.name for n in dies.get(node, ()) if n.op != "placeholder"]
+        if dead:
+            body[-1] += "; del " + ", ".join(dead)
+    head.append("):")
+    for name, value in names.globals.items():
+        lines.append(f"{name} = ...  # {_comment(repr(value))}")
+    for name, value in program.constants.items():
+        made = f"torch.tensor({value.tolist()!r}, dtype={value.dtype}, device={str(value.device)!r})" if value.numel() <= 64 else None
+        lines.append(f"{name} = {made or f'...  # {value.dtype} {list(value.shape)}'}")
+    return "\n".join(lines + head + body) + "\n"
+
+
+def _identifier(name):
+    name = "".join(c if c.isascii() and c.isalnum() else "_" for c in name) or "program"
+    return name if _is_name(name) else f"_{name}"
+
+
+def _readable_statement(node, names):
+    if node.op == "get_attr":
+        return f"{node.name} = {node.target}"
+    template = _PYTHON.get(node.target)
+    if template is not None:
+        text = template.format(*(_paren(_text(a, names)) for a in node.args))
+    elif node.target is operator.getitem:
+        text = f"{node.args[0].name}[{_text(node.args[1], names)}]"
+    else:
+        text = f"{_target_text(node.target, names)}({_arguments(node, names)})"
+    return f"{node.name} = {text}" if node.users else text

@@ -1,0 +1,70 @@
+"""A bias and the gelu after it are one kernel, whose gradient also sums the bias's. ROUNDING."""
+from __future__ import annotations
+
+import operator
+
+import torch
+from torch.fx import Node
+
+from .fuse_dropout import bias_sum
+from .patterns import Editor, contiguous, described, kernel_for
+
+aten = torch.ops.aten
+
+
+def fuse_bias_gelu(program):
+    """gelu of x + bias becomes oneflow::bias_gelu; its gradient and the bias's are one kernel too. (A bias inside addmm costs nothing and stays.)"""
+    editor = Editor(program)
+    for node in editor.nodes(aten.gelu.default):
+        if not node._erased and not node.kwargs and len(node.args) == 1:
+            _one(editor, node.args[0])
+    return program
+
+
+def _one(editor, biased):
+    forward = [u for u in biased.users if u.target is aten.gelu.default and not u.kwargs]
+    backward = [u for u in biased.users if u.target is aten.gelu_backward.default and not u.kwargs and u.args[1] is biased and u.args[0] is not biased]
+    users = [*forward, *backward]
+    info = biased.meta.get("tensor")
+    if len(users) != len(biased.users) or not editor.untouched(biased) or len(info.shape) < 2 or not kernel_for(info):
+        return
+    if any(not contiguous(u.meta["tensor"]) or u.meta["tensor"][:2] != info[:2] for u in users):
+        return
+    found = bias_sum(biased)
+    if found is None:
+        return
+    x, bias, axis = found
+    end = max(editor.order[u] for u in users)
+    if not all(editor.constant_between(t, editor.order[biased], end) for t in (x, bias)):
+        return
+    for node in backward:
+        sums = [s for s in _uses(node) if _sums_rows(s, info.shape[-1])]
+        if not sums or info.device.type != "cpu":  # the kernel that sums as well is the CPU's
+            editor.replace_by_kernel(node, "bias_gelu_backward", (node.args[0], x, bias, axis))
+            continue
+        call = editor.insert(node, torch.ops.oneflow.bias_gelu_backward_sums.default, (node.args[0], x, bias, axis), info=None)
+        parts = editor.insert(node, operator.getitem, (call, 1), info=described(call)[1])  # sums of groups of rows
+        db = editor.insert(node, aten.sum.dim_IntList, (parts, [0]))
+        if db.meta["tensor"].dtype is not info.dtype:
+            db = editor.insert(node, aten._to_copy.default, (db,), {"dtype": info.dtype})
+        for s in sums:
+            editor.swap(s, editor.insert(s, aten.view.default, (db, list(s.meta["tensor"].shape))))
+        editor.swap(node, editor.insert(node, operator.getitem, (call, 0), info=node.meta["tensor"]))
+    for node in forward:
+        editor.replace_by_kernel(node, "bias_gelu", (x, bias, axis))
+
+
+def _uses(node):
+    """What uses a node, also through view()."""
+    for user in node.users:
+        yield user
+        if user.target is aten.view.default:
+            yield from _uses(user)
+
+
+def _sums_rows(node, length):
+    """sum over every dimension but the last, which has this length."""
+    if node.target is not aten.sum.dim_IntList or node.kwargs or not isinstance(node.args[0], Node):
+        return False
+    shape = node.args[0].meta["tensor"].shape
+    return shape[-1] == length and sorted(d % len(shape) for d in node.args[1]) == list(range(len(shape) - 1))

@@ -1,0 +1,300 @@
+"""What the rewrites share: patterns traced from Python functions, and a graph that is edited only where the numbers allow it."""
+from __future__ import annotations
+
+import math
+import operator
+
+import torch
+from torch.fx import Node
+
+from ..program import is_view, written_args
+from ...capture.recorder import Recorder
+from ..tensor_info import describe
+
+aten = torch.ops.aten
+_SAME = {aten.mul.Scalar: aten.mul.Tensor, aten.add.Scalar: aten.add.Tensor, aten.div.Scalar: aten.div.Tensor, aten.sub.Scalar: aten.sub.Tensor}
+_COMMUTE = {aten.mul.Tensor, aten.add.Tensor}
+_FULL = {aten.scalar_tensor.default: 0, aten.full.default: 1}
+_VIEWS = {aten.view.default, aten._unsafe_view.default}
+_UNKNOWN = object()
+
+
+def base_of(node):
+    """The node whose memory this one has: itself, or what it is a view of."""
+    while node.op == "call_function" and (node.target is aten._unsafe_view.default or is_view(node)) and not _one_of_several(node):
+        node = node.args[0] if isinstance(node.args[0], Node) else node.args[0][0]
+    return node
+
+
+def _one_of_several(node):
+    """A result of an operator with several, each in memory of its own."""
+    return node.target is operator.getitem and _makes_memory(node.args[0])
+
+
+def _makes_memory(node):
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and not schema.is_mutable and all(r.alias_info is None for r in schema.returns) and node.target is not aten._unsafe_view.default
+
+
+def owns_memory(node):
+    """Did this program make the memory of the node, for it alone?"""
+    return node.op == "call_function" and (_one_of_several(node) or _makes_memory(node))
+
+
+def users_of_memory(node):
+    """Every node that uses a node or a view of it."""
+    for user in node.users:
+        yield user
+        if user.op == "call_function" and not _one_of_several(user) and not _makes_memory(user):
+            yield from users_of_memory(user)
+
+
+class Editor:
+    """A program's graph with the order of its nodes and where memory is written. New nodes take the place of old ones."""
+
+    def __init__(self, program):
+        self.program, self.graph, self.constants = program, program.graph, program.constants
+        self.order = {node: i for i, node in enumerate(self.graph.nodes)}
+        self.writes = {}  # node that owns memory -> positions of writes to it
+        self.inputs_written = []
+        for node, i in self.order.items():
+            if node.op == "call_function":
+                for target in written_args(node):
+                    base = base_of(target)
+                    self.writes.setdefault(base, []).append(i)
+                    if base.op == "placeholder":
+                        self.inputs_written.append(i)
+
+    def nodes(self, *targets):
+        """The nodes with one of these targets, as they are now."""
+        return [n for n in self.graph.nodes if n.op == "call_function" and n.target in targets]
+
+    def constant_between(self, node, begin, end):
+        """Nothing writes the memory of `node` between two positions. Inputs may share memory with each other."""
+        base = base_of(node)
+        places = self.inputs_written if base.op == "placeholder" else self.writes.get(base, ())
+        return not any(begin < i < end for i in places)
+
+    def untouched(self, node):
+        return not self.writes.get(base_of(node))
+
+    def number(self, value):
+        """The python number that an argument is, also as a 0-d constant; None for anything else."""
+        if type(value) in (int, float):
+            return value
+        if not isinstance(value, Node) or not self.untouched(value):
+            return None
+        if value.op == "get_attr":
+            held = self.constants[value.target]
+            return held.item() if held.ndim == 0 and held.dtype is not torch.bool and not held.is_complex() else None
+        if value.op != "call_function" or value.meta.get("tensor") is None or value.meta["tensor"].shape != ():
+            return None
+        if value.target in _FULL:
+            found = value.args[_FULL[value.target]]
+            return found if type(found) in (int, float) else None
+        if value.target in (aten.zeros.default, aten.zeros_like.default, aten.new_zeros.default):
+            return 0.0
+        if value.target in (aten.clone.default, aten._to_copy.default):
+            return self.number(value.args[0])
+        return None
+
+    def insert(self, before, target, args, kwargs=None, info=_UNKNOWN):
+        """A new node in front of `before`, with its metadata; `info` describes its result where running it on meta tensors shall not."""
+        with self.graph.inserting_before(before):
+            node = self.graph.call_function(target, args, kwargs or {})
+        node.meta.update({k: v for k, v in before.meta.items() if k != "tensor"})
+        node.meta["tensor"] = described(node) if info is _UNKNOWN else info
+        self.order[node] = self.order[before] - 0.5
+        return node
+
+    def replace(self, old, target, args, kwargs=None):
+        """Compute `old` by another operator. None, and nothing changed, where shape, dtype or layout would differ."""
+        try:
+            new = self.insert(old, target, args, kwargs)
+        except (RuntimeError, NotImplementedError, TypeError):
+            self.graph.erase_node(old.prev)
+            return None
+        if not same_layout(new.meta["tensor"], old.meta["tensor"]):
+            self.graph.erase_node(new)
+            return None
+        self.swap(old, new)
+        return new
+
+    def replace_by_kernel(self, old, name, args, part=None):
+        """The same with an operator of oneflow._ext, whose results are contiguous; `part` of them where there are several."""
+        info = old.meta["tensor"]
+        if not kernel_for(info) or not contiguous(info):
+            return None
+        new = self.insert(old, getattr(torch.ops.oneflow, name).default, args, info=None if part is not None else info)
+        if part is not None:
+            new = self.insert(old, operator.getitem, (new, part), info=info)
+        self.swap(old, new)
+        return new
+
+    def swap(self, old, new):
+        """Hand the users of `old` to `new` and drop what only `old` needed."""
+        old.replace_all_uses_with(new)
+        self.erase(old)
+
+    def erase(self, node):
+        """Drop a node nobody uses, and then its arguments, as far as nobody uses them and they write nothing."""
+        from .cleanup import has_effect
+
+        todo = [node]
+        while todo:
+            n = todo.pop()
+            if n.users or n._erased or n.op == "placeholder" or n.op == "call_function" and has_effect(n):
+                continue
+            todo.extend(n.all_input_nodes)
+            self.graph.erase_node(n)
+
+
+def kernel_for(info) -> bool:
+    """Has oneflow._ext a kernel for tensors of this dtype and device?"""
+    from ...._kernels import _ext
+
+    kind = info.device.type
+    if info.dtype not in _ext._FLOATS and not (kind == "cuda" and info.dtype is torch.float16):
+        return False
+    return kind in ("cpu", "cuda") and _ext.status() == "loaded" and (kind == "cpu" or _ext._cuda())
+
+
+def same_layout(a, b):
+    """Equal shape, dtype and strides, but for the strides of dimensions of length 1."""
+    if a is None or b is None or a[:2] != b[:2] or a.stride is None or b.stride is None:
+        return False
+    return all(m == n for size, m, n in zip(a.shape, a.stride, b.stride) if size != 1)
+
+
+def contiguous(info):
+    """Is a tensor of this record contiguous?"""
+    expected = 1
+    for size, stride in zip(reversed(info.shape), reversed(info.stride or ())):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return info.stride is not None
+
+
+def described(node):
+    """The metadata of a node's result, from running it on meta tensors; a tuple of them for several results."""
+    place = []
+
+    def meta(n):
+        info = n.meta["tensor"]
+        place.append(info.device)
+        return torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device="meta")
+
+    def info_of(out):
+        info = describe(out)
+        return type(info)(info.shape, info.dtype, place[0] if place else node.kwargs.get("device", info.device), info.stride)
+
+    out = node.target(*torch.fx.node.map_arg(node.args, meta), **torch.fx.node.map_arg(node.kwargs, meta))
+    return info_of(out) if isinstance(out, torch.Tensor) else tuple(info_of(o) for o in out or ())
+
+
+def only_user(node):
+    """The one node that uses this one, None for several."""
+    return next(iter(node.users)) if len(node.users) == 1 else None
+
+
+def through_views(node):
+    """What a chain of view() with one user each is a view of: the node below all of them."""
+    while node.op == "call_function" and node.target in _VIEWS and len(node.users) == 1:
+        node = node.args[0]
+    return node
+
+
+class Pattern:
+    """The graph of one Python function of tensors, or of its gradient, to be found in programs.
+
+    `inputs` are its placeholders by name. Numbers match within 1e-6, products and sums in either order.
+    """
+
+    def __init__(self, output, inputs, gradient):
+        self.output, self.inputs, self.gradient = output, inputs, gradient
+        self.backward = set()  # nodes that depend on the gradient
+        for node in output.graph.nodes:
+            if gradient is not None and (node is gradient or any(a in self.backward for a in node.all_input_nodes)):
+                self.backward.add(node)
+
+    def find(self, editor):
+        """Yield (output node, {name: node}) for each place where replacing the output is safe."""
+        for node in editor.nodes(*(t for t in (self.output.target, *(s for s, t in _SAME.items() if t is self.output.target)))):
+            found = next(self._match(self.output, node, {}, editor), None)
+            if found is not None and self._safe(found, node, editor):
+                yield node, {name: found[holder] for name, holder in self.inputs.items()}
+
+    def _safe(self, found, output, editor):
+        inner = {n for p, n in found.items() if p.op == "call_function"}
+        gone = inner if self.gradient is None else {n for p, n in found.items() if p in self.backward and p.op == "call_function"}
+        if any(user not in inner for n in gone if n is not output for user in n.users) or not all(editor.untouched(n) for n in inner):
+            return False
+        begin, end = min(editor.order[n] for n in inner), editor.order[output]
+        return all(editor.constant_between(found[p], begin, end) for p in self.inputs.values())
+
+    def _match(self, pattern, node, found, editor):
+        if pattern in found:
+            if found[pattern] is node:
+                yield found
+            return
+        if not isinstance(node, Node) or node.meta.get("tensor") is None:
+            return
+        if pattern.op == "placeholder":
+            yield {**found, pattern: node}
+            return
+        target = _SAME.get(pattern.target, pattern.target)
+        if node.op != "call_function" or _SAME.get(node.target, node.target) is not target or dict(node.kwargs) != dict(pattern.kwargs):
+            return
+        orders = [node.args]
+        if target in _COMMUTE and len(node.args) == 2:
+            orders.append(node.args[::-1])
+        for args in orders:
+            yield from self._match_args(pattern.args, args, {**found, pattern: node}, editor)
+
+    def _match_args(self, patterns, args, found, editor):
+        if len(patterns) != len(args):
+            return
+        if not patterns:
+            yield found
+            return
+        first, rest = patterns[0], patterns[1:]
+        if isinstance(first, Node):
+            for more in self._match(first, args[0], found, editor):
+                yield from self._match_args(rest, args[1:], more, editor)
+        elif _equal(first, args[0], editor):
+            yield from self._match_args(rest, args[1:], found, editor)
+
+
+def _equal(wanted, given, editor):
+    if type(wanted) in (int, float):
+        value = editor.number(given)
+        return value is not None and math.isclose(wanted, value, rel_tol=1e-6, abs_tol=0.0)
+    return wanted == given
+
+
+_traced: dict = {}
+
+
+def traced(function, inputs=1):
+    """(pattern of function(*tensors), pattern of its gradient by the first tensor), traced once."""
+    if function not in _traced:
+        from types import SimpleNamespace
+
+        from .cleanup import drop_aliases, drop_dead
+
+        recorder = Recorder()
+        names = [*"xyzw"[:inputs], "dy"]
+        with torch.inference_mode(False), torch.enable_grad():
+            tensors = [recorder.symbolic(torch.ones(2, 3), name) for name in names]
+            tensors[0].requires_grad_()
+            with recorder:
+                y = function(*tensors[:-1])
+                dx, = torch.autograd.grad(y, tensors[0], tensors[-1])
+        graph = recorder.finish([recorder._convert(t)[0] for t in (y, dx)])
+        drop_dead(drop_aliases(SimpleNamespace(graph=graph)))
+        forward, backward = next(n for n in graph.nodes if n.op == "output").args[0]
+        holders = dict(zip(names, (n for n in graph.nodes if n.op == "placeholder")))
+        gradient = holders.pop("dy")
+        _traced[function] = Pattern(forward, holders, None), Pattern(backward, {**holders, "dy": gradient}, gradient)
+    return _traced[function]

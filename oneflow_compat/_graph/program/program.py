@@ -1,0 +1,161 @@
+"""Program: one captured, frozen ATen graph with a record of what each input and output is."""
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, field, replace
+
+import torch
+import torch.fx
+
+from ..errors import ProgramError
+
+ROLES = ("arg", "param", "buffer", "optim", "lr", "free")
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One input: its role, readable name, where it lives, and its metadata (shape is None for a python number).
+
+    place: ("arg", index) | ("module", name) | ("optparam", optimizer, group, index): a parameter that only the optimizer has
+           | ("optim", optimizer, name, *keys) | ("group", optimizer, group, *keys) | ("free", index)
+           | ("loaded", index): of a saved program
+    """
+
+    role: str
+    name: str
+    place: tuple
+    shape: tuple | None = None
+    dtype: object = None
+    device: object = None
+    stride: tuple | None = None
+    written: bool = False  # the program writes it in place
+
+    def __str__(self):
+        if self.shape is None:
+            return f"{self.role} {self.name}: number"
+        kind = str(self.dtype).replace("torch.", "")
+        return f"{self.role} {self.name}: {kind}{list(self.shape)} {self.device}" + (" (updated)" if self.written else "")
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output of build(): a tensor, or a value fixed when the program was captured."""
+
+    name: str
+    shape: tuple | None = None
+    dtype: object = None
+    device: object = None
+
+
+@dataclass(frozen=True)
+class Program:
+    """graph takes the slots in order and returns the tensors of `outputs` in order.
+
+    Running the nodes in order, in-place ones included, is the meaning of the program.
+    """
+
+    name: str
+    graph: torch.fx.Graph
+    slots: tuple
+    outputs: tuple
+    in_spec: object
+    out_spec: object
+    out_constants: tuple  # (flat index, value) of outputs that are no tensors
+    in_constants: tuple = ()  # (flat index, name, repr) of arguments that are no tensors: the program is of these values
+    constants: dict = field(default_factory=dict)  # get_attr target -> tensor
+    guard: object = None  # see scalar_guards.py: (fx graph, input indices), what the capture assumed about lr and step counters
+    training: bool = False
+    config: object = None
+    unknown_sizes: bool = False  # some tensors have sizes that depend on values; their shapes are texts there
+    history: tuple = ()  # (stage name, seconds, nodes after it)
+
+    def with_(self, **changes) -> "Program":
+        return replace(self, **changes)
+
+    @property
+    def placeholders(self):
+        return [n for n in self.graph.nodes if n.op == "placeholder"]
+
+    def check(self) -> "Program":
+        """Verify that graph, slots and outputs agree; raises ProgramError naming what does not."""
+        holders = self.placeholders
+        if len(holders) != len(self.slots):
+            raise ProgramError(f"program {self.name}: {len(holders)} placeholders but {len(self.slots)} slots")
+        seen = set()
+        for node in self.graph.nodes:
+            for used in node.all_input_nodes:
+                if used not in seen:
+                    raise ProgramError(f"program {self.name}: {node.name} uses {used.name} before it is computed")
+            seen.add(node)
+            if node.op == "get_attr" and node.target not in self.constants:
+                raise ProgramError(f"program {self.name}: no constant named {node.target!r}")
+            if node.op == "call_function" and not callable(node.target):
+                raise ProgramError(f"program {self.name}: {node.name} calls {node.target!r}")
+            if node.op in ("call_method", "call_module"):
+                raise ProgramError(f"program {self.name}: {node.name} is a {node.op}; only ATen calls are allowed")
+        for slot in self.slots:
+            if slot.role not in ROLES:
+                raise ProgramError(f"program {self.name}: slot {slot.name} has unknown role {slot.role!r}")
+        returned = self.output_node.args[0]
+        if len(returned) != len(self.outputs):
+            raise ProgramError(f"program {self.name}: returns {len(returned)} values, {len(self.outputs)} outputs are declared")
+        return self
+
+    @property
+    def output_node(self):
+        return next(n for n in reversed(self.graph.nodes) if n.op == "output")
+
+    def count(self) -> int:
+        return sum(1 for n in self.graph.nodes if n.op == "call_function" and n.target is not operator.getitem)
+
+    def __str__(self):
+        from .codegen import readable
+
+        return readable(self)
+
+    __repr__ = __str__
+
+
+# written although their schemas do not say so: positions of running statistics and of the training flag
+_BATCH_NORMS = {
+    torch.ops.aten.native_batch_norm.default: (3, 4, 5),
+    torch.ops.aten.cudnn_batch_norm.default: (3, 4, 5),
+    torch.ops.aten.miopen_batch_norm.default: (3, 4, 5),
+}
+
+
+def written_args(node):
+    """The argument nodes that an ATen node writes in place."""
+    if node.target in _BATCH_NORMS:
+        mean, var, training = _BATCH_NORMS[node.target]
+        return [node.args[i] for i in (mean, var) if node.args[i] is not None] if node.args[training] else []
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or not schema.is_mutable:
+        return []
+    found = []
+    for position, arg in enumerate(schema.arguments):
+        if arg.alias_info is None or not arg.alias_info.is_write:
+            continue
+        value = node.args[position] if position < len(node.args) else node.kwargs.get(arg.name)
+        if isinstance(value, torch.fx.Node):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            found.extend(v for v in value if isinstance(v, torch.fx.Node))
+    return found
+
+
+def is_view(node) -> bool:
+    """True when the node's result shares memory with an argument without writing it."""
+    if node.target is operator.getitem:
+        return True
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
+
+
+def roots(nodes):
+    """The nodes themselves and what they are views of."""
+    for node in nodes:
+        while node.op == "call_function" and is_view(node):
+            yield node
+            node = node.args[0] if isinstance(node.args[0], torch.fx.Node) else node.args[0][0]
+        yield node

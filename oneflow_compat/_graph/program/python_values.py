@@ -1,0 +1,111 @@
+"""Python values that a capture reads: which ones are compared by value, and containers that find them again."""
+from __future__ import annotations
+
+import enum
+import types
+import numpy as np
+import torch
+
+NUMBERS = (int, float, bool, str, bytes, complex, type(None))
+PLAIN_TYPES = (*NUMBERS, np.generic, torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format, enum.Enum, slice, range)
+BY_IDENTITY = (types.FunctionType, types.BuiltinFunctionType, type, torch.nn.Module)
+_METHODS = (types.FunctionType, classmethod, staticmethod, property)
+_HEAP_TYPE, _IMMUTABLE = 1 << 9, 1 << 8  # of CPython's type flags
+MAX_ELEMENTS = 32
+MISSING = object()
+
+
+def same_value(a, b):
+    """Equal as an argument of a program: 1 is not 1.0 and not True, 0.0 is not -0.0."""
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, (list, tuple)):
+        kind = list if isinstance(a, list) else tuple  # a subclass may have other elements, or no length
+        return kind.__len__(a) == kind.__len__(b) and all(map(same_value, kind.__iter__(a), kind.__iter__(b)))
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same_value(v, b[k]) for k, v in a.items())
+    if is_record(type(a)):
+        return vars(a).keys() == vars(b).keys() and all(same_value(v, vars(b)[k]) for k, v in vars(a).items())
+    if isinstance(a, np.ndarray):
+        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    return repr(a) == repr(b) if isinstance(a, (float, complex, np.inexact)) else isinstance(a, PLAIN_TYPES) and a == b
+
+
+def is_plain(value):
+    if isinstance(value, tuple) and not isinstance(value, PLAIN_TYPES):
+        return tuple.__len__(value) <= MAX_ELEMENTS and all(map(is_plain, tuple.__iter__(value)))
+    return isinstance(value, PLAIN_TYPES) or isinstance(value, frozenset) and len(value) <= MAX_ELEMENTS and all(map(is_plain, value))
+
+
+def is_dict(value):
+    """A dict, or one of a subclass that finds values as dicts do."""
+    return isinstance(value, dict) and type(value).__getitem__ is dict.__getitem__
+
+
+def is_record(cls):
+    """A class of Python objects with attributes and no methods: argparse.Namespace, `class Config`."""
+    of_python = type(cls) is type and cls.__flags__ & _HEAP_TYPE and not cls.__flags__ & _IMMUTABLE
+    if not of_python or not cls.__dictoffset__ or issubclass(cls, (dict, list, tuple, *NUMBERS[:-1])):
+        return False
+    return not any(isinstance(v, _METHODS) and not k.startswith("_") for c in cls.__mro__[:-1] for k, v in vars(c).items())
+
+
+def is_plain_container(value):
+    if is_dict(value):
+        return len(value) <= MAX_ELEMENTS and all(type(k) in NUMBERS for k in value) and all(map(is_plain, value.values()))
+    return type(value) is list and len(value) <= MAX_ELEMENTS and all(map(is_plain, value))
+
+
+def tensor_meta(tensor):
+    """What a program takes for fixed about a tensor it reads."""
+    stride = tensor.stride() if tensor.layout is torch.strided else None
+    return tensor.shape, stride, tensor.dtype, tensor.device, tensor.requires_grad, tensor.layout, type(tensor)
+
+
+class Cell:
+    """A closure cell as a container."""
+
+    __slots__ = ("cell",)
+
+    def __init__(self, cell):
+        self.cell = cell
+
+    def __getitem__(self, key):
+        return self.cell.cell_contents
+
+
+class Length:
+    """The length of a list or dict as a container."""
+
+    __slots__ = ("of",)
+
+    def __init__(self, of):
+        self.of = of
+
+    def __getitem__(self, key):
+        return len(self.of)
+
+
+class Elements:
+    """The values of the array at a place as a container."""
+
+    __slots__ = ("container", "key")
+
+    def __init__(self, container, key):
+        self.container, self.key = container, key
+
+    def __getitem__(self, key):
+        return array_contents(self.container[self.key])
+
+
+def array_contents(value):
+    return (value.tobytes(), value.dtype.str, value.shape) if isinstance(value, np.ndarray) else (type(value),)
+
+
+def get_item(container, key):
+    try:
+        return container[key]
+    except (KeyError, IndexError, ValueError):
+        return MISSING

@@ -1,0 +1,42 @@
+"""A recurrent layer in a program: the operators that stand for it, and the marks on its nodes."""
+from __future__ import annotations
+
+import torch
+
+from torch._subclasses.fake_tensor import FakeTensor
+
+aten = torch.ops.aten
+CUDNN_MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}  # cudnnRNNMode_t
+WHOLE_LAYERS = {"rnn_relu": aten.rnn_relu.input, "rnn_tanh": aten.rnn_tanh.input, "gru": aten.gru.input}
+
+
+class Layer:
+    """One layer and direction of a GRU or RNN that a program computes step by step. node.meta["recurrent"] lists (layer, role, step).
+
+    Roles: "given" the input's share of all steps, "product" and "state" of a step (in the order computed), "out" all states, "inner"
+    what is used within the layer alone; and of gradients "dgiven", "dproduct" of a step, "dfirst" of the first state besides that
+    through its product, and those that come in: "dout", and "dlast" of the last states of all layers, of which this is number `at`.
+    """
+
+    def __init__(self, kind, reverse, steps, at):
+        self.kind, self.reverse, self.steps, self.at = kind, reverse, steps, at
+        self.marks, self.differentiated = 0, False
+
+    def __deepcopy__(self, memo):
+        return self  # what the nodes of a copied program belong to
+
+    def mark(self, tensor, role, step=0):
+        self.marks += 1
+        if type(tensor) is FakeTensor:
+            tensor._of_node.meta["recurrent"] = (*tensor._of_node.meta.get("recurrent", ()), (self, role, step))
+
+    def mark_gradient(self, tensor, role, step=0):
+        """The gradient that reaches what computed the tensor, after all hooks."""
+
+        def see(grads):
+            self.differentiated = True
+            if grads[0] is not None:
+                self.mark(grads[0], role, step)
+
+        if tensor.grad_fn is not None:
+            tensor.grad_fn.register_prehook(see)

@@ -1,0 +1,152 @@
+"""The folder of a saved graph, written so that it holds the old graph or the new one at any moment.
+
+The tensors are written under a name of their own. program.json names them and is renamed into place at the end: that is the commit.
+What an interrupted save left behind is removed by the next one, which holds the folder's lock and so knows that nobody writes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import stat
+
+from .reader import PackageError, shown
+
+PROGRAM, TENSORS = "program.json", "tensors.pt"
+TENSORS_NAME = re.compile(r"tensors(-[0-9a-f]{8})?\.pt\Z")
+_TEMPORARY = re.compile(r"\.(program\.json|tensors\.pt)-[0-9a-f]{8}\.tmp\Z")
+
+
+def write_folder(folder, write_tensors, program_text) -> None:
+    """Write a graph. `write_tensors(file)` fills an open file; `program_text(name)` gives program.json for tensors in a file of that name."""
+    folder = os.path.realpath(os.fspath(folder))
+    created = _make(folder)
+    unlock = _lock(folder)
+    tensors, program = (
+        os.path.join(folder, f".{name}-{secrets.token_hex(4)}.tmp") for name in (TENSORS, PROGRAM)
+    )
+    name = (
+        TENSORS
+        if not os.path.lexists(os.path.join(folder, TENSORS))
+        else f"tensors-{secrets.token_hex(4)}.pt"
+    )
+    written = [tensors, program, os.path.join(folder, name)]
+    try:
+        _check_content(folder)
+        _write(tensors, write_tensors)
+        _write(program, lambda file: file.write(program_text(name).encode()))
+        os.rename(tensors, os.path.join(folder, name))
+        os.replace(program, os.path.join(folder, PROGRAM))
+        written.clear()
+        _sync_folder(folder)
+        _remove_leftovers(folder, name, unlock is not None)
+    finally:
+        for path in written:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+        if unlock is not None:
+            unlock()
+        if created and written:
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
+
+
+def _write(path, fill):
+    with open(path, "xb") as file:
+        fill(file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _make(folder):
+    """Make the folder with the mode that the umask gives; whether it was missing."""
+    try:
+        os.makedirs(folder)
+        return True
+    except FileExistsError:
+        if not os.path.isdir(folder):
+            raise PackageError(f"{folder} is a file; a graph is saved into a folder") from None
+        return False
+    except NotADirectoryError:
+        raise PackageError(f"{folder} lies in a file; a graph is saved into a folder") from None
+
+
+def _check_content(folder):
+    """Raise if the folder is somebody else's: it has files, and no graph."""
+    names = os.listdir(folder)
+    if PROGRAM not in names and not all(TENSORS_NAME.match(n) or _TEMPORARY.match(n) for n in names):
+        raise PackageError(f"{folder} exists and holds something else than a graph; choose another folder")
+
+
+def _remove_leftovers(folder, name, locked):
+    """Remove the tensors of older graphs and, if nobody else can be writing here, what interrupted saves left."""
+    for found in os.listdir(folder):
+        if TENSORS_NAME.match(found) and found != name or locked and _TEMPORARY.match(found):
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(folder, found))
+
+
+def _lock(folder):
+    """Wait until no other process saves into the folder; the function that lets go, None where folders cannot be locked."""
+    try:
+        import fcntl
+
+        handle = os.open(folder, os.O_RDONLY)
+    except (ImportError, OSError):
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    except OSError:
+        os.close(handle)
+        return None
+    return lambda: os.close(handle)
+
+
+def _sync_folder(folder):
+    """Make the renames inside a folder survive a power cut, where the system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+@contextlib.contextmanager
+def opened(folder, name):
+    """A file of a saved graph, open for reading: an ordinary one that lies in the folder."""
+    path = os.path.join(folder, name)
+    real = os.path.realpath(path)
+    if os.path.islink(path) and not any(real.startswith(base + os.sep) for base in _own_folders(folder)):
+        raise PackageError(
+            f"{path} is a link to {shown(real)}, outside of the graph's folder; copy the file into the folder"
+        )
+    try:
+        handle = os.open(
+            path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        )  # a named pipe would wait for a writer
+    except FileNotFoundError:
+        raise PackageError(f"no graph in {folder}: {path} is missing") from None
+    except NotADirectoryError:
+        raise PackageError(f"{folder} is no folder of a graph") from None
+    except OSError as error:
+        raise PackageError(f"{path} cannot be read: {error.strerror}") from None
+    with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise PackageError(f"{path} is no ordinary file; save the graph again")
+        yield file
+
+
+def _own_folders(folder):
+    """The folder, and that of the files to which the cache of Hugging Face links (<model>/snapshots/<version>/ beside <model>/blobs/)."""
+    folder = os.path.realpath(folder)
+    parent = os.path.dirname(folder)
+    while os.path.basename(parent) != "snapshots" and parent != os.path.dirname(parent):
+        parent = os.path.dirname(parent)
+    return (
+        (folder, os.path.join(os.path.dirname(parent), "blobs"))
+        if os.path.basename(parent) == "snapshots"
+        else (folder,)
+    )

@@ -1,0 +1,183 @@
+"""Checks of the JSON text of a saved graph: each reader takes a value and its location in the file, and returns the value or raises.
+
+Readers are combined: `listed(integer(0))` takes a list of integers that are not negative, `record(name=text)` an object with the one
+key "name". A value that no reader has looked at never reaches the rest of the package.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import unicodedata
+
+from ..errors import ProgramError
+
+INT64 = -(2**63), 2**63 - 1
+_LONGEST_LABEL = 10_000
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+class PackageError(ProgramError):
+    """A saved program cannot be written or read; the text names the file and what is wrong."""
+
+
+def refuse(location: str, wanted: str, found) -> PackageError:
+    """The error for a value that a saved graph may not hold."""
+    return PackageError(
+        f"{location}: {wanted} is needed, found {shown(found)}; the file is damaged or was not written by graph.save(), save the graph again"
+    )
+
+
+def shown(value) -> str:
+    """A value from a file as a short text without control characters."""
+    try:
+        text = ascii(value)
+    except (RecursionError, ValueError):  # nested deeply; an integer of thousands of digits
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 120 else text[:117] + "..."
+
+
+def inside(location: str, key: str) -> str:
+    """The location of a key of an object: the file's first keys stand behind its path and a colon."""
+    return f"{location} {key}" if location.endswith(":") else f"{location}.{key}"
+
+
+def parse(data: bytes, location: str):
+    """The value of a JSON text; an object may not name a key twice."""
+
+    def unique(pairs):
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            names = [k for k, _ in pairs]
+            raise PackageError(
+                f"{location} is damaged: an object names the key {shown(next(k for k in names if names.count(k) > 1))} twice; save the graph again"
+            )
+        return found
+
+    try:
+        return json.loads(data.decode("utf-8"), object_pairs_hook=unique)
+    except PackageError:
+        raise
+    except RecursionError:
+        raise PackageError(
+            f"{location} is damaged: its values are nested too deeply; save the graph again"
+        ) from None
+    except ValueError as error:
+        raise PackageError(f"{location} is damaged: {error}; save the graph again") from None
+
+
+# --------------------------------------------------------------------------- single values
+def boolean(value, location):
+    if type(value) is not bool:
+        raise refuse(location, "true or false", value)
+    return value
+
+
+def integer(least=INT64[0], most=INT64[1]):
+    def read(value, location):
+        if type(value) is not int or not least <= value <= most:
+            raise refuse(location, f"an integer from {least} to {most}", value)
+        return value
+
+    return read
+
+
+def number(value, location):
+    """A finite number."""
+    if type(value) is int and INT64[0] <= value <= INT64[1] or type(value) is float and math.isfinite(value):
+        return value
+    raise refuse(location, "a finite number", value)
+
+
+def text(value, location):
+    if type(value) is not str:
+        raise refuse(location, "a text", value)
+    return value
+
+
+def label(value, location):
+    """A text for people: no control characters (a line of a comment stays one line) and no half characters."""
+    if type(value) is not str or len(value) > _LONGEST_LABEL or not is_one_line(value):
+        raise refuse(location, f"a text of one line, of at most {_LONGEST_LABEL} characters,", value)
+    return value
+
+
+def is_one_line(text: str) -> bool:
+    return text.isprintable() or not any(unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") for c in text)
+
+
+def identifier(value, location):
+    if type(value) is not str or len(value) > _LONGEST_LABEL or not _IDENTIFIER.match(value):
+        raise refuse(location, "a name of letters, digits and underscores", value)
+    return value
+
+
+def choice(*allowed):
+    def read(value, location):
+        if type(value) is not str or value not in allowed:
+            raise refuse(location, f"one of {', '.join(allowed)}", value)
+        return value
+
+    return read
+
+
+def anything(value, location):
+    """A value that another reader checks later."""
+    return value
+
+
+# --------------------------------------------------------------------------- values made of values
+def optional(reader):
+    return lambda value, location: None if value is None else reader(value, location)
+
+
+def listed(reader):
+    def read(value, location):
+        if type(value) is not list:
+            raise refuse(location, "a list", value)
+        return [reader(v, f"{location}[{i}]") for i, v in enumerate(value)]
+
+    return read
+
+
+def row(*readers):
+    """A list of as many values as there are readers."""
+
+    def read(value, location):
+        if type(value) is not list or len(value) != len(readers):
+            raise refuse(location, f"a list of {len(readers)} values", value)
+        return tuple(reader(v, f"{location}[{i}]") for i, (reader, v) in enumerate(zip(readers, value)))
+
+    return read
+
+
+def record(optional_keys=None, **required):
+    """An object with the required keys and some of the optional ones, whose value is None where they are absent."""
+    readers = {**(optional_keys or {}), **required}
+
+    def read(value, location):
+        if type(value) is not dict:
+            raise refuse(location, "an object", value)
+        for key in required:
+            if key not in value:
+                raise PackageError(f"{location} is damaged: the key {key!r} is missing; save the graph again")
+        for key in value:
+            if key not in readers:
+                raise refuse(location, f"no key besides {', '.join(readers)}", key)
+        return {
+            k: reader(value[k], inside(location, k)) if k in value else None for k, reader in readers.items()
+        }
+
+    return read
+
+
+def mapping(reader):
+    """An object whose keys are names of the file's own choice."""
+
+    def read(value, location):
+        if type(value) is not dict:
+            raise refuse(location, "an object", value)
+        return {identifier(k, location): reader(v, inside(location, k)) for k, v in value.items()}
+
+    return read

@@ -1,0 +1,169 @@
+"""Learning rate schedules of saved programs: the formulas of oneflow.optim.lr_scheduler, stored as their numbers."""
+
+from __future__ import annotations
+
+from .reader import (
+    anything,
+    boolean,
+    choice,
+    inside,
+    integer,
+    listed,
+    number,
+    optional,
+    record as keyed,
+    refuse,
+    text,
+)
+
+_LARGEST = 2**53
+_DEEPEST = 20  # schedules of schedules
+
+
+def _real(value, location):
+    """A float: a power of two integers from a file could have a billion digits."""
+    return float(number(value, location))
+
+
+def _count(value, location):
+    """A number of steps: schedules also take fractions."""
+    if abs(number(value, location)) > _LARGEST:
+        raise refuse(location, f"a number of steps up to {_LARGEST}", value)
+    return value
+
+
+def _period(value, location):
+    if _count(value, location) <= 0:
+        raise refuse(location, "a positive number of steps", value)
+    return value
+
+
+def _flag(value, location):
+    return boolean(value, location) if type(value) is bool else number(value, location)
+
+
+_whole = integer(1, _LARGEST)
+_COMPOSED = {"milestones": listed(_count), "interval_rescaling": listed(_flag)}
+# what rates_at() of each reads
+_KINDS = {
+    "StepLR": {"step_size": _period, "gamma": _real}, "MultiStepLR": {"milestones": listed(_count), "gamma": _real},
+    "ExponentialLR": {"gamma": _real}, "ConstantLR": {"factor": _real, "total_iters": _count},
+    "LinearLR": {"start_factor": _real, "end_factor": _real, "total_iters": _count},
+    "CosineAnnealingLR": {"T_max": _period, "eta_min": _real}, "CosineDecayLR": {"decay_steps": _period, "alpha": _real},
+    "PolynomialLR": {"max_decay_steps": _period, "end_learning_rate": _real, "power": _real, "cycle": _flag},
+    "CosineAnnealingWarmRestarts": {"T_0": _whole, "T_mult": _whole, "eta_min": _real, "decay_rate": _real, "restart_limit": _count},
+    "SequentialLR": _COMPOSED, "WarmUpLR": _COMPOSED, "ChainedScheduler": {},
+}  # fmt: skip
+_formula = keyed(kind=choice(*_KINDS), numbers=anything, members=listed(anything))
+_schedule = keyed(
+    kind=choice(*_KINDS),
+    numbers=anything,
+    members=listed(anything),
+    base=listed(number),
+    step=_count,
+    rates=listed(optional(text)),
+)
+
+
+def _class(kind):
+    from ...optim.lr_scheduler import compose, formulas
+
+    return getattr(formulas, kind, None) or getattr(compose, kind)
+
+
+def _number(value):
+    return isinstance(value, (int, float))
+
+
+def _numbers(value):
+    return _number(value) or isinstance(value, list) and all(map(_number, value))
+
+
+def _formula_record(schedule):
+    """{kind, numbers, members} of a schedule; None where it is no formula of these."""
+    kind = type(schedule).__name__
+    if kind not in _KINDS or type(schedule) is not _class(kind):
+        return None
+    numbers = {name: getattr(schedule, name) for name in _KINDS[kind]}
+    members = [_formula_record(s) for s in getattr(schedule, "schedulers", ())]
+    return (
+        {"kind": kind, "numbers": numbers, "members": members}
+        if all(map(_numbers, numbers.values())) and None not in members
+        else None
+    )
+
+
+def record(schedule, rates):
+    """What a file holds of a schedule whose groups' rates are the slots `rates` (None: of no slot); None where it cannot be stored."""
+    formula = _formula_record(schedule)
+    if formula is None or not _numbers(schedule.base_lrs) or not _number(schedule.last_epoch):
+        return None
+    return {**formula, "base": list(schedule.base_lrs), "step": schedule.last_epoch, "rates": rates}
+
+
+class SavedSchedule:
+    """A schedule read from a file: the rates of slots, step by step."""
+
+    def __init__(self, value, slots, location):
+        found = _schedule(value, location)
+        self.formula, self.base, self.step, self.rates = (
+            _read_formula(found, location, 0),
+            found["base"],
+            found["step"],
+            found["rates"],
+        )
+        if len(self.rates) != len(self.base):
+            raise refuse(inside(location, "rates"), f"{len(self.base)} rates, one for each group", self.rates)
+        if unknown := set(self.rates) - {None} - slots:
+            raise refuse(
+                inside(location, "rates"),
+                f"learning rates of the program ({', '.join(sorted(slots))})",
+                sorted(unknown),
+            )
+        self._at(self.step)
+
+    def _at(self, step):
+        return {
+            name: rate
+            for name, rate in zip(self.rates, self.formula.rates_at(self.base, step))
+            if name is not None
+        }
+
+    def next(self):
+        """{slot name: rate} of the next step."""
+        self.step += 1
+        return self._at(self.step)
+
+    def record(self):
+        return {**_formula_record(self.formula), "base": self.base, "step": self.step, "rates": self.rates}
+
+
+def _read_formula(found, location, depth):
+    """The schedule of a checked record, made without its constructor."""
+    kind = found["kind"]
+    numbers = keyed(**_KINDS[kind])(found["numbers"], inside(location, "numbers"))
+    members = [_formula(m, f"{location}.members[{i}]") for i, m in enumerate(found["members"])]
+    _check_members(kind, numbers, members, depth, location)
+    cls = _class(kind)
+    schedule = cls.__new__(cls)
+    schedule.__dict__.update(numbers)
+    if members:
+        schedule.schedulers = [
+            _read_formula(m, f"{location}.members[{i}]", depth + 1) for i, m in enumerate(members)
+        ]
+    return schedule
+
+
+def _check_members(kind, numbers, members, depth, location):
+    if _KINDS[kind] is _COMPOSED:
+        wanted, fits = (
+            "one member more than milestones, and a flag for each milestone",
+            len(members) == len(numbers["milestones"]) + 1,
+        )
+        fits = fits and len(numbers["interval_rescaling"]) == len(numbers["milestones"])
+    elif kind == "ChainedScheduler":
+        wanted, fits = "one member or more", len(members) > 0
+    else:
+        wanted, fits = "no members", not members
+    if not fits or depth > _DEEPEST:
+        raise refuse(location, f"a {kind} with {wanted}, nested at most {_DEEPEST} deep,", len(members))

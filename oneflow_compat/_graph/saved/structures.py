@@ -1,0 +1,220 @@
+"""The structure of arguments and outputs in a saved graph: torch's JSON form of a pytree spec, read without importing what it names.
+
+torch's own reader imports the modules of enums and of the factory of a defaultdict. Here the containers are a fixed list. A class of
+the user's own is taken if the running program has registered it with pytree; an enum if its module is imported already.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import sys
+from collections import OrderedDict, defaultdict, deque
+
+import torch
+import torch.utils._pytree as pytree
+
+from .reader import (
+    PackageError,
+    anything,
+    integer,
+    label,
+    listed,
+    number,
+    optional,
+    parse,
+    record,
+    refuse,
+    row,
+    shown,
+    text,
+)
+
+_DEEPEST = 100
+_FACTORIES = {("builtins", f.__name__): f for f in (list, dict, set, tuple, int, float, bool, str)} | {
+    ("collections", "OrderedDict"): OrderedDict
+}
+_SEQUENCES = {"builtins.tuple": tuple, "builtins.list": list, "torch.Size": torch.Size}
+_MAPPINGS = {"builtins.dict": dict, "collections.OrderedDict": OrderedDict}
+_NAMES = {
+    kind: name
+    for name, kind in (
+        _SEQUENCES | _MAPPINGS | {"collections.defaultdict": defaultdict, "collections.deque": deque}
+    ).items()
+}
+_ENUM_KEYS = {"__enum__", "fqn", "name"}
+
+_spec = record(type=optional(label), context=anything, children_spec=listed(anything))
+_enum = record(__enum__=anything, fqn=label, name=label)
+_default = record(
+    default_factory_module=optional(label),
+    default_factory_name=optional(label),
+    dict_context=listed(anything),
+)
+
+
+# --------------------------------------------------------------------------- writing
+def spec_text(spec) -> str:
+    """The text of a spec."""
+    return json.dumps([1, _spec_record(spec)])
+
+
+def _spec_record(spec):
+    if spec.is_leaf():
+        return {"type": None, "context": None, "children_spec": []}
+    children = [_spec_record(child) for child in spec.children()]
+    name = _NAMES.get(spec.type)
+    if name is None:
+        return {**_registered_record(spec), "children_spec": children}
+    context = spec.context
+    if spec.type is defaultdict:
+        factory, keys = context
+        if factory is not None and factory not in _FACTORIES.values():
+            raise PackageError(
+                f"a defaultdict of {factory!r} cannot be stored; pass a dict, or a defaultdict of {', '.join(n for _, n in _FACTORIES)}"
+            )
+        module, name_of_factory = next((key for key, f in _FACTORIES.items() if f is factory), (None, None))
+        return {"type": name, "context": {"default_factory_module": module, "default_factory_name": name_of_factory,
+                                          "dict_context": [_key_record(k) for k in keys]}, "children_spec": children}  # fmt: skip
+    if spec.type in _MAPPINGS.values():
+        context = [_key_record(k) for k in context]
+    return {"type": name, "context": json.dumps(context), "children_spec": children}
+
+
+def _key_record(key):
+    if isinstance(key, enum.Enum):
+        return {"__enum__": True, "fqn": f"{type(key).__module__}:{type(key).__qualname__}", "name": key.name}
+    if isinstance(key, tuple):
+        return [_key_record(k) for k in key]
+    if key is None or isinstance(key, bool | int | float | str):
+        return key
+    raise PackageError(
+        f"a dict with the key {key!r} cannot be stored; its keys are texts, numbers, enums, or tuples of these"
+    )
+
+
+def _registered_record(spec):
+    """The record of a class that the user has registered with pytree."""
+    try:
+        return json.loads(pytree.treespec_dumps(pytree.TreeSpec(spec.type, spec.context, [])))[1]
+    except (NotImplementedError, TypeError) as error:
+        raise PackageError(
+            f"{spec.type.__qualname__} among the arguments or outputs cannot be stored: {error}"
+        ) from None
+
+
+# --------------------------------------------------------------------------- reading
+def read_spec(value, location):
+    """The spec of a text."""
+    version, root = row(integer(1, 1), anything)(_parsed(value, location), location)
+    return _read(root, location, 0)
+
+
+def _parsed(value, location):
+    """The value of a JSON text inside the file."""
+    return parse(text(value, location).encode("utf-8", "replace"), location)
+
+
+def _read(value, location, depth):
+    if depth > _DEEPEST:
+        raise PackageError(
+            f"{location} is damaged: containers are nested more than {_DEEPEST} deep; save the graph again"
+        )
+    found = _spec(value, location)
+    name, children = found["type"], [_read(c, location, depth + 1) for c in found["children_spec"]]
+    if name is None:
+        if children or found["context"] is not None:
+            raise refuse(location, "no children of a leaf", value)
+        return pytree.tree_structure(0)
+    kind, context = _container(name, found["context"], location)
+    keys = context[1] if kind is defaultdict else context if kind in _MAPPINGS.values() else None
+    if keys is not None and len(keys) != len(children):
+        raise refuse(location, f"{len(children)} keys of a {name}", keys)
+    return pytree.TreeSpec(kind, context, children)
+
+
+def _container(name, context, location):
+    """(class, context) of a container."""
+    if name == "collections.defaultdict":
+        found = _default(context, location)
+        factory = found["default_factory_module"], found["default_factory_name"]
+        if factory != (None, None) and factory not in _FACTORIES:
+            raise refuse(
+                location,
+                f"a defaultdict of {', '.join(n for _, n in _FACTORIES)}",
+                ".".join(map(str, factory)),
+            )
+        return defaultdict, [_FACTORIES.get(factory), _keys(found["dict_context"], location)]
+    if name not in _NAMES.values():
+        return _registered(name, context, location)
+    context = _parsed(context, location)
+    if name in _MAPPINGS:
+        return _MAPPINGS[name], _keys(context, location)
+    if name == "collections.deque":
+        return deque, optional(integer(0))(context, location)
+    if context is not None:
+        raise refuse(location, f"no context of a {name}", context)
+    return _SEQUENCES[name], None
+
+
+def _keys(context, location):
+    keys = [_key(k, location) for k in listed(anything)(context, location)]
+    if len(set(keys)) != len(keys):
+        raise refuse(location, "keys that differ", keys)
+    return keys
+
+
+def _key(value, location, depth=0):
+    if type(value) is list and depth < _DEEPEST:
+        return tuple(_key(v, location, depth + 1) for v in value)
+    if type(value) is dict:
+        return _enum_member(value, location)
+    return (
+        value
+        if value is None or type(value) is bool
+        else label(value, location)
+        if type(value) is str
+        else number(value, location)
+    )
+
+
+def _enum_member(value, location):
+    """A member of an enum class of a module that is imported already: found in dictionaries, so no code of the module runs."""
+    found = _enum(value, location)
+    module, _, names = found["fqn"].partition(":")
+    scope = sys.modules.get(module)
+    for name in names.split("."):
+        scope = vars(scope).get(name) if isinstance(scope, type | type(sys)) else None
+    if not (isinstance(scope, type) and issubclass(scope, enum.Enum)):
+        raise PackageError(
+            f"{location}: the enum {shown(found['fqn'])} is not imported; import the module that defines it before the graph is loaded"
+        )
+    member = enum.EnumMeta.__members__.fget(scope).get(found["name"])
+    if member is None:
+        raise refuse(location, f"a member of {scope.__qualname__}", found["name"])
+    return member
+
+
+def _registered(name, context, location):
+    """(class, context) of a class that the user has registered with pytree."""
+    kind = pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.get(name)
+    if kind is None or kind.__module__.split(".")[0] in (
+        "torch",
+        "collections",
+        "builtins",
+        "oneflow",
+        "oneflow_compat",
+    ):
+        raise PackageError(
+            f"{location}: the class {shown(name)} is not registered here; register it with torch.utils._pytree.register_pytree_node "
+            "(and a serialized_type_name) before the graph is loaded"
+        )
+    from_file = pytree.SUPPORTED_SERIALIZED_TYPES[kind].from_dumpable_context
+    try:
+        return kind, from_file(context) if from_file is not None else _parsed(context, location)
+    except PackageError:
+        raise
+    except Exception as error:
+        raise PackageError(
+            f"{location}: {kind.__qualname__} does not take its stored context ({type(error).__name__}: {error}); save the graph again"
+        ) from None

@@ -1,0 +1,84 @@
+"""Scopes: what holds for the operators of a block while build() runs. Name prefix, pipeline stage, recomputation.
+
+Only told, never acted on: the engine takes stage and recomputation from the blocks themselves.
+"""
+from __future__ import annotations
+
+import contextlib
+import itertools
+
+from .._message import Message
+
+__all__ = ["Scope", "ScopeContext", "current_scope"]
+
+_numbers = itertools.count(1)
+
+
+class AttrValue(Message):
+    """One attribute of a scope; at_bool or at_int64 is set, or nothing."""
+
+    FIELDS = {"at_bool": False, "at_int64": 0}
+
+    def WhichOneof(self, group):
+        """The name of the field that was set, None without one."""
+        return next((name for name in self.FIELDS if self.HasField(name)), None)
+
+
+class ScopeProto(Message):
+    """A scope as a message."""
+
+    FIELDS = {"symbol_id": 0, "parent_scope_symbol_id": 0, "session_id": 0, "module_name": "", "scope_op_name_prefixes": [], "device": ""}
+
+    def __init__(self, attributes=(), **values):
+        super().__init__(**values)
+        object.__setattr__(self, "_attributes", dict(attributes))
+
+    @property
+    def attr_name2attr_value(self):
+        """{attribute: AttrValue}; asking for one that is not set gives an empty AttrValue."""
+        return _Attributes(self._attributes)
+
+
+class _Attributes(dict):
+    def __missing__(self, name):
+        return AttrValue()
+
+
+class Scope:
+    """One scope: its number, its parent, its name, and attributes that it hands down."""
+
+    def __init__(self, parent=None, name="", device="cpu", **attributes):
+        self.parent, self.name, self.device, self.symbol_id = parent, name, device, next(_numbers)
+        inherited = {} if parent is None else parent.attributes
+        self.attributes = {**inherited, **{k: v for k, v in attributes.items() if v is not None}}
+
+    @property
+    def parent_scope_symbol_id(self):
+        return 0 if self.parent is None else self.parent.symbol_id
+
+    def proto(self) -> ScopeProto:
+        from .sessions import GetDefaultSession
+
+        kinds = {k: AttrValue(at_bool=v) if isinstance(v, bool) else AttrValue(at_int64=v) for k, v in self.attributes.items()}
+        return ScopeProto(kinds, symbol_id=self.symbol_id, parent_scope_symbol_id=self.parent_scope_symbol_id, session_id=GetDefaultSession().id,
+                          module_name=self.name, scope_op_name_prefixes=[self.name] if self.parent is not None and self.parent.parent is not None else [],
+                          device=self.device)
+
+
+_stack = [Scope()]
+
+
+def current_scope() -> Scope:
+    """The innermost scope: that of the block being built, or the one around everything."""
+    return _stack[-1]
+
+
+@contextlib.contextmanager
+def ScopeContext(scope):
+    """Make `scope` the current one in the block."""
+    depth = len(_stack)
+    _stack.append(scope)
+    try:
+        yield
+    finally:
+        del _stack[depth:]

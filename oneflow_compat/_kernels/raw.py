@@ -1,0 +1,353 @@
+"""Raw names of `oneflow._C` for what torch does in one call: other names, other argument order, a keyword more."""
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from .._ops import nn_conv
+from .._ops._signature import spelled
+from . import _check
+
+__all__ = [
+    "add", "amp_black_identity", "amp_white_identity", "assign_local_tensor", "avg_pool2d_nhwc", "broadcast_equal", 
+    "concat", "constant", "contiguous_", "copy", "cosh_grad", "deconv1d", "deconv2d", "deconv3d", "elu",
+    "expand_dims", "eye_", "flatten", "host_scalar_add_by_tensor", "identity", "inv", "leaky_relu", "linalg_cross",
+    "noncontiguous_binary_op", "pack_padded_sequence", "pixel_shuffle", "reciprocal_no_nan", "reduce_all", "reduce_any", "reduce_max",
+    "reduce_max_device_stage", "reduce_max_global_stage", "reduce_mean", "reduce_min", "reduce_min_device_stage",
+    "reduce_min_global_stage", "reduce_nansum", "reduce_prod", "reduce_sum", "reduce_sum_like", "reshape_like", "rint",
+    "select_top_n", "sigmoid_grad", "split_like", "stack", "stream_touch", "T", "tan_grad", "tanh_grad", "tensor_constant",
+    "throw_error", "to", "triplet_margin_loss", "trunc_divide", "unfold_tensor", "upsample_bicubic_2d",
+    "upsample_bilinear_2d", "upsample_linear_1d", "upsample_nearest_1d", "upsample_nearest_2d", "upsample_nearest_3d",
+    "upsample_trilinear_3d",
+]
+
+
+def identity(input=None, **kwargs):
+    """The input, as a view. OneFlow calls the argument `in`."""
+    x = _check.tensor_in("identity", input, kwargs)
+    return x.view_as(x)
+
+
+amp_white_identity = amp_black_identity = identity
+
+
+def T(input):
+    """The transpose of a tensor of at most 2 dimensions."""
+    return input.t()
+
+
+@spelled("inputs=input")
+def add(input, other=None, *rest, alpha=1, inplace=False):
+    """input + alpha * other, with alpha and inplace by position too; or the sum of a list of tensors, or of three or more."""
+    if rest and isinstance(rest[0], torch.Tensor):
+        input = [input, other, *rest]
+    elif rest:
+        alpha, inplace = (*rest, inplace)[:2]
+    if isinstance(input, (list, tuple)):
+        from .._ops.math import add as total
+
+        return total(input, inplace=inplace)
+    if inplace:
+        return input.add_(other, alpha=alpha)
+    return torch.add(input, other, alpha=alpha) if isinstance(input, torch.Tensor) else input + alpha * other
+
+
+def assign_local_tensor(ref, value):
+    """Copy value into ref."""
+    with torch.no_grad():
+        ref.copy_(value)
+
+
+def avg_pool2d_nhwc(x, kernel_size, stride, padding, padding_before, padding_after, data_format="channels_first", ceil_mode=False):
+    """Average pooling of x (N, H, W, C). Padding is given by padding_before, which must equal padding_after; padded zeros do not count."""
+    if list(padding_before) != list(padding_after):
+        raise NotImplementedError(f"avg_pool2d_nhwc: padding_before must equal padding_after, found {list(padding_before)} and {list(padding_after)}")
+    return F.avg_pool2d(x.movedim(-1, 1), tuple(kernel_size), tuple(stride), tuple(padding_before), ceil_mode, False).movedim(1, -1)
+
+
+def broadcast_equal(input, other):
+    """input == other, broadcast."""
+    return torch.eq(input, other) if isinstance(input, torch.Tensor) else torch.eq(other, input)
+
+
+def concat(inputs, dim=0):
+    """torch.cat."""
+    return torch.cat(tuple(inputs), dim)
+
+
+def stack(inputs, dim=0):
+    """torch.stack."""
+    return torch.stack(tuple(inputs), dim)
+
+
+def constant(shape, value, *, dtype, device=None):
+    """torch.full."""
+    return torch.full(tuple(shape), value, dtype=dtype, device=device)
+
+
+def tensor_constant(shape, value, *, dtype, device=None):
+    """A tensor of `shape` filled with the 0-d tensor `value`."""
+    return torch.empty(tuple(shape), dtype=dtype, device=device).fill_(value)
+
+
+def contiguous_(input):
+    """Make the tensor's own storage contiguous, in place."""
+    if not input.is_contiguous():
+        input.data = input.data.contiguous()
+    return input
+
+
+def copy(x, device_type=None, device_id=None, pin_memory=False, device=None):
+    """A copy on the device given by name and number, or by `device`."""
+    if device is None:
+        device = device_type if device_id is None or not isinstance(device_type, str) else f"{device_type}:{device_id}"
+        device = "cpu" if isinstance(device, str) and device.startswith("cpu") else device
+    out = x.to(device, copy=True)
+    return out.pin_memory() if pin_memory else out
+
+
+def to(x, *args, other=None, **kwargs):
+    """Tensor.to, device, dtype and copy also as None; `other` is a tensor whose device and dtype to take."""
+    return x.to(*(a for a in (other, *args) if a is not None), **{k: v for k, v in kwargs.items() if v is not None})
+
+
+def leaky_relu(x, alpha=0.01, inplace=False):
+    """torch's leaky_relu."""
+    return F.leaky_relu(x, alpha, inplace)
+
+
+def elu(x, alpha=1.0):
+    """torch's elu."""
+    return F.elu(x, alpha)
+
+
+def expand_dims(input, dim):
+    """torch.unsqueeze."""
+    return input.unsqueeze(dim)
+
+
+def flatten(x, start_dim=0, end_dim=-1):
+    """torch.flatten."""
+    return torch.flatten(x, start_dim, end_dim)
+
+
+def eye_(x):
+    """torch.nn.init.eye_."""
+    return torch.nn.init.eye_(x)
+
+
+def host_scalar_add_by_tensor(x, scalar):
+    """x plus a one-element CPU tensor."""
+    return x + scalar.to(x.device)
+
+
+def inv(x):
+    """torch.linalg.inv."""
+    return torch.linalg.inv(x)
+
+
+def linalg_cross(input, other, dim=None):
+    """torch.linalg.cross; dim None is the first dimension of size 3."""
+    if dim is None:
+        dim = next((i for i, n in enumerate(input.shape) if n == 3), None)
+        if dim is None:
+            raise RuntimeError(f"linalg_cross: no dimension of size 3 in {tuple(input.shape)}")
+    return torch.linalg.cross(input, other, dim=dim)
+
+
+_BINARY = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div}
+
+
+def noncontiguous_binary_op(lhs, rhs, op="add", inplace=False):
+    """add, sub, mul or div of tensors of any strides."""
+    out = _BINARY[_check.one_of("noncontiguous_binary_op", "op", op, tuple(_BINARY))](lhs, rhs)
+    return lhs.copy_(out) if inplace else out
+
+
+def pack_padded_sequence(input, lengths, batch_first):
+    """(data, batch sizes) of torch.nn.utils.rnn.pack_padded_sequence, lengths in descending order."""
+    packed = torch.nn.utils.rnn.pack_padded_sequence(input, lengths.cpu(), batch_first)
+    return packed.data, packed.batch_sizes
+
+
+def pixel_shuffle(input, h_upscale_factor, w_upscale_factor):
+    """(N, C * h * w, H, W) as (N, C, H * h, W * w)."""
+    x = input.unflatten(1, (-1, h_upscale_factor, w_upscale_factor))
+    return x.permute(0, 1, 4, 2, 5, 3).flatten(4, 5).flatten(2, 3)
+
+
+def reciprocal_no_nan(x):
+    """1 / x, and 0 where x is 0."""
+    return torch.where(x == 0, torch.zeros_like(x), torch.reciprocal(torch.where(x == 0, torch.ones_like(x), x)))
+
+
+def rint(x):
+    """Round half to even."""
+    return torch.round(x)
+
+
+def _dims(dim):
+    return tuple(range(0)) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
+
+
+def _reduction(name, whole, doc):
+    def reduce(x, dim=None, keepdim=False, *, dtype=None, axis=None):
+        dims = _dims(dim if axis is None else axis)
+        keyword = {} if dtype is None else {"dtype": dtype}
+        return whole(x, dims or tuple(range(x.ndim)), keepdim, **keyword)
+
+    reduce.__name__ = reduce.__qualname__ = name
+    reduce.__doc__ = doc + " over the dimensions given, all of them by default."
+    return reduce
+
+
+def _prod(x, dims, keepdim, **keyword):
+    for d in sorted((d % x.ndim for d in dims), reverse=True):
+        x = x.prod(d, keepdim, **keyword)
+    return x
+
+
+reduce_sum = _reduction("reduce_sum", torch.sum, "Sum")
+reduce_nansum = _reduction("reduce_nansum", torch.nansum, "Sum of what is not nan,")
+reduce_mean = _reduction("reduce_mean", torch.mean, "Mean")
+reduce_prod = _reduction("reduce_prod", _prod, "Product")
+reduce_max = _reduction("reduce_max", torch.amax, "Largest value")
+reduce_min = _reduction("reduce_min", torch.amin, "Smallest value")
+reduce_all = _reduction("reduce_all", torch.all, "All")
+reduce_any = _reduction("reduce_any", torch.any, "Any")
+
+
+def _device_stage(extreme):
+    def stage(input=None, axis=(), **kwargs):
+        x = _check.tensor_in("reduce_device_stage", input, kwargs)
+        value = extreme(x, tuple(axis), True)
+        mask = x == value
+        return value, mask, mask.sum(tuple(axis), keepdim=True).int()
+
+    stage.__doc__ = "(extreme with kept dimensions, mask of where it is, how often int32): the local half of a split reduction."
+    return stage
+
+
+def _global_stage(extreme):
+    def stage(input=None, device_count=None, axis=(), keepdims=False, **kwargs):
+        x = _check.tensor_in("reduce_global_stage", input, kwargs)
+        value = extreme(x, tuple(axis), True)
+        return (value if keepdims else value.squeeze(tuple(axis))), x == value
+
+    stage.__doc__ = "(extreme, mask of where it is): the joining half of a split reduction."
+    return stage
+
+
+reduce_max_device_stage, reduce_min_device_stage = _device_stage(torch.amax), _device_stage(torch.amin)
+reduce_max_global_stage, reduce_min_global_stage = _global_stage(torch.amax), _global_stage(torch.amin)
+
+
+def reduce_sum_like(input=None, like=None, axis=(), **kwargs):
+    """Sum over `axis`, in the shape of `like`. OneFlow calls the first argument `in`."""
+    x = _check.tensor_in("reduce_sum_like", input, kwargs)
+    return (x.sum(tuple(axis)) if len(axis) else x).reshape(like.shape)
+
+
+def reshape_like(input=None, like=None, **kwargs):
+    """Reshape to the shape of `like`. OneFlow calls the first argument `in`."""
+    return _check.tensor_in("reshape_like", input, kwargs).reshape(like.shape)
+
+
+def select_top_n(inputs, n):
+    """The first n tensors."""
+    return tuple(inputs[:n])
+
+
+def split_like(x, like, axis):
+    """x cut along `axis` into the sizes of the tensors in `like`, whose other sizes are those of x."""
+    axis = axis + x.dim() if axis < 0 else axis
+    for t in like:
+        if not axis < t.dim() <= x.dim() or t.dim() != like[0].dim() or t.shape[:axis] != x.shape[:axis] or t.shape[axis + 1:] != x.shape[axis + 1:t.dim()]:
+            raise RuntimeError(f"split_like: along dimension {axis}, {tuple(x.shape)} has no part like {tuple(t.shape)}; the other sizes must agree")
+    return torch.split(x, [t.shape[axis] for t in like], axis)
+
+
+def stream_touch(x):
+    """Nothing: torch orders tensors by stream itself."""
+
+
+def throw_error(input):
+    """Always raises: the test operator of OneFlow's error handling."""
+    raise RuntimeError("throw error kernel")
+
+
+def triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2.0, eps=1e-6, swap=False, reduction="mean"):
+    """torch's triplet_margin_loss, by position."""
+    return F.triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap, reduction=reduction)
+
+
+def trunc_divide(input, other, *, inplace=False):
+    """Division rounded toward zero; integers stay integers."""
+    return input.div_(other, rounding_mode="trunc") if inplace else torch.div(input, other, rounding_mode="trunc")
+
+
+def unfold_tensor(x, dimension, size, step):
+    """Tensor.unfold."""
+    return x.unfold(dimension, size, step)
+
+
+# --------------------------------------------------------------------------- gradients by hand
+def cosh_grad(x, dy):
+    """dy * sinh(x)."""
+    return dy * torch.sinh(x)
+
+
+def sigmoid_grad(y, dy):
+    """dy * y * (1 - y)."""
+    return dy * y * (1 - y)
+
+
+def tan_grad(x, dy):
+    """dy / cos(x)^2."""
+    return dy / torch.cos(x).square()
+
+
+def tanh_grad(y, dy):
+    """dy * (1 - tanh(y)^2): despite its name OneFlow's y is tanh's input."""
+    return dy * (1 - torch.tanh(y).square())
+
+
+# --------------------------------------------------------------------------- transposed convolution, resizing
+deconv1d, deconv2d, deconv3d = nn_conv.conv_transpose1d, nn_conv.conv_transpose2d, nn_conv.conv_transpose3d
+
+
+def _upsample(name, mode, axes, corners):
+    scale_names = [f"{a}_scale" for a in axes] if len(axes) > 1 else ["scale_factor"]
+    parameters = scale_names + (["align_corners"] if corners else []) + ["output_size", "data_format"]
+
+    def upsample(x, *args, **kwargs):
+        if len(args) > len(parameters):
+            raise TypeError(f"{name}() takes at most {len(parameters) + 1} arguments, found {len(args) + 1}")
+        given = dict(zip(parameters, args))
+        unknown = [k for k in kwargs if k not in parameters or k in given]
+        if unknown:
+            raise TypeError(f"{name}() got an unexpected or repeated argument {unknown[0]!r}")
+        given.update(kwargs)
+        if given.get("data_format", "channels_first") != "channels_first":
+            raise NotImplementedError(f"{name}: data_format must be 'channels_first', found {given['data_format']!r}")
+        align = {"align_corners": bool(given.get("align_corners", False))} if corners else {}
+        size = given.get("output_size")
+        if size is not None:
+            return F.interpolate(x, tuple(size), mode=mode, **align)
+        scales = tuple(float(given.get(s, 0.0)) for s in scale_names)
+        if min(scales) <= 0:
+            raise RuntimeError(f"{name}: give output_size or positive scales, found {scales}")
+        return F.interpolate(x, None, scales, mode=mode, **align)
+
+    upsample.__name__ = upsample.__qualname__ = name
+    upsample.__doc__ = f"torch's interpolate, mode {mode!r}: {name}(x, {', '.join(parameters)})."
+    return upsample
+
+
+upsample_linear_1d = _upsample("upsample_linear_1d", "linear", ("w",), True)
+upsample_bilinear_2d = _upsample("upsample_bilinear_2d", "bilinear", ("height", "width"), True)
+upsample_bicubic_2d = _upsample("upsample_bicubic_2d", "bicubic", ("height", "width"), True)
+upsample_trilinear_3d = _upsample("upsample_trilinear_3d", "trilinear", ("depth", "height", "width"), True)
+upsample_nearest_1d = _upsample("upsample_nearest_1d", "nearest", ("w",), False)
+upsample_nearest_2d = _upsample("upsample_nearest_2d", "nearest", ("height", "width"), False)
+upsample_nearest_3d = _upsample("upsample_nearest_3d", "nearest", ("depth", "height", "width"), False)

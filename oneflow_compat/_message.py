@@ -1,0 +1,134 @@
+"""Messages with the part of protobuf's interface that OneFlow's tests use: fields with defaults, nested and repeated ones.
+
+A class lists its fields: FIELDS = {name: default}. A dict or a class stands for a nested message, a list for a
+repeated field, a Map for a map. ONEOF names groups of which one field is set. Setting or reading another
+name is an AttributeError.
+"""
+from __future__ import annotations
+
+import copy
+
+from ._tables.graph_operators import DATA_TYPE_NUMBERS
+
+__all__ = ["Map", "Message", "data_type_number"]
+
+
+def data_type_number(dtype, default: int = 0) -> int:
+    """The number of a dtype in the messages; `default` (0: no type) for one that OneFlow does not have."""
+    return DATA_TYPE_NUMBERS.get(str(dtype).removeprefix("torch."), default)
+
+
+class Map(dict):
+    """A field of messages by key."""
+
+
+class Message:
+    FIELDS: dict = {}
+    ONEOF: dict = {}
+
+    def __init__(self, **values):
+        super().__setattr__("_values", {})
+        super().__setattr__("_present", False)
+        for name, value in values.items():
+            setattr(self, name, value)
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        default = self._default(name)
+        if isinstance(default, (Message, list, Map)):  # kept, so that changes made to it stay
+            return self._values.setdefault(name, default)
+        return self._values.get(name, default)
+
+    def __setattr__(self, name, value):
+        default = self._default(name)
+        if isinstance(default, Message):
+            raise AttributeError(f"{type(self).__name__}.{name} is a message: set its fields, or use CopyFrom()")
+        numbers = isinstance(value, (int, float)) and not isinstance(value, bool)
+        right = numbers if isinstance(default, float) else isinstance(value, (bool, int)) if isinstance(default, bool) else isinstance(value, type(default))
+        if not right:
+            raise TypeError(f"{type(self).__name__}.{name} takes {type(default).__name__}, found {type(value).__name__} {value!r}")
+        self._values[name] = value if isinstance(default, (str, list)) else type(default)(value)
+
+    def _default(self, name):
+        if name not in self.FIELDS:
+            raise AttributeError(f"{type(self).__name__} has no field {name!r}; it has {', '.join(self.FIELDS)}")
+        default = self.FIELDS[name]
+        if isinstance(default, Map):
+            return Map()
+        if isinstance(default, type):
+            return default()
+        if isinstance(default, dict):
+            return type(f"{type(self).__name__}.{name}", (Message,), {"FIELDS": default})()
+        return list(default) if isinstance(default, list) else default
+
+    def SetInParent(self):
+        """Mark an empty nested message as present."""
+        super().__setattr__("_present", True)
+
+    def HasField(self, name) -> bool:
+        """Was the field set? ValueError for a repeated one."""
+        default = self._default(name)
+        if isinstance(default, list):
+            raise ValueError(f"{type(self).__name__}.{name} is repeated: use len()")
+        value = self._values.get(name)
+        return value.is_set() if isinstance(value, Message) else name in self._values
+
+    def WhichOneof(self, group):
+        """The field of the group that is set, or None. ValueError for another name than a group's."""
+        if group not in self.ONEOF:
+            raise ValueError(f"{type(self).__name__} has no group {group!r}; it has {', '.join(self.ONEOF) or 'none'}")
+        return next((name for name in self.ONEOF[group] if self.HasField(name)), None)
+
+    def is_set(self) -> bool:
+        """Does anything in this message differ from a fresh one?"""
+        return self._present or any(v.is_set() if isinstance(v, Message) else v not in ([], {}) for v in self._values.values())
+
+    def ClearField(self, name):
+        self._default(name)
+        self._values.pop(name, None)
+
+    def CopyFrom(self, other):
+        if type(other).__name__ != type(self).__name__:
+            raise TypeError(f"CopyFrom() takes {type(self).__name__}, found {type(other).__name__}")
+        super().__setattr__("_values", copy.deepcopy(other._values))
+        super().__setattr__("_present", other._present)
+
+    def __eq__(self, other):
+        return type(other).__name__ == type(self).__name__ and str(self) == str(other)
+
+    def __deepcopy__(self, memo):
+        made = type(self)()
+        made.CopyFrom(self)
+        return made
+
+    def __str__(self):
+        lines = []
+        for name in self.FIELDS:
+            value = self._values.get(name)
+            if isinstance(value, Map):
+                value = [_Entry(key=k, value=v) for k, v in sorted(value.items())]
+            for v in value if isinstance(value, list) else [] if value is None else [value]:
+                if not isinstance(v, Message):
+                    lines.append(f"{name}: {_text(v)}")
+                elif v is not value or v.is_set():
+                    lines += [f"{name} {{", *(f"  {line}" for line in str(v).splitlines()), "}"]
+        return "".join(f"{line}\n" for line in lines)
+
+    __repr__ = __str__
+
+
+class _Entry(Message):
+    """One entry of a map, for its text."""
+
+    FIELDS = {"key": "", "value": {}}
+
+    def __init__(self, key, value):
+        super().__init__(key=key)
+        self._values["value"] = value
+
+
+def _text(value) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' if isinstance(value, str) else str(value)

@@ -1,0 +1,71 @@
+"""oneflow._C's raw functions about global tensors and ranks: creation functions and collectives under other names."""
+from __future__ import annotations
+
+import torch
+
+from . import comm_ops
+
+__all__ = ["global_arange", "global_constant", "global_empty", "global_tensor_constant", "local_all_reduce", "local_reduce",
+           "local_all_gather", "local_reduce_scatter", "comm_broadcast"]
+
+
+def _global(tensor, placement, sbp):
+    from .._global.tensor import make_global
+
+    return make_global(tensor, placement, sbp, whole=True)
+
+
+def global_arange(start, end=None, step=1, *, dtype=None, placement, sbp):
+    """arange as a global tensor; with one number, from 0 to it."""
+    values = torch.arange(start, dtype=dtype) if end is None else torch.arange(start, end, step, dtype=dtype)
+    return _global(values, placement, sbp)
+
+
+def global_constant(shape, value, *, dtype, placement, sbp):
+    """A global tensor of one value."""
+    return _global(torch.full(tuple(shape), value, dtype=dtype), placement, sbp)
+
+
+def global_empty(shape, *, dtype, placement, sbp):
+    """A global tensor of undefined values."""
+    return _global(torch.empty(tuple(shape), dtype=dtype), placement, sbp)
+
+
+def global_tensor_constant(shape, value, *, dtype, placement, sbp):
+    """A global tensor filled with the value of a 0-d tensor."""
+    return _global(torch.full(tuple(shape), value.item(), dtype=dtype), placement, sbp)
+
+
+def local_all_reduce(x, inplace=False):
+    """Sum of a local tensor over ranks."""
+    out = x if inplace else x.clone()
+    comm_ops.all_reduce(out)
+    return out
+
+
+def local_reduce(x, *, dst=0, inplace=True):
+    """Sum of a local tensor over ranks, on rank `dst`."""
+    out = x if inplace else x.clone()
+    comm_ops.reduce(out, dst)
+    return out
+
+
+def local_all_gather(output, input):
+    """Every rank's `input`, concatenated along dimension 0, into `output`."""
+    comm_ops.all_gather_into_tensor(output, input)
+    return output
+
+
+def local_reduce_scatter(output, input):
+    """Sum over ranks of `input`, this rank's part of dimension 0 into `output`."""
+    comm_ops.reduce_scatter_tensor(output, input)
+    return output
+
+
+def comm_broadcast(x=None, *, inputs=None, src_rank=0, inplace=True):
+    """Rank `src_rank`'s tensor (or list of tensors) on every rank."""
+    several = inputs is not None or isinstance(x, (list, tuple))
+    tensors = [t if inplace else t.clone() for t in (inputs if inputs is not None else x if several else [x])]
+    for t in tensors:
+        comm_ops.broadcast(t, src_rank)
+    return tensors if several else tensors[0]

@@ -1,0 +1,37 @@
+"""What blobs of job functions have and torch's tensors lack: rows of `_tables/tensor.py`."""
+from __future__ import annotations
+
+__all__ = ["is_dynamic", "logical_blob_name", "numpy_list", "op_name", "with_distribute"]
+
+
+def with_distribute(self, distribute):
+    """The blob itself: with one device there is one way to hold it. `distribute` is checked."""
+    from . import distribute as module
+
+    module.assert_is_valid_distribute(distribute)
+    return self
+
+
+def logical_blob_name(self) -> str:
+    """Name of a blob inside a job function, for signatures of saved models ("Input_0/out")."""
+    from ._context import require_trace
+
+    return require_trace("Tensor.logical_blob_name").name_of(self)
+
+
+def op_name(self) -> str:
+    """The part of logical_blob_name before the slash."""
+    return logical_blob_name(self).split("/")[0]
+
+
+def is_dynamic(self) -> bool:
+    """True inside a job for an input declared with ListNumpy (its first dimension may vary)."""
+    from ._context import trace
+
+    found = trace()
+    return found is not None and id(self) in found.dynamic_inputs
+
+
+def numpy_list(self, rank=None) -> list:
+    """[numpy()]: one array per device, in a job that runs op by op."""
+    return [self.numpy()]

@@ -1,0 +1,1 @@
+"""OneFlow's job messages: look-alikes of its protobuf classes, used on demand."""

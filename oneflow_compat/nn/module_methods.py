@@ -1,0 +1,46 @@
+"""What OneFlow's nn.Module has beyond torch's."""
+from __future__ import annotations
+
+import functools
+
+import torch
+
+__all__ = ["make_contiguous_params_group", "to_memory_format", "load_state_dict"]
+
+
+def make_contiguous_params_group(self):
+    """Pack the parameters into shared buffers, one per dtype and device, kept as `cpg`; returns the module."""
+    from ..optim.parameters_grouping import ContiguousParamsGroup
+
+    self.cpg = ContiguousParamsGroup([list(self.parameters())], group_on_current_buffer=False)
+    return self
+
+
+def to_memory_format(self, memory_format):
+    """Lay out the 4-d (or, for channels_last_3d, 5-d) parameters and buffers in `memory_format`; returns the module."""
+    return self.to(memory_format=memory_format)
+
+
+def load_state_dict(original):
+    """torch's load_state_dict that takes numpy arrays as values too (torch reports an error for them)."""
+
+    @functools.wraps(original)
+    def load(self, state_dict, *args, **kwargs):
+        values = getattr(state_dict, "values", None)
+        if values is not None and any(type(v).__module__ == "numpy" for v in values()):
+            state_dict = _with_tensors(state_dict)
+        return original(self, state_dict, *args, **kwargs)
+
+    return load
+
+
+def _with_tensors(state_dict):
+    import numpy
+
+    out = state_dict.copy() if hasattr(state_dict, "copy") else dict(state_dict)
+    for name, value in out.items():
+        if isinstance(value, (numpy.ndarray, numpy.generic)):
+            out[name] = torch.from_numpy(numpy.array(value))
+    if hasattr(state_dict, "_metadata"):
+        out._metadata = state_dict._metadata
+    return out
