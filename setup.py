@@ -1,8 +1,10 @@
 """Build the import packages `oneflow` (from oneflow_compat/) and `oneflow_autotest` (from autotest/).
 
-Metadata is in pyproject.toml. This file holds what TOML cannot say: the packages of two folders, the C++ library,
+Metadata is in pyproject.toml. This file holds what TOML cannot say: the packages of two folders, the C++
+library,
 and the README with absolute links, which package indexes need.
 """
+
 import os
 import re
 import sys
@@ -13,7 +15,10 @@ from setuptools import Extension, find_packages, setup
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "csrc"))
 from build import command_class  # noqa: E402
-WITH_KERNELS = os.environ.get("ONEFLOW_BUILD_EXT", "1") != "0"  # without them the wheel is pure Python, for any platform
+
+WITH_KERNELS = (
+    os.environ.get("ONEFLOW_BUILD_EXT", "1") != "0"
+)  # without them the wheel is pure Python, for any platform
 
 
 def packages(name, folder):
@@ -22,7 +27,9 @@ def packages(name, folder):
 
 def readme_with_absolute_links():
     """Return README.md with every relative link or image pointing to the project's home page."""
-    home = re.search(r'^Source = "([^"]+)"', (HERE / "pyproject.toml").read_text(encoding="utf-8"), re.M).group(1)
+    home = re.search(
+        r'^Source = "([^"]+)"', (HERE / "pyproject.toml").read_text(encoding="utf-8"), re.M
+    ).group(1)
     text = (HERE / "README.md").read_text(encoding="utf-8")
     text = re.sub(r"(!\[[^\]]*\]\()(?!\w+://|#)", rf"\g<1>{home}/raw/main/", text)
     return re.sub(r"(?<!!)(\[[^\]]*\]\()(?!\w+://|#)", rf"\g<1>{home}/blob/main/", text)

@@ -1,12 +1,18 @@
-"""Builds the library of custom operators, oneflow_compat/_ext.so, from csrc/. setup.py calls `BuildExtension`; by hand:
+"""Builds the library of custom operators, oneflow_compat/_ext.so, from csrc/. setup.py calls
+`BuildExtension`; by hand:
 
     python csrc/build.py [--force] [--sanitize] [--cuda-check]
 
-The operators are registered through torch's stable ABI (one library for torch 2.11 and later and every Python), the CPU kernels
-are compiled once for each instruction set, and the best one is chosen when they run. No Python headers are used. Without a
-compiler nothing is built and the package runs on the plain-torch functions. ONEFLOW_BUILD_EXT=0 skips the build, CXX names the
-compiler, MAX_JOBS bounds the compilers run at once. CUDA kernels are built where nvcc and a CUDA build of torch are.
+The operators are registered through torch's stable ABI (one library for torch 2.11 and later and every
+Python), the CPU kernels
+are compiled once for each instruction set, and the best one is chosen when they run. No Python headers are
+used. Without a
+compiler nothing is built and the package runs on the plain-torch functions. ONEFLOW_BUILD_EXT=0 skips the
+build, CXX names the
+compiler, MAX_JOBS bounds the compilers run at once. CUDA kernels are built where nvcc and a CUDA build of
+torch are.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -27,7 +33,16 @@ TARGET = "0x020b000000000000"  # TORCH_TARGET_VERSION: the oldest torch the libr
 CAPABILITIES = {
     "default": ("-DCPU_CAPABILITY=DEFAULT", "-DCPU_CAPABILITY_DEFAULT"),
     "avx2": ("-DCPU_CAPABILITY=AVX2", "-DCPU_CAPABILITY_AVX2", "-mavx2", "-mfma", "-mf16c"),
-    "avx512": ("-DCPU_CAPABILITY=AVX512", "-DCPU_CAPABILITY_AVX512", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma", "-mf16c"),
+    "avx512": (
+        "-DCPU_CAPABILITY=AVX512",
+        "-DCPU_CAPABILITY_AVX512",
+        "-mavx512f",
+        "-mavx512bw",
+        "-mavx512vl",
+        "-mavx512dq",
+        "-mfma",
+        "-mf16c",
+    ),
 }
 GPUS = ("80", "90")
 
@@ -39,12 +54,20 @@ def compiler():
 
 
 def _units(cuda):
-    """(source, is CUDA, flags) of every object file, in the order of linking: of an inline function that several objects hold the
-    first is kept, so those compiled without instruction-set flags come first."""
+    """(source, is CUDA, flags) of every object file, in the order of linking: of an inline function that
+    several objects hold the
+    first is kept, so those compiled without instruction-set flags come first.
+    """
     stable = (f"-DTORCH_TARGET_VERSION={TARGET}",)
-    units = [(SOURCES / "ops.cpp", False, stable), (SOURCES / "cpu" / "register.cpp", False, stable),
-             (SOURCES / "cpu" / "recurrent.cpp", False, stable), (SOURCES / "cpu" / "detection.cpp", False, stable + ("-O3",)),
-             (SOURCES / "cpu" / "matmul.cpp", False, stable + ("-O3",)), (SOURCES / "cpu" / "convolution.cpp", False, stable + ("-O3",)), (SOURCES / "cpu" / "best.cpp", False, ())]
+    units = [
+        (SOURCES / "ops.cpp", False, stable),
+        (SOURCES / "cpu" / "register.cpp", False, stable),
+        (SOURCES / "cpu" / "recurrent.cpp", False, stable),
+        (SOURCES / "cpu" / "detection.cpp", False, stable + ("-O3",)),
+        (SOURCES / "cpu" / "matmul.cpp", False, stable + ("-O3",)),
+        (SOURCES / "cpu" / "convolution.cpp", False, stable + ("-O3",)),
+        (SOURCES / "cpu" / "best.cpp", False, ()),
+    ]
     x86 = platform.machine().lower() in ("x86_64", "amd64")
     for name, flags in CAPABILITIES.items():  # default first
         if name == "default" or x86:
@@ -65,12 +88,51 @@ def _command(source, is_cuda, flags, target, sanitize):
 
     includes = [f"-I{p}" for p in include_paths()]
     if is_cuda:
-        gencode = [f"-gencode=arch=compute_{g},code=sm_{g}" for g in GPUS] + [f"-gencode=arch=compute_{GPUS[-1]},code=compute_{GPUS[-1]}"]
-        return [_nvcc(), "-std=c++20", "-O3", "-DUSE_CUDA", "--expt-relaxed-constexpr", "-Xcompiler=-fPIC,-fvisibility=hidden", *gencode,
-                *flags, *includes, "-c", str(source), "-o", str(target)]
-    extra = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g1") if sanitize else ()
-    return [*compiler(), "-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-Wno-unknown-pragmas", "-DNDEBUG", *flags, *extra, *includes,
-            "-c", str(source), "-o", str(target)]
+        gencode = [f"-gencode=arch=compute_{g},code=sm_{g}" for g in GPUS] + [
+            f"-gencode=arch=compute_{GPUS[-1]},code=compute_{GPUS[-1]}"
+        ]
+        return [
+            _nvcc(),
+            "-std=c++20",
+            "-O3",
+            "-DUSE_CUDA",
+            "--expt-relaxed-constexpr",
+            "-Xcompiler=-fPIC,-fvisibility=hidden",
+            *gencode,
+            *flags,
+            *includes,
+            "-c",
+            str(source),
+            "-o",
+            str(target),
+        ]
+    extra = (
+        (
+            "-O1",
+            "-fsanitize=address,undefined",
+            "-fno-sanitize-recover=undefined",
+            "-fno-omit-frame-pointer",
+            "-g1",
+        )
+        if sanitize
+        else ()
+    )
+    return [
+        *compiler(),
+        "-std=c++20",
+        "-O2",
+        "-fPIC",
+        "-fvisibility=hidden",
+        "-Wno-unknown-pragmas",
+        "-DNDEBUG",
+        *flags,
+        *extra,
+        *includes,
+        "-c",
+        str(source),
+        "-o",
+        str(target),
+    ]
 
 
 def _run(label, command, steps):
@@ -90,9 +152,13 @@ def _compile(units, folder, sanitize):
     for source, is_cuda, flags in units:
         target = folder / (source.name + ".o")
         objects.append(str(target))
-        newest = max(source.stat().st_mtime, headers, Path(__file__).stat().st_mtime, cuda_headers if is_cuda else 0)
+        newest = max(
+            source.stat().st_mtime, headers, Path(__file__).stat().st_mtime, cuda_headers if is_cuda else 0
+        )
         if not target.exists() or target.stat().st_mtime < newest:
-            jobs.append((source.relative_to(SOURCES).as_posix(), _command(source, is_cuda, flags, target, sanitize)))
+            jobs.append(
+                (source.relative_to(SOURCES).as_posix(), _command(source, is_cuda, flags, target, sanitize))
+            )
     with ThreadPoolExecutor(int(os.environ.get("MAX_JOBS", os.cpu_count() or 1))) as pool:
         list(pool.map(lambda job: _run(*job, steps), jobs))
     return objects, steps
@@ -113,7 +179,10 @@ def build(output: Path, work: Path, force=False, sanitize=False):
     """Compile what is out of date and link the library to `output`. True when there is one."""
     torch = environments_torch()
     if compiler() is None:
-        print("oneflow._ext: no C++ compiler (CXX); the package will use its plain-torch functions", file=sys.stderr)
+        print(
+            "oneflow._ext: no C++ compiler (CXX); the package will use its plain-torch functions",
+            file=sys.stderr,
+        )
         return False
     if force:
         shutil.rmtree(work, ignore_errors=True)
@@ -127,9 +196,20 @@ def build(output: Path, work: Path, force=False, sanitize=False):
 def _link(objects, output, cuda, sanitize, steps):
     from torch.utils.cpp_extension import library_paths
 
-    link = [*compiler(), "-shared", *objects, "-o", str(output), *(f"-L{p}" for p in library_paths(device_type="cuda" if cuda else "cpu")),
-            "-ltorch", "-ltorch_cpu", "-lc10"]
-    link += ["-ltorch_cuda"] if cuda else []  # which needs, and so finds, the CUDA runtime that torch was built with
+    link = [
+        *compiler(),
+        "-shared",
+        *objects,
+        "-o",
+        str(output),
+        *(f"-L{p}" for p in library_paths(device_type="cuda" if cuda else "cpu")),
+        "-ltorch",
+        "-ltorch_cpu",
+        "-lc10",
+    ]
+    link += (
+        ["-ltorch_cuda"] if cuda else []
+    )  # which needs, and so finds, the CUDA runtime that torch was built with
     link += ["-fsanitize=address,undefined"] if sanitize else []
     _run("link " + output.name, link, steps)
 
@@ -142,7 +222,9 @@ def cuda_check(folder: Path):
 
 
 def command_class():
-    """A setuptools `build_ext` that calls `build`; a failed build is a warning, as the package works without."""
+    """A setuptools `build_ext` that calls `build`; a failed build is a warning, as the package
+    works without.
+    """
     from setuptools.command.build_ext import build_ext
 
     class BuildExtension(build_ext):
@@ -156,7 +238,10 @@ def command_class():
             except Exception as error:
                 if os.environ.get("ONEFLOW_BUILD_EXT") == "require":
                     raise
-                print(f"oneflow._ext was not built, the package will use its plain-torch functions: {error}", file=sys.stderr)
+                print(
+                    f"oneflow._ext was not built, the package will use its plain-torch functions: {error}",
+                    file=sys.stderr,
+                )
 
         def get_source_files(self):
             return [str(p.relative_to(HERE)) for p in SOURCES.rglob("*") if p.is_file()]
@@ -168,16 +253,30 @@ def command_class():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--force", action="store_true", help="compile every file again")
-    parser.add_argument("--sanitize", action="store_true", help="with address and undefined-behaviour sanitizers, as build/_ext_sanitized.so")
-    parser.add_argument("--cuda-check", action="store_true", help="only compile the CUDA sources, where nvcc is")
+    parser.add_argument(
+        "--sanitize",
+        action="store_true",
+        help="with address and undefined-behaviour sanitizers, as build/_ext_sanitized.so",
+    )
+    parser.add_argument(
+        "--cuda-check", action="store_true", help="only compile the CUDA sources, where nvcc is"
+    )
     args = parser.parse_args()
     if args.cuda_check:
         return cuda_check(HERE / "build" / "cuda_check")
     target = HERE / "build" / "_ext_sanitized.so" if args.sanitize else HERE / "oneflow_compat" / "_ext.so"
     target.parent.mkdir(exist_ok=True)
-    return 0 if build(target, HERE / "build" / ("sanitized" if args.sanitize else "ext"), args.force, args.sanitize) else 1
+    return (
+        0
+        if build(
+            target, HERE / "build" / ("sanitized" if args.sanitize else "ext"), args.force, args.sanitize
+        )
+        else 1
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 """oneflow.F: what 0.4 and 0.5 called oneflow._C."""
+
 from . import _C
 
 

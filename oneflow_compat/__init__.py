@@ -3,8 +3,12 @@
 Tensors are torch tensors. Names come from the tables in `_tables/` (see `_bind.py`) and else from
 torch itself; `oneflow.nn.Graph` turns a training step into one compiled program.
 """
+
 if __name__ != "oneflow":
-    raise ImportError(f"this package is imported as `oneflow`, not as {__name__!r}: install it (pip install .) and write `import oneflow`")
+    raise ImportError(
+        f"this package is imported as `oneflow`, not as {__name__!r}: install it (pip install .) and write"
+        " `import oneflow`"
+    )
 
 import torch as _torch
 

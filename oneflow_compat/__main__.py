@@ -1,4 +1,7 @@
-"""python -m oneflow: what is installed and what is missing, the version, and the rows of the table of differences."""
+"""python -m oneflow: what is installed and what is missing, the version, and the rows of the table of
+differences.
+"""
+
 from __future__ import annotations
 
 import argparse
@@ -18,21 +21,50 @@ def doctor() -> list[tuple[str, str, bool]]:
 
     conflicts = _installation.conflicting_distributions()
     rows = [
-        ("distribution", _installation.conflict_message(conflicts) if conflicts else "oneflow-compat alone", not conflicts),
+        (
+            "distribution",
+            _installation.conflict_message(conflicts) if conflicts else "oneflow-compat alone",
+            not conflicts,
+        ),
         ("oneflow", f"{oneflow.__version__} in {os.path.dirname(oneflow.__file__)}", True),
         ("python", f"{platform.python_version()} ({sys.executable})", sys.version_info >= (3, 10)),
-        ("torch", torch.__version__, tuple(int(p) for p in torch.__version__.split("+")[0].split(".")[:2]) >= (2, 11)),
-        ("devices", ", ".join(["cpu"] + [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]), True),
+        (
+            "torch",
+            torch.__version__,
+            tuple(int(p) for p in torch.__version__.split("+")[0].split(".")[:2]) >= (2, 11),
+        ),
+        (
+            "devices",
+            ", ".join(
+                ["cpu"]
+                + [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]
+            ),
+            True,
+        ),
         ("threads", str(torch.get_num_threads()), True),
     ]
     compiler = next(filter(None, map(shutil.which, (os.environ.get("CXX") or "g++", "clang++", "c++"))), None)
     rows.append(("C++ compiler", compiler or "none: nn.Graph uses the aten backend", compiler is not None))
     nvcc = shutil.which("nvcc")
-    rows.append(("CUDA compiler", nvcc or "none: CUDA operators cannot be built", nvcc is not None or not torch.cuda.is_available()))
+    rows.append(
+        (
+            "CUDA compiler",
+            nvcc or "none: CUDA operators cannot be built",
+            nvcc is not None or not torch.cuda.is_available(),
+        )
+    )
     rows.append(("custom operators", *_extension()))
     rows.append(("dialect", oneflow.get_dialect(), True))
-    optional = {"hypothesis": "oneflow_autotest", "PIL": "image decoding", "lmdb": "one_embedding on disk", "safetensors": "safetensors files",
-                "flowvision": "vision models", "openvino": "Graph backend openvino", "torch_tensorrt": "Graph backend tensorrt", "torch_xla": "Graph backend xla"}
+    optional = {
+        "hypothesis": "oneflow_autotest",
+        "PIL": "image decoding",
+        "lmdb": "one_embedding on disk",
+        "safetensors": "safetensors files",
+        "flowvision": "vision models",
+        "openvino": "Graph backend openvino",
+        "torch_tensorrt": "Graph backend tensorrt",
+        "torch_xla": "Graph backend xla",
+    }
     for module, use in optional.items():
         there = importlib.util.find_spec(module) is not None
         rows.append((module, "found" if there else f"missing ({use} needs it)", there))
@@ -43,24 +75,44 @@ def _extension() -> tuple[str, bool]:
     from ._kernels import _ext
 
     found = _ext.status()
-    return (f"loaded from {_ext.PATH}" if found == "loaded" else f"plain torch is used: {found}"), found == "loaded"
+    return (
+        f"loaded from {_ext.PATH}" if found == "loaded" else f"plain torch is used: {found}"
+    ), found == "loaded"
 
 
 def differences(pattern: str) -> list[str]:
-    """Describe the rows of the table of differences whose id or names contain `pattern`; the exact id gives one row."""
+    """Describe the rows of the table of differences whose id or names contain `pattern`; the exact id gives
+    one row.
+    """
     from ._tables.differences import DIFFERENCES
 
-    rows = {pattern: DIFFERENCES[pattern]} if pattern in DIFFERENCES else {
-        key: row for key, row in DIFFERENCES.items() if pattern in key or any(pattern in name for name in row["names"])}
-    return [f"{key}\n  names:   {', '.join(row['names'])}\n  OneFlow: {row['oneflow']}\n  here:    {row['here']}\n  why:     {row['reason']}"
-            for key, row in rows.items()]
+    rows = (
+        {pattern: DIFFERENCES[pattern]}
+        if pattern in DIFFERENCES
+        else {
+            key: row
+            for key, row in DIFFERENCES.items()
+            if pattern in key or any(pattern in name for name in row["names"])
+        }
+    )
+    return [
+        f"{key}\n  names:   {', '.join(row['names'])}\n  OneFlow: {row['oneflow']}\n  here:   "
+        f" {row['here']}\n  why:     {row['reason']}"
+        for key, row in rows.items()
+    ]
 
 
 def main(argv=None) -> int:
     parser = argparse.ArgumentParser(prog="python -m oneflow", description=__doc__)
-    parser.add_argument("--version", action="store_true", help="print the versions of this package and of torch")
+    parser.add_argument(
+        "--version", action="store_true", help="print the versions of this package and of torch"
+    )
     parser.add_argument("--doctor", action="store_true", help="print what is installed and what is missing")
-    parser.add_argument("--difference", metavar="ROW", help="print rows of the table of differences: an id, or a part of an id or of a name")
+    parser.add_argument(
+        "--difference",
+        metavar="ROW",
+        help="print rows of the table of differences: an id, or a part of an id or of a name",
+    )
     args = parser.parse_args(argv)
     if args.version:
         import torch

@@ -1,4 +1,5 @@
 """Whether a build function runs under capture in this thread, and how to step outside of it."""
+
 from __future__ import annotations
 
 import contextlib
@@ -14,7 +15,9 @@ def capturing() -> bool:
 
 
 def is_captured_state(tensor) -> bool:
-    """Whether build() runs under capture in this thread and the tensor is a parameter or buffer of the modules of its graph."""
+    """Whether build() runs under capture in this thread and the tensor is a parameter or buffer of the
+    modules of its graph.
+    """
     entry = STATE.state.entry(tensor) if capturing() else None
     return entry is not None and entry[2][0] == "module"
 
@@ -27,7 +30,12 @@ def outside_capture():
     recorder = getattr(STATE, "recorder", None)
     STATE.recorder = None
     try:
-        with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+        with (
+            _disable_current_modes(),
+            torch._C.DisableTorchFunction(),
+            torch.autocast("cpu", enabled=False),
+            torch.autocast("cuda", enabled=False),
+        ):
             yield
     finally:
         STATE.recorder = recorder

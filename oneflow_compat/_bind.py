@@ -15,6 +15,7 @@ and from then on `module.NAME` is looked up in this order, once, and kept in the
 `import oneflow.a.b` of a path we do not ship hands out the module `torch.a.b` (`_TorchFinder`).
 Names are resolved at first use, so a table may be long and `import oneflow` stays quick.
 """
+
 from __future__ import annotations
 
 import functools
@@ -109,7 +110,9 @@ def renamed(public: str, target, spec: str):
     def call(*args, **kwargs):
         if limit is not None and len(args) > limit:
             if len(args) > len(parameters):
-                raise TypeError(f"{call.__name__}() takes {len(parameters)} arguments by position, found {len(args)}")
+                raise TypeError(
+                    f"{call.__name__}() takes {len(parameters)} arguments by position, found {len(args)}"
+                )
             kwargs = {**dict(zip([p[0] for p in parameters[limit:]], args[limit:])), **kwargs}
             args = args[:limit]
         if kwargs and not ours.isdisjoint(kwargs):
@@ -119,7 +122,10 @@ def renamed(public: str, target, spec: str):
     call.__module__, _, call.__name__ = public.rpartition(".")
     call.__qualname__ = call.__name__
     same = ", ".join(f"`{ours}` (torch: `{theirs}`)" for ours, theirs in pairs.items())
-    call.__doc__ = f"torch's `{getattr(target, '__name__', target)}` under OneFlow's argument names: {same}. torch's names are accepted too."
+    call.__doc__ = (
+        f"torch's `{getattr(target, '__name__', target)}` under OneFlow's argument names: {same}. torch's"
+        " names are accepted too."
+    )
     call.__signature__ = _signature(parameters, target)  # type: ignore[attr-defined]
     return call
 
@@ -172,21 +178,31 @@ def _signature(parameters, target):
 def fall_through(name: str, torch_name: str | None, also: str | None = None, classes: bool = False):
     """The `__getattr__` and `__dir__` of the public module `name`, backed by torch's `torch_name`.
 
-    `also` names a second module of ours to look into last ("compatible.single_client"). `classes`: the module has
+    `also` names a second module of ours to look into last ("compatible.single_client"). `classes`: the module
+    has
     torch's classes from the start, for programs that list them with vars(torch.optim).
     """
     if classes and torch_name:
         own = vars(sys.modules[name])
         rows = {*own, *function_rows(name)}
-        own.update({n: value for n, value in vars(_torch_module(torch_name)).items() if isinstance(value, type) and n not in rows})
+        own.update(
+            {
+                n: value
+                for n, value in vars(_torch_module(torch_name)).items()
+                if isinstance(value, type) and n not in rows
+            }
+        )
     declared = vars(sys.modules[name]).pop("__all__", ()) if torch_name else ()
 
     def __getattr__(attr):
         if attr == "__all__":  # `from oneflow.nn import *`
             theirs = _torch_module(torch_name) if torch_name else None
             listed = getattr(theirs, "__all__", ())
-            own = {n for n, value in vars(sys.modules[name]).items()
-                   if str(getattr(value, "__module__", None) or getattr(value, "__name__", "")).startswith(ROOT)}
+            own = {
+                n
+                for n, value in vars(sys.modules[name]).items()
+                if str(getattr(value, "__module__", None) or getattr(value, "__name__", "")).startswith(ROOT)
+            }
             names = {*(listed or dir(theirs)), *own, *function_rows(name), *rename_rows(name)}
             return sorted({n for n in names if not n.startswith("_")} | {*listed, *declared})
         if attr.startswith("__") and attr.endswith("__"):
@@ -243,13 +259,19 @@ def _torch_module(torch_name: str):
 
 
 def _no_such_name(name, torch_name, attr):
-    close = close_name(attr, [*function_rows(name), *rename_rows(name), *(dir(_torch_module(torch_name)) if torch_name else ())])
+    close = close_name(
+        attr,
+        [*function_rows(name), *rename_rows(name), *(dir(_torch_module(torch_name)) if torch_name else ())],
+    )
     where = f"neither OneFlow's {name}" + (f" nor {torch_name}" if torch_name else "") + " has it here"
-    return f"module {name!r} has no attribute {attr!r}: {where}" + (f"; did you mean {close!r}?" if close else "")
+    return f"module {name!r} has no attribute {attr!r}: {where}" + (
+        f"; did you mean {close!r}?" if close else ""
+    )
 
 
 def close_name(name: str, names) -> str | None:
-    """Return the one of `names` that `name` probably means: another case, two letters exchanged or one wrong, or a similar long name.
+    """Return the one of `names` that `name` probably means: another case, two letters exchanged or one wrong,
+    or a similar long name.
 
     One or two letters must be part of the longer name: nearly every short name is one letter away.
     """
@@ -260,7 +282,9 @@ def close_name(name: str, names) -> str | None:
     if by_case:
         return by_case[0]
     slips = [n for n in public if len(name) > 2 and len(n) > 1 and _is_one_slip(name, n)]
-    similar = difflib.get_close_matches(name, slips or public, 1, cutoff=0.5 if slips else 0.6 if len(name) > 5 else 0.75)
+    similar = difflib.get_close_matches(
+        name, slips or public, 1, cutoff=0.5 if slips else 0.6 if len(name) > 5 else 0.75
+    )
     return similar[0] if similar else None
 
 
@@ -270,7 +294,12 @@ def _is_one_slip(typed: str, meant: str) -> bool:
         return False
     start = next((i for i, (a, b) in enumerate(zip(typed, meant)) if a != b), min(len(typed), len(meant)))
     rest, other = typed[start:], meant[start:]
-    return rest[1:] == other[1:] or rest[1:] == other or rest == other[1:] or (rest[:2] == other[1::-1] and rest[2:] == other[2:])
+    return (
+        rest[1:] == other[1:]
+        or rest[1:] == other
+        or rest == other[1:]
+        or (rest[:2] == other[1::-1] and rest[2:] == other[2:])
+    )
 
 
 def _taught(value):
@@ -293,12 +322,18 @@ def _is_ours(fullname: str) -> bool:
 
 
 def _homes(parent: str) -> list[str]:
-    """Packages whose modules `import parent.name` means: ours under its own name, those it names as `_modules_of`, torch's."""
+    """Packages whose modules `import parent.name` means: ours under its own name, those it names as
+    `_modules_of`, torch's.
+    """
     module = sys.modules.get(parent)
     name = getattr(module, "__name__", "")
     if name.split(".")[0] != ROOT:
         return [name] if name else []
-    return [*([name] if name != parent else ()), *getattr(module, "_modules_of", ()), "torch" + name[len(ROOT):]]
+    return [
+        *([name] if name != parent else ()),
+        *getattr(module, "_modules_of", ()),
+        "torch" + name[len(ROOT) :],
+    ]
 
 
 def _findable(name: str) -> bool:
@@ -309,7 +344,9 @@ def _findable(name: str) -> bool:
 
 
 class _TorchFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """`import oneflow.a.b` where only torch has `a.b`: the module torch.a.b itself, never a copy; and the modules of `_tables/deep_paths.py`."""
+    """`import oneflow.a.b` where only torch has `a.b`: the module torch.a.b itself, never a copy; and the
+    modules of `_tables/deep_paths.py`.
+    """
 
     def find_spec(self, fullname, path=None, target=None):
         if not fullname.startswith(ROOT + ".") or _is_ours(fullname):
@@ -364,7 +401,9 @@ def add_attributes(cls, rows: dict):
                 setattr(cls, f"_torch_{name}", there)
                 setattr(cls, name, made)
             continue
-        if there is not _MISSING and not _is_our_function(there.fget if isinstance(there, property) else there):
+        if there is not _MISSING and not _is_our_function(
+            there.fget if isinstance(there, property) else there
+        ):
             raise TableError(f"{cls.__name__}.{name} is torch's own; a row must not replace it silently")
         function = import_target(target)
         make = {"property": property, "builtin": BuiltinMethod}.get(kind)
@@ -387,7 +426,12 @@ class BuiltinMethod:
         if tensor is None:
             return self
         bound = functools.partial(self._function, tensor)
-        bound.__name__, bound.__qualname__, bound.__doc__, bound.__module__ = self.__name__, self.__qualname__, self.__doc__, None  # type: ignore[attr-defined]
+        bound.__name__, bound.__qualname__, bound.__doc__, bound.__module__ = (
+            self.__name__,
+            self.__qualname__,
+            self.__doc__,
+            None,
+        )  # type: ignore[attr-defined]
         return bound
 
     def __call__(self, *args, **kwargs):
@@ -400,9 +444,17 @@ def _is_our_function(function) -> bool:
 
 
 def _method(function, cls, name):
-    """A copy of `function` under the public name of the method: error messages and OneFlow's test harness print it."""
-    method = types.FunctionType(function.__code__, function.__globals__, name, function.__defaults__, function.__closure__)
-    method.__kwdefaults__, method.__doc__, method.__annotations__ = function.__kwdefaults__, function.__doc__, function.__annotations__
+    """A copy of `function` under the public name of the method: error messages and OneFlow's test harness
+    print it.
+    """
+    method = types.FunctionType(
+        function.__code__, function.__globals__, name, function.__defaults__, function.__closure__
+    )
+    method.__kwdefaults__, method.__doc__, method.__annotations__ = (
+        function.__kwdefaults__,
+        function.__doc__,
+        function.__annotations__,
+    )
     method.__qualname__, method.__module__ = f"{cls.__name__}.{name}", ROOT
     return method
 

@@ -2,6 +2,7 @@
 
 Values are read when asked for, never at import, and nothing is ever written.
 """
+
 from __future__ import annotations
 
 import os
@@ -10,32 +11,77 @@ import os
 VARIABLES = {
     "ONEFLOW_EXT": ("1", "0: do not load the library of custom kernels, run plain torch"),
     "ONEFLOW_EXT_PATH": ("", "another library of custom kernels, as a sanitizer build"),
-    "ONEFLOW_DIALECT": ("oneflow", "whose meaning holds where OneFlow and torch disagree: oneflow, torch or oneflow-0.9"),
+    "ONEFLOW_DIALECT": (
+        "oneflow",
+        "whose meaning holds where OneFlow and torch disagree: oneflow, torch or oneflow-0.9",
+    ),
     "ONEFLOW_DISABLE_MOCK_TORCH": ("", "1: oneflow.mock_torch.enable() redirects nothing"),
-    "ONEFLOW_GRAPH_BACKEND": ("", "default backend of nn.Graph: aten, inductor, auto, ...; empty: auto with a C++ compiler, else aten"),
-    "ONEFLOW_GRAPH_BLOCKS": ("", "float32 products and convolutions that inductor's programs compute on the CPU: 1: by oneDNN's kernels for blocks, 0: as torch does; "
-                                 "empty: by the faster, which those are on processors with AVX-512 that are not Intel's"),
-    "ONEFLOW_GRAPH_KEEP_MEMORY": ("1", "0: memory freed by a large program on the CPU goes back to the system in each call, as in eager mode"),
+    "ONEFLOW_GRAPH_BACKEND": (
+        "",
+        "default backend of nn.Graph: aten, inductor, auto, ...; empty: auto with a C++ compiler, else aten",
+    ),
+    "ONEFLOW_GRAPH_BLOCKS": (
+        "",
+        (
+            "float32 products and convolutions that inductor's programs compute on the CPU: 1: by oneDNN's"
+            " kernels for blocks, 0: as torch does; empty: by the faster, which those are on processors with"
+            " AVX-512 that are not Intel's"
+        ),
+    ),
+    "ONEFLOW_GRAPH_KEEP_MEMORY": (
+        "1",
+        (
+            "0: memory freed by a large program on the CPU goes back to the system in each call, as in eager"
+            " mode"
+        ),
+    ),
     "ONEFLOW_QUIET": ("", "1: no lines on stderr when a graph is compiled"),
-    "ONEFLOW_DEBUG_MODE": ("", "1: each training graph writes its learning rates to log/HOST/PID-train_step2lr.csv"),
-    "ONEFLOW_LEGACY_CPU": ("", "job functions placed on \"gpu\" run on the CPU where there is no CUDA device"),
+    "ONEFLOW_DEBUG_MODE": (
+        "",
+        "1: each training graph writes its learning rates to log/HOST/PID-train_step2lr.csv",
+    ),
+    "ONEFLOW_LEGACY_CPU": ("", 'job functions placed on "gpu" run on the CPU where there is no CUDA device'),
     "RANK": ("0", "number of this process, set by the launcher"),
     "LOCAL_RANK": ("0", "number of this process on its node, set by the launcher"),
     "WORLD_SIZE": ("1", "number of processes, set by the launcher"),
     "LOCAL_WORLD_SIZE": ("", "number of processes on this node, set by the launcher"),
-    "ONEFLOW_TIMEOUT_SECONDS": ("", "how long a rank waits for the others in a collective call; empty: torch's time, 30 minutes on the CPU"),
-    "ONEFLOW_CHECK_COLLECTIVES": ("1", "0: ranks do not compare their arguments before a collective call sends data"),
+    "ONEFLOW_TIMEOUT_SECONDS": (
+        "",
+        (
+            "how long a rank waits for the others in a collective call; empty: torch's time, 30 minutes on"
+            " the CPU"
+        ),
+    ),
+    "ONEFLOW_CHECK_COLLECTIVES": (
+        "1",
+        "0: ranks do not compare their arguments before a collective call sends data",
+    ),
     "ONEFLOW_HOME": ("", "folder of oneflow.hub's downloads; empty: oneflow in XDG_CACHE_HOME"),
     "XDG_CACHE_HOME": ("", "the user's cache folder; empty: ~/.cache"),
-    "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": ("", "1: oneflow.load without weights_only loads any class, as torch.load does then; only for files you trust"),
-    "TORCH_FORCE_WEIGHTS_ONLY_LOAD": ("", "1: every oneflow.load is one with weights_only=True, as of torch.load"),
+    "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": (
+        "",
+        (
+            "1: oneflow.load without weights_only loads any class, as torch.load does then; only for files"
+            " you trust"
+        ),
+    ),
+    "TORCH_FORCE_WEIGHTS_ONLY_LOAD": (
+        "",
+        "1: every oneflow.load is one with weights_only=True, as of torch.load",
+    ),
     "ONEFLOW_TEST_DEVICE_NUM": ("1", "devices a test may use, read by oneflow.unittest"),
     "ONEFLOW_TEST_CPU_ONLY": ("", "tests run on the CPU only, read by oneflow.unittest"),
     "ONEFLOW_TEST_NODE_NUM": ("", "nodes a test may use, read by oneflow.unittest"),
-    "ONEFLOW_TEST_NODE_LIST": ("", "addresses of the nodes, with commas; their number counts where ONEFLOW_TEST_NODE_NUM is not set"),
+    "ONEFLOW_TEST_NODE_LIST": (
+        "",
+        "addresses of the nodes, with commas; their number counts where ONEFLOW_TEST_NODE_NUM is not set",
+    ),
     "ONEFLOW_TEST_ENABLE_EAGER": ("", "1: oneflow.unittest.env.eager_execution_enabled() is true"),
     "ONEFLOW_TEST_ENABLE_TYPING_CHECK": ("", "1: oneflow.unittest.env.typing_check_enabled() is true"),
-    "ONEFLOW_TEST_DATASET_DIR": ("/dataset", "folder of the data sets that oneflow.unittest.dataset_dir() names"),
+    "ONEFLOW_TEST_DATASET_DIR": (
+        "/dataset",
+        "folder of the data sets that oneflow.unittest.dataset_dir() names",
+    ),
 }
 
 

@@ -14,7 +14,9 @@ class StateError(OneFlowError, AssertionError):
 
 
 class RefusedValue(ValueError, AssertionError):
-    """An argument out of its range: torch raises ValueError, OneFlow asserts, and code written for either catches this."""
+    """An argument out of its range: torch raises ValueError, OneFlow asserts, and code written for either
+    catches this.
+    """
 
 
 class RefusedKind(TypeError, AssertionError):

@@ -1,7 +1,9 @@
-"""torch.fx records our functions by themselves, so that a program's `node.target == torch.add` holds for `import oneflow as torch`.
+"""torch.fx records our functions by themselves, so that a program's `node.target == torch.add` holds for
+`import oneflow as torch`.
 
 Without this a proxy goes through our function and torch's own is recorded, which no name of the program is.
 """
+
 from __future__ import annotations
 
 import functools
@@ -12,12 +14,18 @@ import torch
 
 from . import _bind
 
-_SPACES = {"oneflow": "torch", "oneflow.nn.functional": "torch.nn.functional", "oneflow.linalg": "torch.linalg"}
+_SPACES = {
+    "oneflow": "torch",
+    "oneflow.nn.functional": "torch.nn.functional",
+    "oneflow.linalg": "torch.linalg",
+}
 
 
 @functools.cache
 def teach():
-    """From now on every Tracer wraps the functions that differ from torch's of the same name, as it wraps those of `math`."""
+    """From now on every Tracer wraps the functions that differ from torch's of the same name, as it wraps
+    those of `math`.
+    """
     original = torch.fx.Tracer.__init__
 
     @functools.wraps(original)

@@ -1,4 +1,7 @@
-"""What is installed beside this package: other distributions that own files of the import package `oneflow`."""
+"""What is installed beside this package: other distributions that own files of the import package
+`oneflow`.
+"""
+
 from __future__ import annotations
 
 import os
@@ -9,7 +12,9 @@ FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def conflicting_distributions(folder: str = FOLDER) -> list[str]:
-    """Return "name version" of each other distribution that installed files of `oneflow` into the same folder."""
+    """Return "name version" of each other distribution that installed files of `oneflow` into the same
+    folder.
+    """
     names = []
     for entry in sorted(os.listdir(folder)):
         match = re.fullmatch(r"(oneflow[^-]*)-(.+)\.dist-info", entry, re.IGNORECASE)
@@ -29,8 +34,11 @@ def _owns_oneflow(dist_info: str) -> bool:
 def conflict_message(names: list[str]) -> str:
     """What is wrong if other distributions share our folder, and what to do."""
     packages = " ".join(name.split()[0] for name in names)
-    return (f"{' and '.join(names)} installed files into the same folder as oneflow-compat ({os.path.join(FOLDER, 'oneflow')}), so that files of "
-            f"both are mixed. Run `pip uninstall {packages} oneflow-compat`, then install oneflow-compat again.")
+    return (
+        f"{' and '.join(names)} installed files into the same folder as oneflow-compat"
+        f" ({os.path.join(FOLDER, 'oneflow')}), so that files of both are mixed. Run `pip uninstall"
+        f" {packages} oneflow-compat`, then install oneflow-compat again."
+    )
 
 
 def warn_about_conflicts() -> None:

@@ -1,4 +1,5 @@
 """Runtime knobs that are checked and remembered, and have no effect here (`_tables/knobs.py`)."""
+
 from __future__ import annotations
 
 from ._tables.knobs import KNOBS
@@ -12,7 +13,12 @@ def knob(path: str):
     name = path.rpartition(".")[2]
 
     def setter(val=default):
-        if kind is bool and not isinstance(val, (bool, int)) or kind is int and (isinstance(val, bool) or not isinstance(val, int)):
+        if (
+            kind is bool
+            and not isinstance(val, (bool, int))
+            or kind is int
+            and (isinstance(val, bool) or not isinstance(val, int))
+        ):
             raise TypeError(f"oneflow.{path}(val) takes {kind.__name__}, found {type(val).__name__} {val!r}")
         _values[path] = kind(val)
 

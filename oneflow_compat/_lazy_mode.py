@@ -1,4 +1,5 @@
 """Whether a graph is being traced."""
+
 import contextlib
 
 from ._active import capturing

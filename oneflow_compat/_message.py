@@ -1,9 +1,12 @@
-"""Messages with the part of protobuf's interface that OneFlow's tests use: fields with defaults, nested and repeated ones.
+"""Messages with the part of protobuf's interface that OneFlow's tests use: fields with defaults, nested and
+repeated ones.
 
-A class lists its fields: FIELDS = {name: default}. A dict or a class stands for a nested message, a list for a
+A class lists its fields: FIELDS = {name: default}. A dict or a class stands for a nested message, a list for
+a
 repeated field, a Map for a map. ONEOF names groups of which one field is set. Setting or reading another
 name is an AttributeError.
 """
+
 from __future__ import annotations
 
 import copy
@@ -43,16 +46,31 @@ class Message:
     def __setattr__(self, name, value):
         default = self._default(name)
         if isinstance(default, Message):
-            raise AttributeError(f"{type(self).__name__}.{name} is a message: set its fields, or use CopyFrom()")
+            raise AttributeError(
+                f"{type(self).__name__}.{name} is a message: set its fields, or use CopyFrom()"
+            )
         numbers = isinstance(value, (int, float)) and not isinstance(value, bool)
-        right = numbers if isinstance(default, float) else isinstance(value, (bool, int)) if isinstance(default, bool) else isinstance(value, type(default))
+        right = (
+            numbers
+            if isinstance(default, float)
+            else (
+                isinstance(value, (bool, int))
+                if isinstance(default, bool)
+                else isinstance(value, type(default))
+            )
+        )
         if not right:
-            raise TypeError(f"{type(self).__name__}.{name} takes {type(default).__name__}, found {type(value).__name__} {value!r}")
+            raise TypeError(
+                f"{type(self).__name__}.{name} takes {type(default).__name__}, found {type(value).__name__}"
+                f" {value!r}"
+            )
         self._values[name] = value if isinstance(default, (str, list)) else type(default)(value)
 
     def _default(self, name):
         if name not in self.FIELDS:
-            raise AttributeError(f"{type(self).__name__} has no field {name!r}; it has {', '.join(self.FIELDS)}")
+            raise AttributeError(
+                f"{type(self).__name__} has no field {name!r}; it has {', '.join(self.FIELDS)}"
+            )
         default = self.FIELDS[name]
         if isinstance(default, Map):
             return Map()
@@ -77,12 +95,16 @@ class Message:
     def WhichOneof(self, group):
         """The field of the group that is set, or None. ValueError for another name than a group's."""
         if group not in self.ONEOF:
-            raise ValueError(f"{type(self).__name__} has no group {group!r}; it has {', '.join(self.ONEOF) or 'none'}")
+            raise ValueError(
+                f"{type(self).__name__} has no group {group!r}; it has {', '.join(self.ONEOF) or 'none'}"
+            )
         return next((name for name in self.ONEOF[group] if self.HasField(name)), None)
 
     def is_set(self) -> bool:
         """Does anything in this message differ from a fresh one?"""
-        return self._present or any(v.is_set() if isinstance(v, Message) else v not in ([], {}) for v in self._values.values())
+        return self._present or any(
+            v.is_set() if isinstance(v, Message) else v not in ([], {}) for v in self._values.values()
+        )
 
     def ClearField(self, name):
         self._default(name)
@@ -131,4 +153,6 @@ class _Entry(Message):
 def _text(value) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' if isinstance(value, str) else str(value)
+    return (
+        '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' if isinstance(value, str) else str(value)
+    )

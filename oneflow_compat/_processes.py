@@ -1,4 +1,5 @@
 """Which process this is: its rank, its node, and how many there are."""
+
 from __future__ import annotations
 
 from . import _env
@@ -22,7 +23,9 @@ def get_world_size() -> int:
 
 
 def _group_without_launcher():
-    """torch.distributed where a program has made the process group with numbers of its own (multiprocessing.spawn), else None."""
+    """torch.distributed where a program has made the process group with numbers of its own
+    (multiprocessing.spawn), else None.
+    """
     if _env.get("WORLD_SIZE") != "1":
         return None
     from torch import distributed

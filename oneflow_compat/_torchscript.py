@@ -3,6 +3,7 @@
 It knows functions by identity (builtins), by a table of pairs (boolean_dispatch) or by their source,
 so a script that says `oneflow.zeros` needs an entry for that very object.
 """
+
 from __future__ import annotations
 
 import functools
@@ -13,12 +14,19 @@ import torch
 
 from . import _bind
 
-_SPACES = {"oneflow": "torch", "oneflow.nn.functional": "torch.nn.functional", "oneflow.nn.init": "torch.nn.init", "oneflow.linalg": "torch.linalg"}
+_SPACES = {
+    "oneflow": "torch",
+    "oneflow.nn.functional": "torch.nn.functional",
+    "oneflow.nn.init": "torch.nn.init",
+    "oneflow.linalg": "torch.linalg",
+}
 
 
 @functools.cache
 def teach():
-    """Enter our functions into TorchScript's tables, beside the ones of torch; takes up to a second, so only once a script is compiled."""
+    """Enter our functions into TorchScript's tables, beside the ones of torch; takes up to a second, so only
+    once a script is compiled.
+    """
     import torch._jit_internal as internal
     import torch.jit._builtins as builtins
     import torch.jit._script as script

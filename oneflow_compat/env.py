@@ -1,4 +1,5 @@
 """oneflow.env: ranks, devices, and the knobs of OneFlow's runtime."""
+
 from __future__ import annotations
 
 from ._processes import get_local_rank, get_node_size, get_rank, get_world_size
@@ -18,10 +19,14 @@ def is_multi_client() -> bool:
 
 
 def init_rdma():
-    """OneFlow's RDMA transport; torch's backends choose their transport themselves, so nothing is switched."""
+    """OneFlow's RDMA transport; torch's backends choose their transport themselves, so nothing is
+    switched.
+    """
     from ._errors import unsupported
 
-    raise unsupported("env.init_rdma()", "rdma", "NCCL and Gloo use RDMA by themselves where the network has it.")
+    raise unsupported(
+        "env.init_rdma()", "rdma", "NCCL and Gloo use RDMA by themselves where the network has it."
+    )
 
 
 def rdma_is_initialized() -> bool:

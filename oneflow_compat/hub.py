@@ -3,13 +3,20 @@
 torch.hub does the work. Differs: the folder ($ONEFLOW_HOME/hub, else $XDG_CACHE_HOME/oneflow/hub,
 else ~/.cache/oneflow/hub), and weights are opened by `oneflow.load`, so zipped OneFlow folders are read.
 """
+
 from __future__ import annotations
 
 import contextlib
 import os
 
 from torch import hub as _hub
-from torch.hub import HASH_REGEX, MODULE_HUBCONF, READ_DATA_CHUNK, VAR_DEPENDENCY, download_url_to_file  # noqa: F401
+from torch.hub import (  # noqa: F401
+    HASH_REGEX,
+    MODULE_HUBCONF,
+    READ_DATA_CHUNK,
+    VAR_DEPENDENCY,
+    download_url_to_file,
+)
 
 from . import _bind, _env
 from ._files import atomic
@@ -24,7 +31,9 @@ def get_dir() -> str:
     """The folder of repositories and weights."""
     if _folder is not None:
         return _folder
-    home = _env.get(ENV_ONEFLOW_HOME) or os.path.join(_env.get(ENV_XDG_CACHE_HOME) or DEFAULT_CACHE_DIR, "oneflow")
+    home = _env.get(ENV_ONEFLOW_HOME) or os.path.join(
+        _env.get(ENV_XDG_CACHE_HOME) or DEFAULT_CACHE_DIR, "oneflow"
+    )
     return os.path.join(os.path.expanduser(home), "hub")
 
 
@@ -56,14 +65,38 @@ def help(github, model, force_reload=False, skip_validation=False, trust_repo=No
         return _hub.help(github, model, force_reload, skip_validation, trust_repo)
 
 
-def load(repo_or_dir, model, *args, source="github", trust_repo=None, force_reload=False, verbose=True, skip_validation=False, **kwargs):
-    """Call an entry point of hubconf.py: source="github" (owner/name:branch) or "local" (a folder). Runs the repository's code."""
+def load(
+    repo_or_dir,
+    model,
+    *args,
+    source="github",
+    trust_repo=None,
+    force_reload=False,
+    verbose=True,
+    skip_validation=False,
+    **kwargs,
+):
+    """Call an entry point of hubconf.py: source="github" (owner/name:branch) or "local" (a folder).
+
+    Runs the repository's code.
+    """
     with _our_folder():
-        return _hub.load(repo_or_dir, model, *args, source=source, trust_repo=trust_repo, force_reload=force_reload, verbose=verbose,
-                         skip_validation=skip_validation, **kwargs)  # fmt: skip
+        return _hub.load(
+            repo_or_dir,
+            model,
+            *args,
+            source=source,
+            trust_repo=trust_repo,
+            force_reload=force_reload,
+            verbose=verbose,
+            skip_validation=skip_validation,
+            **kwargs,
+        )
 
 
-def load_state_dict_from_url(url, model_dir=None, map_location=None, progress=True, check_hash=False, file_name=None, weights_only=None):
+def load_state_dict_from_url(
+    url, model_dir=None, map_location=None, progress=True, check_hash=False, file_name=None, weights_only=None
+):
     """Download a checkpoint once, into `model_dir` (get_dir()/checkpoints), and load it with `oneflow.load`.
 
     check_hash compares the SHA-256 prefix in a file name like name-0123abcd.pth. A zip file that holds
@@ -83,7 +116,10 @@ def load_state_dict_from_url(url, model_dir=None, map_location=None, progress=Tr
     return load_file(_unpacked(path), map_location=map_location, weights_only=weights_only)
 
 
-_UNPACKED_FACTOR, _UNPACKED_ALLOWANCE = 8, 64 << 20  # most bytes a zip file unpacks to: 8 for each of its own, and 64 MiB
+_UNPACKED_FACTOR, _UNPACKED_ALLOWANCE = (
+    8,
+    64 << 20,
+)  # most bytes a zip file unpacks to: 8 for each of its own, and 64 MiB
 
 
 def _unpacked(path: str) -> str:
@@ -115,7 +151,14 @@ def _unpacked(path: str) -> str:
 def _check_names(archive) -> None:
     for name in archive.namelist():
         parts = name.split("/")
-        if ".." in parts or "." in parts or name.startswith("/") or "\\" in name or "\0" in name or ":" in parts[0]:
+        if (
+            ".." in parts
+            or "." in parts
+            or name.startswith("/")
+            or "\\" in name
+            or "\0" in name
+            or ":" in parts[0]
+        ):
             raise RefusedError(f"altered or hostile: its member {name!r} leads out of the folder")
 
 
@@ -125,13 +168,19 @@ def _unpack(archive, folder: str, zip_size: int) -> None:
     for member in archive.infolist():
         left -= member.file_size
         if left < 0:
-            raise RefusedError(f"hostile: it unpacks to more than {_UNPACKED_FACTOR} times its {zip_size} bytes. If you trust the file, unpack it yourself, and load the folder")
+            raise RefusedError(
+                f"hostile: it unpacks to more than {_UNPACKED_FACTOR} times its {zip_size} bytes. If you"
+                " trust the file, unpack it yourself, and load the folder"
+            )
         target = os.path.join(folder, member.filename)
         if member.is_dir():
             os.makedirs(target, exist_ok=True)
             continue
         os.makedirs(os.path.dirname(target), exist_ok=True)
-        with archive.open(member) as packed, open(target, "xb") as file:  # a link in the zip file is written as a plain file
+        with (
+            archive.open(member) as packed,
+            open(target, "xb") as file,
+        ):  # a link in the zip file is written as a plain file
             file.write(packed.read())
 
 

@@ -2,6 +2,7 @@
 
 `oneflow.math.sqrt(blob)` and `oneflow.math.sqrt(2.0)` both work, `oneflow.math.pi` is Python's.
 """
+
 import functools as _functools
 import math as _numbers
 

@@ -1,11 +1,21 @@
 """oneflow.remat: the budget of OneFlow's rematerialisation; remembered, without effect."""
+
 from __future__ import annotations
 
 import re
 
 from . import _knobs
 
-_UNITS = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_UNITS = {
+    "": 1,
+    "b": 1,
+    "kb": 1 << 10,
+    "mb": 1 << 20,
+    "gb": 1 << 30,
+    "k": 1 << 10,
+    "m": 1 << 20,
+    "g": 1 << 30,
+}
 
 
 def parse_size(size) -> int:

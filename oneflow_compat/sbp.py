@@ -1,4 +1,5 @@
 """oneflow.sbp: how a global tensor is spread over ranks: split(dim), broadcast, partial_sum."""
+
 from __future__ import annotations
 
 import operator
@@ -45,7 +46,9 @@ def split(dim=None, **kwargs):
     try:
         axis = operator.index(axis)
     except TypeError:
-        raise RefusedKind(f"sbp.split: the dimension must be an int, found {type(axis).__name__} {axis!r}") from None
+        raise RefusedKind(
+            f"sbp.split: the dimension must be an int, found {type(axis).__name__} {axis!r}"
+        ) from None
     if axis < 0:
         raise RuntimeError(f"sbp.split: the dimension must not be negative, found {axis}")
     if axis >= 6:

@@ -1,4 +1,5 @@
 """oneflow.sysconfig: how this build was made, and flags for C++ extensions (torch's)."""
+
 from __future__ import annotations
 
 import os
@@ -22,7 +23,10 @@ def get_compile_flags() -> list[str]:
     """Compiler flags for an extension."""
     from torch.utils.cpp_extension import include_paths
 
-    return [f"-I{p}" for p in include_paths()] + ["-std=c++17", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]
+    return [f"-I{p}" for p in include_paths()] + [
+        "-std=c++17",
+        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
+    ]
 
 
 def get_link_flags() -> list[str]:

@@ -3,12 +3,21 @@
 In OneFlow these are tensors of the dtypes oneflow.tensor_buffer and oneflow.record; torch has no such
 dtypes, so here they are small classes with the shape, dtype and device of such a tensor.
 """
+
 from __future__ import annotations
 
 import numpy as np
 import torch
 
-__all__ = ["record", "of_record", "tensor_buffer", "gen_tensor_buffer", "tensor_to_tensor_buffer", "tensor_buffer_to_tensor", "tensor_buffer_to_list_of_tensors"]
+__all__ = [
+    "record",
+    "of_record",
+    "tensor_buffer",
+    "gen_tensor_buffer",
+    "tensor_to_tensor_buffer",
+    "tensor_buffer_to_tensor",
+    "tensor_buffer_to_list_of_tensors",
+]
 
 
 class CellType:
@@ -113,7 +122,9 @@ class TensorBuffer(_Batch):
     @property
     def _tensor_buffer_shapes_and_dtypes(self):
         """The shapes and the dtypes of the cells, as two lists."""
-        return [torch.Size(cell.shape) for cell in self.cells], [torch.from_numpy(np.empty(0, cell.dtype)).dtype for cell in self.cells]
+        return [torch.Size(cell.shape) for cell in self.cells], [
+            torch.from_numpy(np.empty(0, cell.dtype)).dtype for cell in self.cells
+        ]
 
     def numel(self):
         return len(self._makers if self._cells is None else self._cells)
@@ -128,7 +139,11 @@ class TensorBuffer(_Batch):
 
     def __getitem__(self, at):
         picked = self.numpy()[at]
-        return torch.from_numpy(np.ascontiguousarray(picked)) if self._is_cell(at) else TensorBuffer(picked.ravel(), picked.shape)
+        return (
+            torch.from_numpy(np.ascontiguousarray(picked))
+            if self._is_cell(at)
+            else TensorBuffer(picked.ravel(), picked.shape)
+        )
 
     def _is_cell(self, at):
         index = at if isinstance(at, tuple) else (at,)
@@ -137,7 +152,9 @@ class TensorBuffer(_Batch):
 
 def _need_buffer(function, value):
     if not isinstance(value, TensorBuffer):
-        raise TypeError(f"{function}: expected a TensorBuffer (dtype oneflow.tensor_buffer), found {type(value).__name__}")
+        raise TypeError(
+            f"{function}: expected a TensorBuffer (dtype oneflow.tensor_buffer), found {type(value).__name__}"
+        )
     return value
 
 
@@ -150,17 +167,25 @@ def gen_tensor_buffer(shape, shape_list, value_list, data_type=torch.float32, dy
     """A TensorBuffer of `shape`; cell i has shape shape_list[i] and every element value_list[i]."""
     count, dtype = int(np.prod(shape)), to_numpy_dtype(data_type)
     if not len(shape_list) == len(value_list) == count:
-        raise ValueError(f"gen_tensor_buffer: {count} cells need as many shapes and values, found {len(shape_list)} and {len(value_list)}")
+        raise ValueError(
+            f"gen_tensor_buffer: {count} cells need as many shapes and values, found {len(shape_list)} and"
+            f" {len(value_list)}"
+        )
     return TensorBuffer([np.full(tuple(s), v, dtype) for s, v in zip(shape_list, value_list)], shape)
 
 
 def tensor_to_tensor_buffer(x, instance_dims):
     """Cells of the last `instance_dims` dimensions; the buffer's shape is that of the others."""
     if not 0 <= instance_dims <= x.dim():
-        raise RuntimeError(f"tensor_to_tensor_buffer: instance_dims must be in 0..{x.dim()} for {list(x.shape)}, found {instance_dims}")
+        raise RuntimeError(
+            f"tensor_to_tensor_buffer: instance_dims must be in 0..{x.dim()} for {list(x.shape)}, found"
+            f" {instance_dims}"
+        )
     array = x.detach().cpu().numpy()
     shape = array.shape[: x.dim() - instance_dims]
-    return TensorBuffer([a.copy() for a in array.reshape((-1,) + array.shape[x.dim() - instance_dims :])], shape)
+    return TensorBuffer(
+        [a.copy() for a in array.reshape((-1,) + array.shape[x.dim() - instance_dims :])], shape
+    )
 
 
 def tensor_buffer_to_tensor(x, dtype, instance_shape):
@@ -170,7 +195,8 @@ def tensor_buffer_to_tensor(x, dtype, instance_shape):
     for i, cell in enumerate(x.cells):
         if cell.size != count or cell.dtype != wanted:
             raise RuntimeError(
-                f"tensor_buffer_to_tensor: cell {i} is {list(cell.shape)} of {cell.dtype}, asked for {list(instance_shape)} of {wanted}"
+                f"tensor_buffer_to_tensor: cell {i} is {list(cell.shape)} of {cell.dtype}, asked for"
+                f" {list(instance_shape)} of {wanted}"
             )
     out = np.empty((len(x.cells), count), wanted)
     for row, cell in zip(out, x.cells):
@@ -183,11 +209,15 @@ def tensor_buffer_to_list_of_tensors(tensor, out_shapes, out_dtypes):
     _need_buffer("tensor_buffer_to_list_of_tensors", tensor)
     if not len(tensor.cells) == len(out_shapes) == len(out_dtypes):
         raise ValueError(
-            f"tensor_buffer_to_list_of_tensors: {len(tensor.cells)} cells, {len(out_shapes)} out_shapes and {len(out_dtypes)} out_dtypes must agree"
+            f"tensor_buffer_to_list_of_tensors: {len(tensor.cells)} cells, {len(out_shapes)} out_shapes and"
+            f" {len(out_dtypes)} out_dtypes must agree"
         )
     out = []
     for i, (cell, shape, dtype) in enumerate(zip(tensor.cells, out_shapes, out_dtypes)):
         if cell.dtype != to_numpy_dtype(dtype) or cell.size > int(np.prod(shape)):
-            raise RuntimeError(f"tensor_buffer_to_list_of_tensors: cell {i} is {list(cell.shape)} of {cell.dtype}, asked for at most {list(shape)} of {dtype}")
+            raise RuntimeError(
+                f"tensor_buffer_to_list_of_tensors: cell {i} is {list(cell.shape)} of {cell.dtype}, asked for"
+                f" at most {list(shape)} of {dtype}"
+            )
         out.append(torch.from_numpy(np.array(cell, order="C")))
     return tuple(out)

@@ -1,4 +1,5 @@
 """Operators of oneflow._C on tensor buffers."""
+
 from __future__ import annotations
 
 import torch
@@ -14,7 +15,9 @@ def image_flip(x, flip_code):
 
 @spelled("x=input")
 def tensor_buffer_to_tensor(input, instance_shape, dtype):
-    """One tensor of the buffer's cells, all of `instance_shape` and `dtype`; the two may come in either order."""
+    """One tensor of the buffer's cells, all of `instance_shape` and `dtype`; the two may come in either
+    order.
+    """
     from .buffers import tensor_buffer_to_tensor as whole
 
     if isinstance(instance_shape, torch.dtype):

@@ -1,4 +1,5 @@
 """COCO detection data sets: annotations and encoded images in batches."""
+
 from __future__ import annotations
 
 import itertools
@@ -13,12 +14,26 @@ from .shuffle import MersenneTwister
 class BatchStream:
     """Endless batches (images, ids, sizes, boxes, labels, polygon points, their numbers)."""
 
-    def __init__(self, annotation_file, image_dir, batch_size, shuffled, seed, group_by_aspect_ratio, remove_empty, stride_partition, rank=0, ranks=1):
+    def __init__(
+        self,
+        annotation_file,
+        image_dir,
+        batch_size,
+        shuffled,
+        seed,
+        group_by_aspect_ratio,
+        remove_empty,
+        stride_partition,
+        rank=0,
+        ranks=1,
+    ):
         with open(annotation_file, encoding="utf-8") as file:
             found = json.load(file)
         missing = {"images", "annotations", "categories"} - set(found)
         if missing:
-            raise ValueError(f"{annotation_file}: not a COCO annotation file: {', '.join(sorted(missing))} missing")
+            raise ValueError(
+                f"{annotation_file}: not a COCO annotation file: {', '.join(sorted(missing))} missing"
+            )
         self._dir, self._batch_size, self._grouped = image_dir, batch_size, group_by_aspect_ratio
         self._seed = seed if shuffled else None
         self._labels = {c: i + 1 for i, c in enumerate(sorted(c["id"] for c in found["categories"]))}
@@ -35,7 +50,10 @@ class BatchStream:
             share = -(-len(images) // ranks)
             self._images = images[rank * share : (rank + 1) * share]
         if not self._images:
-            raise ValueError(f"{annotation_file}: no image is left (remove_images_without_annotations={remove_empty}, rank {rank} of {ranks})")
+            raise ValueError(
+                f"{annotation_file}: no image is left (remove_images_without_annotations={remove_empty}, rank"
+                f" {rank} of {ranks})"
+            )
 
     @staticmethod
     def _has_area(item):
@@ -54,7 +72,11 @@ class BatchStream:
         while True:
             batch, rest = [], []
             for image in itertools.chain(waiting, stream):
-                alike = not batch or not self._grouped or image["height"] // image["width"] == batch[0]["height"] // batch[0]["width"]
+                alike = (
+                    not batch
+                    or not self._grouped
+                    or image["height"] // image["width"] == batch[0]["height"] // batch[0]["width"]
+                )
                 (batch if alike and len(batch) < self._batch_size else rest).append(image)
                 if len(batch) == self._batch_size and len(batch) + len(rest) >= len(waiting):
                     break
@@ -82,5 +104,10 @@ class BatchStream:
                 for p in range(len(polygon) // 2):
                     points.append(polygon[2 * p : 2 * p + 2])
                     numbers.append((p, j, k))
-        array = lambda rows, columns, dtype: np.array(rows, dtype).reshape(-1, columns)  # noqa: E731
-        return array(boxes, 4, np.float32), np.array(labels, np.int32), array(points, 2, np.float32), array(numbers, 3, np.int32)
+        array = lambda rows, columns, dtype: np.array(rows, dtype).reshape(-1, columns)
+        return (
+            array(boxes, 4, np.float32),
+            np.array(labels, np.int32),
+            array(points, 2, np.float32),
+            array(numbers, 3, np.int32),
+        )

@@ -1,4 +1,5 @@
 """Fields of records as tensors."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -10,7 +11,9 @@ from .records import CorruptRecord
 
 def need_records(module, batch) -> RecordBatch:
     if not isinstance(batch, RecordBatch):
-        raise TypeError(f"{module} takes what OFRecordReader gives (dtype oneflow.record), found {type(batch).__name__}")
+        raise TypeError(
+            f"{module} takes what OFRecordReader gives (dtype oneflow.record), found {type(batch).__name__}"
+        )
     return batch
 
 
@@ -26,7 +29,9 @@ def numeric(batch: RecordBatch, name: str, shape, dtype: torch.dtype, pad: bool)
         kind, values = record.field(name)
         if kind == "bytes_list":
             if len(values) != 1:
-                raise RuntimeError(f"{record.where}: field {name!r} has {len(values)} byte strings; one is decoded")
+                raise RuntimeError(
+                    f"{record.where}: field {name!r} has {len(values)} byte strings; one is decoded"
+                )
             values = np.frombuffer(values[0], np.uint8 if out_dtype == np.uint8 else np.int8)
             if len(values) >= count:
                 values = values[:count]
@@ -34,8 +39,10 @@ def numeric(batch: RecordBatch, name: str, shape, dtype: torch.dtype, pad: bool)
             values = np.empty(0, out_dtype)
         if len(values) != count:
             if not pad:
-                raise RuntimeError(f"{record.where}: field {name!r} has {len(values)} values, asked for {count} (shape {tuple(shape)}); "
-                                   "truncate=True or auto_zero_padding=True cuts and fills up")  # fmt: skip
+                raise RuntimeError(
+                    f"{record.where}: field {name!r} has {len(values)} values, asked for {count} (shape"
+                    f" {tuple(shape)}); truncate=True or auto_zero_padding=True cuts and fills up"
+                )
             values = values[:count]
         row[: len(values)] = values
     return torch.from_numpy(out.reshape((len(batch.cells), *shape)))
@@ -43,7 +50,9 @@ def numeric(batch: RecordBatch, name: str, shape, dtype: torch.dtype, pad: bool)
 
 def raw_bytes(batch: RecordBatch, name: str) -> TensorBuffer:
     """The bytes of a field, each as a uint8 array."""
-    return TensorBuffer([np.frombuffer(one_bytes(record, name), np.uint8) for record in batch.cells], batch.shape)
+    return TensorBuffer(
+        [np.frombuffer(one_bytes(record, name), np.uint8) for record in batch.cells], batch.shape
+    )
 
 
 def one_bytes(record, name: str) -> bytes:

@@ -1,4 +1,5 @@
 """Megatron's indexed token files (<prefix>.idx, <prefix>.bin) as sequences of tokens."""
+
 from __future__ import annotations
 
 import os
@@ -9,7 +10,16 @@ import numpy as np
 from .shuffle import MersenneTwister
 
 _MAGIC = b"MMIDIDX\x00\x00"
-DTYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 6: np.float32, 7: np.float64, 8: np.uint16}
+DTYPES = {
+    1: np.uint8,
+    2: np.int8,
+    3: np.int16,
+    4: np.int32,
+    5: np.int64,
+    6: np.float32,
+    7: np.float64,
+    8: np.uint16,
+}
 
 
 class TokenFile:
@@ -27,7 +37,10 @@ class TokenFile:
         version, code, count, documents = struct.unpack("<QBQQ", head[9:])
         need = 34 + 12 * count + 8 * documents
         if version != 1 or code not in DTYPES or documents < 1 or len(raw) < need:
-            raise RuntimeError(f"{index}: version {version}, element type {code}, {count} sequences, {documents} documents, {len(raw)} bytes: truncated or unknown")
+            raise RuntimeError(
+                f"{index}: version {version}, element type {code}, {count} sequences, {documents} documents,"
+                f" {len(raw)} bytes: truncated or unknown"
+            )
         self.sizes = np.frombuffer(raw, "<i4", count, 34)
         self.starts = np.frombuffer(raw, "<i8", count, 34 + 4 * count)
         self.documents = np.frombuffer(raw, "<i8", documents, 34 + 12 * count)
@@ -48,7 +61,11 @@ class TokenFile:
     def document(self, i) -> np.ndarray:
         """The tokens of a document: its sequences, which lie one after the other."""
         first, size = int(self.documents[i]), self.size(i)
-        return np.frombuffer(self._data, self.dtype, size, int(self.starts[first])) if size else np.empty(0, self.dtype)
+        return (
+            np.frombuffer(self._data, self.dtype, size, int(self.starts[first]))
+            if size
+            else np.empty(0, self.dtype)
+        )
 
 
 def split_documents(count, sizes, index) -> range:
@@ -63,13 +80,28 @@ def split_documents(count, sizes, index) -> range:
 
 
 class SampleStream:
-    """Endless samples of seq_length + 1 tokens; num_samples make an epoch. Orders agree with real OneFlow 0.9.0 for the same seed.
+    """Endless samples of seq_length + 1 tokens; num_samples make an epoch.
 
-    The documents follow each other as often as the samples need, shuffled all together; the last pass over them
-    is shuffled apart when it gives few samples, and its samples come last. Samples are then drawn in random order.
+    Orders agree with real OneFlow 0.9.0 for the same seed.
+
+    The documents follow each other as often as the samples need, shuffled all together; the last pass over
+    them
+    is shuffled apart when it gives few samples, and its samples come last. Samples are then drawn in random
+    order.
     """
 
-    def __init__(self, tokens, seq_length, num_samples, shuffled, seed, split_sizes=None, split_index=None, rank=0, ranks=1):
+    def __init__(
+        self,
+        tokens,
+        seq_length,
+        num_samples,
+        shuffled,
+        seed,
+        split_sizes=None,
+        split_index=None,
+        rank=0,
+        ranks=1,
+    ):
         self._tokens, self._length, self._count = tokens, seq_length, num_samples
         self._documents = list(split_documents(len(tokens), split_sizes, split_index))
         self._shuffle = MersenneTwister(seed).shuffle if shuffled else lambda items: None
@@ -88,7 +120,10 @@ class SampleStream:
         if passes == 1 or self._count - whole >= int(0.8 * self._samples_in(1)):
             parts, edges = [self._documents * passes], [0, self._samples_in(passes)]
         else:
-            parts, edges = [self._documents * (passes - 1), list(self._documents)], [0, whole, self._samples_in(passes)]
+            parts, edges = (
+                [self._documents * (passes - 1), list(self._documents)],
+                [0, whole, self._samples_in(passes)],
+            )
         for part in parts:
             self._shuffle(part)
         samples = [list(range(a, b)) for a, b in zip(edges, edges[1:])]

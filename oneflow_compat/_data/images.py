@@ -2,8 +2,10 @@
 
 Decoding and resizing use OpenCV where it is installed (the numbers are OneFlow's, bit for bit; bicubic
 within one level), else Pillow to decode (the same bits) and torch to resize (bilinear and bicubic within
-one level of OpenCV, area shrinking within one level). Images are numpy uint8 arrays (height, width, channels).
+one level of OpenCV, area shrinking within one level). Images are numpy uint8 arrays (height, width,
+channels).
 """
+
 from __future__ import annotations
 
 import functools
@@ -46,7 +48,11 @@ def parallel(function, *items) -> list:
     if len(tasks) < 2:
         return [function(*args) for args in tasks]
     parts = [tasks[i : i + size] for i in range(0, len(tasks), size)]
-    return [made for part in _pool(os.getpid()).map(lambda part: [function(*args) for args in part], parts) for made in part]
+    return [
+        made
+        for part in _pool(os.getpid()).map(lambda part: [function(*args) for args in part], parts)
+        for made in part
+    ]
 
 
 def check_color_space(color_space: str) -> str:
@@ -65,11 +71,17 @@ def decode(data: bytes, color_space: str = "BGR") -> np.ndarray:
     cv2 = opencv()
     if cv2 is not None:
         raw = np.frombuffer(data, np.uint8)
-        direct = getattr(cv2, "IMREAD_COLOR_RGB", None) if color_space == "RGB" else None  # OpenCV 4.11 decodes to RGB as well
-        how = cv2.IMREAD_GRAYSCALE if color_space == "GRAY" else cv2.IMREAD_COLOR if direct is None else direct
+        direct = (
+            getattr(cv2, "IMREAD_COLOR_RGB", None) if color_space == "RGB" else None
+        )  # OpenCV 4.11 decodes to RGB as well
+        how = (
+            cv2.IMREAD_GRAYSCALE if color_space == "GRAY" else cv2.IMREAD_COLOR if direct is None else direct
+        )
         image = cv2.imdecode(raw, how) if raw.size else None
         if image is None:
-            raise UndecodableImage(f"not an image that OpenCV reads: {len(data)} bytes, starting with {bytes(data[:8])!r}")
+            raise UndecodableImage(
+                f"not an image that OpenCV reads: {len(data)} bytes, starting with {bytes(data[:8])!r}"
+            )
         if color_space == "GRAY":
             return image[:, :, None]
         return cv2.cvtColor(image, cv2.COLOR_BGR2RGB) if color_space == "RGB" and direct is None else image
@@ -81,12 +93,15 @@ def _decode_pillow(data, color_space):
         from PIL import Image
     except ImportError:
         raise ModuleNotFoundError(
-            "decoding images needs opencv-python-headless or pillow, and neither is installed: pip install oneflow-compat[data]"
+            "decoding images needs opencv-python-headless or pillow, and neither is installed: pip install"
+            " oneflow-compat[data]"
         ) from None
     try:
         image = Image.open(io.BytesIO(data)).convert("L" if color_space == "GRAY" else "RGB")
     except Exception as error:
-        raise UndecodableImage(f"not an image that Pillow reads: {len(data)} bytes, starting with {bytes(data[:8])!r} ({error})") from None
+        raise UndecodableImage(
+            f"not an image that Pillow reads: {len(data)} bytes, starting with {bytes(data[:8])!r} ({error})"
+        ) from None
     array = np.asarray(image)
     if color_space == "GRAY":
         return array[:, :, None]
@@ -95,9 +110,11 @@ def _decode_pillow(data, color_space):
 
 # --------------------------------------------------------------------------- cropping
 def random_crop_window(height, width, drawn, area, aspect_ratio):
-    """(top, left, height, width) of a crop: a share of the area, a width/height ratio, both drawn; like torchvision's RandomResizedCrop.
+    """(top, left, height, width) of a crop: a share of the area, a width/height ratio, both drawn; like
+    torchvision's RandomResizedCrop.
 
-    drawn: numbers in [0, 1), two for the place and two for each attempt. After attempts that do not fit: the largest
+    drawn: numbers in [0, 1), two for the place and two for each attempt. After attempts that do not fit: the
+    largest
     crop that the ratios allow.
     """
     down, right, *sizes = drawn
@@ -125,7 +142,9 @@ def check_interpolation(kind: str) -> str:
     return kind
 
 
-def resize(image: np.ndarray, width: int, height: int, interpolation: str = "bilinear", out: np.ndarray | None = None) -> np.ndarray:
+def resize(
+    image: np.ndarray, width: int, height: int, interpolation: str = "bilinear", out: np.ndarray | None = None
+) -> np.ndarray:
     """The image in another size, in `out` if given. auto: area where it gets smaller, else bilinear."""
     made = _resized(image, width, height, interpolation, out)
     if out is not None and made is not out:
@@ -143,7 +162,12 @@ def _resized(image, width, height, interpolation, out):
     cv2 = opencv()
     if cv2 is None:
         return _resize_torch(image, width, height, interpolation)
-    flag = {"bilinear": cv2.INTER_LINEAR, "nearest_neighbor": cv2.INTER_NEAREST, "bicubic": cv2.INTER_CUBIC, "area": cv2.INTER_AREA}[interpolation]
+    flag = {
+        "bilinear": cv2.INTER_LINEAR,
+        "nearest_neighbor": cv2.INTER_NEAREST,
+        "bicubic": cv2.INTER_CUBIC,
+        "area": cv2.INTER_AREA,
+    }[interpolation]
     in_place = out is not None and out.dtype == image.dtype and out.shape[2] == 3
     made = cv2.resize(image, (width, height), dst=out if in_place else None, interpolation=flag)
     return out if in_place else made if made.ndim == 3 else made[:, :, None]
@@ -154,7 +178,13 @@ def _resize_torch(image, width, height, interpolation):
 
     rows, columns = image.shape[:2]
     if interpolation == "area" and width <= columns and height <= rows:
-        out = np.einsum("ij,jkc,lk->ilc", _shares(rows, height), image.astype(np.float32), _shares(columns, width), optimize=True)
+        out = np.einsum(
+            "ij,jkc,lk->ilc",
+            _shares(rows, height),
+            image.astype(np.float32),
+            _shares(columns, width),
+            optimize=True,
+        )
         out = torch.from_numpy(np.ascontiguousarray(out))
     else:
         mode = {"nearest_neighbor": "nearest", "bicubic": "bicubic"}.get(interpolation, "bilinear")
@@ -179,7 +209,9 @@ def _shares(size: int, out: int) -> np.ndarray:
 
 
 def keep_aspect_size(width, height, target_size, min_size=0, max_size=0, resize_longer=False):
-    """(width, height) whose shorter (longer) side is `target_size`, the other bounded by max_size (min_size)."""
+    """(width, height) whose shorter (longer) side is `target_size`, the other bounded by max_size
+    (min_size).
+    """
     short, long = min(width, height), max(width, height)
     if resize_longer:
         new_long, new_short = target_size, _scaled(short, target_size, long)

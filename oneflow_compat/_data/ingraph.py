@@ -4,6 +4,7 @@ They are no tensor operators, so build() sees descriptions of what they will giv
 of a chain is one operator of the program, `oneflow_data.pull`, which runs the chain for the batch whose
 turn it is. The batch read while capturing is the one the first call gets.
 """
+
 from __future__ import annotations
 
 import itertools
@@ -14,7 +15,9 @@ import torch
 from .._global.tensor import make_global, memory_of
 from .buffers import _Batch
 
-_sites: "weakref.WeakValueDictionary[int, Site]" = weakref.WeakValueDictionary()  # kept alive by the stage they belong to
+_sites: "weakref.WeakValueDictionary[int, Site]" = (
+    weakref.WeakValueDictionary()
+)  # kept alive by the stage they belong to
 _numbers = itertools.count()
 
 
@@ -33,11 +36,18 @@ class Node:
     """A stage and where its arguments come from; it runs once per tick."""
 
     def __init__(self, stage, args, kwargs):
-        self.stage, self.args, self.kwargs, self.tick, self.value, self.sites = stage, args, kwargs, -1, None, []
+        self.stage, self.args, self.kwargs, self.tick, self.value, self.sites = (
+            stage,
+            args,
+            kwargs,
+            -1,
+            None,
+            [],
+        )
 
     def at(self, tick):
         if self.tick != tick:
-            get = lambda a: a.at(tick) if isinstance(a, Link) else a  # noqa: E731
+            get = lambda a: a.at(tick) if isinstance(a, Link) else a
             self.value = self.stage(*map(get, self.args), **{k: get(v) for k, v in self.kwargs.items()})
             self.tick = tick
         return self.value
@@ -60,12 +70,20 @@ class Promised(_Batch):
     """What a stage will give when the program runs: a batch of records or images."""
 
     def __init__(self, link, example):
-        self.link, self.shape, self.dtype, self.source = link, example.shape, example.dtype, getattr(example, "source", None)
+        self.link, self.shape, self.dtype, self.source = (
+            link,
+            example.shape,
+            example.dtype,
+            getattr(example, "source", None),
+        )
 
     cells = property(lambda self: self._not_here())
 
     def _not_here(self):
-        raise RuntimeError("inside nn.Graph.build() records and images have no values; give them to OFRecord decoders and nn.image modules")
+        raise RuntimeError(
+            "inside nn.Graph.build() records and images have no values; give them to OFRecord decoders and"
+            " nn.image modules"
+        )
 
 
 def _operators():
@@ -73,9 +91,16 @@ def _operators():
     space = torch.ops.oneflow_data
     if not hasattr(space, "pull"):
         pull = torch.library.custom_op(
-            "oneflow_data::pull", lambda turn, site: _sites[site].pull().detach(), mutates_args=(), schema="(Tensor turn, int site) -> Tensor"
+            "oneflow_data::pull",
+            lambda turn, site: _sites[site].pull().detach(),
+            mutates_args=(),
+            schema="(Tensor turn, int site) -> Tensor",
         )
-        pull.register_fake(lambda turn, site: torch.empty(_sites[site].shape, dtype=_sites[site].dtype, device=_sites[site].device))
+        pull.register_fake(
+            lambda turn, site: torch.empty(
+                _sites[site].shape, dtype=_sites[site].dtype, device=_sites[site].device
+            )
+        )
     return space.pull
 
 
@@ -93,8 +118,9 @@ def call_in_graph(stage, args, kwargs):
             found = getattr(value, "_of_link", None)
             if found is None:
                 raise NotImplementedError(
-                    f"{type(stage).__name__} inside nn.Graph.build(): it takes what a reader, decoder or CoinFlip gave, unchanged; "
-                    "found another tensor (docs/differences.md: reader-in-graph). Call it in the training loop instead."
+                    f"{type(stage).__name__} inside nn.Graph.build(): it takes what a reader, decoder or"
+                    " CoinFlip gave, unchanged; found another tensor (docs/differences.md: reader-in-graph)."
+                    " Call it in the training loop instead."
                 )
             return found
         return value

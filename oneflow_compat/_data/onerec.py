@@ -1,15 +1,19 @@
 """OneRec files: framed flatbuffers messages, each a table of named tensors.
 
-A record is a header (8 bytes `^ONEREC$`, 4 bytes 0, 4 bytes length of the payload, 8 bytes xxHash64 of these 16, big-endian),
-the payload, filled up to a multiple of 8, and its xxHash64. The payload is a flatbuffer with the identifier `1REC`:
+A record is a header (8 bytes `^ONEREC$`, 4 bytes 0, 4 bytes length of the payload, 8 bytes xxHash64 of these
+16, big-endian),
+the payload, filled up to a multiple of 8, and its xxHash64. The payload is a flatbuffer with the identifier
+`1REC`:
 
     Example { features: [Feature] }     sorted by key
     Feature { key: string; tensor: Tensor }
-    Tensor  { shape: [int32]; data: union of Int8List, Int16List, Int32List, Int64List, Float32List, Float64List,
+    Tensor  { shape: [int32]; data: union of Int8List, Int16List, Int32List, Int64List, Float32List,
+    Float64List,
               StringList, BinaryList, each { values: [...] } }
 
 The layout was found by asking real OneFlow 0.9.0 what it reads; it has no published description.
 """
+
 from __future__ import annotations
 
 import struct
@@ -23,7 +27,14 @@ from .buffers import TensorBuffer, to_numpy_dtype
 _HEAD = struct.Struct("<QII")
 _MAGIC = int.from_bytes(b"^ONEREC$", "little")
 _IDENTIFIER = b"1REC"
-_KINDS = {1: np.int8, 2: np.int16, 3: np.int32, 4: np.int64, 5: np.float32, 6: np.float64}  # numbers of the union's tables
+_KINDS = {
+    1: np.int8,
+    2: np.int16,
+    3: np.int32,
+    4: np.int64,
+    5: np.float32,
+    6: np.float64,
+}  # numbers of the union's tables
 _STRINGS = 7
 _DECODED = (torch.int8, torch.int32, torch.int64, torch.float32, torch.float64)
 
@@ -34,7 +45,10 @@ def _need(package):
     try:
         return importlib.import_module(package)
     except ImportError:
-        raise ModuleNotFoundError(f"OneRec files need the package {package}, which is not installed: pip install oneflow-compat[onerec]") from None
+        raise ModuleNotFoundError(
+            f"OneRec files need the package {package}, which is not installed: pip install"
+            " oneflow-compat[onerec]"
+        ) from None
 
 
 def _digest(data) -> bytes:
@@ -80,7 +94,10 @@ def _values(builder, key, value):
         if array.dtype == dtype:
             return kind, array.shape, builder.CreateNumpyVector(np.ascontiguousarray(array).ravel())
     known = ", ".join(np.dtype(d).name for d in _KINDS.values())
-    raise TypeError(f"field {key!r}: a value is numbers ({known}), a str or a list of str; found {type(value).__name__} of {array.dtype}")
+    raise TypeError(
+        f"field {key!r}: a value is numbers ({known}), a str or a list of str; found {type(value).__name__}"
+        f" of {array.dtype}"
+    )
 
 
 def _table(builder, *fields):
@@ -88,7 +105,9 @@ def _table(builder, *fields):
     union = len(fields) == 3
     builder.StartObject(len(fields))
     for slot, field in enumerate(fields):
-        (builder.PrependUint8Slot if union and slot == 1 else builder.PrependUOffsetTRelativeSlot)(slot, field, 0)
+        (builder.PrependUint8Slot if union and slot == 1 else builder.PrependUOffsetTRelativeSlot)(
+            slot, field, 0
+        )
     return builder.EndObject()
 
 
@@ -110,7 +129,8 @@ class Batch(TensorBuffer):
 
 
 def read_file(path, verify=True):
-    """(payload as uint8 array, "file, record at byte n") of every record; CorruptRecord where one does not hold.
+    """(payload as uint8 array, "file, record at byte n") of every record; CorruptRecord where one does not
+    hold.
 
     verify: the message is parsed too; length and digests are always checked.
     """
@@ -135,7 +155,9 @@ def read_file(path, verify=True):
 
 
 class OneRecStream(records.RecordStream):
-    """The endless stream of the records of some files; with shuffle_after_epoch the first epoch is shuffled too, as in OneFlow."""
+    """The endless stream of the records of some files; with shuffle_after_epoch the first epoch is shuffled
+    too, as in OneFlow.
+    """
 
     def __init__(self, paths, shuffle_after_epoch=False, rank=0, ranks=1, verify=True):
         super().__init__(paths, shuffle_after_epoch, rank, ranks)
@@ -157,13 +179,15 @@ def parse(payload, where) -> dict:
             raise ValueError(f"its identifier is {bytes(payload[4:8])!r}, not {_IDENTIFIER!r}")
         data = bytes(payload)
         left = [_MOST_TEXT + 8 * len(data)]
-        field = lambda t, slot: t.Offset(4 + 2 * slot)  # noqa: E731
-        below = lambda t, slot: table(data, t.Indirect(t.Pos + field(t, slot)))  # noqa: E731
+        field = lambda t, slot: t.Offset(4 + 2 * slot)
+        below = lambda t, slot: table(data, t.Indirect(t.Pos + field(t, slot)))
         root, out = table(data, int.from_bytes(data[:4], "little")), {}
         for i in range(root.VectorLen(field(root, 0)) if field(root, 0) else 0):
             feature = table(data, root.Indirect(root.Vector(field(root, 0)) + 4 * i))
             key, tensor = _text(feature, feature.Pos + field(feature, 0), left), below(feature, 1)
-            kind = tensor.Get(number_types.Uint8Flags, tensor.Pos + field(tensor, 1)) if field(tensor, 1) else 0
+            kind = (
+                tensor.Get(number_types.Uint8Flags, tensor.Pos + field(tensor, 1)) if field(tensor, 1) else 0
+            )
             shape = _vector(data, tensor, field(tensor, 0), np.int32).tolist()
             values = below(tensor, 2)
             if kind in _KINDS:
@@ -173,7 +197,10 @@ def parse(payload, where) -> dict:
                 out[key] = array, shape
             elif kind == _STRINGS:
                 at = values.Vector(field(values, 0))
-                out[key] = [_text(values, at + 4 * j, left) for j in range(values.VectorLen(field(values, 0)))], shape
+                out[key] = (
+                    [_text(values, at + 4 * j, left) for j in range(values.VectorLen(field(values, 0)))],
+                    shape,
+                )
             else:
                 out[key] = None, shape
         return out
@@ -194,7 +221,11 @@ def _text(table, at, left) -> str:
 
 
 def _vector(data, table, offset, dtype):
-    return np.frombuffer(data, dtype, table.VectorLen(offset), table.Vector(offset)) if offset else np.empty(0, dtype)
+    return (
+        np.frombuffer(data, dtype, table.VectorLen(offset), table.Vector(offset))
+        if offset
+        else np.empty(0, dtype)
+    )
 
 
 # --------------------------------------------------------------------------- decoding
@@ -203,28 +234,50 @@ def decode(batch, key, dtype, shape, is_dynamic=False, reshape=None, batch_paddi
     if not isinstance(batch, Batch):
         raise TypeError(f"decode_onerec takes what OneRecReader gives, found {type(batch).__name__}")
     if dtype not in _DECODED:
-        raise NotImplementedError(f"decode_onerec: dtype is one of {', '.join(map(str, _DECODED))}, found {dtype}")
+        raise NotImplementedError(
+            f"decode_onerec: dtype is one of {', '.join(map(str, _DECODED))}, found {dtype}"
+        )
     shape = tuple(shape)
     for name, other in (("reshape", reshape), ("batch_padding", batch_padding)):
         if other is not None and len(other) != len(shape):
-            raise ValueError(f"decode_onerec: {name} {tuple(other)} must have as many dimensions as shape {shape}")
+            raise ValueError(
+                f"decode_onerec: {name} {tuple(other)} must have as many dimensions as shape {shape}"
+            )
     if batch_padding is not None and any(batch_padding[1:]):
-        raise NotImplementedError(f"decode_onerec: batch_padding fills up the first dimension only; found {tuple(batch_padding)}")
-    arrays = [_field(payload, where, key, to_numpy_dtype(dtype), len(shape), reshape) for payload, where in zip(batch.cells, batch.where)]
+        raise NotImplementedError(
+            f"decode_onerec: batch_padding fills up the first dimension only; found {tuple(batch_padding)}"
+        )
+    arrays = [
+        _field(payload, where, key, to_numpy_dtype(dtype), len(shape), reshape)
+        for payload, where in zip(batch.cells, batch.where)
+    ]
     sizes = {a.shape for a in arrays}
     if batch_padding is not None and batch_padding[0]:
         if any(a.shape[0] > batch_padding[0] for a in arrays):
-            raise RuntimeError(f"decode_onerec: batch_padding is {batch_padding[0]}, field {key!r} of the batch has up to {max(a.shape[0] for a in arrays)}")
+            raise RuntimeError(
+                f"decode_onerec: batch_padding is {batch_padding[0]}, field {key!r} of the batch has up to"
+                f" {max(a.shape[0] for a in arrays)}"
+            )
         found = {(batch_padding[0], *s[1:]) for s in sizes}
     else:
         found = sizes
     if len(found) != 1:
-        raise RuntimeError(f"decode_onerec: field {key!r} has several shapes in one batch, {sorted(found)}; batch_padding=[n, 0, ...] fills them up")
+        raise RuntimeError(
+            f"decode_onerec: field {key!r} has several shapes in one batch, {sorted(found)};"
+            " batch_padding=[n, 0, ...] fills them up"
+        )
     (inside,) = found
-    if is_dynamic and len(inside) == len(shape) and np.prod(inside, dtype=np.int64) <= np.prod(shape, dtype=np.int64):
+    if (
+        is_dynamic
+        and len(inside) == len(shape)
+        and np.prod(inside, dtype=np.int64) <= np.prod(shape, dtype=np.int64)
+    ):
         shape = inside
     if inside != shape:
-        raise RuntimeError(f"decode_onerec: field {key!r} has shape {list(inside)}, asked for {'at most ' if is_dynamic else ''}{list(shape)}")
+        raise RuntimeError(
+            f"decode_onerec: field {key!r} has shape {list(inside)}, asked for"
+            f" {'at most ' if is_dynamic else ''}{list(shape)}"
+        )
     out = np.zeros((len(arrays), *shape), to_numpy_dtype(dtype))
     for row, array in zip(out, arrays):
         row[: array.shape[0]] = array
@@ -234,13 +287,24 @@ def decode(batch, key, dtype, shape, is_dynamic=False, reshape=None, batch_paddi
 def _field(payload, where, key, dtype, dims, reshape):
     fields = parse(payload, where)
     if key not in fields:
-        raise KeyError(f"{where}: there is no field {key!r}; the record has {', '.join(map(repr, fields)) or 'none'}")
+        raise KeyError(
+            f"{where}: there is no field {key!r}; the record has {', '.join(map(repr, fields)) or 'none'}"
+        )
     array, shape = fields[key]
     if not isinstance(array, np.ndarray) or array.dtype != dtype:
-        found = array.dtype.name if isinstance(array, np.ndarray) else "text" if isinstance(array, list) else "bytes"
+        found = (
+            array.dtype.name
+            if isinstance(array, np.ndarray)
+            else "text"
+            if isinstance(array, list)
+            else "bytes"
+        )
         raise RuntimeError(f"{where}: field {key!r} holds {found}, asked for {np.dtype(dtype).name}")
     if reshape is None and len(shape) != dims or dims == 0:
-        raise RuntimeError(f"{where}: field {key!r} has shape {shape}, asked for {dims} dimension{'s' * (dims != 1)} (at least one)")
+        raise RuntimeError(
+            f"{where}: field {key!r} has shape {shape}, asked for {dims} dimension{'s' * (dims != 1)} (at"
+            " least one)"
+        )
     try:
         return array.reshape(shape if reshape is None else tuple(reshape))
     except ValueError:

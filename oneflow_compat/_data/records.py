@@ -2,6 +2,7 @@
 
 A data set is a folder of part files, <prefix><number><nothing>, the number with leading zeros if asked.
 """
+
 from __future__ import annotations
 
 import mmap
@@ -31,7 +32,10 @@ class Record:
         try:
             feature = self.features[name]
         except KeyError:
-            raise KeyError(f"{self.where}: there is no field {name!r}; the record has {', '.join(map(repr, self.features)) or 'none'}") from None
+            raise KeyError(
+                f"{self.where}: there is no field {name!r}; the record has"
+                f" {', '.join(map(repr, self.features)) or 'none'}"
+            ) from None
         try:
             kind, body = wire.decode_feature(feature)
             return kind, wire.decode_list(kind, body) if kind else []
@@ -74,11 +78,15 @@ class RecordWriter(PartFile):
     def write(self, record) -> int:
         """Append one record; returns its offset."""
         if isinstance(record, dict):
-            record = wire.encode_record({_checked(name): _typed(name, value) for name, value in record.items()})
+            record = wire.encode_record(
+                {_checked(name): _typed(name, value) for name, value in record.items()}
+            )
         elif hasattr(record, "SerializeToString"):
             record = record.SerializeToString()
         elif not isinstance(record, (bytes, bytearray, memoryview)):
-            raise TypeError(f"a record is a dict, an OFRecord message or its bytes, found {type(record).__name__}")
+            raise TypeError(
+                f"a record is a dict, an OFRecord message or its bytes, found {type(record).__name__}"
+            )
         offset = self._file.tell()
         self._file.write(_LENGTH.pack(len(record)))
         self._file.write(record)
@@ -106,7 +114,9 @@ def _typed(name, value):
         value = value.detach().cpu().numpy()
     array = np.asarray(value).ravel()
     if array.dtype.kind not in "fiub":
-        raise TypeError(f"field {name!r}: a value is bytes, str or numbers; found {type(value).__name__} of {array.dtype}")
+        raise TypeError(
+            f"field {name!r}: a value is bytes, str or numbers; found {type(value).__name__} of {array.dtype}"
+        )
     if array.dtype.kind == "f":
         return ("double_list" if given and array.dtype.itemsize == 8 else "float_list"), array
     wide = array.dtype.itemsize == 8 or array.dtype == np.uint32
@@ -155,7 +165,9 @@ def read_file(path, on_corrupt="raise"):
             text = f"{path}: corrupt record at byte {at}: {problem}"
             if on_corrupt != "skip":
                 raise CorruptRecord(text)
-            warnings.warn(f"{text}; {'skipped' if whole else 'the rest of the file is skipped'}", stacklevel=2)
+            warnings.warn(
+                f"{text}; {'skipped' if whole else 'the rest of the file is skipped'}", stacklevel=2
+            )
             if not whole:
                 return
         at += 8 + size
@@ -173,7 +185,9 @@ class RecordStream:
             raise ValueError(f"on_corrupt is 'raise' or 'skip', found {on_corrupt!r}")
         missing = [p for p in paths if not os.path.isfile(p)]
         if missing:
-            raise FileNotFoundError(f"there is no part file {missing[0]!r} ({len(missing)} of {len(paths)} are missing)")
+            raise FileNotFoundError(
+                f"there is no part file {missing[0]!r} ({len(missing)} of {len(paths)} are missing)"
+            )
         if not 0 < ranks <= len(paths):
             raise ValueError(f"{len(paths)} part files cannot be shared by {ranks} ranks: each needs one")
         self._paths, self._shuffled, self._on_corrupt = list(paths), shuffle_after_epoch, on_corrupt

@@ -2,6 +2,7 @@
 
 Orders agree with real OneFlow 0.9.0 for the same seed (tests/golden/ofrecord.json).
 """
+
 from __future__ import annotations
 
 _MASK = 0xFFFFFFFF
@@ -10,7 +11,17 @@ _MASK = 0xFFFFFFFF
 def seed_sequence(values, count: int) -> list[int]:
     """`count` 32-bit numbers spread from `values` (std::seed_seq::generate)."""
     state, size = [0x8B8B8B8B] * count, len(values)
-    t = 11 if count >= 623 else 7 if count >= 68 else 5 if count >= 39 else 3 if count >= 7 else (count - 1) // 2
+    t = (
+        11
+        if count >= 623
+        else 7
+        if count >= 68
+        else 5
+        if count >= 39
+        else 3
+        if count >= 7
+        else (count - 1) // 2
+    )
     p = (count - t) // 2
     q = p + t
     rounds = max(size + 1, count)

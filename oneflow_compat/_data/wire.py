@@ -3,12 +3,18 @@
 A record is {name: (kind, values)}: kind "bytes_list" (list of bytes), "float_list", "double_list",
 "int32_list", "int64_list" (numpy arrays) or None (a feature without a value).
 """
+
 from __future__ import annotations
 
 import numpy as np
 
 KINDS = ("bytes_list", "float_list", "double_list", "int32_list", "int64_list")  # field numbers 1..5
-DTYPES = {"float_list": np.dtype("<f4"), "double_list": np.dtype("<f8"), "int32_list": np.dtype("<i4"), "int64_list": np.dtype("<i8")}
+DTYPES = {
+    "float_list": np.dtype("<f4"),
+    "double_list": np.dtype("<f8"),
+    "int32_list": np.dtype("<i4"),
+    "int64_list": np.dtype("<i8"),
+}
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
@@ -49,7 +55,8 @@ def encode_feature(kind: str | None, values) -> bytes:
 def encode_record(features: dict) -> bytes:
     """An OFRecord message from {name: (kind, values)}, names in order."""
     return b"".join(
-        _field(1, _field(1, name.encode()) + _field(2, encode_feature(*features[name]))) for name in sorted(features)
+        _field(1, _field(1, name.encode()) + _field(2, encode_feature(*features[name])))
+        for name in sorted(features)
     )
 
 

@@ -4,6 +4,7 @@ Operators and methods of torch.Tensor, undocumented quirks of functions and the 
 exchanged for the whole process (`_tables/exact.py` lists all of them), for comparing a port with
 recorded OneFlow results. Slower than torch; on the CPU only as far as random numbers go.
 """
+
 from __future__ import annotations
 
 import importlib

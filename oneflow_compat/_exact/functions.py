@@ -1,4 +1,5 @@
 """Top-level functions with OneFlow 0.9's quirks; each takes the present function and returns the other."""
+
 from __future__ import annotations
 
 import functools
@@ -14,6 +15,7 @@ def _same_name(function, original):
 
 def binary(original):
     """A 0-d tensor never raises the category of an N-d one."""
+
     def call(*args, **kwargs):
         if len(args) >= 2:
             args = (*aligned(args[0], args[1]), *args[2:])
@@ -24,6 +26,7 @@ def binary(original):
 
 def to_float(original):
     """float32 for integer and bool tensors."""
+
     def call(input=None, *args, x=None, **kwargs):
         input = x if input is None else input
         return original(input.float() if _category(input) < 2 else input, *args, **kwargs)
@@ -33,16 +36,23 @@ def to_float(original):
 
 def floor_divide(original):
     """Integers truncate."""
-    return _same_name(lambda *args, **kwargs: original(*args, **kwargs) if kwargs or len(args) != 2 else args[0] // args[1], original)
+    return _same_name(
+        lambda *args, **kwargs: original(*args, **kwargs) if kwargs or len(args) != 2 else args[0] // args[1],
+        original,
+    )
 
 
 def pow(original):
     """Integer tensors give float32."""
-    return _same_name(lambda *args, **kwargs: original(*args, **kwargs) if kwargs or len(args) != 2 else args[0] ** args[1], original)
+    return _same_name(
+        lambda *args, **kwargs: original(*args, **kwargs) if kwargs or len(args) != 2 else args[0] ** args[1],
+        original,
+    )
 
 
 def int32_indices(original):
     """int32 instead of int64 indices; a dtype that is asked for is kept."""
+
     def call(*args, **kwargs):
         out = original(*args, **kwargs)
         if kwargs.get("dtype") is not None or any(isinstance(a, torch.dtype) for a in args):
@@ -58,6 +68,7 @@ def int32_indices(original):
 
 def topk(original):
     """Equal values: the lowest index first."""
+
     def topk(input, k, dim=None, largest=True, sorted=True):
         dim = -1 if dim is None else dim
         values, indices = torch.sort(input, dim=dim, descending=largest, stable=True)
@@ -68,6 +79,7 @@ def topk(original):
 
 def keeps_dtype(original):
     """prod of a small integer dtype keeps it."""
+
     def call(x, *args, **kwargs):
         out = original(x, *args, **kwargs)
         return out.to(x.dtype) if kwargs.get("dtype") is None and _category(x) == 1 else out
@@ -82,6 +94,7 @@ def gives_bool(original):
 
 def clamp(original):
     """An integer tensor keeps its dtype; the bounds are truncated."""
+
     def call(input, min=None, max=None, **kwargs):
         if _category(input) == 1:
             min, max = (int(b) if isinstance(b, float) else b for b in (min, max))
@@ -92,19 +105,25 @@ def clamp(original):
 
 def where(original):
     """A Python float is float64 and decides; two of them give float32."""
+
     def where(condition, x=None, y=None, **kwargs):
         if x is None and y is None:
             return original(condition, **kwargs)
         out = original(condition, x, y, **kwargs)
         if isinstance(x, float) and isinstance(y, float):
             return out.float()
-        return original(condition, *(t.double() if isinstance(t, torch.Tensor) else t for t in (x, y))) if isinstance(x, float) or isinstance(y, float) else out
+        return (
+            original(condition, *(t.double() if isinstance(t, torch.Tensor) else t for t in (x, y)))
+            if isinstance(x, float) or isinstance(y, float)
+            else out
+        )
 
     return _same_name(where, original)
 
 
 def quantile(original):
     """With a number and a dim the result is float64."""
+
     def quantile(input, q, dim=None, *args, **kwargs):
         out = original(input, q, dim, *args, **kwargs)
         return out.double() if isinstance(q, float) and dim is not None else out
@@ -114,6 +133,7 @@ def quantile(original):
 
 def normalize(original):
     """x / sqrt(max(sum x^2, eps)) for p = 2."""
+
     def normalize(input, p=2.0, dim=1, eps=1e-12, *args, **kwargs):
         if p != 2:
             return original(input, p, dim, eps, *args, **kwargs)

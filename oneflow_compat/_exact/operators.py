@@ -1,4 +1,7 @@
-"""Operators and methods of Tensor as in OneFlow 0.9; each function takes the present one and returns the other."""
+"""Operators and methods of Tensor as in OneFlow 0.9; each function takes the present one and returns the
+other.
+"""
+
 from __future__ import annotations
 
 import functools
@@ -12,7 +15,12 @@ def _category(t):
 
 def aligned(a, b):
     """A 0-d tensor next to an N-d one of a lower category takes that one's dtype."""
-    if isinstance(b, torch.Tensor) and isinstance(a, torch.Tensor) and (a.dim() == 0) != (b.dim() == 0) and a.dtype is not b.dtype:
+    if (
+        isinstance(b, torch.Tensor)
+        and isinstance(a, torch.Tensor)
+        and (a.dim() == 0) != (b.dim() == 0)
+        and a.dtype is not b.dtype
+    ):
         if a.dim() == 0 and _category(a) > _category(b):
             a = a.to(b.dtype)
         elif b.dim() == 0 and _category(b) > _category(a):
@@ -21,7 +29,11 @@ def aligned(a, b):
 
 
 def _integer(t):
-    return isinstance(t, int) and not isinstance(t, bool) if not isinstance(t, torch.Tensor) else _category(t) < 2
+    return (
+        isinstance(t, int) and not isinstance(t, bool)
+        if not isinstance(t, torch.Tensor)
+        else _category(t) < 2
+    )
 
 
 def _is_bool(t):
@@ -40,6 +52,7 @@ def narrowed(a, b):
 
 def _operator(rule, aligned=aligned):
     """`rule(original, a, b)` as a replacement for an operator; strangers go to the original."""
+
     def row(original):
         @functools.wraps(original, assigned=("__name__", "__doc__"), updated=())
         def op(self, other, *args, **kwargs):
@@ -94,7 +107,11 @@ def _pow(original, a, b, *args, **kwargs):
 sub, rsub, floordiv = map(_operator, (_sub, _rsub, _floordiv))
 div, pow = _operator(_div, narrowed), _operator(_pow, narrowed)
 rdiv = _operator(lambda original, a, b: original(a, b), narrowed)
-rfloordiv = _operator(lambda original, a, b: torch.div(b, a, rounding_mode="trunc") if _integer(a) and _integer(b) else original(a, b))
+rfloordiv = _operator(
+    lambda original, a, b: (
+        torch.div(b, a, rounding_mode="trunc") if _integer(a) and _integer(b) else original(a, b)
+    )
+)
 mod = _operator(lambda original, a, b: torch.fmod(a, b))
 rmod = _operator(lambda original, a, b: torch.fmod(torch.as_tensor(b), a))
 logical_and = _operator(lambda original, a, b: torch.logical_and(a, torch.as_tensor(b)))
@@ -109,6 +126,7 @@ def rebinding(original):
 
 def to_float(original):
     """The unary operation of an integer or bool tensor in float32."""
+
     @functools.wraps(original, assigned=("__name__", "__doc__"), updated=())
     def op(self, *args, **kwargs):
         return original(self.float() if _category(self) < 2 else self, *args, **kwargs)
@@ -118,6 +136,7 @@ def to_float(original):
 
 def norm(original):
     """The matrix norm for p = 1, -1, inf, -inf of a matrix, as `oneflow.norm`."""
+
     def norm(self, p="fro", dim=None, keepdim=False, dtype=None):
         from .._ops.reduce import norm
 
@@ -128,4 +147,6 @@ def norm(original):
 
 def tolerances(original):
     """allclose and isclose with atol before rtol."""
-    return lambda self, other, atol=1e-08, rtol=1e-05, equal_nan=False: original(self, other, rtol=rtol, atol=atol, equal_nan=equal_nan)
+    return lambda self, other, atol=1e-08, rtol=1e-05, equal_nan=False: original(
+        self, other, rtol=rtol, atol=atol, equal_nan=equal_nan
+    )

@@ -1,8 +1,10 @@
 """OneFlow 0.9's CPU random stream: one sequential MT19937 per generator, and its distributions.
 
-Inside nn.Graph, and on other devices, torch's generators stay. A stream starts when a torch generator is first used or was seeded since: it takes the generator's
+Inside nn.Graph, and on other devices, torch's generators stay. A stream starts when a torch generator is
+first used or was seeded since: it takes the generator's
 initial_seed(). Each use also draws one number from the torch generator, so that a new seed shows.
 """
+
 from __future__ import annotations
 
 import functools
@@ -18,7 +20,14 @@ class Stream:
     def raw(self, n):
         """The next n 32-bit words."""
         if n > self._left.size:
-            self._left = np.concatenate([self._left, self._source.randint(0, 2**32, size=n - self._left.size, dtype=np.uint32).astype(np.uint64)])
+            self._left = np.concatenate(
+                [
+                    self._left,
+                    self._source.randint(0, 2**32, size=n - self._left.size, dtype=np.uint32).astype(
+                        np.uint64
+                    ),
+                ]
+            )
         out, self._left = self._left[:n], self._left[n:]
         return out
 
@@ -33,7 +42,9 @@ class Stream:
         return (words[0::2] + words[1::2] * 2.0**32) / 2.0**64
 
     def normal(self, n, double):
-        """n standard normal numbers by Marsaglia's polar method, in pairs; the spare of an odd n is dropped."""
+        """n standard normal numbers by Marsaglia's polar method, in pairs; the spare of an odd n
+        is dropped.
+        """
         out, width = [], 4 if double else 2
         pairs = (n + 1) // 2
         while pairs:
@@ -44,7 +55,7 @@ class Stream:
             r = x * x + y * y
             good = np.flatnonzero((r <= 1) & (r != 0))[:pairs]
             used = int(good[-1]) + 1 if good.size == pairs else x.size
-            self.push_back(words[width * used:])
+            self.push_back(words[width * used :])
             scale = np.sqrt(-2 * np.log(r[good]) / r[good])
             out.append(np.stack([y[good] * scale, x[good] * scale], 1).ravel())
             pairs -= good.size
@@ -78,7 +89,9 @@ class Stream:
         return out
 
 
-_streams: dict[int, tuple] = {}  # id(generator) -> (generator, stream, state); torch 2.11's generators take no weak reference
+_streams: dict[
+    int, tuple
+] = {}  # id(generator) -> (generator, stream, state); torch 2.11's generators take no weak reference
 _default: list = [None, None]
 
 
@@ -130,6 +143,7 @@ def normal_(original):
 
 def trunc_normal_(original):
     """Clamped to [a, b], not redrawn."""
+
     def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0):
         with torch.no_grad():
             return tensor.normal_(mean, std).clamp_(a, b)
@@ -139,10 +153,20 @@ def trunc_normal_(original):
 
 def _made(original, draw):
     """Make an empty tensor the way `original` would, then draw into it."""
+
     def call(*args, generator=None, requires_grad=False, **kwargs):
         if _capturing():
-            return original(*args, requires_grad=requires_grad, **kwargs, **({} if generator is None else {"generator": generator}))
-        probe = original(*args, generator=generator, **kwargs) if generator is not None else original(*args, **kwargs)
+            return original(
+                *args,
+                requires_grad=requires_grad,
+                **kwargs,
+                **({} if generator is None else {"generator": generator}),
+            )
+        probe = (
+            original(*args, generator=generator, **kwargs)
+            if generator is not None
+            else original(*args, **kwargs)
+        )
         if probe.device.type != "cpu" or probe.is_global:
             return probe.requires_grad_(requires_grad)
         return draw(probe, generator, args, kwargs).requires_grad_(requires_grad)
@@ -152,13 +176,18 @@ def _made(original, draw):
 
 def _keeping_state(original):
     """`original`, leaving torch's default generator as it was (its draw is thrown away)."""
+
     def call(*args, generator=None, **kwargs):
         if _capturing():
             return original(*args, **kwargs, **({} if generator is None else {"generator": generator}))
         source = torch.default_generator if generator is None else generator
         state = source.get_state()
         try:
-            return original(*args, **kwargs) if generator is None else original(*args, generator=generator, **kwargs)
+            return (
+                original(*args, **kwargs)
+                if generator is None
+                else original(*args, generator=generator, **kwargs)
+            )
         finally:
             source.set_state(state)
 
@@ -175,11 +204,13 @@ def randn(original):
 
 def normal(original):
     def draw(t, g, args, kwargs):
-        mean, std = (args + tuple(kwargs[n] for n in ("mean", "std")[len(args):] if n in kwargs))[:2]
+        mean, std = (args + tuple(kwargs[n] for n in ("mean", "std")[len(args) :] if n in kwargs))[:2]
         return t.normal_(mean, std, generator=g)
 
     made = _made(_keeping_state(original), draw)
-    return functools.wraps(original, updated=())(lambda *a, **k: original(*a, **k) if any(isinstance(v, torch.Tensor) for v in a) else made(*a, **k))
+    return functools.wraps(original, updated=())(
+        lambda *a, **k: original(*a, **k) if any(isinstance(v, torch.Tensor) for v in a) else made(*a, **k)
+    )
 
 
 def randint(original):
@@ -187,14 +218,21 @@ def randint(original):
         numbers = [v for v in args if isinstance(v, int)]
         low, high = kwargs.get("low", 0), kwargs.get("high")
         if numbers:
-            low, high = (numbers[0], numbers[1] if len(numbers) > 1 else high) if len(numbers) > 1 or high is not None else (0, numbers[0])
+            low, high = (
+                (numbers[0], numbers[1] if len(numbers) > 1 else high)
+                if len(numbers) > 1 or high is not None
+                else (0, numbers[0])
+            )
         return _fill(t, np.floor(stream(g).uniform(t.numel(), False) * (high - low)) + low)
 
     return _made(_keeping_state(original), draw)
 
 
 def randperm(original):
-    return _made(_keeping_state(original), lambda t, g, a, k: _fill(t, np.array(stream(g).shuffled(t.numel()), dtype=np.int64)))
+    return _made(
+        _keeping_state(original),
+        lambda t, g, a, k: _fill(t, np.array(stream(g).shuffled(t.numel()), dtype=np.int64)),
+    )
 
 
 def bernoulli(original):
@@ -211,11 +249,16 @@ def bernoulli(original):
 
 def dropout(original):
     """Kept where the uniform number is above p."""
+
     def dropout(x=None, p=0.5, training=True, inplace=False, generator=None, *, addend=None, input=None):
         x = input if x is None else x
         if not training or p == 0 or x.device.type != "cpu" or _capturing():
             return original(x, p, training, inplace, generator, addend=addend)
-        keep = torch.from_numpy((stream(generator).uniform(x.numel(), False) > p).astype(np.float64)).reshape(x.shape).to(x.dtype)
+        keep = (
+            torch.from_numpy((stream(generator).uniform(x.numel(), False) > p).astype(np.float64))
+            .reshape(x.shape)
+            .to(x.dtype)
+        )
         y = x * keep * (1 / (1 - p) if p < 1 else 0.0)
         y = y if addend is None else y + addend
         return x.copy_(y) if inplace else y

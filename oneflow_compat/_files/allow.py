@@ -5,6 +5,7 @@ A name of a table of constructors is called through the constructor beside it, w
 and charges what it allocates. torch's own additions (`torch.serialization.add_safe_globals`) hold too:
 those are the user's word, and they are called as they are.
 """
+
 from __future__ import annotations
 
 import functools
@@ -16,19 +17,30 @@ from . import numpy_values, plain_values, torch_values
 from .errors import RefusedError
 
 _ALIASES = {
-    "__builtin__": "builtins", "numpy.core.multiarray": "numpy._core.multiarray", "numpy.core.numeric": "numpy._core.numeric",
-    "pathlib._local": "pathlib", "torch.tensor": "torch._tensor",
-}  # fmt: skip
+    "__builtin__": "builtins",
+    "numpy.core.multiarray": "numpy._core.multiarray",
+    "numpy.core.numeric": "numpy._core.numeric",
+    "pathlib._local": "pathlib",
+    "torch.tensor": "torch._tensor",
+}
 
-# module: names. They stand beside tensors in checkpoints: a default factory, a dtype, the activation of a layer.
+# module: names. They stand beside tensors in checkpoints: a default factory, a dtype, the activation of a
+# layer.
 VALUES = {
     "builtins": "list dict set tuple int float bool str bytes",
     "collections": "OrderedDict Counter",
-    "numpy": "ndarray bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128",
-    "torch": "float32 float64 float16 bfloat16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool complex32 complex64 complex128 "
-    "qint8 quint8 qint32 quint4x2 quint2x4 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu strided sparse_coo sparse_csr "
-    "sparse_csc sparse_bsr sparse_bsc contiguous_format channels_last channels_last_3d preserve_format per_tensor_affine per_tensor_symmetric "
-    "per_channel_affine per_channel_symmetric per_channel_affine_float_qparams Tensor",
+    "numpy": (
+        "ndarray bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64"
+        " complex128"
+    ),
+    "torch": (
+        "float32 float64 float16 bfloat16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool complex32"
+        " complex64 complex128 qint8 quint8 qint32 quint4x2 quint2x4 float8_e4m3fn float8_e5m2"
+        " float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu strided sparse_coo sparse_csr sparse_csc sparse_bsr"
+        " sparse_bsc contiguous_format channels_last channels_last_3d preserve_format per_tensor_affine"
+        " per_tensor_symmetric per_channel_affine per_channel_symmetric per_channel_affine_float_qparams"
+        " Tensor"
+    ),
     "torch._tensor": "Tensor",
     "torch.nn.parameter": "Parameter",
     "torch.nn.functional": "relu gelu silu tanh elu leaky_relu softmax hardtanh relu6",
@@ -89,7 +101,10 @@ def call(target, arguments, budget):
         return constructor.make(budget, *arguments)
     if is_user_global(target):
         return target(*arguments)
-    raise RefusedError(f"it calls {_title(target)}, which a safe load does not call. If you trust the file, load it with weights_only=False")
+    raise RefusedError(
+        f"it calls {_title(target)}, which a safe load does not call. If you trust the file, load it with"
+        " weights_only=False"
+    )
 
 
 def new(target, arguments, budget):

@@ -1,4 +1,5 @@
 """Files that appear whole or not at all: written beside the target, flushed to disk, then renamed onto it."""
+
 from __future__ import annotations
 
 import contextlib
@@ -22,7 +23,9 @@ def sync_folder(folder) -> None:
 
 
 def lock_folder(folder):
-    """Wait until no other process holds the folder; returns the function that lets go (nothing where folders cannot be locked)."""
+    """Wait until no other process holds the folder; returns the function that lets go (nothing where folders
+    cannot be locked).
+    """
     try:
         import fcntl
 
@@ -75,8 +78,14 @@ def _try_lock(handle) -> bool:
 
 
 def _remove_leftovers(folder, prefix) -> None:
-    """Remove the temporary files of saves that were killed: those that no process has locked, an hour old or older."""
-    names = [n for n in os.listdir(folder) if n.startswith(prefix) and n.endswith(_SUFFIX) and len(n) == len(prefix) + 8 + len(_SUFFIX)]
+    """Remove the temporary files of saves that were killed: those that no process has locked, an hour old or
+    older.
+    """
+    names = [
+        n
+        for n in os.listdir(folder)
+        if n.startswith(prefix) and n.endswith(_SUFFIX) and len(n) == len(prefix) + 8 + len(_SUFFIX)
+    ]
     for name in names:
         with contextlib.suppress(OSError):
             path = os.path.join(folder, name)

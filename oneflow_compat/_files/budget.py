@@ -1,4 +1,5 @@
 """What a file may make a load allocate, counted before each allocation."""
+
 from __future__ import annotations
 
 from .errors import RefusedError
@@ -16,7 +17,9 @@ class Budget:
     a tensor that has no storage to the device that the load asks for.
     """
 
-    def __init__(self, file_size: int, pickle_size: int | None = None, late_values=False, restore_tensor=None):
+    def __init__(
+        self, file_size: int, pickle_size: int | None = None, late_values=False, restore_tensor=None
+    ):
         self._late_values, self._checks = late_values, []
         self.restore_tensor = restore_tensor or (lambda tensor, location: tensor)
         self._data = ALLOWANCE + DATA_FACTOR * file_size
@@ -38,8 +41,8 @@ class Budget:
 
     def _excess(self, amount, subject) -> str:
         return (
-            f"altered or hostile: {subject} needs {amount} bytes more than a file of {self._file_size} bytes may take. "
-            "If you trust the file, load it with weights_only=False"
+            f"altered or hostile: {subject} needs {amount} bytes more than a file of {self._file_size} bytes"
+            " may take. If you trust the file, load it with weights_only=False"
         )
 
     def check_later(self, check) -> None:
@@ -65,7 +68,9 @@ class Budget:
         if key not in same_hash:
             same_hash.append(key)
             if len(same_hash) > COLLISIONS:
-                raise RefusedError(f"altered or hostile: more than {COLLISIONS} keys have one hash, {key!r} is one of them")
+                raise RefusedError(
+                    f"altered or hostile: more than {COLLISIONS} keys have one hash, {key!r} is one of them"
+                )
 
 
 def _key_cost(key, depth=0) -> int:
@@ -80,7 +85,11 @@ def _key_cost(key, depth=0) -> int:
         return 32 + len(key)
     import torch
 
-    if key is None or isinstance(key, float | complex | type | torch.dtype | torch.device) or type(key).__module__.split(".")[0] in _KEY_MODULES:
+    if (
+        key is None
+        or isinstance(key, float | complex | type | torch.dtype | torch.device)
+        or type(key).__module__.split(".")[0] in _KEY_MODULES
+    ):
         return 256
     raise RefusedError(f"it has a {type(key).__name__} as a key of a dict or set; keys are plain values")
 

@@ -1,4 +1,5 @@
 """OneFlow's numbers and names of element types, and how each lies on disk."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -39,7 +40,8 @@ def name_of(dtype: torch.dtype) -> str:
         return DTYPE_TO_NAME[dtype]
     except KeyError:
         raise NotImplementedError(
-            f"OneFlow's file format has no element type for {dtype}; save with save_as_external_data=False and no layout"
+            f"OneFlow's file format has no element type for {dtype}; save with save_as_external_data=False"
+            " and no layout"
         ) from None
 
 
@@ -47,8 +49,9 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray:
     """The values as they lie on disk: contiguous, on the host, bfloat16 as float32."""
     if tensor.layout is not torch.strided or tensor.is_quantized:
         raise NotImplementedError(
-            f"OneFlow's file format holds dense tensors only, found layout {tensor.layout}"
-            f"{' (quantized)' if tensor.is_quantized else ''}; save with save_as_external_data=False and no layout"
+            "OneFlow's file format holds dense tensors only, found layout"
+            f" {tensor.layout}{' (quantized)' if tensor.is_quantized else ''}; save with"
+            " save_as_external_data=False and no layout"
         )
     tensor = tensor.detach()
     name_of(tensor.dtype)

@@ -1,4 +1,5 @@
 """The errors of reading a file. Each message names the file, what was found, and what to do."""
+
 from __future__ import annotations
 
 import contextlib
@@ -7,7 +8,10 @@ import pickle
 
 
 class CheckpointError(RuntimeError):
-    """A file cannot be read: it is truncated, altered or of another format. `source` is the file, once it is named."""
+    """A file cannot be read: it is truncated, altered or of another format.
+
+    `source` is the file, once it is named.
+    """
 
     source = None
 
@@ -33,15 +37,21 @@ def named_errors(source):
             raise
         raise type(error).of(source, error) from None
     except (MemoryError, RecursionError) as error:
-        raise CheckpointError.of(source, f"altered: reading it needs too much memory or depth ({type(error).__name__})") from None
+        raise CheckpointError.of(
+            source, f"altered: reading it needs too much memory or depth ({type(error).__name__})"
+        ) from None
     except (OSError, ImportError) as error:
         if getattr(error, "errno", None) != errno.EINVAL:
             raise  # of the system, not of the content
-        raise CheckpointError.of(source, "truncated or altered: it names an offset before its beginning") from None
+        raise CheckpointError.of(
+            source, "truncated or altered: it names an offset before its beginning"
+        ) from None
     except Exception as error:
         if getattr(error, "of_the_caller", False):
             raise
-        raise CheckpointError.of(source, f"truncated or altered ({type(error).__name__}: {_short(error)})") from error
+        raise CheckpointError.of(
+            source, f"truncated or altered ({type(error).__name__}: {_short(error)})"
+        ) from error
 
 
 def _short(error) -> str:

@@ -1,4 +1,5 @@
 """Which format a file has."""
+
 from __future__ import annotations
 
 import os
@@ -9,7 +10,7 @@ from . import torch_file
 
 
 def kind_of(file, size: int) -> str:
-    """"zip", "torch-legacy", "tar", "safetensors", "pickle" or "unknown"; the position is kept."""
+    """ "zip", "torch-legacy", "tar", "safetensors", "pickle" or "unknown"; the position is kept."""
     start = file.tell()
     head = file.read(512)
     file.seek(start)

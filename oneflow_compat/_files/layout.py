@@ -8,6 +8,7 @@ does not look at it.
 `pickled_data` is the commit point: new tensors get new folder names, then `pickled_data` is replaced
 in one step, then the tensors only the old one used are removed. A crash leaves a whole checkpoint.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -48,7 +49,9 @@ def parse_meta(text: str, path) -> tuple[tuple[int, ...], str]:
         at += 3
     tail = words[at:]
     if not good or len(tail) != 4 or tail[:3] != ["}", "data_type", ":"]:
-        raise CheckpointError.of(path, f"not a OneFlow meta file (a shape and a data_type), found {text[:80]!r}")
+        raise CheckpointError.of(
+            path, f"not a OneFlow meta file (a shape and a data_type), found {text[:80]!r}"
+        )
     if tail[3] not in dtypes.PROTO:
         raise CheckpointError.of(path, f"element type {tail[3]} is none of {', '.join(dtypes.PROTO)}")
     return tuple(dims), tail[3]
@@ -60,21 +63,36 @@ def write_tensor(folder, tensor: torch.Tensor) -> None:
     array = dtypes.to_numpy(tensor)
     os.makedirs(folder)
     with open(os.path.join(folder, DATA), "wb") as file:
-        file.write(array.tobytes() if array.dtype.byteorder == ">" else memoryview(array.reshape(-1)).cast("B") if array.size else b"")
+        file.write(
+            array.tobytes()
+            if array.dtype.byteorder == ">"
+            else memoryview(array.reshape(-1)).cast("B")
+            if array.size
+            else b""
+        )
         file.flush()
         os.fsync(file.fileno())
     atomic.write_synced(os.path.join(folder, META), meta_text(tensor.shape, tensor.dtype).encode())
-    atomic.write_synced(os.path.join(folder, CHECK), f"{zlib.crc32(array.reshape(-1).view(np.uint8)):08x}\n".encode())
+    atomic.write_synced(
+        os.path.join(folder, CHECK), f"{zlib.crc32(array.reshape(-1).view(np.uint8)):08x}\n".encode()
+    )
     atomic.sync_folder(folder)
 
 
 def open_inside(root, *names):
-    """Open a regular file of a checkpoint folder. A link that leads out of `root` is refused (root None: a trusted folder)."""
+    """Open a regular file of a checkpoint folder.
+
+    A link that leads out of `root` is refused (root None: a trusted folder).
+    """
     path = os.path.join(*names)
     if root is not None:
         real, home = os.path.realpath(path), os.path.realpath(root)
         if os.path.commonpath([real, home]) != home:
-            raise RefusedError.of(path, f"a link to {real}, outside of the checkpoint. If you trust it, load it with weights_only=False")
+            raise RefusedError.of(
+                path,
+                f"a link to {real}, outside of the checkpoint. If you trust it, load it with"
+                " weights_only=False",
+            )
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise CheckpointError.of(path, "altered: it is no regular file")
@@ -88,7 +106,9 @@ def open_inside(root, *names):
 
 
 def read_tensor(folder, root=None) -> torch.Tensor:
-    """Read one tensor folder of `root`; its size must be what `meta` says, and its `crc32` (if any) must agree."""
+    """Read one tensor folder of `root`; its size must be what `meta` says, and its `crc32` (if any) must
+    agree.
+    """
     meta, data = os.path.join(folder, META), os.path.join(folder, DATA)
     with named_errors(meta), open_inside(root, folder, META) as file:
         shape, name = parse_meta(file.read(1 << 16).decode("utf-8", "replace"), meta)
@@ -96,7 +116,9 @@ def read_tensor(folder, root=None) -> torch.Tensor:
         array = _read_values(file, data, shape, name)
         _check_sum(folder, data, array, root)
         _, dtype, stored = dtypes.PROTO[name]
-        tensor = torch.from_numpy(array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("=")))
+        tensor = torch.from_numpy(
+            array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+        )
         if array.dtype.itemsize == 2 and dtype is torch.bfloat16:
             return tensor.view(torch.bfloat16)
         return tensor if tensor.dtype is dtype else tensor.to(dtype)
@@ -110,7 +132,9 @@ def _read_values(file, data, shape, name) -> np.ndarray:
         stored = np.int16
     expected = count * np.dtype(stored).itemsize
     if size != expected:
-        raise CheckpointError.of(data, f"truncated or altered: {META} says {list(shape)} of {name}, {expected} bytes; found {size}")
+        raise CheckpointError.of(
+            data, f"truncated or altered: {META} says {list(shape)} of {name}, {expected} bytes; found {size}"
+        )
     return np.fromfile(file, dtype=np.dtype(stored).newbyteorder("<"), count=count).reshape(shape)
 
 
@@ -175,8 +199,17 @@ def _remove_tensor(folder) -> None:
 # --------------------------------------------------------------------------- reading folders
 def tensor_folder(root, name) -> str:
     """The folder of a tensor that `pickled_data` names; a name that leads out of `root` is refused."""
-    if not isinstance(name, str) or os.path.basename(name) != name or name in ("", ".", "..") or "\\" in name or "\0" in name:
-        raise CheckpointError.of(os.path.join(root, PICKLE), f"altered: it names the tensor folder {name!r}, which is not a plain name")
+    if (
+        not isinstance(name, str)
+        or os.path.basename(name) != name
+        or name in ("", ".", "..")
+        or "\\" in name
+        or "\0" in name
+    ):
+        raise CheckpointError.of(
+            os.path.join(root, PICKLE),
+            f"altered: it names the tensor folder {name!r}, which is not a plain name",
+        )
     return os.path.join(root, name)
 
 
@@ -184,8 +217,12 @@ def read_variables(root, safe=True) -> dict[str, torch.Tensor]:
     """Read the older kind of folder (no `pickled_data`): {variable name: tensor}."""
     names = sorted(n for n in os.listdir(root) if os.path.isfile(os.path.join(root, n, META)))
     marked = os.path.exists(os.path.join(root, LEGACY_MARK))
-    if names and not marked and all(re.fullmatch(r"tensor_\d+", n) for n in names):  # what the newer layout calls its tensors
+    if (
+        names and not marked and all(re.fullmatch(r"tensor_\d+", n) for n in names)
+    ):  # what the newer layout calls its tensors
         raise CheckpointError.of(os.path.join(root, PICKLE), "missing; the checkpoint is incomplete")
     if not names and not marked:
-        raise CheckpointError.of(root, f"not a OneFlow checkpoint: neither {PICKLE} nor folders with {META} and {DATA}")
+        raise CheckpointError.of(
+            root, f"not a OneFlow checkpoint: neither {PICKLE} nor folders with {META} and {DATA}"
+        )
     return {name: read_tensor(os.path.join(root, name), root if safe else None) for name in names}

@@ -1,9 +1,12 @@
 """Pickled layers: the torch.nn or oneflow.nn module of the same name, filled with the attributes of the file.
 
-No constructor runs with values of a file. A layer starts as a copy of a template, which was constructed once with
-arguments fixed here; then the file's attributes replace the template's. OneFlow's layers have other attributes than
+No constructor runs with values of a file. A layer starts as a copy of a template, which was constructed once
+with
+arguments fixed here; then the file's attributes replace the template's. OneFlow's layers have other
+attributes than
 torch's here and there (no `transposed` in a convolution): those are derived from what the file has.
 """
+
 from __future__ import annotations
 
 import copy
@@ -26,7 +29,12 @@ _RENAMED = {"PixelShufflev2": "PixelShuffle"}
 _RECURRENT = (nn.RNN, nn.LSTM, nn.GRU)
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.Size, torch.device)
 _ELEMENTS = 4096  # of a tuple, list or dict among a layer's attributes
-_FIXED = {nn.Embedding: (1, 1), nn.EmbeddingBag: (1, 1), nn.MultiheadAttention: (1, 1), nn.Transformer: (1, 1, 1, 1, 1)}
+_FIXED = {
+    nn.Embedding: (1, 1),
+    nn.EmbeddingBag: (1, 1),
+    nn.MultiheadAttention: (1, 1),
+    nn.Transformer: (1, 1, 1, 1, 1),
+}
 
 
 class LayerShell(Shell):
@@ -45,7 +53,9 @@ def layer_shell(module: str, name: str) -> type[LayerShell] | None:
     if of_oneflow:
         layer = getattr(ours, _RENAMED.get(name, name), None)
     elif module == "torch.nn" or module.startswith("torch.nn.modules."):
-        layer = getattr(nn, name, None) or getattr(sys.modules.get(module), name, None)  # parts of layers have no public name
+        layer = getattr(nn, name, None) or getattr(
+            sys.modules.get(module), name, None
+        )  # parts of layers have no public name
     elif module.startswith(ours.__name__ + ".modules."):
         layer = getattr(importlib.import_module(ours.__name__), name, None)
         of_oneflow = True
@@ -68,7 +78,12 @@ def build(shell: LayerShell, state, trusted=False) -> nn.Module:
         made.__dict__[table] = _table(cls, table, state.get(table, {}), attributes[table], shell.of_oneflow)
     made.training = bool(state.get("training", True))
     for name, value in state.items():
-        if name in _TABLES or name == "training" or name.endswith(_HOOKS) or (shell.of_oneflow and name not in attributes):
+        if (
+            name in _TABLES
+            or name == "training"
+            or name.endswith(_HOOKS)
+            or (shell.of_oneflow and name not in attributes)
+        ):
             if not trusted:
                 _check_hook(cls, name, value)
         else:
@@ -84,7 +99,16 @@ def build(shell: LayerShell, state, trusted=False) -> nn.Module:
 def _template_of(cls) -> dict:
     with torch.random.fork_rng(devices=[]), torch.device("cpu"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of layers that torch deprecates
-        for arguments in (getattr(cls, "_blank", None), _FIXED.get(cls), (), (1,), (1, 1), (1, 1, 1), ((1, 1),), (None,)):
+        for arguments in (
+            getattr(cls, "_blank", None),
+            _FIXED.get(cls),
+            (),
+            (1,),
+            (1, 1),
+            (1, 1, 1),
+            ((1, 1),),
+            (None,),
+        ):
             if arguments is None:
                 continue
             try:
@@ -110,28 +134,49 @@ def _table(cls, table, entries, template, of_oneflow) -> dict:
         raise CheckpointError(f"altered: {table} of a {cls.__name__} is a {type(entries).__name__}")
     for name, entry in entries.items():
         if type(name) is not str or "." in name or not (entry is None or isinstance(entry, kinds[table])):
-            raise CheckpointError(f"altered: {table} of a {cls.__name__} has {name!r}, a {type(entry).__name__}")
+            raise CheckpointError(
+                f"altered: {table} of a {cls.__name__} has {name!r}, a {type(entry).__name__}"
+            )
         if name.startswith("__") or callable(getattr(cls, name, None)) or name in ("training", *_TABLES):
-            raise RefusedError(f"altered or hostile: {table} of a {cls.__name__} has {name!r}, the name of one of its methods")
-    absent = dict.fromkeys(template) if of_oneflow and table != "_modules" else {}  # OneFlow leaves out what is None
+            raise RefusedError(
+                f"altered or hostile: {table} of a {cls.__name__} has {name!r}, the name of one of its"
+                " methods"
+            )
+    absent = (
+        dict.fromkeys(template) if of_oneflow and table != "_modules" else {}
+    )  # OneFlow leaves out what is None
     return type(template)({**absent, **entries})
 
 
 def _check_hook(cls, name, value) -> None:
     if name.endswith(_HOOKS) and value:
-        raise RefusedError(f"it holds a {cls.__name__} with {name}, which a safe load does not attach. If you trust the file, load it with weights_only=False")
+        raise RefusedError(
+            f"it holds a {cls.__name__} with {name}, which a safe load does not attach. If you trust the"
+            " file, load it with weights_only=False"
+        )
 
 
 def _check_attribute(cls, name, value) -> None:
     """Refuse an attribute that hides a method, or whose value is not plain."""
-    if name.startswith("__") or callable(getattr(cls, name, None)) or isinstance(inspect.getattr_static(cls, name, None), property):
-        raise RefusedError(f"altered or hostile: a {cls.__name__} has the attribute {name!r}, the name of one of its methods")
+    if (
+        name.startswith("__")
+        or callable(getattr(cls, name, None))
+        or isinstance(inspect.getattr_static(cls, name, None), property)
+    ):
+        raise RefusedError(
+            f"altered or hostile: a {cls.__name__} has the attribute {name!r}, the name of one of its methods"
+        )
     if not _is_plain(value):
-        raise RefusedError(f"it holds a {cls.__name__} whose attribute {name!r} is a {type(value).__name__}. If you trust the file, load it with weights_only=False")
+        raise RefusedError(
+            f"it holds a {cls.__name__} whose attribute {name!r} is a {type(value).__name__}. If you trust"
+            " the file, load it with weights_only=False"
+        )
 
 
 def _is_plain(value, depth=0) -> bool:
-    """Whether a value is one that torch's layers keep: plain, a tensor, a layer, an allowed function, or some of them."""
+    """Whether a value is one that torch's layers keep: plain, a tensor, a layer, an allowed function, or some
+    of them.
+    """
     from . import allow
 
     if isinstance(value, (*_PLAIN, torch.Tensor, nn.Module)) or value is torch.Tensor:
@@ -142,10 +187,13 @@ def _is_plain(value, depth=0) -> bool:
         return all(_is_plain(item, depth + 1) for item in value)
     if isinstance(value, dict):
         return all(_is_plain(k, depth + 1) and _is_plain(v, depth + 1) for k, v in value.items())
-    return callable(value) and (getattr(value, "__module__", "") == "torch.nn.functional" or allow.is_user_global(value))
+    return callable(value) and (
+        getattr(value, "__module__", "") == "torch.nn.functional" or allow.is_user_global(value)
+    )
 
 
-# --------------------------------------------------------------------------- what follows from other attributes
+# --------------------------------------------------------------------------- what follows from other
+# attributes
 def _derive(made, state) -> None:
     """Set the attributes that torch's constructors compute."""
     if getattr(made, "divisor_override", None) == 0:
@@ -155,7 +203,9 @@ def _derive(made, state) -> None:
     if isinstance(made, nn.modules.conv._ConvNd) and "_reversed_padding_repeated_twice" not in state:
         _derive_convolution(made, state)
     if isinstance(made, nn.PixelShuffle) and "upscale_factor" not in state:
-        made.upscale_factor = made.h_upscale_factor if made.h_upscale_factor == made.w_upscale_factor else None
+        made.upscale_factor = (
+            made.h_upscale_factor if made.h_upscale_factor == made.w_upscale_factor else None
+        )
     if isinstance(made, _RECURRENT):
         _derive_recurrent(made, state)
 
@@ -193,11 +243,19 @@ def _derive_recurrent(made, state) -> None:
     made.mode = state.get("mode", made.mode)
     layers = made.num_layers
     if type(layers) is not int or not 0 < layers <= len(made._parameters):
-        raise CheckpointError(f"altered: a {type(made).__name__} of {layers!r} layers has {len(made._parameters)} parameters")
+        raise CheckpointError(
+            f"altered: a {type(made).__name__} of {layers!r} layers has {len(made._parameters)} parameters"
+        )
     if "_flat_weights_names" not in state:
-        parts = ["weight_ih", "weight_hh"] + ["bias_ih", "bias_hh"] * bool(made.bias) + ["weight_hr"] * bool(getattr(made, "proj_size", 0))
+        parts = (
+            ["weight_ih", "weight_hh"]
+            + ["bias_ih", "bias_hh"] * bool(made.bias)
+            + ["weight_hr"] * bool(getattr(made, "proj_size", 0))
+        )
         ends = ("", "_reverse") if made.bidirectional else ("",)
-        made._all_weights = [[f"{part}_l{layer}{end}" for part in parts] for layer in range(layers) for end in ends]
+        made._all_weights = [
+            [f"{part}_l{layer}{end}" for part in parts] for layer in range(layers) for end in ends
+        ]
         made._flat_weights_names = [name for names in made._all_weights for name in names]
     names = made._flat_weights_names
     if type(names) is not list or any(type(n) is not str for n in names):

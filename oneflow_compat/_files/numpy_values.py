@@ -1,8 +1,12 @@
-"""Checked constructors of numpy's arrays, scalars and dtypes. Only plain dtypes exist here: no objects, no fields, no subarrays.
+"""Checked constructors of numpy's arrays, scalars and dtypes.
 
-numpy's own `__setstate__` trusts its arguments (a wrong one crashes the process), so it is never called: an array is a
+Only plain dtypes exist here: no objects, no fields, no subarrays.
+
+numpy's own `__setstate__` trusts its arguments (a wrong one crashes the process), so it is never called: an
+array is a
 `Array` shell until its state has come, and is then made from bytes of exactly the right length.
 """
+
 from __future__ import annotations
 
 import re
@@ -12,7 +16,9 @@ import numpy as np
 from .errors import RefusedError
 from .plain_values import refuse
 
-_PLAIN = re.compile(r"[<>|=]?(b1|\?|[iu][1248]|f[248]|c8|c16|[US]\d{1,6}|bool|float(16|32|64)|u?int(8|16|32|64)|complex(64|128))")
+_PLAIN = re.compile(
+    r"[<>|=]?(b1|\?|[iu][1248]|f[248]|c8|c16|[US]\d{1,6}|bool|float(16|32|64)|u?int(8|16|32|64)|complex(64|128))"
+)
 _STRINGS = "US"
 
 
@@ -42,15 +48,27 @@ def _plain_dtype(budget, *arguments) -> DType:
     """A dtype of numbers or of text of fixed length, from its name."""
     name = arguments[0] if arguments else None
     if not 1 <= len(arguments) <= 3 or type(name) is not str or not _PLAIN.fullmatch(name):
-        raise RefusedError(f"it holds the numpy dtype {name!r}; a safe load makes plain numbers and text. If you trust the file, load it with weights_only=False")
+        raise RefusedError(
+            f"it holds the numpy dtype {name!r}; a safe load makes plain numbers and text. If you trust the"
+            " file, load it with weights_only=False"
+        )
     return DType(np.dtype(name))
 
 
 def check_dtype(dtype) -> np.dtype:
     """The dtype; RefusedError unless it is a plain one."""
     dtype = dtype.dtype if isinstance(dtype, DType) else dtype
-    if not isinstance(dtype, np.dtype) or dtype.hasobject or dtype.fields or dtype.subdtype or dtype.kind not in "biufcUS":
-        raise RefusedError(f"it holds numpy values of {dtype!r}; a safe load makes plain numbers and text. If you trust the file, load it with weights_only=False")
+    if (
+        not isinstance(dtype, np.dtype)
+        or dtype.hasobject
+        or dtype.fields
+        or dtype.subdtype
+        or dtype.kind not in "biufcUS"
+    ):
+        raise RefusedError(
+            f"it holds numpy values of {dtype!r}; a safe load makes plain numbers and text. If you trust the"
+            " file, load it with weights_only=False"
+        )
     return dtype
 
 
@@ -61,9 +79,14 @@ def build_dtype(shell: DType, state) -> np.dtype:
     width = {"U": 4, "S": 1}.get(dtype.kind, 0)
     expected = (dtype.itemsize, width, 8 if width == 4 else 0) if strings else (-1, -1, 0)
     if (
-        type(state) is not tuple or not 8 <= len(state) <= 9 or any(type(v) is not int for v in (state[0], *state[5:8])) or state[0] not in (3, 4)
-        or state[1] not in ("<", ">", "|", "=", "little", "big") or any(v is not None for v in (*state[2:5], *state[8:])) or state[5:8] != expected
-    ):  # fmt: skip
+        type(state) is not tuple
+        or not 8 <= len(state) <= 9
+        or any(type(v) is not int for v in (state[0], *state[5:8]))
+        or state[0] not in (3, 4)
+        or state[1] not in ("<", ">", "|", "=", "little", "big")
+        or any(v is not None for v in (*state[2:5], *state[8:]))
+        or state[5:8] != expected
+    ):
         raise RefusedError(f"altered or hostile: the state of a numpy dtype {dtype} is {state!r}")
     return dtype if state[1] == "|" else dtype.newbyteorder(state[1])
 
@@ -78,7 +101,11 @@ def _reconstruct(budget, cls, shape, typecode):
 def _dimensions(shape) -> tuple[int, ...]:
     if type(shape) is int:
         shape = (shape,)
-    if type(shape) is not tuple or len(shape) > 32 or any(type(d) is not int or not 0 <= d < 1 << 62 for d in shape):
+    if (
+        type(shape) is not tuple
+        or len(shape) > 32
+        or any(type(d) is not int or not 0 <= d < 1 << 62 for d in shape)
+    ):
         raise RefusedError(f"altered: the shape of an array is {shape!r}")
     return shape
 
@@ -91,7 +118,9 @@ def _from_bytes(budget, shape, dtype, data, order) -> np.ndarray:
         count *= d
     if type(data) not in (bytes, bytearray) or len(data) != count * dtype.itemsize:
         size = len(data) if isinstance(data, bytes | bytearray) else type(data).__name__
-        raise RefusedError(f"altered: an array of shape {shape} and {dtype} has {count * dtype.itemsize} bytes, found {size}")
+        raise RefusedError(
+            f"altered: an array of shape {shape} and {dtype} has {count * dtype.itemsize} bytes, found {size}"
+        )
     if order not in ("C", "F"):
         raise RefusedError(f"altered: the order of an array is {order!r}")
     if not count:
@@ -109,8 +138,15 @@ def _small(shape):
 
 def build_array(budget, state) -> np.ndarray:
     """The array of a pickled state: (version, shape, dtype, column-major, bytes)."""
-    if type(state) is not tuple or len(state) != 5 or type(state[0]) is not int or type(state[3]) not in (bool, int):
-        raise RefusedError(f"altered: the state of an array is a {type(state).__name__} that numpy does not write")
+    if (
+        type(state) is not tuple
+        or len(state) != 5
+        or type(state[0]) is not int
+        or type(state[3]) not in (bool, int)
+    ):
+        raise RefusedError(
+            f"altered: the state of an array is a {type(state).__name__} that numpy does not write"
+        )
     _, shape, dtype, columns, data = state
     return _from_bytes(budget, shape, dtype, data, "F" if columns else "C")
 

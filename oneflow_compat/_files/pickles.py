@@ -5,6 +5,7 @@ A tensor's state is {"path": folder name} in a checkpoint folder, and {"data": n
 where the object lives, so the writer is pickle._Pickler (the documented pickle machine in Python).
 A pickle ends with STOP; we put the CRC-32 of what stands before behind it, where no reader looks.
 """
+
 from __future__ import annotations
 
 import io
@@ -38,7 +39,10 @@ def _stand_in(module: str, name: str) -> _Name:
 
 _TENSOR, _PARAMETER = _stand_in("oneflow", "Tensor"), _stand_in("oneflow.nn", "Parameter")
 _SIZE, _DTYPE = _stand_in("oneflow", "Size"), _stand_in("oneflow._oneflow_internal", "dtype")
-_PLACEMENT, _SBP = _stand_in("oneflow._oneflow_internal", "placement"), _stand_in("oneflow._oneflow_internal.sbp", "sbp")
+_PLACEMENT, _SBP = (
+    _stand_in("oneflow._oneflow_internal", "placement"),
+    _stand_in("oneflow._oneflow_internal.sbp", "sbp"),
+)
 
 
 class Pickler(pickle._Pickler):
@@ -93,7 +97,9 @@ class Pickler(pickle._Pickler):
             self._write_global(obj, *obj.where)
         elif (getattr(obj, "__module__", "") or "").startswith("numpy._core"):
             # the name that numpy 1 knows as well
-            self._write_global(obj, obj.__module__.replace("numpy._core", "numpy.core", 1), name or obj.__qualname__)
+            self._write_global(
+                obj, obj.__module__.replace("numpy._core", "numpy.core", 1), name or obj.__qualname__
+            )
         else:
             super().save_global(obj, name)
 
@@ -148,19 +154,29 @@ class _Sbp(_State):
 
 
 _TENSOR_NAMES = {
-    ("oneflow", "Tensor"), ("oneflow._oneflow_internal", "Tensor"), ("oneflow.framework.tensor", "Tensor"),
-    ("oneflow.python.framework.tensor", "Tensor"), ("oneflow.experimental", "Tensor"),
-}  # fmt: skip
+    ("oneflow", "Tensor"),
+    ("oneflow._oneflow_internal", "Tensor"),
+    ("oneflow.framework.tensor", "Tensor"),
+    ("oneflow.python.framework.tensor", "Tensor"),
+    ("oneflow.experimental", "Tensor"),
+}
 _PARAMETER_NAMES = {
-    ("oneflow.nn", "Parameter"), ("oneflow.nn.parameter", "Parameter"), ("oneflow._oneflow_internal.nn", "Parameter"),
-    ("oneflow._oneflow_internal", "Parameter"), ("oneflow.nn.modules.module", "Parameter"), ("oneflow.python.nn.parameter", "Parameter"),
-}  # fmt: skip
+    ("oneflow.nn", "Parameter"),
+    ("oneflow.nn.parameter", "Parameter"),
+    ("oneflow._oneflow_internal.nn", "Parameter"),
+    ("oneflow._oneflow_internal", "Parameter"),
+    ("oneflow.nn.modules.module", "Parameter"),
+    ("oneflow.python.nn.parameter", "Parameter"),
+}
 _VALUE_NAMES = {
     ("oneflow._oneflow_internal", "Generator"): _Generator,
-    ("oneflow._oneflow_internal", "dtype"): _DType, ("oneflow", "dtype"): _DType,
-    ("oneflow._oneflow_internal", "placement"): _Placement, ("oneflow", "placement"): _Placement,
-    ("oneflow._oneflow_internal.sbp", "sbp"): _Sbp, ("oneflow.sbp", "sbp"): _Sbp,
-}  # fmt: skip
+    ("oneflow._oneflow_internal", "dtype"): _DType,
+    ("oneflow", "dtype"): _DType,
+    ("oneflow._oneflow_internal", "placement"): _Placement,
+    ("oneflow", "placement"): _Placement,
+    ("oneflow._oneflow_internal.sbp", "sbp"): _Sbp,
+    ("oneflow.sbp", "sbp"): _Sbp,
+}
 _SIZE_NAMES = {("oneflow", "Size"), ("oneflow._oneflow_internal", "Size")}
 
 
@@ -187,7 +203,9 @@ class _States:
             loaded = self._tensor(state)
             if not shell.parameter:
                 return loaded
-            trains = (loaded.is_floating_point() or loaded.is_complex()) and bool(state.get("requires_grad", True))
+            trains = (loaded.is_floating_point() or loaded.is_complex()) and bool(
+                state.get("requires_grad", True)
+            )
             return torch.nn.Parameter(loaded, requires_grad=trains)
         if isinstance(shell, _DType):
             if type(state) is not int or state not in dtypes.NUMBER_TO_DTYPE:
@@ -204,7 +222,9 @@ class _States:
     def _outer(self, name):
         """A tensor of the folder. Each is expected once; further reads are charged."""
         if self._folder_tensor is None:
-            raise CheckpointError("its tensors are in a checkpoint folder; load the folder, not the file in it")
+            raise CheckpointError(
+                "its tensors are in a checkpoint folder; load the folder, not the file in it"
+            )
         loaded = self._folder_tensor(name)
         if name in self._read:
             self._budget.charge_data(loaded.nbytes, "a tensor that is named again")
@@ -218,14 +238,20 @@ class _States:
         if type(data) is not np.ndarray or data.dtype.kind not in "biufc":
             raise CheckpointError(f"altered: a tensor's data is a {type(data).__name__}, not numbers")
         dtype = dtype if isinstance(dtype, torch.dtype) else None
-        self._budget.charge_data(data.size * max(data.dtype.itemsize, 0 if dtype is None else dtype.itemsize), "a tensor")
+        self._budget.charge_data(
+            data.size * max(data.dtype.itemsize, 0 if dtype is None else dtype.itemsize), "a tensor"
+        )
         return dtypes.from_numpy(data, dtype)
 
 
 def _placement(state):
     from .._global.placement import placement
 
-    if not isinstance(state, dict) or type(state.get("type")) is not str or not isinstance(state.get("ranks"), list | tuple):
+    if (
+        not isinstance(state, dict)
+        or type(state.get("type")) is not str
+        or not isinstance(state.get("ranks"), list | tuple)
+    ):
         raise CheckpointError(f"altered: the state of a placement is {str(state)[:80]}")
     return placement(state["type"], state["ranks"])
 
@@ -233,9 +259,16 @@ def _placement(state):
 def _sbp(state):
     from .. import sbp
 
-    if type(state) is not tuple or len(state) != 2 or state[0] not in ("B", "P", "S") or type(state[1]) is not int:
+    if (
+        type(state) is not tuple
+        or len(state) != 2
+        or state[0] not in ("B", "P", "S")
+        or type(state[1]) is not int
+    ):
         raise CheckpointError(f"altered: the state of an SBP is {str(state)[:80]}")
-    return {"B": lambda: sbp.broadcast, "P": lambda: sbp.partial_sum, "S": lambda: sbp.split(state[1])}[state[0]]()
+    return {"B": lambda: sbp.broadcast, "P": lambda: sbp.partial_sum, "S": lambda: sbp.split(state[1])}[
+        state[0]
+    ]()
 
 
 class SafeReader(Unpickler):
@@ -252,11 +285,17 @@ class SafeReader(Unpickler):
         return super().find_class(module, name) if found is None else found
 
     def value_of(self, shell, state):
-        return self._states.value_of(shell, state) if isinstance(shell, _State) else super().value_of(shell, state)
+        return (
+            self._states.value_of(shell, state)
+            if isinstance(shell, _State)
+            else super().value_of(shell, state)
+        )
 
 
 class FullReader(pickle._Unpickler):
-    """Reads OneFlow's pickles and constructs any class that the file names, which runs code of the file's choice."""
+    """Reads OneFlow's pickles and constructs any class that the file names, which runs code of the file's
+    choice.
+    """
 
     def __init__(self, file, states):
         super().__init__(file)
@@ -265,7 +304,9 @@ class FullReader(pickle._Unpickler):
     def find_class(self, module, name):
         if (module, name) in _SIZE_NAMES:
             return torch.Size
-        found = _oneflow_class(module, name) or (modules.layer_shell(module, name) if module.startswith("oneflow.nn") else None)
+        found = _oneflow_class(module, name) or (
+            modules.layer_shell(module, name) if module.startswith("oneflow.nn") else None
+        )
         return super().find_class(module, name) if found is None else found
 
     def load_build(self):
@@ -274,7 +315,11 @@ class FullReader(pickle._Unpickler):
             super().load_build()
             return
         self.stack.pop()
-        self.stack[-1] = value = self._states.value_of(target, state) if isinstance(target, _State) else modules.build(target, state, trusted=True)
+        self.stack[-1] = value = (
+            self._states.value_of(target, state)
+            if isinstance(target, _State)
+            else modules.build(target, state, trusted=True)
+        )
         for number in reversed(self.memo):  # it was noted just before its state
             if self.memo[number] is target:
                 self.memo[number] = value
@@ -290,11 +335,17 @@ def _check_sum(body: bytes, rest: bytes) -> None:
     pickled = body[: len(body) - len(rest)]
     expected = _MARK + f"{zlib.crc32(pickled):08x}".encode()
     if rest != expected:
-        raise CheckpointError(f"truncated or altered: {expected[-8:].decode()} is the CRC-32 of its values, {rest[:40]!r} stands behind them")
+        raise CheckpointError(
+            f"truncated or altered: {expected[-8:].decode()} is the CRC-32 of its values, {rest[:40]!r}"
+            " stands behind them"
+        )
 
 
 def loads(body: bytes, source, folder_tensor=None, place=None, safe=True, layers=True):
-    """The object in a pickle; every error names `source`. `layers`: whether torch.nn's modules are constructed."""
+    """The object in a pickle; every error names `source`.
+
+    `layers`: whether torch.nn's modules are constructed.
+    """
     if not safe:
         return _full(body, source, folder_tensor, place)
     with named_errors(source):
@@ -328,6 +379,9 @@ def _full(body, source, folder_tensor, place):
 def _content(out):
     if isinstance(out, dict) and "protocol_version" in out and "data" in out:
         if out["protocol_version"] != PROTOCOL_VERSION:
-            raise CheckpointError(f"protocol version {str(out['protocol_version'])[:40]!r}; this reader knows {PROTOCOL_VERSION}")
+            raise CheckpointError(
+                f"protocol version {str(out['protocol_version'])[:40]!r}; this reader knows"
+                f" {PROTOCOL_VERSION}"
+            )
         return out["data"]
     return out

@@ -1,4 +1,8 @@
-"""Checked constructors of Python's plain values. Each takes the budget first and refuses arguments that no pickler writes."""
+"""Checked constructors of Python's plain values.
+
+Each takes the budget first and refuses arguments that no pickler writes.
+"""
+
 from __future__ import annotations
 
 import argparse
@@ -20,7 +24,10 @@ _PAIR, _ELEMENT = 100, 16
 def refuse(name, arguments):
     """Raise RefusedError for arguments that no pickler writes."""
     kinds = ", ".join(type(a).__name__ for a in arguments)
-    raise RefusedError(f"altered or hostile: {name}({kinds}) is not how a {name} is saved. If you trust the file, load it with weights_only=False")
+    raise RefusedError(
+        f"altered or hostile: {name}({kinds}) is not how a {name} is saved. If you trust the file, load it"
+        " with weights_only=False"
+    )
 
 
 def _elements(budget, name, arguments):
@@ -111,7 +118,19 @@ def _deque(budget, elements=(), length=None):
 
 def _defaultdict(budget, *arguments):
     factory = arguments[0] if arguments else None
-    factories = (list, dict, set, tuple, int, float, bool, str, collections.OrderedDict, collections.Counter, None)
+    factories = (
+        list,
+        dict,
+        set,
+        tuple,
+        int,
+        float,
+        bool,
+        str,
+        collections.OrderedDict,
+        collections.Counter,
+        None,
+    )
     if len(arguments) > 1 or not any(factory is f for f in factories):
         refuse("defaultdict", arguments)
     budget.charge_objects(_PAIR, "a defaultdict")
@@ -125,7 +144,12 @@ def _moment(cls):
     """A date, time or datetime from its packed bytes. The fields are checked: C takes them unseen."""
 
     def construct(budget, state, *zone):
-        if type(state) is not bytes or len(state) != _STATE_SIZES[cls] or any(not isinstance(z, datetime.timezone) for z in zone) or len(zone) > 1:
+        if (
+            type(state) is not bytes
+            or len(state) != _STATE_SIZES[cls]
+            or any(not isinstance(z, datetime.timezone) for z in zone)
+            or len(zone) > 1
+        ):
             refuse(cls.__name__, (state, *zone))
         fields = list(state)
         fold = 0
@@ -165,7 +189,12 @@ def _decimal(budget, text):
 
 
 def _fraction(budget, *arguments):
-    if len(arguments) == 1 and type(arguments[0]) is str and len(arguments[0]) <= _DIGITS and re.fullmatch(r"-?\d+(/\d+)?", arguments[0]):
+    if (
+        len(arguments) == 1
+        and type(arguments[0]) is str
+        and len(arguments[0]) <= _DIGITS
+        and re.fullmatch(r"-?\d+(/\d+)?", arguments[0])
+    ):
         return fractions.Fraction(arguments[0])
     if len(arguments) != 2 or any(type(a) is not int or a.bit_length() > 4 * _DIGITS for a in arguments):
         refuse("Fraction", arguments)
@@ -178,7 +207,9 @@ def _path(name):
             refuse(name, parts)
         budget.charge_objects(sum(map(len, parts), 500), "a path")
         make = getattr(pathlib, name)
-        foreign = make in (pathlib.PosixPath, pathlib.WindowsPath) and not issubclass(type(pathlib.Path()), make)
+        foreign = make in (pathlib.PosixPath, pathlib.WindowsPath) and not issubclass(
+            type(pathlib.Path()), make
+        )
         return getattr(pathlib, f"Pure{name}" if foreign else name)(*parts)
 
     return construct
@@ -208,13 +239,28 @@ def build_uuid(value: uuid.UUID, state) -> None:
 _PATHS = ("Path", "PosixPath", "WindowsPath", "PurePath", "PurePosixPath", "PureWindowsPath")
 
 CONSTRUCTORS = {
-    "builtins.set": _set(set), "builtins.frozenset": _set(frozenset), "builtins.complex": _complex,
-    "builtins.bytes": _bytes, "builtins.bytearray": _bytearray, "_codecs.encode": _latin1,  # how protocol 2 writes bytes
-    "builtins.slice": _slice_or_range(slice), "builtins.range": _slice_or_range(range), "builtins.xrange": _slice_or_range(range),
-    "collections.OrderedDict": _ordered, "collections.Counter": _counter, "collections.deque": _deque, "collections.defaultdict": _defaultdict,
-    "datetime.datetime": _moment(datetime.datetime), "datetime.date": _moment(datetime.date), "datetime.time": _moment(datetime.time),
-    "datetime.timedelta": _of_integers(datetime.timedelta, 3), "datetime.timezone": _timezone,  # when a run was saved
-    "decimal.Decimal": _decimal, "fractions.Fraction": _fraction, "uuid.UUID": _empty(uuid.UUID),
+    "builtins.set": _set(set),
+    "builtins.frozenset": _set(frozenset),
+    "builtins.complex": _complex,
+    "builtins.bytes": _bytes,
+    "builtins.bytearray": _bytearray,
+    "_codecs.encode": _latin1,  # how protocol 2 writes bytes
+    "builtins.slice": _slice_or_range(slice),
+    "builtins.range": _slice_or_range(range),
+    "builtins.xrange": _slice_or_range(range),
+    "collections.OrderedDict": _ordered,
+    "collections.Counter": _counter,
+    "collections.deque": _deque,
+    "collections.defaultdict": _defaultdict,
+    "datetime.datetime": _moment(datetime.datetime),
+    "datetime.date": _moment(datetime.date),
+    "datetime.time": _moment(datetime.time),
+    "datetime.timedelta": _of_integers(datetime.timedelta, 3),
+    "datetime.timezone": _timezone,  # when a run was saved
+    "decimal.Decimal": _decimal,
+    "fractions.Fraction": _fraction,
+    "uuid.UUID": _empty(uuid.UUID),
     **{f"pathlib.{name}": _path(name) for name in _PATHS},  # the folders of a run
-    "argparse.Namespace": _empty(argparse.Namespace), "types.SimpleNamespace": _empty(types.SimpleNamespace),  # the options of a run
-}  # fmt: skip
+    "argparse.Namespace": _empty(argparse.Namespace),
+    "types.SimpleNamespace": _empty(types.SimpleNamespace),  # the options of a run
+}

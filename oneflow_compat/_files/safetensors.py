@@ -1,8 +1,10 @@
 """safetensors files, with the checks of the library's own parser: the header describes every byte once.
 
-The library (optional) reads a file by its path. Here a file object will do, which is why this reader is kept; the
+The library (optional) reads a file by its path. Here a file object will do, which is why this reader is kept;
+the
 tests compare what both accept.
 """
+
 from __future__ import annotations
 
 import json
@@ -15,12 +17,26 @@ from .torch_file import fill
 
 _HEADER_LIMIT = 100_000_000
 _DTYPES = {
-    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
-    "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8,
-    "U64": torch.uint64, "U32": torch.uint32, "U16": torch.uint16, "U8": torch.uint8, "BOOL": torch.bool,
-    "C64": torch.complex64, "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2, "F8_E8M0": torch.float8_e8m0fnu,
-    "F8_E4M3FNUZ": torch.float8_e4m3fnuz, "F8_E5M2FNUZ": torch.float8_e5m2fnuz,
-}  # fmt: skip
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U64": torch.uint64,
+    "U32": torch.uint32,
+    "U16": torch.uint16,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+    "C64": torch.complex64,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+    "F8_E8M0": torch.float8_e8m0fnu,
+    "F8_E4M3FNUZ": torch.float8_e4m3fnuz,
+    "F8_E5M2FNUZ": torch.float8_e5m2fnuz,
+}
 _ENTRY = {"dtype", "shape", "data_offsets"}
 
 
@@ -28,7 +44,10 @@ def read(file, size: int) -> dict[str, torch.Tensor]:
     """{name: tensor} of a safetensors file of `size` bytes."""
     length = struct.unpack("<Q", file.read(8))[0]
     if length > min(_HEADER_LIMIT, size - 8):
-        raise CheckpointError(f"truncated or altered: its header has {length} bytes; at most {min(_HEADER_LIMIT, size - 8)} are possible")
+        raise CheckpointError(
+            f"truncated or altered: its header has {length} bytes; at most {min(_HEADER_LIMIT, size - 8)} are"
+            " possible"
+        )
     header = _parse(file.read(length))
     metadata = header.pop("__metadata__", {})
     if type(metadata) is not dict or any(type(v) is not str for v in metadata.values()):
@@ -37,10 +56,15 @@ def read(file, size: int) -> dict[str, torch.Tensor]:
     at = 0
     for name, _, _, (begin, end), _ in entries:
         if begin != at:
-            raise CheckpointError(f"altered: the values of {name!r} begin at byte {begin}, those before end at {at}; ranges may not overlap or leave gaps")
+            raise CheckpointError(
+                f"altered: the values of {name!r} begin at byte {begin}, those before end at {at}; ranges may"
+                " not overlap or leave gaps"
+            )
         at = end
     if at != size - 8 - length:
-        raise CheckpointError(f"truncated or altered: the header describes {at} bytes of values; found {size - 8 - length}")
+        raise CheckpointError(
+            f"truncated or altered: the header describes {at} bytes of values; found {size - 8 - length}"
+        )
     return {name: _tensor(file, dtype, shape, begin, end) for name, dtype, shape, (begin, end), _ in entries}
 
 
@@ -67,18 +91,36 @@ def _is_count(value) -> bool:
 
 def _entry(name, entry):
     """(name, dtype, shape, (begin, end), elements) of one tensor."""
-    if type(entry) is not dict or entry.keys() != _ENTRY or type(entry["dtype"]) is not str or entry["dtype"] not in _DTYPES:
-        raise CheckpointError(f"altered, or of a newer version: the entry {name!r} of the header is {str(entry)[:80]}")
+    if (
+        type(entry) is not dict
+        or entry.keys() != _ENTRY
+        or type(entry["dtype"]) is not str
+        or entry["dtype"] not in _DTYPES
+    ):
+        raise CheckpointError(
+            f"altered, or of a newer version: the entry {name!r} of the header is {str(entry)[:80]}"
+        )
     shape, offsets = entry["shape"], entry["data_offsets"]
-    if type(shape) is not list or type(offsets) is not list or len(offsets) != 2 or not all(map(_is_count, [*shape, *offsets])):
-        raise CheckpointError(f"altered: the entry {name!r} of the header has shape {str(shape)[:80]} and bytes {str(offsets)[:80]}")
+    if (
+        type(shape) is not list
+        or type(offsets) is not list
+        or len(offsets) != 2
+        or not all(map(_is_count, [*shape, *offsets]))
+    ):
+        raise CheckpointError(
+            f"altered: the entry {name!r} of the header has shape {str(shape)[:80]} and bytes"
+            f" {str(offsets)[:80]}"
+        )
     dtype, count = _DTYPES[entry["dtype"]], 1
     for d in shape:
         count *= d
         if count >= 1 << 62:
             raise CheckpointError(f"altered: the shape of {name!r} is {str(shape)[:80]}")
     if offsets[1] - offsets[0] != count * dtype.itemsize or (not count and max(shape) > 1 << 31):
-        raise CheckpointError(f"altered: {name!r} is {str(shape)[:80]} of {entry['dtype']}, but its values are bytes {offsets[0]}..{offsets[1]}")
+        raise CheckpointError(
+            f"altered: {name!r} is {str(shape)[:80]} of {entry['dtype']}, but its values are bytes"
+            f" {offsets[0]}..{offsets[1]}"
+        )
     return name, dtype, shape, tuple(offsets), count
 
 

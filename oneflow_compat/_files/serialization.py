@@ -4,6 +4,7 @@ Differs from torch: OneFlow's folder layout is written and read, parents are cre
 atomic, global tensors are saved whole. Differs from OneFlow: the single file is torch's format, and
 loading is safe by default (docs/differences.md: save-layout).
 """
+
 from __future__ import annotations
 
 import functools
@@ -23,8 +24,21 @@ __all__ = ["save", "load", "CheckpointError"]
 _LAYOUTS = ("torch", "folder", "pickle")
 
 
-def save(obj, path_or_buffer=None, global_dst_rank=None, save_as_external_data=False, *, f=None, path=None, layout=None,
-         pickle_module=None, pickle_protocol=None, _use_new_zipfile_serialization=True, _disable_byteorder_record=False, consistent_dst_rank=None):  # fmt: skip
+def save(
+    obj,
+    path_or_buffer=None,
+    global_dst_rank=None,
+    save_as_external_data=False,
+    *,
+    f=None,
+    path=None,
+    layout=None,
+    pickle_module=None,
+    pickle_protocol=None,
+    _use_new_zipfile_serialization=True,
+    _disable_byteorder_record=False,
+    consistent_dst_rank=None,
+):
     """Save an object; the old checkpoint stays whole until the new one is.
 
     What is written:
@@ -38,7 +52,8 @@ def save(obj, path_or_buffer=None, global_dst_rank=None, save_as_external_data=F
 
     path_or_buffer: str, path or binary file (not for the folder); `f` and `path` are other names for
     it. Missing parent folders are made. global_dst_rank: only this rank writes (its
-    old name: consistent_dst_rank). torch's arguments hold in torch's places too: save(obj, f, pickle_module, pickle_protocol).
+    old name: consistent_dst_rank). torch's arguments hold in torch's places too: save(obj, f, pickle_module,
+    pickle_protocol).
     OneFlow's formats keep values, shapes, dtypes and "is a Parameter"; torch's file also keeps
     shared storages, strides and requires_grad of plain tensors. The folder and the pickle refuse
     sparse and quantized tensors (NotImplementedError).
@@ -46,7 +61,9 @@ def save(obj, path_or_buffer=None, global_dst_rank=None, save_as_external_data=F
     target = _one_of("save", path_or_buffer=path_or_buffer, f=f, path=path)
     if consistent_dst_rank is not None:
         if global_dst_rank is not None:
-            raise TypeError("save: consistent_dst_rank is the old name of global_dst_rank; give one of the two")
+            raise TypeError(
+                "save: consistent_dst_rank is the old name of global_dst_rank; give one of the two"
+            )
         global_dst_rank = consistent_dst_rank
     if isinstance(global_dst_rank, types.ModuleType):
         global_dst_rank, pickle_module = None, global_dst_rank
@@ -60,7 +77,9 @@ def save(obj, path_or_buffer=None, global_dst_rank=None, save_as_external_data=F
         arguments["_disable_byteorder_record"] = True
     if pickle_protocol is not None:
         arguments["pickle_protocol"] = pickle_protocol
-    write = functools.partial(_save, obj, target, global_dst_rank, save_as_external_data, layout, pickle_module, arguments)
+    write = functools.partial(
+        _save, obj, target, global_dst_rank, save_as_external_data, layout, pickle_module, arguments
+    )
     if _processes.get_world_size() == 1:
         return write()
     from .._global import gathering
@@ -76,7 +95,10 @@ def _save(obj, target, global_dst_rank, save_as_external_data, layout, pickle_mo
     if layout not in _LAYOUTS:
         raise ValueError(f"save: layout must be one of {', '.join(_LAYOUTS)}, found {layout!r}")
     if save_as_external_data and layout != "folder":
-        raise ValueError(f"save: save_as_external_data=True writes the layout 'folder', found layout={layout!r}; give one of the two")
+        raise ValueError(
+            f"save: save_as_external_data=True writes the layout 'folder', found layout={layout!r}; give one"
+            " of the two"
+        )
     if not writes:
         return None
     if layout == "folder":
@@ -87,8 +109,19 @@ def _save(obj, target, global_dst_rank, save_as_external_data, layout, pickle_mo
     return _write_file(target, lambda file: torch.save(obj, file, pickle_module or _WholePickle, **arguments))
 
 
-def load(path=None, global_src_rank=None, map_location=None, *, support_pytorch_format=True, f=None, pickle_module=None,
-         weights_only=None, mmap=None, check_crc=True, **pickle_load_args):  # fmt: skip
+def load(
+    path=None,
+    global_src_rank=None,
+    map_location=None,
+    *,
+    support_pytorch_format=True,
+    f=None,
+    pickle_module=None,
+    weights_only=None,
+    mmap=None,
+    check_crc=True,
+    **pickle_load_args,
+):
     """Load what OneFlow, torch or safetensors saved; the format is found by looking.
 
     Reads OneFlow's folders (also the older ones of named variables: a dict), OneFlow's single-file
@@ -107,11 +140,16 @@ def load(path=None, global_src_rank=None, map_location=None, *, support_pytorch_
     the file that is truncated or altered. torch's call form load(f, map_location) is accepted.
     """
     source = _one_of("load", path=path, f=f)
-    if global_src_rank is not None and (isinstance(global_src_rank, bool) or not isinstance(global_src_rank, int)):
+    if global_src_rank is not None and (
+        isinstance(global_src_rank, bool) or not isinstance(global_src_rank, int)
+    ):
         if isinstance(map_location, types.ModuleType):
             pickle_module, map_location = map_location, None
         if map_location is not None:
-            raise TypeError(f"load: the second argument is a rank (int) or a map_location, found {global_src_rank!r} beside map_location")
+            raise TypeError(
+                f"load: the second argument is a rank (int) or a map_location, found {global_src_rank!r}"
+                " beside map_location"
+            )
         global_src_rank, map_location = None, global_src_rank
     _check_rank("global_src_rank", global_src_rank)
     place = _placer(map_location)
@@ -189,7 +227,13 @@ class _WholePickle(types.SimpleNamespace):
     """What torch.save takes as pickle_module."""
 
     Pickler = _WholePickler
-    dump, dumps, load, loads, Unpickler = pickle.dump, pickle.dumps, pickle.load, pickle.loads, pickle.Unpickler
+    dump, dumps, load, loads, Unpickler = (
+        pickle.dump,
+        pickle.dumps,
+        pickle.load,
+        pickle.loads,
+        pickle.Unpickler,
+    )
     __name__ = "pickle"
 
 
@@ -200,7 +244,9 @@ def _write_file(target, write) -> None:
         write(target)
         return
     if os.path.isdir(target):
-        raise IsADirectoryError(f"save: {os.fspath(target)!r} is a folder; the single-file layouts need a file name")
+        raise IsADirectoryError(
+            f"save: {os.fspath(target)!r} is a folder; the single-file layouts need a file name"
+        )
     os.makedirs(os.path.dirname(os.path.abspath(target)), exist_ok=True)
     with atomic.replacing(target) as file:
         write(file)
@@ -208,9 +254,14 @@ def _write_file(target, write) -> None:
 
 def _save_folder(obj, target) -> None:
     if not _is_path(target):
-        raise TypeError(f"save: the folder layout (save_as_external_data=True) needs a path, found {type(target).__name__}")
+        raise TypeError(
+            "save: the folder layout (save_as_external_data=True) needs a path, found"
+            f" {type(target).__name__}"
+        )
     if os.path.exists(target) and not os.path.isdir(target):
-        raise FileExistsError(f"save: {os.fspath(target)!r} is a file; the folder layout needs a folder or a new name")
+        raise FileExistsError(
+            f"save: {os.fspath(target)!r} is a file; the folder layout needs a folder or a new name"
+        )
     writer = layout.Writer(target)
     try:
         pickled = pickles.dumps(obj, store=writer.add, whole=_whole)
@@ -225,7 +276,9 @@ def _load(source, map_location, place, torch_too, options):
     if not _is_path(source):
         if not hasattr(source, "read"):
             raise TypeError(f"load: expected a path or a binary file, found {type(source).__name__}")
-        return _load_file(source, getattr(source, "name", "the file object"), map_location, place, torch_too, options)
+        return _load_file(
+            source, getattr(source, "name", "the file object"), map_location, place, torch_too, options
+        )
     source = os.fspath(source)
     if os.path.isdir(source):
         return _load_folder(source, map_location, place, options)
@@ -249,7 +302,7 @@ def _load_folder(source, map_location, place, options):
             return {k: v if place is None else place(v) for k, v in variables.items()}
         with layout.open_inside(source if safe else None, pickled) as file:
             body = file.read()
-    read = lambda name: layout.read_tensor(layout.tensor_folder(source, name), source if safe else None)  # noqa: E731
+    read = lambda name: layout.read_tensor(layout.tensor_folder(source, name), source if safe else None)
     return pickles.loads(body, pickled, read, place, safe=safe, layers=strict is None)
 
 
@@ -266,7 +319,10 @@ def _load_file(file, name, map_location, place, torch_too, options):
     if kind == "pickle":
         return pickles.loads(file.read(), name, None, place, safe=strict is not False, layers=strict is None)
     if kind == "unknown":
-        raise CheckpointError(f"{name}: not a file of OneFlow, torch or safetensors, or altered: it starts with {file.read(8)!r}")
+        raise CheckpointError(
+            f"{name}: not a file of OneFlow, torch or safetensors, or altered: it starts with"
+            f" {file.read(8)!r}"
+        )
     if not torch_too:
         raise ValueError(f"load: {name} is a torch file, and support_pytorch_format=False")
     return _load_torch(kind, file, name, map_location, place, options)
@@ -279,8 +335,13 @@ def _load_torch(kind, file, name, map_location, place, options):
     options = {"map_location": "cpu" if ours else map_location, **options}
     mapped = name if options.get("mmap") else None
     if mapped is not None and not (_is_path(name) and getattr(file, "name", None) == name):
-        raise ValueError(f"load: mmap=True needs a path, found {type(file).__name__}; leave mmap out, or give the file's name")
-    if options.get("weights_only") is False or ("pickle_module" in options and not options.get("weights_only")):
+        raise ValueError(
+            f"load: mmap=True needs a path, found {type(file).__name__}; leave mmap out, or give the file's"
+            " name"
+        )
+    if options.get("weights_only") is False or (
+        "pickle_module" in options and not options.get("weights_only")
+    ):
         obj = _load_trusted(file if mapped is None else name, name, options)
     else:
         with named_errors(name):
@@ -291,11 +352,20 @@ def _load_torch(kind, file, name, map_location, place, options):
 def _load_safely(kind, file, mapped, options):
     """The object in a torch file, made by the pickle machine of `_files`."""
     if kind == "tar":
-        raise RefusedError("a torch file of before 2017 (tar), which a safe load does not read. If you trust the file, load it with weights_only=False")
-    common = {"map_location": options["map_location"], "layers": "weights_only" not in options, "encoding": options.get("encoding", "utf-8")}
+        raise RefusedError(
+            "a torch file of before 2017 (tar), which a safe load does not read. If you trust the file, load"
+            " it with weights_only=False"
+        )
+    common = {
+        "map_location": options["map_location"],
+        "layers": "weights_only" not in options,
+        "encoding": options.get("encoding", "utf-8"),
+    }
     size = formats.size_of(file)
     if kind == "zip":
-        return torch_file.load_zip(file, size, mapped=mapped, check_crc=options.get("check_crc", True) and mapped is None, **common)
+        return torch_file.load_zip(
+            file, size, mapped=mapped, check_crc=options.get("check_crc", True) and mapped is None, **common
+        )
     if mapped is not None:
         raise ValueError("load: mmap=True needs a torch file of 2020 or newer")
     return torch_file.load_stream(file, size, **common)
@@ -306,7 +376,9 @@ _DAMAGE = ("PytorchStreamReader", "unexpected EOF", "storage has wrong byte size
 
 
 def _load_trusted(source, name, options):
-    """The object in a torch file that the user trusts: torch's own load, which runs code that the file names."""
+    """The object in a torch file that the user trusts: torch's own load, which runs code that the
+    file names.
+    """
     options = {k: v for k, v in options.items() if k not in ("check_crc", "weights_only")}
     try:
         return torch.load(source, weights_only=False, **options)
@@ -352,7 +424,9 @@ def _placer(where):
 
 
 def _spread(read, rank, map_location):
-    """Give every rank the object that `rank` reads, its tensors global on that rank; or its error, so that none waits."""
+    """Give every rank the object that `rank` reads, its tensors global on that rank; or its error, so that
+    none waits.
+    """
     if _processes.get_world_size() == 1:
         obj = read()
     else:
@@ -392,9 +466,18 @@ def _map_tensors(obj, change):
             value[:] = [mapped(item) for item in value]
             return value
         items = [mapped(item) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items) if type(value) is tuple else value
+        return (
+            type(value)(*items)
+            if hasattr(value, "_fields")
+            else tuple(items)
+            if type(value) is tuple
+            else value
+        )
 
     try:
         return mapped(obj)
     except RecursionError:
-        raise CheckpointError("load: the containers of the file are nested too deep to place their tensors; load it without map_location") from None
+        raise CheckpointError(
+            "load: the containers of the file are nested too deep to place their tensors; load it without"
+            " map_location"
+        ) from None

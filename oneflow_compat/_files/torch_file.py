@@ -1,7 +1,9 @@
-"""torch's files, read with the pickle machine of `unpickler`: the zip file of today and the stream of before 2020.
+"""torch's files, read with the pickle machine of `unpickler`: the zip file of today and the stream of before
+2020.
 
 Each storage is read once, from a member of exactly its size, so a file cannot name more bytes than it has.
 """
+
 from __future__ import annotations
 
 import io
@@ -69,9 +71,17 @@ class _Reader(Unpickler):
         name = _text(pid[0])
         if name == "module":  # files of before 2020: a class, and the source that torch compared
             return pid[1]
-        if name != "storage" or len(pid) not in (5, 6) or not isinstance(pid[1], StorageClass) or type(pid[4]) is not int or pid[4] < 0:
+        if (
+            name != "storage"
+            or len(pid) not in (5, 6)
+            or not isinstance(pid[1], StorageClass)
+            or type(pid[4]) is not int
+            or pid[4] < 0
+        ):
             raise RefusedError(f"altered: a persistent id is {str(pid)[:80]}")
-        return self._storage(pid[1].dtype, _text(pid[2]), _text(pid[3]), pid[4], pid[5] if len(pid) == 6 else None)
+        return self._storage(
+            pid[1].dtype, _text(pid[2]), _text(pid[3]), pid[4], pid[5] if len(pid) == 6 else None
+        )
 
 
 def _text(value) -> str:
@@ -106,35 +116,53 @@ class _Archive:
         self.starts = self._starts(members, size)
         pickles = [name for name in self.members if name.endswith("/data.pkl") and name.count("/") == 1]
         if len(pickles) != 1:
-            raise CheckpointError(f"truncated, altered, or no torch file: it has {len(pickles)} members data.pkl, not one")
+            raise CheckpointError(
+                f"truncated, altered, or no torch file: it has {len(pickles)} members data.pkl, not one"
+            )
         self.prefix = pickles[0][: -len("data.pkl")]
         if self.prefix + "constants.pkl" in self.members:
-            raise RefusedError("it is a TorchScript program, which runs code; if you trust the file, load it with torch.jit.load")
+            raise RefusedError(
+                "it is a TorchScript program, which runs code; if you trust the file, load it with"
+                " torch.jit.load"
+            )
 
     def _starts(self, members, size) -> dict[str, int]:
         """{name: where its bytes begin}; members that overlap are refused."""
         starts, end = {}, 0
         for member in sorted(members, key=lambda m: m.header_offset):
             if member.header_offset < end or member.flag_bits & 1:
-                raise RefusedError(f"altered or hostile: the member {member.filename!r} lies over another one, or is encrypted")
+                raise RefusedError(
+                    f"altered or hostile: the member {member.filename!r} lies over another one, or is"
+                    " encrypted"
+                )
             self.file.seek(member.header_offset)
             header = self.file.read(_LOCAL_HEADER)
             if len(header) != _LOCAL_HEADER or header[:4] != b"PK\x03\x04":
                 raise CheckpointError(f"truncated or altered: the header of the member {member.filename!r}")
             name_size, extra_size = struct.unpack("<HH", header[26:30])
-            if self.file.read(name_size) != member.orig_filename.encode("utf-8" if member.flag_bits & 0x800 else "cp437"):
-                raise CheckpointError(f"altered: the member {member.filename!r} has another name in its header")
+            if self.file.read(name_size) != member.orig_filename.encode(
+                "utf-8" if member.flag_bits & 0x800 else "cp437"
+            ):
+                raise CheckpointError(
+                    f"altered: the member {member.filename!r} has another name in its header"
+                )
             starts[member.filename] = start = member.header_offset + _LOCAL_HEADER + name_size + extra_size
             end = start + member.compress_size
-            if end > size or (member.compress_type == zipfile.ZIP_STORED and member.compress_size != member.file_size):
-                raise CheckpointError(f"truncated or altered: the member {member.filename!r} does not lie within the file")
+            if end > size or (
+                member.compress_type == zipfile.ZIP_STORED and member.compress_size != member.file_size
+            ):
+                raise CheckpointError(
+                    f"truncated or altered: the member {member.filename!r} does not lie within the file"
+                )
         return starts
 
     def member(self, name: str):
         try:
             return self.members[self.prefix + name]
         except KeyError:
-            raise CheckpointError(f"truncated or altered: there is no member {self.prefix + name!r}") from None
+            raise CheckpointError(
+                f"truncated or altered: there is no member {self.prefix + name!r}"
+            ) from None
 
     def read_into(self, name: str, view) -> None:
         """Fill `view` with a member's bytes, and compare its CRC-32."""
@@ -144,14 +172,17 @@ class _Archive:
             fill(self.file, view)
             if self._check_crc and zlib.crc32(view) != member.CRC:
                 raise CheckpointError(
-                    f"truncated or altered (the CRC-32 of {member.filename!r} is another one). If it was written with "
-                    "torch.serialization.set_crc32_options(False), load it with check_crc=False"
+                    f"truncated or altered (the CRC-32 of {member.filename!r} is another one). If it was"
+                    " written with torch.serialization.set_crc32_options(False), load it with"
+                    " check_crc=False"
                 )
             return
         with self.zip.open(member) as unpacked:
             fill(unpacked, view)
             if unpacked.read(1):
-                raise CheckpointError(f"altered: the member {member.filename!r} is longer than its directory says")
+                raise CheckpointError(
+                    f"altered: the member {member.filename!r} is longer than its directory says"
+                )
 
     def read(self, name: str, budget: Budget) -> bytes:
         """The bytes of a small member."""
@@ -179,7 +210,9 @@ def load_zip(file, size: int, map_location=None, layers=True, check_crc=True, ma
     pickle_size = archive.member("data.pkl").compress_size
     restore = _restorer(map_location)
     budget = Budget(size, pickle_size, restore_tensor=_tensor_restorer(restore))
-    order = archive.read("byteorder", budget) if archive.prefix + "byteorder" in archive.members else b"little"
+    order = (
+        archive.read("byteorder", budget) if archive.prefix + "byteorder" in archive.members else b"little"
+    )
     if order not in (b"little", b"big"):
         raise CheckpointError(f"altered: its byte order is {order[:20]!r}")
     whole = None if mapped is None else torch.UntypedStorage.from_file(mapped, False, size)
@@ -204,7 +237,10 @@ def load_zip(file, size: int, map_location=None, layers=True, check_crc=True, ma
         if key not in storages:
             member = archive.member(f"data/{key}")
             if member.file_size != count * dtype.itemsize:
-                raise CheckpointError(f"truncated or altered: the storage {key!r} has {member.file_size} bytes, its pickle says {count} of {dtype}")
+                raise CheckpointError(
+                    f"truncated or altered: the storage {key!r} has {member.file_size} bytes, its pickle says"
+                    f" {count} of {dtype}"
+                )
             untyped = read(dtype, key)
             storages[key] = untyped if _is_meta(map_location) else restore(untyped, location)
         return _typed(storages[key], dtype)
@@ -249,8 +285,15 @@ def load_stream(file, size: int, map_location=None, layers=True, encoding="utf-8
             nbytes = count * dtype.itemsize
             declared += nbytes
             if declared > left():
-                raise CheckpointError(f"truncated or altered: the storage {key!r} has {count} of {dtype}, {left()} bytes are left")
-            untyped = torch.UntypedStorage(nbytes, device="meta") if _is_meta(map_location) else restore(torch.UntypedStorage(nbytes).fill_(0), location)
+                raise CheckpointError(
+                    f"truncated or altered: the storage {key!r} has {count} of {dtype}, {left()} bytes are"
+                    " left"
+                )
+            untyped = (
+                torch.UntypedStorage(nbytes, device="meta")
+                if _is_meta(map_location)
+                else restore(torch.UntypedStorage(nbytes).fill_(0), location)
+            )
             storages[key] = untyped, dtype, nbytes
         return _typed(_part(storages[key][0], dtype, view), dtype)
 
@@ -262,8 +305,14 @@ def load_stream(file, size: int, map_location=None, layers=True, encoding="utf-8
     load()  # sizes of C types where it was written
     value = load()
     keys = load()
-    if type(keys) is not list or any(type(k) is not str or k not in storages for k in keys) or len(set(keys)) != len(storages):
-        raise CheckpointError("truncated or altered: the list of its storages is another one than its tensors name")
+    if (
+        type(keys) is not list
+        or any(type(k) is not str or k not in storages for k in keys)
+        or len(set(keys)) != len(storages)
+    ):
+        raise CheckpointError(
+            "truncated or altered: the list of its storages is another one than its tensors name"
+        )
     for key in keys:
         _read_storage(file, *storages[key], key)
     budget.finish()
@@ -285,7 +334,9 @@ def _part(untyped, dtype, view):
 def _read_storage(file, untyped, dtype, nbytes, key) -> None:
     head = file.read(8)
     if len(head) != 8 or struct.unpack("<q", head)[0] * dtype.itemsize != nbytes:
-        raise CheckpointError(f"truncated or altered: the values of the storage {key!r} are not {nbytes} bytes of {dtype}")
+        raise CheckpointError(
+            f"truncated or altered: the values of the storage {key!r} are not {nbytes} bytes of {dtype}"
+        )
     fresh, view = _fresh(nbytes)
     fill(file, view)
     if untyped.device.type != "meta":

@@ -1,8 +1,11 @@
-"""Checked constructors of torch's tensors: what `torch._utils._rebuild_*` do, with every size compared with the storage.
+"""Checked constructors of torch's tensors: what `torch._utils._rebuild_*` do, with every size compared with
+the storage.
 
-torch's functions trust the sizes of a file: `set_` grows a storage, `_empty_affine_quantized` allocates what it is told.
+torch's functions trust the sizes of a file: `set_` grows a storage, `_empty_affine_quantized` allocates what
+it is told.
 Here a tensor may only look at bytes that its storage has.
 """
+
 from __future__ import annotations
 
 import collections
@@ -14,7 +17,9 @@ from .plain_values import refuse
 
 _PLAIN_ATTRIBUTES = (bool, int, float, str, bytes, type(None), torch.dtype, torch.Size, torch.device)
 _SPARSE_COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
-_LAYOUTS = {str(layout): layout for layout in (torch.strided, torch.sparse_coo, torch._mkldnn, *_SPARSE_COMPRESSED)}
+_LAYOUTS = {
+    str(layout): layout for layout in (torch.strided, torch.sparse_coo, torch._mkldnn, *_SPARSE_COMPRESSED)
+}
 _PER_CHANNEL = (torch.per_channel_affine, torch.per_channel_affine_float_qparams)
 _MOST_DIMENSIONS = 64
 
@@ -22,7 +27,11 @@ _MOST_DIMENSIONS = 64
 # --------------------------------------------------------------------------- checks
 def _integers(name, value) -> tuple[int, ...]:
     """The sizes or strides of a tensor."""
-    if not isinstance(value, tuple | list) or len(value) > _MOST_DIMENSIONS or any(type(n) is not int or not 0 <= n < 1 << 62 for n in value):
+    if (
+        not isinstance(value, tuple | list)
+        or len(value) > _MOST_DIMENSIONS
+        or any(type(n) is not int or not 0 <= n < 1 << 62 for n in value)
+    ):
         raise RefusedError(f"altered: the {name} of a tensor is {str(value)[:80]}")
     return tuple(value)
 
@@ -40,10 +49,15 @@ def _check_view(storage_bytes: int, item: int, offset, size, stride) -> tuple:
     """(offset, size, stride); RefusedError if some element would be outside of the storage."""
     size, stride = _integers("size", size), _integers("stride", stride)
     if type(offset) is not int or not 0 <= offset < 1 << 62 or len(size) != len(stride):
-        raise RefusedError(f"altered: a tensor of size {list(size)} has stride {list(stride)} and offset {offset!r}")
+        raise RefusedError(
+            f"altered: a tensor of size {list(size)} has stride {list(stride)} and offset {offset!r}"
+        )
     last = offset + sum((d - 1) * s for d, s in zip(size, stride))
     if _count(size) and (last + 1) * item > storage_bytes or offset * item > storage_bytes:
-        raise RefusedError(f"altered: a tensor of size {list(size)}, stride {list(stride)} and offset {offset} needs {(last + 1) * item} bytes; its storage has {storage_bytes}")
+        raise RefusedError(
+            f"altered: a tensor of size {list(size)}, stride {list(stride)} and offset {offset} needs"
+            f" {(last + 1) * item} bytes; its storage has {storage_bytes}"
+        )
     return offset, size, stride
 
 
@@ -81,7 +95,11 @@ def _set_metadata(tensor, metadata) -> torch.Tensor:
     """Set the conj and neg bits."""
     if metadata is None:
         return tensor
-    if type(metadata) is not dict or not metadata.keys() <= {"conj", "neg"} or any(type(v) is not bool for v in metadata.values()):
+    if (
+        type(metadata) is not dict
+        or not metadata.keys() <= {"conj", "neg"}
+        or any(type(v) is not bool for v in metadata.values())
+    ):
         raise RefusedError(f"altered: the flags of a tensor are {metadata!r}")
     if metadata.get("conj") and tensor.is_complex():
         tensor = tensor.conj()
@@ -103,7 +121,9 @@ def _tensor(budget, storage, offset, size, stride):
 
 def _tensor_v2(budget, storage, offset, size, stride, requires_grad, hooks, metadata=None):
     _check_hooks(hooks)
-    return _strided(budget, storage, offset, size, stride, requires_grad, _check_storage(storage).dtype, metadata)
+    return _strided(
+        budget, storage, offset, size, stride, requires_grad, _check_storage(storage).dtype, metadata
+    )
 
 
 def _tensor_v3(budget, storage, offset, size, stride, requires_grad, hooks, dtype, metadata=None):
@@ -139,9 +159,14 @@ def _set_attributes(tensor, state):
 
 def _check_attribute(name, value) -> None:
     reserved = type(name) is not str or name.startswith(("__", "_of_")) or hasattr(torch.nn.Parameter, name)
-    plain = isinstance(value, _PLAIN_ATTRIBUTES) or (type(value) in (tuple, list) and all(isinstance(v, _PLAIN_ATTRIBUTES) for v in value))
+    plain = isinstance(value, _PLAIN_ATTRIBUTES) or (
+        type(value) in (tuple, list) and all(isinstance(v, _PLAIN_ATTRIBUTES) for v in value)
+    )
     if reserved or not plain:
-        raise RefusedError(f"it gives a tensor the attribute {name!r} of type {type(value).__name__}; a safe load sets plain values only")
+        raise RefusedError(
+            f"it gives a tensor the attribute {name!r} of type {type(value).__name__}; a safe load sets plain"
+            " values only"
+        )
 
 
 def _from_type(budget, function, cls, arguments, state):
@@ -151,9 +176,16 @@ def _from_type(budget, function, cls, arguments, state):
     tensor = _check_tensor(allow.call(function, arguments, budget))
     if cls is not type(tensor):
         if cls not in (torch.Tensor, torch.nn.Parameter) and not allow.is_user_global(cls):
-            raise RefusedError(f"it holds a tensor of class {getattr(cls, '__name__', cls)!r}, which a safe load does not make")
+            raise RefusedError(
+                f"it holds a tensor of class {getattr(cls, '__name__', cls)!r}, which a safe load does not"
+                " make"
+            )
         tensor = tensor.as_subclass(cls)
-    if allow.is_user_global(cls) and hasattr(cls, "__setstate__") and cls.__setstate__ is not torch.Tensor.__setstate__:
+    if (
+        allow.is_user_global(cls)
+        and hasattr(cls, "__setstate__")
+        and cls.__setstate__ is not torch.Tensor.__setstate__
+    ):
         tensor.__setstate__(state)
         return tensor
     return _set_attributes(tensor, state)
@@ -163,11 +195,18 @@ def _quantized(budget, storage, offset, size, stride, quantizer, requires_grad, 
     _check_hooks(hooks)
     storage, size = _check_storage(storage), _integers("size", size)
     dtype = storage.dtype
-    offset, size, stride = _check_view(storage._untyped_storage.nbytes(), dtype.itemsize, offset, size, stride)
+    offset, size, stride = _check_view(
+        storage._untyped_storage.nbytes(), dtype.itemsize, offset, size, stride
+    )
     budget.charge_data(_count(size) * dtype.itemsize, "a quantized tensor")
     if type(quantizer) is not tuple or len(quantizer) not in (3, 4):
         raise RefusedError("altered: the parameters of a quantized tensor are no tuple of three or four")
-    if quantizer[0] is torch.per_tensor_affine and type(quantizer[1]) is float and type(quantizer[2]) is int and len(quantizer) == 3:
+    if (
+        quantizer[0] is torch.per_tensor_affine
+        and type(quantizer[1]) is float
+        and type(quantizer[2]) is int
+        and len(quantizer) == 3
+    ):
         tensor = torch._empty_affine_quantized(size, scale=quantizer[1], zero_point=quantizer[2], dtype=dtype)
     elif quantizer[0] in _PER_CHANNEL and len(quantizer) == 4:
         tensor = _per_channel(size, dtype, *quantizer)
@@ -179,11 +218,19 @@ def _quantized(budget, storage, offset, size, stride, quantizer, requires_grad, 
 def _per_channel(size, dtype, scheme, scales, zero_points, axis):
     floats = scheme is torch.per_channel_affine_float_qparams
     kinds = (torch.float, torch.float) if floats else (torch.double, torch.long)
-    scales, zero_points = (torch.tensor(v, dtype=k) if type(v) is list else _check_tensor(v) for v, k in zip((scales, zero_points), kinds))
+    scales, zero_points = (
+        torch.tensor(v, dtype=k) if type(v) is list else _check_tensor(v)
+        for v, k in zip((scales, zero_points), kinds)
+    )
     fits = type(axis) is int and 0 <= axis < len(size) and scales.shape == zero_points.shape == (size[axis],)
     if not fits or scales.layout is not torch.strided or zero_points.layout is not torch.strided:
-        raise RefusedError(f"altered: a tensor of size {list(size)} is quantized along {axis!r} with {list(scales.shape)} scales and {list(zero_points.shape)} zero points")
-    return torch._empty_per_channel_affine_quantized(size, scales=scales, zero_points=zero_points, axis=axis, dtype=dtype)
+        raise RefusedError(
+            f"altered: a tensor of size {list(size)} is quantized along {axis!r} with {list(scales.shape)}"
+            f" scales and {list(zero_points.shape)} zero points"
+        )
+    return torch._empty_per_channel_affine_quantized(
+        size, scales=scales, zero_points=zero_points, axis=axis, dtype=dtype
+    )
 
 
 def _sparse(budget, layout, data):
@@ -215,7 +262,13 @@ def _nested(budget, buffer, sizes, strides, offsets):
     for tensor in (sizes, strides, offsets):
         if _check_tensor(tensor).dtype is not torch.int64 or tensor.layout is not torch.strided:
             raise RefusedError("altered: the sizes of a nested tensor are no integers")
-    if _check_tensor(buffer).dim() != 1 or not buffer.is_contiguous() or sizes.shape != strides.shape or sizes.dim() != 2 or offsets.shape != sizes.shape[:1]:
+    if (
+        _check_tensor(buffer).dim() != 1
+        or not buffer.is_contiguous()
+        or sizes.shape != strides.shape
+        or sizes.dim() != 2
+        or offsets.shape != sizes.shape[:1]
+    ):
         raise RefusedError("altered: the parts of a nested tensor do not fit together")
     budget.require_values("a nested tensor")
     for size, stride, offset in zip(sizes.tolist(), strides.tolist(), offsets.tolist()):
@@ -226,7 +279,9 @@ def _nested(budget, buffer, sizes, strides, offsets):
 def _meta(budget, dtype, size, stride, requires_grad):
     size, stride = _integers("size", size), _integers("stride", stride)
     _count(size)
-    return torch.empty_strided(size, stride, dtype=_check_dtype(dtype), device="meta", requires_grad=_check_bool(requires_grad))
+    return torch.empty_strided(
+        size, stride, dtype=_check_dtype(dtype), device="meta", requires_grad=_check_bool(requires_grad)
+    )
 
 
 def _from_cpu(budget, data, dtype, device, requires_grad):
@@ -251,20 +306,39 @@ def _wrapper(budget, cls, dtype, size, stride, offset, layout, device, requires_
     from . import allow
 
     if not allow.is_user_global(cls):
-        raise RefusedError(f"it holds a tensor of class {getattr(cls, '__name__', cls)!r}, which a safe load does not make")
-    return torch._utils._rebuild_wrapper_subclass(cls, dtype, _integers("size", size), _integers("stride", stride), offset, layout, device, requires_grad)
+        raise RefusedError(
+            f"it holds a tensor of class {getattr(cls, '__name__', cls)!r}, which a safe load does not make"
+        )
+    return torch._utils._rebuild_wrapper_subclass(
+        cls,
+        dtype,
+        _integers("size", size),
+        _integers("stride", stride),
+        offset,
+        layout,
+        device,
+        requires_grad,
+    )
 
 
 # --------------------------------------------------------------------------- values that are no tensors
 def _size(budget, *arguments):
-    if len(arguments) != 1 or type(arguments[0]) not in (tuple, list) or any(type(d) is not int or abs(d) >= 1 << 63 for d in arguments[0]):
+    if (
+        len(arguments) != 1
+        or type(arguments[0]) not in (tuple, list)
+        or any(type(d) is not int or abs(d) >= 1 << 63 for d in arguments[0])
+    ):
         refuse("torch.Size", arguments)
     budget.charge_objects(16 * len(arguments[0]), "a Size")
     return torch.Size(arguments[0])
 
 
 def _device(budget, *arguments):
-    if not 1 <= len(arguments) <= 2 or type(arguments[0]) is not str or any(type(a) is not int for a in arguments[1:]):
+    if (
+        not 1 <= len(arguments) <= 2
+        or type(arguments[0]) is not str
+        or any(type(a) is not int for a in arguments[1:])
+    ):
         refuse("torch.device", arguments)
     return torch.device(*arguments)
 
@@ -285,12 +359,25 @@ class StorageClass:
 
 
 STORAGE_CLASSES = {
-    "FloatStorage": torch.float32, "DoubleStorage": torch.float64, "HalfStorage": torch.float16, "BFloat16Storage": torch.bfloat16,
-    "LongStorage": torch.int64, "IntStorage": torch.int32, "ShortStorage": torch.int16, "CharStorage": torch.int8, "ByteStorage": torch.uint8,
-    "BoolStorage": torch.bool, "ComplexFloatStorage": torch.complex64, "ComplexDoubleStorage": torch.complex128,
-    "QInt8Storage": torch.qint8, "QUInt8Storage": torch.quint8, "QInt32Storage": torch.qint32, "QUInt4x2Storage": torch.quint4x2,
-    "QUInt2x4Storage": torch.quint2x4, "UntypedStorage": torch.uint8,
-}  # fmt: skip
+    "FloatStorage": torch.float32,
+    "DoubleStorage": torch.float64,
+    "HalfStorage": torch.float16,
+    "BFloat16Storage": torch.bfloat16,
+    "LongStorage": torch.int64,
+    "IntStorage": torch.int32,
+    "ShortStorage": torch.int16,
+    "CharStorage": torch.int8,
+    "ByteStorage": torch.uint8,
+    "BoolStorage": torch.bool,
+    "ComplexFloatStorage": torch.complex64,
+    "ComplexDoubleStorage": torch.complex128,
+    "QInt8Storage": torch.qint8,
+    "QUInt8Storage": torch.quint8,
+    "QInt32Storage": torch.qint32,
+    "QUInt4x2Storage": torch.quint4x2,
+    "QUInt2x4Storage": torch.quint2x4,
+    "UntypedStorage": torch.uint8,
+}
 
 
 def storage_class(module: str, name: str) -> StorageClass | None:
@@ -300,12 +387,22 @@ def storage_class(module: str, name: str) -> StorageClass | None:
 
 
 CONSTRUCTORS = {
-    "torch._utils._rebuild_tensor": _tensor, "torch._utils._rebuild_tensor_v2": _tensor_v2, "torch._utils._rebuild_tensor_v3": _tensor_v3,
-    "torch._utils._rebuild_parameter": _parameter, "torch._utils._rebuild_parameter_with_state": _parameter_with_state,
-    "torch.nn.parameter.Parameter": _new_parameter, "torch._tensor._rebuild_from_type_v2": _from_type,
-    "torch._utils._rebuild_qtensor": _quantized, "torch._utils._rebuild_sparse_tensor": _sparse, "torch._utils._rebuild_nested_tensor": _nested,
-    "torch._utils._rebuild_meta_tensor_no_storage": _meta, "torch._utils._rebuild_wrapper_subclass": _wrapper,
-    "torch._utils._rebuild_device_tensor_from_cpu_tensor": _from_cpu, "torch._utils._rebuild_device_tensor_from_numpy": _from_array,
+    "torch._utils._rebuild_tensor": _tensor,
+    "torch._utils._rebuild_tensor_v2": _tensor_v2,
+    "torch._utils._rebuild_tensor_v3": _tensor_v3,
+    "torch._utils._rebuild_parameter": _parameter,
+    "torch._utils._rebuild_parameter_with_state": _parameter_with_state,
+    "torch.nn.parameter.Parameter": _new_parameter,
+    "torch._tensor._rebuild_from_type_v2": _from_type,
+    "torch._utils._rebuild_qtensor": _quantized,
+    "torch._utils._rebuild_sparse_tensor": _sparse,
+    "torch._utils._rebuild_nested_tensor": _nested,
+    "torch._utils._rebuild_meta_tensor_no_storage": _meta,
+    "torch._utils._rebuild_wrapper_subclass": _wrapper,
+    "torch._utils._rebuild_device_tensor_from_cpu_tensor": _from_cpu,
+    "torch._utils._rebuild_device_tensor_from_numpy": _from_array,
     "torch._utils._rebuild_xla_tensor": _from_array,
-    "torch.Size": _size, "torch.device": _device, "torch.serialization._get_layout": _layout,
-}  # fmt: skip
+    "torch.Size": _size,
+    "torch.device": _device,
+    "torch.serialization._get_layout": _layout,
+}

@@ -4,6 +4,7 @@ It is Python's own machine (pickle._Unpickler) with a shorter table of opcodes. 
 changes an object is replaced by one that checks the object first. The machine reads OneFlow's pickles and the
 pickles in torch's files; torch's own safe machine lacks the opcodes that OneFlow writes and has no bounds.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -19,16 +20,18 @@ from .errors import CheckpointError, RefusedError
 from .numpy_values import Shell
 
 _KEPT = (
-    "PROTO FRAME STOP MARK POP POP_MARK NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 LONG4 BINFLOAT BINSTRING SHORT_BINSTRING "
-    "BINBYTES SHORT_BINBYTES BINBYTES8 BINUNICODE SHORT_BINUNICODE BINUNICODE8 EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 "
-    "GLOBAL STACK_GLOBAL BINGET LONG_BINGET"
+    "PROTO FRAME STOP MARK POP POP_MARK NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 LONG4 BINFLOAT"
+    " BINSTRING SHORT_BINSTRING BINBYTES SHORT_BINBYTES BINBYTES8 BINUNICODE SHORT_BINUNICODE BINUNICODE8"
+    " EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 GLOBAL STACK_GLOBAL BINGET LONG_BINGET"
 )
 _DICTS = (dict, collections.OrderedDict, collections.Counter, collections.defaultdict)
 _HEADER = 56  # bytes of an empty list
 
 
 class _Bounded:
-    """A file that ends where it ends: a read of more bytes than are left is an error, and allocates nothing."""
+    """A file that ends where it ends: a read of more bytes than are left is an error, and
+    allocates nothing.
+    """
 
     def __init__(self, file, size: int):
         self._file, self._left = file, size
@@ -60,7 +63,10 @@ def _push_empty(make, size):
 
 
 class Unpickler(pickle._Unpickler):
-    """Load one pickle of `size` bytes at most. `budget` bounds what it may allocate, `layers` admits torch.nn's modules."""
+    """Load one pickle of `size` bytes at most.
+
+    `budget` bounds what it may allocate, `layers` admits torch.nn's modules.
+    """
 
     def __init__(self, file, size: int, budget: Budget, encoding="utf-8", layers=True):
         super().__init__(_Bounded(file, size), encoding=encoding, fix_imports=False)
@@ -75,8 +81,9 @@ class Unpickler(pickle._Unpickler):
             allowed = modules.layer_shell(module, name)
         if allowed is None:
             raise RefusedError(
-                f"it holds a {module}.{name}, which a safe load does not construct. If you trust the file, load it with "
-                f"weights_only=False, or allow the class with torch.serialization.add_safe_globals([{name}])"
+                f"it holds a {module}.{name}, which a safe load does not construct. If you trust the file,"
+                " load it with weights_only=False, or allow the class with"
+                f" torch.serialization.add_safe_globals([{name}])"
             )
         return allowed
 
@@ -105,7 +112,9 @@ class Unpickler(pickle._Unpickler):
     def make(self, cls, arguments):
         """The object that NEWOBJ asks for."""
         if isinstance(cls, type) and issubclass(cls, Shell):
-            if arguments != () and not issubclass(cls, modules.LayerShell):  # the constructor of a layer does not run
+            if arguments != () and not issubclass(
+                cls, modules.LayerShell
+            ):  # the constructor of a layer does not run
                 raise RefusedError(f"altered: a {cls.__name__} is made with arguments")
             self.budget.charge_objects(400, cls.__name__)
             return cls()
@@ -128,7 +137,10 @@ class Unpickler(pickle._Unpickler):
             self.stack.append(state)
             super().load_build()
         else:
-            raise RefusedError(f"it changes a {getattr(target, '__name__', type(target).__name__)}, which a safe load does not do")
+            raise RefusedError(
+                f"it changes a {getattr(target, '__name__', type(target).__name__)}, which a safe load does"
+                " not do"
+            )
 
     def value_of(self, shell: Shell, state):
         """The object that a shell turns into."""
@@ -201,14 +213,30 @@ class Unpickler(pickle._Unpickler):
     def load_long_binput(self):
         self._note(struct.unpack("<I", self.read(4))[0])
 
-    dispatch = {getattr(pickle, name)[0]: pickle._Unpickler.dispatch[getattr(pickle, name)[0]] for name in _KEPT.split()}
+    dispatch = {
+        getattr(pickle, name)[0]: pickle._Unpickler.dispatch[getattr(pickle, name)[0]]
+        for name in _KEPT.split()
+    }
     for _name, _load in {
-        "REDUCE": load_reduce, "NEWOBJ": load_newobj, "BUILD": load_build, "MARK": load_mark, "FROZENSET": load_frozenset,
-        "ADDITEMS": load_additems, "APPEND": load_append, "APPENDS": load_appends, "SETITEM": load_setitem, "SETITEMS": load_setitems,
-        "BYTEARRAY8": load_bytearray8, "MEMOIZE": load_memoize, "BINPUT": load_binput, "LONG_BINPUT": load_long_binput,
-        "EMPTY_LIST": _push_empty(list, _HEADER), "EMPTY_DICT": _push_empty(dict, 64), "EMPTY_SET": _push_empty(set, 216),
+        "REDUCE": load_reduce,
+        "NEWOBJ": load_newobj,
+        "BUILD": load_build,
+        "MARK": load_mark,
+        "FROZENSET": load_frozenset,
+        "ADDITEMS": load_additems,
+        "APPEND": load_append,
+        "APPENDS": load_appends,
+        "SETITEM": load_setitem,
+        "SETITEMS": load_setitems,
+        "BYTEARRAY8": load_bytearray8,
+        "MEMOIZE": load_memoize,
+        "BINPUT": load_binput,
+        "LONG_BINPUT": load_long_binput,
+        "EMPTY_LIST": _push_empty(list, _HEADER),
+        "EMPTY_DICT": _push_empty(dict, 64),
+        "EMPTY_SET": _push_empty(set, 216),
         "BINPERSID": pickle._Unpickler.load_binpersid,
-    }.items():  # fmt: skip
+    }.items():
         dispatch[getattr(pickle, _name)[0]] = _load
 
     def load(self):
@@ -220,7 +248,9 @@ class Unpickler(pickle._Unpickler):
             return value
         except KeyError as error:
             if error.args and type(error.args[0]) is int and error.args[0] not in self.dispatch:
-                raise RefusedError(f"altered: no opcode of a pickle of protocol 2 or newer: {chr(error.args[0])!r}") from None
+                raise RefusedError(
+                    f"altered: no opcode of a pickle of protocol 2 or newer: {chr(error.args[0])!r}"
+                ) from None
             raise
 
 

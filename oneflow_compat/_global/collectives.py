@@ -1,11 +1,16 @@
 """Agreement of the ranks on collective calls: a call fails on every rank or on none.
 
-`checking(call)` runs what can raise on this rank alone: checks of arguments, files, shapes. The ranks then exchange
-one small tensor on a process group of their own. If the body raised on a rank, or if the ranks asked for different
-things, every rank raises before any data travels. `transfer(call)` surrounds what travels. After a timeout or a lost
-connection the ranks are out of step: each one reports the call, its rank and the ranks that are missing, and every
+`checking(call)` runs what can raise on this rank alone: checks of arguments, files, shapes. The ranks then
+exchange
+one small tensor on a process group of their own. If the body raised on a rank, or if the ranks asked for
+different
+things, every rank raises before any data travels. `transfer(call)` surrounds what travels. After a timeout or
+a lost
+connection the ranks are out of step: each one reports the call, its rank and the ranks that are missing, and
+every
 later call raises at once instead of reading values of another call.
 """
+
 from __future__ import annotations
 
 import atexit
@@ -26,7 +31,16 @@ from .. import _env, _processes
 _TOLD = 24  # position of the told integers in a header
 _HEADER = 96
 _GRACE = 2.0  # seconds that a rank waits for the notes of the others after a failure
-_LOST = ("gloo", "Timed out", "timed out", "Connection closed by peer", "Connection reset", "Application timeout", "wait timeout", "Broken pipe")
+_LOST = (
+    "gloo",
+    "Timed out",
+    "timed out",
+    "Connection closed by peer",
+    "Connection reset",
+    "Application timeout",
+    "wait timeout",
+    "Broken pipe",
+)
 _NOTES = "oneflow/ranks"
 
 
@@ -53,12 +67,17 @@ def start():
     """Make the default process group from the launcher's variables, once."""
     if not dist.is_initialized():
         _check_launcher()
-        dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=timeout())
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=timeout()
+        )
         atexit.register(_leave)
 
 
 def timeout() -> datetime.timedelta | None:
-    """How long a rank waits for the others in a collective call. None is torch's time: 30 minutes on the CPU."""
+    """How long a rank waits for the others in a collective call.
+
+    None is torch's time: 30 minutes on the CPU.
+    """
     text = _env.get("ONEFLOW_TIMEOUT_SECONDS")
     if not text:
         return None
@@ -67,21 +86,32 @@ def timeout() -> datetime.timedelta | None:
     except ValueError:
         seconds = 0
     if not 0 < seconds < 1e9:
-        raise ValueError(f"environment variable ONEFLOW_TIMEOUT_SECONDS must be a positive number, found {text!r}")
+        raise ValueError(
+            f"environment variable ONEFLOW_TIMEOUT_SECONDS must be a positive number, found {text!r}"
+        )
     return datetime.timedelta(seconds=seconds)
 
 
 def _check_launcher():
     rank, world = _env.get_int("RANK"), _env.get_int("WORLD_SIZE")
     if not 0 <= rank < world:
-        raise RuntimeError(f"the launcher's variables name rank {rank} of {world} ranks; start the program with oneflow.distributed.launch")
+        raise RuntimeError(
+            f"the launcher's variables name rank {rank} of {world} ranks; start the program with"
+            " oneflow.distributed.launch"
+        )
 
 
 def _leave():
-    """End the process group. A process that ends while gloo's threads still run may abort. (NCCL's would wait for ranks that have failed.)"""
+    """End the process group.
+
+    A process that ends while gloo's threads still run may abort. (NCCL's would wait for ranks that have
+    failed.)
+    """
     if dist.is_initialized():
         error = getattr(sys, "last_value", None)
-        last = "".join(traceback.format_exception_only(type(error), error)).strip() if error is not None else ""
+        last = (
+            "".join(traceback.format_exception_only(type(error), error)).strip() if error is not None else ""
+        )
         with contextlib.suppress(Exception):
             _store().set(f"{_NOTES}/left/{dist.get_rank()}", f"ended with {last}" if last else "ended")
         if not torch.cuda.is_available():
@@ -114,13 +144,18 @@ def _control(state):
             raise RuntimeError(f"Connection closed by peer: {cause}")
         state.control = dist.new_group(backend="gloo", timeout=timeout())
         state.header = torch.zeros(_HEADER, dtype=torch.int64, device="cpu")
-        state.headers = [torch.zeros(_HEADER, dtype=torch.int64, device="cpu") for _ in range(dist.get_world_size())]
+        state.headers = [
+            torch.zeros(_HEADER, dtype=torch.int64, device="cpu") for _ in range(dist.get_world_size())
+        ]
         state.groups += [state.control, dist.group.WORLD]
     return state.control
 
 
 def add_mesh(ranks, groups) -> int:
-    """Number of a mesh that every rank has just made. Its groups are closed, too, when the ranks are out of step, so that no rank goes on waiting."""
+    """Number of a mesh that every rank has just made.
+
+    Its groups are closed, too, when the ranks are out of step, so that no rank goes on waiting.
+    """
     state = _current()
     state.groups.extend(g for g in groups if g is not dist.group.WORLD)
     state.meshes.append(ranks)
@@ -207,7 +242,7 @@ def _exchange(asked, failure):
         _raise_failure(asked, objects)
         _raise_difference(asked, objects)
     _check_history(asked, headers)
-    asked.told = [header[_TOLD:_TOLD + header[3]] for header in headers]
+    asked.told = [header[_TOLD : _TOLD + header[3]] for header in headers]
     asked.messages = [message for _, _, message in objects]
 
 
@@ -222,21 +257,34 @@ def _current_or(failure):
 
 
 def _headers(state, asked, failure):
-    """(the header of each rank, and where a rank has more to say (what it asked, its error, its message) of each)."""
+    """(the header of each rank, and where a rank has more to say (what it asked, its error, its message) of
+    each).
+    """
     description = str(asked)
     with _happening_now(), torch.no_grad():
         group = _control(state)
         has_more = failure is not None or asked.message is not None
-        row = [_digest(asked.call if failure else description), failure is not None, has_more, len(asked.numbers), *state.history, *asked.numbers]
+        row = [
+            _digest(asked.call if failure else description),
+            failure is not None,
+            has_more,
+            len(asked.numbers),
+            *state.history,
+            *asked.numbers,
+        ]
         if len(row) > _HEADER:
-            raise ValueError(f"{asked.call}: a tensor of {len(asked.numbers)} dimensions is too large to exchange")
-        state.header.numpy()[:len(row)] = row
+            raise ValueError(
+                f"{asked.call}: a tensor of {len(asked.numbers)} dimensions is too large to exchange"
+            )
+        state.header.numpy()[: len(row)] = row
         dist.all_gather(state.headers, state.header, group=group)
         headers = [h.tolist() for h in state.headers]
         objects: list = []
         if len({h[0] for h in headers}) > 1 or any(h[2] for h in headers):
             objects = [None] * len(headers)
-            dist.all_gather_object(objects, (description, failure and _as_text(failure), asked.message), group=group)
+            dist.all_gather_object(
+                objects, (description, failure and _as_text(failure), asked.message), group=group
+            )
     return headers, objects
 
 
@@ -265,10 +313,18 @@ def _raise_failure(asked, objects):
 
 
 def _class_of(name):
-    """The class of another rank's error, where this rank has it, so that `except FileNotFoundError` holds on every rank."""
+    """The class of another rank's error, where this rank has it, so that `except FileNotFoundError` holds on
+    every rank.
+    """
     module, _, path = name.partition(":")
     found = getattr(sys.modules.get(module), path, None)
-    return found if isinstance(found, type) and issubclass(found, Exception) and found.__str__ in (Exception.__str__, OSError.__str__, KeyError.__str__) else None
+    return (
+        found
+        if isinstance(found, type)
+        and issubclass(found, Exception)
+        and found.__str__ in (Exception.__str__, OSError.__str__, KeyError.__str__)
+        else None
+    )
 
 
 def _raise_difference(asked, objects):
@@ -276,8 +332,13 @@ def _raise_difference(asked, objects):
     for rank, (description, _, _) in enumerate(objects):
         descriptions.setdefault(description, []).append(rank)
     if len(descriptions) > 1:
-        each = "; ".join(f"{_names(ranks)} called {description}" for description, ranks in descriptions.items())
-        raise CollectiveError(f"{asked.call}: the ranks disagree: {each}. Every rank has to make the same call with the same arguments")
+        each = "; ".join(
+            f"{_names(ranks)} called {description}" for description, ranks in descriptions.items()
+        )
+        raise CollectiveError(
+            f"{asked.call}: the ranks disagree: {each}. Every rank has to make the same call with the same"
+            " arguments"
+        )
 
 
 def _names(ranks) -> str:
@@ -288,18 +349,23 @@ def _names(ranks) -> str:
 def note(mesh_number, operator):
     """Note an operator that communicated: the next exchange compares what the ranks of a mesh ran."""
     if mesh_number < len(_state.history):
-        _state.history[mesh_number] = hash((_state.history[mesh_number], _digest(operator.rstrip("_")))) & 0xFFFFFFFFFFFFFF
+        _state.history[mesh_number] = (
+            hash((_state.history[mesh_number], _digest(operator.rstrip("_")))) & 0xFFFFFFFFFFFFFF
+        )
 
 
 def _check_history(asked, headers):
-    for number, ranks in enumerate(_state.meshes[:len(_state.history)]):
+    for number, ranks in enumerate(_state.meshes[: len(_state.history)]):
         seen: dict = {}
         for rank in ranks:
             seen.setdefault(headers[rank][4 + number], []).append(rank)
         if len(seen) > 1:
             groups = " and ".join(_names(group) for group in seen.values())
-            _break(f"{asked.call}: {groups} ran different operators on global tensors before this call, so their values may be mixed up. "
-                   "Every rank has to run the same operators; restart the program", asked.call)
+            _break(
+                f"{asked.call}: {groups} ran different operators on global tensors before this call, so their"
+                " values may be mixed up. Every rank has to run the same operators; restart the program",
+                asked.call,
+            )
             raise CollectiveError(_state.broken)
 
 
@@ -312,12 +378,17 @@ def is_out_of_step() -> bool:
 def check_sound(call):
     """CollectiveError if the ranks are out of step."""
     if _state.broken is not None:
-        raise CollectiveError(f"{call}: an earlier collective call failed and the ranks are out of step; restart the program. The first cause: {_state.broken}")
+        raise CollectiveError(
+            f"{call}: an earlier collective call failed and the ranks are out of step; restart the program."
+            f" The first cause: {_state.broken}"
+        )
 
 
 @contextlib.contextmanager
 def transfer(call):
-    """What travels between ranks: a timeout or a lost connection inside becomes an error that names the call and the missing ranks."""
+    """What travels between ranks: a timeout or a lost connection inside becomes an error that names the call
+    and the missing ranks.
+    """
     check_sound(call)
     try:
         yield
@@ -340,15 +411,21 @@ def is_lost(error) -> bool:
 
 
 def lost(call, error) -> CollectiveError:
-    """Mark the ranks as out of step after `error` in `call`; return the error to raise, which names the first cause."""
+    """Mark the ranks as out of step after `error` in `call`; return the error to raise, which names the first
+    cause.
+    """
     if _state.broken is None:
-        own = f"rank {_processes.get_rank()} lost the connection to the others in {call} ({_first_line(error)})"
+        own = (
+            f"rank {_processes.get_rank()} lost the connection to the others in {call} ({_first_line(error)})"
+        )
         _break(own, call)
         try:
             _state.broken = _explanation(call, error)
             _wait_for_readers()
         except Exception:
-            _state.broken = f"{own}; the process that keeps the ranks' notes, rank 0 or the launcher, has ended"
+            _state.broken = (
+                f"{own}; the process that keeps the ranks' notes, rank 0 or the launcher, has ended"
+            )
     return CollectiveError(_state.broken)
 
 
@@ -365,7 +442,9 @@ def _break(cause, call):
 
 
 def _close(group):
-    """Close this rank's connections in a group: gloo does so after a timeout, and every rank that waits there gets an error."""
+    """Close this rank's connections in a group: gloo does so after a timeout, and every rank that waits there
+    gets an error.
+    """
     try:
         rank, size = dist.get_rank(group), dist.get_world_size(group)
     except Exception:  # the group is gone
@@ -376,22 +455,35 @@ def _close(group):
         if other != rank:
             with contextlib.suppress(Exception):
                 nothing = torch.zeros(1, device="cpu")
-                dist.irecv(nothing, group_src=other, group=group, tag=1 << 20).wait(datetime.timedelta(milliseconds=1))
+                dist.irecv(nothing, group_src=other, group=group, tag=1 << 20).wait(
+                    datetime.timedelta(milliseconds=1)
+                )
 
 
 def _explanation(call, error) -> str:
-    """The first cause that a rank noted, or this rank's account of who waits, who ended and who is missing."""
+    """The first cause that a rank noted, or this rank's account of who waits, who ended and who
+    is missing.
+    """
     rank, world = dist.get_rank(), dist.get_world_size()
     earlier = _note("cause")
     if not earlier:
         notes = _notes([r for r in range(world) if r != rank])
         gone = "timed out" in str(error).lower() or "timeout" in str(error).lower()
         limit = timeout()
-        why = f"waited {limit.total_seconds():g} s for the others" if gone and limit else "waited for the others in vain" if gone else "lost the connection to another rank"
+        why = (
+            f"waited {limit.total_seconds():g} s for the others"
+            if gone and limit
+            else "waited for the others in vain"
+            if gone
+            else "lost the connection to another rank"
+        )
         account = [f"rank {r} {text}" for r, text in notes.items() if text]
         missing = [r for r, text in notes.items() if not text]
         if missing:
-            account.append(f"{_names(missing)} {'is' if len(missing) == 1 else 'are'} missing: killed, stopped, or busy with something else than a collective call")
+            account.append(
+                f"{_names(missing)} {'is' if len(missing) == 1 else 'are'} missing: killed, stopped, or busy"
+                " with something else than a collective call"
+            )
         own = f"rank {rank} {why} in {call}; {'; '.join(account)}"
         earlier = _store().compare_set(f"{_NOTES}/cause", "", own).decode()
     return earlier if earlier.startswith(f"rank {rank} ") else f"{call} on rank {rank} failed, for {earlier}"
@@ -401,7 +493,11 @@ def _wait_for_readers():
     """On rank 0, which may keep the notes: let the ranks that wait read them before this process ends."""
     rank, store, deadline = dist.get_rank(), _store(), time.monotonic() + _GRACE
     store.set(f"{_NOTES}/read/{rank}", "")
-    others = [f"{_NOTES}/read/{r}" for r in range(dist.get_world_size()) if rank == 0 and r and _note(f"waiting/{r}")]
+    others = [
+        f"{_NOTES}/read/{r}"
+        for r in range(dist.get_world_size())
+        if rank == 0 and r and _note(f"waiting/{r}")
+    ]
     while others and not store.check(others) and time.monotonic() < deadline:
         time.sleep(0.02)
 
@@ -436,7 +532,11 @@ def from_rank(source, make, call):
             data = _pickled(make())
             asked.tell(len(data))
     size = asked.told[source][0]
-    box = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(size, dtype=torch.uint8, device="cpu")
+    box = (
+        torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        if data
+        else torch.empty(size, dtype=torch.uint8, device="cpu")
+    )
     with checking(call) as asked:  # a class may be missing on one rank
         with transfer(call):
             dist.broadcast(box, source, group=_state.control)

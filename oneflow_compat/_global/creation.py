@@ -1,4 +1,5 @@
 """new_zeros and its like, and Tensor(...): global where the tensor is, and inside global_mode."""
+
 from __future__ import annotations
 
 import contextlib
@@ -27,7 +28,9 @@ def _off():
 
 
 def symbolic_kernels():
-    """While torch's symbolic kernels run inside global_mode: new_empty and its like of a global tensor are torch's own."""
+    """While torch's symbolic kernels run inside global_mode: new_empty and its like of a global tensor are
+    torch's own.
+    """
     return _pushed(SYMBOLIC) if stack else contextlib.nullcontext()
 
 
@@ -45,7 +48,9 @@ def outside_mode(function):
 
 
 def method(name):
-    """The method `name` of global tensors: the result has the tensor's placement and rules, that of a local tensor those of the mode."""
+    """The method `name` of global tensors: the result has the tensor's placement and rules, that of a local
+    tensor those of the mode.
+    """
 
     @functools.wraps(getattr(torch.Tensor, name))
     def call(self, *args, placement=None, sbp=None, requires_grad=False, **kwargs):
@@ -54,14 +59,23 @@ def method(name):
         own, plain = is_global(self), _plain.get(name) or getattr(torch.Tensor, name)
         if current() is SYMBOLIC:
             return plain(self, *args, requires_grad=requires_grad, **kwargs)
-        like = torch.empty(0, dtype=self.dtype, device=self.device) if isinstance(self, OfSeveralRanks) else self
+        like = (
+            torch.empty(0, dtype=self.dtype, device=self.device) if isinstance(self, OfSeveralRanks) else self
+        )
         if name in ("new_zeros", "new_ones") and not args and "size" not in kwargs:
             args = (self.shape,)
         with _off():
             made = plain(like, *args, **kwargs)
         if own or current().enabled:
             placement = placement or (self.placement if own else current().placement)
-            sbp = sbp if sbp is not None else tuple(r if r._kind != "split" or r._dim < made.dim() else broadcast for r in (self.sbp if own else current().sbp))
+            sbp = (
+                sbp
+                if sbp is not None
+                else tuple(
+                    r if r._kind != "split" or r._dim < made.dim() else broadcast
+                    for r in (self.sbp if own else current().sbp)
+                )
+            )
         if placement is not None or sbp is not None:
             made = make_global(made.to_local() if is_global(made) else made, placement, sbp, whole=True)
         return made.requires_grad_() if requires_grad else made
@@ -74,7 +88,11 @@ def _constructor(original):
         from .tensor import is_global, make_global
 
         made, mode = original(*args, **kwargs), current()
-        return make_global(made, mode.placement, mode.sbp, whole=True) if args[0] is torch.Tensor and mode.enabled and not is_global(made) else made
+        return (
+            make_global(made, mode.placement, mode.sbp, whole=True)
+            if args[0] is torch.Tensor and mode.enabled and not is_global(made)
+            else made
+        )
 
     __new__.__oneflow_original__ = original
     return staticmethod(__new__)
@@ -82,7 +100,9 @@ def _constructor(original):
 
 def begin():
     """The outermost global_mode begins."""
-    _plain.update({name: getattr(torch.Tensor, name) for name in NAMES}, __new__=torch.Tensor.__dict__["__new__"])
+    _plain.update(
+        {name: getattr(torch.Tensor, name) for name in NAMES}, __new__=torch.Tensor.__dict__["__new__"]
+    )
     for name in NAMES:
         setattr(torch.Tensor, name, method(name))
     torch.Tensor.__new__ = _constructor(torch.Tensor.__new__)

@@ -1,11 +1,16 @@
 """Global tensors of several ranks: torch's DTensors under OneFlow's rules.
 
-The one file that translates placement <-> DeviceMesh and sbp <-> Shard, Replicate, Partial. It adds to DTensor what
-OneFlow's global tensors have: every operator works (one that DTensor cannot shard runs on the whole tensor), numbers
-read from a tensor are those of the whole tensor on every rank, random numbers do not depend on the rules, and tensors
-move between placements. Every rank of the world makes the same calls, as in OneFlow; the process group starts with the
+The one file that translates placement <-> DeviceMesh and sbp <-> Shard, Replicate, Partial. It adds to
+DTensor what
+OneFlow's global tensors have: every operator works (one that DTensor cannot shard runs on the whole tensor),
+numbers
+read from a tensor are those of the whole tensor on every rank, random numbers do not depend on the rules, and
+tensors
+move between placements. Every rank of the world makes the same calls, as in OneFlow; the process group starts
+with the
 first global tensor.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -45,7 +50,10 @@ def mesh_of(placement: Placement) -> DeviceMesh:
     _placements[mesh], _groups[mesh] = placement, group
     groups = [g for g in groups if isinstance(g, dist.ProcessGroup)]
     number = add_mesh(ranks.ravel().tolist(), groups)
-    _counters[mesh] = number, [g._get_sequence_number_for_group for g in groups if hasattr(g, "_get_sequence_number_for_group")]
+    _counters[mesh] = (
+        number,
+        [g._get_sequence_number_for_group for g in groups if hasattr(g, "_get_sequence_number_for_group")],
+    )
     return mesh
 
 
@@ -63,7 +71,10 @@ def check_world(placement):
     """RuntimeError where a placement names ranks that do not exist."""
     last, world = placement.ranks.max(), _processes.get_world_size()
     if last >= world:
-        raise RuntimeError(f"{placement!r} names rank {last}, there are {world}; start more processes with oneflow.distributed.launch")
+        raise RuntimeError(
+            f"{placement!r} names rank {last}, there are {world}; start more processes with"
+            " oneflow.distributed.launch"
+        )
 
 
 def _now():
@@ -75,16 +86,29 @@ def _now():
 
 _placements: dict = {}  # mesh -> placement
 _groups: dict = {}  # mesh -> process group of its ranks
-_counters: dict = {}  # mesh -> (its number among all meshes, the same on every rank; functions that count this rank's collectives)
+# mesh -> (its number among all meshes, the same on every rank; functions that count this rank's collectives)
+_counters: dict = {}
 _DTYPES = sorted((d for d in vars(torch).values() if isinstance(d, torch.dtype)), key=str)
 
 
 def _to_torch(rules):
-    return [Shard(r._dim) if r._kind == "split" else Replicate() if r._kind == "broadcast" else Partial() for r in rules]
+    return [
+        Shard(r._dim) if r._kind == "split" else Replicate() if r._kind == "broadcast" else Partial()
+        for r in rules
+    ]
 
 
 def _rules(placements) -> tuple:
-    return tuple(sbp.split(p.dim) if isinstance(p, Shard) else sbp.partial_sum if isinstance(p, Partial) else sbp.broadcast for p in placements)
+    return tuple(
+        (
+            sbp.split(p.dim)
+            if isinstance(p, Shard)
+            else sbp.partial_sum
+            if isinstance(p, Partial)
+            else sbp.broadcast
+        )
+        for p in placements
+    )
 
 
 def _summed(rules) -> tuple:
@@ -108,7 +132,14 @@ class GlobalDTensor(torch.Tensor, OfSeveralRanks):
 
     @staticmethod
     def __new__(cls, held: DTensor, requires_grad=False):
-        made = torch.Tensor._make_wrapper_subclass(cls, held.shape, strides=held.stride(), dtype=held.dtype, device=held.device, requires_grad=requires_grad)
+        made = torch.Tensor._make_wrapper_subclass(
+            cls,
+            held.shape,
+            strides=held.stride(),
+            dtype=held.dtype,
+            device=held.device,
+            requires_grad=requires_grad,
+        )
         made._held = held
         return made
 
@@ -206,14 +237,24 @@ class GlobalDTensor(torch.Tensor, OfSeveralRanks):
         return read(self, "Tensor.tolist").tolist()
 
     def __repr__(self, *, tensor_contents=None):
-        extra = f"placement={self._of_placement!r}, sbp={self._of_sbp!r}" + (", requires_grad=True" if self.requires_grad else "")
+        extra = f"placement={self._of_placement!r}, sbp={self._of_sbp!r}" + (
+            ", requires_grad=True" if self.requires_grad else ""
+        )
         return f"{repr(read(self, 'the text of a tensor'))[:-1]}, {extra})"
 
     def __reduce_ex__(self, protocol):
-        return _rebuild, (self._local_tensor, tuple(self.shape), self._of_placement, self._of_sbp, self.requires_grad)
+        return _rebuild, (
+            self._local_tensor,
+            tuple(self.shape),
+            self._of_placement,
+            self._of_sbp,
+            self.requires_grad,
+        )
 
     def __deepcopy__(self, memo):
-        copy = _made(self._local_tensor.clone(), self.device_mesh, self.placements, self.shape).requires_grad_(self.requires_grad)
+        copy = _made(
+            self._local_tensor.clone(), self.device_mesh, self.placements, self.shape
+        ).requires_grad_(self.requires_grad)
         if getattr(self, "_is_param", False):
             copy._is_param = True
         memo[id(self)] = copy
@@ -231,7 +272,9 @@ def _mine(mesh) -> bool:
 
 @creation.outside_mode
 def _made(local, mesh, targets, shape) -> GlobalDTensor:
-    """Its strides are those of rows, or in the order of the part's: autograd asks them whether a gradient can be viewed."""
+    """Its strides are those of rows, or in the order of the part's: autograd asks them whether a gradient can
+    be viewed.
+    """
     local, order = local.resolve_conj().resolve_neg(), list(range(len(shape)))
     if not local.is_contiguous():
         of_part = sorted(order, key=local.stride, reverse=True)
@@ -245,7 +288,9 @@ def _made(local, mesh, targets, shape) -> GlobalDTensor:
 
 
 def _around(local, mesh, targets, shape, stride) -> DTensor:
-    if not shape and local.dim():  # from_local takes the local tensor's shape for (), and a rank outside the mesh holds none
+    if (
+        not shape and local.dim()
+    ):  # from_local takes the local tensor's shape for (), and a rank outside the mesh holds none
         local = local.new_zeros(())
     return DTensor.from_local(local, mesh, targets, run_check=False, shape=shape, stride=stride)
 
@@ -280,18 +325,29 @@ def read(tensor, call) -> torch.Tensor:
 
 def about(tensor) -> dict:
     """What must be the same of a global tensor on every rank."""
-    return {"shape": tuple(tensor.shape), "dtype": tensor.dtype, "placement": tensor._of_placement, "sbp": tensor._of_sbp}
+    return {
+        "shape": tuple(tensor.shape),
+        "dtype": tensor.dtype,
+        "placement": tensor._of_placement,
+        "sbp": tensor._of_sbp,
+    }
 
 
 def _of_first(tensor, source, group):
     """The tensor that the rank `source` has, on every rank of the group."""
-    return funcol.wait_tensor(funcol.broadcast(tensor.contiguous(), dist.get_group_rank(group, source), group)).view(tensor.shape)
+    return funcol.wait_tensor(
+        funcol.broadcast(tensor.contiguous(), dist.get_group_rank(group, source), group)
+    ).view(tensor.shape)
 
 
 def _part(full, mesh, targets):
     """This rank's part of a tensor that every rank has."""
     at = mesh.get_coordinate()
-    return torch.empty((0,) * full.dim(), dtype=full.dtype, device=full.device) if at is None else _cut(full, mesh.shape, targets, at).contiguous().clone()
+    return (
+        torch.empty((0,) * full.dim(), dtype=full.dtype, device=full.device)
+        if at is None
+        else _cut(full, mesh.shape, targets, at).contiguous().clone()
+    )
 
 
 def _cut(full, sizes, targets, at):
@@ -326,7 +382,10 @@ def _copies(tensor, mesh):
 # --------------------------------------------------------------------------- random numbers
 @contextlib.contextmanager
 def same_numbers(group=None, source=0, offset=0):
-    """The ranks of a group draw the same numbers inside; each rank's own stream goes on after them. A graph records it."""
+    """The ranks of a group draw the same numbers inside; each rank's own stream goes on after them.
+
+    A graph records it.
+    """
     from .._active import capturing
 
     seed, group = torch.randint(1 << 31, (1,)), group or dist.group.WORLD
@@ -349,7 +408,11 @@ def _moved(tensor, placement, rules):
         return from_whole(whole(tensor), placement, rules)
     if list(tensor.placements) == targets:
         return GlobalDTensor(tensor._held)
-    new_parts = [i for i, (old, new) in enumerate(zip(tensor.placements, targets)) if isinstance(new, Partial) and not isinstance(old, Partial)]
+    new_parts = [
+        i
+        for i, (old, new) in enumerate(zip(tensor.placements, targets))
+        if isinstance(new, Partial) and not isinstance(old, Partial)
+    ]
     reached = [Replicate() if i in new_parts else t for i, t in enumerate(targets)]
     at = mesh.get_coordinate()
     own_slices = len(new_parts) == 1 and _own_slice(tensor, targets, new_parts[0])
@@ -363,9 +426,13 @@ def _moved(tensor, placement, rules):
 
 
 def _own_slice(tensor, targets, axis):
-    """A function that puts a rank's part of a split tensor in zeros, which are the parts of a sum as OneFlow has them; None of other tensors."""
+    """A function that puts a rank's part of a split tensor in zeros, which are the parts of a sum as OneFlow
+    has them; None of other tensors.
+    """
     old = tensor.placements
-    if not isinstance(old[axis], Shard) or any(p != t for i, (p, t) in enumerate(zip(old, targets)) if i != axis):
+    if not isinstance(old[axis], Shard) or any(
+        p != t for i, (p, t) in enumerate(zip(old, targets)) if i != axis
+    ):
         return None
     if sum(isinstance(p, Shard) and p.dim == old[axis].dim for p in old) > 1:
         return None
@@ -373,7 +440,7 @@ def _own_slice(tensor, targets, axis):
     def padded(at):
         part, dim = tensor._local_tensor, old[axis].dim
         step = -(-tensor.shape[dim] // tensor.device_mesh.shape[axis])
-        out = part.new_zeros((*part.shape[:dim], tensor.shape[dim], *part.shape[dim + 1:]))
+        out = part.new_zeros((*part.shape[:dim], tensor.shape[dim], *part.shape[dim + 1 :]))
         out.narrow(dim, min(at[axis] * step, tensor.shape[dim]), part.shape[dim]).copy_(part)
         return out
 
@@ -383,7 +450,10 @@ def _own_slice(tensor, targets, axis):
 class _Move(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tensor, placement, rules, grad_rules):
-        ctx.source, ctx.grad = (tensor._of_placement, _summed(tensor._of_sbp)), grad_rules and (placement, grad_rules)
+        ctx.source, ctx.grad = (
+            (tensor._of_placement, _summed(tensor._of_sbp)),
+            grad_rules and (placement, grad_rules),
+        )
         return _moved(tensor, placement, rules)
 
     @staticmethod
@@ -395,7 +465,9 @@ class _Move(torch.autograd.Function):
 
 
 def moved(tensor, placement, rules, grad_rules=None) -> GlobalDTensor:
-    """A global tensor on another placement or under other rules; `grad_rules` are those its gradient takes first."""
+    """A global tensor on another placement or under other rules; `grad_rules` are those its gradient takes
+    first.
+    """
     return _Move.apply(tensor, placement, tuple(rules), grad_rules and tuple(grad_rules))
 
 
@@ -425,9 +497,12 @@ class _FromLocal(torch.autograd.Function):
 
 
 def from_local(local, placement, rules, shape=None) -> GlobalDTensor:
-    """The global tensor of which `local` is this rank's part. Without `shape` the ranks tell each other their parts' shapes.
+    """The global tensor of which `local` is this rank's part.
 
-    Under broadcast the first rank's values are everyone's. RuntimeError where the parts are not those torch.chunk makes.
+    Without `shape` the ranks tell each other their parts' shapes.
+
+    Under broadcast the first rank's values are everyone's. RuntimeError where the parts are not those
+    torch.chunk makes.
     """
     rules = tuple(rules)
     if shape is None:
@@ -451,7 +526,10 @@ def numbers_of(local) -> list:
 
 
 def agreed_shape(told, placement, rules, name="to_global"):
-    """(the dtype, the whole shape) of a tensor of whose parts the ranks have told. Every rank looks at all, so that all raise."""
+    """(the dtype, the whole shape) of a tensor of whose parts the ranks have told.
+
+    Every rank looks at all, so that all raise.
+    """
     grid = torch.from_numpy(placement.ranks)
     ranks = grid.flatten().tolist()
     first = int(placement.ranks.flat[0])
@@ -459,7 +537,10 @@ def agreed_shape(told, placement, rules, name="to_global"):
     dtype, first_shape = parts[first]
     for rank, (own_dtype, own) in parts.items():
         if own_dtype != dtype or len(own) != len(first_shape):
-            raise RuntimeError(f"{name}: rank {rank} has {own} of {own_dtype}, rank {first} {first_shape} of {dtype}; they must agree")
+            raise RuntimeError(
+                f"{name}: rank {rank} has {own} of {own_dtype}, rank {first} {first_shape} of {dtype}; they"
+                " must agree"
+            )
     shape = list(first_shape)
     for d in {r._dim for r in rules if r._kind == "split"}:
         line = grid[tuple(slice(None) if r == sbp.split(d) else 0 for r in rules)]
@@ -470,7 +551,10 @@ def agreed_shape(told, placement, rules, name="to_global"):
         expected = tuple(_cut(torch.empty(shape, device="meta"), grid.shape, targets, at).shape)
         if expected != parts[rank][1]:
             each = ", ".join(f"rank {r} {own}" for r, (_, own) in parts.items())
-            raise RuntimeError(f"{name}: rank {rank} has {parts[rank][1]}; under {tuple(rules)} its part of {tuple(shape)} is {expected}. The parts are: {each}")
+            raise RuntimeError(
+                f"{name}: rank {rank} has {parts[rank][1]}; under {tuple(rules)} its part of {tuple(shape)}"
+                f" is {expected}. The parts are: {each}"
+            )
     return dtype, shape
 
 
@@ -485,12 +569,18 @@ class _ToLocal(torch.autograd.Function):
     def backward(ctx, grad):
         mesh, placements = ctx.place
         grad = grad if _mine(mesh) else grad.new_empty(0)
-        swapped = [Partial() if isinstance(p, Replicate) else Replicate() if isinstance(p, Partial) else p for p in placements]
+        swapped = [
+            Partial() if isinstance(p, Replicate) else Replicate() if isinstance(p, Partial) else p
+            for p in placements
+        ]
         return _made(grad.contiguous(), mesh, swapped, ctx.shape)
 
 
 def to_local(tensor) -> torch.Tensor:
-    """This rank's part; under broadcast the gradients of the ranks add up. A rank without a part has all sizes 0 (no dimensions: 0.0)."""
+    """This rank's part; under broadcast the gradients of the ranks add up.
+
+    A rank without a part has all sizes 0 (no dimensions: 0.0).
+    """
     return _ToLocal.apply(tensor)
 
 

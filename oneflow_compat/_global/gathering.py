@@ -1,8 +1,10 @@
 """Saving objects that hold global tensors of several ranks: the ranks agree, gather, and then write.
 
-No rank holds a lock or writes a file that another rank waits for while tensors travel, except the one rank that
+No rank holds a lock or writes a file that another rank waits for while tensors travel, except the one rank
+that
 writes: its errors are kept until every tensor has been gathered, and then raised on every rank.
 """
+
 from __future__ import annotations
 
 import pickle
@@ -21,7 +23,8 @@ def whole(tensor) -> torch.Tensor:
 
 
 def save(obj, write, destination, about):
-    """Run `write()`, which saves `obj`, on every rank or on the rank `destination`: it succeeds on every rank or raises on every rank.
+    """Run `write()`, which saves `obj`, on every rank or on the rank `destination`: it succeeds on every rank
+    or raises on every rank.
 
     Objects without global tensors of several ranks are each rank's own affair.
     """
@@ -51,13 +54,23 @@ def _check_same(messages):
     """Every rank looks at the tensors of all, so that all raise."""
     for rank, tensors in enumerate(messages):
         if tensors != messages[0]:
-            at = next((i for i, (a, b) in enumerate(zip(tensors, messages[0])) if a != b), min(len(tensors), len(messages[0])))
-            found = [f"rank {r} has {m[at] if at < len(m) else 'none'}" for r, m in ((0, messages[0]), (rank, tensors))]
-            raise RuntimeError(f"save: the ranks save different objects: of global tensor number {at}, {' and '.join(found)}")
+            at = next(
+                (i for i, (a, b) in enumerate(zip(tensors, messages[0])) if a != b),
+                min(len(tensors), len(messages[0])),
+            )
+            found = [
+                f"rank {r} has {m[at] if at < len(m) else 'none'}"
+                for r, m in ((0, messages[0]), (rank, tensors))
+            ]
+            raise RuntimeError(
+                f"save: the ranks save different objects: of global tensor number {at}, {' and '.join(found)}"
+            )
 
 
 class Gathering:
-    """The global tensors of one object, gathered in the same order on every rank whatever each one does with them."""
+    """The global tensors of one object, gathered in the same order on every rank whatever each one does with
+    them.
+    """
 
     def __init__(self, tensors):
         self.pending, self.gathered = list(tensors), {}
@@ -66,7 +79,10 @@ class Gathering:
         """All of a tensor as a plain one; those before it in the order are gathered, too."""
         while id(tensor) not in self.gathered:
             if not self.pending:
-                raise RuntimeError("save: an object makes another global tensor each time it is pickled; save the tensor itself")
+                raise RuntimeError(
+                    "save: an object makes another global tensor each time it is pickled; save the tensor"
+                    " itself"
+                )
             self._gather(keep=True)
         return self.gathered[id(tensor)]
 
@@ -102,7 +118,10 @@ class _Nowhere:
 
 
 def _global_tensors(obj) -> list:
-    """The global tensors of several ranks that saving `obj` comes by. An object that cannot be pickled is refused later, by the format."""
+    """The global tensors of several ranks that saving `obj` comes by.
+
+    An object that cannot be pickled is refused later, by the format.
+    """
     finder = _Finder()
     try:
         finder.dump(obj)
@@ -116,5 +135,9 @@ def _in_containers(obj):
     """Global tensors in dicts, lists, tuples and modules, each once."""
     from torch.utils import _pytree as pytree
 
-    leaves = [leaf for x in pytree.tree_leaves(obj) for leaf in ([*x.parameters(), *x.buffers()] if isinstance(x, torch.nn.Module) else [x])]
+    leaves = [
+        leaf
+        for x in pytree.tree_leaves(obj)
+        for leaf in ([*x.parameters(), *x.buffers()] if isinstance(x, torch.nn.Module) else [x])
+    ]
     return {id(t): t for t in leaves if isinstance(t, OfSeveralRanks)}.values()

@@ -1,4 +1,5 @@
 """The stack behind utils.global_view.global_mode; creation functions read `current()`."""
+
 from __future__ import annotations
 
 from typing import NamedTuple

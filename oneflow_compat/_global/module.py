@@ -1,4 +1,5 @@
 """nn.Module's methods for global tensors."""
+
 from __future__ import annotations
 
 import torch
@@ -7,14 +8,23 @@ from .. import _processes
 from ..sbp import broadcast
 from .collectives import checking, nested, several, transfer
 from .placement import placement as Placement
-from .tensor import OfSeveralRanks, check_rules, is_global, make_global, to_global as _tensor_to_global, to_local as _tensor_to_local
+from .tensor import (
+    OfSeveralRanks,
+    check_rules,
+    is_global,
+    make_global,
+    to_global as _tensor_to_global,
+    to_local as _tensor_to_local,
+)
 
 
 def to_global(self, placement=None, sbp=None):
     """Make every parameter and buffer global on `placement` with the rules `sbp`; returns the module.
 
-    On a module that is global already, `placement` or `sbp` alone moves it. A tensor without dimensions, as the counter
-    of BatchNorm, cannot be split and is under broadcast instead. The ranks agree on all tensors before the first one
+    On a module that is global already, `placement` or `sbp` alone moves it. A tensor without dimensions, as
+    the counter
+    of BatchNorm, cannot be split and is under broadcast instead. The ranks agree on all tensors before the
+    first one
     moves; where one rank raises, all raise and the module is as before.
     """
     tensors = dict(_named_tensors(self))
@@ -27,7 +37,11 @@ def to_global(self, placement=None, sbp=None):
 
     def change(name, t):
         rules = _fitting(sbp, t)
-        return _tensor_to_global(t, placement, rules) if is_global(t) else make_global(t, placement, rules, shape=shapes.get(name))
+        return (
+            _tensor_to_global(t, placement, rules)
+            if is_global(t)
+            else make_global(t, placement, rules, shape=shapes.get(name))
+        )
 
     with nested(), transfer("Module.to_global"):
         _each(self, change)
@@ -41,7 +55,9 @@ def _check_target(tensor, placement, sbp):
         raise RuntimeError("Module.to_global() of local parameters needs both a placement and an sbp")
     place = tensor._of_placement if placement is None else placement
     if not isinstance(place, Placement):
-        raise TypeError(f"Module.to_global: placement must be an oneflow.placement, found {type(place).__name__}")
+        raise TypeError(
+            f"Module.to_global: placement must be an oneflow.placement, found {type(place).__name__}"
+        )
     if several():
         from . import dtensor
 
@@ -65,7 +81,10 @@ def _numbers_of(tensor):
 
 
 def _agreed_shapes(messages, tensors, placement, sbp) -> dict:
-    """{name: whole shape} of the local tensors, of which every rank has told its part. Every rank looks at all, so that all raise."""
+    """{name: whole shape} of the local tensors, of which every rank has told its part.
+
+    Every rank looks at all, so that all raise.
+    """
     if not messages:
         return {}
     from . import dtensor
@@ -73,7 +92,10 @@ def _agreed_shapes(messages, tensors, placement, sbp) -> dict:
     for rank, message in enumerate(messages):
         if [entry[:2] for entry in message] != [entry[:2] for entry in messages[0]]:
             names = sorted({entry[:2] for entry in message} ^ {entry[:2] for entry in messages[0]})[:3]
-            raise RuntimeError(f"Module.to_global: the modules of rank 0 and rank {rank} have different tensors: {', '.join(name for name, _ in names) or 'their order differs'}")
+            raise RuntimeError(
+                f"Module.to_global: the modules of rank 0 and rank {rank} have different tensors:"
+                f" {', '.join(name for name, _ in names) or 'their order differs'}"
+            )
     shapes = {}
     for i, (name, tensor) in enumerate(tensors.items()):
         told = [message[i][2] for message in messages]
@@ -87,7 +109,11 @@ def _agreed_shapes(messages, tensors, placement, sbp) -> dict:
 
 def begin_global(m):
     """A recurrent layer begins with global zeros from here on."""
-    if _processes.get_world_size() > 1 and isinstance(m, (torch.nn.RNNBase, torch.nn.RNNCellBase)) and _first_state not in m._forward_pre_hooks.values():
+    if (
+        _processes.get_world_size() > 1
+        and isinstance(m, (torch.nn.RNNBase, torch.nn.RNNCellBase))
+        and _first_state not in m._forward_pre_hooks.values()
+    ):
         m.register_forward_pre_hook(_first_state, with_kwargs=True)
 
 
@@ -118,7 +144,13 @@ def to_consistent(self, *args, **kwargs):
     raise RuntimeError("Module.to_consistent was removed from OneFlow; use Module.to_global")
 
 
-_OF_CLASS = ("_of_placement", "_of_sbp", "_is_param", "_own", "_origin")  # the other attributes of a parameter go with it
+_OF_CLASS = (
+    "_of_placement",
+    "_of_sbp",
+    "_is_param",
+    "_own",
+    "_origin",
+)  # the other attributes of a parameter go with it
 
 
 def _named_tensors(module):
@@ -128,7 +160,9 @@ def _named_tensors(module):
 
 
 def _each(module, change):
-    """Exchange every parameter and buffer for what `change(name, tensor)` returns, once all have been made."""
+    """Exchange every parameter and buffer for what `change(name, tensor)` returns, once all have
+    been made.
+    """
     done: dict = {}
     for name, tensor in _named_tensors(module):
         is_parameter = isinstance(tensor, torch.nn.Parameter)

@@ -1,4 +1,5 @@
 """`oneflow.placement`: a device type and a grid of ranks."""
+
 from __future__ import annotations
 
 import types
@@ -10,7 +11,8 @@ _TYPES = ("cpu", "cuda", "meta")
 
 
 def require_device_type(device_type: str):
-    """Refuse a device type that neither OneFlow nor this build of torch has; RuntimeError, as in both libraries.
+    """Refuse a device type that neither OneFlow nor this build of torch has; RuntimeError, as in both
+    libraries.
 
     torch has one name to give away, of its private backend. It becomes "mock", OneFlow's device type for
     tests, when a program first asks for that and no backend has taken the name.
@@ -23,16 +25,27 @@ def require_device_type(device_type: str):
         torch._register_device_module("mock", _mock_module())
         return
     if device_type != private and (accelerator is None or device_type != accelerator.type):
-        raise RuntimeError(f"Expected one of cpu, cuda device type, found {device_type!r}: this build of torch has no such device")
+        raise RuntimeError(
+            f"Expected one of cpu, cuda device type, found {device_type!r}: this build of torch has no such"
+            " device"
+        )
 
 
 def _mock_module():
     """What torch asks a backend named "mock" for: it has no device, and starting it is an error."""
+
     def refuse():
-        raise RuntimeError("a device of type 'mock' holds no tensors: it is a name for tests; use 'cpu' or 'cuda'")
+        raise RuntimeError(
+            "a device of type 'mock' holds no tensors: it is a name for tests; use 'cpu' or 'cuda'"
+        )
 
     module = types.ModuleType("torch.mock", "OneFlow's device type for tests.")
-    module.is_available, module.device_count, module._is_in_bad_fork, module._lazy_init = lambda: False, lambda: 0, lambda: False, refuse  # type: ignore[attr-defined]
+    module.is_available, module.device_count, module._is_in_bad_fork, module._lazy_init = (
+        lambda: False,
+        lambda: 0,
+        lambda: False,
+        refuse,
+    )  # type: ignore[attr-defined]
     return module
 
 
@@ -41,7 +54,8 @@ class placement:
 
     placement(type, ranks): `ranks` is a (nested) list of ints, or OneFlow's older
     {node: device(s)} form, with `hierarchy` as the shape of the grid, which they fill in ascending order
-    (so OneFlow has them, however they are written). A value object: compared, hashed and printed by content. Ranks beyond the world size are refused at use, not here.
+    (so OneFlow has them, however they are written). A value object: compared, hashed and printed by content.
+    Ranks beyond the world size are refused at use, not here.
     """
 
     __slots__ = ("_type", "_ranks")
@@ -53,16 +67,30 @@ class placement:
             raise TypeError(f"placement: the device type must be a string, found {type!r}")
         require_device_type(type or "''")
         if isinstance(ranks, dict):
-            ranks = [r for node in sorted(ranks) for r in np.atleast_1d(np.asarray(ranks[node])).ravel().tolist()]
+            ranks = [
+                r for node in sorted(ranks) for r in np.atleast_1d(np.asarray(ranks[node])).ravel().tolist()
+            ]
         if ranks is None:
             raise TypeError("placement: the ranks are missing; write placement('cpu', ranks=[0])")
         try:
             array = np.atleast_1d(list(ranks) if isinstance(ranks, range) else ranks)
         except ValueError:  # rows of different lengths
             array = np.array([])
-        if array.size == 0 or array.dtype.kind not in "iu" or (array < 0).any() or len(set(array.ravel().tolist())) != array.size:
-            raise RuntimeError(f"placement: ranks must be different non-negative numbers, in a list or a grid, found {ranks}")
-        self._type, self._ranks = type, np.sort(array.astype(np.int64), axis=None).reshape(array.shape if hierarchy is None else tuple(hierarchy))
+        if (
+            array.size == 0
+            or array.dtype.kind not in "iu"
+            or (array < 0).any()
+            or len(set(array.ravel().tolist())) != array.size
+        ):
+            raise RuntimeError(
+                f"placement: ranks must be different non-negative numbers, in a list or a grid, found {ranks}"
+            )
+        self._type, self._ranks = (
+            type,
+            np.sort(array.astype(np.int64), axis=None).reshape(
+                array.shape if hierarchy is None else tuple(hierarchy)
+            ),
+        )
 
     type = property(lambda self: self._type, doc='"cpu" or "cuda"')
     device_type = property(lambda self: self._type, doc="older name of `type`")
@@ -82,13 +110,20 @@ class placement:
         from .. import _processes
 
         if type == "cuda" and not torch.cuda.is_available():
-            raise RuntimeError("placement.all('cuda'): this process sees no CUDA device; use placement.all('cpu'), or placement('cuda', ranks) to name the ranks")
+            raise RuntimeError(
+                "placement.all('cuda'): this process sees no CUDA device; use placement.all('cpu'), or"
+                " placement('cuda', ranks) to name the ranks"
+            )
         return placement(type, list(range(_processes.get_world_size())))
 
     def __eq__(self, other):
         if not isinstance(other, placement):
             return NotImplemented
-        return self._type == other._type and self._ranks.shape == other._ranks.shape and bool((self._ranks == other._ranks).all())
+        return (
+            self._type == other._type
+            and self._ranks.shape == other._ranks.shape
+            and bool((self._ranks == other._ranks).all())
+        )
 
     def __hash__(self):
         return hash((self._type, self._ranks.shape, tuple(self._ranks.ravel().tolist())))

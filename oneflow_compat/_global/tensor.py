@@ -4,6 +4,7 @@ On one rank every distribution rule holds the whole tensor, so a global tensor i
 plus its placement and rules, carried through operations by `__torch_function__`. With several ranks
 (WORLD_SIZE > 1) it is a DTensor of `dtensor.py`.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -31,7 +32,9 @@ class GlobalTensor(torch.Tensor):
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         with torch._C.DisableTorchFunctionSubclass():
-            out = (view_or_copy(func) if getattr(func, "__oneflow_original__", func) in _VIEWS else func)(*args, **(kwargs or {}))
+            out = (view_or_copy(func) if getattr(func, "__oneflow_original__", func) in _VIEWS else func)(
+                *args, **(kwargs or {})
+            )
         if func in _PLAIN:
             return out
         source = _first_global((*args, *(kwargs or {}).values()))
@@ -51,7 +54,9 @@ class GlobalTensor(torch.Tensor):
 
     def __repr__(self, *, tensor_contents=None):
         text = repr(self.to_local().detach())
-        extra = f"placement={self._of_placement!r}, sbp={self._of_sbp!r}" + (", requires_grad=True" if self.requires_grad else "")
+        extra = f"placement={self._of_placement!r}, sbp={self._of_sbp!r}" + (
+            ", requires_grad=True" if self.requires_grad else ""
+        )
         return f"{text[:-1]}, {extra})"
 
 
@@ -61,11 +66,16 @@ def _plain():
 
 
 _PLAIN = _plain()
-_VIEWS = tuple(getattr(view, "__oneflow_original__", view) for view in (torch.Tensor.view, torch.Tensor.view_as))
+_VIEWS = tuple(
+    getattr(view, "__oneflow_original__", view) for view in (torch.Tensor.view, torch.Tensor.view_as)
+)
 
 
 def view_or_copy(view):
-    """`view` of a tensor whose memory allows none is a copy: OneFlow's global tensors and tensors of a graph are always contiguous."""
+    """`view` of a tensor whose memory allows none is a copy: OneFlow's global tensors and tensors of a graph
+    are always contiguous.
+    """
+
     def call(tensor, *shape, **more):
         try:
             return view(tensor, *shape, **more)
@@ -79,7 +89,9 @@ def view_or_copy(view):
 
 
 def part_of_rank(full, placement, rules):
-    """This rank's part of an ordinary tensor, for to_global; on one rank and outside of the placement all of it."""
+    """This rank's part of an ordinary tensor, for to_global; on one rank and outside of the placement all of
+    it.
+    """
     rules = check_rules(rules, placement, full.dim())
     if not several() or _processes.get_rank() not in placement.ranks:
         return full
@@ -89,7 +101,9 @@ def part_of_rank(full, placement, rules):
 
 
 def is_symbolic(tensor) -> bool:
-    """True for a tensor of a graph under capture: it cannot change its class, so the marks alone make it global."""
+    """True for a tensor of a graph under capture: it cannot change its class, so the marks alone make it
+    global.
+    """
     return type(tensor).__name__ == "FakeTensor"
 
 
@@ -133,6 +147,7 @@ def mark_like(out, args):
 
 def without_subclasses(run):
     """A program works on memory: placements are not looked at while it runs."""
+
     def call(*args):
         with torch._C.DisableTorchFunctionSubclass():
             return run(*args)
@@ -141,7 +156,10 @@ def without_subclasses(run):
 
 
 def make_results_global(outputs, places: dict):
-    """`outputs` with the results at the positions `places` made global; a place is (placement, rules, shape)."""
+    """`outputs` with the results at the positions `places` made global; a place is (placement,
+    rules, shape).
+    """
+
     def make(out):
         out = [_around(o, *places[i]) if i in places else o for i, o in enumerate(out)]
         return outputs(out)
@@ -159,7 +177,10 @@ def _around(local, placement, rules, shape):
 
 def _rules_for(out, source):
     same = out.dim() == source.dim()
-    return tuple(r if same or r._kind != "split" else (partial_sum if out.dim() < source.dim() else broadcast) for r in source._of_sbp)
+    return tuple(
+        r if same or r._kind != "split" else (partial_sum if out.dim() < source.dim() else broadcast)
+        for r in source._of_sbp
+    )
 
 
 def _mark(tensor, placement, rules):
@@ -195,10 +216,13 @@ def several() -> bool:
     return _processes.get_world_size() > 1
 
 
-def make_global(tensor: torch.Tensor, placement: Placement, rules, whole: bool = False, shape=None) -> torch.Tensor:
+def make_global(
+    tensor: torch.Tensor, placement: Placement, rules, whole: bool = False, shape=None
+) -> torch.Tensor:
     """`tensor` (any torch tensor, autograd kept) as the global tensor on `placement` with `rules`.
 
-    With several ranks `tensor` is this rank's part of one of `shape` (None: the ranks agree on it), or all of it if `whole`.
+    With several ranks `tensor` is this rank's part of one of `shape` (None: the ranks agree on it), or all of
+    it if `whole`.
     """
     rules = check_rules(rules, placement, tensor.dim())
     if several():
@@ -206,7 +230,11 @@ def make_global(tensor: torch.Tensor, placement: Placement, rules, whole: bool =
 
         if isinstance(tensor, OfSeveralRanks):
             return dtensor.moved(tensor, placement, rules)
-        return dtensor.from_whole(tensor, placement, rules) if whole else dtensor.from_local(tensor, placement, rules, shape)
+        return (
+            dtensor.from_whole(tensor, placement, rules)
+            if whole
+            else dtensor.from_local(tensor, placement, rules, shape)
+        )
     check_ranks(placement)
     with torch._C.DisableTorchFunctionSubclass():
         if tensor.device.type != placement.type:
@@ -218,34 +246,50 @@ def make_global(tensor: torch.Tensor, placement: Placement, rules, whole: bool =
 
 def beside(made: torch.Tensor, like) -> torch.Tensor:
     """A tensor that every rank has made of the same values, global where `like` is."""
-    return make_global(made, like.placement, (broadcast,) * len(like.placement.hierarchy), whole=True) if isinstance(like, OfSeveralRanks) else made
+    return (
+        make_global(made, like.placement, (broadcast,) * len(like.placement.hierarchy), whole=True)
+        if isinstance(like, OfSeveralRanks)
+        else made
+    )
 
 
 def placed_as(value, parameter):
-    """A value of an optimizer's state where its parameter is, or a number that every rank has: those of a file are on the rank that read it."""
+    """A value of an optimizer's state where its parameter is, or a number that every rank has: those of a
+    file are on the rank that read it.
+    """
     if not isinstance(value, OfSeveralRanks) or not is_global(parameter):
         return value
     if not value.dim() and value.placement.ranks.size == 1:
         return whole(value)
     if value.placement == parameter.placement:
         return value
-    return value.to_global(placement=parameter.placement, sbp=parameter.sbp if value.shape == parameter.shape else [broadcast] * len(parameter.sbp))
+    return value.to_global(
+        placement=parameter.placement,
+        sbp=parameter.sbp if value.shape == parameter.shape else [broadcast] * len(parameter.sbp),
+    )
 
 
 def check_ranks(placement: Placement):
     if placement.ranks.size > 1 or placement.ranks.ravel()[0] != 0:
         raise RuntimeError(
             f"a global tensor on the ranks {placement.ranks.tolist()}: there is one process, rank 0; "
-            "start several with `python -m oneflow.distributed.launch --nproc_per_node N program.py`")
+            "start several with `python -m oneflow.distributed.launch --nproc_per_node N program.py`"
+        )
 
 
 def check_rules(rules, placement: Placement, ndim: int) -> tuple:
     if isinstance(rules, Rule):
         rules = (rules,)
     if not isinstance(rules, (tuple, list)) or not all(isinstance(r, Rule) for r in rules):
-        raise TypeError(f"sbp must be one rule or a list of rules (oneflow.sbp.split(0), broadcast, partial_sum), found {rules!r}")
+        raise TypeError(
+            "sbp must be one rule or a list of rules (oneflow.sbp.split(0), broadcast, partial_sum), found"
+            f" {rules!r}"
+        )
     if len(rules) != len(placement.hierarchy):
-        raise RuntimeError(f"sbp has {len(rules)} rules for a placement of {len(placement.hierarchy)} dimensions; give one rule each")
+        raise RuntimeError(
+            f"sbp has {len(rules)} rules for a placement of {len(placement.hierarchy)} dimensions; give one"
+            " rule each"
+        )
     for r in rules:
         if r._kind == "split" and r._dim >= (ndim if several() else max(ndim, 1)):
             raise RuntimeError(f"{r!r} of a tensor of {ndim} dimensions: the dimension does not exist")
@@ -275,7 +319,9 @@ def is_consistent(self):
 def placement(self):
     """The placement of a global tensor; RuntimeError on a local one."""
     if not is_global(self):
-        raise RuntimeError("a local tensor has no placement; use .device, or make it global with .to_global(placement, sbp)")
+        raise RuntimeError(
+            "a local tensor has no placement; use .device, or make it global with .to_global(placement, sbp)"
+        )
     return self._of_placement
 
 
@@ -289,8 +335,10 @@ def sbp(self):
 def to_global(self, placement=None, sbp=None, *, grad_sbp=None, check_meta=None, copy=False):
     """This tensor as a global tensor, or a global one moved to another placement or rules.
 
-    A local tensor needs both `placement` and `sbp`; of several ranks each gives its part, and check_meta=False
-    spares them comparing shapes: all parts are as large as this rank's. `grad_sbp` are the rules the gradient of a
+    A local tensor needs both `placement` and `sbp`; of several ranks each gives its part, and
+    check_meta=False
+    spares them comparing shapes: all parts are as large as this rank's. `grad_sbp` are the rules the gradient
+    of a
     moved tensor takes first. Autograd passes through.
     """
     if several():
@@ -303,18 +351,26 @@ def to_global(self, placement=None, sbp=None, *, grad_sbp=None, check_meta=None,
 
 
 def _to_global_of_ranks(self, placement, sbp, grad_sbp, check_meta, copy):
-    """to_global with several ranks: they agree on the arguments before data travels, unless check_meta is False."""
+    """to_global with several ranks: they agree on the arguments before data travels, unless check_meta is
+    False.
+    """
     from . import dtensor
 
     moves = isinstance(self, OfSeveralRanks)
     unchecked = check_meta is False or moves and _is_at_home(self, placement, sbp)
-    with contextlib.nullcontext(Asked("Tensor.to_global")) if unchecked else checking("Tensor.to_global", tells=not moves) as asked:
+    with (
+        contextlib.nullcontext(Asked("Tensor.to_global"))
+        if unchecked
+        else checking("Tensor.to_global", tells=not moves)
+    ) as asked:
         placement, sbp = _target(self, placement, sbp)
         rules = check_rules(sbp, placement, self.dim())
         grad_sbp = grad_sbp and check_rules(grad_sbp, placement, self.dim())
         dtensor.check_world(placement)
         if moves:
-            asked.same(tensor="global", placement=placement, sbp=rules, grad_sbp=grad_sbp, source=dtensor.about(self))
+            asked.same(
+                tensor="global", placement=placement, sbp=rules, grad_sbp=grad_sbp, source=dtensor.about(self)
+            )
         else:
             asked.same(tensor="local", placement=placement, sbp=rules)
             asked.tell(*dtensor.numbers_of(self))
@@ -333,17 +389,25 @@ def _to_global_of_ranks(self, placement, sbp, grad_sbp, check_meta, copy):
 def _is_at_home(self, placement, sbp) -> bool:
     """Whether a global tensor moves without other ranks: every rank has all of it, or nothing changes."""
     stays = placement is None or placement == self._of_placement
-    return stays and (all(r._kind == "broadcast" for r in self._of_sbp) or sbp is None or sbp in (self._of_sbp, *self._of_sbp[:1] * (len(self._of_sbp) == 1)))
+    return stays and (
+        all(r._kind == "broadcast" for r in self._of_sbp)
+        or sbp is None
+        or sbp in (self._of_sbp, *self._of_sbp[:1] * (len(self._of_sbp) == 1))
+    )
 
 
 def _target(self, placement, sbp):
     """The placement and the rules that to_global is asked for."""
     for name, value in (("placement", placement), ("sbp", sbp)):
         if value is None and not is_global(self):
-            raise RuntimeError(f"to_global() of a local tensor needs a placement and an sbp, found {name}=None")
+            raise RuntimeError(
+                f"to_global() of a local tensor needs a placement and an sbp, found {name}=None"
+            )
     placement = self._of_placement if placement is None else placement
     if not isinstance(placement, Placement):
-        raise TypeError(f"to_global: placement must be an oneflow.placement, found {type(placement).__name__}")
+        raise TypeError(
+            f"to_global: placement must be an oneflow.placement, found {type(placement).__name__}"
+        )
     return placement, self._of_sbp if sbp is None else sbp
 
 
@@ -382,14 +446,18 @@ def to_consistent(self, *args, **kwargs):
 def global_to_global(self, placement=None, sbp=None, *, grad_sbp=None, check_meta=False, copy=False):
     """`to_global` of a tensor that is global already."""
     if not is_global(self):
-        raise RuntimeError("global_to_global() needs a global tensor, found a local one; use to_global or local_to_global")
+        raise RuntimeError(
+            "global_to_global() needs a global tensor, found a local one; use to_global or local_to_global"
+        )
     return to_global(self, placement, sbp, grad_sbp=grad_sbp, copy=copy)
 
 
 def local_to_global(self, placement=None, sbp=None, *, check_meta=True, copy=False):
     """`to_global` of a tensor that is local."""
     if is_global(self):
-        raise RuntimeError("local_to_global() needs a local tensor, found a global one; use to_global or global_to_global")
+        raise RuntimeError(
+            "local_to_global() needs a local tensor, found a global one; use to_global or global_to_global"
+        )
     return to_global(self, placement, sbp, copy=copy)
 
 

@@ -1,10 +1,15 @@
-"""ZeRO in a graph over several ranks: optimizer state and gradients of whole parameters, split over the ranks that hold them.
+"""ZeRO in a graph over several ranks: optimizer state and gradients of whole parameters, split over the ranks
+that hold them.
 
-While `splitting` is on, a tensor made like a large whole one (an optimizer's state) is split along dimension 0, `.grad` of
-such a parameter is summed into this rank's part, and an in-place operator that mixes a whole tensor with parts computes this
-rank's part and gathers it. Source: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter
+While `splitting` is on, a tensor made like a large whole one (an optimizer's state) is split along dimension
+0, `.grad` of
+such a parameter is summed into this rank's part, and an in-place operator that mixes a whole tensor with
+parts computes this
+rank's part and gathers it. Source: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion
+Parameter
 Models" (SC 2020), stages 1 and 2.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -31,7 +36,9 @@ def splitting(least: int):
 
 
 def rules(tensor):
-    """The rules of the gradient and the state of a parameter: split(0) along the first dimension of its placement, or its own."""
+    """The rules of the gradient and the state of a parameter: split(0) along the first dimension of its
+    placement, or its own.
+    """
     if _least and tensor.dim() and all(r._kind == "broadcast" for r in tensor._of_sbp):
         ranks = tensor._of_placement.hierarchy[0]
         if ranks > 1 and tensor.shape[0] % ranks == 0 and tensor.numel() // ranks >= _least[-1]:
@@ -54,7 +61,9 @@ def call(func, args, kwargs):
 def _on_parts(func, first, wanted, args, kwargs):
     if func in _LIKE:
         return func(first.to_global(sbp=wanted), *args[1:], **kwargs)
-    if not func._schema.is_mutable or not any(isinstance(t, OfSeveralRanks) and t._of_sbp == wanted for t in (*args[1:], *kwargs.values())):
+    if not func._schema.is_mutable or not any(
+        isinstance(t, OfSeveralRanks) and t._of_sbp == wanted for t in (*args[1:], *kwargs.values())
+    ):
         return NotImplemented
     part = first.to_global(sbp=wanted)
     func(part, *args[1:], **kwargs)

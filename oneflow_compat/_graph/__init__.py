@@ -18,7 +18,8 @@ Two front ends use it (nn/graph/ and compatible/single_client/); it knows neithe
     engine.program                        # the last used Program, None before the first call
     engine.programs                       # every cached Program, most recently used last
 
-`modules`, `tensors`, `optimizers`, `grad_scaler` and `recompute` may each be a callable returning the value. They are read
+`modules`, `tensors`, `optimizers`, `grad_scaler` and `recompute` may each be a callable returning the value.
+They are read
 after build() has run under capture, so a front end may create variables and its optimizer inside build.
 Real tensors created inside build (variables, constants kept between calls) must be made under
 
@@ -33,7 +34,8 @@ Rules both front ends can rely on:
   place in the module, optimizer state by its place in optimizer.state, other tensors by object.
 - group["lr"] is an input. Groups that have clip_grad_max_norm and clip_grad_norm_type are clipped by
   their own total norm before the update.
-- An exception inside build leaves parameters, buffers, gradients, optimizer state and the random state as they were.
+- An exception inside build leaves parameters, buffers, gradients, optimizer state and the random state as
+  they were.
 """
 
 __all__ = ["Config", "Engine", "Program", "Slot", "capturing", "outside_capture"]

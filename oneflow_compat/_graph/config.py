@@ -1,4 +1,5 @@
 """What a program is compiled with: the engine's side of `graph.config`."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -13,10 +14,14 @@ class Config:
     accumulation: number of micro batches one call is split into.
     fuse_update: trace the optimizer through torch's fused multi-tensor op where it has one (ROUNDING);
         None lets the backend choose: off for aten, on for the compiling ones.
-    multi_tensor: trace the optimizer through torch's foreach form (EXACT on the CPU); None as for fuse_update.
-    fuse_compositions: gelu, masked softmax, ... of plain operators become one kernel each (ROUNDING; backend aten).
-    fuse_dropout: dropout draws inside one kernel and keeps no mask: other random numbers than eager (RANDOM; backend aten).
-    zero: with several ranks, split optimizer state whose parts have this many elements or more (see _global/zero.py); None does not.
+    multi_tensor: trace the optimizer through torch's foreach form (EXACT on the CPU); None as for
+    fuse_update.
+    fuse_compositions: gelu, masked softmax, ... of plain operators become one kernel each (ROUNDING; backend
+    aten).
+    fuse_dropout: dropout draws inside one kernel and keeps no mask: other random numbers than eager (RANDOM;
+    backend aten).
+    zero: with several ranks, split optimizer state whose parts have this many elements or more (see
+    _global/zero.py); None does not.
     skip: names of passes that the runner leaves out, and "in_blocks" (backends/blocks.py).
     check: verify the Program after every stage.
     backend_options: keyword arguments for the backend.

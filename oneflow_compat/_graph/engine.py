@@ -1,4 +1,5 @@
 """Engine: finds or makes the program for the arguments, feeds it live tensors, hands back its outputs."""
+
 from __future__ import annotations
 
 import contextlib
@@ -26,10 +27,25 @@ _MAX_TRIES = 64  # programs tried for one call, of one with many branches on siz
 
 
 class Engine:
-    """See the package docstring. Threads may call an inference graph together, and share a process with other graphs that train."""
+    """See the package docstring.
 
-    def __init__(self, build, *, modules=None, tensors=None, optimizers=(), grad_scaler=None, recompute=(), config=None, name="graph", owner=None,
-                 writes_through=lambda: True):
+    Threads may call an inference graph together, and share a process with other graphs that train.
+    """
+
+    def __init__(
+        self,
+        build,
+        *,
+        modules=None,
+        tensors=None,
+        optimizers=(),
+        grad_scaler=None,
+        recompute=(),
+        config=None,
+        name="graph",
+        owner=None,
+        writes_through=lambda: True,
+    ):
         self.build = build
         self.owner = owner
         self.modules = {} if modules is None else modules
@@ -39,16 +55,24 @@ class Engine:
         self.recompute = recompute
         self.config = config or Config()
         self.name = name
-        self.writes_through = writes_through  # whether the caller sees what build() writes to arguments and captured tensors
+        self.writes_through = (
+            writes_through  # whether the caller sees what build() writes to arguments and captured tensors
+        )
         self.told_of_writes = self.told_of_backward = False
         self.arg_names = _positional_names(build)
         self.modes = None  # modules and their train() or eval() at the first capture
-        self.live_options: dict = {}  # optimizer index -> options seen to change, which are inputs of later programs
-        self._entries: OrderedDict = OrderedDict()  # signature -> [Binding], one per outcome of guards and options
+        # optimizer index -> options seen to change, which are inputs of later programs
+        self.live_options: dict = {}
+        self._entries: OrderedDict = (
+            OrderedDict()
+        )  # signature -> [Binding], one per outcome of guards and options
         self._last = None
-        self.sizes_vary = False  # values that decide sizes have changed (see symbolic_sizes.py); None: a program for each all the same
+        # values that decide sizes have changed (see symbolic_sizes.py); None: a program for each all the same
+        self.sizes_vary = False
         self.branches: dict = {}  # of the last call whose branches on sizes went another way: place -> way
-        self._changes: Counter = Counter()  # label of a watched value -> how often another value made another program
+        self._changes: Counter = (
+            Counter()
+        )  # label of a watched value -> how often another value made another program
 
     # -- public -----------------------------------------------------------------
     def __call__(self, *args, **kwargs):
@@ -62,12 +86,18 @@ class Engine:
                 except AnotherWay as found:
                     ways = list(entry.branches.items())
                     at = list(entry.branches).index(found.place)
-                    self.branches = {**dict(ways[:at]), found.place: not ways[at][1]}  # what comes later may be another branch now
+                    self.branches = {
+                        **dict(ways[:at]),
+                        found.place: not ways[at][1],
+                    }  # what comes later may be another branch now
                 entry = self._entry(args, kwargs, unfit)
         except Exception:
             self.branches = before
             raise
-        raise OneFlowError(f"graph {self.name}: {_MAX_TRIES} programs were tried for one call; its tensors change, or build() has too many branches on sizes")
+        raise OneFlowError(
+            f"graph {self.name}: {_MAX_TRIES} programs were tried for one call; its tensors change, or"
+            " build() has too many branches on sizes"
+        )
 
     def compile(self, *args, **kwargs):
         """Capture and compile for these arguments without running. Returns the Program."""
@@ -82,7 +112,11 @@ class Engine:
             check_leaves(tree_flatten((args, kwargs))[0], lambda i: f"argument {i}")
             raise
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-            key = ("autocast", *((torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda")), key)
+            key = (
+                "autocast",
+                *((torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda")),
+                key,
+            )
         for entry in self._entries.get(key, ()):
             if entry not in unfit and self._goes_there(entry) and entry.suits(args, kwargs):
                 return entry if entry is self._last else self._now_first(key, entry)
@@ -99,7 +133,9 @@ class Engine:
 
     def _goes_there(self, entry):
         """Do the branches on sizes go in this program as they did in the last call?"""
-        return not self.branches or all(entry.branches.get(place, way) == way for place, way in self.branches.items())
+        return not self.branches or all(
+            entry.branches.get(place, way) == way for place, way in self.branches.items()
+        )
 
     def _now_first(self, key, entry):
         with _making:
@@ -149,9 +185,13 @@ class Engine:
             with _no_collection():
                 program = passes.run(program, config, config.on_stage)
             start = time.perf_counter()
-            run, backend = self._compile(program, replace(config, backend="aten") if capture.first_only else config)  # it serves one call
+            run, backend = self._compile(
+                program, replace(config, backend="aten") if capture.first_only else config
+            )  # it serves one call
         self._report(f"compile {backend}", start, program)
-        program = program.with_(history=program.history + ((f"compile {backend}", time.perf_counter() - start, program.count()),))
+        program = program.with_(
+            history=program.history + ((f"compile {backend}", time.perf_counter() - start, program.count()),)
+        )
         entry = Binding(self, key, program, run, capture)
         variants = self._entries.setdefault(key, [])
         variants[:] = [v for v in variants if not v.once and not v.dead]
@@ -164,9 +204,13 @@ class Engine:
         return entry
 
     def _captured(self, args, kwargs, config):
-        """(capture, program). Where build() raises after a branch on sizes whose way is only a guess, the other way is tried: the program tests it.
+        """(capture, program).
 
-        Where it raises with unknown sizes in any case (it needs their numbers, or the same ones each time), there is a program for each.
+        Where build() raises after a branch on sizes whose way is only a guess, the other way is tried: the
+        program tests it.
+
+        Where it raises with unknown sizes in any case (it needs their numbers, or the same ones each time),
+        there is a program for each.
         """
         from .capture.capture import Capture
         from .capture.update.optimizer_state import MoreNumbers
@@ -193,7 +237,10 @@ class Engine:
                     self.sizes_vary = varied  # it fails with known sizes, too
                     raise errors[0]
                 (place, way), taken = taken[-1], taken[:-1]
-                ways, turned = {**dict(taken), place: not way}, [p for p in turned if p in dict(taken)] + [place]
+                ways, turned = (
+                    {**dict(taken), place: not way},
+                    [p for p in turned if p in dict(taken)] + [place],
+                )
 
     def _resolved(self):
         """The config of one program: the backend chosen, and what it prefers where the user chose nothing."""
@@ -204,15 +251,24 @@ class Engine:
 
     def _compile(self, program, config):
         try:
-            with _no_collection() if config.backend in ("aten", "auto") else contextlib.nullcontext():  # the others take long: theirs is garbage as well
+            with (
+                _no_collection() if config.backend in ("aten", "auto") else contextlib.nullcontext()
+            ):  # the others take long: theirs is garbage as well
                 return compiler_for(config.backend)(program, config), config.backend
         except Exception as error:
             text = f"{type(error).__name__}: {error}".split("\n", 1)[0]
             if config.backend == "inductor" and self.config.backend is not None:
-                raise OneFlowError(f"graph {self.name}: the inductor backend could not compile it ({text}); set_backend('auto') or 'aten' runs it") from error
+                raise OneFlowError(
+                    f"graph {self.name}: the inductor backend could not compile it ({text});"
+                    " set_backend('auto') or 'aten' runs it"
+                ) from error
             if self.config.backend is not None or config.backend == "aten":
                 raise
-            warnings.warn(f"graph {self.name}: the {config.backend} backend could not compile it ({text}); it runs on the aten backend", stacklevel=5)
+            warnings.warn(
+                f"graph {self.name}: the {config.backend} backend could not compile it ({text}); it runs on"
+                " the aten backend",
+                stacklevel=5,
+            )
             return compiler_for("aten")(program, config), "aten"
 
     def _report(self, stage, start, program):
@@ -222,7 +278,9 @@ class Engine:
 
 @contextlib.contextmanager
 def _no_collection():
-    """A capture, and what the passes and the aten backend make of it, is many objects that stay alive: looking for garbage among them doubles its time."""
+    """A capture, and what the passes and the aten backend make of it, is many objects that stay alive:
+    looking for garbage among them doubles its time.
+    """
     was = gc.isenabled()
     gc.disable()
     try:
@@ -243,7 +301,15 @@ def _positional_names(build):
 def _leaf_key(leaf):
     if isinstance(leaf, torch.Tensor):
         if is_global(leaf):
-            return (leaf.shape, leaf.stride(), leaf.dtype, leaf.device, leaf.requires_grad, leaf._of_placement, leaf._of_sbp)
+            return (
+                leaf.shape,
+                leaf.stride(),
+                leaf.dtype,
+                leaf.device,
+                leaf.requires_grad,
+                leaf._of_placement,
+                leaf._of_sbp,
+            )
         if leaf.layout is torch.strided:
             return (leaf.shape, leaf.stride(), leaf.dtype, leaf.device, leaf.requires_grad)
         return (leaf.shape, leaf.layout, leaf.dtype, leaf.device, leaf.requires_grad)
@@ -258,7 +324,11 @@ def signature(args, kwargs):
         key = []
         for a in args:
             if type(a) is torch.Tensor:
-                key.append((a.shape, a.stride(), a.dtype, a.device, a.requires_grad) if a.layout is torch.strided else _leaf_key(a))
+                key.append(
+                    (a.shape, a.stride(), a.dtype, a.device, a.requires_grad)
+                    if a.layout is torch.strided
+                    else _leaf_key(a)
+                )
             elif isinstance(a, torch.Tensor):
                 key.append(_leaf_key(a))
             elif type(a) in (int, float, bool, str, type(None)):
@@ -273,4 +343,7 @@ def signature(args, kwargs):
         hash(key)
         return key
     except TypeError:
-        return (str(spec), *(_leaf_key(x) if isinstance(x, torch.Tensor) else (type(x), repr(x)) for x in flat))
+        return (
+            str(spec),
+            *(_leaf_key(x) if isinstance(x, torch.Tensor) else (type(x), repr(x)) for x in flat),
+        )

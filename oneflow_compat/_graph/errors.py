@@ -1,4 +1,5 @@
 """Errors of the graph engine, each pointing at the user's own source line."""
+
 from __future__ import annotations
 
 import linecache
@@ -21,7 +22,9 @@ _prefixes: tuple = ()
 
 
 def user_location(depth=1):
-    """(file, line, function) of the innermost frame that belongs neither to torch nor to this package; None if there is none."""
+    """(file, line, function) of the innermost frame that belongs neither to torch nor to this package; None
+    if there is none.
+    """
     global _prefixes
     if not _prefixes:
         _prefixes = _skipped_prefixes()
@@ -45,7 +48,9 @@ def is_of_this_package(name) -> bool:
 
 
 def skipped(name) -> bool:
-    """True for the file of code that is not the user's: torch, this package, other installed packages, generated code."""
+    """True for the file of code that is not the user's: torch, this package, other installed packages,
+    generated code.
+    """
     user_location()  # fills _prefixes
     return name.startswith(_prefixes) or f"{os.sep}site-packages{os.sep}" in name or name.startswith(_STDLIB)
 
@@ -56,7 +61,9 @@ def raised_at(error):
     found, tb = None, error.__traceback__
     while tb is not None:
         code = tb.tb_frame.f_code
-        pythons = code.co_filename.startswith(_STDLIB) and f"{os.sep}site-packages{os.sep}" not in code.co_filename
+        pythons = (
+            code.co_filename.startswith(_STDLIB) and f"{os.sep}site-packages{os.sep}" not in code.co_filename
+        )
         if not code.co_filename.startswith(_prefixes) and not pythons:
             found = code.co_filename, tb.tb_lineno, code.co_name
         tb = tb.tb_next
@@ -73,13 +80,19 @@ def location_text(location) -> str:
 
 
 KEEP_VALUE = (
-    "Keep the value in the graph: torch.where(condition, a, b) instead of `if`, tensor arithmetic instead of .item(), "
-    "or compute it outside and pass it as an argument."
+    "Keep the value in the graph: torch.where(condition, a, b) instead of `if`, tensor arithmetic instead of"
+    " .item(), or compute it outside and pass it as an argument."
 )
 
 
-KEEP_SIZE = "Compute with it without a branch, or use a form with a fixed shape: torch.where(mask, x, y) or x * mask instead of x[mask]."
-KEEP_PADDED = "Pad the rows to one length (torch.nn.utils.rnn.pad_sequence) and give a mask of them, or pack them (pack_padded_sequence)."
+KEEP_SIZE = (
+    "Compute with it without a branch, or use a form with a fixed shape: torch.where(mask, x, y) or x * mask"
+    " instead of x[mask]."
+)
+KEEP_PADDED = (
+    "Pad the rows to one length (torch.nn.utils.rnn.pad_sequence) and give a mask of them, or pack them"
+    " (pack_padded_sequence)."
+)
 
 
 class CaptureError(OneFlowError):
@@ -103,8 +116,13 @@ class GraphTypeError(CaptureError, TypeError, NotImplementedError):
 
 
 class ProgramError(OneFlowError):
-    """Program.check() found an inconsistency: a defect of a pass or of the capture, not of the user's code."""
+    """Program.check() found an inconsistency: a defect of a pass or of the capture, not of the
+    user's code.
+    """
 
 
 def inside_another():
-    return CaptureError("a graph was called inside the build() of another graph", "Call the module, or do the work of the inner build() directly.")
+    return CaptureError(
+        "a graph was called inside the build() of another graph",
+        "Call the module, or do the work of the inner build() directly.",
+    )

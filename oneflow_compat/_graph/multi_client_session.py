@@ -1,4 +1,5 @@
 """A session: an id and whether it is open. Programs start and end by themselves on torch."""
+
 from __future__ import annotations
 
 import enum
@@ -40,9 +41,14 @@ class MultiClientSession:
         return resource()
 
     def update_resource_eagerly(self, resource_config):
-        """Set the runtime knobs whose fields `resource_config` has; RuntimeError unless the session is open."""
+        """Set the runtime knobs whose fields `resource_config` has; RuntimeError unless the
+        session is open.
+        """
         if not self.is_running:
-            raise RuntimeError(f"update_resource_eagerly() needs an open session, this one is {self.status.name}; call TryInit() first")
+            raise RuntimeError(
+                f"update_resource_eagerly() needs an open session, this one is {self.status.name}; call"
+                " TryInit() first"
+            )
         from .runtime_knobs import set_resource
 
         set_resource(resource_config)

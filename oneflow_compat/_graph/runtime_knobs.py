@@ -3,6 +3,7 @@
 A field is a name, or a chain of names: ["collective_boxing_conf", "enable_fusion"]. The values are
 those of the knobs, which are remembered without effect (`_knobs`); `resource()` reads them.
 """
+
 from __future__ import annotations
 
 import importlib
@@ -14,14 +15,20 @@ from .nested_attributes import get_nested_attribute
 
 _FIELDS = {
     "backends.cudnn.set_reserved_mem_mbytes": "reserved_device_mem_mbyte",
-    "backends.cudnn.enable_fused_normalization_add_relu": ["cudnn_conf", "enable_cudnn_fused_normalization_add_relu"],
+    "backends.cudnn.enable_fused_normalization_add_relu": [
+        "cudnn_conf",
+        "enable_cudnn_fused_normalization_add_relu",
+    ],
     "backends.cudnn.enable_conv_heuristic_search_algo": ["cudnn_conf", "cudnn_conv_heuristic_search_algo"],
     "boxing.enable_fusion": ["collective_boxing_conf", "enable_fusion"],
     "boxing.nccl.enable_use_compute_stream": "nccl_use_compute_stream",
     "boxing.nccl.disable_group_boxing_by_dst_parallel": "disable_group_boxing_by_dst_parallel",
     "boxing.nccl.set_stream_num": ["collective_boxing_conf", "nccl_num_streams"],
     "boxing.nccl.set_fusion_threshold_mbytes": ["collective_boxing_conf", "nccl_fusion_threshold_mb"],
-    "boxing.nccl.enable_use_buffer_to_fuse_all_reduce": ["collective_boxing_conf", "nccl_fusion_all_reduce_use_buffer"],
+    "boxing.nccl.enable_use_buffer_to_fuse_all_reduce": [
+        "collective_boxing_conf",
+        "nccl_fusion_all_reduce_use_buffer",
+    ],
     "boxing.nccl.allow_fuse_all_reduce": ["collective_boxing_conf", "nccl_fusion_all_reduce"],
     "boxing.nccl.allow_fuse_reduce_scatter": ["collective_boxing_conf", "nccl_fusion_reduce_scatter"],
     "boxing.nccl.allow_fuse_all_gather": ["collective_boxing_conf", "nccl_fusion_all_gather"],
@@ -55,7 +62,9 @@ def resource():
 
 
 def set_resource(values):
-    """Set each knob whose field `values` has: an object with the attributes of `resource()`, all of them or some."""
+    """Set each knob whose field `values` has: an object with the attributes of `resource()`, all of them or
+    some.
+    """
     for path, field in _FIELDS.items():
         try:
             value = get_nested_attribute(values, field)

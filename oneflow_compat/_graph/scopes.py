@@ -1,7 +1,10 @@
-"""Scopes: what holds for the operators of a block while build() runs. Name prefix, pipeline stage, recomputation.
+"""Scopes: what holds for the operators of a block while build() runs.
+
+Name prefix, pipeline stage, recomputation.
 
 Only told, never acted on: the engine takes stage and recomputation from the blocks themselves.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -27,7 +30,14 @@ class AttrValue(Message):
 class ScopeProto(Message):
     """A scope as a message."""
 
-    FIELDS = {"symbol_id": 0, "parent_scope_symbol_id": 0, "session_id": 0, "module_name": "", "scope_op_name_prefixes": [], "device": ""}
+    FIELDS = {
+        "symbol_id": 0,
+        "parent_scope_symbol_id": 0,
+        "session_id": 0,
+        "module_name": "",
+        "scope_op_name_prefixes": [],
+        "device": "",
+    }
 
     def __init__(self, attributes=(), **values):
         super().__init__(**values)
@@ -59,10 +69,21 @@ class Scope:
     def proto(self) -> ScopeProto:
         from .sessions import GetDefaultSession
 
-        kinds = {k: AttrValue(at_bool=v) if isinstance(v, bool) else AttrValue(at_int64=v) for k, v in self.attributes.items()}
-        return ScopeProto(kinds, symbol_id=self.symbol_id, parent_scope_symbol_id=self.parent_scope_symbol_id, session_id=GetDefaultSession().id,
-                          module_name=self.name, scope_op_name_prefixes=[self.name] if self.parent is not None and self.parent.parent is not None else [],
-                          device=self.device)
+        kinds = {
+            k: AttrValue(at_bool=v) if isinstance(v, bool) else AttrValue(at_int64=v)
+            for k, v in self.attributes.items()
+        }
+        return ScopeProto(
+            kinds,
+            symbol_id=self.symbol_id,
+            parent_scope_symbol_id=self.parent_scope_symbol_id,
+            session_id=GetDefaultSession().id,
+            module_name=self.name,
+            scope_op_name_prefixes=[self.name]
+            if self.parent is not None and self.parent.parent is not None
+            else [],
+            device=self.device,
+        )
 
 
 _stack = [Scope()]

@@ -1,4 +1,5 @@
 """The session objects OneFlow's tests ask for; torch needs no session, so they only carry a state."""
+
 from .multi_client_session import MultiClientSession
 
 _default = MultiClientSession(None, 0)

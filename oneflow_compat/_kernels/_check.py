@@ -1,4 +1,5 @@
 """Argument checks shared by the operators; an error prints what was asked and what was found."""
+
 from __future__ import annotations
 
 import torch
@@ -7,7 +8,10 @@ import torch
 def axis_of(name: str, axis: int, ndim: int) -> int:
     """`axis` counted from the front."""
     if not -ndim <= axis < ndim:
-        raise IndexError(f"{name}: axis {axis} is out of range for a tensor of {ndim} dimensions (use {-ndim} to {ndim - 1})")
+        raise IndexError(
+            f"{name}: axis {axis} is out of range for a tensor of {ndim} dimensions (use {-ndim} to"
+            f" {ndim - 1})"
+        )
     return axis % ndim
 
 
@@ -15,7 +19,10 @@ def bias_along(name: str, x: torch.Tensor, bias: torch.Tensor, axis: int) -> int
     """Check a 1-d bias against dimension `axis` of x; the axis counted from the front."""
     axis = axis_of(name, axis, x.ndim)
     if bias.ndim != 1 or bias.shape[0] != x.shape[axis]:
-        raise RuntimeError(f"{name}: the bias must be 1-d and as long as dimension {axis} of the input {tuple(x.shape)}, found shape {tuple(bias.shape)}")
+        raise RuntimeError(
+            f"{name}: the bias must be 1-d and as long as dimension {axis} of the input {tuple(x.shape)},"
+            f" found shape {tuple(bias.shape)}"
+        )
     return axis
 
 
@@ -27,7 +34,9 @@ def rate(name: str, p: float) -> float:
 
 def one_of(name: str, argument: str, value, allowed):
     if value not in allowed:
-        raise ValueError(f"{name}: {argument} must be one of {', '.join(map(repr, allowed))}, found {value!r}")
+        raise ValueError(
+            f"{name}: {argument} must be one of {', '.join(map(repr, allowed))}, found {value!r}"
+        )
     return value
 
 
@@ -40,5 +49,9 @@ def tensor_in(name, value, kwargs):
     """The tensor OneFlow calls `in`, which no Python parameter can be called."""
     value = kwargs.pop("in", value)
     if kwargs or value is None:
-        raise TypeError(f"{name}() got an unexpected argument {next(iter(kwargs))!r}" if kwargs else f"{name}() needs the tensor `in`")
+        raise TypeError(
+            f"{name}() got an unexpected argument {next(iter(kwargs))!r}"
+            if kwargs
+            else f"{name}() needs the tensor `in`"
+        )
     return value

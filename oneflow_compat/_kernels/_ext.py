@@ -1,7 +1,9 @@
-"""Loading of the kernel library `oneflow/_ext.so` (built by csrc/build.py) and the one question each operator asks: `use(x, ...)`.
+"""Loading of the kernel library `oneflow/_ext.so` (built by csrc/build.py) and the one question each operator
+asks: `use(x, ...)`.
 
 Without the library the plain-torch functions run, and one warning says so. ONEFLOW_EXT=0 switches it off.
 """
+
 from __future__ import annotations
 
 import functools
@@ -20,12 +22,15 @@ WIDE = frozenset((torch.float32, torch.float64))
 
 @functools.cache
 def status() -> str:
-    """"loaded", or why the kernels are not used; loads the library when asked first."""
+    """ "loaded", or why the kernels are not used; loads the library when asked first."""
     if not _env.is_set("ONEFLOW_EXT"):
         return "switched off by ONEFLOW_EXT"
     path = Path(_env.get("ONEFLOW_EXT_PATH") or PATH)
     if not path.exists():
-        return f"not built: {path.name} is missing; with torch and a C++ compiler there, python csrc/build.py makes it in a checkout, pip install . anew elsewhere"
+        return (
+            f"not built: {path.name} is missing; with torch and a C++ compiler there, python csrc/build.py"
+            " makes it in a checkout, pip install . anew elsewhere"
+        )
     try:
         torch.ops.load_library(str(path))
     except OSError as error:
@@ -51,9 +56,11 @@ def _cuda() -> bool:
 
 
 def use(*tensors, dtypes=_FLOATS) -> bool:
-    """Can the kernel take these tensors (None is skipped)? One floating dtype, on the CPU or on a GPU the library has kernels for.
+    """Can the kernel take these tensors (None is skipped)? One floating dtype, on the CPU or on a GPU the
+    library has kernels for.
 
-    No under torch.compile (which fuses the plain functions itself), autocast (torch's rules for each plain function hold),
+    No under torch.compile (which fuses the plain functions itself), autocast (torch's rules for each plain
+    function hold),
     functorch transforms, forward-mode AD and for DTensor, all of which the plain functions support.
     """
     first = tensors[0]
@@ -68,26 +75,45 @@ def use(*tensors, dtypes=_FLOATS) -> bool:
         return False
     distributed = sys.modules.get("torch.distributed.tensor")
     for t in tensors:
-        if t is not None and (t.dtype is not dtype or t.device != device or distributed is not None and isinstance(t, distributed.DTensor)):
+        if t is not None and (
+            t.dtype is not dtype
+            or t.device != device
+            or distributed is not None
+            and isinstance(t, distributed.DTensor)
+        ):
             return False
     return True
 
 
 def needs_deterministic_gradient(*tensors) -> bool:
-    """Whether torch.use_deterministic_algorithms asks for a gradient that a CUDA kernel computes by atomics."""
-    return torch.are_deterministic_algorithms_enabled() and tensors[0].device.type == "cuda" and torch.is_grad_enabled() and torch._C._any_requires_grad(*tensors)
+    """Whether torch.use_deterministic_algorithms asks for a gradient that a CUDA kernel computes
+    by atomics.
+    """
+    return (
+        torch.are_deterministic_algorithms_enabled()
+        and tensors[0].device.type == "cuda"
+        and torch.is_grad_enabled()
+        and torch._C._any_requires_grad(*tensors)
+    )
 
 
 def follows_input(function):
-    """The autocast rule of the operators OneFlow runs in the type they are given: under autocast the floating tensors after the
-    first take its dtype, and the operator runs with autocast off. (Matrix products keep torch's rule: the lower type.)"""
+    """The autocast rule of the operators OneFlow runs in the type they are given: under autocast the floating
+    tensors after the
+    first take its dtype, and the operator runs with autocast off. (Matrix products keep torch's rule: the
+    lower type.)
+    """
 
     first = function.__code__.co_varnames[0]
 
     @functools.wraps(function)
     def call(*args, **kwargs):
         x = args[0] if args else kwargs.get(first)
-        if not isinstance(x, torch.Tensor) or not torch.is_autocast_enabled(x.device.type) or not x.is_floating_point():
+        if (
+            not isinstance(x, torch.Tensor)
+            or not torch.is_autocast_enabled(x.device.type)
+            or not x.is_floating_point()
+        ):
             return function(*args, **kwargs)
 
         def cast(t):
@@ -100,5 +126,7 @@ def follows_input(function):
 
 
 def seed(x: torch.Tensor, generator=None) -> torch.Tensor:
-    """A random int64 on x's device, drawn from the generator (torch's default one): what dropout kernels count from."""
+    """A random int64 on x's device, drawn from the generator (torch's default one): what dropout kernels
+    count from.
+    """
     return torch.empty((), dtype=torch.int64, device=x.device).random_(generator=generator)

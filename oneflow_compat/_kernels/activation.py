@@ -1,4 +1,5 @@
 """Activations OneFlow has beside torch's, and those fused with a bias, a product or dropout."""
+
 from __future__ import annotations
 
 import torch
@@ -7,8 +8,14 @@ import torch.nn.functional as F
 from . import _check, _ext, kernels
 
 __all__ = [
-    "bias_add", "fast_gelu", "fused_bias_add_dropout", "fused_bias_add_gelu", "fused_fast_gelu_mul",
-    "gelu_with_approximate", "quick_gelu", "square_relu",
+    "bias_add",
+    "fast_gelu",
+    "fused_bias_add_dropout",
+    "fused_bias_add_gelu",
+    "fused_fast_gelu_mul",
+    "gelu_with_approximate",
+    "quick_gelu",
+    "square_relu",
 ]
 
 
@@ -65,7 +72,10 @@ def fused_fast_gelu_mul_ref(x, multiplier):
 def fused_fast_gelu_mul(x, multiplier):
     """fast_gelu(x) * multiplier, same shape and dtype."""
     if x.shape != multiplier.shape:
-        raise RuntimeError(f"fused_fast_gelu_mul: x and multiplier must have one shape, found {tuple(x.shape)} and {tuple(multiplier.shape)}")
+        raise RuntimeError(
+            f"fused_fast_gelu_mul: x and multiplier must have one shape, found {tuple(x.shape)} and"
+            f" {tuple(multiplier.shape)}"
+        )
     if _ext.use(x, multiplier):
         return kernels.point("fast_gelu_mul", (x, multiplier), 1)[0]
     return fused_fast_gelu_mul_ref(x, multiplier)
@@ -94,5 +104,8 @@ def square_relu(x):
 def gelu_with_approximate(x, approximate="none"):
     """gelu, `approximate` "none" (erf) or "tanh"."""
     if approximate not in ("none", "tanh"):
-        raise RuntimeError(f"gelu_with_approximate: the approximate argument should be 'none' or 'tanh', found {approximate!r}")
+        raise RuntimeError(
+            "gelu_with_approximate: the approximate argument should be 'none' or 'tanh', found"
+            f" {approximate!r}"
+        )
     return F.gelu(x, approximate=approximate)

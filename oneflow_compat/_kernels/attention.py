@@ -1,8 +1,10 @@
 """Attention: packed QKV, inference kernels over many layouts, the key/value cache.
 
-The products and the softmax are torch's scaled_dot_product_attention; what is ours is the layouts and the masks.
+The products and the softmax are torch's scaled_dot_product_attention; what is ours is the layouts and the
+masks.
 Rotary embedding is in rotary.py.
 """
+
 from __future__ import annotations
 
 import torch
@@ -11,53 +13,102 @@ import torch.nn.functional as F
 from . import _check, layout as L
 
 __all__ = [
-    "fused_attention_concat_past_key_value", "fused_codegeex_qkv_reshape", "fused_multi_head_attention_inference",
-    "fused_multi_head_attention_inference_v2", "fused_self_attention",
+    "fused_attention_concat_past_key_value",
+    "fused_codegeex_qkv_reshape",
+    "fused_multi_head_attention_inference",
+    "fused_multi_head_attention_inference_v2",
+    "fused_self_attention",
 ]
 
 
 def fused_self_attention(hidden_states, head_size=8, alpha=1.0):
-    """(alpha * Q @ K^T of shape (B, H, S, S), V of shape (B, H, S, head_size)) of packed (S, B, H * 3 * head_size)."""
+    """(alpha * Q @ K^T of shape (B, H, S, S), V of shape (B, H, S, head_size)) of packed (S, B, H * 3 *
+    head_size).
+    """
     if hidden_states.ndim != 3 or hidden_states.shape[-1] % (3 * head_size):
-        raise RuntimeError(f"fused_self_attention: hidden_states must be (seq, batch, heads * 3 * {head_size}), found {tuple(hidden_states.shape)}")
+        raise RuntimeError(
+            f"fused_self_attention: hidden_states must be (seq, batch, heads * 3 * {head_size}), found"
+            f" {tuple(hidden_states.shape)}"
+        )
     q, k, v = hidden_states.unflatten(-1, (-1, 3, head_size)).permute(3, 1, 2, 0, 4)
     return torch.matmul(q * alpha, k.mT), v.contiguous()
 
 
-def fused_multi_head_attention_inference(query, key, value, num_heads, causal=False, query_hidden_slice_start=0,
-                                         query_hidden_slice_end=-1, key_hidden_slice_start=0, key_hidden_slice_end=-1,
-                                         value_hidden_slice_start=0, value_hidden_slice_end=-1, attn_bias=None,
-                                         causal_diagonal_offset=0):
-    """Attention of (B, M, hidden) tensors, each cut to its hidden slice and split into num_heads; no gradient.
+def fused_multi_head_attention_inference(
+    query,
+    key,
+    value,
+    num_heads,
+    causal=False,
+    query_hidden_slice_start=0,
+    query_hidden_slice_end=-1,
+    key_hidden_slice_start=0,
+    key_hidden_slice_end=-1,
+    value_hidden_slice_start=0,
+    value_hidden_slice_end=-1,
+    attn_bias=None,
+    causal_diagonal_offset=0,
+):
+    """Attention of (B, M, hidden) tensors, each cut to its hidden slice and split into num_heads; no
+    gradient.
 
     `causal` keeps keys up to query + causal_diagonal_offset. attn_bias is added to the scaled scores.
     """
+
     def cut(x, start, end):
         end = x.shape[-1] if end == -1 else end
         x = x[..., start:end]
         if x.shape[-1] % num_heads:
-            raise RuntimeError(f"fused_multi_head_attention_inference: a hidden slice of {x.shape[-1]} does not split into {num_heads} heads")
+            raise RuntimeError(
+                f"fused_multi_head_attention_inference: a hidden slice of {x.shape[-1]} does not split into"
+                f" {num_heads} heads"
+            )
         return x.unflatten(-1, (num_heads, -1)).transpose(1, 2)
 
     with torch.no_grad():
         q = cut(query, query_hidden_slice_start, query_hidden_slice_end)
         k = cut(key, key_hidden_slice_start, key_hidden_slice_end)
         v = cut(value, value_hidden_slice_start, value_hidden_slice_end)
-        mask = _mask(q, k, attn_bias, _diagonal("causal_from_top_left" if causal else "none", q, k, causal_diagonal_offset), None)
+        mask = _mask(
+            q,
+            k,
+            attn_bias,
+            _diagonal("causal_from_top_left" if causal else "none", q, k, causal_diagonal_offset),
+            None,
+        )
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).flatten(-2)
 
 
 _MASKS = ("none", "causal_from_top_left", "causal_from_bottom_right")
 
 
-def fused_multi_head_attention_inference_v2(*, query, query_layout, query_head_size=None, query_seq_start=None,
-                                            query_max_seq_len=None, key=None, key_layout=None, key_seq_start=None,
-                                            key_seq_len=None, key_max_seq_len=None, value=None, value_layout=None,
-                                            attn_bias=None, output_layout="BM(HK)", scale=None, causal=None,
-                                            attn_mask_type=None, causal_diagonal_offset=0):
-    """Attention over layouts (layout.py), no gradient. A missing key or value is packed in the query's or the key's tensor.
+def fused_multi_head_attention_inference_v2(
+    *,
+    query,
+    query_layout,
+    query_head_size=None,
+    query_seq_start=None,
+    query_max_seq_len=None,
+    key=None,
+    key_layout=None,
+    key_seq_start=None,
+    key_seq_len=None,
+    key_max_seq_len=None,
+    value=None,
+    value_layout=None,
+    attn_bias=None,
+    output_layout="BM(HK)",
+    scale=None,
+    causal=None,
+    attn_mask_type=None,
+    causal_diagonal_offset=0,
+):
+    """Attention over layouts (layout.py), no gradient.
 
-    `scale` is 1/sqrt(K) by default; attn_mask_type is none, causal_from_top_left or causal_from_bottom_right (`causal` is
+    A missing key or value is packed in the query's or the key's tensor.
+
+    `scale` is 1/sqrt(K) by default; attn_mask_type is none, causal_from_top_left or causal_from_bottom_right
+    (`causal` is
     the old spelling of the first causal one); key_seq_len [B] masks keys from that position on.
     """
     name = "fused_multi_head_attention_inference_v2"
@@ -66,19 +117,32 @@ def fused_multi_head_attention_inference_v2(*, query, query_layout, query_head_s
     _check.one_of(name, "attn_mask_type", attn_mask_type, _MASKS)
     key, key_layout = (query, query_layout) if key is None else (key, key_layout or query_layout)
     value, value_layout = (key, key_layout) if value is None else (value, value_layout or key_layout)
-    for argument, text in (("query_layout", query_layout), ("key_layout", key_layout), ("value_layout", value_layout), ("output_layout", output_layout)):
+    for argument, text in (
+        ("query_layout", query_layout),
+        ("key_layout", key_layout),
+        ("value_layout", value_layout),
+        ("output_layout", output_layout),
+    ):
         L.check(name, argument, text)
     if query_head_size is None and not query_layout.endswith(")"):
         query_head_size = query.shape[query_layout.replace("(BM)", "X").index("K")]
     with torch.no_grad():
         q = L.split_heads(name, query, query_layout, query_head_size, 0)
         k = L.split_heads(name, key, key_layout, query_head_size, 1)
-        v = L.split_heads(name, value, value_layout, None if value_layout in L.PLAIN else _value_size(value, value_layout, q, query_head_size), 2)
+        v = L.split_heads(
+            name,
+            value,
+            value_layout,
+            None if value_layout in L.PLAIN else _value_size(value, value_layout, q, query_head_size),
+            2,
+        )
         q_start = query_seq_start
         if q.ndim == 3:
             q, _ = L.pad_sequences(q, _starts(name, "query_seq_start", query_seq_start), query_max_seq_len)
         if k.ndim == 3:
-            start = _starts(name, "key_seq_start", query_seq_start if key_seq_start is None else key_seq_start)
+            start = _starts(
+                name, "key_seq_start", query_seq_start if key_seq_start is None else key_seq_start
+            )
             longest = query_max_seq_len if key_max_seq_len is None else key_max_seq_len
             k, lengths = L.pad_sequences(k, start, longest)
             v, _ = L.pad_sequences(v, start, longest)
@@ -94,7 +158,9 @@ def fused_multi_head_attention_inference_v2(*, query, query_layout, query_head_s
 
 
 def _value_size(value, layout, q, head_size):
-    """The head size of a merged value: the query's when packed with it, else what the number of heads leaves."""
+    """The head size of a merged value: the query's when packed with it, else what the number of
+    heads leaves.
+    """
     return head_size if L.packed(layout) > 1 else value.shape[-1] // q.shape[-2]
 
 
@@ -125,26 +191,51 @@ def _mask(q, k, bias, diagonal, key_seq_len):
     return bias if keep is None else torch.where(keep, bias, float("-inf"))
 
 
-def fused_attention_concat_past_key_value(*, past_key=None, past_key_layout, past_value=None, past_value_layout, key,
-                                          key_layout, value, value_layout, key_head_size=None):
-    """(past_key + key, past_value + value) joined along the sequence, in the past's layouts. Without a past: key and value, converted."""
+def fused_attention_concat_past_key_value(
+    *,
+    past_key=None,
+    past_key_layout,
+    past_value=None,
+    past_value_layout,
+    key,
+    key_layout,
+    value,
+    value_layout,
+    key_head_size=None,
+):
+    """(past_key + key, past_value + value) joined along the sequence, in the past's layouts.
+
+    Without a past: key and value, converted.
+    """
     name = "fused_attention_concat_past_key_value"
     if (past_key is None) != (past_value is None):
-        raise RuntimeError(f"{name}: give past_key and past_value together, found {'no past_key' if past_key is None else 'no past_value'}")
+        raise RuntimeError(
+            f"{name}: give past_key and past_value together, found"
+            f" {'no past_key' if past_key is None else 'no past_value'}"
+        )
 
     def join(past, past_layout, new, new_layout, index):
         for text in (past_layout, new_layout):
             L.check(name, "layout", text)
         size = key_head_size
         if size is None:
-            size = next((t.shape[text.index("K")] for t, text in ((past, past_layout), (new, new_layout)) if t is not None and text in L.PLAIN), None)
+            size = next(
+                (
+                    t.shape[text.index("K")]
+                    for t, text in ((past, past_layout), (new, new_layout))
+                    if t is not None and text in L.PLAIN
+                ),
+                None,
+            )
         new = L.split_heads(name, new, new_layout, size, index)
         if past is not None:
             new = torch.cat([L.split_heads(name, past, past_layout, size, index), new], 1)
         return L.merge_heads(new, past_layout)
 
-    return (join(past_key, past_key_layout, key, key_layout, 1),
-            join(past_value, past_value_layout, value, value_layout, 2))
+    return (
+        join(past_key, past_key_layout, key, key_layout, 1),
+        join(past_value, past_value_layout, value, value_layout, 2),
+    )
 
 
 def fused_codegeex_qkv_reshape(query, key, value, num_attention_heads):

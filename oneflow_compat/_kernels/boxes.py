@@ -1,4 +1,5 @@
 """The steps of YOLOv5's CIoU loss: box corners, overlap, distances. All elementwise, all differentiable."""
+
 from __future__ import annotations
 
 import math
@@ -8,8 +9,13 @@ import torch
 from . import _ext, kernels
 
 __all__ = [
-    "fused_get_boundding_boxes_coord", "fused_get_center_dist", "fused_get_ciou_diagonal_angle", "fused_get_ciou_result",
-    "fused_get_convex_diagonal_squared", "fused_get_intersection_area", "fused_get_iou",
+    "fused_get_boundding_boxes_coord",
+    "fused_get_center_dist",
+    "fused_get_ciou_diagonal_angle",
+    "fused_get_ciou_result",
+    "fused_get_convex_diagonal_squared",
+    "fused_get_intersection_area",
+    "fused_get_iou",
 ]
 
 
@@ -48,7 +54,9 @@ def ciou_ref(v, iou, rho2, c2, eps):
 
 
 def fused_get_boundding_boxes_coord(x1, y1, w1, h1, x2, y2, w2, h2):
-    """Corners of two lists of boxes from centre and size: (b1_x1, b1_x2, b1_y1, b1_y2, b2_x1, b2_x2, b2_y1, b2_y2)."""
+    """Corners of two lists of boxes from centre and size: (b1_x1, b1_x2, b1_y1, b1_y2, b2_x1, b2_x2, b2_y1,
+    b2_y2).
+    """
     inputs = (x1, y1, w1, h1, x2, y2, w2, h2)
     return tuple(kernels.point("boxes_coord", inputs, 8)) if _ext.use(*inputs) else coord_ref(*inputs)
 
@@ -84,7 +92,9 @@ def fused_get_ciou_diagonal_angle(w1, h1, w2, h2, eps):
 
 
 def fused_get_ciou_result(v, iou, rho2, c2, eps):
-    """(iou - (rho2 / c2 + v alpha), alpha) with alpha = v / (v - iou + 1 + eps); no gradient goes through alpha."""
+    """(iou - (rho2 / c2 + v alpha), alpha) with alpha = v / (v - iou + 1 + eps); no gradient goes through
+    alpha.
+    """
     inputs = (v, iou, rho2, c2)
     if _ext.use(*inputs):
         y, alpha = kernels.point("ciou", inputs, 2, (eps,))

@@ -1,4 +1,5 @@
 """Box suppression, region pooling and deformable convolution."""
+
 from __future__ import annotations
 
 import math
@@ -25,14 +26,16 @@ def nms_mask_ref(x, iou_threshold, keep_n):
             break
         if keep[i]:
             kept += 1
-            keep[i + 1:] &= ~covers[i, i + 1:]
+            keep[i + 1 :] &= ~covers[i, i + 1 :]
     return keep.to(torch.int8)
 
 
 @torch.no_grad()
 def nms_mask(x, iou_threshold, keep_n=-1):
-    """int8 [N], 1 for the boxes kept of x (N, 4) = (x1, y1, x2, y2) sorted best first: a kept box removes later ones
-    whose overlap with it is above iou_threshold; at most keep_n are kept (below 0: all)."""
+    """int8 [N], 1 for the boxes kept of x (N, 4) = (x1, y1, x2, y2) sorted best first: a kept box removes
+    later ones
+    whose overlap with it is above iou_threshold; at most keep_n are kept (below 0: all).
+    """
     if x.ndim != 2 or x.shape[1] != 4:
         raise RuntimeError(f"nms: boxes must be (N, 4), found {tuple(x.shape)}")
     keep_n = keep_n if keep_n > 0 else -1
@@ -45,7 +48,9 @@ def nms_mask(x, iou_threshold, keep_n=-1):
 def nms(boxes, scores, iou_threshold):
     """Indices (int64) of the boxes kept, best score first. boxes (N, 4) = (x1, y1, x2, y2), scores (N,)."""
     if scores.shape != boxes.shape[:1]:
-        raise RuntimeError(f"nms: one score a box, found boxes {tuple(boxes.shape)} and scores {tuple(scores.shape)}")
+        raise RuntimeError(
+            f"nms: one score a box, found boxes {tuple(boxes.shape)} and scores {tuple(scores.shape)}"
+        )
     order = torch.argsort(scores, dim=0, descending=True, stable=True)
     return order[nms_mask(boxes[order], iou_threshold).bool()]
 
@@ -53,13 +58,18 @@ def nms(boxes, scores, iou_threshold):
 def _bilinear(planes, y, x, zero_outside):
     """planes (P, C, H, W) sampled at y, x (P, ...) -> (P, C, ...). Outside [-1, H] x [-1, W] the value is 0.
 
-    zero_outside: neighbours beyond the border count as 0 (deform_conv2d); else the point is moved inside (roi_align).
+    zero_outside: neighbours beyond the border count as 0 (deform_conv2d); else the point is moved inside
+    (roi_align).
     """
     height, width = planes.shape[-2:]
     shape = y.shape[1:]
     if not height or not width:
         return planes.new_zeros(*planes.shape[:2], *shape) + planes.sum()  # 0, with a gradient of no elements
-    valid = (y > -1) & (y < height) & (x > -1) & (x < width) if zero_outside else (y >= -1) & (y <= height) & (x >= -1) & (x <= width)
+    valid = (
+        (y > -1) & (y < height) & (x > -1) & (x < width)
+        if zero_outside
+        else (y >= -1) & (y <= height) & (x >= -1) & (x <= width)
+    )
     y, x = torch.where(valid, y, 0), torch.where(valid, x, 0)  # infinity times a weight of 0 would be NaN
     if not zero_outside:
         y, x = y.clamp_min(0), x.clamp_min(0)
@@ -74,27 +84,37 @@ def _bilinear(planes, y, x, zero_outside):
         inside = valid & (row >= 0) & (row < height) & (column >= 0) & (column < width)
         at = row.clamp(0, height - 1).long() * width + column.clamp(0, width - 1).long()
         value = flat.gather(2, at.flatten(1).unsqueeze(1).expand(-1, planes.shape[1], -1)).unflatten(2, shape)
-        return torch.where(inside.unsqueeze(1), value, 0)  # not a product: the pixel in its place may be infinite
+        return torch.where(
+            inside.unsqueeze(1), value, 0
+        )  # not a product: the pixel in its place may be infinite
 
     y1 = y0 + 1 if zero_outside else (y0 + 1).clamp_max(height - 1)
     x1 = x0 + 1 if zero_outside else (x0 + 1).clamp_max(width - 1)
     wy, wx = (y - y0).unsqueeze(1), (x - x0).unsqueeze(1)
-    return (take(y0, x0) * ((1 - wy) * (1 - wx)) + take(y0, x1) * ((1 - wy) * wx)
-            + take(y1, x0) * (wy * (1 - wx)) + take(y1, x1) * (wy * wx))
+    return (
+        take(y0, x0) * ((1 - wy) * (1 - wx))
+        + take(y0, x1) * ((1 - wy) * wx)
+        + take(y1, x0) * (wy * (1 - wx))
+        + take(y1, x1) * (wy * wx)
+    )
 
 
 _MAX_POINTS = 2**31  # as kMaxPoints of csrc/cpu/detection.cpp
 
 
 def _axis_points(start, length, bins, sampling_ratio, size):
-    """(points a bin, their positions in the image, the bin of each) along one axis; see axis_points of csrc/cpu/detection.cpp."""
+    """(points a bin, their positions in the image, the bin of each) along one axis; see axis_points of
+    csrc/cpu/detection.cpp.
+    """
     needed = math.ceil(length / bins) if math.isfinite(length) else 0
     a_bin = sampling_ratio if sampling_ratio > 0 else needed if needed > 0 and length <= _MAX_POINTS else 0
     step = length / (bins * max(a_bin, 1))
     if not a_bin or not size or not math.isfinite(start) or not math.isfinite(step):
         return a_bin, start.new_empty(0), torch.empty(0, dtype=torch.int64, device=start.device)
     ends = sorted(((edge - float(start)) / float(step) for edge in (-1, size)) if step else (0, bins * a_bin))
-    margin = 2 + 4 * torch.finfo(start.dtype).eps * abs(float(start) / float(step)) if step else 0  # for the rounding of positions
+    margin = (
+        2 + 4 * torch.finfo(start.dtype).eps * abs(float(start) / float(step)) if step else 0
+    )  # for the rounding of positions
     first, last = (min(max(int(end + side * margin), 0), bins * a_bin) for end, side in zip(ends, (-1, 1)))
     points = torch.arange(first, last, device=start.device)
     positions = start + (points.to(start.dtype) + 0.5) * step
@@ -106,14 +126,22 @@ def roi_align_ref(x, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, al
     out = []
     for number, roi in enumerate(rois.unbind(0)):
         if not -1 < roi[0] < x.shape[0]:
-            raise RuntimeError(f"roi_align: rois must name one of the {x.shape[0]} images in column 0, found {float(roi[0]):g} in row {number}")
+            raise RuntimeError(
+                f"roi_align: rois must name one of the {x.shape[0]} images in column 0, found"
+                f" {float(roi[0]):g} in row {number}"
+            )
         x1, y1, x2, y2 = (roi[1:] * spatial_scale - (0.5 if aligned else 0.0)).unbind()
         width, height = x2 - x1, y2 - y1
         if not aligned:
             width, height = width.clamp_min(1), height.clamp_min(1)
         rows, ys, row_bins = _axis_points(y1, height, pooled_h, sampling_ratio, x.shape[2])
         columns, xs, column_bins = _axis_points(x1, width, pooled_w, sampling_ratio, x.shape[3])
-        value = _bilinear(x[int(roi[0])][None], ys[None, :, None].expand(1, -1, xs.numel()), xs[None, None].expand(1, ys.numel(), -1), False)[0]
+        value = _bilinear(
+            x[int(roi[0])][None],
+            ys[None, :, None].expand(1, -1, xs.numel()),
+            xs[None, None].expand(1, ys.numel(), -1),
+            False,
+        )[0]
         sums = value.new_zeros(x.shape[1], pooled_h, xs.numel()).index_add(1, row_bins, value)
         sums = value.new_zeros(x.shape[1], pooled_h, pooled_w).index_add(2, column_bins, sums)
         out.append(sums / max(rows * columns, 1))
@@ -121,14 +149,20 @@ def roi_align_ref(x, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, al
 
 
 def roi_align(x, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, aligned):
-    """Regions of x (N, C, H, W) resampled to (R, C, pooled_h, pooled_w). rois (R, 5) = (image index, x1, y1, x2, y2).
+    """Regions of x (N, C, H, W) resampled to (R, C, pooled_h, pooled_w). rois (R, 5) = (image index, x1, y1,
+    x2, y2).
 
-    sampling_ratio <= 0 takes ceil(region / pooled) points a bin; only those in the image are computed, so a region of any size takes
-    no longer than the image. A point outside counts as 0, as does a region whose coordinates are not finite. `aligned` shifts by
+    sampling_ratio <= 0 takes ceil(region / pooled) points a bin; only those in the image are computed, so a
+    region of any size takes
+    no longer than the image. A point outside counts as 0, as does a region whose coordinates are not finite.
+    `aligned` shifts by
     half a pixel. Gradient to x only.
     """
     if x.ndim != 4 or rois.ndim != 2 or rois.shape[1] != 5:
-        raise RuntimeError(f"roi_align: x must be (N, C, H, W) and rois (R, 5), found {tuple(x.shape)} and {tuple(rois.shape)}")
+        raise RuntimeError(
+            f"roi_align: x must be (N, C, H, W) and rois (R, 5), found {tuple(x.shape)} and"
+            f" {tuple(rois.shape)}"
+        )
     rois = rois.detach().to(x.dtype)
     if _ext.use(x, rois, dtypes=_ext.WIDE) and not _ext.needs_deterministic_gradient(x):
         return kernels.run.roi_align(x, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, aligned)
@@ -154,47 +188,98 @@ def deform_columns_ref(input, offset, mask, kernel, stride, padding, dilation, o
 
 
 def _need_geometry(input, weight, steps):
-    """Refuse, with RuntimeError, what is no picture or kernel of four dimensions, and strides and dilations below 1."""
+    """Refuse, with RuntimeError, what is no picture or kernel of four dimensions, and strides and dilations
+    below 1.
+    """
     if input.dim() != 4 or weight.dim() != 4:
-        raise RuntimeError(f"deform_conv2d: input and weight must have 4 dimensions, found {tuple(input.shape)} and {tuple(weight.shape)}")
+        raise RuntimeError(
+            f"deform_conv2d: input and weight must have 4 dimensions, found {tuple(input.shape)} and"
+            f" {tuple(weight.shape)}"
+        )
     if min(steps) < 1:
         raise RuntimeError(f"deform_conv2d: stride and dilation must be at least 1, found {steps}")
 
 
-def raw_deform_conv2d(input, weight, offset, mask=None, bias=None, stride_h=1, stride_w=1, pad_h=0, pad_w=0, dilation_h=1, dilation_w=1,
-                      groups=1, offset_groups=1, use_mask=False):
-    """Convolution whose kernel points are moved by `offset` (N, 2 * offset_groups * kh * kw, oh, ow; y before x) and weighted by
-    `mask` (N, offset_groups * kh * kw, oh, ow). input (N, C, H, W), weight (O, C / groups, kh, kw)."""
+def raw_deform_conv2d(
+    input,
+    weight,
+    offset,
+    mask=None,
+    bias=None,
+    stride_h=1,
+    stride_w=1,
+    pad_h=0,
+    pad_w=0,
+    dilation_h=1,
+    dilation_w=1,
+    groups=1,
+    offset_groups=1,
+    use_mask=False,
+):
+    """Convolution whose kernel points are moved by `offset` (N, 2 * offset_groups * kh * kw, oh, ow; y before
+    x) and weighted by
+    `mask` (N, offset_groups * kh * kw, oh, ow). input (N, C, H, W), weight (O, C / groups, kh, kw).
+    """
     name = "deform_conv2d"
     _need_geometry(input, weight, (stride_h, stride_w, dilation_h, dilation_w))
     out_c, _, kh, kw = weight.shape
     if input.shape[1] != weight.shape[1] * groups:
-        raise RuntimeError(f"{name}: {input.shape[1]} input channels do not fit a weight {tuple(weight.shape)} with groups={groups}")
+        raise RuntimeError(
+            f"{name}: {input.shape[1]} input channels do not fit a weight {tuple(weight.shape)} with"
+            f" groups={groups}"
+        )
     oh = (input.shape[2] + 2 * pad_h - dilation_h * (kh - 1) - 1) // stride_h + 1
     ow = (input.shape[3] + 2 * pad_w - dilation_w * (kw - 1) - 1) // stride_w + 1
     expected = (input.shape[0], 2 * offset_groups * kh * kw, oh, ow)
     if tuple(offset.shape) != expected:
         raise RuntimeError(f"{name}: offset must be {expected}, found {tuple(offset.shape)}")
     if use_mask and tuple(mask.shape) != (expected[0], expected[1] // 2, oh, ow):
-        raise RuntimeError(f"{name}: mask must be {(expected[0], expected[1] // 2, oh, ow)}, found {tuple(mask.shape)}")
+        raise RuntimeError(
+            f"{name}: mask must be {(expected[0], expected[1] // 2, oh, ow)}, found {tuple(mask.shape)}"
+        )
     mask = mask if use_mask else None
     how = [kh, kw], [stride_h, stride_w], [pad_h, pad_w], [dilation_h, dilation_w], offset_groups
-    if _ext.use(input, offset, mask, dtypes=_ext.WIDE) and not _ext.needs_deterministic_gradient(input, offset, mask):
+    if _ext.use(input, offset, mask, dtypes=_ext.WIDE) and not _ext.needs_deterministic_gradient(
+        input, offset, mask
+    ):
         columns = kernels.run.deform_columns(input, offset, mask, *how)
     else:
         columns = deform_columns_ref(input, offset, mask, *how)
     columns = columns.reshape(input.shape[0], groups, weight[0].numel(), oh * ow)
-    out = torch.matmul(weight.reshape(groups, out_c // groups, -1), columns).reshape(input.shape[0], out_c, oh, ow)
+    out = torch.matmul(weight.reshape(groups, out_c // groups, -1), columns).reshape(
+        input.shape[0], out_c, oh, ow
+    )
     return out if bias is None else out + _check.along(bias, 1, 4)
 
 
-def deform_conv2d(input, offset, weight, bias=None, stride=(1, 1), padding=(0, 0), dilation=(1, 1), mask=None):
-    """raw_deform_conv2d with groups and offset groups read off the shapes, as torchvision.ops.deform_conv2d."""
-    pair = lambda v: (v, v) if isinstance(v, int) else tuple(v)  # noqa: E731
+def deform_conv2d(
+    input, offset, weight, bias=None, stride=(1, 1), padding=(0, 0), dilation=(1, 1), mask=None
+):
+    """raw_deform_conv2d with groups and offset groups read off the shapes, as
+    torchvision.ops.deform_conv2d.
+    """
+    pair = lambda v: (v, v) if isinstance(v, int) else tuple(v)
     (sh, sw), (ph, pw), (dh, dw) = pair(stride), pair(padding), pair(dilation)
     _need_geometry(input, weight, (sh, sw, dh, dw))
     points = 2 * weight.shape[2] * weight.shape[3]
     if offset.shape[1] == 0 or offset.shape[1] % points or input.shape[1] % weight.shape[1]:
-        raise RuntimeError(f"deform_conv2d: offset {tuple(offset.shape)} must have a multiple of {points} channels and the input {tuple(input.shape)} a multiple of {weight.shape[1]}")
-    return raw_deform_conv2d(input, weight, offset, mask, bias, sh, sw, ph, pw, dh, dw, input.shape[1] // weight.shape[1],
-                             offset.shape[1] // points, mask is not None)
+        raise RuntimeError(
+            f"deform_conv2d: offset {tuple(offset.shape)} must have a multiple of {points} channels and the"
+            f" input {tuple(input.shape)} a multiple of {weight.shape[1]}"
+        )
+    return raw_deform_conv2d(
+        input,
+        weight,
+        offset,
+        mask,
+        bias,
+        sh,
+        sw,
+        ph,
+        pw,
+        dh,
+        dw,
+        input.shape[1] // weight.shape[1],
+        offset.shape[1] // points,
+        mask is not None,
+    )

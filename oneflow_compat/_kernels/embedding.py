@@ -1,4 +1,7 @@
-"""one_embedding's stateless steps: unique ids, shuffles over ranks (one rank here), optimizer updates of looked-up rows."""
+"""one_embedding's stateless steps: unique ids, shuffles over ranks (one rank here), optimizer updates of
+looked-up rows.
+"""
+
 from __future__ import annotations
 
 import torch
@@ -6,21 +9,38 @@ import torch
 from . import _ext, kernels
 
 __all__ = [
-    "one_embedding_adagrad_update", "one_embedding_adam_update", "one_embedding_embedding_gradient_shuffle",
-    "one_embedding_embedding_shuffle", "one_embedding_ftrl_update", "one_embedding_id_shuffle", "one_embedding_sgd_update",
+    "one_embedding_adagrad_update",
+    "one_embedding_adam_update",
+    "one_embedding_embedding_gradient_shuffle",
+    "one_embedding_embedding_shuffle",
+    "one_embedding_ftrl_update",
+    "one_embedding_id_shuffle",
+    "one_embedding_sgd_update",
     "one_embedding_unique_key_value_pair",
 ]
 
 
 def unique_key_value_pair_ref(keys, values):
-    """(count, unique keys, a value of each, index of each key among them); the middle two padded by zeros to the keys' number."""
+    """(count, unique keys, a value of each, index of each key among them); the middle two padded by zeros to
+    the keys' number.
+    """
     flat, given = keys.reshape(-1), values.reshape(-1)
-    ordered, order = flat.sort(stable=True)  # not torch.unique, whose shape depends on values: a graph may hold this
+    ordered, order = flat.sort(
+        stable=True
+    )  # not torch.unique, whose shape depends on values: a graph may hold this
     first = torch.cat([torch.ones_like(ordered[:1], dtype=torch.bool), ordered[1:] != ordered[:-1]])
     rank = first.cumsum(0) - 1
     inverse = torch.zeros_like(order).scatter(0, order, rank)
-    out_keys, out_values = torch.zeros_like(flat).scatter(0, rank, ordered), torch.zeros_like(given).scatter(0, inverse, given)
-    return first.sum().to(torch.int32).reshape(1), out_keys, out_values, inverse.to(torch.int32).reshape(keys.shape)
+    out_keys, out_values = (
+        torch.zeros_like(flat).scatter(0, rank, ordered),
+        torch.zeros_like(given).scatter(0, inverse, given),
+    )
+    return (
+        first.sum().to(torch.int32).reshape(1),
+        out_keys,
+        out_values,
+        inverse.to(torch.int32).reshape(keys.shape),
+    )
 
 
 def _unique(keys, values):
@@ -34,20 +54,27 @@ def _tables(name, keys, values, num_tables):
     """The table of each key: as given, else by the last dimension, else 0."""
     if values is not None:
         if values.shape != keys.shape:
-            raise RuntimeError(f"{name}: values must have the keys' shape {tuple(keys.shape)}, found {tuple(values.shape)}")
+            raise RuntimeError(
+                f"{name}: values must have the keys' shape {tuple(keys.shape)}, found {tuple(values.shape)}"
+            )
         return values
     if num_tables == 1:
         return torch.zeros_like(keys, dtype=torch.uint8)
     if keys.ndim < 2 or keys.shape[-1] != num_tables:
-        raise RuntimeError(f"{name}: without table ids the keys must be (..., {num_tables}), one column a table, found {tuple(keys.shape)}")
+        raise RuntimeError(
+            f"{name}: without table ids the keys must be (..., {num_tables}), one column a table, found"
+            f" {tuple(keys.shape)}"
+        )
     return torch.arange(num_tables, dtype=torch.uint8, device=keys.device).expand(keys.shape)
 
 
 @torch.no_grad()
 def one_embedding_unique_key_value_pair(keys, values=None, num_tables=1, embedding_name=""):
-    """(num_unique int32 [1], unique_keys, unique_values, inverse_indices int32): keys[i] is unique_keys[inverse_indices[i]].
+    """(num_unique int32 [1], unique_keys, unique_values, inverse_indices int32): keys[i] is
+    unique_keys[inverse_indices[i]].
 
-    The padded outputs hold zeros after num_unique. Their order is that of first occurrence (kernel) or ascending (plain torch); OneFlow's is
+    The padded outputs hold zeros after num_unique. Their order is that of first occurrence (kernel) or
+    ascending (plain torch); OneFlow's is
     that of a hash table.
     """
     return _unique(keys, _tables("one_embedding_unique_key_value_pair", keys, values, num_tables))
@@ -56,26 +83,46 @@ def one_embedding_unique_key_value_pair(keys, values=None, num_tables=1, embeddi
 def _one_rank(name):
     dist = torch.distributed
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-        raise NotImplementedError(f"{name} runs on one rank here, found {dist.get_world_size()} (docs/differences.md: ops-one-embedding-shuffle)")
+        raise NotImplementedError(
+            f"{name} runs on one rank here, found {dist.get_world_size()} (docs/differences.md:"
+            " ops-one-embedding-shuffle)"
+        )
 
 
 @torch.no_grad()
 def one_embedding_id_shuffle(ids, table_ids=None, num_tables=1, embedding_name=""):
-    """Deduplicate ids: (num_unique_matrix, inverse_unique_partition_indices, cur_rank_num_unique, cur_rank_unique_ids,
-    cur_rank_unique_table_ids, cur_rank_inverse_indices). On one rank the second holds each id's unique index, the last is 0, 1, 2, ..."""
+    """Deduplicate ids: (num_unique_matrix, inverse_unique_partition_indices, cur_rank_num_unique,
+    cur_rank_unique_ids,
+    cur_rank_unique_table_ids, cur_rank_inverse_indices). On one rank the second holds each id's unique index,
+    the last is 0, 1, 2, ...
+    """
     _one_rank("one_embedding_id_shuffle")
-    count, unique, tables, inverse = _unique(ids, _tables("one_embedding_id_shuffle", ids, table_ids, num_tables))
+    count, unique, tables, inverse = _unique(
+        ids, _tables("one_embedding_id_shuffle", ids, table_ids, num_tables)
+    )
     order = torch.arange(ids.numel(), dtype=torch.int32, device=ids.device)
     return count, inverse, count.clone(), unique, tables, torch.where(order < count, order, 0)
 
 
-def one_embedding_embedding_shuffle(cur_rank_embeddings, num_unique_matrix, cur_rank_inverse_indices, inverse_unique_partition_indices, embedding_name=""):
+def one_embedding_embedding_shuffle(
+    cur_rank_embeddings,
+    num_unique_matrix,
+    cur_rank_inverse_indices,
+    inverse_unique_partition_indices,
+    embedding_name="",
+):
     """Rows (unique, E) spread to every id: inverse_unique_partition_indices.shape + (E,)."""
     _one_rank("one_embedding_embedding_shuffle")
     return cur_rank_embeddings[cur_rank_inverse_indices.long()[inverse_unique_partition_indices.long()]]
 
 
-def one_embedding_embedding_gradient_shuffle(embedding_grad, num_unique_matrix, cur_rank_inverse_indices, inverse_unique_partition_indices, embedding_name=""):
+def one_embedding_embedding_gradient_shuffle(
+    embedding_grad,
+    num_unique_matrix,
+    cur_rank_inverse_indices,
+    inverse_unique_partition_indices,
+    embedding_name="",
+):
     """Gradients of every id summed to their unique row: (ids, E), zeros after num_unique."""
     _one_rank("one_embedding_embedding_gradient_shuffle")
     grad = embedding_grad.reshape(-1, embedding_grad.shape[-1])
@@ -83,11 +130,27 @@ def one_embedding_embedding_gradient_shuffle(embedding_grad, num_unique_matrix, 
     return torch.zeros_like(grad).index_add(0, rows, grad)
 
 
-def _rows(name, slots, num_unique_ids, unique_embeddings, embedding_grad, learning_rate, down_scale_by_tensor, skip_if,
-          learning_rate_val, scale, line_size, embedding_size):
-    """(a copy of the rows, its live part split into model and `slots` states, the gradient, lr), or the copy alone when skipped."""
+def _rows(
+    name,
+    slots,
+    num_unique_ids,
+    unique_embeddings,
+    embedding_grad,
+    learning_rate,
+    down_scale_by_tensor,
+    skip_if,
+    learning_rate_val,
+    scale,
+    line_size,
+    embedding_size,
+):
+    """(a copy of the rows, its live part split into model and `slots` states, the gradient, lr), or the copy
+    alone when skipped.
+    """
     if line_size != embedding_size * (1 + slots):
-        raise RuntimeError(f"{name}: line_size must be {1 + slots} * embedding_size {embedding_size}, found {line_size}")
+        raise RuntimeError(
+            f"{name}: line_size must be {1 + slots} * embedding_size {embedding_size}, found {line_size}"
+        )
     out = unique_embeddings.clone()
     if skip_if is not None and bool(skip_if):
         return out, None, None, None
@@ -100,11 +163,38 @@ def _rows(name, slots, num_unique_ids, unique_embeddings, embedding_grad, learni
 
 
 @torch.no_grad()
-def one_embedding_sgd_update(num_unique_ids, unique_embeddings, embedding_grad, learning_rate=None, down_scale_by_tensor=None, skip_if=None,
-                             learning_rate_val=0.0, scale=1.0, weight_decay=0.0, momentum=0.0, line_size=0, embedding_size=0, embedding_name=""):
-    """SGD on the first num_unique_ids rows, a row being [model] or, with momentum, [model | momentum]; the updated rows."""
-    out, parts, grad, lr = _rows("one_embedding_sgd_update", int(momentum != 0), num_unique_ids, unique_embeddings, embedding_grad,
-                                 learning_rate, down_scale_by_tensor, skip_if, learning_rate_val, scale, line_size, embedding_size)
+def one_embedding_sgd_update(
+    num_unique_ids,
+    unique_embeddings,
+    embedding_grad,
+    learning_rate=None,
+    down_scale_by_tensor=None,
+    skip_if=None,
+    learning_rate_val=0.0,
+    scale=1.0,
+    weight_decay=0.0,
+    momentum=0.0,
+    line_size=0,
+    embedding_size=0,
+    embedding_name="",
+):
+    """SGD on the first num_unique_ids rows, a row being [model] or, with momentum, [model | momentum]; the
+    updated rows.
+    """
+    out, parts, grad, lr = _rows(
+        "one_embedding_sgd_update",
+        int(momentum != 0),
+        num_unique_ids,
+        unique_embeddings,
+        embedding_grad,
+        learning_rate,
+        down_scale_by_tensor,
+        skip_if,
+        learning_rate_val,
+        scale,
+        line_size,
+        embedding_size,
+    )
     if parts:
         decay = lr * weight_decay * parts[0]
         if momentum:
@@ -116,13 +206,43 @@ def one_embedding_sgd_update(num_unique_ids, unique_embeddings, embedding_grad, 
 
 
 @torch.no_grad()
-def one_embedding_adam_update(num_unique_ids, unique_embeddings, embedding_grad, learning_rate=None, down_scale_by_tensor=None, skip_if=None,
-                              bias_correction1=None, bias_correction2=None, learning_rate_val=0.0, scale=1.0, weight_decay=0.0, beta1=0.9,
-                              beta2=0.999, bias_correction1_val=1.0, bias_correction2_val=1.0, epsilon=1e-8, do_bias_correction=True,
-                              line_size=0, embedding_size=0, embedding_name=""):
+def one_embedding_adam_update(
+    num_unique_ids,
+    unique_embeddings,
+    embedding_grad,
+    learning_rate=None,
+    down_scale_by_tensor=None,
+    skip_if=None,
+    bias_correction1=None,
+    bias_correction2=None,
+    learning_rate_val=0.0,
+    scale=1.0,
+    weight_decay=0.0,
+    beta1=0.9,
+    beta2=0.999,
+    bias_correction1_val=1.0,
+    bias_correction2_val=1.0,
+    epsilon=1e-8,
+    do_bias_correction=True,
+    line_size=0,
+    embedding_size=0,
+    embedding_name="",
+):
     """Adam on rows [model | m | v]; the updated rows."""
-    out, parts, grad, lr = _rows("one_embedding_adam_update", 2, num_unique_ids, unique_embeddings, embedding_grad, learning_rate,
-                                 down_scale_by_tensor, skip_if, learning_rate_val, scale, line_size, embedding_size)
+    out, parts, grad, lr = _rows(
+        "one_embedding_adam_update",
+        2,
+        num_unique_ids,
+        unique_embeddings,
+        embedding_grad,
+        learning_rate,
+        down_scale_by_tensor,
+        skip_if,
+        learning_rate_val,
+        scale,
+        line_size,
+        embedding_size,
+    )
     if parts:
         model, m, v = parts
         c1 = bias_correction1_val if bias_correction1 is None else bias_correction1
@@ -136,12 +256,39 @@ def one_embedding_adam_update(num_unique_ids, unique_embeddings, embedding_grad,
 
 
 @torch.no_grad()
-def one_embedding_adagrad_update(num_unique_ids, unique_embeddings, embedding_grad, learning_rate=None, down_scale_by_tensor=None, skip_if=None,
-                                 train_step=None, train_step_val=0, learning_rate_val=0.0, scale=1.0, weight_decay=0.0, lr_decay=0.0,
-                                 epsilon=1e-10, line_size=0, embedding_size=0, embedding_name=""):
+def one_embedding_adagrad_update(
+    num_unique_ids,
+    unique_embeddings,
+    embedding_grad,
+    learning_rate=None,
+    down_scale_by_tensor=None,
+    skip_if=None,
+    train_step=None,
+    train_step_val=0,
+    learning_rate_val=0.0,
+    scale=1.0,
+    weight_decay=0.0,
+    lr_decay=0.0,
+    epsilon=1e-10,
+    line_size=0,
+    embedding_size=0,
+    embedding_name="",
+):
     """Adagrad on rows [model | sum of squares]; the updated rows."""
-    out, parts, grad, lr = _rows("one_embedding_adagrad_update", 1, num_unique_ids, unique_embeddings, embedding_grad, learning_rate,
-                                 down_scale_by_tensor, skip_if, learning_rate_val, scale, line_size, embedding_size)
+    out, parts, grad, lr = _rows(
+        "one_embedding_adagrad_update",
+        1,
+        num_unique_ids,
+        unique_embeddings,
+        embedding_grad,
+        learning_rate,
+        down_scale_by_tensor,
+        skip_if,
+        learning_rate_val,
+        scale,
+        line_size,
+        embedding_size,
+    )
     if parts:
         model, total = parts
         step = train_step_val if train_step is None else train_step
@@ -152,14 +299,43 @@ def one_embedding_adagrad_update(num_unique_ids, unique_embeddings, embedding_gr
 
 
 @torch.no_grad()
-def one_embedding_ftrl_update(num_unique_ids, unique_embeddings, embedding_grad, learning_rate=None, down_scale_by_tensor=None, skip_if=None,
-                              learning_rate_val=0.0, scale=1.0, weight_decay=0.0, lr_power=-0.5, lambda1=0.0, lambda2=0.0, beta=0.0,
-                              line_size=0, embedding_size=0, embedding_name=""):
-    """FTRL-proximal on rows [model | accumulator | z]; the updated rows. weight_decay must be 0, as in OneFlow."""
+def one_embedding_ftrl_update(
+    num_unique_ids,
+    unique_embeddings,
+    embedding_grad,
+    learning_rate=None,
+    down_scale_by_tensor=None,
+    skip_if=None,
+    learning_rate_val=0.0,
+    scale=1.0,
+    weight_decay=0.0,
+    lr_power=-0.5,
+    lambda1=0.0,
+    lambda2=0.0,
+    beta=0.0,
+    line_size=0,
+    embedding_size=0,
+    embedding_name="",
+):
+    """FTRL-proximal on rows [model | accumulator | z]; the updated rows. weight_decay must be 0,
+    as in OneFlow.
+    """
     if weight_decay:
         raise RuntimeError(f"one_embedding_ftrl_update: weight_decay must be 0, found {weight_decay}")
-    out, parts, grad, lr = _rows("one_embedding_ftrl_update", 2, num_unique_ids, unique_embeddings, embedding_grad, learning_rate,
-                                 down_scale_by_tensor, skip_if, learning_rate_val, scale, line_size, embedding_size)
+    out, parts, grad, lr = _rows(
+        "one_embedding_ftrl_update",
+        2,
+        num_unique_ids,
+        unique_embeddings,
+        embedding_grad,
+        learning_rate,
+        down_scale_by_tensor,
+        skip_if,
+        learning_rate_val,
+        scale,
+        line_size,
+        embedding_size,
+    )
     if parts:
         model, total, z = parts
         new_total = total + grad * grad

@@ -1,4 +1,5 @@
 """Gather, scatter, slice and segment operators torch has under no name."""
+
 from __future__ import annotations
 
 import builtins
@@ -10,24 +11,46 @@ from .. import _lazy_mode
 from . import _check
 
 __all__ = [
-    "arg_sort", "dim_gather", "gather", "one_hot", "scatternd", "scatterndlike", "slice",
-    "slice_update", "slice_view_1d_contiguous", "tensor_scatter_nd_update", "tensor_setitem", "unsorted_segment_sum",
+    "arg_sort",
+    "dim_gather",
+    "gather",
+    "one_hot",
+    "scatternd",
+    "scatterndlike",
+    "slice",
+    "slice_update",
+    "slice_view_1d_contiguous",
+    "tensor_scatter_nd_update",
+    "tensor_setitem",
+    "unsorted_segment_sum",
     "unsorted_segment_sum_like",
 ]
 
 
 def arg_sort(input=None, direction="ASCENDING", **kwargs):
-    """Sorting indices of the last dimension, int32. direction "ASCENDING" or "DESCENDING". OneFlow calls the first argument `in`."""
+    """Sorting indices of the last dimension, int32. direction "ASCENDING" or "DESCENDING".
+
+    OneFlow calls the first argument `in`.
+    """
     x = kwargs.pop("in", input)
     if direction not in ("ASCENDING", "DESCENDING") or kwargs:
-        raise RuntimeError(f"arg_sort: direction must be 'ASCENDING' or 'DESCENDING', found {direction!r} {sorted(kwargs) or ''}")
+        raise RuntimeError(
+            f"arg_sort: direction must be 'ASCENDING' or 'DESCENDING', found {direction!r}"
+            f" {sorted(kwargs) or ''}"
+        )
     return torch.argsort(x, dim=-1, descending=direction == "DESCENDING", stable=True).int()
 
 
 def gather(x, indices, axis):
-    """x.index_select for indices of any shape: the dimension `axis` is replaced by the shape of indices (numpy.take)."""
+    """x.index_select for indices of any shape: the dimension `axis` is replaced by the shape of indices
+    (numpy.take).
+    """
     axis = _check.axis_of("gather", axis, x.ndim)
-    return x.index_select(axis, indices.reshape(-1).long()).unflatten(axis, tuple(indices.shape)) if indices.ndim else x.select(axis, int(indices))
+    return (
+        x.index_select(axis, indices.reshape(-1).long()).unflatten(axis, tuple(indices.shape))
+        if indices.ndim
+        else x.select(axis, int(indices))
+    )
 
 
 def dim_gather(input, dim, index, sparse_grad=False):
@@ -39,9 +62,14 @@ def _nd(name, shape, indices, updates=None):
     """The index tuple of `indices` (..., K) into a tensor of `shape`."""
     k = indices.shape[-1] if indices.ndim else 0
     if k == 0 or k > len(shape):
-        raise RuntimeError(f"{name}: indices must be (..., K) with K from 1 to {len(shape)}, found {tuple(indices.shape)}")
+        raise RuntimeError(
+            f"{name}: indices must be (..., K) with K from 1 to {len(shape)}, found {tuple(indices.shape)}"
+        )
     if updates is not None and tuple(updates.shape) != tuple(indices.shape[:-1]) + tuple(shape[k:]):
-        raise RuntimeError(f"{name}: updates must be {tuple(indices.shape[:-1]) + tuple(shape[k:])} for indices {tuple(indices.shape)} into {tuple(shape)}, found {tuple(updates.shape)}")
+        raise RuntimeError(
+            f"{name}: updates must be {tuple(indices.shape[:-1]) + tuple(shape[k:])} for indices"
+            f" {tuple(indices.shape)} into {tuple(shape)}, found {tuple(updates.shape)}"
+        )
     return indices.long().unbind(-1)
 
 
@@ -58,7 +86,10 @@ def scatterndlike(like, updates, indices):
 
 
 def tensor_scatter_nd_update(tensor, indices, updates, inplace=False):
-    """The tensor with rows replaced: out[indices[i]] = updates[i]. Of repeated indices one wins. `inplace` writes into it."""
+    """The tensor with rows replaced: out[indices[i]] = updates[i].
+
+    Of repeated indices one wins. `inplace` writes into it.
+    """
     at = _nd("tensor_scatter_nd_update", tensor.shape, indices, updates)
     updates = updates.to(tensor.dtype)
     return tensor.index_put_(at, updates) if inplace else tensor.index_put(at, updates)
@@ -66,7 +97,10 @@ def tensor_scatter_nd_update(tensor, indices, updates, inplace=False):
 
 def _slices(name, x, start, stop, step):
     if not len(start) == len(stop) == len(step) <= x.ndim:
-        raise RuntimeError(f"{name}: start, stop and step must be equally long and at most {x.ndim}, found {len(start)}, {len(stop)}, {len(step)}")
+        raise RuntimeError(
+            f"{name}: start, stop and step must be equally long and at most {x.ndim}, found {len(start)},"
+            f" {len(stop)}, {len(step)}"
+        )
     if any(s <= 0 for s in step):
         raise RuntimeError(f"{name}: every step must be above 0, found {list(step)}")
     return tuple(builtins.slice(a, b, c) for a, b, c in zip(start, stop, step))
@@ -82,7 +116,9 @@ def slice_update(ref, value, start, stop, step, inplace=False):
     at = _slices("slice_update", ref, start, stop, step)
     out = ref if inplace else ref.clone()
     if out[at].shape != value.shape:
-        raise RuntimeError(f"slice_update: the slice has shape {tuple(out[at].shape)}, the value {tuple(value.shape)}")
+        raise RuntimeError(
+            f"slice_update: the slice has shape {tuple(out[at].shape)}, the value {tuple(value.shape)}"
+        )
     out[at] = value.to(out.dtype)
     return out
 
@@ -98,22 +134,38 @@ def tensor_setitem(x, index, value):
 
 
 def one_hot(input, num_classes=-1, on_value=1, off_value=0):
-    """on_value at the index, off_value elsewhere; int64, or float32 when one of the two is a float. num_classes -1: largest + 1."""
+    """on_value at the index, off_value elsewhere; int64, or float32 when one of the two is a float.
+    num_classes -1: largest + 1.
+    """
     n = num_classes if num_classes != -1 else int(input.max()) + 1
     dtype = torch.float32 if isinstance(on_value, float) or isinstance(off_value, float) else torch.int64
     hot = input.unsqueeze(-1) == beside(torch.arange(n, device=input.device), input)
-    if hot.numel() and not (torch.compiler.is_compiling() or input.is_lazy or _lazy_mode.is_enabled()) and not bool(hot.any(-1).all()):
-        raise RuntimeError(f"one_hot: every index must be from 0 to {n - 1}, found {int(input.min())} to {int(input.max())}")
-    on, off = (beside(torch.tensor(v, dtype=dtype, device=input.device), input) for v in (on_value, off_value))
+    if (
+        hot.numel()
+        and not (torch.compiler.is_compiling() or input.is_lazy or _lazy_mode.is_enabled())
+        and not bool(hot.any(-1).all())
+    ):
+        raise RuntimeError(
+            f"one_hot: every index must be from 0 to {n - 1}, found {int(input.min())} to {int(input.max())}"
+        )
+    on, off = (
+        beside(torch.tensor(v, dtype=dtype, device=input.device), input) for v in (on_value, off_value)
+    )
     return torch.where(hot, on, off)
 
 
 def unsorted_segment_sum(x, segment_ids, axis, num_segments):
-    """Rows of x along `axis` added up by segment id; segment_ids 1-d. Ids outside 0..num_segments-1 are dropped."""
+    """Rows of x along `axis` added up by segment id; segment_ids 1-d.
+
+    Ids outside 0..num_segments-1 are dropped.
+    """
     axis = _check.axis_of("unsorted_segment_sum", axis, x.ndim)
     if segment_ids.ndim != 1 or segment_ids.shape[0] != x.shape[axis]:
-        raise RuntimeError(f"unsorted_segment_sum: segment_ids must be ({x.shape[axis]},) for axis {axis} of {tuple(x.shape)}, found {tuple(segment_ids.shape)}")
-    shape = x.shape[:axis] + (num_segments + 1,) + x.shape[axis + 1:]
+        raise RuntimeError(
+            f"unsorted_segment_sum: segment_ids must be ({x.shape[axis]},) for axis {axis} of"
+            f" {tuple(x.shape)}, found {tuple(segment_ids.shape)}"
+        )
+    shape = x.shape[:axis] + (num_segments + 1,) + x.shape[axis + 1 :]
     at = torch.where((segment_ids >= 0) & (segment_ids < num_segments), segment_ids, num_segments).long()
     return x.new_zeros(shape).index_add(axis, at, x).narrow(axis, 0, num_segments)
 

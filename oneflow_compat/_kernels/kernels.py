@@ -1,7 +1,10 @@
-"""Shapes (fake kernels) and gradients of the operators in csrc/ops.cpp, registered when the library is loaded.
+"""Shapes (fake kernels) and gradients of the operators in csrc/ops.cpp, registered when the library is
+loaded.
 
-A gradient asked for with create_graph=True runs through the plain-torch function instead, so that it can be derived again.
+A gradient asked for with create_graph=True runs through the plain-torch function instead, so that it can be
+derived again.
 """
+
 from __future__ import annotations
 
 import types
@@ -10,11 +13,18 @@ import warnings
 import torch
 
 # enum Point of csrc/cpu/kernels.h
-POINT = {name: i for i, name in enumerate("""
-quick_gelu quick_gelu_backward square_relu square_relu_backward fast_gelu_mul fast_gelu_mul_backward boxes_coord boxes_coord_backward
-intersection intersection_backward iou iou_backward convex convex_backward center_dist center_dist_backward angle angle_backward
+POINT = {
+    name: i
+    for i, name in enumerate(
+        """
+quick_gelu quick_gelu_backward square_relu square_relu_backward fast_gelu_mul fast_gelu_mul_backward
+boxes_coord boxes_coord_backward
+intersection intersection_backward iou iou_backward convex convex_backward center_dist center_dist_backward
+angle angle_backward
 ciou ciou_backward fake_quantize
-""".split())}
+""".split()
+    )
+}
 _NAME = {i: name for name, i in POINT.items()}
 _DIFFERENTIABLE = frozenset(name for name in POINT if name + "_backward" in POINT)
 
@@ -37,7 +47,11 @@ def _again(function, inputs, grads):
         outputs = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
         pairs = [(o, g) for o, g in zip(outputs, grads) if g is not None and o.requires_grad]
         wanted = [x for x in inputs if isinstance(x, torch.Tensor) and x.requires_grad]
-        found = iter(torch.autograd.grad([o for o, _ in pairs], wanted, [g for _, g in pairs], create_graph=True, allow_unused=True))
+        found = iter(
+            torch.autograd.grad(
+                [o for o, _ in pairs], wanted, [g for _, g in pairs], create_graph=True, allow_unused=True
+            )
+        )
     return [next(found) if isinstance(x, torch.Tensor) and x.requires_grad else None for x in inputs]
 
 
@@ -46,9 +60,15 @@ def _plain(name, scalars):
     from . import activation, boxes
 
     return {
-        "quick_gelu": activation.quick_gelu_ref, "square_relu": activation.square_relu_ref, "fast_gelu_mul": activation.fused_fast_gelu_mul_ref,
-        "boxes_coord": boxes.coord_ref, "intersection": boxes.intersection_ref, "iou": lambda *x: boxes.iou_ref(*x, *scalars),
-        "convex": lambda *x: boxes.convex_ref(*x, *scalars), "center_dist": boxes.center_dist_ref, "angle": lambda *x: boxes.angle_ref(*x, *scalars),
+        "quick_gelu": activation.quick_gelu_ref,
+        "square_relu": activation.square_relu_ref,
+        "fast_gelu_mul": activation.fused_fast_gelu_mul_ref,
+        "boxes_coord": boxes.coord_ref,
+        "intersection": boxes.intersection_ref,
+        "iou": lambda *x: boxes.iou_ref(*x, *scalars),
+        "convex": lambda *x: boxes.convex_ref(*x, *scalars),
+        "center_dist": boxes.center_dist_ref,
+        "angle": lambda *x: boxes.angle_ref(*x, *scalars),
         "ciou": lambda *x: boxes.ciou_ref(*x, *scalars)[:1],
     }[name]
 
@@ -62,16 +82,26 @@ def _point_setup(ctx, inputs, output):
 
 
 def _point_backward(ctx, grads):
-    return None, list(_point_grads(ctx, grads)), None, None if ctx.scalars else []  # an empty list counts as a list of tensors
+    return (
+        None,
+        list(_point_grads(ctx, grads)),
+        None,
+        None if ctx.scalars else [],
+    )  # an empty list counts as a list of tensors
 
 
 def _point_grads(ctx, grads):
     name, saved = ctx.name, ctx.saved_tensors
     if name not in _DIFFERENTIABLE:
-        raise NotImplementedError(f"oneflow::pointwise: the elementwise operator {name!r} has no gradient, found an input that requires one")
+        raise NotImplementedError(
+            f"oneflow::pointwise: the elementwise operator {name!r} has no gradient, found an input that"
+            " requires one"
+        )
     if name == "boxes_coord":
         # linear, so it serves its own gradient too
-        return point("boxes_coord_backward", [torch.zeros_like(saved[0]) if g is None else g for g in grads], 8)
+        return point(
+            "boxes_coord_backward", [torch.zeros_like(saved[0]) if g is None else g for g in grads], 8
+        )
     inputs = saved[:4] if name == "ciou" else saved
     dy = grads[0]
     if dy is None:
@@ -117,7 +147,7 @@ def _dropout_setup(ctx, inputs, output):
 
 
 def _dropout_backward(ctx, dy):
-    seed, = ctx.saved_tensors
+    (seed,) = ctx.saved_tensors
     if dy.device.type == "cpu" and ctx.needs_input_grad[1] and not torch.is_grad_enabled():
         dx, sums = run.bias_dropout_backward_sums(dy, ctx.axis, ctx.p, seed)
         return dx, sums.sum(0).to(dy.dtype), None, None, None
@@ -127,9 +157,11 @@ def _dropout_backward(ctx, dy):
 
 def _sums_fake(x, axis):
     """(like x, the parts of the bias's gradient): see csrc/cpu/register.cpp fresh_sums."""
-    last = axis == x.ndim - 1 or x.shape[axis + 1:].numel() == 1
+    last = axis == x.ndim - 1 or x.shape[axis + 1 :].numel() == 1
     parts = (x.shape[:axis].numel() + 63) // 64 if last else x.shape[:axis].numel()
-    return x.new_empty(x.shape), x.new_empty((parts, x.shape[axis]), dtype=torch.float32 if x.dtype is torch.bfloat16 else x.dtype)
+    return x.new_empty(x.shape), x.new_empty(
+        (parts, x.shape[axis]), dtype=torch.float32 if x.dtype is torch.bfloat16 else x.dtype
+    )
 
 
 def _dropout_backward_setup(ctx, inputs, output):
@@ -159,12 +191,32 @@ def _softmax_backward(ctx, dy, ddropped):
     if dy is None and ddropped is None:
         return (None,) * 7
     if not torch.is_grad_enabled():
-        return run.masked_softmax_backward(dy, ddropped, y, mask, ctx.diagonal, ctx.scale, ctx.p, seed), None, None, None, None, None, None
+        return (
+            run.masked_softmax_backward(dy, ddropped, y, mask, ctx.diagonal, ctx.scale, ctx.p, seed),
+            None,
+            None,
+            None,
+            None,
+            None,
+            None,
+        )
     if ddropped is not None:
         through = run.bias_dropout_backward(ddropped, ctx.p, seed)
         dy = through if dy is None else dy + through
-    keep = torch.ones(y.shape[-2:], dtype=torch.bool, device=y.device).tril(ctx.diagonal) if mask is None else mask
-    return torch.where(keep, ctx.scale * y * (dy - (dy * y).sum(-1, keepdim=True)), 0), None, None, None, None, None, None
+    keep = (
+        torch.ones(y.shape[-2:], dtype=torch.bool, device=y.device).tril(ctx.diagonal)
+        if mask is None
+        else mask
+    )
+    return (
+        torch.where(keep, ctx.scale * y * (dy - (dy * y).sum(-1, keepdim=True)), 0),
+        None,
+        None,
+        None,
+        None,
+        None,
+        None,
+    )
 
 
 def _tril_setup(ctx, inputs, output):
@@ -187,7 +239,9 @@ def _rotary_setup(ctx, inputs, output):
 
 def _rotary_backward(ctx, dy):
     back = [ctx.order.index(d) for d in range(4)]
-    dx = run.rotary(dy.permute(back), *ctx.saved_tensors, ctx.parts, ctx.interval, [0, 1, 2, 3], not ctx.flipped)
+    dx = run.rotary(
+        dy.permute(back), *ctx.saved_tensors, ctx.parts, ctx.interval, [0, 1, 2, 3], not ctx.flipped
+    )
     return dx, None, None, None, None, None, None
 
 
@@ -197,11 +251,16 @@ def _dots_setup(ctx, inputs, output):
 
 
 def _dots_backward(ctx, dout):
-    x, = ctx.saved_tensors
+    (x,) = ctx.saved_tensors
     if torch.is_grad_enabled():
         from .recommender import fused_dot_feature_interaction_ref
 
-        return _again(lambda x: fused_dot_feature_interaction_ref(x, None, ctx.self_interaction, 0), (x,), (dout,))[0], None
+        return (
+            _again(
+                lambda x: fused_dot_feature_interaction_ref(x, None, ctx.self_interaction, 0), (x,), (dout,)
+            )[0],
+            None,
+        )
     return run.pair_dots_backward(dout, x, ctx.self_interaction), None
 
 
@@ -245,16 +304,30 @@ def _gru_backward_fake(dhidden, dlast, hidden, work, h0, weight, reverse):
 
 def _convolution_fake(x, weight, *window):
     sizes = zip(x.shape[2:], weight.shape[2:], window[:2], window[2:4], window[4:])
-    return x.new_empty(x.shape[0], weight.shape[0], *((n + 2 * padding - dilation * (k - 1) - 1) // stride + 1 for n, k, stride, padding, dilation in sizes))
+    return x.new_empty(
+        x.shape[0],
+        weight.shape[0],
+        *(
+            (n + 2 * padding - dilation * (k - 1) - 1) // stride + 1
+            for n, k, stride, padding, dilation in sizes
+        ),
+    )
 
 
 def _unique_fake(keys, values):
     n = keys.numel()
-    return keys.new_empty(1, dtype=torch.int32), keys.new_empty(n), values.new_empty(n), keys.new_empty(n, dtype=torch.int32)
+    return (
+        keys.new_empty(1, dtype=torch.int32),
+        keys.new_empty(n),
+        values.new_empty(n),
+        keys.new_empty(n, dtype=torch.int32),
+    )
 
 
 FAKES = {
-    "pointwise": lambda op, inputs, outputs, scalars: [inputs[0].new_empty(inputs[0].shape) for _ in range(outputs)],
+    "pointwise": lambda op, inputs, outputs, scalars: [
+        inputs[0].new_empty(inputs[0].shape) for _ in range(outputs)
+    ],
     "fake_quantize": lambda x, scale, zero_point, low, high: x.new_empty(x.shape),
     "bias_gelu": lambda x, bias, axis: x.new_empty(x.shape),
     "bias_gelu_backward": lambda dy, x, bias, axis: x.new_empty(x.shape),
@@ -266,19 +339,32 @@ FAKES = {
     "masked_softmax_backward": lambda dy, ddropped, y, mask, diagonal, scale, p, seed: y.new_empty(y.shape),
     "scale_tril": lambda x, diagonal, scale, fill: x.new_empty(x.shape),
     "rotary": _rotary_fake,
-    "pair_dots": lambda x, self_interaction: x.new_empty(x.shape[0], x.shape[1] * (x.shape[1] + (1 if self_interaction else -1)) // 2),
+    "pair_dots": lambda x, self_interaction: x.new_empty(
+        x.shape[0], x.shape[1] * (x.shape[1] + (1 if self_interaction else -1)) // 2
+    ),
     "pair_dots_backward": lambda dout, x, self_interaction: x.new_empty(x.shape),
     "lstm": _lstm_fake,
-    "lstm_backward": lambda dhidden, dlast, dcell, work, c0, weight, reverse: (work.new_empty(*work.shape[1:3], 4 * work.shape[3]), c0.new_empty(c0.shape), c0.new_empty(c0.shape)),
+    "lstm_backward": lambda dhidden, dlast, dcell, work, c0, weight, reverse: (
+        work.new_empty(*work.shape[1:3], 4 * work.shape[3]),
+        c0.new_empty(c0.shape),
+        c0.new_empty(c0.shape),
+    ),
     "rnn": lambda given, weight, bias, h0, relu, reverse: given.new_empty(given.shape),
     "rnn_backward": lambda dhidden, dlast, hidden, weight, relu, reverse: hidden.new_empty(hidden.shape),
-    "gru": lambda given, weight, bias, h0, reverse: (given.new_empty(*given.shape[:2], h0.shape[1]), given.new_empty(*given.shape[:2], 4 * h0.shape[1])),
+    "gru": lambda given, weight, bias, h0, reverse: (
+        given.new_empty(*given.shape[:2], h0.shape[1]),
+        given.new_empty(*given.shape[:2], 4 * h0.shape[1]),
+    ),
     "gru_backward": _gru_backward_fake,
     "mm": lambda a, b: a.new_empty(a.shape[0], b.shape[1]),
     "bmm": lambda a, b: a.new_empty(*a.shape[:2], b.shape[2]),
     "convolution": _convolution_fake,
-    "convolution_backward_input": lambda dy, weight, h, w, *window: dy.new_empty(dy.shape[0], weight.shape[1], h, w),
-    "convolution_backward_weight": lambda dy, x, kh, kw, *window: x.new_empty(dy.shape[1], x.shape[1], kh, kw),
+    "convolution_backward_input": lambda dy, weight, h, w, *window: dy.new_empty(
+        dy.shape[0], weight.shape[1], h, w
+    ),
+    "convolution_backward_weight": lambda dy, x, kh, kw, *window: x.new_empty(
+        dy.shape[1], x.shape[1], kh, kw
+    ),
     "adam_": lambda model, diff, m, v, scalars: None,
     "momentum_": lambda model, diff, buffer, scalars: None,
     "sgd_": lambda model, diff, scalars: None,
@@ -287,11 +373,18 @@ FAKES = {
     "nms_mask": lambda boxes, iou_threshold, keep_n: boxes.new_empty(boxes.shape[0], dtype=torch.int8),
     "roi_align": lambda x, rois, scale, h, w, ratio, aligned: x.new_empty(rois.shape[0], x.shape[1], h, w),
     "roi_align_backward": lambda dy, rois, x_shape, scale, ratio, aligned: dy.new_empty(x_shape),
-    "deform_columns": lambda x, offset, mask, kernel, *how: x.new_empty(*x.shape[:2], kernel[0] * kernel[1], *offset.shape[2:]),
+    "deform_columns": lambda x, offset, mask, kernel, *how: x.new_empty(
+        *x.shape[:2], kernel[0] * kernel[1], *offset.shape[2:]
+    ),
     "deform_columns_backward": lambda d, x, offset, mask, *how: (
-        x.new_empty(x.shape), offset.new_empty(offset.shape), x.new_empty(0) if mask is None else mask.new_empty(mask.shape)),
+        x.new_empty(x.shape),
+        offset.new_empty(offset.shape),
+        x.new_empty(0) if mask is None else mask.new_empty(mask.shape),
+    ),
     "ctc_greedy_decode": lambda log_probs, lengths, merge: (
-        log_probs.new_empty(log_probs.shape[1], log_probs.shape[0], dtype=torch.int64), log_probs.new_empty(log_probs.shape[1], 1)),
+        log_probs.new_empty(log_probs.shape[1], log_probs.shape[0], dtype=torch.int64),
+        log_probs.new_empty(log_probs.shape[1], 1),
+    ),
     "unique_pairs": _unique_fake,
 }
 
@@ -311,8 +404,11 @@ AUTOGRAD = {
 
 
 def _callable(name):
-    """The operator without torch.library's Python wrapper around its gradient: below autograd where no gradient is wanted, else
-    as an autograd.Function of the same two functions. (torch's stable ABI has no autograd to register in C++.)"""
+    """The operator without torch.library's Python wrapper around its gradient: below autograd where no
+    gradient is wanted, else
+    as an autograd.Function of the same two functions. (torch's stable ABI has no autograd to register in
+    C++.)
+    """
     op = getattr(torch.ops.oneflow, name).default._op
     if name not in AUTOGRAD:
         return op
@@ -340,7 +436,9 @@ def _callable(name):
 
 
 def _pointwise_callable():
-    """_callable of torch.ops.oneflow.pointwise, its list of inputs spread out as autograd.Function wants them."""
+    """_callable of torch.ops.oneflow.pointwise, its list of inputs spread out as autograd.Function wants
+    them.
+    """
     op, wanted = getattr(torch.ops.oneflow, "pointwise").default._op, torch._C._any_requires_grad
 
     class Pointwise(torch.autograd.Function):
@@ -373,15 +471,20 @@ _library = torch.library.Library("oneflow", "FRAGMENT")
 
 def _alert_not_deterministic(name):
     """The error or warning of torch's alertNotDeterministic, which the stable ABI lacks."""
-    message = (f"oneflow::{name} on CUDA does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True)'. "
-               "You can turn off determinism just for this operation, or you can use the 'warn_only=True' option, if that's acceptable for your application.")
+    message = (
+        f"oneflow::{name} on CUDA does not have a deterministic implementation, but you set"
+        " 'torch.use_deterministic_algorithms(True)'. You can turn off determinism just for this operation,"
+        " or you can use the 'warn_only=True' option, if that's acceptable for your application."
+    )
     if not torch.is_deterministic_algorithms_warn_only_enabled():
         raise RuntimeError(message)
     warnings.warn(message, stacklevel=2)
 
 
 def _register_alert(name):
-    """Check before each call of a CUDA kernel, whoever calls the operator, whether it must be deterministic."""
+    """Check before each call of a CUDA kernel, whoever calls the operator, whether it must be
+    deterministic.
+    """
     op = getattr(torch.ops.oneflow, name).default
 
     def call(keys, *args):

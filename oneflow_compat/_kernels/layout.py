@@ -1,14 +1,19 @@
 """Attention layouts: strings of B (batch), M (sequence), H (heads), K (head size) and packed forms.
 
-"BMHK", "MBHK", "BHMK", "BHKM"; "BM(HK)", "MB(HK)" merge heads and head size; "(H2K)" and "(H3K)" also pack key and
-value, or query, key and value; "(BM)..." concatenates sequences of unequal length, whose starts a seq_start tensor gives.
+"BMHK", "MBHK", "BHMK", "BHKM"; "BM(HK)", "MB(HK)" merge heads and head size; "(H2K)" and "(H3K)" also pack
+key and
+value, or query, key and value; "(BM)..." concatenates sequences of unequal length, whose starts a seq_start
+tensor gives.
 """
+
 from __future__ import annotations
 
 import torch
 
 PLAIN = ("BMHK", "MBHK", "BHMK", "BHKM")
-MERGED = tuple(f"{lead}{tail}" for lead in ("BM", "MB", "(BM)") for tail in ("(HK)", "(H2K)", "(H3K)")) + ("(BM)HK",)
+MERGED = tuple(f"{lead}{tail}" for lead in ("BM", "MB", "(BM)") for tail in ("(HK)", "(H2K)", "(H3K)")) + (
+    "(BM)HK",
+)
 LAYOUTS = PLAIN + MERGED
 
 
@@ -27,13 +32,18 @@ def split_heads(name: str, x: torch.Tensor, layout: str, head_size: int | None, 
     """x as (B, M, H, K), or (BM, H, K) for a concatenated layout; a view where the layout allows it."""
     need = 4 if layout in PLAIN else 2 + (not layout.startswith("(BM)")) if layout.endswith(")") else 3
     if x.ndim != need:
-        raise RuntimeError(f"{name}: a tensor in layout {layout!r} has {need} dimensions, found shape {tuple(x.shape)}")
+        raise RuntimeError(
+            f"{name}: a tensor in layout {layout!r} has {need} dimensions, found shape {tuple(x.shape)}"
+        )
     if layout.endswith("K)"):
         n = packed(layout)
         if head_size is None:
             raise RuntimeError(f"{name}: layout {layout!r} needs the head size")
         if x.shape[-1] % (n * head_size):
-            raise RuntimeError(f"{name}: the last dimension {x.shape[-1]} of layout {layout!r} must be a multiple of {n} * head size {head_size}")
+            raise RuntimeError(
+                f"{name}: the last dimension {x.shape[-1]} of layout {layout!r} must be a multiple of {n} *"
+                f" head size {head_size}"
+            )
         if n > 1 and index is None:
             raise RuntimeError(f"{name}: layout {layout!r} packs {n} tensors; tell which by tensor_index")
         x = x.unflatten(-1, (-1, n, head_size))[..., 0 if n == 1 else index - (3 - n), :]
@@ -55,7 +65,9 @@ def merge_heads(x: torch.Tensor, layout: str) -> torch.Tensor:
 
 
 def order(layout: str):
-    """The dimensions of (B, M, H, K) in the order `layout` keeps them in memory, K last; None where the layout has no such order."""
+    """The dimensions of (B, M, H, K) in the order `layout` keeps them in memory, K last; None where the
+    layout has no such order.
+    """
     plain = layout.replace("(HK)", "HK")
     return ["BMHK".index(c) for c in plain] if plain in ("BMHK", "MBHK", "BHMK") else None
 

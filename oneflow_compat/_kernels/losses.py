@@ -1,4 +1,5 @@
 """Losses and scores under OneFlow's raw signatures."""
+
 from __future__ import annotations
 
 import torch
@@ -9,10 +10,20 @@ from .._ops.nn_losses import need_labels
 from . import _ext, kernels
 
 __all__ = [
-    "binary_cross_entropy_loss", "binary_cross_entropy_with_logits_loss", "binary_cross_entropy_with_logits_loss_grad",
-    "combined_margin_loss", "ctc_greedy_decoder", "ctc_loss", "distributed_sparse_cross_entropy", "kl_div_loss",
-    "nll_loss", "smooth_l1_loss", "softmax_cross_entropy", "softmax_cross_entropy_grad",
-    "sparse_cross_entropy", "sparse_softmax_cross_entropy",
+    "binary_cross_entropy_loss",
+    "binary_cross_entropy_with_logits_loss",
+    "binary_cross_entropy_with_logits_loss_grad",
+    "combined_margin_loss",
+    "ctc_greedy_decoder",
+    "ctc_loss",
+    "distributed_sparse_cross_entropy",
+    "kl_div_loss",
+    "nll_loss",
+    "smooth_l1_loss",
+    "softmax_cross_entropy",
+    "softmax_cross_entropy_grad",
+    "sparse_cross_entropy",
+    "sparse_softmax_cross_entropy",
 ]
 
 
@@ -22,9 +33,14 @@ def _labels(name, scores, label):
 
 
 def sparse_cross_entropy(prediction, label, depth):
-    """-log(prediction[label]) for each sample. prediction (..., depth) holds probabilities, label (...) class ids."""
+    """-log(prediction[label]) for each sample. prediction (..., depth) holds probabilities, label (...) class
+    ids.
+    """
     if prediction.shape[-1] != depth:
-        raise RuntimeError(f"sparse_cross_entropy: depth {depth} is not the last dimension of prediction {tuple(prediction.shape)}")
+        raise RuntimeError(
+            f"sparse_cross_entropy: depth {depth} is not the last dimension of prediction"
+            f" {tuple(prediction.shape)}"
+        )
     return -prediction.gather(-1, _labels("sparse_cross_entropy", prediction, label)).squeeze(-1).log()
 
 
@@ -33,15 +49,25 @@ distributed_sparse_cross_entropy = sparse_cross_entropy
 
 def sparse_softmax_cross_entropy(logits, label):
     """Cross entropy of each sample: logits (..., classes), label (...) class ids."""
-    return -torch.log_softmax(logits, -1).gather(-1, _labels("sparse_softmax_cross_entropy", logits, label)).squeeze(-1)
+    return (
+        -torch.log_softmax(logits, -1)
+        .gather(-1, _labels("sparse_softmax_cross_entropy", logits, label))
+        .squeeze(-1)
+    )
 
 
 def softmax_cross_entropy(logits, label):
     """Cross entropy of each sample: logits and label (probabilities) of one shape (..., classes)."""
     if logits.dtype is not label.dtype and not torch.is_autocast_enabled(logits.device.type):
-        raise TypeError(f"softmax_cross_entropy: logits and label must have one dtype, found {logits.dtype} and {label.dtype}")
+        raise TypeError(
+            f"softmax_cross_entropy: logits and label must have one dtype, found {logits.dtype} and"
+            f" {label.dtype}"
+        )
     if logits.shape != label.shape:
-        raise RuntimeError(f"softmax_cross_entropy: logits and label must have one shape, found {tuple(logits.shape)} and {tuple(label.shape)}")
+        raise RuntimeError(
+            f"softmax_cross_entropy: logits and label must have one shape, found {tuple(logits.shape)} and"
+            f" {tuple(label.shape)}"
+        )
     return -(label * torch.log_softmax(logits, -1)).sum(-1)
 
 
@@ -57,7 +83,9 @@ def binary_cross_entropy_loss(input, target, weight=None, reduction="mean"):
 
 def binary_cross_entropy_with_logits_loss(input, target, weight=None, pos_weight=None, reduction="mean"):
     """torch.nn.functional.binary_cross_entropy_with_logits."""
-    return F.binary_cross_entropy_with_logits(input, target, weight, reduction=reduction, pos_weight=pos_weight)
+    return F.binary_cross_entropy_with_logits(
+        input, target, weight, reduction=reduction, pos_weight=pos_weight
+    )
 
 
 def binary_cross_entropy_with_logits_loss_grad(dy, input, target, weight=None, pos_weight=None):
@@ -85,12 +113,16 @@ def smooth_l1_loss(logits, label, beta=1.0, reduction="mean"):
 
 
 def combined_margin_loss(x, label, m1, m2, m3):
-    """The logits with the label's entry replaced by cos(m1 * acos(x) + m2) - m3 (ArcFace, CosFace, SphereFace).
+    """The logits with the label's entry replaced by cos(m1 * acos(x) + m2) - m3 (ArcFace, CosFace,
+    SphereFace).
 
     x (batch, classes) of cosines; a label outside the classes changes nothing.
     """
     if x.ndim < 2 or label.numel() != x.shape[0]:
-        raise RuntimeError(f"combined_margin_loss: x must be (batch, classes) with one label a row, found {tuple(x.shape)} and {tuple(label.shape)}")
+        raise RuntimeError(
+            f"combined_margin_loss: x must be (batch, classes) with one label a row, found {tuple(x.shape)}"
+            f" and {tuple(label.shape)}"
+        )
     hot = label.reshape(-1, 1) == beside(torch.arange(x.shape[1], device=x.device), label)
     hot = hot.reshape(hot.shape + (1,) * (x.ndim - 2))
     safe = torch.where(hot, x, 0.0)
@@ -99,18 +131,34 @@ def combined_margin_loss(x, label, m1, m2, m3):
     return torch.where(hot, torch.cos(torch.acos(safe) * m1 + m2) - m3, x)
 
 
-def ctc_loss(log_probs, targets, input_lengths, target_lengths, max_target_length=None, blank=0, zero_infinity=False, reduction="mean"):
+def ctc_loss(
+    log_probs,
+    targets,
+    input_lengths,
+    target_lengths,
+    max_target_length=None,
+    blank=0,
+    zero_infinity=False,
+    reduction="mean",
+):
     """torch.nn.functional.ctc_loss; max_target_length only sized OneFlow's buffers."""
     return F.ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity)
 
 
 @torch.no_grad()
 def ctc_greedy_decoder(log_probs, input_lengths, merge_repeated=True):
-    """(decoded [N, T] int64 padded by zeros, -sum of the best log probabilities [N, 1]) of log_probs (T, N, C). The blank is class C - 1."""
+    """(decoded [N, T] int64 padded by zeros, -sum of the best log probabilities [N, 1]) of log_probs (T, N,
+    C). The blank is class C - 1.
+    """
     if log_probs.ndim != 3 or tuple(input_lengths.shape) != (log_probs.shape[1],):
-        raise RuntimeError(f"ctc_greedy_decoder: log_probs must be (T, N, C) with N input_lengths, found {tuple(log_probs.shape)} and {tuple(input_lengths.shape)}")
+        raise RuntimeError(
+            "ctc_greedy_decoder: log_probs must be (T, N, C) with N input_lengths, found"
+            f" {tuple(log_probs.shape)} and {tuple(input_lengths.shape)}"
+        )
     if log_probs.shape[2] and _ext.use(log_probs, dtypes=_ext.WIDE):
-        return kernels.run.ctc_greedy_decode(log_probs, input_lengths.to(device=log_probs.device, dtype=torch.int64), merge_repeated)
+        return kernels.run.ctc_greedy_decode(
+            log_probs, input_lengths.to(device=log_probs.device, dtype=torch.int64), merge_repeated
+        )
     return ctc_greedy_decoder_ref(log_probs, input_lengths, merge_repeated)
 
 

@@ -2,6 +2,7 @@
 
 torch's addmm and linear already fuse bias and product, so these are compositions of them.
 """
+
 from __future__ import annotations
 
 import torch
@@ -11,8 +12,15 @@ from . import _check
 from .activation import dropout
 
 __all__ = [
-    "batch_matmul", "fused_glu", "fused_matmul_bias", "fused_matmul_bias_add_relu_dropout", "fused_mlp",
-    "fused_weighted_sum", "grouped_matmul", "grouped_matmul_bias", "matrix_vector_product",
+    "batch_matmul",
+    "fused_glu",
+    "fused_matmul_bias",
+    "fused_matmul_bias_add_relu_dropout",
+    "fused_mlp",
+    "fused_weighted_sum",
+    "grouped_matmul",
+    "grouped_matmul_bias",
+    "matrix_vector_product",
 ]
 
 _ACTIVATIONS = {
@@ -38,9 +46,15 @@ def matrix_vector_product(input, vec):
 
 def _linear_shapes(name, x, weight, bias=None):
     if weight.ndim != 2 or x.shape[-1] != weight.shape[1]:
-        raise RuntimeError(f"{name}: the weight must be (out, {x.shape[-1]}) for an input {tuple(x.shape)}, found {tuple(weight.shape)}")
+        raise RuntimeError(
+            f"{name}: the weight must be (out, {x.shape[-1]}) for an input {tuple(x.shape)}, found"
+            f" {tuple(weight.shape)}"
+        )
     if bias is not None and tuple(bias.shape) != (weight.shape[0],):
-        raise RuntimeError(f"{name}: the bias must be ({weight.shape[0]},) for a weight {tuple(weight.shape)}, found {tuple(bias.shape)}")
+        raise RuntimeError(
+            f"{name}: the bias must be ({weight.shape[0]},) for a weight {tuple(weight.shape)}, found"
+            f" {tuple(bias.shape)}"
+        )
 
 
 def fused_matmul_bias(x, weight, bias, _add_to_output=None, alpha=1.0, beta=1.0):
@@ -52,7 +66,10 @@ def fused_matmul_bias(x, weight, bias, _add_to_output=None, alpha=1.0, beta=1.0)
 
 def _layers(name, weights, biases):
     if len(weights) != len(biases) or not weights:
-        raise RuntimeError(f"{name}: weights and biases must be equally many and at least one, found {len(weights)} and {len(biases)}")
+        raise RuntimeError(
+            f"{name}: weights and biases must be equally many and at least one, found {len(weights)} and"
+            f" {len(biases)}"
+        )
     return list(zip(weights, biases))
 
 
@@ -67,12 +84,19 @@ def fused_mlp(x, weights, biases, skip_final_activation):
     return x
 
 
-def fused_matmul_bias_add_relu_dropout(x, weights, biases, skip_final_activation, dropout_rate_list, generator=None):
-    """fused_mlp with dropout after each layer, the last one included. Always drops, whatever the module's mode."""
+def fused_matmul_bias_add_relu_dropout(
+    x, weights, biases, skip_final_activation, dropout_rate_list, generator=None
+):
+    """fused_mlp with dropout after each layer, the last one included.
+
+    Always drops, whatever the module's mode.
+    """
     name = "fused_matmul_bias_add_relu_dropout"
     layers = _layers(name, weights, biases)
     if len(dropout_rate_list) != len(layers):
-        raise RuntimeError(f"{name}: one dropout rate for each of the {len(layers)} layers, found {len(dropout_rate_list)}")
+        raise RuntimeError(
+            f"{name}: one dropout rate for each of the {len(layers)} layers, found {len(dropout_rate_list)}"
+        )
     for i, (w, b) in enumerate(layers):
         _linear_shapes(name, x, w, b)
         x = F.linear(x, w, b)
@@ -92,12 +116,16 @@ def grouped_matmul(xs, weights):
 def grouped_matmul_bias(xs, weights, biases):
     """(x @ weight.T + bias for each triple)."""
     if not len(xs) == len(weights) == len(biases):
-        raise RuntimeError(f"grouped_matmul_bias: as many inputs as weights and biases, found {len(xs)}, {len(weights)}, {len(biases)}")
+        raise RuntimeError(
+            f"grouped_matmul_bias: as many inputs as weights and biases, found {len(xs)}, {len(weights)},"
+            f" {len(biases)}"
+        )
     return tuple(F.linear(x, w, b) for x, w, b in zip(xs, weights, biases))
 
 
 def fused_glu(x, w, b=None, v=None, c=None, activation="none"):
-    """(x @ w.T + b) * activation(gate); the gate is x @ v.T + c, or without v the second half of the first product.
+    """(x @ w.T + b) * activation(gate); the gate is x @ v.T + c, or without v the second half of the first
+    product.
 
     activation: none, sigmoid, relu, gelu, fast_gelu, silu.
     """
@@ -106,7 +134,10 @@ def fused_glu(x, w, b=None, v=None, c=None, activation="none"):
     hidden = F.linear(x, w, b)
     if v is None:
         if w.shape[0] % 2:
-            raise RuntimeError(f"fused_glu: without v the weight holds both halves and must have an even number of rows, found {tuple(w.shape)}")
+            raise RuntimeError(
+                "fused_glu: without v the weight holds both halves and must have an even number of rows,"
+                f" found {tuple(w.shape)}"
+            )
         hidden, gate = hidden.chunk(2, -1)
     else:
         _linear_shapes("fused_glu", x, v, c)
@@ -120,7 +151,10 @@ def fused_weighted_sum(inputs=None, weights=None, alpha=1.0, **kwargs):
     if kwargs:
         raise TypeError(f"fused_weighted_sum() got an unexpected argument {next(iter(kwargs))!r}")
     if len(inputs) != len(weights) or not inputs:
-        raise RuntimeError(f"fused_weighted_sum: as many weights as inputs and at least one, found {len(weights)} and {len(inputs)}")
+        raise RuntimeError(
+            f"fused_weighted_sum: as many weights as inputs and at least one, found {len(weights)} and"
+            f" {len(inputs)}"
+        )
     out = inputs[0] * (alpha * weights[0])
     for x, w in zip(inputs[1:], weights[1:]):
         out = torch.add(out, x, alpha=alpha * w)

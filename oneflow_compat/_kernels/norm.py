@@ -1,4 +1,5 @@
 """Layer, RMS, group and batch normalization under OneFlow's raw signatures."""
+
 from __future__ import annotations
 
 import torch
@@ -8,8 +9,16 @@ from .._ops.nn_norm import batch_norm
 from . import _check
 
 __all__ = [
-    "group_norm", "layer_norm", "layer_norm_affine", "normalization", "normalization_add_relu", 
-    "rms_layer_norm", "rms_norm", "skip_layer_norm", "skip_rms_norm", "sqrt_square_sum",
+    "group_norm",
+    "layer_norm",
+    "layer_norm_affine",
+    "normalization",
+    "normalization_add_relu",
+    "rms_layer_norm",
+    "rms_norm",
+    "skip_layer_norm",
+    "skip_rms_norm",
+    "sqrt_square_sum",
 ]
 
 
@@ -17,7 +26,10 @@ def _tail(name, x, begin_norm_axis, begin_params_axis):
     begin = _check.axis_of(name, begin_norm_axis, x.ndim)
     params = _check.axis_of(name, begin_params_axis, x.ndim)
     if params != begin:
-        raise NotImplementedError(f"{name}: begin_params_axis must equal begin_norm_axis, found {begin_params_axis} and {begin_norm_axis}")
+        raise NotImplementedError(
+            f"{name}: begin_params_axis must equal begin_norm_axis, found {begin_params_axis} and"
+            f" {begin_norm_axis}"
+        )
     return x.shape[begin:]
 
 
@@ -28,7 +40,9 @@ def layer_norm(x, begin_norm_axis, begin_params_axis, epsilon):
 
 def layer_norm_affine(x, gamma, beta, begin_norm_axis, begin_params_axis, epsilon):
     """Layer norm over the dimensions from `begin_norm_axis` on, times gamma plus beta."""
-    return F.layer_norm(x, _tail("layer_norm_affine", x, begin_norm_axis, begin_params_axis), gamma, beta, epsilon)
+    return F.layer_norm(
+        x, _tail("layer_norm_affine", x, begin_norm_axis, begin_params_axis), gamma, beta, epsilon
+    )
 
 
 def rms_norm(x, weight=None, normalized_shape=None, epsilon=1e-6):
@@ -53,38 +67,87 @@ def _skip(x, bias, skip, alpha):
 
 
 def skip_layer_norm(x, *, gamma=None, beta=None, bias=None, skip=None, epsilon=1e-5, alpha=1e1):
-    """Layer norm over the last dimension of x + bias + alpha * skip. alpha is 10 by default, as OneFlow declares it."""
+    """Layer norm over the last dimension of x + bias + alpha * skip. alpha is 10 by default, as OneFlow
+    declares it.
+    """
     return F.layer_norm(_skip(x, bias, skip, alpha), x.shape[-1:], gamma, beta, epsilon)
 
 
 def skip_rms_norm(x, *, weight=None, bias=None, skip=None, epsilon=1e-5, alpha=1e1):
-    """RMS norm over the last dimension of x + bias + alpha * skip. alpha is 10 by default, as OneFlow declares it."""
+    """RMS norm over the last dimension of x + bias + alpha * skip. alpha is 10 by default, as OneFlow
+    declares it.
+    """
     return F.rms_norm(_skip(x, bias, skip, alpha), x.shape[-1:], weight, epsilon)
 
 
-def group_norm(x, gamma=None, beta=None, affine=None, num_groups=None, epsilon=1e-5, data_format="channels_first", activation="none"):
-    """Group norm; `activation` "none" or "silu" is applied to the result, `data_format` names the channel dimension."""
+def group_norm(
+    x,
+    gamma=None,
+    beta=None,
+    affine=None,
+    num_groups=None,
+    epsilon=1e-5,
+    data_format="channels_first",
+    activation="none",
+):
+    """Group norm; `activation` "none" or "silu" is applied to the result, `data_format` names the channel
+    dimension.
+    """
     _check.one_of("group_norm", "activation", activation, ("none", "silu"))
     _check.one_of("group_norm", "data_format", data_format, ("channels_first", "channels_last"))
     last = data_format == "channels_last"
-    y = F.group_norm(x.movedim(-1, 1) if last else x, num_groups, gamma if affine else None, beta if affine else None, epsilon)
+    y = F.group_norm(
+        x.movedim(-1, 1) if last else x,
+        num_groups,
+        gamma if affine else None,
+        beta if affine else None,
+        epsilon,
+    )
     y = F.silu(y) if activation == "silu" else y
     return y.movedim(1, -1) if last else y
 
 
-def normalization(x, moving_mean=None, moving_variance=None, gamma=None, beta=None, axis=1, epsilon=1e-5, momentum=0.9, is_training=False):
-    """Batch norm with channels on `axis`. `momentum` is the share of the batch's own value in the moving one, as torch's.
+def normalization(
+    x,
+    moving_mean=None,
+    moving_variance=None,
+    gamma=None,
+    beta=None,
+    axis=1,
+    epsilon=1e-5,
+    momentum=0.9,
+    is_training=False,
+):
+    """Batch norm with channels on `axis`.
 
-    Training without moving statistics normalizes by the batch's own. moving_mean and moving_variance are updated in place.
+    `momentum` is the share of the batch's own value in the moving one, as torch's.
+
+    Training without moving statistics normalizes by the batch's own. moving_mean and moving_variance are
+    updated in place.
     """
     axis = _check.axis_of("normalization", axis, x.ndim)
     if not is_training and moving_mean is None:
-        raise RuntimeError("normalization: evaluation (is_training=False) needs moving_mean and moving_variance, found None")
-    y = batch_norm(x.movedim(axis, 1), moving_mean, moving_variance, gamma, beta, is_training, momentum, epsilon)
+        raise RuntimeError(
+            "normalization: evaluation (is_training=False) needs moving_mean and moving_variance, found None"
+        )
+    y = batch_norm(
+        x.movedim(axis, 1), moving_mean, moving_variance, gamma, beta, is_training, momentum, epsilon
+    )
     return y.movedim(1, axis)
 
 
-def normalization_add_relu(x, addend=None, moving_mean=None, moving_variance=None, gamma=None, beta=None, axis=1, epsilon=1e-5, momentum=0.9, is_training=False):
+def normalization_add_relu(
+    x,
+    addend=None,
+    moving_mean=None,
+    moving_variance=None,
+    gamma=None,
+    beta=None,
+    axis=1,
+    epsilon=1e-5,
+    momentum=0.9,
+    is_training=False,
+):
     """relu(normalization(x) + addend)."""
     y = normalization(x, moving_mean, moving_variance, gamma, beta, axis, epsilon, momentum, is_training)
     return torch.relu(y if addend is None else y + addend)

@@ -1,7 +1,9 @@
 """Optimizer steps on lists of tensors, in place, and clipping. They call torch's foreach kernels.
 
-Each takes OneFlow's `scale` (1 / loss scale): the gradient used is scale * model_diff. Nothing is returned but by fused_clip_grad.
+Each takes OneFlow's `scale` (1 / loss scale): the gradient used is scale * model_diff. Nothing is returned
+but by fused_clip_grad.
 """
+
 from __future__ import annotations
 
 import torch
@@ -9,7 +11,10 @@ import torch
 from . import _ext, kernels
 
 __all__ = [
-    "fused_clip_grad", "multi_tensor_adam_update", "multi_tensor_momentum_update", "multi_tensor_sgd_update",
+    "fused_clip_grad",
+    "multi_tensor_adam_update",
+    "multi_tensor_momentum_update",
+    "multi_tensor_sgd_update",
     "multi_tensor_yolov5_weight_update",
 ]
 
@@ -17,18 +22,25 @@ __all__ = [
 def _lists(name, **lists):
     lengths = {key: len(value) for key, value in lists.items()}
     if len(set(lengths.values())) != 1:
-        raise RuntimeError(f"{name}: the lists must be equally long, found " + ", ".join(f"{k} of {n}" for k, n in lengths.items()))
+        raise RuntimeError(
+            f"{name}: the lists must be equally long, found "
+            + ", ".join(f"{k} of {n}" for k, n in lengths.items())
+        )
     for key, value in lists.items():
         for i, (m, t) in enumerate(zip(lists["model"], value)):
             if m.shape != t.shape:
-                raise RuntimeError(f"{name}: {key}[{i}] has shape {tuple(t.shape)}, model[{i}] {tuple(m.shape)}")
+                raise RuntimeError(
+                    f"{name}: {key}[{i}] has shape {tuple(t.shape)}, model[{i}] {tuple(m.shape)}"
+                )
     return [list(v) for v in lists.values()]
 
 
 def _fits(model, *others):
     """Can the kernel update these lists? Contiguous tensors of one dtype and device."""
     first = model[0]
-    return all(t.is_contiguous() for tensors in (model, *others[1:]) for t in tensors) and _ext.use(first, *model, *(t for o in others for t in o))
+    return all(t.is_contiguous() for tensors in (model, *others[1:]) for t in tensors) and _ext.use(
+        first, *model, *(t for o in others for t in o)
+    )
 
 
 def _gradients(model, diff, scale, l2=0.0):
@@ -52,13 +64,35 @@ def multi_tensor_sgd_update(model, model_diff, scale, weight_decay, learning_rat
 
 
 @torch.no_grad()
-def multi_tensor_momentum_update(model, model_diff, momentum_buf, scale, weight_decay, learning_rate_val, momentum, dampening, nesterov, maximize):
-    """buf = momentum * buf + (1 - dampening) * g; model -= lr * (nesterov ? g + momentum * buf : buf) + lr * weight_decay * model."""
-    model, diff, buffers = _lists("multi_tensor_momentum_update", model=model, model_diff=model_diff, momentum_buf=momentum_buf)
+def multi_tensor_momentum_update(
+    model,
+    model_diff,
+    momentum_buf,
+    scale,
+    weight_decay,
+    learning_rate_val,
+    momentum,
+    dampening,
+    nesterov,
+    maximize,
+):
+    """buf = momentum * buf + (1 - dampening) * g; model -= lr * (nesterov ? g + momentum * buf : buf) + lr *
+    weight_decay * model.
+    """
+    model, diff, buffers = _lists(
+        "multi_tensor_momentum_update", model=model, model_diff=model_diff, momentum_buf=momentum_buf
+    )
     if not model:
         return
     if _fits(model, diff, buffers):
-        scalars = [-learning_rate_val if maximize else learning_rate_val, momentum, 1 - dampening, float(nesterov), scale, 1 - learning_rate_val * weight_decay]
+        scalars = [
+            -learning_rate_val if maximize else learning_rate_val,
+            momentum,
+            1 - dampening,
+            float(nesterov),
+            scale,
+            1 - learning_rate_val * weight_decay,
+        ]
         return kernels.run.momentum_(model, diff, buffers, scalars)
     grads = _gradients(model, diff, scale)
     torch._foreach_mul_(buffers, momentum)
@@ -74,8 +108,24 @@ def multi_tensor_momentum_update(model, model_diff, momentum_buf, scale, weight_
 
 
 @torch.no_grad()
-def multi_tensor_adam_update(model, model_diff, m, v, learning_rate_val, l2, beta1, beta2, bias_correction1_val, bias_correction2_val, do_bias_correction, scale, weight_decay, epsilon):
-    """Adam: g = scale * diff + l2 * model; m, v decay by beta1, beta2; model -= lr/bc1 * m / (sqrt(v)/sqrt(bc2) + eps) + lr * weight_decay * model.
+def multi_tensor_adam_update(
+    model,
+    model_diff,
+    m,
+    v,
+    learning_rate_val,
+    l2,
+    beta1,
+    beta2,
+    bias_correction1_val,
+    bias_correction2_val,
+    do_bias_correction,
+    scale,
+    weight_decay,
+    epsilon,
+):
+    """Adam: g = scale * diff + l2 * model; m, v decay by beta1, beta2; model -= lr/bc1 * m /
+    (sqrt(v)/sqrt(bc2) + eps) + lr * weight_decay * model.
 
     bias_correction*_val are the corrections 1 - beta^t, used when do_bias_correction.
     """
@@ -84,7 +134,16 @@ def multi_tensor_adam_update(model, model_diff, m, v, learning_rate_val, l2, bet
         return
     c1, c2 = (bias_correction1_val, bias_correction2_val) if do_bias_correction else (1.0, 1.0)
     if _fits(model, diff, m, v):
-        scalars = [learning_rate_val / c1, l2, beta1, beta2, c2**0.5, epsilon, scale, 1 - learning_rate_val * weight_decay]
+        scalars = [
+            learning_rate_val / c1,
+            l2,
+            beta1,
+            beta2,
+            c2**0.5,
+            epsilon,
+            scale,
+            1 - learning_rate_val * weight_decay,
+        ]
         return kernels.run.adam_(model, diff, m, v, scalars)
     grads = _gradients(model, diff, scale, l2)
     torch._foreach_lerp_(m, grads, 1 - beta1)
@@ -104,7 +163,9 @@ def multi_tensor_yolov5_weight_update(model, model_update, d):
     """model = d * model + (1 - d) * model_update: YOLOv5's moving average of the weights."""
     model, update = _lists("multi_tensor_yolov5_weight_update", model=model, model_update=model_update)
     if model:
-        torch._foreach_lerp_(model, [u if u.dtype is m.dtype else u.to(m.dtype) for m, u in zip(model, update)], 1 - d)
+        torch._foreach_lerp_(
+            model, [u if u.dtype is m.dtype else u.to(m.dtype) for m, u in zip(model, update)], 1 - d
+        )
 
 
 @torch.no_grad()

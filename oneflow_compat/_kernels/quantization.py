@@ -1,4 +1,5 @@
 """Quantization observers, fake quantization, and weights packed by groups."""
+
 from __future__ import annotations
 
 import torch
@@ -6,8 +7,12 @@ import torch
 from . import _check, _ext, kernels
 
 __all__ = [
-    "fake_quantization", "fused_linear_with_groupwise_quantized_weight", "groupwise_dequantize", "min_max_observer",
-    "moving_average_min_max_observer", "quantization",
+    "fake_quantization",
+    "fused_linear_with_groupwise_quantized_weight",
+    "groupwise_dequantize",
+    "min_max_observer",
+    "moving_average_min_max_observer",
+    "quantization",
 ]
 
 
@@ -31,7 +36,14 @@ def _scale_and_zero(low, high, formula, bit, symmetric):
 
 
 @torch.no_grad()
-def min_max_observer(input=None, quantization_formula="google", quantization_bit=8, quantization_scheme="symmetric", per_layer_quantization=True, **kwargs):
+def min_max_observer(
+    input=None,
+    quantization_formula="google",
+    quantization_bit=8,
+    quantization_scheme="symmetric",
+    per_layer_quantization=True,
+    **kwargs,
+):
     """(scale, zero point) from the extremes: of the whole tensor, [1], or of each row of dimension 0, [rows].
 
     google: scale = max|x| / (2^(bit-1) - 1) or (max - min) / (2^bit - 1); cambricon: scale is the exponent
@@ -45,16 +57,29 @@ def min_max_observer(input=None, quantization_formula="google", quantization_bit
 
 
 @torch.no_grad()
-def moving_average_min_max_observer(input=None, current_train_step=None, moving_max=None, moving_min=None, training=True,
-                                    stop_update_after_iters=1, quantization_formula="google", quantization_bit=8,
-                                    quantization_scheme="symmetric", momentum=0.95, **kwargs):
+def moving_average_min_max_observer(
+    input=None,
+    current_train_step=None,
+    moving_max=None,
+    moving_min=None,
+    training=True,
+    stop_update_after_iters=1,
+    quantization_formula="google",
+    quantization_bit=8,
+    quantization_scheme="symmetric",
+    momentum=0.95,
+    **kwargs,
+):
     """(scale, zero point), each [1], from running extremes.
 
-    While training and current_train_step <= stop_update_after_iters, moving_max and moving_min (in place) become
+    While training and current_train_step <= stop_update_after_iters, moving_max and moving_min (in place)
+    become
     momentum * old + (1 - momentum) * new, or new where old is 0. Symmetric: both hold max|x|.
     """
     x = _check.tensor_in("moving_average_min_max_observer", input, kwargs)
-    symmetric = _scheme("moving_average_min_max_observer", quantization_formula, quantization_bit, quantization_scheme)
+    symmetric = _scheme(
+        "moving_average_min_max_observer", quantization_formula, quantization_bit, quantization_scheme
+    )
     if training:
         high = x.abs().max() if symmetric else x.max()
         low = high if symmetric else x.min()
@@ -66,10 +91,15 @@ def moving_average_min_max_observer(input=None, current_train_step=None, moving_
 
 
 def _rounded(name, x, scale, zero_point, formula, bit, scheme):
-    """(x in quantized units, clamped; the scale to multiply back with; the zero point), broadcast over dimension 0."""
+    """(x in quantized units, clamped; the scale to multiply back with; the zero point), broadcast over
+    dimension 0.
+    """
     symmetric = _scheme(name, formula, bit, scheme)
     if scale.numel() not in (1, x.shape[0] if x.ndim else 1) or scale.shape != zero_point.shape:
-        raise RuntimeError(f"{name}: scale and zero_point must have 1 or {x.shape[0]} elements, found shapes {tuple(scale.shape)} and {tuple(zero_point.shape)}")
+        raise RuntimeError(
+            f"{name}: scale and zero_point must have 1 or {x.shape[0]} elements, found shapes"
+            f" {tuple(scale.shape)} and {tuple(zero_point.shape)}"
+        )
     if scale.numel() > 1:
         scale, zero_point = (t.reshape((-1,) + (1,) * (x.ndim - 1)) for t in (scale, zero_point))
     if formula == "cambricon":
@@ -81,24 +111,60 @@ def _rounded(name, x, scale, zero_point, formula, bit, scheme):
     return torch.round(x / scale + zero_point).clamp(0, 2**bit - 1), scale, zero_point
 
 
-def quantization(input=None, scale=None, zero_point=None, quantization_formula="google", quantization_bit=8, quantization_scheme="symmetric", **kwargs):
-    """x in quantized units, rounded half to even and clamped to the bit range, still in x's floating dtype. No gradient."""
+def quantization(
+    input=None,
+    scale=None,
+    zero_point=None,
+    quantization_formula="google",
+    quantization_bit=8,
+    quantization_scheme="symmetric",
+    **kwargs,
+):
+    """x in quantized units, rounded half to even and clamped to the bit range, still in x's floating dtype.
+
+    No gradient.
+    """
     x = _check.tensor_in("quantization", input, kwargs)
     with torch.no_grad():
-        return _rounded("quantization", x, scale, zero_point, quantization_formula, quantization_bit, quantization_scheme)[0]
+        return _rounded(
+            "quantization", x, scale, zero_point, quantization_formula, quantization_bit, quantization_scheme
+        )[0]
 
 
-def fake_quantization(input=None, scale=None, zero_point=None, quantization_formula="google", quantization_bit=8, quantization_scheme="symmetric", **kwargs):
-    """x quantized and multiplied back. The gradient passes straight through, also where the value was clamped."""
+def fake_quantization(
+    input=None,
+    scale=None,
+    zero_point=None,
+    quantization_formula="google",
+    quantization_bit=8,
+    quantization_scheme="symmetric",
+    **kwargs,
+):
+    """x quantized and multiplied back.
+
+    The gradient passes straight through, also where the value was clamped.
+    """
     x = _check.tensor_in("fake_quantization", input, kwargs)
-    one = scale.numel() == zero_point.numel() == 1 and scale.dtype is zero_point.dtype and scale.device == zero_point.device == x.device
+    one = (
+        scale.numel() == zero_point.numel() == 1
+        and scale.dtype is zero_point.dtype
+        and scale.device == zero_point.device == x.device
+    )
     if one and scale.dtype in _ext.WIDE and quantization_formula == "google" and _ext.use(x):
         symmetric = _scheme("fake_quantization", quantization_formula, quantization_bit, quantization_scheme)
         high = 2 ** (quantization_bit - 1) - 1 if symmetric else 2**quantization_bit - 1
         zero = torch.zeros_like(zero_point) if symmetric else zero_point
         return kernels.run.fake_quantize(x, scale, zero, float(-high - 1 if symmetric else 0), float(high))
     with torch.no_grad():
-        q, scale, zero_point = _rounded("fake_quantization", x, scale, zero_point, quantization_formula, quantization_bit, quantization_scheme)
+        q, scale, zero_point = _rounded(
+            "fake_quantization",
+            x,
+            scale,
+            zero_point,
+            quantization_formula,
+            quantization_bit,
+            quantization_scheme,
+        )
         y = (q - zero_point) * scale
     return _StraightThrough.apply(x, y) if x.requires_grad and torch.is_grad_enabled() else y
 
@@ -121,11 +187,16 @@ def _unpack4(x):
     return torch.stack((x >> 4, low), -1).flatten(-2)
 
 
-def groupwise_dequantize(input=None, scale=None, *, zero=None, num_bits=8, symmetric=True, group_dim=-1, group_size=-1, **kwargs):
-    """Floating values of packed integers quantized in groups of `group_size` along `group_dim` (-1: the whole dimension).
+def groupwise_dequantize(
+    input=None, scale=None, *, zero=None, num_bits=8, symmetric=True, group_dim=-1, group_size=-1, **kwargs
+):
+    """Floating values of packed integers quantized in groups of `group_size` along `group_dim` (-1: the whole
+    dimension).
 
-    symmetric: (q - offset) * scale, offset 2^(bits-1) - 1 for uint8 and 0 for int8; else q * scale + zero. 4 bits are two
-    to a byte, high first. scale and zero have input's shape with group_dim divided by group_size. The result is in scale's dtype.
+    symmetric: (q - offset) * scale, offset 2^(bits-1) - 1 for uint8 and 0 for int8; else q * scale + zero. 4
+    bits are two
+    to a byte, high first. scale and zero have input's shape with group_dim divided by group_size. The result
+    is in scale's dtype.
     """
     name = "groupwise_dequantize"
     q = _check.tensor_in(name, input, kwargs)
@@ -133,12 +204,22 @@ def groupwise_dequantize(input=None, scale=None, *, zero=None, num_bits=8, symme
     if q.dtype not in (torch.uint8, torch.int8):
         raise TypeError(f"{name}: the packed tensor must be uint8 or int8, found {q.dtype}")
     if symmetric == (zero is not None):
-        raise RuntimeError(f"{name}: `zero` is given exactly when symmetric is False, found symmetric={symmetric} and {'a' if zero is not None else 'no'} zero")
+        raise RuntimeError(
+            f"{name}: `zero` is given exactly when symmetric is False, found symmetric={symmetric} and"
+            f" {'a' if zero is not None else 'no'} zero"
+        )
     q = _unpack4(q) if num_bits == 4 else q
     dim = _check.axis_of(name, group_dim, q.ndim)
     group = q.shape[dim] if group_size == -1 else group_size
-    if group <= 0 or q.shape[dim] % group or scale.shape != q.shape[:dim] + (q.shape[dim] // group,) + q.shape[dim + 1:]:
-        raise RuntimeError(f"{name}: groups of {group} along dimension {dim} of {tuple(q.shape)} do not fit a scale {tuple(scale.shape)}")
+    if (
+        group <= 0
+        or q.shape[dim] % group
+        or scale.shape != q.shape[:dim] + (q.shape[dim] // group,) + q.shape[dim + 1 :]
+    ):
+        raise RuntimeError(
+            f"{name}: groups of {group} along dimension {dim} of {tuple(q.shape)} do not fit a scale"
+            f" {tuple(scale.shape)}"
+        )
     values = q.unflatten(dim, (-1, group)).to(scale.dtype)
     if symmetric:
         offset = float(2 ** (num_bits - 1) - 1) if q.dtype is torch.uint8 else 0.0
@@ -148,7 +229,17 @@ def groupwise_dequantize(input=None, scale=None, *, zero=None, num_bits=8, symme
     return values.flatten(dim, dim + 1)
 
 
-def fused_linear_with_groupwise_quantized_weight(x, w, w_scale, *, w_zero=None, b=None, num_bits=8, symmetric=True, group_dim=-1, group_size=-1):
+def fused_linear_with_groupwise_quantized_weight(
+    x, w, w_scale, *, w_zero=None, b=None, num_bits=8, symmetric=True, group_dim=-1, group_size=-1
+):
     """x @ groupwise_dequantize(w).T + b."""
-    weight = groupwise_dequantize(w, w_scale, zero=w_zero, num_bits=num_bits, symmetric=symmetric, group_dim=group_dim, group_size=group_size)
+    weight = groupwise_dequantize(
+        w,
+        w_scale,
+        zero=w_zero,
+        num_bits=num_bits,
+        symmetric=symmetric,
+        group_dim=group_dim,
+        group_size=group_size,
+    )
     return torch.nn.functional.linear(x, weight.to(x.dtype), b)

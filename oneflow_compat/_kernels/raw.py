@@ -1,4 +1,7 @@
-"""Raw names of `oneflow._C` for what torch does in one call: other names, other argument order, a keyword more."""
+"""Raw names of `oneflow._C` for what torch does in one call: other names, other argument order, a keyword
+more.
+"""
+
 from __future__ import annotations
 
 import torch
@@ -9,15 +12,68 @@ from .._ops._signature import spelled
 from . import _check
 
 __all__ = [
-    "add", "amp_black_identity", "amp_white_identity", "assign_local_tensor", "avg_pool2d_nhwc", "broadcast_equal", 
-    "concat", "constant", "contiguous_", "copy", "cosh_grad", "deconv1d", "deconv2d", "deconv3d", "elu",
-    "expand_dims", "eye_", "flatten", "host_scalar_add_by_tensor", "identity", "inv", "leaky_relu", "linalg_cross",
-    "noncontiguous_binary_op", "pack_padded_sequence", "pixel_shuffle", "reciprocal_no_nan", "reduce_all", "reduce_any", "reduce_max",
-    "reduce_max_device_stage", "reduce_max_global_stage", "reduce_mean", "reduce_min", "reduce_min_device_stage",
-    "reduce_min_global_stage", "reduce_nansum", "reduce_prod", "reduce_sum", "reduce_sum_like", "reshape_like", "rint",
-    "select_top_n", "sigmoid_grad", "split_like", "stack", "stream_touch", "T", "tan_grad", "tanh_grad", "tensor_constant",
-    "throw_error", "to", "triplet_margin_loss", "trunc_divide", "unfold_tensor", "upsample_bicubic_2d",
-    "upsample_bilinear_2d", "upsample_linear_1d", "upsample_nearest_1d", "upsample_nearest_2d", "upsample_nearest_3d",
+    "add",
+    "amp_black_identity",
+    "amp_white_identity",
+    "assign_local_tensor",
+    "avg_pool2d_nhwc",
+    "broadcast_equal",
+    "concat",
+    "constant",
+    "contiguous_",
+    "copy",
+    "cosh_grad",
+    "deconv1d",
+    "deconv2d",
+    "deconv3d",
+    "elu",
+    "expand_dims",
+    "eye_",
+    "flatten",
+    "host_scalar_add_by_tensor",
+    "identity",
+    "inv",
+    "leaky_relu",
+    "linalg_cross",
+    "noncontiguous_binary_op",
+    "pack_padded_sequence",
+    "pixel_shuffle",
+    "reciprocal_no_nan",
+    "reduce_all",
+    "reduce_any",
+    "reduce_max",
+    "reduce_max_device_stage",
+    "reduce_max_global_stage",
+    "reduce_mean",
+    "reduce_min",
+    "reduce_min_device_stage",
+    "reduce_min_global_stage",
+    "reduce_nansum",
+    "reduce_prod",
+    "reduce_sum",
+    "reduce_sum_like",
+    "reshape_like",
+    "rint",
+    "select_top_n",
+    "sigmoid_grad",
+    "split_like",
+    "stack",
+    "stream_touch",
+    "T",
+    "tan_grad",
+    "tanh_grad",
+    "tensor_constant",
+    "throw_error",
+    "to",
+    "triplet_margin_loss",
+    "trunc_divide",
+    "unfold_tensor",
+    "upsample_bicubic_2d",
+    "upsample_bilinear_2d",
+    "upsample_linear_1d",
+    "upsample_nearest_1d",
+    "upsample_nearest_2d",
+    "upsample_nearest_3d",
     "upsample_trilinear_3d",
 ]
 
@@ -38,7 +94,9 @@ def T(input):
 
 @spelled("inputs=input")
 def add(input, other=None, *rest, alpha=1, inplace=False):
-    """input + alpha * other, with alpha and inplace by position too; or the sum of a list of tensors, or of three or more."""
+    """input + alpha * other, with alpha and inplace by position too; or the sum of a list of tensors, or of
+    three or more.
+    """
     if rest and isinstance(rest[0], torch.Tensor):
         input = [input, other, *rest]
     elif rest:
@@ -58,11 +116,28 @@ def assign_local_tensor(ref, value):
         ref.copy_(value)
 
 
-def avg_pool2d_nhwc(x, kernel_size, stride, padding, padding_before, padding_after, data_format="channels_first", ceil_mode=False):
-    """Average pooling of x (N, H, W, C). Padding is given by padding_before, which must equal padding_after; padded zeros do not count."""
+def avg_pool2d_nhwc(
+    x,
+    kernel_size,
+    stride,
+    padding,
+    padding_before,
+    padding_after,
+    data_format="channels_first",
+    ceil_mode=False,
+):
+    """Average pooling of x (N, H, W, C).
+
+    Padding is given by padding_before, which must equal padding_after; padded zeros do not count.
+    """
     if list(padding_before) != list(padding_after):
-        raise NotImplementedError(f"avg_pool2d_nhwc: padding_before must equal padding_after, found {list(padding_before)} and {list(padding_after)}")
-    return F.avg_pool2d(x.movedim(-1, 1), tuple(kernel_size), tuple(stride), tuple(padding_before), ceil_mode, False).movedim(1, -1)
+        raise NotImplementedError(
+            f"avg_pool2d_nhwc: padding_before must equal padding_after, found {list(padding_before)} and"
+            f" {list(padding_after)}"
+        )
+    return F.avg_pool2d(
+        x.movedim(-1, 1), tuple(kernel_size), tuple(stride), tuple(padding_before), ceil_mode, False
+    ).movedim(1, -1)
 
 
 def broadcast_equal(input, other):
@@ -100,7 +175,11 @@ def contiguous_(input):
 def copy(x, device_type=None, device_id=None, pin_memory=False, device=None):
     """A copy on the device given by name and number, or by `device`."""
     if device is None:
-        device = device_type if device_id is None or not isinstance(device_type, str) else f"{device_type}:{device_id}"
+        device = (
+            device_type
+            if device_id is None or not isinstance(device_type, str)
+            else f"{device_type}:{device_id}"
+        )
         device = "cpu" if isinstance(device, str) and device.startswith("cpu") else device
     out = x.to(device, copy=True)
     return out.pin_memory() if pin_memory else out
@@ -108,7 +187,9 @@ def copy(x, device_type=None, device_id=None, pin_memory=False, device=None):
 
 def to(x, *args, other=None, **kwargs):
     """Tensor.to, device, dtype and copy also as None; `other` is a tensor whose device and dtype to take."""
-    return x.to(*(a for a in (other, *args) if a is not None), **{k: v for k, v in kwargs.items() if v is not None})
+    return x.to(
+        *(a for a in (other, *args) if a is not None), **{k: v for k, v in kwargs.items() if v is not None}
+    )
 
 
 def leaky_relu(x, alpha=0.01, inplace=False):
@@ -178,7 +259,9 @@ def pixel_shuffle(input, h_upscale_factor, w_upscale_factor):
 
 def reciprocal_no_nan(x):
     """1 / x, and 0 where x is 0."""
-    return torch.where(x == 0, torch.zeros_like(x), torch.reciprocal(torch.where(x == 0, torch.ones_like(x), x)))
+    return torch.where(
+        x == 0, torch.zeros_like(x), torch.reciprocal(torch.where(x == 0, torch.ones_like(x), x))
+    )
 
 
 def rint(x):
@@ -224,7 +307,10 @@ def _device_stage(extreme):
         mask = x == value
         return value, mask, mask.sum(tuple(axis), keepdim=True).int()
 
-    stage.__doc__ = "(extreme with kept dimensions, mask of where it is, how often int32): the local half of a split reduction."
+    stage.__doc__ = (
+        "(extreme with kept dimensions, mask of where it is, how often int32): the local half of a split"
+        " reduction."
+    )
     return stage
 
 
@@ -262,8 +348,16 @@ def split_like(x, like, axis):
     """x cut along `axis` into the sizes of the tensors in `like`, whose other sizes are those of x."""
     axis = axis + x.dim() if axis < 0 else axis
     for t in like:
-        if not axis < t.dim() <= x.dim() or t.dim() != like[0].dim() or t.shape[:axis] != x.shape[:axis] or t.shape[axis + 1:] != x.shape[axis + 1:t.dim()]:
-            raise RuntimeError(f"split_like: along dimension {axis}, {tuple(x.shape)} has no part like {tuple(t.shape)}; the other sizes must agree")
+        if (
+            not axis < t.dim() <= x.dim()
+            or t.dim() != like[0].dim()
+            or t.shape[:axis] != x.shape[:axis]
+            or t.shape[axis + 1 :] != x.shape[axis + 1 : t.dim()]
+        ):
+            raise RuntimeError(
+                f"split_like: along dimension {axis}, {tuple(x.shape)} has no part like {tuple(t.shape)}; the"
+                " other sizes must agree"
+            )
     return torch.split(x, [t.shape[axis] for t in like], axis)
 
 
@@ -276,14 +370,20 @@ def throw_error(input):
     raise RuntimeError("throw error kernel")
 
 
-def triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2.0, eps=1e-6, swap=False, reduction="mean"):
+def triplet_margin_loss(
+    anchor, positive, negative, margin=1.0, p=2.0, eps=1e-6, swap=False, reduction="mean"
+):
     """torch's triplet_margin_loss, by position."""
     return F.triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap, reduction=reduction)
 
 
 def trunc_divide(input, other, *, inplace=False):
     """Division rounded toward zero; integers stay integers."""
-    return input.div_(other, rounding_mode="trunc") if inplace else torch.div(input, other, rounding_mode="trunc")
+    return (
+        input.div_(other, rounding_mode="trunc")
+        if inplace
+        else torch.div(input, other, rounding_mode="trunc")
+    )
 
 
 def unfold_tensor(x, dimension, size, step):
@@ -329,7 +429,9 @@ def _upsample(name, mode, axes, corners):
             raise TypeError(f"{name}() got an unexpected or repeated argument {unknown[0]!r}")
         given.update(kwargs)
         if given.get("data_format", "channels_first") != "channels_first":
-            raise NotImplementedError(f"{name}: data_format must be 'channels_first', found {given['data_format']!r}")
+            raise NotImplementedError(
+                f"{name}: data_format must be 'channels_first', found {given['data_format']!r}"
+            )
         align = {"align_corners": bool(given.get("align_corners", False))} if corners else {}
         size = given.get("output_size")
         if size is not None:

@@ -1,4 +1,5 @@
 """Feature interactions of recommender models (DLRM, DCN)."""
+
 from __future__ import annotations
 
 import torch
@@ -25,38 +26,57 @@ def _joined(dots, x, output_concat, output_padding):
     return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
 
 
-def fused_dot_feature_interaction(features, output_concat=None, self_interaction=False, output_padding=0, pooling="none"):
+def fused_dot_feature_interaction(
+    features, output_concat=None, self_interaction=False, output_padding=0, pooling="none"
+):
     """Dot products of every pair of feature vectors.
 
-    features: tensors (B, E) or (B, F_i, E), joined to (B, F, E). pooling "none": (B, pairs), the lower triangle row by row
-    (with the diagonal if self_interaction), after output_concat (B, C) and before output_padding zeros. pooling "sum":
-    the sum of all pairs' elementwise products, (B, E); output_concat, self_interaction and padding do not apply.
+    features: tensors (B, E) or (B, F_i, E), joined to (B, F, E). pooling "none": (B, pairs), the lower
+    triangle row by row
+    (with the diagonal if self_interaction), after output_concat (B, C) and before output_padding zeros.
+    pooling "sum":
+    the sum of all pairs' elementwise products, (B, E); output_concat, self_interaction and padding do not
+    apply.
     """
     name = "fused_dot_feature_interaction"
     _check.one_of(name, "pooling", pooling, ("none", "sum"))
     sizes = {(f.shape[0], f.shape[-1]) for f in features}
     if len(sizes) != 1 or any(f.ndim not in (2, 3) for f in features):
-        raise RuntimeError(f"{name}: features must be (batch, size) or (batch, count, size) of one batch and size, found {[tuple(f.shape) for f in features]}")
+        raise RuntimeError(
+            f"{name}: features must be (batch, size) or (batch, count, size) of one batch and size, found"
+            f" {[tuple(f.shape) for f in features]}"
+        )
     x = [f if f.ndim == 3 else f.unsqueeze(1) for f in features]
     x = torch.cat(x, 1) if len(x) > 1 else x[0]
     if pooling == "sum":
         if output_concat is not None or self_interaction or output_padding:
-            raise RuntimeError(f"{name}: pooling='sum' takes no output_concat, self_interaction or output_padding")
+            raise RuntimeError(
+                f"{name}: pooling='sum' takes no output_concat, self_interaction or output_padding"
+            )
         return 0.5 * (x.sum(1).square() - x.square().sum(1))
     if output_concat is not None and (output_concat.ndim != 2 or output_concat.shape[0] != x.shape[0]):
-        raise RuntimeError(f"{name}: output_concat must be ({x.shape[0]}, size), found {tuple(output_concat.shape)}")
+        raise RuntimeError(
+            f"{name}: output_concat must be ({x.shape[0]}, size), found {tuple(output_concat.shape)}"
+        )
     if _ext.use(x):
         return _joined(kernels.run.pair_dots(x, self_interaction), x, output_concat, output_padding)
     return fused_dot_feature_interaction_ref(x, output_concat, self_interaction, output_padding)
 
 
 def fused_cross_feature_interaction(x, weight, x_0, bias, interaction_mode):
-    """A cross layer of DCN. "vector": x_0 * (x @ weight.T) + bias + x, weight (1, E); "matrix": x_0 * (x @ weight.T + bias) + x, weight (E, E)."""
+    """A cross layer of DCN.
+
+    "vector": x_0 * (x @ weight.T) + bias + x, weight (1, E); "matrix": x_0 * (x @ weight.T + bias) + x,
+    weight (E, E).
+    """
     name = "fused_cross_feature_interaction"
     _check.one_of(name, "interaction_mode", interaction_mode, ("vector", "matrix"))
     rows = 1 if interaction_mode == "vector" else x.shape[-1]
     if tuple(weight.shape) != (rows, x.shape[-1]) or bias.shape[-1] != x.shape[-1]:
-        raise RuntimeError(f"{name}: in mode {interaction_mode!r} the weight must be ({rows}, {x.shape[-1]}) and the bias ({x.shape[-1]},), found {tuple(weight.shape)} and {tuple(bias.shape)}")
+        raise RuntimeError(
+            f"{name}: in mode {interaction_mode!r} the weight must be ({rows}, {x.shape[-1]}) and the bias"
+            f" ({x.shape[-1]},), found {tuple(weight.shape)} and {tuple(bias.shape)}"
+        )
     if interaction_mode == "vector":
         return torch.addcmul(x + bias, x_0, F.linear(x, weight))
     return torch.addcmul(x, x_0, F.linear(x, weight, bias))

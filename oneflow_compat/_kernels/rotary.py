@@ -1,4 +1,5 @@
 """Rotary position embedding over attention layouts."""
+
 from __future__ import annotations
 
 import torch
@@ -34,34 +35,58 @@ def angles(size, positions, base, mode, dtype):
     return turn.cos(), turn.sin()
 
 
-def fused_apply_rotary_emb(x, *, cos=None, sin=None, position_ids=None, x_layout="BHMK", output_layout=None, mode="plane",
-                           tensor_index=None, k_size=None, base=1e4, rotary_size=None):
+def fused_apply_rotary_emb(
+    x,
+    *,
+    cos=None,
+    sin=None,
+    position_ids=None,
+    x_layout="BHMK",
+    output_layout=None,
+    mode="plane",
+    tensor_index=None,
+    k_size=None,
+    base=1e4,
+    rotary_size=None,
+):
     """x with each head turned by its position: x * cos + turned(x) * sin. Computed in float32 for 16-bit x.
 
-    mode "plane" pairs the two halves, "interval" neighbours. cos and sin (positions, rotary_size / dims) come from `base`
-    when not given. position_ids (B, dims, M), dims 1 or 2, default 0..M-1; with dims 2 each half of rotary_size has its own
+    mode "plane" pairs the two halves, "interval" neighbours. cos and sin (positions, rotary_size / dims) come
+    from `base`
+    when not given. position_ids (B, dims, M), dims 1 or 2, default 0..M-1; with dims 2 each half of
+    rotary_size has its own
     positions. Layouts in layout.py; a packed x gives the tensor `tensor_index` (0 query, 1 key, 2 value).
     """
     name = "fused_apply_rotary_emb"
     _check.one_of(name, "mode", mode, ("plane", "interval"))
     L.check(name, "x_layout", x_layout)
     if (cos is None) != (sin is None):
-        raise RuntimeError(f"{name}: give cos and sin together, found {'no cos' if cos is None else 'no sin'}")
+        raise RuntimeError(
+            f"{name}: give cos and sin together, found {'no cos' if cos is None else 'no sin'}"
+        )
     dims = 1
     if position_ids is not None:
         position_ids = position_ids[:, None] if position_ids.ndim == 2 else position_ids
         dims = position_ids.shape[1]
         if position_ids.ndim != 3 or dims not in (1, 2):
-            raise RuntimeError(f"{name}: position_ids must be (batch, 1 or 2, length), found {tuple(position_ids.shape)}")
+            raise RuntimeError(
+                f"{name}: position_ids must be (batch, 1 or 2, length), found {tuple(position_ids.shape)}"
+            )
     if k_size is None and x_layout not in L.PLAIN:
         k_size = rotary_size or (cos.shape[-1] * dims if cos is not None else None)
     heads = L.split_heads(name, x, x_layout, k_size, tensor_index)
     size = heads.shape[-1] if rotary_size is None else rotary_size
     if size > heads.shape[-1] or size % (2 * dims):
-        raise RuntimeError(f"{name}: rotary_size must be a multiple of {2 * dims} and at most the head size {heads.shape[-1]}, found {size}")
+        raise RuntimeError(
+            f"{name}: rotary_size must be a multiple of {2 * dims} and at most the head size"
+            f" {heads.shape[-1]}, found {size}"
+        )
     part = size // dims
     if cos is not None and (cos.shape != sin.shape or cos.ndim != 2 or cos.shape[1] != part):
-        raise RuntimeError(f"{name}: cos and sin must be (positions, {part}), found {tuple(cos.shape)} and {tuple(sin.shape)}")
+        raise RuntimeError(
+            f"{name}: cos and sin must be (positions, {part}), found {tuple(cos.shape)} and"
+            f" {tuple(sin.shape)}"
+        )
     cos, sin = _tables(heads, cos, sin, position_ids, part, dims, base, mode)
     if output_layout is None:
         output_layout = x_layout.replace("H2K", "HK").replace("H3K", "HK")
@@ -72,8 +97,11 @@ def fused_apply_rotary_emb(x, *, cos=None, sin=None, position_ids=None, x_layout
         out = rotate_ref(heads.to(cos.dtype), cos, sin, mode)
     else:
         halves = heads[..., :size].to(cos.dtype).chunk(2, -1)
-        out = torch.cat([rotate_ref(h, c, s, mode) for h, c, s in zip(halves, cos.chunk(2, -1), sin.chunk(2, -1))]
-                        + [heads[..., size:].to(cos.dtype)], -1)
+        out = torch.cat(
+            [rotate_ref(h, c, s, mode) for h, c, s in zip(halves, cos.chunk(2, -1), sin.chunk(2, -1))]
+            + [heads[..., size:].to(cos.dtype)],
+            -1,
+        )
     return L.merge_heads(out.to(x.dtype), output_layout)
 
 
@@ -83,11 +111,16 @@ def _kernel(heads, cos, sin, dims, mode, output_layout):
 
 
 def _tables(x, cos, sin, position_ids, part, dims, base, mode):
-    """cos and sin of each position of x (B, M, H, K): (B or 1, M, dims * part), in the dtype to compute in."""
+    """cos and sin of each position of x (B, M, H, K): (B or 1, M, dims * part), in the dtype to
+    compute in.
+    """
     work = torch.promote_types(x.dtype, torch.float32)
     if position_ids is None:
         if cos is not None and cos.shape[0] < x.shape[1]:
-            raise RuntimeError(f"fused_apply_rotary_emb: cos and sin have {cos.shape[0]} positions, fewer than the length {x.shape[1]}")
+            raise RuntimeError(
+                f"fused_apply_rotary_emb: cos and sin have {cos.shape[0]} positions, fewer than the length"
+                f" {x.shape[1]}"
+            )
         if cos is None:
             cos, sin = angles(part, beside(torch.arange(x.shape[1], device=x.device), x), base, mode, work)
         return cos[None, : x.shape[1]].to(work), sin[None, : x.shape[1]].to(work)

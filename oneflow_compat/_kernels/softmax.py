@@ -1,4 +1,8 @@
-"""Scaled, masked softmax and its fusions with bias, lower triangle and dropout. Softmax is over the last dimension."""
+"""Scaled, masked softmax and its fusions with bias, lower triangle and dropout.
+
+Softmax is over the last dimension.
+"""
+
 from __future__ import annotations
 
 import torch
@@ -7,15 +11,21 @@ from . import _check, _ext, kernels
 from .activation import dropout
 
 __all__ = [
-    "fused_bias_add_scale_mask_softmax_dropout", "fused_scale_mask_bias_softmax", "fused_scale_mask_softmax",
-    "fused_scale_mask_softmax_dropout", "fused_scale_tril", "fused_scale_tril_softmax_mask_scale",
+    "fused_bias_add_scale_mask_softmax_dropout",
+    "fused_scale_mask_bias_softmax",
+    "fused_scale_mask_softmax",
+    "fused_scale_mask_softmax_dropout",
+    "fused_scale_tril",
+    "fused_scale_tril_softmax_mask_scale",
 ]
 
 
 def _keep(name, x, mask):
     """The mask as bool, checked to broadcast to x."""
     shape, size = x.shape, mask.shape
-    if shape != size and (len(size) > len(shape) or any(m not in (1, n) for m, n in zip(size[::-1], shape[::-1]))):
+    if shape != size and (
+        len(size) > len(shape) or any(m not in (1, n) for m, n in zip(size[::-1], shape[::-1]))
+    ):
         raise RuntimeError(f"{name}: the mask {tuple(size)} does not broadcast to the input {tuple(shape)}")
     return mask if mask.dtype is torch.bool else mask.bool()
 
@@ -44,19 +54,33 @@ def fused_scale_mask_softmax(x, mask, *, fill_value=0.0, scale=1.0):
 
 
 @_ext.follows_input
-def fused_scale_mask_softmax_dropout(x, mask, *, fill_value=0.0, scale=1.0, p=0.5, training=True, generator=None):
+def fused_scale_mask_softmax_dropout(
+    x, mask, *, fill_value=0.0, scale=1.0, p=0.5, training=True, generator=None
+):
     """(dropout(y), y) with y = fused_scale_mask_softmax(x, mask)."""
     _check.rate("fused_scale_mask_softmax_dropout", p)
     if x.ndim and _ext.use(x):
-        return _kernel(x, _keep("fused_scale_mask_softmax_dropout", x, mask), 0, scale, fill_value, p if training else 0.0, generator)
+        return _kernel(
+            x,
+            _keep("fused_scale_mask_softmax_dropout", x, mask),
+            0,
+            scale,
+            fill_value,
+            p if training else 0.0,
+            generator,
+        )
     y = fused_scale_mask_softmax(x, mask, fill_value=fill_value, scale=scale)
     return dropout(y, p, training, generator), y
 
 
 @_ext.follows_input
-def fused_bias_add_scale_mask_softmax_dropout(x, bias, mask, *, fill_value=0.0, scale=1.0, p=0.5, training=True, generator=None):
+def fused_bias_add_scale_mask_softmax_dropout(
+    x, bias, mask, *, fill_value=0.0, scale=1.0, p=0.5, training=True, generator=None
+):
     """(dropout(y), y) with y = fused_scale_mask_softmax(x + bias, mask). The bias broadcasts to x."""
-    return fused_scale_mask_softmax_dropout(x + bias, mask, fill_value=fill_value, scale=scale, p=p, training=training, generator=generator)
+    return fused_scale_mask_softmax_dropout(
+        x + bias, mask, fill_value=fill_value, scale=scale, p=p, training=training, generator=generator
+    )
 
 
 @_ext.follows_input
@@ -76,9 +100,13 @@ def fused_scale_tril_ref(x, diagonal, fill_value, scale):
 
 @_ext.follows_input
 def fused_scale_tril(x, diagonal=0, fill_value=0, scale=1):
-    """`scale * x` on and below the `diagonal` of the last two dimensions, `fill_value` above it. x of 2 or more dimensions."""
+    """`scale * x` on and below the `diagonal` of the last two dimensions, `fill_value` above it. x of 2 or
+    more dimensions.
+    """
     if x.ndim < 2:
-        raise RuntimeError(f"fused_scale_tril: the input must have 2 or more dimensions, found shape {tuple(x.shape)}")
+        raise RuntimeError(
+            f"fused_scale_tril: the input must have 2 or more dimensions, found shape {tuple(x.shape)}"
+        )
     if not x.is_floating_point() and (isinstance(scale, float) or isinstance(fill_value, float)):
         scale, fill_value = int(scale), int(fill_value)
     if _ext.use(x):
@@ -87,7 +115,9 @@ def fused_scale_tril(x, diagonal=0, fill_value=0, scale=1):
 
 
 @_ext.follows_input
-def fused_scale_tril_softmax_mask_scale(a, *, p=0.5, diagonal, tril_scale_value, tril_fill_value=0.0, generator=None):
+def fused_scale_tril_softmax_mask_scale(
+    a, *, p=0.5, diagonal, tril_scale_value, tril_fill_value=0.0, generator=None
+):
     """(dropout(y), y) with y = softmax(fused_scale_tril(a)): causal attention weights. Always drops."""
     _check.rate("fused_scale_tril_softmax_mask_scale", p)
     if a.ndim > 1 and _ext.use(a):

@@ -1,4 +1,5 @@
 """oneflow._oneflow_internal._C: the functions of `oneflow._C`."""
+
 from .. import _C as _functions
 
 

@@ -1,4 +1,7 @@
-"""oneflow._oneflow_internal: the few names of OneFlow's C++ module that client code and its tests reach for."""
+"""oneflow._oneflow_internal: the few names of OneFlow's C++ module that client code and its tests
+reach for.
+"""
+
 from __future__ import annotations
 
 import operator
@@ -11,7 +14,11 @@ from .._message import data_type_number
 from . import _C, eager, exception, flags, jobs, remat, test_api
 from .. import _lazy_mode
 from .jobs import (
-    CurJobBuildAndInferCtx_SetJobConf, JobBuildAndInferCtx_Close, JobBuildAndInferCtx_GetCurrentJobName, JobBuildAndInferCtx_Open, one,
+    CurJobBuildAndInferCtx_SetJobConf,
+    JobBuildAndInferCtx_Close,
+    JobBuildAndInferCtx_GetCurrentJobName,
+    JobBuildAndInferCtx_Open,
+    one,
 )
 
 TensorTuple = list
@@ -72,9 +79,16 @@ def create_generator(device="auto"):
 
 
 _PUBLIC = {  # name here: its public path
-    "placement": "placement", "sbp": "sbp", "device": "device", "Generator": "Generator", "EmptyCache": "cuda.empty_cache",
+    "placement": "placement",
+    "sbp": "sbp",
+    "device": "device",
+    "Generator": "Generator",
+    "EmptyCache": "cuda.empty_cache",
     "UniqueStr": "framework.id_util.UniqueStr",
-    "GetRank": "env.get_rank", "GetLocalRank": "env.get_local_rank", "GetWorldSize": "env.get_world_size", "GetNodeSize": "env.get_node_size",
+    "GetRank": "env.get_rank",
+    "GetLocalRank": "env.get_local_rank",
+    "GetWorldSize": "env.get_world_size",
+    "GetNodeSize": "env.get_node_size",
 }
 
 
@@ -86,5 +100,13 @@ def __getattr__(name):
     if name == "profiler":
         from .. import profiler as p
 
-        return types.SimpleNamespace(RangePush=p.range_push, RangePop=p.range_pop, ProfilerStart=p.profiler_start, ProfilerStop=p.profiler_stop)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}: OneFlow's C++ runtime does not exist here; use the public API")
+        return types.SimpleNamespace(
+            RangePush=p.range_push,
+            RangePop=p.range_pop,
+            ProfilerStart=p.profiler_start,
+            ProfilerStop=p.profiler_stop,
+        )
+    raise AttributeError(
+        f"module {__name__!r} has no attribute {name!r}: OneFlow's C++ runtime does not exist here; use the"
+        " public API"
+    )

@@ -1,4 +1,5 @@
 """Waiting for the device."""
+
 import types
 
 import torch

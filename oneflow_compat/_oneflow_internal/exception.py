@@ -1,4 +1,7 @@
-"""The exception classes of OneFlow's C++ module; each is a class of Python's or torch's that stands for it here."""
+"""The exception classes of OneFlow's C++ module; each is a class of Python's or torch's that stands for it
+here.
+"""
+
 import builtins
 
 from .._errors import OneFlowError

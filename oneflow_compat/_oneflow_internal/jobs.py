@@ -1,8 +1,11 @@
-"""The job that is being built, and the feed and fetch operators of OneFlow's graph builder, on tensors that only stand for values.
+"""The job that is being built, and the feed and fetch operators of OneFlow's graph builder, on tensors that
+only stand for values.
 
-nn.Graph builds with the engine (`oneflow._graph`); these are for code that builds a job by hand in `lazy_mode.guard(True)`.
+nn.Graph builds with the engine (`oneflow._graph`); these are for code that builds a job by hand in
+`lazy_mode.guard(True)`.
 A fed tensor is a FakeTensor: every operator gives its shape and dtype, and nothing is computed.
 """
+
 from __future__ import annotations
 
 import types
@@ -17,7 +20,10 @@ _open: list = []  # the name of the open job, and its settings once they were gi
 def JobBuildAndInferCtx_Open(job_name: str):
     """Begin a job; one at a time."""
     if _open:
-        raise OneFlowError(f"job {job_name!r} cannot begin: job {_open[0]!r} is still being built; call JobBuildAndInferCtx_Close() first")
+        raise OneFlowError(
+            f"job {job_name!r} cannot begin: job {_open[0]!r} is still being built; call"
+            " JobBuildAndInferCtx_Close() first"
+        )
     _open.append(job_name)
 
 
@@ -31,7 +37,10 @@ def JobBuildAndInferCtx_GetCurrentJobName() -> str:
     from ..nn.graph.graph_debug import building
 
     if not _open and not building:
-        raise OneFlowError("no job is being built: JobBuildAndInferCtx_Open() begins one, and build() of an nn.Graph runs in one")
+        raise OneFlowError(
+            "no job is being built: JobBuildAndInferCtx_Open() begins one, and build() of an nn.Graph runs"
+            " in one"
+        )
     return _open[0] if _open else building[-1].name
 
 
@@ -41,7 +50,9 @@ def CurJobBuildAndInferCtx_SetJobConf(job_conf):
     if isinstance(job_conf, str):
         return
     if job_conf.job_name != name:
-        raise OneFlowError(f"settings of job {job_conf.job_name!r} were given while job {name!r} is being built")
+        raise OneFlowError(
+            f"settings of job {job_conf.job_name!r} were given while job {name!r} is being built"
+        )
     _open[1:] = [job_conf]
 
 
@@ -62,7 +73,11 @@ class FetchOutputOpExpr(_OpExpr):
     """A result of a job."""
 
 
-one = types.SimpleNamespace(FeedInputOpExpr=FeedInputOpExpr, FeedVariableOpExpr=FeedVariableOpExpr, FetchOutputOpExpr=FetchOutputOpExpr)
+one = types.SimpleNamespace(
+    FeedInputOpExpr=FeedInputOpExpr,
+    FeedVariableOpExpr=FeedVariableOpExpr,
+    FetchOutputOpExpr=FetchOutputOpExpr,
+)
 _mode: list = []
 
 

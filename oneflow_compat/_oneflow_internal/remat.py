@@ -1,7 +1,10 @@
-"""oneflow._oneflow_internal.remat: the counters of OneFlow's rematerialisation. Nothing is evicted here (docs/differences.md: remat-runtime).
+"""oneflow._oneflow_internal.remat: the counters of OneFlow's rematerialisation.
+
+Nothing is evicted here (docs/differences.md: remat-runtime).
 
 The counters are what happened: zero. A request to evict raises.
 """
+
 from __future__ import annotations
 
 import torch
@@ -41,18 +44,28 @@ def disable_eviction(tensor):
 
 def evict(tensor):
     """UnsupportedError."""
-    raise unsupported("remat.evict()", "remat-runtime", "Delete the tensor, or use torch.utils.checkpoint to recompute activations.")
+    raise unsupported(
+        "remat.evict()",
+        "remat-runtime",
+        "Delete the tensor, or use torch.utils.checkpoint to recompute activations.",
+    )
 
 
 def allocated_memory(device) -> int:
     """Bytes of tensors on a CUDA device; UnsupportedError for the CPU, which torch does not count."""
     device = torch.device(device)
     if device.type != "cuda":
-        raise unsupported(f"remat.allocated_memory({str(device)!r})", "remat-runtime", "Memory is counted on CUDA devices.")
+        raise unsupported(
+            f"remat.allocated_memory({str(device)!r})", "remat-runtime", "Memory is counted on CUDA devices."
+        )
     return torch.cuda.memory_allocated(device)
 
 
 def display(device):
     """Print what torch knows of the device's memory."""
     device = torch.device(device)
-    print(torch.cuda.memory_summary(device) if device.type == "cuda" else f"{device}: nothing was evicted; memory is counted on CUDA devices only")
+    print(
+        torch.cuda.memory_summary(device)
+        if device.type == "cuda"
+        else f"{device}: nothing was evicted; memory is counted on CUDA devices only"
+    )

@@ -1,4 +1,5 @@
 """Five functions that OneFlow's tests use to see values and errors cross the language border."""
+
 from __future__ import annotations
 
 

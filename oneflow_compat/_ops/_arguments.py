@@ -1,11 +1,17 @@
 """Arguments of functions that take OneFlow's or torch's positional order, told apart by a type."""
+
 from __future__ import annotations
 
 
 def bind(function: str, slots: tuple, args: tuple, kwargs: dict, **renamed: str) -> dict:
-    """{name: value} of a call: positions named by `slots`, keywords under either spelling (`renamed`: ours=theirs)."""
+    """{name: value} of a call: positions named by `slots`, keywords under either spelling (`renamed`:
+    ours=theirs).
+    """
     if len(args) > len(slots):
-        raise TypeError(f"{function}() takes at most {len(slots)} positional arguments ({', '.join(slots)}), found {len(args)}")
+        raise TypeError(
+            f"{function}() takes at most {len(slots)} positional arguments ({', '.join(slots)}), found"
+            f" {len(args)}"
+        )
     given = dict(zip(slots, args))
     for name, value in kwargs.items():
         name = renamed.get(name, name)
@@ -18,7 +24,9 @@ def bind(function: str, slots: tuple, args: tuple, kwargs: dict, **renamed: str)
 
 
 def need_tensors(function: str, **arguments) -> None:
-    """TypeError, as of functions written in C, for an argument that is no tensor; a proxy of torch.fx counts as one."""
+    """TypeError, as of functions written in C, for an argument that is no tensor; a proxy of torch.fx counts
+    as one.
+    """
     for name, value in arguments.items():
         if not hasattr(value, "dim"):
             raise TypeError(f"{function}(): argument {name!r} must be a tensor, found {type(value).__name__}")

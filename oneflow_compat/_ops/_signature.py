@@ -1,4 +1,5 @@
 """Helpers for functions under OneFlow's argument names that hand most calls straight to torch."""
+
 from __future__ import annotations
 
 import functools
@@ -10,9 +11,16 @@ from .._bind import rename
 
 
 def parse(text: str) -> inspect.Signature:
-    """The signature written as "(input, dim=None, **torch_keywords)"; a free name as default stands for itself."""
+    """The signature written as "(input, dim=None, **torch_keywords)"; a free name as default stands for
+    itself.
+    """
     body = text.strip()
-    return inspect.signature(eval(f"lambda {body[1:-1]}: None", {"__builtins__": {}, "inf": float("inf"), "True": True, "False": False, "None": None}))
+    return inspect.signature(
+        eval(
+            f"lambda {body[1:-1]}: None",
+            {"__builtins__": {}, "inf": float("inf"), "True": True, "False": False, "None": None},
+        )
+    )
 
 
 def documented(text: str, name: str | None = None, doc: str | None = None):
@@ -54,12 +62,16 @@ def refused_by_class(error) -> bool:
 
 
 def ask_class(name, args, kwargs):
-    """Ask it about the function a program calls torch.NAME: classes find theirs in a dict with such functions as keys."""
+    """Ask it about the function a program calls torch.NAME: classes find theirs in a dict with such functions
+    as keys.
+    """
     import torch
 
     leaves = torch.utils._pytree.tree_leaves((args, kwargs))
     concerned = [a for a in leaves if hasattr(type(a), "__torch_function__") and type(a) is not torch.Tensor]
-    return torch.overrides.handle_torch_function(getattr(sys.modules["oneflow"], name), concerned, *args, **kwargs)
+    return torch.overrides.handle_torch_function(
+        getattr(sys.modules["oneflow"], name), concerned, *args, **kwargs
+    )
 
 
 def or_else(target, name: str, signature: str, doc: str):

@@ -1,4 +1,5 @@
 """Activation functions OneFlow offers at top level."""
+
 from __future__ import annotations
 
 import torch
@@ -8,8 +9,20 @@ from ._arguments import need_tensors
 from ._signature import spelled
 from .nn_activation import overwrite
 
-__all__ = ["gelu", "mish", "silu", "softplus", "softsign", "softshrink", "softmax", "log_softmax", "adaptive_avg_pool2d",
-           "adaptive_avg_pool3d", "stft", "implicit_dim"]
+__all__ = [
+    "gelu",
+    "mish",
+    "silu",
+    "softplus",
+    "softsign",
+    "softshrink",
+    "softmax",
+    "log_softmax",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "stft",
+    "implicit_dim",
+]
 
 
 @spelled("input=x")
@@ -64,7 +77,11 @@ def softmax(x, dim=None, dtype=None, *, out=None):
 def log_softmax(x, dim=None, dtype=None, *, out=None):
     """torch.log_softmax; without `dim` it is 0 for 0-, 1- and 3-dimensional tensors, else 1."""
     dim = implicit_dim(x) if dim is None else dim
-    return torch.log_softmax(x, dim, dtype=dtype) if out is None else torch.log_softmax(x, dim, dtype=dtype, out=out)
+    return (
+        torch.log_softmax(x, dim, dtype=dtype)
+        if out is None
+        else torch.log_softmax(x, dim, dtype=dtype, out=out)
+    )
 
 
 def adaptive_avg_pool2d(input, output_size, data_format=None):
@@ -81,10 +98,36 @@ def adaptive_avg_pool3d(input, output_size):
     return F.adaptive_avg_pool3d(input, output_size)
 
 
-def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode="reflect", normalized=False, onesided=None, return_complex=None, align_to_window=None):
-    """torch.stft; by default the result for real numbers is real with a last dimension of 2, as in OneFlow (torch wants return_complex given)."""
+def stft(
+    input,
+    n_fft,
+    hop_length=None,
+    win_length=None,
+    window=None,
+    center=True,
+    pad_mode="reflect",
+    normalized=False,
+    onesided=None,
+    return_complex=None,
+    align_to_window=None,
+):
+    """torch.stft; by default the result for real numbers is real with a last dimension of 2, as in OneFlow
+    (torch wants return_complex given).
+    """
     extra = {} if align_to_window is None else {"align_to_window": align_to_window}
-    y = torch.stft(input, n_fft, hop_length, win_length, window, center, pad_mode, normalized, onesided, return_complex=True, **extra)
+    y = torch.stft(
+        input,
+        n_fft,
+        hop_length,
+        win_length,
+        window,
+        center,
+        pad_mode,
+        normalized,
+        onesided,
+        return_complex=True,
+        **extra,
+    )
     if return_complex is None:
         return_complex = input.is_complex() or (window is not None and window.is_complex())
     return y if return_complex else torch.view_as_real(y)

@@ -1,4 +1,7 @@
-"""Differences with bool tensors, which torch refuses: `1 - mask` is how OneFlow programs turn a mask round."""
+"""Differences with bool tensors, which torch refuses: `1 - mask` is how OneFlow programs turn a
+mask round.
+"""
+
 from __future__ import annotations
 
 import torch
@@ -10,7 +13,9 @@ __all__ = []
 
 
 def difference(x, y, alpha=1):
-    """x - alpha * y where one is a bool (tensor): of two bool tensors a bool tensor, with another tensor its dtype, with a number int64 or the number's dtype; NotImplemented otherwise."""
+    """x - alpha * y where one is a bool (tensor): of two bool tensors a bool tensor, with another tensor its
+    dtype, with a number int64 or the number's dtype; NotImplemented otherwise.
+    """
     if not any(isinstance(v, bool) or isinstance(v, torch.Tensor) and v.dtype is torch.bool for v in (x, y)):
         return NotImplemented
     if isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor) and x.dtype is y.dtype:
@@ -18,7 +23,16 @@ def difference(x, y, alpha=1):
     if isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor):
         dtype = torch.result_type(x, y)
         return torch.sub(x.to(dtype), y.to(dtype), alpha=alpha)
-    x, y = (v.to(torch.int64) if isinstance(v, torch.Tensor) and v.dtype is torch.bool else int(v) if isinstance(v, bool) else v for v in (x, y))
+    x, y = (
+        (
+            v.to(torch.int64)
+            if isinstance(v, torch.Tensor) and v.dtype is torch.bool
+            else int(v)
+            if isinstance(v, bool)
+            else v
+        )
+        for v in (x, y)
+    )
     return torch.sub(x, y, alpha=alpha) if isinstance(x, torch.Tensor) else torch.rsub(y, x, alpha=alpha)
 
 
@@ -36,6 +50,7 @@ def negative(original, error, self):
 
 def minus(original):
     """tensor - other of bool tensors."""
+
     def method(self, other):
         try:
             return original(self, other)
@@ -65,5 +80,10 @@ def rminus(original):
 
 
 def _named(method, original):
-    method.__name__, method.__qualname__, method.__doc__, method.__module__ = original.__name__, original.__qualname__, original.__doc__, "oneflow"
+    method.__name__, method.__qualname__, method.__doc__, method.__module__ = (
+        original.__name__,
+        original.__qualname__,
+        original.__doc__,
+        "oneflow",
+    )
     return method

@@ -3,6 +3,7 @@
 They differ from the public function of the same name: pooling always gives the indices too, argwhere
 gives a padded result and a count, nonzero gives a tuple, norm is linalg's, the counts of unique are int32.
 """
+
 from __future__ import annotations
 
 import torch
@@ -12,12 +13,47 @@ from . import nn_pooling, reduce
 from .linalg_ops import norm as _linalg_norm
 from ._signature import spelled
 
-__all__ = ["adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "max_pool1d", "max_pool2d", "max_pool3d", "argwhere",
-           "batch_norm_backward_elemt", "batch_norm_backward_reduce", "batch_norm_elemt", "batch_norm_stats", "bernoulli_", "broadcast_shapes",
-           "broadcast_tensors", "depend", "einsum", "embedding",
-           "embedding_renorm_", "expand", "exponential_", "fft", "fill_", "grid_sample", "hfft", "ifft", "ihfft", "irfft",
-           "rfft", "meshgrid", "nonzero", "norm", "scaled_dot_product_attention", "scatter", "tensordot",
-           "to_global", "to_local", "unique", "upsample", "view"]  # fmt: skip
+__all__ = [
+    "adaptive_max_pool1d",
+    "adaptive_max_pool2d",
+    "adaptive_max_pool3d",
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool3d",
+    "argwhere",
+    "batch_norm_backward_elemt",
+    "batch_norm_backward_reduce",
+    "batch_norm_elemt",
+    "batch_norm_stats",
+    "bernoulli_",
+    "broadcast_shapes",
+    "broadcast_tensors",
+    "depend",
+    "einsum",
+    "embedding",
+    "embedding_renorm_",
+    "expand",
+    "exponential_",
+    "fft",
+    "fill_",
+    "grid_sample",
+    "hfft",
+    "ifft",
+    "ihfft",
+    "irfft",
+    "rfft",
+    "meshgrid",
+    "nonzero",
+    "norm",
+    "scaled_dot_product_attention",
+    "scatter",
+    "tensordot",
+    "to_global",
+    "to_local",
+    "unique",
+    "upsample",
+    "view",
+]
 
 
 # --------------------------------------------------------------------------- pooling
@@ -36,11 +72,22 @@ def _max(spatial):
     ours = getattr(nn_pooling, f"max_pool{spatial}d")
 
     @spelled("x=input")
-    def pool(input, kernel_size, stride=None, padding=0, dilation=1, return_indices=True, ceil_mode=False, data_format="channels_first"):
+    def pool(
+        input,
+        kernel_size,
+        stride=None,
+        padding=0,
+        dilation=1,
+        return_indices=True,
+        ceil_mode=False,
+        data_format="channels_first",
+    ):
         return ours(input, kernel_size, stride, padding, dilation, True, ceil_mode, data_format)
 
     pool.__name__ = pool.__qualname__ = f"max_pool{spatial}d"
-    pool.__doc__ = "(output, int64 indices) of maximum pooling, whatever `return_indices` says, as OneFlow's operator."
+    pool.__doc__ = (
+        "(output, int64 indices) of maximum pooling, whatever `return_indices` says, as OneFlow's operator."
+    )
     return pool
 
 
@@ -51,7 +98,9 @@ max_pool1d, max_pool2d, max_pool3d = map(_max, (1, 2, 3))
 # --------------------------------------------------------------------------- indices
 @spelled("input=x")
 def argwhere(x, dtype=torch.int32):
-    """(indices, count): the rows [:count] of the (x.numel(), x.dim()) indices are the coordinates of what is not zero; the rest is zero."""
+    """(indices, count): the rows [:count] of the (x.numel(), x.dim()) indices are the coordinates of what is
+    not zero; the rest is zero.
+    """
     found = torch.argwhere(x)
     out = x.new_zeros((x.numel(), x.dim()), dtype=dtype)
     out[: len(found)] = found
@@ -66,7 +115,9 @@ def nonzero(input, as_tuple=False):
 
 @spelled("input=x")
 def unique(x, sorted=True, return_inverse=False, return_counts=False, dtype=torch.int32):
-    """torch.unique, the values ascending in any case; inverse and counts in `dtype`, which may also be the third argument."""
+    """torch.unique, the values ascending in any case; inverse and counts in `dtype`, which may also be the
+    third argument.
+    """
     if isinstance(return_inverse, torch.dtype):
         return_inverse, dtype = False, return_inverse
     return reduce.unique(x, sorted, return_inverse, return_counts, dtype)
@@ -80,24 +131,35 @@ def scatter(input, dim, index, src, *, reduce=None, inplace=False):
 
 def embedding(weight, indices, padding_idx=None, scale_grad_by_freq=False):
     """Rows of `weight` at `indices`; the row `padding_idx` gets no gradient."""
-    return torch.embedding(weight, indices, -1 if padding_idx is None else padding_idx % weight.shape[0], scale_grad_by_freq)
+    return torch.embedding(
+        weight, indices, -1 if padding_idx is None else padding_idx % weight.shape[0], scale_grad_by_freq
+    )
 
 
 def _in_place(name, args, kwargs, names):
-    """The arguments of an operator whose first parameter OneFlow calls `in`, which no Python parameter can be called."""
+    """The arguments of an operator whose first parameter OneFlow calls `in`, which no Python parameter can be
+    called.
+    """
     names = ("in", *names)
     for ours, value in zip(names, args):
         if ours in kwargs:
             raise TypeError(f"{name}() got the argument {ours!r} twice")
         kwargs[ours] = value
     if len(args) > len(names) or set(kwargs) != set(names):
-        raise TypeError(f"{name}() takes the arguments {', '.join(names)}, found {len(args)} by position and the keywords {sorted(kwargs)}")
+        raise TypeError(
+            f"{name}() takes the arguments {', '.join(names)}, found {len(args)} by position and the keywords"
+            f" {sorted(kwargs)}"
+        )
     return [kwargs[n] for n in names]
 
 
 def embedding_renorm_(*args, **kwargs):
-    """embedding_renorm_(in, indices, max_norm, norm_type): in place, the rows at `indices` scaled down to norm `max_norm`."""
-    weight, indices, max_norm, norm_type = _in_place("embedding_renorm_", args, kwargs, ("indices", "max_norm", "norm_type"))
+    """embedding_renorm_(in, indices, max_norm, norm_type): in place, the rows at `indices` scaled down to
+    norm `max_norm`.
+    """
+    weight, indices, max_norm, norm_type = _in_place(
+        "embedding_renorm_", args, kwargs, ("indices", "max_norm", "norm_type")
+    )
     with torch.no_grad():
         return torch.embedding_renorm_(weight, indices, max_norm, norm_type)
 
@@ -146,9 +208,14 @@ def meshgrid(tensors, *more, indexing="ij"):
 
 
 def tensordot(a, b, dims_a=None, dims_b=None, dims=None):
-    """torch.tensordot over the dimensions `dims_a` of a and `dims_b` of b, or over the last and first `dims` ones."""
+    """torch.tensordot over the dimensions `dims_a` of a and `dims_b` of b, or over the last and first `dims`
+    ones.
+    """
     if (dims_a is None) == (dims is None):
-        raise TypeError(f"tensordot() takes dims_a and dims_b, or dims, found dims_a={dims_a!r}, dims_b={dims_b!r}, dims={dims!r}")
+        raise TypeError(
+            f"tensordot() takes dims_a and dims_b, or dims, found dims_a={dims_a!r}, dims_b={dims_b!r},"
+            f" dims={dims!r}"
+        )
     dims = dims_a if dims is None else dims
     return torch.tensordot(a, b, dims if dims_b is None else (list(dims), list(dims_b)))
 
@@ -192,15 +259,25 @@ def exponential_(x, lambd=1.0, generator=None):
 
 
 def bernoulli_(input, p=None, *, dtype=None, generator=None):
-    """In place, ones with probability `p`, or with the probabilities that `input` holds; `dtype` is the input's own."""
+    """In place, ones with probability `p`, or with the probabilities that `input` holds; `dtype` is the
+    input's own.
+    """
     if dtype not in (None, torch.float32, input.dtype):
         raise TypeError(f"bernoulli_() writes into a tensor of {input.dtype}, found dtype={dtype}")
     with torch.no_grad():
-        return input.copy_(torch.bernoulli(input, generator=generator)) if p is None else input.bernoulli_(p, generator=generator)
+        return (
+            input.copy_(torch.bernoulli(input, generator=generator))
+            if p is None
+            else input.bernoulli_(p, generator=generator)
+        )
 
 
-def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, seed=0):
-    """torch's attention; `seed` other than 0 fixes the dropout mask and leaves torch's generators where they were."""
+def scaled_dot_product_attention(
+    query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, seed=0
+):
+    """torch's attention; `seed` other than 0 fixes the dropout mask and leaves torch's generators where they
+    were.
+    """
     if not seed or not dropout_p:
         return F.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)
     with torch.random.fork_rng([query.device] if query.is_cuda else []):
@@ -219,7 +296,9 @@ def upsample(x, height_scale, width_scale, align_corners, interpolation, data_fo
     """Images resized by two factors; `interpolation` is "nearest" or "bilinear"."""
     corners = None if interpolation == "nearest" else align_corners
     factors = float(height_scale), float(width_scale)
-    return nn_pooling._pooled(F.interpolate, 2, data_format, x, scale_factor=factors, mode=interpolation, align_corners=corners)
+    return nn_pooling._pooled(
+        F.interpolate, 2, data_format, x, scale_factor=factors, mode=interpolation, align_corners=corners
+    )
 
 
 # --------------------------------------------------------------------------- batch normalisation in steps
@@ -238,7 +317,9 @@ def batch_norm_stats(input, axis, eps):
 
 
 def batch_norm_elemt(input, weight, bias, mean, invstd, axis, eps):
-    """(input - mean) * invstd * weight + bias with one number of each per channel along `axis`; `eps` is already in invstd."""
+    """(input - mean) * invstd * weight + bias with one number of each per channel along `axis`; `eps` is
+    already in invstd.
+    """
     mean, invstd, weight, bias = (_spread(t, input, axis) for t in (mean, invstd, weight, bias))
     return (input - mean) * invstd * weight + bias
 
@@ -252,7 +333,9 @@ def batch_norm_backward_reduce(grad_out, input, mean, invstd, axis):
 
 
 def batch_norm_backward_elemt(grad_out, input, mean, invstd, weight, sum_dy, sum_dy_xmu, count, axis):
-    """The gradient of batch_norm_elemt's input, given the sums over all ranks; `count` holds the elements per channel of each rank."""
+    """The gradient of batch_norm_elemt's input, given the sums over all ranks; `count` holds the elements per
+    channel of each rank.
+    """
     total = count.sum()
     mean_dy, mean_dy_xmu = (_spread(t / total, input, axis) for t in (sum_dy, sum_dy_xmu))
     mean, invstd, weight = (_spread(t, input, axis) for t in (mean, invstd, weight))

@@ -1,4 +1,5 @@
 """Clipping of gradients, also of global tensors on several placements."""
+
 from __future__ import annotations
 
 import torch
@@ -19,17 +20,29 @@ def clip_grad_norm_(parameters, max_norm, norm_type=2.0, fused=False, error_if_n
         if p.grad is not None:
             stages.setdefault(getattr(p.grad, "_of_placement", None), []).append(p)
     if len(stages) < 2 or None in stages:
-        return _torch.clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite=error_if_nonfinite, foreach=foreach)
+        return _torch.clip_grad_norm_(
+            parameters, max_norm, norm_type, error_if_nonfinite=error_if_nonfinite, foreach=foreach
+        )
     first = next(iter(stages))
-    norms = [_torch.get_total_norm([p.grad for p in stage], norm_type, foreach=foreach) for stage in stages.values()]
-    total = _torch.get_total_norm([_on(norm, first) for norm in norms], norm_type, error_if_nonfinite=error_if_nonfinite, foreach=foreach)
+    norms = [
+        _torch.get_total_norm([p.grad for p in stage], norm_type, foreach=foreach)
+        for stage in stages.values()
+    ]
+    total = _torch.get_total_norm(
+        [_on(norm, first) for norm in norms],
+        norm_type,
+        error_if_nonfinite=error_if_nonfinite,
+        foreach=foreach,
+    )
     for place, stage in stages.items():
         _torch.clip_grads_with_norm_(stage, max_norm, _on(total, place), foreach=foreach)
     return total
 
 
 def clip_grad_value_(parameters, clip_value, foreach=None):
-    """Clamp the gradients in place to [-clip_value, clip_value]; without any gradient nothing happens (torch raises)."""
+    """Clamp the gradients in place to [-clip_value, clip_value]; without any gradient nothing happens (torch
+    raises).
+    """
     parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
     trained = [p for p in parameters if p.grad is not None]
     if trained:

@@ -1,4 +1,5 @@
 """Core types and switches: device, the dialect."""
+
 from __future__ import annotations
 
 import torch
@@ -14,7 +15,9 @@ def is_tensor(obj) -> bool:
 
 
 class _MakesTorchs(type):
-    """isinstance() and issubclass() of a class that makes objects of torch's class `_made` ask about that one."""
+    """isinstance() and issubclass() of a class that makes objects of torch's class `_made` ask about that
+    one.
+    """
 
     def __instancecheck__(cls, obj):
         return isinstance(obj, cls._made)
@@ -56,14 +59,15 @@ _dialect = None
 
 
 def get_dialect() -> str:
-    """"oneflow", "torch" or "oneflow-0.9": whose meaning holds for the rows of `_tables/dialect.py`."""
+    """ "oneflow", "torch" or "oneflow-0.9": whose meaning holds for the rows of `_tables/dialect.py`."""
     from .. import _env
 
     return _dialect or _env.get("ONEFLOW_DIALECT")
 
 
 def set_dialect(name: str) -> None:
-    """Choose whose meaning holds where OneFlow and torch disagree: "oneflow" (the default), "torch" or "oneflow-0.9".
+    """Choose whose meaning holds where OneFlow and torch disagree: "oneflow" (the default), "torch" or
+    "oneflow-0.9".
 
     "torch" switches exactly the rows of `_tables/dialect.py`, by binding each name to torch's object.
     "oneflow-0.9" is "oneflow" with OneFlow 0.9's operators, quirks and CPU random numbers as well
@@ -72,7 +76,9 @@ def set_dialect(name: str) -> None:
     """
     global _dialect
     if name not in ("oneflow", "torch", "oneflow-0.9"):
-        raise ValueError(f"set_dialect: asked for {name!r}; the dialects are 'oneflow', 'torch' and 'oneflow-0.9'")
+        raise ValueError(
+            f"set_dialect: asked for {name!r}; the dialects are 'oneflow', 'torch' and 'oneflow-0.9'"
+        )
     from .._bind import apply_dialect
     from .._exact import switch
 

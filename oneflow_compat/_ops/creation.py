@@ -3,6 +3,7 @@
 The common call goes straight to torch's function. `tensor` and `as_tensor` differ in one more way:
 NumPy floating scalars, and lists of them or of arrays, get the default dtype as Python floats do.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -16,12 +17,42 @@ from .._global import global_mode as _mode
 from .._global import collectives
 from ._signature import REFUSED, documented, or_else, parse
 
-__all__ = ["zeros", "ones", "empty", "full", "eye", "arange", "linspace", "logspace", "zeros_like", "ones_like", "full_like",
-           "empty_like", "empty_strided", "hann_window", "rand", "randn", "randint", "randint_like", "rand_like", "randn_like",
-           "randperm", "normal", "tensor", "as_tensor", "new_empty", "new_zeros", "new_ones", "new_full", "from_numpy",
-           "frombuffer"]
+__all__ = [
+    "zeros",
+    "ones",
+    "empty",
+    "full",
+    "eye",
+    "arange",
+    "linspace",
+    "logspace",
+    "zeros_like",
+    "ones_like",
+    "full_like",
+    "empty_like",
+    "empty_strided",
+    "hann_window",
+    "rand",
+    "randn",
+    "randint",
+    "randint_like",
+    "rand_like",
+    "randn_like",
+    "randperm",
+    "normal",
+    "tensor",
+    "as_tensor",
+    "new_empty",
+    "new_zeros",
+    "new_ones",
+    "new_full",
+    "from_numpy",
+    "frombuffer",
+]
 
-_DRAWN = frozenset(("rand", "randn", "randint", "randperm", "normal", "rand_like", "randn_like", "randint_like"))
+_DRAWN = frozenset(
+    ("rand", "randn", "randint", "randperm", "normal", "rand_like", "randn_like", "randint_like")
+)
 _GLOBAL = frozenset(("placement", "sbp"))
 _modes = _mode.stack  # utils.global_view.global_mode: empty but for its blocks
 
@@ -29,7 +60,13 @@ _modes = _mode.stack  # utils.global_view.global_mode: empty but for its blocks
 def make(function: str, target, args: tuple, kwargs: dict):
     """target(*args, **kwargs), made global when kwargs hold placement= and sbp=, or inside global_mode."""
     placement, sbp = kwargs.pop("placement", None), kwargs.pop("sbp", None)
-    if _modes and _modes[-1].enabled and placement is None and sbp is None and not (function.endswith("_like") and _is_global((*args, *kwargs.values())[0])):
+    if (
+        _modes
+        and _modes[-1].enabled
+        and placement is None
+        and sbp is None
+        and not (function.endswith("_like") and _is_global((*args, *kwargs.values())[0]))
+    ):
         placement, sbp = _of_type(_modes[-1].placement, kwargs.pop("device", None)), tuple(_modes[-1].sbp)
     if placement is None and sbp is None:
         return target(*args, **kwargs)
@@ -38,11 +75,17 @@ def make(function: str, target, args: tuple, kwargs: dict):
 
     if placement is None or sbp is None:
         missing, given = ("placement", "sbp") if placement is None else ("sbp", "placement")
-        raise RefusedKind(f"{function}() got {given}= without {missing}=; a global tensor needs both, a local one neither")
+        raise RefusedKind(
+            f"{function}() got {given}= without {missing}=; a global tensor needs both, a local one neither"
+        )
     if not isinstance(placement, Placement):
-        raise TypeError(f"{function}(): placement must be an oneflow.placement, found {type(placement).__name__}")
+        raise TypeError(
+            f"{function}(): placement must be an oneflow.placement, found {type(placement).__name__}"
+        )
     if kwargs.get("device") is not None:
-        raise RefusedKind(f"{function}() got device= and placement=; a global tensor's device is its placement's")
+        raise RefusedKind(
+            f"{function}() got device= and placement=; a global tensor's device is its placement's"
+        )
     requires_grad = kwargs.pop("requires_grad", False)
     with _one_draw(function, placement, sbp):
         made = target(*args, **kwargs)
@@ -57,7 +100,9 @@ def _is_global(like):
 
 
 def _of_type(placement, device):
-    """The placement on devices of this device's type: programs written for one device name it inside global_mode."""
+    """The placement on devices of this device's type: programs written for one device name it inside
+    global_mode.
+    """
     kind = placement.type if device is None else torch.device(device).type
     return placement if kind == placement.type else type(placement)(kind, placement.ranks)
 
@@ -76,7 +121,9 @@ def _one_draw(function, placement, sbp):
     return dtensor.same_numbers()
 
 
-def creation(target, signature: str, torch_positional: int | None = None, spelling: dict | None = None, what: str = ""):
+def creation(
+    target, signature: str, torch_positional: int | None = None, spelling: dict | None = None, what: str = ""
+):
     """`target` under the documented `signature`.
 
     `torch_positional` is how many arguments torch takes by position; those after it, positional in
@@ -92,7 +139,10 @@ def creation(target, signature: str, torch_positional: int | None = None, spelli
     def more(args, kwargs):
         if len(args) > limit and names:
             if len(args) > len(names):
-                raise TypeError(f"{name}() takes {len(names)} positional arguments, {len(args)} were given; its signature is {name}{shown}")
+                raise TypeError(
+                    f"{name}() takes {len(names)} positional arguments, {len(args)} were given; its signature"
+                    f" is {name}{shown}"
+                )
             for key, value in zip(names[limit:], args[limit:]):
                 if key in kwargs:
                     raise TypeError(f"{name}() got the argument {key!r} twice, by position and by name")
@@ -103,11 +153,14 @@ def creation(target, signature: str, torch_positional: int | None = None, spelli
         return make(name, target, args, kwargs)
 
     if names:
+
         def call(*args, **kwargs):
             if len(args) <= limit and ours.isdisjoint(kwargs) and not _modes:
                 return target(*args, **kwargs)
             return more(args, kwargs)
+
     else:
+
         def call(*args, **kwargs):
             if ours.isdisjoint(kwargs) and not _modes:
                 return target(*args, **kwargs)
@@ -115,12 +168,19 @@ def creation(target, signature: str, torch_positional: int | None = None, spelli
 
     call.__name__ = call.__qualname__ = name
     call.__module__, call.__signature__ = "oneflow", shown
-    call.__doc__ = (f"{what or f'torch.{name}'}; `placement` and `sbp`, both or neither, make a global tensor. "
-                    f"torch's other keywords ({'out, ' if hasattr(torch, name) else ''}layout, pin_memory, ...) are accepted.")
+    call.__doc__ = (
+        f"{what or f'torch.{name}'}; `placement` and `sbp`, both or neither, make a global tensor. torch's"
+        f" other keywords ({'out, ' if hasattr(torch, name) else ''}layout, pin_memory, ...) are accepted."
+    )
     return call
 
 
-@or_else(torch.full, "full", "(size, fill_value, **torch_keywords)", "torch.full, the value also a tensor of one element.")
+@or_else(
+    torch.full,
+    "full",
+    "(size, fill_value, **torch_keywords)",
+    "torch.full, the value also a tensor of one element.",
+)
 def _full(error, size=None, fill_value=None, **kwargs):
     if not isinstance(fill_value, torch.Tensor) or fill_value.numel() != 1:
         return REFUSED
@@ -129,7 +189,10 @@ def _full(error, size=None, fill_value=None, **kwargs):
 
 _TAIL = "dtype=None, device=None, placement=None, sbp=None, requires_grad=False"
 _SIZE = f"(*size, {_TAIL}, pin_memory=False, **torch_keywords)"
-_RANDOM = "(*size, dtype=None, device=None, placement=None, sbp=None, generator=None, requires_grad=False, **torch_keywords)"
+_RANDOM = (
+    "(*size, dtype=None, device=None, placement=None, sbp=None, generator=None, requires_grad=False,"
+    " **torch_keywords)"
+)
 
 zeros = creation(torch.zeros, _SIZE)
 ones = creation(torch.ones, _SIZE)
@@ -145,9 +208,19 @@ empty_like = creation(torch.empty_like, f"(input, {_TAIL}, **torch_keywords)", 1
 full_like = creation(torch.full_like, f"(input, fill_value, {_TAIL}, **torch_keywords)", 2)
 rand_like = creation(torch.rand_like, f"(input, *, {_TAIL}, generator=None, **torch_keywords)")
 randn_like = creation(torch.randn_like, f"(input, *, {_TAIL}, generator=None, **torch_keywords)")
-randint_like = creation(torch.randint_like, f"(x, low, high=None, *, {_TAIL}, generator=None, **torch_keywords)", None, {"x": "input"})
+randint_like = creation(
+    torch.randint_like,
+    f"(x, low, high=None, *, {_TAIL}, generator=None, **torch_keywords)",
+    None,
+    {"x": "input"},
+)
 _eye = creation(torch.eye, f"(n, m=None, *, {_TAIL}, **torch_keywords)")
-empty_strided = creation(torch.empty_strided, "(shape, stride, dtype=None, device=None, requires_grad=False, pin_memory=False, **torch_keywords)", 2, {"shape": "size"})
+empty_strided = creation(
+    torch.empty_strided,
+    "(shape, stride, dtype=None, device=None, requires_grad=False, pin_memory=False, **torch_keywords)",
+    2,
+    {"shape": "size"},
+)
 hann_window = creation(torch.hann_window, f"(window_length, periodic=True, *, {_TAIL}, **torch_keywords)")
 randint = creation(torch.randint, f"(low, high, size=None, *, {_TAIL}, generator=None, **torch_keywords)")
 randperm = creation(torch.randperm, f"(n, *, generator=None, {_TAIL}, **torch_keywords)")
@@ -162,8 +235,12 @@ def eye(n, m=None, **kwargs):
 
 @documented(f"(start=None, end=None, step=1, {_TAIL}, **torch_keywords)")
 def arange(*args, **kwargs):
-    """torch.arange; dtype and device also by position, `end=None` as in OneFlow, placement= and sbp= make it global."""
-    if len(args) < 2 and (kwargs.get("end", 0) is None or not args and "start" in kwargs and "end" not in kwargs):
+    """torch.arange; dtype and device also by position, `end=None` as in OneFlow, placement= and sbp= make it
+    global.
+    """
+    if len(args) < 2 and (
+        kwargs.get("end", 0) is None or not args and "start" in kwargs and "end" not in kwargs
+    ):
         kwargs.pop("end", None)
         return _arange(0, args[0] if args else kwargs.pop("start"), **kwargs)
     if len(args) < 2 or args[1] is not None:
@@ -174,7 +251,9 @@ def arange(*args, **kwargs):
 
 @documented(f"(mean, std=1.0, size=None, *, {_TAIL}, generator=None, out=None, **torch_keywords)")
 def normal(*args, **kwargs):
-    """torch.normal; `size` may be an int or several, `requires_grad` is honoured, placement= and sbp= make it global."""
+    """torch.normal; `size` may be an int or several, `requires_grad` is honoured, placement= and sbp= make it
+    global.
+    """
     if len(args) > 2 and type(args[2]) is int:
         args = (*args[:2], args[2:])
     elif type(kwargs.get("size")) is int:
@@ -207,15 +286,24 @@ def _from_data(target, data, dtype=None, **kwargs):
         if isinstance(data, np.ndarray) and any(s < 0 for s in data.strides):
             return target(data.copy(), dtype=dtype, **kwargs)
         if _of_tensors(data):
-            return torch.as_tensor(_stacked(data), dtype=dtype, device=kwargs.get("device")).requires_grad_(kwargs.get("requires_grad", False))
+            return torch.as_tensor(_stacked(data), dtype=dtype, device=kwargs.get("device")).requires_grad_(
+                kwargs.get("requires_grad", False)
+            )
         if dtype is None or not _of_numpy_numbers(data):
             raise
-        return target(np.asarray(data).astype(torch.empty(0, dtype=dtype).numpy().dtype), dtype=dtype, **kwargs)
+        return target(
+            np.asarray(data).astype(torch.empty(0, dtype=dtype).numpy().dtype), dtype=dtype, **kwargs
+        )
     except RuntimeError as error:
         if "overflow" not in str(error) or dtype is None or isinstance(data, (np.ndarray, torch.Tensor)):
             raise
         return target(data, dtype=torch.int64, **kwargs).to(dtype)  # integers wrap, as in OneFlow
-    if dtype is not None or out.dtype not in _FLOATS or out.dtype is torch.get_default_dtype() or isinstance(data, (torch.Tensor, np.ndarray)):
+    if (
+        dtype is not None
+        or out.dtype not in _FLOATS
+        or out.dtype is torch.get_default_dtype()
+        or isinstance(data, (torch.Tensor, np.ndarray))
+    ):
         return out
     if _is_numpy(data):
         return target(data, dtype=torch.get_default_dtype(), **kwargs)
@@ -223,22 +311,35 @@ def _from_data(target, data, dtype=None, **kwargs):
 
 
 def _of_numpy_numbers(data) -> bool:
-    return isinstance(data, np.generic) or type(data) in (list, tuple) and bool(data) and all(map(_of_numpy_numbers, data))
+    return (
+        isinstance(data, np.generic)
+        or type(data) in (list, tuple)
+        and bool(data)
+        and all(map(_of_numpy_numbers, data))
+    )
 
 
 def _of_tensors(data) -> bool:
-    return type(data) in (list, tuple) and bool(data) and all(isinstance(d, torch.Tensor) or _of_tensors(d) for d in data)
+    return (
+        type(data) in (list, tuple)
+        and bool(data)
+        and all(isinstance(d, torch.Tensor) or _of_tensors(d) for d in data)
+    )
 
 
 def _stacked(data):
-    """A nested list of tensors of one shape as one tensor, which torch refuses unless they hold one number each."""
+    """A nested list of tensors of one shape as one tensor, which torch refuses unless they hold one number
+    each.
+    """
     return data.detach() if isinstance(data, torch.Tensor) else torch.stack([_stacked(d) for d in data])
 
 
 _FLOATS = frozenset((torch.float64, torch.float16, torch.float32))
 
 
-@documented("(data, dtype=None, device=None, requires_grad=False, pin_memory=False, *, placement=None, sbp=None)")
+@documented(
+    "(data, dtype=None, device=None, requires_grad=False, pin_memory=False, *, placement=None, sbp=None)"
+)
 def tensor(data, dtype=None, device=None, requires_grad=False, pin_memory=False, **kwargs):
     """A copy of `data` as a tensor.
 
@@ -247,22 +348,43 @@ def tensor(data, dtype=None, device=None, requires_grad=False, pin_memory=False,
     for `dtype` wrap; a list of tensors of one shape is stacked, without gradients.
     """
     if kwargs or _modes:
-        return make("tensor", functools.partial(_from_data, torch.tensor), (data,), {"dtype": dtype, "device": device, "requires_grad": requires_grad, **kwargs})
-    if dtype is None and device is None and not pin_memory and (type(data) is not list or not data or type(data[0]) is not np.ndarray):
+        return make(
+            "tensor",
+            functools.partial(_from_data, torch.tensor),
+            (data,),
+            {"dtype": dtype, "device": device, "requires_grad": requires_grad, **kwargs},
+        )
+    if (
+        dtype is None
+        and device is None
+        and not pin_memory
+        and (type(data) is not list or not data or type(data[0]) is not np.ndarray)
+    ):
         try:
             out = torch.tensor(data, requires_grad=requires_grad)
-            if out.dtype is torch.get_default_dtype() or out.dtype not in _FLOATS or isinstance(data, (np.ndarray, torch.Tensor)):
+            if (
+                out.dtype is torch.get_default_dtype()
+                or out.dtype not in _FLOATS
+                or isinstance(data, (np.ndarray, torch.Tensor))
+            ):
                 return out
         except (ValueError, RuntimeError, TypeError):
             pass
-    return _from_data(torch.tensor, data, dtype, device=device, requires_grad=requires_grad, pin_memory=pin_memory)
+    return _from_data(
+        torch.tensor, data, dtype, device=device, requires_grad=requires_grad, pin_memory=pin_memory
+    )
 
 
 @documented("(data, dtype=None, device=None, *, placement=None, sbp=None)")
 def as_tensor(data, dtype=None, device=None, **kwargs):
     """`data` as a tensor, without a copy where possible; NumPy floating scalars as in `oneflow.tensor`."""
     if kwargs or _modes:
-        return make("as_tensor", functools.partial(_from_data, torch.as_tensor), (data,), {"dtype": dtype, "device": device, **kwargs})
+        return make(
+            "as_tensor",
+            functools.partial(_from_data, torch.as_tensor),
+            (data,),
+            {"dtype": dtype, "device": device, **kwargs},
+        )
     return _from_data(torch.as_tensor, data, dtype, device=device)
 
 
@@ -288,18 +410,36 @@ def new_empty(x, size, dtype=None, device=None, placement=None, sbp=None, requir
 
 def new_zeros(x, size=None, dtype=None, device=None, placement=None, sbp=None, requires_grad=False):
     """Zeros of `size` (default: that of `x`) with the dtype and device of `x` unless given."""
-    return make("new_zeros", x.new_zeros, (x.shape if size is None else size,), _given(dtype, device, placement, sbp, requires_grad))
+    return make(
+        "new_zeros",
+        x.new_zeros,
+        (x.shape if size is None else size,),
+        _given(dtype, device, placement, sbp, requires_grad),
+    )
 
 
 def new_ones(x, size=None, dtype=None, device=None, placement=None, sbp=None, requires_grad=False):
     """Ones of `size` (default: that of `x`) with the dtype and device of `x` unless given."""
-    return make("new_ones", x.new_ones, (x.shape if size is None else size,), _given(dtype, device, placement, sbp, requires_grad))
+    return make(
+        "new_ones",
+        x.new_ones,
+        (x.shape if size is None else size,),
+        _given(dtype, device, placement, sbp, requires_grad),
+    )
 
 
 def new_full(x, size, fill_value, dtype=None, device=None, placement=None, sbp=None, requires_grad=False):
     """A tensor of `size` filled with `fill_value`, with the dtype and device of `x` unless given."""
-    return make("new_full", x.new_full, (size, fill_value), _given(dtype, device, placement, sbp, requires_grad))
+    return make(
+        "new_full", x.new_full, (size, fill_value), _given(dtype, device, placement, sbp, requires_grad)
+    )
 
 
 def _given(dtype, device, placement, sbp, requires_grad):
-    return {k: v for k, v in dict(dtype=dtype, device=device, placement=placement, sbp=sbp, requires_grad=requires_grad).items() if v is not None}
+    return {
+        k: v
+        for k, v in dict(
+            dtype=dtype, device=device, placement=placement, sbp=sbp, requires_grad=requires_grad
+        ).items()
+        if v is not None
+    }

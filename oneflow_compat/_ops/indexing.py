@@ -1,4 +1,5 @@
 """Selecting, gathering and scattering: integer masks, scalar operands, and OneFlow's own gather_nd family."""
+
 from __future__ import annotations
 
 import builtins
@@ -8,8 +9,22 @@ import torch
 from ._arguments import need_tensors
 from ._signature import REFUSED, documented, or_else, spelled
 
-__all__ = ["where", "masked_fill", "masked_select", "argwhere", "searchsorted", "batch_gather", "gather_nd",
-           "scatter_nd", "tensor_scatter_nd_update", "slice", "slice_update", "index_add_", "scatter", "scatter_add"]
+__all__ = [
+    "where",
+    "masked_fill",
+    "masked_select",
+    "argwhere",
+    "searchsorted",
+    "batch_gather",
+    "gather_nd",
+    "scatter_nd",
+    "tensor_scatter_nd_update",
+    "slice",
+    "slice_update",
+    "index_add_",
+    "scatter",
+    "scatter_add",
+]
 
 
 @documented("(condition, x=None, y=None, *, input=None, other=None, out=None)")
@@ -44,8 +59,16 @@ def _with_mask(target, signature, doc):
     return slow
 
 
-masked_fill = _with_mask(torch.masked_fill, "(input, mask, value)", "torch.masked_fill; the mask may be of any dtype (true where not zero).")
-masked_select = _with_mask(torch.masked_select, "(input, mask, *, out=None)", "torch.masked_select; the mask may be of any dtype (true where not zero).")
+masked_fill = _with_mask(
+    torch.masked_fill,
+    "(input, mask, value)",
+    "torch.masked_fill; the mask may be of any dtype (true where not zero).",
+)
+masked_select = _with_mask(
+    torch.masked_select,
+    "(input, mask, *, out=None)",
+    "torch.masked_select; the mask may be of any dtype (true where not zero).",
+)
 
 
 @spelled("x=input")
@@ -63,7 +86,11 @@ def searchsorted(sorted_sequence, values, out_int32=False, right=False, *, side=
 
 
 def _scatter(*args, **kwargs):
-    if kwargs.get("reduce") in ("add", "multiply") and torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in (*args, *kwargs.values())):
+    if (
+        kwargs.get("reduce") in ("add", "multiply")
+        and torch.is_grad_enabled()
+        and any(isinstance(x, torch.Tensor) and x.requires_grad for x in (*args, *kwargs.values()))
+    ):
         return _scatter_with_gradients(*args, **kwargs)
     return torch.scatter(*args, **kwargs)
 
@@ -75,17 +102,30 @@ def _scatter_with_gradients(input, dim, index, src=None, *, reduce, value=None):
         src = torch.full_like(index, src, dtype=input.dtype)
     if reduce == "add":
         return torch.scatter_add(input, dim, index, src)
-    return torch.scatter_reduce(input, dim, index, src[tuple(map(builtins.slice, index.shape))], "prod")  # its gradient wants sizes that are equal
+    return torch.scatter_reduce(
+        input, dim, index, src[tuple(map(builtins.slice, index.shape))], "prod"
+    )  # its gradient wants sizes that are equal
 
 
-@or_else(_scatter, "scatter", "(input, dim, index, src, *, reduce=None)", "torch.scatter; `src` may be a number under that name, and `reduce` has gradients.")
+@or_else(
+    _scatter,
+    "scatter",
+    "(input, dim, index, src, *, reduce=None)",
+    "torch.scatter; `src` may be a number under that name, and `reduce` has gradients.",
+)
 def scatter(error, input=None, dim=None, index=None, src=None, *, reduce=None, **kwargs):
     if kwargs or not isinstance(src, (int, float, bool)):
         return REFUSED
-    return torch.scatter(input, dim, index, src) if reduce is None else _scatter(input, dim, index, src, reduce=reduce)
+    return (
+        torch.scatter(input, dim, index, src)
+        if reduce is None
+        else _scatter(input, dim, index, src, reduce=reduce)
+    )
 
 
-@or_else(torch.scatter_add, "scatter_add", "(input, dim, index, src)", "torch.scatter_add; `src` may be a number.")
+@or_else(
+    torch.scatter_add, "scatter_add", "(input, dim, index, src)", "torch.scatter_add; `src` may be a number."
+)
 def scatter_add(error, input=None, dim=None, index=None, src=None):
     if not isinstance(src, (int, float)) or not isinstance(index, torch.Tensor):
         return REFUSED
@@ -106,15 +146,22 @@ def batch_gather(input=None, indices=None, **kwargs):
     """
     input = kwargs.pop("in", input)
     if kwargs or input is None or indices is None:
-        raise TypeError(f"batch_gather(input, indices) takes two tensors, found the keywords {sorted(kwargs)}")
+        raise TypeError(
+            f"batch_gather(input, indices) takes two tensors, found the keywords {sorted(kwargs)}"
+        )
     need_tensors("batch_gather", input=input, indices=indices)
     if indices.is_floating_point():
         raise TypeError(f"batch_gather: indices must be integers, found {indices.dtype}")
     batch = indices.dim() - 1
     if batch < 0 or input.dim() <= batch or input.shape[:batch] != indices.shape[:batch]:
-        raise RuntimeError(f"batch_gather: indices of shape {tuple(indices.shape)} do not fit an input of shape {tuple(input.shape)}; "
-                           "all dimensions of indices but the last must be those of input")
-    lead = [torch.arange(n, device=indices.device).reshape([-1 if i == d else 1 for i in range(batch + 1)]) for d, n in enumerate(input.shape[:batch])]
+        raise RuntimeError(
+            f"batch_gather: indices of shape {tuple(indices.shape)} do not fit an input of shape"
+            f" {tuple(input.shape)}; all dimensions of indices but the last must be those of input"
+        )
+    lead = [
+        torch.arange(n, device=indices.device).reshape([-1 if i == d else 1 for i in range(batch + 1)])
+        for d, n in enumerate(input.shape[:batch])
+    ]
     return input[(*lead, indices.long())]
 
 
@@ -122,18 +169,25 @@ def _coordinates(name, indices, dims):
     """One index tensor for each column of `indices`."""
     need_tensors(name, indices=indices)
     if indices.is_floating_point() or indices.dim() == 0 or indices.shape[-1] > dims:
-        raise RuntimeError(f"{name}: indices must be integers with at most {dims} in the last dimension, found {indices.dtype} of shape {tuple(indices.shape)}")
+        raise RuntimeError(
+            f"{name}: indices must be integers with at most {dims} in the last dimension, found"
+            f" {indices.dtype} of shape {tuple(indices.shape)}"
+        )
     return tuple(indices.long().unbind(-1))
 
 
 def gather_nd(params, indices):
-    """Slices of `params` at the coordinates in the last dimension of `indices`: shape indices.shape[:-1] + params.shape[k:]."""
+    """Slices of `params` at the coordinates in the last dimension of `indices`: shape indices.shape[:-1] +
+    params.shape[k:].
+    """
     need_tensors("gather_nd", params=params)
     return params[_coordinates("gather_nd", indices, params.dim())]
 
 
 def scatter_nd(index, update, shape):
-    """Zeros of `shape` with `update` added at the coordinates in the last dimension of `index`; repeated coordinates add up."""
+    """Zeros of `shape` with `update` added at the coordinates in the last dimension of `index`; repeated
+    coordinates add up.
+    """
     need_tensors("scatter_nd", update=update)
     out = torch.zeros(tuple(shape), dtype=update.dtype, device=update.device)
     return out.index_put(_coordinates("scatter_nd", index, out.dim()), update, accumulate=True)
@@ -146,11 +200,20 @@ def tensor_scatter_nd_update(tensor, indices, updates):
 
 def _slices(slice_tup_list, dims):
     if not isinstance(slice_tup_list, (tuple, list)) or len(slice_tup_list) > dims:
-        raise ValueError(f"slice: a list of at most {dims} (start, stop, step) is needed for {dims} dimensions, found {slice_tup_list!r}")
+        raise ValueError(
+            f"slice: a list of at most {dims} (start, stop, step) is needed for {dims} dimensions, found"
+            f" {slice_tup_list!r}"
+        )
     out = []
     for i, entry in enumerate(slice_tup_list):
-        if not isinstance(entry, (tuple, list)) or len(entry) != 3 or not all(v is None or hasattr(v, "__index__") for v in entry):
-            raise ValueError(f"slice: entry {i} must be (start, stop, step), each an integer or None, found {entry!r}")
+        if (
+            not isinstance(entry, (tuple, list))
+            or len(entry) != 3
+            or not all(v is None or hasattr(v, "__index__") for v in entry)
+        ):
+            raise ValueError(
+                f"slice: entry {i} must be (start, stop, step), each an integer or None, found {entry!r}"
+            )
         out.append(_slice(*(None if v is None else int(v) for v in entry)))
     return tuple(out)
 
@@ -159,7 +222,9 @@ _slice = slice
 
 
 def slice(input, slice_tup_list):
-    """input[start:stop:step, ...] from a list of (start, stop, step), None for the whole; the result is a view."""
+    """input[start:stop:step, ...] from a list of (start, stop, step), None for the whole; the result is a
+    view.
+    """
     return input[_slices(slice_tup_list, input.dim())]
 
 
@@ -167,6 +232,9 @@ def slice_update(input, update, slice_tup_list):
     """Write `update` into input[start:stop:step, ...] in place, autograd kept, and return `input`."""
     where_ = _slices(slice_tup_list, input.dim())
     if tuple(input[where_].shape) != tuple(update.shape):
-        raise RuntimeError(f"slice_update: update has the shape {tuple(update.shape)}, the slice {tuple(input[where_].shape)}; they must agree")
+        raise RuntimeError(
+            f"slice_update: update has the shape {tuple(update.shape)}, the slice"
+            f" {tuple(input[where_].shape)}; they must agree"
+        )
     input[where_] = update
     return input

@@ -1,11 +1,27 @@
-"""Products with OneFlow's transpose and scale arguments and mixed dtypes; oneflow.linalg's positional dtype."""
+"""Products with OneFlow's transpose and scale arguments and mixed dtypes; oneflow.linalg's
+positional dtype.
+"""
+
 from __future__ import annotations
 
 import torch
 
 from ._signature import REFUSED, or_else, spelled
 
-__all__ = ["matmul", "bmm", "addmm", "mm", "dot", "norm", "vector_norm", "matrix_norm", "cross", "cross_any", "diagonal", "inv"]
+__all__ = [
+    "matmul",
+    "bmm",
+    "addmm",
+    "mm",
+    "dot",
+    "norm",
+    "vector_norm",
+    "matrix_norm",
+    "cross",
+    "cross_any",
+    "diagonal",
+    "inv",
+]
 
 
 def promoted(*tensors):
@@ -19,7 +35,13 @@ def promoted(*tensors):
 
 
 def _product(target, name, signature, a_name, b_name, others):
-    @or_else(target, name, signature, f"torch.{name}; the factors may be transposed (last two dimensions), scaled by `alpha`, and of different dtypes.")
+    @or_else(
+        target,
+        name,
+        signature,
+        f"torch.{name}; the factors may be transposed (last two dimensions), scaled by `alpha`, and of"
+        " different dtypes.",
+    )
     def slow(error, a=None, b=None, transpose_a=False, transpose_b=False, alpha=1.0, *, out=None, **kwargs):
         for ours, theirs in others:
             kwargs = {ours if k == theirs else k: v for k, v in kwargs.items()}
@@ -39,15 +61,38 @@ def _product(target, name, signature, a_name, b_name, others):
     return slow
 
 
-matmul = _product(torch.matmul, "matmul", "(input, other, transpose_a=False, transpose_b=False, alpha=1.0, *, out=None)", "input", "other", [("input", "x")])
-bmm = _product(torch.bmm, "bmm", "(a, b, transpose_a=False, transpose_b=False, alpha=1.0, *, out=None)", "a", "b", [("a", "input"), ("a", "x"), ("b", "mat2")])
+matmul = _product(
+    torch.matmul,
+    "matmul",
+    "(input, other, transpose_a=False, transpose_b=False, alpha=1.0, *, out=None)",
+    "input",
+    "other",
+    [("input", "x")],
+)
+bmm = _product(
+    torch.bmm,
+    "bmm",
+    "(a, b, transpose_a=False, transpose_b=False, alpha=1.0, *, out=None)",
+    "a",
+    "b",
+    [("a", "input"), ("a", "x"), ("b", "mat2")],
+)
 
 
 def _mixed(target, name, second):
-    @or_else(target, name, f"(input, {second}, *, out=None)", f"torch.{name}; the factors may be of different dtypes.")
+    @or_else(
+        target,
+        name,
+        f"(input, {second}, *, out=None)",
+        f"torch.{name}; the factors may be of different dtypes.",
+    )
     def slow(error, input=None, b=None, *, out=None, **kwargs):
         input, b = kwargs.pop("x", input), kwargs.pop(second, b)
-        same = promoted(input, b) if isinstance(input, torch.Tensor) and isinstance(b, torch.Tensor) and not kwargs else None
+        same = (
+            promoted(input, b)
+            if isinstance(input, torch.Tensor) and isinstance(b, torch.Tensor) and not kwargs
+            else None
+        )
         if same is None:
             return REFUSED
         return target(*same) if out is None else out.copy_(target(*same))
@@ -66,12 +111,19 @@ def dot(input, other, *, out=None):
 
 @spelled("x=input")
 def addmm(input, mat1, mat2, alpha=1, beta=1, *, out=None):
-    """beta * input + alpha * (mat1 @ mat2), of different dtypes too; alpha and beta also by position, in OneFlow's order."""
+    """beta * input + alpha * (mat1 @ mat2), of different dtypes too; alpha and beta also by position, in
+    OneFlow's order.
+    """
     input, mat1, mat2 = promoted(input, mat1, mat2) or (input, mat1, mat2)
-    return torch.addmm(input, mat1, mat2, beta=beta, alpha=alpha) if out is None else torch.addmm(input, mat1, mat2, beta=beta, alpha=alpha, out=out)
+    return (
+        torch.addmm(input, mat1, mat2, beta=beta, alpha=alpha)
+        if out is None
+        else torch.addmm(input, mat1, mat2, beta=beta, alpha=alpha, out=out)
+    )
 
 
-# --------------------------------------------------------------------------- oneflow.linalg; OneFlow calls the matrix `self`
+# --------------------------------------------------------------------------- oneflow.linalg; OneFlow calls
+# the matrix `self`
 @spelled("A=self input=self x=self")
 def norm(self, ord=None, dim=None, keepdim=False, dtype=None, *, out=None):
     """torch.linalg.norm, `dtype` also by position, "fro" of a tensor of any number of dimensions."""
@@ -97,9 +149,18 @@ def cross(input, other, dim=-1, *, out=None):
     return torch.linalg.cross(*torch.broadcast_tensors(input, other), dim=dim, out=out)
 
 
-@or_else(torch.cross, "cross", "(input, other, dim=None, *, out=None)", "torch.cross, also of tensors that broadcast; without `dim` the first dimension of size 3.")
+@or_else(
+    torch.cross,
+    "cross",
+    "(input, other, dim=None, *, out=None)",
+    "torch.cross, also of tensors that broadcast; without `dim` the first dimension of size 3.",
+)
 def cross_any(error, input=None, other=None, dim=None, **kwargs):
-    if not isinstance(input, torch.Tensor) or not isinstance(other, torch.Tensor) or input.shape == other.shape:
+    if (
+        not isinstance(input, torch.Tensor)
+        or not isinstance(other, torch.Tensor)
+        or input.shape == other.shape
+    ):
         return REFUSED
     return torch.cross(*torch.broadcast_tensors(input, other), *() if dim is None else (dim,), **kwargs)
 

@@ -2,15 +2,49 @@
 
 Each tries torch's function first, so what torch computes stays torch's.
 """
+
 from __future__ import annotations
 
 import torch
 
 from ._signature import REFUSED, documented, or_else, rename, spelled
 
-__all__ = ["add", "sub", "mul", "pow", "eq", "ne", "lt", "le", "gt", "ge", "greater", "greater_equal", "not_equal", "logical_and",
-           "logical_or", "logical_xor", "isclose", "allclose", "logaddexp", "neg", "negative", "relu", "fmod", "floor_divide",
-           "addcdiv", "lerp_", "gt_", "div_", "erfinv_", "masked_fill_", "bitwise_and", "bitwise_or", "bitwise_xor", "clamp_max_"]
+__all__ = [
+    "add",
+    "sub",
+    "mul",
+    "pow",
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "greater",
+    "greater_equal",
+    "not_equal",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "isclose",
+    "allclose",
+    "logaddexp",
+    "neg",
+    "negative",
+    "relu",
+    "fmod",
+    "floor_divide",
+    "addcdiv",
+    "lerp_",
+    "gt_",
+    "div_",
+    "erfinv_",
+    "masked_fill_",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+    "clamp_max_",
+]
 
 
 def _numbers(args):
@@ -33,7 +67,9 @@ def _with_inplace(target, signature):
         if "input" in kwargs:
             args = (kwargs.pop("input"), *args)
         if not isinstance(args[0], torch.Tensor):
-            raise TypeError(f"{name}(inplace=True): the first argument must be a tensor, found {type(args[0]).__name__}")
+            raise TypeError(
+                f"{name}(inplace=True): the first argument must be a tensor, found {type(args[0]).__name__}"
+            )
         return method(*args, **kwargs)
 
     return slow
@@ -56,7 +92,12 @@ _floor_divide.__name__ = "floor_divide"
 floor_divide = _with_inplace(_floor_divide, "(input, other, *, inplace=False, out=None)")
 
 
-@or_else(_sub, "sub", "(input, other, *, alpha=1, inplace=False, out=None)", "torch.sub, also of bool tensors; `inplace=True` changes and returns the first argument.")
+@or_else(
+    _sub,
+    "sub",
+    "(input, other, *, alpha=1, inplace=False, out=None)",
+    "torch.sub, also of bool tensors; `inplace=True` changes and returns the first argument.",
+)
 def sub(error, input=None, other=None, *, alpha=1, **kwargs):
     from .bool_arithmetic import difference
 
@@ -66,7 +107,9 @@ def sub(error, input=None, other=None, *, alpha=1, **kwargs):
 
 @documented("(input=None, other=None, *, alpha=1, inplace=False, out=None, inputs=None)", name="add")
 def add(*args, **kwargs):
-    """torch.add; a list of tensors, or more than two, are added up; `inplace=True` changes and returns the first tensor."""
+    """torch.add; a list of tensors, or more than two, are added up; `inplace=True` changes and returns the
+    first tensor.
+    """
     if "inputs" in kwargs:
         args = (*args, kwargs.pop("inputs"))
     if len(args) > 2 and not kwargs and all(isinstance(a, torch.Tensor) for a in args):
@@ -76,31 +119,53 @@ def add(*args, **kwargs):
     tensors = args[0]
     inplace = kwargs.pop("inplace", False)
     if kwargs or not tensors:
-        raise TypeError(f"add() of a list takes one or more tensors and `inplace`, found {len(tensors)} tensors and {sorted(kwargs)}")
+        raise TypeError(
+            f"add() of a list takes one or more tensors and `inplace`, found {len(tensors)} tensors and"
+            f" {sorted(kwargs)}"
+        )
     if len(tensors) > 2:
         _need_alike(tensors)
     total = tensors[0] if inplace else tensors[0] + 0 if len(tensors) == 1 else tensors[0] + tensors[1]
-    for t in tensors[1 if inplace else 2:]:
+    for t in tensors[1 if inplace else 2 :]:
         total = total.add_(t) if inplace else total + t
     return total
 
 
 def _need_alike(tensors):
-    """Refuse a sum of three or more tensors that differ in size or dtype: OneFlow broadcasts and promotes two operands only."""
+    """Refuse a sum of three or more tensors that differ in size or dtype: OneFlow broadcasts and promotes two
+    operands only.
+    """
     first = tensors[0]
     for t in tensors[1:]:
         if t.shape != first.shape or t.dtype is not first.dtype:
-            raise RuntimeError(f"add() of {len(tensors)} tensors needs one shape and dtype, found {tuple(first.shape)} {first.dtype} "
-                               f"and {tuple(t.shape)} {t.dtype}; write a + b + c to broadcast")
+            raise RuntimeError(
+                f"add() of {len(tensors)} tensors needs one shape and dtype, found {tuple(first.shape)}"
+                f" {first.dtype} and {tuple(t.shape)} {t.dtype}; write a + b + c to broadcast"
+            )
 
 
-_MIRRORED = {"eq": "eq", "ne": "ne", "not_equal": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "greater": "lt", "greater_equal": "le"}
+_MIRRORED = {
+    "eq": "eq",
+    "ne": "ne",
+    "not_equal": "ne",
+    "lt": "gt",
+    "le": "ge",
+    "gt": "lt",
+    "ge": "le",
+    "greater": "lt",
+    "greater_equal": "le",
+}
 
 
 def _comparison(name):
     mirrored = getattr(torch, _MIRRORED[name])
 
-    @or_else(getattr(torch, name), name, "(input, other, *, out=None)", f"torch.{name}; the first argument may be a number.")
+    @or_else(
+        getattr(torch, name),
+        name,
+        "(input, other, *, out=None)",
+        f"torch.{name}; the first argument may be a number.",
+    )
     def slow(error, input=None, other=None, **kwargs):
         if isinstance(input, (int, float)) and isinstance(other, torch.Tensor):
             return mirrored(other, input, **kwargs)
@@ -109,7 +174,9 @@ def _comparison(name):
     return slow
 
 
-eq, ne, lt, le, gt, ge, greater, greater_equal, not_equal = map(_comparison, "eq ne lt le gt ge greater greater_equal not_equal".split())
+eq, ne, lt, le, gt, ge, greater, greater_equal, not_equal = map(
+    _comparison, "eq ne lt le gt ge greater greater_equal not_equal".split()
+)
 
 
 def _logical(name):
@@ -132,9 +199,18 @@ logical_and, logical_or, logical_xor = map(_logical, ("logical_and", "logical_or
 def _bitwise(name):
     target, logical = getattr(torch, name), getattr(torch, name.replace("bitwise", "logical"))
 
-    @or_else(target, name, "(input, other, *, out=None)", f"torch.{name}; floating operands, which torch refuses, give the logical result (bool).")
+    @or_else(
+        target,
+        name,
+        "(input, other, *, out=None)",
+        f"torch.{name}; floating operands, which torch refuses, give the logical result (bool).",
+    )
     def slow(error, input=None, other=None, **kwargs):
-        if isinstance(error, TypeError) and isinstance(input, (int, bool)) and isinstance(other, torch.Tensor):
+        if (
+            isinstance(error, TypeError)
+            and isinstance(input, (int, bool))
+            and isinstance(other, torch.Tensor)
+        ):
             return target(other, input, **kwargs)  # the number first
         if not isinstance(error, NotImplementedError):
             return REFUSED
@@ -156,18 +232,33 @@ def allclose(input, other, atol=1e-08, rtol=1e-05, equal_nan=False):
     return torch.allclose(input, other, rtol=rtol, atol=atol, equal_nan=equal_nan)
 
 
-@or_else(torch.addcdiv, "addcdiv", "(input, tensor1, tensor2, *, value=1, out=None)", "torch.addcdiv; integer tensors, which torch refuses, are divided in the default dtype.")
+@or_else(
+    torch.addcdiv,
+    "addcdiv",
+    "(input, tensor1, tensor2, *, value=1, out=None)",
+    "torch.addcdiv; integer tensors, which torch refuses, are divided in the default dtype.",
+)
 def addcdiv(error, input=None, tensor1=None, tensor2=None, **kwargs):
     tensors = (input, tensor1, tensor2)
-    if not all(isinstance(t, torch.Tensor) for t in tensors) or tensor1.is_floating_point() or tensor2.is_floating_point():
+    if (
+        not all(isinstance(t, torch.Tensor) for t in tensors)
+        or tensor1.is_floating_point()
+        or tensor2.is_floating_point()
+    ):
         return REFUSED
-    return torch.addcdiv(*(t if t.is_floating_point() else t.to(torch.get_default_dtype()) for t in tensors), **kwargs)
+    return torch.addcdiv(
+        *(t if t.is_floating_point() else t.to(torch.get_default_dtype()) for t in tensors), **kwargs
+    )
 
 
 @spelled("input=x other=y")
 def logaddexp(x, y, *, out=None):
     """torch.logaddexp; integers are computed in the default dtype."""
-    if isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor) and not (x.is_floating_point() or y.is_floating_point() or x.is_complex()):
+    if (
+        isinstance(x, torch.Tensor)
+        and isinstance(y, torch.Tensor)
+        and not (x.is_floating_point() or y.is_floating_point() or x.is_complex())
+    ):
         x, y = x.to(torch.get_default_dtype()), y.to(torch.get_default_dtype())
     return torch.logaddexp(x, y, out=out) if out is not None else torch.logaddexp(x, y)
 
@@ -177,7 +268,11 @@ def _of_bool(name, signature, how, text):
     def slow(error, *args, **kwargs):
         kwargs = rename(name, kwargs, {"x": "input"})
         tensors = [*args, kwargs.get("input")]
-        if tensors and isinstance(tensors[0] if args else tensors[-1], torch.Tensor) and (tensors[0] if args else tensors[-1]).dtype is torch.bool:
+        if (
+            tensors
+            and isinstance(tensors[0] if args else tensors[-1], torch.Tensor)
+            and (tensors[0] if args else tensors[-1]).dtype is torch.bool
+        ):
             return how(*args, **kwargs)
         return REFUSED
 
@@ -185,7 +280,12 @@ def _of_bool(name, signature, how, text):
 
 
 def _neg(name):
-    return _of_bool(name, "(x, *, out=None)", lambda input, **k: torch.neg(input.to(torch.get_default_dtype()), **k), "a bool tensor becomes the default dtype")
+    return _of_bool(
+        name,
+        "(x, *, out=None)",
+        lambda input, **k: torch.neg(input.to(torch.get_default_dtype()), **k),
+        "a bool tensor becomes the default dtype",
+    )
 
 
 neg, negative = _neg("neg"), _neg("negative")
@@ -199,7 +299,8 @@ def relu(x, inplace=False):
     return torch.relu_(x) if inplace else torch.relu(x)
 
 
-# --------------------------------------------------------------------------- in-place functions torch has as methods only
+# --------------------------------------------------------------------------- in-place functions torch has as
+# methods only
 @spelled("input=start")
 def lerp_(start, end, weight):
     """start.lerp_(end, weight)."""

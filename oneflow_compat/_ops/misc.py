@@ -1,4 +1,7 @@
-"""Small top-level names: type constructors, dtype lists, default types, trace queries, global tensors as functions."""
+"""Small top-level names: type constructors, dtype lists, default types, trace queries, global tensors as
+functions.
+"""
+
 from __future__ import annotations
 
 import os
@@ -9,10 +12,37 @@ import torch
 from .._global.tensor import OfSeveralRanks
 from ._signature import spelled
 
-__all__ = ["BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor", "IntTensor", "LongTensor", "ShortTensor",
-           "BFloat16Tensor", "ComplexFloatTensor", "ComplexDoubleTensor", "char", "dtypes", "convert_oneflow_dtype_to_numpy_dtype",
-           "set_default_tensor_type", "is_tracing", "is_scripting", "ignore", "unused", "interface", "script", "Final", "global_to_global", "local_to_global", "normal_", "oneflow_internal_path", "oneflow_python_base_dir",
-           "distributed_partial_fc_sample"]
+__all__ = [
+    "BoolTensor",
+    "ByteTensor",
+    "CharTensor",
+    "DoubleTensor",
+    "FloatTensor",
+    "HalfTensor",
+    "IntTensor",
+    "LongTensor",
+    "ShortTensor",
+    "BFloat16Tensor",
+    "ComplexFloatTensor",
+    "ComplexDoubleTensor",
+    "char",
+    "dtypes",
+    "convert_oneflow_dtype_to_numpy_dtype",
+    "set_default_tensor_type",
+    "is_tracing",
+    "is_scripting",
+    "ignore",
+    "unused",
+    "interface",
+    "script",
+    "Final",
+    "global_to_global",
+    "local_to_global",
+    "normal_",
+    "oneflow_internal_path",
+    "oneflow_python_base_dir",
+    "distributed_partial_fc_sample",
+]
 
 
 # --------------------------------------------------------------------------- FloatTensor and its kin
@@ -31,7 +61,9 @@ def _tensor_type(name, dtype, where="cpu"):
     theirs = getattr(torch, name, None) if where == "cpu" else None
 
     def __new__(cls, *args, device=None, placement=None, sbp=None):
-        """Uninitialised of the given size, or the values of a sequence, array, number or tensor, converted to this type; global with placement= and sbp=."""
+        """Uninitialised of the given size, or the values of a sequence, array, number or tensor, converted to
+        this type; global with placement= and sbp=.
+        """
         if placement is not None or sbp is not None:
             from .creation import make
 
@@ -49,14 +81,28 @@ def _tensor_type(name, dtype, where="cpu"):
                 from .creation import tensor
 
                 made = tensor(args[0], dtype=dtype, device=device)
-            return made.clone() if args and hasattr(args[0], "__array_interface__") else made  # torch shares an array's memory
+            return (
+                made.clone() if args and hasattr(args[0], "__array_interface__") else made
+            )  # torch shares an array's memory
         if len(args) == 1 and not isinstance(args[0], (int, torch.Size)):
             return torch.tensor(args[0], dtype=dtype, device=device or where)
         return torch.empty(*args or (0,), dtype=dtype, device=device or where)
 
     space = "oneflow" if where == "cpu" else f"oneflow.{where}"
-    return _TensorType(name, (), {"__new__": __new__, "__module__": space, "dtype": dtype, "device_type": where,
-                                  "__doc__": f"Constructor of {where} tensors of dtype {str(dtype)[6:]}; isinstance() asks for dtype and device."})
+    return _TensorType(
+        name,
+        (),
+        {
+            "__new__": __new__,
+            "__module__": space,
+            "dtype": dtype,
+            "device_type": where,
+            "__doc__": (
+                f"Constructor of {where} tensors of dtype {str(dtype)[6:]}; isinstance() asks for dtype and"
+                " device."
+            ),
+        },
+    )
 
 
 FloatTensor = _tensor_type("FloatTensor", torch.float32)
@@ -74,9 +120,11 @@ ComplexDoubleTensor = _tensor_type("ComplexDoubleTensor", torch.complex128)
 
 
 def set_default_tensor_type(tensor_type):
-    """torch.set_default_tensor_type; also with OneFlow's spelling ("oneflow.DoubleTensor") and our constructors."""
+    """torch.set_default_tensor_type; also with OneFlow's spelling ("oneflow.DoubleTensor") and our
+    constructors.
+    """
     if isinstance(tensor_type, str) and tensor_type.startswith("oneflow."):
-        tensor_type = "torch." + tensor_type[len("oneflow."):]
+        tensor_type = "torch." + tensor_type[len("oneflow.") :]
     elif isinstance(tensor_type, _TensorType):
         tensor_type = tensor_type.type_name().replace("oneflow", "torch")
     torch.set_default_tensor_type(tensor_type)
@@ -88,7 +136,17 @@ char = torch.int8
 
 def dtypes() -> list:
     """The dtypes OneFlow has, as a list."""
-    return [torch.bool, torch.float32, torch.float64, torch.float16, torch.int8, torch.int32, torch.int64, torch.uint8, torch.bfloat16]
+    return [
+        torch.bool,
+        torch.float32,
+        torch.float64,
+        torch.float16,
+        torch.int8,
+        torch.int32,
+        torch.int64,
+        torch.uint8,
+        torch.bfloat16,
+    ]
 
 
 def convert_oneflow_dtype_to_numpy_dtype(oneflow_dtype):
@@ -128,14 +186,22 @@ def script(obj, optimize=None, _frames_up=0, _rcb=None, example_inputs=None):
 
 
 def jit_script(obj, optimize=None, _frames_up=0, _rcb=None, example_inputs=None):
-    """torch.jit.script(obj), or `obj` itself where TorchScript cannot compile it (an error in torch's dialect)."""
+    """torch.jit.script(obj), or `obj` itself where TorchScript cannot compile it (an error in torch's
+    dialect).
+    """
     from .._torchscript import teach
     from .core import get_dialect
 
     teach()
     try:
         return torch.jit.script(obj, optimize, _frames_up + 1, _rcb, example_inputs)
-    except (RuntimeError, OSError, TypeError, ValueError, torch.jit.frontend.FrontendError):  # OSError: no source
+    except (
+        RuntimeError,
+        OSError,
+        TypeError,
+        ValueError,
+        torch.jit.frontend.FrontendError,
+    ):  # OSError: no source
         if get_dialect() == "torch":
             raise
         return obj
@@ -166,7 +232,8 @@ def normal_(x, mean=0.0, std=1.0, generator=None):
 
 
 def distributed_partial_fc_sample(weight, label, num_sample):
-    """Classes for a partial fully-connected layer: all labels' rows of `weight` and random others, `num_sample` in total.
+    """Classes for a partial fully-connected layer: all labels' rows of `weight` and random others,
+    `num_sample` in total.
 
     Returns (label numbered within the sample, the sampled class ids in ascending order, their rows of
     weight). With more positive classes than num_sample all of them are kept.
@@ -177,7 +244,9 @@ def distributed_partial_fc_sample(weight, label, num_sample):
 
         return partial_fc.sample(weight, label, int(num_sample))
     classes, count, positive = weight.shape[0], int(num_sample), label.reshape(-1).long()
-    if positive.numel() > count:  # elsewhere the size needs no look at the labels, so that a graph has one program
+    if (
+        positive.numel() > count
+    ):  # elsewhere the size needs no look at the labels, so that a graph has one program
         count = max(count, positive.unique().numel())
     if count > classes:
         raise RuntimeError(f"distributed_partial_fc_sample: asked for {num_sample} of {classes} classes")

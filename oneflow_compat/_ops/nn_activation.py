@@ -1,4 +1,5 @@
 """Activation functions with an argument that torch's lack, or another positional order."""
+
 from __future__ import annotations
 
 import torch
@@ -7,20 +8,33 @@ from torch.nn import functional as F
 from ._arguments import bind
 from ._signature import parse, spelled
 
-__all__ = ["softmax", "log_softmax", "gumbel_softmax", "gelu", "hardshrink", "softshrink", "normalize", "l2_normalize",
-           "depend"]
+__all__ = [
+    "softmax",
+    "log_softmax",
+    "gumbel_softmax",
+    "gelu",
+    "hardshrink",
+    "softshrink",
+    "normalize",
+    "l2_normalize",
+    "depend",
+]
 
 
 def _implicit(dim, input):
     """The dimension taken when none is given: 0 for tensors of 0, 1 and 3 dimensions, else 1."""
-    if dim is not None or not isinstance(input, torch.Tensor):  # a proxy of torch.fx: torch's function decides
+    if dim is not None or not isinstance(
+        input, torch.Tensor
+    ):  # a proxy of torch.fx: torch's function decides
         return dim
     return 0 if input.dim() in (0, 1, 3) else 1
 
 
 @spelled("x=input")
 def softmax(input, dim=None, dtype=None, *torch_rest, **torch_more):
-    """softmax; differs from torch's: `dtype` is argument 3 (an int there is torch's `_stacklevel`), a missing `dim` does not warn."""
+    """softmax; differs from torch's: `dtype` is argument 3 (an int there is torch's `_stacklevel`), a missing
+    `dim` does not warn.
+    """
     if torch_rest or isinstance(dtype, int):
         return F.softmax(input, dim, dtype, *torch_rest, **torch_more)
     return F.softmax(input, _implicit(dim, input), dtype=dtype, **torch_more)
@@ -34,15 +48,20 @@ def log_softmax(input, dim=None, dtype=None, *torch_rest, **torch_more):
 
 
 def gumbel_softmax(*args, **kwargs):
-    """Sample of the Gumbel-softmax distribution; differs from torch's: the order (x, tau, dim, hard, generator).
+    """Sample of the Gumbel-softmax distribution; differs from torch's: the order (x, tau, dim, hard,
+    generator).
 
     A bool in slot 3 is torch's `hard` (then slot 4 is `eps`, slot 5 `dim`). Without `dim`, softmax's
     rule holds, where torch takes -1. `eps` is ignored, as in torch.
     """
     theirs = len(args) > 2 and isinstance(args[2], bool)
-    slots = ("logits", "tau", "hard", "eps", "dim") if theirs else ("logits", "tau", "dim", "hard", "generator")
+    slots = (
+        ("logits", "tau", "hard", "eps", "dim") if theirs else ("logits", "tau", "dim", "hard", "generator")
+    )
     given = bind("gumbel_softmax", slots, args, kwargs, x="logits")
-    return _gumbel_softmax(given.pop("logits"), given.pop("eps", None), **({"dim": -1, **given} if theirs else given))
+    return _gumbel_softmax(
+        given.pop("logits"), given.pop("eps", None), **({"dim": -1, **given} if theirs else given)
+    )
 
 
 gumbel_softmax.__signature__ = parse("(x, tau=1.0, dim=None, hard=False, generator=None, **torch_keywords)")
@@ -52,7 +71,11 @@ def _gumbel_softmax(logits, _eps, tau=1.0, dim=None, hard=False, generator=None)
     dim = _implicit(dim, logits)
     if generator is None:
         return F.gumbel_softmax(logits, tau, hard, dim=dim)
-    noise = torch.empty_like(logits, memory_format=torch.legacy_contiguous_format).exponential_(generator=generator).log()
+    noise = (
+        torch.empty_like(logits, memory_format=torch.legacy_contiguous_format)
+        .exponential_(generator=generator)
+        .log()
+    )
     soft = ((logits - noise) / tau).softmax(dim)
     if not hard:
         return soft
@@ -84,19 +107,25 @@ def overwrite(input, function, *args):
     if not (torch.is_grad_enabled() and input.requires_grad):
         return input.copy_(function(input, *args))
     if input.is_leaf:
-        raise RuntimeError("a leaf Tensor that requires grad is being used in an in-place operation: pass inplace=False")
+        raise RuntimeError(
+            "a leaf Tensor that requires grad is being used in an in-place operation: pass inplace=False"
+        )
     return input.copy_(function(input.clone(), *args))
 
 
 def normalize(input, p=2.0, dim=1, eps=1e-12, use_l2_norm_kernel=True, *, out=None):
-    """x / max(norm, eps); differs from torch's: slot 5 is `use_l2_norm_kernel`, which selects nothing here (a tensor there is torch's `out`)."""
+    """x / max(norm, eps); differs from torch's: slot 5 is `use_l2_norm_kernel`, which selects nothing here (a
+    tensor there is torch's `out`).
+    """
     if isinstance(use_l2_norm_kernel, torch.Tensor):
         out = use_l2_norm_kernel
     return F.normalize(input, p, dim, eps, out=out)
 
 
 def l2_normalize(input, axis=0, epsilon=1e-12, *, dim=None):
-    """x / sqrt(max(sum(x * x), epsilon)) along `axis`, which OneFlow 0.6 and 0.7 call `dim` (not in torch)."""
+    """x / sqrt(max(sum(x * x), epsilon)) along `axis`, which OneFlow 0.6 and 0.7 call `dim` (not
+    in torch).
+    """
     return input / (input * input).sum(axis if dim is None else dim, keepdim=True).clamp_min(epsilon).sqrt()
 
 
@@ -108,5 +137,7 @@ def depend(input, depend):
     tensors = depend if isinstance(depend, (list, tuple)) else [depend]
     for tensor in [input, *tensors]:
         if not isinstance(tensor, torch.Tensor):
-            raise TypeError(f"depend() takes a tensor and a tensor or list of tensors, found {type(tensor).__name__}")
+            raise TypeError(
+                f"depend() takes a tensor and a tensor or list of tensors, found {type(tensor).__name__}"
+            )
     return input

@@ -3,12 +3,24 @@
 OneFlow's "channels_last" is the order of the dimensions: (N, L..., C) for the data and, for the
 convolutions, (out, kernel..., in) for the weight. torch always has (N, C, L...) and (out, in, kernel...).
 """
+
 from __future__ import annotations
 
 from torch.nn import functional as F
 
-__all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "fold", "unfold",
-           "is_channels_last", "to_first", "to_last"]
+__all__ = [
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+    "fold",
+    "unfold",
+    "is_channels_last",
+    "to_first",
+    "to_last",
+]
 
 
 def is_channels_last(order, name="data_format"):
@@ -34,21 +46,27 @@ def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, 
     """1-d convolution; differs from torch's: `channel_pos`."""
     if not is_channels_last(channel_pos, "channel_pos"):
         return F.conv1d(input, weight, bias, stride, padding, dilation, groups)
-    return to_last(F.conv1d(to_first(input, 1), to_first(weight, 1), bias, stride, padding, dilation, groups), 1)
+    return to_last(
+        F.conv1d(to_first(input, 1), to_first(weight, 1), bias, stride, padding, dilation, groups), 1
+    )
 
 
 def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, channel_pos="channels_first"):
     """2-d convolution; differs from torch's: `channel_pos`."""
     if not is_channels_last(channel_pos, "channel_pos"):
         return F.conv2d(input, weight, bias, stride, padding, dilation, groups)
-    return to_last(F.conv2d(to_first(input, 2), to_first(weight, 2), bias, stride, padding, dilation, groups), 2)
+    return to_last(
+        F.conv2d(to_first(input, 2), to_first(weight, 2), bias, stride, padding, dilation, groups), 2
+    )
 
 
 def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, channel_pos="channels_first"):
     """3-d convolution; differs from torch's: `channel_pos`."""
     if not is_channels_last(channel_pos, "channel_pos"):
         return F.conv3d(input, weight, bias, stride, padding, dilation, groups)
-    return to_last(F.conv3d(to_first(input, 3), to_first(weight, 3), bias, stride, padding, dilation, groups), 3)
+    return to_last(
+        F.conv3d(to_first(input, 3), to_first(weight, 3), bias, stride, padding, dilation, groups), 3
+    )
 
 
 def _each(value, spatial):
@@ -58,38 +76,123 @@ def _each(value, spatial):
 
 
 def transposed(function, spatial, input, weight, bias, stride, padding, output_padding, groups, dilation):
-    """torch's `function`, a transposed convolution; output_padding may reach the stride, which torch refuses: rows that no input reaches hold the bias."""
+    """torch's `function`, a transposed convolution; output_padding may reach the stride, which torch refuses:
+    rows that no input reaches hold the bias.
+    """
     extra = _each(output_padding, spatial)
     if all(e < s or e < d for e, s, d in zip(extra, _each(stride, spatial), _each(dilation, spatial))):
         return function(input, weight, bias, stride, padding, output_padding, groups, dilation)
     ends = [(-p, e - p) for p, e in zip(_each(padding, spatial), extra)]
-    out = F.pad(function(input, weight, None, stride, 0, 0, groups, dilation), [n for end in reversed(ends) for n in end])
+    out = F.pad(
+        function(input, weight, None, stride, 0, 0, groups, dilation),
+        [n for end in reversed(ends) for n in end],
+    )
     return out if bias is None else out + bias.reshape(-1, *(1,) * spatial)
 
 
-def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1, data_format="channels_first"):
+def conv_transpose1d(
+    input,
+    weight,
+    bias=None,
+    stride=1,
+    padding=0,
+    output_padding=0,
+    groups=1,
+    dilation=1,
+    data_format="channels_first",
+):
     """1-d transposed convolution; differs from torch's: `data_format`, any `output_padding`."""
     if not is_channels_last(data_format):
-        return transposed(F.conv_transpose1d, 1, input, weight, bias, stride, padding, output_padding, groups, dilation)
-    return to_last(transposed(F.conv_transpose1d, 1, to_first(input, 1), to_first(weight, 1), bias, stride, padding, output_padding, groups, dilation), 1)
+        return transposed(
+            F.conv_transpose1d, 1, input, weight, bias, stride, padding, output_padding, groups, dilation
+        )
+    return to_last(
+        transposed(
+            F.conv_transpose1d,
+            1,
+            to_first(input, 1),
+            to_first(weight, 1),
+            bias,
+            stride,
+            padding,
+            output_padding,
+            groups,
+            dilation,
+        ),
+        1,
+    )
 
 
-def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1, data_format="channels_first"):
+def conv_transpose2d(
+    input,
+    weight,
+    bias=None,
+    stride=1,
+    padding=0,
+    output_padding=0,
+    groups=1,
+    dilation=1,
+    data_format="channels_first",
+):
     """2-d transposed convolution; differs from torch's: `data_format`, any `output_padding`."""
     if not is_channels_last(data_format):
-        return transposed(F.conv_transpose2d, 2, input, weight, bias, stride, padding, output_padding, groups, dilation)
-    return to_last(transposed(F.conv_transpose2d, 2, to_first(input, 2), to_first(weight, 2), bias, stride, padding, output_padding, groups, dilation), 2)
+        return transposed(
+            F.conv_transpose2d, 2, input, weight, bias, stride, padding, output_padding, groups, dilation
+        )
+    return to_last(
+        transposed(
+            F.conv_transpose2d,
+            2,
+            to_first(input, 2),
+            to_first(weight, 2),
+            bias,
+            stride,
+            padding,
+            output_padding,
+            groups,
+            dilation,
+        ),
+        2,
+    )
 
 
-def conv_transpose3d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1, data_format="channels_first"):
+def conv_transpose3d(
+    input,
+    weight,
+    bias=None,
+    stride=1,
+    padding=0,
+    output_padding=0,
+    groups=1,
+    dilation=1,
+    data_format="channels_first",
+):
     """3-d transposed convolution; differs from torch's: `data_format`, any `output_padding`."""
     if not is_channels_last(data_format):
-        return transposed(F.conv_transpose3d, 3, input, weight, bias, stride, padding, output_padding, groups, dilation)
-    return to_last(transposed(F.conv_transpose3d, 3, to_first(input, 3), to_first(weight, 3), bias, stride, padding, output_padding, groups, dilation), 3)
+        return transposed(
+            F.conv_transpose3d, 3, input, weight, bias, stride, padding, output_padding, groups, dilation
+        )
+    return to_last(
+        transposed(
+            F.conv_transpose3d,
+            3,
+            to_first(input, 3),
+            to_first(weight, 3),
+            bias,
+            stride,
+            padding,
+            output_padding,
+            groups,
+            dilation,
+        ),
+        3,
+    )
 
 
 def unfold(input, kernel_size, dilation=1, padding=0, stride=1, data_format="channels_first"):
-    """Sliding blocks as columns (N, C * kernel, blocks); differs from torch's: the image may be (N, H, W, C)."""
+    """Sliding blocks as columns (N, C * kernel, blocks); differs from torch's: the image may be
+    (N, H, W, C).
+    """
     image = to_first(input, 2) if is_channels_last(data_format) else input
     return F.unfold(image, kernel_size, dilation, padding, stride)
 

@@ -1,4 +1,5 @@
 """Dropout with a generator of its own and with an addend."""
+
 from __future__ import annotations
 
 import torch
@@ -9,7 +10,11 @@ __all__ = ["dropout", "generated"]
 
 def dropout(input, p=0.5, training=True, inplace=False, generator=None, *, addend=None):
     """Dropout; differs from torch's: random numbers from `generator`, and `addend` is added to the result."""
-    out = F.dropout(input, p, training, inplace) if generator is None else generated(input, p, training, inplace, generator)
+    out = (
+        F.dropout(input, p, training, inplace)
+        if generator is None
+        else generated(input, p, training, inplace, generator)
+    )
     return out if addend is None else out + addend
 
 

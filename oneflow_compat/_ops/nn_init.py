@@ -1,15 +1,24 @@
 """Initialisers whose fans depend on `data_format`, and OneFlow's helpers for fans."""
+
 from __future__ import annotations
 
 import math
 
 from torch.nn import init
 
-__all__ = ["kaiming_normal_", "kaiming_uniform_", "xavier_normal_", "xavier_uniform_", "calc_fan", "get_data_format", "CalcGain"]
+__all__ = [
+    "kaiming_normal_",
+    "kaiming_uniform_",
+    "xavier_normal_",
+    "xavier_uniform_",
+    "calc_fan",
+    "get_data_format",
+    "CalcGain",
+]
 
 
 def get_data_format(data_format):
-    """"channels_first" of "NC...", "channels_last" of "N...C", "" of ""."""
+    """ "channels_first" of "NC...", "channels_last" of "N...C", "" of ""."""
     if data_format == "":
         return ""
     if data_format.startswith("NC"):
@@ -20,7 +29,8 @@ def get_data_format(data_format):
 
 
 def calc_fan(shape, mode, data_format):
-    """fan_in, fan_out or fan_sum (float) of a weight of this shape; `data_format` as `get_data_format` gives it.
+    """fan_in, fan_out or fan_sum (float) of a weight of this shape; `data_format` as `get_data_format` gives
+    it.
 
     A channels-last weight is (out, kernel..., in).
     """
@@ -36,7 +46,9 @@ def calc_fan(shape, mode, data_format):
     return {"fan_in": fan_in, "fan_out": fan_out, "fan_sum": fan_in + fan_out}[mode]
 
 
-def kaiming_normal_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None, *, data_format="NCHW"):
+def kaiming_normal_(
+    tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None, *, data_format="NCHW"
+):
     """He's normal initialisation; differs from torch's: `data_format`."""
     if get_data_format(data_format) != "channels_last":
         return init.kaiming_normal_(tensor, a, mode, nonlinearity, generator)
@@ -44,11 +56,17 @@ def kaiming_normal_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", gener
     return init.normal_(tensor, 0.0, std, generator)
 
 
-def kaiming_uniform_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None, *, data_format="NCHW"):
+def kaiming_uniform_(
+    tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None, *, data_format="NCHW"
+):
     """He's uniform initialisation; differs from torch's: `data_format`."""
     if get_data_format(data_format) != "channels_last":
         return init.kaiming_uniform_(tensor, a, mode, nonlinearity, generator)
-    bound = math.sqrt(3.0) * init.calculate_gain(nonlinearity, a) / math.sqrt(calc_fan(tensor.shape, mode, "channels_last"))
+    bound = (
+        math.sqrt(3.0)
+        * init.calculate_gain(nonlinearity, a)
+        / math.sqrt(calc_fan(tensor.shape, mode, "channels_last"))
+    )
     return init.uniform_(tensor, -bound, bound, generator)
 
 
@@ -56,7 +74,9 @@ def xavier_normal_(tensor, gain=1.0, generator=None, *, data_format="NCHW"):
     """Glorot's normal initialisation; differs from torch's: `data_format`."""
     if get_data_format(data_format) != "channels_last":
         return init.xavier_normal_(tensor, gain, generator)
-    return init.normal_(tensor, 0.0, gain * math.sqrt(2.0 / calc_fan(tensor.shape, "fan_sum", "channels_last")), generator)
+    return init.normal_(
+        tensor, 0.0, gain * math.sqrt(2.0 / calc_fan(tensor.shape, "fan_sum", "channels_last")), generator
+    )
 
 
 def xavier_uniform_(tensor, gain=1.0, generator=None, *, data_format="NCHW"):

@@ -3,6 +3,7 @@
 OneFlow has no `size_average` and `reduce`: what stands in those slots tells the caller. A str there
 is OneFlow's `reduction`; None or a bool is torch's `size_average`.
 """
+
 from __future__ import annotations
 
 import torch
@@ -11,8 +12,19 @@ from torch.nn import functional as F
 from .._global.tensor import beside
 from .. import _lazy_mode
 
-__all__ = ["mse_loss", "l1_loss", "smooth_l1_loss", "kl_div", "binary_cross_entropy", "binary_cross_entropy_with_logits",
-           "cross_entropy", "sparse_softmax_cross_entropy", "one_hot", "integer_labels", "with_labels_in_a_row"]
+__all__ = [
+    "mse_loss",
+    "l1_loss",
+    "smooth_l1_loss",
+    "kl_div",
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "cross_entropy",
+    "sparse_softmax_cross_entropy",
+    "one_hot",
+    "integer_labels",
+    "with_labels_in_a_row",
+]
 
 
 _LABELS = (torch.int8, torch.int16, torch.int32, torch.int64)
@@ -21,28 +33,44 @@ _LABELS = (torch.int8, torch.int16, torch.int32, torch.int64)
 def too_many(rest):
     """Refuse what is left over after OneFlow's positional arguments."""
     if rest:
-        raise TypeError(f"{len(rest)} positional argument(s) too many after OneFlow's (found {rest!r}); "
-                        "torch's order has size_average and reduce before reduction")
+        raise TypeError(
+            f"{len(rest)} positional argument(s) too many after OneFlow's (found {rest!r}); "
+            "torch's order has size_average and reduce before reduction"
+        )
 
 
 def integer_labels(target):
-    """int64 labels of smaller integer types, which torch's kernels refuse (uint8: some of them); anything else as it is."""
-    if isinstance(target, torch.Tensor) and target.dtype in (torch.int32, torch.int16, torch.int8, torch.uint8):
+    """int64 labels of smaller integer types, which torch's kernels refuse (uint8: some of them); anything
+    else as it is.
+    """
+    if isinstance(target, torch.Tensor) and target.dtype in (
+        torch.int32,
+        torch.int16,
+        torch.int8,
+        torch.uint8,
+    ):
         return target.long()
     return target
 
 
 def need_alike(loss, input, target):
-    """Refuse an input and a target of two dtypes (TypeError) or sizes (RuntimeError), as OneFlow; torch promotes and broadcasts.
+    """Refuse an input and a target of two dtypes (TypeError) or sizes (RuntimeError), as OneFlow; torch
+    promotes and broadcasts.
 
     Under autocast torch casts both first, so their dtypes may differ.
     """
     if not isinstance(input, torch.Tensor) or not isinstance(target, torch.Tensor):
         return  # a proxy of torch.fx, or torch's error
     if input.dtype is not target.dtype and not torch.is_autocast_enabled(input.device.type):
-        raise TypeError(f"{loss}: input and target must have one dtype, found {input.dtype} and {target.dtype}; convert one with .to()")
+        raise TypeError(
+            f"{loss}: input and target must have one dtype, found {input.dtype} and {target.dtype}; convert"
+            " one with .to()"
+        )
     if input.shape != target.shape:
-        raise RuntimeError(f"{loss}: input and target must have one shape, found {tuple(input.shape)} and {tuple(target.shape)}")
+        raise RuntimeError(
+            f"{loss}: input and target must have one shape, found {tuple(input.shape)} and"
+            f" {tuple(target.shape)}"
+        )
 
 
 def mse_loss(input, target, reduction="mean", *torch_rest, **torch_more):
@@ -62,7 +90,9 @@ def l1_loss(input, target, reduction="mean", *torch_rest, **torch_more):
 
 
 def smooth_l1_loss(input, target, beta=1.0, reduction="mean", *torch_rest, **torch_more):
-    """Smooth L1 loss; differs from torch's: `beta` and `reduction` are positional arguments 3 and 4, and nothing is promoted or broadcast."""
+    """Smooth L1 loss; differs from torch's: `beta` and `reduction` are positional arguments 3 and 4, and
+    nothing is promoted or broadcast.
+    """
     need_alike("smooth_l1_loss", input, target)
     if _number(beta):
         too_many(torch_rest)
@@ -76,7 +106,8 @@ def smooth_l1_loss(input, target, beta=1.0, reduction="mean", *torch_rest, **tor
 def kl_div(input, target, log_target=False, reduction="mean", *torch_rest, **torch_more):
     """Kullback-Leibler divergence; differs from torch's: `log_target` and `reduction` are arguments 3 and 4.
 
-    A lone bool in slot 3 is OneFlow's `log_target`, not torch's `size_average`. Terms of negative targets are 0 (torch: nan).
+    A lone bool in slot 3 is OneFlow's `log_target`, not torch's `size_average`. Terms of negative targets are
+    0 (torch: nan).
     """
     if isinstance(reduction, str):
         too_many(torch_rest)
@@ -93,35 +124,70 @@ def binary_cross_entropy(input, target, weight=None, reduction="mean", *torch_re
     return F.binary_cross_entropy(input, target, weight, reduction, *torch_rest, **torch_more)
 
 
-def binary_cross_entropy_with_logits(input, target, weight=None, pos_weight=None, reduction="mean", *torch_rest, **torch_more):
-    """Binary cross entropy of logits; differs from torch's: `pos_weight` and `reduction` are arguments 4 and 5."""
+def binary_cross_entropy_with_logits(
+    input, target, weight=None, pos_weight=None, reduction="mean", *torch_rest, **torch_more
+):
+    """Binary cross entropy of logits; differs from torch's: `pos_weight` and `reduction` are
+    arguments 4 and 5.
+    """
     if isinstance(pos_weight, bool) and isinstance(reduction, str):  # torch's size_average alone
         too_many(torch_rest)
-        return F.binary_cross_entropy_with_logits(input, target, weight, pos_weight, reduction=reduction, **torch_more)
+        return F.binary_cross_entropy_with_logits(
+            input, target, weight, pos_weight, reduction=reduction, **torch_more
+        )
     if isinstance(reduction, str):
         too_many(torch_rest)
-        return F.binary_cross_entropy_with_logits(input, target, weight, reduction=reduction, pos_weight=pos_weight, **torch_more)
-    return F.binary_cross_entropy_with_logits(input, target, weight, pos_weight, reduction, *torch_rest, **torch_more)
+        return F.binary_cross_entropy_with_logits(
+            input, target, weight, reduction=reduction, pos_weight=pos_weight, **torch_more
+        )
+    return F.binary_cross_entropy_with_logits(
+        input, target, weight, pos_weight, reduction, *torch_rest, **torch_more
+    )
 
 
-def cross_entropy(input, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0, *torch_rest, **torch_more):
-    """Cross entropy; differs from torch's: arguments 4 to 6 are `ignore_index`, `reduction`, `label_smoothing`.
+def cross_entropy(
+    input,
+    target,
+    weight=None,
+    ignore_index=-100,
+    reduction="mean",
+    label_smoothing=0.0,
+    *torch_rest,
+    **torch_more,
+):
+    """Cross entropy; differs from torch's: arguments 4 to 6 are `ignore_index`, `reduction`,
+    `label_smoothing`.
 
-    Labels may be int32, int16 or int8, and one column of shape (N, 1). torch's order is recognised by None or a bool in slot 4.
+    Labels may be int32, int16 or int8, and one column of shape (N, 1). torch's order is recognised by None or
+    a bool in slot 4.
     """
     if _number(ignore_index):
         too_many(torch_rest)
         options = {"ignore_index": ignore_index, "reduction": reduction, "label_smoothing": label_smoothing}
     else:
         options = cross_entropy_slots(ignore_index, reduction, label_smoothing, torch_rest)
-    return with_labels_in_a_row(lambda target: F.cross_entropy(input, target, weight, **options, **torch_more), input, integer_labels(target))
+    return with_labels_in_a_row(
+        lambda target: F.cross_entropy(input, target, weight, **options, **torch_more),
+        input,
+        integer_labels(target),
+    )
 
 
 def with_labels_in_a_row(loss, input, target):
-    """Return loss(target). If the labels are a column of shape (N, 1), as OneFlow takes them, compute on N labels and keep the shape of the labels."""
+    """Return loss(target).
+
+    If the labels are a column of shape (N, 1), as OneFlow takes them, compute on N labels and keep the shape
+    of the labels.
+    """
     if not isinstance(input, torch.Tensor) or not isinstance(target, torch.Tensor):
         return loss(target)  # a proxy of torch.fx, or torch's error
-    if input.dim() != 2 or target.dim() != 2 or target.shape[1] != 1 or input.shape[1] == 1 or target.is_floating_point():
+    if (
+        input.dim() != 2
+        or target.dim() != 2
+        or target.shape[1] != 1
+        or input.shape[1] == 1
+        or target.is_floating_point()
+    ):
         return loss(target)
     out = loss(target.squeeze(1))
     return out.unsqueeze(1) if out.dim() else out
@@ -152,9 +218,14 @@ def need_labels(loss, scores, labels):
     if not isinstance(labels, torch.Tensor) or not isinstance(scores, torch.Tensor):
         return
     if labels.dtype not in _LABELS:
-        raise TypeError(f"{loss}: labels must be int8, int32 or int64, found {labels.dtype}; convert them with .long()")
+        raise TypeError(
+            f"{loss}: labels must be int8, int32 or int64, found {labels.dtype}; convert them with .long()"
+        )
     if labels.shape != scores.shape[:-1]:
-        raise RuntimeError(f"{loss}: labels must have the shape of the scores without the last dimension, {tuple(scores.shape[:-1])}, found {tuple(labels.shape)}")
+        raise RuntimeError(
+            f"{loss}: labels must have the shape of the scores without the last dimension,"
+            f" {tuple(scores.shape[:-1])}, found {tuple(labels.shape)}"
+        )
 
 
 def one_hot(tensor, num_classes=-1, on_value=1, off_value=0):
@@ -163,7 +234,9 @@ def one_hot(tensor, num_classes=-1, on_value=1, off_value=0):
     Result: int64 when both values are whole numbers, else the default floating type.
     """
     labels = integer_labels(tensor)
-    if num_classes > 0 and not torch.compiler.is_compiling() and _lazy_mode.is_enabled():  # torch's looks at the values of a tensor from outside build()
+    if (
+        num_classes > 0 and not torch.compiler.is_compiling() and _lazy_mode.is_enabled()
+    ):  # torch's looks at the values of a tensor from outside build()
         hot = (labels.unsqueeze(-1) == beside(torch.arange(num_classes, device=labels.device), labels)).long()
     else:
         hot = F.one_hot(labels, num_classes)

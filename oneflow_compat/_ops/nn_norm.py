@@ -1,4 +1,7 @@
-"""Group, batch and instance normalization: arguments and inputs that torch lacks, and a gradient that its kernel has wrong."""
+"""Group, batch and instance normalization: arguments and inputs that torch lacks, and a gradient that its
+kernel has wrong.
+"""
+
 from __future__ import annotations
 
 import torch
@@ -10,20 +13,31 @@ __all__ = ["group_norm", "batch_norm"]
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-05, num_channels=None):
     """Group normalisation; differs from torch's: `num_channels`, which must be the input's second size."""
     if num_channels is not None and num_channels != input.shape[1]:
-        raise ValueError(f"group_norm: num_channels is {num_channels}, but the input has {input.shape[1]} channels (shape {tuple(input.shape)})")
+        raise ValueError(
+            f"group_norm: num_channels is {num_channels}, but the input has {input.shape[1]} channels (shape"
+            f" {tuple(input.shape)})"
+        )
     return F.group_norm(input, num_groups, weight, bias, eps)
 
 
-def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-05):
+def batch_norm(
+    input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-05
+):
     """Batch normalisation; differs from torch's: one value per channel may be trained on."""
     if training and input.dim() > 1 and input.numel() == input.shape[1]:
         return batch_norm_of_one_value(input, running_mean, running_var, weight, bias, momentum, eps)
-    return with_right_gradient(lambda x: F.batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps), input)
+    return with_right_gradient(
+        lambda x: F.batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps), input
+    )
 
 
 def with_right_gradient(norm, x):
-    """norm(x), a batch norm, with a right gradient. With a size of 1 (one image, a height or width of 1) torch's CPU kernel
-    (2.11 to 2.15) can take values that lie pixel by pixel for values that lie channel by channel, in x or in the gradient."""
+    """norm(x), a batch norm, with a right gradient.
+
+    With a size of 1 (one image, a height or width of 1) torch's CPU kernel
+    (2.11 to 2.15) can take values that lie pixel by pixel for values that lie channel by channel, in x or in
+    the gradient.
+    """
     if x.dim() < 4 or not torch.is_grad_enabled() or 1 not in x.shape or torch.compiler.is_compiling():
         return norm(x)
     return gradient_row_by_row(norm(x.contiguous() if _misread(x) else x))
@@ -43,18 +57,26 @@ def _misread(x):
 
 
 def gradient_row_by_row(out):
-    """What a norm returned, whose gradient is laid out as the result is before torch's kernel sees it. (Instance norms take a batch for one image.)"""
+    """What a norm returned, whose gradient is laid out as the result is before torch's kernel sees it.
+
+    (Instance norms take a batch for one image.)
+    """
     if out.requires_grad and out.dim() > 3 and out.is_contiguous() and not torch.compiler.is_compiling():
         out.register_hook(torch.Tensor.contiguous)
     return out
 
 
 def batch_norm_of_one_value(input, running_mean, running_var, weight, bias, momentum, eps):
-    """The bias, with no gradient for input and weight. The variance of one value counts as 0 in running_var (OneFlow 0.9.0: NaN)."""
+    """The bias, with no gradient for input and weight.
+
+    The variance of one value counts as 0 in running_var (OneFlow 0.9.0: NaN).
+    """
     with torch.no_grad():
         if running_mean is not None:
             running_mean.mul_(1 - momentum).add_(input.flatten(), alpha=momentum)
         if running_var is not None:
             running_var.mul_(1 - momentum)
     centred = input - input.detach()  # the kernel would round input * scale - mean * scale
-    return torch.batch_norm(centred, weight, bias, None, None, True, momentum, eps, torch.backends.cudnn.enabled)
+    return torch.batch_norm(
+        centred, weight, bias, None, None, True, momentum, eps, torch.backends.cudnn.enabled
+    )

@@ -1,4 +1,5 @@
 """Pooling: OneFlow's order of the last arguments, `divisor_override=0` for none, and `data_format`."""
+
 from __future__ import annotations
 
 from torch.nn import functional as F
@@ -6,8 +7,18 @@ from torch.nn import functional as F
 from ._arguments import need_tensors
 from .nn_conv import is_channels_last, to_first, to_last
 
-__all__ = ["max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d",
-           "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool2d"]
+__all__ = [
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool3d",
+    "avg_pool1d",
+    "avg_pool2d",
+    "avg_pool3d",
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "adaptive_max_pool2d",
+]
 
 
 def _pooled(function, spatial, data_format, input, *args, **kwargs):
@@ -19,31 +30,85 @@ def _pooled(function, spatial, data_format, input, *args, **kwargs):
     return tuple(to_last(t, spatial) for t in out) if isinstance(out, tuple) else to_last(out, spatial)
 
 
-def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False, data_format="channels_first"):
+def max_pool1d(
+    input,
+    kernel_size,
+    stride=None,
+    padding=0,
+    dilation=1,
+    return_indices=False,
+    ceil_mode=False,
+    data_format="channels_first",
+):
     """Maximum of windows; differs from torch's: `return_indices` comes before `ceil_mode`, `data_format`."""
     if data_format == "channels_first":
         return F.max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
-    return _pooled(F.max_pool1d, 1, data_format, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+    return _pooled(
+        F.max_pool1d, 1, data_format, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
+    )
 
 
-def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False, data_format="channels_first"):
+def max_pool2d(
+    input,
+    kernel_size,
+    stride=None,
+    padding=0,
+    dilation=1,
+    return_indices=False,
+    ceil_mode=False,
+    data_format="channels_first",
+):
     """Maximum of windows; differs from torch's: `return_indices` comes before `ceil_mode`, `data_format`."""
     if data_format == "channels_first":
         return F.max_pool2d(input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
-    return _pooled(F.max_pool2d, 2, data_format, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+    return _pooled(
+        F.max_pool2d, 2, data_format, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
+    )
 
 
-def max_pool3d(input, kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False, data_format="channels_first"):
+def max_pool3d(
+    input,
+    kernel_size,
+    stride=None,
+    padding=0,
+    dilation=1,
+    return_indices=False,
+    ceil_mode=False,
+    data_format="channels_first",
+):
     """Maximum of windows; differs from torch's: `return_indices` comes before `ceil_mode`, `data_format`."""
     if data_format == "channels_first":
         return F.max_pool3d(input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
-    return _pooled(F.max_pool3d, 3, data_format, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+    return _pooled(
+        F.max_pool3d, 3, data_format, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
+    )
 
 
-def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=0, data_format="channels_first"):
-    """Mean of windows; differs from torch's: `divisor_override` (0 and None: the window's size), `data_format`."""
+def avg_pool1d(
+    input,
+    kernel_size,
+    stride=None,
+    padding=0,
+    ceil_mode=False,
+    count_include_pad=True,
+    divisor_override=0,
+    data_format="channels_first",
+):
+    """Mean of windows; differs from torch's: `divisor_override` (0 and None: the window's size),
+    `data_format`.
+    """
     if not divisor_override:
-        return _pooled(F.avg_pool1d, 1, data_format, input, kernel_size, stride if stride is not None else kernel_size, padding, ceil_mode, count_include_pad)
+        return _pooled(
+            F.avg_pool1d,
+            1,
+            data_format,
+            input,
+            kernel_size,
+            stride if stride is not None else kernel_size,
+            padding,
+            ceil_mode,
+            count_include_pad,
+        )
 
     def one(value):
         return value[0] if isinstance(value, (tuple, list)) else value
@@ -51,25 +116,83 @@ def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, coun
     def pool(x):
         kernel = one(kernel_size)
         step = kernel if stride is None else one(stride)
-        return F.avg_pool2d(x.unsqueeze(-2), (1, kernel), (1, step), (0, one(padding)), ceil_mode, count_include_pad, divisor_override).squeeze(-2)
+        return F.avg_pool2d(
+            x.unsqueeze(-2),
+            (1, kernel),
+            (1, step),
+            (0, one(padding)),
+            ceil_mode,
+            count_include_pad,
+            divisor_override,
+        ).squeeze(-2)
 
     return _pooled(pool, 1, data_format, input)
 
 
-def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=0, data_format="channels_first", *, out=None):
+def avg_pool2d(
+    input,
+    kernel_size,
+    stride=None,
+    padding=0,
+    ceil_mode=False,
+    count_include_pad=True,
+    divisor_override=0,
+    data_format="channels_first",
+    *,
+    out=None,
+):
     """Mean of windows; differs from torch's: `divisor_override=0` means none, `data_format`."""
     more = {} if out is None else {"out": out}
-    return _pooled(F.avg_pool2d, 2, data_format, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override or None, **more)
+    return _pooled(
+        F.avg_pool2d,
+        2,
+        data_format,
+        input,
+        kernel_size,
+        stride,
+        padding,
+        ceil_mode,
+        count_include_pad,
+        divisor_override or None,
+        **more,
+    )
 
 
-def avg_pool3d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=0, data_format="channels_first", *, out=None):
+def avg_pool3d(
+    input,
+    kernel_size,
+    stride=None,
+    padding=0,
+    ceil_mode=False,
+    count_include_pad=True,
+    divisor_override=0,
+    data_format="channels_first",
+    *,
+    out=None,
+):
     """Mean of windows; differs from torch's: `divisor_override=0` means none, `data_format`."""
     more = {} if out is None else {"out": out}
-    return _pooled(F.avg_pool3d, 3, data_format, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override or None, **more)
+    return _pooled(
+        F.avg_pool3d,
+        3,
+        data_format,
+        input,
+        kernel_size,
+        stride,
+        padding,
+        ceil_mode,
+        count_include_pad,
+        divisor_override or None,
+        **more,
+    )
 
 
 def _each(output_size, spatial):
-    return output_size * spatial if isinstance(output_size, (tuple, list)) and len(output_size) == 1 else output_size
+    return (
+        output_size * spatial
+        if isinstance(output_size, (tuple, list)) and len(output_size) == 1
+        else output_size
+    )
 
 
 def adaptive_avg_pool1d(input, output_size, data_format="channels_first"):
@@ -89,4 +212,6 @@ def adaptive_avg_pool3d(input, output_size, data_format="channels_first"):
 
 def adaptive_max_pool2d(input, output_size, return_indices=False, data_format="channels_first"):
     """Maximum pooling to a given size; differs from torch's: `data_format`, a list of one size."""
-    return _pooled(F.adaptive_max_pool2d, 2, data_format, input, _each(output_size, 2), return_indices=return_indices)
+    return _pooled(
+        F.adaptive_max_pool2d, 2, data_format, input, _each(output_size, 2), return_indices=return_indices
+    )

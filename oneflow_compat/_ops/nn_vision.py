@@ -1,4 +1,5 @@
 """Sampling grids and resizing: defaults and arguments that torch lacks."""
+
 from __future__ import annotations
 
 import torch
@@ -10,12 +11,16 @@ __all__ = ["grid_sample", "affine_grid", "interpolate_like", "upsample"]
 
 
 def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corners=False):
-    """Samples of `input` at the points `grid`; differs from torch's: `align_corners` is False by default, without a warning."""
+    """Samples of `input` at the points `grid`; differs from torch's: `align_corners` is False by default,
+    without a warning.
+    """
     return F.grid_sample(input, grid, mode, padding_mode, bool(align_corners))
 
 
 def affine_grid(theta, size, align_corners=False):
-    """Grid of an affine transform; differs from torch's: `align_corners` is False by default, without a warning."""
+    """Grid of an affine transform; differs from torch's: `align_corners` is False by default, without a
+    warning.
+    """
     return F.affine_grid(theta, size, bool(align_corners))
 
 
@@ -25,10 +30,14 @@ def interpolate_like(input, like, mode="nearest", align_corners=None):
 
 
 def upsample(*args, **kwargs):
-    """An nn.Upsample module, as OneFlow's; with a tensor first (or `input=`) torch's function, which resizes it."""
+    """An nn.Upsample module, as OneFlow's; with a tensor first (or `input=`) torch's function, which resizes
+    it.
+    """
     if "input" in kwargs or args and isinstance(args[0], torch.Tensor):
         return F.upsample(*args, **kwargs)
     return torch.nn.Upsample(*args, **kwargs)
 
 
-upsample.__signature__ = parse("(size=None, scale_factor=None, mode='nearest', align_corners=None, **torch_keywords)")
+upsample.__signature__ = parse(
+    "(size=None, scale_factor=None, mode='nearest', align_corners=None, **torch_keywords)"
+)

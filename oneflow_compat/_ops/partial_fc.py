@@ -1,4 +1,7 @@
-"""The classes of a partial fully-connected layer whose weight lies on several ranks: rows stay where they are."""
+"""The classes of a partial fully-connected layer whose weight lies on several ranks: rows stay where they
+are.
+"""
+
 from __future__ import annotations
 
 import torch
@@ -9,9 +12,11 @@ from .._global.collectives import checking, nested, transfer
 
 
 def sample(weight, label, num_sample):
-    """As distributed_partial_fc_sample; ids and rows come split along dimension 0 as the weight is, each rank's among its own classes.
+    """As distributed_partial_fc_sample; ids and rows come split along dimension 0 as the weight is, each
+    rank's among its own classes.
 
-    Where the ranks cannot share classes or samples evenly, and under other rules of `weight`, the whole weight is
+    Where the ranks cannot share classes or samples evenly, and under other rules of `weight`, the whole
+    weight is
     sampled from, and ids and rows are under broadcast.
     """
     call = "distributed_partial_fc_sample"
@@ -28,9 +33,19 @@ def _about(tensor):
 
 def _check_arguments(weight, label, num_sample):
     if not (weight.is_global and label.is_global):
-        raise RuntimeError("distributed_partial_fc_sample: weight and label must both be global tensors; make them so with to_global")
-    if isinstance(num_sample, bool) or not isinstance(num_sample, int) or not 0 < num_sample <= weight.shape[0]:
-        raise ValueError(f"distributed_partial_fc_sample: num_sample must be between 1 and the {weight.shape[0]} classes, found {num_sample!r}")
+        raise RuntimeError(
+            "distributed_partial_fc_sample: weight and label must both be global tensors; make them so with"
+            " to_global"
+        )
+    if (
+        isinstance(num_sample, bool)
+        or not isinstance(num_sample, int)
+        or not 0 < num_sample <= weight.shape[0]
+    ):
+        raise ValueError(
+            f"distributed_partial_fc_sample: num_sample must be between 1 and the {weight.shape[0]} classes,"
+            f" found {num_sample!r}"
+        )
 
 
 def _sampled(weight, label, num_sample):
@@ -43,20 +58,30 @@ def _sampled(weight, label, num_sample):
     labels = label.to_global(place, everywhere).to_local()
     if _processes.get_rank() in place.ranks:
         at = place.ranks.flatten().tolist().index(_processes.get_rank()) if split else 0
-        mapped, ids, rows = _of_rank(rows, labels.long(), num_sample // ranks if split else num_sample, chances, at)
+        mapped, ids, rows = _of_rank(
+            rows, labels.long(), num_sample // ranks if split else num_sample, chances, at
+        )
     else:
         mapped, ids = labels, labels.flatten()
-    mapped = mapped.to(label.dtype).to_global(place, (sbp.partial_sum,) if split else everywhere).to_global(sbp=everywhere)
+    mapped = (
+        mapped.to(label.dtype)
+        .to_global(place, (sbp.partial_sum,) if split else everywhere)
+        .to_global(sbp=everywhere)
+    )
     return mapped, ids.to(label.dtype).to_global(place, rule), rows.to_global(place, rule)
 
 
 def _of_rank(rows, labels, count, chances, at):
     """What one rank has of the results: labels of other ranks' classes are mapped to 0."""
     size, positive = len(rows), labels.flatten()
-    if positive.numel() > count:  # each rank knows all labels, and takes as many classes as the one that has most of them
+    if (
+        positive.numel() > count
+    ):  # each rank knows all labels, and takes as many classes as the one that has most of them
         count = max(count, int((positive.unique() // size).bincount().max()))
     own = labels - at * size
     inside = (own >= 0) & (own < size)
-    chances = torch.cat([chances, chances.new_zeros(1)]).index_fill(0, own.where(inside, size).flatten(), 2.0)[:size]
+    chances = torch.cat([chances, chances.new_zeros(1)]).index_fill(
+        0, own.where(inside, size).flatten(), 2.0
+    )[:size]
     sampled = chances.topk(count).indices.sort().values
     return (torch.searchsorted(sampled, own) + at * count) * inside, sampled + at * size, rows[sampled]

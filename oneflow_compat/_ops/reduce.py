@@ -1,12 +1,34 @@
 """Reductions, sorting and statistics that take more than torch's, or default otherwise."""
+
 from __future__ import annotations
 
 import torch
 
 from ._signature import REFUSED, or_else, spelled
 
-__all__ = ["argmax", "argmin", "median", "prod", "std", "var", "norm", "quantile", "topk", "sort", "argsort", "unique", "bincount",
-           "cumsum", "cumprod", "max", "min", "bernoulli", "multinomial", "in_top_k", "roc_auc_score"]
+__all__ = [
+    "argmax",
+    "argmin",
+    "median",
+    "prod",
+    "std",
+    "var",
+    "norm",
+    "quantile",
+    "topk",
+    "sort",
+    "argsort",
+    "unique",
+    "bincount",
+    "cumsum",
+    "cumprod",
+    "max",
+    "min",
+    "bernoulli",
+    "multinomial",
+    "in_top_k",
+    "roc_auc_score",
+]
 
 _inf = float("inf")
 
@@ -30,7 +52,12 @@ def _arg(target, x, dim, keepdim, dtype, out):
     return y if dtype is None else y.to(dtype)
 
 
-@or_else(torch.median, "median", "(input, dim=-1, keepdim=False, *, out=None)", "torch.median; with `keepdim` alone the last dimension is reduced.")
+@or_else(
+    torch.median,
+    "median",
+    "(input, dim=-1, keepdim=False, *, out=None)",
+    "torch.median; with `keepdim` alone the last dimension is reduced.",
+)
 def median(error, *args, **kwargs):
     if "keepdim" in kwargs and "dim" not in kwargs and len(args) + ("input" in kwargs) == 1:
         return torch.median(*args, dim=-1, **kwargs)
@@ -40,7 +67,12 @@ def median(error, *args, **kwargs):
 def _extremum(name):
     target = getattr(torch, name)
 
-    @or_else(target, name, "(input, dim=None, keepdim=False, *, other=None, out=None)", f"torch.{name}; `dim` may be True or False, counted as 1 or 0.")
+    @or_else(
+        target,
+        name,
+        "(input, dim=None, keepdim=False, *, other=None, out=None)",
+        f"torch.{name}; `dim` may be True or False, counted as 1 or 0.",
+    )
     def slow(error, *args, **kwargs):
         if len(args) > 1 and type(args[1]) is bool:
             return target(args[0], int(args[1]), *args[2:], **kwargs)
@@ -52,14 +84,25 @@ def _extremum(name):
 max, min = _extremum("max"), _extremum("min")
 
 
-@or_else(torch.prod, "prod", "(x, dim=None, keepdim=False, *, dtype=None)", "torch.prod; `dim` may be a list, empty or None for all.")
+@or_else(
+    torch.prod,
+    "prod",
+    "(x, dim=None, keepdim=False, *, dtype=None)",
+    "torch.prod; `dim` may be a list, empty or None for all.",
+)
 def prod(error, x=None, dim=None, keepdim=False, *, input=None, dtype=None, axis=None):
     x, dim = (input if x is None else x), (axis if dim is None else dim)
     if not isinstance(x, torch.Tensor):
         return REFUSED
     if dtype is not None:
         x = x.to(dtype)
-    dims = range(x.dim()) if dim is None or isinstance(dim, (list, tuple)) and not dim else [dim] if isinstance(dim, int) else dim
+    dims = (
+        range(x.dim())
+        if dim is None or isinstance(dim, (list, tuple)) and not dim
+        else [dim]
+        if isinstance(dim, int)
+        else dim
+    )
     dims = sorted({d % x.dim() if x.dim() else d for d in dims}, reverse=True)
     for d in dims:
         x = torch.prod(x, d, keepdim)
@@ -79,12 +122,17 @@ def _spread(name):
         elif unbiased is not None:
             raise TypeError(f"{name}() got both unbiased= and correction=; give one")
         if isinstance(x, torch.Tensor) and not x.is_floating_point() and not x.is_complex() and out is None:
-            return target(x.to(torch.float64), dim, correction=correction, **kwargs).to(x.dtype if name == "std" else torch.get_default_dtype())
+            return target(x.to(torch.float64), dim, correction=correction, **kwargs).to(
+                x.dtype if name == "std" else torch.get_default_dtype()
+            )
         return target(x, dim, correction=correction, **kwargs)
 
     call.__name__ = call.__qualname__ = name
-    call.__doc__ = (f"torch.{name} as (x, dim, unbiased, keepdim); `{name}(x, False)` is torch's unbiased=False. "
-                    "An integer tensor, which torch refuses, gives " + ("its own dtype (OneFlow truncates)." if name == "std" else "the default dtype."))
+    call.__doc__ = (
+        f"torch.{name} as (x, dim, unbiased, keepdim); `{name}(x, False)` is torch's unbiased=False. "
+        "An integer tensor, which torch refuses, gives "
+        + ("its own dtype (OneFlow truncates)." if name == "std" else "the default dtype.")
+    )
     return call
 
 
@@ -100,16 +148,24 @@ def norm(input, p="fro", dim=None, keepdim=False, dtype=None, *, out=None):
     As documented by OneFlow, p = 1, -1, inf, -inf of a 2-D tensor without `dim`, or over two dims, is the
     matrix norm (largest or smallest column or row sum), where torch flattens. Everything else is torch.norm.
     """
-    if p in _MATRIX_ORDS and (input.dim() == 2 if dim is None else isinstance(dim, (tuple, list)) and len(dim) == 2):
-        return torch.linalg.matrix_norm(input, p, (-2, -1) if dim is None else tuple(dim), keepdim, dtype=dtype, out=out)
+    if p in _MATRIX_ORDS and (
+        input.dim() == 2 if dim is None else isinstance(dim, (tuple, list)) and len(dim) == 2
+    ):
+        return torch.linalg.matrix_norm(
+            input, p, (-2, -1) if dim is None else tuple(dim), keepdim, dtype=dtype, out=out
+        )
     return torch.norm(input, p, dim, keepdim, out=out, dtype=dtype)
 
 
 @spelled("x=input axis=dim keepdims=keepdim")
 def quantile(input, q, dim=None, keepdim=False, interpolation="linear", ignore_nan=False, *, out=None):
-    """torch.quantile, or torch.nanquantile with `ignore_nan`; `interpolation` also by position, q also 0 or 1."""
+    """torch.quantile, or torch.nanquantile with `ignore_nan`; `interpolation` also by position, q also 0 or
+    1.
+    """
     q = float(q) if type(q) is int else q
-    return (torch.nanquantile if ignore_nan else torch.quantile)(input, q, dim, keepdim, interpolation=interpolation, out=out)
+    return (torch.nanquantile if ignore_nan else torch.quantile)(
+        input, q, dim, keepdim, interpolation=interpolation, out=out
+    )
 
 
 @spelled("x=input axis=dim")
@@ -126,7 +182,9 @@ def sort(input, dim=-1, descending=False, stable=True, *, out=None):
     """torch.sort, stable as OneFlow's is; indices are int64."""
     if type(dim) is bool:  # torch's sort(x, descending) of the last dimension
         dim, descending = -1, dim
-    return torch.sort(input, stable=True if stable is None else stable, dim=dim, descending=descending, out=out)
+    return torch.sort(
+        input, stable=True if stable is None else stable, dim=dim, descending=descending, out=out
+    )
 
 
 @spelled("x=input axis=dim")
@@ -137,7 +195,9 @@ def argsort(input, dim=-1, descending=False, stable=True):
 
 @spelled("x=input")
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dtype=None, *, dim=None):
-    """torch.unique; without `sorted` in order of appearance; `dtype` of the inverse and the counts (int64 unless given; OneFlow: int32)."""
+    """torch.unique; without `sorted` in order of appearance; `dtype` of the inverse and the counts (int64
+    unless given; OneFlow: int32).
+    """
     if dtype is not None and not isinstance(dtype, torch.dtype):  # torch's fifth argument is dim
         dtype, dim = None, dtype
     if sorted or dim is not None:
@@ -155,11 +215,20 @@ def _by_appearance(input, return_inverse, return_counts):
     first = torch.full_like(counts, input.numel())
     first.scatter_reduce_(0, inverse.flatten(), torch.arange(input.numel(), device=input.device), "amin")
     order = first.argsort()
-    out = values[order], *([order.argsort()[inverse]] if return_inverse else []), *([counts[order]] if return_counts else [])
+    out = (
+        values[order],
+        *([order.argsort()[inverse]] if return_inverse else []),
+        *([counts[order]] if return_counts else []),
+    )
     return out if len(out) > 1 else out[0]
 
 
-@or_else(torch.bincount, "bincount", "(input, weights=None, minlength=0)", "torch.bincount; a bool tensor is accepted.")
+@or_else(
+    torch.bincount,
+    "bincount",
+    "(input, weights=None, minlength=0)",
+    "torch.bincount; a bool tensor is accepted.",
+)
 def bincount(error, input=None, *args, x=None, **kwargs):
     input = x if input is None else input
     if isinstance(input, torch.Tensor) and input.dtype is torch.bool:
@@ -181,9 +250,15 @@ def cumprod(input, dim, dtype=None, *, out=None):
 
 @spelled("x=input")
 def bernoulli(input, p=None, *, dtype=None, generator=None, inplace=False, out=None):
-    """torch.bernoulli; `dtype` converts the result, which otherwise has the input's; `inplace` writes into `input`."""
+    """torch.bernoulli; `dtype` converts the result, which otherwise has the input's; `inplace` writes into
+    `input`.
+    """
     if p is None:
-        y = torch.bernoulli(input, generator=generator, out=out) if out is not None else torch.bernoulli(input, generator=generator)
+        y = (
+            torch.bernoulli(input, generator=generator, out=out)
+            if out is not None
+            else torch.bernoulli(input, generator=generator)
+        )
     else:
         y = torch.bernoulli(input, p, generator=generator)
     if inplace:
@@ -204,9 +279,15 @@ def in_top_k(targets, predictions, k):
     RuntimeError for other shapes, and for targets that are not int32 or int64.
     """
     if targets.dtype not in (torch.int32, torch.int64) or not predictions.is_floating_point():
-        raise RuntimeError(f"in_top_k: targets must be int32 or int64 and predictions floating, found {targets.dtype} and {predictions.dtype}")
+        raise RuntimeError(
+            f"in_top_k: targets must be int32 or int64 and predictions floating, found {targets.dtype} and"
+            f" {predictions.dtype}"
+        )
     if targets.dim() != 1 or predictions.dim() != 2 or len(targets) != len(predictions):
-        raise RuntimeError(f"in_top_k: targets must have the shape (N,) and predictions (N, classes), found {tuple(targets.shape)} and {tuple(predictions.shape)}")
+        raise RuntimeError(
+            "in_top_k: targets must have the shape (N,) and predictions (N, classes), found"
+            f" {tuple(targets.shape)} and {tuple(predictions.shape)}"
+        )
     inside = (targets >= 0) & (targets < predictions.shape[1])
     value = predictions.gather(1, torch.where(inside, targets, 0).long().unsqueeze(1))
     larger = (predictions > value).sum(1)
@@ -214,13 +295,17 @@ def in_top_k(targets, predictions, k):
 
 
 def roc_auc_score(label, pred):
-    """Area under the ROC curve of scores `pred` for 0/1 `label` of the same number of elements; a float32 tensor of one element.
+    """Area under the ROC curve of scores `pred` for 0/1 `label` of the same number of elements; a float32
+    tensor of one element.
 
-    Equal scores share their average rank; nan when a class does not occur. OneFlow 0.9 is wrong for negative scores.
+    Equal scores share their average rank; nan when a class does not occur. OneFlow 0.9 is wrong for negative
+    scores.
     """
     label, score = label.reshape(-1), pred.reshape(-1).to(torch.float64)
     if label.numel() != score.numel():
-        raise RuntimeError(f"roc_auc_score: label has {label.numel()} elements, pred {score.numel()}; they must agree")
+        raise RuntimeError(
+            f"roc_auc_score: label has {label.numel()} elements, pred {score.numel()}; they must agree"
+        )
     positive = label.to(torch.float64)
     order, inverse, counts = torch.unique(score, return_inverse=True, return_counts=True)
     last = counts.cumsum(0).to(torch.float64)

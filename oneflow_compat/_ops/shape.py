@@ -1,4 +1,5 @@
 """Views and shapes: permutation lists, keyword names of splits, and functions torch has as methods only."""
+
 from __future__ import annotations
 
 import torch
@@ -6,11 +7,36 @@ import torch
 from ._arguments import need_tensors
 from ._signature import REFUSED, documented, or_else, rename, spelled
 
-__all__ = ["transpose", "squeeze", "hsplit", "vsplit", "tensor_split", "split", "flip", "expand", "repeat", "view", "contiguous", "broadcast_like", "broadcast_dim_like", "cast", "meshgrid",
-           "repeat_interleave", "pad", "atleast_1d", "atleast_2d", "atleast_3d"]
+__all__ = [
+    "transpose",
+    "squeeze",
+    "hsplit",
+    "vsplit",
+    "tensor_split",
+    "split",
+    "flip",
+    "expand",
+    "repeat",
+    "view",
+    "contiguous",
+    "broadcast_like",
+    "broadcast_dim_like",
+    "cast",
+    "meshgrid",
+    "repeat_interleave",
+    "pad",
+    "atleast_1d",
+    "atleast_2d",
+    "atleast_3d",
+]
 
 
-@or_else(torch.transpose, "transpose", "(input, dim0=None, dim1=None, *, perm=None)", "torch.transpose of two dimensions, or torch.permute by the list `perm`.")
+@or_else(
+    torch.transpose,
+    "transpose",
+    "(input, dim0=None, dim1=None, *, perm=None)",
+    "torch.transpose of two dimensions, or torch.permute by the list `perm`.",
+)
 def transpose(error, *args, perm=None, **kwargs):
     if perm is None and len(args) == 2 and isinstance(args[1], (list, tuple)):
         args, perm = args[:1], args[1]
@@ -19,7 +45,9 @@ def transpose(error, *args, perm=None, **kwargs):
     return torch.permute(args[0] if args else kwargs.get("input", kwargs.get("x")), tuple(perm))
 
 
-@or_else(torch.squeeze, "squeeze", "(input, dim=None)", "torch.squeeze; `dim=None` stands for all dimensions.")
+@or_else(
+    torch.squeeze, "squeeze", "(input, dim=None)", "torch.squeeze; `dim=None` stands for all dimensions."
+)
 def squeeze(error, input=None, dim=None, *, x=None):
     input = x if input is None else input
     return torch.squeeze(input) if dim is None and isinstance(input, torch.Tensor) else REFUSED
@@ -28,15 +56,26 @@ def squeeze(error, input=None, dim=None, *, x=None):
 def _pieces(name):
     target = getattr(torch, name)
     has_dim = name == "tensor_split"
-    spelling = {"x": "input", **dict.fromkeys(("indices", "sections", "tensor_indices_or_sections"), "indices_or_sections")}
+    spelling = {
+        "x": "input",
+        **dict.fromkeys(("indices", "sections", "tensor_indices_or_sections"), "indices_or_sections"),
+    }
 
-    @documented("(input, indices_or_sections, dim=0)" if has_dim else "(input, indices_or_sections)", name,
-                f"torch.{name}; the second argument is called indices_or_sections in OneFlow, indices or sections in torch. The pieces are views.")
+    @documented(
+        "(input, indices_or_sections, dim=0)" if has_dim else "(input, indices_or_sections)",
+        name,
+        f"torch.{name}; the second argument is called indices_or_sections in OneFlow, indices or sections in"
+        " torch. The pieces are views.",
+    )
     def call(*args, **kwargs):
         if kwargs:
             kwargs = rename(name, kwargs, spelling)
             if "indices_or_sections" in kwargs:
-                args = (kwargs.pop("input"), kwargs.pop("indices_or_sections")) if "input" in kwargs else (args[0], kwargs.pop("indices_or_sections"), *args[1:])
+                args = (
+                    (kwargs.pop("input"), kwargs.pop("indices_or_sections"))
+                    if "input" in kwargs
+                    else (args[0], kwargs.pop("indices_or_sections"), *args[1:])
+                )
         return target(*args, **kwargs)
 
     return call
@@ -86,7 +125,9 @@ def broadcast_like(x, like, broadcast_axes=()):
     in, those it has with size 1 are expanded. Without it torch's broadcasting rules hold.
     """
     need_tensors("broadcast_like", x=x, like=like)
-    axes = sorted(a % like.dim() for a in ([broadcast_axes] if isinstance(broadcast_axes, int) else broadcast_axes))
+    axes = sorted(
+        a % like.dim() for a in ([broadcast_axes] if isinstance(broadcast_axes, int) else broadcast_axes)
+    )
     if axes and x.dim() + len(axes) == like.dim():
         for a in axes:
             x = x.unsqueeze(a)
@@ -94,7 +135,9 @@ def broadcast_like(x, like, broadcast_axes=()):
 
 
 def broadcast_dim_like(input, like, dim, like_dim=None):
-    """`input` with its dimension `dim` of size 1 expanded to the size of dimension `like_dim` (default: `dim`) of `like`."""
+    """`input` with its dimension `dim` of size 1 expanded to the size of dimension `like_dim` (default:
+    `dim`) of `like`.
+    """
     size = list(input.shape)
     size[dim] = like.shape[dim if like_dim is None else like_dim]
     return input.expand(size)
@@ -123,9 +166,17 @@ def repeat_interleave(input, repeats=None, dim=None, output_size=None):
 def _at_least(name):
     target = getattr(torch, name)
 
-    @documented("(*args, input=None, tensors=None)", name, f"torch.{name}; one tensor, several, or a list of them; also by keyword, as input= or tensors=.")
+    @documented(
+        "(*args, input=None, tensors=None)",
+        name,
+        f"torch.{name}; one tensor, several, or a list of them; also by keyword, as input= or tensors=.",
+    )
     def call(*args, **kwargs):
-        return target(*args, *kwargs.values()) if kwargs.keys() <= {"input", "tensors"} else target(*args, **kwargs)
+        return (
+            target(*args, *kwargs.values())
+            if kwargs.keys() <= {"input", "tensors"}
+            else target(*args, **kwargs)
+        )
 
     return call
 

@@ -1,4 +1,7 @@
-"""Arithmetic methods of integer and bool tensors that torch refuses: "replace" rows of `_tables/tensor.py`."""
+"""Arithmetic methods of integer and bool tensors that torch refuses: "replace" rows of
+`_tables/tensor.py`.
+"""
+
 from __future__ import annotations
 
 import torch
@@ -14,11 +17,17 @@ def _cannot_hold(error):
 
 @replacing
 def changed(original, error, self, other, *args, **kwargs):
-    """-= and *= of an integer tensor with a floating tensor: computed in floating point, then truncated; -= with a bool tensor."""
+    """-= and *= of an integer tensor with a floating tensor: computed in floating point, then truncated; -=
+    with a bool tensor.
+    """
     if not isinstance(other, torch.Tensor):
         return NotImplemented
     if other.dtype is torch.bool:
-        return self.logical_xor_(other) if self.dtype is torch.bool else original(self, other.to(self.dtype), *args, **kwargs)
+        return (
+            self.logical_xor_(other)
+            if self.dtype is torch.bool
+            else original(self, other.to(self.dtype), *args, **kwargs)
+        )
     if not _cannot_hold(error):
         return NotImplemented
     wide = self.to(torch.promote_types(self.dtype, other.dtype))
@@ -41,7 +50,13 @@ def clamped(original, error, self, *args, **kwargs):
         return clamped(original)(self, *args, **kwargs)
     if not _cannot_hold(error):
         return NotImplemented
-    whole = lambda bound: bound.to(self.dtype) if isinstance(bound, torch.Tensor) else int(bound) if isinstance(bound, float) else bound
+    whole = lambda bound: (
+        bound.to(self.dtype)
+        if isinstance(bound, torch.Tensor)
+        else int(bound)
+        if isinstance(bound, float)
+        else bound
+    )
     return original(self, *map(whole, args), **{key: whole(bound) for key, bound in kwargs.items()})
 
 
@@ -55,9 +70,19 @@ def quotient_added(original, error, self, tensor1, tensor2, *, value=1):
 
 def floor_divided(original):
     """x // y with a gradient, which is zero."""
+
     def method(self, *args, **kwargs):
         out = original(self, *args, **kwargs)
-        return torch.div(self, *args, **kwargs, rounding_mode="floor") if isinstance(out, torch.Tensor) and out.requires_grad else out
+        return (
+            torch.div(self, *args, **kwargs, rounding_mode="floor")
+            if isinstance(out, torch.Tensor) and out.requires_grad
+            else out
+        )
 
-    method.__name__, method.__qualname__, method.__doc__, method.__module__ = original.__name__, original.__qualname__, original.__doc__, "oneflow"
+    method.__name__, method.__qualname__, method.__doc__, method.__module__ = (
+        original.__name__,
+        original.__qualname__,
+        original.__doc__,
+        "oneflow",
+    )
     return method

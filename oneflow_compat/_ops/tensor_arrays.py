@@ -1,4 +1,5 @@
 """Operators between a tensor and a NumPy array that torch refuses: "replace" rows of `_tables/tensor.py`."""
+
 from __future__ import annotations
 
 import functools
@@ -14,7 +15,9 @@ _AS_FUNCTION = {"and": operator.and_, "or": operator.or_}
 
 
 def reflected(original):
-    """array + tensor and its kin, which torch refuses: NumPy's result with the tensor's values, an array, as in OneFlow; number & floating tensor is logical."""
+    """array + tensor and its kin, which torch refuses: NumPy's result with the tensor's values, an array, as
+    in OneFlow; number & floating tensor is logical.
+    """
     symbol = original.__name__.strip("_")[1:]
     function = _AS_FUNCTION.get(symbol) or getattr(operator, symbol)
     logical = getattr(torch, f"logical_{symbol}", None)
@@ -27,7 +30,11 @@ def reflected(original):
             if logical is None:
                 raise
             return logical(torch.as_tensor(other, device=self.device), self)
-        if out is NotImplemented and type(other).__module__ == "numpy" and hasattr(other, "__array_interface__"):
+        if (
+            out is NotImplemented
+            and type(other).__module__ == "numpy"
+            and hasattr(other, "__array_interface__")
+        ):
             return function(other, self.numpy())
         return out
 
@@ -37,7 +44,10 @@ def reflected(original):
 
 
 def compared(original):
-    """tensor > array, array > tensor and their kin, which torch refuses (its != is the number True for any array): a bool tensor."""
+    """tensor > array, array > tensor and their kin, which torch refuses (its != is the number True for any
+    array): a bool tensor.
+    """
+
     @functools.wraps(original, assigned=("__name__", "__qualname__", "__doc__"), updated=())
     def method(self, other):
         out = original(self, other)

@@ -1,9 +1,11 @@
-"""Methods of torch.Tensor that OneFlow calls in ways torch refuses: the "replace" rows of `_tables/tensor.py`.
+"""Methods of torch.Tensor that OneFlow calls in ways torch refuses: the "replace" rows of
+`_tables/tensor.py`.
 
 Each function takes torch's method and returns the one put in its place. That one calls torch's method
 first and looks further only when torch raised: what torch computes stays torch's, and a call neither
 library knows raises torch's own error.
 """
+
 from __future__ import annotations
 
 import functools
@@ -49,17 +51,27 @@ SIGNATURES = {
     "dot": "self, other, **torch_keywords",
     "repeat_interleave": "self, repeats, dim=None, output_size=None",
     "split": "self, split_size_or_sections, dim=0, **torch_keywords",
-    "new_empty": _NEW, "new_zeros": _NEW, "new_ones": _NEW,
-    "new_full": "self, size, fill_value, dtype=None, device=None, placement=None, sbp=None, requires_grad=False, **torch_keywords",
-    "new_tensor": "self, data, dtype=None, device=None, requires_grad=False, placement=None, sbp=None, **torch_keywords",
+    "new_empty": _NEW,
+    "new_zeros": _NEW,
+    "new_ones": _NEW,
+    "new_full": (
+        "self, size, fill_value, dtype=None, device=None, placement=None, sbp=None, requires_grad=False,"
+        " **torch_keywords"
+    ),
+    "new_tensor": (
+        "self, data, dtype=None, device=None, requires_grad=False, placement=None, sbp=None, **torch_keywords"
+    ),
     "gather": "self, dim, index, sparse_grad=False",
     "index_add": "self, dim, index, source, alpha=1",
     "index_add_": "self, dim, index, source, alpha=1",
     "nonzero": "self, as_tuple=False",
     "swapaxes": "self, dim0, dim1, **torch_keywords",
     "clamp_max_": "self, min, **torch_keywords",
-    "broadcast_to": "self, shape, **torch_keywords", "unflatten": "self, dim, shape, **torch_keywords",
-    "logical_and": "self, other", "logical_or": "self, other", "logical_xor": "self, other",
+    "broadcast_to": "self, shape, **torch_keywords",
+    "unflatten": "self, dim, shape, **torch_keywords",
+    "logical_and": "self, other",
+    "logical_or": "self, other",
+    "logical_xor": "self, other",
     "bernoulli_": "self, p=0.5, *, dtype=None, generator=None",
     "type": "self, dtype=None, non_blocking=False",
 }
@@ -68,7 +80,9 @@ _REFUSALS = (TypeError, RuntimeError, ValueError)
 
 
 def replacing(slow):
-    """Make `slow(original, error, self, *args, **kwargs)` a "replace" row; returning NotImplemented re-raises `error`."""
+    """Make `slow(original, error, self, *args, **kwargs)` a "replace" row; returning NotImplemented re-raises
+    `error`.
+    """
     expected = inspect.signature(slow)
 
     def row(original):
@@ -105,7 +119,10 @@ def _fits(signature, *args, **kwargs) -> bool:
 
 # --------------------------------------------------------------------------- numpy
 def numpy(original):
-    """numpy() also of a tensor that requires grad, is on another device, is bfloat16 (-> float32) or holds no memory since it is zero; numpy(dtype)."""
+    """numpy() also of a tensor that requires grad, is on another device, is bfloat16 (-> float32) or holds no
+    memory since it is zero; numpy(dtype).
+    """
+
     def numpy(self, dtype=None, *, force=False):
         if dtype is None or type(dtype) is int:  # a blob's numpy(rank): there is one rank
             try:
@@ -123,7 +140,10 @@ def numpy(original):
 
 
 def _plain(tensor):
-    """`tensor` as numpy() takes it, None when it is so already. A copy, as in OneFlow: an array of a weight keeps its values when the weight is trained."""
+    """`tensor` as numpy() takes it, None when it is so already.
+
+    A copy, as in OneFlow: an array of a weight keeps its values when the weight is trained.
+    """
     plain = tensor.detach() if tensor.requires_grad else tensor
     if plain.device.type not in ("cpu", "meta"):
         plain = plain.cpu()
@@ -149,7 +169,10 @@ def _is_leaf_error(error):
 
 
 def _filling(names):
-    """In-place filling of a leaf that requires grad, without recording; OneFlow's keyword names and positions."""
+    """In-place filling of a leaf that requires grad, without recording; OneFlow's keyword names and
+    positions.
+    """
+
     def slow(original, error, self, *args, **kwargs):
         if _is_leaf_error(error):
             with torch.no_grad():
@@ -160,7 +183,7 @@ def _filling(names):
                 kwargs.setdefault("generator", args.pop())
             for i, (ours, default) in enumerate(names):
                 if ours in kwargs:
-                    args += [d for _, d in names[len(args):i]] + [kwargs.pop(ours)]
+                    args += [d for _, d in names[len(args) : i]] + [kwargs.pop(ours)]
             try:
                 return original(self, *args, **kwargs)
             except TypeError:
@@ -193,7 +216,10 @@ def copy_(original, error, self, other, *args, **kwargs):
 
     if isinstance(other, np.ndarray):
         if tuple(other.shape) != tuple(self.shape):
-            raise ValueError(f"copy_: the array has the shape {other.shape}, the tensor {tuple(self.shape)}; they must agree")
+            raise ValueError(
+                f"copy_: the array has the shape {other.shape}, the tensor {tuple(self.shape)}; they must"
+                " agree"
+            )
         other = torch.from_numpy(np.ascontiguousarray(other).reshape(other.shape))
         from .._global.tensor import OfSeveralRanks
 
@@ -225,7 +251,9 @@ def backward(original, error, self, gradient=None, *args, **kwargs):
 
 @replacing
 def format_(original, error, self, format_spec):
-    """f"{loss:.2f}" of a subclass of Tensor without dimensions, which torch formats for Tensor itself only."""
+    """f"{loss:.2f}" of a subclass of Tensor without dimensions, which torch formats for Tensor
+    itself only.
+    """
     if self.dim() or self.is_meta:
         return NotImplemented
     return self.detach().item().__format__(format_spec)
@@ -245,7 +273,9 @@ def deepcopy(original, error, self, memo):
 # --------------------------------------------------------------------------- dtypes that differ
 @replacing
 def matmul(original, error, self, other, *args, **kwargs):
-    """Matrix products of different dtypes: in their common dtype; Tensor.matmul and bmm also transpose and scale."""
+    """Matrix products of different dtypes: in their common dtype; Tensor.matmul and bmm also transpose and
+    scale.
+    """
     from .linalg_ops import bmm, matmul, promoted
 
     if not isinstance(other, torch.Tensor):
@@ -262,7 +292,13 @@ def bmm(original, error, self, b=None, transpose_a=False, transpose_b=False, alp
     """bmm with OneFlow's transpose and scale arguments, and of different dtypes."""
     from . import linalg_ops
 
-    if b is None or (not transpose_a and not transpose_b and alpha == 1.0 and linalg_ops.promoted(self, b) is None and isinstance(error, RuntimeError)):
+    if b is None or (
+        not transpose_a
+        and not transpose_b
+        and alpha == 1.0
+        and linalg_ops.promoted(self, b) is None
+        and isinstance(error, RuntimeError)
+    ):
         return NotImplemented
     return linalg_ops.bmm(self, b, transpose_a, transpose_b, alpha)
 
@@ -278,7 +314,9 @@ def masked(original, error, self, mask=None, *args, **kwargs):
 
 @replacing
 def where(original, error, self, x=None, y=None, **kwargs):
-    """cond.where(x, y), OneFlow's reading: the tensor is the condition (bool or integer). x.where(cond, y) stays torch's."""
+    """cond.where(x, y), OneFlow's reading: the tensor is the condition (bool or integer). x.where(cond, y)
+    stays torch's.
+    """
     if kwargs or y is None or x is None or self.is_floating_point() or self.is_complex():
         return NotImplemented
     if isinstance(x, torch.Tensor) and x.dtype is torch.bool:
@@ -303,7 +341,10 @@ logical_and, logical_or, logical_xor = map(_logical, ("logical_and", "logical_or
 
 # --------------------------------------------------------------------------- the function of the same name
 def through(public):
-    """A method that falls back to the top-level function `oneflow.<public>` when torch's method refuses the call."""
+    """A method that falls back to the top-level function `oneflow.<public>` when torch's method refuses the
+    call.
+    """
+
     def slow(original, error, self, *args, **kwargs):
         from .. import _bind
 
@@ -316,13 +357,19 @@ def through(public):
     return replacing(slow)
 
 
-argmax, argmin, topk, cumsum, cumprod, median, prod, std, var = map(through, "argmax argmin topk cumsum cumprod median prod std var".split())
-softmax, log_softmax, quantile, unique, addmm, bernoulli = map(through, "softmax log_softmax quantile unique addmm bernoulli".split())
+argmax, argmin, topk, cumsum, cumprod, median, prod, std, var = map(
+    through, "argmax argmin topk cumsum cumprod median prod std var".split()
+)
+softmax, log_softmax, quantile, unique, addmm, bernoulli = map(
+    through, "softmax log_softmax quantile unique addmm bernoulli".split()
+)
 dot, repeat_interleave, split, mm = map(through, "dot repeat_interleave split mm".split())
 
 
 and_, or_, xor_ = map(through, ("logical_and", "logical_or", "logical_xor"))
-broadcast_to, unflatten, addcdiv, cross, squeeze, logaddexp, scatter_add, scatter, flip = map(through, "broadcast_to unflatten addcdiv cross squeeze logaddexp scatter_add scatter flip".split())
+broadcast_to, unflatten, addcdiv, cross, squeeze, logaddexp, scatter_add, scatter, flip = map(
+    through, "broadcast_to unflatten addcdiv cross squeeze logaddexp scatter_add scatter flip".split()
+)
 
 
 # --------------------------------------------------------------------------- creation from a tensor
@@ -350,11 +397,21 @@ new_full = _new(True)
 
 
 @replacing
-def new_tensor(original, error, self, data, dtype=None, device=None, requires_grad=False, placement=None, sbp=None):
-    """new_tensor with dtype and device by position, and placement= with sbp=; of the data that only oneflow.tensor takes."""
+def new_tensor(
+    original, error, self, data, dtype=None, device=None, requires_grad=False, placement=None, sbp=None
+):
+    """new_tensor with dtype and device by position, and placement= with sbp=; of the data that only
+    oneflow.tensor takes.
+    """
     from .creation import make, tensor
 
-    given = {k: v for k, v in dict(dtype=dtype, device=device, placement=placement, sbp=sbp, requires_grad=requires_grad).items() if v is not None}
+    given = {
+        k: v
+        for k, v in dict(
+            dtype=dtype, device=device, placement=placement, sbp=sbp, requires_grad=requires_grad
+        ).items()
+        if v is not None
+    }
     if given.keys().isdisjoint(("placement", "sbp")):
         return tensor(data, **{"dtype": self.dtype, "device": self.device, **given})
     return make("new_tensor", functools.partial(original, self), (data,), given)
@@ -362,14 +419,20 @@ def new_tensor(original, error, self, data, dtype=None, device=None, requires_gr
 
 # --------------------------------------------------------------------------- positions and keyword names
 def _respelled(spec):
-    """torch's method under OneFlow's argument names and positions, `spec` as in `_tables/renames.py`, without the tensor."""
+    """torch's method under OneFlow's argument names and positions, `spec` as in `_tables/renames.py`, without
+    the tensor.
+    """
     positional, bar, by_name = spec.partition("|")
     names = [item.partition("=")[::2] for item in (positional + by_name).split()]
     limit = len(positional.split()) if bar else len(names)
     pairs = {ours: theirs for ours, theirs in names if theirs}
 
     def slow(original, error, self, *args, **kwargs):
-        if not isinstance(error, TypeError) or (len(args) <= limit and pairs.keys().isdisjoint(kwargs)) or len(args) > len(names):
+        if (
+            not isinstance(error, TypeError)
+            or (len(args) <= limit and pairs.keys().isdisjoint(kwargs))
+            or len(args) > len(names)
+        ):
             return NotImplemented
         kwargs = {**{ours: value for (ours, _), value in zip(names[limit:], args[limit:])}, **kwargs}
         kwargs = {pairs.get(k, k): v for k, v in kwargs.items()}
@@ -393,5 +456,5 @@ def type_(original, error, self, dtype=None, *args, **kwargs):
     if hasattr(type(dtype), "type_name"):
         dtype = type(dtype).type_name(dtype)
     if isinstance(dtype, str) and dtype.startswith("oneflow."):
-        return original(self, "torch." + dtype[len("oneflow."):], *args, **kwargs)
+        return original(self, "torch." + dtype[len("oneflow.") :], *args, **kwargs)
     return NotImplemented

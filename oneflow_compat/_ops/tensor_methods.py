@@ -1,4 +1,5 @@
 """What OneFlow's Tensor has and torch's lacks: the methods and properties of `_tables/tensor.py`."""
+
 from __future__ import annotations
 
 import sys
@@ -10,7 +11,9 @@ _PACKAGE = __package__.partition(".")[0]
 
 
 def is_lazy(self) -> bool:
-    """True for a tensor that only stands for a value while nn.Graph captures a program; parameters and buffers of the graph do so, too."""
+    """True for a tensor that only stands for a value while nn.Graph captures a program; parameters and
+    buffers of the graph do so, too.
+    """
     fake = sys.modules.get("torch._subclasses.fake_tensor")
     if fake is not None and isinstance(self, fake.FakeTensor):
         return True
@@ -58,14 +61,21 @@ def init(original):
     import numpy
 
     def __init__(self, *args, **kwargs):
-        if args and type(self) is torch.Tensor and isinstance(args[0], numpy.ndarray) and not self.requires_grad:
+        if (
+            args
+            and type(self) is torch.Tensor
+            and isinstance(args[0], numpy.ndarray)
+            and not self.requires_grad
+        ):
             self.set_(self.clone())
 
     return __init__
 
 
 def owned(original, cls, *args, **kwargs):
-    """original(cls, ...), a copy where torch's result shares the memory of the tensor it is made of; while nn.Graph captures, a subclass made of sizes (CausalBias) has values."""
+    """original(cls, ...), a copy where torch's result shares the memory of the tensor it is made of; while
+    nn.Graph captures, a subclass made of sizes (CausalBias) has values.
+    """
     try:
         made = original(cls, *args, **kwargs)
     except RuntimeError:
@@ -73,11 +83,16 @@ def owned(original, cls, *args, **kwargs):
             raise
         with torch.utils._python_dispatch._disable_current_modes():
             made = original(cls, *args, **kwargs)
-    return made.clone() if cls is torch.Tensor and len(args) == 1 and isinstance(args[0], torch.Tensor) else made
+    return (
+        made.clone() if cls is torch.Tensor and len(args) == 1 and isinstance(args[0], torch.Tensor) else made
+    )
 
 
 def new(original):
-    """Tensor(tensor) with memory of its own, and Tensor() of a number, of an array with negative strides, of a list of tensors, of a tensor and a device, on another device than the CPU, with a dtype or requires_grad, and as a global tensor: what torch refuses."""
+    """Tensor(tensor) with memory of its own, and Tensor() of a number, of an array with negative strides, of
+    a list of tensors, of a tensor and a device, on another device than the CPU, with a dtype or
+    requires_grad, and as a global tensor: what torch refuses.
+    """
     import numpy
 
     def __new__(*args, **kwargs):  # torch.compile wants this signature of the constructor it knows
@@ -87,7 +102,13 @@ def new(original):
             from .creation import _of_tensors, _stacked
 
             cls, *args = args
-            if cls is not torch.Tensor or not kwargs.keys() <= {"device", "placement", "sbp", "dtype", "requires_grad"}:
+            if cls is not torch.Tensor or not kwargs.keys() <= {
+                "device",
+                "placement",
+                "sbp",
+                "dtype",
+                "requires_grad",
+            }:
                 raise
             if args and isinstance(args[0], numpy.ndarray):
                 args[0] = args[0].copy()  # torch takes no negative strides
@@ -113,23 +134,37 @@ def new(original):
 
 
 def view(original):
-    """view() and view_as() of a result computed from a transposed tensor: torch lays it out as its operands, OneFlow row by row, where a view exists; here a copy."""
+    """view() and view_as() of a result computed from a transposed tensor: torch lays it out as its operands,
+    OneFlow row by row, where a view exists; here a copy.
+    """
+
     def view(self, *shape, **kwargs):
         try:
             return original(self, *shape, **kwargs)
         except (RuntimeError, ValueError):  # a symbolic tensor raises the latter
             base = self if self._base is None else self._base
-            if base.is_contiguous() or isinstance(kwargs.get("dtype", shape[0] if shape else None), torch.dtype):
+            if base.is_contiguous() or isinstance(
+                kwargs.get("dtype", shape[0] if shape else None), torch.dtype
+            ):
                 raise
             return original(self.contiguous(), *shape, **kwargs)
 
-    view.__name__, view.__qualname__, view.__doc__, view.__module__ = original.__name__, original.__qualname__, original.__doc__, "oneflow"
+    view.__name__, view.__qualname__, view.__doc__, view.__module__ = (
+        original.__name__,
+        original.__qualname__,
+        original.__doc__,
+        "oneflow",
+    )
     return view
 
 
 # --------------------------------------------------------------------------- private names of OneFlow's tests
 def post_grad_accumulation_hook(self, hook):
-    """After backward() summed into this leaf's grad, grad = hook(grad); None keeps it. Returns a handle with remove()."""
+    """After backward() summed into this leaf's grad, grad = hook(grad); None keeps it.
+
+    Returns a handle with remove().
+    """
+
     def after(leaf):
         new = hook(leaf.grad)
         if new is not None:
@@ -250,7 +285,10 @@ def _channels_first(tensor, data_format):
 
 # --------------------------------------------------------------------------- memory
 def offload(self):
-    """Move the values to host memory until `load`; the tensor stays the same object. Nothing to do for a CPU tensor."""
+    """Move the values to host memory until `load`; the tensor stays the same object.
+
+    Nothing to do for a CPU tensor.
+    """
     if self.device.type not in ("cpu", "meta"):
         self._of_offloaded_from = self.device
         self.data = self.data.cpu()

@@ -1,6 +1,6 @@
 """Tensors and dtypes as OneFlow prints them."""
-from __future__ import annotations
 
+from __future__ import annotations
 
 
 def dtype_text(dtype) -> str:

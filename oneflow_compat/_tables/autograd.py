@@ -4,5 +4,9 @@ CONTEXT[name] = (kind, "module:function", why); kind as in `_bind.add_attributes
 """
 
 CONTEXT = {
-    "_is_data_valid": ("method", "autograd.autograd_function:is_data_valid", "false once backward() has freed the saved tensors"),
+    "_is_data_valid": (
+        "method",
+        "autograd.autograd_function:is_data_valid",
+        "false once backward() has freed the saved tensors",
+    ),
 }

@@ -11,18 +11,25 @@ _MODULES = {
     "as_tensor": "as_tensor",
     "broadcast_ops": "broadcast_shapes broadcast_tensors broadcast_to",
     "constant": (
-        "ones_op=ones ones_like_op=ones_like zeros_op=zeros zeros_like_op=zeros_like full_op=full full_like_op=full_like "
-        "new_ones_op=new_ones new_zeros_op=new_zeros new_full_op=new_full"),
+        "ones_op=ones ones_like_op=ones_like zeros_op=zeros zeros_like_op=zeros_like full_op=full"
+        " full_like_op=full_like new_ones_op=new_ones new_zeros_op=new_zeros new_full_op=new_full"
+    ),
     "einsum": "einsum_op=einsum",
     "empty": "empty_op=empty empty_like_op=empty_like new_empty_op=new_empty",
     "expand": "expand_op=expand",
-    "global_cast": "local_to_global_op=local_to_global global_to_global_op=global_to_global to_global_op=to_global to_local_op=to_local",
+    "global_cast": (
+        "local_to_global_op=local_to_global global_to_global_op=global_to_global to_global_op=to_global"
+        " to_local_op=to_local"
+    ),
     "grid_sample": "grid_sample=nn.functional.grid_sample",
     "is_tensor": "is_tensor_op=is_tensor",
     "linspace": "linspace_op=linspace",
     "logspace": "logspace_op=logspace",
     "masked_select": "masked_select_op=masked_select",
-    "math_ops": "addmm addmm_op=addmm arcsin_op=asin asin_op=asin arcsinh_op=asinh asinh_op=asinh arctan_op=atan atan_op=atan fmod_op=fmod",
+    "math_ops": (
+        "addmm addmm_op=addmm arcsin_op=asin asin_op=asin arcsinh_op=asinh asinh_op=asinh arctan_op=atan"
+        " atan_op=atan fmod_op=fmod"
+    ),
     "meshgrid": "meshgrid_op=meshgrid",
     "nms": "nms_op=nms",
     "nonzero": "nonzero_op=nonzero",
@@ -33,7 +40,9 @@ _MODULES = {
     "scatter": "scatter scatter_add scatter_nd tensor_scatter_nd_update",
     "slice": "slice_op=slice slice_update_op=slice_update",
     "sparse_softmax_cross_entropy": "sparse_softmax_cross_entropy=nn.functional.sparse_softmax_cross_entropy",
-    "tensor_buffer": "tensor_buffer_to_tensor_op=tensor_buffer_to_tensor tensor_to_tensor_buffer gen_tensor_buffer",
+    "tensor_buffer": (
+        "tensor_buffer_to_tensor_op=tensor_buffer_to_tensor tensor_to_tensor_buffer gen_tensor_buffer"
+    ),
     "tensordot": "tensordot",
     "trigonometric_ops": "sign_op=sign sinh_op=sinh tan_op=tan acosh_op=acosh arccosh_op=arccosh",
     "unique": "unique_op=unique",

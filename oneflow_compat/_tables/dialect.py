@@ -3,7 +3,8 @@
 DIALECT[public name] = torch path: the meaning differs.
 EXTENDED[namespace] = "name name ...": ours takes all that torch's takes, and more. In torch's dialect it is
 torch's own nevertheless: a program compares functions and classes (`func is torch.add`, a table of what
-`__torch_function__` may be handed, `type(m) is nn.Dropout`). Functions that place global tensors, and files, stay ours in every dialect.
+`__torch_function__` may be handed, `type(m) is nn.Dropout`). Functions that place global tensors, and files,
+stay ours in every dialect.
 """
 
 DIALECT = {
@@ -45,7 +46,9 @@ DIALECT = {
     "oneflow.optim.lr_scheduler.LinearLR": "torch.optim.lr_scheduler.LinearLR",
     "oneflow.optim.lr_scheduler.CosineAnnealingLR": "torch.optim.lr_scheduler.CosineAnnealingLR",
     "oneflow.optim.lr_scheduler.PolynomialLR": "torch.optim.lr_scheduler.PolynomialLR",
-    "oneflow.optim.lr_scheduler.CosineAnnealingWarmRestarts": "torch.optim.lr_scheduler.CosineAnnealingWarmRestarts",
+    "oneflow.optim.lr_scheduler.CosineAnnealingWarmRestarts": (
+        "torch.optim.lr_scheduler.CosineAnnealingWarmRestarts"
+    ),
     "oneflow.optim.lr_scheduler.LambdaLR": "torch.optim.lr_scheduler.LambdaLR",
     "oneflow.optim.lr_scheduler.MultiplicativeLR": "torch.optim.lr_scheduler.MultiplicativeLR",
     "oneflow.optim.lr_scheduler.SequentialLR": "torch.optim.lr_scheduler.SequentialLR",
@@ -92,30 +95,44 @@ DIALECT = {
 }
 
 EXTENDED = {
-    "oneflow": """
-        Generator softmax log_softmax stft is_tensor from_numpy frombuffer set_default_tensor_type set_rng_state from_dlpack
+    "oneflow": (
+        """
+        Generator softmax log_softmax stft is_tensor from_numpy frombuffer set_default_tensor_type
+        set_rng_state from_dlpack
         where masked_fill masked_select argwhere searchsorted scatter scatter_add gather index_add nonzero
         matmul bmm addmm mm dot cross
-        add sub mul pow fmod floor_divide lerp eq ne lt le gt ge greater greater_equal not_equal logical_and logical_or logical_xor
+        add sub mul pow fmod floor_divide lerp eq ne lt le gt ge greater greater_equal not_equal logical_and
+        logical_or logical_xor
         bitwise_and bitwise_or bitwise_xor logaddexp addcdiv neg negative relu clamp_max_ zero_ numel
-        argmax argmin median prod std var quantile topk unique bincount cumsum cumprod max min bernoulli multinomial
-        transpose squeeze hsplit vsplit tensor_split split flip meshgrid repeat_interleave atleast_1d atleast_2d atleast_3d
+        argmax argmin median prod std var quantile topk unique bincount cumsum cumprod max min bernoulli
+        multinomial
+        transpose squeeze hsplit vsplit tensor_split split flip meshgrid repeat_interleave atleast_1d
+        atleast_2d atleast_3d
         cat concat stack broadcast_to unflatten swapaxes
-    """,
+    """
+    ),
     "oneflow.cuda": "current_device set_device synchronize",
     "oneflow.linalg": "norm vector_norm matrix_norm cross diagonal inv",
-    "oneflow.nn": """
-        Hardshrink Softshrink Softsign ParameterList Dropout Dropout1d Dropout2d Dropout3d RNN Embedding PixelShuffle
+    "oneflow.nn": (
+        """
+        Hardshrink Softshrink Softsign ParameterList Dropout Dropout1d Dropout2d Dropout3d RNN Embedding
+        PixelShuffle
         MSELoss L1Loss SmoothL1Loss BCELoss BCEWithLogitsLoss MarginRankingLoss NLLLoss CrossEntropyLoss
-        ConstantPad1d ConstantPad2d ConstantPad3d AdaptiveAvgPool2d AdaptiveMaxPool2d AvgPool2d AvgPool3d BatchNorm1d BatchNorm2d BatchNorm3d InstanceNorm2d InstanceNorm3d
-    """,
-    "oneflow.nn.functional": """
-        relu celu elu hardswish hardtanh leaky_relu logsigmoid mish prelu rrelu rrelu_ selu sigmoid silu softsign softplus tanh threshold
+        ConstantPad1d ConstantPad2d ConstantPad3d AdaptiveAvgPool2d AdaptiveMaxPool2d AvgPool2d AvgPool3d
+        BatchNorm1d BatchNorm2d BatchNorm3d InstanceNorm2d InstanceNorm3d
+    """
+    ),
+    "oneflow.nn.functional": (
+        """
+        relu celu elu hardswish hardtanh leaky_relu logsigmoid mish prelu rrelu rrelu_ selu sigmoid silu
+        softsign softplus tanh threshold
         gelu hardshrink softshrink softmax log_softmax normalize one_hot fold unfold cosine_similarity dropout
         conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d
         mse_loss l1_loss smooth_l1_loss binary_cross_entropy binary_cross_entropy_with_logits cross_entropy
-        avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool2d
+        avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d
+        adaptive_max_pool2d
         grid_sample affine_grid upsample group_norm batch_norm
-    """,
+    """
+    ),
     "oneflow.nn.init": "kaiming_normal_ kaiming_uniform_ xavier_normal_ xavier_uniform_",
 }

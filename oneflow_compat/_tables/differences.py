@@ -33,8 +33,13 @@ DIFFERENCES = {
     },
     "rmsprop": {
         "names": ["oneflow.optim.RMSprop"],
-        "oneflow": "eps inside the square root, lr defaults to 1e-3 (torch: outside, 1e-2); momentum > 0 is refused",
-        "here": "OneFlow's formula and default; momentum accumulates the updates as in torch; sparse and complex gradients raise",
+        "oneflow": (
+            "eps inside the square root, lr defaults to 1e-3 (torch: outside, 1e-2); momentum > 0 is refused"
+        ),
+        "here": (
+            "OneFlow's formula and default; momentum accumulates the updates as in torch; sparse and complex"
+            " gradients raise"
+        ),
         "reason": "documented formula; accepting momentum only turns an error into a result",
         "severity": {"oneflow": "superset", "torch": "changes numbers"},
         "test": "tests/optim/test_optim_golden.py",
@@ -57,7 +62,10 @@ DIFFERENCES = {
     },
     "sgd-dampening": {
         "names": ["oneflow.optim.SGD"],
-        "oneflow": "the momentum buffer starts at zero, so dampening acts on the first step; nesterov with dampening is allowed",
+        "oneflow": (
+            "the momentum buffer starts at zero, so dampening acts on the first step; nesterov with dampening"
+            " is allowed"
+        ),
         "here": "OneFlow's formula on torch's kernels",
         "reason": "documented formula; identical to torch when dampening is 0",
         "severity": {"oneflow": "superset", "torch": "changes numbers"},
@@ -65,7 +73,9 @@ DIFFERENCES = {
     },
     "sgd-maximize": {
         "names": ["oneflow.optim.SGD"],
-        "oneflow": "maximize is ignored without momentum; with momentum the weight decay is turned around too",
+        "oneflow": (
+            "maximize is ignored without momentum; with momentum the weight decay is turned around too"
+        ),
         "here": "torch's: maximize always negates the gradient, weight decay still shrinks",
         "reason": "a defect of OneFlow 0.9.0",
         "severity": {"oneflow": "changes numbers", "torch": "superset"},
@@ -74,7 +84,10 @@ DIFFERENCES = {
     "adam-bias-flag": {
         "names": ["oneflow.optim.Adam", "oneflow.optim.AdamW"],
         "oneflow": "do_bias_correction (not in torch), contiguous_params, fused",
-        "here": "all honoured; fused=False leaves the choice of kernels to torch; torch's keywords are accepted too",
+        "here": (
+            "all honoured; fused=False leaves the choice of kernels to torch; torch's keywords are"
+            " accepted too"
+        ),
         "reason": "superset",
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/optim/test_optim_steps.py::test_adam_without_bias_correction",
@@ -97,7 +110,10 @@ DIFFERENCES = {
     },
     "ftrl-lr-power": {
         "names": ["oneflow.one_embedding.Ftrl"],
-        "oneflow": "0.9.0's CPU kernel raises the accumulator to lr_power instead of -lr_power and diverges with its own default",
+        "oneflow": (
+            "0.9.0's CPU kernel raises the accumulator to lr_power instead of -lr_power and diverges with its"
+            " own default"
+        ),
         "here": "the FTRL-proximal formula; equal to OneFlow with the sign of lr_power turned",
         "reason": "a defect of OneFlow 0.9.0",
         "severity": {"oneflow": "changes numbers", "torch": "superset"},
@@ -113,7 +129,10 @@ DIFFERENCES = {
     },
     "lr-scale": {
         "names": ["oneflow.optim.Optimizer"],
-        "oneflow": "lr_scale of a parameter group multiplies its rate in graphs; eager steps of 0.9.0 do not look at it",
+        "oneflow": (
+            "lr_scale of a parameter group multiplies its rate in graphs; eager steps of 0.9.0 do not look"
+            " at it"
+        ),
         "here": "it multiplies the rate in both",
         "reason": "eager and graph steps of one optimizer give the same numbers",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
@@ -121,7 +140,9 @@ DIFFERENCES = {
     },
     "clip-grad-groups": {
         "names": ["oneflow.optim.Optimizer.clip_grad"],
-        "oneflow": "groups with clip_grad_max_norm and clip_grad_norm_type are clipped by optimizer.clip_grad()",
+        "oneflow": (
+            "groups with clip_grad_max_norm and clip_grad_norm_type are clipped by optimizer.clip_grad()"
+        ),
         "here": "the same; a call that clips nothing warns",
         "reason": "missing in torch",
         "severity": {"oneflow": "superset", "torch": "superset"},
@@ -138,7 +159,10 @@ DIFFERENCES = {
     "optimizer-state-layout": {
         "names": ["oneflow.optim.Optimizer.state_dict", "oneflow.optim.Optimizer.load_state_dict"],
         "oneflow": "one step count for all, other slot names, options nested under _options",
-        "here": "state_dict() has torch's layout, state_dict(layout='oneflow') OneFlow's (not for LBFGS); load_state_dict() takes both",
+        "here": (
+            "state_dict() has torch's layout, state_dict(layout='oneflow') OneFlow's (not for LBFGS);"
+            " load_state_dict() takes both"
+        ),
         "reason": "torch's tools (FSDP, checkpointing, Lightning) read torch's layout",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/optim/test_optim_golden.py::test_training_goes_on_from_a_oneflow_state_dict",
@@ -146,7 +170,10 @@ DIFFERENCES = {
     "optimizer-compile": {
         "names": ["oneflow.optim.Optimizer.step"],
         "oneflow": "nn.Graph compiles the step",
-        "here": "nn.Graph compiles it; under torch.compile step() runs eagerly, since Dynamo knows plain dicts as groups only",
+        "here": (
+            "nn.Graph compiles it; under torch.compile step() runs eagerly, since Dynamo knows plain dicts as"
+            " groups only"
+        ),
         "reason": "ParamGroup is a subclass of dict; set_dialect('torch') gives torch's optimizers",
         "severity": {"oneflow": "superset", "torch": "cosmetic"},
         "test": "tests/optim/test_optim_steps.py::test_torch_compile_runs_the_step",
@@ -155,14 +182,20 @@ DIFFERENCES = {
     "lr-last-step": {
         "names": ["oneflow.optim.lr_scheduler.LRScheduler"],
         "oneflow": "last_step and verbose arguments; subclasses define get_lr(self, base_lr, step)",
-        "here": "both spellings and both protocols (told apart by the number of arguments); the state has both names",
+        "here": (
+            "both spellings and both protocols (told apart by the number of arguments); the state has both"
+            " names"
+        ),
         "reason": "superset",
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/optim/test_lr_scheduler.py::test_both_names_of_the_step",
     },
     "lr-closed-form": {
         "names": ["oneflow.optim.lr_scheduler.LRScheduler", "oneflow.optim.lr_scheduler.ChainedScheduler"],
-        "oneflow": "every scheduler computes the rate from the initial rate; two schedulers stepped one after the other: the last wins",
+        "oneflow": (
+            "every scheduler computes the rate from the initial rate; two schedulers stepped one after the"
+            " other: the last wins"
+        ),
         "here": "OneFlow's meaning; ChainedScheduler combines them, also with torch's",
         "reason": "documented get_lr(base_lr, step); torch's schedulers change the present rate instead",
         "severity": {"oneflow": "superset", "torch": "cosmetic"},
@@ -170,7 +203,10 @@ DIFFERENCES = {
     },
     "lr-polynomial": {
         "names": ["oneflow.optim.lr_scheduler.PolynomialLR"],
-        "oneflow": "(optimizer, decay_batch, end_learning_rate=1e-4, power=1.0, cycle=False); torch: (optimizer, total_iters=5, power=1.0)",
+        "oneflow": (
+            "(optimizer, decay_batch, end_learning_rate=1e-4, power=1.0, cycle=False); torch: (optimizer,"
+            " total_iters=5, power=1.0)"
+        ),
         "here": "OneFlow's positions and formula; total_iters= as a keyword means torch's",
         "reason": "documented signature",
         "severity": {"oneflow": "superset", "torch": "changes numbers"},
@@ -219,7 +255,9 @@ DIFFERENCES = {
     },
     "checkpoint-reentrant": {
         "names": ["oneflow.utils.checkpoint.checkpoint"],
-        "oneflow": "checkpoint(function, *args) does not re-enter autograd (torch does unless use_reentrant=False)",
+        "oneflow": (
+            "checkpoint(function, *args) does not re-enter autograd (torch does unless use_reentrant=False)"
+        ),
         "here": "as OneFlow; use_reentrant=True is torch's",
         "reason": "superset: weights and inputs in a dict get gradients where no argument needs one",
         "severity": {"oneflow": "superset", "torch": "cosmetic"},
@@ -251,7 +289,9 @@ DIFFERENCES = {
     },
     "clip-grad-norm-positions": {
         "names": ["oneflow.nn.utils.clip_grad_norm_"],
-        "oneflow": "the fourth argument is fused, the fifth error_if_nonfinite (torch: error_if_nonfinite, foreach)",
+        "oneflow": (
+            "the fourth argument is fused, the fifth error_if_nonfinite (torch: error_if_nonfinite, foreach)"
+        ),
         "here": "OneFlow's positions; fused is left to torch",
         "reason": "documented signature",
         "severity": {"oneflow": "superset", "torch": "changes numbers"},
@@ -260,64 +300,118 @@ DIFFERENCES = {
     # ------------------------------------------------------------------ runtime
     "global-rules": {
         "names": ["oneflow.Tensor.to_global", "oneflow.nn.Module.to_global"],
-        "oneflow": "each operator chooses the rules of its result by OneFlow's signatures; the parts of an uneven split differ by one at most",
-        "here": "torch's DTensor chooses (cat, indexing, batch norm, ... may give other rules, the values are the same); parts are those of torch.chunk: 4 on 3 ranks are 2, 2, 0",
+        "oneflow": (
+            "each operator chooses the rules of its result by OneFlow's signatures; the parts of an uneven"
+            " split differ by one at most"
+        ),
+        "here": (
+            "torch's DTensor chooses (cat, indexing, batch norm, ... may give other rules, the values are the"
+            " same); parts are those of torch.chunk: 4 on 3 ranks are 2, 2, 0"
+        ),
         "reason": "global tensors of several ranks are torch's DTensors",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/ranks/test_ranks.py::test_tensors_on_two_ranks",
     },
     "graph-schedule": {
         "names": ["oneflow.nn.Graph.add_optimizer"],
-        "oneflow": "a graph computes the rates by a schedule of its own; optimizer and schedule in Python stay as they are, and their step() only changes what Python shows",
-        "here": "a call of the graph steps the schedule itself, so Python shows the next rate; a step() of the program right after a call is taken for the same step",
-        "reason": "eager steps and graph steps share one optimizer and one schedule; programs that step the schedule for the display (libai) train with OneFlow's rates",
+        "oneflow": (
+            "a graph computes the rates by a schedule of its own; optimizer and schedule in Python stay as"
+            " they are, and their step() only changes what Python shows"
+        ),
+        "here": (
+            "a call of the graph steps the schedule itself, so Python shows the next rate; a step() of the"
+            " program right after a call is taken for the same step"
+        ),
+        "reason": (
+            "eager steps and graph steps share one optimizer and one schedule; programs that step the"
+            " schedule for the display (libai) train with OneFlow's rates"
+        ),
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/clients/test_graph_surface.py::test_a_step_of_the_schedule_by_the_program_counts_once",
     },
     "graph-python": {
         "names": ["oneflow.nn.Graph"],
-        "oneflow": "Python is looked at once, when the graph is built: attributes, closures and tensors bound anew later are not seen",
-        "here": "a number, flag, function, submodule or requires_grad that build() read and that is another one at a later call makes another program; a tensor bound anew is read; train() and eval() stay as they were at the first call, as in OneFlow",
+        "oneflow": (
+            "Python is looked at once, when the graph is built: attributes, closures and tensors bound anew"
+            " later are not seen"
+        ),
+        "here": (
+            "a number, flag, function, submodule or requires_grad that build() read and that is another one"
+            " at a later call makes another program; a tensor bound anew is read; train() and eval() stay as"
+            " they were at the first call, as in OneFlow"
+        ),
         "reason": "what a program computes should not depend on when it was captured",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/graph/test_python_state.py",
     },
     "graph-state-writes": {
         "names": ["oneflow.nn.Graph"],
-        "oneflow": "of what build() writes in place only copy_(), BatchNorm's statistics and the optimizer's update outlive the call; results are copies",
-        "here": "writes to arguments and captured tensors stay inside the call, as in OneFlow; writes to parameters, buffers and attributes of modules and of the graph persist; a result that is an argument or state is that tensor",
-        "reason": "counters, averages and caches in modules give eager's values; set_dialect('torch') lets every write through",
+        "oneflow": (
+            "of what build() writes in place only copy_(), BatchNorm's statistics and the optimizer's update"
+            " outlive the call; results are copies"
+        ),
+        "here": (
+            "writes to arguments and captured tensors stay inside the call, as in OneFlow; writes to"
+            " parameters, buffers and attributes of modules and of the graph persist; a result that is an"
+            " argument or state is that tensor"
+        ),
+        "reason": (
+            "counters, averages and caches in modules give eager's values; set_dialect('torch') lets every"
+            " write through"
+        ),
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/graph/test_callers_tensors.py",
     },
     "graph-gradients": {
         "names": ["oneflow.nn.Graph"],
-        "oneflow": "backward() without an optimizer is an error; with one, p.grad is a lazy tensor without values after the call",
-        "here": "backward() is possible without an optimizer; p.grad is after a call what it was before, and a backward() that nothing depends on is warned about",
+        "oneflow": (
+            "backward() without an optimizer is an error; with one, p.grad is a lazy tensor without values"
+            " after the call"
+        ),
+        "here": (
+            "backward() is possible without an optimizer; p.grad is after a call what it was before, and a"
+            " backward() that nothing depends on is warned about"
+        ),
         "reason": "build() may return gradients; eager gradients and graph steps do not disturb each other",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/graph/test_modules_and_gradients.py",
     },
     "graph-module-results": {
         "names": ["oneflow.nn.Graph"],
-        "oneflow": "build() that returns a module is an error; harnesses tell module classes by their __module__ and construct them outside",
-        "here": "a module that build() returns is handed back, with real tensors; a parameter of the graph is_lazy inside build() however it is reached",
-        "reason": "module classes are torch's, and the tensors are the same objects inside and outside of build()",
+        "oneflow": (
+            "build() that returns a module is an error; harnesses tell module classes by their __module__ and"
+            " construct them outside"
+        ),
+        "here": (
+            "a module that build() returns is handed back, with real tensors; a parameter of the graph"
+            " is_lazy inside build() however it is reached"
+        ),
+        "reason": (
+            "module classes are torch's, and the tensors are the same objects inside and outside of build()"
+        ),
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/graph/test_modules_and_gradients.py",
     },
     "graph-optimizers": {
         "names": ["oneflow.nn.Graph.add_optimizer"],
         "oneflow": "its own optimizers, as operators of the graph; SparseAdam and Adafactor are torch's",
-        "here": "optimizers that decide by values of gradients or weights (LBFGS, SparseAdam, sparse gradients in Adagrad, Adafactor) are an error in a graph",
+        "here": (
+            "optimizers that decide by values of gradients or weights (LBFGS, SparseAdam, sparse gradients in"
+            " Adagrad, Adafactor) are an error in a graph"
+        ),
         "reason": "a program has fixed shapes and no branches; step them in eager mode",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/graph/test_errors.py::test_optimizers_that_decide_by_values",
     },
     "graph-sparse-rows": {
         "names": ["oneflow.nn.Graph.add_optimizer"],
-        "oneflow": "is_sparse=True: SGD, Adam and AdamW (without bias correction) change the rows that one gather read; an error for other optimizers",
-        "here": "the rows whose gradient is not all zero, for every optimizer, and Adam's bias correction holds",
+        "oneflow": (
+            "is_sparse=True: SGD, Adam and AdamW (without bias correction) change the rows that one gather"
+            " read; an error for other optimizers"
+        ),
+        "here": (
+            "the rows whose gradient is not all zero, for every optimizer, and Adam's bias correction holds"
+        ),
         "reason": "gradients are dense here; do_bias_correction=False gives OneFlow's numbers",
         "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/graph/test_sparse_rows.py",
@@ -325,8 +419,14 @@ DIFFERENCES = {
     "graph-save-guards": {
         "names": ["oneflow.nn.Graph"],
         "oneflow": "-",
-        "here": "graph.save() and export() refuse a graph whose optimizer branches on its step number (RAdam, ...), export() also one whose build() branches on values of integer arguments or small buffers; save() keeps the programs of the values seen",
-        "reason": "such a program is one of several, chosen anew before each call; an exported file holds one",
+        "here": (
+            "graph.save() and export() refuse a graph whose optimizer branches on its step number (RAdam,"
+            " ...), export() also one whose build() branches on values of integer arguments or small buffers;"
+            " save() keeps the programs of the values seen"
+        ),
+        "reason": (
+            "such a program is one of several, chosen anew before each call; an exported file holds one"
+        ),
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/graph/test_deploy.py",
     },

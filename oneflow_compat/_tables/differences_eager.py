@@ -1,12 +1,15 @@
 """Differences of functions and tensors; see `differences.py`."""
 
 EAGER = {
-    # ------------------------------------------------------------------ operators and methods of Tensor: torch's meaning
+    # ------------------------------------------------------------------ operators and methods of Tensor:
+    # torch's meaning
     "mod-sign": {
         "names": ["oneflow.Tensor.__mod__"],
         "oneflow": "the sign of the dividend: -7 % 3 = -1",
         "here": "torch's, the sign of the divisor: 2; oneflow.fmod is OneFlow's",
-        "reason": "Tensor methods and operators keep torch's meaning; set_dialect('oneflow-0.9') changes them",
+        "reason": (
+            "Tensor methods and operators keep torch's meaning; set_dialect('oneflow-0.9') changes them"
+        ),
         "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/core/test_golden_calls.py::test_known_difference",
     },
@@ -14,7 +17,10 @@ EAGER = {
         "names": ["oneflow.Tensor.__floordiv__", "oneflow.floor_divide"],
         "oneflow": "integers truncate toward zero: -7 // 2 = -3",
         "here": "torch's floor: -4",
-        "reason": "Tensor methods and operators keep torch's meaning; set_dialect('oneflow-0.9') changes them; the function is documented as a floor",
+        "reason": (
+            "Tensor methods and operators keep torch's meaning; set_dialect('oneflow-0.9') changes them; the"
+            " function is documented as a floor"
+        ),
         "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/core/test_golden_calls.py::test_known_difference",
     },
@@ -22,15 +28,21 @@ EAGER = {
         "names": ["oneflow.Tensor.__add__", "oneflow.Tensor.__mul__", "oneflow.Tensor.__eq__"],
         "oneflow": "a 0-d tensor never raises the category of an N-d tensor: int64[2] + tensor(2.5) is int64",
         "here": "torch's promotion: float32; Python numbers promote alike in both",
-        "reason": "Tensor methods and operators keep torch's meaning; set_dialect('oneflow-0.9') changes them",
+        "reason": (
+            "Tensor methods and operators keep torch's meaning; set_dialect('oneflow-0.9') changes them"
+        ),
         "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/core/test_golden_calls.py::test_known_difference",
     },
     "bitwise-logical": {
         "names": ["oneflow.Tensor.__and__", "oneflow.Tensor.__or__", "oneflow.Tensor.__xor__"],
         "oneflow": "logical on every dtype: 5 & 3 is True",
-        "here": "bitwise on integers as in torch; floating operands, which torch refuses, give the logical result",
-        "reason": "Tensor methods and operators keep torch's meaning; set_dialect('oneflow-0.9') changes them",
+        "here": (
+            "bitwise on integers as in torch; floating operands, which torch refuses, give the logical result"
+        ),
+        "reason": (
+            "Tensor methods and operators keep torch's meaning; set_dialect('oneflow-0.9') changes them"
+        ),
         "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/core/test_golden_calls.py::test_known_difference",
     },
@@ -38,31 +50,67 @@ EAGER = {
         "names": ["oneflow.Tensor.__pow__", "oneflow.pow"],
         "oneflow": "integer tensor ** integer tensor is float32",
         "here": "torch's: integer; negative exponents raise",
-        "reason": "Tensor methods and operators keep torch's meaning; set_dialect('oneflow-0.9') changes them",
+        "reason": (
+            "Tensor methods and operators keep torch's meaning; set_dialect('oneflow-0.9') changes them"
+        ),
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_golden_calls.py::test_known_difference",
     },
     "argument-kinds": {
-        "names": ["oneflow.sum", "oneflow.mean", "oneflow.prod", "oneflow.logsumexp", "oneflow.all", "oneflow.any", "oneflow.vstack", "oneflow.hstack", "oneflow.Tensor.requires_grad_", "oneflow.unique", "oneflow.eye"],
-        "oneflow": "0 and 1 stand for flags (x.sum(1, 1)), True stands for a number, a tensor for the list of its rows (vstack(x))",
+        "names": [
+            "oneflow.sum",
+            "oneflow.mean",
+            "oneflow.prod",
+            "oneflow.logsumexp",
+            "oneflow.all",
+            "oneflow.any",
+            "oneflow.vstack",
+            "oneflow.hstack",
+            "oneflow.Tensor.requires_grad_",
+            "oneflow.unique",
+            "oneflow.eye",
+        ],
+        "oneflow": (
+            "0 and 1 stand for flags (x.sum(1, 1)), True stands for a number, a tensor for the list of its"
+            " rows (vstack(x))"
+        ),
         "here": "torch's TypeError; keepdim=True, a number, [*x]",
         "reason": "undocumented; checking each call of these functions would cost more than it gives",
         "severity": {"oneflow": "breaks", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_flags_are_bools_and_lists_are_lists",
     },
     "inputs-torch-refuses": {
-        "names": ["oneflow.nn.functional.glu", "oneflow.nn.functional.adaptive_max_pool3d", "oneflow.nn.functional.grid_sample", "oneflow.fmod", "oneflow.Tensor.__mod__", "oneflow.nn.ConvTranspose1d", "oneflow.nn.functional.avg_pool1d"],
-        "oneflow": "takes integers (glu), a size of one element for all dimensions (adaptive_max_pool3d(x, (2,))), mode='bicubic' of volumes, bool operands (fmod, %), an output_padding that reaches the stride (the modules of transposed convolutions), the first of two paddings (avg_pool1d)",
+        "names": [
+            "oneflow.nn.functional.glu",
+            "oneflow.nn.functional.adaptive_max_pool3d",
+            "oneflow.nn.functional.grid_sample",
+            "oneflow.fmod",
+            "oneflow.Tensor.__mod__",
+            "oneflow.nn.ConvTranspose1d",
+            "oneflow.nn.functional.avg_pool1d",
+        ],
+        "oneflow": (
+            "takes integers (glu), a size of one element for all dimensions (adaptive_max_pool3d(x, (2,))),"
+            " mode='bicubic' of volumes, bool operands (fmod, %), an output_padding that reaches the stride"
+            " (the modules of transposed convolutions), the first of two paddings (avg_pool1d)"
+        ),
         "here": "torch's error",
-        "reason": "undocumented; torch has no such kernel, and a check in each call of these functions would cost more than it gives",
+        "reason": (
+            "undocumented; torch has no such kernel, and a check in each call of these functions would cost"
+            " more than it gives"
+        ),
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_inputs_that_torch_refuses",
     },
     "bool-arith": {
         "names": ["oneflow.Tensor.__sub__", "oneflow.Tensor.__truediv__", "oneflow.Tensor.__add__"],
         "oneflow": "bool / 2 is an integer division; bool + True counts (2)",
-        "here": "torch's: division is floating; differences of bool tensors, which torch refuses, are OneFlow's",
-        "reason": "Tensor methods and operators keep torch's meaning; set_dialect('oneflow-0.9') changes them",
+        "here": (
+            "torch's: division is floating; differences of bool tensors, which torch refuses, are OneFlow's"
+        ),
+        "reason": (
+            "Tensor methods and operators keep torch's meaning; set_dialect('oneflow-0.9') changes them"
+        ),
         "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/core/test_golden_calls.py::test_known_difference",
     },
@@ -70,15 +118,23 @@ EAGER = {
         "names": ["oneflow.Tensor.__ifloordiv__", "oneflow.Tensor.__imod__", "oneflow.Tensor.__ipow__"],
         "oneflow": "//=, %=, **= bind a new tensor",
         "here": "in place as in torch",
-        "reason": "Tensor methods and operators keep torch's meaning; set_dialect('oneflow-0.9') changes them",
+        "reason": (
+            "Tensor methods and operators keep torch's meaning; set_dialect('oneflow-0.9') changes them"
+        ),
         "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/core/test_golden_calls.py::test_known_difference",
     },
     "int-neg-sign-square": {
         "names": ["oneflow.neg", "oneflow.sign", "oneflow.square"],
         "oneflow": "float32 for integer tensors",
-        "here": "the dtype is kept, as in torch; neg of a bool tensor, which torch refuses, gives the default dtype (-mask raises, as in torch)",
-        "reason": "an undocumented quirk; torch's meaning stays, set_dialect('oneflow-0.9') changes it where a recorded call shows it",
+        "here": (
+            "the dtype is kept, as in torch; neg of a bool tensor, which torch refuses, gives the default"
+            " dtype (-mask raises, as in torch)"
+        ),
+        "reason": (
+            "an undocumented quirk; torch's meaning stays, set_dialect('oneflow-0.9') changes it where a"
+            " recorded call shows it"
+        ),
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_golden_calls.py::test_known_difference",
     },
@@ -86,7 +142,10 @@ EAGER = {
         "names": ["oneflow.Tensor.size", "oneflow.Tensor.to", "oneflow.Size", "oneflow.dtype"],
         "oneflow": "x.size(idx=0), x.to(other=y), Size(iterable=[1]), float32.bytes",
         "here": "torch's x.size(dim=0), x.to(y), Size([1]), float32.itemsize; by position both are the same",
-        "reason": "the objects are torch's, and no program known to us uses these keywords; wrapping size() and to() would slow every program",
+        "reason": (
+            "the objects are torch's, and no program known to us uses these keywords; wrapping size() and"
+            " to() would slow every program"
+        ),
         "severity": {"oneflow": "breaks", "torch": "superset"},
         "test": "tests/core/test_functions_golden.py::test_case",
     },
@@ -123,7 +182,13 @@ EAGER = {
         "test": "tests/core/test_functions_golden.py::test_case",
     },
     "row-order": {
-        "names": ["oneflow.Tensor.view", "oneflow.Tensor.stride", "oneflow.Tensor.is_contiguous", "oneflow.relu", "oneflow.add"],
+        "names": [
+            "oneflow.Tensor.view",
+            "oneflow.Tensor.stride",
+            "oneflow.Tensor.is_contiguous",
+            "oneflow.relu",
+            "oneflow.add",
+        ],
         "oneflow": "functions of a transposed tensor give a result laid out row by row",
         "here": "torch's: laid out as the operands; view() of such a result works, as a copy",
         "reason": "superset; a view of a transposed tensor itself is refused by both",
@@ -134,12 +199,24 @@ EAGER = {
         "names": ["oneflow.clamp", "oneflow.clip"],
         "oneflow": "an integer tensor keeps its dtype, the bounds are truncated",
         "here": "torch's promotion",
-        "reason": "an undocumented quirk; torch's meaning stays, set_dialect('oneflow-0.9') changes it where a recorded call shows it",
+        "reason": (
+            "an undocumented quirk; torch's meaning stays, set_dialect('oneflow-0.9') changes it where a"
+            " recorded call shows it"
+        ),
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_golden_calls.py::test_known_difference",
     },
     "nan-minmax": {
-        "names": ["oneflow.max", "oneflow.min", "oneflow.maximum", "oneflow.minimum", "oneflow.argmax", "oneflow.sort", "oneflow.softmax", "oneflow.log_softmax"],
+        "names": [
+            "oneflow.max",
+            "oneflow.min",
+            "oneflow.maximum",
+            "oneflow.minimum",
+            "oneflow.argmax",
+            "oneflow.sort",
+            "oneflow.softmax",
+            "oneflow.log_softmax",
+        ],
         "oneflow": "NaN is not propagated; the result depends on the order",
         "here": "torch's: NaN propagates and sorts last",
         "reason": "a defect of OneFlow 0.9.0",
@@ -155,10 +232,24 @@ EAGER = {
         "test": "tests/core/test_functions.py::test_reductions_of_empty_tensors_are_torchs",
     },
     "reduce-dtypes": {
-        "names": ["oneflow.prod", "oneflow.any", "oneflow.all", "oneflow.argmax", "oneflow.quantile", "oneflow.bincount"],
-        "oneflow": "prod keeps small integer dtypes; any and all of uint8 are bool; argmax(keepdim=True) alone is 0-d; quantile with a number and a dim is float64; any, all and logsumexp with dim=() reduce everything; bincount of integer weights is int64",
+        "names": [
+            "oneflow.prod",
+            "oneflow.any",
+            "oneflow.all",
+            "oneflow.argmax",
+            "oneflow.quantile",
+            "oneflow.bincount",
+        ],
+        "oneflow": (
+            "prod keeps small integer dtypes; any and all of uint8 are bool; argmax(keepdim=True) alone is"
+            " 0-d; quantile with a number and a dim is float64; any, all and logsumexp with dim=() reduce"
+            " everything; bincount of integer weights is int64"
+        ),
         "here": "torch's dtypes and shapes",
-        "reason": "an undocumented quirk; torch's meaning stays, set_dialect('oneflow-0.9') changes it where a recorded call shows it",
+        "reason": (
+            "an undocumented quirk; torch's meaning stays, set_dialect('oneflow-0.9') changes it where a"
+            " recorded call shows it"
+        ),
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_golden_calls.py::test_known_difference",
     },
@@ -174,7 +265,10 @@ EAGER = {
         "names": ["oneflow.flatten", "oneflow.index_select"],
         "oneflow": "flatten of a 0-d tensor stays 0-d; a 0-d index drops the dimension",
         "here": "torch's shapes",
-        "reason": "an undocumented quirk; torch's meaning stays, set_dialect('oneflow-0.9') changes it where a recorded call shows it",
+        "reason": (
+            "an undocumented quirk; torch's meaning stays, set_dialect('oneflow-0.9') changes it where a"
+            " recorded call shows it"
+        ),
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_shapes_of_0d_are_torchs",
     },
@@ -182,7 +276,10 @@ EAGER = {
         "names": ["oneflow.tensor_split", "oneflow.hsplit", "oneflow.vsplit", "oneflow.Tensor.repeat"],
         "oneflow": "the splits are copies; repeat(1, ...) is a view",
         "here": "torch's: views, and a copy",
-        "reason": "an undocumented quirk; torch's meaning stays, set_dialect('oneflow-0.9') changes it where a recorded call shows it",
+        "reason": (
+            "an undocumented quirk; torch's meaning stays, set_dialect('oneflow-0.9') changes it where a"
+            " recorded call shows it"
+        ),
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_splits_are_views",
     },
@@ -197,8 +294,14 @@ EAGER = {
     "np-interop": {
         "names": ["oneflow.Tensor.__array__"],
         "oneflow": "an array or NumPy number on the left gives an array",
-        "here": "array + - * ** // % @ & | ^ tensor, which torch refuses, give an array; comparisons, array / tensor, NumPy numbers and ufuncs give a tensor",
-        "reason": "superset; Tensor methods and operators keep torch's meaning; set_dialect('oneflow-0.9') changes them",
+        "here": (
+            "array + - * ** // % @ & | ^ tensor, which torch refuses, give an array; comparisons, array /"
+            " tensor, NumPy numbers and ufuncs give a tensor"
+        ),
+        "reason": (
+            "superset; Tensor methods and operators keep torch's meaning; set_dialect('oneflow-0.9') changes"
+            " them"
+        ),
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/core/test_tensor_table.py::test_numpy_on_the_left",
     },
@@ -218,43 +321,70 @@ EAGER = {
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_shapes_of_0d_are_torchs",
     },
-    # ------------------------------------------------------------------ functions: OneFlow's documented meaning; `oneflow.set_dialect('torch')` switches these
+    # ------------------------------------------------------------------ functions: OneFlow's documented
+    # meaning; `oneflow.set_dialect('torch')` switches these
     "np-float64-scalar": {
         "names": ["oneflow.tensor", "oneflow.as_tensor"],
-        "oneflow": "NumPy floating scalars, lists of them and lists of floating arrays get the default dtype (torch: their own)",
+        "oneflow": (
+            "NumPy floating scalars, lists of them and lists of floating arrays get the default dtype (torch:"
+            " their own)"
+        ),
         "here": "OneFlow's; an array keeps its dtype",
         "reason": "Python and NumPy numbers are the same number",
         "severity": {"oneflow": "superset", "torch": "changes numbers"},
-        "test": "tests/core/test_functions_creation.py::test_numpy_scalars_get_the_default_dtype_arrays_keep_theirs",
+        "test": (
+            "tests/core/test_functions_creation.py::test_numpy_scalars_get_the_default_dtype_arrays_keep_theirs"
+        ),
     },
     "error-classes": {
         "names": ["oneflow"],
         "oneflow": "each refusal has a class of error and a text",
-        "here": "whether a call raises and the class are OneFlow's in nine of ten recorded misfit calls (tests/golden/refused_calls.json names the others); texts are never compared. "
-                "A class that both libraries' programs catch derives from both (an empty parameter list is an IndexError and a ValueError). AttributeError of OneFlow's Python layer is a TypeError here",
-        "reason": "elsewhere the function is torch's own: a check of each argument would slow every call, and dtypes or shapes that only OneFlow refuses are a superset",
+        "here": (
+            "whether a call raises and the class are OneFlow's in nine of ten recorded misfit calls"
+            " (tests/golden/refused_calls.json names the others); texts are never compared. A class that both"
+            " libraries' programs catch derives from both (an empty parameter list is an IndexError and a"
+            " ValueError). AttributeError of OneFlow's Python layer is a TypeError here"
+        ),
+        "reason": (
+            "elsewhere the function is torch's own: a check of each argument would slow every call, and"
+            " dtypes or shapes that only OneFlow refuses are a superset"
+        ),
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_refused_arguments.py::test_misfit_arguments_are_refused_as_recorded",
     },
     "mock-device": {
         "names": ["oneflow.device", "oneflow.placement"],
-        "oneflow": "device('mock') and placement('mock', [0]) exist; tensors on it end the process, but for empty and to()",
-        "here": "both exist, and take the name of torch's private backend when first asked for; every tensor on it is a RuntimeError",
+        "oneflow": (
+            "device('mock') and placement('mock', [0]) exist; tensors on it end the process, but for empty"
+            " and to()"
+        ),
+        "here": (
+            "both exist, and take the name of torch's private backend when first asked for; every tensor on"
+            " it is a RuntimeError"
+        ),
         "reason": "torch has no allocator for it",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_refused_arguments.py::test_a_mock_device_is_a_type_without_tensors",
     },
     "device-types": {
         "names": ["oneflow.device", "oneflow.placement"],
-        "oneflow": "cpu, cuda and mock; device(0), device(type=, index=) and device(device) are TypeErrors; device('cpu:-1') is cpu:0",
-        "here": "also meta and the accelerator of this build of torch; all spellings of torch.device; an index below 0 is an error",
+        "oneflow": (
+            "cpu, cuda and mock; device(0), device(type=, index=) and device(device) are TypeErrors;"
+            " device('cpu:-1') is cpu:0"
+        ),
+        "here": (
+            "also meta and the accelerator of this build of torch; all spellings of torch.device; an index"
+            " below 0 is an error"
+        ),
         "reason": "superset",
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/core/test_refused_arguments.py::test_accepted_as_in_oneflow",
     },
     "cuda-missing": {
         "names": ["oneflow.cuda.current_device", "oneflow.cuda.set_device", "oneflow.cuda.synchronize"],
-        "oneflow": "without CUDA they answer the local rank and None; other names of oneflow.cuda end the process",
+        "oneflow": (
+            "without CUDA they answer the local rank and None; other names of oneflow.cuda end the process"
+        ),
         "here": "the three answer the same; the others raise torch's error",
         "reason": "torch's functions; set_dialect('torch') gives torch's three as well",
         "severity": {"oneflow": "superset", "torch": "cosmetic"},
@@ -264,7 +394,10 @@ EAGER = {
         "names": ["oneflow.isclose", "oneflow.allclose"],
         "oneflow": "(input, other, atol, rtol); torch: (input, other, rtol, atol)",
         "here": "OneFlow's positions in the functions, torch's in the Tensor methods",
-        "reason": "documented signature; Tensor methods and operators keep torch's meaning; set_dialect('oneflow-0.9') changes them",
+        "reason": (
+            "documented signature; Tensor methods and operators keep torch's meaning;"
+            " set_dialect('oneflow-0.9') changes them"
+        ),
         "severity": {"oneflow": "superset", "torch": "changes numbers"},
         "test": "tests/core/test_functions.py::test_dialect_switches_isclose_and_norm",
     },
@@ -272,7 +405,10 @@ EAGER = {
         "names": ["oneflow.norm", "oneflow.Tensor.norm"],
         "oneflow": "p = 1, -1, inf, -inf of a matrix is the matrix norm",
         "here": "OneFlow's in the function, torch's in the Tensor method",
-        "reason": "documented formula; Tensor methods and operators keep torch's meaning; set_dialect('oneflow-0.9') changes them",
+        "reason": (
+            "documented formula; Tensor methods and operators keep torch's meaning;"
+            " set_dialect('oneflow-0.9') changes them"
+        ),
         "severity": {"oneflow": "changes numbers", "torch": "changes numbers"},
         "test": "tests/core/test_functions.py::test_dialect_switches_isclose_and_norm",
     },
@@ -287,7 +423,10 @@ EAGER = {
     "version": {
         "names": ["oneflow.__version__", "oneflow.version.__version__"],
         "oneflow": "OneFlow's version",
-        "here": "1.0.0, which a check written for torch takes for an old torch; torch's version under mock_torch and set_dialect('torch')",
+        "here": (
+            "1.0.0, which a check written for torch takes for an old torch; torch's version under mock_torch"
+            " and set_dialect('torch')"
+        ),
         "reason": "programs written for OneFlow ask for OneFlow's version",
         "severity": {"oneflow": "superset", "torch": "breaks"},
         "test": "tests/clients/test_pytorch_names.py::test_the_version_a_program_sees",
@@ -295,7 +434,10 @@ EAGER = {
     "jit-noop": {
         "names": ["oneflow.jit.script", "oneflow.script"],
         "oneflow": "script and ignore give back their argument",
-        "here": "oneflow.script does; oneflow.jit.script compiles, and gives back what TorchScript cannot compile (an error in torch's dialect)",
+        "here": (
+            "oneflow.script does; oneflow.jit.script compiles, and gives back what TorchScript cannot compile"
+            " (an error in torch's dialect)"
+        ),
         "reason": "superset",
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_small_names",
@@ -303,7 +445,10 @@ EAGER = {
     "function-identity": {
         "names": ["oneflow.add", "oneflow.matmul", "oneflow.cat", "oneflow.nn.functional.relu"],
         "oneflow": "functions of its own",
-        "here": "a function that takes more than torch's is another object: __torch_function__ is handed torch's; the same object after set_dialect('torch')",
+        "here": (
+            "a function that takes more than torch's is another object: __torch_function__ is handed torch's;"
+            " the same object after set_dialect('torch')"
+        ),
         "reason": "superset; programs that look functions up in tables of their own are PyTorch programs",
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/clients/test_third_party.py::test_a_table_of_functions_for_torch_function",
@@ -321,12 +466,27 @@ EAGER = {
         "names": ["oneflow.std", "oneflow.var"],
         "oneflow": "std(x, False) reduces dim 0",
         "here": "torch's: unbiased=False over everything",
-        "reason": "an undocumented quirk; torch's meaning stays, set_dialect('oneflow-0.9') changes it where a recorded call shows it",
+        "reason": (
+            "an undocumented quirk; torch's meaning stays, set_dialect('oneflow-0.9') changes it where a"
+            " recorded call shows it"
+        ),
         "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_value",
     },
     "scalar-first": {
-        "names": ["oneflow.eq", "oneflow.ne", "oneflow.lt", "oneflow.le", "oneflow.gt", "oneflow.ge", "oneflow.logical_and", "oneflow.logical_or", "oneflow.logical_xor", "oneflow.max", "oneflow.min"],
+        "names": [
+            "oneflow.eq",
+            "oneflow.ne",
+            "oneflow.lt",
+            "oneflow.le",
+            "oneflow.gt",
+            "oneflow.ge",
+            "oneflow.logical_and",
+            "oneflow.logical_or",
+            "oneflow.logical_xor",
+            "oneflow.max",
+            "oneflow.min",
+        ],
         "oneflow": "numbers on either side; max(x, True) is max(x, 1)",
         "here": "accepted",
         "reason": "superset",
@@ -342,7 +502,14 @@ EAGER = {
         "test": "tests/core/test_tensor_table.py::test_row",
     },
     "int-inputs": {
-        "names": ["oneflow.std", "oneflow.argmax", "oneflow.topk", "oneflow.bincount", "oneflow.relu", "oneflow.logaddexp"],
+        "names": [
+            "oneflow.std",
+            "oneflow.argmax",
+            "oneflow.topk",
+            "oneflow.bincount",
+            "oneflow.relu",
+            "oneflow.logaddexp",
+        ],
         "oneflow": "integer and bool tensors are accepted",
         "here": "accepted (fmod of bool is not)",
         "reason": "superset",
@@ -390,18 +557,41 @@ EAGER = {
         "test": "tests/core/test_functions.py::test_value",
     },
     "extra-args": {
-        "names": ["oneflow.matmul", "oneflow.bmm", "oneflow.argmax", "oneflow.add", "oneflow.zeros", "oneflow.gather", "oneflow.unique"],
-        "oneflow": "transpose_a, transpose_b, alpha, inplace=, dtype=, placement=, sbp=; keyword arguments of torch by position",
+        "names": [
+            "oneflow.matmul",
+            "oneflow.bmm",
+            "oneflow.argmax",
+            "oneflow.add",
+            "oneflow.zeros",
+            "oneflow.gather",
+            "oneflow.unique",
+        ],
+        "oneflow": (
+            "transpose_a, transpose_b, alpha, inplace=, dtype=, placement=, sbp=; keyword arguments of torch"
+            " by position"
+        ),
         "here": "accepted",
         "reason": "superset",
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_value",
     },
     "dtype-float-creation": {
-        "names": ["oneflow.bernoulli", "oneflow.randint_like", "oneflow.zeros_like", "oneflow.hann_window", "oneflow.arange"],
-        "oneflow": "bernoulli is float32, randint_like int64; zeros_like drops strides; hann_window(1) is int64; arange of floats is float32 whatever the default dtype",
+        "names": [
+            "oneflow.bernoulli",
+            "oneflow.randint_like",
+            "oneflow.zeros_like",
+            "oneflow.hann_window",
+            "oneflow.arange",
+        ],
+        "oneflow": (
+            "bernoulli is float32, randint_like int64; zeros_like drops strides; hann_window(1) is int64;"
+            " arange of floats is float32 whatever the default dtype"
+        ),
         "here": "torch's dtypes and strides; bernoulli(dtype=) is accepted",
-        "reason": "an undocumented quirk; torch's meaning stays, set_dialect('oneflow-0.9') changes it where a recorded call shows it",
+        "reason": (
+            "an undocumented quirk; torch's meaning stays, set_dialect('oneflow-0.9') changes it where a"
+            " recorded call shows it"
+        ),
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_value",
     },
@@ -422,9 +612,22 @@ EAGER = {
         "test": "tests/core/test_golden_calls.py::test_known_difference",
     },
     "rng-streams": {
-        "names": ["oneflow.manual_seed", "oneflow.rand", "oneflow.randn", "oneflow.randint", "oneflow.randperm", "oneflow.bernoulli", "oneflow.normal", "oneflow.Tensor.uniform_", "oneflow.Tensor.normal_"],
+        "names": [
+            "oneflow.manual_seed",
+            "oneflow.rand",
+            "oneflow.randn",
+            "oneflow.randint",
+            "oneflow.randperm",
+            "oneflow.bernoulli",
+            "oneflow.normal",
+            "oneflow.Tensor.uniform_",
+            "oneflow.Tensor.normal_",
+        ],
         "oneflow": "a CPU generator of its own (MT19937, sequential)",
-        "here": "torch's generators: a seed gives other numbers; set_dialect('oneflow-0.9') gives OneFlow's on the CPU",
+        "here": (
+            "torch's generators: a seed gives other numbers; set_dialect('oneflow-0.9') gives OneFlow's on"
+            " the CPU"
+        ),
         "reason": "torch's streams are those of PyTorch programs and of its kernels",
         "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/core/test_golden_calls.py::test_known_difference",
@@ -432,28 +635,51 @@ EAGER = {
     "type-strings": {
         "names": ["oneflow.Tensor.type", "oneflow.set_default_tensor_type", "oneflow.FloatTensor"],
         "oneflow": "'oneflow.FloatTensor'",
-        "here": "accepted where a type is asked for; t.type() says 'torch.FloatTensor'; isinstance(t, oneflow.FloatTensor) works as in torch",
+        "here": (
+            "accepted where a type is asked for; t.type() says 'torch.FloatTensor'; isinstance(t,"
+            " oneflow.FloatTensor) works as in torch"
+        ),
         "reason": "superset",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_tensor_table.py::test_row",
     },
     "tensor-ctor": {
-        "names": ["oneflow.Tensor", "oneflow.FloatTensor", "oneflow.tensor", "oneflow.BFloat16Tensor", "oneflow.BoolTensor", "oneflow.ByteTensor",
-                  "oneflow.CharTensor", "oneflow.DoubleTensor", "oneflow.HalfTensor", "oneflow.IntTensor", "oneflow.LongTensor", "oneflow.ShortTensor"],
-        "oneflow": "Tensor(1.5), FloatTensor(int tensor), negative strides and wrapping integers are accepted",
-        "here": "the same; Tensor() also takes a tensor with a device, a device other than the CPU, placement and sbp",
+        "names": [
+            "oneflow.Tensor",
+            "oneflow.FloatTensor",
+            "oneflow.tensor",
+            "oneflow.BFloat16Tensor",
+            "oneflow.BoolTensor",
+            "oneflow.ByteTensor",
+            "oneflow.CharTensor",
+            "oneflow.DoubleTensor",
+            "oneflow.HalfTensor",
+            "oneflow.IntTensor",
+            "oneflow.LongTensor",
+            "oneflow.ShortTensor",
+        ],
+        "oneflow": (
+            "Tensor(1.5), FloatTensor(int tensor), negative strides and wrapping integers are accepted"
+        ),
+        "here": (
+            "the same; Tensor() also takes a tensor with a device, a device other than the CPU, placement"
+            " and sbp"
+        ),
         "reason": "superset",
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/core/test_functions_creation.py::test_tensor_takes_what_torch_refuses",
     },
-    # ------------------------------------------------------------------ methods of Tensor: both callers are served
+    # ------------------------------------------------------------------ methods of Tensor: both callers are
+    # served
     "numpy-requires-grad": {
         "names": ["oneflow.Tensor.numpy"],
         "oneflow": "works for tensors that require grad, on the GPU, and bfloat16 (float32)",
         "here": "the same; a copy in these cases as in OneFlow, shared memory where torch shares it",
         "reason": "loss.numpy() is everywhere in OneFlow code",
         "severity": {"oneflow": "superset", "torch": "superset"},
-        "test": "tests/core/test_tensor_table.py::test_numpy_shares_memory_where_torch_gives_an_array_and_copies_where_it_refuses",
+        "test": (
+            "tests/core/test_tensor_table.py::test_numpy_shares_memory_where_torch_gives_an_array_and_copies_where_it_refuses"
+        ),
     },
     "leaf-inplace": {
         "names": ["oneflow.Tensor.uniform_", "oneflow.Tensor.normal_", "oneflow.Tensor.copy_"],
@@ -461,7 +687,9 @@ EAGER = {
         "here": "allowed, not recorded",
         "reason": "superset",
         "severity": {"oneflow": "superset", "torch": "superset"},
-        "test": "tests/core/test_tensor_table.py::test_filling_a_leaf_leaves_it_a_leaf_and_other_changes_still_raise",
+        "test": (
+            "tests/core/test_tensor_table.py::test_filling_a_leaf_leaves_it_a_leaf_and_other_changes_still_raise"
+        ),
     },
     "copy-numpy": {
         "names": ["oneflow.Tensor.copy_"],
@@ -488,12 +716,23 @@ EAGER = {
         "test": "tests/core/test_tensor_table.py::test_row",
     },
     "int-inplace-float": {
-        "names": ["oneflow.Tensor.__iadd__", "oneflow.Tensor.__isub__", "oneflow.Tensor.__imul__", "oneflow.Tensor.add_", "oneflow.Tensor.clamp_"],
-        "oneflow": "an integer tensor += a floating tensor, and clamp_ with floating bounds, truncate the operand first",
+        "names": [
+            "oneflow.Tensor.__iadd__",
+            "oneflow.Tensor.__isub__",
+            "oneflow.Tensor.__imul__",
+            "oneflow.Tensor.add_",
+            "oneflow.Tensor.clamp_",
+        ],
+        "oneflow": (
+            "an integer tensor += a floating tensor, and clamp_ with floating bounds, truncate the operand"
+            " first"
+        ),
         "here": "the same; a Python float raises in both",
         "reason": "superset",
         "severity": {"oneflow": "superset", "torch": "superset"},
-        "test": "tests/core/test_tensor_table.py::test_integer_in_place_keeps_the_tensor_and_numbers_still_raise",
+        "test": (
+            "tests/core/test_tensor_table.py::test_integer_in_place_keeps_the_tensor_and_numbers_still_raise"
+        ),
     },
     "nonleaf-rg-false": {
         "names": ["oneflow.Tensor.requires_grad_"],
@@ -540,14 +779,33 @@ EAGER = {
     "exceptions": {
         "names": ["oneflow._oneflow_internal.exception.Exception"],
         "oneflow": "its own exception class for autograd errors",
-        "here": "torch's RuntimeError, ValueError, IndexError; our errors are subclasses of RuntimeError, and of AssertionError where OneFlow asserts (optimizers, schedules, graph settings, creation functions)",
+        "here": (
+            "torch's RuntimeError, ValueError, IndexError; our errors are subclasses of RuntimeError, and of"
+            " AssertionError where OneFlow asserts (optimizers, schedules, graph settings, creation"
+            " functions)"
+        ),
         "reason": "the errors are torch's",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_wrong_calls_raise_torchs_error",
     },
     "no-check": {
-        "names": ["oneflow.topk", "oneflow.roll", "oneflow.eye", "oneflow.amax", "oneflow.permute", "oneflow.index_select", "oneflow.gather", "oneflow.nn.functional.dropout", "oneflow.nn.functional.max_pool2d", "oneflow.zeros", "oneflow.Tensor.__len__"],
-        "oneflow": "wrong arguments pass: topk clamps k, a dimension may be named twice, an index out of range gives zeros, a window may be larger than its input, dropout takes p=2, len() of a 0-d tensor is 0",
+        "names": [
+            "oneflow.topk",
+            "oneflow.roll",
+            "oneflow.eye",
+            "oneflow.amax",
+            "oneflow.permute",
+            "oneflow.index_select",
+            "oneflow.gather",
+            "oneflow.nn.functional.dropout",
+            "oneflow.nn.functional.max_pool2d",
+            "oneflow.zeros",
+            "oneflow.Tensor.__len__",
+        ],
+        "oneflow": (
+            "wrong arguments pass: topk clamps k, a dimension may be named twice, an index out of range gives"
+            " zeros, a window may be larger than its input, dropout takes p=2, len() of a 0-d tensor is 0"
+        ),
         "here": "torch's checks",
         "reason": "they reject broken programs only",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
@@ -573,13 +831,30 @@ EAGER = {
         "names": ["oneflow.no_grad"],
         "oneflow": "`as` gives the object; a decorated generator runs with grad",
         "here": "torch's",
-        "reason": "an undocumented quirk; torch's meaning stays, set_dialect('oneflow-0.9') changes it where a recorded call shows it",
+        "reason": (
+            "an undocumented quirk; torch's meaning stays, set_dialect('oneflow-0.9') changes it where a"
+            " recorded call shows it"
+        ),
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_texts_are_torchs",
     },
     "of-bugs": {
-        "names": ["oneflow.roll", "oneflow.cat", "oneflow.std", "oneflow.repeat_interleave", "oneflow.narrow", "oneflow.Tensor.fill_", "oneflow.nn.functional.layer_norm", "oneflow.nn.Conv2d", "oneflow.matmul"],
-        "oneflow": "crashes and wrong results of 0.9.0: rolls, repeat_interleave(x, 0), narrow from -1, fill_ and zero_ of a strided view, layer_norm with a weight alone, padding='same' of even kernels, products over no elements",
+        "names": [
+            "oneflow.roll",
+            "oneflow.cat",
+            "oneflow.std",
+            "oneflow.repeat_interleave",
+            "oneflow.narrow",
+            "oneflow.Tensor.fill_",
+            "oneflow.nn.functional.layer_norm",
+            "oneflow.nn.Conv2d",
+            "oneflow.matmul",
+        ],
+        "oneflow": (
+            "crashes and wrong results of 0.9.0: rolls, repeat_interleave(x, 0), narrow from -1, fill_ and"
+            " zero_ of a strided view, layer_norm with a weight alone, padding='same' of even kernels,"
+            " products over no elements"
+        ),
         "here": "torch's results",
         "reason": "a defect of OneFlow 0.9.0",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
@@ -588,8 +863,14 @@ EAGER = {
     "tensor-of-array": {
         "names": ["oneflow.Tensor", "oneflow.FloatTensor"],
         "oneflow": "Tensor(ndarray) and Tensor(tensor) copy",
-        "here": "copies, and so does torch.Tensor(ndarray or tensor) once oneflow is imported; torch alone shares the memory of a float32 array, and of a tensor",
-        "reason": "the class is torch's, and torch documents no sharing for it; torch.from_numpy and torch.as_tensor share as ever",
+        "here": (
+            "copies, and so does torch.Tensor(ndarray or tensor) once oneflow is imported; torch alone shares"
+            " the memory of a float32 array, and of a tensor"
+        ),
+        "reason": (
+            "the class is torch's, and torch documents no sharing for it; torch.from_numpy and"
+            " torch.as_tensor share as ever"
+        ),
         "severity": {"oneflow": "superset", "torch": "cosmetic"},
         "test": "tests/core/test_tensor_table.py::test_a_tensor_of_an_array_owns_its_memory",
     },
@@ -613,14 +894,18 @@ EAGER = {
     "infer-compiler": {
         "names": ["oneflow.framework.infer_compiler"],
         "oneflow": "translates a torch module and its tensors into OneFlow's and keeps both",
-        "here": "the torch module itself runs in an nn.Graph; package_names, dynamic and size have nothing to do",
+        "here": (
+            "the torch module itself runs in an nn.Graph; package_names, dynamic and size have nothing to do"
+        ),
         "reason": "modules and tensors are torch's; a graph keeps one program per input signature",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_deep_paths.py::test_a_compiled_module_is_a_graph_over_the_same_parameters",
     },
     "graph-builder": {
         "names": ["oneflow._oneflow_internal.JobBuildAndInferCtx_Open", "oneflow._oneflow_internal.one"],
-        "oneflow": "its C++ graph builder, open to tests: the current job, feed and fetch operators, compiling",
+        "oneflow": (
+            "its C++ graph builder, open to tests: the current job, feed and fetch operators, compiling"
+        ),
         "here": "a job built by hand gives shapes and dtypes (lazy tensors); it cannot be compiled",
         "reason": "a graph is captured by torch.fx; there is no second builder",
         "severity": {"oneflow": "breaks", "torch": "superset"},
@@ -636,8 +921,14 @@ EAGER = {
     },
     "graph-job-message": {
         "names": ["oneflow.nn.Graph"],
-        "oneflow": "_graph_proto, _full_graph_proto and _compiled_graph_proto are the job before, between and after its compiler's passes",
-        "here": "all three, and the OPERATOR lines of print(graph), list the captured program under OneFlow's operator and setting names where it has them, else under ATen's; for reading only",
+        "oneflow": (
+            "_graph_proto, _full_graph_proto and _compiled_graph_proto are the job before, between and after"
+            " its compiler's passes"
+        ),
+        "here": (
+            "all three, and the OPERATOR lines of print(graph), list the captured program under OneFlow's"
+            " operator and setting names where it has them, else under ATen's; for reading only"
+        ),
         "reason": "programs are fx graphs of ATen operators; converters and tests read the job",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/clients/test_graph_internals.py::test_the_captured_program_as_a_job_message",

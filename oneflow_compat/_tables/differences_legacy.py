@@ -5,9 +5,21 @@ _MISC = "tests/legacy/test_legacy_misc.py"
 
 LEGACY = {
     "legacy-one-device": {
-        "names": [f"{_S}.scope.placement", f"{_S}.config.gpu_device_num", f"{_S}.env.machine", f"{_S}.typing.ListNumpy", f"{_S}.distribute"],
-        "oneflow": "one process drives several devices and machines; in the mirrored view inputs and results are lists with one array per device",
-        "here": "one device does the work: placements, views and distributions are checked and honoured on it; lists have one array; more than one machine or array is an error",
+        "names": [
+            f"{_S}.scope.placement",
+            f"{_S}.config.gpu_device_num",
+            f"{_S}.env.machine",
+            f"{_S}.typing.ListNumpy",
+            f"{_S}.distribute",
+        ],
+        "oneflow": (
+            "one process drives several devices and machines; in the mirrored view inputs and results are"
+            " lists with one array per device"
+        ),
+        "here": (
+            "one device does the work: placements, views and distributions are checked and honoured on it;"
+            " lists have one array; more than one machine or array is an error"
+        ),
         "reason": "several devices come with global tensors",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/legacy/test_legacy_job.py::test_list_inputs_may_be_shorter",
@@ -23,16 +35,25 @@ LEGACY = {
     "legacy-callback": {
         "names": [f"{_S}.typing.Callback"],
         "oneflow": "the handler is called later, from another thread",
-        "here": "the call has computed its results already; the handler is called at once, in the caller's thread",
+        "here": (
+            "the call has computed its results already; the handler is called at once, in the caller's thread"
+        ),
         "reason": "a program is one synchronous call; the order of handlers stays the order of calls",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/legacy/test_legacy_job.py::test_return_annotations",
     },
     "legacy-value-shapes": {
-        "names": [f"{_S}.argwhere", f"{_S}.experimental.unique_with_counts", f"{_S}.ctc_loss", f"{_S}.image.decode"],
+        "names": [
+            f"{_S}.argwhere",
+            f"{_S}.experimental.unique_with_counts",
+            f"{_S}.ctc_loss",
+            f"{_S}.image.decode",
+        ],
         "oneflow": "results whose shape depends on values have dynamic shapes inside the static job",
         "here": "a job using such an operator runs op by op in each call instead of as one program",
-        "reason": "the values of a job's results have fixed shapes in its program; nn.Graph takes such operators",
+        "reason": (
+            "the values of a job's results have fixed shapes in its program; nn.Graph takes such operators"
+        ),
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/legacy/test_legacy_array.py::test_value_dependent_operators",
     },
@@ -45,7 +66,13 @@ LEGACY = {
         "test": "tests/legacy/test_legacy_array.py::test_errors_say_what_is_wrong",
     },
     "legacy-user-ops": {
-        "names": [f"{_S}.user_op_builder", f"{_S}.consistent_user_op_builder", f"{_S}.builtin_op", "oneflow.builtin_op", "oneflow.stateful_op"],
+        "names": [
+            f"{_S}.user_op_builder",
+            f"{_S}.consistent_user_op_builder",
+            f"{_S}.builtin_op",
+            "oneflow.builtin_op",
+            "oneflow.stateful_op",
+        ],
         "oneflow": "builds any of OneFlow's operators by its type name",
         "here": "the common ones, the names of flow.math, and those of a loaded library (torch.ops.oneflow)",
         "reason": "the other operators have their function in the API",
@@ -103,7 +130,10 @@ LEGACY = {
     "legacy-custom-ops": {
         "names": [f"{_S}.experimental.custom_op_module"],
         "oneflow": "builds C++ and Python operators against OneFlow's headers",
-        "here": "an error; torch.library and torch.utils.cpp_extension build operators, config.load_library loads them",
+        "here": (
+            "an error; torch.library and torch.utils.cpp_extension build operators, config.load_library loads"
+            " them"
+        ),
         "reason": "OneFlow's kernel interface does not exist here",
         "severity": {"oneflow": "breaks", "torch": "superset"},
         "test": f"{_MISC}::test_what_is_refused_names_its_row",
@@ -119,7 +149,10 @@ LEGACY = {
     "legacy-serving-ops": {
         "names": [f"{_S}.serving.InferenceSession.compile", f"{_S}.saved_model.ModelBuilder"],
         "oneflow": "saved models are OneFlow operator lists (protocol buffers)",
-        "here": "saved models are torch.export programs beside a JSON description and a snapshot; OneFlow's own are an error",
+        "here": (
+            "saved models are torch.export programs beside a JSON description and a snapshot; OneFlow's own"
+            " are an error"
+        ),
         "reason": "an operator list cannot be run by other software",
         "severity": {"oneflow": "breaks", "torch": "superset"},
         "test": "tests/legacy/test_legacy_files.py::test_saved_model_and_inference_session",
@@ -138,28 +171,44 @@ LEGACY = {
         "here": "updates the rows whose gradient is not all zero",
         "reason": "gradients are dense here; the two differ for a row that was gathered with a zero gradient",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
-        "test": "tests/legacy/test_legacy_optimizer.py::test_lazy_adam_and_indexed_slices_leave_untouched_rows_alone",
+        "test": (
+            "tests/legacy/test_legacy_optimizer.py::test_lazy_adam_and_indexed_slices_leave_untouched_rows_alone"
+        ),
     },
     "legacy-adam-correction": {
         "names": [f"{_S}.optimizer.AdamW", f"{_S}.optimizer.Adam", f"{_S}.optimizer.LazyAdam"],
-        "oneflow": "0.4 puts the bias correction into the learning rate, so that it scales the weight decay and epsilon too; 0.5 corrects m and v",
+        "oneflow": (
+            "0.4 puts the bias correction into the learning rate, so that it scales the weight decay and"
+            " epsilon too; 0.5 corrects m and v"
+        ),
         "here": "0.5's rule; without weight decay and with a small epsilon, 0.4's values are the same",
         "reason": "the versions disagree, and a call does not tell which one it was written for",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
-        "test": "tests/legacy/test_legacy_update_rules.py::test_rules_of_0_4_and_0_5_differ_only_in_decay_and_epsilon",
+        "test": (
+            "tests/legacy/test_legacy_update_rules.py::test_rules_of_0_4_and_0_5_differ_only_in_decay_and_epsilon"
+        ),
     },
     "legacy-versions": {
         "names": [f"{_S}.nn.conv2d", f"{_S}.nn.max_pool2d", f"{_S}.math.top_k", f"{_S}.image.target_resize"],
-        "oneflow": "argument orders changed between 0.1 and 0.5, and the layouts that nn.* takes for granted between 0.1 (NHWC) and 0.2 (NCHW)",
-        "here": "a call is told apart by the types of its arguments (_tables/legacy_orders.py); where types do not tell, 0.5's order holds: "
-                "top_k(x, n) means an axis if x has it, else k. Layouts that are not given are NCHW",
+        "oneflow": (
+            "argument orders changed between 0.1 and 0.5, and the layouts that nn.* takes for granted between"
+            " 0.1 (NHWC) and 0.2 (NCHW)"
+        ),
+        "here": (
+            "a call is told apart by the types of its arguments (_tables/legacy_orders.py); where types do"
+            " not tell, 0.5's order holds: top_k(x, n) means an axis if x has it, else k. Layouts that are"
+            " not given are NCHW"
+        ),
         "reason": "a program does not say which version it was written for",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/legacy/test_legacy_signatures.py::test_calls_of_every_version_reach_their_parameters",
     },
     "legacy-removed": {
         "names": [_S],
-        "oneflow": "0.1 to 0.4 had detection operators, Keras names, ONNX export of jobs, operators on dynamic shapes",
+        "oneflow": (
+            "0.1 to 0.4 had detection operators, Keras names, ONNX export of jobs, operators on dynamic"
+            " shapes"
+        ),
         "here": "absent; REMOVED in _tables/legacy_orders.py lists them",
         "reason": "0.5, whose API this is, had dropped them, or they served several devices",
         "severity": {"oneflow": "superset", "torch": "superset"},

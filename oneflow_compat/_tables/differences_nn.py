@@ -4,25 +4,58 @@ _T = "tests/nn/"
 
 NN = {
     "loss-ctor-positional": {
-        "names": ["oneflow.nn.MSELoss", "oneflow.nn.L1Loss", "oneflow.nn.SmoothL1Loss", "oneflow.nn.KLDivLoss", "oneflow.nn.BCELoss", "oneflow.nn.BCEWithLogitsLoss",
-                  "oneflow.nn.CrossEntropyLoss", "oneflow.nn.NLLLoss", "oneflow.nn.MarginRankingLoss"],
-        "oneflow": "no size_average and reduce: MSELoss('sum'), CrossEntropyLoss(weight, ignore_index, reduction)",
-        "here": "both orders: a str or a number in the slot of torch's size_average is OneFlow's argument, None or a bool is torch's",
+        "names": [
+            "oneflow.nn.MSELoss",
+            "oneflow.nn.L1Loss",
+            "oneflow.nn.SmoothL1Loss",
+            "oneflow.nn.KLDivLoss",
+            "oneflow.nn.BCELoss",
+            "oneflow.nn.BCEWithLogitsLoss",
+            "oneflow.nn.CrossEntropyLoss",
+            "oneflow.nn.NLLLoss",
+            "oneflow.nn.MarginRankingLoss",
+        ],
+        "oneflow": (
+            "no size_average and reduce: MSELoss('sum'), CrossEntropyLoss(weight, ignore_index, reduction)"
+        ),
+        "here": (
+            "both orders: a str or a number in the slot of torch's size_average is OneFlow's argument, None"
+            " or a bool is torch's"
+        ),
         "reason": "the types tell the callers apart",
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": _T + "test_nn_callers.py::test_loss_constructors",
     },
     "F-loss-positional": {
-        "names": ["oneflow.nn.functional.mse_loss", "oneflow.nn.functional.l1_loss", "oneflow.nn.functional.smooth_l1_loss", "oneflow.nn.functional.kl_div",
-                  "oneflow.nn.functional.binary_cross_entropy", "oneflow.nn.functional.binary_cross_entropy_with_logits", "oneflow.nn.functional.cross_entropy"],
-        "oneflow": "no size_average and reduce: mse_loss(input, target, reduction), kl_div(input, target, log_target, reduction), ...",
-        "here": "both orders, by the type in those slots; a lone bool in slot 3 of kl_div is OneFlow's log_target",
-        "reason": "the types tell the callers apart, but for kl_div's bool, where the documented signature holds",
+        "names": [
+            "oneflow.nn.functional.mse_loss",
+            "oneflow.nn.functional.l1_loss",
+            "oneflow.nn.functional.smooth_l1_loss",
+            "oneflow.nn.functional.kl_div",
+            "oneflow.nn.functional.binary_cross_entropy",
+            "oneflow.nn.functional.binary_cross_entropy_with_logits",
+            "oneflow.nn.functional.cross_entropy",
+        ],
+        "oneflow": (
+            "no size_average and reduce: mse_loss(input, target, reduction), kl_div(input, target,"
+            " log_target, reduction), ..."
+        ),
+        "here": (
+            "both orders, by the type in those slots; a lone bool in slot 3 of kl_div is OneFlow's log_target"
+        ),
+        "reason": (
+            "the types tell the callers apart, but for kl_div's bool, where the documented signature holds"
+        ),
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": _T + "test_nn_callers.py::test_functions",
     },
     "int32-targets": {
-        "names": ["oneflow.nn.CrossEntropyLoss", "oneflow.nn.NLLLoss", "oneflow.nn.functional.cross_entropy", "oneflow.nn.functional.one_hot"],
+        "names": [
+            "oneflow.nn.CrossEntropyLoss",
+            "oneflow.nn.NLLLoss",
+            "oneflow.nn.functional.cross_entropy",
+            "oneflow.nn.functional.one_hot",
+        ],
         "oneflow": "labels of any integer type",
         "here": "the same: int8, uint8, int16 and int32 labels are widened",
         "reason": "an error of torch's turned into a result",
@@ -46,28 +79,53 @@ NN = {
         "test": _T + "test_nn_callers.py::test_gumbel_softmax_in_torch_order",
     },
     "pool-order": {
-        "names": ["oneflow.nn.functional.max_pool1d", "oneflow.nn.functional.max_pool2d", "oneflow.nn.functional.max_pool3d"],
-        "oneflow": "arguments 6 and 7 are return_indices and ceil_mode (torch: the reverse), then data_format",
+        "names": [
+            "oneflow.nn.functional.max_pool1d",
+            "oneflow.nn.functional.max_pool2d",
+            "oneflow.nn.functional.max_pool3d",
+        ],
+        "oneflow": (
+            "arguments 6 and 7 are return_indices and ceil_mode (torch: the reverse), then data_format"
+        ),
         "here": "OneFlow's order",
         "reason": "documented signature; both are bools, so no type tells the callers apart",
         "severity": {"oneflow": "superset", "torch": "changes numbers"},
         "test": _T + "test_nn_callers.py::test_max_pool_has_return_indices_before_ceil_mode",
     },
     "channels-last-layout": {
-        "names": ["oneflow.nn.functional.conv2d", "oneflow.nn.functional.avg_pool2d", "oneflow.nn.AdaptiveAvgPool2d", "oneflow.nn.functional.unfold"],
-        "oneflow": "channels_last moves the channels to the last dimension of data and weight; 0.9.0's CPU kernels then read conv and avg_pool memory wrongly",
+        "names": [
+            "oneflow.nn.functional.conv2d",
+            "oneflow.nn.functional.avg_pool2d",
+            "oneflow.nn.AdaptiveAvgPool2d",
+            "oneflow.nn.functional.unfold",
+        ],
+        "oneflow": (
+            "channels_last moves the channels to the last dimension of data and weight; 0.9.0's CPU kernels"
+            " then read conv and avg_pool memory wrongly"
+        ),
         "here": "the same shapes, with right numbers",
         "reason": "a defect of OneFlow 0.9.0",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": _T + "test_nn_modules.py::test_channels_last_conv_is_the_permuted_conv",
     },
     "nhwc-variable": {
-        "names": ["oneflow.nn.Conv2d", "oneflow.nn.BatchNorm2d", "oneflow.nn.MaxPool2d", "oneflow.nn.AdaptiveAvgPool2d", "oneflow.nn.CropMirrorNormalize"],
+        "names": [
+            "oneflow.nn.Conv2d",
+            "oneflow.nn.BatchNorm2d",
+            "oneflow.nn.MaxPool2d",
+            "oneflow.nn.AdaptiveAvgPool2d",
+            "oneflow.nn.CropMirrorNormalize",
+        ],
         "oneflow": "made while ONEFLOW_ENABLE_NHWC is 1, the modules take and give (N, H, W, C)",
-        "here": "the variable is not read; module.to(memory_format=oneflow.channels_last) lays memory out so, the functions take channel_pos= or data_format=",
+        "here": (
+            "the variable is not read; module.to(memory_format=oneflow.channels_last) lays memory out so, the"
+            " functions take channel_pos= or data_format="
+        ),
         "reason": "the classes are torch's, whose channels_last keeps the shapes",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
-        "test": _T + "test_nn_modules.py::test_the_nhwc_variable_is_not_read_and_channels_last_memory_is_there",
+        "test": (
+            _T + "test_nn_modules.py::test_the_nhwc_variable_is_not_read_and_channels_last_memory_is_there"
+        ),
     },
     "rmsnorm-eps": {
         "names": ["oneflow.nn.RMSNorm"],
@@ -95,7 +153,9 @@ NN = {
     },
     "interp-edge": {
         "names": ["oneflow.nn.functional.interpolate"],
-        "oneflow": "with a fractional scale_factor, an axis whose size does not change may be sampled at 1/scale",
+        "oneflow": (
+            "with a fractional scale_factor, an axis whose size does not change may be sampled at 1/scale"
+        ),
         "here": "torch's",
         "reason": "an undocumented quirk; sizes, whole scales and align_corners agree",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
@@ -104,23 +164,45 @@ NN = {
     "bn-batch1": {
         "names": ["oneflow.nn.BatchNorm1d", "oneflow.nn.BatchNorm2d", "oneflow.nn.functional.batch_norm"],
         "oneflow": "training with one value per channel is allowed; the running variance becomes NaN",
-        "here": "allowed; the running variance takes 0 for the variance of one value. momentum=None is torch's: ValueError",
+        "here": (
+            "allowed; the running variance takes 0 for the variance of one value. momentum=None is torch's:"
+            " ValueError"
+        ),
         "reason": "superset; flowvision trains RexNet and Inception with one image",
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": _T + "test_nn_differences.py::test_batch_norm_trains_on_one_value_per_channel",
     },
     "batch-norm-gradient": {
-        "names": ["oneflow.nn.BatchNorm2d", "oneflow.nn.BatchNorm3d", "oneflow.nn.InstanceNorm2d", "oneflow.nn.InstanceNorm3d", "oneflow.nn.functional.batch_norm"],
+        "names": [
+            "oneflow.nn.BatchNorm2d",
+            "oneflow.nn.BatchNorm3d",
+            "oneflow.nn.InstanceNorm2d",
+            "oneflow.nn.InstanceNorm3d",
+            "oneflow.nn.functional.batch_norm",
+        ],
         "oneflow": "the gradient is right whatever its layout",
-        "here": "the same; torch's own (2.11 to 2.15, CPU) is wrong for one image whose gradient comes through flatten(2).transpose(1, 2), "
-                "for a batch whose height or width is 1 where input or gradient lie channels last, "
-                "and that of an instance norm for a batch through flatten(2).permute(2, 0, 1)",
-        "reason": "a defect of torch's kernel: in image models with a convolutional stem, trained one image at a time, and in networks over (N, C, L, 1)",
+        "here": (
+            "the same; torch's own (2.11 to 2.15, CPU) is wrong for one image whose gradient comes through"
+            " flatten(2).transpose(1, 2), for a batch whose height or width is 1 where input or gradient lie"
+            " channels last, and that of an instance norm for a batch through flatten(2).permute(2, 0, 1)"
+        ),
+        "reason": (
+            "a defect of torch's kernel: in image models with a convolutional stem, trained one image at a"
+            " time, and in networks over (N, C, L, 1)"
+        ),
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": _T + "test_nn_differences.py::test_gradient_of_one_image_through_a_norm",
     },
     "inplace-activations": {
-        "names": ["oneflow.nn.ELU", "oneflow.nn.ReLU6", "oneflow.nn.Hardswish", "oneflow.nn.Hardtanh", "oneflow.nn.SELU", "oneflow.nn.SiLU", "oneflow.nn.Mish"],
+        "names": [
+            "oneflow.nn.ELU",
+            "oneflow.nn.ReLU6",
+            "oneflow.nn.Hardswish",
+            "oneflow.nn.Hardtanh",
+            "oneflow.nn.SELU",
+            "oneflow.nn.SiLU",
+            "oneflow.nn.Mish",
+        ],
         "oneflow": "inplace=True is ignored with a warning",
         "here": "torch's modules: in place, and a leaf that requires grad raises",
         "reason": "the documented meaning of the argument",
@@ -128,17 +210,39 @@ NN = {
         "test": _T + "test_nn_differences.py::test_inplace_is_honoured",
     },
     "ctor-extras": {
-        "names": ["oneflow.nn.Dropout", "oneflow.nn.PixelShuffle", "oneflow.nn.Softsign", "oneflow.nn.Hardshrink", "oneflow.nn.Softshrink", "oneflow.nn.ConstantPad2d",
-                  "oneflow.nn.ParameterList", "oneflow.nn.AvgPool2d", "oneflow.nn.Embedding"],
-        "oneflow": "generator=, h_upscale_factor=, inplace=, value=0, parameters=, divisor_override=0 for none, positional device and dtype",
-        "here": "accepted, besides torch's arguments; the classes are subclasses of torch's, and isinstance() knows torch's own modules",
+        "names": [
+            "oneflow.nn.Dropout",
+            "oneflow.nn.PixelShuffle",
+            "oneflow.nn.Softsign",
+            "oneflow.nn.Hardshrink",
+            "oneflow.nn.Softshrink",
+            "oneflow.nn.ConstantPad2d",
+            "oneflow.nn.ParameterList",
+            "oneflow.nn.AvgPool2d",
+            "oneflow.nn.Embedding",
+        ],
+        "oneflow": (
+            "generator=, h_upscale_factor=, inplace=, value=0, parameters=, divisor_override=0 for none,"
+            " positional device and dtype"
+        ),
+        "here": (
+            "accepted, besides torch's arguments; the classes are subclasses of torch's, and isinstance()"
+            " knows torch's own modules"
+        ),
         "reason": "both callers are served",
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": _T + "test_nn_callers.py::test_classes_stand_for_torchs",
     },
     "kw-F": {
-        "names": ["oneflow.nn.functional.relu", "oneflow.nn.functional.leaky_relu", "oneflow.nn.functional.softshrink", "oneflow.nn.functional.prelu",
-                  "oneflow.nn.functional.upsample", "oneflow.nn.functional.gelu", "oneflow.nn.functional.dropout"],
+        "names": [
+            "oneflow.nn.functional.relu",
+            "oneflow.nn.functional.leaky_relu",
+            "oneflow.nn.functional.softshrink",
+            "oneflow.nn.functional.prelu",
+            "oneflow.nn.functional.upsample",
+            "oneflow.nn.functional.gelu",
+            "oneflow.nn.functional.dropout",
+        ],
         "oneflow": "x= for the input, alpha= for the slope; upsample is the class nn.Upsample",
         "here": "OneFlow's names and torch's; upsample of a tensor is torch's function",
         "reason": "the names are disjoint",
@@ -148,7 +252,10 @@ NN = {
     "ddp": {
         "names": ["oneflow.nn.parallel.DistributedDataParallel"],
         "oneflow": "a function that adds hooks and returns the module; needs no process group",
-        "here": "the same call, of a class; the module answers .module and no_sync() as torch's wrapper does; torch's keywords (device_ids, ...) make torch's wrapper",
+        "here": (
+            "the same call, of a class; the module answers .module and no_sync() as torch's wrapper does;"
+            " torch's keywords (device_ids, ...) make torch's wrapper"
+        ),
         "reason": "documented signature; a class keeps isinstance(model, DistributedDataParallel) valid",
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": _T + "test_nn_modules.py::test_ddp_on_one_process_returns_the_module",
@@ -178,15 +285,28 @@ NN = {
         "test": _T + "test_nn_modules.py::test_small_functions",
     },
     "module-repr": {
-        "names": ["oneflow.nn.Conv2d", "oneflow.nn.AdaptiveAvgPool2d", "oneflow.nn.PixelShuffle", "oneflow.nn.Upsample"],
-        "oneflow": "other texts: tuples for numbers, PixelShufflev2, nothing for some modules, repeated blocks printed one by one",
+        "names": [
+            "oneflow.nn.Conv2d",
+            "oneflow.nn.AdaptiveAvgPool2d",
+            "oneflow.nn.PixelShuffle",
+            "oneflow.nn.Upsample",
+        ],
+        "oneflow": (
+            "other texts: tuples for numbers, PixelShufflev2, nothing for some modules, repeated blocks"
+            " printed one by one"
+        ),
         "here": "torch's texts",
         "reason": "cosmetic",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": _T + "test_nn_callers.py::test_classes_stand_for_torchs",
     },
     "module-attrs": {
-        "names": ["oneflow.nn.MaxPool2d", "oneflow.nn.Conv2d", "oneflow.nn.Upsample", "oneflow.nn.BCEWithLogitsLoss"],
+        "names": [
+            "oneflow.nn.MaxPool2d",
+            "oneflow.nn.Conv2d",
+            "oneflow.nn.Upsample",
+            "oneflow.nn.BCEWithLogitsLoss",
+        ],
         "oneflow": "kernel_size, stride, padding are stored as tuples; pos_weight is no buffer",
         "here": "torch's: as given; pos_weight is in state_dict()",
         "reason": "the objects are torch's",

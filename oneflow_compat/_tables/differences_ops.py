@@ -2,25 +2,44 @@
 
 OPS = {
     "ops-dropout-random": {
-        "names": ["oneflow._C.fused_bias_add_dropout", "oneflow._C.fused_scale_mask_softmax_dropout", "oneflow._C.fused_scale_tril_softmax_mask_scale",
-                  "oneflow._C.fused_bias_add_scale_mask_softmax_dropout"],
+        "names": [
+            "oneflow._C.fused_bias_add_dropout",
+            "oneflow._C.fused_scale_mask_softmax_dropout",
+            "oneflow._C.fused_scale_tril_softmax_mask_scale",
+            "oneflow._C.fused_bias_add_scale_mask_softmax_dropout",
+        ],
         "oneflow": "masks come from OneFlow's CUDA generator",
-        "here": "masks come from torch's generator: one draw seeds a Philox stream (kernels), or torch's dropout (without the kernel library); the three differ",
-        "reason": "random streams are not part of the meaning; torch.manual_seed and a generator argument repeat the mask",
+        "here": (
+            "masks come from torch's generator: one draw seeds a Philox stream (kernels), or torch's dropout"
+            " (without the kernel library); the three differ"
+        ),
+        "reason": (
+            "random streams are not part of the meaning; torch.manual_seed and a generator argument repeat"
+            " the mask"
+        ),
         "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/ops/test_ops_kernels.py::test_bias_dropout",
     },
     "ops-deform-conv2d-gradient": {
         "names": ["oneflow.nn.functional.deform_conv2d", "oneflow._C.deform_conv2d"],
-        "oneflow": "0.9.0's CPU gradients of the input and of the weight are not the derivatives of the output",
+        "oneflow": (
+            "0.9.0's CPU gradients of the input and of the weight are not the derivatives of the output"
+        ),
         "here": "the derivatives",
         "reason": "a defect of OneFlow 0.9.0; the values agree",
         "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/ops/test_ops_kernels.py::test_gradcheck",
     },
     "ops-zero-point": {
-        "names": ["oneflow.nn.FakeQuantization", "oneflow.nn.Quantization", "oneflow._C.fake_quantization", "oneflow._C.quantization"],
-        "oneflow": "in the affine scheme a negative zero point (a range above 0) is wrapped into an unsigned byte",
+        "names": [
+            "oneflow.nn.FakeQuantization",
+            "oneflow.nn.Quantization",
+            "oneflow._C.fake_quantization",
+            "oneflow._C.quantization",
+        ],
+        "oneflow": (
+            "in the affine scheme a negative zero point (a range above 0) is wrapped into an unsigned byte"
+        ),
         "here": "the zero point is used as it is",
         "reason": "a defect of OneFlow 0.9.0: its own observer gives such zero points",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
@@ -51,15 +70,29 @@ OPS = {
         "test": "tests/ops/test_ops_meaning.py::test_roc_auc_counts_pairs",
     },
     "ops-one-embedding-store": {
-        "names": ["oneflow._C.one_embedding_lookup", "oneflow._C.one_embedding_fused_lookup", "oneflow._C.one_embedding_embedding_put"],
-        "oneflow": "embedding_name finds a store a handler opened; first rows are made from embedding_tables, state_initializer and seed",
-        "here": "it finds a living one_embedding of that name, whose own tables, optimizer and seed make the first rows",
+        "names": [
+            "oneflow._C.one_embedding_lookup",
+            "oneflow._C.one_embedding_fused_lookup",
+            "oneflow._C.one_embedding_embedding_put",
+        ],
+        "oneflow": (
+            "embedding_name finds a store a handler opened; first rows are made from embedding_tables,"
+            " state_initializer and seed"
+        ),
+        "here": (
+            "it finds a living one_embedding of that name, whose own tables, optimizer and seed make the"
+            " first rows"
+        ),
         "reason": "a store belongs to its embedding here",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/ops/test_ops_embedding.py::test_lookup_and_put",
     },
     "ops-one-embedding-shuffle": {
-        "names": ["oneflow._C.one_embedding_id_shuffle", "oneflow._C.one_embedding_embedding_shuffle", "oneflow._C.one_embedding_embedding_gradient_shuffle"],
+        "names": [
+            "oneflow._C.one_embedding_id_shuffle",
+            "oneflow._C.one_embedding_embedding_shuffle",
+            "oneflow._C.one_embedding_embedding_gradient_shuffle",
+        ],
         "oneflow": "ids are partitioned over ranks",
         "here": "one rank; more raise NotImplementedError",
         "reason": "the exchange between ranks is not written",

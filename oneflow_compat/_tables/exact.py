@@ -1,4 +1,6 @@
-"""What `oneflow.set_dialect("oneflow-0.9")` exchanges: {name: "module:function"}, each a function from the present object to the other."""
+"""What `oneflow.set_dialect("oneflow-0.9")` exchanges: {name: "module:function"}, each a function from the
+present object to the other.
+"""
 
 _O, _F, _R = "_exact.operators:", "_exact.functions:", "_exact.random:"
 
@@ -31,7 +33,10 @@ TENSOR = {
 }
 
 FUNCTIONS = {
-    **{f"oneflow.{name}": _F + "binary" for name in "add sub mul maximum minimum eq ne lt le gt ge fmod".split()},
+    **{
+        f"oneflow.{name}": _F + "binary"
+        for name in "add sub mul maximum minimum eq ne lt le gt ge fmod".split()
+    },
     **{f"oneflow.{name}": _F + "to_float" for name in "neg negative sign square".split()},
     **{f"oneflow.{name}": _F + "int32_indices" for name in "argsort sort argwhere unique".split()},
     **{f"oneflow.{name}": _F + "gives_bool" for name in "any all".split()},

@@ -8,7 +8,10 @@ from .c_ops import C_OPS
 FUNCTIONS = {
     "oneflow._C": C_OPS,
     "oneflow": {
-        "_data.buffers": "record of_record tensor_buffer gen_tensor_buffer tensor_to_tensor_buffer tensor_buffer_to_tensor tensor_buffer_to_list_of_tensors",
+        "_data.buffers": (
+            "record of_record tensor_buffer gen_tensor_buffer tensor_to_tensor_buffer tensor_buffer_to_tensor"
+            " tensor_buffer_to_list_of_tensors"
+        ),
         "_kernels.detection": "nms roi_align deform_conv2d=raw_deform_conv2d",
         "_kernels.activation": "quick_gelu square_relu",
         "autograd.autograd_mode": "set_grad_enabled inference_mode",
@@ -17,30 +20,39 @@ FUNCTIONS = {
         "nn.graph.deploy": "load_graph",
         "_ops.core": "device Generator set_dialect get_dialect is_tensor",
         "_ops.creation": (
-            "zeros ones empty full eye arange linspace logspace zeros_like ones_like full_like empty_like empty_strided hann_window "
-            "rand randn randint randint_like rand_like randn_like randperm normal tensor as_tensor new_empty new_zeros new_ones new_full "
-            "from_numpy frombuffer"),
+            "zeros ones empty full eye arange linspace logspace zeros_like ones_like full_like empty_like"
+            " empty_strided hann_window rand randn randint randint_like rand_like randn_like randperm normal"
+            " tensor as_tensor new_empty new_zeros new_ones new_full from_numpy frombuffer"
+        ),
         "_ops.math": (
-            "add sub mul pow fmod floor_divide eq ne lt le gt ge greater greater_equal not_equal logical_and logical_or logical_xor "
-            "bitwise_and bitwise_or bitwise_xor isclose allclose logaddexp addcdiv neg negative relu lerp_ gt_ div_ erfinv_ masked_fill_ clamp_max_"),
+            "add sub mul pow fmod floor_divide eq ne lt le gt ge greater greater_equal not_equal logical_and"
+            " logical_or logical_xor bitwise_and bitwise_or bitwise_xor isclose allclose logaddexp addcdiv"
+            " neg negative relu lerp_ gt_ div_ erfinv_ masked_fill_ clamp_max_"
+        ),
         "_ops.reduce": (
-            "argmax argmin median prod std var norm quantile topk sort argsort unique bincount cumsum cumprod max min bernoulli "
-            "multinomial in_top_k roc_auc_score"),
+            "argmax argmin median prod std var norm quantile topk sort argsort unique bincount cumsum cumprod"
+            " max min bernoulli multinomial in_top_k roc_auc_score"
+        ),
         "_ops.indexing": (
-            "where masked_fill masked_select argwhere searchsorted batch_gather gather_nd scatter_nd tensor_scatter_nd_update slice "
-            "slice_update index_add_ scatter scatter_add"),
+            "where masked_fill masked_select argwhere searchsorted batch_gather gather_nd scatter_nd"
+            " tensor_scatter_nd_update slice slice_update index_add_ scatter scatter_add"
+        ),
         "_ops.shape": (
-            "transpose squeeze hsplit vsplit tensor_split split flip expand repeat view contiguous broadcast_like cast meshgrid "
-            "repeat_interleave pad atleast_1d atleast_2d atleast_3d"),
+            "transpose squeeze hsplit vsplit tensor_split split flip expand repeat view contiguous"
+            " broadcast_like cast meshgrid repeat_interleave pad atleast_1d atleast_2d atleast_3d"
+        ),
         "_ops.linalg_ops": "matmul bmm addmm mm dot cross=cross_any",
         "_ops.activation": (
             "gelu mish silu softplus softsign softshrink softmax log_softmax adaptive_avg_pool2d "
-            "adaptive_avg_pool3d stft"),
+            "adaptive_avg_pool3d stft"
+        ),
         "_ops.misc": (
-            "BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor LongTensor ShortTensor BFloat16Tensor "
-            "ComplexFloatTensor ComplexDoubleTensor char dtypes convert_oneflow_dtype_to_numpy_dtype set_default_tensor_type is_tracing "
-            "is_scripting ignore unused interface script Final global_to_global local_to_global normal_ "
-            "oneflow_internal_path oneflow_python_base_dir distributed_partial_fc_sample"),
+            "BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor LongTensor"
+            " ShortTensor BFloat16Tensor ComplexFloatTensor ComplexDoubleTensor char dtypes"
+            " convert_oneflow_dtype_to_numpy_dtype set_default_tensor_type is_tracing is_scripting ignore"
+            " unused interface script Final global_to_global local_to_global normal_ oneflow_internal_path"
+            " oneflow_python_base_dir distributed_partial_fc_sample"
+        ),
         "utils.global_view.aliases": "to_global to_local",
         "compatible.single_client._operators_by_name": "stateful_op builtin_op",
         "nn.modules.dataset": "decode_onerec read_onerec",
@@ -57,14 +69,20 @@ FUNCTIONS = {
     },
     "oneflow.nn": {
         "nn.graph.graph": "Graph",
-        "nn.modules.dataset": "OFRecordReader OfrecordReader OFRecordRawDecoder OfrecordRawDecoder OFRecordBytesDecoder OFRecordImageDecoder "
-        "OFRecordImageDecoderRandomCrop OFRecordImageGpuDecoderRandomCropResize CropMirrorNormalize CoinFlip GPTIndexedBinDataReader COCOReader OneRecReader",
+        "nn.modules.dataset": (
+            "OFRecordReader OfrecordReader OFRecordRawDecoder OfrecordRawDecoder OFRecordBytesDecoder"
+            " OFRecordImageDecoder OFRecordImageDecoderRandomCrop OFRecordImageGpuDecoderRandomCropResize"
+            " CropMirrorNormalize CoinFlip GPTIndexedBinDataReader COCOReader OneRecReader"
+        ),
         "nn.modules.raw_reader": "RawReader",
         "nn.modules.fused": "FusedBatchNorm1d FusedBatchNorm2d FusedBatchNorm3d FusedMLP",
         "nn.modules.quantization": "FakeQuantization MinMaxObserver MovingAverageMinMaxObserver Quantization",
         "nn.qat.conv": "QatConv1d QatConv2d QatConv3d",
         "nn.modules.custom": "CombinedMarginLoss QuickGELU RMSLayerNorm SquareReLU",
-        "nn.modules.loss": "MSELoss L1Loss SmoothL1Loss KLDivLoss BCELoss BCEWithLogitsLoss MarginRankingLoss NLLLoss CrossEntropyLoss",
+        "nn.modules.loss": (
+            "MSELoss L1Loss SmoothL1Loss KLDivLoss BCELoss BCEWithLogitsLoss MarginRankingLoss NLLLoss"
+            " CrossEntropyLoss"
+        ),
         "nn.modules.activation": "Hardshrink Softshrink Softsign",
         "nn.modules.dropout": "Dropout Dropout1d Dropout2d Dropout3d",
         "nn.modules.pooling": "AdaptiveAvgPool2d AdaptiveMaxPool2d AvgPool2d AvgPool3d",
@@ -89,7 +107,10 @@ FUNCTIONS = {
         "_kernels.detection": "deform_conv2d",
         "_kernels.activation": "quick_gelu square_relu",
         "_kernels.losses": "ctc_greedy_decoder",
-        "_ops.nn_losses": "mse_loss l1_loss kl_div binary_cross_entropy binary_cross_entropy_with_logits cross_entropy sparse_softmax_cross_entropy",
+        "_ops.nn_losses": (
+            "mse_loss l1_loss kl_div binary_cross_entropy binary_cross_entropy_with_logits cross_entropy"
+            " sparse_softmax_cross_entropy"
+        ),
         "_ops.nn_activation": "softmax gumbel_softmax normalize l2_normalize depend",
         "_ops.nn_dropout": "dropout",
         "_ops.nn_conv": "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d",
@@ -101,6 +122,9 @@ FUNCTIONS = {
         "utils.checkpoint": "checkpoint",
     },
     "oneflow.nn.init": {
-        "_ops.nn_init": "kaiming_normal_ kaiming_uniform_ xavier_normal_ xavier_uniform_ calc_fan get_data_format CalcGain",
+        "_ops.nn_init": (
+            "kaiming_normal_ kaiming_uniform_ xavier_normal_ xavier_uniform_ calc_fan get_data_format"
+            " CalcGain"
+        ),
     },
 }

@@ -1,27 +1,81 @@
-"""OneFlow's names for ATen's operators in a graph's job message, as recorded from OneFlow 0.9.0 (`nn/graph/graph_proto.py`).
+"""OneFlow's names for ATen's operators in a graph's job message, as recorded from OneFlow 0.9.0
+(`nn/graph/graph_proto.py`).
 
-{ATen's name: (OneFlow's, names of the tensor inputs in ATen's order, name of the output, {setting: (kind, position of ATen's argument, or a
-constant)})}. What takes more than that is in `nn/graph/graph_calls.py`; its operators stand here too where sizes that depend on values keep them out.
+{ATen's name: (OneFlow's, names of the tensor inputs in ATen's order, name of the output, {setting: (kind,
+position of ATen's argument, or a
+constant)})}. What takes more than that is in `nn/graph/graph_calls.py`; its operators stand here too where
+sizes that depend on values keep them out.
 An operator that is not here keeps ATen's name and argument names.
 """
 
-_POOL_1 = {"kernel_size": ("at_list_int32", 1), "stride": ("at_list_int32", 2), "padding": ("at_list_int32", 3),
-           "data_format": ("at_string", "channels_first")}
-_MAX_POOL = {**_POOL_1, "dilation": ("at_list_int32", 4), "ceil_mode": ("at_bool", 5), "return_indices": ("at_bool", False)}
+_POOL_1 = {
+    "kernel_size": ("at_list_int32", 1),
+    "stride": ("at_list_int32", 2),
+    "padding": ("at_list_int32", 3),
+    "data_format": ("at_string", "channels_first"),
+}
+_MAX_POOL = {
+    **_POOL_1,
+    "dilation": ("at_list_int32", 4),
+    "ceil_mode": ("at_bool", 5),
+    "return_indices": ("at_bool", False),
+}
 _AVG_POOL = {**_POOL_1, "ceil_mode": ("at_bool", 4), "count_include_pad": ("at_bool", 5)}
 _SHAPE = {"shape": ("at_shape", 1)}
 
 GRAPH_OPERATORS = {
-    **{n: (n, ("x",), "y", {}) for n in ("relu", "sigmoid", "tanh", "exp", "sqrt", "rsqrt", "log", "abs", "erf", "sin", "cos", "floor", "ceil",
-                                            "reciprocal", "sign", "round", "expm1", "log1p", "log2", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh",
-                                            "atanh", "erfc", "lgamma", "logical_not")},
+    **{
+        n: (n, ("x",), "y", {})
+        for n in (
+            "relu",
+            "sigmoid",
+            "tanh",
+            "exp",
+            "sqrt",
+            "rsqrt",
+            "log",
+            "abs",
+            "erf",
+            "sin",
+            "cos",
+            "floor",
+            "ceil",
+            "reciprocal",
+            "sign",
+            "round",
+            "expm1",
+            "log1p",
+            "log2",
+            "tan",
+            "asin",
+            "acos",
+            "atan",
+            "sinh",
+            "cosh",
+            "asinh",
+            "acosh",
+            "atanh",
+            "erfc",
+            "lgamma",
+            "logical_not",
+        )
+    },
     "neg": ("negative", ("x",), "y", {}),
     "log_sigmoid_forward": ("log_sigmoid", ("x",), "y", {}),
     "hardshrink": ("hardshrink", ("in",), "out", {"lambd": ("at_double", 1)}),
     "softshrink": ("softshrink", ("in",), "out", {"alpha": ("at_double", 1)}),
-    "threshold": ("threshold", ("in",), "out", {"threshold_val": ("at_double", 1), "value": ("at_double", 2)}),
+    "threshold": (
+        "threshold",
+        ("in",),
+        "out",
+        {"threshold_val": ("at_double", 1), "value": ("at_double", 2)},
+    ),
     "celu": ("celu", ("in",), "out", {"alpha": ("at_double", 1)}),
-    **{f"{kind}_pad{d}d": (f"{kind}_pad{d}d", ("x",), "y", {"padding": ("at_list_int64", 1)}) for kind in ("reflection", "replication") for d in (1, 2)},
+    **{
+        f"{kind}_pad{d}d": (f"{kind}_pad{d}d", ("x",), "y", {"padding": ("at_list_int64", 1)})
+        for kind in ("reflection", "replication")
+        for d in (1, 2)
+    },
     "cumsum": ("cumsum", ("x",), "y", {"dim": ("at_int64", 1)}),
     "flip": ("flip", ("x",), "y", {"dims": ("at_list_int32", 1)}),
     "roll": ("roll", ("in",), "out", {"shifts": ("at_list_int32", 1), "dims": ("at_list_int32", 2)}),
@@ -49,18 +103,42 @@ GRAPH_OPERATORS = {
     "_prelu_kernel": ("prelu", ("x", "alpha"), "y", {}),
     "upsample_nearest2d": ("upsample_nearest_2d", ("x",), "y", {}),
     "where": ("where", ("condition", "x", "y"), "out", {}),
-    "native_batch_norm": ("normalization", ("x", "gamma", "beta", "moving_mean", "moving_variance"), "y",
-                          {"training": ("at_bool", 5), "momentum": ("at_float", 6), "epsilon": ("at_float", 7)}),
+    "native_batch_norm": (
+        "normalization",
+        ("x", "gamma", "beta", "moving_mean", "moving_variance"),
+        "y",
+        {"training": ("at_bool", 5), "momentum": ("at_float", 6), "epsilon": ("at_float", 7)},
+    ),
     "native_layer_norm": ("layer_norm", ("x", "gamma", "beta"), "y", {"epsilon": ("at_double", 4)}),
-    "sum": ("reduce_sum", ("input_tensor",), "output_tensor", {"axis": ("at_list_int32", 1), "keepdims": ("at_bool", 2)}),
+    "sum": (
+        "reduce_sum",
+        ("input_tensor",),
+        "output_tensor",
+        {"axis": ("at_list_int32", 1), "keepdims": ("at_bool", 2)},
+    ),
     "_to_copy": ("cast", ("in",), "out", {}),
 }
 
-# tensor with tensor: broadcast_add with inputs x, y and output z; tensor with number: scalar_add with in, out and the operand
+# tensor with tensor: broadcast_add with inputs x, y and output z; tensor with number: scalar_add with in, out
+# and the operand
 GRAPH_ARITHMETIC = ("add", "sub", "mul", "div", "pow")
 
 # torch's dtype names and the numbers of OneFlow's DataType
 DATA_TYPE_NUMBERS = {
-    "float32": 2, "float64": 3, "int8": 4, "int32": 5, "int64": 6, "uint8": 7, "float16": 9, "bfloat16": 11, "bool": 12, "uint16": 13, "uint32": 14,
-    "uint64": 15, "int16": 17, "complex32": 19, "complex64": 20, "complex128": 21,
+    "float32": 2,
+    "float64": 3,
+    "int8": 4,
+    "int32": 5,
+    "int64": 6,
+    "uint8": 7,
+    "float16": 9,
+    "bfloat16": 11,
+    "bool": 12,
+    "uint16": 13,
+    "uint32": 14,
+    "uint64": 15,
+    "int16": 17,
+    "complex32": 19,
+    "complex64": 20,
+    "complex128": 21,
 }

@@ -1,4 +1,7 @@
-"""How a graph's job message tells optimizers and schedules: {class: (message, {field: where its value is})}."""
+"""How a graph's job message tells optimizers and schedules: {class: (message, {field: where its
+value is})}.
+"""
+
 from __future__ import annotations
 
 _BETAS = {"beta1": ("betas", 0), "beta2": ("betas", 1), "epsilon": "eps"}
@@ -6,14 +9,23 @@ _ADAM = _BETAS | {"do_bias_correction": "do_bias_correction", "amsgrad": "amsgra
 
 # fields are settings of a group of parameters; (setting, i) is one of a pair
 OPTIMIZERS = {
-    "SGD": ("momentum_conf", {"beta": "momentum", "dampening": "dampening", "nesterov": "nesterov", "maximize": "maximize"}),
+    "SGD": (
+        "momentum_conf",
+        {"beta": "momentum", "dampening": "dampening", "nesterov": "nesterov", "maximize": "maximize"},
+    ),
     "Adam": ("adam_conf", _ADAM),
     "AdamW": ("adam_conf", _ADAM),
-    "Adagrad": ("adagrad_conf", {"lr_decay": "lr_decay", "initial_accumulator_value": "initial_accumulator_value", "epsilon": "eps"}),
+    "Adagrad": (
+        "adagrad_conf",
+        {"lr_decay": "lr_decay", "initial_accumulator_value": "initial_accumulator_value", "epsilon": "eps"},
+    ),
     "RMSprop": ("rmsprop_conf", {"decay_rate": "alpha", "epsilon": "eps", "centered": "centered"}),
     "LAMB": ("lamb_conf", _BETAS | {"do_bias_correction": "do_bias_correction"}),
     "Adadelta": ("adadelta_conf", {"rho": "rho", "epsilon": "eps", "maximize": "maximize"}),
-    "Ftrl": ("ftrl_conf", {n: n for n in ("initial_accumulator_value", "lr_power", "lambda1", "lambda2", "beta")}),
+    "Ftrl": (
+        "ftrl_conf",
+        {n: n for n in ("initial_accumulator_value", "lr_power", "lambda1", "lambda2", "beta")},
+    ),
 }
 
 # fields are attributes of the schedule, or numbers
@@ -25,13 +37,41 @@ SCHEDULES = {
     "ExponentialLR": ("step_conf", {"step_size": 1, "gamma": "gamma"}),
     "ConstantLR": ("constant_lr_conf", {"factor": "factor", "total_iters": "total_iters"}),
     "LinearLR": ("linear_lr_conf", {n: n for n in ("start_factor", "end_factor", "total_iters")}),
-    "PolynomialLR": ("polynomial_conf", {"decay_batches": "max_decay_steps"} | {n: n for n in ("end_learning_rate", "power", "cycle")}),
-    "CosineAnnealingWarmRestarts": ("cosine_annealing_warm_restarts_conf",
-                                    {"t_initial": "T_0", "t_mult": "T_mult"} | {n: n for n in ("eta_min", "decay_rate", "restart_limit")}),
+    "PolynomialLR": (
+        "polynomial_conf",
+        {"decay_batches": "max_decay_steps"} | {n: n for n in ("end_learning_rate", "power", "cycle")},
+    ),
+    "CosineAnnealingWarmRestarts": (
+        "cosine_annealing_warm_restarts_conf",
+        {"t_initial": "T_0", "t_mult": "T_mult"} | {n: n for n in ("eta_min", "decay_rate", "restart_limit")},
+    ),
 }
 
-_FLOATS = dict.fromkeys(("beta", "beta1", "beta2", "epsilon", "dampening", "lr_decay", "initial_accumulator_value", "decay_rate", "rho", "lr_power",
-                         "lambda1", "lambda2", "alpha", "eta_min", "gamma", "factor", "start_factor", "end_factor", "end_learning_rate", "power"), 0.0)
+_FLOATS = dict.fromkeys(
+    (
+        "beta",
+        "beta1",
+        "beta2",
+        "epsilon",
+        "dampening",
+        "lr_decay",
+        "initial_accumulator_value",
+        "decay_rate",
+        "rho",
+        "lr_power",
+        "lambda1",
+        "lambda2",
+        "alpha",
+        "eta_min",
+        "gamma",
+        "factor",
+        "start_factor",
+        "end_factor",
+        "end_learning_rate",
+        "power",
+    ),
+    0.0,
+)
 _FLAGS = dict.fromkeys(("nesterov", "maximize", "do_bias_correction", "amsgrad", "centered", "cycle"), False)
 _OTHERS = _FLOATS | _FLAGS | {"milestones": []}
 

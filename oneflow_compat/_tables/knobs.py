@@ -4,7 +4,9 @@ KNOBS[public name] = (default, type, why nothing follows from it). A call checks
 value, so it can be read back; docs/differences.md lists every row as ignored.
 """
 
-_NCCL = "fusing and scheduling of collectives belongs to OneFlow's boxing; torch.distributed buckets by itself"
+_NCCL = (
+    "fusing and scheduling of collectives belongs to OneFlow's boxing; torch.distributed buckets by itself"
+)
 _CUDNN = "torch.backends.cudnn (benchmark, deterministic) steers convolution algorithms"
 _REMAT = "tensors are not evicted and recomputed at run time; use activation checkpointing"
 

@@ -1,61 +1,96 @@
-"""Names of `oneflow.compatible.single_client` and where they live; which of them `oneflow.*` uses for something else."""
+"""Names of `oneflow.compatible.single_client` and where they live; which of them `oneflow.*` uses for
+something else.
+"""
 
 MODULES = """
-advanced autograd checkpoint config data deprecated detection distribute distributed env experimental image layers
-linalg losses math model nn optimizer profiler quantization random regularizers saved_model sbp scope serving summary
+advanced autograd checkpoint config data deprecated detection distribute distributed env experimental image
+layers
+linalg losses math model nn optimizer profiler quantization random regularizers saved_model sbp scope serving
+summary
 sysconfig system tensorrt train typing unittest util vm
 """.split()
 
 NAMES = {
     "_job": "global_function=api_global_function current_global_function_desc",
     "_function_config": "FunctionConfig ExecutionConfig function_config",
-    "_session": """clear_default_session sync_default_session enable_eager_execution eager_execution_enabled
-        get_all_variables load_variables""",
+    "_session": (
+        """clear_default_session sync_default_session enable_eager_execution eager_execution_enabled
+        get_all_variables load_variables"""
+    ),
     "_variables": "get_variable=api_get_variable assign watch watch_diff find_or_create_module",
-    "_initializers": """constant_initializer zeros_initializer ones_initializer empty_initializer
+    "_initializers": (
+        """constant_initializer zeros_initializer ones_initializer empty_initializer
         random_uniform_initializer random_normal_initializer truncated_normal_initializer truncated_normal
-        variance_scaling_initializer glorot_uniform_initializer glorot_normal_initializer xavier_uniform_initializer
-        xavier_normal_initializer kaiming_initializer""",
+        variance_scaling_initializer glorot_uniform_initializer glorot_normal_initializer
+        xavier_uniform_initializer
+        xavier_normal_initializer kaiming_initializer"""
+    ),
     "_defs": "FixedTensorDef MirroredTensorDef MirroredTensorListDef",
-    "_array": """constant constant_scalar constant_like zeros ones zeros_like ones_like range reshape reshape_like
-        dynamic_reshape transpose copy flatten squeeze expand_dims expand broadcast_like broadcast_to_compatible_with identity
+    "_array": (
+        """constant constant_scalar constant_like zeros ones zeros_like ones_like range reshape reshape_like
+        dynamic_reshape transpose copy flatten squeeze expand_dims expand broadcast_like
+        broadcast_to_compatible_with identity
         identity_n amp_white_identity cast_to_static_shape cast_to_current_logical_view parallel_cast
-        hierarchical_parallel_cast cast concat stack reverse sort argsort elem_cnt clip_by_value clamp clip clip_by_scalar
+        hierarchical_parallel_cast cast concat stack reverse sort argsort elem_cnt clip_by_value clamp clip
+        clip_by_scalar
         matmul diag pad pad_grad constant_pad2d zero_pad2d reflection_pad2d replication_pad2d same_padding
-        count_not_finite multi_count_not_finite smooth_l1_loss masked_fill ctc_loss combined_margin_loss""",
-    "_indexing": """gather local_gather dim_gather gather_nd scatter_nd tensor_scatter_nd_update tensor_scatter_nd_add one_hot where
+        count_not_finite multi_count_not_finite smooth_l1_loss masked_fill ctc_loss combined_margin_loss"""
+    ),
+    "_indexing": (
+        """gather local_gather dim_gather gather_nd scatter_nd tensor_scatter_nd_update tensor_scatter_nd_add
+        one_hot where
         argwhere nonzero slice slice_v2 slice_update in_top_k unsorted_segment_sum unsorted_segment_sum_like
-        unsorted_batch_segment_sum sync_dynamic_resize distributed_partial_fc_sample categorical_ordinal_encode""",
-    "_buffers": """tensor_to_tensor_buffer tensor_buffer_to_tensor gen_tensor_buffer tensor_buffer_to_list_of_tensors
-        tensor_list_to_tensor_buffer tensor_buffer_to_tensor_list tensor_list_split unpack repeat pack acc""",
-    "_misc": """INVALID_SPLIT_AXIS Generator default_generator record tensor_buffer dtypes convert_oneflow_dtype_to_numpy_dtype InitEagerGlobalSession
-        current_machine_id placement fixed_placement eager_fixed_placement device_prior_placement is_deprecated name_scope inter_job_reuse_mem_strategy
+        unsorted_batch_segment_sum sync_dynamic_resize distributed_partial_fc_sample
+        categorical_ordinal_encode"""
+    ),
+    "_buffers": (
+        """tensor_to_tensor_buffer tensor_buffer_to_tensor gen_tensor_buffer tensor_buffer_to_list_of_tensors
+        tensor_list_to_tensor_buffer tensor_buffer_to_tensor_list tensor_list_split unpack repeat pack acc"""
+    ),
+    "_misc": (
+        """INVALID_SPLIT_AXIS Generator default_generator record tensor_buffer dtypes
+        convert_oneflow_dtype_to_numpy_dtype InitEagerGlobalSession
+        current_machine_id placement fixed_placement eager_fixed_placement device_prior_placement
+        is_deprecated name_scope inter_job_reuse_mem_strategy
         eager_nccl_all_reduce save load user_op_builder user_op_module_builder consistent_user_op_builder
-        consistent_user_op_module_builder builtin_op""",
-    "detection": """object_bbox_flip object_bbox_scale object_segmentation_polygon_flip object_segmentation_polygon_scale
-        object_segmentation_polygon_to_mask""",
-    "image": """image_batch_align image_decode image_flip image_normalize image_random_crop image_resize
-        image_target_resize""",
+        consistent_user_op_module_builder builtin_op"""
+    ),
+    "detection": (
+        """object_bbox_flip object_bbox_scale object_segmentation_polygon_flip
+        object_segmentation_polygon_scale
+        object_segmentation_polygon_to_mask"""
+    ),
+    "image": (
+        """image_batch_align image_decode image_flip image_normalize image_random_crop image_resize
+        image_target_resize"""
+    ),
     "env": "current_resource",
     "scope": "current_scope",
     "model": "Model",
 }
 
 TORCH = """
-bfloat16=bfloat16 char=int8 double=float64 dtype float float16 float32 float64 half int int32 int64 int8 long uint8
+bfloat16=bfloat16 char=int8 double=float64 dtype float float16 float32 float64 half int int32 int64 int8 long
+uint8
 Size Tensor device no_grad manual_seed
 """
 
 # In a job function these names of `oneflow.*` take the job-function form; outside they are today's.
 # A call whose arguments fit only today's form goes to today's function there too (see _names.py).
 COLLIDING = {
-    "oneflow": """argsort argwhere broadcast_like builtin_op cast clamp clip concat ctc_loss diag
-        distributed_partial_fc_sample expand flatten gather gather_nd gen_tensor_buffer in_top_k masked_fill matmul nonzero
+    "oneflow": (
+        """argsort argwhere broadcast_like builtin_op cast clamp clip concat ctc_loss diag
+        distributed_partial_fc_sample expand flatten gather gather_nd gen_tensor_buffer in_top_k masked_fill
+        matmul nonzero
         ones ones_like pad range repeat reshape scatter_nd slice slice_update sort squeeze stack
-        tensor_buffer_to_list_of_tensors tensor_buffer_to_tensor tensor_scatter_nd_update tensor_to_tensor_buffer transpose
-        where zeros zeros_like linalg profiler quantization random""",
-    "oneflow.nn": """BCELoss BCEWithLogitsLoss GroupNorm InstanceNorm1d InstanceNorm2d InstanceNorm3d KLDivLoss L1Loss
-        MSELoss MarginRankingLoss PixelShuffle TripletMarginLoss""",
+        tensor_buffer_to_list_of_tensors tensor_buffer_to_tensor tensor_scatter_nd_update
+        tensor_to_tensor_buffer transpose
+        where zeros zeros_like linalg profiler quantization random"""
+    ),
+    "oneflow.nn": (
+        """BCELoss BCEWithLogitsLoss GroupNorm InstanceNorm1d InstanceNorm2d InstanceNorm3d KLDivLoss L1Loss
+        MSELoss MarginRankingLoss PixelShuffle TripletMarginLoss"""
+    ),
 }
 
 # Names both APIs have that need no switch: {name: why}. COLLIDING and this list are closed by a test.
@@ -106,7 +141,9 @@ def all_names():
     home("")
     return list(_homes)
 
-# `oneflow.python.<module>` of 0.2 to 0.4: the module of job functions that has its names ("" for the top level).
+
+# `oneflow.python.<module>` of 0.2 to 0.4: the module of job functions that has its names ("" for the top
+# level).
 # A module that is not listed hands on to the top level.
 PYTHON_HOMES = {
     "experimental": "experimental",

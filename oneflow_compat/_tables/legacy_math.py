@@ -1,4 +1,6 @@
-"""flow.math of the job-function API: {name: (torch function or "module:function", arguments)}; all take `name` last."""
+"""flow.math of the job-function API: {name: (torch function or "module:function", arguments)}; all take
+`name` last.
+"""
 
 _M = "_math:"
 _R = "axis=None keepdims=False"
@@ -87,7 +89,10 @@ MATH = {
     "broadcast_to_compatible_with": ("_array:broadcast_to_compatible_with", "x compatible"),
     "clip_by_value": ("_array:clip_by_value", "values min_value=None max_value=None"),
     "fused_scale_tril": (_M + "fused_scale_tril", "x diagonal=0 fill_value=0 scale=1"),
-    "fused_scale_tril_softmax_dropout": (_M + "fused_scale_tril_softmax_dropout", "x diagonal=0 fill_value=0 scale=1 rate=0.0 noise_shape=None seed=None"),
+    "fused_scale_tril_softmax_dropout": (
+        _M + "fused_scale_tril_softmax_dropout",
+        "x diagonal=0 fill_value=0 scale=1 rate=0.0 noise_shape=None seed=None",
+    ),
     "gelu_grad": (_M + "gelu_grad", "x dy"),
     "in_top_k": (_M + "in_top_k", "targets predictions k"),
     "l2_normalize": (_M + "l2_normalize", "input axis=None epsilon=1e-12"),

@@ -1,14 +1,22 @@
-"""Argument orders of OneFlow 0.1 to 0.4 that differ from 0.5's, and how a call tells which one it was written for.
+"""Argument orders of OneFlow 0.1 to 0.4 that differ from 0.5's, and how a call tells which one it was written
+for.
 
-A call belongs to the first order in which each argument is of its parameter's kind: 0.5's own order first, then
+A call belongs to the first order in which each argument is of its parameter's kind: 0.5's own order first,
+then
 the rows of ORDERS from top to bottom. `old=new` names a parameter that 0.5 calls `new`; `old=` is dropped.
 """
+
 from __future__ import annotations
 
 _POOL = {"0.1": "input ksize strides padding data_format name"}
 _RAW_DECODER = {"0.1-0.4": "input_blob blob_name shape dtype dim1_varying_length auto_zero_padding name"}
-_GPT_READER = {"0.4": """data_file_prefix seq_length num_samples batch_size dtype shuffle random_seed split_sizes split_index
-    parallel_distribution=nd_sbp start_from_saved_progress name"""}
+_GPT_READER = {
+    "0.4": (
+        """data_file_prefix seq_length num_samples batch_size dtype shuffle random_seed split_sizes
+        split_index
+    parallel_distribution=nd_sbp start_from_saved_progress name"""
+    )
+}
 _XAVIER = {"0.4": "tensor gain data_format"}
 _KAIMING = {"0.4": "tensor a mode nonlinearity data_format"}
 _VARIABLE = "name shape dtype initializer regularizer trainable model_name random_seed "
@@ -20,10 +28,20 @@ ORDERS: dict[str, dict[str, str]] = {
     "concat": {"0.1": "values=inputs axis name"},
     "data.MegatronGPTMMapDataLoader": _GPT_READER,
     "data.OFRecordRawDecoder": _RAW_DECODER,
-    "data.coco_reader": {"0.1-0.3": "annotation_file image_dir batch_size shuffle random_seed group_by_aspect_ratio stride_partition name"},
-    "get_variable": {"0.4": _VARIABLE + "parallel_distribution=nd_sbp distribute reuse", "0.1-0.3": _VARIABLE + "distribute reuse"},
+    "data.coco_reader": {
+        "0.1-0.3": (
+            "annotation_file image_dir batch_size shuffle random_seed group_by_aspect_ratio stride_partition"
+            " name"
+        )
+    },
+    "get_variable": {
+        "0.4": _VARIABLE + "parallel_distribution=nd_sbp distribute reuse",
+        "0.1-0.3": _VARIABLE + "distribute reuse",
+    },
     "global_function": {"0.1": "function_config"},
-    "hierarchical_parallel_cast": {"0.4": "input parallel_distribution=nd_sbp grad_mode grad_parallel_distribution=grad_nd_sbp name"},
+    "hierarchical_parallel_cast": {
+        "0.4": "input parallel_distribution=nd_sbp grad_mode grad_parallel_distribution=grad_nd_sbp name"
+    },
     "image.batch_align": {"0.1-0.4": "images shape dtype alignment name"},
     "image.resize": {"0.1": "input_blob=image color_space interp_type resize_shorter resize_x resize_y name"},
     "image.target_resize": {"0.1": "images target_size max_size name"},
@@ -46,21 +64,35 @@ ORDERS: dict[str, dict[str, str]] = {
     "nn.tril": {"0.2": "x diagonal name"},
     "optimizer.LAMB": {"0.3": "lr_scheduler beta1 beta2 epsilon " + _OPTIMIZER_END},
     "optimizer.LARS": {"0.2-0.3": "lr_scheduler momentum_beta epsilon lars_coefficient " + _OPTIMIZER_END},
-    "quantization.fake_quantization": {"0.3": "input scale zero_point quantization_bit quantization_scheme name"},
-    "quantization.min_max_observer": {"0.3": "input quantization_bit quantization_scheme per_layer_quantization name"},
-    "quantization.moving_average_min_max_observer": {"0.3": "input quantization_bit quantization_scheme momentum name"},
+    "quantization.fake_quantization": {
+        "0.3": "input scale zero_point quantization_bit quantization_scheme name"
+    },
+    "quantization.min_max_observer": {
+        "0.3": "input quantization_bit quantization_scheme per_layer_quantization name"
+    },
+    "quantization.moving_average_min_max_observer": {
+        "0.3": "input quantization_bit quantization_scheme momentum name"
+    },
     "sort": {"0.1-0.2": "input direction name"},
     "transpose": {"0.1-0.2": "a perm conjugate name"},
 }
 
-# parameters of the functions above that tell orders apart: what kind of value each one takes (None fits every kind)
+# parameters of the functions above that tell orders apart: what kind of value each one takes (None fits every
+# kind)
 KINDS = {
     "blob": "bias",
-    "bool": """align_corners auto_zero_padding batch_axis_non_change ceil_mode conjugate dynamic_out per_layer_quantization
-        remove_images_without_annotations reuse shuffle sorted start_from_saved_progress stride_partition truncate""",
+    "bool": (
+        """align_corners auto_zero_padding batch_axis_non_change ceil_mode conjugate dynamic_out
+        per_layer_quantization
+        remove_images_without_annotations reuse shuffle sorted start_from_saved_progress stride_partition
+        truncate"""
+    ),
     "int": "diagonal k max_size quantization_bit seed max_dim_size resize_shorter resize_x resize_y",
     "number": "alpha fill_value loss_scale_factor momentum rate weight_decay",
-    "string": "color_space data_format direction grad_mode interp_type interpolation name quantization_scheme train_step_lbn",
+    "string": (
+        "color_space data_format direction grad_mode interp_type interpolation name quantization_scheme"
+        " train_step_lbn"
+    ),
     "job type": "type",
     "sequence": "noise_shape perm",
     "int or sequence": "target_size",
@@ -78,16 +110,27 @@ KINDS = {
 
 # names of older versions that nothing here answers to: {why: names}; row legacy-removed of the differences
 REMOVED = {
-    "detection operators that only 0.1 had": """detection.affine_channel detection.anchor_generate detection.box_decode
-        detection.box_encode detection.calc_iou_matrix detection.clip_to_image detection.extract_piece_slice_id
+    "detection operators that only 0.1 had": (
+        """detection.affine_channel detection.anchor_generate detection.box_decode
+        detection.box_encode detection.calc_iou_matrix detection.clip_to_image
+        detection.extract_piece_slice_id
         detection.identify_non_small_boxes detection.identify_outside_anchors detection.level_map
-        detection.maskrcnn_positive_negative_sample detection.maskrcnn_split detection.masks_crop_and_resize detection.nms
-        detection.pos_neg_sampler detection.roi_align detection.upsample_nearest layers.affine_channel""",
-    "names that only 0.1 had, with a successor in flow.math": """keras.activations.gelu keras.activations.gelu_grad
-        keras.activations.relu keras.activations.sigmoid keras.activations.tanh keras.activations.tanh_grad keras.maths.add""",
-    "operators on blobs of dynamic shape, and for debugging": """dim0_dynamic_to_fixed experimental.dynamic_binary_concat
-        experimental.dynamic_binary_split sleep_identity watch_scope data.BytesListCodec""",
+        detection.maskrcnn_positive_negative_sample detection.maskrcnn_split detection.masks_crop_and_resize
+        detection.nms
+        detection.pos_neg_sampler detection.roi_align detection.upsample_nearest layers.affine_channel"""
+    ),
+    "names that only 0.1 had, with a successor in flow.math": (
+        """keras.activations.gelu keras.activations.gelu_grad
+        keras.activations.relu keras.activations.sigmoid keras.activations.tanh keras.activations.tanh_grad
+        keras.maths.add"""
+    ),
+    "operators on blobs of dynamic shape, and for debugging": (
+        """dim0_dynamic_to_fixed experimental.dynamic_binary_concat
+        experimental.dynamic_binary_split sleep_identity watch_scope data.BytesListCodec"""
+    ),
     "placement of today's API has the name": "placement.current_scope",
     "export of job functions": "onnx.export",
-    "methods of modules under several devices": "nn.Module.consistent_forward nn.Module.force_mirrored_forward",
+    "methods of modules under several devices": (
+        "nn.Module.consistent_forward nn.Module.force_mirrored_forward"
+    ),
 }

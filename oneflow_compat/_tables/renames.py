@@ -51,9 +51,18 @@ RENAMES = {
         "one_hot": ("_ops.nn_losses:one_hot", "input=tensor num_classes on_value off_value"),
         "fold": ("_ops.nn_conv:fold", "x=input output_size kernel_size dilation padding stride data_format"),
         "unfold": ("_ops.nn_conv:unfold", "x=input kernel_size dilation padding stride data_format"),
-        "max_pool1d": ("_ops.nn_pooling:max_pool1d", "x=input kernel_size stride padding dilation return_indices ceil_mode data_format"),
-        "max_pool2d": ("_ops.nn_pooling:max_pool2d", "x=input kernel_size stride padding dilation return_indices ceil_mode data_format"),
-        "max_pool3d": ("_ops.nn_pooling:max_pool3d", "x=input kernel_size stride padding dilation return_indices ceil_mode data_format"),
+        "max_pool1d": (
+            "_ops.nn_pooling:max_pool1d",
+            "x=input kernel_size stride padding dilation return_indices ceil_mode data_format",
+        ),
+        "max_pool2d": (
+            "_ops.nn_pooling:max_pool2d",
+            "x=input kernel_size stride padding dilation return_indices ceil_mode data_format",
+        ),
+        "max_pool3d": (
+            "_ops.nn_pooling:max_pool3d",
+            "x=input kernel_size stride padding dilation return_indices ceil_mode data_format",
+        ),
         "adaptive_avg_pool1d": ("_ops.nn_pooling:adaptive_avg_pool1d", "x=input output_size data_format"),
         "adaptive_avg_pool2d": ("_ops.nn_pooling:adaptive_avg_pool2d", "x=input output_size data_format"),
         "adaptive_avg_pool3d": ("_ops.nn_pooling:adaptive_avg_pool3d", "x=input output_size data_format"),
@@ -62,7 +71,10 @@ RENAMES = {
         "cosine_similarity": ("torch.nn.functional.cosine_similarity", "x=x1 y=x2 dim:1 eps:1e-8"),
         "prelu": ("torch.nn.functional.prelu", "x=input alpha=weight"),
         "rrelu": ("torch.nn.functional.rrelu", "x=input lower upper training inplace"),
-        "margin_ranking_loss": ("torch.nn.functional.margin_ranking_loss", "input_1=input1 input_2=input2 target margin | reduction:'mean'"),
+        "margin_ranking_loss": (
+            "torch.nn.functional.margin_ranking_loss",
+            "input_1=input1 input_2=input2 target margin | reduction:'mean'",
+        ),
         "adaptive_avg_pool1d": ("_ops.nn_pooling:adaptive_avg_pool1d", "x=input output_size data_format"),
         "adaptive_avg_pool2d": ("_ops.nn_pooling:adaptive_avg_pool2d", "x=input output_size data_format"),
         "adaptive_avg_pool3d": ("_ops.nn_pooling:adaptive_avg_pool3d", "x=input output_size data_format"),

@@ -38,7 +38,11 @@ TENSOR = {
     "load": ("method", _M + "load", "values back from host memory"),
     "is_offloaded": ("method", _M + "is_offloaded", "true between offload and load"),
     # names that OneFlow's own tests use
-    "_register_post_grad_accumulation_hook": ("method", _M + "post_grad_accumulation_hook", "changes the summed gradient of a leaf"),
+    "_register_post_grad_accumulation_hook": (
+        "method",
+        _M + "post_grad_accumulation_hook",
+        "changes the summed gradient of a leaf",
+    ),
     "_zero_grad_": ("method", _M + "zero_grad", "gradient of zeros"),
     "_copy_from_numpy": ("method", _M + "copy_from_numpy", "values of an array"),
     "_copy_to_numpy": ("method", _M + "copy_to_numpy", "values into an array"),
@@ -58,19 +62,39 @@ TENSOR = {
     "kaiming_normal_": ("method", _M + "kaiming_normal_", "nn.init.kaiming_normal_"),
     "kaiming_uniform_": ("method", _M + "kaiming_uniform_", "nn.init.kaiming_uniform_"),
     "orthogonal_": ("method", _M + "orthogonal_", "nn.init.orthogonal_"),
-    # torch.Tensor(ndarray) and torch.Tensor(tensor) own their memory, as in OneFlow; torch's share it without saying so anywhere
+    # torch.Tensor(ndarray) and torch.Tensor(tensor) own their memory, as in OneFlow; torch's share it without
+    # saying so anywhere
     "__init__": ("replace", _M + "init", "of a NumPy array: its own memory"),
     # and constructors torch refuses
-    "__new__": ("replace", _M + "new", "of a tensor: its own memory; Tensor(1.5); Tensor(tensor, device=); on a GPU; dtype=, requires_grad=; placement=, sbp="),
+    "__new__": (
+        "replace",
+        _M + "new",
+        (
+            "of a tensor: its own memory; Tensor(1.5); Tensor(tensor, device=); on a GPU; dtype=,"
+            " requires_grad=; placement=, sbp="
+        ),
+    ),
     # calls torch refuses
-    "numpy": ("replace", _X + "numpy", "of a tensor that requires grad, on another device, or bfloat16; numpy(dtype)"),
+    "numpy": (
+        "replace",
+        _X + "numpy",
+        "of a tensor that requires grad, on another device, or bfloat16; numpy(dtype)",
+    ),
     "uniform_": ("replace", _X + "uniform_", "on a leaf that requires grad; a=, b="),
     "normal_": ("replace", _X + "normal_", "on a leaf that requires grad"),
     "exponential_": ("replace", _X + "exponential_", "generator by position"),
     "copy_": ("replace", _X + "copy_", "from a NumPy array; on a leaf that requires grad"),
-    "requires_grad_": ("replace", _X + "requires_grad_", "requires_grad_(False) of a tensor that is not a leaf"),
+    "requires_grad_": (
+        "replace",
+        _X + "requires_grad_",
+        "requires_grad_(False) of a tensor that is not a leaf",
+    ),
     "backward": ("replace", _X + "backward", "of one complex number, without a gradient"),
-    "__format__": ("replace", _X + "format_", "a number format for a parameter or a global tensor without dimensions"),
+    "__format__": (
+        "replace",
+        _X + "format_",
+        "a number format for a parameter or a global tensor without dimensions",
+    ),
     "__deepcopy__": ("replace", _X + "deepcopy", "of a tensor that is not a leaf"),
     "__iadd__": ("replace", _I + "added", "integer tensor += floating tensor"),
     "__isub__": ("replace", _I + "changed", "integer tensor -= floating tensor; -= bool tensor"),
@@ -78,7 +102,10 @@ TENSOR = {
     "add_": ("replace", _I + "added", "of an integer tensor with a floating tensor"),
     "sub_": ("replace", _I + "changed", "of an integer tensor with a floating tensor; with a bool tensor"),
     "mul_": ("replace", _I + "changed", "of an integer tensor with a floating tensor"),
-    **{name: ("replace", _I + "clamped", "truncated bounds of an integer tensor") for name in ("clamp_", "clip_", "clamp_min_")},
+    **{
+        name: ("replace", _I + "clamped", "truncated bounds of an integer tensor")
+        for name in ("clamp_", "clip_", "clamp_min_")
+    },
     "squeeze": ("replace", _X + "squeeze", "dim=None"),
     "logaddexp": ("replace", _X + "logaddexp", "of integer tensors"),
     "scatter": ("replace", _X + "scatter", "src= a number"),
@@ -90,7 +117,14 @@ TENSOR = {
     "__floordiv__": ("replace", _I + "floor_divided", "gradients"),
     "floor_divide": ("replace", _I + "floor_divided", "gradients"),
     **{name: ("replace", _B + "negative", "of a bool tensor") for name in ("neg", "negative")},
-    **{name: ("replace", _M + "view", "of a result that OneFlow lays out row by row and torch as its operands") for name in ("view", "view_as")},
+    **{
+        name: (
+            "replace",
+            _M + "view",
+            "of a result that OneFlow lays out row by row and torch as its operands",
+        )
+        for name in ("view", "view_as")
+    },
     "__radd__": ("replace", _A + "reflected", "array + tensor"),
     "__rsub__": ("replace", _B + "rminus", "array - tensor; number - bool tensor"),
     "__sub__": ("replace", _B + "minus", "of bool tensors"),
@@ -157,10 +191,26 @@ TENSOR = {
     "bernoulli_": ("replace", _X + "bernoulli_", "dtype="),
     "type": ("replace", _X + "type_", "'oneflow.FloatTensor'"),
     # blobs inside job functions
-    "with_distribute": ("method", "compatible.single_client._blob_methods:with_distribute", "how a blob is spread over devices"),
-    "with_gradient_distribute": ("method", "compatible.single_client._blob_methods:with_distribute", "how its gradient is"),
-    "logical_blob_name": ("property", "compatible.single_client._blob_methods:logical_blob_name", "name of a blob in a job"),
+    "with_distribute": (
+        "method",
+        "compatible.single_client._blob_methods:with_distribute",
+        "how a blob is spread over devices",
+    ),
+    "with_gradient_distribute": (
+        "method",
+        "compatible.single_client._blob_methods:with_distribute",
+        "how its gradient is",
+    ),
+    "logical_blob_name": (
+        "property",
+        "compatible.single_client._blob_methods:logical_blob_name",
+        "name of a blob in a job",
+    ),
     "op_name": ("property", "compatible.single_client._blob_methods:op_name", "its first part"),
     "numpy_list": ("method", "compatible.single_client._blob_methods:numpy_list", "one array per device"),
-    "is_dynamic": ("property", "compatible.single_client._blob_methods:is_dynamic", "true for an input of varying size"),
+    "is_dynamic": (
+        "property",
+        "compatible.single_client._blob_methods:is_dynamic",
+        "true for an input of varying size",
+    ),
 }

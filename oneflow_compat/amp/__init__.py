@@ -1,4 +1,5 @@
 """oneflow.amp: mixed precision on torch.amp, with OneFlow's constructors."""
+
 from .._bind import fall_through as _ft
 from . import autocast_mode, grad_scaler
 from .autocast_mode import autocast, autocast_decorator

@@ -1,4 +1,5 @@
 """oneflow.amp.autocast_mode."""
+
 from __future__ import annotations
 
 import functools

@@ -1,4 +1,5 @@
 """oneflow.amp.grad_scaler: loss scaling for nn.Graph (`graph.set_grad_scaler`) and for eager loops."""
+
 from __future__ import annotations
 
 import inspect
@@ -16,7 +17,8 @@ DEFAULTS = {"init_scale": 2.0**16, "growth_factor": 2.0, "backoff_factor": 0.5, 
 
 
 class GradScaler(torch.amp.GradScaler):
-    """Dynamic loss scaling: `GradScaler(init_scale=65536., growth_factor=2., backoff_factor=.5, growth_interval=2000)`.
+    """Dynamic loss scaling: `GradScaler(init_scale=65536., growth_factor=2., backoff_factor=.5,
+    growth_interval=2000)`.
 
     torch's `scale/unscale_/step/update` work as well. A string in the first place means torch's positional
     order, which begins with the device; by default that is "cuda" where there is one, else "cpu".
@@ -25,19 +27,31 @@ class GradScaler(torch.amp.GradScaler):
     def __init__(self, *args, **kwargs):
         order = TORCH_ORDER if args and isinstance(args[0], (str, torch.device)) else ONEFLOW_ORDER
         if len(args) > len(order):
-            raise TypeError(f"GradScaler() takes at most {len(order)} positional arguments ({', '.join(order)}), got {len(args)}")
+            raise TypeError(
+                f"GradScaler() takes at most {len(order)} positional arguments ({', '.join(order)}), got"
+                f" {len(args)}"
+            )
         given = dict(zip(order, args))
         twice, unknown = given.keys() & kwargs.keys(), kwargs.keys() - set(TORCH_ORDER)
         if twice or unknown:
-            raise TypeError(f"GradScaler() got {sorted(twice or unknown)[0]!r} {'twice' if twice else 'which it does not know'}")
+            raise TypeError(
+                f"GradScaler() got {sorted(twice or unknown)[0]!r}"
+                f" {'twice' if twice else 'which it does not know'}"
+            )
         given = {**DEFAULTS, **given, **kwargs}
         device = given.pop("device", None) or ("cuda" if torch.cuda.is_available() else "cpu")
         super().__init__(str(device), **{**given, "init_scale": float(given["init_scale"])})
 
     __init__.__signature__ = inspect.Signature(
         [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
-        + [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=d) for n, d in DEFAULTS.items()]
-        + [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=d) for n, d in (("device", None), ("enabled", True))]
+        + [
+            inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=d)
+            for n, d in DEFAULTS.items()
+        ]
+        + [
+            inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=d)
+            for n, d in (("device", None), ("enabled", True))
+        ]
     )
 
 

@@ -1,2 +1,3 @@
 """oneflow.asyncs: run operators on another stream, CUDA's where there is one."""
+
 from .thread import Thread, thread

@@ -1,4 +1,5 @@
 """Workers that operators run on, and the block that sends them there."""
+
 from __future__ import annotations
 
 import contextlib
@@ -18,7 +19,9 @@ class thread(contextlib.ContextDecorator):
 
     def __init__(self, worker_thread: Thread):
         if not isinstance(worker_thread, Thread):
-            raise TypeError(f"asyncs.thread(worker) needs an oneflow.asyncs.Thread, found {type(worker_thread).__name__}")
+            raise TypeError(
+                f"asyncs.thread(worker) needs an oneflow.asyncs.Thread, found {type(worker_thread).__name__}"
+            )
         self._worker, self._stack = worker_thread, []
 
     def __enter__(self):

@@ -1,4 +1,5 @@
 """oneflow.autograd.autograd_function: torch's Function, whose instances may be called."""
+
 from __future__ import annotations
 
 import torch

@@ -1,4 +1,5 @@
 """oneflow.autograd.autograd_mode: switches of gradient recording."""
+
 from __future__ import annotations
 
 import torch
@@ -8,7 +9,9 @@ __all__ = ["enable_grad", "inference_mode", "is_grad_enabled", "no_grad", "set_g
 
 
 def set_grad_enabled(is_train=True, *, mode=None):
-    """torch.set_grad_enabled (context manager, decorator, or plain call), with OneFlow's name of the argument."""
+    """torch.set_grad_enabled (context manager, decorator, or plain call), with OneFlow's name of the
+    argument.
+    """
     return torch.set_grad_enabled(is_train if mode is None else mode)
 
 

@@ -1,8 +1,12 @@
-"""python -m oneflow.autoprof: the time of operators in oneflow and in PyTorch, from the profile_* methods of AutoTest files.
+"""python -m oneflow.autoprof: the time of operators in oneflow and in PyTorch, from the profile_* methods of
+AutoTest files.
 
-Takes unittest's arguments (files, classes, methods, discover). Prints one line per operator, arguments, library and
-device, in microseconds per call, and writes the same as a CSV file (ONEFLOW_PROFILE_CSV, by default op_prof.csv).
+Takes unittest's arguments (files, classes, methods, discover). Prints one line per operator, arguments,
+library and
+device, in microseconds per call, and writes the same as a CSV file (ONEFLOW_PROFILE_CSV, by default
+op_prof.csv).
 """
+
 from __future__ import annotations
 
 import csv
@@ -11,16 +15,28 @@ HEADER = ("operator", "arguments", "library", "device", "threads", "calls", "ker
 
 
 def row(result) -> tuple:
-    """The fields of HEADER for one ProfResult; the end-to-end time is None on a GPU, where calls do not wait for kernels."""
+    """The fields of HEADER for one ProfResult; the end-to-end time is None on a GPU, where calls do not wait
+    for kernels.
+    """
     from oneflow_autotest.profiler import END_TO_END
 
     events, on_gpu = result.key_averages(), result.device != "cpu"
     kernels = [e for e in events if _name(e) != END_TO_END]
     kernel = sum(e.self_device_time_total if on_gpu else e.self_cpu_time_total for e in kernels)
     whole = None if on_gpu else sum(e.cpu_time_total for e in events if _name(e) == END_TO_END)
-    arguments = result.args_description + (f" ({result.additional_description})" if result.additional_description else "")
-    return (result.op_name, arguments, result.kind, result.device, "" if on_gpu else result.thread_num, result.num, round(kernel / result.num, 2),
-            None if whole is None else round(whole / result.num, 2))
+    arguments = result.args_description + (
+        f" ({result.additional_description})" if result.additional_description else ""
+    )
+    return (
+        result.op_name,
+        arguments,
+        result.kind,
+        result.device,
+        "" if on_gpu else result.thread_num,
+        result.num,
+        round(kernel / result.num, 2),
+        None if whole is None else round(whole / result.num, 2),
+    )
 
 
 def _name(event):
@@ -60,7 +76,12 @@ def main(argv=None) -> int:
     sys.path.insert(0, os.getcwd())
     set_profiler_hook(take)
     try:
-        ran = unittest.main(module=None, argv=["python -m oneflow.autoprof", *(sys.argv[1:] if argv is None else argv)], testLoader=loader, exit=False)
+        ran = unittest.main(
+            module=None,
+            argv=["python -m oneflow.autoprof", *(sys.argv[1:] if argv is None else argv)],
+            testLoader=loader,
+            exit=False,
+        )
     finally:
         set_profiler_hook(lambda results: results)
     print(table(rows))

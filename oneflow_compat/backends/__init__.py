@@ -1,4 +1,5 @@
 """oneflow.backends: torch.backends, with OneFlow's cudnn knobs."""
+
 from .. import _bind
 from . import cuda, cudnn
 

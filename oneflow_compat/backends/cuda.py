@@ -1,4 +1,5 @@
 """oneflow.backends.cuda: torch's; cuMatmulMode names the precision switches of `matmul`."""
+
 import torch
 
 from .. import _bind

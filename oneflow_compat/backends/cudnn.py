@@ -1,4 +1,7 @@
-"""oneflow.backends.cudnn: torch's switches (read and set through), and three knobs that are remembered without effect."""
+"""oneflow.backends.cudnn: torch's switches (read and set through), and three knobs that are remembered
+without effect.
+"""
+
 import sys
 import types
 
@@ -22,7 +25,13 @@ class _Switches(types.ModuleType):
             super().__setattr__(name, value)
 
     def __dir__(self):
-        return sorted({*vars(self), *dir(torch.backends.cudnn), *(n for n in dir(type(torch.backends.cudnn)) if not n.startswith("_"))})
+        return sorted(
+            {
+                *vars(self),
+                *dir(torch.backends.cudnn),
+                *(n for n in dir(type(torch.backends.cudnn)) if not n.startswith("_")),
+            }
+        )
 
 
 sys.modules[__name__].__class__ = _Switches

@@ -1,4 +1,5 @@
 """oneflow.boxing: knobs of OneFlow's transfers between placements; remembered, without effect."""
+
 from .. import _knobs
 from . import nccl
 

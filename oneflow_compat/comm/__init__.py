@@ -1,4 +1,5 @@
 """oneflow.comm: collectives in OneFlow's call form. With one process each is the identity."""
+
 from .. import _bind
 from .comm_ops import *  # noqa: F401,F403
 

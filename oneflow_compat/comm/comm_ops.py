@@ -1,9 +1,11 @@
 """Collectives in OneFlow's call form, on torch.distributed.
 
 Each works in place on its tensor as OneFlow's does and needs no process group with one process;
-with several, the default group is made at the first call from the launcher's variables. The ranks compare their
+with several, the default group is made at the first call from the launcher's variables. The ranks compare
+their
 arguments first: a call raises on every rank, or on none.
 """
+
 from __future__ import annotations
 
 import torch
@@ -12,8 +14,21 @@ import torch.distributed as dist
 from .. import _processes
 from .._global.collectives import checking, start, transfer
 
-__all__ = ["all_reduce", "all_gather", "all_gather_into_tensor", "all_to_all", "broadcast", "barrier", "reduce", "reduce_scatter",
-           "reduce_scatter_tensor", "gather", "scatter", "send", "recv"]
+__all__ = [
+    "all_reduce",
+    "all_gather",
+    "all_gather_into_tensor",
+    "all_to_all",
+    "broadcast",
+    "barrier",
+    "reduce",
+    "reduce_scatter",
+    "reduce_scatter_tensor",
+    "gather",
+    "scatter",
+    "send",
+    "recv",
+]
 
 # torch 2.13 warns of the older names
 _gather_whole = getattr(dist, "all_gather_single", None) or getattr(dist, "all_gather_into_tensor", None)
@@ -31,7 +46,9 @@ def _check_rank(name, rank):
     if isinstance(rank, bool) or not isinstance(rank, int):
         raise TypeError(f"comm.{name}: a rank is an int, found {rank!r}")
     if not 0 <= rank < _processes.get_world_size():
-        raise RuntimeError(f"comm.{name}: rank {rank} does not exist, there are {_processes.get_world_size()}")
+        raise RuntimeError(
+            f"comm.{name}: rank {rank} does not exist, there are {_processes.get_world_size()}"
+        )
 
 
 def _check_tensors(name, argument, tensors, like=None):
@@ -39,11 +56,16 @@ def _check_tensors(name, argument, tensors, like=None):
     world = _processes.get_world_size()
     if not isinstance(tensors, (list, tuple)) or len(tensors) != world:
         found = len(tensors) if isinstance(tensors, (list, tuple)) else type(tensors).__name__
-        raise RuntimeError(f"comm.{name}: {argument} must be a list of one tensor per rank ({world}), found {found}")
+        raise RuntimeError(
+            f"comm.{name}: {argument} must be a list of one tensor per rank ({world}), found {found}"
+        )
     for tensor in tensors:
         _check_tensor(name, argument, tensor)
         if like is not None and world > 1 and (tensor.shape, tensor.dtype) != (like.shape, like.dtype):
-            raise RuntimeError(f"comm.{name}: each tensor in {argument} must be {tuple(like.shape)} of {like.dtype}, found {tuple(tensor.shape)} of {tensor.dtype}")
+            raise RuntimeError(
+                f"comm.{name}: each tensor in {argument} must be {tuple(like.shape)} of {like.dtype}, found"
+                f" {tuple(tensor.shape)} of {tensor.dtype}"
+            )
 
 
 def _check_tensor(name, argument, tensor):
@@ -57,7 +79,10 @@ def _check_sizes(name, whole, part):
     _check_tensor(name, "output_tensor and input_tensor", whole)
     _check_tensor(name, "output_tensor and input_tensor", part)
     if world > 1 and (whole.numel(), whole.dtype) != (part.numel() * world, part.dtype):
-        raise RuntimeError(f"comm.{name}: the tensor of all {world} ranks must have {part.numel() * world} elements of {part.dtype}, found {whole.numel()} of {whole.dtype}")
+        raise RuntimeError(
+            f"comm.{name}: the tensor of all {world} ranks must have {part.numel() * world} elements of"
+            f" {part.dtype}, found {whole.numel()} of {whole.dtype}"
+        )
 
 
 def _about(tensor) -> dict:
@@ -87,14 +112,20 @@ def all_gather(tensor_list, tensor):
 
 
 def all_gather_into_tensor(output_tensor, input_tensor):
-    """`input_tensor` of every rank, one after the other, into `output_tensor`: any shape that holds so many elements."""
+    """`input_tensor` of every rank, one after the other, into `output_tensor`: any shape that holds so many
+    elements.
+    """
     with checking("comm.all_gather_into_tensor") as asked:
         _check_sizes("all_gather_into_tensor", output_tensor, input_tensor)
         asked.same(elements=input_tensor.numel(), dtype=input_tensor.dtype)
     if _alone():
         _fill(output_tensor, input_tensor)
     else:
-        _written("all_gather_into_tensor", [output_tensor], lambda out: _gather_whole(_row(*out), _row(input_tensor)))
+        _written(
+            "all_gather_into_tensor",
+            [output_tensor],
+            lambda out: _gather_whole(_row(*out), _row(input_tensor)),
+        )
 
 
 def all_to_all(output_tensor_list, input_tensor_list):
@@ -110,7 +141,9 @@ def all_to_all(output_tensor_list, input_tensor_list):
     if _alone():
         _fill(output_tensor_list[0], input_tensor_list[0])
     else:
-        _written(name, output_tensor_list, lambda out: _exchange(out, [t.contiguous() for t in input_tensor_list]))
+        _written(
+            name, output_tensor_list, lambda out: _exchange(out, [t.contiguous() for t in input_tensor_list])
+        )
 
 
 _FEW_RANKS = 32  # the sizes of so many ranks' tensors are compared
@@ -119,10 +152,13 @@ _FEW_RANKS = 32  # the sizes of so many ranks' tensors are compared
 def _check_exchange(told):
     """Every rank looks at the sizes of all, so that all raise."""
     for receiver, sizes in enumerate(told):
-        for sender, expected in enumerate(sizes[:len(sizes) // 2]):
+        for sender, expected in enumerate(sizes[: len(sizes) // 2]):
             sent = told[sender][len(told[sender]) // 2 + receiver]
             if sent != expected:
-                raise RuntimeError(f"comm.all_to_all: rank {sender} sends {sent} elements to rank {receiver}, which expects {expected}")
+                raise RuntimeError(
+                    f"comm.all_to_all: rank {sender} sends {sent} elements to rank {receiver}, which expects"
+                    f" {expected}"
+                )
 
 
 def _exchange(received, sent):
@@ -173,7 +209,11 @@ def reduce_scatter(output, input_list):
     if _alone():
         _fill(output, input_list[0])
     else:
-        _written("reduce_scatter", [output], lambda out: dist.reduce_scatter(*out, [t.contiguous() for t in input_list]))
+        _written(
+            "reduce_scatter",
+            [output],
+            lambda out: dist.reduce_scatter(*out, [t.contiguous() for t in input_list]),
+        )
 
 
 def reduce_scatter_tensor(output_tensor, input_tensor):
@@ -184,7 +224,11 @@ def reduce_scatter_tensor(output_tensor, input_tensor):
     if _alone():
         _fill(output_tensor, input_tensor)
     else:
-        _written("reduce_scatter_tensor", [output_tensor], lambda out: _scatter_whole(_row(*out), _row(input_tensor)))
+        _written(
+            "reduce_scatter_tensor",
+            [output_tensor],
+            lambda out: _scatter_whole(_row(*out), _row(input_tensor)),
+        )
 
 
 def gather(tensor, gather_list=None, dst=0):
@@ -228,9 +272,11 @@ def send(input, dst, send_meta=True):
 
 
 def recv(src, shape=None, dtype=None, device=None, *, out=None):
-    """Receive from rank `src` a tensor of `shape` and `dtype`, or without these as `send` announces it; into `out` if given.
+    """Receive from rank `src` a tensor of `shape` and `dtype`, or without these as `send` announces it; into
+    `out` if given.
 
-    A tensor that does not fit `out` is received all the same, so that the next call gets the next tensor, and then refused.
+    A tensor that does not fit `out` is received all the same, so that the next call gets the next tensor, and
+    then refused.
     """
     _check_other("recv", src)
     with transfer(f"comm.recv from rank {src}"):
@@ -243,7 +289,10 @@ def recv(src, shape=None, dtype=None, device=None, *, out=None):
             out = torch.empty(shape, dtype=dtype, device=device)
         elif (tuple(out.shape), out.dtype) != (shape, dtype or out.dtype):
             dist.recv(torch.empty(shape, dtype=dtype, device=out.device), src)
-            raise RuntimeError(f"comm.recv: rank {src} sends {shape} of {dtype or out.dtype}, and `out` is {tuple(out.shape)} of {out.dtype}")
+            raise RuntimeError(
+                f"comm.recv: rank {src} sends {shape} of {dtype or out.dtype}, and `out` is"
+                f" {tuple(out.shape)} of {out.dtype}"
+            )
         _receive([out], lambda received: dist.recv(*received, src))
     return out
 
@@ -262,7 +311,9 @@ def _written(name, outputs, call):
 
 
 def _receive(outputs, call):
-    """`call` on `outputs`, each laid out row by row: gloo takes memory as if it were, and so would other ranks."""
+    """`call` on `outputs`, each laid out row by row: gloo takes memory as if it were, and so would other
+    ranks.
+    """
     with torch.no_grad():
         dense = [t.contiguous() for t in outputs]
         call(dense)

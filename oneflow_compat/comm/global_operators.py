@@ -1,12 +1,24 @@
-"""oneflow._C's raw functions about global tensors and ranks: creation functions and collectives under other names."""
+"""oneflow._C's raw functions about global tensors and ranks: creation functions and collectives under other
+names.
+"""
+
 from __future__ import annotations
 
 import torch
 
 from . import comm_ops
 
-__all__ = ["global_arange", "global_constant", "global_empty", "global_tensor_constant", "local_all_reduce", "local_reduce",
-           "local_all_gather", "local_reduce_scatter", "comm_broadcast"]
+__all__ = [
+    "global_arange",
+    "global_constant",
+    "global_empty",
+    "global_tensor_constant",
+    "local_all_reduce",
+    "local_reduce",
+    "local_all_gather",
+    "local_reduce_scatter",
+    "comm_broadcast",
+]
 
 
 def _global(tensor, placement, sbp):

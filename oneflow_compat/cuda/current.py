@@ -1,4 +1,7 @@
-"""The current CUDA device, also where there is no CUDA: there the calls say what OneFlow says, and wait for nothing."""
+"""The current CUDA device, also where there is no CUDA: there the calls say what OneFlow says, and wait for
+nothing.
+"""
+
 from __future__ import annotations
 
 import torch
@@ -7,7 +10,9 @@ __all__ = ["current_device", "set_device", "synchronize"]
 
 
 def current_device() -> int:
-    """Index of the current CUDA device; without CUDA the number of this process on its node, as in OneFlow."""
+    """Index of the current CUDA device; without CUDA the number of this process on its node, as
+    in OneFlow.
+    """
     if torch.cuda.is_available():
         return torch.cuda.current_device()
     from .._processes import get_local_rank
@@ -16,7 +21,9 @@ def current_device() -> int:
 
 
 def set_device(device) -> None:
-    """torch.cuda.set_device; without CUDA only the index that `current_device` gives is accepted, and nothing follows."""
+    """torch.cuda.set_device; without CUDA only the index that `current_device` gives is accepted, and nothing
+    follows.
+    """
     if torch.cuda.is_available():
         torch.cuda.set_device(device)
         return
@@ -25,7 +32,10 @@ def set_device(device) -> None:
     if isinstance(device, torch.device) and device.type != "cuda":
         raise ValueError(f"set_device() takes a CUDA device or its index, found {device}")
     if index is not None and index >= 0 and index != current_device():
-        raise ValueError(f"set_device({index}): without CUDA the only index is {current_device()}, the number of this process on its node")
+        raise ValueError(
+            f"set_device({index}): without CUDA the only index is {current_device()}, the number of this"
+            " process on its node"
+        )
 
 
 def synchronize(device=None) -> None:

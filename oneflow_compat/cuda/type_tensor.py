@@ -1,4 +1,5 @@
 """oneflow.cuda.FloatTensor and its kin: constructors of CUDA tensors of one dtype."""
+
 from __future__ import annotations
 
 import torch

@@ -1,4 +1,5 @@
 """oneflow.distributed: torch.distributed, with get_local_rank and a rank and size without a process group."""
+
 import torch.distributed as _dist
 
 from .. import _bind, _processes
@@ -17,7 +18,11 @@ def get_rank(group=None) -> int:
 
 def get_world_size(group=None) -> int:
     """torch.distributed.get_world_size, the launcher's number before a process group exists."""
-    return _dist.get_world_size(group) if _dist.is_available() and _dist.is_initialized() else _processes.get_world_size()
+    return (
+        _dist.get_world_size(group)
+        if _dist.is_available() and _dist.is_initialized()
+        else _processes.get_world_size()
+    )
 
 
 __getattr__, __dir__ = _bind.fall_through(__name__, "torch.distributed")

@@ -1,9 +1,13 @@
-"""python -m oneflow.distributed.launch [options] SCRIPT [ARGS]: torchrun, which takes OneFlow's options as well."""
+"""python -m oneflow.distributed.launch [options] SCRIPT [ARGS]: torchrun, which takes OneFlow's options as
+well.
+"""
+
 from __future__ import annotations
 
 
 def main(argv=None):
-    """Start one process per device; --nproc_per_node, --nnodes, --node_rank, --master_addr, --master_port as torchrun takes them.
+    """Start one process per device; --nproc_per_node, --nnodes, --node_rank, --master_addr, --master_port as
+    torchrun takes them.
 
     OneFlow's --logdir and --redirect_stdout_and_stderr are torchrun's --log-dir and --redirects 3.
     """
@@ -20,7 +24,13 @@ def parser():
     parser = get_args_parser()
     parser.prog = "python -m oneflow.distributed.launch"
     parser.add_argument("--logdir", dest="log_dir", help="OneFlow's name of --log-dir")
-    parser.add_argument("--redirect_stdout_and_stderr", dest="redirects", action="store_const", const="3", help="OneFlow's name of --redirects 3")
+    parser.add_argument(
+        "--redirect_stdout_and_stderr",
+        dest="redirects",
+        action="store_const",
+        const="3",
+        help="OneFlow's name of --redirects 3",
+    )
     return parser
 
 

@@ -2,7 +2,9 @@
 
 
 class BalancedRanges(list):
-    """[(begin, end), ...]: `total` cut into `part_size` ranges whose lengths differ by one at most, longer ones first."""
+    """[(begin, end), ...]: `total` cut into `part_size` ranges whose lengths differ by one at most, longer
+    ones first.
+    """
 
     def __init__(self, total: int, part_size: int):
         base, more = divmod(total, part_size)

@@ -1,4 +1,5 @@
 """Deep path of save, load, and of sending an object to every rank."""
+
 from __future__ import annotations
 
 from .. import _processes
@@ -14,9 +15,15 @@ def _broadcast_py_object(obj, src: int = 0):
 
 
 def tensor_getstate(self) -> dict:
-    """A local tensor's values as an array, its dtype and the name of its device. NotImplementedError of a global tensor of several ranks."""
+    """A local tensor's values as an array, its dtype and the name of its device.
+
+    NotImplementedError of a global tensor of several ranks.
+    """
     if hasattr(self, "_held"):
-        raise NotImplementedError("tensor_getstate of a global tensor of several ranks; pass tensor.to_local() or tensor.full_tensor()")
+        raise NotImplementedError(
+            "tensor_getstate of a global tensor of several ranks; pass tensor.to_local() or"
+            " tensor.full_tensor()"
+        )
     return {"data": self.detach().cpu().numpy(), "dtype": self.dtype, "device": str(self.device)}
 
 

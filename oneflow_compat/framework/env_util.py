@@ -1,4 +1,5 @@
 """What the launcher told this process."""
+
 import os
 
 

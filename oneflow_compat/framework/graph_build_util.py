@@ -1,4 +1,5 @@
 """Deep path of the tracing flag, and of scopes as messages."""
+
 from .. import _lazy_mode
 
 

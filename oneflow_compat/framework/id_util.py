@@ -1,4 +1,5 @@
 """Names that are used once."""
+
 import itertools
 
 _numbers = itertools.count()

@@ -1,4 +1,5 @@
 """Lists of tensors, which OneFlow calls TensorTuple."""
+
 import torch
 
 

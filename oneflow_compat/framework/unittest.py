@@ -1,4 +1,5 @@
 """Examples in docstrings as tests."""
+
 from __future__ import annotations
 
 import doctest
@@ -17,7 +18,14 @@ def check_multi_rank_docstr(module):
     runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
     for test in doctest.DocTestFinder().find(module, module.__name__):
         runner.run(test, out=report.append)
-    result = runner.summarize(verbose=False) if not runner.failures else doctest.TestResults(runner.failures, runner.tries)
+    result = (
+        runner.summarize(verbose=False)
+        if not runner.failures
+        else doctest.TestResults(runner.failures, runner.tries)
+    )
     if result.failed:
-        raise AssertionError(f"rank {oneflow.env.get_rank()}: {result.failed} of {result.attempted} examples of {module.__name__} failed\n{''.join(report)}")
+        raise AssertionError(
+            f"rank {oneflow.env.get_rank()}: {result.failed} of {result.attempted} examples of"
+            f" {module.__name__} failed\n{''.join(report)}"
+        )
     return result

@@ -7,5 +7,6 @@ torch's own code, and this package, keep seeing the real torch: an `import` stat
 by the module it stands in, nothing in sys.modules is replaced. Only a file (not a package) that was
 imported under the mock is imported again by an `import` of it outside, as in OneFlow.
 """
+
 from .mock_importer import ModuleWrapper, OneflowImporter, disable, enable, error_msg, is_enabled
 from .dummy import DummyModule, DynamicMockModule

@@ -3,6 +3,7 @@ python -m oneflow.mock_torch [--lazy] [--verbose] -m MODULE [ARGS]   runs MODULE
 eval $(python -m oneflow.mock_torch enable)                          the same for every python of this shell
 eval $(python -m oneflow.mock_torch disable)                         and back
 """
+
 from __future__ import annotations
 
 import importlib.util

@@ -1,11 +1,14 @@
 """What stands for a missing name in lazy mode, and a mock for one package."""
+
 from __future__ import annotations
 
 from types import ModuleType
 
 
 class DummyModule(ModuleType):
-    """Any attribute of it exists, and it is empty and false; calling, indexing or entering it raises and names what is missing."""
+    """Any attribute of it exists, and it is empty and false; calling, indexing or entering it raises and
+    names what is missing.
+    """
 
     def __init__(self, name: str, verbose: bool = False):
         super().__init__(name)
@@ -61,13 +64,23 @@ class DynamicMockModule(ModuleType):
         from .mock_importer import enable
 
         def guard():
-            return enable(lazy=lazy, verbose=verbose, extra_dict=extra_dict, main_pkg=main_pkg, required_dependencies=required_dependencies)
+            return enable(
+                lazy=lazy,
+                verbose=verbose,
+                extra_dict=extra_dict,
+                main_pkg=main_pkg,
+                required_dependencies=required_dependencies,
+            )
 
         from .mock_utils import MockEnableDisableMixin
 
         def afresh():
             packages = (main_pkg, *required_dependencies)
-            return [k for k in sys.modules if k.split(".")[0] in packages and MockEnableDisableMixin.is_safe_module(k)]
+            return [
+                k
+                for k in sys.modules
+                if k.split(".")[0] in packages and MockEnableDisableMixin.is_safe_module(k)
+            ]
 
         kept = {k: sys.modules.pop(k) for k in afresh()}
         try:

@@ -1,4 +1,5 @@
 """enable and disable: the redirection of import statements."""
+
 from __future__ import annotations
 
 import builtins
@@ -11,16 +12,26 @@ from types import ModuleType
 
 from .. import _env
 
-error_msg = " is not implemented: it is in neither oneflow nor torch, so it cannot be used under oneflow.mock_torch"
+error_msg = (
+    " is not implemented: it is in neither oneflow nor torch, so it cannot be used under oneflow.mock_torch"
+)
 _REAL_SIDE = {  # importers that mean the module they name
-    "torch", "oneflow", "functorch", "torchgen", "importlib", "pickle", "pkgutil", "inspect",
+    "torch",
+    "oneflow",
+    "functorch",
+    "torchgen",
+    "importlib",
+    "pickle",
+    "pkgutil",
+    "inspect",
     "pyro",  # patches torch's own classes, and refuses a torch of another name
 }
 _import = builtins.__import__
 _resolve_name = pkgutil.resolve_name
 _chosen = "oneflow"  # the dialect in force before the mock was turned on
 _stack: list = []  # what is in force: a _Config (enabled) or None (disabled); the last one holds
-_sides: dict = {}  # files imported under the mock: name -> {True: the module that sees oneflow, False: the one that sees torch}
+# files imported under the mock: name -> {True: the module that sees oneflow, False: the one that sees torch}
+_sides: dict = {}
 
 
 class MissingName(ImportError, NotImplementedError):
@@ -56,7 +67,9 @@ class ModuleWrapper(ModuleType):
 
     def __init__(self, module, verbose=False):
         super().__init__(module.__name__, module.__doc__)
-        self.__dict__.update(_module=module, _verbose=verbose, __package__=getattr(module, "__package__", None))
+        self.__dict__.update(
+            _module=module, _verbose=verbose, __package__=getattr(module, "__package__", None)
+        )
 
     def __getattr__(self, name):
         try:
@@ -79,7 +92,9 @@ def is_enabled() -> bool:
 
 
 def _importing_module(globals) -> str:
-    """The module an import stands in; for a plain call of __import__, and code without a name (exec, eval), that of the caller."""
+    """The module an import stands in; for a plain call of __import__, and code without a name (exec, eval),
+    that of the caller.
+    """
     name, frame = (globals or {}).get("__name__"), sys._getframe(2)
     while name is None and frame is not None:
         name, frame = frame.f_globals.get("__name__"), frame.f_back
@@ -88,7 +103,9 @@ def _importing_module(globals) -> str:
 
 def _mocked_import(name, globals=None, locals=None, fromlist=(), level=0):
     config = _stack[-1] if _stack else None
-    if not level and name in _sides and globals is not None and not isinstance(fromlist, list):  # an import statement; pickle's calls give a list, or no globals
+    if (
+        not level and name in _sides and globals is not None and not isinstance(fromlist, list)
+    ):  # an import statement; pickle's calls give a list, or no globals
         return _import_side(name, config is not None, globals, locals, fromlist)
     if config is None or level or not config.concerns(_importing_module(globals)):
         return _import(name, globals, locals, fromlist, level)
@@ -132,14 +149,18 @@ def _import_item(package, item):
 
 
 def _note_side(importer):
-    """Remember a file that imports torch while it is itself being imported; packages stay as they were imported first."""
+    """Remember a file that imports torch while it is itself being imported; packages stay as they were
+    imported first.
+    """
     name, spec = importer.get("__name__", ""), importer.get("__spec__")
     if getattr(spec, "_initializing", False) and "." not in name and "__path__" not in importer:
         _sides.setdefault(name, {})[True] = sys.modules.get(name)
 
 
 def _import_side(name, mocked, globals, locals, fromlist):
-    """Import a file that was imported under the mock: again where the mock is off, and the former module where it is on."""
+    """Import a file that was imported under the mock: again where the mock is off, and the former module
+    where it is on.
+    """
     sides = _sides[name]
     if sides.get(not mocked) is sys.modules.get(name) is not None:
         if mocked in sides:
@@ -154,7 +175,11 @@ def _import_side(name, mocked, globals, locals, fromlist):
 def _mocked_resolve_name(name):
     """For unittest.mock.patch("torch.cuda.is_available"): what code under test calls torch."""
     config = _stack[-1] if _stack else None
-    to = config.target(name) if config and sys._getframe(1).f_globals.get("__name__") == "unittest.mock" else None
+    to = (
+        config.target(name)
+        if config and sys._getframe(1).f_globals.get("__name__") == "unittest.mock"
+        else None
+    )
     return _resolve_name(to or name)
 
 
@@ -192,11 +217,26 @@ class enable(_Switch):
     With ONEFLOW_DISABLE_MOCK_TORCH=1 nothing is redirected.
     """
 
-    def __init__(self, lazy=None, verbose=None, extra_dict=None, *, main_pkg=None, mock_version=None, required_dependencies=[], _from_cli=False):
+    def __init__(
+        self,
+        lazy=None,
+        verbose=None,
+        extra_dict=None,
+        *,
+        main_pkg=None,
+        mock_version=None,
+        required_dependencies=[],
+        _from_cli=False,
+    ):
         if extra_dict is not None and not isinstance(extra_dict, dict):
-            raise TypeError(f"mock_torch.enable: extra_dict maps module names to module names, found {type(extra_dict).__name__}")
+            raise TypeError(
+                "mock_torch.enable: extra_dict maps module names to module names, found"
+                f" {type(extra_dict).__name__}"
+            )
         off = _env.is_set("ONEFLOW_DISABLE_MOCK_TORCH")
-        super().__init__(None if off else _Config(lazy, verbose, extra_dict, main_pkg, required_dependencies), 2)
+        super().__init__(
+            None if off else _Config(lazy, verbose, extra_dict, main_pkg, required_dependencies), 2
+        )
         if isinstance(mock_version, str):
             import oneflow
 
@@ -223,7 +263,7 @@ def _swap_globals(names: dict, config) -> dict:
                 new = importlib.import_module(to) if to else None
         elif config is None and old.partition(".")[0] == "oneflow" and key.partition("_")[0] == "torch":
             with contextlib.suppress(ImportError):
-                new = importlib.import_module("torch" + old[len("oneflow"):])
+                new = importlib.import_module("torch" + old[len("oneflow") :])
         if new is not None and new is not value:
             before[key] = value
             names[key] = new

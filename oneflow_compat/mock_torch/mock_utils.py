@@ -1,9 +1,12 @@
 """The modules that a mock must not import a second time."""
+
 from __future__ import annotations
 
 
 class MockEnableDisableMixin:
-    """`hazard_list`: modules, and packages with all they hold, that DynamicMockModule.from_package leaves as they are."""
+    """`hazard_list`: modules, and packages with all they hold, that DynamicMockModule.from_package leaves as
+    they are.
+    """
 
     hazard_list: list[str] = []
 

@@ -1,4 +1,7 @@
-"""oneflow.multiprocessing.reductions: torch's, and OneFlow's pairs of "reduce" and "rebuild" over named shared memory."""
+"""oneflow.multiprocessing.reductions: torch's, and OneFlow's pairs of "reduce" and "rebuild" over named
+shared memory.
+"""
+
 from __future__ import annotations
 
 import numpy as np
@@ -7,7 +10,13 @@ import torch
 from .. import _bind
 from .shared_memory import SharedMemory
 
-__all__ = ["rebuild_empty_parameter", "rebuild_empty_tensor", "rebuild_shm_parameter", "rebuild_shm_tensor", "reduce_parameter"]
+__all__ = [
+    "rebuild_empty_parameter",
+    "rebuild_empty_tensor",
+    "rebuild_shm_parameter",
+    "rebuild_shm_tensor",
+    "reduce_parameter",
+]
 
 
 def rebuild_empty_tensor(shape, dtype, requires_grad):
@@ -34,7 +43,9 @@ def rebuild_shm_parameter(shm, shape, dtype, requires_grad):
 
 
 def reduce_parameter(tensor):
-    """(rebuild, arguments) of a parameter: pickled, it travels by name through a shared block that the receiver releases."""
+    """(rebuild, arguments) of a parameter: pickled, it travels by name through a shared block that the
+    receiver releases.
+    """
     if not tensor.numel():
         return rebuild_empty_parameter, (tensor.shape, tensor.dtype, tensor.requires_grad)
     array = np.ascontiguousarray(tensor.detach().cpu().numpy())

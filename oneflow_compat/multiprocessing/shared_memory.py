@@ -1,4 +1,7 @@
-"""Blocks of memory that processes share by name: the standard library's, whose names OneFlow's start with "ofshm_"."""
+"""Blocks of memory that processes share by name: the standard library's, whose names OneFlow's start with
+"ofshm_".
+"""
+
 from __future__ import annotations
 
 import secrets
@@ -8,7 +11,10 @@ __all__ = ["SharedMemory"]
 
 
 class SharedMemory(_std.SharedMemory):
-    """A block called `name`, new (`create`, of `size` bytes, more than 0) or attached. The last user calls unlink()."""
+    """A block called `name`, new (`create`, of `size` bytes, more than 0) or attached.
+
+    The last user calls unlink().
+    """
 
     def __init__(self, name=None, create=False, size=0):
         super().__init__(f"ofshm_{secrets.token_hex(4)}" if create and name is None else name, create, size)

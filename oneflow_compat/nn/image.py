@@ -1,4 +1,7 @@
-"""oneflow.nn.image: modules on batches of images (TensorBuffer of numpy arrays, height x width x channels)."""
+"""oneflow.nn.image: modules on batches of images (TensorBuffer of numpy arrays, height x width x
+channels).
+"""
+
 from __future__ import annotations
 
 import numpy as np
@@ -29,22 +32,44 @@ def _placed(tensor, buffer):
 
 
 class Resize(Stage):
-    """Resize each image: to one size, or one side with the aspect ratio kept. Gives (images, scale, new_size).
+    """Resize each image: to one size, or one side with the aspect ratio kept.
+
+    Gives (images, scale, new_size).
 
     target_size=(width, height): images is one tensor (batch, height, width, channels), new_size None.
-    keep_aspect_ratio with target_size an int for the resize_side ("shorter" or "longer"), the other side bounded
-    by max_size or min_size: images is a TensorBuffer, new_size an int32 tensor (batch, 2) of width and height.
+    keep_aspect_ratio with target_size an int for the resize_side ("shorter" or "longer"), the other side
+    bounded
+    by max_size or min_size: images is a TensorBuffer, new_size an int32 tensor (batch, 2) of width and
+    height.
     scale is float32 (batch, 2): new width and height over old. interpolation_type: auto, bilinear,
-    nearest_neighbor, bicubic, area. Older arguments: color_space, interp_type, resize_x, resize_y, resize_shorter.
+    nearest_neighbor, bicubic, area. Older arguments: color_space, interp_type, resize_x, resize_y,
+    resize_shorter.
     """
 
-    def __init__(self, target_size=None, min_size=None, max_size=None, keep_aspect_ratio=False, resize_side="shorter", channels=3, dtype=None,
-                 interpolation_type="auto", name=None, color_space=None, interp_type=None, resize_shorter=0, resize_x=0, resize_y=0):  # fmt: skip
+    def __init__(
+        self,
+        target_size=None,
+        min_size=None,
+        max_size=None,
+        keep_aspect_ratio=False,
+        resize_side="shorter",
+        channels=3,
+        dtype=None,
+        interpolation_type="auto",
+        name=None,
+        color_space=None,
+        interp_type=None,
+        resize_shorter=0,
+        resize_x=0,
+        resize_y=0,
+    ):
         super().__init__()
         if color_space is not None:
             channels = images.CHANNELS[images.check_color_space(color_space)]
         if interp_type is not None:
-            interpolation_type = {"Linear": "bilinear", "NN": "nearest_neighbor", "Cubic": "bicubic"}.get(interp_type, interp_type)
+            interpolation_type = {"Linear": "bilinear", "NN": "nearest_neighbor", "Cubic": "bicubic"}.get(
+                interp_type, interp_type
+            )
         if resize_x > 0 and resize_y > 0:
             target_size, keep_aspect_ratio = (resize_x, resize_y), False
         if resize_shorter > 0:
@@ -55,21 +80,39 @@ class Resize(Stage):
             if isinstance(target_size, (list, tuple)):
                 target_size = target_size[0] if len(target_size) == 1 else target_size
             if not isinstance(target_size, int) or resize_side not in ("shorter", "longer"):
-                raise ValueError(f"Resize with keep_aspect_ratio: target_size is an int and resize_side shorter or longer; found {target_size!r}, {resize_side!r}")
+                raise ValueError(
+                    "Resize with keep_aspect_ratio: target_size is an int and resize_side shorter or longer;"
+                    f" found {target_size!r}, {resize_side!r}"
+                )
         elif not isinstance(target_size, (list, tuple)) or len(target_size) != 2:
             raise ValueError(f"Resize: target_size is (width, height), found {target_size!r}")
-        self.target_size, self.bounds, self.longer, self.channels = target_size, (min_size or 0, max_size or 0), resize_side == "longer", channels
+        self.target_size, self.bounds, self.longer, self.channels = (
+            target_size,
+            (min_size or 0, max_size or 0),
+            resize_side == "longer",
+            channels,
+        )
 
     def forward(self, input):
         makers = _need("Resize", input).makers()
-        fixed = None if self.keep else np.empty((len(makers), *reversed(self.target_size), self.channels), np.uint8)
+        fixed = (
+            None
+            if self.keep
+            else np.empty((len(makers), *reversed(self.target_size), self.channels), np.uint8)
+        )
         done = images.parallel(self._one, makers, [None] * len(makers) if fixed is None else fixed)
-        scale = _placed(torch.tensor([[n[0] / o[0], n[1] / o[1]] for _, o, n in done], dtype=torch.float32), input)
+        scale = _placed(
+            torch.tensor([[n[0] / o[0], n[1] / o[1]] for _, o, n in done], dtype=torch.float32), input
+        )
         kind = to_numpy_dtype(self.dtype)
         if fixed is not None:
             return _placed(torch.from_numpy(fixed.astype(kind, copy=False)), input), scale, None
         out = [cell.astype(kind, copy=False) for cell, _, _ in done]
-        return _made_of(input, out), scale, _placed(torch.tensor([n for _, _, n in done], dtype=torch.int32), input)
+        return (
+            _made_of(input, out),
+            scale,
+            _placed(torch.tensor([n for _, _, n in done], dtype=torch.int32), input),
+        )
 
     def _one(self, make, target):
         """(resized image or None when it went to target, old size, new size); sizes are (width, height)."""
@@ -77,7 +120,11 @@ class Resize(Stage):
         rows, columns, channels = cell.shape
         if channels != self.channels:
             raise ValueError(f"Resize: channels is {self.channels}, found an image of {cell.shape}")
-        new = images.keep_aspect_size(columns, rows, self.target_size, *self.bounds, self.longer) if target is None else tuple(self.target_size)
+        new = (
+            images.keep_aspect_size(columns, rows, self.target_size, *self.bounds, self.longer)
+            if target is None
+            else tuple(self.target_size)
+        )
         out = images.resize(cell, *new, self.interpolation, target)
         return out if target is None else None, (columns, rows), new
 
@@ -85,7 +132,8 @@ class Resize(Stage):
 class batch_align(Stage):
     """Images of different sizes as one tensor (batch, *shape), each in the upper left corner of zeros.
 
-    shape is (height, width, channels), at least the largest image; alignment, to which OneFlow rounds the sizes it uses
+    shape is (height, width, channels), at least the largest image; alignment, to which OneFlow rounds the
+    sizes it uses
     inside, does not change the result here.
     """
 
@@ -111,7 +159,7 @@ class decode(Stage):
         self.dtype, self.color_space = to_numpy_dtype(dtype), images.check_color_space(color_space)
 
     def forward(self, input):
-        one = lambda cell: images.decode(cell.tobytes(), self.color_space).astype(self.dtype, copy=False)  # noqa: E731
+        one = lambda cell: images.decode(cell.tobytes(), self.color_space).astype(self.dtype, copy=False)
         return _made_of(input, images.parallel(one, _need("decode", input).cells))
 
 
@@ -124,8 +172,17 @@ class flip(Stage):
         cells = _need("flip", images).cells
         codes = [flip_code] * len(cells) if isinstance(flip_code, int) else flip_code.reshape(-1).tolist()
         if len(codes) != len(cells) or not set(codes) <= set(self._STEPS):
-            raise ValueError(f"nn.image.flip: one code of {sorted(self._STEPS)} per image, found {codes} for {len(cells)} images")
-        return _made_of(images, [np.ascontiguousarray(c[:: self._STEPS[f][0], :: self._STEPS[f][1]]) for c, f in zip(cells, codes)])
+            raise ValueError(
+                f"nn.image.flip: one code of {sorted(self._STEPS)} per image, found {codes} for {len(cells)}"
+                " images"
+            )
+        return _made_of(
+            images,
+            [
+                np.ascontiguousarray(c[:: self._STEPS[f][0], :: self._STEPS[f][1]])
+                for c, f in zip(cells, codes)
+            ],
+        )
 
 
 class normalize(Stage):

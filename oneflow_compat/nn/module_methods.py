@@ -1,4 +1,5 @@
 """What OneFlow's nn.Module has beyond torch's."""
+
 from __future__ import annotations
 
 import functools
@@ -9,7 +10,9 @@ __all__ = ["make_contiguous_params_group", "to_memory_format", "load_state_dict"
 
 
 def make_contiguous_params_group(self):
-    """Pack the parameters into shared buffers, one per dtype and device, kept as `cpg`; returns the module."""
+    """Pack the parameters into shared buffers, one per dtype and device, kept as `cpg`; returns
+    the module.
+    """
     from ..optim.parameters_grouping import ContiguousParamsGroup
 
     self.cpg = ContiguousParamsGroup([list(self.parameters())], group_on_current_buffer=False)
@@ -17,7 +20,9 @@ def make_contiguous_params_group(self):
 
 
 def to_memory_format(self, memory_format):
-    """Lay out the 4-d (or, for channels_last_3d, 5-d) parameters and buffers in `memory_format`; returns the module."""
+    """Lay out the 4-d (or, for channels_last_3d, 5-d) parameters and buffers in `memory_format`; returns the
+    module.
+    """
     return self.to(memory_format=memory_format)
 
 

@@ -1,4 +1,7 @@
-"""oneflow.one_embedding: embeddings too large for a parameter, by any id, with their optimizers and snapshots."""
+"""oneflow.one_embedding: embeddings too large for a parameter, by any id, with their optimizers and
+snapshots.
+"""
+
 from .embedding import Embedding, MultiTableEmbedding, MultiTableMultiColumnEmbedding
 from .optimizer import Optimizer, SmartDecayAdam
 from .options import (
@@ -13,19 +16,43 @@ from .options import (
     make_trunc_normal_initializer,
     make_uniform_initializer,
 )
-from .persistent import PersistentTableReader, PersistentTableWriter, make_persistent_table_reader, make_persistent_table_writer
+from .persistent import (
+    PersistentTableReader,
+    PersistentTableWriter,
+    make_persistent_table_reader,
+    make_persistent_table_writer,
+)
 from ..optim.ftrl import Ftrl
 
 __all__ = [
-    "Embedding", "MultiTableEmbedding", "MultiTableMultiColumnEmbedding", "Optimizer", "SmartDecayAdam", "Ftrl", "OneEmbeddingHandler",
-    "make_cached_host_mem_store_options", "make_cached_ssd_store_options", "make_column_options", "make_constant_initializer",
-    "make_device_mem_store_options", "make_normal_initializer", "make_table", "make_table_options", "make_trunc_normal_initializer",
-    "make_uniform_initializer", "PersistentTableReader", "PersistentTableWriter", "make_persistent_table_reader", "make_persistent_table_writer",
-]  # fmt: skip
+    "Embedding",
+    "MultiTableEmbedding",
+    "MultiTableMultiColumnEmbedding",
+    "Optimizer",
+    "SmartDecayAdam",
+    "Ftrl",
+    "OneEmbeddingHandler",
+    "make_cached_host_mem_store_options",
+    "make_cached_ssd_store_options",
+    "make_column_options",
+    "make_constant_initializer",
+    "make_device_mem_store_options",
+    "make_normal_initializer",
+    "make_table",
+    "make_table_options",
+    "make_trunc_normal_initializer",
+    "make_uniform_initializer",
+    "PersistentTableReader",
+    "PersistentTableWriter",
+    "make_persistent_table_reader",
+    "make_persistent_table_writer",
+]
 
 
 class OneEmbeddingHandler:
-    """The store of an embedding by its options: what OneFlow's C++ handle offers, saving and loading snapshots."""
+    """The store of an embedding by its options: what OneFlow's C++ handle offers, saving and loading
+    snapshots.
+    """
 
     def __init__(self, key_value_store_option_string, local_rank_id=0, rank_id=0, world_size=1):
         import json

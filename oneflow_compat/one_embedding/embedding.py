@@ -1,4 +1,7 @@
-"""MultiTableEmbedding: rows by any int64 id, created on first sight, kept in a store outside the module's parameters."""
+"""MultiTableEmbedding: rows by any int64 id, created on first sight, kept in a store outside the module's
+parameters.
+"""
+
 from __future__ import annotations
 
 import functools
@@ -22,7 +25,8 @@ class Embedding(torch.nn.Module):
     """Base of the embeddings.
 
     name: unique in a process by convention. embedding_dim: an int, or a list of column sizes. dtype:
-    oneflow.float (rows are kept as float32). key_type: oneflow.int64 or int32. tables: a list of make_table_options; an id belongs to one table,
+    oneflow.float (rows are kept as float32). key_type: oneflow.int64 or int32. tables: a list of
+    make_table_options; an id belongs to one table,
     ids of different tables must differ. store_options: make_*_store_options. default_initializer: for
     tables without one. padding_idx: its row is zeros and is not trained. seed: of the initializers.
 
@@ -30,30 +34,60 @@ class Embedding(torch.nn.Module):
     oneflow.one_embedding.Optimizer, in nn.Graph through add_optimizer.
     """
 
-    def __init__(self, name, embedding_dim, dtype, key_type, tables, store_options, default_initializer=None, padding_idx=None, seed=0):
+    def __init__(
+        self,
+        name,
+        embedding_dim,
+        dtype,
+        key_type,
+        tables,
+        store_options,
+        default_initializer=None,
+        padding_idx=None,
+        seed=0,
+    ):
         super().__init__()
         global _next
         if _processes.get_world_size() > 1:
-            raise NotImplementedError(f"one_embedding runs on one rank here, found {_processes.get_world_size()} (docs/differences.md: one-embedding-shuffle)")
+            raise NotImplementedError(
+                f"one_embedding runs on one rank here, found {_processes.get_world_size()}"
+                " (docs/differences.md: one-embedding-shuffle)"
+            )
         if dtype not in (torch.float32, torch.float16, torch.bfloat16):
-            raise TypeError(f"one_embedding {name!r}: dtype must be a floating type of at most 32 bits, found {dtype}")
+            raise TypeError(
+                f"one_embedding {name!r}: dtype must be a floating type of at most 32 bits, found {dtype}"
+            )
         if key_type not in (torch.int64, torch.int32, torch.uint8):
             raise TypeError(f"one_embedding {name!r}: key_type must be int64 or int32, found {key_type}")
-        self.name, self.dtype, self.key_type, self.padding_idx, self.seed = name, dtype, key_type, padding_idx, seed
+        self.name, self.dtype, self.key_type, self.padding_idx, self.seed = (
+            name,
+            dtype,
+            key_type,
+            padding_idx,
+            seed,
+        )
         self._widths = [embedding_dim] if isinstance(embedding_dim, int) else list(embedding_dim)
         self.embedding_dim = sum(self._widths)
         if min(self._widths, default=0) < 1:
             raise ValueError(f"one_embedding {name!r}: embedding_dim must be positive, found {embedding_dim}")
         if not tables or not all(isinstance(t, dict) for t in tables):
-            raise ValueError(f"one_embedding {name!r}: tables is a list of what make_table_options gives, found {tables!r}")
+            raise ValueError(
+                f"one_embedding {name!r}: tables is a list of what make_table_options gives, found {tables!r}"
+            )
         if not isinstance(store_options, dict) or "kv_store" not in store_options:
-            raise TypeError(f"one_embedding {name!r}: store_options is what a make_*_store_options gives, found {store_options!r}")
+            raise TypeError(
+                f"one_embedding {name!r}: store_options is what a make_*_store_options gives, found"
+                f" {store_options!r}"
+            )
         self._columns = [self._of_table(i, t, default_initializer) for i, t in enumerate(tables)]
         self.store_options = store_options
         given = store_options["storage_dim"]
         self.line = given if given > 0 else self.embedding_dim * store_options["size_factor"]
         if self.line < self.embedding_dim:
-            raise ValueError(f"one_embedding {name!r}: storage_dim {self.line} is less than the embedding's {self.embedding_dim} numbers")
+            raise ValueError(
+                f"one_embedding {name!r}: storage_dim {self.line} is less than the embedding's"
+                f" {self.embedding_dim} numbers"
+            )
         self.store = open_store(store_options, self.line, _processes.get_rank())
         self.shadow = torch.nn.Parameter(torch.zeros(1))
         self._number, _next = _next, _next + 1
@@ -67,22 +101,33 @@ class Embedding(torch.nn.Module):
         if columns is None:
             columns = [{"initializer": table.get("initializer", default)}] * len(self._widths)
         if len(columns) != len(self._widths):
-            raise ValueError(f"one_embedding {self.name!r}: table {i} has {len(columns)} columns, embedding_dim has {len(self._widths)}")
+            raise ValueError(
+                f"one_embedding {self.name!r}: table {i} has {len(columns)} columns, embedding_dim has"
+                f" {len(self._widths)}"
+            )
         made = [c.get("initializer") or default for c in columns]
         if None in made:
-            raise ValueError(f"one_embedding {self.name!r}: table {i} has no initializer and there is no default_initializer")
+            raise ValueError(
+                f"one_embedding {self.name!r}: table {i} has no initializer and there is no"
+                " default_initializer"
+            )
         for initializer, width in zip(made, self._widths):
             initial.rows(initializer, np.zeros(1, np.int64), width, self.seed)  # refuses an unknown one now
         return made
 
     # -- rows ----------------------------------------------------------------
     def forward(self, ids, table_ids=None):
-        """Rows of `ids` (any shape): shape + (embedding_dim,). table_ids (uint8, shape of ids) names each id's table;
-        without it the last dimension counts the tables, or there is one."""
+        """Rows of `ids` (any shape): shape + (embedding_dim,). table_ids (uint8, shape of ids) names each
+        id's table;
+        without it the last dimension counts the tables, or there is one.
+        """
         from . import functional
 
         if not isinstance(ids, torch.Tensor) or ids.is_floating_point() or ids.is_complex():
-            raise TypeError(f"one_embedding {self.name!r}: ids are a tensor of whole numbers, found {getattr(ids, 'dtype', type(ids).__name__)}")
+            raise TypeError(
+                f"one_embedding {self.name!r}: ids are a tensor of whole numbers, found"
+                f" {getattr(ids, 'dtype', type(ids).__name__)}"
+            )
         if ids.dtype is not self.key_type:
             ids = ids.to(self.key_type)
         tables = self._table_ids(ids, table_ids)
@@ -91,16 +136,24 @@ class Embedding(torch.nn.Module):
     def _table_ids(self, ids, table_ids):
         if table_ids is not None:
             if table_ids.shape != ids.shape:
-                raise ValueError(f"one_embedding {self.name!r}: table_ids has shape {tuple(table_ids.shape)}, ids {tuple(ids.shape)}")
+                raise ValueError(
+                    f"one_embedding {self.name!r}: table_ids has shape {tuple(table_ids.shape)}, ids"
+                    f" {tuple(ids.shape)}"
+                )
             return table_ids
         if len(self._columns) == 1:
             return None
         if ids.dim() < 2 or ids.shape[-1] != len(self._columns):
-            raise ValueError(f"one_embedding {self.name!r}: without table_ids the last dimension of ids must be the {len(self._columns)} tables, found {tuple(ids.shape)}")
+            raise ValueError(
+                f"one_embedding {self.name!r}: without table_ids the last dimension of ids must be the"
+                f" {len(self._columns)} tables, found {tuple(ids.shape)}"
+            )
         return torch.arange(len(self._columns), dtype=torch.uint8, device=ids.device).expand(ids.shape)
 
     def rows_of(self, keys: np.ndarray, tables: np.ndarray | None) -> np.ndarray:
-        """Whole rows (embedding and states) of unique keys; unseen keys get their first values, which are stored."""
+        """Whole rows (embedding and states) of unique keys; unseen keys get their first values, which are
+        stored.
+        """
         rows, found = self.store.get(keys)
         new = np.flatnonzero(~found)
         if len(new):
@@ -112,7 +165,9 @@ class Embedding(torch.nn.Module):
         rows = np.zeros((len(keys), self.line), np.float32)
         which = np.zeros(len(keys), np.int64) if tables is None else tables.astype(np.int64)
         if which.size and which.max() >= len(self._columns):
-            raise ValueError(f"one_embedding {self.name!r}: table id {which.max()}, there are {len(self._columns)} tables")
+            raise ValueError(
+                f"one_embedding {self.name!r}: table id {which.max()}, there are {len(self._columns)} tables"
+            )
         for table in np.unique(which):
             mine, at = which == table, 0
             for i, (initializer, width) in enumerate(zip(self._columns[table], self._widths)):
@@ -136,15 +191,18 @@ class Embedding(torch.nn.Module):
 
     # -- training ------------------------------------------------------------
     def attach(self, optimizer, in_graph=False) -> None:
-        """Let `optimizer`, which must hold `shadow`, update the rows from now on; in_graph: at the end of a graph's step."""
+        """Let `optimizer`, which must hold `shadow`, update the rows from now on; in_graph: at the end of a
+        graph's step.
+        """
         from .rules import rule_for
 
         rule = rule_for(optimizer, self._group_of(optimizer), 1)
         need = self.embedding_dim * (1 + rule.states) + rule.extra
         if need > self.line:
             raise ValueError(
-                f"one_embedding {self.name!r}: {type(optimizer).__name__} keeps rows of {need} numbers, the store has {self.line}; "
-                f"make the store with size_factor={1 + rule.states}" + (f" and storage_dim={need}" if rule.extra else "")
+                f"one_embedding {self.name!r}: {type(optimizer).__name__} keeps rows of {need} numbers, the"
+                f" store has {self.line}; make the store with size_factor={1 + rule.states}"
+                + (f" and storage_dim={need}" if rule.extra else "")
             )
         self._optimizer = weakref.ref(optimizer)
         if in_graph:
@@ -156,17 +214,26 @@ class Embedding(torch.nn.Module):
     def _group(self):
         optimizer = self._optimizer() if self._optimizer is not None else None
         if optimizer is None:
-            raise RuntimeError(f"one_embedding {self.name!r}: no optimizer is attached; use one_embedding.Optimizer, or add_optimizer of nn.Graph")
+            raise RuntimeError(
+                f"one_embedding {self.name!r}: no optimizer is attached; use one_embedding.Optimizer, or"
+                " add_optimizer of nn.Graph"
+            )
         return optimizer, self._group_of(optimizer)
 
     def _group_of(self, optimizer):
         for group in optimizer.param_groups:
             if any(p is self.shadow for p in group["params"]):
                 return group
-        raise ValueError(f"one_embedding {self.name!r}: the optimizer does not hold this embedding's parameters; pass it the module's parameters()")
+        raise ValueError(
+            f"one_embedding {self.name!r}: the optimizer does not hold this embedding's parameters; pass it"
+            " the module's parameters()"
+        )
 
     def collect(self, keys, tables, grad) -> float:
-        """Keep the gradient of unique keys for the step. Returns by how much it adds to the norm of what is kept."""
+        """Keep the gradient of unique keys for the step.
+
+        Returns by how much it adds to the norm of what is kept.
+        """
         before = self._norm
         self._pending.append((keys, tables, grad))
         if len(self._pending) > 1:
@@ -175,14 +242,18 @@ class Embedding(torch.nn.Module):
         return self._norm - before
 
     def update(self, norm: float | None = None) -> None:
-        """One step with the gradients collected since the last. norm: of those gradients after unscaling and clipping; None: as they are."""
+        """One step with the gradients collected since the last. norm: of those gradients after unscaling and
+        clipping; None: as they are.
+        """
         self._step += 1
         self._take(None, None, norm)
 
     def _take(self, rule, lr, norm=None):
         if self._pending:
             keys, tables, grad = self._merged()
-            if norm is not None and self._norm and not math.isclose(norm, self._norm, rel_tol=1e-6):  # more than the rounding of float32
+            if (
+                norm is not None and self._norm and not math.isclose(norm, self._norm, rel_tol=1e-6)
+            ):  # more than the rounding of float32
                 grad = grad * (norm / self._norm)
             self.drop_gradients()
             self._update(keys, tables, grad, rule, lr)
@@ -194,7 +265,9 @@ class Embedding(torch.nn.Module):
         self._take(RULES[kind](param_group, self._step), float(param_group["lr"]))
 
     def sgd_update(self, param_group, step) -> None:
-        """SGD on the rows, with the gradients collected since the last update and the options of `param_group`."""
+        """SGD on the rows, with the gradients collected since the last update and the options of
+        `param_group`.
+        """
         self._update_as("SGD", param_group, step)
 
     def adam_update(self, param_group, step) -> None:
@@ -210,7 +283,9 @@ class Embedding(torch.nn.Module):
         self._update_as("Ftrl", param_group, step)
 
     def shuffle_and_lookup(self, state_initializer=None):
-        """(ids, whole rows) that have collected a gradient. state_initializer is not used: an optimizer knows its first states."""
+        """(ids, whole rows) that have collected a gradient. state_initializer is not used: an optimizer knows
+        its first states.
+        """
         keys = self._merged()[0] if self._pending else np.empty(0, np.int64)
         return torch.from_numpy(keys), torch.from_numpy(self.store.get(keys)[0])
 
@@ -225,7 +300,11 @@ class Embedding(torch.nn.Module):
         tables = None if self._pending[0][1] is None else np.concatenate([t for _, t, _ in self._pending])
         grads = torch.cat([g for _, _, g in self._pending])
         unique, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-        return unique, None if tables is None else tables[first], torch.zeros(len(unique), grads.shape[1]).index_add_(0, torch.from_numpy(inverse), grads)
+        return (
+            unique,
+            None if tables is None else tables[first],
+            torch.zeros(len(unique), grads.shape[1]).index_add_(0, torch.from_numpy(inverse), grads),
+        )
 
     def _update(self, unique, tables, grads, rule=None, lr=None):
         if rule is None:
@@ -253,7 +332,10 @@ class Embedding(torch.nn.Module):
         """Become the rows of a snapshot; unchanged if it is damaged."""
         line, _ = snapshot.read(self.store.path, snapshot_name)
         if line != self.line:
-            raise RuntimeError(f"snapshot {snapshot_name!r} has rows of {line} numbers, {self.name!r} has {self.line}: another embedding_dim or size_factor")
+            raise RuntimeError(
+                f"snapshot {snapshot_name!r} has rows of {line} numbers, {self.name!r} has {self.line}:"
+                " another embedding_dim or size_factor"
+            )
         self.store.replace(lambda: snapshot.read(self.store.path, snapshot_name)[1])
 
     def close(self) -> None:
@@ -264,10 +346,14 @@ class Embedding(torch.nn.Module):
         super()._save_to_state_dict(destination, prefix, keep_vars)
         name = time.strftime("%Y-%m-%d-%H-%M-%S") + f"-{time.time_ns() % 10**9:09d}"
         self.save_snapshot(name)
-        destination[prefix + "OneEmbeddingKeyValueOptions"] = json.dumps({**self.store_options, "name": self.name, "step": self._step})
+        destination[prefix + "OneEmbeddingKeyValueOptions"] = json.dumps(
+            {**self.store_options, "name": self.name, "step": self._step}
+        )
         destination[prefix + "OneEmbeddingSnapshot"] = name
 
-    def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs):
+    def _load_from_state_dict(
+        self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+    ):
         name = state_dict.get(prefix + "OneEmbeddingSnapshot")
         options = state_dict.get(prefix + "OneEmbeddingKeyValueOptions")
         if name is not None:
@@ -275,31 +361,83 @@ class Embedding(torch.nn.Module):
         if options is not None:
             self._step = json.loads(options).get("step", self._step)
         kept = {k: v for k, v in state_dict.items() if not k.startswith(prefix + "OneEmbedding")}
-        super()._load_from_state_dict(kept, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+        super()._load_from_state_dict(
+            kept, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
         if name is None and strict:
             missing_keys.append(prefix + "OneEmbeddingSnapshot")
 
     def extra_repr(self):
-        return f"{self.name!r}, embedding_dim={self.embedding_dim}, tables={len(self._columns)}, line={self.line}"
+        return (
+            f"{self.name!r}, embedding_dim={self.embedding_dim}, tables={len(self._columns)},"
+            f" line={self.line}"
+        )
 
 
 class MultiTableEmbedding(Embedding):
     """Tables of rows of one width; see `Embedding`."""
 
-    def __init__(self, name, embedding_dim, dtype, key_type, tables, store_options, default_initializer=None, padding_idx=None, seed=0):
+    def __init__(
+        self,
+        name,
+        embedding_dim,
+        dtype,
+        key_type,
+        tables,
+        store_options,
+        default_initializer=None,
+        padding_idx=None,
+        seed=0,
+    ):
         if not isinstance(embedding_dim, int):
-            raise TypeError(f"MultiTableEmbedding: embedding_dim is an int, found {embedding_dim!r}; MultiTableMultiColumnEmbedding takes a list")
-        super().__init__(name, embedding_dim, dtype, key_type, tables, store_options, default_initializer, padding_idx, seed)
+            raise TypeError(
+                f"MultiTableEmbedding: embedding_dim is an int, found {embedding_dim!r};"
+                " MultiTableMultiColumnEmbedding takes a list"
+            )
+        super().__init__(
+            name,
+            embedding_dim,
+            dtype,
+            key_type,
+            tables,
+            store_options,
+            default_initializer,
+            padding_idx,
+            seed,
+        )
 
 
 class MultiTableMultiColumnEmbedding(Embedding):
-    """Tables whose rows are several columns, each with its width and initializer; forward gives them side by side."""
+    """Tables whose rows are several columns, each with its width and initializer; forward gives them side by
+    side.
+    """
 
-    def __init__(self, name, embedding_dim, dtype, key_type, tables, store_options, default_initializer=None, padding_idx=None, seed=0):
+    def __init__(
+        self,
+        name,
+        embedding_dim,
+        dtype,
+        key_type,
+        tables,
+        store_options,
+        default_initializer=None,
+        padding_idx=None,
+        seed=0,
+    ):
         if isinstance(embedding_dim, int):
             columns = max((len(t.get("columns", ())) for t in tables), default=0)
             embedding_dim = [embedding_dim] * max(1, columns)
-        super().__init__(name, list(embedding_dim), dtype, key_type, tables, store_options, default_initializer, padding_idx, seed)
+        super().__init__(
+            name,
+            list(embedding_dim),
+            dtype,
+            key_type,
+            tables,
+            store_options,
+            default_initializer,
+            padding_idx,
+            seed,
+        )
 
 
 def live(number: int) -> Embedding:
@@ -307,4 +445,6 @@ def live(number: int) -> Embedding:
     try:
         return _live[number]
     except KeyError:
-        raise RuntimeError("one_embedding: the embedding of this graph or tensor no longer exists; keep the module alive") from None
+        raise RuntimeError(
+            "one_embedding: the embedding of this graph or tensor no longer exists; keep the module alive"
+        ) from None

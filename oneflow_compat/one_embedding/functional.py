@@ -1,8 +1,12 @@
-"""The operators behind the embeddings: look rows up, take their gradient, update them. A graph records them as they are.
+"""The operators behind the embeddings: look rows up, take their gradient, update them.
 
-They work on the store, outside the tensors a graph knows. The gradient of `shadow` is the L2 norm of the rows'
+A graph records them as they are.
+
+They work on the store, outside the tensors a graph knows. The gradient of `shadow` is the L2 norm of the
+rows'
 gradients: what unscaling and clipping do to it is done to the rows, and a graph keeps the operators.
 """
+
 from __future__ import annotations
 
 import numpy as np
@@ -12,14 +16,21 @@ from .embedding import live
 
 
 def _unique(ids, tables):
-    keys, first, inverse = np.unique(ids.detach().cpu().numpy().astype(np.int64).reshape(-1), return_index=True, return_inverse=True)
-    return keys, None if tables is None else tables.detach().cpu().numpy().reshape(-1)[first], inverse.reshape(-1)
+    keys, first, inverse = np.unique(
+        ids.detach().cpu().numpy().astype(np.int64).reshape(-1), return_index=True, return_inverse=True
+    )
+    return (
+        keys,
+        None if tables is None else tables.detach().cpu().numpy().reshape(-1)[first],
+        inverse.reshape(-1),
+    )
 
 
 @torch.library.custom_op(
-    "oneflow_one_embedding::lookup", mutates_args=(),
+    "oneflow_one_embedding::lookup",
+    mutates_args=(),
     schema="(Tensor shadow, Tensor ids, Tensor? tables, int number, int size, ScalarType dtype) -> Tensor",
-)  # fmt: skip
+)
 def _lookup(shadow, ids, tables, number, size, dtype):
     keys, table_of, inverse = _unique(ids, tables)
     rows = live(number).rows_of(keys, table_of)[:, :size]
@@ -33,9 +44,10 @@ def _(shadow, ids, tables, number, size, dtype):
 
 
 @torch.library.custom_op(
-    "oneflow_one_embedding::collect", mutates_args=(),
+    "oneflow_one_embedding::collect",
+    mutates_args=(),
     schema="(Tensor grad, Tensor shadow, Tensor ids, Tensor? tables, int number) -> Tensor",
-)  # fmt: skip
+)
 def _collect(grad, shadow, ids, tables, number):
     keys, table_of, inverse = _unique(ids, tables)
     flat = grad.detach().reshape(-1, grad.shape[-1]).to(device="cpu", dtype=torch.float32)
@@ -48,7 +60,11 @@ def _(grad, shadow, ids, tables, number):
     return torch.empty_like(shadow)
 
 
-@torch.library.custom_op("oneflow_one_embedding::update", mutates_args=(), schema="(Tensor grad, Tensor? found, int number) -> Tensor")
+@torch.library.custom_op(
+    "oneflow_one_embedding::update",
+    mutates_args=(),
+    schema="(Tensor grad, Tensor? found, int number) -> Tensor",
+)
 def _update(grad, found, number):
     embedding = live(number)
     if found is not None and found.item():
@@ -64,7 +80,10 @@ def _(grad, found, number):
 
 
 def update(grad, found, number):
-    """One step of the rows, in a graph, for the gradient of `shadow` after unscaling and clipping. Returns the zeros that are left of it."""
+    """One step of the rows, in a graph, for the gradient of `shadow` after unscaling and clipping.
+
+    Returns the zeros that are left of it.
+    """
     return _update(grad.detach(), found, number)
 
 
@@ -76,7 +95,14 @@ def _setup(ctx, inputs, output):
 
 def _backward(ctx, grad):
     shadow, ids, *tables = ctx.saved_tensors
-    return _collect(grad, shadow, ids, tables[0] if tables else None, ctx.number), None, None, None, None, None
+    return (
+        _collect(grad, shadow, ids, tables[0] if tables else None, ctx.number),
+        None,
+        None,
+        None,
+        None,
+        None,
+    )
 
 
 _lookup.register_autograd(_backward, setup_context=_setup)

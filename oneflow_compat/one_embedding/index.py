@@ -1,4 +1,5 @@
 """From keys to row numbers, for arrays of keys: sorted runs that are merged when the newer have grown."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,4 +1,5 @@
 """one_embedding.Optimizer: an optimizer of the dense parameters that also updates the rows of embeddings."""
+
 from __future__ import annotations
 
 import torch
@@ -7,15 +8,19 @@ from ..optim import Adam
 
 
 class Optimizer:
-    """Wraps `optimizer`: step() updates its parameters and the rows of `embeddings` (a module or a list of them).
+    """Wraps `optimizer`: step() updates its parameters and the rows of `embeddings` (a module or a list of
+    them).
 
-    The rows use the group of the optimizer that holds the embedding's parameters: lr, betas, weight_decay, ...
+    The rows use the group of the optimizer that holds the embedding's parameters: lr, betas, weight_decay,
+    ...
     SGD, Adam, AdamW, Adagrad, Ftrl, SmartDecayAdam. Everything else is the wrapped optimizer's.
     """
 
     def __init__(self, optimizer, embeddings):
         if not isinstance(optimizer, torch.optim.Optimizer):
-            raise TypeError(f"one_embedding.Optimizer: expected an optimizer, found {type(optimizer).__name__}")
+            raise TypeError(
+                f"one_embedding.Optimizer: expected an optimizer, found {type(optimizer).__name__}"
+            )
         self.optimizer = optimizer
         self.embeddings = [embeddings] if isinstance(embeddings, torch.nn.Module) else list(embeddings)
         for embedding in self.embeddings:
@@ -52,5 +57,6 @@ class Optimizer:
 class SmartDecayAdam(Adam):
     """Adam whose rows' moments decay for the steps in which a row was not seen, when it is seen again.
 
-    On dense parameters it is Adam. Rows keep one number more: make the store with storage_dim=3 * embedding_dim + 1.
+    On dense parameters it is Adam. Rows keep one number more: make the store with storage_dim=3 *
+    embedding_dim + 1.
     """

@@ -1,13 +1,21 @@
-"""one_embedding's operators on a store: rows read, written and trained by the name of the embedding that owns them.
+"""one_embedding's operators on a store: rows read, written and trained by the name of the embedding that owns
+them.
 
 OneFlow finds a store by `embedding_name` among those its handlers opened; here the name is that of a living
-oneflow.one_embedding.Embedding, whose tables give a new id its first row (OneFlow takes them from `embedding_tables`).
+oneflow.one_embedding.Embedding, whose tables give a new id its first row (OneFlow takes them from
+`embedding_tables`).
 """
+
 from __future__ import annotations
 
 import torch
 
-__all__ = ["one_embedding_embedding_put", "one_embedding_fused_lookup", "one_embedding_fused_lookup_grad", "one_embedding_lookup"]
+__all__ = [
+    "one_embedding_embedding_put",
+    "one_embedding_fused_lookup",
+    "one_embedding_fused_lookup_grad",
+    "one_embedding_lookup",
+]
 
 
 def _owner(name, embedding_name, line_size, embedding_size=None):
@@ -16,10 +24,15 @@ def _owner(name, embedding_name, line_size, embedding_size=None):
     living = [e for _, e in sorted(embedding._live.items())]
     found = next((e for e in reversed(living) if e.name == embedding_name), None)
     if found is None:
-        raise RuntimeError(f"{name}: no one_embedding is called {embedding_name!r}, found {sorted({e.name for e in living})}; make a MultiTableEmbedding of that name first")
+        raise RuntimeError(
+            f"{name}: no one_embedding is called {embedding_name!r}, found"
+            f" {sorted({e.name for e in living})}; make a MultiTableEmbedding of that name first"
+        )
     if line_size not in (None, 0, found.line) or embedding_size not in (None, 0, found.embedding_dim):
-        raise RuntimeError(f"{name}: {embedding_name!r} has rows of {found.line} numbers, {found.embedding_dim} of them the embedding; "
-                           f"found line_size {line_size}, embedding_size {embedding_size}")
+        raise RuntimeError(
+            f"{name}: {embedding_name!r} has rows of {found.line} numbers, {found.embedding_dim} of them the"
+            f" embedding; found line_size {line_size}, embedding_size {embedding_size}"
+        )
     return found
 
 
@@ -31,10 +44,24 @@ def _keys(num_unique_ids, unique_ids):
 
 
 @torch.no_grad()
-def one_embedding_lookup(num_unique_ids, unique_ids, table_ids, dtype=torch.float32, embedding_dtype=torch.float32, line_size=0, embedding_size=0,
-                         embedding_name="", embedding_tables="", state_initializer="", seed=0):
-    """(whole rows (ids, line_size) in `dtype`, their embeddings (ids, embedding_size) in `embedding_dtype`) of the first num_unique_ids
-    ids, zeros behind. An id that is new gets its first row, which is stored. The rows go to the device of the ids."""
+def one_embedding_lookup(
+    num_unique_ids,
+    unique_ids,
+    table_ids,
+    dtype=torch.float32,
+    embedding_dtype=torch.float32,
+    line_size=0,
+    embedding_size=0,
+    embedding_name="",
+    embedding_tables="",
+    state_initializer="",
+    seed=0,
+):
+    """(whole rows (ids, line_size) in `dtype`, their embeddings (ids, embedding_size) in `embedding_dtype`)
+    of the first num_unique_ids
+    ids, zeros behind. An id that is new gets its first row, which is stored. The rows go to the device of the
+    ids.
+    """
     owner = _owner("one_embedding_lookup", embedding_name, line_size, embedding_size)
     n, keys = _keys(num_unique_ids, unique_ids)
     tables = None if table_ids is None else table_ids.reshape(-1)[:n].cpu().numpy()
@@ -45,32 +72,60 @@ def one_embedding_lookup(num_unique_ids, unique_ids, table_ids, dtype=torch.floa
 
 
 @torch.no_grad()
-def one_embedding_embedding_put(num_unique_ids, unique_ids, unique_embeddings, embedding_name="", line_size=0):
+def one_embedding_embedding_put(
+    num_unique_ids, unique_ids, unique_embeddings, embedding_name="", line_size=0
+):
     """Write the first num_unique_ids rows of unique_embeddings (ids, line_size) to the store."""
     owner = _owner("one_embedding_embedding_put", embedding_name, line_size)
     n, keys = _keys(num_unique_ids, unique_ids)
     if unique_embeddings.numel() != unique_ids.numel() * owner.line:
-        raise RuntimeError(f"one_embedding_embedding_put: {unique_ids.numel()} rows of {owner.line} numbers are needed, found {tuple(unique_embeddings.shape)}")
+        raise RuntimeError(
+            f"one_embedding_embedding_put: {unique_ids.numel()} rows of {owner.line} numbers are needed,"
+            f" found {tuple(unique_embeddings.shape)}"
+        )
     owner.store.put(keys, unique_embeddings.reshape(-1, owner.line)[:n].float().cpu().numpy())
 
 
-def one_embedding_fused_lookup(shadow, ids, table_ids=None, dtype=torch.float32, embedding_name="", line_size=0, embedding_size=0, is_full_cache=False,
-                               num_tables=1, embedding_tables="", padding_idx=None, seed=0):
-    """Embeddings of ids of any shape, ids.shape + (embedding_size,). Differentiable: the rows' gradient goes to the embedding that owns
-    them, for its optimizer; that of `shadow`, the embedding's parameter, is zero."""
+def one_embedding_fused_lookup(
+    shadow,
+    ids,
+    table_ids=None,
+    dtype=torch.float32,
+    embedding_name="",
+    line_size=0,
+    embedding_size=0,
+    is_full_cache=False,
+    num_tables=1,
+    embedding_tables="",
+    padding_idx=None,
+    seed=0,
+):
+    """Embeddings of ids of any shape, ids.shape + (embedding_size,).
+
+    Differentiable: the rows' gradient goes to the embedding that owns
+    them, for its optimizer; that of `shadow`, the embedding's parameter, is zero.
+    """
     from . import functional
 
     owner = _owner("one_embedding_fused_lookup", embedding_name, line_size, embedding_size)
     if padding_idx not in (None, owner.padding_idx):
-        raise RuntimeError(f"one_embedding_fused_lookup: padding_idx is {owner.padding_idx} in {embedding_name!r}, found {padding_idx}")
-    return functional.lookup(shadow, ids, owner._table_ids(ids, table_ids), owner._number, owner.embedding_dim, dtype)
+        raise RuntimeError(
+            f"one_embedding_fused_lookup: padding_idx is {owner.padding_idx} in {embedding_name!r}, found"
+            f" {padding_idx}"
+        )
+    return functional.lookup(
+        shadow, ids, owner._table_ids(ids, table_ids), owner._number, owner.embedding_dim, dtype
+    )
 
 
 def one_embedding_fused_lookup_grad(ids, embedding_grad, embedding_name="", line_size=0, embedding_size=0):
     """Hand the gradient of looked-up embeddings to the embedding that owns them; its next update uses it."""
     owner = _owner("one_embedding_fused_lookup_grad", embedding_name, line_size, embedding_size)
     if embedding_grad.numel() != ids.numel() * owner.embedding_dim:
-        raise RuntimeError(f"one_embedding_fused_lookup_grad: ids {tuple(ids.shape)} need gradients of {owner.embedding_dim} numbers each, found {tuple(embedding_grad.shape)}")
+        raise RuntimeError(
+            f"one_embedding_fused_lookup_grad: ids {tuple(ids.shape)} need gradients of {owner.embedding_dim}"
+            f" numbers each, found {tuple(embedding_grad.shape)}"
+        )
     with torch.enable_grad():
         found = one_embedding_fused_lookup(owner.shadow, ids, None, embedding_grad.dtype, embedding_name)
     torch.autograd.grad(found, owner.shadow, embedding_grad.reshape(found.shape))

@@ -2,6 +2,7 @@
 
 A row is [embedding | state | state ...]. The formulas are those of `oneflow._C.one_embedding_*_update`.
 """
+
 from __future__ import annotations
 
 import torch
@@ -10,7 +11,9 @@ from .._kernels import embedding as ops
 
 
 class Rule:
-    """What an optimizer does to rows: `states` embeddings of state (first values `initial`), and `extra` numbers, per row."""
+    """What an optimizer does to rows: `states` embeddings of state (first values `initial`), and `extra`
+    numbers, per row.
+    """
 
     def __init__(self, states, update, initial=0.0, extra=0):
         self.states, self.update, self.initial, self.extra = states, update, initial, extra
@@ -18,19 +21,33 @@ class Rule:
 
 def _sgd(group, step):
     if group.get("nesterov") or group.get("dampening"):
-        raise NotImplementedError("one_embedding: SGD on rows knows momentum, not nesterov or dampening (docs/differences.md: one-embedding-optimizers)")
+        raise NotImplementedError(
+            "one_embedding: SGD on rows knows momentum, not nesterov or dampening (docs/differences.md:"
+            " one-embedding-optimizers)"
+        )
     momentum = group.get("momentum", 0.0)
 
     def update(rows, grad, size, lr):
-        return ops.one_embedding_sgd_update(len(rows), rows, grad, None, learning_rate_val=lr, weight_decay=group.get("weight_decay", 0.0),
-                                            momentum=momentum, line_size=rows.shape[1], embedding_size=size)  # fmt: skip
+        return ops.one_embedding_sgd_update(
+            len(rows),
+            rows,
+            grad,
+            None,
+            learning_rate_val=lr,
+            weight_decay=group.get("weight_decay", 0.0),
+            momentum=momentum,
+            line_size=rows.shape[1],
+            embedding_size=size,
+        )
 
     return Rule(int(momentum != 0), update)
 
 
 def _adam(group, step, smart=False):
     if group.get("amsgrad"):
-        raise NotImplementedError("one_embedding: Adam on rows has no amsgrad (docs/differences.md: one-embedding-optimizers)")
+        raise NotImplementedError(
+            "one_embedding: Adam on rows has no amsgrad (docs/differences.md: one-embedding-optimizers)"
+        )
     beta1, beta2 = group["betas"]
     correct = group.get("do_bias_correction", True)
 
@@ -41,9 +58,22 @@ def _adam(group, step, smart=False):
             rows = rows[:, : 3 * size].clone()
             rows[:, size : 2 * size] *= beta1**skipped
             rows[:, 2 * size :] *= beta2**skipped
-        out = ops.one_embedding_adam_update(len(rows), rows, grad, None, learning_rate_val=lr, weight_decay=group.get("weight_decay", 0.0),
-                                            beta1=beta1, beta2=beta2, bias_correction1_val=1 - beta1**step, bias_correction2_val=1 - beta2**step,
-                                            epsilon=group["eps"], do_bias_correction=correct, line_size=3 * size, embedding_size=size)  # fmt: skip
+        out = ops.one_embedding_adam_update(
+            len(rows),
+            rows,
+            grad,
+            None,
+            learning_rate_val=lr,
+            weight_decay=group.get("weight_decay", 0.0),
+            beta1=beta1,
+            beta2=beta2,
+            bias_correction1_val=1 - beta1**step,
+            bias_correction2_val=1 - beta2**step,
+            epsilon=group["eps"],
+            do_bias_correction=correct,
+            line_size=3 * size,
+            embedding_size=size,
+        )
         return torch.cat((out, torch.full_like(out[:, :1], step)), 1) if smart else out
 
     return Rule(2, update, extra=int(smart))
@@ -51,16 +81,39 @@ def _adam(group, step, smart=False):
 
 def _adagrad(group, step):
     def update(rows, grad, size, lr):
-        return ops.one_embedding_adagrad_update(len(rows), rows, grad, None, train_step_val=step, learning_rate_val=lr, weight_decay=group.get("weight_decay", 0.0),
-                                                lr_decay=group.get("lr_decay", 0.0), epsilon=group["eps"], line_size=2 * size, embedding_size=size)  # fmt: skip
+        return ops.one_embedding_adagrad_update(
+            len(rows),
+            rows,
+            grad,
+            None,
+            train_step_val=step,
+            learning_rate_val=lr,
+            weight_decay=group.get("weight_decay", 0.0),
+            lr_decay=group.get("lr_decay", 0.0),
+            epsilon=group["eps"],
+            line_size=2 * size,
+            embedding_size=size,
+        )
 
     return Rule(1, update, group.get("initial_accumulator_value", 0.0))
 
 
 def _ftrl(group, step):
     def update(rows, grad, size, lr):
-        return ops.one_embedding_ftrl_update(len(rows), rows, grad, None, learning_rate_val=lr, weight_decay=group.get("weight_decay", 0.0), lr_power=group["lr_power"],
-                                             lambda1=group["lambda1"], lambda2=group["lambda2"], beta=group["beta"], line_size=3 * size, embedding_size=size)  # fmt: skip
+        return ops.one_embedding_ftrl_update(
+            len(rows),
+            rows,
+            grad,
+            None,
+            learning_rate_val=lr,
+            weight_decay=group.get("weight_decay", 0.0),
+            lr_power=group["lr_power"],
+            lambda1=group["lambda1"],
+            lambda2=group["lambda2"],
+            beta=group["beta"],
+            line_size=3 * size,
+            embedding_size=size,
+        )
 
     return Rule(2, update, (group.get("initial_accumulator_value", 0.1), 0.0))
 
@@ -71,12 +124,16 @@ def rule_for(optimizer, group, step: int) -> Rule:
         if cls.__name__ in RULES:
             return RULES[cls.__name__](group, step)
     raise NotImplementedError(
-        f"one_embedding: {type(optimizer).__name__} cannot update rows; SGD, Adam, AdamW, Adagrad, Ftrl and SmartDecayAdam can "
-        "(docs/differences.md: one-embedding-optimizers)"
+        f"one_embedding: {type(optimizer).__name__} cannot update rows; SGD, Adam, AdamW, Adagrad, Ftrl and"
+        " SmartDecayAdam can (docs/differences.md: one-embedding-optimizers)"
     )
 
 
 RULES = {
-    "SGD": _sgd, "Adam": _adam, "AdamW": _adam, "Adagrad": _adagrad, "Ftrl": _ftrl,
+    "SGD": _sgd,
+    "Adam": _adam,
+    "AdamW": _adam,
+    "Adagrad": _adagrad,
+    "Ftrl": _ftrl,
     "SmartDecayAdam": lambda group, step: _adam(group, step, smart=True),
-}  # fmt: skip
+}

@@ -2,6 +2,7 @@
 
 <path>/snapshots/<name>/{meta.json, keys-<n>.npy, rows-<n>.npy}. Any store reads what any other wrote.
 """
+
 from __future__ import annotations
 
 import json
@@ -76,7 +77,9 @@ def read(path, name):
         folder += ".old"  # a crash between the two renames of `write`
     if not os.path.isdir(folder):
         have = sorted(os.listdir(os.path.dirname(folder))) if os.path.isdir(os.path.dirname(folder)) else []
-        raise FileNotFoundError(f"there is no snapshot {name!r} in {path!r}; found {', '.join(have) or 'none'}")
+        raise FileNotFoundError(
+            f"there is no snapshot {name!r} in {path!r}; found {', '.join(have) or 'none'}"
+        )
     meta_path = os.path.join(folder, "meta.json")
     with named_errors(meta_path), open_inside(folder, meta_path) as file:
         line, chunks = _parse_meta(json.loads(file.read()))
@@ -86,7 +89,9 @@ def read(path, name):
 def _parse_meta(meta):
     """(line, chunks) of a snapshot's meta file."""
     counts = (meta["line"], meta["count"], *(n for chunk in meta["chunks"] for n in chunk))
-    if any(type(n) is not int or not 0 <= n < 1 << 62 for n in counts) or any(len(chunk) != 3 for chunk in meta["chunks"]):
+    if any(type(n) is not int or not 0 <= n < 1 << 62 for n in counts) or any(
+        len(chunk) != 3 for chunk in meta["chunks"]
+    ):
         raise CheckpointError("truncated or altered: a chunk is a number of rows and two CRC-32s")
     if sum(chunk[0] for chunk in meta["chunks"]) != meta["count"]:
         raise CheckpointError(f"truncated or altered: its chunks have other than {meta['count']} rows")
@@ -110,10 +115,16 @@ def _read_array(folder, name, shape, dtype, checksum) -> np.ndarray:
         header = _HEADER.fullmatch(file.read(int.from_bytes(start[8:10], "little")))
         if start[:8] != b"\x93NUMPY\x01\x00" or header is None:
             raise CheckpointError("truncated or altered: it does not begin as a numpy file of a snapshot")
-        size, needed = os.fstat(file.fileno()).st_size - file.tell(), math.prod(shape) * np.dtype(dtype).itemsize
+        size, needed = (
+            os.fstat(file.fileno()).st_size - file.tell(),
+            math.prod(shape) * np.dtype(dtype).itemsize,
+        )
         found = tuple(int(n) for n in header[2].replace(b" ", b"").split(b",") if n)
         if found != shape or header[1].decode() != dtype or size != needed:
-            raise CheckpointError(f"truncated or altered: {size} bytes of {header[1].decode()} for shape {found}, where {needed} bytes for {shape} of {dtype} should be")
+            raise CheckpointError(
+                f"truncated or altered: {size} bytes of {header[1].decode()} for shape {found}, where"
+                f" {needed} bytes for {shape} of {dtype} should be"
+            )
         array = np.fromfile(file, dtype).reshape(shape)
     if zlib.crc32(array.reshape(-1).view(np.uint8)) != checksum:
         raise CheckpointError.of(path, f"altered: its CRC-32 is not {checksum:08x}, which meta.json says")

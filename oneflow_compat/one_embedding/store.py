@@ -1,4 +1,5 @@
 """Stores of rows by key: in memory, or on disk (LMDB) with the recent rows in memory."""
+
 from __future__ import annotations
 
 import os
@@ -40,7 +41,10 @@ class MemoryStore:
         new = at < 0
         if new.any():
             if self._capacity is not None and self._index.count + int(new.sum()) > self._capacity:
-                raise RuntimeError(f"the store is full: {self._index.count} rows, {int(new.sum())} new ids, capacity {self._capacity}; raise capacity in its options")
+                raise RuntimeError(
+                    f"the store is full: {self._index.count} rows, {int(new.sum())} new ids, capacity"
+                    f" {self._capacity}; raise capacity in its options"
+                )
             at[new] = self._index.add(keys[new])
             if self._index.count > len(self._rows):
                 grown = np.empty((max(self._index.count, 2 * len(self._rows), 1024), self.line), np.float32)
@@ -77,11 +81,17 @@ class DiskStore:
         try:
             import lmdb
         except ImportError:
-            raise ModuleNotFoundError("a store on disk needs the package lmdb, which is not installed: pip install oneflow-compat[embedding]") from None
+            raise ModuleNotFoundError(
+                "a store on disk needs the package lmdb, which is not installed: pip install"
+                " oneflow-compat[embedding]"
+            ) from None
         self.path, self.line, self._lmdb = path, line, lmdb
         folder = os.path.abspath(os.path.join(path, "rows"))
         if folder in DiskStore._open:
-            raise RuntimeError(f"{path!r} is the store of another embedding of this process; close() that one, or give each its own persistent_path")
+            raise RuntimeError(
+                f"{path!r} is the store of another embedding of this process; close() that one, or give each"
+                " its own persistent_path"
+            )
         os.makedirs(folder, exist_ok=True)
         self._env = lmdb.open(folder, map_size=1 << 26, subdir=True, readahead=False, metasync=True)
         self._folder = folder
@@ -97,7 +107,10 @@ class DiskStore:
             if cursor.first() and len(cursor.value()) != 4 * self.line:
                 kept = len(cursor.value()) // 4
                 self.close()
-                raise RuntimeError(f"{self.path!r} holds rows of {kept} numbers, this embedding has rows of {self.line}: another embedding_dim or size_factor")
+                raise RuntimeError(
+                    f"{self.path!r} holds rows of {kept} numbers, this embedding has rows of {self.line}:"
+                    " another embedding_dim or size_factor"
+                )
 
     def _forget(self):
         self._cache, self._stamp = MemoryStore(self.path, self.line), np.empty(0, np.int64)
@@ -178,7 +191,10 @@ class DiskStore:
                 self._dirty[:] = False
 
     def _write(self, chunks, clear):
-        """Write chunks in one transaction. When LMDB's map is full, it is made larger and everything written again."""
+        """Write chunks in one transaction.
+
+        When LMDB's map is full, it is made larger and everything written again.
+        """
         while True:
             try:
                 with self._env.begin(write=True) as txn:
@@ -200,7 +216,10 @@ class DiskStore:
                 keys.append(key)
                 rows.append(value)
                 if len(keys) == snapshot.CHUNK:
-                    yield self._keys(b"".join(keys)), np.frombuffer(b"".join(rows), "<f4").reshape(-1, self.line)
+                    yield (
+                        self._keys(b"".join(keys)),
+                        np.frombuffer(b"".join(rows), "<f4").reshape(-1, self.line),
+                    )
                     keys, rows = [], []
             if keys:
                 yield self._keys(b"".join(keys)), np.frombuffer(b"".join(rows), "<f4").reshape(-1, self.line)

@@ -1,4 +1,5 @@
 """oneflow.optim: OneFlow's optimizers, as subclasses of torch's; torch's other optimizers fall through."""
+
 from .._bind import fall_through as _ft
 from . import lr_scheduler
 from .adadelta import Adadelta
@@ -12,6 +13,18 @@ from .optimizer import Optimizer
 from .rmsprop import RMSprop
 from .sgd import SGD
 
-__all__ = ["Adadelta", "Adagrad", "Adam", "AdamW", "Ftrl", "LAMB", "LBFGS", "Optimizer", "RMSprop", "SGD", "lr_scheduler"]
+__all__ = [
+    "Adadelta",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Ftrl",
+    "LAMB",
+    "LBFGS",
+    "Optimizer",
+    "RMSprop",
+    "SGD",
+    "lr_scheduler",
+]
 
 __getattr__, __dir__ = _ft(__name__, "torch.optim", classes=True)

@@ -4,11 +4,15 @@ OneFlow: {"state": {"step": n, 0: {slot: tensor}}, "param_groups": [{"_options":
 "_enable_clip_grad": bool, "params": [0]}]}; torch keeps the options in the group itself and a step
 per parameter. Slot names differ for SGD and Adadelta (`_renames` of the class).
 """
+
 from __future__ import annotations
 
 import torch
 
-STORED_PER_STEP = ("bias_correction1", "bias_correction2")  # OneFlow's Adam family keeps them among the options
+STORED_PER_STEP = (
+    "bias_correction1",
+    "bias_correction2",
+)  # OneFlow's Adam family keeps them among the options
 
 
 def is_oneflow(state_dict) -> bool:
@@ -19,7 +23,10 @@ def is_oneflow(state_dict) -> bool:
 def from_oneflow(state_dict, renames, current_groups, counts_steps=True) -> dict:
     """OneFlow's layout as torch's; options OneFlow does not know keep the optimizer's present value."""
     if len(state_dict["param_groups"]) != len(current_groups):
-        raise ValueError(f"the checkpoint has {len(state_dict['param_groups'])} parameter groups, the optimizer {len(current_groups)}")
+        raise ValueError(
+            f"the checkpoint has {len(state_dict['param_groups'])} parameter groups, the optimizer"
+            f" {len(current_groups)}"
+        )
     back = {theirs: ours for ours, theirs in renames.items()}
     step = float(state_dict["state"].get("step", 0))
     state = {}
@@ -48,7 +55,11 @@ def _tensor(value):
 
 def to_oneflow(state_dict, renames, option_names) -> dict:
     """torch's layout as OneFlow's, for real OneFlow to read."""
-    steps = [int(slots["step"]) for slots in state_dict["state"].values() if isinstance(slots, dict) and "step" in slots]
+    steps = [
+        int(slots["step"])
+        for slots in state_dict["state"].values()
+        if isinstance(slots, dict) and "step" in slots
+    ]
     step = max(steps, default=0)
     state: dict = {"step": step}
     groups = []

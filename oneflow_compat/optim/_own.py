@@ -2,6 +2,7 @@
 
 `lr` may be a float or a 0-d tensor; nothing here reads a tensor's value, so the steps trace with make_fx.
 """
+
 from __future__ import annotations
 
 import torch
@@ -19,7 +20,10 @@ def gather(optimizer, group, slots: dict, kind: str):
         if grad is None:
             continue
         if grad.is_sparse:
-            raise RuntimeError(f"{kind} does not support sparse gradients (parameter of shape {tuple(p.shape)}); use SGD or SparseAdam")
+            raise RuntimeError(
+                f"{kind} does not support sparse gradients (parameter of shape {tuple(p.shape)}); use SGD or"
+                " SparseAdam"
+            )
         if grad.is_complex():
             raise RuntimeError(f"{kind} does not support complex parameters (got {p.dtype})")
         state = optimizer.state[p]

@@ -1,4 +1,5 @@
 """oneflow.optim.Adagrad."""
+
 from __future__ import annotations
 
 import torch
@@ -14,25 +15,55 @@ class Adagrad(Optimizer, torch.optim.Adagrad):
 
     _option_names = ("lr", "initial_accumulator_value", "lr_decay", "weight_decay", "eps")
 
-    def __init__(self, params, lr=0.001, lr_decay=0.0, weight_decay=0, initial_accumulator_value=0.0, eps=1e-10,
-                 contiguous_params=False, *, foreach=None, maximize=False, differentiable=False, fused=None):
-        self._init_as(torch.optim.Adagrad, params, {"contiguous_params": contiguous_params},
-                      lr=lr, lr_decay=lr_decay, weight_decay=weight_decay, eps=eps, foreach=foreach, maximize=maximize,
-                      initial_accumulator_value=initial_accumulator_value, differentiable=differentiable, fused=flag(fused))
+    def __init__(
+        self,
+        params,
+        lr=0.001,
+        lr_decay=0.0,
+        weight_decay=0,
+        initial_accumulator_value=0.0,
+        eps=1e-10,
+        contiguous_params=False,
+        *,
+        foreach=None,
+        maximize=False,
+        differentiable=False,
+        fused=None,
+    ):
+        self._init_as(
+            torch.optim.Adagrad,
+            params,
+            {"contiguous_params": contiguous_params},
+            lr=lr,
+            lr_decay=lr_decay,
+            weight_decay=weight_decay,
+            eps=eps,
+            foreach=foreach,
+            maximize=maximize,
+            initial_accumulator_value=initial_accumulator_value,
+            differentiable=differentiable,
+            fused=flag(fused),
+        )
         for group in self.param_groups:
-            if group["initial_accumulator_value"] != initial_accumulator_value:  # torch starts every group from the default
+            if (
+                group["initial_accumulator_value"] != initial_accumulator_value
+            ):  # torch starts every group from the default
                 for parameter in group["params"]:
                     self.state[parameter]["sum"].fill_(group["initial_accumulator_value"])
 
     def add_param_group(self, param_group):
-        """Add a group; its sums start as the first groups' did (torch has none for it and fails in step())."""
+        """Add a group; its sums start as the first groups' did (torch has none for it and fails
+        in step()).
+        """
         super().add_param_group(param_group)
         if self.state:  # empty while __init__ adds the first groups
             group = self.param_groups[-1]
             for parameter in group["params"]:
                 self.state[parameter].setdefault("step", torch.tensor(0.0))
                 if "sum" not in self.state[parameter]:
-                    self.state[parameter]["sum"] = torch.full_like(parameter, group["initial_accumulator_value"], memory_format=torch.preserve_format)
+                    self.state[parameter]["sum"] = torch.full_like(
+                        parameter, group["initial_accumulator_value"], memory_format=torch.preserve_format
+                    )
 
 
 __getattr__, __dir__ = _ft(__name__, "torch.optim.adagrad")

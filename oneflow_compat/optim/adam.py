@@ -1,4 +1,5 @@
 """oneflow.optim.Adam."""
+
 from __future__ import annotations
 
 import torch
@@ -16,10 +17,15 @@ class AdamOptions(Optimizer):
     def support_sparse(self) -> bool:
         return True
 
-    def _init_group(self, group, params_with_grad, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps):
-        complex_params = super()._init_group(group, params_with_grad, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps)
+    def _init_group(
+        self, group, params_with_grad, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps
+    ):
+        complex_params = super()._init_group(
+            group, params_with_grad, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps
+        )
         if not group["do_bias_correction"] and state_steps:
-            # after infinitely many steps both corrections are exactly 1; the kernels advance these copies, we the state
+            # after infinitely many steps both corrections are exactly 1; the kernels advance these copies, we
+            # the state
             for i, step in enumerate(state_steps):
                 step += 1
                 state_steps[i] = torch.full_like(step, float("inf"))
@@ -33,17 +39,52 @@ class Adam(AdamOptions, torch.optim.Adam):
     torch (`fused=None` there).
     """
 
-    _option_names = ("lr", "eps", "betas", "weight_decay", "amsgrad", "bias_correction1", "bias_correction2",
-                     "do_bias_correction", "fused")
+    _option_names = (
+        "lr",
+        "eps",
+        "betas",
+        "weight_decay",
+        "amsgrad",
+        "bias_correction1",
+        "bias_correction2",
+        "do_bias_correction",
+        "fused",
+    )
 
-    def __init__(self, params, lr=0.001, betas=(0.9, 0.999), eps=1e-08, weight_decay=0, amsgrad=False,
-                 do_bias_correction=True, contiguous_params=False, fused=False, *, foreach=None, maximize=False,
-                 capturable=False, differentiable=False, decoupled_weight_decay=False):
-        self._init_as(torch.optim.Adam, params,
-                      {"do_bias_correction": do_bias_correction, "contiguous_params": contiguous_params},
-                      lr=lr, betas=floats(betas), eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, foreach=foreach,
-                      maximize=maximize, capturable=capturable, differentiable=differentiable, fused=flag(fused),
-                      decoupled_weight_decay=decoupled_weight_decay)
+    def __init__(
+        self,
+        params,
+        lr=0.001,
+        betas=(0.9, 0.999),
+        eps=1e-08,
+        weight_decay=0,
+        amsgrad=False,
+        do_bias_correction=True,
+        contiguous_params=False,
+        fused=False,
+        *,
+        foreach=None,
+        maximize=False,
+        capturable=False,
+        differentiable=False,
+        decoupled_weight_decay=False,
+    ):
+        self._init_as(
+            torch.optim.Adam,
+            params,
+            {"do_bias_correction": do_bias_correction, "contiguous_params": contiguous_params},
+            lr=lr,
+            betas=floats(betas),
+            eps=eps,
+            weight_decay=weight_decay,
+            amsgrad=amsgrad,
+            foreach=foreach,
+            maximize=maximize,
+            capturable=capturable,
+            differentiable=differentiable,
+            fused=flag(fused),
+            decoupled_weight_decay=decoupled_weight_decay,
+        )
 
 
 __getattr__, __dir__ = _ft(__name__, "torch.optim.adam")

@@ -1,4 +1,5 @@
 """The FTRL-proximal optimizer (not in torch); OneFlow has it as `oneflow.one_embedding.Ftrl`."""
+
 from __future__ import annotations
 
 import torch
@@ -10,23 +11,57 @@ __all__ = ["Ftrl"]
 
 
 class Ftrl(Optimizer):
-    """FTRL-proximal: n += g*g; z += g - (n**-lr_power - n_before**-lr_power) / lr * p; p = 0 where |z| <= lambda1,
+    """FTRL-proximal: n += g*g; z += g - (n**-lr_power - n_before**-lr_power) / lr * p; p = 0 where |z| <=
+    lambda1,
     else p = (sign(z) * lambda1 - z) / ((beta + n**-lr_power) / lr + lambda2).
 
-    OneFlow 0.9.0 on the CPU has n**lr_power there, which diverges for its own default of -0.5; pass it +0.5 and
+    OneFlow 0.9.0 on the CPU has n**lr_power there, which diverges for its own default of -0.5; pass it +0.5
+    and
     the numbers are these. Weight decay is L2. Sparse and complex gradients raise.
     """
 
-    _option_names = ("lr", "weight_decay", "lr_power", "initial_accumulator_value", "lambda1", "lambda2", "beta")
+    _option_names = (
+        "lr",
+        "weight_decay",
+        "lr_power",
+        "initial_accumulator_value",
+        "lambda1",
+        "lambda2",
+        "beta",
+    )
 
-    def __init__(self, params, lr=0.001, weight_decay=0.0, lr_power=-0.5, initial_accumulator_value=0.1, lambda1=0.0,
-                 lambda2=0.0, beta=0.0):
+    def __init__(
+        self,
+        params,
+        lr=0.001,
+        weight_decay=0.0,
+        lr_power=-0.5,
+        initial_accumulator_value=0.1,
+        lambda1=0.0,
+        lambda2=0.0,
+        beta=0.0,
+    ):
         check(lr >= 0.0, "lr", lr, "must not be negative")
         check(weight_decay >= 0.0, "weight_decay", weight_decay, "must not be negative")
-        check(initial_accumulator_value >= 0.0, "initial_accumulator_value", initial_accumulator_value, "must not be negative")
+        check(
+            initial_accumulator_value >= 0.0,
+            "initial_accumulator_value",
+            initial_accumulator_value,
+            "must not be negative",
+        )
         check(lr_power <= 0.0, "lr_power", lr_power, "must be at most 0")
-        super().__init__(params, dict(lr=lr, weight_decay=weight_decay, lr_power=lr_power, lambda1=lambda1,
-                                      lambda2=lambda2, beta=beta, initial_accumulator_value=initial_accumulator_value))
+        super().__init__(
+            params,
+            dict(
+                lr=lr,
+                weight_decay=weight_decay,
+                lr_power=lr_power,
+                lambda1=lambda1,
+                lambda2=lambda2,
+                beta=beta,
+                initial_accumulator_value=initial_accumulator_value,
+            ),
+        )
 
     @torch.no_grad()
     def step(self, closure=None):

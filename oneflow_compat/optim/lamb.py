@@ -1,4 +1,5 @@
 """oneflow.optim.LAMB (not in torch)."""
+
 from __future__ import annotations
 
 import torch
@@ -16,11 +17,33 @@ class LAMB(Optimizer):
     instead. No amsgrad. Sparse and complex gradients raise.
     """
 
-    _option_names = ("lr", "eps", "betas", "weight_decay", "amsgrad", "adam_w_mode", "bias_correction1",
-                     "bias_correction2", "do_bias_correction")
+    _option_names = (
+        "lr",
+        "eps",
+        "betas",
+        "weight_decay",
+        "amsgrad",
+        "adam_w_mode",
+        "bias_correction1",
+        "bias_correction2",
+        "do_bias_correction",
+    )
 
-    def __init__(self, params, lr=0.001, betas=(0.9, 0.999), eps=1e-08, weight_decay=0, adam_w_mode=True,
-                 do_bias_correction=True, amsgrad=False, contiguous_params=False, *, maximize=False, capturable=False):
+    def __init__(
+        self,
+        params,
+        lr=0.001,
+        betas=(0.9, 0.999),
+        eps=1e-08,
+        weight_decay=0,
+        adam_w_mode=True,
+        do_bias_correction=True,
+        amsgrad=False,
+        contiguous_params=False,
+        *,
+        maximize=False,
+        capturable=False,
+    ):
         check(lr >= 0.0, "lr", lr, "must not be negative")
         check(eps >= 0.0, "eps", eps, "must not be negative")
         check(weight_decay >= 0.0, "weight_decay", weight_decay, "must not be negative")
@@ -28,9 +51,18 @@ class LAMB(Optimizer):
             check(0.0 <= beta < 1.0, f"betas[{i}]", beta, "must be in [0, 1)")
         if amsgrad:
             raise ValueError("LAMB has no AMSGrad variant: leave amsgrad=False")
-        defaults = dict(lr=lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay, adam_w_mode=adam_w_mode,
-                        do_bias_correction=do_bias_correction, amsgrad=False, contiguous_params=contiguous_params,
-                        maximize=maximize, capturable=capturable)
+        defaults = dict(
+            lr=lr,
+            betas=tuple(betas),
+            eps=eps,
+            weight_decay=weight_decay,
+            adam_w_mode=adam_w_mode,
+            do_bias_correction=do_bias_correction,
+            amsgrad=False,
+            contiguous_params=contiguous_params,
+            maximize=maximize,
+            capturable=capturable,
+        )
         super().__init__(params, defaults)
 
     @torch.no_grad()

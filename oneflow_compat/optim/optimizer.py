@@ -3,6 +3,7 @@
 `Optimizer` is torch's with what OneFlow adds: `zero_grad()` keeps zero tensors, `clip_grad()`, groups
 that are `ParamGroup` objects, and checkpoints in either layout (`_layout.py`).
 """
+
 from __future__ import annotations
 
 import functools
@@ -13,7 +14,15 @@ import torch
 from torch.optim.optimizer import required
 
 from .._bind import fall_through as _ft
-from .._errors import EmptyParameters, MissingKey, NotAParameter, RefusedKind, RefusedValue, asserted, unsupported
+from .._errors import (
+    EmptyParameters,
+    MissingKey,
+    NotAParameter,
+    RefusedKind,
+    RefusedValue,
+    asserted,
+    unsupported,
+)
 from .._global.tensor import placed_as
 from .._ops.core import get_dialect
 from . import _layout
@@ -94,10 +103,17 @@ class ParamGroup(dict):
 
 
 def _with_lr_scale(step):
-    """`step`, during which the rate of a group with `lr_scale` is that many times its `lr`; schedules never see the product."""
+    """`step`, during which the rate of a group with `lr_scale` is that many times its `lr`; schedules never
+    see the product.
+    """
+
     @functools.wraps(step)
     def scaled(self, *args, **kwargs):
-        rates = [] if self.__dict__.get("_lr_is_scaled") else [(g, g["lr"]) for g in self.param_groups if g.get("lr_scale") is not None]
+        rates = (
+            []
+            if self.__dict__.get("_lr_is_scaled")
+            else [(g, g["lr"]) for g in self.param_groups if g.get("lr_scale") is not None]
+        )
         if not rates:
             return step(self, *args, **kwargs)
         self._lr_is_scaled = True
@@ -117,10 +133,18 @@ class AlsoTorchs(type):
     """isinstance() and issubclass() of a class with `_stands_for` count in what is torch's alone."""
 
     def __instancecheck__(cls, obj):
-        return isinstance(obj, vars(cls)["_stands_for"]) if "_stands_for" in vars(cls) else super().__instancecheck__(obj)
+        return (
+            isinstance(obj, vars(cls)["_stands_for"])
+            if "_stands_for" in vars(cls)
+            else super().__instancecheck__(obj)
+        )
 
     def __subclasscheck__(cls, other):
-        return issubclass(other, vars(cls)["_stands_for"]) if "_stands_for" in vars(cls) else super().__subclasscheck__(other)
+        return (
+            issubclass(other, vars(cls)["_stands_for"])
+            if "_stands_for" in vars(cls)
+            else super().__subclasscheck__(other)
+        )
 
     def __subclasses__(cls):
         """None in torch's dialect: who walks down torch's classes to list them by name finds each once."""
@@ -131,7 +155,8 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
     """Base of every optimizer: `Optimizer(parameters, options)`, or torch's `(params, defaults)`.
 
     A subclass written for OneFlow (`self._state[p]`, `group.parameters`) and one written for torch
-    (`self.state[p]`, `group["params"]`) both work. `state_dict()` has torch's layout. A group's `lr_scale` multiplies its rate in step().
+    (`self.state[p]`, `group["params"]`) both work. `state_dict()` has torch's layout. A group's `lr_scale`
+    multiplies its rate in step().
     """
 
     _stands_for = torch.optim.Optimizer
@@ -143,7 +168,9 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
         parameters = params if parameters is None else parameters
         options = defaults if options is None else options
         if parameters is None:
-            raise TypeError(f"{type(self).__name__}() needs the parameters to optimise (parameters=, or torch's params=)")
+            raise TypeError(
+                f"{type(self).__name__}() needs the parameters to optimise (parameters=, or torch's params=)"
+            )
         self._init_as(torch.optim.Optimizer, parameters, {}, defaults=dict(options or {}))
 
     def _init_as(self, torch_class, params, more, **kwargs):
@@ -167,7 +194,9 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
     # ------------------------------------------------------------------ groups
     def add_param_group(self, param_group: dict) -> None:
         if not isinstance(param_group, dict):
-            raise RefusedKind(f"add_param_group() takes a dict with 'params', got {type(param_group).__name__}")
+            raise RefusedKind(
+                f"add_param_group() takes a dict with 'params', got {type(param_group).__name__}"
+            )
         if "params" not in param_group:
             raise MissingKey(f"a parameter group needs the key 'params'; this one has {sorted(param_group)}")
         group = ParamGroup(param_group)
@@ -217,10 +246,17 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
             if all(group.get(key) is not None for key in CLIP_KEYS):
                 clipped = True
                 clip_grad_norm_(
-                    group["params"], group[CLIP_KEYS[0]], group[CLIP_KEYS[1]], error_if_nonfinite=error_if_nonfinite
+                    group["params"],
+                    group[CLIP_KEYS[0]],
+                    group[CLIP_KEYS[1]],
+                    error_if_nonfinite=error_if_nonfinite,
                 )
         if not clipped:
-            warnings.warn(f"clip_grad() clipped nothing: no parameter group has both {CLIP_KEYS[0]!r} and {CLIP_KEYS[1]!r}", stacklevel=2)
+            warnings.warn(
+                f"clip_grad() clipped nothing: no parameter group has both {CLIP_KEYS[0]!r} and"
+                f" {CLIP_KEYS[1]!r}",
+                stacklevel=2,
+            )
 
     # ------------------------------------------------------------------ checkpoints
     def state_dict(self, layout: str = "torch") -> dict:
@@ -231,30 +267,42 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
         if layout != "oneflow":
             raise ValueError(f"layout is 'torch' or 'oneflow', not {layout!r}")
         if self._option_names is None:
-            raise unsupported(f"{type(self).__name__}.state_dict(layout='oneflow')", "optimizer-state-layout",
-                              "OneFlow 0.9.0 has no such optimizer; use the default layout.")
+            raise unsupported(
+                f"{type(self).__name__}.state_dict(layout='oneflow')",
+                "optimizer-state-layout",
+                "OneFlow 0.9.0 has no such optimizer; use the default layout.",
+            )
         return _layout.to_oneflow(state, self._renames, self._option_names)
 
     def load_state_dict(self, state_dict: dict) -> None:
         """Accepts both layouts, whoever wrote them."""
         if _layout.is_oneflow(state_dict):
-            state_dict = _layout.from_oneflow(state_dict, self._renames, self.param_groups, self._counts_steps)
+            state_dict = _layout.from_oneflow(
+                state_dict, self._renames, self.param_groups, self._counts_steps
+            )
         super().load_state_dict(state_dict)
         for p, state in self.state.items():
             state.update({key: placed_as(value, p) for key, value in state.items()})
 
 
 def _parameter_list(params):
-    """The constructor's `params` as torch takes it: an exhausted iterator is one group without parameters, as in OneFlow."""
+    """The constructor's `params` as torch takes it: an exhausted iterator is one group without parameters, as
+    in OneFlow.
+    """
     if isinstance(params, torch.Tensor) or not isinstance(params, Iterable):
         return params  # torch's error says what is wrong
     if isinstance(params, Iterator):
         params = list(params) or [{"params": []}]
     if isinstance(params, Sized) and not len(params):
-        raise EmptyParameters(f"optimizer got an empty parameter list, a {type(params).__name__}; pass parameters, or an iterator such as module.parameters()")
+        raise EmptyParameters(
+            f"optimizer got an empty parameter list, a {type(params).__name__}; pass parameters, or an"
+            " iterator such as module.parameters()"
+        )
     for p in params if isinstance(params, (list, tuple, str)) else ():
         if not isinstance(p, (torch.Tensor, dict, tuple)):
-            raise NotAParameter(f"optimizer can only optimize Tensors, but one of the params is {type(p).__name__}")
+            raise NotAParameter(
+                f"optimizer can only optimize Tensors, but one of the params is {type(p).__name__}"
+            )
     return params
 
 

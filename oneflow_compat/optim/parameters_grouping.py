@@ -1,4 +1,5 @@
 """Parameters packed side by side in one buffer per dtype and device."""
+
 from __future__ import annotations
 
 import torch
@@ -18,8 +19,10 @@ class ContiguousParamsGroup:
     """Moves the parameters of each list in `params_group_list` into one flat buffer per dtype and device.
 
     The parameters keep identity, shape and values; their storage (and that of their gradients) becomes a view
-    of `grouped_parameters[i]` (of `grouped_parameters_grad[i]`). A parameter without a gradient gets a zero one.
-    With `group_on_current_buffer=True`, parameters that already lie in one buffer stay where they are. Needs dense
+    of `grouped_parameters[i]` (of `grouped_parameters_grad[i]`). A parameter without a gradient gets a zero
+    one.
+    With `group_on_current_buffer=True`, parameters that already lie in one buffer stay where they are. Needs
+    dense
     parameters; only those that require grad are packed.
     """
 
@@ -28,7 +31,10 @@ class ContiguousParamsGroup:
         for group in groups:
             for p in group:
                 if not isinstance(p, torch.Tensor):
-                    raise TypeError(f"ContiguousParamsGroup: params_group_list is a list of lists of tensors, found a {type(p).__name__}")
+                    raise TypeError(
+                        "ContiguousParamsGroup: params_group_list is a list of lists of tensors, found a"
+                        f" {type(p).__name__}"
+                    )
         self._data, self._grad = [], []
         for group in groups:
             for bucket in _buckets(group).values():
@@ -60,7 +66,10 @@ def _buckets(group) -> dict:
 
 def _pack(bucket):
     total = sum(numel_in_bucket(p) for p in bucket)
-    data, grad = bucket[0].new_zeros(total, requires_grad=False), bucket[0].new_zeros(total, requires_grad=False)
+    data, grad = (
+        bucket[0].new_zeros(total, requires_grad=False),
+        bucket[0].new_zeros(total, requires_grad=False),
+    )
     start = 0
     for p in bucket:
         for buffer, source in ((data, p.detach()), (grad, p.grad)):
@@ -88,7 +97,11 @@ def _flat(tensors):
     storage, begin = tensors[0].untyped_storage(), tensors[0].storage_offset()
     start = begin
     for t in tensors:
-        if not t.is_contiguous() or t.untyped_storage().data_ptr() != storage.data_ptr() or t.storage_offset() != start:
+        if (
+            not t.is_contiguous()
+            or t.untyped_storage().data_ptr() != storage.data_ptr()
+            or t.storage_offset() != start
+        ):
             return None
         start += numel_in_bucket(t)
     if storage.nbytes() < start * tensors[0].element_size():
@@ -97,8 +110,13 @@ def _flat(tensors):
 
 
 def packed_data(params) -> list:
-    """The flat buffers of parameters that a ContiguousParamsGroup has packed; an error if they lie apart now."""
+    """The flat buffers of parameters that a ContiguousParamsGroup has packed; an error if they
+    lie apart now.
+    """
     buffers = [_flat([p.detach() for p in bucket]) for bucket in _buckets(params).values()]
     if any(buffer is None for buffer in buffers):
-        raise RuntimeError("the parameters no longer lie in one buffer (were they moved or cast since?); make a new ContiguousParamsGroup of them")
+        raise RuntimeError(
+            "the parameters no longer lie in one buffer (were they moved or cast since?); make a new"
+            " ContiguousParamsGroup of them"
+        )
     return buffers

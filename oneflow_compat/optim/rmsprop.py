@@ -1,4 +1,5 @@
 """oneflow.optim.RMSprop."""
+
 from __future__ import annotations
 
 import torch
@@ -19,11 +20,37 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
 
     _option_names = ("lr", "alpha", "eps", "weight_decay", "centered")
 
-    def __init__(self, params, lr=0.001, alpha=0.99, eps=1e-08, weight_decay=0, momentum=0.0, centered=False,
-                 contiguous_params=False, *, capturable=False, foreach=None, maximize=False, differentiable=False):
-        self._init_as(torch.optim.RMSprop, params, {"contiguous_params": contiguous_params},
-                      lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum, centered=centered,
-                      capturable=capturable, foreach=foreach, maximize=maximize, differentiable=differentiable)
+    def __init__(
+        self,
+        params,
+        lr=0.001,
+        alpha=0.99,
+        eps=1e-08,
+        weight_decay=0,
+        momentum=0.0,
+        centered=False,
+        contiguous_params=False,
+        *,
+        capturable=False,
+        foreach=None,
+        maximize=False,
+        differentiable=False,
+    ):
+        self._init_as(
+            torch.optim.RMSprop,
+            params,
+            {"contiguous_params": contiguous_params},
+            lr=lr,
+            alpha=alpha,
+            eps=eps,
+            weight_decay=weight_decay,
+            momentum=momentum,
+            centered=centered,
+            capturable=capturable,
+            foreach=foreach,
+            maximize=maximize,
+            differentiable=differentiable,
+        )
 
     def step(self, closure=None):
         loss = _own.run_closure(closure)

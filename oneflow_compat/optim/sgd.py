@@ -1,4 +1,5 @@
 """oneflow.optim.SGD."""
+
 from __future__ import annotations
 
 import torch
@@ -21,12 +22,36 @@ class SGD(Optimizer, torch.optim.SGD):
     _renames = {"momentum_buffer": "momentum_buf"}
     _option_names = ("lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize", "fused")
 
-    def __init__(self, params, lr=0.001, momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=False,
-                 maximize=False, contiguous_params=False, fused=False, *, foreach=None, differentiable=False):
+    def __init__(
+        self,
+        params,
+        lr=0.001,
+        momentum=0.0,
+        dampening=0.0,
+        weight_decay=0.0,
+        nesterov=False,
+        maximize=False,
+        contiguous_params=False,
+        fused=False,
+        *,
+        foreach=None,
+        differentiable=False,
+    ):
         check(momentum >= 0.0, "momentum", momentum, "must not be negative")
-        self._init_as(torch.optim.SGD, params, {"nesterov": nesterov, "contiguous_params": contiguous_params},
-                      lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=False,
-                      maximize=maximize, foreach=foreach, differentiable=differentiable, fused=flag(fused))
+        self._init_as(
+            torch.optim.SGD,
+            params,
+            {"nesterov": nesterov, "contiguous_params": contiguous_params},
+            lr=lr,
+            momentum=momentum,
+            dampening=dampening,
+            weight_decay=weight_decay,
+            nesterov=False,
+            maximize=maximize,
+            foreach=foreach,
+            differentiable=differentiable,
+            fused=flag(fused),
+        )
 
     @property
     def support_sparse(self) -> bool:

@@ -1,4 +1,5 @@
 """oneflow.optim.swa_utils: torch's, with OneFlow's fourth argument `use_buffers`."""
+
 from __future__ import annotations
 
 import torch.optim.swa_utils as _torch

@@ -1,4 +1,5 @@
 """oneflow.profiler: torch.profiler, with OneFlow's range functions."""
+
 from __future__ import annotations
 
 import warnings
@@ -43,7 +44,11 @@ def profiler_stop():
 
 def _has_cuda(name):
     if not torch.cuda.is_available():
-        warnings.warn(f"profiler.{name}() steers the CUDA profiler, and there is no CUDA device; use oneflow.profiler.profile()", stacklevel=3)
+        warnings.warn(
+            f"profiler.{name}() steers the CUDA profiler, and there is no CUDA device; use"
+            " oneflow.profiler.profile()",
+            stacklevel=3,
+        )
         return False
     return True
 
@@ -51,11 +56,19 @@ def _has_cuda(name):
 class profile(torch.profiler.profile):
     """torch.profiler.profile; `record_attrs` and `record_bandwidth_for_cuda` are accepted and add nothing.
 
-    `key_averages(group_by_input_shape, group_by_attributes)` groups as torch does; its items are KernelEvents (operators)
+    `key_averages(group_by_input_shape, group_by_attributes)` groups as torch does; its items are KernelEvents
+    (operators)
     and CustomEvents (ranges) too, with OneFlow's `name` and `input_shapes`.
     """
 
-    def __init__(self, activities=None, record_shapes=False, record_attrs=False, record_bandwidth_for_cuda=False, **kwargs):
+    def __init__(
+        self,
+        activities=None,
+        record_shapes=False,
+        record_attrs=False,
+        record_bandwidth_for_cuda=False,
+        **kwargs,
+    ):
         super().__init__(activities=activities, record_shapes=record_shapes, **kwargs)
 
     def key_averages(self, group_by_input_shape=False, group_by_attributes=False, *args, **kwargs):

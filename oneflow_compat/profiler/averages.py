@@ -1,12 +1,24 @@
-"""Averages of torch's profiler that also answer as OneFlow's events: `name` without "aten::", shapes as one text, KernelEvent or CustomEvent by kind."""
+"""Averages of torch's profiler that also answer as OneFlow's events: `name` without "aten::", shapes as one
+text, KernelEvent or CustomEvent by kind.
+"""
+
 from __future__ import annotations
 
 from torch.autograd.profiler_util import FunctionEventAvg
 
 from .events import CustomEvent, KernelEvent
 
-_NAMES = {"threshold_backward": "relu_grad", "convolution_backward": "conv_grad", "addmm": "addmm", "mm": "matmul", "_softmax": "softmax",
-          "_log_softmax": "log_softmax", "gelu_backward": "gelu_grad", "native_layer_norm": "layer_norm", "native_batch_norm": "normalization"}
+_NAMES = {
+    "threshold_backward": "relu_grad",
+    "convolution_backward": "conv_grad",
+    "addmm": "addmm",
+    "mm": "matmul",
+    "_softmax": "softmax",
+    "_log_softmax": "log_softmax",
+    "gelu_backward": "gelu_grad",
+    "native_layer_norm": "layer_norm",
+    "native_batch_norm": "normalization",
+}
 
 
 class _Average(FunctionEventAvg):
@@ -18,7 +30,9 @@ class _Average(FunctionEventAvg):
 
 
 class OperatorAverage(_Average):
-    """Calls of one operator; `input_shapes` is a text such as "(2,3), (3,4)", or "-" when shapes were not asked for."""
+    """Calls of one operator; `input_shapes` is a text such as "(2,3), (3,4)", or "-" when shapes were not
+    asked for.
+    """
 
     @property
     def input_shapes(self) -> str:

@@ -3,6 +3,7 @@
 The text is a list of objects: {"type": 0, "name", "time", "custom_type"} for ranges and CUDA activity, and
 {"type": 1, "name", "time", "memory_size", "input_shapes", "children"} for operators. Times are microseconds.
 """
+
 from __future__ import annotations
 
 import copy
@@ -62,7 +63,9 @@ class EventBase(ABC):
     def update(self, event):
         """Add the calls of another event of the same kind; AssertionError for another."""
         if self.event_type != event.event_type:
-            raise AssertionError(f"an event of type {self.event_type} cannot take in one of type {event.event_type}")
+            raise AssertionError(
+                f"an event of type {self.event_type} cannot take in one of type {event.event_type}"
+            )
         self.count += event.count
         self._time_total += event._time_total
 
@@ -78,7 +81,14 @@ class EventBase(ABC):
     def _times(self, device) -> dict:
         """The total and the mean on "cpu" or "cuda" as texts; nothing where there are none."""
         total = getattr(self, f"{device}_time_total")
-        return {} if total is None else {f"{device}_time": format_time(total / self.count), f"{device}_time_total": format_time(total)}
+        return (
+            {}
+            if total is None
+            else {
+                f"{device}_time": format_time(total / self.count),
+                f"{device}_time_total": format_time(total),
+            }
+        )
 
 
 class CustomEvent(EventBase):
@@ -119,7 +129,9 @@ class KernelEvent(EventBase):
         super().__init__(name, time_total, EventType.Kernel)
         self.children: list = []
         self.memory_size = memory_size
-        self.description = dict(description) if isinstance(description, dict) else {"shape": description or ""}
+        self.description = (
+            dict(description) if isinstance(description, dict) else {"shape": description or ""}
+        )
         self._cuda_time_total = 0.0
 
     @property
@@ -134,7 +146,12 @@ class KernelEvent(EventBase):
 
     @classmethod
     def from_dict(cls, d: dict):
-        event = cls(d.get("name"), d.get("time"), d.get("memory_size"), d.get("input_shapes", d.get("description")) or "")
+        event = cls(
+            d.get("name"),
+            d.get("time"),
+            d.get("memory_size"),
+            d.get("input_shapes", d.get("description")) or "",
+        )
         for child in d.get("children") or ():
             event.add_child(CustomEvent.from_dict(child))
         return event
@@ -182,8 +199,15 @@ class KernelEvent(EventBase):
     def to_dict(self) -> dict:
         """Texts of one line of the table."""
         extra = {"attributes": self.attributes} if self.attributes else {}
-        return {"name": self.name, **self._times("cpu"), "count": self.count, "input_shapes": self.input_shapes or "-",
-                "bandwidth": self.bandwidth, **extra, **self._times("cuda")}
+        return {
+            "name": self.name,
+            **self._times("cpu"),
+            "count": self.count,
+            "input_shapes": self.input_shapes or "-",
+            "bandwidth": self.bandwidth,
+            **extra,
+            **self._times("cuda"),
+        }
 
 
 def _text(value) -> str:
@@ -197,8 +221,14 @@ def _into(found: dict, key, event):
         found[key] = event
 
 
-_COLUMNS = (("Name", "name"), ("CPU time total", "cpu_time_total"), ("CPU time", "cpu_time"), ("GPU time total", "cuda_time_total"),
-            ("GPU time", "cuda_time"), ("Number of calls", "count"))
+_COLUMNS = (
+    ("Name", "name"),
+    ("CPU time total", "cpu_time_total"),
+    ("CPU time", "cpu_time"),
+    ("GPU time total", "cuda_time_total"),
+    ("GPU time", "cuda_time"),
+    ("Number of calls", "count"),
+)
 _OPTIONAL = (("Input shapes", "input_shapes"), ("Attributes", "attributes"), ("Bandwidth", "bandwidth"))
 
 
@@ -211,12 +241,20 @@ class Events(list):
             self.extend(events)
             return
         for d in json.loads(events) if events else ():
-            self.append((KernelEvent if EventType(d.get("type", d.get("event_type"))) is EventType.Kernel else CustomEvent).from_dict(d))
+            self.append(
+                (
+                    KernelEvent
+                    if EventType(d.get("type", d.get("event_type"))) is EventType.Kernel
+                    else CustomEvent
+                ).from_dict(d)
+            )
 
     def key_averages(self, group_by_input_shape=False, group_by_attributes=False):
-        """Events of one name summed up, with a mean per call; operators also apart by shapes or attributes on request.
+        """Events of one name summed up, with a mean per call; operators also apart by shapes or attributes on
+        request.
 
-        The events of this list stay as they are. Calls of an operator that started different device activity stay apart.
+        The events of this list stay as they are. Calls of an operator that started different device activity
+        stay apart.
         """
         found: dict = {}
         for event in copy.deepcopy(list(self)):
@@ -234,13 +272,17 @@ class Events(list):
         return out
 
     def table(self) -> str:
-        """One line per event and per child; columns of shapes, attributes and bandwidth where an event has them."""
+        """One line per event and per child; columns of shapes, attributes and bandwidth where an event has
+        them.
+        """
         rows = []
         for event in self:
             rows.append(event.to_dict())
             rows += [child.to_dict() for child in getattr(event, "children", ())]
         columns = list(_COLUMNS) + [c for c in _OPTIONAL if any(row.get(c[1], "-") != "-" for row in rows)]
-        lines = [[title for title, _ in columns]] + [[str(row.get(key, "-")) for _, key in columns] for row in rows]
+        lines = [[title for title, _ in columns]] + [
+            [str(row.get(key, "-")) for _, key in columns] for row in rows
+        ]
         widths = [max(map(len, column)) for column in zip(*lines)]
         texts = ["  ".join(cell.ljust(w) for cell, w in zip(line, widths)).rstrip() for line in lines]
         return "\n".join([texts[0], "  ".join("-" * w for w in widths), *texts[1:]])

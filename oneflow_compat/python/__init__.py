@@ -2,6 +2,7 @@
 
 The table PYTHON_HOMES of `_tables/legacy.py` says which module has a path's names.
 """
+
 from __future__ import annotations
 
 import functools
@@ -14,11 +15,24 @@ import types
 from .._tables.legacy import PYTHON_HOMES
 
 _API = f"{__name__.partition('.')[0]}.compatible.single_client"
-_PACKAGES = {"eager", "experimental", "framework", "lib", "onnx", "ops", "serving", "summary", "test_utils", "vm"}
+_PACKAGES = {
+    "eager",
+    "experimental",
+    "framework",
+    "lib",
+    "onnx",
+    "ops",
+    "serving",
+    "summary",
+    "test_utils",
+    "vm",
+}
 
 
 def _lookup(path: str, name: str):
-    """The object that `oneflow.python.<path>.<name>` means: from the module's home, else from the top level."""
+    """The object that `oneflow.python.<path>.<name>` means: from the module's home, else from the
+    top level.
+    """
     api = importlib.import_module(_API)
     homes = [api, sys.modules[_API.partition(".")[0]]]
     if PYTHON_HOMES.get(path):
@@ -26,11 +40,15 @@ def _lookup(path: str, name: str):
     for home in homes:
         if hasattr(home, name):
             return getattr(home, name)
-    raise AttributeError(f"oneflow.python.{path} has no attribute {name!r}: it is not a name of OneFlow's job-function API")
+    raise AttributeError(
+        f"oneflow.python.{path} has no attribute {name!r}: it is not a name of OneFlow's job-function API"
+    )
 
 
 def oneflow_export(*api_names, **kwargs):
-    """Decorator of OneFlow's own sources: it published a function under these names; here it returns the function."""
+    """Decorator of OneFlow's own sources: it published a function under these names; here it returns the
+    function.
+    """
     return lambda function: function
 
 
@@ -40,14 +58,16 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, fullname, path=None, target=None):
         if not fullname.startswith(f"{__name__}."):
             return None
-        is_package = fullname[len(__name__) + 1:] in _PACKAGES  # elsewhere a missing name is an error, not a module
+        is_package = (
+            fullname[len(__name__) + 1 :] in _PACKAGES
+        )  # elsewhere a missing name is an error, not a module
         return importlib.machinery.ModuleSpec(fullname, self, is_package=is_package)
 
     def create_module(self, spec):
         return types.ModuleType(spec.name, "Names of OneFlow's job functions under the path of its sources.")
 
     def exec_module(self, module):
-        path = module.__name__[len(__name__) + 1:]
+        path = module.__name__[len(__name__) + 1 :]
         module.oneflow_export = oneflow_export
         module.__getattr__ = functools.partial(_module_attribute, path)
 

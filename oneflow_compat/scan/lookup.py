@@ -128,7 +128,9 @@ def _submodule(path: str, reason: str) -> Target:
 
 
 def _private_submodule(path: str, reason: str) -> Target:
-    """Find a private module without importing it: torch's internal ones may start compilers or end the process."""
+    """Find a private module without importing it: torch's internal ones may start compilers or
+    end the process.
+    """
     try:
         exists = importlib.util.find_spec(path) is not None
     except (ImportError, ValueError):
@@ -158,7 +160,9 @@ def is_in_torch(name: str) -> bool:
 # --------------------------------------------------------------------------- rows of the table of differences
 @functools.cache
 def _rows() -> tuple[dict, dict, dict]:
-    """Row ids by path, by the identity of a function or class, and, with the class, by the name of a method."""
+    """Row ids by path, by the identity of a function or class, and, with the class, by the name
+    of a method.
+    """
     from .._tables.differences import DIFFERENCES
 
     by_path, by_object, by_method = defaultdict(list), defaultdict(list), defaultdict(list)

@@ -127,7 +127,8 @@ def full(report: Report) -> str:
             lines += [f"  {_head(finding, None)}", f"    {_explanation(finding)}"]
             lines += [f"    why: {finding.reason}"] if finding.reason else []
             lines += [
-                f"      {printable(loc.file)}:{loc.line}:{loc.column + 1}  {loc.name}{'  (--fix)' * loc.is_fixable}"
+                f"      {printable(loc.file)}:{loc.line}:{loc.column + 1} "
+                f" {loc.name}{'  (--fix)' * loc.is_fixable}"
                 for loc in finding.locations
             ]
     return "\n".join([*lines, *_closing(report)])

@@ -1,4 +1,5 @@
 """oneflow.special: torch.special."""
+
 from .. import _bind
 
 __getattr__, __dir__ = _bind.fall_through(__name__, "torch.special")

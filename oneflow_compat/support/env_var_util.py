@@ -1,4 +1,5 @@
 """Boolean environment variables of programs that use OneFlow; the package's own are in `__processes.py`."""
+
 from __future__ import annotations
 
 import os
@@ -14,8 +15,13 @@ def string_to_bool(env_str: str) -> bool:
 
 
 def parse_boolean_from_env(env_var: str, defalut_value: bool) -> bool:
-    """Return the value of an environment variable, or the default if it is not set. OneFlow spells the second argument so."""
+    """Return the value of an environment variable, or the default if it is not set.
+
+    OneFlow spells the second argument so.
+    """
     if not isinstance(env_var, str) or not isinstance(defalut_value, bool):
-        raise RefusedKind(f"parse_boolean_from_env() takes a name and a bool, found {env_var!r} and {defalut_value!r}")
+        raise RefusedKind(
+            f"parse_boolean_from_env() takes a name and a bool, found {env_var!r} and {defalut_value!r}"
+        )
     text = os.environ.get(env_var)
     return defalut_value if text is None else string_to_bool(text)

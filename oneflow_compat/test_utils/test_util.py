@@ -1,4 +1,5 @@
 """Small helpers of OneFlow's older tests: argument grids, dtype names, flat indices."""
+
 from __future__ import annotations
 
 import itertools
@@ -9,8 +10,18 @@ import torch
 from .. import _env
 
 _NUMPY = {
-    "bool": np.bool_, "float16": np.float16, "float32": np.float32, "float": np.float32, "double": np.float64, "float64": np.float64, "int8": np.int8,
-    "int32": np.int32, "int64": np.int64, "uint8": np.uint8, "complex64": np.complex64, "complex128": np.complex128,
+    "bool": np.bool_,
+    "float16": np.float16,
+    "float32": np.float32,
+    "float": np.float32,
+    "double": np.float64,
+    "float64": np.float64,
+    "int8": np.int8,
+    "int32": np.int32,
+    "int64": np.int64,
+    "uint8": np.uint8,
+    "complex64": np.complex64,
+    "complex128": np.complex128,
 }
 type_name_to_np_type = dict(_NUMPY)
 type_name_to_flow_type = {name: getattr(torch, name) for name in _NUMPY}
@@ -71,11 +82,21 @@ def Index2Coordinate(idx, tensor_shape):
 def Coordinate2Index(coordinate, tensor_shape):
     """The place of the element at these coordinates, row by row."""
     if len(coordinate) != len(tensor_shape):
-        raise ValueError(f"Coordinate2Index: {len(coordinate)} coordinates for {len(tensor_shape)} dimensions")
+        raise ValueError(
+            f"Coordinate2Index: {len(coordinate)} coordinates for {len(tensor_shape)} dimensions"
+        )
     return int(np.ravel_multi_index(tuple(coordinate), tuple(tensor_shape))) if len(tensor_shape) else 0
 
 
 __all__ = [
-    "GenCartesianProduct", "GenArgList", "GenArgDict", "Args", "type_name_to_flow_type", "type_name_to_np_type", "FlattenArray", "Array2Numpy",
-    "Index2Coordinate", "Coordinate2Index",
+    "GenCartesianProduct",
+    "GenArgList",
+    "GenArgDict",
+    "Args",
+    "type_name_to_flow_type",
+    "type_name_to_np_type",
+    "FlattenArray",
+    "Array2Numpy",
+    "Index2Coordinate",
+    "Coordinate2Index",
 ]

@@ -1,4 +1,7 @@
-"""Run a command on one GPU of the machine, one command per GPU at a time: python -m oneflow.test_utils.throttle [--with-cuda 0] CMD ..."""
+"""Run a command on one GPU of the machine, one command per GPU at a time: python -m
+oneflow.test_utils.throttle [--with-cuda 0] CMD ...
+"""
+
 from __future__ import annotations
 
 import argparse
@@ -15,8 +18,12 @@ __all__ = ["hash_cli2gpu", "main", "parse_args"]
 
 def parse_args():
     """(options, the command line to run)."""
-    parser = argparse.ArgumentParser(prog="python -m oneflow.test_utils.throttle", description="Run a command while holding one GPU.")
-    parser.add_argument("--with-cuda", type=int, default=int(torch.cuda.is_available()), help="0: run at once, without a GPU")
+    parser = argparse.ArgumentParser(
+        prog="python -m oneflow.test_utils.throttle", description="Run a command while holding one GPU."
+    )
+    parser.add_argument(
+        "--with-cuda", type=int, default=int(torch.cuda.is_available()), help="0: run at once, without a GPU"
+    )
     return parser.parse_known_args()
 
 

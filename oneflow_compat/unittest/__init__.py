@@ -2,21 +2,39 @@
 
 Everything of the standard library's `unittest` is here too.
 """
+
 from __future__ import annotations
 
 import unittest as _std
 
 from . import dataset, env, mlir  # noqa: F401
 from .cases import (  # noqa: F401
-    TestCase, num_nodes_required, register_test_cases, skip_unless, skip_unless_1n1d, skip_unless_1n2d, skip_unless_1n4d, skip_unless_2n1d, skip_unless_2n2d,
+    TestCase,
+    num_nodes_required,
+    register_test_cases,
+    skip_unless,
+    skip_unless_1n1d,
+    skip_unless_1n2d,
+    skip_unless_1n4d,
+    skip_unless_2n1d,
+    skip_unless_2n2d,
     skip_unless_2n4d,
 )
 from .dataset import dataset_dir
 from .mlir import MLIRTestCase
 
 __all__ = [
-    "TestCase", "MLIRTestCase", "dataset_dir", "num_nodes_required", "register_test_cases", "skip_unless_1n1d", "skip_unless_1n2d", "skip_unless_1n4d",
-    "skip_unless_2n1d", "skip_unless_2n2d", "skip_unless_2n4d",
+    "TestCase",
+    "MLIRTestCase",
+    "dataset_dir",
+    "num_nodes_required",
+    "register_test_cases",
+    "skip_unless_1n1d",
+    "skip_unless_1n2d",
+    "skip_unless_1n4d",
+    "skip_unless_2n1d",
+    "skip_unless_2n2d",
+    "skip_unless_2n4d",
 ]
 
 

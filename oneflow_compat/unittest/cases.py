@@ -1,4 +1,5 @@
 """TestCase, and the decorators that skip a test on another number of nodes and devices."""
+
 from __future__ import annotations
 
 import sys
@@ -8,7 +9,9 @@ from .env import device_num, eager_execution_enabled, node_size
 
 
 class TestCase(unittest.TestCase):
-    """unittest.TestCase; where job functions are in use, each test has a fresh session of them (eager with ONEFLOW_TEST_ENABLE_EAGER=1)."""
+    """unittest.TestCase; where job functions are in use, each test has a fresh session of them (eager with
+    ONEFLOW_TEST_ENABLE_EAGER=1).
+    """
 
     def setUp(self):
         jobs = sys.modules.get(__package__.split(".")[0] + ".compatible.single_client._session")
@@ -21,10 +24,15 @@ class TestCase(unittest.TestCase):
 
 
 def skip_unless(n: int, d: int):
-    """Skip unless the run has n nodes with d devices each (ONEFLOW_TEST_NODE_NUM, ONEFLOW_TEST_DEVICE_NUM)."""
+    """Skip unless the run has n nodes with d devices each (ONEFLOW_TEST_NODE_NUM,
+    ONEFLOW_TEST_DEVICE_NUM).
+    """
     if (node_size(), device_num()) == (n, d):
         return lambda test: test
-    return unittest.skip(f"needs {n} node(s) with {d} device(s) each, this run has {node_size()} with {device_num()} (ONEFLOW_TEST_NODE_NUM, ONEFLOW_TEST_DEVICE_NUM)")
+    return unittest.skip(
+        f"needs {n} node(s) with {d} device(s) each, this run has {node_size()} with {device_num()}"
+        " (ONEFLOW_TEST_NODE_NUM, ONEFLOW_TEST_DEVICE_NUM)"
+    )
 
 
 def skip_unless_1n1d():
@@ -53,6 +61,7 @@ def skip_unless_2n4d():
 
 def num_nodes_required(num_nodes: int):
     """Mark a test function with the number of nodes it needs, for register_test_cases."""
+
     def mark(f):
         f.__oneflow_test_case_num_nodes_required__ = num_nodes
         return f
@@ -61,7 +70,9 @@ def num_nodes_required(num_nodes: int):
 
 
 def register_test_cases(scope, directory, filter_by_num_nodes, base_class=unittest.TestCase):
-    """Put a test class into `scope` for each test*.py of `directory`, of its test functions whose number of nodes passes the filter."""
+    """Put a test class into `scope` for each test*.py of `directory`, of its test functions whose number of
+    nodes passes the filter.
+    """
     import importlib.util
     from pathlib import Path
 
@@ -70,7 +81,10 @@ def register_test_cases(scope, directory, filter_by_num_nodes, base_class=unitte
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         tests = {
-            name: f for name, f in vars(module).items()
-            if name.startswith("test") and callable(f) and filter_by_num_nodes(getattr(f, "__oneflow_test_case_num_nodes_required__", 1))
+            name: f
+            for name, f in vars(module).items()
+            if name.startswith("test")
+            and callable(f)
+            and filter_by_num_nodes(getattr(f, "__oneflow_test_case_num_nodes_required__", 1))
         }
         scope[file.stem] = type(file.stem, (base_class,), tests)

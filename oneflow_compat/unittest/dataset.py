@@ -1,4 +1,5 @@
 """Where test data sets lie."""
+
 from __future__ import annotations
 
 import os

@@ -1,4 +1,5 @@
 """What this test run has: nodes, devices, ranks."""
+
 from __future__ import annotations
 
 from .. import _env

@@ -1,9 +1,12 @@
 """MLIRTestCase."""
+
 from .cases import TestCase
 
 
 class MLIRTestCase(TestCase):
-    """A TestCase for programs OneFlow compiles through MLIR; nn.Graph compiles every program here, so nothing is switched on."""
+    """A TestCase for programs OneFlow compiles through MLIR; nn.Graph compiles every program here, so nothing
+    is switched on.
+    """
 
     def setUp(self):
         pass

@@ -1,10 +1,13 @@
 """oneflow.utils: torch.utils, with OneFlow's global_view, tensor, vision and model_zoo."""
+
 from .. import _bind
 from .tensor import from_torch, to_torch
 
 
 def load_library(val: str):
-    """Load a library of custom operators (a .so with TORCH_LIBRARY registrations) into torch.ops; "" loads nothing."""
+    """Load a library of custom operators (a .so with TORCH_LIBRARY registrations) into torch.ops; "" loads
+    nothing.
+    """
     import torch
 
     if val:

@@ -1,7 +1,10 @@
-"""oneflow.utils.checkpoint: torch's, but activations are computed again without re-entering autograd unless the caller asks for that.
+"""oneflow.utils.checkpoint: torch's, but activations are computed again without re-entering autograd unless
+the caller asks for that.
 
-Re-entrant, as torch does it by default, weights get no gradient where no argument needs one, nor inputs inside a dict.
+Re-entrant, as torch does it by default, weights get no gradient where no argument needs one, nor inputs
+inside a dict.
 """
+
 from __future__ import annotations
 
 import torch
@@ -15,7 +18,8 @@ __all__ = ["checkpoint"]
 def checkpoint(function, *args, use_reentrant=None, **kwargs):
     """function(*args, **kwargs), whose activations are computed again in backward instead of kept.
 
-    use_reentrant=None means False (torch: True); torch's other keywords are taken. Returns what `function` returns.
+    use_reentrant=None means False (torch: True); torch's other keywords are taken. Returns what `function`
+    returns.
     """
     return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=bool(use_reentrant), **kwargs)
 

@@ -1,7 +1,10 @@
-"""Operators on global tensors of several ranks: DTensor's, and what is done where it has none or gives another result than the whole tensor would.
+"""Operators on global tensors of several ranks: DTensor's, and what is done where it has none or gives
+another result than the whole tensor would.
 
-The order of the cases in _computed() is their meaning; what is done for families of operators is in families.py.
+The order of the cases in _computed() is their meaning; what is done for families of operators is in
+families.py.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -17,24 +20,66 @@ from torch.utils._mode_utils import no_dispatch
 from ... import sbp
 from .. import collectives, creation, zero
 from . import families, partial_results, ranks_without_data, views
-from ..dtensor import GlobalDTensor, _around, _copies, _first, _groups, _counters, _map, _mine, _moved, _part, _placements, _summed, about, same_numbers, sent, whole
+from ..dtensor import (
+    GlobalDTensor,
+    _around,
+    _copies,
+    _first,
+    _groups,
+    _counters,
+    _map,
+    _mine,
+    _moved,
+    _part,
+    _placements,
+    _summed,
+    about,
+    same_numbers,
+    sent,
+    whole,
+)
 
 aten = torch.ops.aten
 # these write their running statistics without saying so; DTensor would write a copy of those it moves
-_WRITES_UNSAID = {aten.native_batch_norm.default, aten.cudnn_batch_norm.default, aten.miopen_batch_norm.default}
+_WRITES_UNSAID = {
+    aten.native_batch_norm.default,
+    aten.cudnn_batch_norm.default,
+    aten.miopen_batch_norm.default,
+}
 # function -> where its `dim` is; DTensor takes a negative one for one that is not split
-_DIMS = dict.fromkeys([getattr(aten, n).default for n in ("cumprod", "cumprod_", "cumsum", "cumsum_", "logcumsumexp")], 1) | {aten.select.int: 1, aten.select_backward.default: 2}
+_DIMS = dict.fromkeys(
+    [getattr(aten, n).default for n in ("cumprod", "cumprod_", "cumsum", "cumsum_", "logcumsumexp")], 1
+) | {aten.select.int: 1, aten.select_backward.default: 2}
 # no dimensions are all of them; DTensor takes them for none
 _REDUCES = {
-    aten.sum.dim_IntList, aten.nansum.default, aten.mean.dim, aten.amax.default, aten.amin.default, aten.var.correction, aten.std.correction, aten.logsumexp.default,
-    aten.any.dims, aten.all.dims,
-}  # fmt: skip
+    aten.sum.dim_IntList,
+    aten.nansum.default,
+    aten.mean.dim,
+    aten.amax.default,
+    aten.amin.default,
+    aten.var.correction,
+    aten.std.correction,
+    aten.logsumexp.default,
+    aten.any.dims,
+    aten.all.dims,
+}
 # indices are ordinary tensors, numbers and lists become such; quantile fills one under a global mask
-_TAKES_COPIES = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default, aten.masked_fill.Scalar, aten._embedding_bag.default}
-# function -> how many of its first arguments are data; beside wider weights a kernel has statistics of their dtype, which neither a rank without a part nor a program expects
+_TAKES_COPIES = {
+    aten.index.Tensor,
+    aten.index_put.default,
+    aten.index_put_.default,
+    aten._index_put_impl_.default,
+    aten.masked_fill.Scalar,
+    aten._embedding_bag.default,
+}
+# function -> how many of its first arguments are data; beside wider weights a kernel has statistics of their
+# dtype, which neither a rank without a part nor a program expects
 _NORMS = {
-    aten.native_layer_norm.default: 1, aten.native_group_norm.default: 1, aten.native_layer_norm_backward.default: 2, aten.native_group_norm_backward.default: 2,
-}  # fmt: skip
+    aten.native_layer_norm.default: 1,
+    aten.native_group_norm.default: 1,
+    aten.native_layer_norm_backward.default: 2,
+    aten.native_group_norm_backward.default: 2,
+}
 # of parts of a sum by split indices DTensor of torch 2.11 has the numbers of its own indices only
 _SELECTS = {aten.index_select.default, aten.index.Tensor}
 # DTensor looks for rules in their decomposition, as if the parts were the whole
@@ -44,18 +89,53 @@ _POSITIONS = {aten.argmax.default, aten.argmin.default, aten.max.dim, aten.min.d
 # updates of an optimizer that DTensor cannot shard
 _UPDATES = {aten._fused_sgd_.default, aten._fused_sgd_.tensor_lr, aten._fused_adagrad_.default}
 # to parts of a sum DTensor adds a number, or what is no such part, on every rank
-_ADDS = {getattr(getattr(aten, n), kind) for n in ("add", "add_", "sub", "sub_", "rsub") for kind in ("Tensor", "Scalar")}
+_ADDS = {
+    getattr(getattr(aten, n), kind)
+    for n in ("add", "add_", "sub", "sub_", "rsub")
+    for kind in ("Tensor", "Scalar")
+}
 # what may be done to each part of a sum in place
 _LINEAR = {
-    aten.add_.Tensor, aten.sub_.Tensor, aten.mul_.Tensor, aten.mul_.Scalar, aten.div_.Tensor, aten.div_.Scalar, aten.neg_.default, aten.zero_.default,
-    aten.copy_.default, aten.detach_.default,
-}  # fmt: skip
+    aten.add_.Tensor,
+    aten.sub_.Tensor,
+    aten.mul_.Tensor,
+    aten.mul_.Scalar,
+    aten.div_.Tensor,
+    aten.div_.Scalar,
+    aten.neg_.default,
+    aten.zero_.default,
+    aten.copy_.default,
+    aten.detach_.default,
+}
 # what takes parts without elements, next to the pointwise functions
 _ANY_SIZE = {
-    getattr(aten, n) for n in ("detach", "alias", "copy_", "_to_copy", "zeros_like", "ones_like", "empty_like", "full_like", "fill_", "zero_", "t", "transpose", "permute", "unsqueeze")
+    getattr(aten, n)
+    for n in (
+        "detach",
+        "alias",
+        "copy_",
+        "_to_copy",
+        "zeros_like",
+        "ones_like",
+        "empty_like",
+        "full_like",
+        "fill_",
+        "zero_",
+        "t",
+        "transpose",
+        "permute",
+        "unsqueeze",
+    )
 }
 # errors of kernels about this rank's values
-_OF_VALUES = ("out of bounds", "out of range", "between 0 and 1", "singular", "must be non-negative", "probability tensor contains")
+_OF_VALUES = (
+    "out of bounds",
+    "out of range",
+    "between 0 and 1",
+    "singular",
+    "must be non-negative",
+    "probability tensor contains",
+)
 # of uneven parts DTensor finds the shape of one rank's only
 _VIEWS = {aten.view.default, aten._unsafe_view.default}
 # flags on memory that DTensor's kernels overlook: the numbers are computed
@@ -100,14 +180,23 @@ def _written(func, args, kwargs) -> list:
     if not func._schema.is_mutable:
         return []
     given = {**dict(zip((a.name for a in func._schema.arguments), args)), **kwargs}
-    found = [given.get(a.name) for a in func._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    found = [
+        given.get(a.name)
+        for a in func._schema.arguments
+        if a.alias_info is not None and a.alias_info.is_write
+    ]
     return [t for t in pytree.tree_leaves(found) if isinstance(t, GlobalDTensor)]
 
 
 def _computed(func, args, kwargs):
     if func is aten._amp_foreach_non_finite_check_and_unscale_.default:
         return partial_results.unscale(func, *args)
-    if args and isinstance(args[0], (list, tuple)) and func._opname.startswith(("_foreach_", "_fused_")) and len({t.device_mesh for t in args[0]}) > 1:
+    if (
+        args
+        and isinstance(args[0], (list, tuple))
+        and func._opname.startswith(("_foreach_", "_fused_"))
+        and len({t.device_mesh for t in args[0]}) > 1
+    ):
         return _by_placement(func, args, kwargs)
     split = zero.call(func, args, kwargs)
     if split is not NotImplemented:
@@ -117,19 +206,27 @@ def _computed(func, args, kwargs):
         args = (args[0], _moved(source, args[0]._of_placement, args[0]._of_sbp), *args[2:])
     mesh = _mesh_of_all(func, (args, kwargs))
     of_no_elements = None
-    if (torch.Tag.pointwise in func.tags or func is aten.rsub.Tensor) and _groups[mesh] is not dist.group.WORLD:
+    if (torch.Tag.pointwise in func.tags or func is aten.rsub.Tensor) and _groups[
+        mesh
+    ] is not dist.group.WORLD:
         of_no_elements = _on_no_elements(func, args, kwargs)
     if func in _READS:
         return _read(func, args, kwargs)
-    if "out" in kwargs and not any(isinstance(t, GlobalDTensor) for t in pytree.tree_leaves(args)):  # as eye(n, out=x): DTensor's cache knows the numbers, not x
+    if "out" in kwargs and not any(
+        isinstance(t, GlobalDTensor) for t in pytree.tree_leaves(args)
+    ):  # as eye(n, out=x): DTensor's cache knows the numbers, not x
         with same_numbers() if torch.Tag.nondeterministic_seeded in func.tags else contextlib.nullcontext():
             return _on_whole(func, args, kwargs, mesh)
     if func in _UPDATES and _same_rules(*args):
         return _on_parts(func, *args, **kwargs)
     if func._opname in _RESHAPES:
         return families.reshaped(func, *args)
-    if func in _TAKES_COPIES or torch._C._current_graph_task_id() != -1:  # in backward(): formulas make zeros and the like as ordinary tensors
-        args, kwargs = pytree.tree_map_only(torch.Tensor, lambda t: t if isinstance(t, GlobalDTensor) else _copies(t, mesh), (args, kwargs))
+    if (
+        func in _TAKES_COPIES or torch._C._current_graph_task_id() != -1
+    ):  # in backward(): formulas make zeros and the like as ordinary tensors
+        args, kwargs = pytree.tree_map_only(
+            torch.Tensor, lambda t: t if isinstance(t, GlobalDTensor) else _copies(t, mesh), (args, kwargs)
+        )
     if func is aten.add.Tensor and families.masks_the_future(*args[:2]):
         args = (args[0], _copies(args[1], mesh), *args[2:])
     if func is aten.as_strided.default:
@@ -142,21 +239,41 @@ def _computed(func, args, kwargs):
         args = (args[0], list(range(args[0].ndim)), *args[2:])
     if func is aten.logsumexp.default and args[0].ndim and args[2:] == (True,):
         return families.kept_dims(func, *args[:2])
-    if func in _NORMS and (wide := next((t.dtype for t in args[_NORMS[func]:] if isinstance(t, GlobalDTensor) and t.dtype != args[0].dtype), None)):
-        first, *others = func(*(t.to(wide) for t in args[:_NORMS[func]]), *args[_NORMS[func]:])
+    if func in _NORMS and (
+        wide := next(
+            (
+                t.dtype
+                for t in args[_NORMS[func] :]
+                if isinstance(t, GlobalDTensor) and t.dtype != args[0].dtype
+            ),
+            None,
+        )
+    ):
+        first, *others = func(*(t.to(wide) for t in args[: _NORMS[func]]), *args[_NORMS[func] :])
         return first if first is None else first.to(args[0].dtype), *others
     if func in families.NLL and args[families.NLL[func]] == families.MEAN:
         return families.mean_of_targets(func, *args)
     if func in families.CONVOLUTIONS:
-        args = tuple(families.samples(a, i < families.CONVOLUTIONS[func]) if isinstance(a, GlobalDTensor) else a for i, a in enumerate(args))
-        if args[families.CONVOLUTIONS[func] - 1]._of_sbp.count(sbp.split(0)) > 1 or _groups[mesh] is not dist.group.WORLD:
+        args = tuple(
+            families.samples(a, i < families.CONVOLUTIONS[func]) if isinstance(a, GlobalDTensor) else a
+            for i, a in enumerate(args)
+        )
+        if (
+            args[families.CONVOLUTIONS[func] - 1]._of_sbp.count(sbp.split(0)) > 1
+            or _groups[mesh] is not dist.group.WORLD
+        ):
             return families.convolution(func, args)
     elif func in _DIMS and args[_DIMS[func]] < 0:
         at = _DIMS[func]
-        args = (*args[:at], args[at] + (args[0].ndim if at == 1 else len(args[1])), *args[at + 1:])
+        args = (*args[:at], args[at] + (args[0].ndim if at == 1 else len(args[1])), *args[at + 1 :])
     if func is aten.embedding_dense_backward.default and args[4]:  # a row's frequency is that among all ids
         return _on_whole(func, args, kwargs, mesh)
-    if _writes_elsewhere(func) and any(map(_is_split, pytree.tree_leaves((args, kwargs)))) or func is aten.gather.default and not families.of_same_rows(*args[:3]):
+    if (
+        _writes_elsewhere(func)
+        and any(map(_is_split, pytree.tree_leaves((args, kwargs))))
+        or func is aten.gather.default
+        and not families.of_same_rows(*args[:3])
+    ):
         return _on_whole(func, args, kwargs, mesh)
     if func in _ADDS and len({_parts_of_sum(a) for a in args[:2]}) > 1:
         if func._schema.is_mutable:  # autograd adds in place on some ranks, and not on others
@@ -167,29 +284,48 @@ def _computed(func, args, kwargs):
         return partial_results.lstm(func, args)
     if func in _REARRANGES or not _known(func) and _long_to_search(args):
         return _on_whole(func, args, kwargs, mesh)
-    if torch.Tag.pointwise not in func.tags and func.overloadpacket not in _ANY_SIZE and any(map(_lacks_parts, pytree.tree_leaves(args))):
+    if (
+        torch.Tag.pointwise not in func.tags
+        and func.overloadpacket not in _ANY_SIZE
+        and any(map(_lacks_parts, pytree.tree_leaves(args)))
+    ):
         # a kernel that refuses an empty part would stop some ranks only; a view of no elements never ends
         return _on_whole(func, args, kwargs, mesh)
     by_parts = partial_results.call(func, args, kwargs)
     if by_parts is not NotImplemented:
         return by_parts
-    if func in _WRITES_UNSAID or func._schema.is_mutable and func not in _LINEAR and any(p.is_partial() for t in (args[0], kwargs.get("out")) for p in getattr(t, "placements", ())):
+    if (
+        func in _WRITES_UNSAID
+        or func._schema.is_mutable
+        and func not in _LINEAR
+        and any(p.is_partial() for t in (args[0], kwargs.get("out")) for p in getattr(t, "placements", ()))
+    ):
         return _on_whole(func, args, kwargs, mesh)
-    if func is aten.constant_pad_nd.default and mesh.ndim > 1:  # torch 2.11 has rules for one dimension of ranks
+    if (
+        func is aten.constant_pad_nd.default and mesh.ndim > 1
+    ):  # torch 2.11 has rules for one dimension of ranks
         return _on_whole(func, args, kwargs, mesh)
     if func in families.ATTENTION:
         return families.attention(func, args, kwargs)
     out = _by_dtensor(func, *_under_rules_it_takes(func, args, kwargs, mesh), mesh)
-    if getattr(of_no_elements, "dtype", None) is None or getattr(out, "dtype", None) in (None, of_no_elements.dtype):
+    if getattr(of_no_elements, "dtype", None) is None or getattr(out, "dtype", None) in (
+        None,
+        of_no_elements.dtype,
+    ):
         return out
     # a rank without a part, in torch 2.11: DTensor has kept the dtype of 1 - x for 1.0 - x
-    return GlobalDTensor(_around(out._local_tensor.to(of_no_elements.dtype), mesh, out.placements, out.shape, out.stride()))
+    return GlobalDTensor(
+        _around(out._local_tensor.to(of_no_elements.dtype), mesh, out.placements, out.shape, out.stride())
+    )
 
 
 def _read(func, args, kwargs):
     """item(), bool() and equal(). Ranks agree on a read for which data travels."""
     tensors = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, GlobalDTensor)]
-    if any(_groups[t.device_mesh] is not dist.group.WORLD or any(not p.is_replicate() for p in t.placements) for t in tensors):
+    if any(
+        _groups[t.device_mesh] is not dist.group.WORLD or any(not p.is_replicate() for p in t.placements)
+        for t in tensors
+    ):
         call_name = "Tensor.item" if func is aten._local_scalar_dense.default else func._opname
         with collectives.checking(call_name) as asked:
             asked.same(tensors=[about(t) for t in tensors])
@@ -197,12 +333,18 @@ def _read(func, args, kwargs):
 
 
 def _on_no_elements(func, args, kwargs):
-    """A kernel refuses dtypes where it runs; here ranks that hold no part raise as well, for a program may go on from there."""
+    """A kernel refuses dtypes where it runs; here ranks that hold no part raise as well, for a program may go
+    on from there.
+    """
+
     def nothing(tensor):
         return torch.ones((0,) * tensor.ndim, dtype=tensor.dtype)
 
     with no_dispatch():
-        return func(*pytree.tree_map_only(torch.Tensor, nothing, args), **pytree.tree_map_only(torch.Tensor, nothing, kwargs))
+        return func(
+            *pytree.tree_map_only(torch.Tensor, nothing, args),
+            **pytree.tree_map_only(torch.Tensor, nothing, kwargs),
+        )
 
 
 def _under_rules_it_takes(func, args, kwargs, mesh):
@@ -210,23 +352,50 @@ def _under_rules_it_takes(func, args, kwargs, mesh):
     if func is aten.embedding.default:
         table, ids = families.cut_once(args[0], 0), args[1]
         columns = sbp.split(1) in table._of_sbp  # the mask of missing rows is that of the ids' part
-        args = (table, _moved(ids, ids._of_placement, (sbp.broadcast,) * mesh.ndim if columns else _summed(ids._of_sbp)), *args[2:])
-    elif func in _SELECTS and any(p.is_partial() for p in getattr(args[0], "placements", ())) and any(map(_is_split, pytree.tree_leaves(args[1:]))):
+        args = (
+            table,
+            _moved(ids, ids._of_placement, (sbp.broadcast,) * mesh.ndim if columns else _summed(ids._of_sbp)),
+            *args[2:],
+        )
+    elif (
+        func in _SELECTS
+        and any(p.is_partial() for p in getattr(args[0], "placements", ()))
+        and any(map(_is_split, pytree.tree_leaves(args[1:])))
+    ):
         args = (_moved(args[0], args[0]._of_placement, _summed(args[0]._of_sbp)), *args[1:])
-    elif func in (aten.div.Tensor, aten.div_.Tensor) and _parts_of_sum(args[1]):  # torch 2.11 divides by each part
+    elif func in (aten.div.Tensor, aten.div_.Tensor) and _parts_of_sum(
+        args[1]
+    ):  # torch 2.11 divides by each part
         args = (args[0], _moved(args[1], args[1]._of_placement, _summed(args[1]._of_sbp)))
-    elif func is aten.gather.default and mesh.ndim > 1:  # where `dim` is split, DTensor masks the rows of a part by those of all parts
+    elif (
+        func is aten.gather.default and mesh.ndim > 1
+    ):  # where `dim` is split, DTensor masks the rows of a part by those of all parts
         along = sbp.split(args[1] % max(args[0].ndim, 1))
-        args = (_moved(args[0], args[0]._of_placement, tuple(sbp.broadcast if r._kind == "partial_sum" or r == along else r for r in args[0]._of_sbp)), *args[1:])
+        args = (
+            _moved(
+                args[0],
+                args[0]._of_placement,
+                tuple(
+                    sbp.broadcast if r._kind == "partial_sum" or r == along else r for r in args[0]._of_sbp
+                ),
+            ),
+            *args[1:],
+        )
     if not _known(func) or _halves_of_numbers(func, args):
         args, kwargs = _map(lambda t: _moved(t, t._of_placement, _summed(t._of_sbp)), (args, kwargs))
     return args, kwargs
 
 
 def _halves_of_numbers(func, args) -> bool:
-    """Would DTensor divide integers? It makes parts of a sum of what every rank has, next to such parts, and gets floating-point numbers."""
+    """Would DTensor divide integers? It makes parts of a sum of what every rank has, next to such parts, and
+    gets floating-point numbers.
+    """
     tensors = [t for t in pytree.tree_leaves(args) if isinstance(t, GlobalDTensor)]
-    return not func._schema.is_mutable and not all(t.dtype.is_floating_point for t in tensors) and len(set(map(_parts_of_sum, tensors))) > 1
+    return (
+        not func._schema.is_mutable
+        and not all(t.dtype.is_floating_point for t in tensors)
+        and len(set(map(_parts_of_sum, tensors))) > 1
+    )
 
 
 def _by_dtensor(func, args, kwargs, mesh):
@@ -244,13 +413,18 @@ def _by_dtensor(func, args, kwargs, mesh):
         with _random_numbers(func, mesh, args), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="DTensor random operators")
             out = computed(*plain[0], **plain[1])
-            if _averages(out) and not all(_even(t) for t in pytree.tree_leaves(args) if isinstance(t, GlobalDTensor)):
+            if _averages(out) and not all(
+                _even(t) for t in pytree.tree_leaves(args) if isinstance(t, GlobalDTensor)
+            ):
                 out = _on_whole(func, args, kwargs, mesh)
     except (NotImplementedError, RuntimeError) as error:
         if isinstance(error, collectives.CollectiveError) or collectives.is_lost(error):
             raise
         if "mixed torch.Tensor and DTensor" in str(error):
-            raise RuntimeError(f"{func}: some tensors are global and some are local; make them all the same first (to_global, to_local)") from None
+            raise RuntimeError(
+                f"{func}: some tensors are global and some are local; make them all the same first"
+                " (to_global, to_local)"
+            ) from None
         if "Sharding propagation failed" not in str(error) and any(text in str(error) for text in _OF_VALUES):
             raise  # the other ranks need not see it, and would wait in another call
         out = _on_whole(func, args, kwargs, mesh)
@@ -259,13 +433,20 @@ def _by_dtensor(func, args, kwargs, mesh):
 
 @functools.lru_cache(maxsize=None)
 def _known(func) -> bool:
-    """Has DTensor rules of this function? Those it derives from a decomposition depend, for the parts of a sum, on each rank's hash seed."""
+    """Has DTensor rules of this function? Those it derives from a decomposition depend, for the parts of a
+    sum, on each rank's hash seed.
+    """
     found = DTensor._op_dispatcher.sharding_propagator
-    return any(func in getattr(found, table, ()) for table in ("op_to_rules", "op_strategy_funcs", "op_single_dim_strategy_funcs"))
+    return any(
+        func in getattr(found, table, ())
+        for table in ("op_to_rules", "op_strategy_funcs", "op_single_dim_strategy_funcs")
+    )
 
 
 def _long_to_search(args) -> bool:
-    """Would DTensor try too many rules? All combinations, through a decomposition: many seconds for index_add."""
+    """Would DTensor try too many rules? All combinations, through a decomposition: many seconds for
+    index_add.
+    """
     shapes = [t.shape for t in pytree.tree_leaves(args) if isinstance(t, GlobalDTensor) and t.ndim]
     return len(shapes) > 2 and len(set(shapes)) > 1
 
@@ -281,39 +462,68 @@ def _is_split(tensor) -> bool:
 
 @functools.lru_cache(maxsize=None)
 def _writes_elsewhere(func) -> bool:
-    """Does a function write other places than those it reads? DTensor gives what is written the rules of what is read, and no values."""
+    """Does a function write other places than those it reads? DTensor gives what is written the rules of what
+    is read, and no values.
+    """
     alike = {torch.Tag.pointwise, torch.Tag.nondeterministic_seeded}.intersection(func.tags)
-    return func._schema.is_mutable and not alike and func.overloadpacket not in _ANY_SIZE and not func._opname.startswith(("_foreach_", "_fused_"))
+    return (
+        func._schema.is_mutable
+        and not alike
+        and func.overloadpacket not in _ANY_SIZE
+        and not func._opname.startswith(("_foreach_", "_fused_"))
+    )
 
 
 def _usual(tensor):
-    """A result under rules that OneFlow has: parts of a mean become parts of a sum, other parts are put together."""
+    """A result under rules that OneFlow has: parts of a mean become parts of a sum, other parts are put
+    together.
+    """
     targets = list(tensor.placements)
     size, local = tensor.device_mesh.shape, tensor._local_tensor
-    if tensor.dtype is torch.bool and any(p.is_partial() and p.reduce_op == "sum" for p in targets):  # any(): two true parts are no two
+    if tensor.dtype is torch.bool and any(
+        p.is_partial() and p.reduce_op == "sum" for p in targets
+    ):  # any(): two true parts are no two
         counted = _around(local.int(), tensor.device_mesh, targets, tensor.shape, tensor.stride())
-        return GlobalDTensor(counted.redistribute(placements=[Replicate() if p.is_partial() else p for p in targets]) != 0)
+        return GlobalDTensor(
+            counted.redistribute(placements=[Replicate() if p.is_partial() else p for p in targets]) != 0
+        )
     for i, p in enumerate(targets):
         if type(p) is Partial and p.reduce_op == "avg" and not isinstance(p, Replicate):
             local, targets[i] = local / size[i], Partial()
     if local is not tensor._local_tensor:
         tensor = _around(local, tensor.device_mesh, targets, tensor.shape, tensor.stride())
-    known = [p if type(p) in (Shard, Replicate) or type(p) is Partial and p.reduce_op == "sum" else Replicate() for p in targets]
+    known = [
+        p if type(p) in (Shard, Replicate) or type(p) is Partial and p.reduce_op == "sum" else Replicate()
+        for p in targets
+    ]
     return GlobalDTensor(tensor.redistribute(placements=known) if known != targets else tensor)
 
 
 def _averages(out) -> bool:
-    """Is a result the mean of the parts' means? It is the mean of the whole only where all parts are of one size."""
-    return any(type(p) is Partial and p.reduce_op == "avg" for t in pytree.tree_leaves(out) if isinstance(t, DTensor) for p in t.placements)
+    """Is a result the mean of the parts' means? It is the mean of the whole only where all parts are of one
+    size.
+    """
+    return any(
+        type(p) is Partial and p.reduce_op == "avg"
+        for t in pytree.tree_leaves(out)
+        if isinstance(t, DTensor)
+        for p in t.placements
+    )
 
 
 def _even(tensor) -> bool:
-    return all(tensor.shape[p.dim] % size == 0 for p, size in zip(tensor.placements, tensor.device_mesh.shape) if isinstance(p, Shard))
+    return all(
+        tensor.shape[p.dim] % size == 0
+        for p, size in zip(tensor.placements, tensor.device_mesh.shape)
+        if isinstance(p, Shard)
+    )
 
 
 def _lacks_parts(tensor) -> bool:
     """Has some rank no elements of a tensor?"""
-    return isinstance(tensor, GlobalDTensor) and _empty_parts(tuple(tensor.shape), tensor.placements, tensor.device_mesh.shape)
+    return isinstance(tensor, GlobalDTensor) and _empty_parts(
+        tuple(tensor.shape), tensor.placements, tensor.device_mesh.shape
+    )
 
 
 @functools.lru_cache(maxsize=None)
@@ -321,7 +531,9 @@ def _empty_parts(shape, placements, sizes) -> bool:
     found = [{n} for n in shape]  # the lengths of the parts along each dimension
     for p, size in zip(placements, sizes):
         if isinstance(p, Shard):
-            found[p.dim] = {max(0, min(-(-n // size), n + i * (n // -size))) for n in found[p.dim] for i in range(size)}
+            found[p.dim] = {
+                max(0, min(-(-n // size), n + i * (n // -size))) for n in found[p.dim] for i in range(size)
+            }
     return any(0 in lengths for lengths in found)
 
 
@@ -330,7 +542,10 @@ def _mesh_of_all(func, tree):
     for t in pytree.tree_leaves(tree):
         if isinstance(t, GlobalDTensor):
             if found is not None and t.device_mesh != found:
-                raise RuntimeError(f"{func}: expected all tensors on the same placement, found {_placements[found]!r} and {_placements[t.device_mesh]!r}; move one with to_global")
+                raise RuntimeError(
+                    f"{func}: expected all tensors on the same placement, found {_placements[found]!r} and"
+                    f" {_placements[t.device_mesh]!r}; move one with to_global"
+                )
             found = t.device_mesh
     return found
 
@@ -342,7 +557,7 @@ def _by_placement(func, args, kwargs):
         places.setdefault(t.device_mesh, []).append(i)
     results: list = [None] * count
     for indices in places.values():
-        pick = lambda a: [a[i] for i in indices] if isinstance(a, (list, tuple)) and len(a) == count else a  # noqa: B023, E731
+        pick = lambda a: [a[i] for i in indices] if isinstance(a, (list, tuple)) and len(a) == count else a  # noqa: B023
         out = func(*map(pick, args), **{k: pick(v) for k, v in kwargs.items()})
         for i, o in zip(indices, out or ()):
             results[i] = o
@@ -350,14 +565,23 @@ def _by_placement(func, args, kwargs):
 
 
 def _same_rules(parameters, _, *states) -> bool:
-    """Does every state of an optimizer lie as its parameter does, so that each rank can update its own parts?"""
+    """Does every state of an optimizer lie as its parameter does, so that each rank can update
+    its own parts?
+    """
     held = [s for s in states if isinstance(s, (list, tuple))]
     return not any(p.is_partial() for t in parameters for p in t.placements) and all(
-        not isinstance(s, GlobalDTensor) or s.placements == t.placements for each in held for t, s in zip(parameters, each))
+        not isinstance(s, GlobalDTensor) or s.placements == t.placements
+        for each in held
+        for t, s in zip(parameters, each)
+    )
 
 
 def _on_parts(func, parameters, grads, *states, **numbers):
-    part = lambda a: [t._local_tensor if isinstance(t, GlobalDTensor) else t for t in a] if isinstance(a, (list, tuple)) else a  # noqa: E731
+    part = lambda a: (
+        [t._local_tensor if isinstance(t, GlobalDTensor) else t for t in a]
+        if isinstance(a, (list, tuple))
+        else a
+    )
     grads = [_moved(g, t._of_placement, t._of_sbp) for t, g in zip(parameters, grads)]
     return func(*map(part, (parameters, grads, *states)), **_map(whole, numbers))
 
@@ -373,10 +597,16 @@ def _on_whole(func, args, kwargs, mesh):
 
     out = func(*_map(full, args), **_map(full, kwargs))
     if _mine(mesh):
-        for t in _written(func, args, kwargs) if func not in _WRITES_UNSAID else [t for t in args[3:5] if t is not None]:
+        for t in (
+            _written(func, args, kwargs)
+            if func not in _WRITES_UNSAID
+            else [t for t in args[3:5] if t is not None]
+        ):
             t._local_tensor.copy_(_part(full(t), mesh, t.placements))
     same = {id(value): t for t, value in held.values()}
-    return pytree.tree_map_only(torch.Tensor, lambda o: same[id(o)] if id(o) in same else _copies(o, mesh), out)
+    return pytree.tree_map_only(
+        torch.Tensor, lambda o: same[id(o)] if id(o) in same else _copies(o, mesh), out
+    )
 
 
 def _random_numbers(func, mesh, args):

@@ -1,7 +1,10 @@
-"""Views of global tensors that have other memory than what they view: DTensor moves what is split where the view needs it whole.
+"""Views of global tensors that have other memory than what they view: DTensor moves what is split where the
+view needs it whole.
 
-Such a view knows what it was made of. What is written into it is written there, and what is written there is read from it.
+Such a view knows what it was made of. What is written into it is written there, and what is written there is
+read from it.
 """
+
 from __future__ import annotations
 
 from typing import NamedTuple
@@ -27,7 +30,11 @@ def remember(func, args, kwargs, out):
     several = isinstance(out, (list, tuple))
     for i, copy in enumerate(out if several else [out]):
         if copy is not base and (base._origin is not None or not _share_memory(copy, base)):
-            view = (lambda full, i=i: func(full, *args[1:], **kwargs)[i]) if several else lambda full: func(full, *args[1:], **kwargs)
+            view = (
+                (lambda full, i=i: func(full, *args[1:], **kwargs)[i])
+                if several
+                else lambda full: func(full, *args[1:], **kwargs)
+            )
             copy._origin = Origin(base, view, base._version)
 
 

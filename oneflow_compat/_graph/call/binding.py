@@ -1,4 +1,5 @@
 """Binding: one compiled program tied to the live tensors of its engine."""
+
 from __future__ import annotations
 
 import functools
@@ -17,7 +18,6 @@ from ..program.pytree import tree_leaves, with_sizes
 from .python_watch import Watch
 from ..program.python_values import tensor_meta
 
-
 VALUES = "a tensor that build() branches on or reads with .item()"
 
 
@@ -34,21 +34,31 @@ class AnotherWay(Exception):
 
 
 class Binding:
-    """Calls a compiled program: reads each slot from where it lives, runs, writes python-number state back."""
+    """Calls a compiled program: reads each slot from where it lives, runs, writes python-number
+    state back.
+    """
 
     def __init__(self, engine, key, program, run, capture):
         self.engine = engine
         self.key = key
         self.program = program
         self.run = run if not _asks_grad_mode(program) else torch.enable_grad()(run)
-        if torch._C._is_any_autocast_enabled():  # around this call, and so around each that takes this program
+        if (
+            torch._C._is_any_autocast_enabled()
+        ):  # around this call, and so around each that takes this program
             self.run = _without_autocast(self.run)
         self.free = capture.free
         self.state = capture.state
         self.optimizers = [o for o, _ in self.state.optimizers]
         self.schedulers = [s for _, s in self.state.optimizers if s is not None]
-        self._flat_args = all(child.is_leaf() for child in program.in_spec.children()[0].children()) if program.in_spec.num_children else False
-        self.state_numbers = [(o, p, k) for o, p, k, _ in capture.update.state_numbers] if capture.update is not None else []
+        self._flat_args = (
+            all(child.is_leaf() for child in program.in_spec.children()[0].children())
+            if program.in_spec.num_children
+            else False
+        )
+        self.state_numbers = (
+            [(o, p, k) for o, p, k, _ in capture.update.state_numbers] if capture.update is not None else []
+        )
         self.dead = False  # optimizer state it reads has been replaced
         self.once, self.used = capture.first_only, False
         self.of_known_sizes, self.branches = capture.recorder.sizes.known, capture.recorder.sizes.branches
@@ -65,24 +75,41 @@ class Binding:
         self._spread_args = [_memory(v) for v in capture.args_flat]
         self._returned = program.out_spec.num_leaves - len(program.out_constants)
         self._outputs = self._output_maker()
-        marked = any(is_global(t) for t in (*capture.args_flat, *(e[-1] for e in self.state.by_id.values())) if isinstance(t, torch.Tensor))
+        marked = any(
+            is_global(t)
+            for t in (*capture.args_flat, *(e[-1] for e in self.state.by_id.values()))
+            if isinstance(t, torch.Tensor)
+        )
         if marked or capture.global_outputs:
-            self.run, self._outputs = without_subclasses(self.run), make_results_global(self._outputs, capture.global_outputs)
+            self.run, self._outputs = (
+                without_subclasses(self.run),
+                make_results_global(self._outputs, capture.global_outputs),
+            )
         self._bind()
 
     # -- reading slots ---------------------------------------------------------------
     def _bind(self):
-        """Find the live values of all slots where they are now, and what tells that others took their place."""
+        """Find the live values of all slots where they are now, and what tells that others took
+        their place.
+        """
         self._states = [o.state for o in self.optimizers]
-        self._probes = [(o.state, p, inner) for o in self.optimizers for p, inner in list(o.state.items())[:1]]
+        self._probes = [
+            (o.state, p, inner) for o in self.optimizers for p, inner in list(o.state.items())[:1]
+        ]
         self._sizes = [(len(o.state), len(o.param_groups)) for o in self.optimizers]
         self._write_reader()
         written = silent_writes(self.program)
         self._written = None  # autograd must see that the program wrote these, as it sees an eager update
         if written:
-            self._written = operator.itemgetter(*written) if len(written) > 1 else (lambda values: (values[written[0]],))
+            self._written = (
+                operator.itemgetter(*written) if len(written) > 1 else (lambda values: (values[written[0]],))
+            )
         self._watch()
-        self._options = [_options(g, self.engine.live_options.get(o, ())) for o, opt in enumerate(self.optimizers) for g in opt.param_groups]
+        self._options = [
+            _options(g, self.engine.live_options.get(o, ()))
+            for o, opt in enumerate(self.optimizers)
+            for g in opt.param_groups
+        ]
 
     def _write_reader(self):
         """Make `gather`, one generated function that lists the live values of all slots."""
@@ -101,7 +128,9 @@ class Binding:
         for slot in self.program.slots:
             kind = slot.place[0]
             if kind == "arg":
-                items.append(f"a[{tensor_args[slot.place[1]]}]{self._spread_args[tensor_args[slot.place[1]]]}")
+                items.append(
+                    f"a[{tensor_args[slot.place[1]]}]{self._spread_args[tensor_args[slot.place[1]]]}"
+                )
             elif kind in ("module", "optparam"):
                 entry = names[slot.name]
                 tensors.append((len(tensors), entry[3], entry[4], slot))
@@ -125,36 +154,62 @@ class Binding:
         self._gradient_tests_made = self._gradient_tests(tensors)
         tests = [f"x{n} is e{n}" for n, *_ in tensors] + self._gradient_tests_made
         check = f"    if not ({' and '.join(tests)}):\n        return others(a)\n" if tests else ""
-        source = "def gather(a):\n" + "".join(lines) + check + "    return (" + "".join(i + ", " for i in items) + ")\n"
+        source = (
+            "def gather(a):\n"
+            + "".join(lines)
+            + check
+            + "    return ("
+            + "".join(i + ", " for i in items)
+            + ")\n"
+        )
         exec(compile(source, f"<{self.program.name} slots>", "exec"), scope)
         self.gather = scope["gather"]
 
     def _gradient_tests(self, tensors):
-        """Freezing a parameter makes another program. Of the trained ones, the first of each module stands for all of it."""
+        """Freezing a parameter makes another program.
+
+        Of the trained ones, the first of each module stands for all of it.
+        """
         if not self.program.training:
             return []
-        params = [(n, container, container[key].requires_grad) for n, container, key, slot in tensors if slot.role == "param"]
+        params = [
+            (n, container, container[key].requires_grad)
+            for n, container, key, slot in tensors
+            if slot.role == "param"
+        ]
         first: dict = {}
         for n, container, trained in params:
             if trained:
                 first.setdefault(id(container), n)
         frozen = [f"x{n}" for n, _, trained in params if not trained]
-        return [f"x{n}.requires_grad" for n in first.values()] + ([f"not any_requires_grad({', '.join(frozen)})"] if frozen else [])
+        return [f"x{n}.requires_grad" for n in first.values()] + (
+            [f"not any_requires_grad({', '.join(frozen)})"] if frozen else []
+        )
 
     def _others(self, args):
-        """Another tensor is where one was: the program takes it if it is of the same kind, and is no parameter being trained."""
+        """Another tensor is where one was: the program takes it if it is of the same kind, and is no
+        parameter being trained.
+        """
         scope = self._scope
         for n, container, key, slot in self._tensors:
             old, now = scope[f"e{n}"], container[key]
             if now is old:
                 continue
             trained = self.program.training and slot.role == "param"
-            if trained or not isinstance(now, torch.Tensor) or isinstance(now, OfSeveralRanks) or tensor_meta(now) != tensor_meta(old):
+            if (
+                trained
+                or not isinstance(now, torch.Tensor)
+                or isinstance(now, OfSeveralRanks)
+                or tensor_meta(now) != tensor_meta(old)
+            ):
                 self.watch.changed = slot.name
                 raise Stale(slot.name)
         for n, container, key, _ in self._tensors:
             scope[f"e{n}"] = container[key]
-        if not all(eval(test, scope, {f"x{n}": container[key] for n, container, key, _ in self._tensors}) for test in self._gradient_tests_made):
+        if not all(
+            eval(test, scope, {f"x{n}": container[key] for n, container, key, _ in self._tensors})
+            for test in self._gradient_tests_made
+        ):
             raise Stale("requires_grad")
         return self.gather(args)
 
@@ -163,7 +218,9 @@ class Binding:
         self.free[index] = self._scope[f"free{index}"] = tensor
 
     def _watch(self):
-        """A few parameters stand for all: a module that was cast or moved after the capture has other ones."""
+        """A few parameters stand for all: a module that was cast or moved after the capture has
+        other ones.
+        """
         params = [i for i, s in enumerate(self.program.slots) if s.place[0] == "module" and s.role == "param"]
         picked = sorted({params[0], params[len(params) // 2], params[-1]}) if params else []
         names = {e[1]: e for e in self.state.by_id.values()}
@@ -175,7 +232,9 @@ class Binding:
 
     # -- calling --------------------------------------------------------------------
     def suits(self, args, kwargs) -> bool:
-        """False when something this program took for fixed has changed: an option of an optimizer, a guarded number."""
+        """False when something this program took for fixed has changed: an option of an optimizer, a guarded
+        number.
+        """
         if not self.as_captured():
             return False
         if self.guard is not None:
@@ -217,7 +276,9 @@ class Binding:
         return True
 
     def changed_options(self):
-        """{optimizer: names of numeric options that differ from the capture}; they become inputs of the next program."""
+        """{optimizer: names of numeric options that differ from the capture}; they become inputs of the next
+        program.
+        """
         changed: dict = {}
         position = 0
         for o, optimizer in enumerate(self.optimizers):
@@ -282,7 +343,10 @@ class Binding:
 
     def _store_attributes(self, out):
         """Bind what build() bound to buffers and attributes to this run's tensors."""
-        values = (v.detach() if isinstance(v, torch.Tensor) and v.requires_grad else v for v in out[self._returned :])  # a view of a parameter
+        values = (
+            v.detach() if isinstance(v, torch.Tensor) and v.requires_grad else v
+            for v in out[self._returned :]
+        )  # a view of a parameter
         for container, key, leaves, spec in self.stores:
             new = pytree.tree_unflatten([next(values) if is_run_value(v) else v for v in leaves], spec)
             if type(container) is list and key >= len(container):
@@ -332,8 +396,12 @@ def _memory(value):
 
 
 def _asks_grad_mode(program):
-    """oneDNN's LSTM keeps what its backward needs only while gradients are recorded, whatever the caller's mode is."""
-    return program.training and any(n.target is torch.ops.aten.mkldnn_rnn_layer.default for n in program.graph.nodes)
+    """oneDNN's LSTM keeps what its backward needs only while gradients are recorded, whatever the caller's
+    mode is.
+    """
+    return program.training and any(
+        n.target is torch.ops.aten.mkldnn_rnn_layer.default for n in program.graph.nodes
+    )
 
 
 def _without_autocast(run):
@@ -348,11 +416,17 @@ def _without_autocast(run):
 
 
 def _numeric(value):
-    return type(value) in (int, float) or (type(value) is tuple and all(type(v) in (int, float) for v in value))
+    return type(value) in (int, float) or (
+        type(value) is tuple and all(type(v) in (int, float) for v in value)
+    )
 
 
 def _options(group, live):
     """(group, getter, values now, names) of the options that are fixed in a program."""
-    names = tuple(k for k, v in group.items() if k not in ("params", "lr", "initial_lr") and k not in live and not isinstance(v, torch.Tensor))
+    names = tuple(
+        k
+        for k, v in group.items()
+        if k not in ("params", "lr", "initial_lr") and k not in live and not isinstance(v, torch.Tensor)
+    )
     get = operator.itemgetter(*names) if len(names) > 1 else (lambda g: tuple(g[n] for n in names))
     return group, get, get(group), names

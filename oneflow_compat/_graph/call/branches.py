@@ -1,4 +1,5 @@
 """Run a program that may find that a branch goes another way than at the capture."""
+
 from __future__ import annotations
 
 import torch
@@ -6,9 +7,15 @@ from ..program.symbolic import BRANCH_TAKEN_OTHERWISE
 
 
 def run_or_undo(run, kept, program, *values):
-    """Run; where a branch on sizes goes another way nothing has happened. `kept`: indices of what is written before that is known_size."""
+    """Run; where a branch on sizes goes another way nothing has happened.
+
+    `kept`: indices of what is written before that is known_size.
+    """
     devices = {s.device for s in program.slots if s.device is not None and s.device.type == "cuda"}
-    random = [(g, g.get_state()) for g in (torch.default_generator, *(torch.cuda.default_generators[d.index or 0] for d in devices))]
+    random = [
+        (g, g.get_state())
+        for g in (torch.default_generator, *(torch.cuda.default_generators[d.index or 0] for d in devices))
+    ]
     before = [(values[i], values[i].clone()) for i in kept]
     try:
         return run(*values)

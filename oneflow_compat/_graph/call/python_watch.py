@@ -1,15 +1,31 @@
 """The check before each call that Python values are what they were at the capture."""
+
 from __future__ import annotations
 
 import torch
-from ..program.python_values import BY_IDENTITY, Cell, Elements, Length, MISSING, get_item, is_plain_container, is_record, same_value, tensor_meta
+from ..program.python_values import (
+    BY_IDENTITY,
+    Cell,
+    Elements,
+    Length,
+    MISSING,
+    get_item,
+    is_plain_container,
+    is_record,
+    same_value,
+    tensor_meta,
+)
 
 
 class Watch:
-    """The check before each call: `holds()` is True while everything is the very object it was at the capture."""
+    """The check before each call: `holds()` is True while everything is the very object it was at the
+    capture.
+    """
 
     def __init__(self, entries, free_of):
-        """`free_of`: id(tensor) -> (index among the free tensors or None) for tensors that the program reads."""
+        """`free_of`: id(tensor) -> (index among the free tensors or None) for tensors that the
+        program reads.
+        """
         self.entries = [list(e) for e in entries]
         self.free_of = free_of
         self.changed = None  # label of what was found changed
@@ -35,10 +51,16 @@ class Watch:
                 continue
             scope[f"v{i}"] = value
             plain = isinstance(value, (list, dict)) and is_plain_container(value)
-            tests.append(f"{where.format(held)} {'==' if plain or isinstance(container, (Length, Elements)) else 'is'} v{i}")
+            tests.append(
+                f"{where.format(held)} {'==' if plain or isinstance(container, (Length, Elements)) else 'is'}"
+                f" v{i}"
+            )
         lines = [" and ".join(tests[i : i + 200]) for i in range(0, len(tests), 200)]
         body = "".join(f"    if not ({line}):\n        return False\n" for line in lines) or "    pass\n"
-        source = f"def same():\n  try:\n{body}  except (KeyError, IndexError, ValueError):\n    return False\n  return True\n"
+        source = (
+            f"def same():\n  try:\n{body}  except (KeyError, IndexError, ValueError):\n    return False\n "
+            " return True\n"
+        )
         exec(compile(source, "<watched values>", "exec"), scope)
         self.scope, self.same = scope, scope["same"]
 
@@ -77,7 +99,9 @@ class Watch:
                 moved.setdefault(free, []).append((i, now))
         for free, places in moved.items():
             old = self.entries[places[0][0]][2]
-            if len({id(now) for _, now in places}) > 1 or len(places) != sum(e[2] is old for e in self.entries):
+            if len({id(now) for _, now in places}) > 1 or len(places) != sum(
+                e[2] is old for e in self.entries
+            ):
                 self.changed = self.entries[places[0][0]][3]
                 return False  # one of two names of a tensor was bound to another one
         for free, places in moved.items():
@@ -86,7 +110,9 @@ class Watch:
         for i, _, now in new:
             old, self.entries[i][2] = self.entries[i][2], now
             self.scope[f"v{i}"] = now
-            if is_record(type(now)) and any(e[0] is vars(old) for e in self.entries):  # an equal one took its place
+            if is_record(type(now)) and any(
+                e[0] is vars(old) for e in self.entries
+            ):  # an equal one took its place
                 self.entries = [[vars(now) if e[0] is vars(old) else e[0], *e[1:]] for e in self.entries]
                 self._write()
         return True

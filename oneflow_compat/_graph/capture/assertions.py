@@ -1,7 +1,9 @@
-"""Checks of values in build(): `assert x.isfinite().all()`, `if bad.any(): raise ValueError(...)` become checks of the program.
+"""Checks of values in build(): `assert x.isfinite().all()`, `if bad.any(): raise ValueError(...)` become
+checks of the program.
 
 The branch that does not raise is recorded, and the condition is tested in every call.
 """
+
 from __future__ import annotations
 
 import dis
@@ -17,18 +19,28 @@ _CATCHES = ("CHECK_EXC_MATCH", "JUMP_IF_NOT_EXC_MATCH", "CHECK_EG_MATCH")
 
 
 def assumed(recorder, tensor, node):
-    """What the tensor must be for build() to go on, where it is tested by a check of the user's; None where it is not."""
+    """What the tensor must be for build() to go on, where it is tested by a check of the user's; None where
+    it is not.
+    """
     frame = first = _outside(sys._getframe(1), is_of_this_package)
     frame = _outside(frame, is_internal)
-    value = None if frame is None else _goes_on(first.f_code, first.f_lasti)  # torch's own check, as of clip_grad_norm_(error_if_nonfinite=True)
+    value = (
+        None if frame is None else _goes_on(first.f_code, first.f_lasti)
+    )  # torch's own check, as of clip_grad_norm_(error_if_nonfinite=True)
     if value is None and frame is not None and frame is not first:
         value = _goes_on(frame.f_code, frame.f_lasti)
     if value is None:
         return None
-    text = location_text((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)).replace('"', "'").replace("\\", "/")  # inductor writes it into C++
+    text = (
+        location_text((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+        .replace('"', "'")
+        .replace("\\", "/")
+    )  # inductor writes it into C++
     tested = node if value else recorder.graph.call_function(aten.logical_not.default, (node,))
     tested.meta.setdefault("tensor", node.meta["tensor"])
-    check = recorder.graph.call_function(aten._assert_async.msg, (tested, f"a check in build() failed: {text}"))
+    check = recorder.graph.call_function(
+        aten._assert_async.msg, (tested, f"a check in build() failed: {text}")
+    )
     for made in (tested, check):
         recorder._annotate(made)
     check.meta["tensor"] = None
@@ -42,7 +54,9 @@ def _outside(frame, skipped):
 
 
 def _goes_on(code, offset):
-    """The truth value with which the code at `offset` goes on, if the other one leads straight to `raise`; else None."""
+    """The truth value with which the code at `offset` goes on, if the other one leads straight to `raise`;
+    else None.
+    """
     instructions = list(dis.get_instructions(code))
     if any(i.opname in _CATCHES for i in instructions):
         return None
@@ -50,7 +64,12 @@ def _goes_on(code, offset):
     n = places.get(offset)
     if n is None:
         return None
-    while instructions[n].opname in ("TO_BOOL", "CACHE", "COPY", "COMPARE_OP"):  # a comparison that makes a bool of its result: Python 3.13
+    while instructions[n].opname in (
+        "TO_BOOL",
+        "CACHE",
+        "COPY",
+        "COMPARE_OP",
+    ):  # a comparison that makes a bool of its result: Python 3.13
         n += 1
     jump = instructions[n]
     if not jump.opname.startswith("POP_JUMP") or not jump.opname.endswith(("IF_TRUE", "IF_FALSE")):

@@ -1,8 +1,10 @@
-"""Values known while build() is captured: of small state (a flag in a buffer), of integer arguments (a mask, labels) and of lengths that decide shapes.
+"""Values known while build() is captured: of small state (a flag in a buffer), of integer arguments (a mask,
+labels) and of lengths that decide shapes.
 
 A program made with such a value is guarded by it: before each call a small program computes the value again,
 and another one serves the call when it differs (scalar_guards.py).
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -23,7 +25,9 @@ _MOST = 4096, 1 << 16  # elements read to compute a value: floating ones, intege
 
 
 def state_number(recorder, node):
-    """The number in a tensor computed from small buffers, integer arguments and the like, or None; floating arguments and parameters give None."""
+    """The number in a tensor computed from small buffers, integer arguments and the like, or None; floating
+    arguments and parameters give None.
+    """
     value = _value(recorder, node, arguments=False)
     if value is None:
         return None
@@ -49,7 +53,9 @@ def _values(recorder, tensor, arguments):
 
 
 def with_known_lengths(recorder, tree):
-    """The arguments of build() with the lengths in a PackedSequence as real numbers: torch's C++ reads them."""
+    """The arguments of build() with the lengths in a PackedSequence as real numbers: torch's C++
+    reads them.
+    """
     packed = torch.nn.utils.rnn.PackedSequence
 
     def known(value):
@@ -85,7 +91,11 @@ def _value(recorder, node, arguments):
     for name, constant in recorder.constants.items():
         module.register_buffer(name, constant)
     with _disable_current_modes(), torch.no_grad():
-        return pytree.tree_map_only(torch.Tensor, lambda t: t.detach().clone(), torch.fx.Interpreter(torch.fx.GraphModule(module, small)).run(*values)[0])
+        return pytree.tree_map_only(
+            torch.Tensor,
+            lambda t: t.detach().clone(),
+            torch.fx.Interpreter(torch.fx.GraphModule(module, small)).run(*values)[0],
+        )
 
 
 def _random(node):
@@ -107,10 +117,13 @@ def _pack(recorder, node, data, sizes, batch_first):
     if value is None:
         raise CaptureError(
             "the lengths of pack_padded_sequence are computed from values that a program cannot know",
-            "Give them as a list of numbers, or as a CPU tensor that is an argument or a buffer: each set of lengths makes a program of its own.",
+            "Give them as a list of numbers, or as a CPU tensor that is an argument or a buffer: each set of"
+            " lengths makes a program of its own.",
         )
     with _disable_current_modes():
-        thin, counts = aten._pack_padded_sequence(torch.zeros(data.shape[:2] + (1,)), value.cpu(), batch_first)
+        thin, counts = aten._pack_padded_sequence(
+            torch.zeros(data.shape[:2] + (1,)), value.cpu(), batch_first
+        )
     with recorder.fake_mode:
         packed = torch.empty(thin.shape[:1] + data.shape[2:], dtype=data.dtype, device=data.device)
     recorder.hold(counts)  # a real tensor: torch's C++ reads it
@@ -118,24 +131,40 @@ def _pack(recorder, node, data, sizes, batch_first):
 
 
 def _ctc(recorder, node, log_probs, targets, input_lengths, target_lengths, *more):
-    batch, steps = (log_probs.shape[1], log_probs.shape[0]) if log_probs.dim() == 3 else (1, log_probs.shape[0])
+    batch, steps = (
+        (log_probs.shape[1], log_probs.shape[0]) if log_probs.dim() == 3 else (1, log_probs.shape[0])
+    )
     most = max(target_lengths, default=0) if isinstance(target_lengths, (list, tuple)) else targets.shape[-1]
     with recorder.fake_mode:
-        loss = torch.empty((batch,) if log_probs.dim() == 3 else (), dtype=log_probs.dtype, device=log_probs.device)
+        loss = torch.empty(
+            (batch,) if log_probs.dim() == 3 else (), dtype=log_probs.dtype, device=log_probs.device
+        )
         return loss, torch.empty((batch, steps, 2 * most + 1), dtype=log_probs.dtype, device=log_probs.device)
 
 
 def _by_values(recorder, node, *args):
-    """The results of an operator all of whose inputs are known; the program is guarded by the length of the first."""
+    """The results of an operator all of whose inputs are known; the program is guarded by the length of the
+    first.
+    """
     value = constant_value(recorder, node)
     if value is None:
         value = _value(recorder, node, arguments=False)
         if value is None:
             return None
-        first, tensor = (node, value) if isinstance(value, torch.Tensor) else (recorder.graph.call_function(operator.getitem, (node, 0)), value[0])
-        recorder.guards.append((recorder.graph.call_function(aten.sym_size.int, (first, 0)), operator.eq, tensor.shape[0], True))
+        first, tensor = (
+            (node, value)
+            if isinstance(value, torch.Tensor)
+            else (recorder.graph.call_function(operator.getitem, (node, 0)), value[0])
+        )
+        recorder.guards.append(
+            (recorder.graph.call_function(aten.sym_size.int, (first, 0)), operator.eq, tensor.shape[0], True)
+        )
     with recorder.fake_mode:
-        return pytree.tree_map_only(torch.Tensor, lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device), value)
+        return pytree.tree_map_only(
+            torch.Tensor,
+            lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device),
+            value,
+        )
 
 
 def _flag(recorder, node, *args):
@@ -144,8 +173,14 @@ def _flag(recorder, node, *args):
     if value is None:
         value = _value(recorder, node, arguments=False)
         if value is None:
-            raise CaptureError(f"torch.{node.target._opname}() needs the values of tensors, which a static program does not have", KEEP_VALUE)
-        recorder.guards.append((recorder.graph.call_function(node.target, node.args, node.kwargs), operator.eq, value, True))
+            raise CaptureError(
+                f"torch.{node.target._opname}() needs the values of tensors, which a static program does not"
+                " have",
+                KEEP_VALUE,
+            )
+        recorder.guards.append(
+            (recorder.graph.call_function(node.target, node.args, node.kwargs), operator.eq, value, True)
+        )
     return value
 
 
@@ -163,7 +198,9 @@ def _lstsq(recorder, node, a, b, rcond=None):
     """Laid out as for a matrix of full rank, which alone has residuals."""
     with _disable_current_modes():
         full = torch.eye(*a.shape[-2:], dtype=a.dtype, device=a.device).expand(a.shape)
-        like = torch.linalg.lstsq(full, torch.zeros(b.shape, dtype=b.dtype, device=b.device), rcond, **node.kwargs)
+        like = torch.linalg.lstsq(
+            full, torch.zeros(b.shape, dtype=b.dtype, device=b.device), rcond, **node.kwargs
+        )
     with recorder.fake_mode:
         return tuple(torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device) for t in like)
 
@@ -194,20 +231,32 @@ def _select(recorder, node, x, mask):
 
 
 _KNOWN = {
-    aten._pack_padded_sequence.default: _pack, aten._ctc_loss.default: _ctc, aten._ctc_loss.Tensor: _ctc,
-    aten.index.Tensor: _index, aten.masked_select.default: _select,
-    aten.nonzero.default: _by_values, aten.repeat_interleave.Tensor: _by_values, aten.bincount.default: _by_values, aten._unique2.default: _by_values,
-    aten._unique.default: _by_values, aten.unique_consecutive.default: _by_values, aten.unique_dim.default: _by_values,
-    aten.equal.default: _flag, aten.allclose.default: _flag, aten.linalg_lstsq.default: _lstsq,
-}  # fmt: skip
+    aten._pack_padded_sequence.default: _pack,
+    aten._ctc_loss.default: _ctc,
+    aten._ctc_loss.Tensor: _ctc,
+    aten.index.Tensor: _index,
+    aten.masked_select.default: _select,
+    aten.nonzero.default: _by_values,
+    aten.repeat_interleave.Tensor: _by_values,
+    aten.bincount.default: _by_values,
+    aten._unique2.default: _by_values,
+    aten._unique.default: _by_values,
+    aten.unique_consecutive.default: _by_values,
+    aten.unique_dim.default: _by_values,
+    aten.equal.default: _flag,
+    aten.allclose.default: _flag,
+    aten.linalg_lstsq.default: _lstsq,
+}
 
 
 # -- functions of torch that read values in Python or in C++, in a form that needs none ----------
 @contextlib.contextmanager
 def value_readers(recorder, active, exact):
-    """While build() is captured: numpy() and tolist(), ctc_loss with lengths in a list, pad_packed_sequence, BatchNorm with momentum=None, cond.
+    """While build() is captured: numpy() and tolist(), ctc_loss with lengths in a list, pad_packed_sequence,
+    BatchNorm with momentum=None, cond.
 
-    `exact`: the average of BatchNorm is the very number eager computes, which only the aten backend can pass to the operator.
+    `exact`: the average of BatchNorm is the very number eager computes, which only the aten backend can pass
+    to the operator.
     """
     batch_norm = torch.nn.modules.batchnorm._BatchNorm
     originals = torch.ctc_loss, batch_norm.forward, torch._VF._pad_packed_sequence, torch.any, torch.cond
@@ -215,18 +264,33 @@ def value_readers(recorder, active, exact):
 
     def ctc_loss(log_probs, targets, input_lengths, target_lengths, *more, **named):
         if active():
-            input_lengths, target_lengths = (torch.tensor(v) if isinstance(v, (list, tuple)) else v for v in (input_lengths, target_lengths))
+            input_lengths, target_lengths = (
+                torch.tensor(v) if isinstance(v, (list, tuple)) else v
+                for v in (input_lengths, target_lengths)
+            )
         return originals[0](log_probs, targets, input_lengths, target_lengths, *more, **named)
 
     def forward(self, x):
-        if not active() or self.momentum is not None or not self.training or not self.track_running_stats or self.num_batches_tracked is None:
+        if (
+            not active()
+            or self.momentum is not None
+            or not self.training
+            or not self.track_running_stats
+            or self.num_batches_tracked is None
+        ):
             return originals[1](self, x)
         self._check_input_dim(x)
         self.num_batches_tracked.add_(1)
         if not exact:
             return _averaged_batch_norm(self, x)
-        factor = _number(recorder, lambda item: recorder.graph.call_function(operator.truediv, (1.0, item)), self.num_batches_tracked)
-        return torch.nn.functional.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, True, factor, self.eps)
+        factor = _number(
+            recorder,
+            lambda item: recorder.graph.call_function(operator.truediv, (1.0, item)),
+            self.num_batches_tracked,
+        )
+        return torch.nn.functional.batch_norm(
+            x, self.running_mean, self.running_var, self.weight, self.bias, True, factor, self.eps
+        )
 
     def pad(data, sizes, batch_first, value, total):
         known = lengths(recorder, sizes) if active() else None
@@ -236,15 +300,36 @@ def value_readers(recorder, active, exact):
             known = known.tolist()
         return _padded(data, known, batch_first, value, total)
 
-    def any_(*args, **kwargs):  # what gaussian_nll_loss checks, that no variance is negative, is left out as the checks of distributions are
+    def any_(
+        *args,
+        **kwargs,
+        # what gaussian_nll_loss checks, that no variance is negative, is left out as the checks of
+        # distributions
+        # are
+    ):
         return False if active() and sys._getframe(1).f_code is checks else originals[3](*args, **kwargs)
 
-    def cond(pred, true_fn, false_fn, operands=()):  # one branch is recorded; a value that a program cannot know is an error
-        return (true_fn if pred else false_fn)(*operands) if active() else originals[4](pred, true_fn, false_fn, operands)
+    def cond(
+        pred, true_fn, false_fn, operands=()
+    ):  # one branch is recorded; a value that a program cannot know is an error
+        return (
+            (true_fn if pred else false_fn)(*operands)
+            if active()
+            else originals[4](pred, true_fn, false_fn, operands)
+        )
 
     batch_norm.forward, torch._VF._pad_packed_sequence = forward, pad
     try:
-        with everywhere({"ctc_loss": (originals[0], ctc_loss), "any": (originals[3], any_), "cond": (originals[4], cond)}), _arrays(recorder, active):
+        with (
+            everywhere(
+                {
+                    "ctc_loss": (originals[0], ctc_loss),
+                    "any": (originals[3], any_),
+                    "cond": (originals[4], cond),
+                }
+            ),
+            _arrays(recorder, active),
+        ):
             yield
     finally:
         batch_norm.forward = originals[1]
@@ -253,9 +338,13 @@ def value_readers(recorder, active, exact):
 
 @contextlib.contextmanager
 def _arrays(recorder, active):
-    """numpy() and its like, which read memory where no operator is called: of known values, guarded, or an error."""
+    """numpy() and its like, which read memory where no operator is called: of known values, guarded, or an
+    error.
+    """
     names = {"numpy": "as a NumPy array", "tolist": "as a list", "__dlpack__": "through dlpack"}
-    own = {name: vars(torch.Tensor)[name] for name in names if name in vars(torch.Tensor)}  # the others are of the C class
+    own = {
+        name: vars(torch.Tensor)[name] for name in names if name in vars(torch.Tensor)
+    }  # the others are of the C class
 
     def reader(name, original):
         @functools.wraps(original)
@@ -264,7 +353,11 @@ def _arrays(recorder, active):
                 return original(self, *args, **kwargs)
             known = _values(recorder, self, arguments=False)
             if known is None:
-                raise CaptureError(f"build() needs the values of a tensor {names[name]}, which a static program does not have", "Return the tensor and read the result, or compute with tensors.")
+                raise CaptureError(
+                    f"build() needs the values of a tensor {names[name]}, which a static program does not"
+                    " have",
+                    "Return the tensor and read the result, or compute with tensors.",
+                )
             with _disable_current_modes():
                 return original(known, *args, **kwargs)
 
@@ -283,7 +376,9 @@ def _arrays(recorder, active):
 
 
 def _number(recorder, compute, tensor):
-    """A float argument of an operator that the program computes from a tensor; the recorder knows it by a number no user has."""
+    """A float argument of an operator that the program computes from a tensor; the recorder knows it by a
+    number no user has.
+    """
     item = recorder.graph.call_function(aten._local_scalar_dense.default, (recorder._convert(tensor)[0],))
     node = compute(item)
     for made in (item, node):
@@ -307,14 +402,20 @@ def _padded(data, sizes, batch_first, value, total):
     """_pad_packed_sequence, whose C++ writes the lengths into memory that a symbolic tensor does not have."""
     steps = len(sizes)
     if 0 < total < steps:
-        raise ValueError(f"pad_packed_sequence: total_length is {total}, the longest sequence has {steps} steps")
-    out = torch.full((max(steps, total), sizes[0], *data.shape[1:]), value, dtype=data.dtype, device=data.device)
+        raise ValueError(
+            f"pad_packed_sequence: total_length is {total}, the longest sequence has {steps} steps"
+        )
+    out = torch.full(
+        (max(steps, total), sizes[0], *data.shape[1:]), value, dtype=data.dtype, device=data.device
+    )
     counts, offset, before, start = [], 0, sizes[0], 0
     for i in range(steps + 1):
         size = sizes[i] if i < steps else 0
         if size != before:
             count = before * (i - start)
-            out[start:i, :before].copy_(data[offset : offset + count].view(i - start, before, *data.shape[1:]))
+            out[start:i, :before].copy_(
+                data[offset : offset + count].view(i - start, before, *data.shape[1:])
+            )
             offset, start = offset + count, i
         counts += [i] * max(0, before - size)
         before = size

@@ -1,8 +1,11 @@
 """Tensors that belong to the caller: arguments, and tensors that build() takes from closures and globals.
 
-In OneFlow, a write of build() to such a tensor stays inside the call. The program then works on a copy that it makes at
-its start. Parameters, buffers, and tensors in attributes of modules and of the graph are state: writes to them persist.
+In OneFlow, a write of build() to such a tensor stays inside the call. The program then works on a copy that
+it makes at
+its start. Parameters, buffers, and tensors in attributes of modules and of the graph are state: writes to
+them persist.
 """
+
 from __future__ import annotations
 
 import collections
@@ -22,7 +25,9 @@ _WRITE_NO_VALUES = {aten.detach_.default}
 
 
 def keep_callers_values(capture, graph):
-    """Give each tensor of the caller that the program writes a copy at the start of the program; return the names of these tensors."""
+    """Give each tensor of the caller that the program writes a copy at the start of the program; return the
+    names of these tensors.
+    """
     writers = _writers(graph)
     arguments = _arguments(capture, graph)
     captured = _captured_tensors(capture, [p for p in writers if p not in arguments])
@@ -38,8 +43,9 @@ def keep_callers_values(capture, graph):
 def warn_of_kept_values(name, written):
     """One warning of a graph for the writes that its callers will not see."""
     warnings.warn(
-        f"graph {name}: build() writes in place to {'; '.join(written)}. The write stays inside the call, as in OneFlow: outside, the tensor keeps its values. "
-        "Keep a value between calls in a buffer, or in an attribute of a module or of the graph; oneflow.set_dialect('torch') lets such writes through.",
+        f"graph {name}: build() writes in place to {'; '.join(written)}. The write stays inside the call, as"
+        " in OneFlow: outside, the tensor keeps its values. Keep a value between calls in a buffer, or in an"
+        " attribute of a module or of the graph; oneflow.set_dialect('torch') lets such writes through.",
         stacklevel=2,
     )
 
@@ -58,7 +64,9 @@ def _writers(graph):
 
 def _arguments(capture, graph):
     recorder = capture.recorder
-    no_arguments = {node for _, node, _ in recorder.lifted.values()} | set(capture.update.numbers if capture.update is not None else ())
+    no_arguments = {node for _, node, _ in recorder.lifted.values()} | set(
+        capture.update.numbers if capture.update is not None else ()
+    )
     return {n for n in graph.nodes if n.op == "placeholder" and n not in no_arguments}
 
 
@@ -73,13 +81,19 @@ def _captured_tensors(capture, placeholders):
         return set()
     state = _memories_of_state(capture)
     return {
-        node for node, held in tensors.items()
-        if not any(isinstance(t, torch.nn.Parameter) or capture.state.entry(t) is not None or _memory(t) in state for t in held)
-    }  # fmt: skip
+        node
+        for node, held in tensors.items()
+        if not any(
+            isinstance(t, torch.nn.Parameter) or capture.state.entry(t) is not None or _memory(t) in state
+            for t in held
+        )
+    }
 
 
 def _is_outside_state(placeholder, nodes, captured):
-    """The optimizers' own tensors are state, and so is a tensor that build() fills by copy_(): OneFlow keeps that value, too."""
+    """The optimizers' own tensors are state, and so is a tensor that build() fills by copy_(): OneFlow keeps
+    that value, too.
+    """
     if placeholder not in captured or any(n.meta.get("phase") == "update" for n in nodes):
         return False
     return not any(n.target is aten.copy_.default and n.args[0] is placeholder for n in nodes)
@@ -119,7 +133,11 @@ def _parts(value):
     for container in _CONTAINERS:  # a subclass may count or list its elements otherwise
         if isinstance(value, container):
             parts += container.__iter__(value)
-    if not isinstance(value, type) and kind.__module__.partition(".")[0] not in (_PACKAGE, "builtins") and isinstance(getattr(value, "__dict__", None), dict):
+    if (
+        not isinstance(value, type)
+        and kind.__module__.partition(".")[0] not in (_PACKAGE, "builtins")
+        and isinstance(getattr(value, "__dict__", None), dict)
+    ):
         parts += vars(value).values()
     return parts
 
@@ -131,10 +149,16 @@ def _copy_at_start(graph, placeholder, writer):
         if info.stride is None or _is_dense(info):
             made = [graph.call_function(aten.clone.default, (placeholder,))]
         else:  # a copy with the same gaps, because views of the copy count by strides
-            memory = graph.call_function(aten.empty_strided.default, (list(info.shape), list(info.stride)), {"dtype": info.dtype, "device": info.device})
+            memory = graph.call_function(
+                aten.empty_strided.default,
+                (list(info.shape), list(info.stride)),
+                {"dtype": info.dtype, "device": info.device},
+            )
             made = [memory, graph.call_function(aten.copy_.default, (memory, placeholder))]
     for node in made:
-        node.meta.update(tensor=TensorInfo(*info), phase="forward", module="", location=writer.meta.get("location"))
+        node.meta.update(
+            tensor=TensorInfo(*info), phase="forward", module="", location=writer.meta.get("location")
+        )
     placeholder.replace_all_uses_with(made[-1], delete_user_cb=lambda user: user not in made)
 
 

@@ -1,4 +1,5 @@
 """From a build function to a Program: forward, backward and update recorded as one ATen graph."""
+
 from __future__ import annotations
 
 import contextlib
@@ -20,20 +21,44 @@ from .python_reads import Reads
 from ..._active import STATE, capturing
 from ..errors import inside_another
 
-_PLAIN = (int, float, bool, str, bytes, complex, type(None), torch.dtype, torch.device, torch.Size, slice, type(Ellipsis), enum.Enum, np.generic)
+_PLAIN = (
+    int,
+    float,
+    bool,
+    str,
+    bytes,
+    complex,
+    type(None),
+    torch.dtype,
+    torch.device,
+    torch.Size,
+    slice,
+    type(Ellipsis),
+    enum.Enum,
+    np.generic,
+)
 
 
 def check_leaves(flat, name, more=()):
-    """Every leaf must be a tensor, a plain python value, or of one of the classes in `more`; name(index) is what an error calls it."""
+    """Every leaf must be a tensor, a plain python value, or of one of the classes in `more`; name(index) is
+    what an error calls it.
+    """
     for index, leaf in enumerate(flat):
         if not isinstance(leaf, (torch.Tensor, *_PLAIN, *SYMBOLIC_NUMBERS, *more)):
-            kind = type(leaf).__qualname__ if type(leaf).__module__ == "builtins" else f"{type(leaf).__module__}.{type(leaf).__qualname__}"
+            kind = (
+                type(leaf).__qualname__
+                if type(leaf).__module__ == "builtins"
+                else f"{type(leaf).__module__}.{type(leaf).__qualname__}"
+            )
             raise GraphTypeError(
                 f"the {name(index)} of build() has the type {kind}, which a graph cannot take",
-                "Use tensors, numbers, strings, None, and nested list, tuple or dict of them (numpy: flow.from_numpy(x)).",
+                "Use tensors, numbers, strings, None, and nested list, tuple or dict of them (numpy:"
+                " flow.from_numpy(x)).",
             )
         if isinstance(leaf, torch.Tensor) and leaf.is_nested:
-            raise GraphTypeError(f"the {name(index)} of build() is a nested tensor, which a graph cannot take", KEEP_PADDED)
+            raise GraphTypeError(
+                f"the {name(index)} of build() is a nested tensor, which a graph cannot take", KEEP_PADDED
+            )
 
 
 def leaf_name(spec, index) -> str:
@@ -42,7 +67,10 @@ def leaf_name(spec, index) -> str:
 
 
 class Capture:
-    """One run of build() under capture. `live` are the values of the slots' places that are no module state."""
+    """One run of build() under capture.
+
+    `live` are the values of the slots' places that are no module state.
+    """
 
     def __init__(self, engine, args, kwargs, config, branches=()):
         from .recorder import Recorder
@@ -62,16 +90,26 @@ class Capture:
         if capturing():
             raise inside_another()
         if torch._C._are_functorch_transforms_active():
-            raise CaptureError("a graph was called under a transform of torch.func (vmap, grad, ...)", "Transform the function inside build().")
+            raise CaptureError(
+                "a graph was called under a transform of torch.func (vmap, grad, ...)",
+                "Transform the function inside build().",
+            )
         check_leaves(self.args_flat, lambda i: f"argument {self._argument_names()[i]!r}")
         _prepare_torch()
         engine, recorder = self.engine, self.recorder
-        # a training graph records gradients also when it is called under no_grad; an inference graph keeps the caller's mode
+        # a training graph records gradients also when it is called under no_grad; an inference graph keeps
+        # the caller's mode
         grad_mode = bool(callable(engine.optimizers) or engine.optimizers) or torch.is_grad_enabled()
         names = self._argument_names()
         with torch.inference_mode(False):
-            inputs = [self._input(v, n) if isinstance(v, torch.Tensor) else v for v, n in zip(self.args_flat, names)]
-        early = StateMap(resolve(engine.modules), resolve(engine.tensors), () if callable(engine.optimizers) else engine.optimizers)
+            inputs = [
+                self._input(v, n) if isinstance(v, torch.Tensor) else v for v, n in zip(self.args_flat, names)
+            ]
+        early = StateMap(
+            resolve(engine.modules),
+            resolve(engine.tensors),
+            () if callable(engine.optimizers) else engine.optimizers,
+        )
         self.tensors = leaves = [e[-1] for e in early.by_id.values()]
         self._no_own_parameter(names, early)
         _no_lazy_parameter(early)
@@ -81,7 +119,14 @@ class Capture:
         reads = Reads(engine.build, engine.owner, capturing, modules.add)
         STATE.recorder, STATE.state = recorder, early
         try:
-            with torch.inference_mode(False), grads, kept_modes(engine, early.all_modules()), modules, capture_patches(self, early), _autograd_as_recorded():
+            with (
+                torch.inference_mode(False),
+                grads,
+                kept_modes(engine, early.all_modules()),
+                modules,
+                capture_patches(self, early),
+                _autograd_as_recorded(),
+            ):
                 with recorder, torch.set_grad_enabled(grad_mode):  # inference_mode(False) turned it on
                     flat_out, out_spec = self._record(inputs, early, modules, reads)
                 program = self._close(flat_out, out_spec)
@@ -95,11 +140,19 @@ class Capture:
         return program
 
     def _no_own_parameter(self, names, state):
-        """An argument is a tensor of its own in the program: as one of the trained parameters it would get no gradient."""
+        """An argument is a tensor of its own in the program: as one of the trained parameters it would get no
+        gradient.
+        """
         for name, value in zip(names, self.args_flat):
-            if state.optimizers and isinstance(value, torch.nn.Parameter) and value.requires_grad and state.entry(value) is not None:
+            if (
+                state.optimizers
+                and isinstance(value, torch.nn.Parameter)
+                and value.requires_grad
+                and state.entry(value) is not None
+            ):
                 raise CaptureError(
-                    f"the argument {name!r} is the parameter {state.name_of(value)!r} of the graph itself, and would get no gradient as an argument",
+                    f"the argument {name!r} is the parameter {state.name_of(value)!r} of the graph itself,"
+                    " and would get no gradient as an argument",
                     "Use the parameter inside build() instead of passing it.",
                 )
 
@@ -129,7 +182,10 @@ class Capture:
         rebound = modules.changes()
         modules.fill(v for v in flat_out if isinstance(v, torch.nn.Module))
         taken = memories([*inputs, *flat_out])
-        self.stores = [(c, k, of_their_own(leaves, taken), spec) for c, k, (leaves, spec) in ((c, k, tree_flatten(v)) for c, k, v in modules.stores)]
+        self.stores = [
+            (c, k, of_their_own(leaves, taken), spec)
+            for c, k, (leaves, spec) in ((c, k, tree_flatten(v)) for c, k, v in modules.stores)
+        ]
         modules.restore()
         self.read = reads.finish()
         self.state = self._late_state(early)
@@ -154,7 +210,9 @@ class Capture:
         return early
 
     def _packed_gradients(self):
-        """In a group with contiguous_params every parameter has a gradient: a part of one buffer, zeros where nothing came."""
+        """In a group with contiguous_params every parameter has a gradient: a part of one buffer, zeros where
+        nothing came.
+        """
         for optimizer, _ in self.state.optimizers:
             for group in optimizer.param_groups:
                 if group.get("contiguous_params") and any(p.grad is not None for p in group["params"]):
@@ -174,10 +232,21 @@ class Capture:
         self.update = Update(self.recorder, self.state, self.config, scaler, self.engine.live_options)
         self.aside = _other_state(self.state)
         try:
-            with python_draws(self.engine.name, f"step() of {', '.join(dict.fromkeys(type(o).__name__ for o, _ in self.state.optimizers))}"):
+            with python_draws(
+                self.engine.name,
+                f"step() of {', '.join(dict.fromkeys(type(o).__name__ for o, _ in self.state.optimizers))}",
+            ):
                 self.update.run()
         except (KeyError, TypeError) as error:
-            _refuse_other_state(self.state, self.aside, error.args[:1] if isinstance(error, KeyError) else [k for _, kept in self.aside for k in kept])
+            _refuse_other_state(
+                self.state,
+                self.aside,
+                (
+                    error.args[:1]
+                    if isinstance(error, KeyError)
+                    else [k for _, kept in self.aside for k in kept]
+                ),
+            )
             raise
         _refuse_other_state(self.state, self.aside)
         self.new_state = self.update.adopt_new_state()
@@ -185,7 +254,9 @@ class Capture:
             self.engine.live_options.setdefault(index, set()).update(keys)
 
     def _results(self, flat_out, out_spec):
-        """(nodes, an Output for each, [(index of a result that is no node, the value)]): the results of build(), then what the runtime stores."""
+        """(nodes, an Output for each, [(index of a result that is no node, the value)]): the results of
+        build(), then what the runtime stores.
+        """
         recorder = self.recorder
         outputs, constants, nodes = [], [], []
         for i, value in enumerate(flat_out):
@@ -196,7 +267,10 @@ class Capture:
                 info = node.meta["tensor"]
                 nodes.append(node)
                 outputs.append(Output(leaf_name(out_spec, i), info.shape, info.dtype, info.device))
-            elif isinstance(number := recorder.sizes.node(value) if type(value) in SYMBOLIC_NUMBERS else value, torch.fx.Node):
+            elif isinstance(
+                number := recorder.sizes.node(value) if type(value) in SYMBOLIC_NUMBERS else value,
+                torch.fx.Node,
+            ):
                 nodes.append(number)
                 outputs.append(Output(leaf_name(out_spec, i)))
             else:
@@ -204,7 +278,9 @@ class Capture:
         for _, _, held, _ in self.stores:
             for value in held:
                 if is_run_value(value):
-                    nodes.append(recorder._convert(memory_of(value) if isinstance(value, torch.Tensor) else value)[0])
+                    nodes.append(
+                        recorder._convert(memory_of(value) if isinstance(value, torch.Tensor) else value)[0]
+                    )
                     outputs.append(Output("attribute"))
         for _, _, _, node in self.update.state_numbers if self.update else ():
             nodes.append(node)
@@ -239,7 +315,11 @@ class Capture:
             in_spec=self.in_spec,
             out_spec=out_spec,
             out_constants=tuple(constants),
-            in_constants=tuple((i, name, repr(v)) for i, (v, name) in enumerate(zip(self.args_flat, self._argument_names())) if not isinstance(v, torch.Tensor)),
+            in_constants=tuple(
+                (i, name, repr(v))
+                for i, (v, name) in enumerate(zip(self.args_flat, self._argument_names()))
+                if not isinstance(v, torch.Tensor)
+            ),
             constants=recorder.constants,
             training=self.update is not None,
             config=self.config,
@@ -275,7 +355,10 @@ class Capture:
     @property
     def begun(self):
         """(optimizer, param, key) of the state tensors the capture created."""
-        return [(o, p, path[0]) for o, p, path, *_ in (*(self.update.made if self.update is not None else ()), *self.new_state)]
+        return [
+            (o, p, path[0])
+            for o, p, path, *_ in (*(self.update.made if self.update is not None else ()), *self.new_state)
+        ]
 
     @property
     def first_only(self):
@@ -283,7 +366,11 @@ class Capture:
 
     @property
     def tells_overflow(self):
-        return self.update is not None and self.update.found is not None and bool(self.update.state_numbers or self.update.first_only)
+        return (
+            self.update is not None
+            and self.update.found is not None
+            and bool(self.update.state_numbers or self.update.first_only)
+        )
 
     def _install_new_state(self):
         made = self.update.made if self.update is not None else []
@@ -295,17 +382,27 @@ class Capture:
 
 def _other_state(state):
     """Take numbers that lie in an optimizer's state under another key than a parameter out of it."""
-    return [(o, {k: o.state.pop(k) for k, v in list(o.state.items()) if not isinstance(v, dict)}) for o, _ in state.optimizers]
+    return [
+        (o, {k: o.state.pop(k) for k, v in list(o.state.items()) if not isinstance(v, dict)})
+        for o, _ in state.optimizers
+    ]
 
 
 def _refuse_other_state(state, aside, missed=()):
     """An optimizer that reads or makes such state in step() cannot be in a program."""
     for optimizer, kept in aside:
-        found = [k for k, v in optimizer.state.items() if v and not (isinstance(k, torch.Tensor) and state.name_of(k) is not None)]
+        found = [
+            k
+            for k, v in optimizer.state.items()
+            if v and not (isinstance(k, torch.Tensor) and state.name_of(k) is not None)
+        ]
         for key in (*found, *(k for k in missed if k in kept)):
             raise CaptureError(
-                f"{type(optimizer).__name__} keeps state under the key {type(key).__name__ if isinstance(key, torch.Tensor) else key!r}, which is none of its parameters",
-                "A program finds optimizer state by parameter: keep it in optimizer.state[param], or step this optimizer in eager mode.",
+                f"{type(optimizer).__name__} keeps state under the key"
+                f" {type(key).__name__ if isinstance(key, torch.Tensor) else key!r}, which is none of its"
+                " parameters",
+                "A program finds optimizer state by parameter: keep it in optimizer.state[param], or step"
+                " this optimizer in eager mode.",
             )
 
 
@@ -314,7 +411,8 @@ def _no_lazy_parameter(state):
         if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
             raise CaptureError(
                 f"{role} {name!r} has no shape yet: its module is a lazy one (nn.Lazy...) that never ran",
-                "Run the module once in eager mode before the first call of the graph, for example on a batch under no_grad().",
+                "Run the module once in eager mode before the first call of the graph, for example on a batch"
+                " under no_grad().",
             )
 
 
@@ -323,7 +421,9 @@ _prepared = False
 
 @contextlib.contextmanager
 def _autograd_as_recorded():
-    """One thread, nothing looks for nan (set_detect_anomaly), and autocast keeps no weights: it would hand out those cast before, and later those of the capture."""
+    """One thread, nothing looks for nan (set_detect_anomaly), and autocast keeps no weights: it would hand
+    out those cast before, and later those of the capture.
+    """
     torch.clear_autocast_cache()
     try:
         with torch.autograd.set_multithreading_enabled(False), torch.autograd.set_detect_anomaly(False):

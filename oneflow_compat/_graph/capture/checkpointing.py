@@ -1,4 +1,7 @@
-"""What is computed again in backward: torch.utils.checkpoint in build(), and the modules with `activation_checkpointing`."""
+"""What is computed again in backward: torch.utils.checkpoint in build(), and the modules with
+`activation_checkpointing`.
+"""
+
 from __future__ import annotations
 
 import contextlib
@@ -13,7 +16,10 @@ from ..program.program import roots, written_args
 
 @contextlib.contextmanager
 def torch_checkpoints(patched, capturing, recorder):
-    """What torch's checkpoint computes again in backward is known as such in the program, under the module and scope of the first run."""
+    """What torch's checkpoint computes again in backward is known as such in the program, under the module
+    and scope of the first run.
+    """
+
     def marked(function, first):
         runs, path, scope = [], recorder.module_path, scopes.current_scope()
 
@@ -22,7 +28,10 @@ def torch_checkpoints(patched, capturing, recorder):
             outer = recorder.recomputing, recorder.module_path
             recorder.recomputing, recorder.module_path = outer[0] or len(runs) >= first, path
             try:
-                with torch._C._DisablePythonDispatcher(), scopes.ScopeContext(scope):  # the operators of the first run
+                with (
+                    torch._C._DisablePythonDispatcher(),
+                    scopes.ScopeContext(scope),
+                ):  # the operators of the first run
                     return function(*args, **kwargs)
             finally:
                 recorder.recomputing, recorder.module_path = outer
@@ -32,15 +41,23 @@ def torch_checkpoints(patched, capturing, recorder):
     # the one is given the function for the second run, the other for both
     name = "_checkpoint_without_reentrant_generator"
     name += "_impl" if hasattr(checkpoint, name + "_impl") else ""  # torch 2.15
-    later = patched(checkpoint, name, lambda original: lambda f, *args, **kwargs: original(marked(f, 1), *args, **kwargs))
-    both = patched(checkpoint.CheckpointFunction, "apply", lambda original: lambda f, *args: original(marked(f, 2), *args))
+    later = patched(
+        checkpoint, name, lambda original: lambda f, *args, **kwargs: original(marked(f, 1), *args, **kwargs)
+    )
+    both = patched(
+        checkpoint.CheckpointFunction,
+        "apply",
+        lambda original: lambda f, *args: original(marked(f, 2), *args),
+    )
     with later, both:
         yield
 
 
 @contextlib.contextmanager
 def recomputed(module, capturing, recorder):
-    """module.forward runs under torch's checkpoint, so its activations are computed again in backward; its buffers are written once."""
+    """module.forward runs under torch's checkpoint, so its activations are computed again in backward; its
+    buffers are written once.
+    """
     original = module.forward
     had = "forward" in module.__dict__
 
@@ -48,7 +65,13 @@ def recomputed(module, capturing, recorder):
         if not torch.is_grad_enabled() or not capturing():
             return original(*args, **kwargs)
         before = _Before(module, recorder)
-        out = checkpoint.checkpoint(original, *args, use_reentrant=False, context_fn=lambda: (contextlib.nullcontext(), before), **kwargs)
+        out = checkpoint.checkpoint(
+            original,
+            *args,
+            use_reentrant=False,
+            context_fn=lambda: (contextlib.nullcontext(), before),
+            **kwargs,
+        )
         before.keep_written()
         return out
 
@@ -63,7 +86,9 @@ def recomputed(module, capturing, recorder):
 
 
 class _Before:
-    """The buffers of a module as they are before its forward: in this context copies take their places, to be read and written."""
+    """The buffers of a module as they are before its forward: in this context copies take their places, to be
+    read and written.
+    """
 
     def __init__(self, module, recorder):
         self.recorder, self.copies = recorder, []

@@ -1,4 +1,7 @@
-"""Functions that torch composes in C++ of numbers it reads off the shapes: the same operators, called with sizes that may be unknown."""
+"""Functions that torch composes in C++ of numbers it reads off the shapes: the same operators, called with
+sizes that may be unknown.
+"""
+
 from __future__ import annotations
 
 import functools
@@ -18,14 +21,32 @@ def composed(func, args, kwargs):
     """The form of a function for arguments of unknown sizes; None where torch's own serves."""
     if func is torch._C._nn.one_hot and args and type(args[0]) is FakeTensor and args[0].dtype is torch.int64:
         return functools.partial(_one_hot, *args, **kwargs or {})
-    if func is torch.max_pool1d and args and type(args[0]) is FakeTensor and args[0].is_cpu and not (args[0].requires_grad and torch.is_grad_enabled()):
-        return lambda: func(*args, **kwargs or {}).contiguous()  # as eager's kernel without gradients lays it out
+    if (
+        func is torch.max_pool1d
+        and args
+        and type(args[0]) is FakeTensor
+        and args[0].is_cpu
+        and not (args[0].requires_grad and torch.is_grad_enabled())
+    ):
+        return lambda: func(
+            *args, **kwargs or {}
+        ).contiguous()  # as eager's kernel without gradients lays it out
     if func is torch.affine_grid_generator and torch._C._is_any_autocast_enabled():
         return functools.partial(_AffineGrid.apply, *args, **kwargs or {})
-    if func in _OF_SINGULAR_VALUES and args and type(args[0]) is FakeTensor and not (args[0].requires_grad and torch.is_grad_enabled()):
-        return lambda: _without_vectors(args[0]._of_node.graph, functools.partial(func, *args, **kwargs or {}))
+    if (
+        func in _OF_SINGULAR_VALUES
+        and args
+        and type(args[0]) is FakeTensor
+        and not (args[0].requires_grad and torch.is_grad_enabled())
+    ):
+        return lambda: _without_vectors(
+            args[0]._of_node.graph, functools.partial(func, *args, **kwargs or {})
+        )
     if func is torch.Tensor._nnz and type(args[0]) is FakeTensor and hasattr(args[0], "_unknown_rows"):
-        raise CaptureError("the number of rows of a sparse tensor depends on values, and _nnz() is a number of Python", "Use values().shape[0].")
+        raise CaptureError(
+            "the number of rows of a sparse tensor depends on values, and _nnz() is a number of Python",
+            "Use values().shape[0].",
+        )
     form = _forms().get(func)
     if form is None or not any(map(_unknown, itertools.chain(args, (kwargs or {}).values()))):
         return None
@@ -33,20 +54,55 @@ def composed(func, args, kwargs):
 
 
 def _unknown(a):
-    return type(a) is FakeTensor and a._has_symbolic_sizes_strides or type(a) in (list, tuple) and any(map(_unknown, a))
+    return (
+        type(a) is FakeTensor
+        and a._has_symbolic_sizes_strides
+        or type(a) in (list, tuple)
+        and any(map(_unknown, a))
+    )
 
 
 @functools.cache
 def _forms():
-    forms = {torch.take_along_dim: _take_along_dim, torch.kron: _kron, torch.masked_select: _masked_select,
-             torch.unsafe_chunk: _unsafe_chunk, torch._C._nn.pad_sequence: _pad_sequence, torch._VF.broadcast_tensors: _broadcast_tensors}
+    forms = {
+        torch.take_along_dim: _take_along_dim,
+        torch.kron: _kron,
+        torch.masked_select: _masked_select,
+        torch.unsafe_chunk: _unsafe_chunk,
+        torch._C._nn.pad_sequence: _pad_sequence,
+        torch._VF.broadcast_tensors: _broadcast_tensors,
+    }
     if torch.__version__ < (2, 13):
         forms.update({torch.matmul: _matmul, torch.Tensor.__matmul__: _matmul, torch._C._nn.linear: _linear})
-    forms.update({getattr(torch.Tensor, f.__name__): form for f, form in forms.items() if hasattr(torch.Tensor, f.__name__)})
-    for kind, dims in itertools.product(("nearest", "_nearest_exact", "linear", "bilinear", "bicubic", "trilinear", "_bilinear_aa", "_bicubic_aa"), (1, 2, 3)):
-        name = f"_upsample{kind.removesuffix('_aa')}{dims}d_aa" if kind.endswith("_aa") else f"{'_' * kind.startswith('_')}upsample_{kind.lstrip('_')}{dims}d"
+    forms.update(
+        {
+            getattr(torch.Tensor, f.__name__): form
+            for f, form in forms.items()
+            if hasattr(torch.Tensor, f.__name__)
+        }
+    )
+    for kind, dims in itertools.product(
+        (
+            "nearest",
+            "_nearest_exact",
+            "linear",
+            "bilinear",
+            "bicubic",
+            "trilinear",
+            "_bilinear_aa",
+            "_bicubic_aa",
+        ),
+        (1, 2, 3),
+    ):
+        name = (
+            f"_upsample{kind.removesuffix('_aa')}{dims}d_aa"
+            if kind.endswith("_aa")
+            else f"{'_' * kind.startswith('_')}upsample_{kind.lstrip('_')}{dims}d"
+        )
         if hasattr(torch._C._nn, name) and hasattr(aten, name):
-            forms[getattr(torch._C._nn, name)] = functools.partial(_upsample, getattr(aten, name).default, "nearest" in kind)
+            forms[getattr(torch._C._nn, name)] = functools.partial(
+                _upsample, getattr(aten, name).default, "nearest" in kind
+            )
     return forms
 
 
@@ -56,7 +112,9 @@ class _AffineGrid(torch.autograd.Function):
     @staticmethod
     def forward(ctx, theta, size, align_corners):
         ctx.rest = size, align_corners
-        return aten.affine_grid_generator.default._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, theta, size, align_corners)
+        return aten.affine_grid_generator.default._op_dk(
+            torch._C.DispatchKey.CompositeExplicitAutograd, theta, size, align_corners
+        )
 
     @staticmethod
     def backward(ctx, grad):
@@ -64,18 +122,32 @@ class _AffineGrid(torch.autograd.Function):
 
 
 def _without_vectors(graph, call):
-    """What the call records; of a decomposition whose vectors it does not read, values alone: torch would take the vectors too because the tensor is symbolic."""
+    """What the call records; of a decomposition whose vectors it does not read, values alone: torch would
+    take the vectors too because the tensor is symbolic.
+    """
     last = graph._root._prev
     out = call()
     while (last := last._next) is not graph._root:
-        for target, value, option in ((aten._linalg_svd.default, 1, "compute_uv"), (aten._linalg_eigh.default, 0, "compute_v")):
+        for target, value, option in (
+            (aten._linalg_svd.default, 1, "compute_uv"),
+            (aten._linalg_eigh.default, 0, "compute_v"),
+        ):
             if last.target is target and not any(part.users for part in last.users if part.args[1] != value):
                 last.kwargs = {**last.kwargs, option: False}
     return out
 
 
-_OF_SINGULAR_VALUES = {torch.linalg.svdvals, torch.linalg.eigvalsh, torch.linalg.cond, torch.linalg.norm, torch.linalg.matrix_norm, torch.linalg.matrix_rank,
-                       torch.norm, torch.Tensor.norm, torch.nuclear_norm}  # fmt: skip
+_OF_SINGULAR_VALUES = {
+    torch.linalg.svdvals,
+    torch.linalg.eigvalsh,
+    torch.linalg.cond,
+    torch.linalg.norm,
+    torch.linalg.matrix_norm,
+    torch.linalg.matrix_rank,
+    torch.norm,
+    torch.Tensor.norm,
+    torch.nuclear_norm,
+}
 
 
 def _one_hot(tensor, num_classes=-1):
@@ -92,15 +164,21 @@ def _take_along_dim(input, indices, dim=None):
     if dim is None:
         return input.flatten().gather(0, indices.flatten())
     dim %= input.dim()
-    around = torch.broadcast_shapes(*(tuple(1 if d == dim else n for d, n in enumerate(t.shape)) for t in (input, indices)))
-    input, indices = (t.expand([t.shape[dim] if d == dim else n for d, n in enumerate(around)]) for t in (input, indices))
+    around = torch.broadcast_shapes(
+        *(tuple(1 if d == dim else n for d, n in enumerate(t.shape)) for t in (input, indices))
+    )
+    input, indices = (
+        t.expand([t.shape[dim] if d == dim else n for d, n in enumerate(around)]) for t in (input, indices)
+    )
     return input.gather(dim, indices)
 
 
 def _kron(input, other):
     dims = max(input.dim(), other.dim())
     one, two = (t.reshape([1] * (dims - t.dim()) + list(t.shape)) for t in (input, other))
-    product = one.reshape([n for size in one.shape for n in (size, 1)]) * two.reshape([n for size in two.shape for n in (1, size)])
+    product = one.reshape([n for size in one.shape for n in (size, 1)]) * two.reshape(
+        [n for size in two.shape for n in (1, size)]
+    )
     return product.reshape([a * b for a, b in zip(one.shape, two.shape)])
 
 
@@ -138,7 +216,9 @@ def _unsafe_chunk(input, chunks, dim=0):
 def _pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side="right"):
     longest = functools.reduce(torch.sym_max, (s.shape[0] for s in sequences))
     rest = sequences[0].shape[1:]
-    out = sequences[0].new_full((len(sequences), longest, *rest) if batch_first else (longest, len(sequences), *rest), padding_value)
+    out = sequences[0].new_full(
+        (len(sequences), longest, *rest) if batch_first else (longest, len(sequences), *rest), padding_value
+    )
     for i, sequence in enumerate(sequences):
         row = out.select(0 if batch_first else 1, i)
         length = sequence.shape[0]

@@ -1,4 +1,5 @@
 """The value of a tensor that build() makes of nothing but constants: a mask, a table of positions."""
+
 from __future__ import annotations
 
 import torch
@@ -32,7 +33,11 @@ def _replayed(recorder, node):
     from ..program.scalar_guards import part
 
     small, copies, inputs = part(recorder.graph, {node})
-    if inputs or len(small.nodes) > _MOST_NODES or not all(n.op == "get_attr" or _plain(n) for n in small.nodes):
+    if (
+        inputs
+        or len(small.nodes) > _MOST_NODES
+        or not all(n.op == "get_attr" or _plain(n) for n in small.nodes)
+    ):
         return None
     small.output(copies[node])
     module = torch.nn.Module()

@@ -1,9 +1,13 @@
-"""The symbolic results of operators, found out once: a model calls the same operator on the same shapes for layer after layer.
+"""The symbolic results of operators, found out once: a model calls the same operator on the same shapes for
+layer after layer.
 
-torch's symbolic mode takes a quarter of a millisecond a call, more for lists of tensors and where the operator's symbolic form is
-written in Python. Here views run their C++ kernel at once, updates of lists are looked at only, and of other operators the shapes,
+torch's symbolic mode takes a quarter of a millisecond a call, more for lists of tensors and where the
+operator's symbolic form is
+written in Python. Here views run their C++ kernel at once, updates of lists are looked at only, and of other
+operators the shapes,
 strides and dtypes of the results are kept.
 """
+
 from __future__ import annotations
 
 import torch
@@ -17,15 +21,65 @@ from ..program.symbolic import SYMBOLIC_NUMBERS
 
 aten = torch.ops.aten
 _VIEWS = {
-    aten.view.default, aten._unsafe_view.default, aten.t.default, aten.transpose.int, aten.permute.default, aten.expand.default, aten.slice.Tensor,
-    aten.select.int, aten.unsqueeze.default, aten.squeeze.dim, aten.squeeze.default, aten.detach.default, aten.alias.default, aten.unbind.int,
-    aten.split.Tensor, aten.split_with_sizes.default, aten.unsafe_split.Tensor, aten.unsafe_split_with_sizes.default, aten.as_strided.default,
-}  # fmt: skip
-_FOREACH = {"_foreach_" + n for n in ("add", "sub", "mul", "div", "neg", "sqrt", "rsqrt", "reciprocal", "exp", "addcmul", "addcdiv", "lerp", "maximum", "minimum")}
-_OF_MEMORY = {aten._new_zeros_with_same_feature_meta.default, aten._efficientzerotensor.default}  # as much memory as another's, none
+    aten.view.default,
+    aten._unsafe_view.default,
+    aten.t.default,
+    aten.transpose.int,
+    aten.permute.default,
+    aten.expand.default,
+    aten.slice.Tensor,
+    aten.select.int,
+    aten.unsqueeze.default,
+    aten.squeeze.dim,
+    aten.squeeze.default,
+    aten.detach.default,
+    aten.alias.default,
+    aten.unbind.int,
+    aten.split.Tensor,
+    aten.split_with_sizes.default,
+    aten.unsafe_split.Tensor,
+    aten.unsafe_split_with_sizes.default,
+    aten.as_strided.default,
+}
+_FOREACH = {
+    "_foreach_" + n
+    for n in (
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "neg",
+        "sqrt",
+        "rsqrt",
+        "reciprocal",
+        "exp",
+        "addcmul",
+        "addcdiv",
+        "lerp",
+        "maximum",
+        "minimum",
+    )
+}
+_OF_MEMORY = {
+    aten._new_zeros_with_same_feature_meta.default,
+    aten._efficientzerotensor.default,
+}  # as much memory as another's, none
 _ON_VALUES = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
-_PLAIN = {int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size}
-_lasting: dict = {}  # operator -> is it torch's, do its results depend on shapes, dtypes and numbers alone, and have memory of their own
+_PLAIN = {
+    int,
+    float,
+    bool,
+    str,
+    type(None),
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+    torch.Size,
+}
+# operator -> is it torch's, do its results depend on shapes, dtypes and numbers alone, and have memory of
+# their own
+_lasting: dict = {}
 
 
 class Results:
@@ -52,7 +106,11 @@ class Results:
             with in_kernel_invocation_manager(self.mode):
                 out = func(*args, **kwargs)
             device = args[0].fake_device
-            return FakeTensor(self.mode, out, device) if type(out) is torch.Tensor else type(out)(FakeTensor(self.mode, o, device) for o in out)
+            return (
+                FakeTensor(self.mode, out, device)
+                if type(out) is torch.Tensor
+                else type(out)(FakeTensor(self.mode, o, device) for o in out)
+            )
         if func._opname.startswith("_foreach_") and _elementwise(args):
             if not func._schema.returns:
                 return None
@@ -76,7 +134,12 @@ class Results:
     def _key(func, args, kwargs):
         numbers = torch.Tag.pointwise not in func.tags  # there, learning rates and the like are not looked at
         try:
-            return func, torch.get_default_dtype(), _of(args, numbers), tuple([(k, _of(v, numbers)) for k, v in kwargs.items()])
+            return (
+                func,
+                torch.get_default_dtype(),
+                _of(args, numbers),
+                tuple([(k, _of(v, numbers)) for k, v in kwargs.items()]),
+            )
         except _NotKept:
             return None
 
@@ -94,11 +157,22 @@ class _NotKept(Exception):
 
 
 def _is_plain(tensor):
-    return type(tensor) is FakeTensor and tensor.layout is torch.strided and tensor.constant is None and not tensor._has_symbolic_sizes_strides
+    return (
+        type(tensor) is FakeTensor
+        and tensor.layout is torch.strided
+        and tensor.constant is None
+        and not tensor._has_symbolic_sizes_strides
+    )
 
 
 def _of_unknown_size(a):
-    return type(a) is FakeTensor and a._has_symbolic_sizes_strides or type(a) in (list, tuple) and any(map(_of_unknown_size, a)) or type(a) in SYMBOLIC_NUMBERS
+    return (
+        type(a) is FakeTensor
+        and a._has_symbolic_sizes_strides
+        or type(a) in (list, tuple)
+        and any(map(_of_unknown_size, a))
+        or type(a) in SYMBOLIC_NUMBERS
+    )
 
 
 def _described(tensor):
@@ -110,7 +184,9 @@ def _lasts(func):
     if found is None:
         returns, known = func._schema.returns, func.namespace == "aten" and func not in _OF_MEMORY
         on_values = func._schema.is_mutable or _ON_VALUES & set(func.tags)
-        found = _lasting[func] = known and bool(returns) and not on_values and all(r.alias_info is None for r in returns)
+        found = _lasting[func] = (
+            known and bool(returns) and not on_values and all(r.alias_info is None for r in returns)
+        )
     return found
 
 

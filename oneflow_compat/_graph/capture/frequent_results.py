@@ -1,9 +1,13 @@
-"""What frequent operators give in the usual cases, written down: torch finds it out by running their kernels on symbols.
+"""What frequent operators give in the usual cases, written down: torch finds it out by running their kernels
+on symbols.
 
-Batch norm in training is 5 milliseconds a layer there, an elementwise operator a fifth of one. And torch takes a transposed
-input of batch norm for the layout of the result, which the CPU's kernel makes dense: a view() that eager takes would not be
+Batch norm in training is 5 milliseconds a layer there, an elementwise operator a fifth of one. And torch
+takes a transposed
+input of batch norm for the layout of the result, which the CPU's kernel makes dense: a view() that eager
+takes would not be
 one in the program. The losses' gradients and a few more differ in the same way.
 """
+
 from __future__ import annotations
 
 import math
@@ -16,39 +20,101 @@ from ..program.recurrent_layer import WHOLE_LAYERS
 aten = torch.ops.aten
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-_IN_PLACE = {getattr(aten, n).Tensor for n in ("add_", "sub_", "mul_", "div_")} | {
-    getattr(aten, n).default for n in ("addcmul_", "addcdiv_", "relu_", "sigmoid_", "tanh_", "sqrt_", "neg_", "zero_", "copy_")} | {aten.lerp_.Scalar}  # fmt: skip
+_IN_PLACE = (
+    {getattr(aten, n).Tensor for n in ("add_", "sub_", "mul_", "div_")}
+    | {
+        getattr(aten, n).default
+        for n in ("addcmul_", "addcdiv_", "relu_", "sigmoid_", "tanh_", "sqrt_", "neg_", "zero_", "copy_")
+    }
+    | {aten.lerp_.Scalar}
+)
 _ELEMENTWISE = {getattr(aten, n).Tensor for n in ("add", "sub", "mul", "div")} | {
     getattr(aten, n).default
-    for n in ("relu", "threshold_backward", "gelu", "gelu_backward", "silu", "silu_backward", "sigmoid", "sigmoid_backward", "tanh", "tanh_backward",
-              "hardtanh", "hardtanh_backward", "neg")
-}  # fmt: skip
-# Operators whose result has another layout on the CPU than torch's symbolic form says: contiguous, the input's own (beside a 0-d tensor),
+    for n in (
+        "relu",
+        "threshold_backward",
+        "gelu",
+        "gelu_backward",
+        "silu",
+        "silu_backward",
+        "sigmoid",
+        "sigmoid_backward",
+        "tanh",
+        "tanh_backward",
+        "hardtanh",
+        "hardtanh_backward",
+        "neg",
+    )
+}
+# Operators whose result has another layout on the CPU than torch's symbolic form says: contiguous, the
+# input's own (beside a 0-d tensor),
 # the memory format suggested by the input at that position
 _CONTIGUOUS = {
-    aten.mse_loss_backward.default, aten.smooth_l1_loss_backward.default, aten.huber_loss_backward.default, aten._log_softmax_backward_data.default,
-    aten.log_sigmoid_forward.default, aten.pow.Scalar, aten.normal.Tensor_Tensor, aten.normal.float_Tensor, aten.native_layer_norm_backward.default,
-    aten.glu_backward.default, aten.nll_loss2d_forward.default,
-}  # fmt: skip
-# kernels that lay the result out as torch's iterator over these arguments does: the first layout that decides; torch computes their symbolic form step by step
+    aten.mse_loss_backward.default,
+    aten.smooth_l1_loss_backward.default,
+    aten.huber_loss_backward.default,
+    aten._log_softmax_backward_data.default,
+    aten.log_sigmoid_forward.default,
+    aten.pow.Scalar,
+    aten.normal.Tensor_Tensor,
+    aten.normal.float_Tensor,
+    aten.native_layer_norm_backward.default,
+    aten.glu_backward.default,
+    aten.nll_loss2d_forward.default,
+}
+# kernels that lay the result out as torch's iterator over these arguments does: the first layout that
+# decides; torch computes their symbolic form step by step
 _ITERATED = {
-    **{getattr(aten, n).default: (0, 1) for n in (
-        "softplus_backward", "hardsigmoid_backward", "hardswish_backward", "hardtanh_backward", "logit_backward", "native_dropout_backward", "floor_divide",
-        "special_xlog1py", "heaviside", "logaddexp", "logaddexp2", "logical_and", "logical_or", "logical_xor", "complex", "polar")},
-    **dict.fromkeys((aten.copysign.Tensor, aten.div.Tensor_mode, aten.xlogy.Tensor), (0, 1)), aten.elu_backward.default: (0, 5),
-    aten.threshold_backward.default: (1, 0), aten.leaky_relu_backward.default: (1, 0),
-    aten.log_sigmoid_backward.default: (0,), aten.soft_margin_loss_backward.default: (2,), aten.binary_cross_entropy_backward.default: (1,),
-}  # fmt: skip
-_ARITHMETIC = {getattr(aten, n).Tensor for n in ("add", "sub", "mul", "div")}  # of half precision torch takes expanded tensors for contiguous ones
+    **{
+        getattr(aten, n).default: (0, 1)
+        for n in (
+            "softplus_backward",
+            "hardsigmoid_backward",
+            "hardswish_backward",
+            "hardtanh_backward",
+            "logit_backward",
+            "native_dropout_backward",
+            "floor_divide",
+            "special_xlog1py",
+            "heaviside",
+            "logaddexp",
+            "logaddexp2",
+            "logical_and",
+            "logical_or",
+            "logical_xor",
+            "complex",
+            "polar",
+        )
+    },
+    **dict.fromkeys((aten.copysign.Tensor, aten.div.Tensor_mode, aten.xlogy.Tensor), (0, 1)),
+    aten.elu_backward.default: (0, 5),
+    aten.threshold_backward.default: (1, 0),
+    aten.leaky_relu_backward.default: (1, 0),
+    aten.log_sigmoid_backward.default: (0,),
+    aten.soft_margin_loss_backward.default: (2,),
+    aten.binary_cross_entropy_backward.default: (1,),
+}
+_ARITHMETIC = {
+    getattr(aten, n).Tensor for n in ("add", "sub", "mul", "div")
+}  # of half precision torch takes expanded tensors for contiguous ones
 _RECURRENT = {aten._cudnn_rnn.default, aten._cudnn_rnn_backward.default, *WHOLE_LAYERS.values()}
 _SUGGESTED = {
-    aten.channel_shuffle.default: 0, aten.max_unpool2d.default: 0, aten.reflection_pad3d.default: 0, aten.replication_pad3d.default: 0,
-    **{getattr(aten, n + "_backward").default: 1 for n in ("reflection_pad2d", "replication_pad2d", "reflection_pad3d", "replication_pad3d")},
-}  # fmt: skip
+    aten.channel_shuffle.default: 0,
+    aten.max_unpool2d.default: 0,
+    aten.reflection_pad3d.default: 0,
+    aten.replication_pad3d.default: 0,
+    **{
+        getattr(aten, n + "_backward").default: 1
+        for n in ("reflection_pad2d", "replication_pad2d", "reflection_pad3d", "replication_pad3d")
+    },
+}
 
 
 def known_results(func, args, kwargs):
-    """The symbolic results of an operator; None where torch shall find them out. Call it in the symbolic mode."""
+    """The symbolic results of an operator; None where torch shall find them out.
+
+    Call it in the symbolic mode.
+    """
     if func in _IN_PLACE:
         return args[0] if _writes((*args, *kwargs.values())) else None
     if func in _ELEMENTWISE and _alike((*args, *kwargs.values())):
@@ -62,22 +128,38 @@ def known_results(func, args, kwargs):
             return _like(x), *func(*args)[1:]
     elif func is aten.native_batch_norm_backward.default:
         grad, x, *channel_wise, training, _, wanted = args
-        if (training or x.is_cpu) and grad.shape == x.shape and grad.dtype == x.dtype and _usual(x, channel_wise if training else channel_wise[:3]):
+        if (
+            (training or x.is_cpu)
+            and grad.shape == x.shape
+            and grad.dtype == x.dtype
+            and _usual(x, channel_wise if training else channel_wise[:3])
+        ):
             made = (_like, lambda x: x.new_empty(x.shape[1]), lambda x: x.new_empty(x.shape[1]))
             return tuple(make(x) if want else None for make, want in zip(made, wanted))
     elif func is aten.cudnn_batch_norm.default:
         x, *channel_wise, training, _, _ = args
         if training and _usual(x, channel_wise):
-            return _like(x), x.new_empty(x.shape[1]), x.new_empty(x.shape[1]), x.new_empty(0, dtype=torch.uint8)
+            return (
+                _like(x),
+                x.new_empty(x.shape[1]),
+                x.new_empty(x.shape[1]),
+                x.new_empty(0, dtype=torch.uint8),
+            )
     elif func is aten.cudnn_batch_norm_backward.default:
         x, grad, weight, *_ = args
         if grad.shape == x.shape and grad.dtype == x.dtype and _usual(x, (weight,)):
             return _like(x), x.new_empty(x.shape[1]), x.new_empty(x.shape[1])
     elif func in _RECURRENT:
         return symbolic_results(func, args)
-    elif func is aten._efficientzerotensor.default and args[0]:  # without dims it may stand for a number, which is read
-        return torch.empty(*args, **kwargs)  # views of a symbolic tensor marked as zero would leave the symbolic mode
-    elif func is aten.index.Tensor and any(i is not None and i.dtype is torch.uint8 for i in args[1]):  # torch's symbolic form takes no masks of bytes
+    elif (
+        func is aten._efficientzerotensor.default and args[0]
+    ):  # without dims it may stand for a number, which is read
+        return torch.empty(
+            *args, **kwargs
+        )  # views of a symbolic tensor marked as zero would leave the symbolic mode
+    elif func is aten.index.Tensor and any(
+        i is not None and i.dtype is torch.uint8 for i in args[1]
+    ):  # torch's symbolic form takes no masks of bytes
         return func(args[0], [i.bool() if i is not None and i.dtype is torch.uint8 else i for i in args[1]])
     elif func is aten.masked_select.default and args[1].numel():  # one mask gives one size
         times = math.prod(torch.broadcast_shapes(args[0].shape, args[1].shape)) // args[1].numel()
@@ -90,22 +172,38 @@ def known_results(func, args, kwargs):
         return args[0].new_empty(())
     elif func is aten._grouped_mm.default:
         return _grouped_mm(*args, **kwargs)
-    elif (func in _CONTIGUOUS or func in _ITERATED or func in _SUGGESTED) and all(a.is_cpu for a in args if isinstance(a, torch.Tensor)):
-        return torch.utils._pytree.tree_map_only(torch.Tensor, lambda out: _laid_out(func, args, out), func(*args, **kwargs))
+    elif (func in _CONTIGUOUS or func in _ITERATED or func in _SUGGESTED) and all(
+        a.is_cpu for a in args if isinstance(a, torch.Tensor)
+    ):
+        return torch.utils._pytree.tree_map_only(
+            torch.Tensor, lambda out: _laid_out(func, args, out), func(*args, **kwargs)
+        )
     return None
 
 
 def _laid_out(func, args, out):
     if func in _ITERATED or func in _ARITHMETIC:
-        deciding = [args[i].expand(out.shape) for i in _ITERATED.get(func, (0, 1)) if isinstance(args[i], torch.Tensor) and args[i].dim()]
-        stride = torch._prims_common.compute_elementwise_output_strides(*deciding) if deciding else out.stride()
+        deciding = [
+            args[i].expand(out.shape)
+            for i in _ITERATED.get(func, (0, 1))
+            if isinstance(args[i], torch.Tensor) and args[i].dim()
+        ]
+        stride = (
+            torch._prims_common.compute_elementwise_output_strides(*deciding) if deciding else out.stride()
+        )
         return torch.empty_strided(out.shape, stride, dtype=out.dtype, device=out.device)
-    wanted = torch._prims_common.suggest_memory_format(args[_SUGGESTED[func]]) if func in _SUGGESTED else torch.contiguous_format
+    wanted = (
+        torch._prims_common.suggest_memory_format(args[_SUGGESTED[func]])
+        if func in _SUGGESTED
+        else torch.contiguous_format
+    )
     return torch.empty(out.shape, dtype=out.dtype, device=out.device, memory_format=wanted)
 
 
 def _grouped_mm(a, b, offs=None, bias=None, out_dtype=None):
-    """torch's symbolic form takes bfloat16 only, the CPU's kernel float32 and float16 too; rows of the result start at multiples of 16 bytes."""
+    """torch's symbolic form takes bfloat16 only, the CPU's kernel float32 and float16 too; rows of the result
+    start at multiples of 16 bytes.
+    """
     if not a.is_cpu or a.dtype not in (torch.float32, torch.float16, torch.bfloat16):
         return None
     flat = (a.dim() == 2) + (b.dim() == 2)
@@ -118,7 +216,12 @@ def _grouped_mm(a, b, offs=None, bias=None, out_dtype=None):
 def _alike(args):
     """Floating tensors of one shape, dtype and device in one dense layout, and options."""
     first = args[0]
-    if not isinstance(first, torch.Tensor) or first.dtype not in _FLOATS or first.layout is not torch.strided or not _dense(first):
+    if (
+        not isinstance(first, torch.Tensor)
+        or first.dtype not in _FLOATS
+        or first.layout is not torch.strided
+        or not _dense(first)
+    ):
         return False
     kind = first.shape, first.stride(), first.dtype, first.device
     for a in args[1:]:
@@ -131,12 +234,24 @@ def _alike(args):
 
 
 def _writes(args):
-    """Floating tensors of one shape, dtype and device, of which the first has an element for each index, and options."""
+    """Floating tensors of one shape, dtype and device, of which the first has an element for each index, and
+    options.
+    """
     first = args[0]
-    if not isinstance(first, torch.Tensor) or first.dtype not in _FLOATS or first.layout is not torch.strided or 0 in first.stride():
+    if (
+        not isinstance(first, torch.Tensor)
+        or first.dtype not in _FLOATS
+        or first.layout is not torch.strided
+        or 0 in first.stride()
+    ):
         return False
     kind = torch.strided, first.shape, first.dtype, first.device
-    return all((a.layout, a.shape, a.dtype, a.device) == kind if isinstance(a, torch.Tensor) else type(a) in (int, float, bool, str) for a in args[1:])
+    return all(
+        (a.layout, a.shape, a.dtype, a.device) == kind
+        if isinstance(a, torch.Tensor)
+        else type(a) in (int, float, bool, str)
+        for a in args[1:]
+    )
 
 
 def _dense(x):
@@ -150,7 +265,9 @@ def _usual(x, channel_wise):
 
 
 def _format(x):
-    """The memory format of the kernel's result; None for a tensor of two formats at once, and off the CPU for one of none."""
+    """The memory format of the kernel's result; None for a tensor of two formats at once, and off the CPU for
+    one of none.
+    """
     other = _FORMATS.get(x.ndim)
     plain, last = x.is_contiguous(), other is not None and x.is_contiguous(memory_format=other)
     if plain != last:

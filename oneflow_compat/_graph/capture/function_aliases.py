@@ -1,4 +1,7 @@
-"""Functions and classes of torch under the names that modules gave them: `from torch.cuda import get_rng_state`, oneflow.Generator."""
+"""Functions and classes of torch under the names that modules gave them: `from torch.cuda import
+get_rng_state`, oneflow.Generator.
+"""
+
 from __future__ import annotations
 
 import contextlib
@@ -8,12 +11,17 @@ from types import ModuleType
 
 @contextlib.contextmanager
 def everywhere(changes):
-    """changes: {name: (original, new)}. Each module that has the original under that name has the new one until the end."""
+    """changes: {name: (original, new)}.
+
+    Each module that has the original under that name has the new one until the end.
+    """
     _exchange(changes)
     try:
         yield
     finally:
-        _exchange({name: (new, original) for name, (original, new) in changes.items()})  # in those that looked it up meanwhile as well
+        _exchange(
+            {name: (new, original) for name, (original, new) in changes.items()}
+        )  # in those that looked it up meanwhile as well
 
 
 def _exchange(changes):

@@ -1,4 +1,7 @@
-"""A torch.Generator made in build() begins anew at every call, as it does in eager mode; one made outside keeps drawing."""
+"""A torch.Generator made in build() begins anew at every call, as it does in eager mode; one made outside
+keeps drawing.
+"""
+
 from __future__ import annotations
 
 import contextlib
@@ -33,5 +36,3 @@ def generators_of_build(recorder, active):
 
     with everywhere({"Generator": (original, Generator)}):
         yield
-
-

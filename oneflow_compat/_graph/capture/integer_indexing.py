@@ -1,4 +1,7 @@
-"""x[i] with a 0-d integer tensor i: eager reads the number; a program keeps it a tensor, so that one program serves every i. x[i.item()] is a view."""
+"""x[i] with a 0-d integer tensor i: eager reads the number; a program keeps it a tensor, so that one program
+serves every i. x[i.item()] is a view.
+"""
+
 from __future__ import annotations
 
 import contextlib
@@ -53,7 +56,11 @@ def tensors_as_indices(recorder, active):
                 at[dim] = i.reshape(1)
             put(target, torch.meshgrid(*at, indexing="ij"), value)
 
-    class Indexing(TorchFunctionMode):  # a __getitem__ put on torch.Tensor would make tensors sequences for C, for good: torch.tensor([t, t]) fails from then on
+    class Indexing(
+        TorchFunctionMode
+        # a __getitem__ put on torch.Tensor would make tensors sequences for C, for good: torch.tensor([t, t])
+        # fails from then on
+    ):
         def __torch_function__(self, func, types, args=(), kwargs=None):
             if func is get:
                 return getitem(*args)
@@ -66,6 +73,7 @@ def tensors_as_indices(recorder, active):
 
     def beside(original):
         """torch's functions in Python do not take another way because of this mode alone."""
+
         def has(*args):
             if not active() or torch._C._len_torch_function_stack() != 1:
                 return original(*args)
@@ -75,13 +83,19 @@ def tensors_as_indices(recorder, active):
 
     names = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
     sequence = torch.overrides.has_torch_function
-    with everywhere({n: (getattr(torch.overrides, n), beside(getattr(torch.overrides, n))) for n in names}), Indexing():
+    with (
+        everywhere({n: (getattr(torch.overrides, n), beside(getattr(torch.overrides, n))) for n in names}),
+        Indexing(),
+    ):
         yield
 
 
 def _overrides(value):
     kind = type(value)
-    return kind not in (torch.Tensor, torch.nn.Parameter, FakeTensor) and getattr(kind, "__torch_function__", _PLAIN) is not _PLAIN
+    return (
+        kind not in (torch.Tensor, torch.nn.Parameter, FakeTensor)
+        and getattr(kind, "__torch_function__", _PLAIN) is not _PLAIN
+    )
 
 
 _PLAIN = torch._C._disabled_torch_function_impl
@@ -107,7 +121,9 @@ def _taken(index):
 
 
 def _is_integer(tensor):
-    return type(tensor) is FakeTensor and not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool)
+    return type(tensor) is FakeTensor and not (
+        tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool
+    )
 
 
 def _is_flag(index):
@@ -125,7 +141,9 @@ def _unknown(recorder, index):
 
 
 def _places(recorder, tensor, index):
-    """(the index with `:` where a 0-d tensor stood, [(dimension of the result, that tensor)]); None where there is none, or lists and tensors beside."""
+    """(the index with `:` where a 0-d tensor stood, [(dimension of the result, that tensor)]); None where
+    there is none, or lists and tensors beside.
+    """
     index = index if type(index) is tuple else (index,)
     if not any(_single(i) and _unknown(recorder, i) for i in index):
         return None

@@ -1,4 +1,7 @@
-"""What is known of the values of symbolic tensors while they are recorded: constants, step counters, what a program is guarded by."""
+"""What is known of the values of symbolic tensors while they are recorded: constants, step counters, what a
+program is guarded by.
+"""
+
 from __future__ import annotations
 
 import torch
@@ -8,13 +11,19 @@ from ..errors import KEEP_VALUE, CaptureError
 
 
 class KnownValues:
-    """The part of Recorder that keeps the real value of a symbolic tensor in its `_value`, until it is written."""
+    """The part of Recorder that keeps the real value of a symbolic tensor in its `_value`, until it is
+    written.
+    """
 
     def _item(self, tensor):
-        """The number that .item() of a tensor gives in build() or step(); CaptureError where a program cannot have one."""
+        """The number that .item() of a tensor gives in build() or step(); CaptureError where a program cannot
+        have one.
+        """
         if "_value" in tensor.__dict__ and self.phase != "update":
             return tensor._value.item()
-        if "_value" in tensor.__dict__ and self.number_of is not None:  # C++ takes a one-number tensor (a learning rate) as a number
+        if (
+            "_value" in tensor.__dict__ and self.number_of is not None
+        ):  # C++ takes a one-number tensor (a learning rate) as a number
             return self.number_of(tensor)
         node = getattr(tensor, "_of_node", None) if type(tensor) is FakeTensor else self.lift(tensor)[0]
         if node is not None and self.phase != "update":
@@ -41,7 +50,8 @@ class KnownValues:
                 elif not (tensor.is_floating_point() or tensor.is_complex()):
                     return self.sizes.count(node)
         raise CaptureError(
-            "build() needs the value of a tensor (.item(), bool(), int(), float() or a branch on it), which a static program does not have",
+            "build() needs the value of a tensor (.item(), bool(), int(), float() or a branch on it), which a"
+            " static program does not have",
             KEEP_VALUE,
         )
 
@@ -58,7 +68,9 @@ class KnownValues:
     def _follow(self, func, args, kwargs, out):
         """Keep the real value of one-number tensors (step counters) while the optimizer is recorded."""
         outs = out if isinstance(out, (tuple, list)) else (out,)
-        if func.namespace == "_c10d_functional" or any(isinstance(o, torch.Tensor) and o.numel() != 1 for o in outs):
+        if func.namespace == "_c10d_functional" or any(
+            isinstance(o, torch.Tensor) and o.numel() != 1 for o in outs
+        ):
             return  # of a collective: other ranks may not know its values
         tensors = [t for t in _flat(args) + _flat(tuple(kwargs.values())) if isinstance(t, FakeTensor)]
         if any(t.numel() != 1 for t in tensors):

@@ -1,4 +1,5 @@
 """Where live tensors are: names and places of module state, read again in every call."""
+
 from __future__ import annotations
 
 import types
@@ -45,7 +46,9 @@ class StateMap:
             for g, group in enumerate(optimizer.param_groups):
                 for i, tensor in enumerate(group["params"]):
                     place = ("optparam", o, g, i)
-                    entry = self.by_id.setdefault(id(tensor), ("param", f"optimizer{o}.group{g}.{i}", place, group["params"], i, tensor))
+                    entry = self.by_id.setdefault(
+                        id(tensor), ("param", f"optimizer{o}.group{g}.{i}", place, group["params"], i, tensor)
+                    )
                     self.by_id.setdefault(id(memory_of(tensor)), entry)
 
     def _add(self, container, path, role):
@@ -79,10 +82,12 @@ _CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.
 
 
 class kept_modules:
-    """Puts buffers and attributes back that build() bound to symbolic tensors, and says what the program must do instead.
+    """Puts buffers and attributes back that build() bound to symbolic tensors, and says what the program must
+    do instead.
 
     Where a real tensor of the same shape and dtype was before, the program copies the new value into it.
-    Anything else (None, nothing, a tensor of another shape, a tuple of them) is bound anew after each run, and so are numbers and flags.
+    Anything else (None, nothing, a tensor of another shape, a tuple of them) is bound anew after each run,
+    and so are numbers and flags.
     A value made of constants only is a cache, unless a state dict would hold it: build() makes it again.
     """
 
@@ -105,15 +110,22 @@ class kept_modules:
         if id(thing) in self.known:
             return
         self.known.add(id(thing))
-        attributes = {k: v for k, v in thing.__dict__.items() if k not in _INTERNAL or isinstance(v, torch.Tensor)}
+        attributes = {
+            k: v for k, v in thing.__dict__.items() if k not in _INTERNAL or isinstance(v, torch.Tensor)
+        }
         contents = {k: _copied(v) for k, v in attributes.items() if type(v) in (list, dict)}
         buffers = thing._buffers if isinstance(thing, torch.nn.Module) else {}
         self.before.append((thing, dict(buffers.items()), attributes, contents))
-        if isinstance(thing, torch.nn.Module) and isinstance(thing._modules, dict):  # a ScriptModule's cannot be changed
+        if isinstance(thing, torch.nn.Module) and isinstance(
+            thing._modules, dict
+        ):  # a ScriptModule's cannot be changed
             self.children.append((thing, dict(thing._modules)))
 
     def changes(self):
-        """[(old real tensor, new tensor)] to copy; fills `stores`. No tensor is copied into memory of registered state."""
+        """[(old real tensor, new tensor)] to copy; fills `stores`.
+
+        No tensor is copied into memory of registered state.
+        """
         pairs, held, written = [], set(), {}
         for thing, buffers, _, _ in self.before:
             parameters = thing._parameters.values() if isinstance(thing, torch.nn.Module) else ()
@@ -125,21 +137,39 @@ class kept_modules:
             if type(new) in _PLAIN and not isinstance(old, torch.Tensor):
                 if type(new) is not type(old) or new != old:
                     self.stores.append((container, key, new))
-            elif isinstance(new, torch.Tensor) and isinstance(old, torch.Tensor) and (old.shape, old.dtype) == (new.shape, new.dtype):
-                if written.setdefault(_memory(old), new) is not new and not registered:  # one tensor under two names
+            elif (
+                isinstance(new, torch.Tensor)
+                and isinstance(old, torch.Tensor)
+                and (old.shape, old.dtype) == (new.shape, new.dtype)
+            ):
+                if (
+                    written.setdefault(_memory(old), new) is not new and not registered
+                ):  # one tensor under two names
                     self.stores.append((container, key, new))
                 elif registered or _memory(old) not in held:
                     pairs.append((old, new))
                 elif new.layout is not torch.strided or self._place(new) != self._place(old):
                     self.stores.append((container, key, new))
-            elif type(new) is tuple and type(old) is tuple and len(new) == len(old) and all(map(_fits, old, new)):
+            elif (
+                type(new) is tuple
+                and type(old) is tuple
+                and len(new) == len(old)
+                and all(map(_fits, old, new))
+            ):
                 pairs.extend((o, n) for o, n in zip(old, new) if o is not n)
             elif _symbolic(new) and (saved or not self._constant(new)):
                 self.stores.append((container, key, new))
 
         for thing, buffers, attributes, contents in self.before:
             for key, new in thing._buffers.items() if isinstance(thing, torch.nn.Module) else ():
-                differs(thing._buffers, key, buffers.get(key), new, True, key not in thing._non_persistent_buffers_set)
+                differs(
+                    thing._buffers,
+                    key,
+                    buffers.get(key),
+                    new,
+                    True,
+                    key not in thing._non_persistent_buffers_set,
+                )
             for key, new in thing.__dict__.items():
                 if key in _INTERNAL:
                     continue
@@ -168,17 +198,28 @@ class kept_modules:
             self.stores.extend(part for new in _made(module, self.known) for part in _symbolic_parts(new))
 
     def _bound(self):
-        """(container, key, value) of what build() put into modules that were there: attributes and modules."""
+        """(container, key, value) of what build() put into modules that were there: attributes
+        and modules.
+        """
         for thing, children in self.children:
             yield from ((thing._modules, k, v) for k, v in thing._modules.items() if v is not children.get(k))
         for thing, _, attributes, _ in self.before:
-            yield from ((thing.__dict__, k, v) for k, v in thing.__dict__.items() if k not in _INTERNAL and v is not attributes.get(k))
+            yield from (
+                (thing.__dict__, k, v)
+                for k, v in thing.__dict__.items()
+                if k not in _INTERNAL and v is not attributes.get(k)
+            )
 
     def _place(self, tensor):
-        """Where a tensor's elements lie, a symbolic one that is a view of state by the live tensor that it stands for."""
+        """Where a tensor's elements lie, a symbolic one that is a view of state by the live tensor that it
+        stands for.
+        """
         real, first = tensor, 0
         if isinstance(tensor, FakeTensor):
-            real = next((real for real, _, twin in self.recorder.lifted.values() if _memory(twin) == _memory(tensor)), tensor)
+            real = next(
+                (real for real, _, twin in self.recorder.lifted.values() if _memory(twin) == _memory(tensor)),
+                tensor,
+            )
             first = real.storage_offset() if real is not tensor else 0
         return _memory(real), first + tensor.storage_offset(), tensor.stride()
 
@@ -186,7 +227,10 @@ class kept_modules:
         from .constant_folding import constant_value
 
         return not any(
-            type(t) in SYMBOLIC_NUMBERS or isinstance(t, FakeTensor) and constant_value(self.recorder, t._of_node) is None for t in pytree.tree_leaves(value)
+            type(t) in SYMBOLIC_NUMBERS
+            or isinstance(t, FakeTensor)
+            and constant_value(self.recorder, t._of_node) is None
+            for t in pytree.tree_leaves(value)
         )
 
     def __exit__(self, kind, *exc):
@@ -209,7 +253,11 @@ class kept_modules:
                     if key not in before:
                         if everything or symbolic:
                             del now[key]
-                    elif value is not before[key] and (everything or isinstance(before[key], torch.Tensor)) or symbolic:
+                    elif (
+                        value is not before[key]
+                        and (everything or isinstance(before[key], torch.Tensor))
+                        or symbolic
+                    ):
                         now[key] = before[key]
             for key, copied in contents.items():
                 _put_back(attributes[key], copied, everything)
@@ -225,7 +273,9 @@ class kept_modules:
 
 
 def of_their_own(leaves, taken):
-    """Leaves to store, a copy where another tensor has the memory: a later call may write into what it finds in an attribute."""
+    """Leaves to store, a copy where another tensor has the memory: a later call may write into what it finds
+    in an attribute.
+    """
     own = []
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor):
@@ -247,7 +297,12 @@ def _made(value, known):
     found, seen = [value], {}
     while found:
         value = found.pop()
-        if id(value) in seen or id(value) in known or isinstance(value, (torch.Tensor, type, *_CODE)) or type(value).__module__.startswith(__package__):
+        if (
+            id(value) in seen
+            or id(value) in known
+            or isinstance(value, (torch.Tensor, type, *_CODE))
+            or type(value).__module__.startswith(__package__)
+        ):
             continue
         seen[id(value)] = value
         if type(value) in pytree.SUPPORTED_NODES:
@@ -262,7 +317,12 @@ def _symbolic_parts(made):
     containers = [(made.__dict__, {k: v for k, v in made.__dict__.items() if k not in _INTERNAL})]
     if isinstance(made, torch.nn.Module):
         containers += [(_Parameters(made), made._parameters), (made._buffers, made._buffers)]
-    return ((container, key, value) for container, held in containers for key, value in held.items() if _symbolic(value))
+    return (
+        (container, key, value)
+        for container, held in containers
+        for key, value in held.items()
+        if _symbolic(value)
+    )
 
 
 class _Parameters:
@@ -279,18 +339,27 @@ class _Parameters:
 
 
 def _symbolic(value, seen=None):
-    """Whether there is a symbolic tensor, or a number computed from sizes, in a value or in what torch's pytree finds in it (lists, dicts, TensorDict)."""
+    """Whether there is a symbolic tensor, or a number computed from sizes, in a value or in what torch's
+    pytree finds in it (lists, dicts, TensorDict).
+    """
     if isinstance(value, FakeTensor) or type(value) in SYMBOLIC_NUMBERS:
         return True
     kind, seen = pytree.SUPPORTED_NODES.get(type(value)), {} if seen is None else seen
     if kind is None or id(value) in seen:
         return False
     seen[id(value)] = value
-    return any(_symbolic(v, seen) for v in (value if type(value) in (list, tuple) else kind.flatten_fn(value)[0]))
+    return any(
+        _symbolic(v, seen) for v in (value if type(value) in (list, tuple) else kind.flatten_fn(value)[0])
+    )
 
 
 def _fits(old, new):
-    return old is new or isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor) and (old.shape, old.dtype) == (new.shape, new.dtype)
+    return (
+        old is new
+        or isinstance(old, torch.Tensor)
+        and isinstance(new, torch.Tensor)
+        and (old.shape, old.dtype) == (new.shape, new.dtype)
+    )
 
 
 def _copied(value, seen=None):
@@ -313,7 +382,10 @@ def _walk(now, copied, differs, depth=0):
     if copied is now:  # met before
         return
     if depth >= DEPTH and _symbolic(now):
-        raise CaptureError(f"build() kept a tensor in lists or dicts more than {DEPTH} deep in an attribute", "Keep it less deep: no later call would notice it there.")
+        raise CaptureError(
+            f"build() kept a tensor in lists or dicts more than {DEPTH} deep in an attribute",
+            "Keep it less deep: no later call would notice it there.",
+        )
     before = dict(_items(copied))
     if type(now) is not type(copied) or type(now) is list and not _symbolic(now) and len(now) != len(copied):
         return
@@ -367,7 +439,9 @@ class kept_grads:
 
 
 class kept_modes:
-    """The first capture of an engine decides train() or eval() of each module; later ones run in the same modes."""
+    """The first capture of an engine decides train() or eval() of each module; later ones run in the same
+    modes.
+    """
 
     def __init__(self, engine, modules):
         if engine.modes is None:

@@ -1,10 +1,16 @@
-"""What a capture took from Python: attributes of modules, names of closures and modules. Checked before each call.
+"""What a capture took from Python: attributes of modules, names of closures and modules.
+
+Checked before each call.
 
 While build() runs, reads of attributes are noted (module and graph objects), and the free names of the user's
-functions. A number, string or flag that has another value at a later call makes another program; another tensor
-of the same shape and dtype takes the place of the old one. Lists and dicts of plain values are compared as a whole,
-NumPy arrays by their values (of many elements by identity), records (objects of a class without methods) by the attributes read.
+functions. A number, string or flag that has another value at a later call makes another program; another
+tensor
+of the same shape and dtype takes the place of the old one. Lists and dicts of plain values are compared as a
+whole,
+NumPy arrays by their values (of many elements by identity), records (objects of a class without methods) by
+the attributes read.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -16,9 +22,25 @@ import numpy as np
 import torch
 
 from ..errors import skipped
-from ..program.python_values import BY_IDENTITY, Cell, Elements, Length, MAX_ELEMENTS, MISSING, array_contents, get_item, is_dict, is_plain, is_plain_container, is_record, same_value
+from ..program.python_values import (
+    BY_IDENTITY,
+    Cell,
+    Elements,
+    Length,
+    MAX_ELEMENTS,
+    MISSING,
+    array_contents,
+    get_item,
+    is_dict,
+    is_plain,
+    is_plain_container,
+    is_record,
+    same_value,
+)
 
-DEPTH = 4  # of lists and dicts in each other: what lies deeper is not compared, and results may not be kept there
+DEPTH = (
+    4  # of lists and dicts in each other: what lies deeper is not compared, and results may not be kept there
+)
 _ELEMENTS = 4096  # of an array whose values are compared at each call
 _UNREAD = frozenset(vars(torch.nn.Module()))
 _WARN_AFTER = 8
@@ -29,7 +51,8 @@ class Reads:
 
     def __init__(self, build, owner, active, on_module):
         self.build, self.owner, self.active, self.on_module = build, owner, active, on_module
-        self.entries: dict = {}  # (id(container), key) -> (container, key, value at the first read, label, by whom it may be changed)
+        # (id(container), key) -> (container, key, value at the first read, label, by whom it may be changed)
+        self.entries: dict = {}
         self.modules: dict = {}
         self.made: dict = {}
         self.functions: dict = {}
@@ -99,7 +122,9 @@ class Reads:
         elif isinstance(value, types.MethodType) and not name.startswith("_"):
             self._function(value.__func__)
         elif is_plain(value):  # of the class, or computed: until the object has its own
-            self.entries.setdefault((id(attributes), name), (attributes, name, MISSING, f"{type(thing).__name__}.{name}", True))
+            self.entries.setdefault(
+                (id(attributes), name), (attributes, name, MISSING, f"{type(thing).__name__}.{name}", True)
+            )
 
     def _known(self, module, attributes):
         """False for a module that build() itself is making."""
@@ -114,13 +139,23 @@ class Reads:
     def _absent(self, thing, name):
         """An attribute that build() looked for and did not find."""
         attributes = object.__getattribute__(thing, "__dict__")
-        if id(thing) in self.made or isinstance(thing, torch.nn.Module) and not self._known(thing, attributes):
+        if (
+            id(thing) in self.made
+            or isinstance(thing, torch.nn.Module)
+            and not self._known(thing, attributes)
+        ):
             return
-        if not any(name in attributes.get(kind, ()) for kind in ("_parameters", "_buffers", "_modules", "_blocks")):
-            self.entries.setdefault((id(attributes), name), (attributes, name, MISSING, f"{type(thing).__name__}.{name}", True))
+        if not any(
+            name in attributes.get(kind, ()) for kind in ("_parameters", "_buffers", "_modules", "_blocks")
+        ):
+            self.entries.setdefault(
+                (id(attributes), name), (attributes, name, MISSING, f"{type(thing).__name__}.{name}", True)
+            )
 
     def _value(self, container, key, value, label, attribute, depth=0):
-        if getattr(value, "__module__", None) == f"{__package__}.recomputation":  # forward of a recomputed module
+        if (
+            getattr(value, "__module__", None) == f"{__package__}.recomputation"
+        ):  # forward of a recomputed module
             return
         entry = (container, key, value, label, attribute)
         if isinstance(value, (*BY_IDENTITY, torch.Tensor)) or is_plain(value):
@@ -129,20 +164,29 @@ class Reads:
                 self._function(value)
         elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
             if value.size <= _ELEMENTS:
-                self.entries.setdefault((id(container), key), (Elements(container, key), np.ndarray, array_contents(value), label, False))
+                self.entries.setdefault(
+                    (id(container), key),
+                    (Elements(container, key), np.ndarray, array_contents(value), label, False),
+                )
             else:
                 self.entries.setdefault((id(container), key), entry)
         elif is_plain_container(value):
             self.entries.setdefault((id(container), key), (*entry[:2], copy.copy(value), *entry[3:]))
         elif depth < DEPTH and (type(value) is list or is_dict(value)) and len(value) <= MAX_ELEMENTS:
             self.entries.setdefault((id(container), key), entry)
-            self.entries.setdefault((id(value), len), (Length(value), len, len(value), f"len({label})", False))
+            self.entries.setdefault(
+                (id(value), len), (Length(value), len, len(value), f"len({label})", False)
+            )
             for k, v in value.items() if type(value) is not list else enumerate(value):
                 self._value(value, k, v, f"{label}[{k!r}]", attribute, depth + 1)
         elif is_record(type(value)):
             self.entries.setdefault((id(container), key), entry)
             self._reading(type(value))
-        elif depth < DEPTH and (isinstance(value, types.SimpleNamespace) or hasattr(type(value), "__dataclass_fields__")) and hasattr(value, "__dict__"):
+        elif (
+            depth < DEPTH
+            and (isinstance(value, types.SimpleNamespace) or hasattr(type(value), "__dataclass_fields__"))
+            and hasattr(value, "__dict__")
+        ):
             self.entries.setdefault((id(container), key), entry)
             for k, v in list(vars(value).items())[:MAX_ELEMENTS]:
                 self._value(vars(value), k, v, f"{label}.{k}", attribute, depth + 1)
@@ -154,7 +198,12 @@ class Reads:
         if isinstance(function, types.MethodType):
             function = function.__func__
         code = getattr(function, "__code__", None)
-        if not isinstance(function, types.FunctionType) or code in self.functions or skipped(code.co_filename) or len(self.functions) > 200:
+        if (
+            not isinstance(function, types.FunctionType)
+            or code in self.functions
+            or skipped(code.co_filename)
+            or len(self.functions) > 200
+        ):
             return
         self.functions[code] = function
         for name, cell in zip(code.co_freevars, function.__closure__ or ()):
@@ -166,7 +215,9 @@ class Reads:
         scope = function.__globals__
         for name in _names(code):
             value = scope.get(name, MISSING)
-            if value is not MISSING and not isinstance(value, (type, types.ModuleType, types.BuiltinFunctionType)):
+            if value is not MISSING and not isinstance(
+                value, (type, types.ModuleType, types.BuiltinFunctionType)
+            ):
                 self._value(scope, name, value, name, False)
 
     # -- the result ----------------------------------------------------------------------
@@ -179,7 +230,9 @@ class Reads:
             if isinstance(value, FakeTensor):
                 continue
             now = get_item(container, key)
-            if not attribute or isinstance(value, (list, dict)):  # what build() itself changes there changes at captures only
+            if not attribute or isinstance(
+                value, (list, dict)
+            ):  # what build() itself changes there changes at captures only
                 if not (isinstance(now, type(value)) and same_value(now, value)) and now is not value:
                     continue
             kept.append((container, key, value, label))
@@ -207,6 +260,7 @@ def tell(name, label, times):
     """One warning where the same value made program after program."""
     if times == _WARN_AFTER:
         warnings.warn(
-            f"graph {name}: {label!r} had another value at {times} calls, and each value makes a program of its own. "
-            "Pass it to build() as a tensor, or keep it in a buffer that is changed in place.", stacklevel=5,
+            f"graph {name}: {label!r} had another value at {times} calls, and each value makes a program of"
+            " its own. Pass it to build() as a tensor, or keep it in a buffer that is changed in place.",
+            stacklevel=5,
         )

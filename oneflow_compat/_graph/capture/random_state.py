@@ -1,4 +1,7 @@
-"""get_rng_state, set_rng_state and manual_seed in build() become part of the program: recomputation replays dropout with them."""
+"""get_rng_state, set_rng_state and manual_seed in build() become part of the program: recomputation replays
+dropout with them.
+"""
+
 from __future__ import annotations
 
 import contextlib
@@ -11,11 +14,22 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from .function_aliases import everywhere
 from ..._active import capturing
-from ..program.random_functions import get_cpu_state, get_cuda_state, seed_all, seed_cpu, seed_cuda, seed_every_cuda, set_cpu_state, set_cuda_state
+from ..program.random_functions import (
+    get_cpu_state,
+    get_cuda_state,
+    seed_all,
+    seed_cpu,
+    seed_cuda,
+    seed_every_cuda,
+    set_cpu_state,
+    set_cuda_state,
+)
 
 
 class _Recorded:
-    """Calls of generators in the program: each reads, sets or seeds the state that the generator has when the program runs."""
+    """Calls of generators in the program: each reads, sets or seeds the state that the generator has when the
+    program runs.
+    """
 
     def __init__(self, recorder):
         self.recorder = recorder
@@ -57,13 +71,19 @@ class _Recorded:
 
 
 class _Generator:
-    """In the place of the CPU's generator: torch's functions for it end here, whatever name they are called by."""
+    """In the place of the CPU's generator: torch's functions for it end here, whatever name they are called
+    by.
+    """
 
     def __init__(self, generator, recorded):
         self._generator, self._recorded = generator, recorded
 
     def get_state(self):
-        return self._recorded.read(self._generator.get_state, get_cpu_state) if capturing() else self._generator.get_state()
+        return (
+            self._recorded.read(self._generator.get_state, get_cpu_state)
+            if capturing()
+            else self._generator.get_state()
+        )
 
     def set_state(self, state):
         if not capturing():
@@ -85,15 +105,30 @@ class _Generator:
 
 @contextlib.contextmanager
 def states_of_generators(recorder):
-    """While build() is captured, these functions are recorded for the generators of the CPU and of CUDA devices."""
+    """While build() is captured, these functions are recorded for the generators of the CPU and of CUDA
+    devices.
+    """
     recorded = _Recorded(recorder)
     rows = (
         ("get_rng_state", recorded.getting, get_cuda_state, lambda device="cuda": (_index(device),)),
-        ("set_rng_state", recorded.doing, set_cuda_state, lambda new_state, device="cuda": (recorded.node(new_state), _index(device))),
-        ("manual_seed", recorded.doing, seed_cuda, lambda seed: (int(seed), _index("cuda") if torch.cuda.is_available() else None)),
+        (
+            "set_rng_state",
+            recorded.doing,
+            set_cuda_state,
+            lambda new_state, device="cuda": (recorded.node(new_state), _index(device)),
+        ),
+        (
+            "manual_seed",
+            recorded.doing,
+            seed_cuda,
+            lambda seed: (int(seed), _index("cuda") if torch.cuda.is_available() else None),
+        ),
         ("manual_seed_all", recorded.doing, seed_every_cuda, lambda seed: (int(seed),)),
     )
-    made = {name: (getattr(torch.cuda, name), make(getattr(torch.cuda, name), function, arguments)) for name, make, function, arguments in rows}
+    made = {
+        name: (getattr(torch.cuda, name), make(getattr(torch.cuda, name), function, arguments))
+        for name, make, function, arguments in rows
+    }
     generator = torch.random.default_generator
     torch.random.default_generator = _Generator(generator, recorded)
     try:
@@ -105,14 +140,29 @@ def states_of_generators(recorder):
 
 @contextlib.contextmanager
 def python_draws(name, drawer):
-    """Warns where `drawer`, build() or an optimizer, drew numbers from Python's or NumPy's generator: the program would hold the same ones in every call."""
+    """Warns where `drawer`, build() or an optimizer, drew numbers from Python's or NumPy's generator: the
+    program would hold the same ones in every call.
+    """
     before = random.getstate(), np.random.get_state(legacy=False)["state"]
     yield
-    drew = [whose for whose, same in (("Python's random module", random.getstate() == before[0]), ("NumPy's generator", _same_state(before[1]))) if not same]
+    drew = [
+        whose
+        for whose, same in (
+            ("Python's random module", random.getstate() == before[0]),
+            ("NumPy's generator", _same_state(before[1])),
+        )
+        if not same
+    ]
     if drew:
         warnings.warn(
-            f"graph {name}: {drawer} draws numbers from {' and '.join(drew)}, which are drawn once and are constants of the program. "
-            + ("Draw them with torch (torch.rand, torch.randint), or outside of build() and pass them as tensors." if drawer == "build()" else "Step the optimizer in eager mode."),
+            f"graph {name}: {drawer} draws numbers from {' and '.join(drew)}, which are drawn once and are"
+            " constants of the program. "
+            + (
+                "Draw them with torch (torch.rand, torch.randint), or outside of build() and pass them as"
+                " tensors."
+                if drawer == "build()"
+                else "Step the optimizer in eager mode."
+            ),
             stacklevel=2,
         )
 
@@ -128,5 +178,3 @@ def _index(device):
 
 
 # -- what the program calls ----------------------------------------------------------
-
-

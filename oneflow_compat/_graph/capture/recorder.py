@@ -4,6 +4,7 @@ Operators are recorded below autograd and in the order eager runs them, in-place
 running the graph in order is exactly what eager does. Real tensors met on the way (parameters, state,
 closures) are lifted to placeholders; they keep their identity, so hooks and `p.grad` work as usual.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -11,7 +12,12 @@ import operator
 
 import torch
 import torch.fx
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from ..._global.tensor import mark_like, wrappers
@@ -32,14 +38,25 @@ _LIFT = {aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.lift.defaul
 _COUNTS_SPARSE = {aten._coalesce.default, aten._nnz.default, aten._values.default, aten._indices.default}
 _CUDNN_CTC = {aten._use_cudnn_ctc_loss.default, aten._use_cudnn_ctc_loss.Tensor}
 # they give nothing back; torch would run their kernels on zeros as large as the parameters
-_WITHOUT_SYMBOLIC_FORM = {getattr(packet, name) for packet in (aten._fused_sgd_, aten._fused_adagrad_) for name in packet.overloads()}
+_WITHOUT_SYMBOLIC_FORM = {
+    getattr(packet, name)
+    for packet in (aten._fused_sgd_, aten._fused_adagrad_)
+    for name in packet.overloads()
+}
 _returns_cache: dict = {}
-# positions of what may be of another dtype than the input; the statistics are then float32 on the CPU (torch's symbolic kernels keep the input's)
-_STATISTICS = {aten.native_layer_norm.default: (2, 3), aten.native_group_norm.default: (1, 2), aten.native_batch_norm.default: (1, 2, 3, 4)}
+# positions of what may be of another dtype than the input; the statistics are then float32 on the CPU
+# (torch's symbolic kernels keep the input's)
+_STATISTICS = {
+    aten.native_layer_norm.default: (2, 3),
+    aten.native_group_norm.default: (1, 2),
+    aten.native_batch_norm.default: (1, 2, 3, 4),
+}
 
 
 def _written_returns(func):
-    """For each return of an operator that is one of its arguments: the argument's (position, name), else None."""
+    """For each return of an operator that is one of its arguments: the argument's (position, name), else
+    None.
+    """
     found = _returns_cache.get(func)
     if found is None:
         schema = func._schema
@@ -49,7 +66,11 @@ def _written_returns(func):
             place = None
             if alias is not None and alias.is_write:
                 for position, arg in enumerate(schema.arguments):
-                    if arg.alias_info is not None and arg.alias_info.is_write and arg.alias_info.before_set & alias.before_set:
+                    if (
+                        arg.alias_info is not None
+                        and arg.alias_info.is_write
+                        and arg.alias_info.before_set & alias.before_set
+                    ):
                         place = (position, arg.name)
                         break
             found.append(place)
@@ -81,7 +102,8 @@ class Recorder(KnownValues, TorchDispatchMode):
         self.known = {}  # (storage, layout) -> real tensor already lifted, so that p.data is p
         self.valued = {}  # memory -> constant tensor in it, until it is written
         self.number_of = None  # while the update is recorded: one-number tensor -> its marker
-        self.guards: list = []  # (node, comparison, value, outcome): what must hold for the program to serve a call
+        # (node, comparison, value, outcome): what must hold for the program to serve a call
+        self.guards: list = []
         self.recurrent: list = []  # see recurrent.py
         self.on_lift = None  # called with each real tensor lifted
         self._first = None  # placeholders go before this node
@@ -101,9 +123,15 @@ class Recorder(KnownValues, TorchDispatchMode):
     def symbolic(self, tensor, name):
         """A symbolic twin of an argument, with its own placeholder."""
         with torch._C.DisableTorchFunction():
-            twin = self._twin(tensor) if tensor.is_inference() else self.fake_mode.from_tensor(_plain(tensor), static_shapes=True)
+            twin = (
+                self._twin(tensor)
+                if tensor.is_inference()
+                else self.fake_mode.from_tensor(_plain(tensor), static_shapes=True)
+            )
             if twin is tensor:
-                raise CaptureError("build() was given a tensor of another capture", "Call the graph with ordinary tensors.")
+                raise CaptureError(
+                    "build() was given a tensor of another capture", "Call the graph with ordinary tensors."
+                )
             twin = of_any_rows(twin.detach() if hasattr(twin, "_of_node") else twin)
         twin._of_node = self.placeholder(name, tensor)
         twin._of_node.meta["tensor"] = describe(tensor)
@@ -122,7 +150,13 @@ class Recorder(KnownValues, TorchDispatchMode):
             self.on_lift(tensor)
         layout = None
         if tensor.layout is torch.strided:
-            layout = (tensor.untyped_storage()._cdata, tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
+            layout = (
+                tensor.untyped_storage()._cdata,
+                tensor.dtype,
+                tuple(tensor.shape),
+                tensor.stride(),
+                tensor.storage_offset(),
+            )
             same = self.known.get(layout)
             if same is not None:
                 self.lifted[id(tensor)] = (tensor, same[0], same[1])
@@ -136,7 +170,9 @@ class Recorder(KnownValues, TorchDispatchMode):
         if marked:
             twin._of_placement, twin._of_sbp = tensor._of_placement, tensor._of_sbp
         if tensor.numel() == 1 and self.phase == "update":
-            with _disable_current_modes():  # an optimizer that reads it first, by item(), is not in the mode's hands
+            with (
+                _disable_current_modes()
+            ):  # an optimizer that reads it first, by item(), is not in the mode's hands
                 twin._value = tensor.detach().clone()
         self.lifted[id(tensor)] = (tensor, node, twin)
         if layout is not None:
@@ -144,15 +180,24 @@ class Recorder(KnownValues, TorchDispatchMode):
         return node, twin
 
     def _twin(self, tensor):
-        """A symbolic tensor like a real one. Memory shared between real tensors need not be shared by their twins."""
-        if tensor.layout is torch.strided and not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg()):
+        """A symbolic tensor like a real one.
+
+        Memory shared between real tensors need not be shared by their twins.
+        """
+        if tensor.layout is torch.strided and not (
+            tensor.is_quantized or tensor.is_conj() or tensor.is_neg()
+        ):
             with self.fake_mode:
-                return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+                return torch.empty_strided(
+                    tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
+                )
         return of_any_rows(self.fake_mode.from_tensor(tensor, static_shapes=True))
 
     # -- the mode --------------------------------------------------------------
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        modes = [torch._C._pop_torch_function_stack() for _ in range(torch._C._len_torch_function_stack())]  # from backward, which leaves them on
+        modes = [
+            torch._C._pop_torch_function_stack() for _ in range(torch._C._len_torch_function_stack())
+        ]  # from backward, which leaves them on
         try:
             return self._dispatch(func, types, args, kwargs)
         finally:
@@ -164,13 +209,27 @@ class Recorder(KnownValues, TorchDispatchMode):
             return NotImplemented
         if func is _DEVICE:
             tensor = args[0]
-            return tensor.fake_device if type(tensor) is FakeTensor else torch.device("cpu") if tensor.is_cpu else tensor.device
+            return (
+                tensor.fake_device
+                if type(tensor) is FakeTensor
+                else torch.device("cpu")
+                if tensor.is_cpu
+                else tensor.device
+            )
         if func is _ITEM:
             return self._item(args[0])
-        if func in _COUNTS_SPARSE and self.phase == "update" and type(args[0]) is FakeTensor and args[0].layout is not torch.strided:
+        if (
+            func in _COUNTS_SPARSE
+            and self.phase == "update"
+            and type(args[0]) is FakeTensor
+            and args[0].layout is not torch.strided
+        ):
             raise UnsupportedInGraph(
-                "the number of distinct rows of a sparse gradient is needed (coalesce), and it depends on values", "graph-optimizers",
-                "Use an optimizer that adds sparse gradients as they are (SGD), or an embedding with sparse=False.",
+                "the number of distinct rows of a sparse gradient is needed (coalesce), and it depends on"
+                " values",
+                "graph-optimizers",
+                "Use an optimizer that adds sparse gradients as they are (SGD), or an embedding with"
+                " sparse=False.",
             )
         if func.namespace == "profiler":
             self.regions = (*self.regions, args[0]) if "enter" in func._schema.name else self.regions[:-1]
@@ -194,7 +253,10 @@ class Recorder(KnownValues, TorchDispatchMode):
             out = self._with_float_statistics(func, fake_args, out)
         elif func is aten._pack_padded_sequence.default and type(out[1]) is FakeTensor:
             with self.fake_mode:
-                out = out[0], out[1].long()  # torch's symbolic form gives the numbers of rows the dtype of the data
+                out = (
+                    out[0],
+                    out[1].long(),
+                )  # torch's symbolic form gives the numbers of rows the dtype of the data
         self._annotate(node)
         result = self._bind(func, node, out, args, kwargs)
         mark_like(result, (*fake_args, *fake_kw.values()))
@@ -210,8 +272,14 @@ class Recorder(KnownValues, TorchDispatchMode):
         except (DynamicOutputShapeException, DataDependentOutputException):
             from .branch_values import known_shape
 
-            ways = [lambda: known_shape(self, func, node, args), lambda: self._of_unknown_size(func, args, kwargs)]
-            out = next((o for o in (way() for way in (ways[::-1] if self.sizes.vary else ways)) if o is not None), None)
+            ways = [
+                lambda: known_shape(self, func, node, args),
+                lambda: self._of_unknown_size(func, args, kwargs),
+            ]
+            out = next(
+                (o for o in (way() for way in (ways[::-1] if self.sizes.vary else ways)) if o is not None),
+                None,
+            )
             if out is None:
                 self.graph.erase_node(node)
                 raise CaptureError(
@@ -244,7 +312,11 @@ class Recorder(KnownValues, TorchDispatchMode):
         if isinstance(out, (tuple, list)):
             node.meta["tensor"] = None
             results = []
-            listed = len(places) == 1 and len(out) >= 1 and isinstance(func._schema.returns[0].type, torch._C.ListType)
+            listed = (
+                len(places) == 1
+                and len(out) >= 1
+                and isinstance(func._schema.returns[0].type, torch._C.ListType)
+            )
             for i, item in enumerate(out):
                 if isinstance(item, torch.Tensor):
                     place = None if listed or i >= len(places) else places[i]
@@ -253,7 +325,14 @@ class Recorder(KnownValues, TorchDispatchMode):
                 elif type(item) is list:  # one of several results is a list: the gradients of all weights
                     part = self.graph.call_function(operator.getitem, (node, i))
                     part.meta["tensor"] = None
-                    results.append([self._bind_one(self.graph.call_function(operator.getitem, (part, j)), t, None, args, kwargs) for j, t in enumerate(item)])
+                    results.append(
+                        [
+                            self._bind_one(
+                                self.graph.call_function(operator.getitem, (part, j)), t, None, args, kwargs
+                            )
+                            for j, t in enumerate(item)
+                        ]
+                    )
                 else:
                     results.append(item)
             return type(out)(results) if type(out) in (tuple, list) else out
@@ -271,7 +350,11 @@ class Recorder(KnownValues, TorchDispatchMode):
             position, name = place
             target = args[position] if position < len(args) else (kwargs or {}).get(name)
             if isinstance(target, torch.Tensor):
-                if type(target) is FakeTensor and getattr(target, "_of_node", None) is not None and target._of_node.meta["tensor"] != node.meta["tensor"]:
+                if (
+                    type(target) is FakeTensor
+                    and getattr(target, "_of_node", None) is not None
+                    and target._of_node.meta["tensor"] != node.meta["tensor"]
+                ):
                     target._of_node = node  # squeeze_() and the like: another shape from here on
                 return target
         if getattr(out, "_of_node", None) is not None:  # the operator gave back its argument
@@ -303,7 +386,11 @@ class Recorder(KnownValues, TorchDispatchMode):
         if kind in SYMBOLIC_NUMBERS:
             return self.sizes.node(a), a
         if kind is list or kind is tuple:
-            if a and isinstance(a[0], (torch.Tensor, float, type(None))) or any(type(x) in SYMBOLIC_NUMBERS for x in a):
+            if (
+                a
+                and isinstance(a[0], (torch.Tensor, float, type(None)))
+                or any(type(x) in SYMBOLIC_NUMBERS for x in a)
+            ):
                 pairs = [self._convert(x) for x in a]
                 return [p[0] for p in pairs], [p[1] for p in pairs]
             return list(a), list(a)
@@ -312,7 +399,8 @@ class Recorder(KnownValues, TorchDispatchMode):
     def _unknown(self, tensor):
         raise CaptureError(
             "a symbolic tensor of an earlier capture was used: it was kept by a module, a list or a closure",
-            "Do not keep tensors made inside build() in python objects; return them, or copy them into a buffer in place.",
+            "Do not keep tensors made inside build() in python objects; return them, or copy them into a"
+            " buffer in place.",
         )
 
     def _constant(self, tensor):
@@ -324,7 +412,9 @@ class Recorder(KnownValues, TorchDispatchMode):
         node.meta["tensor"] = describe(tensor)
         self._annotate(node)
         with self.fake_mode:
-            out = torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+            out = torch.empty_strided(
+                tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device=tensor.device
+            )
         out._of_node = node
         out._value = tensor.detach().clone()
         self.valued[out.untyped_storage()._cdata] = out
@@ -366,5 +456,3 @@ def _plain(tensor):
     """The memory of a global tensor as an ordinary tensor; another tensor without its history."""
     tensor = tensor.detach()
     return tensor.as_subclass(torch.Tensor) if hasattr(tensor, "_of_placement") else tensor
-
-

@@ -1,11 +1,15 @@
 """LSTM, GRU and RNN layers while build() is captured.
 
-On a GPU torch's C++ looks at the memory of their weights, which symbolic tensors do not have: they are called as the operator that C++
-ends in. Without the flattened weights it copies them into one buffer in each call, so the program does not depend on where they lie.
+On a GPU torch's C++ looks at the memory of their weights, which symbolic tensors do not have: they are called
+as the operator that C++
+ends in. Without the flattened weights it copies them into one buffer in each call, so the program does not
+depend on where they lie.
 
-On the CPU torch runs GRU and RNN layers step by step. Without gradients they are recorded as the one call they are; else the steps are,
+On the CPU torch runs GRU and RNN layers step by step. Without gradients they are recorded as the one call
+they are; else the steps are,
 as autograd sees them, and marked: a backend may have a kernel for the whole layer (backends/steps.py).
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -24,14 +28,21 @@ _dropout_states: dict = {}
 
 @contextlib.contextmanager
 def recurrent_layers(active, recorder):
-    """Replaces what torch.nn's recurrent layers call, for inputs that cuDNN takes and those computed step by step."""
-    original, flatten = {name: getattr(torch._VF, name) for name in CUDNN_MODES}, torch.nn.RNNBase.flatten_parameters
+    """Replaces what torch.nn's recurrent layers call, for inputs that cuDNN takes and those computed step by
+    step.
+    """
+    original, flatten = (
+        {name: getattr(torch._VF, name) for name in CUDNN_MODES},
+        torch.nn.RNNBase.flatten_parameters,
+    )
 
     def layer(name):
         def call(input, *args):
             if not active():
                 return original[name](input, *args)
-            packed = isinstance(args[0], torch.Tensor) if name == "lstm" else isinstance(args[1], torch.Tensor)
+            packed = (
+                isinstance(args[0], torch.Tensor) if name == "lstm" else isinstance(args[1], torch.Tensor)
+            )
             if torch.cudnn_is_acceptable(input):
                 if not packed:
                     return _cudnn_layer(name, input, (), *args)
@@ -41,7 +52,9 @@ def recurrent_layers(active, recorder):
                 return _lstm_of_unknown_batch(recorder, input, *args)
             if name == "lstm" or packed or not _by_steps(input, args[0], args[1]):
                 return original[name](input, *args)
-            if _is_call(*args) and not (torch.is_grad_enabled() and any(t.requires_grad for t in (input, args[0], *args[1]))):
+            if _is_call(*args) and not (
+                torch.is_grad_enabled() and any(t.requires_grad for t in (input, args[0], *args[1]))
+            ):
                 with _disable_current_modes():
                     return recorder.__torch_dispatch__(WHOLE_LAYERS[name], (), (input, *args))
             return _steps(recorder, name, input, *args)
@@ -61,12 +74,19 @@ def recurrent_layers(active, recorder):
 
 def _by_steps(input, h, weights):
     sequence = input.ndim == 3 and 0 not in input.shape[:2]
-    return sequence and input.device.type == "cpu" and input.is_floating_point() and not torch.overrides.has_torch_function((input, h, *weights))
+    return (
+        sequence
+        and input.device.type == "cpu"
+        and input.is_floating_point()
+        and not torch.overrides.has_torch_function((input, h, *weights))
+    )
 
 
 def _is_call(h, weights, has_biases, layers, dropout, train, *how):
     """Would the one operator do the same when the program runs?"""
-    return not (torch._C._are_functorch_transforms_active() or torch.is_autocast_enabled("cpu") or dropout and train)
+    return not (
+        torch._C._are_functorch_transforms_active() or torch.is_autocast_enabled("cpu") or dropout and train
+    )
 
 
 def _steps(recorder, name, input, h, weights, has_biases, layers, dropout, train, bidirectional, batch_first):
@@ -77,14 +97,24 @@ def _steps(recorder, name, input, h, weights, has_biases, layers, dropout, train
 
     def direction(at, x, reverse):
         made.append(Layer(name, reverse, len(x), at))
-        return _direction(recorder.graph, made[-1], x, states[at], *weights[at * per_layer : (at + 1) * per_layer])
+        return _direction(
+            recorder.graph, made[-1], x, states[at], *weights[at * per_layer : (at + 1) * per_layer]
+        )
 
     out, last = _stacked(direction, input, *args[4:])
     last = torch.stack(last)
     for layer in made:
         layer.mark_gradient(last, "dlast")
     if _is_call(*args[1:]) and type(out) is type(last) is FakeTensor:
-        recorder.recurrent.append((WHOLE_LAYERS[name], nodes, made, list(_between(recorder.graph, begin)), (out._of_node, last._of_node)))
+        recorder.recurrent.append(
+            (
+                WHOLE_LAYERS[name],
+                nodes,
+                made,
+                list(_between(recorder.graph, begin)),
+                (out._of_node, last._of_node),
+            )
+        )
     return out, last
 
 
@@ -104,17 +134,26 @@ def _stacked(direction, input, layers, dropout, train, bidirectional, batch_firs
 
 
 def _lstm_of_unknown_batch(recorder, input, hx, weights, has_biases, *how):
-    """As torch's C++ does: oneDNN's layer where it takes the type, unless there are no sequences; else step by step."""
+    """As torch's C++ does: oneDNN's layer where it takes the type, unless there are no sequences; else step
+    by step.
+    """
     from torch._decomp import decompositions as steps
 
     projected = hx[0].shape[2] != hx[1].shape[2]
-    whole = torch._C._get_mkldnn_enabled() and input.is_cpu and input.dtype in (torch.float32, torch.bfloat16) and not projected
+    whole = (
+        torch._C._get_mkldnn_enabled()
+        and input.is_cpu
+        and input.dtype in (torch.float32, torch.bfloat16)
+        and not projected
+    )
     if whole and not recorder.sizes.branch(input.numel() == 0, False, user_location()):
         layer = steps.mkldnn_one_layer_lstm
     else:
         layer = steps.one_layer_lstm
     parameters, states = steps.gather_params(weights, has_biases, projected), list(zip(*hx))
-    out, last = _stacked(lambda at, x, reverse: layer(x, states[at], parameters[at], has_biases, reverse=reverse), input, *how)
+    out, last = _stacked(
+        lambda at, x, reverse: layer(x, states[at], parameters[at], has_biases, reverse=reverse), input, *how
+    )
     h, c = zip(*last)
     return out, torch.stack(h), torch.stack(c)
 
@@ -125,10 +164,14 @@ def _between(graph, node):
 
 
 def whole_layers(recorder):
-    """Layers recorded step by step whose gradients nobody wanted become the one call they are, at the end of a capture."""
+    """Layers recorded step by step whose gradients nobody wanted become the one call they are, at the end of
+    a capture.
+    """
     for op, args, layers, nodes, results in recorder.recurrent:
         within = set(nodes)
-        if any(layer.differentiated for layer in layers) or any(u not in within for n in nodes if n not in results for u in n.users):
+        if any(layer.differentiated for layer in layers) or any(
+            u not in within for n in nodes if n not in results for u in n.users
+        ):
             continue
         with recorder.graph.inserting_before(nodes[0]):
             call = recorder.graph.call_function(op, args)
@@ -177,47 +220,83 @@ def _direction(graph, layer, x, h, w_ih, w_hh, b_ih=None, b_hh=None):
     return out, h
 
 
-def _cudnn_layer(name, input, sizes, hx, weights, has_biases, layers, dropout, train, bidirectional, batch_first):
+def _cudnn_layer(
+    name, input, sizes, hx, weights, has_biases, layers, dropout, train, bidirectional, batch_first
+):
     h, c = hx if name == "lstm" else (hx, None)
     hidden, projected = (h.shape[2], 0) if c is None or c.shape[2] == h.shape[2] else (c.shape[2], h.shape[2])
     device, per_layer = input.device, (4 if has_biases else 2) + bool(projected)
     state = _dropout_state(dropout, device) if dropout and train else None
     if torch.is_autocast_enabled("cuda"):  # to float16, whatever autocast's type is, as torch does
-        input, h, c, *weights = (t if t is None or t.dtype is torch.float64 else t.to(torch.float16) for t in (input, h, c, *weights))
+        input, h, c, *weights = (
+            t if t is None or t.dtype is torch.float64 else t.to(torch.float16)
+            for t in (input, h, c, *weights)
+        )
     with torch.autocast("cuda", enabled=False):
         x = input.transpose(0, 1) if batch_first else input
         out, h, c, *_ = torch._cudnn_rnn(
-            x, list(weights), per_layer, None, h, c, CUDNN_MODES[name], hidden, projected, layers, False, dropout, train, bidirectional, list(sizes), state
+            x,
+            list(weights),
+            per_layer,
+            None,
+            h,
+            c,
+            CUDNN_MODES[name],
+            hidden,
+            projected,
+            layers,
+            False,
+            dropout,
+            train,
+            bidirectional,
+            list(sizes),
+            state,
         )
     out = out.transpose(0, 1) if batch_first else out
     return (out, h, c) if name == "lstm" else (out, h)
 
 
 def _dropout_state(dropout, device):
-    """The state of cuDNN's own generator, which its kernels write: one for each device, begun with torch's seed."""
+    """The state of cuDNN's own generator, which its kernels write: one for each device, begun with torch's
+    seed.
+    """
     from ..._active import outside_capture
 
     if device not in _dropout_states:
         with outside_capture():
-            _dropout_states[device] = torch._cudnn_init_dropout_state(dropout, True, torch.cuda.initial_seed(), dtype=torch.uint8, device=device)
+            _dropout_states[device] = torch._cudnn_init_dropout_state(
+                dropout, True, torch.cuda.initial_seed(), dtype=torch.uint8, device=device
+            )
     return _dropout_states[device]
 
 
 def symbolic_results(func, args):
-    """What the operators give: cuDNN's and its gradient, for which torch has no symbolic form or one without the weights' buffer, and whole layers."""
+    """What the operators give: cuDNN's and its gradient, for which torch has no symbolic form or one without
+    the weights' buffer, and whole layers.
+    """
     if func in WHOLE_LAYERS.values():
         x, h, *_, bidirectional, batch_first = args
         steps, batch = reversed(x.shape[:2]) if batch_first else x.shape[:2]
         out = x.new_empty((steps, batch, h.shape[2] * (2 if bidirectional else 1)))
         return out.transpose(0, 1) if batch_first else out, h.new_empty(h.shape)
     if func is aten._cudnn_rnn.default:
-        x, weights, _, _, h, c, _, hidden, projected, layers, batch_first, _, _, bidirectional, sizes, _ = args
+        x, weights, _, _, h, c, _, hidden, projected, layers, batch_first, _, _, bidirectional, sizes, _ = (
+            args
+        )
         directions, batch = 2 if bidirectional else 1, sizes[0] if sizes else x.shape[0 if batch_first else 1]
         out = x.new_empty((*x.shape[:-1], (projected or hidden) * directions))
         last = h.new_empty((layers * directions, batch, projected or hidden))
         cell = x.new_empty(0) if c is None else c.new_empty((layers * directions, batch, hidden))
-        return out, last, cell, x.new_empty(0, dtype=torch.uint8), x.new_empty(sum(w.numel() for w in weights))
+        return (
+            out,
+            last,
+            cell,
+            x.new_empty(0, dtype=torch.uint8),
+            x.new_empty(sum(w.numel() for w in weights)),
+        )
     if func is aten._cudnn_rnn_backward.default:
-        x, weights, _, _, h, c, *_ , mask = args
-        return *(None if t is None else t.new_empty(t.shape) for t in (x, h, c)), [w.new_empty(w.shape) for w in weights] if mask[3] else []
+        x, weights, _, _, h, c, *_, mask = args
+        return *(None if t is None else t.new_empty(t.shape) for t in (x, h, c)), [
+            w.new_empty(w.shape) for w in weights
+        ] if mask[3] else []
     return None

@@ -1,8 +1,12 @@
-"""The symbolic results of operators that torch has no symbolic form for, found from examples: what they give for numbers in the place of unknown sizes.
+"""The symbolic results of operators that torch has no symbolic form for, found from examples: what they give
+for numbers in the place of unknown sizes.
 
-A dimension of a result is one of an argument's, or a multiple of one and a number, in all examples; else it stays without a form.
-When the program runs, the results come from the operator itself: only what is computed of their sizes comes from here.
+A dimension of a result is one of an argument's, or a multiple of one and a number, in all examples; else it
+stays without a form.
+When the program runs, the results come from the operator itself: only what is computed of their sizes comes
+from here.
 """
+
 from __future__ import annotations
 
 import torch
@@ -17,14 +21,22 @@ _DIVISIBLE = 720720  # by every number to 16: examples of sizes with quotients
 
 
 def results_from_examples(func, args, kwargs):
-    """The results as symbolic tensors; None where their sizes do not follow in so simple a way. Call it in the symbolic mode."""
+    """The results as symbolic tensors; None where their sizes do not follow in so simple a way.
+
+    Call it in the symbolic mode.
+    """
     given = tree_flatten((args, kwargs))[0]
     if any(type(a) in SYMBOLIC_NUMBERS and type(a) is not torch.SymInt for a in given):
         return None
-    sizes = [s for a in given for s in (a.shape if isinstance(a, FakeTensor) else (a,)) if type(s) is torch.SymInt]
+    sizes = [
+        s for a in given for s in (a.shape if isinstance(a, FakeTensor) else (a,)) if type(s) is torch.SymInt
+    ]
     symbols = sorted({symbol for s in sizes for symbol in s.node.expr.free_symbols}, key=str)
     factor = 1 if all(s.node.expr.is_polynomial() for s in sizes) else _DIVISIBLE
-    choices = [{s: factor * (n + 7 * place * (1 + i)) for i, s in enumerate(symbols)} for place, n in enumerate(_NUMBERS)]
+    choices = [
+        {s: factor * (n + 7 * place * (1 + i)) for i, s in enumerate(symbols)}
+        for place, n in enumerate(_NUMBERS)
+    ]
     examples = [_example(func, args, kwargs, numbers) for numbers in choices]
     if any(e is None for e in examples):
         return None
@@ -46,7 +58,9 @@ def _number(value, numbers):
 def _example(func, args, kwargs, numbers):
     def of_numbers(a):
         if isinstance(a, FakeTensor):
-            return torch.empty_strided(_number(a.shape, numbers), _number(a.stride(), numbers), dtype=a.dtype, device=a.device)
+            return torch.empty_strided(
+                _number(a.shape, numbers), _number(a.stride(), numbers), dtype=a.dtype, device=a.device
+            )
         return _number(a, numbers)
 
     with _disable_current_modes(), FakeTensorMode():

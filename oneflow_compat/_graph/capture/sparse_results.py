@@ -1,8 +1,12 @@
-"""How many rows (indices with a value) the symbolic sparse tensors (COO) have, which torch's symbolic forms lose: they give none, or no order.
+"""How many rows (indices with a value) the symbolic sparse tensors (COO) have, which torch's symbolic forms
+lose: they give none, or no order.
 
-Counts and flags that are the same in two examples with the arguments' counts, of rows far apart and of rows that meet, hold always; other
-counts depend on values: `indices()` and `values()` of such a tensor have an unknown size. The program runs the operators themselves.
+Counts and flags that are the same in two examples with the arguments' counts, of rows far apart and of rows
+that meet, hold always; other
+counts depend on values: `indices()` and `values()` of such a tensor have an unknown size. The program runs
+the operators themselves.
 """
+
 from __future__ import annotations
 
 import math
@@ -13,7 +17,10 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map
 
 aten = torch.ops.aten
-_MADE = {aten._sparse_coo_tensor_with_dims_and_tensors.default: (3, 4), aten._sparse_coo_tensor_unsafe.default: (0, 1)}  # where indices and values are
+_MADE = {
+    aten._sparse_coo_tensor_with_dims_and_tensors.default: (3, 4),
+    aten._sparse_coo_tensor_unsafe.default: (0, 1),
+}  # where indices and values are
 _INDICES, _VALUES = {aten._indices.default, aten.indices.default}, {aten._values.default, aten.values.default}
 _SAME = {aten.detach.default, aten.alias.default}
 _LARGE = 1 << 22  # elements of an argument of which no example is made
@@ -52,8 +59,19 @@ def of_unknown_parts(func, args, kwargs, mode):
     if func not in _MADE or not args[_MADE[func][1]]._has_symbolic_sizes_strides:
         return None
     with mode:
-        args = [a[..., :0] if i == _MADE[func][0] else a[:0] if i == _MADE[func][1] else a for i, a in enumerate(args)]
-        out = func(*(a.new_empty([0 if type(n) is torch.SymInt else n for n in a.shape]) if isinstance(a, torch.Tensor) else a for a in args), **kwargs)
+        args = [
+            a[..., :0] if i == _MADE[func][0] else a[:0] if i == _MADE[func][1] else a
+            for i, a in enumerate(args)
+        ]
+        out = func(
+            *(
+                a.new_empty([0 if type(n) is torch.SymInt else n for n in a.shape])
+                if isinstance(a, torch.Tensor)
+                else a
+                for a in args
+            ),
+            **kwargs,
+        )
     out._unknown_rows = []
     return out
 
@@ -77,7 +95,9 @@ def with_rows(func, args, kwargs, out, mode):
     with mode:
         indices = torch.empty(one.sparse_dim(), rows, dtype=torch.int64, device=out.device)
         values = torch.empty(rows, *one.shape[one.sparse_dim() :], dtype=out.dtype, device=out.device)
-        made = torch.sparse_coo_tensor(indices, values, out.shape, check_invariants=False, is_coalesced=flags == {True})
+        made = torch.sparse_coo_tensor(
+            indices, values, out.shape, check_invariants=False, is_coalesced=flags == {True}
+        )
     if counts:
         made._unknown_rows = []
     return made

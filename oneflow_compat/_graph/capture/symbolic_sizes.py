@@ -1,9 +1,14 @@
-"""Sizes that depend on values: of x[mask], nonzero(), unique(), integers read with .item(), and what is computed from them.
+"""Sizes that depend on values: of x[mask], nonzero(), unique(), integers read with .item(), and what is
+computed from them.
 
-While build() is captured such a size is one of torch's unbacked symbols. The program reads it off the tensor it first belongs to
-(`aten.sym_size`), and computes what views, new tensors and numbers need of it, so each run has sizes of its own. A branch on a
-size is recorded one way, the program checks that it goes that way, and another program is made when it does not (engine.py).
+While build() is captured such a size is one of torch's unbacked symbols. The program reads it off the tensor
+it first belongs to
+(`aten.sym_size`), and computes what views, new tensors and numbers need of it, so each run has sizes of its
+own. A branch on a
+size is recorded one way, the program checks that it goes that way, and another program is made when it does
+not (engine.py).
 """
+
 from __future__ import annotations
 
 import builtins
@@ -38,23 +43,37 @@ class Sizes:
         """Let the symbolic mode have unknown sizes."""
         mode = self.recorder.fake_mode
         if mode.shape_env is None:
-            mode.shape_env = _environment()(self.branch, allow_scalar_outputs=True, allow_dynamic_output_shape_ops=True)
-            mode.cache_enabled = False  # torch's own, which of unknown sizes takes twice as long as finding the results out
+            mode.shape_env = _environment()(
+                self.branch, allow_scalar_outputs=True, allow_dynamic_output_shape_ops=True
+            )
+            mode.cache_enabled = (
+                False  # torch's own, which of unknown sizes takes twice as long as finding the results out
+            )
 
     def branch(self, condition, likely, location):
-        """The way build() goes on at a branch on sizes, or on a bool tensor that a node makes, at a (file, line, function)."""
+        """The way build() goes on at a branch on sizes, or on a bool tensor that a node makes, at a (file,
+        line, function).
+        """
         location = location or ("", 0, "build")
         place = (*location[:2], sum(p[:2] == location[:2] for p in self.branches))
         way = self.branches[place] = self.expected.get(place, bool(likely))
-        holds = condition if type(condition) is torch.fx.Node else self._made(aten.scalar_tensor.default, (self.node(condition),))
+        holds = (
+            condition
+            if type(condition) is torch.fx.Node
+            else self._made(aten.scalar_tensor.default, (self.node(condition),))
+        )
         if not way:
             holds = self._made(aten.logical_not.default, (holds,))
         text = location_text(location).replace('"', "'").replace("\\", "/")
-        self._made(aten._assert_async.msg, (holds, f"{BRANCH_TAKEN_OTHERWISE} {len(self.branches) - 1}: {text}"))
+        self._made(
+            aten._assert_async.msg, (holds, f"{BRANCH_TAKEN_OTHERWISE} {len(self.branches) - 1}: {text}")
+        )
         return way
 
     def define(self, node, tensor):
-        """Sizes that are first seen as one of this result; a number that becomes a size is one (torch takes sizes for more than one)."""
+        """Sizes that are first seen as one of this result; a number that becomes a size is one (torch takes
+        sizes for more than one).
+        """
         for dim, size in enumerate(tensor.shape):
             if type(size) is torch.SymInt:
                 times, symbol = size.node._expr.as_coeff_Mul()
@@ -62,7 +81,9 @@ class Sizes:
                     size.node.shape_env.size_like.add(symbol)
                 if symbol.is_Symbol and symbol not in self.nodes:
                     made = self._made(aten.sym_size.int, (node, dim))
-                    self.nodes[symbol] = made if times == 1 else self._made(operator.floordiv, (made, int(times)))
+                    self.nodes[symbol] = (
+                        made if times == 1 else self._made(operator.floordiv, (made, int(times)))
+                    )
 
     def count(self, node):
         """The integer in a tensor of one, as a number of Python's arithmetic (`mask.sum().item()`)."""
@@ -72,38 +93,60 @@ class Sizes:
         return number
 
     def branch_on_values(self, node):
-        """The way build() goes on where it asks for the truth of a question that `_likely` knows; None of another one."""
+        """The way build() goes on where it asks for the truth of a question that `_likely` knows; None of
+        another one.
+        """
         likely = None if several() else _likely(node)
         return None if likely is None else self.branch(node, likely, user_location())
 
     def node(self, number):
-        """The node of a size or of a number computed from sizes; a plain number where it is known after all."""
+        """The node of a size or of a number computed from sizes; a plain number where it is known
+        after all.
+        """
         from torch.utils._sympy.interp import sympy_interp
 
         expression = number.node.expr
         if expression.is_number:
-            return expression.__bool__() if type(number) is torch.SymBool else (int if type(number) is torch.SymInt else float)(expression)
+            return (
+                expression.__bool__()
+                if type(number) is torch.SymBool
+                else (int if type(number) is torch.SymInt else float)(expression)
+            )
         found = self.nodes.get(expression)
         if found is None:
             tracer = torch.fx.proxy.GraphAppendingTracer(self.recorder.graph)
             try:
-                symbols = {symbol: torch.fx.Proxy(self.nodes[symbol], tracer) for symbol in expression.free_symbols}
+                symbols = {
+                    symbol: torch.fx.Proxy(self.nodes[symbol], tracer) for symbol in expression.free_symbols
+                }
                 found = self.nodes[expression] = sympy_interp(_arithmetic(), symbols, expression).node
             except Exception as error:  # functions of sizes that fx cannot record
-                raise CaptureError(f"build() computes {expression} of sizes that depend on values, which a program has no form for", KEEP_SIZE) from error
+                raise CaptureError(
+                    f"build() computes {expression} of sizes that depend on values, which a program has no"
+                    " form for",
+                    KEEP_SIZE,
+                ) from error
             self.recorder._annotate(found)
         return found
 
     def reshape_when_run(self):
-        """A reshape that symbols made a copy is the view it is in eager where the sizes of a run allow one: a product of matrices reads it in place."""
+        """A reshape that symbols made a copy is the view it is in eager where the sizes of a run allow one: a
+        product of matrices reads it in place.
+        """
         graph, copies = self.recorder.graph, set()
         for node in graph.find_nodes(op="call_function", target=aten._unsafe_view.default):
             copy = node.args[0]
-            if copy.target is aten.clone.default and len(copy.users) == 1 and copy.kwargs.get("memory_format") is torch.contiguous_format:
+            if (
+                copy.target is aten.clone.default
+                and len(copy.users) == 1
+                and copy.kwargs.get("memory_format") is torch.contiguous_format
+            ):
                 node.args = (copy.args[0], node.args[1])
                 graph.erase_node(copy)
                 copies.add(node)
-        for node in copies and graph.find_nodes(op="call_function", target=aten.view.default):  # of such a view it may have to copy
+        for node in copies and graph.find_nodes(
+            op="call_function", target=aten.view.default
+        ):  # of such a view it may have to copy
             node.target = aten.reshape.default
         for node in copies:
             node.target = aten.reshape.default
@@ -115,7 +158,12 @@ class Sizes:
 
 
 def _overloads(*names):
-    return {getattr(getattr(aten, name), o) for name in names for o in ("default", "Tensor", "Scalar", "dim", "dims") if hasattr(getattr(aten, name), o)}
+    return {
+        getattr(getattr(aten, name), o)
+        for name in names
+        for o in ("default", "Tensor", "Scalar", "dim", "dims")
+        if hasattr(getattr(aten, name), o)
+    }
 
 
 _NOT = _overloads("logical_not", "bitwise_not")
@@ -127,7 +175,8 @@ _COMPARED = _EQUAL | _FEW | _overloads("ne", "gt", "ge")
 
 
 def _likely(node, of_any=None):
-    """The likely truth of a bool tensor made of comparisons of integers or of tests that numbers are finite; None of another one.
+    """The likely truth of a bool tensor made of comparisons of integers or of tests that numbers are finite;
+    None of another one.
 
     `of_any`: it is reduced by any() (True) or all() (False).
     """
@@ -137,27 +186,43 @@ def _likely(node, of_any=None):
         return None if likely is None else not likely
     if target in _JOINED:
         parts = [_likely(a, of_any) if isinstance(a, torch.fx.Node) else None for a in args]
-        return None if None in parts else (any if target.__name__.startswith(("logical_or", "bitwise_or")) else all)(parts)
+        return (
+            None
+            if None in parts
+            else (any if target.__name__.startswith(("logical_or", "bitwise_or")) else all)(parts)
+        )
     if target in _ANY_ALL:
         return _likely(args[0], target.__name__.startswith("any"))
     if target in _NOT_FINITE:
         return False
     if target not in _COMPARED:
         return None
-    if args[0] is args[1] or args[1] in (math.inf, -math.inf):  # x == x, abs(x) != inf: parts of isfinite() and isnan()
+    if args[0] is args[1] or args[1] in (
+        math.inf,
+        -math.inf,
+    ):  # x == x, abs(x) != inf: parts of isfinite() and isnan()
         return (target in _EQUAL) is (args[0] is args[1])
     dtypes = [a.meta["tensor"][1] if isinstance(a, torch.fx.Node) else type(a) for a in args]
-    if all(not (d.is_floating_point or d.is_complex) if isinstance(d, torch.dtype) else d in (int, float) for d in dtypes):
+    if all(
+        not (d.is_floating_point or d.is_complex) if isinstance(d, torch.dtype) else d in (int, float)
+        for d in dtypes
+    ):
         return target not in _EQUAL | _FEW if of_any is None else of_any  # counts are large
     return None
 
 
 @contextlib.contextmanager
 def builtins_of_sizes():
-    """While build() is captured, Python's len takes tensors of unknown sizes, and min and max numbers computed from sizes, and tensors of one number."""
+    """While build() is captured, Python's len takes tensors of unknown sizes, and min and max numbers
+    computed from sizes, and tensors of one number.
+    """
     from .torch_patches import _patched
 
-    with _patched(builtins, "len", _length), _patched(builtins, "min", _extreme(torch.sym_min, operator.lt)), _patched(builtins, "max", _extreme(torch.sym_max, operator.gt)):
+    with (
+        _patched(builtins, "len", _length),
+        _patched(builtins, "min", _extreme(torch.sym_min, operator.lt)),
+        _patched(builtins, "max", _extreme(torch.sym_max, operator.gt)),
+    ):
         yield
 
 
@@ -177,7 +242,9 @@ def _arithmetic():
 
 
 def _length(original):
-    return lambda x: x.shape[0] if type(x) is FakeTensor and x._has_symbolic_sizes_strides and x.dim() else original(x)
+    return lambda x: (
+        x.shape[0] if type(x) is FakeTensor and x._has_symbolic_sizes_strides and x.dim() else original(x)
+    )
 
 
 def _extreme(of_sizes, better):
@@ -187,7 +254,9 @@ def _extreme(of_sizes, better):
                 if type(values[0]) in SYMBOLIC_NUMBERS or type(values[1]) in SYMBOLIC_NUMBERS:
                     return of_sizes(*values)
                 tensors = [v for v in values if type(v) is FakeTensor and v.dim() == 0]
-                kinds = (int, float) if tensors and tensors[0].is_floating_point() else (int,)  # of integers and 0.5, each has its dtype: a branch
+                kinds = (
+                    (int, float) if tensors and tensors[0].is_floating_point() else (int,)
+                )  # of integers and 0.5, each has its dtype: a branch
                 if tensors and all(v is tensors[0] or type(v) in kinds for v in values):
                     return torch.where(better(values[1], values[0]), values[1], values[0])
             return original(*values, **named)
@@ -204,7 +273,9 @@ def _environment():
     from torch.utils._sympy.functions import FloorDiv
 
     class Environment(ShapeEnv):
-        """Where torch itself asks whether there are no elements, its general way is recorded, which serves an empty tensor too; a branch of the user's is tested."""
+        """Where torch itself asks whether there are no elements, its general way is recorded, which serves an
+        empty tensor too; a branch of the user's is tested.
+        """
 
         def __init__(self, branch, **options):
             super().__init__(**options)
@@ -223,23 +294,33 @@ def _environment():
                     except GuardOnDataDependentSymNode:
                         if not _of_a_size(sym_node.expr, self.size_like):
                             raise
-                        return sym_node.expr.xreplace(dict.fromkeys(sym_node.expr.free_symbols, sympy.Integer(2) ** 60))
+                        return sym_node.expr.xreplace(
+                            dict.fromkeys(sym_node.expr.free_symbols, sympy.Integer(2) ** 60)
+                        )
                 if several():  # ranks that go different ways would wait for each other
                     raise
             try:
                 likely = super().evaluate_sym_node(sym_node, True, fallback_value)
             except GuardOnDataDependentSymNode:
                 likely = of_a_layer and isinstance(sym_node.expr, sympy.Eq)  # that the shapes fit
-            location = user_location() if of_a_layer else (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+            location = (
+                user_location()
+                if of_a_layer
+                else (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+            )
             return sympy.true if self.branch(torch.SymBool(sym_node), likely, location) else sympy.false
 
     def _of_a_size(condition, sizes):
-        """Is this a comparison of 0 or 1 with quotients and multiples of sizes, as a view's -1 gives (u0 // 4)? Torch answers those of sizes alone."""
+        """Is this a comparison of 0 or 1 with quotients and multiples of sizes, as a view's -1 gives (u0 //
+        4)? Torch answers those of sizes alone.
+        """
         if not isinstance(condition, sympy.core.relational.Relational):
             return False
         computed, number = condition.args if condition.rhs.is_number else condition.args[::-1]
         return number in (0, 1) and all(
-            a in sizes or a.is_Integer and a > 0 or isinstance(a, (FloorDiv, sympy.Mul)) for a in sympy.preorder_traversal(computed))
+            a in sizes or a.is_Integer and a > 0 or isinstance(a, (FloorDiv, sympy.Mul))
+            for a in sympy.preorder_traversal(computed)
+        )
 
     return Environment
 
@@ -248,12 +329,18 @@ _CONVERSIONS = {"__bool__", "__int__", "__index__", "__float__"}
 
 
 def _asked_by():
-    """(frame, is it of torch.nn) where a size is made a Python value, by an `if` say, in code of torch.nn or neither torch's nor ours; else (None, False)."""
+    """(frame, is it of torch.nn) where a size is made a Python value, by an `if` say, in code of torch.nn or
+    neither torch's nor ours; else (None, False).
+    """
     frame = sys._getframe(2)
     while frame is not None:
-        if frame.f_code.co_name in _CONVERSIONS and isinstance(frame.f_locals.get("self"), tuple(SYMBOLIC_NUMBERS)):
+        if frame.f_code.co_name in _CONVERSIONS and isinstance(
+            frame.f_locals.get("self"), tuple(SYMBOLIC_NUMBERS)
+        ):
             name = frame.f_back.f_code.co_filename
-            if name == frame.f_code.co_filename and frame.f_back.f_code.co_name in _CONVERSIONS:  # `if n`: of n != 0
+            if (
+                name == frame.f_code.co_filename and frame.f_back.f_code.co_name in _CONVERSIONS
+            ):  # `if n`: of n != 0
                 frame = frame.f_back
                 continue
             of_a_layer = name.startswith(os.path.dirname(torch.nn.__file__))
@@ -264,7 +351,10 @@ def _asked_by():
 
 
 def of_unknown_sizes(func, args, kwargs, environment):
-    """The symbolic results of an operator some of whose arguments have unknown sizes. Call it in the symbolic mode."""
+    """The symbolic results of an operator some of whose arguments have unknown sizes.
+
+    Call it in the symbolic mode.
+    """
     from .equal_sizes import take_as_equal
 
     try:
@@ -277,7 +367,11 @@ def of_unknown_sizes(func, args, kwargs, environment):
             return of_unknown_sizes(func, args, kwargs, environment)
         if not asks_for_a_size(error):
             raise
-        raise CaptureError(f"{func} has no symbolic form for sizes that depend on values (of x[mask], nonzero() or the like)", KEEP_SIZE) from error
+        raise CaptureError(
+            f"{func} has no symbolic form for sizes that depend on values (of x[mask], nonzero() or the"
+            " like)",
+            KEEP_SIZE,
+        ) from error
 
 
 def _another_form(func, args, kwargs):
@@ -307,9 +401,19 @@ def asks_for_a_size(error) -> bool:
     """Does torch say that it needs the number an unknown size stands for?"""
     text = str(error)
     if isinstance(error, TypeError):  # Python that wants an int: random.Random(n), {}[n]
-        return "SymInt" in text or any(type(v) in SYMBOLIC_NUMBERS for v in innermost(error).f_locals.values())
+        return "SymInt" in text or any(
+            type(v) in SYMBOLIC_NUMBERS for v in innermost(error).f_locals.values()
+        )
     if type(error).__name__ in ("GuardOnDataDependentSymNode", "UnsupportedOperatorException"):
         return True
-    return any(said in text for said in ("symbolic sizes", "symbolic shapes", "isIntList", "concrete integers", "NO overloaded args", "no interpreter set"))
-
-
+    return any(
+        said in text
+        for said in (
+            "symbolic sizes",
+            "symbolic shapes",
+            "isIntList",
+            "concrete integers",
+            "NO overloaded args",
+            "no interpreter set",
+        )
+    )

@@ -1,4 +1,7 @@
-"""What is changed in torch while build() runs under capture, and how build() is run (autocast, micro batches)."""
+"""What is changed in torch while build() runs under capture, and how build() is run (autocast, micro
+batches).
+"""
+
 from __future__ import annotations
 
 import contextlib
@@ -39,7 +42,9 @@ def capture_patches(capture, state_map):
         stack.enter_context(tensors_as_indices(capture.recorder, capturing))
         stack.enter_context(_unchecked_and_uncompiled())
         stack.enter_context(_ranks_talk_in_the_program())
-        stack.enter_context(_patched(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", lambda was: True))
+        stack.enter_context(
+            _patched(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", lambda was: True)
+        )
         stack.enter_context(_no_step_in_build(capture.recorder))
         stack.enter_context(value_readers(capture.recorder, capturing, capture.config.backend == "aten"))
         stack.enter_context(builtins_of_sizes())
@@ -63,7 +68,9 @@ def _patched(owner, name, make):
 
 
 def _backward(capture):
-    """Wraps the autograd engine: names the phase, scales root gradients of backward() by the loss scale and the micro batches."""
+    """Wraps the autograd engine: names the phase, scales root gradients of backward() by the loss scale and
+    the micro batches.
+    """
 
     def make(original):
         def run(tensors, grad_tensors, *args, **kwargs):
@@ -72,7 +79,10 @@ def _backward(capture):
             recorder = capture.recorder
             outer, recorder.phase = recorder.phase, "backward"
             try:
-                with _autocast(capture, False), _formulas(recorder):  # gradients have the types of the forward operators
+                with (
+                    _autocast(capture, False),
+                    _formulas(recorder),
+                ):  # gradients have the types of the forward operators
                     if kwargs.get("accumulate_grad"):
                         factor = capture.loss_factor
                         grad_tensors = tuple(factor(t, g) for t, g in zip(tensors, grad_tensors))
@@ -87,7 +97,11 @@ def _backward(capture):
 
 def _formulas(recorder):
     """Before 2.13, matrix products in torch's formulas of gradients take unknown sizes in Python only."""
-    return torch._C._EnablePythonDispatcher() if recorder.sizes.nodes and torch.__version__ < (2, 13) else contextlib.nullcontext()
+    return (
+        torch._C._EnablePythonDispatcher()
+        if recorder.sizes.nodes and torch.__version__ < (2, 13)
+        else contextlib.nullcontext()
+    )
 
 
 @contextlib.contextmanager
@@ -118,7 +132,9 @@ def _module_paths(recorder, state_map):
 
 @contextlib.contextmanager
 def _ranks_talk_in_the_program():
-    """With several ranks: a collective is recorded with the wait for its result; DTensor's search for shapes is not recorded."""
+    """With several ranks: a collective is recorded with the wait for its result; DTensor's search for shapes
+    is not recorded.
+    """
     if not several():
         yield
         return
@@ -133,15 +149,20 @@ def _ranks_talk_in_the_program():
 
         return unrecorded
 
-    traced = lambda original: lambda: capturing() or original()  # noqa: E731
-    shapes = _patched(ShardingPropagator, "_propagate_tensor_meta_non_cached", make), _patched(_StridedShard, "local_shard_size_and_offset", make)
+    traced = lambda original: lambda: capturing() or original()
+    shapes = (
+        _patched(ShardingPropagator, "_propagate_tensor_meta_non_cached", make),
+        _patched(_StridedShard, "local_shard_size_and_offset", make),
+    )
     with shapes[0], shapes[1], _patched(_functional_collectives, "_are_we_tracing", traced):
         yield
 
 
 @contextlib.contextmanager
 def _many_gradients_at_once(on_cuda):
-    """On a GPU, clipping takes torch's multi-tensor form for symbolic gradients too, whose norms are not bit for bit those of the plain one."""
+    """On a GPU, clipping takes torch's multi-tensor form for symbolic gradients too, whose norms are not bit
+    for bit those of the plain one.
+    """
     from torch.utils._foreach_utils import _foreach_supported_types
 
     if not on_cuda:
@@ -156,14 +177,17 @@ def _many_gradients_at_once(on_cuda):
 
 @contextlib.contextmanager
 def _no_step_in_build(recorder):
-    """optimizer.step() belongs to the engine: one called in build() would be captured with its learning rate as a constant."""
+    """optimizer.step() belongs to the engine: one called in build() would be captured with its learning rate
+    as a constant.
+    """
     from torch.optim.optimizer import register_optimizer_step_pre_hook
 
     def refuse(optimizer, args, kwargs):
         if capturing() and recorder.phase != "update":
             raise CaptureError(
                 f"build() calls step() of {type(optimizer).__name__}",
-                "Give the optimizer to add_optimizer() in __init__ and leave out zero_grad() and step(): the graph does both.",
+                "Give the optimizer to add_optimizer() in __init__ and leave out zero_grad() and step(): the"
+                " graph does both.",
             )
 
     handle = register_optimizer_step_pre_hook(refuse)
@@ -175,7 +199,9 @@ def _no_step_in_build(recorder):
 
 @contextlib.contextmanager
 def _data_assignment():
-    """`tensor.data = value` in build() is recorded as a copy into the tensor's memory: a program cannot give a tensor other memory."""
+    """`tensor.data = value` in build() is recorded as a copy into the tensor's memory: a program cannot give
+    a tensor other memory.
+    """
     original = torch.Tensor.data
 
     def put(tensor, value):
@@ -183,7 +209,8 @@ def _data_assignment():
             original.__set__(tensor, value)
         elif value.shape != tensor.shape or value.dtype != tensor.dtype:
             raise CaptureError(
-                f"build() assigns .data of {value.dtype}{list(value.shape)} to a tensor of {tensor.dtype}{list(tensor.shape)}",
+                f"build() assigns .data of {value.dtype}{list(value.shape)} to a tensor of"
+                f" {tensor.dtype}{list(tensor.shape)}",
                 "A program keeps the shape and dtype of its tensors; change them outside build().",
             )
         else:
@@ -218,7 +245,10 @@ def _views_of_any_layout():
 
 @contextlib.contextmanager
 def _deep_copies():
-    """copy.deepcopy() of a tensor in build(), or of a module, copies the values of each call into memory of the program."""
+    """copy.deepcopy() of a tensor in build(), or of a module, copies the values of each call into memory of
+    the program.
+    """
+
     def make(original):
         def copy_of(tensor, memo):
             if not capturing() or not tensor.is_leaf or id(tensor) in memo:
@@ -246,8 +276,17 @@ def _printed():
 
     def text(tensor, *_, **__):
         size = ", ".join(map(str, tensor.shape)) + ("," if tensor.dim() == 1 else "")
-        grad = f", grad_fn=<{type(tensor.grad_fn).__name__}>" if tensor.grad_fn is not None else ", requires_grad=True" if tensor.requires_grad else ""
-        return f"tensor(..., is_lazy='True', size=({size}), dtype={str(tensor.dtype).replace('torch', 'oneflow', 1)}{grad})"
+        grad = (
+            f", grad_fn=<{type(tensor.grad_fn).__name__}>"
+            if tensor.grad_fn is not None
+            else ", requires_grad=True"
+            if tensor.requires_grad
+            else ""
+        )
+        return (
+            f"tensor(..., is_lazy='True', size=({size}),"
+            f" dtype={str(tensor.dtype).replace('torch', 'oneflow', 1)}{grad})"
+        )
 
     for name in names:
         setattr(FakeTensor, name, text)
@@ -263,7 +302,9 @@ def _printed():
 
 @contextlib.contextmanager
 def _unchecked_and_uncompiled():
-    """Distributions do not look at the values of their arguments; functions of torch.compile, and flex_attention, run as they were written."""
+    """Distributions do not look at the values of their arguments; functions of torch.compile, and
+    flex_attention, run as they were written.
+    """
     with contextlib.ExitStack() as stack:
         distributions = sys.modules.get("torch.distributions.distribution")
         if distributions is not None:
@@ -296,12 +337,17 @@ def run_build(capture, flat):
         results.append(_once(capture, [s[k] for s in splits]))
     spec = results[0][1]
     if any(r[1] != spec for r in results):
-        raise CaptureError("build() returned different structures for different micro batches", "Return the same structure in each call.")
+        raise CaptureError(
+            "build() returned different structures for different micro batches",
+            "Return the same structure in each call.",
+        )
     return [_join([r[0][i] for r in results]) for i in range(len(results[0][0]))], spec
 
 
 def _once(capture, flat):
-    args, kwargs = with_known_lengths(capture.recorder, pytree.tree_unflatten(list(flat), with_sizes(capture.in_spec)))
+    args, kwargs = with_known_lengths(
+        capture.recorder, pytree.tree_unflatten(list(flat), with_sizes(capture.in_spec))
+    )
     with _autocast(capture):
         try:
             result = capture.engine.build(*args, **kwargs)
@@ -314,19 +360,32 @@ def _once(capture, flat):
 
 
 def _of_nested_tensors(error):
-    return any(said in str(error) for said in ("NestedTensorImpl", "_nested_tensor")) or innermost(error).f_code.co_name == "create_symbolic_nested_int"
+    return (
+        any(said in str(error) for said in ("NestedTensorImpl", "_nested_tensor"))
+        or innermost(error).f_code.co_name == "create_symbolic_nested_int"
+    )
 
 
 _UNCLEAR = (  # is it this error of torch's, what it comes from, and what to do
     (
         lambda e: "data is not allocated yet" in str(e),
-        "an operator reads the numbers of a tensor, as tensor_split(x, indices) does with indices that are a tensor",
+        (
+            "an operator reads the numbers of a tensor, as tensor_split(x, indices) does with indices that"
+            " are a tensor"
+        ),
         "Give it Python numbers, or compute that part outside the graph.",
     ),
-    (_of_nested_tensors, "build() computes with a nested tensor, which has no place in a program", KEEP_PADDED),
+    (
+        _of_nested_tensors,
+        "build() computes with a nested tensor, which has no place in a program",
+        KEEP_PADDED,
+    ),
     (
         asks_for_a_size,
-        "build() branches on a size that depends on values (of x[mask], nonzero(), .item() or the like), or makes a Python number of it",
+        (
+            "build() branches on a size that depends on values (of x[mask], nonzero(), .item() or the like),"
+            " or makes a Python number of it"
+        ),
         KEEP_SIZE,
     ),
     (
@@ -337,7 +396,10 @@ _UNCLEAR = (  # is it this error of torch's, what it comes from, and what to do
     (
         lambda e: "Creating a new Tensor subclass" in str(e),
         "build() makes a tensor of a class of its own (as_subclass, Own(x)), which has no place in a program",
-        "Make it outside of the graph, as an argument or attribute of build(), or compute with a plain tensor there.",
+        (
+            "Make it outside of the graph, as an argument or attribute of build(), or compute with a plain"
+            " tensor there."
+        ),
     ),
 )
 
@@ -346,7 +408,11 @@ def _autocast(capture, enabled=True):
     config = capture.config
     if not config.amp:
         return contextlib.nullcontext()
-    device = "cuda" if any(isinstance(v, torch.Tensor) and v.is_cuda for v in (*capture.args_flat, *capture.tensors)) else "cpu"
+    device = (
+        "cuda"
+        if any(isinstance(v, torch.Tensor) and v.is_cuda for v in (*capture.args_flat, *capture.tensors))
+        else "cpu"
+    )
     dtype = config.amp_dtype or (torch.float16 if device == "cuda" else torch.bfloat16)
     return torch.autocast(device, dtype=dtype, enabled=enabled)
 
@@ -376,7 +442,8 @@ def _split(tensor, parts, capture):
     if tensor.dim() == 0 or tensor.shape[0] % parts:
         raise CaptureError(
             f"an argument of shape {tuple(tensor.shape)} cannot be split into {parts} micro batches",
-            f"With set_gradient_accumulation_steps({parts}) the first dimension of every tensor argument must be a multiple of {parts}.",
+            f"With set_gradient_accumulation_steps({parts}) the first dimension of every tensor argument must"
+            f" be a multiple of {parts}.",
         )
     return tensor.chunk(parts, dim=0)
 

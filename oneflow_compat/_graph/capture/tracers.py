@@ -1,4 +1,7 @@
-"""Tracers of torch inside build(): linearize() calls its function where it would trace it; make_fx, whose graph would hold symbolic tensors, is an error."""
+"""Tracers of torch inside build(): linearize() calls its function where it would trace it; make_fx, whose
+graph would hold symbolic tensors, is an error.
+"""
+
 from __future__ import annotations
 
 import contextlib
@@ -15,15 +18,29 @@ def tracers(patched, capturing):
     with contextlib.ExitStack() as stack:
         transforms = sys.modules.get("torch._functorch.eager_transforms")
         if transforms is not None:
-            stack.enter_context(patched(transforms, "lazy_dynamo_disallow", lambda original: lambda f: _UNTRACED[f.__name__] if capturing() else original(f)))
+            stack.enter_context(
+                patched(
+                    transforms,
+                    "lazy_dynamo_disallow",
+                    lambda original: lambda f: _UNTRACED[f.__name__] if capturing() else original(f),
+                )
+            )
         tracer = sys.modules.get("torch.fx.experimental.proxy_tensor")
         if tracer is not None:
-            stack.enter_context(patched(tracer._MakefxTracer, "trace", lambda original: lambda *args: _refuse() if capturing() else original(*args)))
+            stack.enter_context(
+                patched(
+                    tracer._MakefxTracer,
+                    "trace",
+                    lambda original: lambda *args: _refuse() if capturing() else original(*args),
+                )
+            )
         yield
 
 
 def _untraced(function):
-    """What linearize() takes for make_fx: it calls the result with a tuple of tensors, and what comes of that with tensors."""
+    """What linearize() takes for make_fx: it calls the result with a tuple of tensors, and what comes of that
+    with tensors.
+    """
     return lambda example: lambda *flat: pytree.tree_leaves(function(flat))
 
 
@@ -31,4 +48,6 @@ _UNTRACED = {"make_fx": _untraced, "split_const_subgraphs": lambda function: fun
 
 
 def _refuse():
-    raise CaptureError("build() traces a function with make_fx", "Call the function itself: build() is recorded anyway.")
+    raise CaptureError(
+        "build() traces a function with make_fx", "Call the function itself: build() is recorded anyway."
+    )

@@ -1,4 +1,7 @@
-"""A backward() whose gradients nobody uses: a graph leaves p.grad as it was, so without an optimizer such a call does nothing."""
+"""A backward() whose gradients nobody uses: a graph leaves p.grad as it was, so without an optimizer such a
+call does nothing.
+"""
+
 from __future__ import annotations
 
 import warnings
@@ -7,7 +10,9 @@ from ..program.program import roots, written_args
 
 
 def backward_is_unused(graph) -> bool:
-    """Whether build() called backward(), and neither a result nor a write to the graph's state depends on a gradient."""
+    """Whether build() called backward(), and neither a result nor a write to the graph's state depends on a
+    gradient.
+    """
     backward = {n for n in graph.nodes if n.meta.get("phase") == "backward"}
     return bool(backward) and not backward & _used(graph)
 
@@ -16,7 +21,11 @@ def _used(graph):
     used = set()
     for node in reversed(graph.nodes):
         writes = (root for root in roots(written_args(node))) if node.op == "call_function" else ()
-        if node.op == "output" or node in used or any(root.op == "placeholder" or root in used for root in writes):
+        if (
+            node.op == "output"
+            or node in used
+            or any(root.op == "placeholder" or root in used for root in writes)
+        ):
             used.add(node)
             used.update(node.all_input_nodes)
     return used
@@ -27,6 +36,8 @@ def warn_of_unused_backward(engine):
     if not engine.told_of_backward:
         engine.told_of_backward = True
         warnings.warn(
-            f"graph {engine.name}: backward() has no effect, because the graph has no optimizer and build() returns nothing that depends on a gradient. "
-            "p.grad stays as it was before the call. Train with add_optimizer(), or return p.grad from build().", stacklevel=2,
-        )  # fmt: skip
+            f"graph {engine.name}: backward() has no effect, because the graph has no optimizer and build()"
+            " returns nothing that depends on a gradient. p.grad stays as it was before the call. Train with"
+            " add_optimizer(), or return p.grad from build().",
+            stacklevel=2,
+        )

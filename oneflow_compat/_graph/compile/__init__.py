@@ -1,4 +1,7 @@
-"""Backends turn a Program into a callable: `compile(program, config)(*slot values) -> tuple of output tensors`."""
+"""Backends turn a Program into a callable: `compile(program, config)(*slot values) -> tuple of output
+tensors`.
+"""
+
 from __future__ import annotations
 
 import threading
@@ -8,7 +11,9 @@ from ..._env import get
 from ..._errors import OneFlowError
 from .memory import keep_freed_memory_for
 
-compiling = threading.RLock()  # held by captures, which patch torch, and by compilations: inductor compiles one region at a time
+compiling = (
+    threading.RLock()
+)  # held by captures, which patch torch, and by compilations: inductor compiles one region at a time
 
 # name -> (module, needed package or None)
 BACKENDS = {
@@ -28,7 +33,9 @@ def check_name(name):
 
 
 def default_backend() -> str:
-    """ONEFLOW_GRAPH_BACKEND, else auto (aten first, inductor when it pays) where a C++ compiler is found, else aten."""
+    """ONEFLOW_GRAPH_BACKEND, else auto (aten first, inductor when it pays) where a C++ compiler is found,
+    else aten.
+    """
     name = get("ONEFLOW_GRAPH_BACKEND")
     if name:
         return check_name(name)
@@ -53,7 +60,10 @@ def compiler_for(name):
 
     module, package = BACKENDS[check_name(name)]
     if package is not None and util.find_spec(package) is None:
-        raise OneFlowError(f"graph backend {name!r} needs the package {package}, which is not installed; install it or choose the backend 'aten' or 'inductor'")
+        raise OneFlowError(
+            f"graph backend {name!r} needs the package {package}, which is not installed; install it or"
+            " choose the backend 'aten' or 'inductor'"
+        )
     loaded = import_module(f"{__name__}.{module}")
 
     def compile(program, config):
@@ -63,7 +73,11 @@ def compiler_for(name):
         if program.unknown_sizes:
             if config.cudagraph or name not in ("aten", "auto"):
                 asked = "a CUDA graph" if config.cudagraph else f"the {name} backend"
-                warnings.warn(f"graph {program.name} has tensors whose sizes depend on values: it runs on the aten backend, not {asked}", stacklevel=6)
+                warnings.warn(
+                    f"graph {program.name} has tensors whose sizes depend on values: it runs on the aten"
+                    f" backend, not {asked}",
+                    stacklevel=6,
+                )
             return import_module(f"{__name__}.aten").compile(program, config)
         if config.cudagraph:
             from . import cudagraph

@@ -1,4 +1,5 @@
 """Runs the captured operators as they are, in order: instant start, the reference for the others."""
+
 from __future__ import annotations
 
 from .update_blocks import in_blocks

@@ -1,16 +1,21 @@
 """The default: run the captured operators at once, and compile with inductor when that pays.
 
-A program first runs on the aten backend, so the first result comes without waiting for a compiler. From its third call
-on it is compiled once a compiled program would have saved as much time as the compiler takes, so that waiting for the
-compiler at most doubles what was lost. Both sides are estimates (`Experience`) that start from recorded figures and
+A program first runs on the aten backend, so the first result comes without waiting for a compiler. From its
+third call
+on it is compiled once a compiled program would have saved as much time as the compiler takes, so that waiting
+for the
+compiler at most doubles what was lost. Both sides are estimates (`Experience`) that start from recorded
+figures and
 follow what the compilations of this process took and saved:
 
 - the compiler takes a multiple of the time of the capture, which a slow or busy machine stretches alike;
 - a compiled program saves a part of each call.
 
-A compiled program whose calls turn out to take longer goes back to aten. The numbers change by rounding at a switch;
+A compiled program whose calls turn out to take longer goes back to aten. The numbers change by rounding at a
+switch;
 set_backend() fixes one backend from the first call.
 """
+
 from __future__ import annotations
 
 import time
@@ -32,14 +37,18 @@ CAPTURE_PER_OPERATOR = 1e-3  # seconds; for a loaded program, which was not capt
 
 
 class Experience:
-    """What compilations of this process cost, as a multiple of the capture, and what part of a call they saved.
+    """What compilations of this process cost, as a multiple of the capture, and what part of a call they
+    saved.
 
-    The first figures (tests/golden/compile_costs.json) count as one compilation after a capture of one second.
+    The first figures (tests/golden/compile_costs.json) count as one compilation after a capture of one
+    second.
     """
 
     def __init__(self):
         self.capture_seconds, self.compile_seconds, self.savings = 1.0, 40.0, [0.3]
-        self.has_loaded = False  # the first compilation loads the compiler as well, and tells nothing of the next one
+        self.has_loaded = (
+            False  # the first compilation loads the compiler as well, and tells nothing of the next one
+        )
 
     cost = property(lambda self: self.compile_seconds / self.capture_seconds)
     saving = property(lambda self: max(0.0, sum(self.savings) / len(self.savings)))
@@ -57,14 +66,18 @@ _failed: set = set()  # names of graphs that were warned about
 
 
 def compile(program, config, name="auto"):
-    """A function over the slot values that changes from aten to inductor by itself; aten alone where ranks talk (they would change at different calls) or random numbers are drawn again."""
+    """A function over the slot values that changes from aten to inductor by itself; aten alone where ranks
+    talk (they would change at different calls) or random numbers are drawn again.
+    """
     if talks(program.graph) or replays_random_numbers(program.graph):
         return aten.compile(program, config)
     return Tiered(program, config)
 
 
 class Tiered:
-    """Calls `current`: a timed aten run, then a timed compiled run, then the function of the faster backend."""
+    """Calls `current`: a timed aten run, then a timed compiled run, then the function of the
+    faster backend.
+    """
 
     def __init__(self, program, config):
         self.program, self.config = program, config
@@ -89,7 +102,10 @@ class Tiered:
         return out
 
     def _measured(self, function, values, waits):
-        """(results, seconds) of one call. On a GPU the first calls wait for it; later ones count as the shortest of these."""
+        """(results, seconds) of one call.
+
+        On a GPU the first calls wait for it; later ones count as the shortest of these.
+        """
         waits = waits and self.on_cuda
         if waits:
             torch.cuda.synchronize()
@@ -136,12 +152,18 @@ class Tiered:
         return out
 
     def _decide(self):
-        compiled, captured = min(self.trial[2::2]), min(self.trial[1::2])  # the first compiled call loads the code
+        compiled, captured = (
+            min(self.trial[2::2]),
+            min(self.trial[1::2]),
+        )  # the first compiled call loads the code
         experience.savings.append(1 - compiled / captured)
         self.current = self.compiled
         if compiled > SLOWER * captured:
             self.backend, self.current = "aten", self.aten
-            say(f"graph {self.program.name}: a compiled call takes {compiled * 1e3:.3g} ms, one of aten {captured * 1e3:.3g} ms; it goes back to aten")
+            say(
+                f"graph {self.program.name}: a compiled call takes {compiled * 1e3:.3g} ms, one of aten"
+                f" {captured * 1e3:.3g} ms; it goes back to aten"
+            )
 
 
 def _capture_seconds(program):
@@ -159,7 +181,10 @@ def _warn_once(name, error):
     if name not in _failed:
         _failed.add(name)
         text = f"{type(error).__name__}: {error}".split("\n", 1)[0]
-        warnings.warn(f"graph {name}: inductor could not compile it ({text}); it stays on the aten backend", stacklevel=9)
+        warnings.warn(
+            f"graph {name}: inductor could not compile it ({text}); it stays on the aten backend",
+            stacklevel=9,
+        )
 
 
 def _count(graph):

@@ -1,4 +1,7 @@
-"""The last step of a backend: a Program as the function that a call runs, in named regions where a profiler looks on."""
+"""The last step of a backend: a Program as the function that a call runs, in named regions where a profiler
+looks on.
+"""
+
 from __future__ import annotations
 
 import torch

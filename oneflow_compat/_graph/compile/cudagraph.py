@@ -1,9 +1,11 @@
 """A CUDA graph around the compiled forward and backward of a program: one launch per step.
 
 Arguments are copied into fixed buffers; parameters, buffers and free tensors are read where they are, so the
-recording is made again when one of them has moved. The update runs outside: its learning rate and step counters
+recording is made again when one of them has moved. The update runs outside: its learning rate and step
+counters
 are python numbers that a recording would freeze. The generator advances as in ordinary CUDA graph replay.
 """
+
 from __future__ import annotations
 
 import warnings
@@ -24,15 +26,23 @@ _WARM_UPS = 2
 def compile(program, config, name):
     """A function over the slot values; `name` is the backend that compiles the recorded region."""
     if not any(getattr(s.device, "type", None) == "cuda" for s in program.slots):
-        raise ProgramError(f"program {program.name}: enable_cudagraph needs CUDA tensors, all inputs are on the CPU")
+        raise ProgramError(
+            f"program {program.name}: enable_cudagraph needs CUDA tensors, all inputs are on the CPU"
+        )
     if replays_random_numbers(program.graph):
-        warnings.warn(f"graph {program.name}: enable_cudagraph is left out, its build() reads or sets the state of a random generator", stacklevel=6)
+        warnings.warn(
+            f"graph {program.name}: enable_cudagraph is left out, its build() reads or sets the state of a"
+            " random generator",
+            stacklevel=6,
+        )
         return import_module(f"{__package__}.{BACKENDS[name][0]}").compile(program, config, name)
     module, inputs, outputs, late = split(program)
     roles = {node: slot for node, slot in zip(program.placeholders, program.slots)}
     copied = [i for i, node in enumerate(inputs) if roles[node].role == "arg"]
     if any(getattr(roles[n].device, "type", None) != "cuda" for n in inputs):
-        raise ProgramError(f"program {program.name}: enable_cudagraph needs every input of forward and backward on the GPU")
+        raise ProgramError(
+            f"program {program.name}: enable_cudagraph needs every input of forward and backward on the GPU"
+        )
     if name == "inductor":
         from .inductor.compiler import compile_region
 
@@ -45,7 +55,10 @@ def compile(program, config, name):
 
 
 class Recorded:
-    """Records the region at its first call and replays it. Outputs are copies, since a replay writes the same memory."""
+    """Records the region at its first call and replays it.
+
+    Outputs are copies, since a replay writes the same memory.
+    """
 
     __name__ = "recorded"  # torch.fx names a node by it
 
@@ -74,7 +87,9 @@ class Recorded:
                 self.region(*self.inputs)
         torch.cuda.current_stream().wait_stream(stream)
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):  # other threads may pin memory meanwhile
+        with torch.cuda.graph(
+            self.graph, capture_error_mode="thread_local"
+        ):  # other threads may pin memory meanwhile
             self.outputs = tuple(self.region(*self.inputs))
         for now, before in zip(self.inputs, kept):  # running statistics moved in the warm-up
             now.copy_(before)

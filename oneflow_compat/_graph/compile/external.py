@@ -3,6 +3,7 @@
 They compile the weights in; a changed weight is seen by its version counter and compiles again. Each package
 is imported only here.
 """
+
 from __future__ import annotations
 
 import functools
@@ -16,7 +17,10 @@ from .inductor.regions import split
 def compile(program, config, name):
     """A function over the slot values."""
     if program.training:
-        raise OneFlowError(f"graph backend {name!r} compiles inference graphs only; program {program.name} trains. Use the backend 'inductor' or 'aten'")
+        raise OneFlowError(
+            f"graph backend {name!r} compiles inference graphs only; program {program.name} trains. Use the"
+            " backend 'inductor' or 'aten'"
+        )
     module, inputs, outputs, _ = split(program)
     position = {node: i for i, node in enumerate(program.placeholders)}
     places = [position[n] for n in inputs]
@@ -38,14 +42,24 @@ class _Recompiled:
     """A compiled region that is compiled again when a weight was written or moved."""
 
     def __init__(self, module, infos, fixed, compiler, options):
-        self.module, self.infos, self.fixed, self.compiler, self.options = module, infos, fixed, compiler, options
+        self.module, self.infos, self.fixed, self.compiler, self.options = (
+            module,
+            infos,
+            fixed,
+            compiler,
+            options,
+        )
         self.versions = None
 
     def __call__(self, values):
         versions = [(values[i]._version, values[i].data_ptr()) for i in self.fixed]
         if versions != self.versions:
             weights = {i: values[i].detach() for i in self.fixed}
-            examples = tuple(torch.zeros(n.shape, dtype=n.dtype, device=n.device) for i, n in enumerate(self.infos) if i not in weights)
+            examples = tuple(
+                torch.zeros(n.shape, dtype=n.dtype, device=n.device)
+                for i, n in enumerate(self.infos)
+                if i not in weights
+            )
             self.call = self.compiler(_Fixed(self.module, weights, len(self.infos)), examples, self.options)
             self.versions = versions
         return self.call([v for i, v in enumerate(values) if i not in self.fixed])
@@ -73,8 +87,10 @@ def _exported(module, examples):
 
 @functools.cache
 def _core():
-    """OpenVINO's one runtime of this process, never let go: its CPU plugin gives the thread that loads it a signal stack, and frees
-    that without taking it back when another thread unloads it. The next signal would end the process."""
+    """OpenVINO's one runtime of this process, never let go: its CPU plugin gives the thread that loads it a
+    signal stack, and frees
+    that without taking it back when another thread unloads it. The next signal would end the process.
+    """
     import openvino
 
     return openvino.Core()
@@ -85,7 +101,9 @@ def _openvino(module, examples, options):
 
     model = openvino.convert_model(_exported(module, examples))
     model.reshape({i: openvino.PartialShape(list(e.shape)) for i, e in enumerate(examples)})
-    compiled = _core().compile_model(model, options.get("device", "CPU"), {"INFERENCE_PRECISION_HINT": "f32", **options.get("config", {})})
+    compiled = _core().compile_model(
+        model, options.get("device", "CPU"), {"INFERENCE_PRECISION_HINT": "f32", **options.get("config", {})}
+    )
 
     def call(values):
         found = compiled([v.detach().contiguous().numpy() for v in values])

@@ -1,4 +1,7 @@
-"""Lines on stderr about compilation, which may take minutes in which the program seems to hang; none under ONEFLOW_QUIET=1."""
+"""Lines on stderr about compilation, which may take minutes in which the program seems to hang; none under
+ONEFLOW_QUIET=1.
+"""
+
 from __future__ import annotations
 
 import contextlib
@@ -16,7 +19,9 @@ def say(text):
 
 @contextlib.contextmanager
 def announced(program, operators):
-    """Say when inductor begins to compile these operators of a program, when it ends, and how long it took."""
+    """Say when inductor begins to compile these operators of a program, when it ends, and how
+    long it took.
+    """
     begin, outcome = time.perf_counter(), "failed to compile"
     say(f"graph {program.name}: compiling {operators} operators with inductor; until then the call waits")
     try:

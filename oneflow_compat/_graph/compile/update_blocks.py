@@ -1,12 +1,17 @@
 """The update of an optimizer on the CPU, block by block: bit for bit the same numbers.
 
-An optimizer in plain torch passes over its tensors once for each operator (AdamW nine times). Here the elementwise operators of one
-parameter are the steps of one call of oneflow::blocks_ (csrc/cpu/blocks.h), which takes them over a block of every tensor while the
-block is in the cache. Each step rounds as torch's operator does; `exact_steps` compares them where the library is loaded.
+An optimizer in plain torch passes over its tensors once for each operator (AdamW nine times). Here the
+elementwise operators of one
+parameter are the steps of one call of oneflow::blocks_ (csrc/cpu/blocks.h), which takes them over a block of
+every tensor while the
+block is in the cache. Each step rounds as torch's operator does; `exact_steps` compares them where the
+library is loaded.
 
-A lane is what the operators of one parameter read and write; lanes with the same steps share a call, in the parameters' order, as
+A lane is what the operators of one parameter read and write; lanes with the same steps share a call, in the
+parameters' order, as
 a loop over parameters would take them.
 """
+
 from __future__ import annotations
 
 import bisect
@@ -51,14 +56,23 @@ def exact_steps(dtype) -> frozenset:
     if _ext.status() != "loaded":
         return frozenset()
     x, y, z = torch.randn(3, 1003, dtype=dtype, device="cpu", generator=torch.Generator().manual_seed(0))
-    plain = {"copy": lambda s: x, "add_number": lambda s: x + s, "mul_number": lambda s: x * s, "div_number": lambda s: x / s,
-             "add": lambda s: x.add(y, alpha=s), "lerp": lambda s: x.lerp(y, s), "addcmul": lambda s: x.addcmul(y, z, value=s),
-             "addcdiv": lambda s: x.addcdiv(y, z, value=s)}  # fmt: skip
+    plain = {
+        "copy": lambda s: x,
+        "add_number": lambda s: x + s,
+        "mul_number": lambda s: x * s,
+        "div_number": lambda s: x / s,
+        "add": lambda s: x.add(y, alpha=s),
+        "lerp": lambda s: x.lerp(y, s),
+        "addcmul": lambda s: x.addcmul(y, z, value=s),
+        "addcdiv": lambda s: x.addcdiv(y, z, value=s),
+    }
 
     def exact(code, name, s):
         expected = plain[name](s) if name in plain else getattr(torch, name)(*(x, y)[: _operands(name)])
         out, places = torch.empty_like(x), [1, 2, 3][: _operands(name)]
-        torch.ops.oneflow.blocks_([out], [x, y, z], 1, [code, 0, *places, *[-1] * (3 - len(places)), 0], [s], [])
+        torch.ops.oneflow.blocks_(
+            [out], [x, y, z], 1, [code, 0, *places, *[-1] * (3 - len(places)), 0], [s], []
+        )
         return torch.equal(out.nan_to_num(), expected.nan_to_num())
 
     return frozenset(name for code, name in enumerate(STEPS) if all(exact(code, name, s) for s in (0.1, 0.7)))
@@ -69,8 +83,12 @@ def _operands(name):
 
 
 def in_blocks(program, skip=()):
-    """The program with its update in blocks; itself where nothing of it can be, or "in_blocks" is to be skipped."""
-    if "in_blocks" in skip or not any(n.op == "call_function" and n.meta.get("phase") == "update" and _named(n) for n in program.graph.nodes):
+    """The program with its update in blocks; itself where nothing of it can be, or "in_blocks" is to be
+    skipped.
+    """
+    if "in_blocks" in skip or not any(
+        n.op == "call_function" and n.meta.get("phase") == "update" and _named(n) for n in program.graph.nodes
+    ):
         return program
     graph = torch.fx.Graph()
     graph.output(graph.graph_copy(program.graph, {}))
@@ -88,9 +106,15 @@ def in_blocks(program, skip=()):
 
 
 def _named(node):
-    """(name of the operator, whether it is of lists, whether it is in place) where it may be a step; None for any other."""
+    """(name of the operator, whether it is of lists, whether it is in place) where it may be a step; None for
+    any other.
+    """
     schema = getattr(node.target, "_schema", None)
-    if schema is None or not schema.name.startswith("aten::") or schema.overload_name not in ("", "Tensor", "Scalar", "List", "ScalarList"):
+    if (
+        schema is None
+        or not schema.name.startswith("aten::")
+        or schema.overload_name not in ("", "Tensor", "Scalar", "List", "ScalarList")
+    ):
         return None
     name = schema.name[6:]
     lists, place = name.startswith("_foreach_"), name.endswith("_")
@@ -100,11 +124,23 @@ def _named(node):
 
 def _steps(graph):
     """{node: its steps} of the nodes of the update that may be taken in blocks."""
-    found = {node: _steps_of(node) for node in graph.nodes if node.op == "call_function" and node.meta.get("phase") == "update"}
+    found = {
+        node: _steps_of(node)
+        for node in graph.nodes
+        if node.op == "call_function" and node.meta.get("phase") == "update"
+    }
     found = {node: steps for node, steps in found.items() if steps}
     while True:  # a result that something else uses has to be made
-        stepped = {(step.node, t) for steps in found.values() for step in steps for t in (step.to, *step.tensors)}
-        escaped = [step for node, steps in found.items() if not _named(node)[2] for step in steps if any((user, step.to) not in stepped for user in step.to.users)]
+        stepped = {
+            (step.node, t) for steps in found.values() for step in steps for t in (step.to, *step.tensors)
+        }
+        escaped = [
+            step
+            for node, steps in found.items()
+            if not _named(node)[2]
+            for step in steps
+            if any((user, step.to) not in stepped for user in step.to.users)
+        ]
         if not escaped:
             return found
         for step in escaped:
@@ -117,7 +153,9 @@ def _steps_of(node):
     if named is None or node.kwargs.keys() - {"alpha", "value"} or named[2] and node.users:
         return []
     name, lists, place = named
-    columns = [a if isinstance(a, (list, tuple)) else (a,) for a in node.args]  # a number may stand for a list of them
+    columns = [
+        a if isinstance(a, (list, tuple)) else (a,) for a in node.args
+    ]  # a number may stand for a list of them
     count = len(columns[0])
     results = columns[0] if place else _results(node, count) if lists else [node]
     if any(len(column) not in (1, count) for column in columns):
@@ -144,7 +182,13 @@ def _step(node, index, name, to, values):
     tensors = [v for v in values if isinstance(v, Node) and v.meta.get("tensor") is not None]
     numbers = values[len(tensors) :]
     factor = node.kwargs.get("alpha", node.kwargs.get("value", 1))
-    if to is None or values[: len(tensors)] != tensors or len(numbers) > 1 or not all(map(_is_number, (*numbers, factor))) or not _alike([to, *tensors]):
+    if (
+        to is None
+        or values[: len(tensors)] != tensors
+        or len(numbers) > 1
+        or not all(map(_is_number, (*numbers, factor)))
+        or not _alike([to, *tensors])
+    ):
         return None
     if name == "copy":
         tensors = tensors[1:]
@@ -156,55 +200,90 @@ def _step(node, index, name, to, values):
         return None
     else:
         scalar = numbers[0] if numbers else factor if name in _SCALED else 0
-    if len(tensors) != _operands(name) or name not in exact_steps(to.meta["tensor"].dtype) or sign < 0 and isinstance(scalar, Node):
+    if (
+        len(tensors) != _operands(name)
+        or name not in exact_steps(to.meta["tensor"].dtype)
+        or sign < 0
+        and isinstance(scalar, Node)
+    ):
         return None
     return Step(node, index, name, to, tuple(tensors), sign * scalar if sign < 0 else scalar)
 
 
 def _is_number(value):
-    return type(value) in (int, float) or isinstance(value, Node) and value.meta.get("tensor") is None and value.target is not operator.getitem
+    return (
+        type(value) in (int, float)
+        or isinstance(value, Node)
+        and value.meta.get("tensor") is None
+        and value.target is not operator.getitem
+    )
 
 
 def _alike(nodes):
     """Tensors on the CPU of one float type, shape and dense layout."""
     first = nodes[0].meta.get("tensor")
-    if first is None or first.dtype not in (torch.float32, torch.float64) or first.device.type != "cpu" or first.stride is None:
+    if (
+        first is None
+        or first.dtype not in (torch.float32, torch.float64)
+        or first.device.type != "cpu"
+        or first.stride is None
+    ):
         return False
     if not all(type(size) is int for size in (*first.shape, *first.stride)):
         return False
     expected = 1
-    for stride, size in sorted((stride, size) for size, stride in zip(first.shape, first.stride) if size != 1):
+    for stride, size in sorted(
+        (stride, size) for size, stride in zip(first.shape, first.stride) if size != 1
+    ):
         if stride != expected:
             return False
         expected *= size
-    return all(n.meta.get("tensor") is not None and _layout(n.meta["tensor"]) == _layout(first) for n in nodes)
+    return all(
+        n.meta.get("tensor") is not None and _layout(n.meta["tensor"]) == _layout(first) for n in nodes
+    )
 
 
 def _layout(info):
-    return info.shape, info.dtype, info.device, info.stride and tuple(st for size, st in zip(info.shape, info.stride) if size != 1)
+    return (
+        info.shape,
+        info.dtype,
+        info.device,
+        info.stride and tuple(st for size, st in zip(info.shape, info.stride) if size != 1),
+    )
 
 
 class Lane:
-    """The steps of one parameter in order, the tensors they write and read, and the position up to which all of them may be moved."""
+    """The steps of one parameter in order, the tensors they write and read, and the position up to which all
+    of them may be moved.
+    """
 
     def __init__(self, editor, steps, foreign):
         self.steps = sorted(steps, key=lambda step: (editor.order[step.node], step.index))
         self.nodes = {step.node for step in self.steps}
         self.first, self.last = editor.order[self.steps[0].node], editor.order[self.steps[-1].node]
         own = {step.to for step in self.steps if not _named(step.node)[2]}
-        tensors = list(dict.fromkeys(t for step in self.steps for t in (step.to, *step.tensors) if t not in own))
+        tensors = list(
+            dict.fromkeys(t for step in self.steps for t in (step.to, *step.tensors) if t not in own)
+        )
         self.written = [t for t in tensors if any(step.to is t for step in self.steps)]
         self.read = [t for t in tensors if t not in self.written]
         self.scalars = [step.scalar for step in self.steps]
         self.code = self._code(own)
         self.limit = self._limit(editor, foreign)
         bases = [base_of(t) for t in tensors]
-        self.fits = self.code is not None and self.last < self.limit and len(set(bases)) == len(bases) and all(base_of(t) is t for t in self.written)
+        self.fits = (
+            self.code is not None
+            and self.last < self.limit
+            and len(set(bases)) == len(bases)
+            and all(base_of(t) is t for t in self.written)
+        )
         if tensors[0].meta["tensor"].shape == () and len(self.steps) < _WORTH:
             self.fits = False  # a counter, which is read at once
 
     def _code(self, own):
-        """Six numbers a step (see csrc/ops.cpp), the scalars numbered as the steps; None where it takes too many tensors."""
+        """Six numbers a step (see csrc/ops.cpp), the scalars numbered as the steps; None where it takes too
+        many tensors.
+        """
         place = {t: i for i, t in enumerate((*self.written, *self.read))}
         free = [len(place) + i for i in range(_TEMPORARIES)]
         if len(place) > _OPERANDS or not self.written:
@@ -224,17 +303,33 @@ class Lane:
     def _limit(self, editor, foreign):
         """Before it nothing but the lane touches what the lane writes, or writes what it reads."""
         position = editor.order
-        ends = [position[user] for t in self.written for user in users_of_memory(t) if position[user] > self.first and user not in self.nodes]
+        ends = [
+            position[user]
+            for t in self.written
+            for user in users_of_memory(t)
+            if position[user] > self.first and user not in self.nodes
+        ]
         ends += [i for t in self.read for i in editor.writes.get(base_of(t), ()) if i > self.first]
         ends += foreign[bisect.bisect_right(foreign, self.first) :][:1]
         return min(ends, default=len(position))
 
 
 def _batches(editor, steps):
-    """Lists of lanes that may all be run after the last step of them; two inputs are taken to be in memory of their own."""
-    foreign = [i for node, i in editor.order.items() if node.op == "call_function" and node not in steps and any(_is_state(base_of(t)) for t in written_args(node))]
+    """Lists of lanes that may all be run after the last step of them; two inputs are taken to be in memory of
+    their own.
+    """
+    foreign = [
+        i
+        for node, i in editor.order.items()
+        if node.op == "call_function"
+        and node not in steps
+        and any(_is_state(base_of(t)) for t in written_args(node))
+    ]
     batch: list = []
-    for lane in sorted((Lane(editor, lane, foreign) for lane in _lanes(steps)), key=lambda lane: (lane.first, lane.steps[0].index)):
+    for lane in sorted(
+        (Lane(editor, lane, foreign) for lane in _lanes(steps)),
+        key=lambda lane: (lane.first, lane.steps[0].index),
+    ):
         if not lane.fits:
             continue
         if batch and max(n.last for n in (*batch, lane)) >= min(n.limit for n in (*batch, lane)):
@@ -245,7 +340,9 @@ def _batches(editor, steps):
 
 
 def _is_state(node):
-    return node.op == "placeholder" and node.meta.get("tensor") is not None and node.meta["tensor"].shape != ()
+    return (
+        node.op == "placeholder" and node.meta.get("tensor") is not None and node.meta["tensor"].shape != ()
+    )
 
 
 def _lanes(steps):
@@ -260,7 +357,9 @@ def _lanes(steps):
 
 
 def _memory(step):
-    """What stands for the memory of a step's tensors: the results of a compiled region are apart from each other."""
+    """What stands for the memory of a step's tensors: the results of a compiled region are apart from each
+    other.
+    """
     for t in (step.to, *step.tensors):
         base = base_of(t)
         yield base if base.op != "call_function" or hasattr(base.target, "_schema") else t
@@ -270,7 +369,12 @@ class Blocks:
     """A call of oneflow::blocks_ on lanes with the same steps."""
 
     def __init__(self, lanes, code):
-        self.__name__, self.lanes, self.code, self.op = "blocks_", lanes, code, torch.ops.oneflow.blocks_.default
+        self.__name__, self.lanes, self.code, self.op = (
+            "blocks_",
+            lanes,
+            code,
+            torch.ops.oneflow.blocks_.default,
+        )
 
     def __call__(self, written, read, common, own):
         self.op(written, read, self.lanes, self.code, common, own)
@@ -289,8 +393,12 @@ def _place(editor, batch):
         other = [i for i in range(len(columns)) if i not in same]
         number = {i: n for n, i in enumerate((*same, *other))}
         code = tuple(number[n] if i % 6 == 5 else n for i, n in enumerate(lanes[0].code))
-        arguments = ([t for lane in lanes for t in lane.written], [t for lane in lanes for t in lane.read],
-                     [lanes[0].scalars[i] for i in same], [lane.scalars[i] for lane in lanes for i in other])  # fmt: skip
+        arguments = (
+            [t for lane in lanes for t in lane.written],
+            [t for lane in lanes for t in lane.read],
+            [lanes[0].scalars[i] for i in same],
+            [lane.scalars[i] for lane in lanes for i in other],
+        )
         with editor.graph.inserting_after(after):
             after = editor.graph.call_function(Blocks(len(lanes), code), arguments)
         after.meta["phase"] = "update"

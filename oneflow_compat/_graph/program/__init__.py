@@ -1,1 +1,4 @@
-"""A captured program: its graph, what each input stands for, its passes, and how it prints. Imports torch only."""
+"""A captured program: its graph, what each input stands for, its passes, and how it prints.
+
+Imports torch only.
+"""

@@ -1,8 +1,10 @@
 """Straight-line Python for a Program: the text users read, and the function the aten backend runs.
 
-Programs also come from files. reader.py and operators.py check them; here nothing but identifiers, literals and comments of
+Programs also come from files. reader.py and operators.py check them; here nothing but identifiers, literals
+and comments of
 one line become text all the same.
 """
+
 from __future__ import annotations
 
 import keyword
@@ -14,9 +16,16 @@ import torch.fx
 from torch._prims_common import suggest_memory_format
 
 _PYTHON = {
-    operator.add: "{} + {}", operator.sub: "{} - {}", operator.mul: "{} * {}", operator.truediv: "{} / {}",
-    operator.pow: "{} ** {}", operator.floordiv: "{} // {}", operator.mod: "{} % {}", operator.neg: "-{}", operator.abs: "abs({})",
-}  # fmt: skip
+    operator.add: "{} + {}",
+    operator.sub: "{} - {}",
+    operator.mul: "{} * {}",
+    operator.truediv: "{} / {}",
+    operator.pow: "{} ** {}",
+    operator.floordiv: "{} // {}",
+    operator.mod: "{} % {}",
+    operator.neg: "-{}",
+    operator.abs: "abs({})",
+}
 
 
 class _Names:
@@ -55,12 +64,18 @@ def _group_norm(x, *args):
 
 def _group_norm_backward(grad, x, *args):
     x = _in_one_format(x)
-    return torch.ops.aten.native_group_norm_backward(grad.contiguous(memory_format=suggest_memory_format(x)), x, *args)
+    return torch.ops.aten.native_group_norm_backward(
+        grad.contiguous(memory_format=suggest_memory_format(x)), x, *args
+    )
 
 
-# Kernels that want their input in its own memory format. F.group_norm sees to it, but while a graph is captured it sees symbolic
+# Kernels that want their input in its own memory format. F.group_norm sees to it, but while a graph is
+# captured it sees symbolic
 # tensors, whose strides along dimensions of size 1, and so whose format, may differ from those at the run.
-_IN_ONE_FORMAT = {torch.ops.aten.native_group_norm.default: _group_norm, torch.ops.aten.native_group_norm_backward.default: _group_norm_backward}
+_IN_ONE_FORMAT = {
+    torch.ops.aten.native_group_norm.default: _group_norm,
+    torch.ops.aten.native_group_norm_backward.default: _group_norm_backward,
+}
 
 
 def _text(value, names):
@@ -82,7 +97,10 @@ def _text(value, names):
 
 def _arguments(node, names):
     """The text of a call's arguments."""
-    by_name = (f"{k}={_text(v, names)}" if _is_name(k) else f"**{{{k!r}: {_text(v, names)}}}" for k, v in node.kwargs.items())
+    by_name = (
+        f"{k}={_text(v, names)}" if _is_name(k) else f"**{{{k!r}: {_text(v, names)}}}"
+        for k, v in node.kwargs.items()
+    )
     return ", ".join((*(_text(a, names) for a in node.args), *by_name))
 
 
@@ -113,7 +131,8 @@ def _last_uses(graph):
 def compile_program(program, function_name="program", labels=None):
     """A Python function taking the slots in order and returning a tuple; dead variables are dropped at once.
 
-    With `labels(program, node)` it takes a function first, and calls it with what that gives before a node where the labels change.
+    With `labels(program, node)` it takes a function first, and calls it with what that gives before a node
+    where the labels change.
     """
     graph = program.graph
     names = _Names(graph)
@@ -123,7 +142,12 @@ def compile_program(program, function_name="program", labels=None):
         if node.op == "placeholder":
             params.append(node.name)
             continue
-        if labels and node.op == "call_function" and node.target is not operator.getitem and labels(program, node) != where:
+        if (
+            labels
+            and node.op == "call_function"
+            and node.target is not operator.getitem
+            and labels(program, node) != where
+        ):
             where = labels(program, node)
             body.append(f"__enter({where!r})")
         if node.op == "output":
@@ -179,9 +203,17 @@ def _target_text(target, names):
 
 
 def readable(program) -> str:
-    """The program as Python text that runs: `def program(...)` over torch.ops, with module names and slots as comments."""
+    """The program as Python text that runs: `def program(...)` over torch.ops, with module names and slots as
+    comments.
+    """
     names = _ReadableNames(program.graph)
-    lines = ["import math", "import torch", "from torch import device, ops", "inf, nan = math.inf, math.nan", ""]
+    lines = [
+        "import math",
+        "import torch",
+        "from torch import device, ops",
+        "inf, nan = math.inf, math.nan",
+        "",
+    ]
     head = [f"def {_identifier(program.name)}("]
     slots = iter(program.slots)
     body = []
@@ -207,7 +239,11 @@ def readable(program) -> str:
     for name, value in names.globals.items():
         lines.append(f"{name} = ...  # {_comment(repr(value))}")
     for name, value in program.constants.items():
-        made = f"torch.tensor({value.tolist()!r}, dtype={value.dtype}, device={str(value.device)!r})" if value.numel() <= 64 else None
+        made = (
+            f"torch.tensor({value.tolist()!r}, dtype={value.dtype}, device={str(value.device)!r})"
+            if value.numel() <= 64
+            else None
+        )
         lines.append(f"{name} = {made or f'...  # {value.dtype} {list(value.shape)}'}")
     return "\n".join(lines + head + body) + "\n"
 

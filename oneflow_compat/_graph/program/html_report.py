@@ -1,4 +1,7 @@
-"""A program as one HTML page: modules, their operators with shapes, and the time of each from a profiled run."""
+"""A program as one HTML page: modules, their operators with shapes, and the time of each from a
+profiled run.
+"""
+
 from __future__ import annotations
 
 import html
@@ -22,7 +25,9 @@ pre{background:#f6f8fa;padding:1em;overflow:auto;font-size:12px}
 
 
 def times(program: Program, values, repeats: int = 3) -> dict:
-    """{node name: seconds}, the least of `repeats` runs over copies of `values`, so that no state is changed."""
+    """{node name: seconds}, the least of `repeats` runs over copies of `values`, so that no state
+    is changed.
+    """
     on_cuda = any(isinstance(v, torch.Tensor) and v.is_cuda for v in values)
     with torch.random.fork_rng(range(torch.cuda.device_count()) if on_cuda else []):
         return _times(program, values, repeats, on_cuda)
@@ -63,17 +68,28 @@ def page(program: Program, seconds: dict | None = None) -> str:
         for part in place:
             at = at.setdefault(part, {})
         at.setdefault("", []).extend(nodes)
-    head = f"{program.count()} operators, {len(program.slots)} inputs, {'training' if program.training else 'inference'}"
+    head = (
+        f"{program.count()} operators, {len(program.slots)} inputs,"
+        f" {'training' if program.training else 'inference'}"
+    )
     if total:
         head += f", {total * 1e3:.2f} ms in operators (each run alone by the aten interpreter)"
-    inputs = "".join(f"<tr><td>{html.escape(s.role)}</td><td>{html.escape(s.name)}</td><td class=c>{html.escape(_slot(s))}</td></tr>" for s in program.slots)
-    stages = "".join(f"<tr><td>{html.escape(n)}</td><td class=n>{t * 1e3:.1f} ms</td><td class=n>{c} operators</td></tr>" for n, t, c in program.history)
-    return (f"<!doctype html><meta charset=utf-8><title>{html.escape(program.name)}</title><style>{_STYLE}</style>"
-            f"<h1>{html.escape(program.name)}</h1><p>{head}</p>"
-            f"<details><summary>inputs</summary><table>{inputs}</table></details>"
-            f"<details><summary>how it was made</summary><table>{stages}</table></details>"
-            + _block(tree, seconds, total, True)
-            + f"<details><summary>as Python</summary><pre>{html.escape(readable(program))}</pre></details>")
+    inputs = "".join(
+        f"<tr><td>{html.escape(s.role)}</td><td>{html.escape(s.name)}</td><td"
+        f" class=c>{html.escape(_slot(s))}</td></tr>"
+        for s in program.slots
+    )
+    stages = "".join(
+        f"<tr><td>{html.escape(n)}</td><td class=n>{t * 1e3:.1f} ms</td><td class=n>{c} operators</td></tr>"
+        for n, t, c in program.history
+    )
+    return (
+        "<!doctype html><meta"
+        f" charset=utf-8><title>{html.escape(program.name)}</title><style>{_STYLE}</style><h1>{html.escape(program.name)}</h1><p>{head}</p><details><summary>inputs</summary><table>{inputs}</table></details><details><summary>how"
+        f" it was made</summary><table>{stages}</table></details>"
+        + _block(tree, seconds, total, True)
+        + f"<details><summary>as Python</summary><pre>{html.escape(readable(program))}</pre></details>"
+    )
 
 
 def _place(node):
@@ -82,11 +98,19 @@ def _place(node):
 
 
 def _slot(slot):
-    return "number" if slot.shape is None else f"{str(slot.dtype).removeprefix('torch.')}{list(slot.shape)}" + (" updated" if slot.written else "")
+    return (
+        "number"
+        if slot.shape is None
+        else f"{str(slot.dtype).removeprefix('torch.')}{list(slot.shape)}"
+        + (" updated" if slot.written else "")
+    )
 
 
 def _time_of(tree, seconds):
-    return sum(_time_of(v, seconds) if isinstance(v, dict) else sum(seconds.get(n.name, 0) for n in v) for v in tree.values())
+    return sum(
+        _time_of(v, seconds) if isinstance(v, dict) else sum(seconds.get(n.name, 0) for n in v)
+        for v in tree.values()
+    )
 
 
 def _block(tree, seconds, total, opened=False):
@@ -95,15 +119,33 @@ def _block(tree, seconds, total, opened=False):
         rows = []
         for node in tree[""]:
             info, spent = node.meta.get("tensor"), seconds.get(node.name)
-            shape = f"{str(info.dtype).removeprefix('torch.')}{list(info.shape)}" if info is not None and hasattr(info, "dtype") else ""
-            name = node.target._schema.name.removeprefix("aten::") if hasattr(node.target, "_schema") else getattr(node.target, "__name__", str(node.target))
-            bar = f"<span class=bar style='width:{max(1, 300 * spent / total):.0f}px'></span>" if spent and total else ""
-            rows.append(f"<tr><td title='{html.escape(str(node.meta.get('location') or ''))}'>{html.escape(name)}</td><td class=c>{html.escape(shape)}</td>"
-                        f"<td class=n>{'' if spent is None else f'{spent * 1e6:.1f} µs'}</td><td>{bar}</td></tr>")
+            shape = (
+                f"{str(info.dtype).removeprefix('torch.')}{list(info.shape)}"
+                if info is not None and hasattr(info, "dtype")
+                else ""
+            )
+            name = (
+                node.target._schema.name.removeprefix("aten::")
+                if hasattr(node.target, "_schema")
+                else getattr(node.target, "__name__", str(node.target))
+            )
+            bar = (
+                f"<span class=bar style='width:{max(1, 300 * spent / total):.0f}px'></span>"
+                if spent and total
+                else ""
+            )
+            rows.append(
+                "<tr><td"
+                f" title='{html.escape(str(node.meta.get('location') or ''))}'>{html.escape(name)}</td><td"
+                f" class=c>{html.escape(shape)}</td><td"
+                f" class=n>{'' if spent is None else f'{spent * 1e6:.1f} µs'}</td><td>{bar}</td></tr>"
+            )
         out.append(f"<table>{''.join(rows)}</table>")
     for name, inner in tree.items():
         if name:
             spent = _time_of(inner, seconds)
             note = f" <span class=c>{spent * 1e3:.2f} ms, {spent / total:.0%}</span>" if total else ""
-            out.append(f"<details{' open' if opened else ''}><summary>{html.escape(name)}{note}</summary>{_block(inner, seconds, total)}</details>")
+            out.append(
+                f"<details{' open' if opened else ''}><summary>{html.escape(name)}{note}</summary>{_block(inner, seconds, total)}</details>"
+            )
     return "".join(out)

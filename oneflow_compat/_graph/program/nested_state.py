@@ -1,4 +1,5 @@
 """Optimizer state and options in lists and dicts: leaves by path."""
+
 from __future__ import annotations
 
 from collections import deque
@@ -46,7 +47,11 @@ def symbolic(value, depth=0):
         return any(symbolic(v, depth + 1) for v in value.values())
     if isinstance(value, (list, tuple, set, deque)):
         return any(symbolic(v, depth + 1) for v in value)
-    return hasattr(value, "__dict__") and not isinstance(value, type) and any(symbolic(v, depth + 1) for v in vars(value).values())
+    return (
+        hasattr(value, "__dict__")
+        and not isinstance(value, type)
+        and any(symbolic(v, depth + 1) for v in vars(value).values())
+    )
 
 
 def holder(optimizer, where):

@@ -1,4 +1,5 @@
 """Program: one captured, frozen ATen graph with a record of what each input and output is."""
+
 from __future__ import annotations
 
 import operator
@@ -14,9 +15,11 @@ ROLES = ("arg", "param", "buffer", "optim", "lr", "free")
 
 @dataclass(frozen=True)
 class Slot:
-    """One input: its role, readable name, where it lives, and its metadata (shape is None for a python number).
+    """One input: its role, readable name, where it lives, and its metadata (shape is None for a python
+    number).
 
-    place: ("arg", index) | ("module", name) | ("optparam", optimizer, group, index): a parameter that only the optimizer has
+    place: ("arg", index) | ("module", name) | ("optparam", optimizer, group, index): a parameter that only
+    the optimizer has
            | ("optim", optimizer, name, *keys) | ("group", optimizer, group, *keys) | ("free", index)
            | ("loaded", index): of a saved program
     """
@@ -34,7 +37,9 @@ class Slot:
         if self.shape is None:
             return f"{self.role} {self.name}: number"
         kind = str(self.dtype).replace("torch.", "")
-        return f"{self.role} {self.name}: {kind}{list(self.shape)} {self.device}" + (" (updated)" if self.written else "")
+        return f"{self.role} {self.name}: {kind}{list(self.shape)} {self.device}" + (
+            " (updated)" if self.written else ""
+        )
 
 
 @dataclass(frozen=True)
@@ -61,9 +66,11 @@ class Program:
     in_spec: object
     out_spec: object
     out_constants: tuple  # (flat index, value) of outputs that are no tensors
-    in_constants: tuple = ()  # (flat index, name, repr) of arguments that are no tensors: the program is of these values
+    # (flat index, name, repr) of arguments that are no tensors: the program is of these values
+    in_constants: tuple = ()
     constants: dict = field(default_factory=dict)  # get_attr target -> tensor
-    guard: object = None  # see scalar_guards.py: (fx graph, input indices), what the capture assumed about lr and step counters
+    # see scalar_guards.py: (fx graph, input indices), what the capture assumed about lr and step counters
+    guard: object = None
     training: bool = False
     config: object = None
     unknown_sizes: bool = False  # some tensors have sizes that depend on values; their shapes are texts there
@@ -80,25 +87,34 @@ class Program:
         """Verify that graph, slots and outputs agree; raises ProgramError naming what does not."""
         holders = self.placeholders
         if len(holders) != len(self.slots):
-            raise ProgramError(f"program {self.name}: {len(holders)} placeholders but {len(self.slots)} slots")
+            raise ProgramError(
+                f"program {self.name}: {len(holders)} placeholders but {len(self.slots)} slots"
+            )
         seen = set()
         for node in self.graph.nodes:
             for used in node.all_input_nodes:
                 if used not in seen:
-                    raise ProgramError(f"program {self.name}: {node.name} uses {used.name} before it is computed")
+                    raise ProgramError(
+                        f"program {self.name}: {node.name} uses {used.name} before it is computed"
+                    )
             seen.add(node)
             if node.op == "get_attr" and node.target not in self.constants:
                 raise ProgramError(f"program {self.name}: no constant named {node.target!r}")
             if node.op == "call_function" and not callable(node.target):
                 raise ProgramError(f"program {self.name}: {node.name} calls {node.target!r}")
             if node.op in ("call_method", "call_module"):
-                raise ProgramError(f"program {self.name}: {node.name} is a {node.op}; only ATen calls are allowed")
+                raise ProgramError(
+                    f"program {self.name}: {node.name} is a {node.op}; only ATen calls are allowed"
+                )
         for slot in self.slots:
             if slot.role not in ROLES:
                 raise ProgramError(f"program {self.name}: slot {slot.name} has unknown role {slot.role!r}")
         returned = self.output_node.args[0]
         if len(returned) != len(self.outputs):
-            raise ProgramError(f"program {self.name}: returns {len(returned)} values, {len(self.outputs)} outputs are declared")
+            raise ProgramError(
+                f"program {self.name}: returns {len(returned)} values, {len(self.outputs)} outputs are"
+                " declared"
+            )
         return self
 
     @property
@@ -106,7 +122,9 @@ class Program:
         return next(n for n in reversed(self.graph.nodes) if n.op == "output")
 
     def count(self) -> int:
-        return sum(1 for n in self.graph.nodes if n.op == "call_function" and n.target is not operator.getitem)
+        return sum(
+            1 for n in self.graph.nodes if n.op == "call_function" and n.target is not operator.getitem
+        )
 
     def __str__(self):
         from .codegen import readable
@@ -149,7 +167,9 @@ def is_view(node) -> bool:
     if node.target is operator.getitem:
         return True
     schema = getattr(node.target, "_schema", None)
-    return schema is not None and any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
+    return schema is not None and any(
+        r.alias_info is not None and not r.alias_info.is_write for r in schema.returns
+    )
 
 
 def roots(nodes):

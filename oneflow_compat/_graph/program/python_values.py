@@ -1,4 +1,7 @@
-"""Python values that a capture reads: which ones are compared by value, and containers that find them again."""
+"""Python values that a capture reads: which ones are compared by value, and containers that find
+them again.
+"""
+
 from __future__ import annotations
 
 import enum
@@ -7,7 +10,18 @@ import numpy as np
 import torch
 
 NUMBERS = (int, float, bool, str, bytes, complex, type(None))
-PLAIN_TYPES = (*NUMBERS, np.generic, torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format, enum.Enum, slice, range)
+PLAIN_TYPES = (
+    *NUMBERS,
+    np.generic,
+    torch.dtype,
+    torch.device,
+    torch.Size,
+    torch.layout,
+    torch.memory_format,
+    enum.Enum,
+    slice,
+    range,
+)
 BY_IDENTITY = (types.FunctionType, types.BuiltinFunctionType, type, torch.nn.Module)
 _METHODS = (types.FunctionType, classmethod, staticmethod, property)
 _HEAP_TYPE, _IMMUTABLE = 1 << 9, 1 << 8  # of CPython's type flags
@@ -30,13 +44,22 @@ def same_value(a, b):
         return vars(a).keys() == vars(b).keys() and all(same_value(v, vars(b)[k]) for k, v in vars(a).items())
     if isinstance(a, np.ndarray):
         return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
-    return repr(a) == repr(b) if isinstance(a, (float, complex, np.inexact)) else isinstance(a, PLAIN_TYPES) and a == b
+    return (
+        repr(a) == repr(b)
+        if isinstance(a, (float, complex, np.inexact))
+        else isinstance(a, PLAIN_TYPES) and a == b
+    )
 
 
 def is_plain(value):
     if isinstance(value, tuple) and not isinstance(value, PLAIN_TYPES):
         return tuple.__len__(value) <= MAX_ELEMENTS and all(map(is_plain, tuple.__iter__(value)))
-    return isinstance(value, PLAIN_TYPES) or isinstance(value, frozenset) and len(value) <= MAX_ELEMENTS and all(map(is_plain, value))
+    return (
+        isinstance(value, PLAIN_TYPES)
+        or isinstance(value, frozenset)
+        and len(value) <= MAX_ELEMENTS
+        and all(map(is_plain, value))
+    )
 
 
 def is_dict(value):
@@ -49,19 +72,35 @@ def is_record(cls):
     of_python = type(cls) is type and cls.__flags__ & _HEAP_TYPE and not cls.__flags__ & _IMMUTABLE
     if not of_python or not cls.__dictoffset__ or issubclass(cls, (dict, list, tuple, *NUMBERS[:-1])):
         return False
-    return not any(isinstance(v, _METHODS) and not k.startswith("_") for c in cls.__mro__[:-1] for k, v in vars(c).items())
+    return not any(
+        isinstance(v, _METHODS) and not k.startswith("_")
+        for c in cls.__mro__[:-1]
+        for k, v in vars(c).items()
+    )
 
 
 def is_plain_container(value):
     if is_dict(value):
-        return len(value) <= MAX_ELEMENTS and all(type(k) in NUMBERS for k in value) and all(map(is_plain, value.values()))
+        return (
+            len(value) <= MAX_ELEMENTS
+            and all(type(k) in NUMBERS for k in value)
+            and all(map(is_plain, value.values()))
+        )
     return type(value) is list and len(value) <= MAX_ELEMENTS and all(map(is_plain, value))
 
 
 def tensor_meta(tensor):
     """What a program takes for fixed about a tensor it reads."""
     stride = tensor.stride() if tensor.layout is torch.strided else None
-    return tensor.shape, stride, tensor.dtype, tensor.device, tensor.requires_grad, tensor.layout, type(tensor)
+    return (
+        tensor.shape,
+        stride,
+        tensor.dtype,
+        tensor.device,
+        tensor.requires_grad,
+        tensor.layout,
+        type(tensor),
+    )
 
 
 class Cell:
@@ -101,7 +140,9 @@ class Elements:
 
 
 def array_contents(value):
-    return (value.tobytes(), value.dtype.str, value.shape) if isinstance(value, np.ndarray) else (type(value),)
+    return (
+        (value.tobytes(), value.dtype.str, value.shape) if isinstance(value, np.ndarray) else (type(value),)
+    )
 
 
 def get_item(container, key):

@@ -1,8 +1,11 @@
-"""Arguments and outputs of build() as flat leaves: torch's pytree, and classes of the user's own it does not know.
+"""Arguments and outputs of build() as flat leaves: torch's pytree, and classes of the user's own it does not
+know.
 
-A dict, list or tuple subclass, a dataclass instance (PackedSequence is one of these) is taken apart and made again,
+A dict, list or tuple subclass, a dataclass instance (PackedSequence is one of these) is taken apart and made
+again,
 without its constructor. The user's classes are not registered anywhere.
 """
+
 from __future__ import annotations
 
 import dataclasses
@@ -38,11 +41,14 @@ def tree_leaves(tree):
 def _opens(leaf):
     if isinstance(leaf, (torch.Tensor, torch.Size)):
         return False
-    return isinstance(leaf, (dict, list, tuple)) or dataclasses.is_dataclass(leaf) and not isinstance(leaf, type)
+    return (
+        isinstance(leaf, (dict, list, tuple)) or dataclasses.is_dataclass(leaf) and not isinstance(leaf, type)
+    )
 
 
 def _packed(tree):
     """The tree with every object that pytree takes for a leaf replaced by a _Held."""
+
     def pack(leaf):
         if not _opens(leaf):
             return leaf
@@ -55,7 +61,12 @@ def _packed(tree):
             names = [f.name for f in dataclasses.fields(leaf) if hasattr(leaf, f.name)]
             keys, values = tuple(names), [getattr(leaf, n) for n in names]
             rest = {k: v for k, v in rest.items() if k not in names}
-        return _Held(type(leaf), keys, [_packed(v) for v in values], _Rest({k: v for k, v in rest.items() if not isinstance(v, torch.Tensor)}))
+        return _Held(
+            type(leaf),
+            keys,
+            [_packed(v) for v in values],
+            _Rest({k: v for k, v in rest.items() if not isinstance(v, torch.Tensor)}),
+        )
 
     return pytree.tree_map(pack, tree)
 
@@ -88,7 +99,10 @@ def _made(values, context):
 
 
 pytree._private_register_pytree_node(
-    _Held, lambda held: (held.values, (held.kind, held.keys, held.rest)), _made, serialized_type_name="oneflow._Held"
+    _Held,
+    lambda held: (held.values, (held.kind, held.keys, held.rest)),
+    _made,
+    serialized_type_name="oneflow._Held",
 )
 
 
@@ -97,10 +111,14 @@ def _whole(values, context):
 
 
 class _Size:
-    """Stands for torch.Size in a spec: it is one again where all sizes are numbers (torch's own node gives a tuple)."""
+    """Stands for torch.Size in a spec: it is one again where all sizes are numbers (torch's own node gives a
+    tuple).
+    """
 
 
-pytree._private_register_pytree_node(_Size, lambda size: (list(size), None), _whole, serialized_type_name="oneflow._Size")
+pytree._private_register_pytree_node(
+    _Size, lambda size: (list(size), None), _whole, serialized_type_name="oneflow._Size"
+)
 
 
 def with_sizes(spec):
@@ -110,7 +128,11 @@ def with_sizes(spec):
     children = [with_sizes(c) for c in spec.children()]
     if spec.type is torch.Size:
         return pytree.TreeSpec(_Size, None, children)
-    return pytree.TreeSpec(spec.type, spec.context, children) if any(a is not b for a, b in zip(children, spec.children())) else spec
+    return (
+        pytree.TreeSpec(spec.type, spec.context, children)
+        if any(a is not b for a, b in zip(children, spec.children()))
+        else spec
+    )
 
 
 def paths(spec):
@@ -123,8 +145,16 @@ def paths(spec):
     elif hasattr(spec.context, "_fields"):
         keys = spec.context._fields
     else:
-        of_dict = isinstance(spec.type, type) and issubclass(spec.type, dict) and isinstance(spec.context, (list, tuple))
-        keys = keys_of(spec.context) if of_dict and len(keys_of(spec.context)) == len(children) else range(len(children))
+        of_dict = (
+            isinstance(spec.type, type)
+            and issubclass(spec.type, dict)
+            and isinstance(spec.context, (list, tuple))
+        )
+        keys = (
+            keys_of(spec.context)
+            if of_dict and len(keys_of(spec.context)) == len(children)
+            else range(len(children))
+        )
     return [(key, *rest) for key, child in zip(keys, children) for rest in paths(child)]
 
 
@@ -134,7 +164,9 @@ def keys_of(context):
 
 
 def plain_spec(tree_spec):
-    """The spec with classes of the user's own as dict, list and tuple: what a saved graph can make without them."""
+    """The spec with classes of the user's own as dict, list and tuple: what a saved graph can make without
+    them.
+    """
     children = [plain_spec(c) for c in tree_spec.children()]
     if tree_spec.is_leaf():
         return tree_spec
@@ -149,7 +181,9 @@ def plain_spec(tree_spec):
             kind, context = dict, list(keys)
     elif hasattr(context, "_fields"):  # a namedtuple
         kind, context = tuple, None
-    elif pytree.SUPPORTED_NODES.get(kind) is not None and not kind.__module__.startswith(("torch", "collections", "builtins")):
+    elif pytree.SUPPORTED_NODES.get(kind) is not None and not kind.__module__.startswith(
+        ("torch", "collections", "builtins")
+    ):
         if issubclass(kind, dict):
             kind, context = dict, list(keys_of(context))
     return pytree.TreeSpec(kind, context, children)

@@ -1,4 +1,5 @@
 """Functions that a program calls to read, set and seed the states of random generators."""
+
 from __future__ import annotations
 
 import torch
@@ -38,20 +39,32 @@ def seed_cuda(seed, index):
 def seed_every_cuda(seed):
     if torch.cuda.is_available():
         torch.cuda.manual_seed_all(seed)
+
+
 PYTHON_NAMES = {
-    "random.state": get_cpu_state, "random.set_state": set_cpu_state, "random.seed": seed_all, "random.seed_cpu": seed_cpu, "random.cuda_state": get_cuda_state,
-    "random.set_cuda_state": set_cuda_state, "random.seed_cuda": seed_cuda, "random.seed_every_cuda": seed_every_cuda,
-}  # fmt: skip
+    "random.state": get_cpu_state,
+    "random.set_state": set_cpu_state,
+    "random.seed": seed_all,
+    "random.seed_cpu": seed_cpu,
+    "random.cuda_state": get_cuda_state,
+    "random.set_cuda_state": set_cuda_state,
+    "random.seed_cuda": seed_cuda,
+    "random.seed_every_cuda": seed_every_cuda,
+}
 
 
 def replays_random_numbers(graph) -> bool:
-    """Are random numbers drawn from a generator object, or a generator's state read or set between draws? A compiler that draws by itself would give others."""
+    """Are random numbers drawn from a generator object, or a generator's state read or set between draws? A
+    compiler that draws by itself would give others.
+    """
     if any(isinstance(a, torch.Generator) for n in graph.nodes for a in (*n.args, *n.kwargs.values())):
         return True
     targets = {n.target for n in graph.nodes}
     if targets.isdisjoint(PYTHON_NAMES.values()):
         return False
-    return any(isinstance(t, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in t.tags for t in targets)
+    return any(
+        isinstance(t, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in t.tags for t in targets
+    )
 
 
 def seed_generator(generator, seed):

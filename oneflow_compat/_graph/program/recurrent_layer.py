@@ -1,4 +1,5 @@
 """A recurrent layer in a program: the operators that stand for it, and the marks on its nodes."""
+
 from __future__ import annotations
 
 import torch
@@ -11,11 +12,15 @@ WHOLE_LAYERS = {"rnn_relu": aten.rnn_relu.input, "rnn_tanh": aten.rnn_tanh.input
 
 
 class Layer:
-    """One layer and direction of a GRU or RNN that a program computes step by step. node.meta["recurrent"] lists (layer, role, step).
+    """One layer and direction of a GRU or RNN that a program computes step by step. node.meta["recurrent"]
+    lists (layer, role, step).
 
-    Roles: "given" the input's share of all steps, "product" and "state" of a step (in the order computed), "out" all states, "inner"
-    what is used within the layer alone; and of gradients "dgiven", "dproduct" of a step, "dfirst" of the first state besides that
-    through its product, and those that come in: "dout", and "dlast" of the last states of all layers, of which this is number `at`.
+    Roles: "given" the input's share of all steps, "product" and "state" of a step (in the order computed),
+    "out" all states, "inner"
+    what is used within the layer alone; and of gradients "dgiven", "dproduct" of a step, "dfirst" of the
+    first state besides that
+    through its product, and those that come in: "dout", and "dlast" of the last states of all layers, of
+    which this is number `at`.
     """
 
     def __init__(self, kind, reverse, steps, at):
@@ -28,7 +33,10 @@ class Layer:
     def mark(self, tensor, role, step=0):
         self.marks += 1
         if type(tensor) is FakeTensor:
-            tensor._of_node.meta["recurrent"] = (*tensor._of_node.meta.get("recurrent", ()), (self, role, step))
+            tensor._of_node.meta["recurrent"] = (
+                *tensor._of_node.meta.get("recurrent", ()),
+                (self, role, step),
+            )
 
     def mark_gradient(self, tensor, role, step=0):
         """The gradient that reaches what computed the tensor, after all hooks."""

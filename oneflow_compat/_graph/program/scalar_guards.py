@@ -3,6 +3,7 @@
 RAdam changes its formula after some steps. Such a branch is part of the program that was captured; before
 each call a small program computes the condition again, and another program is captured when it differs.
 """
+
 from __future__ import annotations
 
 import operator
@@ -14,11 +15,18 @@ from torch._prims_common import make_contiguous_strides_for
 from .program import roots, written_args
 
 aten = torch.ops.aten
-_FILLED = {aten.zeros_like.default: 0, aten.new_zeros.default: 0, aten.ones_like.default: 1, aten.new_ones.default: 1}
+_FILLED = {
+    aten.zeros_like.default: 0,
+    aten.new_zeros.default: 0,
+    aten.ones_like.default: 1,
+    aten.new_ones.default: 1,
+}
 
 
 def part(graph, wanted):
-    """The part of the graph that computes the wanted nodes, on copies of what it writes; (open fx graph, {node: copy}, indices of its inputs among the placeholders)."""
+    """The part of the graph that computes the wanted nodes, on copies of what it writes; (open fx graph,
+    {node: copy}, indices of its inputs among the placeholders).
+    """
     wanted = set(wanted)
     for node in reversed(list(graph.nodes)):
         if node.op != "call_function":
@@ -41,12 +49,19 @@ def part(graph, wanted):
     for node in graph.nodes:
         if node in wanted and node not in copies and node.op in ("call_function", "get_attr"):
             filled = _filled(node)
-            copies[node] = small.call_function(aten.full.default, *filled) if filled else small.node_copy(node, lambda n: copies[n])
+            copies[node] = (
+                small.call_function(aten.full.default, *filled)
+                if filled
+                else small.node_copy(node, lambda n: copies[n])
+            )
     return small, copies, tuple(inputs)
 
 
 def _filled(node):
-    """Arguments of aten.full for zeros_like and its like: of the tensor they are like, no value is read. None of another operator."""
+    """Arguments of aten.full for zeros_like and its like: of the tensor they are like, no value is read.
+
+    None of another operator.
+    """
     if node.target not in _FILLED:
         return None
     shape, dtype, device, stride = node.meta["tensor"]
@@ -56,8 +71,12 @@ def _filled(node):
 
 
 def guard_graph(graph, guards):
-    """The part of the graph that computes the guarded numbers; returns (fx graph, indices of its inputs among the placeholders)."""
-    small, copies, inputs = part(graph, {n for node, _, other, _ in guards for n in (node, other) if isinstance(n, torch.fx.Node)})
+    """The part of the graph that computes the guarded numbers; returns (fx graph, indices of its inputs among
+    the placeholders).
+    """
+    small, copies, inputs = part(
+        graph, {n for node, _, other, _ in guards for n in (node, other) if isinstance(n, torch.fx.Node)}
+    )
     truths = []
     for node, comparison, other, outcome in guards:
         other = copies[other] if isinstance(other, torch.fx.Node) else other
@@ -78,7 +97,10 @@ def compile_guard(program):
         try:
             with torch.no_grad():
                 return all(function(*(values[i] for i in inputs)))
-        except (RuntimeError, IndexError):  # computed with what an earlier condition, now broken, said about a shape
+        except (
+            RuntimeError,
+            IndexError,
+        ):  # computed with what an earlier condition, now broken, said about a shape
             return False
 
     return holds

@@ -1,4 +1,7 @@
-"""What each input of a captured graph stands for: a Slot, with the place where its live value is found at each call."""
+"""What each input of a captured graph stands for: a Slot, with the place where its live value is found at
+each call.
+"""
+
 from __future__ import annotations
 
 import keyword
@@ -14,7 +17,9 @@ _TAKEN = re.compile(r"[cfk]\d+|abs|math|ops|device")  # names that the generated
 
 
 def slots_of(capture, graph):
-    """A Slot for each placeholder, in order; the free tensors (found in no module or optimizer); id of a lifted tensor -> its index among these or None."""
+    """A Slot for each placeholder, in order; the free tensors (found in no module or optimizer); id of a
+    lifted tensor -> its index among these or None.
+    """
     recorder, state = capture.recorder, capture.state
     owner: dict = {}  # node -> the real tensor it was lifted for
     for tensor, node, _ in recorder.lifted.values():
@@ -26,7 +31,17 @@ def slots_of(capture, graph):
     placeholders = [n for n in graph.nodes if n.op == "placeholder"]
     for node in placeholders:
         info = node.meta.get("tensor")
-        kind = dict(shape=info.shape, dtype=info.dtype, device=info.device, stride=info.stride, written=node in written) if info else {}
+        kind = (
+            dict(
+                shape=info.shape,
+                dtype=info.dtype,
+                device=info.device,
+                stride=info.stride,
+                written=node in written,
+            )
+            if info
+            else {}
+        )
         if node in owner:
             tensor = owner[node]
             entry = state.entry(tensor)
@@ -40,7 +55,11 @@ def slots_of(capture, graph):
                 free.append(tensor)
         elif node in numbers:
             where, o, of, *path = numbers[node]
-            named = ("lr", *_of_group(o, of, path)) if where == "group" else ("optim", *_of_state(state, o, of, path))
+            named = (
+                ("lr", *_of_group(o, of, path))
+                if where == "group"
+                else ("optim", *_of_state(state, o, of, path))
+            )
         else:
             named = "arg", node.target, ("arg", arguments)
             arguments += 1
@@ -61,7 +80,10 @@ def _optimizer_tensors(capture):
                 if isinstance(value, torch.Tensor):
                     found[id(memory_of(value))] = ("optim", *_of_state(capture.state, o, param, path))
     for o, of, path, _, real in capture.new_state:
-        found[id(real)] = ("optim", *(_of_group(o, of, path) if type(of) is int else _of_state(capture.state, o, of, path)))
+        found[id(real)] = (
+            "optim",
+            *(_of_group(o, of, path) if type(of) is int else _of_state(capture.state, o, of, path)),
+        )
     return found
 
 
@@ -71,7 +93,12 @@ def _of_state(state, optimizer, param, path):
 
 
 def _of_group(optimizer, group, path):
-    return ".".join((f"optimizer{optimizer}.group{group}", *map(str, path))), ("group", optimizer, group, *path)
+    return ".".join((f"optimizer{optimizer}.group{group}", *map(str, path))), (
+        "group",
+        optimizer,
+        group,
+        *path,
+    )
 
 
 def _rename(placeholders, slots, used):

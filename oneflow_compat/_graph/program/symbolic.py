@@ -1,9 +1,12 @@
 """Numbers that are computed from sizes in each run, and branches on them."""
+
 from __future__ import annotations
 
 import torch
 
-BRANCH_TAKEN_OTHERWISE = "a branch of build() on a size that depends on values goes another way than in this program: branch"
+BRANCH_TAKEN_OTHERWISE = (
+    "a branch of build() on a size that depends on values goes another way than in this program: branch"
+)
 SYMBOLIC_NUMBERS = {torch.SymInt, torch.SymFloat, torch.SymBool}
 
 
@@ -14,9 +17,18 @@ def is_run_value(value) -> bool:
 
 def checks_branches(program) -> bool:
     """Does the program check which way branches on sizes go?"""
-    return any(n.target is torch.ops.aten._assert_async.msg and n.args[1].startswith(BRANCH_TAKEN_OTHERWISE) for n in program.graph.nodes)
+    return any(
+        n.target is torch.ops.aten._assert_async.msg and n.args[1].startswith(BRANCH_TAKEN_OTHERWISE)
+        for n in program.graph.nodes
+    )
 
 
 def known_size(size):
     """A dimension for node.meta: the number, or the text of an unknown one."""
-    return size if type(size) is int else str(size.node.expr) if size.node.maybe_as_int() is None else size.node.maybe_as_int()
+    return (
+        size
+        if type(size) is int
+        else str(size.node.expr)
+        if size.node.maybe_as_int() is None
+        else size.node.maybe_as_int()
+    )

@@ -1,4 +1,5 @@
 """What a program knows of a tensor: shape, dtype, device and stride."""
+
 from __future__ import annotations
 
 import torch
@@ -11,7 +12,12 @@ def describe(tensor):
     """(shape, dtype, device, stride) as a small record for node.meta["tensor"]."""
     stride = tensor.stride() if tensor.layout is torch.strided else None
     if type(tensor) is FakeTensor and tensor._has_symbolic_sizes_strides:
-        return TensorInfo(tuple(map(known_size, tensor.shape)), tensor.dtype, tensor.device, stride and tuple(map(known_size, stride)))
+        return TensorInfo(
+            tuple(map(known_size, tensor.shape)),
+            tensor.dtype,
+            tensor.device,
+            stride and tuple(map(known_size, stride)),
+        )
     return TensorInfo(tuple(tensor.shape), tensor.dtype, tensor.device, stride)
 
 

@@ -1,4 +1,5 @@
 """Which inputs of a program its operators write, and when."""
+
 from __future__ import annotations
 
 import torch
@@ -20,17 +21,25 @@ def first_of_update(graph):
 
 
 def silent_writes(program):
-    """Indices of the slots whose version counter the runtime must raise: what a compiled region or a fused optimizer writes.
+    """Indices of the slots whose version counter the runtime must raise: what a compiled region or a fused
+    optimizer writes.
 
-    Every other operator of the update raises it by itself. Nobody differentiates through the state of an optimizer.
+    Every other operator of the update raises it by itself. Nobody differentiates through the state of an
+    optimizer.
     """
     late = first_of_update(program.graph)
     written = written_inputs(n for n in program.graph.nodes if n not in late or "_fused_" in str(n.target))
-    return [i for i, (node, slot) in enumerate(zip(program.placeholders, program.slots)) if node in written and slot.role != "optim"]
+    return [
+        i
+        for i, (node, slot) in enumerate(zip(program.placeholders, program.slots))
+        if node in written and slot.role != "optim"
+    ]
 
 
 def written_before_the_last_check(program):
-    """Indices of the slots that are written while the program may still find that a branch goes another way."""
+    """Indices of the slots that are written while the program may still find that a branch goes
+    another way.
+    """
     aten, nodes = torch.ops.aten, list(program.graph.nodes)
     last = max((i for i, n in enumerate(nodes) if n.target is aten._assert_async.msg), default=0)
     written = written_inputs(nodes[:last])
@@ -39,4 +48,6 @@ def written_before_the_last_check(program):
 
 def written_inputs(nodes):
     """Placeholders that the nodes write, views followed to their base."""
-    return {r for n in nodes if n.op == "call_function" for r in roots(written_args(n)) if r.op == "placeholder"}
+    return {
+        r for n in nodes if n.op == "call_function" for r in roots(written_args(n)) if r.op == "placeholder"
+    }

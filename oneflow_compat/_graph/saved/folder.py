@@ -1,7 +1,9 @@
 """The folder of a saved graph, written so that it holds the old graph or the new one at any moment.
 
-The tensors are written under a name of their own. program.json names them and is renamed into place at the end: that is the commit.
-What an interrupted save left behind is removed by the next one, which holds the folder's lock and so knows that nobody writes it.
+The tensors are written under a name of their own. program.json names them and is renamed into place at the
+end: that is the commit.
+What an interrupted save left behind is removed by the next one, which holds the folder's lock and so knows
+that nobody writes it.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ _TEMPORARY = re.compile(r"\.(program\.json|tensors\.pt)-[0-9a-f]{8}\.tmp\Z")
 
 
 def write_folder(folder, write_tensors, program_text) -> None:
-    """Write a graph. `write_tensors(file)` fills an open file; `program_text(name)` gives program.json for tensors in a file of that name."""
+    """Write a graph. `write_tensors(file)` fills an open file; `program_text(name)` gives program.json for
+    tensors in a file of that name.
+    """
     folder = os.path.realpath(os.fspath(folder))
     created = _make(folder)
     unlock = _lock(folder)
@@ -81,7 +85,9 @@ def _check_content(folder):
 
 
 def _remove_leftovers(folder, name, locked):
-    """Remove the tensors of older graphs and, if nobody else can be writing here, what interrupted saves left."""
+    """Remove the tensors of older graphs and, if nobody else can be writing here, what interrupted saves
+    left.
+    """
     for found in os.listdir(folder):
         if TENSORS_NAME.match(found) and found != name or locked and _TEMPORARY.match(found):
             with contextlib.suppress(OSError):
@@ -89,7 +95,9 @@ def _remove_leftovers(folder, name, locked):
 
 
 def _lock(folder):
-    """Wait until no other process saves into the folder; the function that lets go, None where folders cannot be locked."""
+    """Wait until no other process saves into the folder; the function that lets go, None where folders cannot
+    be locked.
+    """
     try:
         import fcntl
 
@@ -140,7 +148,9 @@ def opened(folder, name):
 
 
 def _own_folders(folder):
-    """The folder, and that of the files to which the cache of Hugging Face links (<model>/snapshots/<version>/ beside <model>/blobs/)."""
+    """The folder, and that of the files to which the cache of Hugging Face links
+    (<model>/snapshots/<version>/ beside <model>/blobs/).
+    """
     folder = os.path.realpath(folder)
     parent = os.path.dirname(folder)
     while os.path.basename(parent) != "snapshots" and parent != os.path.dirname(parent):

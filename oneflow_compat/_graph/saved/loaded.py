@@ -1,4 +1,5 @@
 """A graph read from disk (package.py), which runs without the class it was captured from."""
+
 from __future__ import annotations
 
 import functools
@@ -50,7 +51,10 @@ class LoadedProgram:
         self.program, self.keys, self._run, self._source = program, keys, None, source
         self.backend = "aten" if has_unchecked_index(program.graph) else backend
         self.args = [i for i, s in enumerate(program.slots) if s.role == "arg"]
-        self._written, self._guard = silent_writes(program), compile_guard(program) if program.guard is not None else None
+        self._written, self._guard = (
+            silent_writes(program),
+            compile_guard(program) if program.guard is not None else None,
+        )
         self._kept = written_before_the_last_check(program) if checks_branches(program) else None
         keywords = program.in_spec.children()[1]
         self.keywords = keys_of(keywords.context) if keywords.children() else ()
@@ -59,26 +63,46 @@ class LoadedProgram:
         """The call it was saved for."""
         fixed = {i: text for i, _, text in self.program.in_constants}
         tensors = (f"{s.dtype}{list(s.shape)}" for s in self.program.slots if s.role == "arg")
-        return _form(self.program.in_spec, (fixed[i] if i in fixed else next(tensors, "tensor") for i in range(self.program.in_spec.num_leaves)))
+        return _form(
+            self.program.in_spec,
+            (
+                fixed[i] if i in fixed else next(tensors, "tensor")
+                for i in range(self.program.in_spec.num_leaves)
+            ),
+        )
 
     def tensors_of(self, leaves, spec):
-        """The tensors among the arguments; an error says how the call is another one than it was saved for."""
+        """The tensors among the arguments; an error says how the call is another one than it was
+        saved for.
+        """
         program = self.program
         if plain_spec(spec) != program.in_spec:
-            raise TypeError(f"graph {program.name} was saved for the call {self.form()}, found {_form(spec, map(_kind, leaves))}")
+            raise TypeError(
+                f"graph {program.name} was saved for the call {self.form()}, found"
+                f" {_form(spec, map(_kind, leaves))}"
+            )
         for i, name, text in program.in_constants:
             if repr(leaves[i]) != text:
-                raise ValueError(f"argument {name!r} of graph {program.name} was {text} when it was saved, found {leaves[i]!r}; "
-                                 "values of Python are fixed in a saved program, call the graph with others before it is saved")
+                raise ValueError(
+                    f"argument {name!r} of graph {program.name} was {text} when it was saved, found"
+                    f" {leaves[i]!r}; values of Python are fixed in a saved program, call the graph with"
+                    " others before it is saved"
+                )
         fixed = {i for i, _, _ in program.in_constants}
         given = [v for i, v in enumerate(leaves) if i not in fixed]
         for index, value in zip(self.args, given, strict=True):
             slot = program.slots[index]
             if not isinstance(value, torch.Tensor):
-                raise TypeError(f"argument {slot.name!r} of graph {program.name} must be a tensor, found {type(value).__name__}")
+                raise TypeError(
+                    f"argument {slot.name!r} of graph {program.name} must be a tensor, found"
+                    f" {type(value).__name__}"
+                )
             if tuple(value.shape) != slot.shape or value.dtype != slot.dtype:
-                raise TypeError(f"argument {slot.name!r} of graph {program.name} must be {slot.dtype}{list(slot.shape)}, found {value.dtype}{list(value.shape)}; "
-                                "a saved program holds for one shape, call the graph with others before it is saved")
+                raise TypeError(
+                    f"argument {slot.name!r} of graph {program.name} must be {slot.dtype}{list(slot.shape)},"
+                    f" found {value.dtype}{list(value.shape)}; a saved program holds for one shape, call the"
+                    " graph with others before it is saved"
+                )
         return given
 
     def values(self, state, given):
@@ -101,8 +125,15 @@ class LoadedProgram:
             with _making, torch._C._DisableAutocast():
                 self._run = self._run or self._compiled()
         program = self.program
-        run = self._run if self._kept is None else functools.partial(run_or_undo, self._run, self._kept, program)
-        with torch._C._DisableAutocast(), torch.set_grad_enabled(program.training or torch.is_grad_enabled()):  # oneDNN's LSTM keeps what backward needs only then
+        run = (
+            self._run
+            if self._kept is None
+            else functools.partial(run_or_undo, self._run, self._kept, program)
+        )
+        with (
+            torch._C._DisableAutocast(),
+            torch.set_grad_enabled(program.training or torch.is_grad_enabled()),
+        ):  # oneDNN's LSTM keeps what backward needs only then
             keep = torch._C._AutoDispatchBelowAutograd()
             try:
                 out = iter(run(*values))
@@ -116,8 +147,18 @@ class LoadedProgram:
     def _compiled(self):
         try:
             return compiler_for(self.backend)(self.program, Config(backend=self.backend))
-        except (AttributeError, LookupError, TypeError, ValueError, AssertionError, SyntaxError) as error:  # marks or shapes that do not fit the nodes
-            raise ProgramError(f"{self._source}: its program cannot be compiled for the backend {self.backend!r} ({type(error).__name__}: {error}); save the graph again") from error
+        except (
+            AttributeError,
+            LookupError,
+            TypeError,
+            ValueError,
+            AssertionError,
+            SyntaxError,
+        ) as error:  # marks or shapes that do not fit the nodes
+            raise ProgramError(
+                f"{self._source}: its program cannot be compiled for the backend {self.backend!r}"
+                f" ({type(error).__name__}: {error}); save the graph again"
+            ) from error
 
     def read(self, key, tensor):
         """The tensor of this key is another one from now on."""
@@ -127,9 +168,12 @@ class LoadedProgram:
 
 
 class LoadedGraph:
-    """A graph read from disk: call it with the arguments build() took. State (weights, optimizer slots) lives in it, by name.
+    """A graph read from disk: call it with the arguments build() took.
 
-    Of its programs, one for each kind of arguments that the graph had been called with, the first is the one last run before saving.
+    State (weights, optimizer slots) lives in it, by name.
+
+    Of its programs, one for each kind of arguments that the graph had been called with, the first is the one
+    last run before saving.
     """
 
     def __init__(self, programs, state, backend, schedules=()):
@@ -161,12 +205,18 @@ class LoadedGraph:
                     raise
                 error = found
         if fitting and not isinstance(error, RuntimeError):
-            raise ValueError(f"build() of graph {self.name} decides by values, and no saved program is of these; call the graph with such values before it is saved")
+            raise ValueError(
+                f"build() of graph {self.name} decides by values, and no saved program is of these; call the"
+                " graph with such values before it is saved"
+            )
         if isinstance(error, RuntimeError) or len(self.programs) == 1:
             raise error
         leaves, spec = tree_flatten((args, kwargs))
-        raise TypeError(f"graph {self.name} was saved for the calls {', '.join(dict.fromkeys(one.form() for one in self.programs))}, found {_form(spec, map(_kind, leaves))}; "
-                        "call the graph so before it is saved")
+        raise TypeError(
+            f"graph {self.name} was saved for the calls"
+            f" {', '.join(dict.fromkeys(one.form() for one in self.programs))}, found"
+            f" {_form(spec, map(_kind, leaves))}; call the graph so before it is saved"
+        )
 
     def _ran(self, one, values, given):
         out = one.run(values)
@@ -180,17 +230,30 @@ class LoadedGraph:
     def warm_up(self):
         """One run of the first program on zeros."""
         one = self.programs[0]
-        given = [torch.zeros(s.shape, dtype=s.dtype, device=s.device) for s in (one.program.slots[i] for i in one.args)]
+        given = [
+            torch.zeros(s.shape, dtype=s.dtype, device=s.device)
+            for s in (one.program.slots[i] for i in one.args)
+        ]
         self._ran(one, one.values(self._state, given), given)
 
     def take(self, tensors):
-        """Live parameters and buffers, by name, in the place of those read from disk, of the same shapes and dtypes; {name: what was read}."""
-        places = {s.name: one.keys[i] for one in self.programs for i, s in enumerate(one.program.slots) if s.role in ("param", "buffer") and s.name in tensors}
+        """Live parameters and buffers, by name, in the place of those read from disk, of the same shapes and
+        dtypes; {name: what was read}.
+        """
+        places = {
+            s.name: one.keys[i]
+            for one in self.programs
+            for i, s in enumerate(one.program.slots)
+            if s.role in ("param", "buffer") and s.name in tensors
+        }
         before = {name: self._state[key] for name, key in places.items()}
         for name, saved in before.items():
             if (tensors[name].shape, tensors[name].dtype) != (saved.shape, saved.dtype):
-                raise RuntimeError(f"graph {self.name}: {name!r} of the module is {tensors[name].dtype}{list(tensors[name].shape)}, "
-                                   f"the saved program needs {saved.dtype}{list(saved.shape)}; save the graph of this module")
+                raise RuntimeError(
+                    f"graph {self.name}: {name!r} of the module is"
+                    f" {tensors[name].dtype}{list(tensors[name].shape)}, the saved program needs"
+                    f" {saved.dtype}{list(saved.shape)}; save the graph of this module"
+                )
         for name, key in places.items():
             self._state[key] = tensors[name]
             for one in self.programs:
@@ -199,16 +262,23 @@ class LoadedGraph:
 
     def state_dict(self):
         """{name: tensor or number} of everything the programs read besides arguments, the live objects."""
-        return self._state | {f"schedule{i}.step": schedule.step for i, schedule in enumerate(self._schedules)}
+        return self._state | {
+            f"schedule{i}.step": schedule.step for i, schedule in enumerate(self._schedules)
+        }
 
     def load_state_dict(self, state):
         """Copy tensors and numbers in; names and shapes must be those of state_dict()."""
         steps = [f"schedule{i}.step" for i in range(len(self._schedules))]
         if self._state.keys() | set(steps) != state.keys() | set(steps):
-            raise RuntimeError(f"graph {self.name}: names differ: {sorted(self._state.keys() ^ (state.keys() - set(steps)))}")
+            raise RuntimeError(
+                f"graph {self.name}: names differ: {sorted(self._state.keys() ^ (state.keys() - set(steps)))}"
+            )
         for name, mine in self._state.items():
             if isinstance(mine, torch.Tensor) and mine.shape != state[name].shape:
-                raise RuntimeError(f"graph {self.name}: {name!r} has the shape {list(state[name].shape)}, needed {list(mine.shape)}")
+                raise RuntimeError(
+                    f"graph {self.name}: {name!r} has the shape {list(state[name].shape)}, needed"
+                    f" {list(mine.shape)}"
+                )
         for name, mine in self._state.items():
             if isinstance(mine, torch.Tensor):
                 mine.copy_(state[name])
@@ -219,15 +289,24 @@ class LoadedGraph:
 
     @property
     def lr(self):
-        """The learning rates, {name: number}; a schedule of oneflow.optim.lr_scheduler moves them, set_lr() changes them and ends it."""
-        return {s.name: self._state[one.keys[i]] for one in self.programs for i, s in enumerate(one.program.slots) if s.role == "lr"}
+        """The learning rates, {name: number}; a schedule of oneflow.optim.lr_scheduler moves them, set_lr()
+        changes them and ends it.
+        """
+        return {
+            s.name: self._state[one.keys[i]]
+            for one in self.programs
+            for i, s in enumerate(one.program.slots)
+            if s.role == "lr"
+        }
 
     def set_lr(self, value, name=None):
         """Set one learning rate, or all of them."""
         names = list(self.lr) if name is None else [name]
         for wanted in names:
             if wanted not in self.lr:
-                raise KeyError(f"graph {self.name} has no learning rate {wanted!r}; there are {list(self.lr)}")
+                raise KeyError(
+                    f"graph {self.name} has no learning rate {wanted!r}; there are {list(self.lr)}"
+                )
         self._state.update(dict.fromkeys(names, float(value)))
         for schedule in self._schedules:
             schedule.rates = [None if name in names else name for name in schedule.rates]
@@ -236,8 +315,16 @@ class LoadedGraph:
         """Write the graph with its state as it is now."""
         from .package import save
 
-        save([(one.program, one.values(self._state, ())) for one in self.programs], folder, self.backend, [s.record() for s in self._schedules])
+        save(
+            [(one.program, one.values(self._state, ())) for one in self.programs],
+            folder,
+            self.backend,
+            [s.record() for s in self._schedules],
+        )
 
     def __repr__(self):
         more = f", {len(self.programs)} programs" if len(self.programs) > 1 else ""
-        return f"LoadedGraph({self.name}, {'training' if self.training else 'inference'}, {self.program.count()} operators{more})"
+        return (
+            f"LoadedGraph({self.name}, {'training' if self.training else 'inference'}, {self.program.count()}"
+            f" operators{more})"
+        )

@@ -1,7 +1,9 @@
 """The functions that a saved graph may call, and a check of each call against the operator's schema.
 
-A target is a name. It is looked up among the operators that torch's dispatcher knows, never imported and never reached through
-attributes. A call is taken if its arguments have the names, number and types of the schema, because they become Python and C++ text.
+A target is a name. It is looked up among the operators that torch's dispatcher knows, never imported and
+never reached through
+attributes. A call is taken if its arguments have the names, number and types of the schema, because they
+become Python and C++ text.
 """
 
 from __future__ import annotations
@@ -77,20 +79,24 @@ def target_of(name, location):
     parts = _TARGET.match(name) if type(name) is str and len(name) < 200 else None
     if parts is None or parts[1] not in _NAMESPACES or _REFUSED.match(f"{parts[1]}::{parts[2]}"):
         raise PackageError(
-            f"{location}: the operator {shown(name)} is not allowed in a saved program; build the graph from operators of aten and oneflow"
+            f"{location}: the operator {shown(name)} is not allowed in a saved program; build the graph from"
+            " operators of aten and oneflow"
         )
     namespace, base, overload = parts.groups()
     if namespace == "oneflow":
         _register_kernels(name, location)
     if not _is_registered(f"{namespace}::{base}", overload):
         raise PackageError(
-            f"{location}: this torch ({torch.__version__}) has no operator {shown(name)}; load the graph with the version it was saved with"
+            f"{location}: this torch ({torch.__version__}) has no operator {shown(name)}; load the graph with"
+            " the version it was saved with"
         )
     return getattr(getattr(getattr(torch.ops, namespace), base), overload)
 
 
 def _is_registered(base, overload):
-    """Whether the dispatcher has the operator; functions that TorchScript alone knows (aten::open, prim::rpc_async) are none of it."""
+    """Whether the dispatcher has the operator; functions that TorchScript alone knows (aten::open,
+    prim::rpc_async) are none of it.
+    """
     try:
         torch._C._dispatch_find_schema_or_throw(base, "" if overload == "default" else overload)
     except RuntimeError:
@@ -105,7 +111,8 @@ def _register_kernels(name, location):
 
     if _ext.status() != "loaded":
         raise PackageError(
-            f"{location}: the operator {name!r} is one of oneflow's kernels, which are not here ({_ext.status()})"
+            f"{location}: the operator {name!r} is one of oneflow's kernels, which are not here"
+            f" ({_ext.status()})"
         )
 
 
@@ -119,7 +126,9 @@ def has_unchecked_index(graph) -> bool:
 
 # --------------------------------------------------------------------------- the arguments of a call
 def check_call(target, args, kwargs, location) -> None:
-    """Raise PackageError unless the arguments fit the function; the values are decoded, nodes stand for results."""
+    """Raise PackageError unless the arguments fit the function; the values are decoded, nodes stand for
+    results.
+    """
     if isinstance(target, torch._ops.OpOverload):
         _check_operator(target, args, kwargs, location)
     else:
@@ -162,7 +171,9 @@ def _check_operator(target, args, kwargs, location):
 
 @functools.cache
 def _parameters(target):
-    """(name, whether it is passed by name only, whether it has no default, the test of its values) of each argument of an operator."""
+    """(name, whether it is passed by name only, whether it has no default, the test of its values) of each
+    argument of an operator.
+    """
     assertion = target._schema.name in _ASSERTIONS
     return tuple(
         (a.name, a.kwarg_only, not a.has_default_value(), _test(a.real_type, assertion))
@@ -206,12 +217,21 @@ def _is_sentence(value):
     return type(value) is str and _SENTENCE.match(value) is not None and is_one_line(value)
 
 
-# type of a schema, as text -> the test of its values; a type that is not here (a storage, a stream, a class) takes no value
+# type of a schema, as text -> the test of its values; a type that is not here (a storage, a stream, a class)
+# takes no value
 _TESTS = {
-    "Tensor": _is_tensor, "number": is_scalar, "float": is_scalar, "complex": is_scalar, "int": _is_index, "bool": _is_index,
-    "Device": lambda v: isinstance(v, torch.device | Node), "Layout": lambda v: isinstance(v, torch.layout),
-    "MemoryFormat": lambda v: isinstance(v, torch.memory_format), "ScalarType": lambda v: isinstance(v, torch.dtype), "str": _is_word,
-}  # fmt: skip
+    "Tensor": _is_tensor,
+    "number": is_scalar,
+    "float": is_scalar,
+    "complex": is_scalar,
+    "int": _is_index,
+    "bool": _is_index,
+    "Device": lambda v: isinstance(v, torch.device | Node),
+    "Layout": lambda v: isinstance(v, torch.layout),
+    "MemoryFormat": lambda v: isinstance(v, torch.memory_format),
+    "ScalarType": lambda v: isinstance(v, torch.dtype),
+    "str": _is_word,
+}
 
 
 def _test(kind, assertion):

@@ -1,4 +1,7 @@
-"""A Program from its record in program.json. Every value passes a reader of reader.py before anything is made of it."""
+"""A Program from its record in program.json.
+
+Every value passes a reader of reader.py before anything is made of it.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,25 @@ from ..program.tensor_info import TensorInfo, describe
 from ..program.recurrent_layer import CUDNN_MODES, Layer
 from .operators import check_call, is_scalar, target_of
 from .reader import (
-    INT64, PackageError, anything, boolean, choice, identifier, inside, integer, label, listed, mapping, number, optional, record, refuse, row, shown, text,
-)  # fmt: skip
+    INT64,
+    PackageError,
+    anything,
+    boolean,
+    choice,
+    identifier,
+    inside,
+    integer,
+    label,
+    listed,
+    mapping,
+    number,
+    optional,
+    record,
+    refuse,
+    row,
+    shown,
+    text,
+)
 from .structures import read_spec
 from ..program.pytree import keys_of
 
@@ -33,23 +53,50 @@ def _size(value, location):
 
 
 _sizes = listed(integer(0))
-_slot = record({"tensor": label, "value": anything, "stride": optional(_sizes)},
-               role=choice(*ROLES), name=label, shape=optional(_sizes), dtype=anything, device=anything, written=boolean)  # fmt: skip
+_slot = record(
+    {"tensor": label, "value": anything, "stride": optional(_sizes)},
+    role=choice(*ROLES),
+    name=label,
+    shape=optional(_sizes),
+    dtype=anything,
+    device=anything,
+    written=boolean,
+)
 _info = row(listed(_size), anything, anything, optional(listed(_size)))
 _node = {
     "placeholder": record(op=anything, name=identifier),
     "get_attr": record({"tensor": label}, op=anything, name=identifier, target=identifier),
     "output": record(op=anything, args=listed(anything)),
-    "call": record({"kwargs": mapping(anything), "module": label, "phase": label, "recomputed": boolean, "tensor": _info,
-                    "recurrent": listed(row(integer(0), label, integer(0)))},
-                   op=anything, name=identifier, target=anything, args=listed(anything)),
-}  # fmt: skip
+    "call": record(
+        {
+            "kwargs": mapping(anything),
+            "module": label,
+            "phase": label,
+            "recomputed": boolean,
+            "tensor": _info,
+            "recurrent": listed(row(integer(0), label, integer(0))),
+        },
+        op=anything,
+        name=identifier,
+        target=anything,
+        args=listed(anything),
+    ),
+}
 _program = record(
-    {"unknown_sizes": boolean, "recurrent": listed(row(choice(*CUDNN_MODES), boolean, integer(0), integer(0), integer(0), boolean)),
-     "in_constants": listed(row(integer(0), label, text)), "guard": optional(record(inputs=listed(integer(0)), nodes=listed(anything)))},
-    training=boolean, slots=listed(_slot), nodes=listed(anything), outputs=listed(record(name=label)), in_spec=anything, out_spec=anything,
+    {
+        "unknown_sizes": boolean,
+        "recurrent": listed(row(choice(*CUDNN_MODES), boolean, integer(0), integer(0), integer(0), boolean)),
+        "in_constants": listed(row(integer(0), label, text)),
+        "guard": optional(record(inputs=listed(integer(0)), nodes=listed(anything))),
+    },
+    training=boolean,
+    slots=listed(_slot),
+    nodes=listed(anything),
+    outputs=listed(record(name=label)),
+    in_spec=anything,
+    out_spec=anything,
     out_constants=listed(row(integer(0), anything)),
-)  # fmt: skip
+)
 PROGRAM_KEYS = (
     "training",
     "unknown_sizes",
@@ -66,7 +113,10 @@ PROGRAM_KEYS = (
 
 
 def read_program(name, document, location, tensors, device, state):
-    """(Program, {slot index: its key in `state`}); what the program reads goes into `state`. `device`: in place of those in the file."""
+    """(Program, {slot index: its key in `state`}); what the program reads goes into `state`.
+
+    `device`: in place of those in the file.
+    """
     found = _program(document, location)
     at = lambda key: inside(location, key)
     slots, keys = [], {}
@@ -83,11 +133,21 @@ def read_program(name, document, location, tensors, device, state):
     if found["guard"] is not None:
         guard = _read_guard(found["guard"], infos, _Graph(device, tensors, constants, ()), at("guard"))
     program = Program(
-        name=name, graph=graph, slots=tuple(slots), outputs=tuple(Output(o["name"]) for o in found["outputs"]),
-        in_spec=read_spec(found["in_spec"], at("in_spec")), out_spec=read_spec(found["out_spec"], at("out_spec")),
-        out_constants=tuple((i, decode(v, {}, device, at("out_constants"))) for i, v in found["out_constants"]), in_constants=tuple(found["in_constants"] or ()),
-        constants=constants, guard=guard, training=found["training"], unknown_sizes=found["unknown_sizes"] or False,
-    )  # fmt: skip
+        name=name,
+        graph=graph,
+        slots=tuple(slots),
+        outputs=tuple(Output(o["name"]) for o in found["outputs"]),
+        in_spec=read_spec(found["in_spec"], at("in_spec")),
+        out_spec=read_spec(found["out_spec"], at("out_spec")),
+        out_constants=tuple(
+            (i, decode(v, {}, device, at("out_constants"))) for i, v in found["out_constants"]
+        ),
+        in_constants=tuple(found["in_constants"] or ()),
+        constants=constants,
+        guard=guard,
+        training=found["training"],
+        unknown_sizes=found["unknown_sizes"] or False,
+    )
     _check_call_of(program, location)
     return program.check(), keys
 
@@ -122,7 +182,9 @@ def _check_call_of(program, location):
 
 
 def _check_fixed(key, indices, leaves, tensors, location):
-    """Values fixed at the capture belong to different leaves, and as many tensors as `tensors` allows to the others."""
+    """Values fixed at the capture belong to different leaves, and as many tensors as `tensors` allows to the
+    others.
+    """
     if (
         len(set(indices)) != len(indices)
         or any(i >= leaves for i in indices)
@@ -187,12 +249,14 @@ def _keep_value(slot, entry, tensors, state, device, location):
     value = _tensor(key, tensors, location)
     if tuple(value.shape) != slot.shape or value.dtype != slot.dtype:
         raise PackageError(
-            f"{location}: tensor {slot.name!r} is {value.dtype}{list(value.shape)}, the program needs {slot.dtype}{list(slot.shape)}; save the graph again"
+            f"{location}: tensor {slot.name!r} is {value.dtype}{list(value.shape)}, the program needs"
+            f" {slot.dtype}{list(slot.shape)}; save the graph again"
         )
     if slot.stride is not None and (value.layout is not torch.strided or value.stride() != slot.stride):
         found = list(value.stride()) if value.layout is torch.strided else value.layout
         raise PackageError(
-            f"{location}: tensor {slot.name!r} has the strides {found}, the program needs {list(slot.stride)}; save the graph again"
+            f"{location}: tensor {slot.name!r} has the strides {found}, the program needs"
+            f" {list(slot.stride)}; save the graph again"
         )
     if key in state and state[key] is not value:
         raise refuse(location, f"another name than {key!r} for a tensor, which is the name of a number", key)
@@ -210,7 +274,10 @@ def _tensor(key, tensors, location):
 
 # --------------------------------------------------------------------------- nodes
 class _Graph:
-    """Reads the nodes of one fx graph. Constants are added to `constants`; `layers` are the recurrent ones that nodes belong to."""
+    """Reads the nodes of one fx graph.
+
+    Constants are added to `constants`; `layers` are the recurrent ones that nodes belong to.
+    """
 
     def __init__(self, device, tensors, constants, layers):
         self.device, self.tensors, self.constants, self.layers = device, tensors, constants, layers
@@ -352,7 +419,8 @@ def _decode_tagged(value, nodes, device, location, depth):
     if kind == "node":
         if inner not in nodes:
             raise PackageError(
-                f"{location} is damaged: no node before this one is named {shown(inner)}; save the graph again"
+                f"{location} is damaged: no node before this one is named {shown(inner)}; save the graph"
+                " again"
             )
         return nodes[inner]
     if kind == "float" and inner in ("nan", "inf", "-inf"):

@@ -1,6 +1,8 @@
-"""Checks of the JSON text of a saved graph: each reader takes a value and its location in the file, and returns the value or raises.
+"""Checks of the JSON text of a saved graph: each reader takes a value and its location in the file, and
+returns the value or raises.
 
-Readers are combined: `listed(integer(0))` takes a list of integers that are not negative, `record(name=text)` an object with the one
+Readers are combined: `listed(integer(0))` takes a list of integers that are not negative, `record(name=text)`
+an object with the one
 key "name". A value that no reader has looked at never reaches the rest of the package.
 """
 
@@ -25,7 +27,8 @@ class PackageError(ProgramError):
 def refuse(location: str, wanted: str, found) -> PackageError:
     """The error for a value that a saved graph may not hold."""
     return PackageError(
-        f"{location}: {wanted} is needed, found {shown(found)}; the file is damaged or was not written by graph.save(), save the graph again"
+        f"{location}: {wanted} is needed, found {shown(found)}; the file is damaged or was not written by"
+        " graph.save(), save the graph again"
     )
 
 
@@ -51,7 +54,8 @@ def parse(data: bytes, location: str):
         if len(found) != len(pairs):
             names = [k for k, _ in pairs]
             raise PackageError(
-                f"{location} is damaged: an object names the key {shown(next(k for k in names if names.count(k) > 1))} twice; save the graph again"
+                f"{location} is damaged: an object names the key"
+                f" {shown(next(k for k in names if names.count(k) > 1))} twice; save the graph again"
             )
         return found
 
@@ -97,7 +101,9 @@ def text(value, location):
 
 
 def label(value, location):
-    """A text for people: no control characters (a line of a comment stays one line) and no half characters."""
+    """A text for people: no control characters (a line of a comment stays one line) and no half
+    characters.
+    """
     if type(value) is not str or len(value) > _LONGEST_LABEL or not is_one_line(value):
         raise refuse(location, f"a text of one line, of at most {_LONGEST_LABEL} characters,", value)
     return value
@@ -153,7 +159,9 @@ def row(*readers):
 
 
 def record(optional_keys=None, **required):
-    """An object with the required keys and some of the optional ones, whose value is None where they are absent."""
+    """An object with the required keys and some of the optional ones, whose value is None where they are
+    absent.
+    """
     readers = {**(optional_keys or {}), **required}
 
     def read(value, location):

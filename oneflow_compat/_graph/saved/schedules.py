@@ -1,4 +1,6 @@
-"""Learning rate schedules of saved programs: the formulas of oneflow.optim.lr_scheduler, stored as their numbers."""
+"""Learning rate schedules of saved programs: the formulas of oneflow.optim.lr_scheduler, stored as their
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -46,14 +48,25 @@ _whole = integer(1, _LARGEST)
 _COMPOSED = {"milestones": listed(_count), "interval_rescaling": listed(_flag)}
 # what rates_at() of each reads
 _KINDS = {
-    "StepLR": {"step_size": _period, "gamma": _real}, "MultiStepLR": {"milestones": listed(_count), "gamma": _real},
-    "ExponentialLR": {"gamma": _real}, "ConstantLR": {"factor": _real, "total_iters": _count},
+    "StepLR": {"step_size": _period, "gamma": _real},
+    "MultiStepLR": {"milestones": listed(_count), "gamma": _real},
+    "ExponentialLR": {"gamma": _real},
+    "ConstantLR": {"factor": _real, "total_iters": _count},
     "LinearLR": {"start_factor": _real, "end_factor": _real, "total_iters": _count},
-    "CosineAnnealingLR": {"T_max": _period, "eta_min": _real}, "CosineDecayLR": {"decay_steps": _period, "alpha": _real},
+    "CosineAnnealingLR": {"T_max": _period, "eta_min": _real},
+    "CosineDecayLR": {"decay_steps": _period, "alpha": _real},
     "PolynomialLR": {"max_decay_steps": _period, "end_learning_rate": _real, "power": _real, "cycle": _flag},
-    "CosineAnnealingWarmRestarts": {"T_0": _whole, "T_mult": _whole, "eta_min": _real, "decay_rate": _real, "restart_limit": _count},
-    "SequentialLR": _COMPOSED, "WarmUpLR": _COMPOSED, "ChainedScheduler": {},
-}  # fmt: skip
+    "CosineAnnealingWarmRestarts": {
+        "T_0": _whole,
+        "T_mult": _whole,
+        "eta_min": _real,
+        "decay_rate": _real,
+        "restart_limit": _count,
+    },
+    "SequentialLR": _COMPOSED,
+    "WarmUpLR": _COMPOSED,
+    "ChainedScheduler": {},
+}
 _formula = keyed(kind=choice(*_KINDS), numbers=anything, members=listed(anything))
 _schedule = keyed(
     kind=choice(*_KINDS),
@@ -94,7 +107,9 @@ def _formula_record(schedule):
 
 
 def record(schedule, rates):
-    """What a file holds of a schedule whose groups' rates are the slots `rates` (None: of no slot); None where it cannot be stored."""
+    """What a file holds of a schedule whose groups' rates are the slots `rates` (None: of no slot); None
+    where it cannot be stored.
+    """
     formula = _formula_record(schedule)
     if formula is None or not _numbers(schedule.base_lrs) or not _number(schedule.last_epoch):
         return None

@@ -1,7 +1,10 @@
-"""The structure of arguments and outputs in a saved graph: torch's JSON form of a pytree spec, read without importing what it names.
+"""The structure of arguments and outputs in a saved graph: torch's JSON form of a pytree spec, read without
+importing what it names.
 
-torch's own reader imports the modules of enums and of the factory of a defaultdict. Here the containers are a fixed list. A class of
-the user's own is taken if the running program has registered it with pytree; an enum if its module is imported already.
+torch's own reader imports the modules of enums and of the factory of a defaultdict. Here the containers are a
+fixed list. A class of
+the user's own is taken if the running program has registered it with pytree; an enum if its module is
+imported already.
 """
 
 from __future__ import annotations
@@ -71,11 +74,19 @@ def _spec_record(spec):
         factory, keys = context
         if factory is not None and factory not in _FACTORIES.values():
             raise PackageError(
-                f"a defaultdict of {factory!r} cannot be stored; pass a dict, or a defaultdict of {', '.join(n for _, n in _FACTORIES)}"
+                f"a defaultdict of {factory!r} cannot be stored; pass a dict, or a defaultdict of"
+                f" {', '.join(n for _, n in _FACTORIES)}"
             )
         module, name_of_factory = next((key for key, f in _FACTORIES.items() if f is factory), (None, None))
-        return {"type": name, "context": {"default_factory_module": module, "default_factory_name": name_of_factory,
-                                          "dict_context": [_key_record(k) for k in keys]}, "children_spec": children}  # fmt: skip
+        return {
+            "type": name,
+            "context": {
+                "default_factory_module": module,
+                "default_factory_name": name_of_factory,
+                "dict_context": [_key_record(k) for k in keys],
+            },
+            "children_spec": children,
+        }
     if spec.type in _MAPPINGS.values():
         context = [_key_record(k) for k in context]
     return {"type": name, "context": json.dumps(context), "children_spec": children}
@@ -89,7 +100,8 @@ def _key_record(key):
     if key is None or isinstance(key, bool | int | float | str):
         return key
     raise PackageError(
-        f"a dict with the key {key!r} cannot be stored; its keys are texts, numbers, enums, or tuples of these"
+        f"a dict with the key {key!r} cannot be stored; its keys are texts, numbers, enums, or tuples of"
+        " these"
     )
 
 
@@ -179,7 +191,9 @@ def _key(value, location, depth=0):
 
 
 def _enum_member(value, location):
-    """A member of an enum class of a module that is imported already: found in dictionaries, so no code of the module runs."""
+    """A member of an enum class of a module that is imported already: found in dictionaries, so no code of
+    the module runs.
+    """
     found = _enum(value, location)
     module, _, names = found["fqn"].partition(":")
     scope = sys.modules.get(module)
@@ -187,7 +201,8 @@ def _enum_member(value, location):
         scope = vars(scope).get(name) if isinstance(scope, type | type(sys)) else None
     if not (isinstance(scope, type) and issubclass(scope, enum.Enum)):
         raise PackageError(
-            f"{location}: the enum {shown(found['fqn'])} is not imported; import the module that defines it before the graph is loaded"
+            f"{location}: the enum {shown(found['fqn'])} is not imported; import the module that defines it"
+            " before the graph is loaded"
         )
     member = enum.EnumMeta.__members__.fget(scope).get(found["name"])
     if member is None:
@@ -206,8 +221,9 @@ def _registered(name, context, location):
         "oneflow_compat",
     ):
         raise PackageError(
-            f"{location}: the class {shown(name)} is not registered here; register it with torch.utils._pytree.register_pytree_node "
-            "(and a serialized_type_name) before the graph is loaded"
+            f"{location}: the class {shown(name)} is not registered here; register it with"
+            " torch.utils._pytree.register_pytree_node (and a serialized_type_name) before the graph is"
+            " loaded"
         )
     from_file = pytree.SUPPORTED_SERIALIZED_TYPES[kind].from_dumpable_context
     try:
@@ -216,5 +232,6 @@ def _registered(name, context, location):
         raise
     except Exception as error:
         raise PackageError(
-            f"{location}: {kind.__qualname__} does not take its stored context ({type(error).__name__}: {error}); save the graph again"
+            f"{location}: {kind.__qualname__} does not take its stored context ({type(error).__name__}:"
+            f" {error}); save the graph again"
         ) from None

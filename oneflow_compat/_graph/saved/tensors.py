@@ -1,7 +1,9 @@
 """tensors.pt of a saved graph: torch's zip format, checked before torch reads it.
 
-torch.load(weights_only=True) constructs more than tensors (a bytearray of any size, classes that the user has allowed for other
-files), unpacks compressed members and does not compare checksums. A graph's file needs nothing of that and is refused with it.
+torch.load(weights_only=True) constructs more than tensors (a bytearray of any size, classes that the user has
+allowed for other
+files), unpacks compressed members and does not compare checksums. A graph's file needs nothing of that and is
+refused with it.
 """
 
 from __future__ import annotations
@@ -17,21 +19,50 @@ import torch
 from .reader import PackageError, is_one_line, shown
 
 _OPCODES = frozenset(
-    "PROTO EMPTY_DICT EMPTY_TUPLE EMPTY_LIST MARK TUPLE TUPLE1 TUPLE2 TUPLE3 APPEND APPENDS SETITEM SETITEMS GLOBAL REDUCE BINPERSID BINUNICODE "
-    "BININT BININT1 BININT2 LONG1 BINFLOAT NEWTRUE NEWFALSE NONE BINPUT LONG_BINPUT BINGET LONG_BINGET STOP".split()
+    "PROTO EMPTY_DICT EMPTY_TUPLE EMPTY_LIST MARK TUPLE TUPLE1 TUPLE2 TUPLE3 APPEND APPENDS SETITEM SETITEMS"
+    " GLOBAL REDUCE BINPERSID BINUNICODE BININT BININT1 BININT2 LONG1 BINFLOAT NEWTRUE NEWFALSE NONE BINPUT"
+    " LONG_BINPUT BINGET LONG_BINGET STOP".split()
 )
 _NAMES = {
-    "collections OrderedDict", "torch.serialization _get_layout", "torch.storage UntypedStorage", "torch Size",
-    *(f"torch._utils _rebuild_{kind}" for kind in ("tensor_v2", "tensor_v3", "sparse_tensor", "meta_tensor_no_storage")),
-    *(f"torch {kind}Storage" for kind in "Double Float Half BFloat16 Long Int Short Char Byte Bool ComplexDouble ComplexFloat".split()),
+    "collections OrderedDict",
+    "torch.serialization _get_layout",
+    "torch.storage UntypedStorage",
+    "torch Size",
+    *(
+        f"torch._utils _rebuild_{kind}"
+        for kind in ("tensor_v2", "tensor_v3", "sparse_tensor", "meta_tensor_no_storage")
+    ),
+    *(
+        f"torch {kind}Storage"
+        for kind in (
+            "Double Float Half BFloat16 Long Int Short Char Byte Bool ComplexDouble ComplexFloat".split()
+        )
+    ),
     *(str(value).replace(".", " ") for value in vars(torch).values() if isinstance(value, torch.dtype)),
-}  # fmt: skip
-_DAMAGE = (zipfile.BadZipFile, zlib.error, pickle.UnpicklingError, EOFError, LookupError, OSError, RuntimeError, TypeError, ValueError,
-           NotImplementedError, AttributeError, AssertionError, RecursionError, MemoryError, OverflowError)  # fmt: skip
+}
+_DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    pickle.UnpicklingError,
+    EOFError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    NotImplementedError,
+    AttributeError,
+    AssertionError,
+    RecursionError,
+    MemoryError,
+    OverflowError,
+)
 
 
 def write_tensors(tensors, file) -> None:
-    """Write {key: tensor} into an open file, with the checksums that a user may have switched off for torch.save."""
+    """Write {key: tensor} into an open file, with the checksums that a user may have switched off for
+    torch.save.
+    """
     before = torch.serialization.get_crc32_options()
     torch.serialization.set_crc32_options(True)
     try:
@@ -51,22 +82,27 @@ def read_tensors(file, location, map_location=None) -> dict:
     except _DAMAGE as error:
         reason = "".join(str(error).splitlines()[:1])[:300]
         raise PackageError(
-            f"{location} cannot be read; it is damaged, or of a device that is not here (map_location= names another): {reason}"
+            f"{location} cannot be read; it is damaged, or of a device that is not here (map_location= names"
+            f" another): {reason}"
         ) from None
     if type(tensors) is not dict:
         raise PackageError(
-            f"{location} is damaged: it holds a {type(tensors).__name__} in place of a dict of tensors; save the graph again"
+            f"{location} is damaged: it holds a {type(tensors).__name__} in place of a dict of tensors; save"
+            " the graph again"
         )
     for key, value in tensors.items():
         if type(key) is not str or not is_one_line(key) or not isinstance(value, torch.Tensor):
             raise PackageError(
-                f"{location} is damaged: it holds {shown(key)}: {type(value).__name__} in place of a text and a tensor; save the graph again"
+                f"{location} is damaged: it holds {shown(key)}: {type(value).__name__} in place of a text and"
+                " a tensor; save the graph again"
             )
     return tensors
 
 
 def _check_zip(file, location):
-    """Raise unless it is a zip file as torch writes it: stored members with right checksums, from the first byte to the last."""
+    """Raise unless it is a zip file as torch writes it: stored members with right checksums, from the first
+    byte to the last.
+    """
 
     def damaged(what):
         return PackageError(f"{location} is damaged: {what}; save the graph again")
@@ -100,7 +136,8 @@ def _check_pickle(data, location):
     for opcode, argument, _ in pickletools.genops(data):
         if opcode.name not in _OPCODES:
             raise PackageError(
-                f"{location} is refused: its pickle has the instruction {opcode.name}, which graph.save never writes"
+                f"{location} is refused: its pickle has the instruction {opcode.name}, which graph.save never"
+                " writes"
             )
         if opcode.name == "GLOBAL" and argument not in _NAMES:
             raise PackageError(

@@ -2,6 +2,7 @@
 
 Names come from `_tables/legacy.py` and are looked up at first use.
 """
+
 from __future__ import annotations
 
 import importlib
@@ -15,9 +16,15 @@ def __getattr__(name):
         return importlib.import_module(f"{__name__}.{name}")
     home = _table.home(name)
     if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}: it is not a name of OneFlow's job-function API")
+        raise AttributeError(
+            f"module {__name__!r} has no attribute {name!r}: it is not a name of OneFlow's job-function API"
+        )
     module, _, inner = home.partition(":")
-    base = importlib.import_module(module) if module == "torch" else importlib.import_module(f"{__name__}.{module}")
+    base = (
+        importlib.import_module(module)
+        if module == "torch"
+        else importlib.import_module(f"{__name__}.{module}")
+    )
     value = getattr(base, inner)
     globals()[name] = value
     return value

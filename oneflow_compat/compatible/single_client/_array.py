@@ -1,4 +1,5 @@
 """Shapes, constants, joining and casting blobs: top-level functions of the job-function API."""
+
 from __future__ import annotations
 
 import builtins
@@ -28,7 +29,9 @@ def _device():
 
 # ---------------------------------------------------------------- constants
 def constant(value, dtype=None, shape=None, name=None):
-    """A blob of `shape` (one element if None) filled with `value`; without a dtype float32 or, for an int, int32."""
+    """A blob of `shape` (one element if None) filled with `value`; without a dtype float32 or, for an int,
+    int32.
+    """
     if dtype is None:
         dtype = torch.float32 if isinstance(value, float) else torch.int32
     shape = (1,) if shape is None else ((shape,) if isinstance(shape, int) else tuple(shape))
@@ -64,7 +67,9 @@ def range(start, limit=None, delta=1, dtype=None, name="range"):
     if limit is None:
         start, limit = 0, start
     whole = isinstance(start, int) and isinstance(limit, int) and isinstance(delta, int)
-    return torch.arange(start, limit, delta, dtype=dtype or (torch.int64 if whole else torch.float32), device=_device())
+    return torch.arange(
+        start, limit, delta, dtype=dtype or (torch.int64 if whole else torch.float32), device=_device()
+    )
 
 
 # ---------------------------------------------------------------- shapes
@@ -84,7 +89,9 @@ def dynamic_reshape(x, shape, name=None):
 def transpose(a, perm=None, conjugate=False, batch_axis_non_change=False, name=None):
     """Dimensions in the order `perm`, reversed if None."""
     if conjugate:
-        raise NotImplementedError("transpose(conjugate=True): OneFlow had no complex blobs; conjugate with torch.conj")
+        raise NotImplementedError(
+            "transpose(conjugate=True): OneFlow had no complex blobs; conjugate with torch.conj"
+        )
     return torch.permute(a, tuple(reversed(_dims(a))) if perm is None else tuple(perm))
 
 
@@ -103,7 +110,9 @@ def squeeze(input, axis=None, name=None):
     chosen = (axis,) if isinstance(axis, int) else tuple(axis)
     for a in chosen:
         if input.shape[a] != 1:
-            raise ValueError(f"squeeze: dimension {a} has size {input.shape[a]}, not 1 (shape {tuple(input.shape)})")
+            raise ValueError(
+                f"squeeze: dimension {a} has size {input.shape[a]}, not 1 (shape {tuple(input.shape)})"
+            )
     return torch.squeeze(input, chosen)
 
 
@@ -126,7 +135,10 @@ def broadcast_like(x, like, broadcast_axes=None, name=None):
 def broadcast_to_compatible_with(x, compatible, name=None):
     """x broadcast with the shapes of the blobs in the list `compatible`."""
     if not isinstance(compatible, (list, tuple)):
-        raise TypeError(f"broadcast_to_compatible_with: `compatible` takes a list of blobs, found {type(compatible).__name__}")
+        raise TypeError(
+            "broadcast_to_compatible_with: `compatible` takes a list of blobs, found"
+            f" {type(compatible).__name__}"
+        )
     return x.expand(torch.broadcast_shapes(x.shape, *[c.shape for c in compatible]))
 
 
@@ -181,7 +193,10 @@ def cast(x, dtype, name=None):
 # ---------------------------------------------------------------- joining and splitting
 @takes_older_orders("concat")
 def concat(inputs=None, axis=0, max_dim_size=None, name=None, values=None):
-    """Join along the axis. `values` is the older name of `inputs`; both orders of (values, axis) were in use."""
+    """Join along the axis.
+
+    `values` is the older name of `inputs`; both orders of (values, axis) were in use.
+    """
     if values is not None:
         inputs = values
     if isinstance(inputs, int):
@@ -268,7 +283,9 @@ def _pads4(padding):
     if len(padding) == 2:
         return [padding[1], padding[1], padding[0], padding[0]]
     if len(padding) != 4:
-        raise ValueError(f"padding must be an int, a pair or four numbers (left, right, top, bottom), found {padding}")
+        raise ValueError(
+            f"padding must be an int, a pair or four numbers (left, right, top, bottom), found {padding}"
+        )
     return padding
 
 
@@ -289,13 +306,17 @@ def replication_pad2d(x, padding, name=None):
 
 
 def same_padding(x, padding, data_format, kernel_size, strides, dilation_rate, name=None):
-    """Zeros around x so that a window operation gives ceil(size / stride): "same_lower" puts the odd one first."""
+    """Zeros around x so that a window operation gives ceil(size / stride): "same_lower" puts the odd one
+    first.
+    """
     from .nn._windows import same_pads
 
     spatial = _dims(x)[1:-1] if data_format.upper().endswith("C") else _dims(x)[2:]
     pads = [(0, 0)] * x.dim()
     for i, a in enumerate(spatial):
-        pads[a] = same_pads(x.shape[a], kernel_size[i], strides[i], dilation_rate[i], padding.lower() == "same_lower")
+        pads[a] = same_pads(
+            x.shape[a], kernel_size[i], strides[i], dilation_rate[i], padding.lower() == "same_lower"
+        )
     return pad(x, pads)
 
 
@@ -309,19 +330,40 @@ def multi_count_not_finite(x=None, name=None):
 
 
 def smooth_l1_loss(prediction, label, beta=1.0, name=None):
-    return F.smooth_l1_loss(prediction, label, reduction="none", beta=beta) if beta > 0 else (prediction - label).abs()
+    return (
+        F.smooth_l1_loss(prediction, label, reduction="none", beta=beta)
+        if beta > 0
+        else (prediction - label).abs()
+    )
 
 
 def masked_fill(x, mask, value, name=None):
     return torch.where(mask != 0, torch.full((), value, dtype=x.dtype, device=x.device), x)
 
 
-def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean", zero_infinity=False, name=None):
+def ctc_loss(
+    log_probs,
+    targets,
+    input_lengths,
+    target_lengths,
+    blank=0,
+    reduction="mean",
+    zero_infinity=False,
+    name=None,
+):
     """The lengths are read on the host: the job runs op by op."""
     from ._context import value_dependent
 
     value_dependent("ctc_loss")
-    return F.ctc_loss(log_probs, targets.long(), input_lengths.long(), target_lengths.long(), blank, reduction, zero_infinity)
+    return F.ctc_loss(
+        log_probs,
+        targets.long(),
+        input_lengths.long(),
+        target_lengths.long(),
+        blank,
+        reduction,
+        zero_infinity,
+    )
 
 
 def combined_margin_loss(x, label, m1=1, m2=0, m3=0, name=None):
@@ -329,4 +371,3 @@ def combined_margin_loss(x, label, m1=1, m2=0, m3=0, name=None):
     chosen = F.one_hot(label.long(), x.shape[1]).bool()
     theta = torch.acos(torch.where(chosen, x, torch.zeros_like(x)))
     return torch.where(chosen, torch.cos(theta * m1 + m2) - m3, x)
-

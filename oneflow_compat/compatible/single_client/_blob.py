@@ -1,9 +1,12 @@
 """What a job hands back."""
+
 from __future__ import annotations
 
 
 class LocalBlob:
-    """A result of a job call: `numpy()`, `numpy_list()`; everything else (shape, dtype, arithmetic) as an ndarray has it."""
+    """A result of a job call: `numpy()`, `numpy_list()`; everything else (shape, dtype, arithmetic) as an
+    ndarray has it.
+    """
 
     def __init__(self, array, is_dynamic=False):
         self._array, self.is_dynamic = array, is_dynamic
@@ -18,7 +21,7 @@ class LocalBlob:
         return [self._array]
 
     ndarray_list = numpy_list
-    parallel_num = lambda self: 1  # noqa: E731
+    parallel_num = lambda self: 1
 
     def __array__(self, dtype=None, copy=None):
         return self._array if dtype is None else self._array.astype(dtype)
@@ -55,8 +58,8 @@ def _forward(name):
     return method
 
 
-for _name in """add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow matmul rmatmul and or xor neg pos abs invert
+for _name in """add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow matmul
+rmatmul and or xor neg pos abs invert
         eq ne lt le gt ge int bool index complex contains format setitem""".split():
     setattr(LocalBlob, f"__{_name}__", _forward(f"__{_name}__"))
 LocalBlob.__div__ = LocalBlob.__truediv__
-

@@ -1,4 +1,5 @@
 """What blobs of job functions have and torch's tensors lack: rows of `_tables/tensor.py`."""
+
 from __future__ import annotations
 
 __all__ = ["is_dynamic", "logical_blob_name", "numpy_list", "op_name", "with_distribute"]

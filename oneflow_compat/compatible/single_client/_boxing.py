@@ -1,4 +1,5 @@
 """On a machine with a GPU, blobs of a job move to the device of the placement scope they are used in."""
+
 from __future__ import annotations
 
 import contextlib
@@ -17,7 +18,9 @@ def boxing(trace):
 
 
 class Boxing(TorchFunctionMode):
-    """Where an operator is given tensors of several devices, all move to `target()`; 0-dim CPU tensors stay."""
+    """Where an operator is given tensors of several devices, all move to `target()`; 0-dim CPU
+    tensors stay.
+    """
 
     def __init__(self, target):
         super().__init__()
@@ -26,7 +29,9 @@ class Boxing(TorchFunctionMode):
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if getattr(function, "__name__", "") not in _FREE:
-            devices = {t.device for t in _tensors((*args, *kwargs.values())) if t.dim() or t.device.type != "cpu"}
+            devices = {
+                t.device for t in _tensors((*args, *kwargs.values())) if t.dim() or t.device.type != "cpu"
+            }
             if len(devices) > 1:
                 device = self.target()
                 args = [_move(a, device) for a in args]
@@ -35,7 +40,21 @@ class Boxing(TorchFunctionMode):
 
 
 # reading an attribute, moving and writing in place never move anything
-_FREE = {"to", "cpu", "cuda", "__get__", "__set__", "copy_", "detach", "fill_", "requires_grad_", "untyped_storage", "data_ptr", "numel", "dim"}
+_FREE = {
+    "to",
+    "cpu",
+    "cuda",
+    "__get__",
+    "__set__",
+    "copy_",
+    "detach",
+    "fill_",
+    "requires_grad_",
+    "untyped_storage",
+    "data_ptr",
+    "numel",
+    "dim",
+}
 
 
 def _move(a, device):

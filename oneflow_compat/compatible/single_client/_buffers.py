@@ -1,4 +1,5 @@
 """Tensor buffers: one tensor per example, of any shapes; and lists of arrays."""
+
 from __future__ import annotations
 
 import torch
@@ -22,7 +23,9 @@ class TensorBuffer:
 
 
 class TensorList:
-    """Blobs of shape (1, ...), one per example: an input declared with ListListNumpy, or a result of a job."""
+    """Blobs of shape (1, ...), one per example: an input declared with ListListNumpy, or a result
+    of a job.
+    """
 
     def __init__(self, items):
         self.items = list(items)
@@ -35,7 +38,8 @@ class TensorList:
 
 
 def each(blob, function, needs_values=False):
-    """`function` on every example of a buffer, of a reader's blob or of a tensor's first dimension; a buffer again.
+    """`function` on every example of a buffer, of a reader's blob or of a tensor's first dimension; a buffer
+    again.
 
     `needs_values`: the function looks at numbers, so a captured job runs op by op instead.
     """
@@ -43,7 +47,9 @@ def each(blob, function, needs_values=False):
         return blob.map(lambda value: TensorBuffer(function(torch.as_tensor(item)) for item in value))
     if needs_values:
         _context.value_dependent(getattr(function, "__name__", "a tensor buffer operator"))
-    return TensorBuffer([function(item) for item in blob], blob.shape if isinstance(blob, TensorBuffer) else None)
+    return TensorBuffer(
+        [function(item) for item in blob], blob.shape if isinstance(blob, TensorBuffer) else None
+    )
 
 
 def each_with(blob, other, function, needs_values=False):
@@ -65,7 +71,9 @@ def each_with(blob, other, function, needs_values=False):
 def tensor_to_tensor_buffer(x, instance_dims, name=None):
     """One buffer entry per element of the leading x.dim() - instance_dims dimensions."""
     if not 0 < instance_dims < x.dim():
-        raise ValueError(f"tensor_to_tensor_buffer: instance_dims must be in 1 ... {x.dim() - 1}, found {instance_dims}")
+        raise ValueError(
+            f"tensor_to_tensor_buffer: instance_dims must be in 1 ... {x.dim() - 1}, found {instance_dims}"
+        )
     lead = x.dim() - instance_dims
     return TensorBuffer(x.reshape(-1, *x.shape[lead:]).unbind(0), x.shape[:lead])
 
@@ -78,10 +86,15 @@ def tensor_buffer_to_tensor(x, dtype, instance_shape, name=None):
         for item in items:
             item = torch.as_tensor(item)
             if tuple(item.shape) != tuple(instance_shape) or item.dtype != dtype:
-                raise ValueError(f"tensor_buffer_to_tensor: declared {tuple(instance_shape)} {dtype}, an entry is {tuple(item.shape)} {item.dtype}")
+                raise ValueError(
+                    f"tensor_buffer_to_tensor: declared {tuple(instance_shape)} {dtype}, an entry is"
+                    f" {tuple(item.shape)} {item.dtype}"
+                )
             out.append(item)
         stacked = torch.stack(out)
-        return stacked.reshape(*items.shape, *stacked.shape[1:]) if isinstance(items, TensorBuffer) else stacked
+        return (
+            stacked.reshape(*items.shape, *stacked.shape[1:]) if isinstance(items, TensorBuffer) else stacked
+        )
 
     if isinstance(x, HostBlob):
         return x.map(convert).dense()
@@ -91,12 +104,17 @@ def tensor_buffer_to_tensor(x, dtype, instance_shape, name=None):
 def tensor_list_to_tensor_buffer(input, name=None):
     """One buffer entry per blob of an input declared with ListListNumpy, without its leading 1."""
     if not isinstance(input, TensorList):
-        raise TypeError(f"tensor_list_to_tensor_buffer takes an input declared with ListListNumpy, found {type(input).__name__}")
+        raise TypeError(
+            "tensor_list_to_tensor_buffer takes an input declared with ListListNumpy, found"
+            f" {type(input).__name__}"
+        )
     return TensorBuffer(item[0] for item in input.items)
 
 
 def tensor_buffer_to_tensor_list(input, shape, dtype, name=None):
-    """The entries, each at most of `shape`, as a list of blobs (1, ...); returned from a job it has numpy_lists()."""
+    """The entries, each at most of `shape`, as a list of blobs (1, ...); returned from a job it has
+    numpy_lists().
+    """
     if isinstance(input, HostBlob):
         _context.value_dependent("tensor_buffer_to_tensor_list")
         input = input.value()
@@ -104,7 +122,10 @@ def tensor_buffer_to_tensor_list(input, shape, dtype, name=None):
     for item in input:
         item = torch.as_tensor(item)
         if item.dim() != len(shape) or any(a > d for a, d in zip(item.shape, shape)) or item.dtype != dtype:
-            raise ValueError(f"tensor_buffer_to_tensor_list: declared at most {tuple(shape)} {dtype}, an entry is {tuple(item.shape)} {item.dtype}")
+            raise ValueError(
+                f"tensor_buffer_to_tensor_list: declared at most {tuple(shape)} {dtype}, an entry is"
+                f" {tuple(item.shape)} {item.dtype}"
+            )
         out.append(item[None])
     return TensorList(out)
 
@@ -120,8 +141,13 @@ def gen_tensor_buffer(shape, shape_list, value_list, data_type=torch.float32, dy
     for d in shape:
         count *= d
     if not len(shape_list) == len(value_list) == count:
-        raise ValueError(f"gen_tensor_buffer: shape {tuple(shape)} needs {count} shapes and values, found {len(shape_list)} and {len(value_list)}")
-    return TensorBuffer([torch.full(tuple(s), v, dtype=data_type) for s, v in zip(shape_list, value_list)], shape)
+        raise ValueError(
+            f"gen_tensor_buffer: shape {tuple(shape)} needs {count} shapes and values, found"
+            f" {len(shape_list)} and {len(value_list)}"
+        )
+    return TensorBuffer(
+        [torch.full(tuple(s), v, dtype=data_type) for s, v in zip(shape_list, value_list)], shape
+    )
 
 
 def tensor_buffer_to_list_of_tensors(x, out_shape, out_dtype, dynamic_out=False, name=None):
@@ -129,9 +155,16 @@ def tensor_buffer_to_list_of_tensors(x, out_shape, out_dtype, dynamic_out=False,
     out = []
     for item in x.value() if isinstance(x, HostBlob) else x:
         item = torch.as_tensor(item)
-        fits = item.numel() <= torch.Size(out_shape).numel() if dynamic_out else tuple(item.shape) == tuple(out_shape)
+        fits = (
+            item.numel() <= torch.Size(out_shape).numel()
+            if dynamic_out
+            else tuple(item.shape) == tuple(out_shape)
+        )
         if not fits or item.dtype != out_dtype:
-            raise ValueError(f"tensor_buffer_to_list_of_tensors: declared {tuple(out_shape)} {out_dtype}, an entry is {tuple(item.shape)} {item.dtype}")
+            raise ValueError(
+                f"tensor_buffer_to_list_of_tensors: declared {tuple(out_shape)} {out_dtype}, an entry is"
+                f" {tuple(item.shape)} {item.dtype}"
+            )
         out.append(item)
     return out
 
@@ -174,9 +207,11 @@ def _marked(part, what, number):
     if found is None:
         from ..._errors import unsupported
 
-        raise unsupported(f"{what} of anything but what unpack or repeat returned", "legacy-time-shape", "Call the job once per micro batch instead.")
+        raise unsupported(
+            f"{what} of anything but what unpack or repeat returned",
+            "legacy-time-shape",
+            "Call the job once per micro batch instead.",
+        )
     if found[3] != number:
         raise ValueError(f"{what}: the blob has {found[3]} parts, asked for {number}")
     return found[1:]
-
-

@@ -1,4 +1,5 @@
 """What is going on right now: the job being traced and the scopes the user opened."""
+
 from __future__ import annotations
 
 from contextlib import contextmanager
@@ -21,7 +22,10 @@ def require_trace(what: str):
     """The current trace; an error naming `what` outside a job function."""
     found = _trace.get()
     if found is None:
-        raise RuntimeError(f"{what} was called outside a job function; call it inside a function decorated with @flow.global_function(...)")
+        raise RuntimeError(
+            f"{what} was called outside a job function; call it inside a function decorated with"
+            " @flow.global_function(...)"
+        )
     return found
 
 

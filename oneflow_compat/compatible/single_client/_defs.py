@@ -1,4 +1,5 @@
 """Declarations of inputs in the oldest style: `def job(x=flow.FixedTensorDef((2, 3)))`."""
+
 from __future__ import annotations
 
 from ._orders import takes_older_orders
@@ -12,7 +13,9 @@ def FixedTensorDef(shape, dtype=None, batch_axis=None, name=None):
 
 
 def MirroredTensorDef(*args, **kwargs):
-    """MirroredTensorDef(shape, dtype=flow.float): a list with one array per device, each at most of this shape."""
+    """MirroredTensorDef(shape, dtype=flow.float): a list with one array per device, each at most of this
+    shape.
+    """
     return _ListPlaceholder(*args, **kwargs)
 
 

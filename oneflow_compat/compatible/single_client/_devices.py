@@ -1,4 +1,5 @@
 """Which device a job runs on: `scope.placement("gpu"|"cpu", "0:0-3")` on the one device of this process."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -22,7 +23,9 @@ class Placement:
             machine, _, ids = str(text).partition(":")
             first, _, last = ids.partition("-")
             if not (machine.lstrip("@").isdigit() and first.isdigit() and (not last or last.isdigit())):
-                raise ValueError(f'scope.placement: machine and devices must look like "0:0-3", found {text!r}')
+                raise ValueError(
+                    f'scope.placement: machine and devices must look like "0:0-3", found {text!r}'
+                )
             count += int(last or first) - int(first) + 1
         object.__setattr__(self, "parallel_num", count)
 
@@ -38,7 +41,9 @@ def may_use_cpu_for_gpu() -> bool:
 
 
 def torch_device(kind: str):
-    """The torch device of "cpu" or "gpu"; a GPU that is not there is an error unless the user allowed the CPU."""
+    """The torch device of "cpu" or "gpu"; a GPU that is not there is an error unless the user allowed the
+    CPU.
+    """
     import torch
 
     if kind == "cpu":
@@ -55,7 +60,9 @@ def torch_device(kind: str):
 
 
 def default_kind(job) -> str:
-    """The device kind outside any placement scope: the job's default placement, else a GPU if there is one."""
+    """The device kind outside any placement scope: the job's default placement, else a GPU if
+    there is one.
+    """
     import torch
 
     placement = job.config.default_placement if job is not None else None

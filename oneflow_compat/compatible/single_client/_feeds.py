@@ -1,4 +1,5 @@
 """Tensors that a job gets from the host in each call: data readers, seeded random numbers."""
+
 from __future__ import annotations
 
 

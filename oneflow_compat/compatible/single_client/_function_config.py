@@ -1,4 +1,8 @@
-"""flow.function_config(): settings of one job function. The table `_tables/legacy_config.py` says what each does."""
+"""flow.function_config(): settings of one job function.
+
+The table `_tables/legacy_config.py` says what each does.
+"""
+
 from __future__ import annotations
 
 import contextlib
@@ -26,12 +30,16 @@ class FunctionDescription:
 
     def __getattr__(self, name):
         if name.startswith("__") or name not in self._config.values:
-            raise AttributeError(f"the function_config has no setting {name!r}; it has {sorted(self._config.values)}")
+            raise AttributeError(
+                f"the function_config has no setting {name!r}; it has {sorted(self._config.values)}"
+            )
         return self._config.values[name]
 
 
 class FunctionConfig:
-    """Settings of a job function: `config.default_data_type(flow.float)`, `config.train.primary_lr(0.1)`, ..."""
+    """Settings of a job function: `config.default_data_type(flow.float)`,
+    `config.train.primary_lr(0.1)`, ...
+    """
 
     def __init__(self):
         self.values = {}
@@ -45,7 +53,9 @@ class FunctionConfig:
 
     @property
     def function_desc(self):
-        """The settings as the description of a job: `IsTrainable()`, `HasAttr(name)`, and each setting as an attribute."""
+        """The settings as the description of a job: `IsTrainable()`, `HasAttr(name)`, and each setting as an
+        attribute.
+        """
         return FunctionDescription(self)
 
     def _record(self, name, value=None):
@@ -118,13 +128,30 @@ class FunctionConfig:
         from .optimizer import _from_conf
 
         if "train.primary_lr" not in self.values:
-            raise ValueError("function_config.train.model_update_conf needs function_config.train.primary_lr(value) too")
-        return [_from_conf.optimizer(conf, self.values["train.primary_lr"], self.values.get("train.loss_scale_factor"))]
+            raise ValueError(
+                "function_config.train.model_update_conf needs function_config.train.primary_lr(value) too"
+            )
+        return [
+            _from_conf.optimizer(
+                conf, self.values["train.primary_lr"], self.values.get("train.loss_scale_factor")
+            )
+        ]
 
 
 for _name, _row in FUNCTION_CONFIG.items():
     if "." not in _name:
-        setattr(FunctionConfig, _name, setter(_name, _row, ARGUMENTS.get(_name, "value"), FunctionConfig._record, f"FunctionConfig.{_name}", method=True))
+        setattr(
+            FunctionConfig,
+            _name,
+            setter(
+                _name,
+                _row,
+                ARGUMENTS.get(_name, "value"),
+                FunctionConfig._record,
+                f"FunctionConfig.{_name}",
+                method=True,
+            ),
+        )
 
 
 ExecutionConfig = FunctionConfig

@@ -1,4 +1,8 @@
-"""Blobs that exist on the host only: records, undecoded images. They turn into tensors where a job needs them."""
+"""Blobs that exist on the host only: records, undecoded images.
+
+They turn into tensors where a job needs them.
+"""
+
 from __future__ import annotations
 
 import torch
@@ -38,11 +42,19 @@ class HostBlob:
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
-        return function(*densify(args), **dict(zip(kwargs, densify(tuple(kwargs.values())))) if kwargs else {})
+        return function(
+            *densify(args), **dict(zip(kwargs, densify(tuple(kwargs.values())))) if kwargs else {}
+        )
 
 
-for _name in "add radd sub rsub mul rmul truediv rtruediv pow neg getitem eq ne lt le gt ge matmul mod".split():
-    setattr(HostBlob, f"__{_name}__", (lambda op: lambda self, *a: getattr(self.dense(), op)(*densify(a)))(f"__{_name}__"))
+for (
+    _name
+) in "add radd sub rsub mul rmul truediv rtruediv pow neg getitem eq ne lt le gt ge matmul mod".split():
+    setattr(
+        HostBlob,
+        f"__{_name}__",
+        (lambda op: lambda self, *a: getattr(self.dense(), op)(*densify(a)))(f"__{_name}__"),
+    )
 
 
 def densify(value):
@@ -60,7 +72,9 @@ def as_tensor(value):
     items = list(value)
     shapes = {tuple(i.shape) for i in items}
     if len(shapes) != 1:
-        raise ValueError(f"images of different sizes {sorted(shapes)} cannot be one blob: resize or align them first")
+        raise ValueError(
+            f"images of different sizes {sorted(shapes)} cannot be one blob: resize or align them first"
+        )
     return torch.stack([torch.as_tensor(i) for i in items])
 
 
@@ -71,7 +85,9 @@ def _device(trace):
 
 
 def source(what, factory):
-    """A HostBlob fed by `factory()()`: the reader is made once per job and place, and goes on from call to call."""
+    """A HostBlob fed by `factory()()`: the reader is made once per job and place, and goes on from call to
+    call.
+    """
     trace = _context.require_trace(what)
     key = ("source", trace.sources)
     trace.sources += 1
@@ -113,5 +129,7 @@ def today(name):
 
 def need_host(blob, what):
     if not isinstance(blob, HostBlob):
-        raise TypeError(f"{what} takes the records of a reader (flow.data.ofrecord_reader), found {type(blob).__name__}")
+        raise TypeError(
+            f"{what} takes the records of a reader (flow.data.ofrecord_reader), found {type(blob).__name__}"
+        )
     return blob

@@ -1,4 +1,5 @@
 """Gathering, scattering, slicing: top-level functions of the job-function API."""
+
 from __future__ import annotations
 
 import builtins
@@ -11,19 +12,28 @@ from . import _context
 def gather(params, indices, validate_indices=None, axis=None, batch_dims=0, name=None):
     """Slices of `params` along the axis (batch_dims if None) at `indices`, which may have any shape.
 
-    With batch_dims equal to the axis, the last dimension of `indices` is the one that is gathered, as in OneFlow,
+    With batch_dims equal to the axis, the last dimension of `indices` is the one that is gathered, as in
+    OneFlow,
     whatever the two are, if the dimensions before it are those of `params`.
     """
     axis = batch_dims if axis is None else axis % params.dim()
-    if batch_dims and batch_dims == axis and indices.dim() <= params.dim() and indices.shape[:-1] == params.shape[: indices.dim() - 1]:
+    if (
+        batch_dims
+        and batch_dims == axis
+        and indices.dim() <= params.dim()
+        and indices.shape[:-1] == params.shape[: indices.dim() - 1]
+    ):
         axis = batch_dims = indices.dim() - 1
     if batch_dims == 0:
         flat = torch.index_select(params, axis, indices.reshape(-1).long())
-        return flat.reshape(*params.shape[:axis], *indices.shape, *params.shape[axis + 1:])
+        return flat.reshape(*params.shape[:axis], *indices.shape, *params.shape[axis + 1 :])
     if batch_dims > axis or batch_dims > indices.dim():
-        raise ValueError(f"gather: batch_dims {batch_dims} must not exceed the axis {axis} nor the {indices.dim()} dimensions of the indices")
+        raise ValueError(
+            f"gather: batch_dims {batch_dims} must not exceed the axis {axis} nor the {indices.dim()}"
+            " dimensions of the indices"
+        )
     middle = params.shape[batch_dims:axis]
-    tail = params.shape[axis + 1:]
+    tail = params.shape[axis + 1 :]
     own = indices.shape[batch_dims:]
     flat = indices.long().reshape(*indices.shape[:batch_dims], *[1] * len(middle), -1, *[1] * len(tail))
     flat = flat.expand(*params.shape[:axis], flat.shape[axis], *tail)
@@ -59,10 +69,16 @@ def tensor_scatter_nd_add(params, indices, updates, name=None):
 
 
 def one_hot(indices, depth, on_value=1, off_value=0, axis=-1, dtype=None, name=None):
-    """`on_value` at the index, `off_value` elsewhere, along a new dimension `axis`; without a dtype: int32."""
+    """`on_value` at the index, `off_value` elsewhere, along a new dimension `axis`; without a
+    dtype: int32.
+    """
     hot = torch.arange(depth, device=indices.device) == indices.long().unsqueeze(-1)
     dtype = dtype or torch.int32
-    out = torch.where(hot, torch.full((), on_value, dtype=dtype, device=hot.device), torch.full((), off_value, dtype=dtype, device=hot.device))
+    out = torch.where(
+        hot,
+        torch.full((), on_value, dtype=dtype, device=hot.device),
+        torch.full((), off_value, dtype=dtype, device=hot.device),
+    )
     return out if axis == -1 else torch.movedim(out, -1, axis)
 
 
@@ -87,7 +103,9 @@ def nonzero(a, name=None):
 
 
 def slice(x, begin, size, name=None):
-    """size[i] elements from begin[i] in each dimension; begin None: from the start; size None or -1: to the end."""
+    """size[i] elements from begin[i] in each dimension; begin None: from the start; size None or -1: to the
+    end.
+    """
     begin, size = list(begin), list(size)
     if not len(begin) == len(size) == x.dim():
         raise ValueError(f"slice: begin and size need {x.dim()} entries, found {len(begin)} and {len(size)}")
@@ -123,7 +141,9 @@ def slice_v2(x, slice_tup_list, name=None):
         if step > 0:
             x = x[(builtins.slice(None),) * axis + (builtins.slice(start, stop, step),)]
         else:
-            positions = torch.tensor(list(builtins.range(start, stop, step)), dtype=torch.int64, device=x.device)
+            positions = torch.tensor(
+                list(builtins.range(start, stop, step)), dtype=torch.int64, device=x.device
+            )
             x = torch.index_select(x, axis, positions)
     return x
 
@@ -134,7 +154,9 @@ def slice_update(x, update, slice_tup_list, name=None):
     if any(s.step is not None and s.step < 0 for s in slices):
         raise ValueError(f"slice_update: steps must be positive, found {[s.step for s in slices]}")
     positions = torch.arange(x.numel(), device=x.device).reshape(x.shape)[slices]
-    flat = x.reshape(-1).index_put((positions.reshape(-1),), update.expand(positions.shape).reshape(-1).to(x.dtype))
+    flat = x.reshape(-1).index_put(
+        (positions.reshape(-1),), update.expand(positions.shape).reshape(-1).to(x.dtype)
+    )
     return flat.reshape(x.shape)
 
 
@@ -169,7 +191,9 @@ def sync_dynamic_resize(inputs, size, name=None):
 
 
 def distributed_partial_fc_sample(weight, label, num_sample, name=None):
-    """(mapped label, sampled ids, sampled weight): all classes in `label`, filled up at random to `num_sample` rows."""
+    """(mapped label, sampled ids, sampled weight): all classes in `label`, filled up at random to
+    `num_sample` rows.
+    """
     _context.value_dependent("distributed_partial_fc_sample")
     classes = weight.shape[0]
     rank = torch.rand(classes, device=weight.device)
@@ -180,9 +204,11 @@ def distributed_partial_fc_sample(weight, label, num_sample, name=None):
 
 
 def categorical_ordinal_encode(table, size, input_tensor, hash_precomputed=True, name=None):
-    """Numbers 1, 2, ... for the distinct values of `input_tensor` in the order they were first met; 0 stays 0.
+    """Numbers 1, 2, ... for the distinct values of `input_tensor` in the order they were first met; 0 stays
+    0.
 
-    `table` (int64, pairs of value and number) and `size` (int64, one element) are variables that remember them.
+    `table` (int64, pairs of value and number) and `size` (int64, one element) are variables that remember
+    them.
     Raises when the table is full. The job runs op by op.
     """
     _context.value_dependent("categorical_ordinal_encode")
@@ -191,12 +217,17 @@ def categorical_ordinal_encode(table, size, input_tensor, hash_precomputed=True,
     values, positions = torch.unique(input_tensor.detach().reshape(-1).to(pairs.dtype), return_inverse=True)
     numbers = _numbers_of(values, pairs[:known, 0])
     order = torch.arange(positions.numel(), device=positions.device)
-    first_met = torch.full_like(values, positions.numel(), dtype=torch.int64).scatter_reduce(0, positions, order, "amin")
+    first_met = torch.full_like(values, positions.numel(), dtype=torch.int64).scatter_reduce(
+        0, positions, order, "amin"
+    )
     added = torch.nonzero((numbers == 0) & (values != 0)).reshape(-1)
     added = added[first_met[added].argsort()]
     total = known + added.numel()
     if total > pairs.shape[0]:
-        raise ValueError(f"categorical_ordinal_encode: more than {pairs.shape[0]} distinct values ({total}); raise the capacity")
+        raise ValueError(
+            f"categorical_ordinal_encode: more than {pairs.shape[0]} distinct values ({total}); raise the"
+            " capacity"
+        )
     numbers[added] = torch.arange(known + 1, total + 1, device=numbers.device)
     trace = _context.trace()
     if trace is None or not trace.probe:

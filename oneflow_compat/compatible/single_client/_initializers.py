@@ -1,4 +1,5 @@
 """Initializers of variables: `flow.X_initializer(...)` gives a description, `fill` carries it out."""
+
 from __future__ import annotations
 
 import math
@@ -52,10 +53,14 @@ def truncated_normal(stddev=1.0):
 
 
 def variance_scaling_initializer(scale=1.0, mode="fan_in", distribution="truncated_normal", data_format=""):
-    """Spread sqrt(scale / n), n = the fan of `mode` (fan_in, fan_out, fan_avg) in the layout `data_format`."""
+    """Spread sqrt(scale / n), n = the fan of `mode` (fan_in, fan_out, fan_avg) in the layout
+    `data_format`.
+    """
     _one_of("mode", mode, ("fan_in", "fan_out", "fan_avg"))
     _one_of("distribution", distribution, ("truncated_normal", "random_normal", "random_uniform"))
-    return Initializer("variance_scaling", scale=scale, mode=mode, distribution=distribution, data_format=data_format)
+    return Initializer(
+        "variance_scaling", scale=scale, mode=mode, distribution=distribution, data_format=data_format
+    )
 
 
 def glorot_uniform_initializer(data_format=""):
@@ -70,10 +75,25 @@ xavier_uniform_initializer = glorot_uniform_initializer
 xavier_normal_initializer = glorot_normal_initializer
 
 
-def kaiming_initializer(shape, distribution="random_normal", mode="fan_in", nonlinearity="leaky_relu", negative_slope=0.0, data_format="NCHW"):
-    """He's initializer for a variable of `shape`; nonlinearity one of linear, sigmoid, tanh, relu, leaky_relu."""
+def kaiming_initializer(
+    shape,
+    distribution="random_normal",
+    mode="fan_in",
+    nonlinearity="leaky_relu",
+    negative_slope=0.0,
+    data_format="NCHW",
+):
+    """He's initializer for a variable of `shape`; nonlinearity one of linear, sigmoid, tanh, relu,
+    leaky_relu.
+    """
     _one_of("distribution", distribution, ("random_normal", "random_uniform"))
-    gains = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3, "relu": math.sqrt(2), "leaky_relu": math.sqrt(2 / (1 + negative_slope**2))}
+    gains = {
+        "linear": 1.0,
+        "sigmoid": 1.0,
+        "tanh": 5.0 / 3,
+        "relu": math.sqrt(2),
+        "leaky_relu": math.sqrt(2 / (1 + negative_slope**2)),
+    }
     _one_of("nonlinearity", nonlinearity, tuple(gains))
     std = gains[nonlinearity] / math.sqrt(fan(shape, mode, data_format))
     if distribution == "random_normal":
@@ -87,7 +107,9 @@ def _one_of(what, value, allowed):
 
 
 def fan(shape, mode, data_format="") -> float:
-    """Elements feeding one output (fan_in), fed by one input (fan_out), or their mean; shape is (out, in, ...) or (out, ..., in)."""
+    """Elements feeding one output (fan_in), fed by one input (fan_out), or their mean; shape is (out, in,
+    ...) or (out, ..., in).
+    """
     shape = tuple(shape)
     count = math.prod
     last = data_format in ("NHWC", "NWC", "NDHWC", "channels_last")
@@ -97,15 +119,21 @@ def fan(shape, mode, data_format="") -> float:
 
 
 def fill(tensor, initializer, seed=None):
-    """Fill `tensor` in place. `initializer`: an Initializer, a dict {"constant_conf": {"value": 0}}, or a number."""
+    """Fill `tensor` in place.
+
+    `initializer`: an Initializer, a dict {"constant_conf": {"value": 0}}, or a number.
+    """
     import torch
 
     if isinstance(initializer, (int, float)):
         initializer = constant_initializer(initializer)
     if isinstance(initializer, dict):
-        (kind, parameters), = initializer.items()
+        ((kind, parameters),) = initializer.items()
         kind, parameters = kind.removesuffix("_conf").replace("_int", ""), dict(parameters)
-        parameters = {{"min": "minval", "max": "maxval", "std": "stddev", "variance_norm": "mode"}.get(k, k): v for k, v in parameters.items()}
+        parameters = {
+            {"min": "minval", "max": "maxval", "std": "stddev", "variance_norm": "mode"}.get(k, k): v
+            for k, v in parameters.items()
+        }
         initializer = Initializer(kind, **parameters)
     seed = initializer.seed if initializer.seed is not None else seed
     if seed is None and tensor.device.type == "cpu":
@@ -123,7 +151,11 @@ def _fill(t, initializer, generator):
         t.fill_(p.get("value", 0))
     elif kind == "random_uniform":
         low, high = p.get("minval", 0), p.get("maxval", 1)
-        t.uniform_(low, high, generator=generator) if t.is_floating_point() else t.random_(int(low), int(high), generator=generator)
+        (
+            t.uniform_(low, high, generator=generator)
+            if t.is_floating_point()
+            else t.random_(int(low), int(high), generator=generator)
+        )
     elif kind == "random_normal":
         t.normal_(p.get("mean", 0.0), p.get("stddev", 1.0), generator=generator)
     elif kind == "truncated_normal":

@@ -4,6 +4,7 @@ The Python function runs once per input signature, under the capture of the grap
 also records the gradients and updates appended by `_trace.Trace.finish`. A function that uses an operator
 with a value-dependent result shape (argwhere, unique, ...) runs op by op in each call.
 """
+
 from __future__ import annotations
 
 import functools
@@ -31,7 +32,9 @@ def api_global_function(type=None, function_config=None):
     if callable(type):  # used without parentheses
         return Job(type, "predict", None)
     if function_config is not None and not isinstance(function_config, FunctionConfig):
-        raise TypeError(f"global_function(function_config=): pass a flow.FunctionConfig, found {function_config!r}")
+        raise TypeError(
+            f"global_function(function_config=): pass a flow.FunctionConfig, found {function_config!r}"
+        )
     if type is None:
         type = "train" if function_config is not None and function_config.describes_training() else "predict"
     if type not in ("predict", "train"):
@@ -111,10 +114,15 @@ class Job:
         return values
 
     def _bind(self, args, kwargs):
-        if len(args) + len(kwargs) != len(self.inputs) or not all(n in kwargs for n, _ in self.inputs[len(args):]):
+        if len(args) + len(kwargs) != len(self.inputs) or not all(
+            n in kwargs for n, _ in self.inputs[len(args) :]
+        ):
             names = ", ".join(n for n, _ in self.inputs)
-            raise TypeError(f"{self.name}() takes {len(self.inputs)} arguments ({names}), got {len(args)} by position and {sorted(kwargs)} by name")
-        return list(args) + [kwargs[n] for n, _ in self.inputs[len(args):]]
+            raise TypeError(
+                f"{self.name}() takes {len(self.inputs)} arguments ({names}), got {len(args)} by position and"
+                f" {sorted(kwargs)} by name"
+            )
+        return list(args) + [kwargs[n] for n, _ in self.inputs[len(args) :]]
 
     def _run(self, values):
         signature = tuple([v.shape for v in values])
@@ -145,7 +153,10 @@ class Job:
 
     @property
     def program(self):
-        """The program of the last call (of the definition before any call); print it. None for a job that runs op by op."""
+        """The program of the last call (of the definition before any call); print it.
+
+        None for a job that runs op by op.
+        """
         last = self.last or next(iter(self.programs.values()), None)
         return last.program if last is not None and not last.eager else None
 
@@ -188,7 +199,12 @@ class Job:
             compiled.trace = trace
             return outputs
 
-        engine = Engine(build, tensors=lambda: {n: v.tensor for n, v in self.session.variables.items()}, config=options, name=self.name)
+        engine = Engine(
+            build,
+            tensors=lambda: {n: v.tensor for n, v in self.session.variables.items()},
+            config=options,
+            name=self.name,
+        )
         device = self._device_of_inputs()
         values = [v.to(device) for v in values]
         compiled.program = engine.compile(*values)
@@ -314,7 +330,10 @@ def _examples(declared, out):
 
     if isinstance(declared, job_typing._ListListPlaceholder):
         count = declared.shape[0]
-        out += [torch.empty(count, 0), *(torch.zeros(1, *declared.shape[1:], dtype=declared.dtype) for _ in range(count))]
+        out += [
+            torch.empty(count, 0),
+            *(torch.zeros(1, *declared.shape[1:], dtype=declared.dtype) for _ in range(count)),
+        ]
     elif isinstance(declared, job_typing._Placeholder):
         out.append(torch.zeros(declared.shape, dtype=declared.dtype))
     else:

@@ -1,4 +1,5 @@
 """Nested results of job functions: flatten, remember the structure, rebuild."""
+
 from __future__ import annotations
 
 
@@ -18,7 +19,10 @@ def leaves(value, where="the result"):
         return [leaf for i, v in enumerate(value) for leaf in leaves(v, f"{where}[{i}]")]
     if isinstance(value, dict):
         return [leaf for k, v in value.items() for leaf in leaves(v, f"{where}[{k!r}]")]
-    raise TypeError(f"{where} of the job function is a {type(value).__name__}; a job returns blobs, or tuples, lists and dicts of blobs, or None")
+    raise TypeError(
+        f"{where} of the job function is a {type(value).__name__}; a job returns blobs, or tuples, lists and"
+        " dicts of blobs, or None"
+    )
 
 
 def rebuild(value, queue, wrap):

@@ -1,4 +1,5 @@
 """Mathematics of the job-function API where it is not torch's function under another name."""
+
 from __future__ import annotations
 
 import torch
@@ -115,7 +116,11 @@ def axes(x, axis) -> tuple:
 def reduce_sum(x, axis, keepdims):
     found = axes(x, axis)
     x = x.to(torch.int8) if x.dtype == torch.bool else x  # blob == blob, whose elements count
-    return torch.sum(x, found, keepdim=keepdims, dtype=x.dtype if not x.is_floating_point() else None) if found else x
+    return (
+        torch.sum(x, found, keepdim=keepdims, dtype=x.dtype if not x.is_floating_point() else None)
+        if found
+        else x
+    )
 
 
 def reduce_mean(x, axis, keepdims):
@@ -228,7 +233,9 @@ def fused_scale_tril(x, diagonal, fill_value, scale):
 def fused_scale_tril_softmax_dropout(x, diagonal, fill_value, scale, rate, noise_shape, seed):
     from .nn._random import dropout
 
-    return dropout(torch.softmax(fused_scale_tril(x, diagonal, fill_value, scale), -1), rate, noise_shape, seed)
+    return dropout(
+        torch.softmax(fused_scale_tril(x, diagonal, fill_value, scale), -1), rate, noise_shape, seed
+    )
 
 
 def gelu_grad(x, dy):
@@ -246,11 +253,15 @@ def tanh_grad(y, dy):
 
 
 def unsorted_segment_sum(data, segment_ids, num_segments, axis):
-    """Sum of the slices of `data` with the same id; ids cover the dimensions axis ... axis + ids.dim() - 1."""
+    """Sum of the slices of `data` with the same id; ids cover the dimensions axis ... axis +
+    ids.dim() - 1.
+    """
     ids = segment_ids.reshape(-1).long()
     shape = data.shape
-    flat = data.reshape(*shape[:axis], ids.numel(), *shape[axis + segment_ids.dim():])
-    out = torch.zeros(*shape[:axis], num_segments, *flat.shape[axis + 1:], dtype=data.dtype, device=data.device)
+    flat = data.reshape(*shape[:axis], ids.numel(), *shape[axis + segment_ids.dim() :])
+    out = torch.zeros(
+        *shape[:axis], num_segments, *flat.shape[axis + 1 :], dtype=data.dtype, device=data.device
+    )
     return out.index_add(axis, ids, flat)
 
 
@@ -261,7 +272,7 @@ def unsorted_segment_sum_like(data, segment_ids, like, axis):
 def unsorted_batch_segment_sum(data, segment_ids, num_segments):
     """unsorted_segment_sum for each entry of the leading dimensions of `segment_ids`."""
     lead = segment_ids.dim() - 1
-    inner = data.shape[lead + 1:]
+    inner = data.shape[lead + 1 :]
     ids = segment_ids.long().reshape(*segment_ids.shape, *[1] * len(inner)).expand(*segment_ids.shape, *inner)
     out = torch.zeros(*data.shape[:lead], num_segments, *inner, dtype=data.dtype, device=data.device)
     return out.scatter_add(lead, ids, data)

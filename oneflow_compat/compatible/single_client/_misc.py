@@ -1,4 +1,5 @@
 """Names of the top level that fit nowhere else."""
+
 from __future__ import annotations
 
 import torch
@@ -91,7 +92,12 @@ def eager_nccl_all_reduce(x, parallel_conf, name=None):
 
 def save(obj, save_dir):
     """Today's oneflow.save; a dict of variables (flow.get_all_variables()) becomes a snapshot folder."""
-    if isinstance(obj, dict) and obj and all(hasattr(v, "numpy") for v in obj.values()) and not isinstance(next(iter(obj.values())), torch.Tensor):
+    if (
+        isinstance(obj, dict)
+        and obj
+        and all(hasattr(v, "numpy") for v in obj.values())
+        and not isinstance(next(iter(obj.values())), torch.Tensor)
+    ):
         from .checkpoint import save as save_snapshot
 
         return save_snapshot(save_dir, obj)
@@ -118,7 +124,9 @@ def user_op_builder(op_name):
 
 
 class _UserOp:
-    """Builder of one operator by its OneFlow name; `.RemoteBlobList()` and `.SoleOutputBlob()` after `.Build().InferAndTryRun()`."""
+    """Builder of one operator by its OneFlow name; `.RemoteBlobList()` and `.SoleOutputBlob()` after
+    `.Build().InferAndTryRun()`.
+    """
 
     def __init__(self, op_name):
         self.op_name, self._type, self._inputs, self._attrs, self._outputs = op_name, None, {}, {}, {}
@@ -133,7 +141,10 @@ class _UserOp:
 
     def InputSize(self, input_name, size):
         if len(self._inputs.get(input_name, ())) != size:
-            raise ValueError(f"user op {self.op_name}: input {input_name!r} has {len(self._inputs.get(input_name, ()))} blobs, expected {size}")
+            raise ValueError(
+                f"user op {self.op_name}: input {input_name!r} has {len(self._inputs.get(input_name, ()))}"
+                f" blobs, expected {size}"
+            )
         return self
 
     def Output(self, output_name, num=1):
@@ -175,4 +186,8 @@ consistent_user_op_module_builder = user_op_module_builder
 
 
 def _no_op(name):
-    return unsupported(f"the operator {name!r} by name", "legacy-user-ops", "Call the function of the API that does the same.")
+    return unsupported(
+        f"the operator {name!r} by name",
+        "legacy-user-ops",
+        "Call the function of the API that does the same.",
+    )

@@ -1,4 +1,7 @@
-"""While a job function is being defined, `oneflow.X` is the job-function form of X where the two APIs collide."""
+"""While a job function is being defined, `oneflow.X` is the job-function form of X where the two APIs
+collide.
+"""
+
 from __future__ import annotations
 
 import contextlib

@@ -1,13 +1,16 @@
 """Operators by OneFlow's type names."""
+
 from __future__ import annotations
 
 __all__ = ["builtin_op", "stateful_op"]
 
 
 class builtin_op:
-    """A OneFlow operator by name, called with tensors: builtin_op("add_n").Input("in", 2).Output("out").Build()(a, b).
+    """A OneFlow operator by name, called with tensors: builtin_op("add_n").Input("in",
+    2).Output("out").Build()(a, b).
 
-    A call gives a list of the operator's results. Attributes are set by Attr(name, value) or given by keyword. NotImplementedError
+    A call gives a list of the operator's results. Attributes are set by Attr(name, value) or given by
+    keyword. NotImplementedError
     for an operator that is in no table (difference legacy-user-ops).
     """
 
@@ -37,7 +40,9 @@ class builtin_op:
 
         wanted = sum(num for _, num in self._inputs)
         if len(tensors) != wanted:
-            raise ValueError(f"operator {self._type!r}: {wanted} inputs were declared, {len(tensors)} tensors given")
+            raise ValueError(
+                f"operator {self._type!r}: {wanted} inputs were declared, {len(tensors)} tensors given"
+            )
         inputs, rest = {}, list(tensors)
         for name, num in self._inputs:
             inputs[name], rest = rest[:num], rest[num:]

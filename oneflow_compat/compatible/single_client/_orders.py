@@ -2,6 +2,7 @@
 
 The orders and the kinds of the parameters are rows of `_tables/legacy_orders.py`.
 """
+
 from __future__ import annotations
 
 import functools
@@ -35,7 +36,9 @@ def _is_axis(value, arguments) -> bool:
 
 
 def _is_minimum(value, arguments) -> bool:
-    """Whether `value` can be a smallest size beside the target size; 0.1 had the largest size in its position."""
+    """Whether `value` can be a smallest size beside the target size; 0.1 had the largest size in its
+    position.
+    """
     target = arguments.get("target_size")
     return _is_integer(value) and not (_is_integer(target) and value > target)
 
@@ -64,7 +67,9 @@ _PREDICATES: dict[str, Callable[[Any, Mapping[str, Any]], bool]] = {
     "int": lambda value, _: _is_integer(value),
     "number": lambda value, _: isinstance(value, numbers.Real) and not isinstance(value, bool),
     "string": lambda value, _: isinstance(value, str),
-    "job type": lambda value, _: isinstance(value, str) or inspect.isfunction(value),  # @flow.global_function without parentheses
+    "job type": lambda value, _: (
+        isinstance(value, str) or inspect.isfunction(value)
+    ),  # @flow.global_function without parentheses
     "sequence": lambda value, _: isinstance(value, (list, tuple)),
     "int or sequence": lambda value, _: _is_integer(value) or isinstance(value, (list, tuple)),
     "string or sequence": lambda value, _: isinstance(value, (str, list, tuple)),
@@ -82,7 +87,10 @@ _PREDICATES: dict[str, Callable[[Any, Mapping[str, Any]], bool]] = {
 
 def _has_kinds(arguments: Mapping[str, Any]) -> bool:
     """Whether each argument is of its parameter's kind."""
-    return all(value is None or name not in _KIND_OF or _PREDICATES[_KIND_OF[name]](value, arguments) for name, value in arguments.items())
+    return all(
+        value is None or name not in _KIND_OF or _PREDICATES[_KIND_OF[name]](value, arguments)
+        for name, value in arguments.items()
+    )
 
 
 class _Order:
@@ -101,7 +109,9 @@ class _Order:
         given = dict(zip(names, args)) | kwargs
         if not _has_kinds(given):
             return None
-        arguments = {self.today.get(name, name): value for name, value in given.items() if self.today.get(name, name)}
+        arguments = {
+            self.today.get(name, name): value for name, value in given.items() if self.today.get(name, name)
+        }
         return arguments if _binds(signature, (), arguments) and _has_kinds(arguments) else None
 
 
@@ -150,7 +160,9 @@ def takes_older_orders(name: str):
 
 
 def bound_arguments(target, args: tuple, kwargs: dict) -> dict:
-    """The arguments of a call under 0.5's names, in whichever order it is written; TypeError if it fits none."""
+    """The arguments of a call under 0.5's names, in whichever order it is written; TypeError if
+    it fits none.
+    """
     signature = inspect.signature(target)
     orders = getattr(target.__init__ if isinstance(target, type) else target, "older_orders", ())
     arguments = _older_arguments(signature, orders, args, kwargs)

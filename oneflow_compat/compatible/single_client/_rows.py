@@ -1,4 +1,7 @@
-"""Functions that are a row: a torch function under the job-function API's argument names, plus `name=None`."""
+"""Functions that are a row: a torch function under the job-function API's argument names, plus
+`name=None`.
+"""
+
 from __future__ import annotations
 
 import ast
@@ -16,7 +19,9 @@ def make(public: str, target, spec: str):
     parameters = []
     for item in spec.split():
         name, has_default, text = item.partition("=")
-        parameters.append(_P(name, _P.POSITIONAL_OR_KEYWORD, default=ast.literal_eval(text) if has_default else _P.empty))
+        parameters.append(
+            _P(name, _P.POSITIONAL_OR_KEYWORD, default=ast.literal_eval(text) if has_default else _P.empty)
+        )
     parameters.append(_P("name", _P.POSITIONAL_OR_KEYWORD, default=None))
     signature = inspect.Signature(parameters)
 
@@ -27,7 +32,10 @@ def make(public: str, target, spec: str):
 
     call.__name__ = call.__qualname__ = public
     call.__signature__ = signature
-    call.__doc__ = f"`{getattr(target, '__module__', '')}.{getattr(target, '__name__', target)}` with the arguments {', '.join(p.name for p in parameters)}."
+    call.__doc__ = (
+        f"`{getattr(target, '__module__', '')}.{getattr(target, '__name__', target)}` with the arguments"
+        f" {', '.join(p.name for p in parameters)}."
+    )
     return call
 
 

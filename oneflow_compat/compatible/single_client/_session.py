@@ -1,4 +1,5 @@
 """The session: everything job functions share. Variables, job registry, resource settings."""
+
 from __future__ import annotations
 
 import threading
@@ -9,9 +10,16 @@ class Variable:
 
     __slots__ = ("name", "tensor", "initializer", "regularizer", "trainable", "model_name", "seed")
 
-    def __init__(self, name, tensor, initializer=None, regularizer=None, trainable=False, model_name=None, seed=None):
+    def __init__(
+        self, name, tensor, initializer=None, regularizer=None, trainable=False, model_name=None, seed=None
+    ):
         self.name, self.tensor, self.initializer = name, tensor, initializer
-        self.regularizer, self.trainable, self.model_name, self.seed = regularizer, trainable, model_name, seed
+        self.regularizer, self.trainable, self.model_name, self.seed = (
+            regularizer,
+            trainable,
+            model_name,
+            seed,
+        )
 
     def initialize(self):
         """Fill the tensor anew from its initializer (zeros without one)."""
@@ -27,7 +35,9 @@ class Variable:
 
 
 class VariableBlob:
-    """What `get_all_variables` and `checkpoint.get` hand out: a named value with `numpy()`, `shape`, `dtype`."""
+    """What `get_all_variables` and `checkpoint.get` hand out: a named value with `numpy()`,
+    `shape`, `dtype`.
+    """
 
     def __init__(self, name, tensor):
         self.name, self._tensor = name, tensor
@@ -58,7 +68,9 @@ class Session:
         self.lock = threading.RLock()
 
     def steps(self) -> dict[str, int]:
-        return {f"System-Train-TrainStep-{job.name}": job.step for job in self.jobs.values() if job.has_update}
+        return {
+            f"System-Train-TrainStep-{job.name}": job.step for job in self.jobs.values() if job.has_update
+        }
 
     def all_values(self) -> dict:
         """{name: tensor} of every variable, optimizer slot and step counter."""
@@ -75,7 +87,10 @@ class Session:
             job.define()
 
     def load(self, values: dict, ignore_mismatch: bool):
-        """Copy arrays into variables by name. A name no variable has, or another shape: an error, or skipped."""
+        """Copy arrays into variables by name.
+
+        A name no variable has, or another shape: an error, or skipped.
+        """
         import numpy as np
         import torch
 
@@ -88,11 +103,17 @@ class Session:
             variable = self.variables.get(name)
             if variable is None:
                 if not ignore_mismatch:
-                    raise KeyError(f"load_variables: there is no variable {name!r}; the session has {sorted(self.variables)}")
+                    raise KeyError(
+                        f"load_variables: there is no variable {name!r}; the session has"
+                        f" {sorted(self.variables)}"
+                    )
                 continue
             if tuple(array.shape) != tuple(variable.tensor.shape):
                 if not ignore_mismatch:
-                    raise ValueError(f"load_variables: {name!r} has shape {tuple(variable.tensor.shape)}, the value has {tuple(array.shape)}")
+                    raise ValueError(
+                        f"load_variables: {name!r} has shape {tuple(variable.tensor.shape)}, the value has"
+                        f" {tuple(array.shape)}"
+                    )
                 continue
             with torch.no_grad():
                 variable.tensor.copy_(torch.from_numpy(np.ascontiguousarray(array)))
@@ -106,13 +127,18 @@ def default() -> Session:
 
 
 def clear_default_session():
-    """Forget every job, variable and setting; job functions defined before keep working on their old session."""
+    """Forget every job, variable and setting; job functions defined before keep working on their
+    old session.
+    """
     global _default
     _default = Session()
 
 
 def sync_default_session():
-    """Wait until everything launched is done. Jobs run synchronously here, so this waits for the device only."""
+    """Wait until everything launched is done.
+
+    Jobs run synchronously here, so this waits for the device only.
+    """
     import torch
 
     if torch.cuda.is_available() and torch.cuda.is_initialized():

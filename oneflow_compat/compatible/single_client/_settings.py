@@ -1,18 +1,23 @@
 """Functions made from the rows of `_tables/legacy_config.py`: each records its value."""
+
 from __future__ import annotations
 
 import inspect
 
 
 def setter(name, row, argument, record, qualname, method=False):
-    """A function `name(argument)` that calls record(name, value); its documentation says what the value does."""
+    """A function `name(argument)` that calls record(name, value); its documentation says what the
+    value does.
+    """
     from ..._tables.legacy_config import REQUIRED
 
     default, state, why = row
     P = inspect.Parameter
     parameters = [P("self", P.POSITIONAL_ONLY)] if method else []
     if default is not None:
-        parameters.append(P(argument, P.POSITIONAL_OR_KEYWORD, default=P.empty if default is REQUIRED else default))
+        parameters.append(
+            P(argument, P.POSITIONAL_OR_KEYWORD, default=P.empty if default is REQUIRED else default)
+        )
     signature = inspect.Signature(parameters)
 
     def function(*args, **kwargs):

@@ -1,4 +1,5 @@
 """One run of a job function's body: variables met, losses, watches, assignments, and what comes out."""
+
 from __future__ import annotations
 
 import torch
@@ -128,7 +129,9 @@ class Trace:
     def aliases(self, outputs, inputs):
         """For each output: does it share memory with something that outlives the call?"""
         kept = {t.untyped_storage().data_ptr() for t in inputs if t.numel()}
-        kept |= {v.tensor.untyped_storage().data_ptr() for v in self.session.variables.values() if v.tensor.numel()}
+        kept |= {
+            v.tensor.untyped_storage().data_ptr() for v in self.session.variables.values() if v.tensor.numel()
+        }
         kept |= {feed.buffer.untyped_storage().data_ptr() for feed in self.feeds}
         return [t.untyped_storage().data_ptr() in kept for t in outputs]
 

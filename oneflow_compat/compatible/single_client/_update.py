@@ -3,6 +3,7 @@
 Order, as in OneFlow: gradient of the sum of the losses; divide by the number of loss elements and by the
 loss scale; add the regularizers' part; clip; update (weight decay is part of the update).
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -31,7 +32,10 @@ class Update:
         if lbn is not None:
             self.lr_blob = trace.named.get(lbn)
             if self.lr_blob is None:
-                raise ValueError(f"CustomScheduler({lbn!r}): no blob of that name in job {trace.job.name}; take it from blob.logical_blob_name")
+                raise ValueError(
+                    f"CustomScheduler({lbn!r}): no blob of that name in job {trace.job.name}; take it from"
+                    " blob.logical_blob_name"
+                )
 
     def numbers(self, step):
         lr = 1.0 if self.lr_blob is not None else self.optimizer.lr_scheduler.learning_rate(step)
@@ -54,7 +58,9 @@ class Update:
         if key not in self.scalars:
             self.values = self.numbers(self.trace.job.step)
             with outside_capture(self.trace):
-                self.scalars[key] = [torch.tensor(v, dtype=tensor.dtype, device=tensor.device) for v in self.values]
+                self.scalars[key] = [
+                    torch.tensor(v, dtype=tensor.dtype, device=tensor.device) for v in self.values
+                ]
         found = self.scalars[key]
         if self.lr_blob is not None:
             lr = self.lr_blob.detach().reshape(()).to(tensor.dtype)
@@ -62,7 +68,9 @@ class Update:
         return found
 
     def slot(self, variable, name, like=None):
-        """The tensor of one optimizer slot ("<variable>-<name>"), zeros at first; a variable of the session."""
+        """The tensor of one optimizer slot ("<variable>-<name>"), zeros at first; a variable of
+        the session.
+        """
         import torch
 
         full = f"{variable.name}-{name}"
@@ -76,7 +84,9 @@ class Update:
 
 
 def _gradients(losses, tensors, scale):
-    """(gradients of the losses' sum, factor that makes them those of the means); an empty loss has the gradient zero."""
+    """(gradients of the losses' sum, factor that makes them those of the means); an empty loss has the
+    gradient zero.
+    """
     import torch
 
     if not losses:
@@ -85,17 +95,24 @@ def _gradients(losses, tensors, scale):
     shared = len(set(counts)) == 1
     seeds = [torch.full_like(loss, 1.0 if shared else 1.0 / count) for loss, count in zip(losses, counts)]
     seeds = seeds if scale is None else [seed * scale for seed in seeds]
-    return list(torch.autograd.grad(losses, tensors, seeds, allow_unused=True)), 1.0 / counts[0] if shared else 1.0
+    return list(torch.autograd.grad(losses, tensors, seeds, allow_unused=True)), (
+        1.0 / counts[0] if shared else 1.0
+    )
 
 
 def apply(trace):
-    """Append everything that training needs; returns the gradients that `watch_diff` asked for (None: none flows)."""
+    """Append everything that training needs; returns the gradients that `watch_diff` asked for (None: none
+    flows).
+    """
     import torch
 
     losses = trace.losses
     if not losses:
         if trace.diffs:
-            raise ValueError(f"job {trace.job.name} calls watch_diff but has no loss: call flow.optimizer.X(...).minimize(loss)")
+            raise ValueError(
+                f"job {trace.job.name} calls watch_diff but has no loss: call"
+                " flow.optimizer.X(...).minimize(loss)"
+            )
         return []
     optimizers = trace.optimizers or trace.job.config.optimizers()
     if not optimizers:
@@ -113,10 +130,12 @@ def apply(trace):
             raise ValueError(f"minimize: loss {i} of job {trace.job.name} depends on no trainable variable")
     policy = next((o.loss_scale_policy for o in optimizers if o.loss_scale_policy is not None), None)
     scale = policy.current(trace) if policy is not None else None
-    grads, factor = _gradients([loss for loss in losses if loss.requires_grad], wanted, scale)  # integers have none
+    grads, factor = _gradients(
+        [loss for loss in losses if loss.requires_grad], wanted, scale
+    )  # integers have none
     with torch.no_grad():
         grads_of = grads[: len(parameters)]
-        rest = iter(grads[len(parameters):])
+        rest = iter(grads[len(parameters) :])
         diffs = [None if t is None else next(rest) for t in watched]
         diffs = [d if d is None else d.detach().clone() for d in diffs]
         if trace.probe:
@@ -128,7 +147,7 @@ def apply(trace):
         finite = policy.check(trace, grads_of, scale) if policy is not None else None
         position = 0
         for update, variables in plan:
-            chunk = grads_of[position: position + len(variables)]
+            chunk = grads_of[position : position + len(variables)]
             position += len(variables)
             _update_group(trace, update, variables, chunk, factor, scale, finite)
             trace.updates.append(update)
@@ -146,11 +165,17 @@ def _plan(trace, optimizers):
         for name in names:
             variable = trace.created_by.get(name)
             if variable is None:
-                raise KeyError(f"{type(optimizer).__name__}: job {trace.job.name} has no variable {name!r}; it has {sorted(trace.created_by)}")
+                raise KeyError(
+                    f"{type(optimizer).__name__}: job {trace.job.name} has no variable {name!r}; it has"
+                    f" {sorted(trace.created_by)}"
+                )
             if not (variable.tensor.requires_grad and trace.trainable[name]):
                 continue
             if name in owner:
-                raise ValueError(f"variable {name!r} is given to two optimizers, {owner[name]} and {type(optimizer).__name__}")
+                raise ValueError(
+                    f"variable {name!r} is given to two optimizers, {owner[name]} and"
+                    f" {type(optimizer).__name__}"
+                )
             owner[name] = type(optimizer).__name__
             chosen.append(variable)
         plan.append((Update(trace, optimizer), chosen))

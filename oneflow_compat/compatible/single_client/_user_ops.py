@@ -1,4 +1,7 @@
-"""Operators by their OneFlow type name, for user_op_builder and builtin_op: {type: function(inputs, attrs)}."""
+"""Operators by their OneFlow type name, for user_op_builder and builtin_op: {type:
+function(inputs, attrs)}.
+"""
+
 from __future__ import annotations
 
 import torch
@@ -9,9 +12,13 @@ from ._misc import _no_op
 
 
 def _row(function, inputs, attrs=""):
-    """`function` of one blob per name in `inputs`, then of the attributes named in `attrs` ("name=" : None where it is not set)."""
+    """`function` of one blob per name in `inputs`, then of the attributes named in `attrs` ("name=" : None
+    where it is not set).
+    """
     names, keys = inputs.split(), attrs.split()
-    return lambda i, a: function(*[i[n][0] for n in names], *[a.get(k[:-1]) if k[-1] == "=" else a[k] for k in keys])
+    return lambda i, a: function(
+        *[i[n][0] for n in names], *[a.get(k[:-1]) if k[-1] == "=" else a[k] for k in keys]
+    )
 
 
 def _sole(inputs):
@@ -58,7 +65,9 @@ OPS = {
     "scalar_mul_by_tensor": _row(torch.mul, "x scalar"),
     "scalar_div_by_tensor": _row(torch.div, "x scalar"),
     "multiply": _row(torch.mul, "x y"),
-    "clip_by_scalar": lambda i, a: torch.clamp(_sole(i), _bound(a, "min", _sole(i)), _bound(a, "max", _sole(i))),
+    "clip_by_scalar": lambda i, a: torch.clamp(
+        _sole(i), _bound(a, "min", _sole(i)), _bound(a, "max", _sole(i))
+    ),
     "clip_by_scalar_min": lambda i, a: torch.clamp(_sole(i), min=_bound(a, "min", _sole(i))),
     "clip_by_scalar_max": lambda i, a: torch.clamp(_sole(i), max=_bound(a, "max", _sole(i))),
     "where": _row(_indexing.where, "condition x y"),
@@ -80,7 +89,11 @@ OPS = {
     "broadcast_logical_and": _row(_math.logical_and, "x y"),
     "broadcast_like": _row(_array.broadcast_like, "x like", "broadcast_axes="),
     # constants
-    "constant": lambda i, a: torch.full(tuple(a["shape"]), a["floating_value"] if a.get("is_floating_value") else a["integer_value"], dtype=a["dtype"]),
+    "constant": lambda i, a: torch.full(
+        tuple(a["shape"]),
+        a["floating_value"] if a.get("is_floating_value") else a["integer_value"],
+        dtype=a["dtype"],
+    ),
     "zero_like": _sole_row(torch.zeros_like),
     "ones_like": _sole_row(torch.ones_like),
     # shapes
@@ -102,7 +115,9 @@ OPS = {
     "sort": _sole_row(lambda x, direction: _array.sort(x, -1, direction), "direction"),
     "arg_sort": _sole_row(lambda x, direction: _array.argsort(x, -1, direction), "direction"),
     # sums and products
-    "matmul": lambda i, a: _array.matmul(i["a"][0], i["b"][0], a.get("transpose_a", False), a.get("transpose_b", False), a.get("alpha", 1.0)),
+    "matmul": lambda i, a: _array.matmul(
+        i["a"][0], i["b"][0], a.get("transpose_a", False), a.get("transpose_b", False), a.get("alpha", 1.0)
+    ),
     "softmax": lambda i, a: torch.softmax(_sole(i), a.get("axis", -1)),
     "reduce_sum": lambda i, a: _math.reduce_sum(_sole(i), a.get("axis"), a.get("keepdims", False)),
     "reduce_prod": _sole_row(_math.reduce_prod, "axis keepdims"),
@@ -121,14 +136,20 @@ OPS = {
 
 
 def run(op_type, inputs, attrs):
-    """The result of one operator. `torch.ops.oneflow.<type>` (a loaded library) serves the types not listed here."""
+    """The result of one operator.
+
+    `torch.ops.oneflow.<type>` (a loaded library) serves the types not listed here.
+    """
     function = OPS.get(op_type)
     blobs = [b for given in inputs.values() for b in given]
     if function is not None:
         try:
             return function(inputs, attrs)
         except KeyError as missing:
-            raise ValueError(f"operator {op_type!r}: no input or attribute {missing} among {sorted(inputs)} and {sorted(attrs)}") from None
+            raise ValueError(
+                f"operator {op_type!r}: no input or attribute {missing} among {sorted(inputs)} and"
+                f" {sorted(attrs)}"
+            ) from None
     if op_type in _math_names() and not attrs:
         from . import math
 

@@ -1,4 +1,5 @@
 """get_variable: named tensors of the session, shared by all job functions."""
+
 from __future__ import annotations
 
 from . import _context, _session
@@ -6,8 +7,19 @@ from ._orders import takes_older_orders
 
 
 @takes_older_orders("get_variable")
-def api_get_variable(name, shape=None, dtype=None, initializer=None, regularizer=None, trainable=None, model_name=None, random_seed=None,
-                     nd_sbp=None, distribute=None, reuse=True):
+def api_get_variable(
+    name,
+    shape=None,
+    dtype=None,
+    initializer=None,
+    regularizer=None,
+    trainable=None,
+    model_name=None,
+    random_seed=None,
+    nd_sbp=None,
+    distribute=None,
+    reuse=True,
+):
     """The variable `name` (with the open namespaces in front), made at its first use.
 
     Another job, or the same one with `reuse=True`, gets the same variable; its shape and dtype must agree
@@ -19,15 +31,25 @@ def api_get_variable(name, shape=None, dtype=None, initializer=None, regularizer
     dtype = trace.job.config.default_dtype if dtype is None else dtype
     if full in trace.variables:
         if not reuse:
-            raise ValueError(f"get_variable: variable {full!r} exists already in job {trace.job.name} and reuse is False; give it another name or pass reuse=True")
+            raise ValueError(
+                f"get_variable: variable {full!r} exists already in job {trace.job.name} and reuse is False;"
+                " give it another name or pass reuse=True"
+            )
         _check(trace.created_by[full], full, shape, dtype)
         return trace.variables[full]
     variable = trace.session.variables.get(full)
     if variable is None:
-        variable = _make(trace, full, shape, dtype, initializer, regularizer, trainable, model_name, random_seed)
+        variable = _make(
+            trace, full, shape, dtype, initializer, regularizer, trainable, model_name, random_seed
+        )
     else:
         _check(variable, full, shape, dtype)
-        if trainable is not None and trainable and not variable.trainable and variable.tensor.is_floating_point():
+        if (
+            trainable is not None
+            and trainable
+            and not variable.trainable
+            and variable.tensor.is_floating_point()
+        ):
             variable.trainable = True
             variable.tensor.requires_grad_()
         if regularizer is not None:
@@ -72,29 +94,38 @@ def _check(variable, full, shape, dtype):
     if shape is not None:
         wanted = (shape,) if isinstance(shape, int) else tuple(shape)
         if wanted != tuple(found.shape):
-            raise ValueError(f"get_variable: variable {full!r} has shape {tuple(found.shape)}, asked for {wanted}")
+            raise ValueError(
+                f"get_variable: variable {full!r} has shape {tuple(found.shape)}, asked for {wanted}"
+            )
     if dtype != found.dtype:
         raise ValueError(f"get_variable: variable {full!r} has dtype {found.dtype}, asked for {dtype}")
 
 
 def assign(ref, value, dtype=None, name=None):
-    """Set a variable to `value` (a blob of the same shape) when the call ends, after gradients and updates."""
+    """Set a variable to `value` (a blob of the same shape) when the call ends, after gradients
+    and updates.
+    """
     trace = _context.require_trace("flow.assign")
     if not any(ref is t for t in trace.variables.values()):
-        raise ValueError("flow.assign: the first argument must be what flow.get_variable returned in this job")
+        raise ValueError(
+            "flow.assign: the first argument must be what flow.get_variable returned in this job"
+        )
     trace.assignments.append((ref, value.detach() if dtype is None else value.detach().to(dtype)))
     return ref
 
 
 def watch(blob_watched, handler_or_prompt=None):
     """Call `handler(blob)` with the value after each call of the job, or print it under a prompt."""
-    _context.require_trace("flow.watch").watches.append((blob_watched, _handler(blob_watched, handler_or_prompt)))
+    _context.require_trace("flow.watch").watches.append(
+        (blob_watched, _handler(blob_watched, handler_or_prompt))
+    )
 
 
 def watch_diff(blob_watched, handler_or_prompt=None):
     """Call `handler(blob)` with the gradient of the sum of the losses for this blob after each call.
 
-    It is the gradient before division by the number of loss elements, as in OneFlow. Not called when none flows.
+    It is the gradient before division by the number of loss elements, as in OneFlow. Not called when none
+    flows.
     """
     trace = _context.require_trace("flow.watch_diff")
     if not blob_watched.requires_grad and blob_watched.is_floating_point() and blob_watched.is_leaf:
@@ -117,7 +148,9 @@ def _handler(blob, handler):
             wanted = job_typing.ListNumpy if wanted.endswith("ListNumpy") else job_typing.Numpy
         if wanted is inspect.Parameter.empty:
             return handler
-        return lambda value: handler(job_typing.convert(value, wanted, getattr(handler, "__name__", "watch handler")))
+        return lambda value: handler(
+            job_typing.convert(value, wanted, getattr(handler, "__name__", "watch handler"))
+        )
     prompt = "" if handler is None else str(handler)
     return lambda value: print(prompt, value.numpy(), sep="\n" if prompt else "")
 
@@ -127,7 +160,9 @@ def find_or_create_module(module_name, create, reuse=False):
     session = _session.default()
     if module_name in session.modules:
         if not reuse:
-            raise ValueError(f"find_or_create_module: {module_name!r} exists already; pass reuse=True to get it")
+            raise ValueError(
+                f"find_or_create_module: {module_name!r} exists already; pass reuse=True to get it"
+            )
     else:
         session.modules[module_name] = create()
     return session.modules[module_name]

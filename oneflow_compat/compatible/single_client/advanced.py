@@ -1,4 +1,5 @@
 """flow.advanced: one blob as several per-device parts. With one device there is one part."""
+
 from __future__ import annotations
 
 import torch

@@ -3,6 +3,7 @@
 A snapshot is a folder with one folder per variable, holding the raw values (`out`) and their shape and
 dtype (`meta`, text), and an empty file `snapshot_done`. Snapshots of OneFlow 0.2 to 0.5 are read.
 """
+
 from __future__ import annotations
 
 import os
@@ -11,8 +12,15 @@ import re
 from . import _session
 
 _KINDS = {
-    "kFloat": "float32", "kDouble": "float64", "kFloat16": "float16", "kInt8": "int8", "kInt32": "int32",
-    "kInt64": "int64", "kUInt8": "uint8", "kChar": "int8", "kBFloat16": "bfloat16",
+    "kFloat": "float32",
+    "kDouble": "float64",
+    "kFloat16": "float16",
+    "kInt8": "int8",
+    "kInt32": "int32",
+    "kInt64": "int64",
+    "kUInt8": "uint8",
+    "kChar": "int8",
+    "kBFloat16": "bfloat16",
 }
 
 
@@ -32,7 +40,9 @@ def save(path, var_dict=None):
         os.makedirs(folder, exist_ok=True)
         kind = next((k for k, v in _KINDS.items() if v == array.dtype.name), None)
         if kind is None:
-            raise TypeError(f"checkpoint.save: variable {name!r} has dtype {array.dtype}, which snapshots cannot hold")
+            raise TypeError(
+                f"checkpoint.save: variable {name!r} has dtype {array.dtype}, which snapshots cannot hold"
+            )
         with open(os.path.join(folder, "out"), "wb") as f:
             f.write(array.tobytes())
         with open(os.path.join(folder, "meta"), "w", encoding="utf8") as f:
@@ -65,7 +75,10 @@ class FileBackedVariableBlob:
 
         raw = np.fromfile(os.path.join(self._folder, "out"), dtype=self._dtype)
         if raw.size != np.prod(self.shape, dtype=int):
-            raise ValueError(f"snapshot variable {self.name!r}: {raw.size} values in the file, its shape {self.shape} needs {np.prod(self.shape, dtype=int)}")
+            raise ValueError(
+                f"snapshot variable {self.name!r}: {raw.size} values in the file, its shape {self.shape}"
+                f" needs {np.prod(self.shape, dtype=int)}"
+            )
         return raw.reshape(self.shape)
 
     def __repr__(self):
@@ -93,7 +106,10 @@ def get(path):
             kind = re.search(r"data_type:\s*(\w+)", text)
             dtype = _KINDS.get(kind.group(1) if kind else "kFloat")
             if dtype is None or dtype == "bfloat16":
-                raise TypeError(f"checkpoint.get: variable {name!r} has data_type {kind.group(1)}, which is not readable as an array")
+                raise TypeError(
+                    f"checkpoint.get: variable {name!r} has data_type {kind.group(1)}, which is not readable"
+                    " as an array"
+                )
         else:
             _session.default().start()
             known = _session.default().all_values().get(name)

@@ -1,4 +1,5 @@
 """flow.detection: boxes and polygons of detection data, one tensor per image."""
+
 from __future__ import annotations
 
 import torch
@@ -7,7 +8,9 @@ from ._buffers import each_with
 
 
 def object_bbox_flip(bbox, image_size, flip_code, name=None):
-    """Boxes (n, 4) as (x1, y1, x2, y2) of an image flipped left-right (flip_code 1); image_size (batch, 2) is (height, width)."""
+    """Boxes (n, 4) as (x1, y1, x2, y2) of an image flipped left-right (flip_code 1); image_size (batch, 2) is
+    (height, width).
+    """
     _left_right("object_bbox_flip", flip_code)
 
     def one(boxes, size):
@@ -53,7 +56,9 @@ def object_segmentation_polygon_to_mask(poly, poly_index, image_size, name=None)
     A pixel belongs to an object when its centre lies inside an odd number of turns of one of its polygons.
     The job runs op by op.
     """
-    pairs = each_with(poly, poly_index, lambda p, i: torch.cat([p.double(), i.double()], -1), needs_values=True)
+    pairs = each_with(
+        poly, poly_index, lambda p, i: torch.cat([p.double(), i.double()], -1), needs_values=True
+    )
 
     def object_segmentation_polygon_to_mask(rows, size):
         height, width = (int(s) for s in size)
@@ -80,6 +85,9 @@ def _inside(points, x, y):
 
 def _left_right(what, flip_code):
     if not isinstance(flip_code, int):
-        raise NotImplementedError(f"{what}: flip_code must be the number 1 (left-right); a blob of codes is not supported (docs/differences.md: legacy-bbox-flip)")
+        raise NotImplementedError(
+            f"{what}: flip_code must be the number 1 (left-right); a blob of codes is not supported"
+            " (docs/differences.md: legacy-bbox-flip)"
+        )
     if flip_code != 1:
         raise ValueError(f"{what}: only flip_code 1 (left-right) is defined, found {flip_code}")

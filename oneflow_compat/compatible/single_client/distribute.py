@@ -1,20 +1,33 @@
-"""flow.distribute: how a blob is spread over the devices of its placement. With one device all mean the same."""
+"""flow.distribute: how a blob is spread over the devices of its placement.
+
+With one device all mean the same.
+"""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .scope import consistent_view as consistent_strategy, consistent_view_enabled as consistent_strategy_enabled
+from .scope import (
+    consistent_view as consistent_strategy,
+    consistent_view_enabled as consistent_strategy_enabled,
+)
 from .scope import mirrored_view as mirrored_strategy, mirrored_view_enabled as mirrored_strategy_enabled
 
 __all__ = [
-    "assert_is_valid_distribute", "auto", "broadcast", "consistent_strategy", "consistent_strategy_enabled",
-    "mirrored_strategy", "mirrored_strategy_enabled", "split",
+    "assert_is_valid_distribute",
+    "auto",
+    "broadcast",
+    "consistent_strategy",
+    "consistent_strategy_enabled",
+    "mirrored_strategy",
+    "mirrored_strategy_enabled",
+    "split",
 ]
 
 
 @dataclass(frozen=True)
 class Distribute:
-    """"split" along an axis, "broadcast", or "auto"."""
+    """ "split" along an axis, "broadcast", or "auto"."""
 
     kind: str
     axis: int | None = None
@@ -38,4 +51,7 @@ def assert_is_valid_distribute(distribute):
     """TypeError for anything that is no result of split, broadcast or auto (None and False mean auto)."""
     if distribute is None or distribute is False or isinstance(distribute, Distribute):
         return
-    raise TypeError(f"a distribution is what flow.distribute.split(axis), broadcast() or auto() returns, found {distribute!r}")
+    raise TypeError(
+        "a distribution is what flow.distribute.split(axis), broadcast() or auto() returns, found"
+        f" {distribute!r}"
+    )

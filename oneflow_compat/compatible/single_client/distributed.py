@@ -1,4 +1,5 @@
 """flow.distributed: ranks of this process."""
+
 from ..._processes import get_local_rank, get_rank, get_world_size
 
 __all__ = ["get_local_rank", "get_rank", "get_world_size", "is_multi_client"]

@@ -1,4 +1,5 @@
 """flow.env: machines and logging of the cluster. One process does everything here."""
+
 from __future__ import annotations
 
 from ..._tables.legacy_config import ENV
@@ -20,17 +21,27 @@ def init():
 
 
 def machine(*val):
-    """The machines of the cluster, dicts with "addr" or addresses. More than one is an error: one machine is used."""
+    """The machines of the cluster, dicts with "addr" or addresses.
+
+    More than one is an error: one machine is used.
+    """
     machines = list(val[0]) if len(val) == 1 and isinstance(val[0], (list, tuple)) else list(val)
     if len(machines) > 1:
         from ..._errors import unsupported
 
-        raise unsupported(f"flow.env.machine with {len(machines)} machines", "legacy-one-device", "Jobs run in this one process.")
+        raise unsupported(
+            f"flow.env.machine with {len(machines)} machines",
+            "legacy-one-device",
+            "Jobs run in this one process.",
+        )
     _record("machine", machines)
 
 
 def init_bootstrap_confs(*val, **kargs):
-    """OneFlow's start of remote workers; with one process there are none. More than one machine is an error."""
+    """OneFlow's start of remote workers; with one process there are none.
+
+    More than one machine is an error.
+    """
     machine(*val)
 
 

@@ -1,4 +1,8 @@
-"""flow.image: decoding, resizing and normalizing images inside job functions. Pillow is needed for decoding and resizing."""
+"""flow.image: decoding, resizing and normalizing images inside job functions.
+
+Pillow is needed for decoding and resizing.
+"""
+
 from __future__ import annotations
 
 import torch
@@ -9,7 +13,13 @@ from ._feeds import feed
 from ._host import HostBlob
 from ._orders import takes_older_orders
 
-_MODES = {"nearest_neighbor": "nearest", "bilinear": "bilinear", "bicubic": "bicubic", "area": "area", "auto": "auto"}
+_MODES = {
+    "nearest_neighbor": "nearest",
+    "bilinear": "bilinear",
+    "bicubic": "bicubic",
+    "area": "area",
+    "auto": "auto",
+}
 
 
 def _pillow():
@@ -21,7 +31,9 @@ def _pillow():
 
 
 def _resized(item, width, height, how):
-    """(h, w, c) in another size: the pipeline's resize for real images, torch's for blobs of a captured job."""
+    """(h, w, c) in another size: the pipeline's resize for real images, torch's for blobs of a
+    captured job.
+    """
     if how not in _MODES:
         raise ValueError(f"interpolation_type must be one of {', '.join(_MODES)}, found {how!r}")
     if type(item) is torch.Tensor:
@@ -31,7 +43,9 @@ def _resized(item, width, height, how):
     if how == "auto":
         how = "bilinear" if width * height >= item.shape[0] * item.shape[1] else "area"
     kwargs = {} if _MODES[how] in ("nearest", "area") else {"align_corners": False}
-    y = torch.nn.functional.interpolate(item.permute(2, 0, 1).unsqueeze(0).float(), size=(height, width), mode=_MODES[how], **kwargs)
+    y = torch.nn.functional.interpolate(
+        item.permute(2, 0, 1).unsqueeze(0).float(), size=(height, width), mode=_MODES[how], **kwargs
+    )
     if not item.is_floating_point():
         info = torch.iinfo(item.dtype)
         y = y.round().clamp(info.min, info.max)
@@ -39,7 +53,9 @@ def _resized(item, width, height, how):
 
 
 def _resize_target(h, w, target, resize_side, min_size, max_size):
-    """(height, width) that makes the shorter (or longer) side `target`, the sides within min_size and max_size."""
+    """(height, width) that makes the shorter (or longer) side `target`, the sides within min_size and
+    max_size.
+    """
     short, long = (h, w) if h < w else (w, h)
     if resize_side == "shorter":
         new_short = target
@@ -59,20 +75,61 @@ def _resize_target(h, w, target, resize_side, min_size, max_size):
 
 
 @takes_older_orders("image.resize")
-def resize(image, target_size=None, min_size=None, max_size=None, keep_aspect_ratio=False, resize_side="shorter", channels=3, dtype=None,
-           interpolation_type="auto", name=None, color_space=None, interp_type=None, resize_shorter=0, resize_x=0, resize_y=0):
+def resize(
+    image,
+    target_size=None,
+    min_size=None,
+    max_size=None,
+    keep_aspect_ratio=False,
+    resize_side="shorter",
+    channels=3,
+    dtype=None,
+    interpolation_type="auto",
+    name=None,
+    color_space=None,
+    interp_type=None,
+    resize_shorter=0,
+    resize_x=0,
+    resize_y=0,
+):
     """(images, scale (batch, 2) as (width, height), new size or None).
 
     To `target_size` (width, height), or with keep_aspect_ratio the chosen side to the number target_size.
     color_space, interp_type, resize_* are the older spelling; a call with one of them gives the images alone.
     """
     if color_space is not None or interp_type is not None or resize_shorter or resize_x and resize_y:
-        return _resize(image, target_size, min_size, max_size, keep_aspect_ratio, resize_side, interpolation_type, interp_type, resize_shorter, resize_x, resize_y)[0]
+        return _resize(
+            image,
+            target_size,
+            min_size,
+            max_size,
+            keep_aspect_ratio,
+            resize_side,
+            interpolation_type,
+            interp_type,
+            resize_shorter,
+            resize_x,
+            resize_y,
+        )[0]
     return _resize(image, target_size, min_size, max_size, keep_aspect_ratio, resize_side, interpolation_type)
 
 
-def _resize(image, target_size, min_size, max_size, keep_aspect_ratio, resize_side, interpolation_type, interp_type=None, resize_shorter=0, resize_x=0, resize_y=0):
-    how = {"Linear": "bilinear", "NN": "nearest_neighbor", "Cubic": "bicubic"}.get(interp_type, interpolation_type)
+def _resize(
+    image,
+    target_size,
+    min_size,
+    max_size,
+    keep_aspect_ratio,
+    resize_side,
+    interpolation_type,
+    interp_type=None,
+    resize_shorter=0,
+    resize_x=0,
+    resize_y=0,
+):
+    how = {"Linear": "bilinear", "NN": "nearest_neighbor", "Cubic": "bicubic"}.get(
+        interp_type, interpolation_type
+    )
     if resize_shorter:
         target_size, keep_aspect_ratio = resize_shorter, True
     elif resize_x and resize_y:
@@ -97,7 +154,11 @@ def _resize(image, target_size, min_size, max_size, keep_aspect_ratio, resize_si
 
 def _scales(before, after):
     """(batch, 2): new width / old width, new height / old height."""
-    return _stack(each_with(before, after, lambda a, b: torch.tensor([b.shape[1] / a.shape[1], b.shape[0] / a.shape[0]])))
+    return _stack(
+        each_with(
+            before, after, lambda a, b: torch.tensor([b.shape[1] / a.shape[1], b.shape[0] / a.shape[0]])
+        )
+    )
 
 
 def _stack(blob):
@@ -107,8 +168,18 @@ def _stack(blob):
 
 
 @takes_older_orders("image.target_resize")
-def target_resize(images, target_size, min_size=None, max_size=None, resize_side="shorter", interpolation_type="auto", name=None):
-    """(images with the chosen side of length target_size, new size (batch, 2) as (height, width), scale (batch, 2) as (height, width))."""
+def target_resize(
+    images,
+    target_size,
+    min_size=None,
+    max_size=None,
+    resize_side="shorter",
+    interpolation_type="auto",
+    name=None,
+):
+    """(images with the chosen side of length target_size, new size (batch, 2) as (height, width), scale
+    (batch, 2) as (height, width)).
+    """
 
     def one(item):
         h, w = _resize_target(item.shape[0], item.shape[1], target_size, resize_side, min_size, max_size)
@@ -116,7 +187,9 @@ def target_resize(images, target_size, min_size=None, max_size=None, resize_side
 
     out = each(images, one)
     sizes = _stack(each(out, lambda item: torch.tensor([item.shape[0], item.shape[1]], dtype=torch.int32)))
-    scale = _stack(each_with(images, out, lambda a, b: torch.tensor([b.shape[0] / a.shape[0], b.shape[1] / a.shape[1]])))
+    scale = _stack(
+        each_with(images, out, lambda a, b: torch.tensor([b.shape[0] / a.shape[0], b.shape[1] / a.shape[1]]))
+    )
     return out, sizes, scale
 
 
@@ -132,7 +205,9 @@ def decode(images_bytes_buffer, dtype=torch.uint8, color_space="BGR", name=None)
 
         raw = item.detach().cpu().numpy().tobytes()
         pixels = np.asarray(_pillow().open(io.BytesIO(raw)).convert("RGB"))
-        return torch.from_numpy(np.ascontiguousarray(pixels[..., ::-1] if color_space == "BGR" else pixels)).to(dtype)
+        return torch.from_numpy(
+            np.ascontiguousarray(pixels[..., ::-1] if color_space == "BGR" else pixels)
+        ).to(dtype)
 
     return each(images_bytes_buffer, image_decode, needs_values=True)
 
@@ -154,7 +229,12 @@ def flip(image, flip_code, name=None):
 def normalize(image, std, mean, name=None):
     """(image - mean) / std per channel (last dimension), float32."""
     std, mean = _numbers(std), _numbers(mean)
-    return each(image, lambda item: (item.float() - torch.tensor(mean, device=item.device)) / torch.tensor(std, device=item.device))
+    return each(
+        image,
+        lambda item: (
+            (item.float() - torch.tensor(mean, device=item.device)) / torch.tensor(std, device=item.device)
+        ),
+    )
 
 
 def _numbers(value):
@@ -163,7 +243,9 @@ def _numbers(value):
 
 @takes_older_orders("image.batch_align")
 def batch_align(images, shape, dtype, alignment, dynamic_out=True, name=None):
-    """All images in one blob, zeros at the right and below; height and width are the largest, rounded up to `alignment`."""
+    """All images in one blob, zeros at the right and below; height and width are the largest, rounded up to
+    `alignment`.
+    """
 
     def align(items):
         items = [torch.as_tensor(i).to(dtype) for i in items]
@@ -174,15 +256,21 @@ def batch_align(images, shape, dtype, alignment, dynamic_out=True, name=None):
         out = []
         for i in items:
             if any(a > b for a, b in zip(i.shape[:2], size)):
-                raise ValueError(f"image.batch_align: an image of size {tuple(i.shape)} does not fit {tuple(shape)}")
+                raise ValueError(
+                    f"image.batch_align: an image of size {tuple(i.shape)} does not fit {tuple(shape)}"
+                )
             out.append(torch.nn.functional.pad(i, (0, 0, 0, size[1] - i.shape[1], 0, size[0] - i.shape[0])))
         return torch.stack(out)
 
     return images.map(align).dense() if isinstance(images, HostBlob) else align(images)
 
 
-def random_crop(input_blob, num_attempts=10, seed=None, random_area=None, random_aspect_ratio=None, name="ImageRandomCrop"):
-    """A random part of each image: its share of the area in random_area, its aspect ratio in random_aspect_ratio."""
+def random_crop(
+    input_blob, num_attempts=10, seed=None, random_area=None, random_aspect_ratio=None, name="ImageRandomCrop"
+):
+    """A random part of each image: its share of the area in random_area, its aspect ratio in
+    random_aspect_ratio.
+    """
     area, ratio = random_area or [0.08, 1.0], random_aspect_ratio or [0.75, 1.333333]
     trace = _context.require_trace("flow.image.random_crop")
     key = ("crop", trace.sources)
@@ -198,17 +286,31 @@ def random_crop(input_blob, num_attempts=10, seed=None, random_area=None, random
             cw, ch = int(round((share * aspect) ** 0.5)), int(round((share / aspect) ** 0.5))
             if 0 < cw <= w and 0 < ch <= h:
                 y, x = state.randint(0, h - ch), state.randint(0, w - cw)
-                return item[y: y + ch, x: x + cw]
+                return item[y : y + ch, x : x + cw]
         return item
 
     return each(input_blob, crop, needs_values=True)
 
 
-def crop_mirror_normalize(input_blob, mirror_blob=None, color_space="BGR", output_layout="NCHW", crop_h=0, crop_w=0, crop_pos_y=0.5,
-                          crop_pos_x=0.5, mean=[0.0], std=[1.0], output_dtype=torch.float32, name=None):
+def crop_mirror_normalize(
+    input_blob,
+    mirror_blob=None,
+    color_space="BGR",
+    output_layout="NCHW",
+    crop_h=0,
+    crop_w=0,
+    crop_pos_y=0.5,
+    crop_pos_x=0.5,
+    mean=[0.0],
+    std=[1.0],
+    output_dtype=torch.float32,
+    name=None,
+):
     """(image - mean) / std of the part of size (crop_h, crop_w) (0: all), mirrored where mirror_blob is 1."""
     if output_layout not in ("NCHW", "NHWC"):
-        raise ValueError(f'crop_mirror_normalize: output_layout must be "NCHW" or "NHWC", found {output_layout!r}')
+        raise ValueError(
+            f'crop_mirror_normalize: output_layout must be "NCHW" or "NHWC", found {output_layout!r}'
+        )
     average, spread = [float(m) for m in mean], [float(s) for s in std]
 
     def one(item, mirror):
@@ -217,7 +319,7 @@ def crop_mirror_normalize(input_blob, mirror_blob=None, color_space="BGR", outpu
         if ch > h or cw > w:
             raise ValueError(f"crop_mirror_normalize: crop {ch} x {cw} is larger than an image of {h} x {w}")
         y, x = int((h - ch) * crop_pos_y), int((w - cw) * crop_pos_x)
-        item = item[y: y + ch, x: x + cw].float()
+        item = item[y : y + ch, x : x + cw].float()
         if mirror is not None:
             item = torch.where(mirror != 0, torch.flip(item, (1,)), item)
         item = (item - torch.tensor(average, device=item.device)) / torch.tensor(spread, device=item.device)
@@ -232,7 +334,10 @@ def crop_mirror_normalize(input_blob, mirror_blob=None, color_space="BGR", outpu
             return torch.stack([one(torch.as_tensor(i), m) for i, m in zip(input_blob.value(), flips)])
 
         if mirror_blob is not None and pulled is None:
-            raise TypeError("crop_mirror_normalize: with images of a reader, mirror_blob must come from flow.random.coin_flip")
+            raise TypeError(
+                "crop_mirror_normalize: with images of a reader, mirror_blob must come from"
+                " flow.random.coin_flip"
+            )
         from . import _devices
 
         return feed(trace, compute, _devices.current(trace.job))
@@ -244,4 +349,3 @@ Resize = resize
 CropMirrorNormalize = crop_mirror_normalize
 image_batch_align, image_decode, image_flip, image_normalize = batch_align, decode, flip, normalize
 image_random_crop, image_resize, image_target_resize = random_crop, resize, target_resize
-

@@ -1,4 +1,5 @@
 """flow.linalg."""
+
 from ._array import matmul
 
 __all__ = ["matmul"]

@@ -1,4 +1,5 @@
 """flow.losses: name the loss of a job whose optimizer stands in its function_config."""
+
 from __future__ import annotations
 
 from ._context import require_trace

@@ -1,4 +1,5 @@
 """flow.math of the job-function API: rows of `_tables/legacy_math.py`."""
+
 from ..._tables.legacy_math import MATH as _MATH
 from ._rows import lazy as _lazy
 

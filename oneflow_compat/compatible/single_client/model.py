@@ -1,4 +1,8 @@
-"""flow.Model: a trainer around job functions. Sub-class it, give training_step (and validation_step), call fit()."""
+"""flow.Model: a trainer around job functions.
+
+Sub-class it, give training_step (and validation_step), call fit().
+"""
+
 from __future__ import annotations
 
 import numpy as np
@@ -32,8 +36,12 @@ class NumpyDataModule(DataModule):
         from .typing import Numpy
 
         if not isinstance(batch, tuple) or not all(isinstance(a, np.ndarray) for a in batch):
-            raise TypeError(f"NumpyDataModule.forward must return a tuple of arrays, found {type(batch).__name__}")
-        return [Numpy.Placeholder(a.shape, dtype=torch.from_numpy(a[:0] if a.ndim else a).dtype) for a in batch]
+            raise TypeError(
+                f"NumpyDataModule.forward must return a tuple of arrays, found {type(batch).__name__}"
+            )
+        return [
+            Numpy.Placeholder(a.shape, dtype=torch.from_numpy(a[:0] if a.ndim else a).dtype) for a in batch
+        ]
 
 
 class _Config:
@@ -95,7 +103,8 @@ class Callback:
 
 
 class Model:
-    """Sub-class with forward(x), training_step(batch, optimizer_idx), configure_optimizers(), validation_step(batch).
+    """Sub-class with forward(x), training_step(batch, optimizer_idx), configure_optimizers(),
+    validation_step(batch).
 
     training_step returns the loss, or (loss, more results); the optimizer minimizes it.
     """
@@ -122,7 +131,14 @@ class Model:
         """True when the sub-class defines the method itself."""
         return getattr(type(self), method_name) is not getattr(Model, method_name)
 
-    def fit(self, training_config=None, validation_config=None, checkpoint_config=None, callbacks=None, max_steps=100):
+    def fit(
+        self,
+        training_config=None,
+        validation_config=None,
+        checkpoint_config=None,
+        callbacks=None,
+        max_steps=100,
+    ):
         """Train for `max_steps` steps; validate, save and call the callbacks on the way."""
         if training_config is None and validation_config is None:
             raise ValueError("Model.fit: give training_config or validation_config")
@@ -140,7 +156,11 @@ class Model:
                 outputs = validate(*_batch(validation_config.data(step)))
                 for c in callbacks:
                     c.on_validation_step_end(outputs, step)
-            if checkpoint_config is not None and checkpoint_config.save_dirpath and step % checkpoint_config.save_interval == 0:
+            if (
+                checkpoint_config is not None
+                and checkpoint_config.save_dirpath
+                and step % checkpoint_config.save_interval == 0
+            ):
                 checkpoint.save(f"{checkpoint_config.save_dirpath}-{step}")
 
     def _training_jobs(self, config):
@@ -154,11 +174,18 @@ class Model:
                 optimizer.minimize(outputs[0] if isinstance(outputs, tuple) else outputs)
                 return outputs
 
-            jobs.append((self._job(train, f"TrainJob_{type(self).__name__}_{index}", "train", config, index), config.data))
+            jobs.append(
+                (
+                    self._job(train, f"TrainJob_{type(self).__name__}_{index}", "train", config, index),
+                    config.data,
+                )
+            )
         return jobs
 
     def _validation_job(self, config):
-        return self._job(lambda *batch: self.validation_step(batch), f"EvalJob_{type(self).__name__}", "predict", config, 0)
+        return self._job(
+            lambda *batch: self.validation_step(batch), f"EvalJob_{type(self).__name__}", "predict", config, 0
+        )
 
     def _job(self, body, name, kind, config, index):
         import inspect
@@ -166,14 +193,18 @@ class Model:
         from ._job import Job
         from .typing import Bundle, Numpy
 
-        declared = config.data.infer_oneflow_data_placeholder(_batch(config.data(0, index) if kind == "train" else config.data(0)), index)
+        declared = config.data.infer_oneflow_data_placeholder(
+            _batch(config.data(0, index) if kind == "train" else config.data(0)), index
+        )
 
         def function(*batch):
             return body(*batch)
 
         P = inspect.Parameter
         function.__signature__ = inspect.Signature(
-            [P(f"batch_{i}", P.POSITIONAL_OR_KEYWORD, annotation=d) for i, d in enumerate(declared)], return_annotation=Bundle[Numpy])
+            [P(f"batch_{i}", P.POSITIONAL_OR_KEYWORD, annotation=d) for i, d in enumerate(declared)],
+            return_annotation=Bundle[Numpy],
+        )
         function.__name__ = name
         return Job(function, kind, config.exe_cfg)
 

@@ -1,4 +1,5 @@
 """flow.profiler: ranges in an NVTX trace; without CUDA they do nothing but keep their order."""
+
 from __future__ import annotations
 
 _open: list = []
@@ -27,7 +28,10 @@ def range_pop():
 
 
 def nvtx_start(x, mark_prefix, name=None):
-    """The blob itself. A captured job is one program, so a range inside it has no place in time; use torch.profiler."""
+    """The blob itself.
+
+    A captured job is one program, so a range inside it has no place in time; use torch.profiler.
+    """
     return x
 
 

@@ -1,4 +1,5 @@
 """flow.quantization: scales and zero points, and fake quantization, of quantization-aware training."""
+
 from __future__ import annotations
 
 import torch
@@ -30,17 +31,35 @@ def _scale(low, high, bit, scheme, formula):
 
 
 @takes_older_orders("quantization.min_max_observer")
-def min_max_observer(input, quantization_bit=8, quantization_scheme="symmetric", quantization_formula="google", per_layer_quantization=True,
-                     name=None):
-    """(scale, zero point) from the extremes of the blob, or of each slice of dimension 0; shape (1,) or (slices,)."""
+def min_max_observer(
+    input,
+    quantization_bit=8,
+    quantization_scheme="symmetric",
+    quantization_formula="google",
+    per_layer_quantization=True,
+    name=None,
+):
+    """(scale, zero point) from the extremes of the blob, or of each slice of dimension 0; shape (1,) or
+    (slices,).
+    """
     _check(quantization_bit, quantization_scheme, quantization_formula)
-    rows = input.detach().reshape(1, -1) if per_layer_quantization else input.detach().reshape(input.shape[0], -1)
+    rows = (
+        input.detach().reshape(1, -1)
+        if per_layer_quantization
+        else input.detach().reshape(input.shape[0], -1)
+    )
     return _scale(rows.amin(1), rows.amax(1), quantization_bit, quantization_scheme, quantization_formula)
 
 
 @takes_older_orders("quantization.moving_average_min_max_observer")
-def moving_average_min_max_observer(input, quantization_bit=8, quantization_scheme="symmetric", quantization_formula="google", momentum=0.95,
-                                    name=None):
+def moving_average_min_max_observer(
+    input,
+    quantization_bit=8,
+    quantization_scheme="symmetric",
+    quantization_formula="google",
+    momentum=0.95,
+    name=None,
+):
     """(scale, zero point) from moving averages of the extremes, which a train job updates in each call."""
     from . import _context, scope
     from ._initializers import zeros_initializer
@@ -50,9 +69,15 @@ def moving_average_min_max_observer(input, quantization_bit=8, quantization_sche
     trace = _context.require_trace("flow.quantization.moving_average_min_max_observer")
     name = name or trace.unique_name("MovingAverageMinMaxObserver")
     with scope.namespace(name):
-        low = api_get_variable("moving_min", (1,), input.dtype, zeros_initializer(), trainable=False, reuse=False)
-        high = api_get_variable("moving_max", (1,), input.dtype, zeros_initializer(), trainable=False, reuse=False)
-        steps = api_get_variable("current_train_step", (1,), torch.int64, zeros_initializer(), trainable=False, reuse=False)
+        low = api_get_variable(
+            "moving_min", (1,), input.dtype, zeros_initializer(), trainable=False, reuse=False
+        )
+        high = api_get_variable(
+            "moving_max", (1,), input.dtype, zeros_initializer(), trainable=False, reuse=False
+        )
+        steps = api_get_variable(
+            "current_train_step", (1,), torch.int64, zeros_initializer(), trainable=False, reuse=False
+        )
     new_low, new_high = low, high
     if trace.job.kind == "train":
         flat = input.detach().reshape(-1)
@@ -88,7 +113,15 @@ class _Fake(torch.autograd.Function):
 
 
 @takes_older_orders("quantization.fake_quantization")
-def fake_quantization(input, scale, zero_point, quantization_bit=8, quantization_scheme="symmetric", quantization_formula="google", name=None):
+def fake_quantization(
+    input,
+    scale,
+    zero_point,
+    quantization_bit=8,
+    quantization_scheme="symmetric",
+    quantization_formula="google",
+    name=None,
+):
     """The blob rounded to the values that `quantization_bit` bits can hold; the gradient passes unchanged."""
     _check(quantization_bit, quantization_scheme, quantization_formula)
     return _Fake.apply(input, scale, zero_point, quantization_bit, quantization_scheme, quantization_formula)

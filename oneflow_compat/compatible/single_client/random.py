@@ -1,4 +1,5 @@
 """flow.random: random blobs of job functions."""
+
 from __future__ import annotations
 
 import torch
@@ -44,7 +45,10 @@ def generate_random_batch_permutation_indices(value, seed=None, name=None):
 
 
 def coin_flip(batch_size=1, seed=None, probability=0.5, name="CoinFlip"):
-    """int8 (batch_size,): 1 with the probability. Readers' images are mirrored by it (crop_mirror_normalize)."""
+    """int8 (batch_size,): 1 with the probability.
+
+    Readers' images are mirrored by it (crop_mirror_normalize).
+    """
     from . import _devices
     from ._feeds import feed
     from ._host import HostBlob

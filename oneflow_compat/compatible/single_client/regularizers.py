@@ -1,4 +1,5 @@
 """flow.regularizers: parts added to a variable's gradient."""
+
 from __future__ import annotations
 
 

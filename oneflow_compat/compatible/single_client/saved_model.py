@@ -4,6 +4,7 @@
 <save_path>/<version>/<job>.pt2          each job as a torch.export program
 <save_path>/<version>/variables/         the variables as a snapshot
 """
+
 from __future__ import annotations
 
 import json
@@ -48,7 +49,9 @@ def _placeholders(job):
 
 
 class ModelBuilder:
-    """ModelBuilder(path).ModelName(name).Version(1).AddFunction(job).AddSignature(s).Input(...).Output(...) ... Save()."""
+    """ModelBuilder(path).ModelName(name).Version(1).AddFunction(job).AddSignature(s).Input(...).Output(...)
+    ... Save().
+    """
 
     def __init__(self, save_path):
         self._path, self._name, self._version, self._graphs = save_path, "model", 1, {}
@@ -76,7 +79,12 @@ class ModelBuilder:
     def proto(self):
         """The description as a dict (what saved_model.json holds)."""
         graphs = {n: g.proto for n, g in self._graphs.items()}
-        return {"name": self._name, "version": self._version, "default_graph": self._default_graph or next(iter(graphs), None), "graphs": graphs}
+        return {
+            "name": self._name,
+            "version": self._version,
+            "default_graph": self._default_graph or next(iter(graphs), None),
+            "graphs": graphs,
+        }
 
     def Save(self, save_model_before_graph_complete=True):
         """Write everything. An existing version is an error."""
@@ -104,7 +112,13 @@ class GraphBuilder:
     """One job function of a model."""
 
     def __init__(self, name, model_builder=None):
-        self._name, self._owner, self._signatures, self._finished, self.job = name, model_builder, {}, False, None
+        self._name, self._owner, self._signatures, self._finished, self.job = (
+            name,
+            model_builder,
+            {},
+            False,
+            None,
+        )
         self._default = None
 
     name = property(lambda self: self._name)
@@ -132,18 +146,31 @@ class GraphBuilder:
                 for name, lbn in s.inputs.items():
                     number = Lbn2Lbi(lbn)[0].removeprefix("Input_")
                     if not number.isdigit() or int(number) >= known:
-                        raise ValueError(f"signature {s.name!r}: input {name!r} is {lbn!r}, which is no input of job {self.name}")
+                        raise ValueError(
+                            f"signature {s.name!r}: input {name!r} is {lbn!r}, which is no input of job"
+                            f" {self.name}"
+                        )
                 for name, lbn in s.outputs.items():
                     if lbn not in self.job.output_names:
-                        raise ValueError(f"signature {s.name!r}: output {name!r} is {lbn!r}; job {self.name} returns {self.job.output_names}")
+                        raise ValueError(
+                            f"signature {s.name!r}: output {name!r} is {lbn!r}; job {self.name} returns"
+                            f" {self.job.output_names}"
+                        )
             self._finished = True
         return self._owner
 
     @property
     def proto(self):
         return {
-            "inputs": [{"name": n, "lbn": f"Input_{i}/out", "shape": list(p.shape), "dtype": str(p.dtype).removeprefix("torch.")}
-                       for i, (n, p) in enumerate(_input_names(self.job))],
+            "inputs": [
+                {
+                    "name": n,
+                    "lbn": f"Input_{i}/out",
+                    "shape": list(p.shape),
+                    "dtype": str(p.dtype).removeprefix("torch."),
+                }
+                for i, (n, p) in enumerate(_input_names(self.job))
+            ],
             "outputs": list(self.job.output_names),
             "variables": list(self.job.session.variables),
             "default_signature": self._default or next(iter(self._signatures), None),
@@ -154,7 +181,9 @@ class GraphBuilder:
 def _input_names(job):
     flat = _placeholders(job)
     names = [n for n, _ in job.inputs]
-    return list(zip(names, flat)) if len(names) == len(flat) else [(f"Input_{i}", p) for i, p in enumerate(flat)]
+    return (
+        list(zip(names, flat)) if len(names) == len(flat) else [(f"Input_{i}", p) for i, p in enumerate(flat)]
+    )
 
 
 class SignatureBuilder:
@@ -230,8 +259,13 @@ def load(saved_model_dir, model_version=None):
         raise FileNotFoundError(f"saved_model.load: there is no version in {saved_model_dir!r}")
     version = versions[-1] if model_version is None else int(model_version)
     if version not in versions:
-        raise FileNotFoundError(f"saved_model.load: version {version} is not in {saved_model_dir!r}; there are {versions}")
+        raise FileNotFoundError(
+            f"saved_model.load: version {version} is not in {saved_model_dir!r}; there are {versions}"
+        )
     folder = os.path.join(saved_model_dir, str(version))
     with open(os.path.join(folder, META + ".json"), encoding="utf8") as f:
         description = json.load(f)
-    return description, {name: torch.export.load(os.path.join(folder, f"{name}.pt2")).module() for name in description["graphs"]}
+    return description, {
+        name: torch.export.load(os.path.join(folder, f"{name}.pt2")).module()
+        for name in description["graphs"]
+    }

@@ -1,4 +1,5 @@
 """flow.scope: where (placement), how (view) and under which names (namespace) a part of a job runs."""
+
 from __future__ import annotations
 
 from . import _context
@@ -36,7 +37,9 @@ class _PlacementScope(_Scope):
             machine_device_ids = (machine_device_ids,)
         elif isinstance(machine_device_ids, dict):
             machine_device_ids = tuple(f"{m}:{d}" for m, d in machine_device_ids.items())
-        self.value = Placement(device_tag, tuple(machine_device_ids), None if hierarchy is None else tuple(hierarchy))
+        self.value = Placement(
+            device_tag, tuple(machine_device_ids), None if hierarchy is None else tuple(hierarchy)
+        )
         self._entered = []
 
     kind = "placement"

@@ -1,4 +1,5 @@
 """flow.sysconfig: how the package was built."""
+
 from __future__ import annotations
 
 

@@ -1,4 +1,5 @@
 """flow.train: the older way to save and load."""
+
 from __future__ import annotations
 
 import datetime
@@ -22,7 +23,9 @@ class CheckPoint:
 
 
 class SimpleCheckPointManager:
-    """Numbered snapshots in one folder: `save()` makes a new one, `initialize_or_restore()` loads the newest."""
+    """Numbered snapshots in one folder: `save()` makes a new one, `initialize_or_restore()` loads
+    the newest.
+    """
 
     def __init__(self, root_path, prefix="snapshot_"):
         self._root, self._prefix, self._checkpoint = root_path, prefix, CheckPoint()
@@ -30,7 +33,11 @@ class SimpleCheckPointManager:
     def list_checkpoints(self):
         if not os.path.isdir(self._root):
             return []
-        done = [n for n in os.listdir(self._root) if n.startswith(self._prefix) and os.path.isfile(os.path.join(self._root, n, "snapshot_done"))]
+        done = [
+            n
+            for n in os.listdir(self._root)
+            if n.startswith(self._prefix) and os.path.isfile(os.path.join(self._root, n, "snapshot_done"))
+        ]
         return sorted(done)
 
     def latest_checkpoint(self):

@@ -1,4 +1,7 @@
-"""Annotations of job functions: what goes in (`Numpy.Placeholder(...)`) and what comes out (`Numpy`, `Callback[...]`)."""
+"""Annotations of job functions: what goes in (`Numpy.Placeholder(...)`) and what comes out (`Numpy`,
+`Callback[...]`).
+"""
+
 from __future__ import annotations
 
 import math as _math
@@ -20,7 +23,9 @@ class _Placeholder:
         self.shape = tuple(int(d) for d in shape)
         self.dtype = torch.float32 if dtype is None else dtype
         if not isinstance(self.dtype, torch.dtype):
-            raise TypeError(f"{self.kind}.Placeholder: dtype must be a OneFlow dtype such as flow.float, found {dtype!r}")
+            raise TypeError(
+                f"{self.kind}.Placeholder: dtype must be a OneFlow dtype such as flow.float, found {dtype!r}"
+            )
         self._wanted = None if self.dtype == torch.bfloat16 else _numpy_dtype(self.dtype)
         self._from_numpy = torch.from_numpy
 
@@ -32,11 +37,18 @@ class _Placeholder:
 
     def check(self, where: str, value):
         """The tensor of one argument, or an error that names the argument."""
-        if type(value) is _np.ndarray and value.shape == self.shape and value.dtype == self._wanted and value.flags.carray:
+        if (
+            type(value) is _np.ndarray
+            and value.shape == self.shape
+            and value.dtype == self._wanted
+            and value.flags.carray
+        ):
             return self._from_numpy(value)
         array = self._array(where, value)
         if tuple(array.shape) != self.shape:
-            raise ValueError(f"{where}: declared shape {self.shape}, got an array of shape {tuple(array.shape)}")
+            raise ValueError(
+                f"{where}: declared shape {self.shape}, got an array of shape {tuple(array.shape)}"
+            )
         return _tensor(where, array, self.dtype)
 
     def _array(self, where, value):
@@ -58,37 +70,60 @@ class _ListPlaceholder(_Placeholder):
         value = self._only(where, value)
         array = self._array(where, value)
         if array.ndim != len(self.shape) or array.size > _math.prod(self.shape):
-            raise ValueError(f"{where}: declared {len(self.shape)} dimensions and at most the elements of {self.shape}, got an array of shape {tuple(array.shape)}")
+            raise ValueError(
+                f"{where}: declared {len(self.shape)} dimensions and at most the elements of {self.shape},"
+                f" got an array of shape {tuple(array.shape)}"
+            )
         return _tensor(where, array, self.dtype)
 
     def _only(self, where, value):
         if not isinstance(value, (list, tuple)):
-            raise TypeError(f"{where}: declared {self!r}, got {type(value).__name__}; pass a list with one numpy.ndarray per device")
+            raise TypeError(
+                f"{where}: declared {self!r}, got {type(value).__name__}; pass a list with one numpy.ndarray"
+                " per device"
+            )
         if len(value) != 1:
             from ..._errors import unsupported
 
-            raise unsupported(f"{where}: a list of {len(value)} arrays, one per device,", "legacy-one-device",
-                              "Jobs run on one device here: pass a list of one array.")
+            raise unsupported(
+                f"{where}: a list of {len(value)} arrays, one per device,",
+                "legacy-one-device",
+                "Jobs run on one device here: pass a list of one array.",
+            )
         return value[0]
 
 
 class _ListListPlaceholder(_ListPlaceholder):
-    """A list per device of arrays of shape (1, ...): at most `shape[0]` of them, each at most of shape[1:]."""
+    """A list per device of arrays of shape (1, ...): at most `shape[0]` of them, each at most of
+    shape[1:].
+    """
 
     kind = "ListListNumpy"
 
     def check(self, where, value):
-        """[an empty tensor of shape (n, 0), array 1, ..., array n]: how many there are is part of the job's signature."""
+        """[an empty tensor of shape (n, 0), array 1, ..., array n]: how many there are is part of the job's
+        signature.
+        """
         import torch
 
         arrays = self._only(where, value)
         if not isinstance(arrays, (list, tuple)) or not 0 < len(arrays) <= self.shape[0]:
-            raise ValueError(f"{where}: declared a list per device of at most {self.shape[0]} arrays, got {type(arrays).__name__} {len(arrays) if hasattr(arrays, '__len__') else ''}")
+            raise ValueError(
+                f"{where}: declared a list per device of at most {self.shape[0]} arrays, got"
+                f" {type(arrays).__name__} {len(arrays) if hasattr(arrays, '__len__') else ''}"
+            )
         out = [torch.empty(len(arrays), 0)]
         for array in arrays:
             array = self._array(where, array)
-            if array.ndim != len(self.shape) or array.shape[0] != 1 or any(a > d for a, d in zip(array.shape[1:], self.shape[1:])):
-                raise ValueError(f"{where}: declared arrays of at most {(1, *self.shape[1:])}, got one of shape {tuple(array.shape)}")
+            if (
+                array.ndim != len(self.shape)
+                or array.shape[0] != 1
+                or any(a > d for a, d in zip(array.shape[1:], self.shape[1:]))
+            ):
+                raise ValueError(
+                    f"{where}: declared arrays of at most {(1, *self.shape[1:])}, got one of shape"
+                    f" {tuple(array.shape)}"
+                )
             out.append(_tensor(where, array, self.dtype))
         return out
 
@@ -99,10 +134,16 @@ def _tensor(where, array, dtype):
     wanted = _numpy_dtype(dtype)
     if array.dtype != wanted:
         if not _np.can_cast(array.dtype, wanted, "same_kind"):
-            raise TypeError(f"{where}: declared dtype {dtype}, got an array of {array.dtype}; convert it with .astype(np.{wanted})")
+            raise TypeError(
+                f"{where}: declared dtype {dtype}, got an array of {array.dtype}; convert it with"
+                f" .astype(np.{wanted})"
+            )
         given, array = array, array.astype(wanted)
         if wanted.kind in "iu" and not _np.array_equal(given, array):
-            raise ValueError(f"{where}: declared dtype {dtype}, got {given.dtype} numbers from {given.min()} to {given.max()}, which do not all fit it")
+            raise ValueError(
+                f"{where}: declared dtype {dtype}, got {given.dtype} numbers from {given.min()} to"
+                f" {given.max()}, which do not all fit it"
+            )
     if dtype == torch.bfloat16:
         return torch.from_numpy(_np.ascontiguousarray(array)).to(dtype)
     if not (array.flags.c_contiguous and array.flags.writeable):
@@ -118,7 +159,9 @@ def _numpy_dtype(dtype):
     if found is None:
         import torch
 
-        found = _np.dtype(_np.float32) if dtype == torch.bfloat16 else torch.empty(0, dtype=dtype).numpy().dtype
+        found = (
+            _np.dtype(_np.float32) if dtype == torch.bfloat16 else torch.empty(0, dtype=dtype).numpy().dtype
+        )
         _numpy_of[dtype] = found
     return found
 
@@ -149,12 +192,20 @@ class Callback(_typing.Generic[_T]):
     """Callback[X]: the call returns a function that takes a handler, which gets X."""
 
 
-ALLOWED = "numpy results (tp.Numpy, tp.ListNumpy), Tuple/List/Dict of them, tp.Bundle[...], tp.Callback[...] or None"
+ALLOWED = (
+    "numpy results (tp.Numpy, tp.ListNumpy), Tuple/List/Dict of them, tp.Bundle[...], tp.Callback[...] or"
+    " None"
+)
 
 
 def check_return_annotation(annotation, function: str):
     """Refuse a return annotation that says nothing a job can return."""
-    if annotation is _typing.Any or annotation is None or annotation is type(None) or annotation in (Numpy, ListNumpy, ListListNumpy):
+    if (
+        annotation is _typing.Any
+        or annotation is None
+        or annotation is type(None)
+        or annotation in (Numpy, ListNumpy, ListListNumpy)
+    ):
         return
     origin, args = _typing.get_origin(annotation), _typing.get_args(annotation)
     if origin in (tuple, list, Bundle, Callback) and args:
@@ -167,7 +218,9 @@ def check_return_annotation(annotation, function: str):
         return
     if annotation is Bundle or annotation is Callback:
         return
-    raise TypeError(f"job function {function}: the return annotation {annotation!r} is not allowed; allowed are {ALLOWED}")
+    raise TypeError(
+        f"job function {function}: the return annotation {annotation!r} is not allowed; allowed are {ALLOWED}"
+    )
 
 
 def convert(value, annotation, function: str):
@@ -175,7 +228,9 @@ def convert(value, annotation, function: str):
     origin, args = _typing.get_origin(annotation), _typing.get_args(annotation)
     if annotation in (None, type(None)):
         if value is not None:
-            raise TypeError(f"job function {function} is annotated to return None, it returned {type(value).__name__}")
+            raise TypeError(
+                f"job function {function} is annotated to return None, it returned {type(value).__name__}"
+            )
         return None
     if annotation is Numpy:
         return _leaf(value, annotation, function).numpy()
@@ -195,13 +250,17 @@ def convert(value, annotation, function: str):
         items = _sequence(value, function, annotation)
         kinds = [args[0]] * len(items) if len(args) == 2 and args[1] is Ellipsis else args
         if len(kinds) != len(items):
-            raise TypeError(f"job function {function}: annotated {len(kinds)} results, it returned {len(items)}")
+            raise TypeError(
+                f"job function {function}: annotated {len(kinds)} results, it returned {len(items)}"
+            )
         return tuple(convert(v, a, function) for v, a in zip(items, kinds))
     if origin is list:
         return [convert(v, args[0], function) for v in _sequence(value, function, annotation)]
     if origin is dict:
         if not isinstance(value, dict):
-            raise TypeError(f"job function {function}: annotated {annotation}, it returned {type(value).__name__}")
+            raise TypeError(
+                f"job function {function}: annotated {annotation}, it returned {type(value).__name__}"
+            )
         return {k: convert(v, args[1], function) for k, v in value.items()}
     check_return_annotation(annotation, function)
     return value
@@ -209,13 +268,17 @@ def convert(value, annotation, function: str):
 
 def _leaf(value, annotation, function):
     if not hasattr(value, "numpy_list"):
-        raise TypeError(f"job function {function}: annotated {annotation.__name__}, it returned {type(value).__name__}")
+        raise TypeError(
+            f"job function {function}: annotated {annotation.__name__}, it returned {type(value).__name__}"
+        )
     return value
 
 
 def _sequence(value, function, annotation):
     if not isinstance(value, (tuple, list)):
-        raise TypeError(f"job function {function}: annotated {annotation}, it returned {type(value).__name__}")
+        raise TypeError(
+            f"job function {function}: annotated {annotation}, it returned {type(value).__name__}"
+        )
     return value
 
 

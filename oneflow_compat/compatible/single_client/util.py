@@ -1,4 +1,5 @@
 """flow.util."""
+
 from __future__ import annotations
 
 import itertools

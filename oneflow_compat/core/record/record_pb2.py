@@ -4,6 +4,7 @@ Fields: OFRecord.feature (a map, made on first access), Feature.bytes_list / flo
 / int32_list / int64_list (setting one clears the others), XxxList.value (append, extend, [:] =).
 Bytes are those of protobuf's own encoder, names in order.
 """
+
 from __future__ import annotations
 
 import struct
@@ -101,7 +102,9 @@ class _Values(list):
         super().insert(at, self._check(value))
 
     def __setitem__(self, at, value):
-        super().__setitem__(at, [self._check(v) for v in value] if isinstance(at, slice) else self._check(value))
+        super().__setitem__(
+            at, [self._check(v) for v in value] if isinstance(at, slice) else self._check(value)
+        )
 
     def __iadd__(self, values):
         self.extend(values)
@@ -163,12 +166,26 @@ class _List(_Message):
 
 def _text(value) -> str:
     if isinstance(value, bytes):
-        return '"' + "".join(chr(b) if 32 <= b < 127 and b not in (34, 92) else f"\\{b:03o}" for b in value) + '"'
+        return (
+            '"'
+            + "".join(chr(b) if 32 <= b < 127 and b not in (34, 92) else f"\\{b:03o}" for b in value)
+            + '"'
+        )
     return f"{value:.8g}" if isinstance(value, float) else str(value)
 
 
 def _list_type(name, kind, check):
-    return type(name, (_List,), {"__slots__": (), "_kind": kind, "_check": staticmethod(check), "__module__": __name__, "__doc__": f"Message {name}: value."})
+    return type(
+        name,
+        (_List,),
+        {
+            "__slots__": (),
+            "_kind": kind,
+            "_check": staticmethod(check),
+            "__module__": __name__,
+            "__doc__": f"Message {name}: value.",
+        },
+    )
 
 
 BytesList = _list_type("BytesList", "bytes_list", _bytes)
@@ -176,7 +193,13 @@ FloatList = _list_type("FloatList", "float_list", _float32)
 DoubleList = _list_type("DoubleList", "double_list", float)
 Int32List = _list_type("Int32List", "int32_list", _integer(32))
 Int64List = _list_type("Int64List", "int64_list", _integer(64))
-_TYPES = {"bytes_list": BytesList, "float_list": FloatList, "double_list": DoubleList, "int32_list": Int32List, "int64_list": Int64List}
+_TYPES = {
+    "bytes_list": BytesList,
+    "float_list": FloatList,
+    "double_list": DoubleList,
+    "int32_list": Int32List,
+    "int64_list": Int64List,
+}
 
 
 class Feature(_Message):
@@ -228,7 +251,11 @@ class Feature(_Message):
 
     def _lines(self, indent):
         kind = self.WhichOneof("kind")
-        return [] if kind is None else [f"{indent}{kind} {{", *self._lists[kind]._lines(indent + "  "), f"{indent}}}"]
+        return (
+            []
+            if kind is None
+            else [f"{indent}{kind} {{", *self._lists[kind]._lines(indent + "  "), f"{indent}}}"]
+        )
 
 
 class _Chosen(_Values):
@@ -289,7 +316,12 @@ class OFRecord(_Message):
 
     def _encode(self):
         kinds = {name: made.WhichOneof("kind") for name, made in self.feature.items()}
-        return wire.encode_record({n: (k, made._lists[k].value if k else ()) for (n, made), k in zip(self.feature.items(), kinds.values())})
+        return wire.encode_record(
+            {
+                n: (k, made._lists[k].value if k else ())
+                for (n, made), k in zip(self.feature.items(), kinds.values())
+            }
+        )
 
     def _merge(self, data):
         for name, part in wire.split_record(data).items():
@@ -299,5 +331,12 @@ class OFRecord(_Message):
     def _lines(self, indent):
         out = []
         for name in sorted(self.feature):
-            out += [f"{indent}feature {{", f'{indent}  key: "{name}"', f"{indent}  value {{", *self.feature[name]._lines(indent + "    "), f"{indent}  }}", f"{indent}}}"]
+            out += [
+                f"{indent}feature {{",
+                f'{indent}  key: "{name}"',
+                f"{indent}  value {{",
+                *self.feature[name]._lines(indent + "    "),
+                f"{indent}  }}",
+                f"{indent}}}",
+            ]
         return out

@@ -1,4 +1,5 @@
 """register(): which classes compile_from_torch replaces, and functions that replace objects by their type."""
+
 from __future__ import annotations
 
 import functools
@@ -22,12 +23,16 @@ def register(*, package_names=None, torch2oflow_class_map=None, torch2oflow_func
         raise TypeError(f"register: package_names is a list of names, found {package_names!r}")
     for old, new in (torch2oflow_class_map or {}).items():
         if not (isinstance(old, type) and isinstance(new, type)):
-            raise TypeError(f"register: torch2oflow_class_map maps classes to classes, found {old!r}: {new!r}")
+            raise TypeError(
+                f"register: torch2oflow_class_map maps classes to classes, found {old!r}: {new!r}"
+            )
         _classes[old] = new
     for function in torch2oflow_funcs or ():
         hints = [v for k, v in typing.get_type_hints(function).items() if k != "return"]
         if not hints or not isinstance(hints[0], type):
-            raise TypeError(f"register: the first parameter of {function.__name__}() needs a class as its annotation")
+            raise TypeError(
+                f"register: the first parameter of {function.__name__}() needs a class as its annotation"
+            )
         torch2oflow.register(hints[0], function)
 
 

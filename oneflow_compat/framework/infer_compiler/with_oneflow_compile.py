@@ -1,4 +1,5 @@
 """compile_from_torch, and the pairs of modules DualModule and DualModuleList."""
+
 from __future__ import annotations
 
 import torch
@@ -13,7 +14,8 @@ _OPTIONS = ("debug", "dynamic", "size")
 def compile_from_torch(torch_module: torch.nn.Module, *, use_graph=True, options={}):
     """A module of the same class over the same parameters whose calls run as one nn.Graph, without gradients.
 
-    use_graph=False runs it eagerly, also without gradients. options: "debug" (level of Graph.debug); "dynamic"
+    use_graph=False runs it eagerly, also without gradients. options: "debug" (level of Graph.debug);
+    "dynamic"
     and "size" are accepted, a graph keeps one program per input signature here. Attributes, state_dict() and
     to() are those of `torch_module` itself.
     """
@@ -65,7 +67,10 @@ class _Deployable(_Slot):
 
 
 class DualModule(torch.nn.Module):
-    """Two modules of one structure. Calls run `oneflow_module`; attributes come from `torch_module` and are set on both."""
+    """Two modules of one structure.
+
+    Calls run `oneflow_module`; attributes come from `torch_module` and are set on both.
+    """
 
     def __init__(self, torch_module, oneflow_module):
         super().__init__()
@@ -127,7 +132,9 @@ class DualModuleList(torch.nn.ModuleList):
 
     def __init__(self, torch_modules, oneflow_modules):
         if len(torch_modules) != len(oneflow_modules):
-            raise ValueError(f"DualModuleList: the lists have {len(torch_modules)} and {len(oneflow_modules)} modules")
+            raise ValueError(
+                f"DualModuleList: the lists have {len(torch_modules)} and {len(oneflow_modules)} modules"
+            )
         super().__init__(DualModule(a, b) for a, b in zip(torch_modules, oneflow_modules))
         self.__dict__.update(_torch_modules=torch_modules, _oneflow_modules=oneflow_modules)
 

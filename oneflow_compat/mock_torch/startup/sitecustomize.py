@@ -1,4 +1,7 @@
-"""Put on PYTHONPATH by `eval $(python -m oneflow.mock_torch enable)`: the first `import torch` of a program turns the mock on."""
+"""Put on PYTHONPATH by `eval $(python -m oneflow.mock_torch enable)`: the first `import torch` of a program
+turns the mock on.
+"""
+
 import builtins
 import sys
 
@@ -6,7 +9,9 @@ _import = builtins.__import__
 
 
 def _first(name, globals=None, locals=None, fromlist=(), level=0):
-    started = getattr(getattr(sys.modules.get("oneflow"), "__spec__", None), "_initializing", False)  # `import oneflow` came first, and imports torch
+    started = getattr(
+        getattr(sys.modules.get("oneflow"), "__spec__", None), "_initializing", False
+    )  # `import oneflow` came first, and imports torch
     if name.partition(".")[0] == "torch" and not level and not started and builtins.__import__ is _first:
         builtins.__import__ = _import
         import oneflow.mock_torch

@@ -1,4 +1,5 @@
 """oneflow.nn.graph: class Graph, its config and its blocks. The engine is `oneflow._graph`."""
+
 from ... import _bind
 from .graph import Graph
 from .graph_block import GraphModule, GraphTensor

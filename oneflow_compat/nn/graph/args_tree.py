@@ -1,4 +1,8 @@
-"""Nested inputs and outputs of a graph as a tree of named nodes. Lists, tuples, dicts and dataclass instances are inner nodes, anything else is a leaf."""
+"""Nested inputs and outputs of a graph as a tree of named nodes.
+
+Lists, tuples, dicts and dataclass instances are inner nodes, anything else is a leaf.
+"""
+
 from __future__ import annotations
 
 import dataclasses
@@ -11,7 +15,9 @@ _UNSET = object()
 
 
 class NamedArg:
-    """A node: its place (prefix, name, number in order) and its value; an inner node's value holds NamedArgs."""
+    """A node: its place (prefix, name, number in order) and its value; an inner node's value
+    holds NamedArgs.
+    """
 
     def __init__(self, prefix="", name=None, global_index=0, tensor_type=torch.Tensor):
         self._prefix, self._index, self._tensor_type = prefix, global_index, tensor_type
@@ -41,14 +47,26 @@ class NamedArg:
         from .graph_repr import value_text
 
         value = None if self._value is _UNSET else self._value
-        kinds = ((self._tensor_type, "TENSOR"), (dict, "DICT"), (list, "LIST"), (tuple, "TUPLE"), (type(None), "NONE"))
+        kinds = (
+            (self._tensor_type, "TENSOR"),
+            (dict, "DICT"),
+            (list, "LIST"),
+            (tuple, "TUPLE"),
+            (type(None), "NONE"),
+        )
         kind = next((text for of, text in kinds if isinstance(value, of)), "OPAQUE")
-        shown = "" if kind in ("DICT", "LIST", "TUPLE") else f", value: {value_text(value) if kind == 'TENSOR' else value}"
+        shown = (
+            ""
+            if kind in ("DICT", "LIST", "TUPLE")
+            else f", value: {value_text(value) if kind == 'TENSOR' else value}"
+        )
         return f"(name: {self._name}, idx: {self._index}, type: {kind}{shown})"
 
 
 class ArgsTree:
-    """`io_args` as a tree; with gen_name=True every node is a NamedArg with the prefix `root_prefix` and its path."""
+    """`io_args` as a tree; with gen_name=True every node is a NamedArg with the prefix `root_prefix` and its
+    path.
+    """
 
     def __init__(self, io_args, gen_name=False, root_prefix="", root_name=None, tensor_type=torch.Tensor):
         self._args, self._named, self._tensor_type = io_args, None, tensor_type
@@ -65,7 +83,13 @@ class ArgsTree:
             count[0] += 1
             children = _children(value)
             if children is not None:
-                value = _rebuilt(value, [node(v, f"{prefix}.{i}", None if k is None else str(k)) for i, (k, v) in enumerate(children)])
+                value = _rebuilt(
+                    value,
+                    [
+                        node(v, f"{prefix}.{i}", None if k is None else str(k))
+                        for i, (k, v) in enumerate(children)
+                    ],
+                )
             made.set_value(value)
             return made
 
@@ -88,11 +112,16 @@ class ArgsTree:
             yield f"{node.prefix()}_{node.name()}", node
 
     def map_leaf(self, map_function):
-        """The arguments with every leaf replaced by map_function(leaf); the leaf is a NamedArg in a named tree."""
+        """The arguments with every leaf replaced by map_function(leaf); the leaf is a NamedArg in a named
+        tree.
+        """
+
         def mapped(node):
             inside = node.value() if isinstance(node, NamedArg) else node
             children = _children(inside)
-            return map_function(node) if children is None else _rebuilt(inside, [mapped(v) for _, v in children])
+            return (
+                map_function(node) if children is None else _rebuilt(inside, [mapped(v) for _, v in children])
+            )
 
         return mapped(self._args if self._named is None else self._named)
 
@@ -103,7 +132,11 @@ class ArgsTree:
 
         def mapped(value):
             children = _children(value)
-            if children is None or isinstance(value, tuple) and all(_children(v) is None for _, v in children):
+            if (
+                children is None
+                or isinstance(value, tuple)
+                and all(_children(v) is None for _, v in children)
+            ):
                 return map_function(value)
             return _rebuilt(value, [mapped(v) for _, v in children])
 
@@ -115,7 +148,10 @@ def _is_dataclass(value):
 
 
 def _children(value):
-    """[(key or None, child)] of an inner node, None of a leaf. Clients replace _is_dataclass by a function that says no."""
+    """[(key or None, child)] of an inner node, None of a leaf.
+
+    Clients replace _is_dataclass by a function that says no.
+    """
     if _is_dataclass(value):
         return [(f.name, getattr(value, f.name)) for f in dataclasses.fields(value) if f.init]
     if isinstance(value, dict):

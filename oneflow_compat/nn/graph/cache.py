@@ -1,4 +1,5 @@
 """What clients reach through a graph's private names: its cache of programs and its variables."""
+
 from __future__ import annotations
 
 __all__ = ["GraphCache"]
@@ -37,6 +38,10 @@ class Variables:
 
     def get_runtime_var_states(self):
         """(names, tensors), the names as in the program."""
-        states = [(f"{prefix}.{name}", t) for prefix, block in self._graph._blocks.items()
-                  for tensors in (block._origin.named_parameters(), block._origin.named_buffers()) for name, t in tensors]
+        states = [
+            (f"{prefix}.{name}", t)
+            for prefix, block in self._graph._blocks.items()
+            for tensors in (block._origin.named_parameters(), block._origin.named_buffers())
+            for name, t in tensors
+        ]
         return [name for name, _ in states], [t for _, t in states]

@@ -1,4 +1,5 @@
 """Graphs on disk: save and load_graph, and export to torch.export, AOTInductor and ONNX files."""
+
 from __future__ import annotations
 
 import importlib.util
@@ -10,23 +11,33 @@ import torch
 
 def _entry(graph, what):
     if graph.program is None:
-        raise RuntimeError(f"{what}: graph {graph.name} has no program yet; call it once (or build_graph) with arguments of the shapes to be saved")
+        raise RuntimeError(
+            f"{what}: graph {graph.name} has no program yet; call it once (or build_graph) with arguments of"
+            " the shapes to be saved"
+        )
     return graph._engine._last
 
 
 def save(graph, path):
-    """Write the graph's programs, with weights and optimizer state, into the folder `path`; load_graph reads it back.
+    """Write the graph's programs, with weights and optimizer state, into the folder `path`; load_graph reads
+    it back.
 
-    All programs that the graph has made for other shapes, Python arguments and values are kept besides the one last run.
+    All programs that the graph has made for other shapes, Python arguments and values are kept besides the
+    one last run.
     """
     from ..._graph.saved import package
 
     entry = _entry(graph, "save")
     _check_steps(graph, entry, "saving")
     if entry.once:
-        raise RuntimeError(f"save: the first call of graph {graph.name} also began the optimizer's state, as later ones do not; call it once more before saving")
+        raise RuntimeError(
+            f"save: the first call of graph {graph.name} also began the optimizer's state, as later ones do"
+            " not; call it once more before saving"
+        )
     programs = [(e.program, _values(e)) for e in (entry, *_others(graph, entry))]
-    package.save(programs, path, "aten" if graph._engine.config.backend == "aten" else None, _schedules(graph))
+    package.save(
+        programs, path, "aten" if graph._engine.config.backend == "aten" else None, _schedules(graph)
+    )
 
 
 def _values(entry):
@@ -36,9 +47,17 @@ def _values(entry):
 
 def _others(graph, entry):
     """The other programs that serve calls as the graph is now, the last one first."""
-    around = lambda e: e.key[:3] if e.key[:1] == ("autocast",) else None  # a loaded graph does not ask what stands around its call
+    around = lambda e: (
+        e.key[:3] if e.key[:1] == ("autocast",) else None
+    )  # a loaded graph does not ask what stands around its call
     found = [e for variants in reversed(graph._engine._entries.values()) for e in variants if e is not entry]
-    return [e for e in found if not (e.once or e.dead or e.state_numbers or _decided_by_steps(e)) and around(e) == around(entry) and e.as_captured()]
+    return [
+        e
+        for e in found
+        if not (e.once or e.dead or e.state_numbers or _decided_by_steps(e))
+        and around(e) == around(entry)
+        and e.as_captured()
+    ]
 
 
 def _guarded(entry):
@@ -51,7 +70,9 @@ def _decided_by_steps(entry):
 
 
 def _schedules(graph):
-    """Records of the graph's schedules, each with the slots of its groups' rates; a warning for one that cannot be stored."""
+    """Records of the graph's schedules, each with the slots of its groups' rates; a warning for one that
+    cannot be stored.
+    """
     from ..._graph.saved import schedules
 
     found, slots = [], {s.place: s.name for s in graph.program.slots if s.role == "lr" and s.shape is None}
@@ -59,22 +80,37 @@ def _schedules(graph):
         if schedule is None:
             continue
         numbers = not any(isinstance(g["lr"], torch.Tensor) for g in optimizer.param_groups)
-        kept = schedules.record(schedule, [slots.get(("group", o, g, "lr")) for g in range(len(optimizer.param_groups))]) if numbers else None
+        kept = (
+            schedules.record(
+                schedule, [slots.get(("group", o, g, "lr")) for g in range(len(optimizer.param_groups))]
+            )
+            if numbers
+            else None
+        )
         if kept is None:
-            warnings.warn(f"save: the schedule {type(schedule).__name__} of graph {graph.name} cannot be stored; the loaded graph keeps the learning rates "
-                          "of now until its set_lr() changes them", stacklevel=4)
+            warnings.warn(
+                f"save: the schedule {type(schedule).__name__} of graph {graph.name} cannot be stored; the"
+                " loaded graph keeps the learning rates of now until its set_lr() changes them",
+                stacklevel=4,
+            )
         else:
             found.append(kept)
     return found
 
 
 def _check_steps(graph, entry, what):
-    """Refuse a program that is chosen anew before each call by the optimizer's step number: on disk it would be alone."""
+    """Refuse a program that is chosen anew before each call by the optimizer's step number: on disk it would
+    be alone.
+    """
     from ..._errors import unsupported
 
     if _decided_by_steps(entry) or entry.state_numbers:
-        raise unsupported(f"{what} graph {graph.name}, whose optimizer decides by its step number,", "graph-save-guards",
-                          "Save an inference graph, or train with an optimizer without such a rule (SGD, Adam, AdamW, ...).")
+        raise unsupported(
+            f"{what} graph {graph.name}, whose optimizer decides by its step number,",
+            "graph-save-guards",
+            "Save an inference graph, or train with an optimizer without such a rule (SGD, Adam, AdamW,"
+            " ...).",
+        )
 
 
 def _check_values(graph, entry, what):
@@ -83,16 +119,20 @@ def _check_values(graph, entry, what):
 
     values = [s.name for s in _guarded(entry)]
     if values:
-        raise unsupported(f"{what} graph {graph.name}, whose build() decides by the values of {', '.join(values)},", "graph-save-guards",
-                          "Compute with torch.where, or pass the decision as a Python argument. Where values decide a size (x[mask]), call the graph "
-                          "with other values first: the program for all sizes can be exported.")
+        raise unsupported(
+            f"{what} graph {graph.name}, whose build() decides by the values of {', '.join(values)},",
+            "graph-save-guards",
+            "Compute with torch.where, or pass the decision as a Python argument. Where values decide a size"
+            " (x[mask]), call the graph with other values first: the program for all sizes can be exported.",
+        )
 
 
 def load_graph(path, map_location=None, backend=None):
     """The graph saved in the folder `path`, without its Python class: call it as the graph was called.
 
     Inference and training graphs; weights and optimizer state are its own copies. Nothing in the files
-    is executed; a damaged or foreign file is an error that names it. `map_location`: a device. `backend`: as of
+    is executed; a damaged or foreign file is an error that names it. `map_location`: a device. `backend`: as
+    of
     config.set_backend(); without one "aten" where the graph was set to it, else the default ("auto").
     """
     from ..._graph.saved import package
@@ -101,22 +141,30 @@ def load_graph(path, map_location=None, backend=None):
 
 
 def export(graph, path, format="pt2"):
-    """Write an inference graph for other runtimes: "pt2" (torch.export.load opens it), "aoti" (AOTInductor package), "onnx".
+    """Write an inference graph for other runtimes: "pt2" (torch.export.load opens it), "aoti" (AOTInductor
+    package), "onnx".
 
     The program last run is exported, for its shapes, with the weights inside.
     """
     program, entry = graph.program, _entry(graph, "export")
     if program.training:
-        raise ValueError(f"export: graph {graph.name} trains; only inference graphs are exported, save() keeps a training one")
+        raise ValueError(
+            f"export: graph {graph.name} trains; only inference graphs are exported, save() keeps a"
+            " training one"
+        )
     if format not in ("pt2", "aoti", "onnx"):
         raise ValueError(f"export: format is 'pt2', 'aoti' or 'onnx', found {format!r}")
     _check_steps(graph, entry, "exporting")
     _check_values(graph, entry, "exporting")
     if format == "onnx" and importlib.util.find_spec("onnxscript") is None:
-        raise RuntimeError("export(format='onnx') needs the packages onnx and onnxscript, which are not installed")
+        raise RuntimeError(
+            "export(format='onnx') needs the packages onnx and onnxscript, which are not installed"
+        )
     leaves = [None] * (1 + max(entry._tensor_args, default=0))
     module = _Exported(program, entry.gather(leaves))
-    examples = tuple(torch.empty(s.shape, dtype=s.dtype, device=s.device).zero_() for s in program.slots if s.role == "arg")
+    examples = tuple(
+        torch.empty(s.shape, dtype=s.dtype, device=s.device).zero_() for s in program.slots if s.role == "arg"
+    )
     with torch.no_grad():
         exported = torch.export.export(module, examples)
     os.makedirs(os.path.dirname(os.path.abspath(os.fspath(path))), exist_ok=True)
@@ -126,12 +174,24 @@ def export(graph, path, format="pt2"):
         torch._inductor.aoti_compile_and_package(exported, package_path=os.fspath(path))
     else:
         names = [s.name for s in program.slots if s.role == "arg"]
-        results = ["".join(c if c.isalnum() else "_" for c in o.name).strip("_") or "output" for o in program.outputs]
-        torch.onnx.export(exported, args=examples, f=os.fspath(path), dynamo=True, input_names=names, output_names=results, verbose=False)
+        results = [
+            "".join(c if c.isalnum() else "_" for c in o.name).strip("_") or "output" for o in program.outputs
+        ]
+        torch.onnx.export(
+            exported,
+            args=examples,
+            f=os.fspath(path),
+            dynamo=True,
+            input_names=names,
+            output_names=results,
+            verbose=False,
+        )
 
 
 class _Exported(torch.nn.Module):
-    """The program as a module whose buffers are its weights; takes the tensor arguments, returns the tensors."""
+    """The program as a module whose buffers are its weights; takes the tensor arguments, returns
+    the tensors.
+    """
 
     def __init__(self, program, values):
         super().__init__()
@@ -159,11 +219,14 @@ class _Exported(torch.nn.Module):
         return out[0] if self._single else out
 
 
-# --------------------------------------------------------------------------- the compiled program inside a state dict
+# --------------------------------------------------------------------------- the compiled program inside a
+# state dict
 def runtime_state_dict(graph, destination=None, with_eager=False):
-    """The compiled program and what it reads as an OrderedDict that flow.save can write; see load_runtime_state_dict.
+    """The compiled program and what it reads as an OrderedDict that flow.save can write; see
+    load_runtime_state_dict.
 
-    A graph made with_dynamic_input_shape gives {its name: that OrderedDict}. `with_eager`: add the modules' state dicts
+    A graph made with_dynamic_input_shape gives {its name: that OrderedDict}. `with_eager`: add the modules'
+    state dicts
     under "eager_state".
     """
     import tempfile
@@ -182,21 +245,29 @@ def runtime_state_dict(graph, destination=None, with_eager=False):
                 out[key] = file.read()
     out["oneflow_version"], out["graph_name"] = _bind.ours("oneflow", "__version__"), graph.name
     if with_eager:
-        out["eager_state"] = OrderedDict((name, block._origin.state_dict()) for name, block in graph._blocks.items())
+        out["eager_state"] = OrderedDict(
+            (name, block._origin.state_dict()) for name, block in graph._blocks.items()
+        )
     return whole
 
 
 def load_runtime_state_dict(graph, state_dict, warmup_with_run=True):
     """Take over a program from runtime_state_dict(): the first call captures nothing.
 
-    The graph's modules keep their weights, and get the saved ones from runtime_state_dict(with_eager=True). `warmup_with_run`: run the program once on zeros (inference graphs only).
+    The graph's modules keep their weights, and get the saved ones from runtime_state_dict(with_eager=True).
+    `warmup_with_run`: run the program once on zeros (inference graphs only).
     """
     import tempfile
 
     graph._before_first_call("load_runtime_state_dict")
     if not isinstance(state_dict, dict):
-        raise TypeError(f"load_runtime_state_dict takes what runtime_state_dict() returned, found {type(state_dict).__name__}")
-    if len(state_dict) == 1 and isinstance(held := next(iter(state_dict.values())), dict):  # of a graph made with_dynamic_input_shape
+        raise TypeError(
+            "load_runtime_state_dict takes what runtime_state_dict() returned, found"
+            f" {type(state_dict).__name__}"
+        )
+    if len(state_dict) == 1 and isinstance(
+        held := next(iter(state_dict.values())), dict
+    ):  # of a graph made with_dynamic_input_shape
         state_dict = held
     _check_files("load_runtime_state_dict", state_dict)
     with tempfile.TemporaryDirectory() as folder:
@@ -223,7 +294,9 @@ def runtime_state_dict_to(state_dict, device):
     from ..._graph.saved import package
 
     if "program" not in state_dict:
-        return type(state_dict)((name, runtime_state_dict_to(held, device)) for name, held in state_dict.items())
+        return type(state_dict)(
+            (name, runtime_state_dict_to(held, device)) for name, held in state_dict.items()
+        )
     _check_files("runtime_state_dict_to", state_dict)
     out = type(state_dict)(state_dict)
     out["program"], out["tensors"] = package.moved(state_dict["program"], state_dict["tensors"], device)
@@ -237,4 +310,7 @@ def _check_files(what, state_dict):
         raise RuntimeError(f"{what}: {sorted(missing)} are missing; give what runtime_state_dict() returned")
     for key in ("program", "tensors"):
         if not isinstance(state_dict[key], bytes):
-            raise TypeError(f"{what}: {key!r} must be bytes, found {type(state_dict[key]).__name__}; give what runtime_state_dict() returned")
+            raise TypeError(
+                f"{what}: {key!r} must be bytes, found {type(state_dict[key]).__name__}; give what"
+                " runtime_state_dict() returned"
+            )

@@ -1,4 +1,5 @@
 """class Graph: a build() over modules and optimizers, run as one compiled program by the engine."""
+
 from __future__ import annotations
 
 import functools
@@ -32,18 +33,30 @@ def _default_session():
 
 
 class Graph:
-    """Subclass it: assign modules and call add_optimizer in __init__, write the step in build(), call the object.
+    """Subclass it: assign modules and call add_optimizer in __init__, write the step in build(), call the
+    object.
 
-    Programs are made per input signature at the first call with it; train() or eval() before that call decides.
-    `config` has the options (GraphConfig). The arguments debug_* are those of debug(); enable_get_runtime_state_dict is
-    accepted, runtime_state_dict() is always possible. An error in build() leaves weights, optimizer and random state as they were.
+    Programs are made per input signature at the first call with it; train() or eval() before that call
+    decides.
+    `config` has the options (GraphConfig). The arguments debug_* are those of debug();
+    enable_get_runtime_state_dict is
+    accepted, runtime_state_dict() is always possible. An error in build() leaves weights, optimizer and
+    random state as they were.
     """
 
     _child_init_cnt: Counter = Counter()
     _dynamic = False  # made with_dynamic_input_shape
 
-    def __init__(self, *, enable_get_runtime_state_dict=False, debug_v_level=-1, debug_ranks=None, debug_max_py_stack_depth=2,
-                 debug_only_user_py_stack=True, debug_op_repr_with_py_stack=False):
+    def __init__(
+        self,
+        *,
+        enable_get_runtime_state_dict=False,
+        debug_v_level=-1,
+        debug_ranks=None,
+        debug_max_py_stack_depth=2,
+        debug_only_user_py_stack=True,
+        debug_op_repr_with_py_stack=False,
+    ):
         set_ = object.__setattr__
         kind = type(self).__name__
         number = Graph._child_init_cnt[kind]
@@ -64,41 +77,68 @@ class Graph:
         set_(self, "_rate_log", None)  # made or found needless at the first call
         set_(self, "_calls", {})
         set_(self, "_loaded", None)
-        set_(self, "_debug", Debug(debug_v_level, debug_ranks, debug_max_py_stack_depth, debug_only_user_py_stack, debug_op_repr_with_py_stack))
-        set_(self, "_engine", Engine(
-            recorded,
-            modules=lambda: {name: block._origin for name, block in self._blocks.items()},
-            optimizers=self._opts,
-            grad_scaler=lambda: self._grad_scaler,
-            recompute=self._recomputed,
-            config=config,
-            name=self._name,
-            owner=self,
-            writes_through=lambda: get_dialect() == "torch",
-        ))  # fmt: skip
+        set_(
+            self,
+            "_debug",
+            Debug(
+                debug_v_level,
+                debug_ranks,
+                debug_max_py_stack_depth,
+                debug_only_user_py_stack,
+                debug_op_repr_with_py_stack,
+            ),
+        )
+        set_(
+            self,
+            "_engine",
+            Engine(
+                recorded,
+                modules=lambda: {name: block._origin for name, block in self._blocks.items()},
+                optimizers=self._opts,
+                grad_scaler=lambda: self._grad_scaler,
+                recompute=self._recomputed,
+                config=config,
+                name=self._name,
+                owner=self,
+                writes_through=lambda: get_dialect() == "torch",
+            ),
+        )
 
     # -- for users to write -----------------------------------------------------------
     def build(self, *args, **kwargs):
         """The computation; overridden by the user."""
-        raise NotImplementedError(f"{type(self).__name__} does not override build(): write the computation of the graph there")
+        raise NotImplementedError(
+            f"{type(self).__name__} does not override build(): write the computation of the graph there"
+        )
 
     # -- setting up ---------------------------------------------------------------------
     def add_optimizer(self, optim, *, lr_sch=None, is_sparse=False):
         """Step this optimizer (and then its lr schedule) at the end of each call.
 
-        is_sparse: a weight whose gradient comes from one embedding, index_select or gather, and that has no L2 decay, changes
+        is_sparse: a weight whose gradient comes from one embedding, index_select or gather, and that has no
+        L2 decay, changes
         only in the rows with a gradient; so do its momentum and moments.
         """
         if not isinstance(optim, torch.optim.Optimizer):
             raise RefusedKind(f"add_optimizer takes an optimizer, got {type(optim).__name__}")
         if lr_sch is not None and not callable(getattr(lr_sch, "step", None)):
-            raise TypeError(f"add_optimizer(lr_sch=) takes a learning rate scheduler, got {type(lr_sch).__name__}")
+            raise TypeError(
+                f"add_optimizer(lr_sch=) takes a learning rate scheduler, got {type(lr_sch).__name__}"
+            )
         if getattr(lr_sch, "optimizer", optim) is not optim:
-            raise StateError(f"add_optimizer(lr_sch=): this {type(lr_sch).__name__} belongs to another optimizer than the {type(optim).__name__} given with it")
+            raise StateError(
+                f"add_optimizer(lr_sch=): this {type(lr_sch).__name__} belongs to another optimizer than the"
+                f" {type(optim).__name__} given with it"
+            )
         if any(optim is added for added, _ in self._opts):
-            raise ValueError(f"add_optimizer: this {type(optim).__name__} was added to graph {self._name} already; added twice it would step twice in each call")
+            raise ValueError(
+                f"add_optimizer: this {type(optim).__name__} was added to graph {self._name} already; added"
+                " twice it would step twice in each call"
+            )
         self._before_first_call("add_optimizer")
-        numbers = {getattr(p, "_one_embedding", None) for group in optim.param_groups for p in group["params"]} - {None}
+        numbers = {
+            getattr(p, "_one_embedding", None) for group in optim.param_groups for p in group["params"]
+        } - {None}
         if numbers:
             from ...one_embedding.embedding import live
 
@@ -111,18 +151,28 @@ class Graph:
     def set_grad_scaler(self, grad_scaler=None):
         """Scale the loss with this GradScaler or StaticGradScaler; None: with none."""
         if not isinstance(grad_scaler, (torch.amp.GradScaler, type(None))):
-            raise RefusedKind(f"set_grad_scaler takes an oneflow.amp.GradScaler or StaticGradScaler, found {type(grad_scaler).__name__} {grad_scaler!r}")
+            raise RefusedKind(
+                "set_grad_scaler takes an oneflow.amp.GradScaler or StaticGradScaler, found"
+                f" {type(grad_scaler).__name__} {grad_scaler!r}"
+            )
         self._before_first_call("set_grad_scaler")
         object.__setattr__(self, "_grad_scaler", grad_scaler)
 
     def _before_first_call(self, what):
         if self.is_compiled:
-            raise StateError(f"{what} was asked for after the first call of graph {self._name}; it is possible only before it")
+            raise StateError(
+                f"{what} was asked for after the first call of graph {self._name}; it is possible only"
+                " before it"
+            )
 
     def _fixed(self, option):
         """Is it too late for this option? Then a warning says so, and it stays as it is."""
         if self.is_compiled:
-            warnings.warn(f"{option} was set after the first call of graph {self._name} and stays as it was: options are for __init__", stacklevel=3)
+            warnings.warn(
+                f"{option} was set after the first call of graph {self._name} and stays as it was: options"
+                " are for __init__",
+                stacklevel=3,
+            )
         return self.is_compiled
 
     # -- running ------------------------------------------------------------------------
@@ -151,19 +201,30 @@ class Graph:
         return out
 
     def _compile_together(self, args, kwargs):
-        """Compile the first program. With global tensors of several ranks, build() and the compiler succeed on every rank, or all raise."""
-        tensors = tree_leaves((args, kwargs, [[*b._origin.parameters(), *b._origin.buffers()] for b in self._blocks.values()]))
+        """Compile the first program.
+
+        With global tensors of several ranks, build() and the compiler succeed on every rank, or all raise.
+        """
+        tensors = tree_leaves(
+            (args, kwargs, [[*b._origin.parameters(), *b._origin.buffers()] for b in self._blocks.values()])
+        )
         if any(isinstance(t, OfSeveralRanks) for t in tensors):
             with checking(f"the first call of graph {self._name}") as asked:
                 asked.same(inputs=self._form_of(args, kwargs))
                 self._engine.compile(*args, **kwargs)
 
     def _note_inputs(self, args, kwargs):
-        """With several ranks: note global inputs of a form that is new to this graph. The next read compares the notes of the ranks."""
+        """With several ranks: note global inputs of a form that is new to this graph.
+
+        The next read compares the notes of the ranks.
+        """
         from ..._global import dtensor as ranks
 
         self.__dict__["_noted"] = self._engine.program
-        inputs, form = [t for t in tree_leaves((args, kwargs)) if isinstance(t, OfSeveralRanks)], str(self._form_of(args, kwargs))
+        inputs, form = (
+            [t for t in tree_leaves((args, kwargs)) if isinstance(t, OfSeveralRanks)],
+            str(self._form_of(args, kwargs)),
+        )
         if inputs and form not in self.__dict__.setdefault("_forms", set()):
             self.__dict__["_forms"].add(form)
             ranks.note(inputs[0].device_mesh, form)
@@ -195,7 +256,9 @@ class Graph:
 
     @staticmethod
     def with_dynamic_input_shape(*, size=10, enable_shared=True):
-        """Decorator of a graph's __init__: keep compiled programs for up to `size` different input shapes (weights are always shared)."""
+        """Decorator of a graph's __init__: keep compiled programs for up to `size` different input shapes
+        (weights are always shared).
+        """
         checked_size(size)
 
         def decorate(init):
@@ -213,13 +276,17 @@ class Graph:
         """Accepted: every program of a graph shares the live weights already."""
 
     def share_from(self, shared_graph):
-        """Use the modules' tensors of `shared_graph`; both graphs must hold the same modules under the same names."""
+        """Use the modules' tensors of `shared_graph`; both graphs must hold the same modules under the same
+        names.
+        """
         self._before_first_call("share_from")
         if not isinstance(shared_graph, Graph):
             raise TypeError(f"share_from takes a graph, found {type(shared_graph).__name__}")
         mine, theirs = ({n: b._origin for n, b in g._blocks.items()} for g in (self, shared_graph))
         if mine.keys() != theirs.keys():
-            raise ValueError(f"share_from: this graph has the modules {sorted(mine)}, the other {sorted(theirs)}")
+            raise ValueError(
+                f"share_from: this graph has the modules {sorted(mine)}, the other {sorted(theirs)}"
+            )
         for name in mine:
             block = theirs[name]
             if [n for n, _ in block.named_parameters()] != [n for n, _ in mine[name].named_parameters()]:
@@ -229,18 +296,34 @@ class Graph:
                 module._buffers.update(other._buffers)
 
     # -- seeing and keeping -----------------------------------------------------------------
-    def debug(self, v_level=-1, *, ranks=None, max_py_stack_depth=2, only_user_py_stack=True, op_repr_with_py_stack=False):
-        """Print while a program is made: 0 stages and times, 1 each module, 2 each operator, 3 code locations; -1 nothing."""
+    def debug(
+        self,
+        v_level=-1,
+        *,
+        ranks=None,
+        max_py_stack_depth=2,
+        only_user_py_stack=True,
+        op_repr_with_py_stack=False,
+    ):
+        """Print while a program is made: 0 stages and times, 1 each module, 2 each operator, 3 code
+        locations; -1 nothing.
+        """
         self._debug.set(v_level, ranks, max_py_stack_depth, only_user_py_stack, op_repr_with_py_stack)
 
     def to_html(self, path, *args, **kwargs):
-        """Write the program last run as an HTML page by module; with the arguments of a call, that call's program, each operator timed (no state changes)."""
+        """Write the program last run as an HTML page by module; with the arguments of a call, that call's
+        program, each operator timed (no state changes).
+        """
         from ..._graph.program import html_report
 
         from .deploy import _entry
 
         entry = self._engine._entry(args, kwargs) if args or kwargs else _entry(self, "to_html")
-        seconds = html_report.times(entry.program, entry.gather(entry._leaves(args, kwargs))) if args or kwargs else None
+        seconds = (
+            html_report.times(entry.program, entry.gather(entry._leaves(args, kwargs)))
+            if args or kwargs
+            else None
+        )
         with open(path, "w", encoding="utf-8") as file:
             file.write(html_report.page(entry.program, seconds))
 
@@ -249,10 +332,15 @@ class Graph:
         return graph_state.state_dict(self, destination)
 
     def load_state_dict(self, state_dict, strict=True):
-        """Load what state_dict() gave, or real OneFlow's; only before the first call. Nothing changes when it does not fit."""
+        """Load what state_dict() gave, or real OneFlow's; only before the first call.
+
+        Nothing changes when it does not fit.
+        """
         self._before_first_call("load_state_dict")
         if not isinstance(state_dict, Mapping):
-            raise TypeError(f"load_state_dict takes what state_dict() returned, found {type(state_dict).__name__}")
+            raise TypeError(
+                f"load_state_dict takes what state_dict() returned, found {type(state_dict).__name__}"
+            )
         graph_state.load_state_dict(self, OrderedDict(state_dict), strict)
 
     def runtime_state_dict(self, destination=None, with_eager=False):
@@ -262,7 +350,9 @@ class Graph:
         return deploy.runtime_state_dict(self, destination, with_eager)
 
     def load_runtime_state_dict(self, state_dict, *, warmup_with_run=True):
-        """Run a program saved by runtime_state_dict() instead of capturing one; only before the first call."""
+        """Run a program saved by runtime_state_dict() instead of capturing one; only before the
+        first call.
+        """
         from . import deploy
 
         deploy.load_runtime_state_dict(self, state_dict, warmup_with_run)
@@ -278,7 +368,9 @@ class Graph:
         """Accepted: runtime_state_dict() is always possible."""
 
     def save(self, path):
-        """Write the program last run with its weights and optimizer state into a folder; `oneflow.load_graph(path)` runs it without this class."""
+        """Write the program last run with its weights and optimizer state into a folder;
+        `oneflow.load_graph(path)` runs it without this class.
+        """
         from . import deploy
 
         deploy.save(self, path)
@@ -295,11 +387,18 @@ class Graph:
         return graph_text(self)
 
     def __reduce_ex__(self, protocol):
-        raise TypeError(f"graph {self.name} can be neither copied nor pickled: a graph is tied to its modules and optimizers. "
-                        "Copy those and make another graph; graph.save(path) or graph.state_dict() keep one on disk")
+        raise TypeError(
+            f"graph {self.name} can be neither copied nor pickled: a graph is tied to its modules and"
+            " optimizers. Copy those and make another graph; graph.save(path) or graph.state_dict() keep one"
+            " on disk"
+        )
 
     def _operators(self):
-        return graph_proto.operator_lines(self.program, self._calls, self._debug.location) if self.program is not None else {}
+        return (
+            graph_proto.operator_lines(self.program, self._calls, self._debug.location)
+            if self.program is not None
+            else {}
+        )
 
     def _shallow_repr(self):
         return f"(GRAPH:{self.name}:{type(self).__name__})"
@@ -313,7 +412,12 @@ class Graph:
         for block in self._blocks.values():
             for _, module in block.named_modules():
                 origin = module._origin
-                yield from (getattr(module, n) for held in (origin._parameters, origin._buffers) for n, t in held.items() if t is not None)
+                yield from (
+                    getattr(module, n)
+                    for held in (origin._parameters, origin._buffers)
+                    for n, t in held.items()
+                    if t is not None
+                )
 
     @property
     def program(self):
@@ -338,7 +442,9 @@ class Graph:
     _config_proto = property(lambda self: self.config.proto)
     _is_global_view = property(lambda self: graph_state.is_global(self))
     _variables_conf = property(lambda self: graph_job.variables(self))
-    _graph_proto = _full_graph_proto = _compiled_graph_proto = _forward_job_proto = _full_job_proto = _compiled_job_proto = property(lambda self: graph_proto.job(self))
+    _graph_proto = _full_graph_proto = _compiled_graph_proto = _forward_job_proto = _full_job_proto = (
+        _compiled_job_proto
+    ) = property(lambda self: graph_proto.job(self))
 
     def _nothing_to_prepare(self):
         """Nothing is left to do: the settings are read when they are asked for."""
@@ -358,7 +464,9 @@ class Graph:
     # -- modules ------------------------------------------------------------------------
     def __setattr__(self, name, value=None):
         if "_blocks" not in self.__dict__:
-            raise AttributeError(f"call super().__init__() before assigning {name!r} in {type(self).__name__}.__init__")
+            raise AttributeError(
+                f"call super().__init__() before assigning {name!r} in {type(self).__name__}.__init__"
+            )
         if isinstance(value, torch.nn.Module):
             self._before_first_call(f"assigning module {name!r}")
             self._blocks[name] = ProxyModule(value, "", name, self)
@@ -373,20 +481,31 @@ class Graph:
     def __getattr__(self, name):
         blocks = self.__dict__.get("_blocks")
         if blocks is None:
-            raise AttributeError(f"{type(self).__name__} has no {name!r}: call super().__init__() first in its __init__")
+            raise AttributeError(
+                f"{type(self).__name__} has no {name!r}: call super().__init__() first in its __init__"
+            )
         if name in blocks:
             return blocks[name]
         raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
 
     def _recomputed(self):
-        return [p._origin for block in self._blocks.values() for p in block._proxies() if p.config.activation_checkpointing]
+        return [
+            p._origin
+            for block in self._blocks.values()
+            for p in block._proxies()
+            if p.config.activation_checkpointing
+        ]
 
 
 def _left_alone_by_dynamo(function):
-    """torch.compile of what surrounds a call of the function makes the call as it is: neither it nor what it calls is traced."""
+    """torch.compile of what surrounds a call of the function makes the call as it is: neither it nor what it
+    calls is traced.
+    """
     dynamo = torch._C._dynamo.eval_frame
     function._torchdynamo_disable = True
-    dynamo.set_code_exec_strategy(function.__code__, dynamo._FrameExecStrategy(dynamo._FrameAction.SKIP, dynamo._FrameAction.SKIP))
+    dynamo.set_code_exec_strategy(
+        function.__code__, dynamo._FrameExecStrategy(dynamo._FrameAction.SKIP, dynamo._FrameAction.SKIP)
+    )
 
 
 _left_alone_by_dynamo(Graph.__call__)

@@ -1,4 +1,5 @@
 """GraphModule, GraphTensor: the graph's view of a module or tensor, where its settings live."""
+
 from __future__ import annotations
 
 import numbers
@@ -16,10 +17,16 @@ class _Stage:
 
     @property
     def scope(self):
-        """The scope (`oneflow._graph.scopes`) of this block, inside the one that is current when it is first asked for."""
+        """The scope (`oneflow._graph.scopes`) of this block, inside the one that is current when it is first
+        asked for.
+        """
         if self._scope is None:
-            self._scope = scopes.Scope(scopes.current_scope(), f"{self.name_prefix}{self.name}", checkpointing=self._activation_checkpointing or None,
-                                           pipeline_stage_id_hint=self._stage_id)
+            self._scope = scopes.Scope(
+                scopes.current_scope(),
+                f"{self.name_prefix}{self.name}",
+                checkpointing=self._activation_checkpointing or None,
+                pipeline_stage_id_hint=self._stage_id,
+            )
         return self._scope
 
     @property
@@ -51,7 +58,9 @@ class _Stage:
 
 
 def _checked_stage(stage_id):
-    if stage_id is not None and (isinstance(stage_id, bool) or not isinstance(stage_id, numbers.Integral) or stage_id < 0):
+    if stage_id is not None and (
+        isinstance(stage_id, bool) or not isinstance(stage_id, numbers.Integral) or stage_id < 0
+    ):
         raise ValueError(f"a pipeline stage is a whole number from 0 on, found {stage_id!r}")
 
 
@@ -76,21 +85,41 @@ class GraphModule(_Stage):
     _debug_max_v_level = property(lambda self: self._belonged_graph._debug_max_v_level)
     _debug_max_py_stack_depth = property(lambda self: self._belonged_graph._debug_max_py_stack_depth)
 
-    def debug(self, v_level=0, *, ranks=None, max_py_stack_depth=2, only_user_py_stack=True, op_repr_with_py_stack=False):
+    def debug(
+        self,
+        v_level=0,
+        *,
+        ranks=None,
+        max_py_stack_depth=2,
+        only_user_py_stack=True,
+        op_repr_with_py_stack=False,
+    ):
         """Print details of the graph this block belongs to, as Graph.debug does."""
-        self._belonged_graph.debug(v_level, ranks=ranks, max_py_stack_depth=max_py_stack_depth, only_user_py_stack=only_user_py_stack,
-                                   op_repr_with_py_stack=op_repr_with_py_stack)
+        self._belonged_graph.debug(
+            v_level,
+            ranks=ranks,
+            max_py_stack_depth=max_py_stack_depth,
+            only_user_py_stack=only_user_py_stack,
+            op_repr_with_py_stack=op_repr_with_py_stack,
+        )
 
     @property
     def activation_checkpointing(self):
-        """True: what the module computes is computed again in backward instead of kept. Set before the first call."""
+        """True: what the module computes is computed again in backward instead of kept.
+
+        Set before the first call.
+        """
         return bool(self._activation_checkpointing)
 
     @activation_checkpointing.setter
     def activation_checkpointing(self, value=False):
         if value not in (True, False, None):
             raise TypeError(f"activation_checkpointing is True or False, found {value!r}")
-        if value == self._activation_checkpointing or self._belonged_graph is not None and self._belonged_graph._fixed(f"activation_checkpointing of {self.name_prefix}{self.name}"):
+        if (
+            value == self._activation_checkpointing
+            or self._belonged_graph is not None
+            and self._belonged_graph._fixed(f"activation_checkpointing of {self.name_prefix}{self.name}")
+        ):
             return
         self._activation_checkpointing, self._scope = value, None
 

@@ -1,24 +1,50 @@
-"""ATen's operators that OneFlow's job says in other words: under settings of their own, or as several operators. Recorded from OneFlow 0.9.0.
+"""ATen's operators that OneFlow's job says in other words: under settings of their own, or as several
+operators. Recorded from OneFlow 0.9.0.
 
-CALLS is {ATen's name: function(writer, node, ATen's arguments by name) -> name of the value}; PARTS is the same for
-one result of an operator with several, with the position of the result. A function returns None for what it does not know:
+CALLS is {ATen's name: function(writer, node, ATen's arguments by name) -> name of the value}; PARTS is the
+same for
+one result of an operator with several, with the position of the result. A function returns None for what it
+does not know:
 the operator then keeps ATen's name. Sizes are those of the program; what has none is left to ATen's name too.
 """
+
 from __future__ import annotations
 
 import math
 
 import torch
 
-from .graph_views import VIEW_PARTS, VIEWS, dims, flag, ints, longs, numbers, reshape, swapped, transpose, typed
+from .graph_views import (
+    VIEW_PARTS,
+    VIEWS,
+    dims,
+    flag,
+    ints,
+    longs,
+    numbers,
+    reshape,
+    swapped,
+    transpose,
+    typed,
+)
 
-_COMPARISONS = {"eq": "equal", "ne": "not_equal", "gt": "greater", "ge": "greater_equal", "lt": "less", "le": "less_equal"}
+_COMPARISONS = {
+    "eq": "equal",
+    "ne": "not_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+    "lt": "less",
+    "le": "less_equal",
+}
 _LOGIC = ("logical_and", "logical_or", "logical_xor")
 
 
 def _softmax(kind, output):
     def call(w, node, a):
-        return swapped(w, node, a["self"], a["dim"], lambda x: w.user(node, kind, {"in": [x]}, output, {}, w.size(x)))
+        return swapped(
+            w, node, a["self"], a["dim"], lambda x: w.user(node, kind, {"in": [x]}, output, {}, w.size(x))
+        )
+
     return call
 
 
@@ -27,12 +53,22 @@ def _reduced(kind):
         if "other" in a:
             return None
         axis = dims(w, a["self"], a.get("dim"))
-        return w.user(node, kind, {"input_tensor": [a["self"]]}, "output_tensor", {"axis": ints(*axis), "keepdims": flag(a.get("keepdim"))})
+        return w.user(
+            node,
+            kind,
+            {"input_tensor": [a["self"]]},
+            "output_tensor",
+            {"axis": ints(*axis), "keepdims": flag(a.get("keepdim"))},
+        )
+
     return call
 
 
 def _arg(negated):
-    """argmax of the last dimension; of another one it is moved there, and the smallest is the largest of -x."""
+    """argmax of the last dimension; of another one it is moved there, and the smallest is the
+    largest of -x.
+    """
+
     def call(w, node, a, part=None):
         x, dim, keep = a["self"], a.get("dim"), a.get("keepdim")
         if not w.size(x):
@@ -46,19 +82,41 @@ def _arg(negated):
         if dim in (-1, rank - 1):
             shape = w.size(x)[:-1]
             out = w.user(node, "argmax", {"in": [x]}, "out", {}, shape, torch.int64)
-            return w.user(node, "expand_dims", {"in": [out]}, "out", {"axis": ("at_int32", rank - 1)}, [*shape, 1], torch.int64) if keep else out
+            return (
+                w.user(
+                    node,
+                    "expand_dims",
+                    {"in": [out]},
+                    "out",
+                    {"axis": ("at_int32", rank - 1)},
+                    [*shape, 1],
+                    torch.int64,
+                )
+                if keep
+                else out
+            )
         x = transpose(w, node, x, [*range(dim), *range(dim + 1, rank), dim])
         shape = w.size(x)[:-1]
         out = w.user(node, "argmax", {"in": [x]}, "out", {}, shape, torch.int64)
-        out = w.user(node, "expand_dims", {"in": [out]}, "out", {"axis": ("at_int32", rank - 1)}, [*shape, 1], torch.int64)
+        out = w.user(
+            node,
+            "expand_dims",
+            {"in": [out]},
+            "out",
+            {"axis": ("at_int32", rank - 1)},
+            [*shape, 1],
+            torch.int64,
+        )
         out = transpose(w, node, out, [*range(dim), rank - 1, *range(dim, rank - 1)])
         return out if keep else w.user(node, "squeeze", {"in": [out]}, "out", {"axes": ints(dim)})
+
     return call
 
 
 def _largest(kind, negated):
     def part(w, node, a, index):
         return _arg(negated)(w, node, a) if index else _reduced(kind)(w, node, a)
+
     return part
 
 
@@ -67,17 +125,28 @@ def _compare(kind):
         other = a["other"]
         if isinstance(other, torch.fx.Node):
             return w.user(node, f"broadcast_{_COMPARISONS[kind]}", {"x": [a["self"]], "y": [other]}, "z", {})
-        return w.user(node, f"scalar_logical_{_COMPARISONS[kind]}", {"in": [a["self"]]}, "out", numbers(other))
+        return w.user(
+            node, f"scalar_logical_{_COMPARISONS[kind]}", {"in": [a["self"]]}, "out", numbers(other)
+        )
+
     return call
 
 
 def _both(same, broadcast):
     """One name for tensors of one size, one for others."""
+
     def call(w, node, a):
         other = a.get("other", a.get("exponent"))
         if not isinstance(other, torch.fx.Node) or not isinstance(a["self"], torch.fx.Node):
             return None
-        return w.user(node, same if w.size(a["self"]) == w.size(other) else broadcast, {"x": [a["self"]], "y": [other]}, "z", {})
+        return w.user(
+            node,
+            same if w.size(a["self"]) == w.size(other) else broadcast,
+            {"x": [a["self"]], "y": [other]},
+            "z",
+            {},
+        )
+
     return call
 
 
@@ -86,6 +155,7 @@ def _with_number(name, both):
         if isinstance(a["other"], torch.fx.Node):
             return both(w, node, a)
         return w.user(node, name, {"in": [a["self"]]}, "out", numbers(a["other"]))
+
     return call
 
 
@@ -123,41 +193,72 @@ def _clamp(w, node, a):
     settings, kind = {}, "clip_by_scalar" + ("_max" if low is None else "_min" if high is None else "")
     for name, value in (("min", low), ("max", high)):
         if value is not None:
-            settings |= typed(w.dtype(a["self"]).is_floating_point, value, (f"floating_{name}", f"integral_{name}"))
+            settings |= typed(
+                w.dtype(a["self"]).is_floating_point, value, (f"floating_{name}", f"integral_{name}")
+            )
     return w.user(node, kind, {"x": [a["self"]]}, "y", settings)
 
 
 def _masked_fill(w, node, a):
     if isinstance(a["value"], torch.fx.Node):
         return None
-    settings = {"has_bool_operand": flag(False), "bool_operand": flag(False), **numbers(a["value"] * 1.0 if w.dtype(a["self"]).is_floating_point else a["value"])}
+    settings = {
+        "has_bool_operand": flag(False),
+        "bool_operand": flag(False),
+        **numbers(a["value"] * 1.0 if w.dtype(a["self"]).is_floating_point else a["value"]),
+    }
     return w.user(node, "masked_fill", {"x": [a["self"]], "mask": [a["mask"]]}, "out", settings)
 
 
 def _cast(w, node, a):
-    return w.user(node, "cast", {"in": [a["self"]]}, "out", {"dtype": ("at_data_type", w.number(w.dtype(node))), "pin_memory": flag(False)})
+    return w.user(
+        node,
+        "cast",
+        {"in": [a["self"]]},
+        "out",
+        {"dtype": ("at_data_type", w.number(w.dtype(node))), "pin_memory": flag(False)},
+    )
 
 
 def _pad(w, node, a):
     pad, rank, floating = list(a["pad"]), len(w.size(a["self"])), w.dtype(a["self"]).is_floating_point
     before = [0] * (rank - len(pad) // 2) + pad[-2::-2]
     after = [0] * (rank - len(pad) // 2) + pad[::-2]
-    return w.user(node, "pad", {"x": [a["self"]]}, "y", {
-        "padding": longs(*pad), "padding_before": longs(*before), "padding_after": longs(*after),
-        **typed(floating, a["value"], ("floating_constant_value", "integral_constant_value")),
-    })
+    return w.user(
+        node,
+        "pad",
+        {"x": [a["self"]]},
+        "y",
+        {
+            "padding": longs(*pad),
+            "padding_before": longs(*before),
+            "padding_after": longs(*after),
+            **typed(floating, a["value"], ("floating_constant_value", "integral_constant_value")),
+        },
+    )
 
 
 def _constant(value):
     """A tensor of one number; `value` is the number or the name of ATen's argument."""
+
     def call(w, node, a):
         number, dtype = a[value] if isinstance(value, str) else value, w.dtype(node)
         if isinstance(number, (torch.fx.Node, complex)):
             return None
         floating = dtype.is_floating_point
-        return w.user(node, "constant", {}, "out", {
-            "is_floating_value": flag(floating), **typed(floating, number, ("floating_value", "integer_value")), "dtype": ("at_data_type", w.number(dtype)), "shape": ("at_shape", w.result(node)),
-        })
+        return w.user(
+            node,
+            "constant",
+            {},
+            "out",
+            {
+                "is_floating_value": flag(floating),
+                **typed(floating, number, ("floating_value", "integer_value")),
+                "dtype": ("at_data_type", w.number(dtype)),
+                "shape": ("at_shape", w.result(node)),
+            },
+        )
+
     return call
 
 
@@ -175,10 +276,18 @@ def _arange(w, node, a):
 def _var(w, node, a):
     if a.get("correction") not in (None, 0, 1):
         return None
-    return w.user(node, "var", {"input": [a["self"]]}, "output", {
-        "dim": ints(*dims(w, a["self"], a.get("dim"))), "unbiased": flag(a.get("unbiased", a.get("correction") != 0)), "keepdim": flag(a.get("keepdim")),
-        "dtype": ("at_data_type", w.number(w.dtype(node))),
-    })
+    return w.user(
+        node,
+        "var",
+        {"input": [a["self"]]},
+        "output",
+        {
+            "dim": ints(*dims(w, a["self"], a.get("dim"))),
+            "unbiased": flag(a.get("unbiased", a.get("correction") != 0)),
+            "keepdim": flag(a.get("keepdim")),
+            "dtype": ("at_data_type", w.number(w.dtype(node))),
+        },
+    )
 
 
 def _layer_norm(w, node, a, index):
@@ -186,34 +295,78 @@ def _layer_norm(w, node, a, index):
         return None
     rank, scale, center = len(w.size(a["input"])), a["weight"] is not None, a["bias"] is not None
     axis = rank - len(a["normalized_shape"])
-    inputs = {"x": [a["input"]], **({"gamma": [a["weight"]]} if scale else {}), **({"beta": [a["bias"]]} if center else {})}
-    return w.user(node, "layer_norm", inputs, "y", {
-        "center": flag(center), "scale": flag(scale), "begin_norm_axis": ("at_int64", axis), "begin_params_axis": ("at_int64", axis), "epsilon": ("at_double", a["eps"]),
-    }, w.size(a["input"]))
+    inputs = {
+        "x": [a["input"]],
+        **({"gamma": [a["weight"]]} if scale else {}),
+        **({"beta": [a["bias"]]} if center else {}),
+    }
+    return w.user(
+        node,
+        "layer_norm",
+        inputs,
+        "y",
+        {
+            "center": flag(center),
+            "scale": flag(scale),
+            "begin_norm_axis": ("at_int64", axis),
+            "begin_params_axis": ("at_int64", axis),
+            "epsilon": ("at_double", a["eps"]),
+        },
+        w.size(a["input"]),
+    )
 
 
 def _batch_norm(w, node, a, index):
     if index:
         return None
-    names = {"x": "input", "moving_mean": "running_mean", "moving_variance": "running_var", "gamma": "weight", "beta": "bias"}
-    return w.user(node, "normalization", {ours: [a[theirs]] for ours, theirs in names.items() if a.get(theirs) is not None}, "y", {
-        "axis": ("at_int32", 1), "epsilon": ("at_float", a["eps"]), "momentum": ("at_float", 1 - a["momentum"]), "training": flag(a.get("training")),
-    }, w.size(a["input"]))
+    names = {
+        "x": "input",
+        "moving_mean": "running_mean",
+        "moving_variance": "running_var",
+        "gamma": "weight",
+        "beta": "bias",
+    }
+    return w.user(
+        node,
+        "normalization",
+        {ours: [a[theirs]] for ours, theirs in names.items() if a.get(theirs) is not None},
+        "y",
+        {
+            "axis": ("at_int32", 1),
+            "epsilon": ("at_float", a["eps"]),
+            "momentum": ("at_float", 1 - a["momentum"]),
+            "training": flag(a.get("training")),
+        },
+        w.size(a["input"]),
+    )
 
 
 def _upsample(kind, dims):
     """OneFlow keeps the scales it was given, or those that the sizes give."""
+
     def call(w, node, a):
         if "self" not in a:
             return None
         x, out = w.size(a["self"])[2:], w.result(node)[2:]
-        scales = [a.get(s) or size / old for s, size, old in zip(("scales",) if dims == 1 else ("scales_h", "scales_w"), out, x)]
+        scales = [
+            a.get(s) or size / old
+            for s, size, old in zip(("scales",) if dims == 1 else ("scales_h", "scales_w"), out, x)
+        ]
         given = any(a.get(s) for s in ("scales", "scales_h"))
-        settings = {"data_format": ("at_string", "channels_first"), "output_size": longs(*([] if given else out))}
-        settings |= dict(zip(("scale_factor",) if dims == 1 else ("height_scale", "width_scale"), (("at_double", float(s)) for s in scales)))
+        settings = {
+            "data_format": ("at_string", "channels_first"),
+            "output_size": longs(*([] if given else out)),
+        }
+        settings |= dict(
+            zip(
+                ("scale_factor",) if dims == 1 else ("height_scale", "width_scale"),
+                (("at_double", float(s)) for s in scales),
+            )
+        )
         if "align_corners" in a:
             settings["align_corners"] = flag(a["align_corners"])
         return w.user(node, kind, {"x": [a["self"]]}, "y", settings)
+
     return call
 
 
@@ -225,9 +378,17 @@ def _product(w, node, a):
 def _concat(kind):
     def call(w, node, a):
         rank = len(w.result(node))
-        return w.user(node, kind, {"in": list(a["tensors"])}, "out", {
-            "axis": ("at_int64", a["dim"] % rank), "max_dim_size": ("at_int64", w.result(node)[a["dim"]]),
-        })
+        return w.user(
+            node,
+            kind,
+            {"in": list(a["tensors"])},
+            "out",
+            {
+                "axis": ("at_int64", a["dim"] % rank),
+                "max_dim_size": ("at_int64", w.result(node)[a["dim"]]),
+            },
+        )
+
     return call
 
 
@@ -235,11 +396,14 @@ def _gathered(kind, names, output, dim):
     def call(w, node, a):
         setting = {} if dim is None else {dim[0]: (dim[1], dims(w, a["self"], a["dim"])[0])}
         return w.user(node, kind, {ours: [a[theirs]] for ours, theirs in names.items()}, output, setting)
+
     return call
 
 
 def _embedding(w, node, a):
-    return w.user(node, "gather", {"in": [a["weight"]], "indices": [a["indices"]]}, "out", {"axis": ("at_int64", 0)})
+    return w.user(
+        node, "gather", {"in": [a["weight"]], "indices": [a["indices"]]}, "out", {"axis": ("at_int64", 0)}
+    )
 
 
 def _group_norm(w, node, a, index):
@@ -250,7 +414,12 @@ def _group_norm(w, node, a, index):
     kept = {"axis": ints(2), "keepdims": flag(True)}
     mean = w.user(node, "reduce_sum", {"input_tensor": [x]}, "output_tensor", kept, one)
     mean = w.user(node, "scalar_mul", {"in": [mean]}, "out", numbers(1.0 / rows), one)
-    settings = {"dim": ints(2), "unbiased": flag(False), "keepdim": flag(True), "dtype": ("at_data_type", w.number(w.dtype(a["input"])))}
+    settings = {
+        "dim": ints(2),
+        "unbiased": flag(False),
+        "keepdim": flag(True),
+        "dtype": ("at_data_type", w.number(w.dtype(a["input"]))),
+    }
     var = w.user(node, "var", {"input": [x]}, "output", settings, one)
     x = w.user(node, "broadcast_sub", {"x": [x], "y": [mean]}, "z", {}, w.size(x))
     var = w.user(node, "scalar_add", {"in": [var]}, "out", numbers(float(a["eps"])), one)
@@ -272,12 +441,25 @@ def _sort(w, node, a, index):
         return None
     order = {"direction": ("at_string", "DESCENDING" if a["descending"] else "ASCENDING")}
     places = w.user(node, "arg_sort", {"in": [a["self"]]}, "out", order, None, torch.int64)
-    return places if index else w.user(node, "dim_gather", {"input": [a["self"]], "index": [places]}, "output", {"dim": ("at_int32", last)})
+    return (
+        places
+        if index
+        else w.user(
+            node,
+            "dim_gather",
+            {"input": [a["self"]], "index": [places]},
+            "output",
+            {"dim": ("at_int32", last)},
+        )
+    )
 
 
 def _triangle(kind, more):
     def call(w, node, a):
-        return w.user(node, kind, {"in": [a["self"]]}, "out", {"diagonal": ("at_int64", a["diagonal"]), **more})
+        return w.user(
+            node, kind, {"in": [a["self"]]}, "out", {"diagonal": ("at_int64", a["diagonal"]), **more}
+        )
+
     return call
 
 
@@ -285,8 +467,26 @@ def _topk(w, node, a, index):
     last = len(w.size(a["self"])) - 1
     if last < 0 or a["dim"] % (last + 1) != last or not a["largest"]:
         return None
-    places = w.user(node, "top_k", {"in": [a["self"]]}, "out", {"k": ("at_int32", a["k"]), "sorted": flag(a["sorted"])}, w.result(node), torch.int64)
-    return places if index else w.user(node, "dim_gather", {"input": [a["self"]], "index": [places]}, "output", {"dim": ("at_int32", last)})
+    places = w.user(
+        node,
+        "top_k",
+        {"in": [a["self"]]},
+        "out",
+        {"k": ("at_int32", a["k"]), "sorted": flag(a["sorted"])},
+        w.result(node),
+        torch.int64,
+    )
+    return (
+        places
+        if index
+        else w.user(
+            node,
+            "dim_gather",
+            {"input": [a["self"]], "index": [places]},
+            "output",
+            {"dim": ("at_int32", last)},
+        )
+    )
 
 
 def _elu(w, node, a):
@@ -299,31 +499,77 @@ def _gelu(w, node, a):
     return w.user(node, "fast_gelu" if a["approximate"] == "tanh" else "gelu", {"in": [a["self"]]}, "out", {})
 
 
-_FILL = {"is_floating_fill_value": flag(False), "floating_fill_value": ("at_double", 0.0), "integer_fill_value": ("at_int64", 0)}
+_FILL = {
+    "is_floating_fill_value": flag(False),
+    "floating_fill_value": ("at_double", 0.0),
+    "integer_fill_value": ("at_int64", 0),
+}
 _FMOD = _both("broadcast_fmod", "broadcast_fmod")
 CALLS = {
-    "_softmax": _softmax("softmax", "out"), "_log_softmax": _softmax("log_softmax", "prob"), "gelu": _gelu, "elu": _elu,
-    "sum": _reduced("reduce_sum"), "amax": _reduced("reduce_max"), "amin": _reduced("reduce_min"), "prod": _reduced("reduce_prod"),
-    "max": _reduced("reduce_max"), "min": _reduced("reduce_min"), "argmax": _arg(False), "argmin": _arg(True), "var": _var,
+    "_softmax": _softmax("softmax", "out"),
+    "_log_softmax": _softmax("log_softmax", "prob"),
+    "gelu": _gelu,
+    "elu": _elu,
+    "sum": _reduced("reduce_sum"),
+    "amax": _reduced("reduce_max"),
+    "amin": _reduced("reduce_min"),
+    "prod": _reduced("reduce_prod"),
+    "max": _reduced("reduce_max"),
+    "min": _reduced("reduce_min"),
+    "argmax": _arg(False),
+    "argmin": _arg(True),
+    "var": _var,
     **VIEWS,
-    **{kind: _compare(kind) for kind in _COMPARISONS}, **{kind: _both(f"broadcast_{kind}", f"broadcast_{kind}") for kind in _LOGIC},
-    "maximum": _both("elementwise_maximum", "broadcast_maximum"), "minimum": _both("elementwise_minimum", "broadcast_minimum"),
-    "pow": _both("pow", "broadcast_pow"), "atan2": _both("atan2", "atan2"), "add": _add, "sub": _sub, "rsub": _rsub,
-    "floor_divide": _with_number("scalar_floordiv", _both("floordiv", "floordiv")), "fmod": _with_number("scalar_fmod", _FMOD),
-    "clamp": _clamp, "clamp_min": _clamp, "clamp_max": _clamp, "masked_fill": _masked_fill, "_to_copy": _cast, "constant_pad_nd": _pad,
-    "zeros": _constant(0), "ones": _constant(1), "full": _constant("fill_value"), "zeros_like": _constant(0), "ones_like": _constant(1),
-    "full_like": _constant("fill_value"), "new_zeros": _constant(0), "new_ones": _constant(1), "new_full": _constant("fill_value"), "arange": _arange,
-    "upsample_nearest1d": _upsample("upsample_nearest_1d", 1), "upsample_nearest2d": _upsample("upsample_nearest_2d", 2),
-    "upsample_linear1d": _upsample("upsample_linear_1d", 1), "upsample_bilinear2d": _upsample("upsample_bilinear_2d", 2),
-    "upsample_bicubic2d": _upsample("upsample_bicubic_2d", 2), "bmm": _product, "cat": _concat("concat"), "stack": _concat("stack"),
+    **{kind: _compare(kind) for kind in _COMPARISONS},
+    **{kind: _both(f"broadcast_{kind}", f"broadcast_{kind}") for kind in _LOGIC},
+    "maximum": _both("elementwise_maximum", "broadcast_maximum"),
+    "minimum": _both("elementwise_minimum", "broadcast_minimum"),
+    "pow": _both("pow", "broadcast_pow"),
+    "atan2": _both("atan2", "atan2"),
+    "add": _add,
+    "sub": _sub,
+    "rsub": _rsub,
+    "floor_divide": _with_number("scalar_floordiv", _both("floordiv", "floordiv")),
+    "fmod": _with_number("scalar_fmod", _FMOD),
+    "clamp": _clamp,
+    "clamp_min": _clamp,
+    "clamp_max": _clamp,
+    "masked_fill": _masked_fill,
+    "_to_copy": _cast,
+    "constant_pad_nd": _pad,
+    "zeros": _constant(0),
+    "ones": _constant(1),
+    "full": _constant("fill_value"),
+    "zeros_like": _constant(0),
+    "ones_like": _constant(1),
+    "full_like": _constant("fill_value"),
+    "new_zeros": _constant(0),
+    "new_ones": _constant(1),
+    "new_full": _constant("fill_value"),
+    "arange": _arange,
+    "upsample_nearest1d": _upsample("upsample_nearest_1d", 1),
+    "upsample_nearest2d": _upsample("upsample_nearest_2d", 2),
+    "upsample_linear1d": _upsample("upsample_linear_1d", 1),
+    "upsample_bilinear2d": _upsample("upsample_bilinear_2d", 2),
+    "upsample_bicubic2d": _upsample("upsample_bicubic_2d", 2),
+    "bmm": _product,
+    "cat": _concat("concat"),
+    "stack": _concat("stack"),
     "gather": _gathered("dim_gather", {"input": "self", "index": "index"}, "output", ("dim", "at_int32")),
-    "index_select": _gathered("gather", {"in": "self", "indices": "index"}, "out", ("axis", "at_int64")), "embedding": _embedding,
-    "tril": _triangle("tril", _FILL), "triu": _triangle("triu", {}),
+    "index_select": _gathered("gather", {"in": "self", "indices": "index"}, "out", ("axis", "at_int64")),
+    "embedding": _embedding,
+    "tril": _triangle("tril", _FILL),
+    "triu": _triangle("triu", {}),
 }
 PARTS = {
     **VIEW_PARTS,
-    "max": _largest("reduce_max", False), "min": _largest("reduce_min", True),
-    "native_layer_norm": _layer_norm, "native_batch_norm": _batch_norm, "_native_batch_norm_legit_no_training": _batch_norm,
-    "_native_batch_norm_legit": _batch_norm, "topk": _topk,
-    "native_group_norm": _group_norm, "sort": _sort,
+    "max": _largest("reduce_max", False),
+    "min": _largest("reduce_min", True),
+    "native_layer_norm": _layer_norm,
+    "native_batch_norm": _batch_norm,
+    "_native_batch_norm_legit_no_training": _batch_norm,
+    "_native_batch_norm_legit": _batch_norm,
+    "topk": _topk,
+    "native_group_norm": _group_norm,
+    "sort": _sort,
 }

@@ -2,6 +2,7 @@
 
 `_tables/graph_config.py` lists every option and what follows from it here.
 """
+
 from __future__ import annotations
 
 import functools
@@ -14,7 +15,9 @@ _ZERO_MODES = ("distributed_split", "non_distributed")
 
 
 class GraphConfig:
-    """Options of a graph, set in its __init__; after the first call they are fixed (a warning, as OneFlow's graphs take no notice)."""
+    """Options of a graph, set in its __init__; after the first call they are fixed (a warning, as OneFlow's
+    graphs take no notice).
+    """
 
     def __init__(self, engine_config=None):
         if engine_config is None:
@@ -32,7 +35,9 @@ class GraphConfig:
         return self._train
 
     def set_backend(self, name, **options):
-        """Compile with this backend: "aten", "inductor", "auto" (aten first, inductor when it pays), "openvino", "tensorrt" or "xla"; keyword arguments go to it."""
+        """Compile with this backend: "aten", "inductor", "auto" (aten first, inductor when it pays),
+        "openvino", "tensorrt" or "xla"; keyword arguments go to it.
+        """
         from ..._graph.compile import check_name
 
         if check_name(name) == "aten" and options:
@@ -52,7 +57,9 @@ class GraphConfig:
         self._engine.amp_dtype = dtype
 
     def set_gradient_accumulation_steps(self, value):
-        """Split every tensor argument into `value` micro batches along dim 0 inside the program; training graphs only."""
+        """Split every tensor argument into `value` micro batches along dim 0 inside the program; training
+        graphs only.
+        """
         self._engine.accumulation = _positive("set_gradient_accumulation_steps", value)
 
     def allow_fuse_model_update_ops(self, mode=True):
@@ -72,9 +79,11 @@ class GraphConfig:
         self._engine.fuse_cast_scale = _switch("allow_fuse_cast_scale", mode)
 
     def allow_fuse_compositions(self, mode=True, *, dropout=False):
-        """Compute gelu, quick_gelu, silu, masked softmax and scaled products written in plain operators by one kernel each (backend aten).
+        """Compute gelu, quick_gelu, silu, masked softmax and scaled products written in plain operators by
+        one kernel each (backend aten).
 
-        Results differ from eager's by rounding. With `dropout` the masks of dropout are drawn inside the kernels: other numbers than eager's.
+        Results differ from eager's by rounding. With `dropout` the masks of dropout are drawn inside the
+        kernels: other numbers than eager's.
         """
         fuse_dropout = _switch("allow_fuse_compositions(dropout)", dropout) and mode
         self._engine.fuse_compositions = _switch("allow_fuse_compositions", mode)
@@ -101,29 +110,45 @@ class GraphConfig:
 
     # -- several ranks; most is checked and kept ---------------------------------------------
     def enable_zero(self, mode=True, *, stage=2, shard_min_size=1024, shard_restore_level=1):
-        """With several ranks: split optimizer states and gradients of parameters under sbp.broadcast over the ranks.
+        """With several ranks: split optimizer states and gradients of parameters under sbp.broadcast over the
+        ranks.
 
-        `shard_min_size`: elements that a part has at least. Stages 1 and 2 are one program; in stage 3 parameters are
-        split as well, for which they are given sbp.split(0) here. `shard_restore_level` is checked and has no effect.
+        `shard_min_size`: elements that a part has at least. Stages 1 and 2 are one program; in stage 3
+        parameters are
+        split as well, for which they are given sbp.split(0) here. `shard_restore_level` is checked and has no
+        effect.
         """
         if stage not in (1, 2, 3):
             raise RefusedValue(f"enable_zero: stage must be 1, 2 or 3, found {stage!r}")
         if shard_restore_level not in (0, 1, 2):
-            raise ValueError(f"enable_zero: shard_restore_level must be 0, 1 or 2, found {shard_restore_level!r}")
-        self._kept["enable_zero"] = dict(mode=_switch("enable_zero", mode), stage=stage, shard_min_size=_positive("enable_zero(shard_min_size)", shard_min_size, 0),
-                                         shard_restore_level=shard_restore_level)
+            raise ValueError(
+                f"enable_zero: shard_restore_level must be 0, 1 or 2, found {shard_restore_level!r}"
+            )
+        self._kept["enable_zero"] = dict(
+            mode=_switch("enable_zero", mode),
+            stage=stage,
+            shard_min_size=_positive("enable_zero(shard_min_size)", shard_min_size, 0),
+            shard_restore_level=shard_restore_level,
+        )
         self._engine.zero = shard_min_size if mode else None
 
     def set_zero_redundancy_optimizer_mode(self, mode="distributed_split"):
         """Older spelling: "distributed_split" is enable_zero(True), "non_distributed" the same at stage 1."""
         if mode not in _ZERO_MODES:
-            raise ValueError(f"set_zero_redundancy_optimizer_mode: mode must be one of {_ZERO_MODES}, found {mode!r}")
+            raise ValueError(
+                f"set_zero_redundancy_optimizer_mode: mode must be one of {_ZERO_MODES}, found {mode!r}"
+            )
         self.enable_zero(True, stage=2 if mode == "distributed_split" else 1)
 
     def set_zero_redundancy_optimizer_min_size_after_split(self, value):
         """Older spelling of enable_zero(shard_min_size=value)."""
         before = self._kept.get("enable_zero", dict(mode=True, stage=2, shard_restore_level=1))
-        self.enable_zero(**{**before, "shard_min_size": _positive("set_zero_redundancy_optimizer_min_size_after_split", value)})
+        self.enable_zero(
+            **{
+                **before,
+                "shard_min_size": _positive("set_zero_redundancy_optimizer_min_size_after_split", value),
+            }
+        )
 
     def set_outputs_buffer_size(self, value=2):
         """Kept without effect: every call returns tensors of its own."""
@@ -138,14 +163,23 @@ class GraphConfig:
 
     def enable_auto_memory(self, mode="AdaptiveMemory"):
         """Kept without effect: it steers the search for SBP rules over several ranks."""
-        modes = ("Disable", "SlightMemoryDown", "ModerateMemoryDown", "HeavyMemoryDown", "AdaptiveMemory", "DisableAutoMemory")
+        modes = (
+            "Disable",
+            "SlightMemoryDown",
+            "ModerateMemoryDown",
+            "HeavyMemoryDown",
+            "AdaptiveMemory",
+            "DisableAutoMemory",
+        )
         if mode not in modes:
             raise ValueError(f"enable_auto_memory: mode must be one of {modes}, found {mode!r}")
         self._kept["enable_auto_memory"] = mode
 
     def set_auto_parallel_computation_cost_ratio(self, ratio):
         """Kept without effect: it steers the search for SBP rules over several ranks."""
-        self._kept["set_auto_parallel_computation_cost_ratio"] = _number("set_auto_parallel_computation_cost_ratio", ratio)
+        self._kept["set_auto_parallel_computation_cost_ratio"] = _number(
+            "set_auto_parallel_computation_cost_ratio", ratio
+        )
 
     def set_auto_parallel_wait_time(self, cost):
         """Kept without effect: it steers the search for SBP rules over several ranks."""
@@ -153,7 +187,9 @@ class GraphConfig:
 
     @property
     def proto(self):
-        """The options and optimizers as the message of OneFlow's job configuration; changing it changes nothing."""
+        """The options and optimizers as the message of OneFlow's job configuration; changing it changes
+        nothing.
+        """
         from .graph_job import job_config
 
         return job_config(self._engine, self._kept, self._graph())

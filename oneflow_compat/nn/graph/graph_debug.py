@@ -1,4 +1,7 @@
-"""Graph.debug(): what is printed while a program is made, and the record of module calls behind print(graph)."""
+"""Graph.debug(): what is printed while a program is made, and the record of module calls behind
+print(graph).
+"""
+
 from __future__ import annotations
 
 import contextlib
@@ -12,17 +15,32 @@ from .graph_scope import Views
 from .graph_proto import operator_lines
 from .graph_repr import module_lines, named_leaves, tensor_line, value_text
 
-
 building: list = []  # the graph whose build() runs
 
 
 class Debug:
-    """Verbosity of one graph: 0 stages and times, 1 each module with its tensors, 2 each operator, 3 code locations."""
+    """Verbosity of one graph: 0 stages and times, 1 each module with its tensors, 2 each operator, 3 code
+    locations.
+    """
 
-    def __init__(self, v_level=-1, ranks=None, max_py_stack_depth=2, only_user_py_stack=True, op_repr_with_py_stack=False):
+    def __init__(
+        self,
+        v_level=-1,
+        ranks=None,
+        max_py_stack_depth=2,
+        only_user_py_stack=True,
+        op_repr_with_py_stack=False,
+    ):
         self.set(v_level, ranks, max_py_stack_depth, only_user_py_stack, op_repr_with_py_stack)
 
-    def set(self, v_level=-1, ranks=None, max_py_stack_depth=2, only_user_py_stack=True, op_repr_with_py_stack=False):
+    def set(
+        self,
+        v_level=-1,
+        ranks=None,
+        max_py_stack_depth=2,
+        only_user_py_stack=True,
+        op_repr_with_py_stack=False,
+    ):
         if isinstance(v_level, bool) or not isinstance(v_level, int):
             raise RefusedKind(f"debug(v_level): a whole number from -1 to 3, found {v_level!r}")
         if v_level > 3:
@@ -46,11 +64,17 @@ class Debug:
 
 
 class _Calls:
-    """The inputs and outputs of each module called in build(): {name: (inputs, outputs)}, each [(label, text)]."""
+    """The inputs and outputs of each module called in build(): {name: (inputs, outputs)}, each [(label,
+    text)].
+    """
 
     def __init__(self, graph, views):
         self.debug, self.views, self.calls = graph._debug, views, {}
-        self.names = {id(m): f"{prefix}.{n}" if n else prefix for prefix, block in graph._blocks.items() for n, m in block._origin.named_modules()}
+        self.names = {
+            id(m): f"{prefix}.{n}" if n else prefix
+            for prefix, block in graph._blocks.items()
+            for n, m in block._origin.named_modules()
+        }
 
     def note(self, tag, label, args, kwargs=None, lazy=True):
         found = [(n, value_text(v, lazy=lazy)) for n, v in named_leaves(label, args, kwargs)]
@@ -76,11 +100,16 @@ class _Calls:
         name = self.names.get(id(module))
         if name is not None:
             self.views.leave()
-            self.calls[name] = self.calls.get(name, ((), ()))[0], self.note("OUTPUT", f"{name}_output", (output,))
+            self.calls[name] = (
+                self.calls.get(name, ((), ()))[0],
+                self.note("OUTPUT", f"{name}_output", (output,)),
+            )
 
 
 def record(graph, build, args, kwargs):
-    """Run build() and note the inputs and outputs of the graph and of every module in it, printing them when asked to."""
+    """Run build() and note the inputs and outputs of the graph and of every module in it, printing them when
+    asked to.
+    """
     debug, title = graph._debug, f"(GRAPH:{graph.name}:{type(graph).__name__})"
     views = Views(graph)
     calls = _Calls(graph, views)
@@ -89,7 +118,10 @@ def record(graph, build, args, kwargs):
     ins = calls.note("INPUT", f"{graph.name}_input", args, kwargs, lazy=False)
     hooks = torch.nn.modules.module
     with contextlib.ExitStack() as stack:
-        for hook in (hooks.register_module_forward_pre_hook(calls.before), hooks.register_module_forward_hook(calls.after)):
+        for hook in (
+            hooks.register_module_forward_pre_hook(calls.before),
+            hooks.register_module_forward_hook(calls.after),
+        ):
             stack.callback(hook.remove)
         building.append(graph)
         stack.callback(building.pop)
@@ -107,6 +139,7 @@ def record(graph, build, args, kwargs):
 
 def on_stage(graph):
     """The engine's report of one stage: times at level 0, every operator at level 2."""
+
     def report(stage, seconds, program):
         debug, title = graph._debug, f"(GRAPH:{graph.name}:{type(graph).__name__})"
         debug.say(0, f"{title} {stage} Done! Cost time: {seconds:.2f}s.")

@@ -1,4 +1,7 @@
-"""The settings of a graph as OneFlow's messages: what `graph.config.proto` and the graph's variable settings tell. Nothing reads them back."""
+"""The settings of a graph as OneFlow's messages: what `graph.config.proto` and the graph's variable settings
+tell. Nothing reads them back.
+"""
+
 from __future__ import annotations
 
 import types
@@ -12,16 +15,25 @@ from ..._message import Message, data_type_number
 class LearningRateDecay(Message):
     """A schedule; one of several has them as messages of this kind."""
 
-    FIELDS = messages(SCHEDULES) | {"sequential_scheduler_conf": {"schedulers": [], "milestones": [], "interval_rescaling": []}}
+    FIELDS = messages(SCHEDULES) | {
+        "sequential_scheduler_conf": {"schedulers": [], "milestones": [], "interval_rescaling": []}
+    }
     ONEOF = {"type": tuple(FIELDS)}
 
 
 class OptimizerConf(Message):
     """One group of an optimizer; the rate is the one that its schedule begins from."""
 
-    FIELDS = {"variable_op_names": [], "base_learning_rate": 0.0, "optimizer": "", "lr_scheduler": "", "learning_rate_decay": LearningRateDecay,
-              "clip_conf": {"clip_by_global_norm": {"max_norm": 0.0, "norm_type": 0.0}}, "weight_decay_conf": {"weight_decay_rate": 0.0},
-              "naive_conf": {}} | messages(OPTIMIZERS)
+    FIELDS = {
+        "variable_op_names": [],
+        "base_learning_rate": 0.0,
+        "optimizer": "",
+        "lr_scheduler": "",
+        "learning_rate_decay": LearningRateDecay,
+        "clip_conf": {"clip_by_global_norm": {"max_norm": 0.0, "norm_type": 0.0}},
+        "weight_decay_conf": {"weight_decay_rate": 0.0},
+        "naive_conf": {},
+    } | messages(OPTIMIZERS)
     ONEOF = {"normal_mdupdt": ("naive_conf", *messages(OPTIMIZERS))}
 
 
@@ -35,9 +47,13 @@ def job_config(engine, kept, graph=None) -> JobConfigProto:
         job.train_conf.optimizer_conf.extend(_optimizer_confs(graph))
     else:
         job.predict_conf.SetInParent()
-    for name, on in (("enable_auto_mixed_precision", engine.amp), ("enable_fuse_model_update_ops", bool(engine.fuse_update)),
-                     ("enable_fuse_add_to_output", engine.fuse_add_to_output), ("enable_fuse_cast_scale", engine.fuse_cast_scale),
-                     ("enable_multi_tensor_update", bool(engine.multi_tensor))):
+    for name, on in (
+        ("enable_auto_mixed_precision", engine.amp),
+        ("enable_fuse_model_update_ops", bool(engine.fuse_update)),
+        ("enable_fuse_add_to_output", engine.fuse_add_to_output),
+        ("enable_fuse_cast_scale", engine.fuse_cast_scale),
+        ("enable_multi_tensor_update", bool(engine.multi_tensor)),
+    ):
         if on:
             setattr(job, name, True)
     if engine.amp:
@@ -46,7 +62,9 @@ def job_config(engine, kept, graph=None) -> JobConfigProto:
         job.num_gradient_accumulation_steps = engine.accumulation
     zero = kept.get("enable_zero")
     if zero and zero["mode"]:
-        job.optimizer_placement_optimization_mode = "non_distributed" if zero["stage"] == 1 else "distributed_split"
+        job.optimizer_placement_optimization_mode = (
+            "non_distributed" if zero["stage"] == 1 else "distributed_split"
+        )
         job.optimizer_placement_optimization_threshold = zero["shard_min_size"]
         job.optimizer_placement_optimization_shard_restore_level = zero["shard_restore_level"]
     for name, value in kept.items():
@@ -79,11 +97,17 @@ def _tell_group(conf, group):
         message, fields = "naive_conf", {}
     if conf.optimizer in OPTIMIZERS:
         getattr(conf, message).SetInParent()
-    _fill(getattr(conf, message), {f: group[n[0]][n[1]] if isinstance(n, tuple) else group.get(n) for f, n in fields.items()})
+    _fill(
+        getattr(conf, message),
+        {f: group[n[0]][n[1]] if isinstance(n, tuple) else group.get(n) for f, n in fields.items()},
+    )
     if group.get("weight_decay") and (conf.optimizer == "AdamW" or group.get("adam_w_mode")):
         conf.weight_decay_conf.weight_decay_rate = float(group["weight_decay"])
     if group.get("clip_grad_max_norm"):
-        _fill(conf.clip_conf.clip_by_global_norm, {"max_norm": group["clip_grad_max_norm"], "norm_type": group.get("clip_grad_norm_type", 2.0)})
+        _fill(
+            conf.clip_conf.clip_by_global_norm,
+            {"max_norm": group["clip_grad_max_norm"], "norm_type": group.get("clip_grad_norm_type", 2.0)},
+        )
 
 
 def _tell_schedule(decay, schedule):
@@ -99,7 +123,10 @@ def _tell_schedule(decay, schedule):
     message, fields = SCHEDULES.get(type(schedule).__name__, (None, {}))
     if message is not None:
         getattr(decay, message).SetInParent()
-        _fill(getattr(decay, message), {f: getattr(schedule, n, None) if isinstance(n, str) else n for f, n in fields.items()})
+        _fill(
+            getattr(decay, message),
+            {f: getattr(schedule, n, None) if isinstance(n, str) else n for f, n in fields.items()},
+        )
 
 
 def _fill(message, values):
@@ -116,7 +143,12 @@ def variables(graph) -> OrderedDict:
     """{parameter: its name and its L2 factor} of the graph's modules."""
     from .graph_state import _named_parameters
 
-    l2 = {id(p): group.get("weight_decay") or 0.0 for optimizer, _ in graph._opts for group in optimizer.param_groups for p in group["params"]}
+    l2 = {
+        id(p): group.get("weight_decay") or 0.0
+        for optimizer, _ in graph._opts
+        for group in optimizer.param_groups
+        for p in group["params"]
+    }
     names = _named_parameters(graph)
     found = OrderedDict()
     for block in graph._blocks.values():

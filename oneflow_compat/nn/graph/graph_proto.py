@@ -1,8 +1,11 @@
-"""The captured program as OneFlow's job message: what converters and OneFlow's tests read as graph._graph_proto.net.op.
+"""The captured program as OneFlow's job message: what converters and OneFlow's tests read as
+graph._graph_proto.net.op.
 
-`operator_lines` writes the same operators for the text of a graph. Input, variable and output operators, and one user operator per ATen operator under OneFlow's type, input and setting
+`operator_lines` writes the same operators for the text of a graph. Input, variable and output operators, and
+one user operator per ATen operator under OneFlow's type, input and setting
 names where `_tables/graph_operators.py` knows them. The message is for reading: nothing is run from it.
 """
+
 from __future__ import annotations
 
 import ctypes
@@ -20,7 +23,8 @@ from .graph_views import numbers
 from .graph_repr import _device
 from ..._ops.tensor_text import dtype_text
 
-_RECOMPUTED = "OneFlow-System-Checkpointing-Fake-Fw-Op_"  # OneFlow's prefix for what activation checkpointing computes again
+# OneFlow's prefix for what activation checkpointing computes again
+_RECOMPUTED = "OneFlow-System-Checkpointing-Fake-Fw-Op_"
 
 
 class Job(Message):
@@ -42,15 +46,24 @@ def operator_lines(program, calls, location=False) -> dict:
         given = ", ".join(writer.value_text(v) for key in conf.input_order for v in conf.input[key].s)
         made = ", ".join(writer.value_text(v) for key in conf.output_order for v in conf.output[key].s)
         at = f", location=({op.loc})" if location and op.loc else ""
-        lines[writer.modules[op.name]].append(f'(OPERATOR: {op.name}({given}) -> ({made}), placement=(oneflow.placement(type="{op.device_tag}", ranks=[0])){at})')
+        lines[writer.modules[op.name]].append(
+            f'(OPERATOR: {op.name}({given}) -> ({made}), placement=(oneflow.placement(type="{op.device_tag}",'
+            f" ranks=[0])){at})"
+        )
     return lines
 
 
 class _Writer:
     def __init__(self, program, calls):
         self.job, self.names, self.shapes, self.count = Job(), {}, {}, 0
-        self.values, self.modules, self.turned = {}, {}, set()  # {name of a value: (shape, dtype)}, {name of an operator: its module}, transposed matrices
-        given, returned = ([n for n, text in leaves if text.startswith("tensor(")] for leaves in calls.get("", ((), ())))
+        self.values, self.modules, self.turned = (
+            {},
+            {},
+            set(),
+        )  # {name of a value: (shape, dtype)}, {name of an operator: its module}, transposed matrices
+        given, returned = (
+            [n for n, text in leaves if text.startswith("tensor(")] for leaves in calls.get("", ((), ()))
+        )
         inputs = iter(given)
         for node, slot in zip(program.placeholders, program.slots):
             name = next(inputs, slot.name) if slot.role == "arg" else slot.name
@@ -101,16 +114,24 @@ class _Writer:
 
     def _part(self, node, source, index):
         kind, _ = _kind(source)
-        out = PARTS[kind](self, node, _arguments(source), index) if kind in PARTS and _makes_several(source) and self._sized(source, node) else None
+        out = (
+            PARTS[kind](self, node, _arguments(source), index)
+            if kind in PARTS and _makes_several(source) and self._sized(source, node)
+            else None
+        )
         if out is not None:
             return out
         if source not in self.names:
-            self.names[source] = self._plain(source, kind, [a for a in source.args if isinstance(a, torch.fx.Node)])
+            self.names[source] = self._plain(
+                source, kind, [a for a in source.args if isinstance(a, torch.fx.Node)]
+            )
         return self._value(f"{self.names[source].rpartition('_')[0]}_{index}", node)
 
     def _sized(self, node, result) -> bool:
         """Are the sizes of what the operator reads and makes numbers?"""
-        known = [self.values.get(self.names.get(n), (None,))[0] for n in node.all_input_nodes] + [self.result(result)]
+        known = [self.values.get(self.names.get(n), (None,))[0] for n in node.all_input_nodes] + [
+            self.result(result)
+        ]
         return all(shape is not None and all(isinstance(d, int) for d in shape) for shape in known)
 
     def _written(self, node, kind, tensors):
@@ -130,7 +151,9 @@ class _Writer:
             perm = list(range(len(self.shape_of(tensors[0]))))
             i, j = node.args[1:] or (0, len(perm) - 1)
             perm[i], perm[j] = perm[j], perm[i]
-            return self.user(node, "transpose", {"input": tensors}, "output", {"perm": ("at_list_int32", perm)})
+            return self.user(
+                node, "transpose", {"input": tensors}, "output", {"perm": ("at_list_int32", perm)}
+            )
         if kind in CALLS and hasattr(node.target, "_schema") and self._sized(node, node):
             if (out := CALLS[kind](self, node, _arguments(node))) is not None:
                 return out
@@ -145,7 +168,9 @@ class _Writer:
         kind, inputs, output, settings = GRAPH_OPERATORS[kind]
         flat = node.args[0] if isinstance(node.args[0], (list, tuple)) else None
         given = {inputs[0]: flat} if flat is not None else {k: [t] for k, t in zip(inputs, tensors)}
-        return self.user(node, kind, given, output, {k: (how, _argument(node, k, at)) for k, (how, at) in settings.items()})
+        return self.user(
+            node, kind, given, output, {k: (how, _argument(node, k, at)) for k, (how, at) in settings.items()}
+        )
 
     number = staticmethod(data_type_number)
 
@@ -172,22 +197,42 @@ class _Writer:
         x, weight, bias, stride, padding, dilation, transposed, more, groups = node.args
         shape = self.shape_of(weight)
         settings = {
-            "filters": ("at_int32", shape[1] * groups if transposed else shape[0]), "kernel_size": ("at_list_int32", list(shape[2:])),
-            "strides": ("at_list_int32", stride), "padding_before": ("at_list_int32", padding), "dilation_rate": ("at_list_int32", dilation),
-            "groups": ("at_int32", groups), "data_format": ("at_string", "channels_first"),
+            "filters": ("at_int32", shape[1] * groups if transposed else shape[0]),
+            "kernel_size": ("at_list_int32", list(shape[2:])),
+            "strides": ("at_list_int32", stride),
+            "padding_before": ("at_list_int32", padding),
+            "dilation_rate": ("at_list_int32", dilation),
+            "groups": ("at_int32", groups),
+            "data_format": ("at_string", "channels_first"),
         }
         if transposed:
             settings["output_padding"] = ("at_list_int32", more)
-        out = self.user(node, f"{'de' if transposed else ''}conv{len(stride)}d", {"in": [x], "weight": [weight]}, "out", settings)
-        return out if bias is None else self.user(node, "bias_add", {"a": [out], "b": [bias]}, "out", {"axis": ("at_int32", 1)})
+        out = self.user(
+            node,
+            f"{'de' if transposed else ''}conv{len(stride)}d",
+            {"in": [x], "weight": [weight]},
+            "out",
+            settings,
+        )
+        return (
+            out
+            if bias is None
+            else self.user(node, "bias_add", {"a": [out], "b": [bias]}, "out", {"axis": ("at_int32", 1)})
+        )
 
     def _matmul(self, node, a, b):
-        settings = {"transpose_a": ("at_bool", a in self.turned), "transpose_b": ("at_bool", b in self.turned), "alpha": ("at_double", 1.0)}
+        settings = {
+            "transpose_a": ("at_bool", a in self.turned),
+            "transpose_b": ("at_bool", b in self.turned),
+            "alpha": ("at_double", 1.0),
+        }
         return self.user(node, "matmul", {"a": [a], "b": [b]}, "out", settings)
 
     def _mean(self, node, x, dims=None, keepdim=False):
         if dims == [-1, -2] and keepdim:  # ATen's form of adaptive_avg_pool2d to one element
-            return self.user(node, "adaptive_avg_pool2d", {"x": [x]}, "y", {"output_size": ("at_list_int64", [1, 1])})
+            return self.user(
+                node, "adaptive_avg_pool2d", {"x": [x]}, "y", {"output_size": ("at_list_int64", [1, 1])}
+            )
         shape = self.shape_of(x)
         dims = [d % len(shape) for d in dims] if dims else list(range(len(shape)))
         settings = {"axis": ("at_list_int32", dims), "keepdims": ("at_bool", keepdim)}
@@ -204,7 +249,10 @@ class _Writer:
         return self.user(node, f"scalar_{kind}", {"in": [tensor]}, "out", numbers(number))
 
     def user(self, node, kind, inputs, output, settings, shape=None, dtype=None):
-        """One user operator; `inputs` are nodes or names of values. Returns the name of its value, of the node's shape and dtype where none is given."""
+        """One user operator; `inputs` are nodes or names of values.
+
+        Returns the name of its value, of the node's shape and dtype where none is given.
+        """
         meta = (node.args[0] if node.target is operator.getitem else node).meta
         module = meta.get("module") or ""
         name = f"{_RECOMPUTED if meta.get('recomputed') else ''}{module + '-' if module else ''}{kind}-{self.count}"
@@ -228,12 +276,19 @@ class _Writer:
     def _value(self, name, node, shape=None, dtype=None):
         info = node.meta.get("tensor")
         if _is_one(info):
-            self.values[name] = info[0] if shape is None else tuple(shape), info[1] if dtype is None else dtype
+            self.values[name] = (
+                info[0] if shape is None else tuple(shape),
+                info[1] if dtype is None else dtype,
+            )
         return name
 
     def value_text(self, name):
         shape, dtype = self.values.get(name, (None, None))
-        return name if dtype is None else f"{name}:(sbp=(B), size=({', '.join(map(str, shape))}), dtype=({dtype_text(dtype)}))"
+        return (
+            name
+            if dtype is None
+            else f"{name}:(sbp=(B), size=({', '.join(map(str, shape))}), dtype=({dtype_text(dtype)}))"
+        )
 
 
 def _is_one(info) -> bool:
@@ -257,7 +312,11 @@ def _makes_several(node) -> bool:
 def _arguments(node) -> dict:
     """ATen's arguments by name, those that were left out too."""
     named = node.target._schema.arguments
-    return {**{a.name: a.default_value for a in named}, **dict(zip((a.name for a in named), node.args)), **node.kwargs}
+    return {
+        **{a.name: a.default_value for a in named},
+        **dict(zip((a.name for a in named), node.args)),
+        **node.kwargs,
+    }
 
 
 def _matrix_of(user, node) -> bool:
@@ -267,7 +326,9 @@ def _matrix_of(user, node) -> bool:
 
 
 def _describe(conf, shape, dtype):
-    conf.shape.dim.extend(d if isinstance(d, int) else -1 for d in shape)  # -1: a size that is known when the program runs
+    conf.shape.dim.extend(
+        d if isinstance(d, int) else -1 for d in shape
+    )  # -1: a size that is known when the program runs
     conf.data_type = data_type_number(dtype)
 
 
@@ -305,7 +366,11 @@ def _attr(kind, value):
         (part.dim if kind == "at_shape" else part.val).extend(value)
         part.SetInParent()
     elif isinstance(value, str if kind == "at_string" else (bool, int, float)):
-        setattr(made, kind, _float32(value) if kind == "at_float" else float(value) if kind == "at_double" else value)
+        setattr(
+            made,
+            kind,
+            _float32(value) if kind == "at_float" else float(value) if kind == "at_double" else value,
+        )
     else:
         return None
     return made

@@ -1,4 +1,7 @@
-"""The text of a graph: tags GRAPH, CONFIG, MODULE, PARAMETER, BUFFER, INPUT, OUTPUT and OPERATOR, in OneFlow's form."""
+"""The text of a graph: tags GRAPH, CONFIG, MODULE, PARAMETER, BUFFER, INPUT, OUTPUT and OPERATOR, in
+OneFlow's form.
+"""
+
 from __future__ import annotations
 
 import torch
@@ -13,11 +16,15 @@ def value_text(value, lazy=False) -> str:
     if lazy and value.grad_fn is not None:
         name = value.grad_fn.name  # a plain string where a custom operator or function made the node
         grad_fn = (name if isinstance(name, str) else name()).replace("Backward0", "_backward").lower()
-    return tensor_text(tuple(value.shape), value.dtype, lazy=lazy, requires_grad=value.requires_grad, grad_fn=grad_fn)
+    return tensor_text(
+        tuple(value.shape), value.dtype, lazy=lazy, requires_grad=value.requires_grad, grad_fn=grad_fn
+    )
 
 
 def named_leaves(prefix, args, kwargs=None):
-    """[(name, leaf)] with OneFlow's names: _m_input.0.1_3 is the second positional value; keywords end in their key."""
+    """[(name, leaf)] with OneFlow's names: _m_input.0.1_3 is the second positional value; keywords end in
+    their key.
+    """
     found, count = [], 1
 
     def walk(path, key, value):
@@ -48,7 +55,9 @@ def module_lines(module, name, calls, operators, indent=0):
     lines = [f"{pad}(MODULE:{name}:{text}): ("]
     lines += [f"{pad}  (INPUT:{n}:{t})" for n, t in ins]
     for tag, tensors in (("PARAMETER", module._parameters), ("BUFFER", module._buffers)):
-        lines += [f"{pad}  {tensor_line(tag, f'{name}.{n}', t)}: ()" for n, t in tensors.items() if t is not None]
+        lines += [
+            f"{pad}  {tensor_line(tag, f'{name}.{n}', t)}: ()" for n, t in tensors.items() if t is not None
+        ]
     for child_name, child in module._modules.items():
         if child is not None:
             lines += module_lines(child, f"{name}.{child_name}", calls, operators, indent + 1)
@@ -61,7 +70,9 @@ def module_lines(module, name, calls, operators, indent=0):
 
 
 def tensor_line(tag, name, tensor) -> str:
-    return f"({tag}:{name}:{tensor_text(tuple(tensor.shape), tensor.dtype, requires_grad=tensor.requires_grad)})"
+    return (
+        f"({tag}:{name}:{tensor_text(tuple(tensor.shape), tensor.dtype, requires_grad=tensor.requires_grad)})"
+    )
 
 
 def _device(node):

@@ -1,4 +1,7 @@
-"""While build() runs: the scope of the module being called, and the graph's view of modules and tensors from inside their own forward()."""
+"""While build() runs: the scope of the module being called, and the graph's view of modules and tensors from
+inside their own forward().
+"""
+
 from __future__ import annotations
 
 import contextlib
@@ -10,7 +13,9 @@ from .graph_block import GraphModule, GraphTensor
 
 
 class Views(contextlib.ExitStack):
-    """The views of one graph during one build(): `self.to(GraphModule)` in a forward() is the block of that module."""
+    """The views of one graph during one build(): `self.to(GraphModule)` in a forward() is the block of that
+    module.
+    """
 
     def __init__(self, graph):
         super().__init__()
@@ -19,7 +24,10 @@ class Views(contextlib.ExitStack):
     def __enter__(self):
         super().__enter__()
         self.enter_context(scopes.ScopeContext(scopes.Scope(scopes.current_scope(), self._graph.name)))
-        for kind, view, find in ((torch.nn.Module, GraphModule, self._module), (torch.Tensor, GraphTensor, self._tensor)):
+        for kind, view, find in (
+            (torch.nn.Module, GraphModule, self._module),
+            (torch.Tensor, GraphTensor, self._tensor),
+        ):
             original, own = kind.to, "to" in kind.__dict__
             kind.to = _looking(original, view, find)
             self.callback(setattr, kind, "to", original) if own else self.callback(delattr, kind, "to")
@@ -27,7 +35,11 @@ class Views(contextlib.ExitStack):
 
     def _proxies(self):
         if self._blocks is None:
-            self._blocks = {id(proxy._origin): proxy for block in self._graph._blocks.values() for _, proxy in block.named_modules()}
+            self._blocks = {
+                id(proxy._origin): proxy
+                for block in self._graph._blocks.values()
+                for _, proxy in block.named_modules()
+            }
         return self._blocks
 
     def _module(self, module):
@@ -36,7 +48,10 @@ class Views(contextlib.ExitStack):
 
     def _tensor(self, tensor):
         for proxy in self._proxies().values():
-            for tag, tensors in (("PARAMETER", proxy._origin._parameters), ("BUFFER", proxy._origin._buffers)):
+            for tag, tensors in (
+                ("PARAMETER", proxy._origin._parameters),
+                ("BUFFER", proxy._origin._buffers),
+            ):
                 for name, own in tensors.items():
                     if own is tensor:
                         return proxy._tensor(tag, name, tensor).to(GraphTensor)

@@ -1,4 +1,8 @@
-"""Operators of a graph's job that move, cut or copy: what OneFlow 0.9.0 writes for ATen's views. Part of `graph_calls.CALLS`."""
+"""Operators of a graph's job that move, cut or copy: what OneFlow 0.9.0 writes for ATen's views.
+
+Part of `graph_calls.CALLS`.
+"""
+
 from __future__ import annotations
 
 import math
@@ -20,8 +24,10 @@ def numbers(value) -> dict:
     """The four settings in which OneFlow keeps a number of Python's."""
     integral = isinstance(value, int) and not isinstance(value, bool)
     return {
-        "has_int_operand": flag(integral), "has_float_operand": flag(not integral),
-        "int_operand": ("at_int64", value if integral else 0), "float_operand": ("at_double", 0.0 if integral else value),
+        "has_int_operand": flag(integral),
+        "has_float_operand": flag(not integral),
+        "int_operand": ("at_int64", value if integral else 0),
+        "float_operand": ("at_double", 0.0 if integral else value),
     }
 
 
@@ -45,7 +51,9 @@ def reshape(w, node, x, shape):
 
 def transpose(w, node, x, perm):
     shape = w.size(x)
-    return w.user(node, "transpose", {"input": [x]}, "output", {"perm": ints(*perm)}, [shape[d] for d in perm])
+    return w.user(
+        node, "transpose", {"input": [x]}, "output", {"perm": ints(*perm)}, [shape[d] for d in perm]
+    )
 
 
 def swapped(w, node, x, dim, compute):
@@ -62,7 +70,14 @@ def swapped(w, node, x, dim, compute):
 def _narrow(w, node, x, dim, start, length):
     shape = list(w.size(x))
     shape[dim] = length
-    return w.user(node, "narrow", {"in": [x]}, "out", {"dim": ("at_int64", dim), "length": ("at_int64", length), "start": ("at_int64", start)}, shape)
+    return w.user(
+        node,
+        "narrow",
+        {"in": [x]},
+        "out",
+        {"dim": ("at_int64", dim), "length": ("at_int64", length), "start": ("at_int64", start)},
+        shape,
+    )
 
 
 def _split(w, node, a, index):
@@ -76,7 +91,9 @@ def _split(w, node, a, index):
 
 def _unbind(w, node, a, index):
     [dim] = dims(w, a["self"], a["dim"])
-    return w.user(node, "squeeze", {"in": [_narrow(w, node, a["self"], dim, index, 1)]}, "out", {"axes": ints(dim)})
+    return w.user(
+        node, "squeeze", {"in": [_narrow(w, node, a["self"], dim, index, 1)]}, "out", {"axes": ints(dim)}
+    )
 
 
 def _window(w, node, x, dim, start, stop, step):
@@ -84,7 +101,14 @@ def _window(w, node, x, dim, start, stop, step):
     starts, stops, steps = [0] * len(shape), list(shape), [1] * len(shape)
     starts[dim], stops[dim], steps[dim] = start, stop, step
     after = [len(range(*bounds)) for bounds in zip(starts, stops, steps)]
-    return w.user(node, "slice", {"x": [x]}, "y", {"start": longs(*starts), "stop": longs(*stops), "step": longs(*steps)}, after)
+    return w.user(
+        node,
+        "slice",
+        {"x": [x]},
+        "y",
+        {"start": longs(*starts), "stop": longs(*stops), "step": longs(*steps)},
+        after,
+    )
 
 
 def _slice(w, node, a):
@@ -102,11 +126,17 @@ def _select(w, node, a):
 def _squeeze(w, node, a):
     shape = w.size(a["self"])
     axes = [d for d in dims(w, a["self"], a.get("dim")) if shape[d] == 1]
-    return w.user(node, "squeeze", {"in": [a["self"]]}, "out", {"axes": ints(*axes)}) if axes else w.name_of(a["self"])
+    return (
+        w.user(node, "squeeze", {"in": [a["self"]]}, "out", {"axes": ints(*axes)})
+        if axes
+        else w.name_of(a["self"])
+    )
 
 
 def _repeat(w, node, a):
-    """A dimension gets one of size 1 before it, which is expanded; new dimensions come in by the expansion."""
+    """A dimension gets one of size 1 before it, which is expanded; new dimensions come in by the
+    expansion.
+    """
     shape, repeats = w.size(a["self"]), a["repeats"]
     new = len(repeats) - len(shape)
     split, wide = [], repeats[:new]
@@ -114,7 +144,12 @@ def _repeat(w, node, a):
         split += [1, size] if times > 1 and size > 1 else [size]
         wide += [times, size] if times > 1 and size > 1 else [size * times]
     x = reshape(w, node, a["self"], split)
-    return reshape(w, node, w.user(node, "expand", {"in": [x]}, "out", {"expand_shape": ("at_shape", wide)}, wide), w.result(node))
+    return reshape(
+        w,
+        node,
+        w.user(node, "expand", {"in": [x]}, "out", {"expand_shape": ("at_shape", wide)}, wide),
+        w.result(node),
+    )
 
 
 def _expand(w, node, a):
@@ -122,7 +157,13 @@ def _expand(w, node, a):
 
 
 def _unsqueeze(w, node, a):
-    return w.user(node, "expand_dims", {"in": [a["self"]]}, "out", {"axis": ("at_int32", a["dim"] % len(w.result(node)))})
+    return w.user(
+        node,
+        "expand_dims",
+        {"in": [a["self"]]},
+        "out",
+        {"axis": ("at_int32", a["dim"] % len(w.result(node)))},
+    )
 
 
 def _view(w, node, a):
@@ -142,7 +183,18 @@ def _same(w, node, a):
 
 
 VIEWS = {
-    "slice": _slice, "select": _select, "squeeze": _squeeze, "repeat": _repeat, "view": _view, "_unsafe_view": _view, "reshape": _view, "expand": _expand,
-    "unsqueeze": _unsqueeze, "pixel_shuffle": _pixel_shuffle, "alias": _same, "detach": _same, "clone": _same,
+    "slice": _slice,
+    "select": _select,
+    "squeeze": _squeeze,
+    "repeat": _repeat,
+    "view": _view,
+    "_unsafe_view": _view,
+    "reshape": _view,
+    "expand": _expand,
+    "unsqueeze": _unsqueeze,
+    "pixel_shuffle": _pixel_shuffle,
+    "alias": _same,
+    "detach": _same,
+    "clone": _same,
 }
 VIEW_PARTS = {"split": _split, "split_with_sizes": _split, "unbind": _unbind}

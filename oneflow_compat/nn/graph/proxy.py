@@ -1,4 +1,7 @@
-"""Proxies: what `graph.model` and `graph.model.weight` are, a module or tensor with its graph settings beside it."""
+"""Proxies: what `graph.model` and `graph.model.weight` are, a module or tensor with its graph settings beside
+it.
+"""
+
 from __future__ import annotations
 
 import torch
@@ -34,7 +37,9 @@ class ProxyTensor(Proxy):
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
-        args, kwargs = torch.utils._pytree.tree_map(lambda x: x._origin if isinstance(x, ProxyTensor) else x, (args, kwargs or {}))
+        args, kwargs = torch.utils._pytree.tree_map(
+            lambda x: x._origin if isinstance(x, ProxyTensor) else x, (args, kwargs or {})
+        )
         return func(*args, **kwargs)
 
     def __getattr__(self, name):
@@ -45,7 +50,10 @@ class ProxyTensor(Proxy):
 
 
 class ProxyModule(Proxy):
-    """Stands for a module inside a graph. Calls and attributes reach the module; submodules come as proxies too."""
+    """Stands for a module inside a graph.
+
+    Calls and attributes reach the module; submodules come as proxies too.
+    """
 
     def __init__(self, origin, prefix="", name="", belonged_graph=None):
         set_ = object.__setattr__
@@ -60,7 +68,8 @@ class ProxyModule(Proxy):
     name_prefix = property(lambda self: self._name_prefix)
     prefix = property(lambda self: self._name_prefix)
 
-    # While build() is captured a block passes for its module in what libraries do with models: isinstance(), looking a layer up, wrapping it.
+    # While build() is captured a block passes for its module in what libraries do with models: isinstance(),
+    # looking a layer up, wrapping it.
     __class__ = property(lambda self: type(self._origin) if capturing() else ProxyModule)
 
     def __eq__(self, other):
@@ -75,25 +84,35 @@ class ProxyModule(Proxy):
                 return self.config
             if args[0] is torch.nn.Module:
                 return self._origin
-        raise ValueError(f"a module in a graph cannot be moved: .to() takes GraphModule or nn.Module here, got {args} {kwargs}; move the module before giving it to the graph")
+        raise ValueError(
+            f"a module in a graph cannot be moved: .to() takes GraphModule or nn.Module here, got {args}"
+            f" {kwargs}; move the module before giving it to the graph"
+        )
 
     def __call__(self, *args, **kwargs):
         return self._origin(*args, **kwargs)
 
     def state_dict(self, *args, **kwargs):
         """Refused: the state of a block is read from the graph, or from the module itself."""
-        raise RuntimeError(f"block {self._name!r} of graph {self._belonged_graph.name} gives no state_dict: use graph.state_dict()[{self._name!r}], "
-                           "or state_dict() of the module that was given to the graph")
+        raise RuntimeError(
+            f"block {self._name!r} of graph {self._belonged_graph.name} gives no state_dict: use"
+            f" graph.state_dict()[{self._name!r}], or state_dict() of the module that was given to the graph"
+        )
 
     def load_state_dict(self, *args, **kwargs):
         """Refused, as state_dict is."""
-        raise RuntimeError(f"block {self._name!r} of graph {self._belonged_graph.name} takes no state_dict: use graph.load_state_dict() before the first call, "
-                           "or load_state_dict() of the module that was given to the graph")
+        raise RuntimeError(
+            f"block {self._name!r} of graph {self._belonged_graph.name} takes no state_dict: use"
+            " graph.load_state_dict() before the first call, or load_state_dict() of the module that was"
+            " given to the graph"
+        )
 
     def _child(self, name, module):
         child = self._children.get(name)
         if child is None or child._origin is not module:
-            child = self._children[name] = ProxyModule(module, self._full_prefix(), name, self._belonged_graph)
+            child = self._children[name] = ProxyModule(
+                module, self._full_prefix(), name, self._belonged_graph
+            )
         return child
 
     def _tensor(self, tag, name, tensor):
@@ -106,7 +125,10 @@ class ProxyModule(Proxy):
         return f"{self._name_prefix}{self._name}."
 
     def __reduce_ex__(self, protocol):
-        raise TypeError(f"block {self._name!r} of a graph can be neither copied nor pickled; copy the module that was given to the graph (block.to(nn.Module))")
+        raise TypeError(
+            f"block {self._name!r} of a graph can be neither copied nor pickled; copy the module that was"
+            " given to the graph (block.to(nn.Module))"
+        )
 
     def __getattr__(self, name):
         if name == "_origin":  # not made by __init__
@@ -129,7 +151,10 @@ class ProxyModule(Proxy):
         except AttributeError:
             if name == "origin":  # how 0.7 and 0.8 call it
                 return origin
-            raise AttributeError(f"'MODULE' {type(self).__name__!r} object {self._name!r} in nn.Graph has no attribute {name!r}") from None
+            raise AttributeError(
+                f"'MODULE' {type(self).__name__!r} object {self._name!r} in nn.Graph has no attribute"
+                f" {name!r}"
+            ) from None
 
     def __setattr__(self, name, value):
         setattr(self._origin, name, value._origin if type(value) is ProxyModule else value)
@@ -174,7 +199,9 @@ class ProxyModule(Proxy):
         yield prefix, self
         for name, module in self._origin._modules.items():
             if module is not None:
-                yield from self._child(name, module).named_modules(memo, f"{prefix}.{name}" if prefix else name, remove_duplicate)
+                yield from self._child(name, module).named_modules(
+                    memo, f"{prefix}.{name}" if prefix else name, remove_duplicate
+                )
 
     def modules(self):
         return (module for _, module in self.named_modules())
@@ -189,4 +216,11 @@ class ProxyModule(Proxy):
     def __repr__(self):
         graph = self._belonged_graph
         operators = graph._operators() if graph is not None else {}
-        return "\n".join(module_lines(self._origin, f"{self._name_prefix}{self._name}", graph._calls if graph is not None else {}, operators))
+        return "\n".join(
+            module_lines(
+                self._origin,
+                f"{self._name_prefix}{self._name}",
+                graph._calls if graph is not None else {},
+                operators,
+            )
+        )

@@ -1,4 +1,7 @@
-"""The learning rate of every step of a training graph, written as OneFlow writes it under ONEFLOW_DEBUG_MODE."""
+"""The learning rate of every step of a training graph, written as OneFlow writes it under
+ONEFLOW_DEBUG_MODE.
+"""
+
 from __future__ import annotations
 
 import os
@@ -9,7 +12,9 @@ from ..._env import is_set
 
 
 class RateLog:
-    """log/HOST/PID-train_step2lr.csv under the working directory; each graph begins the file anew at its first call."""
+    """log/HOST/PID-train_step2lr.csv under the working directory; each graph begins the file anew at its
+    first call.
+    """
 
     def __init__(self, optimizer):
         self._group = optimizer.param_groups[0]

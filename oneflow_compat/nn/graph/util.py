@@ -1,4 +1,5 @@
 """Helpers of nn.Graph by their deep path: the argument tree and small texts."""
+
 from __future__ import annotations
 
 import sys
@@ -19,7 +20,9 @@ def seq_to_func_return(seq, need_unpack=False):
 
 
 def sys_exc_error_msg() -> str:
-    """Class and text of the exception being handled, with the place of a syntax error; "" outside an except block."""
+    """Class and text of the exception being handled, with the place of a syntax error; "" outside an except
+    block.
+    """
     kind, error, _ = sys.exc_info()
     if error is None:
         return ""

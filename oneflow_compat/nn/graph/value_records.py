@@ -2,8 +2,10 @@
 
     record = {"json": uint8 tensor with the text, "0": first tensor of the value, "1": ...}
 
-Text may come from a stranger's file, so reading it makes only numbers, texts, None, lists, tuples, dicts and Counters.
+Text may come from a stranger's file, so reading it makes only numbers, texts, None, lists, tuples, dicts and
+Counters.
 """
+
 from __future__ import annotations
 
 import json
@@ -22,7 +24,10 @@ def record(value) -> dict:
     """The dict of tensors for a value."""
     tensors: list = []
     text = json.dumps(_encode(value, tensors))
-    return {"json": torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8), **{str(i): t for i, t in enumerate(tensors)}}
+    return {
+        "json": torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8),
+        **{str(i): t for i, t in enumerate(tensors)},
+    }
 
 
 def is_record(entries) -> bool:
@@ -37,7 +42,10 @@ def value_of(entries):
         text = bytes(torch.as_tensor(entries["json"]).cpu().tolist()).decode()
         return _decode(json.loads(text), entries)
     except (KeyError, IndexError, TypeError, AttributeError, ValueError, RecursionError) as error:
-        raise ValueError(f"the record cannot be read ({type(error).__name__}: {error}); it is no record that state_dict() made") from None
+        raise ValueError(
+            f"the record cannot be read ({type(error).__name__}: {error}); it is no record that state_dict()"
+            " made"
+        ) from None
 
 
 def _encode(value, tensors):
@@ -52,7 +60,11 @@ def _encode(value, tensors):
         parts = [_encode(v, tensors) for v in value]
         return parts if isinstance(value, list) else {"tuple": parts}
     if isinstance(value, dict):
-        return {"Counter" if isinstance(value, Counter) else "dict": [[_encode(k, tensors), _encode(v, tensors)] for k, v in value.items()]}
+        return {
+            "Counter" if isinstance(value, Counter) else "dict": [
+                [_encode(k, tensors), _encode(v, tensors)] for k, v in value.items()
+            ]
+        }
     raise NotRecordable(type(value).__name__)
 
 
@@ -67,5 +79,7 @@ def _decode(value, entries):
     if kind == "tuple":
         return tuple(_decode(v, entries) for v in content)
     if kind in ("dict", "Counter"):
-        return (Counter if kind == "Counter" else dict)({_decode(k, entries): _decode(v, entries) for k, v in content})
+        return (Counter if kind == "Counter" else dict)(
+            {_decode(k, entries): _decode(v, entries) for k, v in content}
+        )
     raise ValueError(f"unknown kind {kind!r}")

@@ -1,4 +1,5 @@
 """The metaclass of module classes that only add to a torch class."""
+
 from __future__ import annotations
 
 import copy
@@ -6,19 +7,29 @@ from abc import ABCMeta
 
 
 class SameAsTorch(ABCMeta):
-    """A class that sets `_torch_class` in its own body stands for that class of torch; a user's subclass does not.
+    """A class that sets `_torch_class` in its own body stands for that class of torch; a user's subclass does
+    not.
 
-    `isinstance(module, oneflow.nn.X)` is also true of a plain `torch.nn.X`; the two classes are equal and have one hash,
-    for code that looks types up; fx takes an instance for a layer of torch's (by its `__module__`); TorchScript, and
-    pickles of an instance that uses nothing of OneFlow's, get torch's class. `_extras` are the attributes torch's class
-    lacks, with the value at which the instance means what torch's would; `_blank` are the arguments torch's constructor
+    `isinstance(module, oneflow.nn.X)` is also true of a plain `torch.nn.X`; the two classes are equal and
+    have one hash,
+    for code that looks types up; fx takes an instance for a layer of torch's (by its `__module__`);
+    TorchScript, and
+    pickles of an instance that uses nothing of OneFlow's, get torch's class. `_extras` are the attributes
+    torch's class
+    lacks, with the value at which the instance means what torch's would; `_blank` are the arguments torch's
+    constructor
     needs. (ABCMeta, so that a user may mix such a class with an abstract one.)
     """
 
     def __new__(meta, name, bases, body, **kwargs):
         if "_torch_class" in body:
-            body.update(_own_module=body["__module__"], __module__=body["_torch_class"].__module__,
-                        __prepare_scriptable__=_scriptable, __reduce_ex__=_reduce, __deepcopy__=_deepcopy)
+            body.update(
+                _own_module=body["__module__"],
+                __module__=body["_torch_class"].__module__,
+                __prepare_scriptable__=_scriptable,
+                __reduce_ex__=_reduce,
+                __deepcopy__=_deepcopy,
+            )
         return super().__new__(meta, name, bases, body, **kwargs)
 
     def __instancecheck__(cls, instance):
@@ -61,7 +72,8 @@ def _reduce(self, protocol):
     state = _torch_state(self)
     if state is None:
         return object.__reduce_ex__(self, protocol)
-    # a call of the class, not its __new__: a pickler refuses __new__ of another class, a safe loader other callables
+    # a call of the class, not its __new__: a pickler refuses __new__ of another class, a safe loader other
+    # callables
     return self._torch_class, getattr(self, "_blank", ()), state
 
 

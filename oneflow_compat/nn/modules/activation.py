@@ -1,4 +1,5 @@
 """Activation modules with an `inplace` argument that torch's lack."""
+
 from __future__ import annotations
 
 from torch import nn

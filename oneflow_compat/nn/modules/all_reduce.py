@@ -1,4 +1,5 @@
 """AllReduce: the sum of a tensor over all processes, as a module."""
+
 from __future__ import annotations
 
 import torch

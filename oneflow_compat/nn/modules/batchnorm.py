@@ -1,4 +1,7 @@
-"""BatchNorm1d, 2d and 3d, which train with one value per channel too, and have a right gradient where a size is 1."""
+"""BatchNorm1d, 2d and 3d, which train with one value per channel too, and have a right gradient where a size
+is 1.
+"""
+
 from __future__ import annotations
 
 from torch import nn
@@ -18,11 +21,15 @@ def _forward(torchs, module, x):
         module._check_input_dim(x)
         if module.momentum is None or x.numel() != x.shape[1]:
             raise
-    return batch_norm_of_one_value(x, module.running_mean, module.running_var, module.weight, module.bias, module.momentum, module.eps)
+    return batch_norm_of_one_value(
+        x, module.running_mean, module.running_var, module.weight, module.bias, module.momentum, module.eps
+    )
 
 
 class BatchNorm1d(nn.BatchNorm1d, metaclass=SameAsTorch):
-    """torch's BatchNorm1d; also trains on one value per channel, an input (1, C) or (1, C, 1): the result is the bias."""
+    """torch's BatchNorm1d; also trains on one value per channel, an input (1, C) or (1, C, 1): the result is
+    the bias.
+    """
 
     _torch_class = nn.BatchNorm1d
     _blank = (1,)
@@ -32,7 +39,9 @@ class BatchNorm1d(nn.BatchNorm1d, metaclass=SameAsTorch):
 
 
 class BatchNorm2d(nn.BatchNorm2d, metaclass=SameAsTorch):
-    """torch's BatchNorm2d; also trains on one value per channel, an input (1, C, 1, 1): the result is the bias."""
+    """torch's BatchNorm2d; also trains on one value per channel, an input (1, C, 1, 1): the result is the
+    bias.
+    """
 
     _torch_class = nn.BatchNorm2d
     _blank = (1,)
@@ -42,7 +51,9 @@ class BatchNorm2d(nn.BatchNorm2d, metaclass=SameAsTorch):
 
 
 class BatchNorm3d(nn.BatchNorm3d, metaclass=SameAsTorch):
-    """torch's BatchNorm3d; also trains on one value per channel, an input (1, C, 1, 1, 1): the result is the bias."""
+    """torch's BatchNorm3d; also trains on one value per channel, an input (1, C, 1, 1, 1): the result is the
+    bias.
+    """
 
     _torch_class = nn.BatchNorm3d
     _blank = (1,)

@@ -1,4 +1,5 @@
 """ParameterList under OneFlow's argument name."""
+
 from __future__ import annotations
 
 from torch import nn
@@ -16,7 +17,9 @@ class ParameterList(nn.ParameterList, metaclass=SameAsTorch):
 
     def __init__(self, parameters=None, *, values=None):
         if parameters is not None and values is not None:
-            raise TypeError("ParameterList() got both parameters and values: they are two names of one argument")
+            raise TypeError(
+                "ParameterList() got both parameters and values: they are two names of one argument"
+            )
         super().__init__(parameters if values is None else values)
 
 

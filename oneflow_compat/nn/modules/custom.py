@@ -1,4 +1,5 @@
 """Small modules around OneFlow's own operators."""
+
 from __future__ import annotations
 
 import warnings
@@ -27,7 +28,10 @@ class SquareReLU(nn.Module):
 
 
 class RMSLayerNorm(nn.Module):
-    """RMS norm over the last dimension with a weight of ones, as T5 has it. Deprecated in OneFlow for RMSNorm."""
+    """RMS norm over the last dimension with a weight of ones, as T5 has it.
+
+    Deprecated in OneFlow for RMSNorm.
+    """
 
     def __init__(self, hidden_size, eps=1e-6):
         super().__init__()
@@ -40,7 +44,9 @@ class RMSLayerNorm(nn.Module):
 
 
 class CombinedMarginLoss(nn.Module):
-    """forward(x, label) -> the cosines x with the label's entry replaced by cos(m1 * acos(x) + m2) - m3, in training and evaluation."""
+    """forward(x, label) -> the cosines x with the label's entry replaced by cos(m1 * acos(x) + m2) - m3, in
+    training and evaluation.
+    """
 
     def __init__(self, m1=1.0, m2=0.0, m3=0.0):
         super().__init__()

@@ -1,8 +1,10 @@
-"""Readers and decoders of data files as modules: oneflow.nn.OFRecordReader, OFRecordImageDecoder, CropMirrorNormalize, ...
+"""Readers and decoders of data files as modules: oneflow.nn.OFRecordReader, OFRecordImageDecoder,
+CropMirrorNormalize, ...
 
 They work on the host; with `placement` and `sbp` their tensors are global. Inside nn.Graph's build()
 they become part of the program (`_data/ingraph.py`).
 """
+
 from __future__ import annotations
 
 import functools
@@ -21,10 +23,20 @@ from ..._global.tensor import part_of_rank
 from ..._kernels.image import crop_mirror_normalize
 
 __all__ = [
-    "OFRecordReader", "OfrecordReader", "OFRecordRawDecoder", "OfrecordRawDecoder", "OFRecordBytesDecoder", "OFRecordImageDecoder",
-    "OFRecordImageDecoderRandomCrop", "OFRecordImageGpuDecoderRandomCropResize", "CropMirrorNormalize", "CoinFlip",
-    "GPTIndexedBinDataReader", "COCOReader", "OneRecReader",
-]  # fmt: skip
+    "OFRecordReader",
+    "OfrecordReader",
+    "OFRecordRawDecoder",
+    "OfrecordRawDecoder",
+    "OFRecordBytesDecoder",
+    "OFRecordImageDecoder",
+    "OFRecordImageDecoderRandomCrop",
+    "OFRecordImageGpuDecoderRandomCropResize",
+    "CropMirrorNormalize",
+    "CoinFlip",
+    "GPTIndexedBinDataReader",
+    "COCOReader",
+    "OneRecReader",
+]
 
 
 class Source(Stage):
@@ -50,7 +62,8 @@ def _seed(random_seed) -> int:
 
 
 class OFRecordReader(Source):
-    """Batches of records from <ofrecord_dir>/<part_name_prefix><number>, without end and without a gap between epochs.
+    """Batches of records from <ofrecord_dir>/<part_name_prefix><number>, without end and without a gap
+    between epochs.
 
     data_part_num files are read; part_name_suffix_length pads their numbers with zeros. random_shuffle
     draws from a buffer of shuffle_buffer_size records; shuffle_after_epoch reorders the files from the
@@ -59,16 +72,36 @@ class OFRecordReader(Source):
     records out with a warning; "raise" (the default) is an error with file and offset.
     """
 
-    def __init__(self, ofrecord_dir, batch_size=1, data_part_num=1, part_name_prefix="part-", part_name_suffix_length=-1, random_shuffle=False,
-                 shuffle_buffer_size=1024, shuffle_after_epoch=False, random_seed=-1, device=None, placement=None, sbp=None, name=None,
-                 *, on_corrupt="raise"):  # fmt: skip
+    def __init__(
+        self,
+        ofrecord_dir,
+        batch_size=1,
+        data_part_num=1,
+        part_name_prefix="part-",
+        part_name_suffix_length=-1,
+        random_shuffle=False,
+        shuffle_buffer_size=1024,
+        shuffle_after_epoch=False,
+        random_seed=-1,
+        device=None,
+        placement=None,
+        sbp=None,
+        name=None,
+        *,
+        on_corrupt="raise",
+    ):
         super().__init__(device, placement, sbp)
         if not all(isinstance(n, numbers.Integral) and n > 0 for n in (batch_size, data_part_num)):
-            raise ValueError(f"OFRecordReader: batch_size and data_part_num must be positive whole numbers, found {batch_size!r} and {data_part_num!r}")
+            raise ValueError(
+                "OFRecordReader: batch_size and data_part_num must be positive whole numbers, found"
+                f" {batch_size!r} and {data_part_num!r}"
+            )
         names = records.part_names(part_name_prefix, data_part_num, part_name_suffix_length)
         paths = [os.path.join(ofrecord_dir, n) for n in names]
         self.batch_size, self.ofrecord_dir = batch_size, ofrecord_dir
-        self._stream = records.RecordStream(paths, shuffle_after_epoch, _processes.get_rank(), _processes.get_world_size(), on_corrupt)
+        self._stream = records.RecordStream(
+            paths, shuffle_after_epoch, _processes.get_rank(), _processes.get_world_size(), on_corrupt
+        )
         self._options = (random_shuffle, shuffle_buffer_size, random_seed)
         self._records = None
 
@@ -88,22 +121,42 @@ class OFRecordReader(Source):
 
 
 class OneRecReader(Source):
-    """Batches of OneRec messages from `files`, a TensorBuffer for oneflow.decode_onerec, without end and without a gap between epochs.
+    """Batches of OneRec messages from `files`, a TensorBuffer for oneflow.decode_onerec, without end and
+    without a gap between epochs.
 
     shuffle draws from a buffer of shuffle_buffer_size records (shuffle_mode "instance") or batches ("batch");
-    shuffle_after_epoch reorders the files in each epoch. Orders are real OneFlow's for the same random_seed. Digests are
-    always checked, with verify_example the message too: CorruptRecord names file and offset. Needs flatbuffers and xxhash.
+    shuffle_after_epoch reorders the files in each epoch. Orders are real OneFlow's for the same random_seed.
+    Digests are
+    always checked, with verify_example the message too: CorruptRecord names file and offset. Needs
+    flatbuffers and xxhash.
     """
 
-    def __init__(self, files, batch_size, shuffle, shuffle_mode, random_seed=None, shuffle_buffer_size=1024, shuffle_after_epoch=False,
-                 verify_example=True, placement=None, sbp=None):  # fmt: skip
+    def __init__(
+        self,
+        files,
+        batch_size,
+        shuffle,
+        shuffle_mode,
+        random_seed=None,
+        shuffle_buffer_size=1024,
+        shuffle_after_epoch=False,
+        verify_example=True,
+        placement=None,
+        sbp=None,
+    ):
         super().__init__(None, placement, sbp)
         if shuffle_mode not in ("batch", "instance"):
             raise ValueError(f"OneRecReader: shuffle_mode is 'batch' or 'instance', found {shuffle_mode!r}")
         if batch_size < 1:
             raise ValueError(f"OneRecReader: batch_size must be positive, found {batch_size}")
         self.files, self.batch_size, self.shuffle_mode = list(files), batch_size, shuffle_mode
-        self._stream = onerec.OneRecStream(self.files, shuffle_after_epoch, _processes.get_rank(), _processes.get_world_size(), verify_example)
+        self._stream = onerec.OneRecStream(
+            self.files,
+            shuffle_after_epoch,
+            _processes.get_rank(),
+            _processes.get_world_size(),
+            verify_example,
+        )
         self._options = (shuffle, shuffle_buffer_size, random_seed)
         self._batches = None
 
@@ -115,7 +168,7 @@ class OneRecReader(Source):
         return batch
 
     def _start(self, shuffled, size, seed):
-        drawn = lambda stream: shuffle.ShuffleBuffer(stream, size, _seed(seed)) if shuffled else stream  # noqa: E731
+        drawn = lambda stream: shuffle.ShuffleBuffer(stream, size, _seed(seed)) if shuffled else stream
         stream = iter(self._stream)
         if self.shuffle_mode == "instance":
             stream = drawn(stream)
@@ -136,7 +189,16 @@ class OFRecordRawDecoder(_Decoder):
     dim1_varying_length cut it or fill it up with zeros. Bytes are read as numbers of one byte each.
     """
 
-    def __init__(self, blob_name, shape, dtype, dim1_varying_length=False, truncate=False, auto_zero_padding=False, name=None):
+    def __init__(
+        self,
+        blob_name,
+        shape,
+        dtype,
+        dim1_varying_length=False,
+        truncate=False,
+        auto_zero_padding=False,
+        name=None,
+    ):
         super().__init__()
         self.blob_name, self.shape, self.dtype = blob_name, tuple(np.atleast_1d(shape).tolist()), dtype
         self.pad = bool(dim1_varying_length or truncate or auto_zero_padding)
@@ -172,7 +234,8 @@ def _decode_field(record, name, color_space):
 
 
 class OFRecordImageDecoder(_Decoder):
-    """An image field of records, a TensorBuffer of uint8 (height, width, channels); color_space BGR, RGB or GRAY.
+    """An image field of records, a TensorBuffer of uint8 (height, width, channels); color_space BGR, RGB or
+    GRAY.
 
     An image is decoded when the next stage asks for it; a corrupt one raises there, naming file and offset.
     """
@@ -183,25 +246,44 @@ class OFRecordImageDecoder(_Decoder):
 
     def forward(self, input):
         batch = fields.need_records("OFRecordImageDecoder", input)
-        makers = [functools.partial(_decode_field, record, self.blob_name, self.color_space) for record in batch.cells]
+        makers = [
+            functools.partial(_decode_field, record, self.blob_name, self.color_space)
+            for record in batch.cells
+        ]
         return _from(batch, TensorBuffer.lazy(makers, batch.shape))
 
 
 class OFRecordImageDecoderRandomCrop(_Decoder):
-    """An image field, each image cropped to a random window: a share `random_area` of its area, width/height in `random_aspect_ratio`.
+    """An image field, each image cropped to a random window: a share `random_area` of its area, width/height
+    in `random_aspect_ratio`.
 
     The windows are not real OneFlow's for the same random_seed (docs/differences.md: random-crop-stream).
     """
 
-    def __init__(self, blob_name, color_space="BGR", num_attempts=10, random_seed=None, random_area=[0.08, 1.0], random_aspect_ratio=[0.75, 1.333333]):
+    def __init__(
+        self,
+        blob_name,
+        color_space="BGR",
+        num_attempts=10,
+        random_seed=None,
+        random_area=[0.08, 1.0],
+        random_aspect_ratio=[0.75, 1.333333],
+    ):
         super().__init__()
-        self.blob_name, self.color_space, self.num_attempts = blob_name, images.check_color_space(color_space), num_attempts
-        self.random_area, self.random_aspect_ratio = _pair("random_area", random_area), _pair("random_aspect_ratio", random_aspect_ratio)
+        self.blob_name, self.color_space, self.num_attempts = (
+            blob_name,
+            images.check_color_space(color_space),
+            num_attempts,
+        )
+        self.random_area, self.random_aspect_ratio = (
+            _pair("random_area", random_area),
+            _pair("random_aspect_ratio", random_aspect_ratio),
+        )
         self.random_seed, self._random = random_seed, None
 
     def forward(self, input):
         batch = fields.need_records("OFRecordImageDecoderRandomCrop", input)
-        one = lambda record, drawn: self._crop(_decode_field(record, self.blob_name, self.color_space), drawn)  # noqa: E731
+        one = lambda record, drawn: self._crop(_decode_field(record, self.blob_name, self.color_space), drawn)
         makers = [functools.partial(one, *pair) for pair in zip(batch.cells, self._draw(len(batch.cells)))]
         return _from(batch, TensorBuffer.lazy(makers, batch.shape))
 
@@ -212,7 +294,9 @@ class OFRecordImageDecoderRandomCrop(_Decoder):
         return self._random.random((count, 2 * self.num_attempts + 2)).tolist()
 
     def _crop(self, image, drawn):
-        top, left, height, width = images.random_crop_window(*image.shape[:2], drawn, self.random_area, self.random_aspect_ratio)
+        top, left, height, width = images.random_crop_window(
+            *image.shape[:2], drawn, self.random_area, self.random_aspect_ratio
+        )
         return image[top : top + height, left : left + width]
 
 
@@ -224,25 +308,40 @@ def _pair(name, value):
 
 
 class OFRecordImageGpuDecoderRandomCropResize(OFRecordImageDecoderRandomCrop):
-    """Decode (from a TensorBuffer of bytes), random crop, resize to one size: uint8 (batch, height, width, 3), RGB.
+    """Decode (from a TensorBuffer of bytes), random crop, resize to one size: uint8 (batch, height, width,
+    3), RGB.
 
-    Works on the host in threads; num_workers, warmup_size and max_num_pixels size OneFlow's GPU decoder and are not used.
+    Works on the host in threads; num_workers, warmup_size and max_num_pixels size OneFlow's GPU decoder and
+    are not used.
     """
 
-    def __init__(self, target_width, target_height, num_attempts=10, seed=0, random_area=[0.08, 1.0], random_aspect_ratio=[0.75, 1.333333],
-                 num_workers=3, warmup_size=6400, max_num_pixels=67108864):  # fmt: skip
+    def __init__(
+        self,
+        target_width,
+        target_height,
+        num_attempts=10,
+        seed=0,
+        random_area=[0.08, 1.0],
+        random_aspect_ratio=[0.75, 1.333333],
+        num_workers=3,
+        warmup_size=6400,
+        max_num_pixels=67108864,
+    ):
         super().__init__("", "RGB", num_attempts, seed, random_area, random_aspect_ratio)
         self.size = (target_width, target_height)
 
     def forward(self, input):
         out = np.empty((len(input.cells), *reversed(self.size), 3), np.uint8)
-        one = lambda data, drawn, to: images.resize(self._crop(images.decode(data.tobytes(), "RGB"), drawn), *self.size, out=to)  # noqa: E731
+        one = lambda data, drawn, to: images.resize(
+            self._crop(images.decode(data.tobytes(), "RGB"), drawn), *self.size, out=to
+        )
         images.parallel(one, input.cells, self._draw(len(input.cells)), out)
         return self._place(torch.from_numpy(out), input)
 
 
 class CropMirrorNormalize(_Decoder):
-    """Crop a window, mirror left-right where `mirror` is 1, subtract mean, divide by std: (batch, channels, height, width).
+    """Crop a window, mirror left-right where `mirror` is 1, subtract mean, divide by std: (batch, channels,
+    height, width).
 
     Takes a uint8 tensor (batch, height, width, channels) or a TensorBuffer of such images, and mirror, an
     int8 tensor (batch,) or None. crop_h, crop_w of 0 keep the size; crop_pos_y, crop_pos_x in 0..1 say where
@@ -250,15 +349,31 @@ class CropMirrorNormalize(_Decoder):
     deprecated in OneFlow, which warns and gives NCHW; so does this.
     """
 
-    def __init__(self, color_space="BGR", output_layout="NCHW", crop_h=0, crop_w=0, crop_pos_y=0.5, crop_pos_x=0.5, mean=[0.0], std=[1.0],
-                 output_dtype=torch.float):  # fmt: skip
+    def __init__(
+        self,
+        color_space="BGR",
+        output_layout="NCHW",
+        crop_h=0,
+        crop_w=0,
+        crop_pos_y=0.5,
+        crop_pos_x=0.5,
+        mean=[0.0],
+        std=[1.0],
+        output_dtype=torch.float,
+    ):
         super().__init__()
         if output_layout != "NCHW":
             import warnings
 
-            warnings.warn("CropMirrorNormalize: output_layout is deprecated and has no effect; the output is NCHW", stacklevel=2)
+            warnings.warn(
+                "CropMirrorNormalize: output_layout is deprecated and has no effect; the output is NCHW",
+                stacklevel=2,
+            )
         if not (0 <= crop_pos_y <= 1 and 0 <= crop_pos_x <= 1):
-            raise ValueError(f"CropMirrorNormalize: crop_pos_y and crop_pos_x must be in 0..1, found {crop_pos_y} and {crop_pos_x}")
+            raise ValueError(
+                f"CropMirrorNormalize: crop_pos_y and crop_pos_x must be in 0..1, found {crop_pos_y} and"
+                f" {crop_pos_x}"
+            )
         self.channels = images.CHANNELS[images.check_color_space(color_space)]
         self.crop, self.position, self.output_dtype = (crop_h, crop_w), (crop_pos_y, crop_pos_x), output_dtype
         self._mean = self._per_channel("mean", mean)
@@ -266,46 +381,69 @@ class CropMirrorNormalize(_Decoder):
 
     def _per_channel(self, name, values):
         if len(values) not in (1, self.channels):
-            raise ValueError(f"CropMirrorNormalize: {name} has {len(values)} numbers for {self.channels} channels; give one or {self.channels}")
+            raise ValueError(
+                f"CropMirrorNormalize: {name} has {len(values)} numbers for {self.channels} channels; give"
+                f" one or {self.channels}"
+            )
         return list(values) * (self.channels // len(values))
 
     def forward(self, input, mirror=None):
         cells = input.cells if isinstance(input, TensorBuffer) else input.detach()
         if mirror is not None:
             if mirror.numel() != len(cells):
-                raise ValueError(f"CropMirrorNormalize: {mirror.numel()} mirror flags for {len(cells)} images")
+                raise ValueError(
+                    f"CropMirrorNormalize: {mirror.numel()} mirror flags for {len(cells)} images"
+                )
             mirror = (mirror.detach().cpu().reshape(-1) != 0).to(torch.int8)
         height, width = self.crop[0] or cells[0].shape[0], self.crop[1] or cells[0].shape[1]
-        out = torch.from_numpy(np.empty((len(cells), self.channels, height, width), np.float32))  # numpy asks for huge pages
+        out = torch.from_numpy(
+            np.empty((len(cells), self.channels, height, width), np.float32)
+        )  # numpy asks for huge pages
         if isinstance(cells, torch.Tensor):
             self._normalize(cells.cpu(), mirror, out)
         else:
             flags = [None] * len(cells) if mirror is None else mirror.split(1)
-            images.parallel(lambda cell, flag, to: self._normalize(torch.from_numpy(cell)[None], flag, to), cells, flags, out.split(1))
+            images.parallel(
+                lambda cell, flag, to: self._normalize(torch.from_numpy(cell)[None], flag, to),
+                cells,
+                flags,
+                out.split(1),
+            )
         return self._place(out.to(self.output_dtype), input)
 
     def _normalize(self, batch, mirror, out):
         _, rows, columns, channels = batch.shape
         height, width = out.shape[2:]
         if rows < height or columns < width or channels != self.channels:
-            raise ValueError(f"CropMirrorNormalize: an image of {rows}x{columns}x{channels} has no window of {height}x{width}x{self.channels}")
+            raise ValueError(
+                f"CropMirrorNormalize: an image of {rows}x{columns}x{channels} has no window of"
+                f" {height}x{width}x{self.channels}"
+            )
         top, left = int((rows - height) * self.position[0]), int((columns - width) * self.position[1])
         crop_mirror_normalize(batch, mirror, top, left, self._mean, self._scale, out)
 
 
 class CoinFlip(Source):
-    """An int8 tensor (batch_size,) of ones with `probability`, else zeros; a given random_seed repeats the same flips.
+    """An int8 tensor (batch_size,) of ones with `probability`, else zeros; a given random_seed repeats the
+    same flips.
 
     With `placement` and `sbp`, batch_size counts the flips of all ranks together.
 
     The flips are not real OneFlow's for the same random_seed (docs/differences.md: random-crop-stream).
     """
 
-    def __init__(self, batch_size=1, random_seed=None, probability=0.5, device=None, placement=None, sbp=None):
+    def __init__(
+        self, batch_size=1, random_seed=None, probability=0.5, device=None, placement=None, sbp=None
+    ):
         super().__init__(device, placement, sbp)
         if not 0 <= probability <= 1:
             raise ValueError(f"CoinFlip: probability must be between 0 and 1, found {probability}")
-        self.batch_size, self.probability, self.random_seed, self._random = batch_size, probability, random_seed, None
+        self.batch_size, self.probability, self.random_seed, self._random = (
+            batch_size,
+            probability,
+            random_seed,
+            None,
+        )
 
     def forward(self):
         if self._random is None:
@@ -315,21 +453,48 @@ class CoinFlip(Source):
 
 
 class GPTIndexedBinDataReader(Source):
-    """Token sequences (batch_size, seq_length + 1) from Megatron's <prefix>.idx and <prefix>.bin, without end.
+    """Token sequences (batch_size, seq_length + 1) from Megatron's <prefix>.idx and <prefix>.bin, without
+    end.
 
     num_samples per epoch; documents are joined and cut every seq_length tokens, neighbours sharing one token.
-    split_sizes and split_index pick a share of the documents. shuffle reorders documents and samples each epoch;
+    split_sizes and split_index pick a share of the documents. shuffle reorders documents and samples each
+    epoch;
     the first epoch's order is real OneFlow's for the same random_seed (which ends there).
     """
 
-    def __init__(self, data_file_prefix, seq_length, num_samples, batch_size, dtype=torch.int64, shuffle=True, random_seed=None,
-                 split_sizes=None, split_index=None, device=None, placement=None, sbp=None):  # fmt: skip
+    def __init__(
+        self,
+        data_file_prefix,
+        seq_length,
+        num_samples,
+        batch_size,
+        dtype=torch.int64,
+        shuffle=True,
+        random_seed=None,
+        split_sizes=None,
+        split_index=None,
+        device=None,
+        placement=None,
+        sbp=None,
+    ):
         super().__init__(device, placement, sbp)
         from ..._data.gpt import SampleStream, TokenFile
 
         self.batch_size, self.seq_length, self._dtype = batch_size, seq_length, to_numpy_dtype(dtype)
         tokens = TokenFile(data_file_prefix)
-        self._samples = iter(SampleStream(tokens, seq_length, num_samples, shuffle, _seed(random_seed), split_sizes, split_index, _processes.get_rank(), _processes.get_world_size()))
+        self._samples = iter(
+            SampleStream(
+                tokens,
+                seq_length,
+                num_samples,
+                shuffle,
+                _seed(random_seed),
+                split_sizes,
+                split_index,
+                _processes.get_rank(),
+                _processes.get_world_size(),
+            )
+        )
 
     def forward(self):
         rows = np.stack([next(self._samples) for _ in range(self.batch_size)])
@@ -341,21 +506,52 @@ class COCOReader(Source):
 
     Gives (image, image_id, image_size, gt_bbox, gt_label, gt_segm, gt_segm_index): a TensorBuffer of encoded
     image bytes, int64 ids, int32 (height, width), and TensorBuffers of boxes (n, 4 float32: x1, y1, x2, y2),
-    labels (n int32, contiguous from 1), polygon points (m, 2 float32) and their (point, polygon, object) numbers (m, 3 int32).
-    group_by_aspect_ratio makes batches of images whose height // width is the same. Orders are real OneFlow's.
+    labels (n int32, contiguous from 1), polygon points (m, 2 float32) and their (point, polygon, object)
+    numbers (m, 3 int32).
+    group_by_aspect_ratio makes batches of images whose height // width is the same. Orders are real
+    OneFlow's.
     """
 
-    def __init__(self, annotation_file, image_dir, batch_size, shuffle=True, random_seed=None, group_by_aspect_ratio=True,
-                 remove_images_without_annotations=True, stride_partition=True, device=None, placement=None, sbp=None):  # fmt: skip
+    def __init__(
+        self,
+        annotation_file,
+        image_dir,
+        batch_size,
+        shuffle=True,
+        random_seed=None,
+        group_by_aspect_ratio=True,
+        remove_images_without_annotations=True,
+        stride_partition=True,
+        device=None,
+        placement=None,
+        sbp=None,
+    ):
         super().__init__(device, placement, sbp)
         from ..._data.coco import BatchStream
 
-        self._batches = iter(BatchStream(annotation_file, image_dir, batch_size, shuffle, _seed(random_seed), group_by_aspect_ratio,
-                                         remove_images_without_annotations, stride_partition, _processes.get_rank(), _processes.get_world_size()))  # fmt: skip
+        self._batches = iter(
+            BatchStream(
+                annotation_file,
+                image_dir,
+                batch_size,
+                shuffle,
+                _seed(random_seed),
+                group_by_aspect_ratio,
+                remove_images_without_annotations,
+                stride_partition,
+                _processes.get_rank(),
+                _processes.get_world_size(),
+            )
+        )
 
     def forward(self):
         images_, ids, sizes, *rest = next(self._batches)
-        return (TensorBuffer(images_), self.place(torch.tensor(ids)), self.place(torch.tensor(sizes, dtype=torch.int32)), *map(TensorBuffer, rest))
+        return (
+            TensorBuffer(images_),
+            self.place(torch.tensor(ids)),
+            self.place(torch.tensor(sizes, dtype=torch.int32)),
+            *map(TensorBuffer, rest),
+        )
 
 
 class _OneRecDecoder(_Decoder):
@@ -367,12 +563,17 @@ class _OneRecDecoder(_Decoder):
         return self._place(onerec.decode(input, *self.options), input)
 
 
-def decode_onerec(input, key, dtype, shape, is_dynamic=False, reshape=None, batch_padding=None) -> torch.Tensor:
+def decode_onerec(
+    input, key, dtype, shape, is_dynamic=False, reshape=None, batch_padding=None
+) -> torch.Tensor:
     """The field `key` of a batch of OneRec messages (what OneRecReader gives) as a tensor (batch, *shape).
 
-    dtype: int8, int32, int64, float32 or float64, and the field must hold it. reshape (one -1 allowed) is applied to each
-    record's value. batch_padding=[n, 0, ...] fills the first dimension up to n with zeros. is_dynamic lets the shape be
-    the batch's own, of at most as many elements as `shape`. RuntimeError where a record does not fit, naming it.
+    dtype: int8, int32, int64, float32 or float64, and the field must hold it. reshape (one -1 allowed) is
+    applied to each
+    record's value. batch_padding=[n, 0, ...] fills the first dimension up to n with zeros. is_dynamic lets
+    the shape be
+    the batch's own, of at most as many elements as `shape`. RuntimeError where a record does not fit, naming
+    it.
     """
     decoder = _OneRecDecoder(key, dtype, shape, is_dynamic, reshape, batch_padding)
     if isinstance(input, Promised):  # inside build(): lives as long as the reader
@@ -383,9 +584,20 @@ def decode_onerec(input, key, dtype, shape, is_dynamic=False, reshape=None, batc
 _of_functions: dict = {}  # read_onerec's arguments -> reader
 
 
-def read_onerec(files, batch_size, random_shuffle, shuffle_mode, shuffle_buffer_size=1024, shuffle_after_epoch=False, verify_example=True,
-                placement=None, sbp=None) -> TensorBuffer:  # fmt: skip
-    """The next batch of OneRec messages of `files` (OneFlow 0.5 and 0.6): calls with equal arguments go on with one OneRecReader."""
+def read_onerec(
+    files,
+    batch_size,
+    random_shuffle,
+    shuffle_mode,
+    shuffle_buffer_size=1024,
+    shuffle_after_epoch=False,
+    verify_example=True,
+    placement=None,
+    sbp=None,
+) -> TensorBuffer:
+    """The next batch of OneRec messages of `files` (OneFlow 0.5 and 0.6): calls with equal arguments go on
+    with one OneRecReader.
+    """
     options = (shuffle_mode, None, shuffle_buffer_size, shuffle_after_epoch, verify_example, placement, sbp)
     key = repr((list(files), batch_size, random_shuffle, options))
     if key not in _of_functions:

@@ -1,4 +1,5 @@
 """DistributedPariticalFCSample (sic): the sampled classes of a partial fully-connected layer."""
+
 from __future__ import annotations
 
 from torch import nn
@@ -9,7 +10,9 @@ __all__ = ["DistributedPariticalFCSample"]
 
 
 class DistributedPariticalFCSample(nn.Module):
-    """forward(weight, label): (label numbered within the sample, ids of the sampled classes, their rows of weight)."""
+    """forward(weight, label): (label numbered within the sample, ids of the sampled classes, their rows of
+    weight).
+    """
 
     def __init__(self, num_sample):
         super().__init__()

@@ -1,4 +1,5 @@
 """Dropout modules with a generator of their own; Dropout also adds `addend` to its result."""
+
 from __future__ import annotations
 
 from torch import nn

@@ -1,4 +1,5 @@
 """oneflow.nn.modules.fake_quantization: the path under which OneFlow's pickles name FakeQuantization."""
+
 from .quantization import FakeQuantization
 
 __all__ = ["FakeQuantization"]

@@ -1,4 +1,5 @@
 """FusedMLP and FusedBatchNorm: layers whose steps OneFlow runs as one kernel."""
+
 from __future__ import annotations
 
 import math
@@ -14,18 +15,35 @@ __all__ = ["FusedBatchNorm1d", "FusedBatchNorm2d", "FusedBatchNorm3d", "FusedMLP
 class FusedMLP(nn.Module):
     """Linear layers with ReLU and dropout between them: in_features -> hidden_features... -> out_features.
 
-    hidden_dropout_rate: one rate a hidden layer, or None (or []); out_dropout_rate and, unless skip_final_activation, a ReLU follow
-    the last layer. Dropout only in training. Parameters weight_i (out, in) and bias_i, uniform within 1/sqrt(in).
+    hidden_dropout_rate: one rate a hidden layer, or None (or []); out_dropout_rate and, unless
+    skip_final_activation, a ReLU follow
+    the last layer. Dropout only in training. Parameters weight_i (out, in) and bias_i, uniform within
+    1/sqrt(in).
     """
 
-    def __init__(self, in_features, hidden_features, out_features, hidden_dropout_rate=None, out_dropout_rate=0.0, skip_final_activation=False):
+    def __init__(
+        self,
+        in_features,
+        hidden_features,
+        out_features,
+        hidden_dropout_rate=None,
+        out_dropout_rate=0.0,
+        skip_final_activation=False,
+    ):
         super().__init__()
-        self.in_features, self.hidden_features, self.out_features = in_features, list(hidden_features), out_features
+        self.in_features, self.hidden_features, self.out_features = (
+            in_features,
+            list(hidden_features),
+            out_features,
+        )
         self.skip_final_activation = skip_final_activation
         self.hidden_layer_num = len(self.hidden_features)
         rates = list(hidden_dropout_rate or [0.0] * self.hidden_layer_num)
         if len(rates) != self.hidden_layer_num:
-            raise ValueError(f"FusedMLP: one dropout rate for each of the {self.hidden_layer_num} hidden layers, found {len(rates)}")
+            raise ValueError(
+                f"FusedMLP: one dropout rate for each of the {self.hidden_layer_num} hidden layers, found"
+                f" {len(rates)}"
+            )
         self.dropout_rate_list = rates + [out_dropout_rate]
         self.add_parameters()
         self.reset_parameters()
@@ -63,11 +81,15 @@ class FusedMLP(nn.Module):
     def forward(self, x):
         if not self.training or not any(self.dropout_rate_list):
             return matmul.fused_mlp(x, self.weights(), self.biases(), self.skip_final_activation)
-        return matmul.fused_matmul_bias_add_relu_dropout(x, self.weights(), self.biases(), self.skip_final_activation, self.dropout_rate_list)
+        return matmul.fused_matmul_bias_add_relu_dropout(
+            x, self.weights(), self.biases(), self.skip_final_activation, self.dropout_rate_list
+        )
 
     def extra_repr(self):
-        return (f"in_features={self.in_features}, hidden_features={self.hidden_features}, out_features={self.out_features}, "
-                f"skip_final_activation={self.skip_final_activation}")
+        return (
+            f"in_features={self.in_features}, hidden_features={self.hidden_features},"
+            f" out_features={self.out_features}, skip_final_activation={self.skip_final_activation}"
+        )
 
 
 class _FusedBatchNorm:
@@ -89,10 +111,15 @@ class _FusedBatchNorm:
     def forward(self, x, addend=None):
         self._check_input_dim(x)
         if addend is not None and addend.shape != x.shape:
-            raise RuntimeError(f"{type(self).__name__}: the addend must have the input's shape {tuple(x.shape)}, found {tuple(addend.shape)}")
+            raise RuntimeError(
+                f"{type(self).__name__}: the addend must have the input's shape {tuple(x.shape)}, found"
+                f" {tuple(addend.shape)}"
+            )
         training = self.training or self.running_mean is None
         mean, var = (self.running_mean, self.running_var) if self.track_running_stats else (None, None)
-        return norm.normalization_add_relu(x, addend, mean, var, self.weight, self.bias, 1, self.eps, self.momentum, training)
+        return norm.normalization_add_relu(
+            x, addend, mean, var, self.weight, self.bias, 1, self.eps, self.momentum, training
+        )
 
 
 class FusedBatchNorm1d(_FusedBatchNorm, nn.BatchNorm1d):

@@ -1,4 +1,5 @@
 """InstanceNorm2d and 3d, which have a right gradient."""
+
 from __future__ import annotations
 
 from torch import nn
@@ -11,7 +12,9 @@ __all__ = ["InstanceNorm2d", "InstanceNorm3d"]
 
 
 class InstanceNorm2d(nn.InstanceNorm2d, metaclass=SameAsTorch):
-    """torch's InstanceNorm2d; its gradient is right in any layout (see the difference batch-norm-gradient)."""
+    """torch's InstanceNorm2d; its gradient is right in any layout (see the difference
+    batch-norm-gradient).
+    """
 
     _torch_class = nn.InstanceNorm2d
     _blank = (1,)
@@ -21,7 +24,9 @@ class InstanceNorm2d(nn.InstanceNorm2d, metaclass=SameAsTorch):
 
 
 class InstanceNorm3d(nn.InstanceNorm3d, metaclass=SameAsTorch):
-    """torch's InstanceNorm3d; its gradient is right in any layout (see the difference batch-norm-gradient)."""
+    """torch's InstanceNorm3d; its gradient is right in any layout (see the difference
+    batch-norm-gradient).
+    """
 
     _torch_class = nn.InstanceNorm3d
     _blank = (1,)

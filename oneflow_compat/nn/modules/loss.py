@@ -3,6 +3,7 @@
 A str in the slot of torch's `size_average` is OneFlow's `reduction` (for the class-index losses a
 number there is `ignore_index`); None or a bool there is a caller who means torch's order.
 """
+
 from __future__ import annotations
 
 import functools
@@ -14,7 +15,17 @@ from ..._errors import RefusedValue
 from ..._ops.nn_losses import cross_entropy_slots, integer_labels, need_alike, too_many, with_labels_in_a_row
 from ._same import SameAsTorch
 
-__all__ = ["MSELoss", "L1Loss", "SmoothL1Loss", "KLDivLoss", "BCELoss", "BCEWithLogitsLoss", "MarginRankingLoss", "NLLLoss", "CrossEntropyLoss"]
+__all__ = [
+    "MSELoss",
+    "L1Loss",
+    "SmoothL1Loss",
+    "KLDivLoss",
+    "BCELoss",
+    "BCEWithLogitsLoss",
+    "MarginRankingLoss",
+    "NLLLoss",
+    "CrossEntropyLoss",
+]
 
 
 class _WithReduction:
@@ -25,7 +36,10 @@ class _WithReduction:
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         if self.reduction not in self._reductions:  # type: ignore[attr-defined]
-            raise RefusedValue(f"{type(self).__name__}: reduction must be one of {self._reductions}, found {self.reduction!r}")  # type: ignore[attr-defined]
+            raise RefusedValue(
+                f"{type(self).__name__}: reduction must be one of {self._reductions}, found"
+                f" {self.reduction!r}"
+            )  # type: ignore[attr-defined]
 
 
 class MSELoss(_WithReduction, nn.MSELoss, metaclass=SameAsTorch):
@@ -160,12 +174,24 @@ class CrossEntropyLoss(_WithReduction, nn.CrossEntropyLoss, metaclass=SameAsTorc
 
     _torch_class = nn.CrossEntropyLoss
 
-    def __init__(self, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0, *torch_rest, **torch_more):
+    def __init__(
+        self, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0, *torch_rest, **torch_more
+    ):
         if _index(ignore_index):
             too_many(torch_rest)
-            super().__init__(weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing, **torch_more)
+            super().__init__(
+                weight,
+                ignore_index=ignore_index,
+                reduction=reduction,
+                label_smoothing=label_smoothing,
+                **torch_more,
+            )
         else:
-            super().__init__(weight, **cross_entropy_slots(ignore_index, reduction, label_smoothing, torch_rest), **torch_more)
+            super().__init__(
+                weight,
+                **cross_entropy_slots(ignore_index, reduction, label_smoothing, torch_rest),
+                **torch_more,
+            )
 
     def forward(self, input, target):
         return with_labels_in_a_row(functools.partial(super().forward, input), input, integer_labels(target))

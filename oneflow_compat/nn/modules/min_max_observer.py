@@ -1,4 +1,5 @@
 """The path OneFlow keeps MinMaxObserver at."""
+
 from .quantization import MinMaxObserver
 
 __all__ = ["MinMaxObserver"]

@@ -1,4 +1,5 @@
 """RMSNorm with OneFlow's default eps."""
+
 from __future__ import annotations
 
 from torch import nn

@@ -1,4 +1,5 @@
 """Constant padding with 0 as the default value."""
+
 from __future__ import annotations
 
 from torch import nn

@@ -1,4 +1,5 @@
 """Pooling modules with `data_format`, and `divisor_override=0` for none."""
+
 from __future__ import annotations
 
 from torch import nn
@@ -49,7 +50,9 @@ class AvgPool2d(nn.AvgPool2d, metaclass=SameAsTorch):
     _torch_class = nn.AvgPool2d
     _blank = (1,)
 
-    def __init__(self, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=0):
+    def __init__(
+        self, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=0
+    ):
         super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override or None)
 
 
@@ -59,7 +62,9 @@ class AvgPool3d(nn.AvgPool3d, metaclass=SameAsTorch):
     _torch_class = nn.AvgPool3d
     _blank = (1,)
 
-    def __init__(self, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=0):
+    def __init__(
+        self, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=0
+    ):
         super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override or None)
 
 

@@ -1,4 +1,5 @@
 """Observers and fake quantization as modules (formulas in `_kernels/quantization.py`)."""
+
 from __future__ import annotations
 
 import torch
@@ -12,16 +13,28 @@ __all__ = ["FakeQuantization", "MinMaxObserver", "MovingAverageMinMaxObserver", 
 class _Quantizer(nn.Module):
     def __init__(self, quantization_formula="google", quantization_bit=8, quantization_scheme="symmetric"):
         super().__init__()
-        self.quantization_formula, self.quantization_bit, self.quantization_scheme = quantization_formula, quantization_bit, quantization_scheme
+        self.quantization_formula, self.quantization_bit, self.quantization_scheme = (
+            quantization_formula,
+            quantization_bit,
+            quantization_scheme,
+        )
 
     def _how(self):
         return self.quantization_formula, self.quantization_bit, self.quantization_scheme
 
 
 class MinMaxObserver(_Quantizer):
-    """forward(x) -> (scale, zero point) of x's extremes, of the whole tensor or, per_layer_quantization=False, of each row of dimension 0."""
+    """forward(x) -> (scale, zero point) of x's extremes, of the whole tensor or,
+    per_layer_quantization=False, of each row of dimension 0.
+    """
 
-    def __init__(self, quantization_formula="google", quantization_bit=8, quantization_scheme="symmetric", per_layer_quantization=True):
+    def __init__(
+        self,
+        quantization_formula="google",
+        quantization_bit=8,
+        quantization_scheme="symmetric",
+        per_layer_quantization=True,
+    ):
         super().__init__(quantization_formula, quantization_bit, quantization_scheme)
         self.per_layer_quantization = per_layer_quantization
 
@@ -30,9 +43,18 @@ class MinMaxObserver(_Quantizer):
 
 
 class MovingAverageMinMaxObserver(_Quantizer):
-    """forward(x, current_train_step) -> (scale, zero point) of running extremes, updated in training up to step stop_update_after_iters."""
+    """forward(x, current_train_step) -> (scale, zero point) of running extremes, updated in training up to
+    step stop_update_after_iters.
+    """
 
-    def __init__(self, stop_update_after_iters=1, quantization_formula="google", quantization_bit=8, quantization_scheme="symmetric", momentum=0.95):
+    def __init__(
+        self,
+        stop_update_after_iters=1,
+        quantization_formula="google",
+        quantization_bit=8,
+        quantization_scheme="symmetric",
+        momentum=0.95,
+    ):
         super().__init__(quantization_formula, quantization_bit, quantization_scheme)
         self.stop_update_after_iters, self.momentum = stop_update_after_iters, momentum
         self.register_buffer("moving_max", torch.zeros(1))
@@ -44,12 +66,22 @@ class MovingAverageMinMaxObserver(_Quantizer):
         self.moving_min.zero_()
 
     def forward(self, input, current_train_step):
-        return Q.moving_average_min_max_observer(input, current_train_step, self.moving_max, self.moving_min, self.training,
-                                                 self.stop_update_after_iters, *self._how(), self.momentum)
+        return Q.moving_average_min_max_observer(
+            input,
+            current_train_step,
+            self.moving_max,
+            self.moving_min,
+            self.training,
+            self.stop_update_after_iters,
+            *self._how(),
+            self.momentum,
+        )
 
 
 class FakeQuantization(_Quantizer):
-    """forward(x, scale, zero_point) -> x quantized and multiplied back; the gradient passes straight through."""
+    """forward(x, scale, zero_point) -> x quantized and multiplied back; the gradient passes
+    straight through.
+    """
 
     def forward(self, input, scale, zero_point):
         return Q.fake_quantization(input, scale, zero_point, *self._how())

@@ -1,4 +1,5 @@
 """oneflow.nn.RawReader: batches of fixed-size records from plain binary files."""
+
 from __future__ import annotations
 
 import os
@@ -16,25 +17,49 @@ __all__ = ["RawReader"]
 
 
 class RawReader(Source):
-    """Tensors (batch_size, *shape) of `dtype` from records that lie one after the other in `files`, without end.
+    """Tensors (batch_size, *shape) of `dtype` from records that lie one after the other in `files`, without
+    end.
 
-    random_shuffle reorders blocks of about shuffle_block_size bytes each epoch (0: single records); the order for
-    a random_seed is not real OneFlow's (docs/differences.md: raw-reader-order). A file that does not hold whole records
+    random_shuffle reorders blocks of about shuffle_block_size bytes each epoch (0: single records); the order
+    for
+    a random_seed is not real OneFlow's (docs/differences.md: raw-reader-order). A file that does not hold
+    whole records
     is a ValueError. Under a launcher each rank reads every world_size-th record.
     """
 
-    def __init__(self, files, shape, dtype, batch_size, random_shuffle=True, shuffle_block_size=0, random_seed=None, placement=None, sbp=None):
+    def __init__(
+        self,
+        files,
+        shape,
+        dtype,
+        batch_size,
+        random_shuffle=True,
+        shuffle_block_size=0,
+        random_seed=None,
+        placement=None,
+        sbp=None,
+    ):
         super().__init__(None, placement, sbp)
         self._files = [os.fspath(f) for f in ([files] if isinstance(files, (str, os.PathLike)) else files)]
-        self._shape, self._dtype, self.batch_size = tuple(np.atleast_1d(shape).tolist()), to_numpy_dtype(dtype), batch_size
+        self._shape, self._dtype, self.batch_size = (
+            tuple(np.atleast_1d(shape).tolist()),
+            to_numpy_dtype(dtype),
+            batch_size,
+        )
         size = int(np.prod(self._shape)) * self._dtype.itemsize
         if batch_size < 1 or size < 1 or not self._files:
-            raise ValueError(f"RawReader: needs a file, a batch size and a record of at least one element, found {self._files}, {batch_size}, {self._shape}")
+            raise ValueError(
+                "RawReader: needs a file, a batch size and a record of at least one element, found"
+                f" {self._files}, {batch_size}, {self._shape}"
+            )
         counts = []
         for file in self._files:
             count, rest = divmod(os.path.getsize(file), size)
             if rest:
-                raise ValueError(f"RawReader: {file} has {count * size + rest} bytes, no multiple of a record's {size} ({self._shape} of {self._dtype})")
+                raise ValueError(
+                    f"RawReader: {file} has {count * size + rest} bytes, no multiple of a record's {size}"
+                    f" ({self._shape} of {self._dtype})"
+                )
             counts.append(count)
         self._ends = list(accumulate(counts))
         if not self._ends[-1]:
@@ -63,7 +88,9 @@ class RawReader(Source):
         at = bisect_right(self._ends, number)
         count = int(np.prod(self._shape))
         first = number - (self._ends[at - 1] if at else 0)
-        return np.fromfile(self._files[at], self._dtype, count, offset=int(first) * count * self._dtype.itemsize)
+        return np.fromfile(
+            self._files[at], self._dtype, count, offset=int(first) * count * self._dtype.itemsize
+        )
 
     def forward(self):
         if self._order is None:

@@ -1,4 +1,5 @@
 """RNN with OneFlow's positions."""
+
 from __future__ import annotations
 
 from torch import nn
@@ -10,7 +11,9 @@ __all__ = ["RNN"]
 
 
 class RNN(nn.RNN, metaclass=SameAsTorch):
-    """torch's RNN; a bool in slot 4 is OneFlow's `bias`, followed by batch_first, dropout and bidirectional (torch has `nonlinearity` there)."""
+    """torch's RNN; a bool in slot 4 is OneFlow's `bias`, followed by batch_first, dropout and bidirectional
+    (torch has `nonlinearity` there).
+    """
 
     _torch_class = nn.RNN
     _blank = (1, 1, 1, "tanh", True, False, 0.0, False, 0, "meta")  # weights that draw no random numbers

@@ -1,4 +1,5 @@
 """Embedding with OneFlow's positional `device` and `dtype`."""
+
 from __future__ import annotations
 
 from torch import nn
@@ -15,14 +16,40 @@ class Embedding(nn.Embedding, metaclass=SameAsTorch):
     _torch_class = nn.Embedding
     _blank = (0, 0)
 
-    def __init__(self, num_embeddings, embedding_dim, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False,
-                 sparse=False, _weight=None, device=None, dtype=None, *torch_rest, _freeze=False):
+    def __init__(
+        self,
+        num_embeddings,
+        embedding_dim,
+        padding_idx=None,
+        max_norm=None,
+        norm_type=2.0,
+        scale_grad_by_freq=False,
+        sparse=False,
+        _weight=None,
+        device=None,
+        dtype=None,
+        *torch_rest,
+        _freeze=False,
+    ):
         if isinstance(device, bool):
             _freeze, device, dtype = device, dtype, torch_rest[0] if torch_rest else None
         elif torch_rest:
-            raise TypeError(f"Embedding() takes at most 10 positional arguments, found {10 + len(torch_rest)}")
-        super().__init__(num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, _weight,
-                         _freeze, device, dtype)
+            raise TypeError(
+                f"Embedding() takes at most 10 positional arguments, found {10 + len(torch_rest)}"
+            )
+        super().__init__(
+            num_embeddings,
+            embedding_dim,
+            padding_idx,
+            max_norm,
+            norm_type,
+            scale_grad_by_freq,
+            sparse,
+            _weight,
+            _freeze,
+            device,
+            dtype,
+        )
 
 
 __getattr__, __dir__ = _bind.fall_through(__name__, "torch.nn.modules.sparse", classes=True)

@@ -1,4 +1,5 @@
 """Deep path of DistributedDataParallel."""
+
 from .distributed import DistributedDataParallel
 
 __all__ = ["DistributedDataParallel"]

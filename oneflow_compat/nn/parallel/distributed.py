@@ -3,6 +3,7 @@
 torch's is a class that wraps the module. A call with one of torch's own keywords (device_ids, ...)
 makes torch's. With one process (WORLD_SIZE unset or 1) nothing is started.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -21,7 +22,8 @@ __all__ = ["DistributedDataParallel", "allreduce_fn", "grad_setting_fn"]
 class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel, metaclass=SameAsTorch):
     """`module` itself, whose gradients are from now on averaged over all processes during backward().
 
-    broadcast_parameters: rank 0's parameters are copied to the others now, and with broadcast_buffers its buffers.
+    broadcast_parameters: rank 0's parameters are copied to the others now, and with broadcast_buffers its
+    buffers.
     broadcast_buffers: rank 0's buffers are copied before every forward in training.
     bucket_size: parameters per message when `use_bucket`; else each gradient is sent alone.
     A class, so that `isinstance(model, DistributedDataParallel)` is a question (true of torch's wrapper
@@ -30,14 +32,27 @@ class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel, metacla
 
     _torch_class = torch.nn.parallel.DistributedDataParallel
 
-    def __new__(cls, module, *torch_args, broadcast_buffers=True, broadcast_parameters=True, bucket_size=10, use_bucket=True, **torch_more):
+    def __new__(
+        cls,
+        module,
+        *torch_args,
+        broadcast_buffers=True,
+        broadcast_parameters=True,
+        bucket_size=10,
+        use_bucket=True,
+        **torch_more,
+    ):
         if cls is not DistributedDataParallel:
             return super().__new__(cls)
         if torch_args or torch_more:
-            return torch.nn.parallel.DistributedDataParallel(module, *torch_args, broadcast_buffers=broadcast_buffers, **torch_more)
+            return torch.nn.parallel.DistributedDataParallel(
+                module, *torch_args, broadcast_buffers=broadcast_buffers, **torch_more
+            )
         if not getattr(module, "_is_ddp_module", False):
             module._is_ddp_module = True
-            buckets = _attach(module, broadcast_buffers, broadcast_parameters, max(1, bucket_size) if use_bucket else 1)
+            buckets = _attach(
+                module, broadcast_buffers, broadcast_parameters, max(1, bucket_size) if use_bucket else 1
+            )
             _answer_as_wrapper(module, buckets)
         return module
 
@@ -53,7 +68,9 @@ def _attach(module, broadcast_buffers, broadcast_parameters, bucket_size):
                 _broadcast(tensor)
     trained = [p for p in module.parameters() if p.requires_grad]
     trained.reverse()  # gradients arrive from the last parameter to the first
-    buckets = _Buckets([trained[start:start + bucket_size] for start in range(0, len(trained), bucket_size)], world)
+    buckets = _Buckets(
+        [trained[start : start + bucket_size] for start in range(0, len(trained), bucket_size)], world
+    )
     if broadcast_buffers:
         module.register_forward_pre_hook(_send_buffers)
     module.register_forward_pre_hook(buckets.begin)
@@ -70,7 +87,9 @@ def _check_same_modules(module, *options):
     for rank, message in enumerate(asked.messages):
         for ours, theirs in itertools.zip_longest(asked.messages[0], message):
             if ours != theirs:
-                raise RuntimeError(f"DistributedDataParallel: the modules differ: rank 0 has {ours}, rank {rank} {theirs}")
+                raise RuntimeError(
+                    f"DistributedDataParallel: the modules differ: rank 0 has {ours}, rank {rank} {theirs}"
+                )
 
 
 def _answer_as_wrapper(module, buckets):
@@ -82,7 +101,8 @@ def _answer_as_wrapper(module, buckets):
 
 
 class _UsesAll:
-    """Forward hook: the outputs depend on every parameter, so that one the forward did not use gets a zero gradient.
+    """Forward hook: the outputs depend on every parameter, so that one the forward did not use gets a zero
+    gradient.
 
     Without it a process that used none would send nothing, and another one wait.
     """
@@ -111,14 +131,17 @@ class _Join(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *grads):
-        zeros = [torch.zeros((), dtype=dtype, device=device).expand(shape) for shape, dtype, device in ctx.params]
+        zeros = [
+            torch.zeros((), dtype=dtype, device=device).expand(shape) for shape, dtype, device in ctx.params
+        ]
         return (None, *grads, *zeros)
 
 
 class _Buckets:
     """Parameters whose gradients travel together, one bucket after the other when backward() ends.
 
-    Not earlier: each process uses parameters in an order of its own, and a reentrant checkpoint adds to a gradient once more.
+    Not earlier: each process uses parameters in an order of its own, and a reentrant checkpoint adds to a
+    gradient once more.
     """
 
     def __init__(self, buckets, world):
@@ -130,7 +153,9 @@ class _Buckets:
 
     @contextlib.contextmanager
     def no_sync(self):
-        """Gradients of the block stay on their process; the first backward() behind it sends them with its own."""
+        """Gradients of the block stay on their process; the first backward() behind it sends them with its
+        own.
+        """
         was, self.open = self.open, False
         try:
             yield
@@ -165,7 +190,7 @@ def _average(grads, world):
     flat.div_(world)
     at = 0
     for g in grads:
-        g.copy_(flat[at:at + g.numel()].view_as(g))
+        g.copy_(flat[at : at + g.numel()].view_as(g))
         at += g.numel()
 
 
@@ -211,7 +236,9 @@ def allreduce_fn(module, param, use_bucket=False):
 
 
 def grad_setting_fn(module, param):
-    """A function that hands a gradient on unchanged: gradients are averaged in place here, with no separate buffer."""
+    """A function that hands a gradient on unchanged: gradients are averaged in place here, with no separate
+    buffer.
+    """
     return lambda grad: grad
 
 

@@ -1,4 +1,5 @@
 """oneflow.nn.qat: convolutions for quantization-aware training."""
+
 from .conv import QatConv1d, QatConv2d, QatConv3d
 from ..._bind import fall_through as _ft
 

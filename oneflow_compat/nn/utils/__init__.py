@@ -1,4 +1,5 @@
 """oneflow.nn.utils: gradient clipping and packed parameters; the rest is torch.nn.utils."""
+
 from ..._bind import fall_through as _ft
 from . import container, spectral_norm, weight_norm
 from ...optim import parameters_grouping  # noqa: F401  the modules first, then the functions of that name
@@ -7,7 +8,12 @@ from ...optim.parameters_grouping import ContiguousParamsGroup
 from torch.nn.utils import spectral_norm, weight_norm  # noqa: E402,F811
 
 __all__ = [
-    "ContiguousParamsGroup", "clip_grad_norm_", "clip_grad_value_", "container", "parameters_grouping", "spectral_norm",
+    "ContiguousParamsGroup",
+    "clip_grad_norm_",
+    "clip_grad_value_",
+    "container",
+    "parameters_grouping",
+    "spectral_norm",
     "weight_norm",
 ]
 

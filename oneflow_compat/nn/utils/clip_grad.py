@@ -1,4 +1,5 @@
 """oneflow.nn.utils.clip_grad: torch's, with OneFlow's positional order."""
+
 from __future__ import annotations
 
 

@@ -1,4 +1,5 @@
 """oneflow.nn.utils.container: torch's containers, also as members of another class family."""
+
 from __future__ import annotations
 
 import functools

@@ -1,2 +1,8 @@
 """oneflow.nn.utils.parameters_grouping."""
-from ...optim.parameters_grouping import ALIGN_BYTES, ContiguousParamsGroup, numel_in_bucket, packed_data  # noqa: F401
+
+from ...optim.parameters_grouping import (  # noqa: F401
+    ALIGN_BYTES,
+    ContiguousParamsGroup,
+    numel_in_bucket,
+    packed_data,
+)

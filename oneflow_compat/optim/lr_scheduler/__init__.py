@@ -1,4 +1,7 @@
-"""oneflow.optim.lr_scheduler: OneFlow's schedulers; torch's others (OneCycleLR, CyclicLR, ...) fall through."""
+"""oneflow.optim.lr_scheduler: OneFlow's schedulers; torch's others (OneCycleLR, CyclicLR, ...)
+fall through.
+"""
+
 from ..._bind import fall_through as _ft
 from .base import LRScheduler
 from .compose import ChainedScheduler, SequentialLR, WarmUpLR, WarmupLR
@@ -18,9 +21,25 @@ from .formulas import (
 from .plateau import ReduceLROnPlateau
 
 __all__ = [
-    "ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "CosineDecayLR",
-    "ExponentialLR", "LRScheduler", "LambdaLR", "LinearLR", "LrScheduler", "MultiStepLR", "MultiplicativeLR",
-    "PolynomialLR", "ReduceLROnPlateau", "SequentialLR", "StepLR", "WarmUpLR", "WarmupLR", "_LRScheduler",
+    "ChainedScheduler",
+    "ConstantLR",
+    "CosineAnnealingLR",
+    "CosineAnnealingWarmRestarts",
+    "CosineDecayLR",
+    "ExponentialLR",
+    "LRScheduler",
+    "LambdaLR",
+    "LinearLR",
+    "LrScheduler",
+    "MultiStepLR",
+    "MultiplicativeLR",
+    "PolynomialLR",
+    "ReduceLROnPlateau",
+    "SequentialLR",
+    "StepLR",
+    "WarmUpLR",
+    "WarmupLR",
+    "_LRScheduler",
 ]
 
 LrScheduler = _LRScheduler = LRScheduler  # the names in OneFlow before 0.7, and in 1.0

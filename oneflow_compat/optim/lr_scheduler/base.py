@@ -4,6 +4,7 @@ A OneFlow scheduler is a closed formula: `get_lr(base_lr, step)` gives the rate 
 torch's protocol, `get_lr()` for all groups from the present rates, is recognised by the number of
 arguments, so user classes of both kinds work.
 """
+
 from __future__ import annotations
 
 import functools
@@ -21,19 +22,28 @@ def has_formula(cls) -> bool:
     """Does `cls.get_lr` take (base_lr, step)?"""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = list(inspect.signature(cls.get_lr).parameters.values())[1:]
-    return sum(p.kind in kinds for p in parameters) >= 2 or any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    return sum(p.kind in kinds for p in parameters) >= 2 or any(
+        p.kind is p.VAR_POSITIONAL for p in parameters
+    )
 
 
 def _also_of_all_groups(formula):
     """`get_lr` that without arguments gives the rates of all groups at the present step, as torch's does."""
+
     @functools.wraps(formula)
     def get_lr(self, *args, **kwargs):
-        return formula(self, *args, **kwargs) if args or kwargs else self.rates_at(self.base_lrs, self.last_epoch)
+        return (
+            formula(self, *args, **kwargs)
+            if args or kwargs
+            else self.rates_at(self.base_lrs, self.last_epoch)
+        )
+
     return get_lr
 
 
 class LRScheduler(_torch.LRScheduler, metaclass=AlsoTorchs):
-    """Base class: `LRScheduler(optimizer, last_step=-1, verbose=False)`; `last_epoch` is the same as `last_step`.
+    """Base class: `LRScheduler(optimizer, last_step=-1, verbose=False)`; `last_epoch` is the same as
+    `last_step`.
 
     `verbose=True` prints a line per group at every step. `step(epoch)` sets the step, as in torch.
     After a call of a graph that owns the schedule, step() without an optimizer step in between does nothing.
@@ -63,7 +73,10 @@ class LRScheduler(_torch.LRScheduler, metaclass=AlsoTorchs):
         raise NotImplementedError(f"{type(self).__name__} must define get_lr(self, base_lr, step)")
 
     def step(self, epoch=None):
-        graph_did, self.optimizer._schedule_of_graph = getattr(self.optimizer, "_schedule_of_graph", None), None
+        graph_did, self.optimizer._schedule_of_graph = (
+            getattr(self.optimizer, "_schedule_of_graph", None),
+            None,
+        )
         if graph_did is self and epoch is None and not self.optimizer._opt_called:
             return  # the program steps for the display what its graph has stepped already
         self._step_count += 1
@@ -94,7 +107,9 @@ class LRScheduler(_torch.LRScheduler, metaclass=AlsoTorchs):
     def update_lrs(self, rates) -> None:
         groups = self.optimizer.param_groups
         if len(rates) != len(groups):
-            raise ValueError(f"{type(self).__name__} computed {len(rates)} rates for {len(groups)} parameter groups")
+            raise ValueError(
+                f"{type(self).__name__} computed {len(rates)} rates for {len(groups)} parameter groups"
+            )
         for i, (group, rate) in enumerate(zip(groups, rates)):
             if hasattr(group["lr"], "fill_"):
                 group["lr"].fill_(rate)
@@ -105,7 +120,10 @@ class LRScheduler(_torch.LRScheduler, metaclass=AlsoTorchs):
         self._last_lr = [g["lr"].clone() if hasattr(g["lr"], "clone") else g["lr"] for g in groups]
 
     def print_lr(self, group, rate) -> None:
-        print(f"Last step {self.last_step} of {type(self)} adjusting learning rate of param_groups[{group}] to {float(rate):.5f}")
+        print(
+            f"Last step {self.last_step} of {type(self)} adjusting learning rate of param_groups[{group}] to"
+            f" {float(rate):.5f}"
+        )
 
     def state_dict(self) -> dict:
         """Everything but the optimizer; the step is there under both names, `last_epoch` and `last_step`."""

@@ -3,6 +3,7 @@
 Members with OneFlow's closed formula are combined as formulas. As soon as one member is torch's (OneCycleLR,
 a user class with `get_lr(self)`), the members are stepped one after the other, as torch does.
 """
+
 from __future__ import annotations
 
 from bisect import bisect_right
@@ -18,7 +19,10 @@ MEMBERS = ("schedulers", "_schedulers")
 def _same_optimizer(name, schedulers, optimizer):
     for i, scheduler in enumerate(schedulers):
         if getattr(scheduler, "optimizer", None) is not optimizer:
-            raise ValueError(f"{name}: schedulers[{i}] ({type(scheduler).__name__}) belongs to another optimizer than the rest")
+            raise ValueError(
+                f"{name}: schedulers[{i}] ({type(scheduler).__name__}) belongs to another optimizer than the"
+                " rest"
+            )
 
 
 class _Composed(LRScheduler):
@@ -31,7 +35,10 @@ class _Composed(LRScheduler):
     def get_lr(self, base_lr, step):
         if not self.closed:
             odd = next(s for s in self.schedulers if not getattr(s, "closed", False))
-            raise TypeError(f"{type(self).__name__}.get_lr(base_lr, step): {type(odd).__name__} is torch's and has no such formula")
+            raise TypeError(
+                f"{type(self).__name__}.get_lr(base_lr, step): {type(odd).__name__} is torch's and has no"
+                " such formula"
+            )
         return self.rates_at([base_lr], step)[0]
 
     def state_dict(self):
@@ -58,19 +65,34 @@ class SequentialLR(_Composed, _torch.SequentialLR):
     restarts at 0 there, which is what torch always does. An int in that place is torch's `last_epoch`.
     """
 
-    def __init__(self, optimizer, schedulers, milestones, interval_rescaling=False, last_step=-1, verbose=False,
-                 *, last_epoch=None):
+    def __init__(
+        self,
+        optimizer,
+        schedulers,
+        milestones,
+        interval_rescaling=False,
+        last_step=-1,
+        verbose=False,
+        *,
+        last_epoch=None,
+    ):
         if isinstance(interval_rescaling, int) and not isinstance(interval_rescaling, bool):
             interval_rescaling, last_epoch = False, interval_rescaling
         if not schedulers:
             raise ValueError("SequentialLR: needs a non-empty list of schedulers")
         if len(schedulers) != len(milestones) + 1:
-            raise ValueError(f"SequentialLR: {len(schedulers)} schedulers need {max(len(schedulers) - 1, 0)} milestones, got {len(milestones)}")
+            raise ValueError(
+                f"SequentialLR: {len(schedulers)} schedulers need {max(len(schedulers) - 1, 0)} milestones,"
+                f" got {len(milestones)}"
+            )
         _same_optimizer("SequentialLR", schedulers, optimizer)
         if isinstance(interval_rescaling, bool):
             interval_rescaling = [interval_rescaling] * len(milestones)
         if len(interval_rescaling) != len(milestones):
-            raise ValueError(f"SequentialLR: {len(interval_rescaling)} values of interval_rescaling for {len(milestones)} milestones")
+            raise ValueError(
+                f"SequentialLR: {len(interval_rescaling)} values of interval_rescaling for {len(milestones)}"
+                " milestones"
+            )
         self.schedulers, self.milestones = list(schedulers), list(milestones)
         self.interval_rescaling = list(interval_rescaling)
         if not self.closed:
@@ -78,7 +100,9 @@ class SequentialLR(_Composed, _torch.SequentialLR):
         LRScheduler.__init__(self, optimizer, last_step, verbose, last_epoch=last_epoch)
 
     def _start_over(self):
-        """torch's members have already moved the rate when they were made: undo that, then the first begins."""
+        """torch's members have already moved the rate when they were made: undo that, then the
+        first begins.
+        """
         optimizer = self.schedulers[0].optimizer
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"]
@@ -116,8 +140,18 @@ class WarmUpLR(SequentialLR):
     warm-up, else it is `warmup_iters` steps old by then.
     """
 
-    def __init__(self, scheduler_or_optimizer, warmup_factor=1.0 / 3, warmup_iters=5, warmup_method="linear",
-                 warmup_prefix=False, last_step=-1, verbose=False, *, last_epoch=None):
+    def __init__(
+        self,
+        scheduler_or_optimizer,
+        warmup_factor=1.0 / 3,
+        warmup_iters=5,
+        warmup_method="linear",
+        warmup_prefix=False,
+        last_step=-1,
+        verbose=False,
+        *,
+        last_epoch=None,
+    ):
         if warmup_method not in ("linear", "constant"):
             raise ValueError(f"WarmUpLR: warmup_method={warmup_method!r} must be 'linear' or 'constant'")
         if not 0 <= warmup_factor <= 1:
@@ -136,26 +170,45 @@ class WarmUpLR(SequentialLR):
             members = [warmup] if scheduler is None else [warmup, scheduler]
         else:
             members = [scheduler]
-        super().__init__(optimizer, members, [warmup_iters] * (len(members) - 1), bool(warmup_prefix), last_step, verbose,
-                         last_epoch=last_epoch)
+        super().__init__(
+            optimizer,
+            members,
+            [warmup_iters] * (len(members) - 1),
+            bool(warmup_prefix),
+            last_step,
+            verbose,
+            last_epoch=last_epoch,
+        )
 
     def _warmup(self, optimizer, scheduler):
         if self.warmup_method == "constant":
             return ConstantLR(optimizer, self.warmup_factor, self.warmup_iters, verbose=self.verbose)
-        return LinearLR(optimizer, self.warmup_factor, self._end_factor(scheduler), self.warmup_iters, verbose=self.verbose)
+        return LinearLR(
+            optimizer,
+            self.warmup_factor,
+            self._end_factor(scheduler),
+            self.warmup_iters,
+            verbose=self.verbose,
+        )
 
     def _end_factor(self, scheduler):
         """The rate at which the scheduler takes over, over base_lr."""
         if scheduler is None or self.warmup_prefix:
             return 1.0
         if not getattr(scheduler, "closed", False):
-            raise TypeError(f"WarmUpLR: {type(scheduler).__name__} is torch's and cannot tell its rate after the "
-                            "warm-up; use warmup_prefix=True or warmup_method='constant'")
+            raise TypeError(
+                f"WarmUpLR: {type(scheduler).__name__} is torch's and cannot tell its rate after the "
+                "warm-up; use warmup_prefix=True or warmup_method='constant'"
+            )
         bases = scheduler.base_lrs
-        factors = [rate / lr if lr else 1.0 for lr, rate in zip(bases, scheduler.rates_at(bases, self.warmup_iters))]
+        factors = [
+            rate / lr if lr else 1.0 for lr, rate in zip(bases, scheduler.rates_at(bases, self.warmup_iters))
+        ]
         if max(factors) - min(factors) > 1e-12:
-            raise ValueError(f"WarmUpLR: the parameter groups would need different warm-ups (end factors {factors}); "
-                             "use warmup_prefix=True or one scheduler per optimizer")
+            raise ValueError(
+                f"WarmUpLR: the parameter groups would need different warm-ups (end factors {factors}); "
+                "use warmup_prefix=True or one scheduler per optimizer"
+            )
         return factors[0]
 
 
@@ -212,7 +265,9 @@ def _first_factor(scheduler, i):
 
 
 def _step_on_top(scheduler):
-    """Step one member of a mixed chain: torch's changes the present rate, a formula's change is applied to it."""
+    """Step one member of a mixed chain: torch's changes the present rate, a formula's change is applied to
+    it.
+    """
     if not getattr(scheduler, "closed", False):
         scheduler.step()
         return

@@ -1,4 +1,5 @@
 """The schedulers that are one formula of the step."""
+
 from __future__ import annotations
 
 import math
@@ -46,13 +47,15 @@ class ExponentialLR(LRScheduler, _torch.ExponentialLR):
         LRScheduler.__init__(self, optimizer, last_step, verbose, last_epoch=last_epoch)
 
     def get_lr(self, base_lr, step):
-        return base_lr * self.gamma ** step
+        return base_lr * self.gamma**step
 
 
 class ConstantLR(LRScheduler, _torch.ConstantLR):
     """base_lr * factor before total_iters, base_lr from there on."""
 
-    def __init__(self, optimizer, factor=1.0 / 3, total_iters=5, last_step=-1, verbose=False, *, last_epoch=None):
+    def __init__(
+        self, optimizer, factor=1.0 / 3, total_iters=5, last_step=-1, verbose=False, *, last_epoch=None
+    ):
         _need(0 <= factor <= 1, f"ConstantLR: factor={factor} must be in [0, 1]")
         self.factor, self.total_iters = factor, total_iters
         LRScheduler.__init__(self, optimizer, last_step, verbose, last_epoch=last_epoch)
@@ -62,10 +65,21 @@ class ConstantLR(LRScheduler, _torch.ConstantLR):
 
 
 class LinearLR(LRScheduler, _torch.LinearLR):
-    """The factor moves linearly from start_factor to end_factor in total_iters steps; a start of 0 is allowed."""
+    """The factor moves linearly from start_factor to end_factor in total_iters steps; a start of 0 is
+    allowed.
+    """
 
-    def __init__(self, optimizer, start_factor=1.0 / 3, end_factor=1.0, total_iters=5, last_step=-1, verbose=False,
-                 *, last_epoch=None):
+    def __init__(
+        self,
+        optimizer,
+        start_factor=1.0 / 3,
+        end_factor=1.0,
+        total_iters=5,
+        last_step=-1,
+        verbose=False,
+        *,
+        last_epoch=None,
+    ):
         _need(0 <= start_factor <= 1, f"LinearLR: start_factor={start_factor} must be in [0, 1]")
         _need(0 <= end_factor <= 1, f"LinearLR: end_factor={end_factor} must be in [0, 1]")
         self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
@@ -74,7 +88,9 @@ class LinearLR(LRScheduler, _torch.LinearLR):
     def get_lr(self, base_lr, step):
         if step >= self.total_iters:
             return base_lr * self.end_factor
-        return base_lr * (self.start_factor + (self.end_factor - self.start_factor) * (step / self.total_iters))
+        return base_lr * (
+            self.start_factor + (self.end_factor - self.start_factor) * (step / self.total_iters)
+        )
 
 
 class CosineAnnealingLR(LRScheduler, _torch.CosineAnnealingLR):
@@ -104,12 +120,25 @@ class CosineDecayLR(LRScheduler):
 class PolynomialLR(LRScheduler, _torch.PolynomialLR):
     """(base_lr - end) * (1 - step / decay_batch) ** power + end, with `cycle` restarting on longer periods.
 
-    `steps=` is OneFlow's older name of decay_batch; torch's keyword form `PolynomialLR(opt, total_iters=5, power=1.0)`
+    `steps=` is OneFlow's older name of decay_batch; torch's keyword form `PolynomialLR(opt, total_iters=5,
+    power=1.0)`
     decays to 0 as torch does.
     """
 
-    def __init__(self, optimizer, decay_batch=None, end_learning_rate=0.0001, power=1.0, cycle=False, last_step=-1,
-                 verbose=False, *, steps=None, total_iters=None, last_epoch=None):
+    def __init__(
+        self,
+        optimizer,
+        decay_batch=None,
+        end_learning_rate=0.0001,
+        power=1.0,
+        cycle=False,
+        last_step=-1,
+        verbose=False,
+        *,
+        steps=None,
+        total_iters=None,
+        last_epoch=None,
+    ):
         if steps is not None:
             if decay_batch is not None:
                 raise TypeError("PolynomialLR: give decay_batch or its older name steps, not both")
@@ -119,7 +148,12 @@ class PolynomialLR(LRScheduler, _torch.PolynomialLR):
         elif total_iters is not None:
             raise TypeError("PolynomialLR: give decay_batch (OneFlow) or total_iters (torch), not both")
         _need(decay_batch > 0, f"PolynomialLR: decay_batch={decay_batch} must be positive")
-        self.max_decay_steps, self.end_learning_rate, self.power, self.cycle = decay_batch, end_learning_rate, power, cycle
+        self.max_decay_steps, self.end_learning_rate, self.power, self.cycle = (
+            decay_batch,
+            end_learning_rate,
+            power,
+            cycle,
+        )
         LRScheduler.__init__(self, optimizer, last_step, verbose, last_epoch=last_epoch)
 
     @property
@@ -147,10 +181,27 @@ class CosineAnnealingWarmRestarts(LRScheduler, _torch.CosineAnnealingWarmRestart
     After `restart_limit` cycles (if positive) the rate stays at eta_min. `step(epoch)` may be fractional.
     """
 
-    def __init__(self, optimizer, T_0, T_mult=1, eta_min=0.0, decay_rate=1.0, restart_limit=0, last_step=-1,
-                 verbose=False, *, last_epoch=None):
-        _need(T_0 > 0 and isinstance(T_0, int), f"CosineAnnealingWarmRestarts: T_0={T_0!r} must be a positive int")
-        _need(T_mult >= 1 and isinstance(T_mult, int), f"CosineAnnealingWarmRestarts: T_mult={T_mult!r} must be an int of at least 1")
+    def __init__(
+        self,
+        optimizer,
+        T_0,
+        T_mult=1,
+        eta_min=0.0,
+        decay_rate=1.0,
+        restart_limit=0,
+        last_step=-1,
+        verbose=False,
+        *,
+        last_epoch=None,
+    ):
+        _need(
+            T_0 > 0 and isinstance(T_0, int),
+            f"CosineAnnealingWarmRestarts: T_0={T_0!r} must be a positive int",
+        )
+        _need(
+            T_mult >= 1 and isinstance(T_mult, int),
+            f"CosineAnnealingWarmRestarts: T_mult={T_mult!r} must be an int of at least 1",
+        )
         self.T_0, self.T_mult, self.eta_min = T_0, T_mult, eta_min
         self.decay_rate, self.restart_limit = decay_rate, restart_limit
         LRScheduler.__init__(self, optimizer, last_step, verbose, last_epoch=last_epoch)
@@ -181,7 +232,7 @@ class CosineAnnealingWarmRestarts(LRScheduler, _torch.CosineAnnealingWarmRestart
         n, current, length = self._cycle(step)
         if 0 < self.restart_limit <= n:
             return self.eta_min
-        base_lr = base_lr * self.decay_rate ** n
+        base_lr = base_lr * self.decay_rate**n
         return self.eta_min + (base_lr - self.eta_min) * (1 + math.cos(math.pi * current / length)) / 2
 
 
@@ -192,12 +243,17 @@ class _Lambdas:
         count = len(optimizer.param_groups)
         if not isinstance(lr_lambda, (list, tuple)):
             lr_lambda = [lr_lambda] * count
-        _need(len(lr_lambda) == count, f"{type(self).__name__}: {len(lr_lambda)} functions for {count} parameter groups")
+        _need(
+            len(lr_lambda) == count,
+            f"{type(self).__name__}: {len(lr_lambda)} functions for {count} parameter groups",
+        )
         self.lr_lambdas = list(lr_lambda)
 
     def state_dict(self):
         state = LRScheduler.state_dict(self)
-        state["lr_lambdas"] = [None if hasattr(f, "__code__") else dict(getattr(f, "__dict__", {})) for f in self.lr_lambdas]
+        state["lr_lambdas"] = [
+            None if hasattr(f, "__code__") else dict(getattr(f, "__dict__", {})) for f in self.lr_lambdas
+        ]
         return state
 
     def load_state_dict(self, state_dict):
@@ -232,7 +288,10 @@ class MultiplicativeLR(_Lambdas, LRScheduler, _torch.MultiplicativeLR):
 
     def _rates(self):
         groups = self.optimizer.param_groups
-        return [g["lr"] * f(self.last_epoch) if self.last_epoch > 0 else g["lr"] for g, f in zip(groups, self.lr_lambdas)]
+        return [
+            g["lr"] * f(self.last_epoch) if self.last_epoch > 0 else g["lr"]
+            for g, f in zip(groups, self.lr_lambdas)
+        ]
 
     def rates_at(self, base_lrs, step):
         return [lr * math.prod(f(i) for i in range(1, step + 1)) for lr, f in zip(base_lrs, self.lr_lambdas)]

@@ -1,4 +1,5 @@
 """oneflow.optim.lr_scheduler.ReduceLROnPlateau."""
+
 from __future__ import annotations
 
 import torch.optim.lr_scheduler as _torch
@@ -7,10 +8,23 @@ RENAMES = {"num_bad_steps": "num_bad_epochs", "last_step": "last_epoch"}
 
 
 class ReduceLROnPlateau(_torch.ReduceLROnPlateau):
-    """torch's, with `verbose` as the last positional argument and OneFlow's attribute names besides torch's."""
+    """torch's, with `verbose` as the last positional argument and OneFlow's attribute names
+    besides torch's.
+    """
 
-    def __init__(self, optimizer, mode="min", factor=0.1, patience=10, threshold=0.0001, threshold_mode="rel",
-                 cooldown=0, min_lr=0, eps=1e-08, verbose=False):
+    def __init__(
+        self,
+        optimizer,
+        mode="min",
+        factor=0.1,
+        patience=10,
+        threshold=0.0001,
+        threshold_mode="rel",
+        cooldown=0,
+        min_lr=0,
+        eps=1e-08,
+        verbose=False,
+    ):
         super().__init__(optimizer, mode, factor, patience, threshold, threshold_mode, cooldown, min_lr, eps)
         self.verbose = verbose
 
@@ -42,7 +56,10 @@ class ReduceLROnPlateau(_torch.ReduceLROnPlateau):
             return
         for i, (group, old) in enumerate(zip(self.optimizer.param_groups, before)):
             if float(group["lr"]) != old:
-                print(f"Epoch {self.last_step:5}: reducing learning rate of group {i} to {float(group['lr']):.4e}.")
+                print(
+                    f"Epoch {self.last_step:5}: reducing learning rate of group {i} to"
+                    f" {float(group['lr']):.4e}."
+                )
 
     def state_dict(self) -> dict:
         """torch's state; the step and the counter of bad steps are there under OneFlow's names too."""

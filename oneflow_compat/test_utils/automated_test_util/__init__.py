@@ -1,4 +1,5 @@
 """OneFlow's dual-object test harness: `oneflow_autotest` bound to torch and oneflow."""
+
 import os
 import sys
 
@@ -7,7 +8,9 @@ import torch as _torch
 try:
     from oneflow_autotest.harness import PUBLIC as _PUBLIC, bind as _bind
 except ModuleNotFoundError as e:
-    raise ModuleNotFoundError(f"oneflow.test_utils.automated_test_util needs {e.name!r}: pip install 'oneflow-compat[autotest]'") from e
+    raise ModuleNotFoundError(
+        f"oneflow.test_utils.automated_test_util needs {e.name!r}: pip install 'oneflow-compat[autotest]'"
+    ) from e
 
 _api = _bind(_torch, sys.modules["oneflow"], names=("pytorch", "oneflow"), accepts_more=True)
 globals().update({name: getattr(_api, name) for name in _PUBLIC})

@@ -1,4 +1,5 @@
 """Deep path of the generators."""
+
 import numpy as np
 from oneflow_autotest.generators import Nothing, add, generator, mul, neg, pack, py_tuple, tuple  # noqa: F401
 from oneflow_autotest.harness import PUBLIC as _PUBLIC
@@ -6,7 +7,12 @@ from oneflow_autotest.harness import PUBLIC as _PUBLIC
 from . import _api
 
 rng = np.random.default_rng()
-_NAMES = [n for n in _PUBLIC if n not in ("autotest", "globaltest", "torch", "profile", "random_tensor", "choice_tensor", "random_dtype")]
+_NAMES = [
+    n
+    for n in _PUBLIC
+    if n
+    not in ("autotest", "globaltest", "torch", "profile", "random_tensor", "choice_tensor", "random_dtype")
+]
 globals().update({name: getattr(_api, name) for name in _NAMES})
 
 

@@ -1,11 +1,21 @@
 """Deep path of the dual object and of `autotest`."""
+
 from oneflow_autotest.dual import Dual as DualObject  # noqa: F401
-from oneflow_autotest.errors import BothDoNotSupportError, OneFlowGraphBuildOrRunError, PyTorchDoesNotSupportError  # noqa: F401
+from oneflow_autotest.errors import (  # noqa: F401
+    BothDoNotSupportError,
+    OneFlowGraphBuildOrRunError,
+    PyTorchDoesNotSupportError,
+)
 from oneflow_autotest.placement import globaltest
 
 from . import _api
 
-autotest, random_tensor, choice_tensor, random_dtype = _api.autotest, _api.random_tensor, _api.choice_tensor, _api.random_dtype
+autotest, random_tensor, choice_tensor, random_dtype = (
+    _api.autotest,
+    _api.random_tensor,
+    _api.choice_tensor,
+    _api.random_dtype,
+)
 GetDualObject, torch = _api.GetDualObject, _api.torch
 
 

@@ -1,4 +1,5 @@
 """Sharing one Python object between ranks."""
+
 from ... import _processes
 
 

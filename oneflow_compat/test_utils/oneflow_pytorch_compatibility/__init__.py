@@ -1,4 +1,7 @@
-"""Does a PyTorch model file train under oneflow as it does under torch? What OneFlow's compatibility tests call."""
+"""Does a PyTorch model file train under oneflow as it does under torch? What OneFlow's compatibility tests
+call.
+"""
+
 from __future__ import annotations
 
 import importlib.util
@@ -27,8 +30,19 @@ def import_file(source: str):
         return module
 
 
-def get_loss(image_nd, label_nd, model_path, module_name, test_pytorch=True, device="cuda", tmpdirname="/tmp", *, steps=100) -> list:
-    """Losses of `steps` SGD steps of the model class `module_name` of a file, under torch or with `import torch` giving oneflow.
+def get_loss(
+    image_nd,
+    label_nd,
+    model_path,
+    module_name,
+    test_pytorch=True,
+    device="cuda",
+    tmpdirname="/tmp",
+    *,
+    steps=100,
+) -> list:
+    """Losses of `steps` SGD steps of the model class `module_name` of a file, under torch or with `import
+    torch` giving oneflow.
 
     The run under torch leaves its first weights in the folder `tmpdirname`, where the other one finds them.
     """
@@ -63,11 +77,22 @@ def get_loss(image_nd, label_nd, model_path, module_name, test_pytorch=True, dev
     return losses
 
 
-def do_test_train_loss_oneflow_pytorch(test_case, model_path, module_name, device="cuda", batch_size=16, img_size=224, *, steps=100):
-    """Train the model of a file under both on the same random images; the losses must begin equal and run alike."""
+def do_test_train_loss_oneflow_pytorch(
+    test_case, model_path, module_name, device="cuda", batch_size=16, img_size=224, *, steps=100
+):
+    """Train the model of a file under both on the same random images; the losses must begin equal and run
+    alike.
+    """
     images = np.random.rand(batch_size, 3, img_size, img_size).astype(np.float32)
     labels = np.arange(batch_size, dtype=np.int32)
     with tempfile.TemporaryDirectory() as folder:
-        theirs, ours = (get_loss(images, labels, os.fspath(model_path), module_name, of_torch, device, folder, steps=steps) for of_torch in (True, False))
-    test_case.assertTrue(np.allclose(ours[0], theirs[0], rtol=1e-4), f"first loss: oneflow {ours[0]}, torch {theirs[0]}")
+        theirs, ours = (
+            get_loss(
+                images, labels, os.fspath(model_path), module_name, of_torch, device, folder, steps=steps
+            )
+            for of_torch in (True, False)
+        )
+    test_case.assertTrue(
+        np.allclose(ours[0], theirs[0], rtol=1e-4), f"first loss: oneflow {ours[0]}, torch {theirs[0]}"
+    )
     test_case.assertTrue(cos_sim(ours, theirs) > 0.999, f"losses: oneflow {ours}, torch {theirs}")

@@ -3,6 +3,7 @@
 Differs from torch: numpy float64 scalars are collated to float32, as OneFlow does (numpy arrays and
 Python floats stay float64); prefetch_factor=2, OneFlow's default, is accepted without workers.
 """
+
 from __future__ import annotations
 
 import numpy as np
@@ -23,7 +24,17 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from .sampler import Sampler, _T_co
 from ..._bind import fall_through as _ft
 
-__all__ = ["DataLoader", "default_collate", "get_worker_info", "BatchSampler", "Dataset", "IterableDataset", "RandomSampler", "SequentialSampler", "Sampler"]
+__all__ = [
+    "DataLoader",
+    "default_collate",
+    "get_worker_info",
+    "BatchSampler",
+    "Dataset",
+    "IterableDataset",
+    "RandomSampler",
+    "SequentialSampler",
+    "Sampler",
+]
 
 
 def _float64_scalars(batch, *, collate_fn_map=None):
@@ -51,16 +62,48 @@ class DataLoader(_TorchDataLoader[_T_co]):
     (num_workers > 0); the order of batches does not depend on how many.
     """
 
-    def __init__(self, dataset, batch_size=1, shuffle=False, sampler=None, batch_sampler=None, num_workers=0, collate_fn=None,
-                 pin_memory=False, drop_last=False, timeout=0, worker_init_fn=None, multiprocessing_context=None, generator=None,
-                 *, prefetch_factor=None, persistent_workers=False, **kwargs):  # fmt: skip
+    def __init__(
+        self,
+        dataset,
+        batch_size=1,
+        shuffle=False,
+        sampler=None,
+        batch_sampler=None,
+        num_workers=0,
+        collate_fn=None,
+        pin_memory=False,
+        drop_last=False,
+        timeout=0,
+        worker_init_fn=None,
+        multiprocessing_context=None,
+        generator=None,
+        *,
+        prefetch_factor=None,
+        persistent_workers=False,
+        **kwargs,
+    ):
         if collate_fn is None and (batch_size is not None or batch_sampler is not None):
             collate_fn = default_collate
         if num_workers == 0 and prefetch_factor == 2:
             prefetch_factor = None
-        super().__init__(dataset, batch_size, shuffle or None, sampler, batch_sampler, num_workers, collate_fn, pin_memory, drop_last, timeout,
-                         worker_init_fn, multiprocessing_context, generator, prefetch_factor=prefetch_factor,
-                         persistent_workers=persistent_workers, **kwargs)  # fmt: skip
+        super().__init__(
+            dataset,
+            batch_size,
+            shuffle or None,
+            sampler,
+            batch_sampler,
+            num_workers,
+            collate_fn,
+            pin_memory,
+            drop_last,
+            timeout,
+            worker_init_fn,
+            multiprocessing_context,
+            generator,
+            prefetch_factor=prefetch_factor,
+            persistent_workers=persistent_workers,
+            **kwargs,
+        )
 
 
 def _next_batch(iterator):

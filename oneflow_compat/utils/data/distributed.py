@@ -1,4 +1,5 @@
 """DistributedSampler: torch's, which asks oneflow.env for ranks where no process group is up."""
+
 from __future__ import annotations
 
 from torch.utils.data.distributed import DistributedSampler as _TorchDistributedSampler
@@ -9,7 +10,9 @@ __all__ = ["DistributedSampler"]
 
 
 class DistributedSampler(_TorchDistributedSampler[_T_co]):
-    """Each rank's share of a dataset. num_replicas and rank default to the launcher's, 1 and 0 without one."""
+    """Each rank's share of a dataset. num_replicas and rank default to the launcher's, 1 and 0
+    without one.
+    """
 
     def __init__(self, dataset, num_replicas=None, rank=None, shuffle=True, seed=0, drop_last=False):
         from ... import _processes

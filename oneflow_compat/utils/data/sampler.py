@@ -1,4 +1,5 @@
 """Samplers: torch's; Sampler itself takes the data source, as subclasses written for OneFlow pass it."""
+
 from __future__ import annotations
 
 from typing import TypeVar

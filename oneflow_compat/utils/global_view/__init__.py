@@ -1,4 +1,7 @@
-"""oneflow.utils.global_view: global tensors in nested containers, and default placement for creation functions."""
+"""oneflow.utils.global_view: global tensors in nested containers, and default placement for creation
+functions.
+"""
+
 from .global_mode import current_global_mode, global_mode
 from .to_global import to_global
 from .to_local import to_local

@@ -1,6 +1,6 @@
 """oneflow.to_global and oneflow.to_local: those of this package, for one tensor or a container of tensors."""
-from __future__ import annotations
 
+from __future__ import annotations
 
 
 def to_global(input, placement=None, sbp=None, **kwargs):
@@ -11,7 +11,9 @@ def to_global(input, placement=None, sbp=None, **kwargs):
 
 
 def to_local(input, *, copy=False):
-    """A global tensor, or a nested container of them, as local tensors: `oneflow.utils.global_view.to_local`."""
+    """A global tensor, or a nested container of them, as local tensors:
+    `oneflow.utils.global_view.to_local`.
+    """
     from ..utils.global_view import to_local
 
     return to_local(input, copy=copy)

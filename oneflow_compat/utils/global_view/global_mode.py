@@ -1,4 +1,7 @@
-"""global_mode: inside the block, creation functions make global tensors, and modules global parameters and buffers."""
+"""global_mode: inside the block, creation functions make global tensors, and modules global parameters and
+buffers.
+"""
+
 from __future__ import annotations
 
 import functools
@@ -16,14 +19,22 @@ _module = torch.nn.modules.module
 
 
 class global_mode:
-    """`with global_mode(True, placement, sbp):` creation functions without `placement=`, and modules, use these; False turns it off inside."""
+    """`with global_mode(True, placement, sbp):` creation functions without `placement=`, and modules, use
+    these; False turns it off inside.
+    """
 
     def __init__(self, enabled, placement=None, sbp=None):
         if not isinstance(enabled, bool):
-            raise TypeError(f"global_mode(enabled, placement, sbp): enabled must be a bool, found {type(enabled).__name__}")
+            raise TypeError(
+                "global_mode(enabled, placement, sbp): enabled must be a bool, found"
+                f" {type(enabled).__name__}"
+            )
         if enabled:
             if not isinstance(placement, Placement) or sbp is None:
-                raise ValueError(f"global_mode(True, placement, sbp) needs both, found placement={placement!r}, sbp={sbp!r}")
+                raise ValueError(
+                    f"global_mode(True, placement, sbp) needs both, found placement={placement!r},"
+                    f" sbp={sbp!r}"
+                )
             sbp = check_rules(sbp, placement, 6)
         elif placement is not None or sbp is not None:
             raise ValueError("global_mode(False) takes no placement and no sbp")
@@ -33,10 +44,18 @@ class global_mode:
         if not _mode.stack:
             creation.begin()
         _mode.stack.append(self._mode)
-        self._in_torchs_dialect = [name for name in ("tensor", "as_tensor") if getattr(oneflow, name) is getattr(torch, name)]
+        self._in_torchs_dialect = [
+            name for name in ("tensor", "as_tensor") if getattr(oneflow, name) is getattr(torch, name)
+        ]
         for name in self._in_torchs_dialect:
             setattr(oneflow, name, _makers[name])
-        self._hooks = [register(_made_global) for register in (_module.register_module_parameter_registration_hook, _module.register_module_buffer_registration_hook)]
+        self._hooks = [
+            register(_made_global)
+            for register in (
+                _module.register_module_parameter_registration_hook,
+                _module.register_module_buffer_registration_hook,
+            )
+        ]
         return self
 
     def __exit__(self, *error):
@@ -59,7 +78,9 @@ def _maker(name):
     return call
 
 
-_makers = {name: _maker(name) for name in ("tensor", "as_tensor")}  # torch's, which are oneflow.tensor and as_tensor in its dialect
+_makers = {
+    name: _maker(name) for name in ("tensor", "as_tensor")
+}  # torch's, which are oneflow.tensor and as_tensor in its dialect
 
 
 def _made_global(module, name, tensor):
@@ -69,7 +90,11 @@ def _made_global(module, name, tensor):
         return None
     begin_global(module)
     made = make_global(tensor.detach(), mode.placement, mode.sbp)
-    return torch.nn.Parameter(made, requires_grad=tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else made
+    return (
+        torch.nn.Parameter(made, requires_grad=tensor.requires_grad)
+        if isinstance(tensor, torch.nn.Parameter)
+        else made
+    )
 
 
 class current_global_mode:

@@ -1,4 +1,5 @@
 """Shared by to_global and to_local of nested containers."""
+
 from __future__ import annotations
 
 import torch
@@ -21,7 +22,9 @@ def check_input_global(input) -> bool:
 def check_placement_on_all_ranks(placement: Placement):
     """ValueError unless the placement holds every rank."""
     if sorted(placement.ranks.ravel().tolist()) != list(range(_processes.get_world_size())):
-        raise ValueError(f"the placement must hold all {_processes.get_world_size()} ranks, found {placement!r}")
+        raise ValueError(
+            f"the placement must hold all {_processes.get_world_size()} ranks, found {placement!r}"
+        )
 
 
 def src_sbp_broadcast(obj, src=0):
@@ -32,10 +35,18 @@ def src_sbp_broadcast(obj, src=0):
 
 
 def to_global_tensor(input_tensor, placement=None, sbp=None, **kwargs):
-    """One tensor of the container; `sbp` may be a function of the tensor. ValueError for a local tensor without both."""
+    """One tensor of the container; `sbp` may be a function of the tensor.
+
+    ValueError for a local tensor without both.
+    """
     if not input_tensor.is_global and (placement is None or sbp is None):
-        raise RefusedValue(f"to_global() of a local tensor needs a placement and an sbp, found placement={placement!r}, sbp={sbp!r}")
-    return input_tensor.to_global(placement, sbp(input_tensor) if callable(sbp) and not hasattr(sbp, "_kind") else sbp, **kwargs)
+        raise RefusedValue(
+            f"to_global() of a local tensor needs a placement and an sbp, found placement={placement!r},"
+            f" sbp={sbp!r}"
+        )
+    return input_tensor.to_global(
+        placement, sbp(input_tensor) if callable(sbp) and not hasattr(sbp, "_kind") else sbp, **kwargs
+    )
 
 
 def to_local_tensor(input_tensor, copy):

@@ -1,4 +1,5 @@
 """to_global of nested containers."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -16,15 +17,21 @@ from .global_utils import to_global_tensor
 
 
 def to_global(input, placement=None, sbp=None, warn_on_non_tensor_leaf=True, **kwargs):
-    """Every tensor in `input` (nested list, tuple, dict, or one tensor) made global; a module's state dict too.
+    """Every tensor in `input` (nested list, tuple, dict, or one tensor) made global; a module's state dict
+    too.
 
-    `sbp` is a rule, a list of rules, or a function that gives a tensor's rules: of `input` and the tensor, or of the tensor alone.
-    A rank that is not in `placement` may give None: it gets the structure that the placement's first rank has.
+    `sbp` is a rule, a list of rules, or a function that gives a tensor's rules: of `input` and the tensor, or
+    of the tensor alone.
+    A rank that is not in `placement` may give None: it gets the structure that the placement's first rank
+    has.
     """
     if _processes.get_world_size() > 1:
         input = _structure_of_ranks(input, placement)
     if isinstance(input, torch.nn.Module):
-        raise TypeError("to_global() takes tensors and containers of them; call module.to_global(placement, sbp) for a module")
+        raise TypeError(
+            "to_global() takes tensors and containers of them; call module.to_global(placement, sbp) for a"
+            " module"
+        )
 
     if callable(sbp) and not hasattr(sbp, "_kind"):
         try:
@@ -52,10 +59,15 @@ def _structure_of_ranks(input, placement):
         return input
     with checking("global_view.to_global", tells=True) as asked:
         if not isinstance(placement, Placement):
-            raise TypeError(f"to_global: placement must be an oneflow.placement, found {type(placement).__name__}")
+            raise TypeError(
+                f"to_global: placement must be an oneflow.placement, found {type(placement).__name__}"
+            )
         inside = sorted(set(without) & set(placement.ranks.ravel().tolist()))
         if inside:
-            raise ValueError(f"to_global: the ranks {inside} are in {placement!r} and gave None; only ranks outside of it may")
+            raise ValueError(
+                f"to_global: the ranks {inside} are in {placement!r} and gave None; only ranks outside of"
+                " it may"
+            )
         asked.same(placement=placement)
         asked.send(None if input is None else pytree.tree_map_only(torch.Tensor, _described, input))
     if input is not None:
@@ -74,9 +86,14 @@ class _Described:
 
 def _described(tensor):
     if tensor.is_global:
-        raise ValueError("to_global: a rank gave None, and the tensors of another one are global already; every rank has such tensors")
+        raise ValueError(
+            "to_global: a rank gave None, and the tensors of another one are global already; every rank has"
+            " such tensors"
+        )
     return _Described(tuple(tensor.shape), tensor.dtype, tensor.requires_grad)
 
 
 def _without_values(described):
-    return torch.empty((), dtype=described.dtype).expand(described.shape).requires_grad_(described.requires_grad)
+    return (
+        torch.empty((), dtype=described.dtype).expand(described.shape).requires_grad_(described.requires_grad)
+    )

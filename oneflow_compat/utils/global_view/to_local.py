@@ -1,4 +1,5 @@
 """to_local of nested containers."""
+
 from __future__ import annotations
 
 import warnings
@@ -11,6 +12,7 @@ from .global_utils import to_local_tensor
 
 def to_local(input, *, copy=False):
     """Every global tensor in `input` (nested list, tuple, dict, or one tensor) as its local shard."""
+
     def leaf(x):
         if isinstance(x, torch.Tensor):
             if x.is_global:

@@ -1,4 +1,5 @@
 """from_torch and to_torch."""
+
 import torch
 
 

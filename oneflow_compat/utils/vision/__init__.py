@@ -1,4 +1,7 @@
-"""oneflow.utils.vision (OneFlow 0.5): its transforms and data sets live on in the package flowvision, which this hands out."""
+"""oneflow.utils.vision (OneFlow 0.5): its transforms and data sets live on in the package flowvision, which
+this hands out.
+"""
+
 from __future__ import annotations
 
 import importlib
@@ -13,7 +16,11 @@ def hand_over(name: str, module: str):
         except ModuleNotFoundError as error:
             if error.name != "flowvision":
                 raise
-            raise ModuleNotFoundError(f"{name} is handed out by the package flowvision, which is not installed: pip install flowvision", name="flowvision") from None
+            raise ModuleNotFoundError(
+                f"{name} is handed out by the package flowvision, which is not installed: pip install"
+                " flowvision",
+                name="flowvision",
+            ) from None
 
     def __getattr__(attr):
         if attr.startswith("__"):

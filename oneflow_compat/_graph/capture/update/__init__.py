@@ -1,1 +1,3 @@
-"""The end of a captured training step: unscale, clip, optimizer steps, and the host scalars that they read."""
+"""The end of a captured training step: unscale, clip, optimizer steps, and the host scalars that
+they read.
+"""

@@ -5,6 +5,7 @@ program does that arithmetic in python floats too: a HostScalar is a float that 
 computing it. Where one is handed to a torch operator, `ScalarMode` passes a marker number instead and the
 recorder turns the marker back into the node, so no operator needs to know about it.
 """
+
 from __future__ import annotations
 
 import math
@@ -49,7 +50,8 @@ class HostScalar(float):
 
     def __float__(self):
         raise CaptureError(
-            "float() was called on a number that changes from call to call (a learning rate or a step counter)",
+            "float() was called on a number that changes from call to call (a learning rate or a step"
+            " counter)",
             "Use the number directly in arithmetic; the program computes it anew in each call.",
         )
 
@@ -114,7 +116,10 @@ class ScalarTrace:
 
     def compute(self, function, args, value):
         if isinstance(value, complex):
-            raise CaptureError("the optimizer's arithmetic on a changing number gave a complex number", "Check the learning rate.")
+            raise CaptureError(
+                "the optimizer's arithmetic on a changing number gave a complex number",
+                "Check the learning rate.",
+            )
         nodes = tuple(a.node if isinstance(a, HostScalar) else a for a in args)
         node = self._same.get((function, nodes))
         if node is None:
@@ -141,7 +146,9 @@ class ScalarTrace:
 
 
 class ScalarMode(TorchFunctionMode):
-    """Active while an optimizer steps: hides HostScalars from operators and makes .item() of state a HostScalar."""
+    """Active while an optimizer steps: hides HostScalars from operators and makes .item() of state a
+    HostScalar.
+    """
 
     def __init__(self, trace, item):
         super().__init__()
@@ -155,7 +162,9 @@ class ScalarMode(TorchFunctionMode):
             return bool(self.item(args[0]))
         if func is torch.tensor or func is torch.as_tensor:
             if _has_scalar(args[0]):
-                return self._tensor(args[0], {k: v for k, v in (kwargs or {}).items() if k in ("dtype", "device")})
+                return self._tensor(
+                    args[0], {k: v for k, v in (kwargs or {}).items() if k in ("dtype", "device")}
+                )
         args = self._hide(args)
         kwargs = {k: self._hide(v) for k, v in kwargs.items()} if kwargs else {}
         return func(*args, **kwargs)
@@ -166,7 +175,11 @@ class ScalarMode(TorchFunctionMode):
             return torch.stack([self._tensor(v, options) for v in value])
         if isinstance(value, HostScalar):
             return torch.full((), self.trace.marker(value), **options)
-        return value.to(**options) if isinstance(value, torch.Tensor) else torch.full((), float(value), **options)
+        return (
+            value.to(**options)
+            if isinstance(value, torch.Tensor)
+            else torch.full((), float(value), **options)
+        )
 
     def _hide(self, x):
         if isinstance(x, HostScalar):

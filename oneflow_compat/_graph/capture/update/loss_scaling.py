@@ -1,8 +1,10 @@
-"""Loss scaling inside a program: the scale of a dynamic GradScaler is a live tensor, that of a static one a number.
+"""Loss scaling inside a program: the scale of a dynamic GradScaler is a live tensor, that of a static one a
+number.
 
 As OneFlow does, backward() multiplies by the scale by itself; gradients are unscaled before clipping, and a
 step with inf or nan in a gradient changes no parameter and no optimizer state.
 """
+
 from __future__ import annotations
 
 import torch
@@ -70,7 +72,10 @@ def unscale(update):
     if not scaler.is_enabled() or not grads:
         return None
     if len(dense) < len(grads):
-        raise CaptureError("a dynamic GradScaler and a sparse gradient in one graph", "Use a StaticGradScaler, or an embedding with sparse=False.")
+        raise CaptureError(
+            "a dynamic GradScaler and a sparse gradient in one graph",
+            "Use a StaticGradScaler, or an embedding with sparse=False.",
+        )
     with torch.no_grad():
         inv = scaler._scale.double().reciprocal().float()
         found = torch.zeros((), dtype=torch.float32, device=scaler._scale.device)
@@ -87,14 +92,20 @@ def keep_old(update):
                 for p in group["params"]:
                     if p.grad is not None:
                         kept.append((p, p.detach().clone()))
-                        kept.extend((v, v.clone()) for _, v in leaves(optimizer.state.get(p, {})) if isinstance(v, torch.Tensor))
+                        kept.extend(
+                            (v, v.clone())
+                            for _, v in leaves(optimizer.state.get(p, {}))
+                            if isinstance(v, torch.Tensor)
+                        )
     return kept
 
 
 def choose(update, found, kept):
     """Where an inf was found: the old values again. Then the scale grows or shrinks as GradScaler does."""
     scaler = update.scaler
-    kept = kept + begun(update, {id(t) for t, _ in kept}, [optimizer for optimizer, _ in update.state.optimizers])
+    kept = kept + begun(
+        update, {id(t) for t, _ in kept}, [optimizer for optimizer, _ in update.state.optimizers]
+    )
     with torch.no_grad():
         bad = found.bool()
         for tensor, old in kept:
@@ -102,7 +113,12 @@ def choose(update, found, kept):
         if keeps_scale(scaler):
             return
         torch._amp_update_scale_(
-            scaler._scale, scaler._growth_tracker, found, scaler.get_growth_factor(), scaler.get_backoff_factor(), scaler.get_growth_interval()
+            scaler._scale,
+            scaler._growth_tracker,
+            found,
+            scaler.get_growth_factor(),
+            scaler.get_backoff_factor(),
+            scaler.get_growth_interval(),
         )
 
 

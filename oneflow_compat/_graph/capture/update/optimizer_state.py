@@ -1,4 +1,5 @@
 """What an optimizer's step() left in its state and options while it was recorded: made, replaced, counted."""
+
 from __future__ import annotations
 
 import torch
@@ -12,12 +13,27 @@ from ...program.program import is_view
 from .host_scalars import HostScalar
 
 aten = torch.ops.aten
-_LIKE = {aten.zeros_like.default, aten.ones_like.default, aten.full_like.default, aten.new_zeros.default, aten.new_full.default}
+_LIKE = {
+    aten.zeros_like.default,
+    aten.ones_like.default,
+    aten.full_like.default,
+    aten.new_zeros.default,
+    aten.new_full.default,
+}
 # what may compute the first value of a state tensor
 _BEGINNINGS = _LIKE | {
-    aten.zeros.default, aten.ones.default, aten.full.default, aten.scalar_tensor.default, aten.clone.default, aten.detach.default,
-    aten.alias.default, aten._to_copy.default, aten.view.default, aten.mul.Tensor, aten.expand.default,
-}  # fmt: skip
+    aten.zeros.default,
+    aten.ones.default,
+    aten.full.default,
+    aten.scalar_tensor.default,
+    aten.clone.default,
+    aten.detach.default,
+    aten.alias.default,
+    aten._to_copy.default,
+    aten.view.default,
+    aten.mul.Tensor,
+    aten.expand.default,
+}
 _FIXED = (int, float, bool, str, type(None))
 
 
@@ -43,9 +59,11 @@ class StateChanges:
 
     # -- the state the step created --------------------------------------------------
     def adopt_new_state(self):
-        """Make real what the step created as symbolic state; returns [(optimizer, parameter or group, path, node, real tensor)] of what becomes an input.
+        """Make real what the step created as symbolic state; returns [(optimizer, parameter or group, path,
+        node, real tensor)] of what becomes an input.
 
-        State begun by a factory (zeros_like, ...) starts from that factory's value. State begun with the gradient,
+        State begun by a factory (zeros_like, ...) starts from that factory's value. State begun with the
+        gradient,
         or a python number, is stored after the first run; the second call captures the program that reads it.
         """
         adopted = []
@@ -61,7 +79,8 @@ class StateChanges:
                     else:
                         self._adopt_number(index, param, path, value, before)
                 self._keep_structures(index, param, state, before)
-            # step() may do something else where it begins its state; of torch's and our optimizers it is known that they do not
+            # step() may do something else where it begins its state; of torch's and our optimizers it is
+            # known that they do not
             ours = type(optimizer).__module__.partition(".")[0] in ("torch", __name__.partition(".")[0])
             self.first_only = self.first_only or not ours and any(a[0] == index for a in adopted)
         return adopted
@@ -74,7 +93,9 @@ class StateChanges:
         except _NeedsGradient:
             if part is not value:
                 raise UnsupportedInGraph(
-                    f"{self._kind(index)} begins its state {path[0]!r} of a tensor of several ranks with the gradient", "graph-optimizers",
+                    f"{self._kind(index)} begins its state {path[0]!r} of a tensor of several ranks with the"
+                    " gradient",
+                    "graph-optimizers",
                     "Step once in eager mode before the first call of the graph.",
                 ) from None
             self.first_only = True
@@ -86,22 +107,37 @@ class StateChanges:
         """A counter, which the runtime stores after each run; what a program cannot follow is an error."""
         key = path[0]
         if len(path) > 1:
-            if isinstance(value, HostScalar) or key in before and isinstance(value, _FIXED) and value != found_at(before, path):
+            if (
+                isinstance(value, HostScalar)
+                or key in before
+                and isinstance(value, _FIXED)
+                and value != found_at(before, path)
+            ):
                 raise CaptureError(
                     f"{self._kind(index)} counts inside its state {key!r}, which is a list or dict",
-                    "A program finds numbers in optimizer.state[param] itself: keep it there, or step this optimizer in eager mode.",
+                    "A program finds numbers in optimizer.state[param] itself: keep it there, or step this"
+                    " optimizer in eager mode.",
                 )
-        elif isinstance(value, HostScalar) or isinstance(value, _FIXED) and (key not in before or type(value) is not bool and type(before[key]) in (int, float)):
+        elif (
+            isinstance(value, HostScalar)
+            or isinstance(value, _FIXED)
+            and (key not in before or type(value) is not bool and type(before[key]) in (int, float))
+        ):
             self.first_only = self.first_only or key not in before
-            self.state_numbers.append((index, param, path, value.node if isinstance(value, HostScalar) else value))
+            self.state_numbers.append(
+                (index, param, path, value.node if isinstance(value, HostScalar) else value)
+            )
         elif isinstance(value, _FIXED) and value != before[key]:
             raise CaptureError(
                 f"{self._kind(index)} changes its state {key!r} from {before[key]!r} to {value!r}",
-                "A program follows tensors and numbers: keep a 0-d tensor or a counter there, or step this optimizer in eager mode.",
+                "A program follows tensors and numbers: keep a 0-d tensor or a counter there, or step this"
+                " optimizer in eager mode.",
             )
 
     def _keep_structures(self, index, param, state, before):
-        """Lists, dicts and other containers that step() made are stored with the optimizer after the capture."""
+        """Lists, dicts and other containers that step() made are stored with the optimizer after
+        the capture.
+        """
         for key, value in state.items():
             if not isinstance(value, (torch.Tensor, HostScalar, *_FIXED)):
                 others = [v for _, v in leaves(value, (key,)) if not isinstance(v, torch.Tensor)]
@@ -132,24 +168,31 @@ class StateChanges:
     @staticmethod
     def _refuse_object(optimizer, place, value):
         raise CaptureError(
-            f"{type(optimizer).__name__} keeps tensors in {place}, a {type(value).__name__}, which a program cannot see",
-            "Keep them in optimizer.state[param], also in lists and dicts there, or step this optimizer in eager mode.",
+            f"{type(optimizer).__name__} keeps tensors in {place}, a {type(value).__name__}, which a program"
+            " cannot see",
+            "Keep them in optimizer.state[param], also in lists and dicts there, or step this optimizer in"
+            " eager mode.",
         )
 
     def _write(self, optimizer, pairs):
         for old, value, what in pairs:
             if (old.shape, old.dtype) != (value.shape, value.dtype):
                 raise CaptureError(
-                    f"{type(optimizer).__name__} replaces its {what} of {old.dtype}{list(old.shape)} by one of {value.dtype}{list(value.shape)}",
+                    f"{type(optimizer).__name__} replaces its {what} of {old.dtype}{list(old.shape)} by one"
+                    f" of {value.dtype}{list(value.shape)}",
                     "A program keeps the shape and dtype of its tensors: step this optimizer in eager mode.",
                 )
         with torch.no_grad():
-            values = [value.clone() if len(pairs) > 1 and _shares(value) else value for _, value, _ in pairs]  # two that were swapped
+            values = [
+                value.clone() if len(pairs) > 1 and _shares(value) else value for _, value, _ in pairs
+            ]  # two that were swapped
             for (old, _, _), value in zip(pairs, values):
                 old.copy_(value)
 
     def _changed_options(self, index, optimizer, given):
-        """Numbers in param_groups that step() changed are results of the program, and its inputs from the next capture on."""
+        """Numbers in param_groups that step() changed are results of the program, and its inputs from the
+        next capture on.
+        """
         unseen, pairs = set(), []
         for g, (group, before) in enumerate(zip(optimizer.param_groups, given)):
             for path, value in leaves({k: v for k, v in group.items() if k != "params"}):
@@ -161,20 +204,38 @@ class StateChanges:
                     put_at(group, path, old)
                 elif isinstance(value, FakeTensor) and len(path) == 1 and key not in before:
                     self.new_options.setdefault(index, []).append((g, key, value))
-                elif isinstance(value, HostScalar) and len(path) == 1 and (isinstance(old, HostScalar) or key not in before):
+                elif (
+                    isinstance(value, HostScalar)
+                    and len(path) == 1
+                    and (isinstance(old, HostScalar) or key not in before)
+                ):
                     self.state_numbers.append((index, g, path, value.node))
                     unseen.update({key} - before.keys())
-                elif type(value) in (int, float) and len(path) == 1 and (isinstance(old, HostScalar) or key not in before):
+                elif (
+                    type(value) in (int, float)
+                    and len(path) == 1
+                    and (isinstance(old, HostScalar) or key not in before)
+                ):
                     self.first_only = self.first_only or key not in before
                     self.state_numbers.append((index, g, path, value))
                     unseen.update({key} - before.keys())
-                elif isinstance(value, (HostScalar, int, float)) and type(old) in (int, float) and len(path) == 1:
+                elif (
+                    isinstance(value, (HostScalar, int, float))
+                    and type(old) in (int, float)
+                    and len(path) == 1
+                ):
                     if type(value) is not type(old) or value != old:
                         raise MoreNumbers(index, key)
-                elif isinstance(value, (torch.Tensor, HostScalar)) or type(value) in (int, float, bool, str) and value != old:
+                elif (
+                    isinstance(value, (torch.Tensor, HostScalar))
+                    or type(value) in (int, float, bool, str)
+                    and value != old
+                ):
                     raise CaptureError(
-                        f"{type(optimizer).__name__}.step() changes its option {key!r} in a way that a program cannot follow",
-                        "Keep tensors and counters in optimizer.state[param], or step this optimizer in eager mode.",
+                        f"{type(optimizer).__name__}.step() changes its option {key!r} in a way that a"
+                        " program cannot follow",
+                        "Keep tensors and counters in optimizer.state[param], or step this optimizer in eager"
+                        " mode.",
                     )
         self._write(optimizer, pairs)
         if unseen:
@@ -182,7 +243,9 @@ class StateChanges:
             self.found_live.setdefault(index, set()).update(unseen)
 
     def _evaluate(self, node):
-        """The real first value of a state tensor the step created: its node evaluated without any gradient."""
+        """The real first value of a state tensor the step created: its node evaluated without any
+        gradient.
+        """
         if not hasattr(self, "_real"):
             self._real = {held: tensor.detach() for tensor, held, _ in self.recorder.lifted.values()}
         if node in self._real:
@@ -203,7 +266,14 @@ class StateChanges:
             return type(a)(value(x) for x in a) if isinstance(a, (list, tuple)) else a
 
         args = node.args
-        if node.target in _LIKE and node.args[0] not in self._real:  # zeros_like(grad): only its layout matters
+        if (
+            node.target in _LIKE and node.args[0] not in self._real
+        ):  # zeros_like(grad): only its layout matters
             info = node.args[0].meta["tensor"]
-            args = (torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device=info.device), *args[1:])
-        return node.target(*(value(a) for a in args), **{k: value(v) for k, v in node.kwargs.items()}).detach()
+            args = (
+                torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device=info.device),
+                *args[1:],
+            )
+        return node.target(
+            *(value(a) for a in args), **{k: value(v) for k, v in node.kwargs.items()}
+        ).detach()

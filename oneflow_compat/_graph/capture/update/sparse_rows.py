@@ -1,8 +1,10 @@
 """Optimizers added with is_sparse=True: a weight from which rows were gathered changes in those rows only.
 
-As OneFlow does, this concerns weights whose whole gradient comes from one gather (embedding, index_select, gather) and that
+As OneFlow does, this concerns weights whose whole gradient comes from one gather (embedding, index_select,
+gather) and that
 have no L2 decay; momentum, moments and decoupled decay of the other rows stand still.
 """
+
 from __future__ import annotations
 
 import weakref
@@ -48,4 +50,8 @@ def _origin(node):
 
 
 def _states(optimizer, p):
-    return [memory_of(v) for _, v in leaves(optimizer.state.get(p, {})) if isinstance(v, torch.Tensor) and v.shape == p.shape]
+    return [
+        memory_of(v)
+        for _, v in leaves(optimizer.state.get(p, {}))
+        if isinstance(v, torch.Tensor) and v.shape == p.shape
+    ]

@@ -3,6 +3,7 @@
 The optimizer's own `step` is recorded. Its learning rate and step counters are HostScalars, so the program
 computes the very python numbers eager computes; its state tensors become inputs of the program.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -23,7 +24,8 @@ from .host_scalars import ScalarMode, ScalarTrace, traced_math
 
 aten = torch.ops.aten
 
-# parameter -> f(gradient, found inf or None) -> its gradient from here on: parameters that stand for numbers kept outside of tensors
+# parameter -> f(gradient, found inf or None) -> its gradient from here on: parameters that stand for numbers
+# kept outside of tensors
 outside: WeakIdKeyDictionary = WeakIdKeyDictionary()
 
 
@@ -40,15 +42,21 @@ class Update(StateChanges):
         self.trace = ScalarTrace(recorder.graph)
         recorder.markers, recorder.marker_values = self.trace.markers, self.trace.values
         recorder.number_of = lambda tensor: self.trace.marker(self._item(tensor))
-        self.numbers: dict = {}  # placeholder node of a number -> ("group", optimizer, group, *keys) or ("optim", optimizer, parameter, *keys)
-        self.state_numbers: list = []  # (optimizer, parameter or group, path, node or number): stored there after each run
-        self.first_only = False  # the step created state that the program cannot begin with: it serves one call
+        # placeholder node of a number -> ("group", optimizer, group, *keys) or ("optim", optimizer,
+        # parameter, *keys)
+        self.numbers: dict = {}
+        # (optimizer, parameter or group, path, node or number): stored there after each run
+        self.state_numbers: list = []
+        self.first_only = (
+            False  # the step created state that the program cannot begin with: it serves one call
+        )
         self.found = None  # the node that is 1 where the gradients overflowed under a dynamic scaler
         self.snapshots: list = []
         self.stepping = "the optimizer"  # the class whose step() is recorded
         self.made: list = []  # (optimizer, param, path, real tensor) made before the step
         self.new_options: dict = {}  # optimizer -> [(group, key, tensor)] that the step put into param_groups
-        self.structures: dict = {}  # (optimizer, param, key) -> list or dict of state tensors that the step created
+        # (optimizer, param, key) -> list or dict of state tensors that the step created
+        self.structures: dict = {}
 
     # -- entry -----------------------------------------------------------------
     def run(self):
@@ -60,7 +68,13 @@ class Update(StateChanges):
         for index, (optimizer, _) in enumerate(self.state.optimizers):
             self._check(index, optimizer)
         for optimizer, _ in self.state.optimizers:
-            self.snapshots.append((optimizer, {p: (s, copied(s)) for p, s in optimizer.state.items()}, [copied(g) for g in optimizer.param_groups]))
+            self.snapshots.append(
+                (
+                    optimizer,
+                    {p: (s, copied(s)) for p, s in optimizer.state.items()},
+                    [copied(g) for g in optimizer.param_groups],
+                )
+            )
         found = None
         if self.scaler is not None:
             from .loss_scaling import unscale
@@ -95,7 +109,9 @@ class Update(StateChanges):
             choose(self, found, kept)
 
     def undo(self):
-        """Put optimizer state and group options back: after an error, and after success except for new real state."""
+        """Put optimizer state and group options back: after an error, and after success except for new real
+        state.
+        """
         for optimizer, states, groups in self.snapshots:
             for group, old in zip(optimizer.param_groups, groups):
                 group.clear()
@@ -114,20 +130,36 @@ class Update(StateChanges):
         params = [p for g in optimizer.param_groups for p in g["params"]]
         if not any(p.grad is not None for p in params):
             raise CaptureError(
-                f"optimizer {index} ({type(optimizer).__name__}) has no parameter that got a gradient from build()",
-                "Call loss.backward() in build() on a loss that depends on its parameters, or do not add the optimizer.",
+                f"optimizer {index} ({type(optimizer).__name__}) has no parameter that got a gradient from"
+                " build()",
+                "Call loss.backward() in build() on a loss that depends on its parameters, or do not add the"
+                " optimizer.",
             )
 
     def _step(self, index, optimizer):
         if isinstance(optimizer, torch.optim.LBFGS):
-            raise UnsupportedInGraph("LBFGS evaluates the model several times per step, which depends on values", "graph-optimizers", "Step LBFGS in eager mode, or use another optimizer.")
+            raise UnsupportedInGraph(
+                "LBFGS evaluates the model several times per step, which depends on values",
+                "graph-optimizers",
+                "Step LBFGS in eager mode, or use another optimizer.",
+            )
         if isinstance(self.state.optimizers[index][1], torch.optim.lr_scheduler.ReduceLROnPlateau):
-            raise CaptureError("ReduceLROnPlateau needs a metric in each step", "Leave it out of add_optimizer() and call its step(metric) yourself; the changed lr is seen.")
+            raise CaptureError(
+                "ReduceLROnPlateau needs a metric in each step",
+                "Leave it out of add_optimizer() and call its step(metric) yourself; the changed lr is seen.",
+            )
         self.stepping = type(optimizer).__name__
         groups = optimizer.param_groups
         flags = update_flags(optimizer, self.config)
         for g, group in enumerate(groups):
-            for key in sorted({"lr", *self.live.get(index, ()), *(k for k in _COUNTERS & group.keys() if type(group[k]) is int)} & group.keys()):
+            for key in sorted(
+                {
+                    "lr",
+                    *self.live.get(index, ()),
+                    *(k for k in _COUNTERS & group.keys() if type(group[k]) is int),
+                }
+                & group.keys()
+            ):
                 group[key] = self._live(("group", index, g, key), key, group[key])
             group.update({k: v for k, v in flags.items() if k in group})
         given = [copied(g) for g in groups]
@@ -143,8 +175,10 @@ class Update(StateChanges):
             changed = _put_back(optimizer, counters)
         if changed:
             raise CaptureError(
-                f"{type(optimizer).__name__}.step() counts in its attribute {changed!r}, which a program cannot see",
-                "Keep step counters in optimizer.state[param] or in the optimizer's param_groups; those are inputs of the program.",
+                f"{type(optimizer).__name__}.step() counts in its attribute {changed!r}, which a program"
+                " cannot see",
+                "Keep step counters in optimizer.state[param] or in the optimizer's param_groups; those are"
+                " inputs of the program.",
             )
         for name, value in vars(optimizer).items():
             if name not in ("state", "param_groups") and symbolic(value):
@@ -153,12 +187,18 @@ class Update(StateChanges):
         self._changed_options(index, optimizer, given)
 
     def _pre_materialize(self, index, optimizer):
-        """State whose first value torch takes from the gradient, made beforehand where zeros mean the same."""
+        """State whose first value torch takes from the gradient, made beforehand where zeros mean
+        the same.
+        """
         if isinstance(optimizer, torch.optim.SGD):
             for group in optimizer.param_groups:
                 if group.get("momentum") and not group.get("dampening"):
                     for p in group["params"]:
-                        if p.grad is not None and not p.grad.is_sparse and optimizer.state[p].get("momentum_buffer") is None:
+                        if (
+                            p.grad is not None
+                            and not p.grad.is_sparse
+                            and optimizer.state[p].get("momentum_buffer") is None
+                        ):
                             with outside_capture():
                                 real = torch.zeros_like(p, requires_grad=False)
                             optimizer.state[p]["momentum_buffer"] = real
@@ -185,13 +225,17 @@ class Update(StateChanges):
         value = twin.__dict__.get("_value")
         if value is None or isinstance(value, FakeTensor):
             raise UnsupportedInGraph(
-                f"{self.stepping} decides by the value of a tensor of shape {tuple(tensor.shape)}", "graph-optimizers",
-                "An optimizer in a graph may read its step counters only: take another one, or step this one in eager mode.",
+                f"{self.stepping} decides by the value of a tensor of shape {tuple(tensor.shape)}",
+                "graph-optimizers",
+                "An optimizer in a graph may read its step counters only: take another one, or step this one"
+                " in eager mode.",
             )
         graph = self.recorder.graph
         with outside_capture():
             number = value.item()
-        return self.trace.scalar(float(number), graph.call_function(aten._local_scalar_dense.default, (node,)))
+        return self.trace.scalar(
+            float(number), graph.call_function(aten._local_scalar_dense.default, (node,))
+        )
 
 
 def _numbers_of(optimizer):
@@ -210,7 +254,10 @@ def _put_back(optimizer, before):
     return changed
 
 
-_COUNTERS = {"step", "k"}  # what optimizers count in param_groups: inputs at once, instead of by a second capture
+_COUNTERS = {
+    "step",
+    "k",
+}  # what optimizers count in param_groups: inputs at once, instead of by a second capture
 
 
 def update_flags(optimizer, config):
@@ -223,35 +270,54 @@ def update_flags(optimizer, config):
     params = [p for g in optimizer.param_groups for p in g["params"]]
     if any(p.grad is not None and p.grad.is_sparse for p in params):
         return {}
-    if any(isinstance(v, torch.Tensor) for g in optimizer.param_groups for v in (g.get("lr"), *(g.get("betas") or ()))):
+    if any(
+        isinstance(v, torch.Tensor)
+        for g in optimizer.param_groups
+        for v in (g.get("lr"), *(g.get("betas") or ()))
+    ):
         return {}  # the multi-tensor forms refuse them
     has_kernel = all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in params)
     if config.fuse_update and "fused" in group and has_kernel and not _half_on_cpu(optimizer, params):
         steps = [(optimizer.state[p].get("step"), p) for p in params if p in optimizer.state]
         if any(isinstance(step, torch.Tensor) and step.device != p.device for step, p in steps):
-            return {}  # begun by eager steps on a GPU, which count on the CPU; the fused operator counts on the GPU
+            # begun by eager steps on a GPU, which count on the CPU; the fused operator counts on the GPU
+            return {}
         return {"fused": True, "foreach": False}
     multi = config.multi_tensor
     if multi is None:  # many small parameters: one operator instead of one per parameter, the same numbers
         size = sum(p.numel() * p.element_size() for p in params)
-        multi = size < _MULTI_TENSOR_BYTES and isinstance(optimizer, _SAME_NUMBERS) and all(p.device.type == "cpu" and p.dtype in _SAME_DTYPES for p in params)
-        multi = multi and len({p.untyped_storage()._cdata for p in params}) == len(params)  # of two in one memory the second takes its step after the first
+        multi = (
+            size < _MULTI_TENSOR_BYTES
+            and isinstance(optimizer, _SAME_NUMBERS)
+            and all(p.device.type == "cpu" and p.dtype in _SAME_DTYPES for p in params)
+        )
+        multi = multi and len({p.untyped_storage()._cdata for p in params}) == len(
+            params
+        )  # of two in one memory the second takes its step after the first
     if multi and "foreach" in group:
         return {"foreach": True, "fused": False}
     return {}
 
 
 def _half_on_cpu(optimizer, params):
-    """torch 2.13's fused SGD leaves most elements of half precision as they were on the CPU; its fused Adam of float16 gives inf."""
+    """torch 2.13's fused SGD leaves most elements of half precision as they were on the CPU; its fused Adam
+    of float16 gives inf.
+    """
     lost = (torch.float16, torch.bfloat16) if isinstance(optimizer, torch.optim.SGD) else (torch.float16,)
     return any(p.device.type == "cpu" and p.dtype in lost for p in params)
 
 
 # torch's multi-tensor form computes these bit for bit as the plain form on the CPU, where it is a loop
 _SAME_NUMBERS = (
-    torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad, torch.optim.Adadelta, torch.optim.Adamax,
-    torch.optim.RMSprop, torch.optim.Rprop,
-)  # fmt: skip
+    torch.optim.SGD,
+    torch.optim.Adam,
+    torch.optim.AdamW,
+    torch.optim.Adagrad,
+    torch.optim.Adadelta,
+    torch.optim.Adamax,
+    torch.optim.RMSprop,
+    torch.optim.Rprop,
+)
 _SAME_DTYPES = (torch.float32, torch.float64)  # half precision is rounded elsewhere
 _MULTI_TENSOR_BYTES = 1 << 25  # its temporaries are as large as the parameters
 

@@ -1,8 +1,11 @@
-"""Forward and backward compiled by torch's inductor as one graph; the update runs as fused in-place operators.
+"""Forward and backward compiled by torch's inductor as one graph; the update runs as fused in-place
+operators.
 
-The region goes to inductor's inner compiler directly: AOT autograd would trace it again, partition it, and wrap
+The region goes to inductor's inner compiler directly: AOT autograd would trace it again, partition it, and
+wrap
 each call. Python numbers (lr, step counters) stay in the host part, so a changed lr never compiles again.
 """
+
 from __future__ import annotations
 
 import operator
@@ -26,7 +29,11 @@ from .gru_rnn import merge_steps
 def compile(program, config, name="inductor"):
     """A function over the slot values."""
     if replays_random_numbers(program.graph):
-        warnings.warn(f"graph {program.name} draws numbers from a generator of its own, or reads or sets the state of one as recomputed dropout does: it runs on the aten backend", stacklevel=6)
+        warnings.warn(
+            f"graph {program.name} draws numbers from a generator of its own, or reads or sets the state of"
+            " one as recomputed dropout does: it runs on the aten backend",
+            stacklevel=6,
+        )
         return aten.compile(program, config)
     if views_out_of_reach(program.graph):
         return aten.compile(program, config)
@@ -42,8 +49,11 @@ def compile(program, config, name="inductor"):
 
 
 def views_out_of_reach(graph):
-    """Views that a region has no form for: as_strided() with an offset into an input (it counts from where the memory begins, not from the
-    input's first element), or of a view and written in place; unfold() written in place, which loses what lies between (torch.compile 2.13, too)."""
+    """Views that a region has no form for: as_strided() with an offset into an input (it counts from where
+    the memory begins, not from the
+    input's first element), or of a view and written in place; unfold() written in place, which loses what
+    lies between (torch.compile 2.13, too).
+    """
 
     def chain(node):
         while node.op == "call_function" and is_view(node):
@@ -51,13 +61,25 @@ def views_out_of_reach(graph):
             node = node.args[0]
         yield node
 
-    written = {view for node in graph.nodes if node.op == "call_function" for value in written_args(node) for view in chain(value)}
+    written = {
+        view
+        for node in graph.nodes
+        if node.op == "call_function"
+        for value in written_args(node)
+        for view in chain(value)
+    }
     for node in graph.nodes:
         if node.target is torch.ops.aten.unfold.default and node in written:
             return True
         if node.target is torch.ops.aten.as_strided.default:
             _, *views, base = chain(node)
-            if base.op == "placeholder" and len(node.args) > 3 and node.args[3] is not None or views and node in written:
+            if (
+                base.op == "placeholder"
+                and len(node.args) > 3
+                and node.args[3] is not None
+                or views
+                and node in written
+            ):
                 return True
     return False
 
@@ -79,7 +101,9 @@ def compile_region(module, infos, options=()):
     except Exception:
         if not chosen.get("cpp_wrapper") or "cpp_wrapper" in options:
             raise
-        return _compile(module, infos, {**chosen, "cpp_wrapper": False})  # operators that only Python can call
+        return _compile(
+            module, infos, {**chosen, "cpp_wrapper": False}
+        )  # operators that only Python can call
 
 
 def _compile(module, infos, chosen):
@@ -104,10 +128,29 @@ def _compile(module, infos, chosen):
     def flat(*values):
         return list(_Functional(module).run(*values))
 
-    with torch.no_grad(), inductor_config.patch(chosen), files_at_once(), dependencies_kept(), sources_kept(), views_kept(), ends_kept(), mode, tracing(TracingContext(mode)):
+    with (
+        torch.no_grad(),
+        inductor_config.patch(chosen),
+        files_at_once(),
+        dependencies_kept(),
+        sources_kept(),
+        views_kept(),
+        ends_kept(),
+        mode,
+        tracing(TracingContext(mode)),
+    ):
         functional = torch.func.functionalize(flat, remove="mutations")
-        gm = make_fx(functional, decomposition_table={**select_decomp_table(), **table()}, tracing_mode="real", _allow_non_fake_inputs=True)(*examples)
-        if not (_recomputes(module.graph) or talks(module.graph)):  # equal nodes would be merged: the recomputation with what it saves, two collectives on this rank only
+        gm = make_fx(
+            functional,
+            decomposition_table={**select_decomp_table(), **table()},
+            tracing_mode="real",
+            _allow_non_fake_inputs=True,
+        )(*examples)
+        if not (
+            _recomputes(module.graph) or talks(module.graph)
+            # equal nodes would be merged: the recomputation with what it saves, two collectives on this rank
+            # only
+        ):
             gm.graph = fx_graph_cse(gm.graph)
         numbers_as_full(gm)
         read_plainly(gm.graph)
@@ -122,7 +165,14 @@ def _compile(module, infos, chosen):
             gm.recompile()  # inductor's cache goes by the code
             output = next(n for n in reversed(gm.graph.nodes) if n.op == "output")
             output.meta["user_visible_output_idxs"] = list(range(len(output.args[0])))
-            compiled = compile_fx_inner(gm, examples, is_inference=True, static_input_idxs=(), cudagraphs=False, cpp_wrapper=bool(inductor_config.cpp_wrapper))
+            compiled = compile_fx_inner(
+                gm,
+                examples,
+                is_inference=True,
+                static_input_idxs=(),
+                cudagraphs=False,
+                cpp_wrapper=bool(inductor_config.cpp_wrapper),
+            )
     call = getattr(compiled, "current_callable", None) or compiled
 
     def region(*values):
@@ -145,20 +195,30 @@ def _agree(shape, first, second):
 
 
 class _Functional(torch.fx.Interpreter):
-    """Constants take part in functionalize() as inputs do: what is computed from them may be written. Results are laid out as they were captured."""
+    """Constants take part in functionalize() as inputs do: what is computed from them may be written.
+
+    Results are laid out as they were captured.
+    """
 
     def run_node(self, node):
         if node.target in _BATCH_NORMS and _writes_statistics(node):
             return _batch_norm(node.target, *self.fetch_args_kwargs_from_env(node)[0])
         result, info = super().run_node(node), node.meta.get("tensor")
-        if info is None or info.stride is None or not _is_new(node) or _agree(info.shape, result.stride(), info.stride):
+        if (
+            info is None
+            or info.stride is None
+            or not _is_new(node)
+            or _agree(info.shape, result.stride(), info.stride)
+        ):
             return result
         order = sorted(range(result.ndim), key=info.stride.__getitem__, reverse=True)
         copied = result.permute(order).contiguous().permute([order.index(i) for i in range(result.ndim)])
         return copied if _agree(info.shape, copied.stride(), info.stride) else result
 
     def get_attr(self, target, args, kwargs):
-        return torch._C._functorch._wrap_functional_tensor(super().get_attr(target, args, kwargs), torch._C._functorch.maybe_current_level())
+        return torch._C._functorch._wrap_functional_tensor(
+            super().get_attr(target, args, kwargs), torch._C._functorch.maybe_current_level()
+        )
 
 
 _BATCH_NORMS = (torch.ops.aten.native_batch_norm.default, torch.ops.aten.cudnn_batch_norm.default)
@@ -170,7 +230,9 @@ def _writes_statistics(node):
 
 
 def _batch_norm(target, *args):
-    """With the operator that says that it writes the running statistics: functionalize() goes by what operators say."""
+    """With the operator that says that it writes the running statistics: functionalize() goes by what
+    operators say.
+    """
     out = torch.ops.aten._native_batch_norm_legit.default(*args)
     return out if target is _BATCH_NORMS[0] else (*out, args[0].new_empty(0, dtype=torch.uint8))
 

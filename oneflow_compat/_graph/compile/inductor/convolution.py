@@ -1,8 +1,11 @@
-"""Convolutions of float32 images and signals on the CPU by oneDNN's kernels for blocks of matrices, for inductor.
+"""Convolutions of float32 images and signals on the CPU by oneDNN's kernels for blocks of matrices, for
+inductor.
 
-oneDNN's own convolutions, which torch calls, are level where they need not lay out much anew: kernels of one pixel, kernels that do
+oneDNN's own convolutions, which torch calls, are level where they need not lay out much anew: kernels of one
+pixel, kernels that do
 not overlap (patches) and results of a few pixels take half to a tenth of their time here (measured).
 """
+
 from __future__ import annotations
 
 import operator
@@ -15,7 +18,10 @@ _FEW_PIXELS = 64
 
 
 def convolve_in_blocks(graph, channels_last):
-    """Convolutions and their gradients, in place. `channels_last`: whether inductor is free to lay the images out so."""
+    """Convolutions and their gradients, in place.
+
+    `channels_last`: whether inductor is free to lay the images out so.
+    """
     for node in list(graph.nodes):
         if node.kwargs or node.target not in (aten.convolution.default, aten.convolution_backward.default):
             continue
@@ -30,11 +36,22 @@ def convolve_in_blocks(graph, channels_last):
         with graph.inserting_before(node):
             if backward:
                 parts = {n.args[1]: n for n in node.users}
-                made = {i: new for i in parts if (new := way.gradient(graph, i, dy, x, weight, *window)) is not None}
+                made = {
+                    i: new
+                    for i in parts
+                    if (new := way.gradient(graph, i, dy, x, weight, *window)) is not None
+                }
             else:
                 parts, made = {0: node}, {0: way.result(graph, x, weight, *window)}
                 if node.args[2] is not None:
-                    made[0] = _new(graph, aten.add.Tensor, made[0], _new(graph, aten.reshape.default, node.args[2], [-1] + [1] * (x.meta["val"].ndim - 2)))
+                    made[0] = _new(
+                        graph,
+                        aten.add.Tensor,
+                        made[0],
+                        _new(
+                            graph, aten.reshape.default, node.args[2], [-1] + [1] * (x.meta["val"].ndim - 2)
+                        ),
+                    )
         for i, new in made.items():
             parts[i].replace_all_uses_with(new)
             graph.erase_node(parts[i])
@@ -46,11 +63,20 @@ def convolve_in_blocks(graph, channels_last):
 
 def _plain(x, weight, stride, padding, dilation, transposed, more, groups):
     known = all(type(size) is int for size in (*x.shape, *weight.shape))
-    return known and x.ndim in (3, 4) and x.device.type == "cpu" and x.dtype is torch.float32 and not transposed and groups == 1
+    return (
+        known
+        and x.ndim in (3, 4)
+        and x.device.type == "cpu"
+        and x.dtype is torch.float32
+        and not transposed
+        and groups == 1
+    )
 
 
 def _each(sizes, dims):
-    """A number for each dimension: convolution() takes one for all of them too (padding="valid" gives a padding of [0])."""
+    """A number for each dimension: convolution() takes one for all of them too (padding="valid" gives a
+    padding of [0]).
+    """
     return [*sizes] * (dims if len(sizes) == 1 else 1)
 
 
@@ -59,10 +85,17 @@ def _way(result, x, weight, stride, padding, dilation, channels_last):
     pixels, kernel = result.numel() // result.shape[1] if result.numel() else 0, list(weight.shape[2:])
     if 2 * pixels * weight.numel() < WORTH:
         return None
-    one, apart = set(kernel) == {1}, kernel == list(stride) and not any(padding) and set(dilation) == {1}  # kernels that do not overlap
+    one, apart = (
+        set(kernel) == {1},
+        kernel == list(stride) and not any(padding) and set(dilation) == {1},
+    )  # kernels that do not overlap
     if not channels_last and x.is_contiguous() and weight.is_contiguous():
         return (_Planes if x.ndim == 4 else _Lines) if one or apart or pixels <= _FEW_PIXELS else None
-    return _Pixels if apart and one and x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last) else None
+    return (
+        _Pixels
+        if apart and one and x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)
+        else None
+    )
 
 
 class _Planes:
@@ -77,9 +110,26 @@ class _Planes:
         if i == 2:
             return _new(graph, aten.sum.dim_IntList, dy, [0, 2, 3])
         if i == 1:
-            return _new(graph, torch.ops.oneflow.convolution_backward_weight.default, dy, x, *weight.meta["val"].shape[2:], *stride, *padding, *dilation)
+            return _new(
+                graph,
+                torch.ops.oneflow.convolution_backward_weight.default,
+                dy,
+                x,
+                *weight.meta["val"].shape[2:],
+                *stride,
+                *padding,
+                *dilation,
+            )
         if list(stride) == [1, 1]:
-            return _new(graph, torch.ops.oneflow.convolution_backward_input.default, dy, weight, *x.meta["val"].shape[2:], *padding, *dilation)
+            return _new(
+                graph,
+                torch.ops.oneflow.convolution_backward_input.default,
+                dy,
+                weight,
+                *x.meta["val"].shape[2:],
+                *padding,
+                *dilation,
+            )
 
 
 class _Lines:
@@ -87,13 +137,20 @@ class _Lines:
 
     @staticmethod
     def result(graph, x, weight, *window):
-        return _Lines._signal(graph, _Planes.result(graph, _Lines._row(graph, x), _Lines._row(graph, weight), *_Lines._of_rows(*window)))
+        return _Lines._signal(
+            graph,
+            _Planes.result(
+                graph, _Lines._row(graph, x), _Lines._row(graph, weight), *_Lines._of_rows(*window)
+            ),
+        )
 
     @staticmethod
     def gradient(graph, i, dy, x, weight, *window):
         if i == 2:
             return _new(graph, aten.sum.dim_IntList, dy, [0, 2])
-        made = _Planes.gradient(graph, i, *(_Lines._row(graph, t) for t in (dy, x, weight)), *_Lines._of_rows(*window))
+        made = _Planes.gradient(
+            graph, i, *(_Lines._row(graph, t) for t in (dy, x, weight)), *_Lines._of_rows(*window)
+        )
         return made and _Lines._signal(graph, made)
 
     @staticmethod
@@ -114,7 +171,16 @@ class _Pixels:
 
     @staticmethod
     def result(graph, x, weight, *_):
-        return _Pixels._image(graph, _new(graph, aten.mm.default, _Pixels._matrix(graph, x), _new(graph, aten.permute.default, _Pixels._square(graph, weight), [1, 0])), x)
+        return _Pixels._image(
+            graph,
+            _new(
+                graph,
+                aten.mm.default,
+                _Pixels._matrix(graph, x),
+                _new(graph, aten.permute.default, _Pixels._square(graph, weight), [1, 0]),
+            ),
+            x,
+        )
 
     @staticmethod
     def gradient(graph, i, dy, x, weight, *_):
@@ -122,8 +188,12 @@ class _Pixels:
             return _new(graph, aten.sum.dim_IntList, dy, [0, 2, 3])
         rows = _Pixels._matrix(graph, dy)
         if i == 0:
-            return _Pixels._image(graph, _new(graph, aten.mm.default, rows, _Pixels._square(graph, weight)), x)
-        product = _new(graph, aten.mm.default, _new(graph, aten.permute.default, rows, [1, 0]), _Pixels._matrix(graph, x))
+            return _Pixels._image(
+                graph, _new(graph, aten.mm.default, rows, _Pixels._square(graph, weight)), x
+            )
+        product = _new(
+            graph, aten.mm.default, _new(graph, aten.permute.default, rows, [1, 0]), _Pixels._matrix(graph, x)
+        )
         return _new(graph, aten.reshape.default, product, list(weight.meta["val"].shape))
 
     @staticmethod
@@ -132,12 +202,22 @@ class _Pixels:
 
     @staticmethod
     def _matrix(graph, images):
-        return _new(graph, aten.reshape.default, _new(graph, aten.permute.default, images, [0, 2, 3, 1]), [-1, images.meta["val"].shape[1]])
+        return _new(
+            graph,
+            aten.reshape.default,
+            _new(graph, aten.permute.default, images, [0, 2, 3, 1]),
+            [-1, images.meta["val"].shape[1]],
+        )
 
     @staticmethod
     def _image(graph, matrix, like):
         n, _, h, w = like.meta["val"].shape
-        return _new(graph, aten.permute.default, _new(graph, aten.reshape.default, matrix, [n, h, w, -1]), [0, 3, 1, 2])
+        return _new(
+            graph,
+            aten.permute.default,
+            _new(graph, aten.reshape.default, matrix, [n, h, w, -1]),
+            [0, 3, 1, 2],
+        )
 
 
 def _new(graph, target, *args):

@@ -1,10 +1,15 @@
-"""Operators whose results torch's symbolic tensors do not know: their shapes depend on values, or the symbolic form refuses what the kernel takes.
+"""Operators whose results torch's symbolic tensors do not know: their shapes depend on values, or the
+symbolic form refuses what the kernel takes.
 
-The capture knows the lengths and masks that decide these shapes, and the program is guarded by them (branch_values.py): here
-such an operator becomes one of the same schema, with numbers in place of symbols, that says so. And so does one without a C shim that
-takes a list of symbols, which inductor's C++ wrapper hands over as a list of anything: it made each kernel a file of its own (resizing
+The capture knows the lengths and masks that decide these shapes, and the program is guarded by them
+(branch_values.py): here
+such an operator becomes one of the same schema, with numbers in place of symbols, that says so. And so does
+one without a C shim that
+takes a list of symbols, which inductor's C++ wrapper hands over as a list of anything: it made each kernel a
+file of its own (resizing
 with antialias in SigLIP 2: 287 instead of 100 s of compiling on a busy core).
 """
+
 from __future__ import annotations
 
 import functools
@@ -16,20 +21,40 @@ from .decompositions import table
 
 aten = torch.ops.aten
 DYNAMIC = {
-    aten._pack_padded_sequence.default, aten._ctc_loss.default, aten._ctc_loss.Tensor,
-    aten.nonzero.default, aten.masked_select.default, aten.repeat_interleave.Tensor, aten.bincount.default,
-    aten._unique2.default, aten.unique_consecutive.default, aten.unique_dim.default, aten._grouped_mm.default,
-    aten._cudnn_rnn.default, aten._cudnn_rnn_backward.default, aten.linalg_lstsq.default,
-}  # fmt: skip
+    aten._pack_padded_sequence.default,
+    aten._ctc_loss.default,
+    aten._ctc_loss.Tensor,
+    aten.nonzero.default,
+    aten.masked_select.default,
+    aten.repeat_interleave.Tensor,
+    aten.bincount.default,
+    aten._unique2.default,
+    aten.unique_consecutive.default,
+    aten.unique_dim.default,
+    aten._grouped_mm.default,
+    aten._cudnn_rnn.default,
+    aten._cudnn_rnn_backward.default,
+    aten.linalg_lstsq.default,
+}
 _MASKS = torch.bool, torch.uint8
 
 
 def with_known_shapes(graph):
     """Replace them in the graph of a region, in place."""
     for node in graph.nodes:
-        if node.target in DYNAMIC or no_shim(node.target) and not _sparse(node) or node.target is aten.index.Tensor and any(i is not None and i.meta["tensor"].dtype in _MASKS for i in node.args[1]):
+        if (
+            node.target in DYNAMIC
+            or no_shim(node.target)
+            and not _sparse(node)
+            or node.target is aten.index.Tensor
+            and any(i is not None and i.meta["tensor"].dtype in _MASKS for i in node.args[1])
+        ):
             parts = _parts(node)
-            results = tuple(parts.get(i) for i in range(len(node.target._schema.returns))) if node.meta["tensor"] is None else node.meta["tensor"]
+            results = (
+                tuple(parts.get(i) for i in range(len(node.target._schema.returns)))
+                if node.meta["tensor"] is None
+                else node.meta["tensor"]
+            )
             node.target = _known(node.target, results)
 
 
@@ -50,23 +75,45 @@ def _sparse(node) -> bool:
 @functools.cache
 def no_shim(target) -> bool:
     """An operator of torch's without a shim that takes a list of SymInt."""
-    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten" or any(r.alias_info for r in target._schema.returns):
+    if (
+        not isinstance(target, torch._ops.OpOverload)
+        or target.namespace != "aten"
+        or any(r.alias_info for r in target._schema.returns)
+    ):
         return False
-    if not any(isinstance(a.real_type, torch._C.ListType) and isinstance(a.real_type.getElementType(), torch._C.SymIntType) for a in target._schema.arguments):
+    if not any(
+        isinstance(a.real_type, torch._C.ListType)
+        and isinstance(a.real_type.getElementType(), torch._C.SymIntType)
+        for a in target._schema.arguments
+    ):
         return False
     from torch._inductor import decomposition, lowering
     from torchgen.aoti.fallback_ops import inductor_fallback_ops
 
     made = target in lowering.lowerings and target not in lowering.fallbacks
-    return not made and str(target) not in inductor_fallback_ops and target not in decomposition.select_decomp_table() and target not in table()
+    return (
+        not made
+        and str(target) not in inductor_fallback_ops
+        and target not in decomposition.select_decomp_table()
+        and target not in table()
+    )
 
 
 def _checked(target, results, *args, **kwargs):
-    """The operator, whose results must be as recorded: what is compiled after it reads as much memory as that. (A saved program says what it likes.)"""
+    """The operator, whose results must be as recorded: what is compiled after it reads as much memory as
+    that. (A saved program says what it likes.)
+    """
     found = target(*args, **kwargs)
     for one, info in zip(found, results) if type(results) is tuple else ((found, results),):
-        if isinstance(one, torch.Tensor) and info is not None and (tuple(one.shape), one.dtype, one.stride()) != (info.shape, info.dtype, info.stride):
-            raise RuntimeError(f"{target} gave {one.dtype}{list(one.shape)} of strides {list(one.stride())}, the program was made for {info.dtype}{list(info.shape)} of {list(info.stride)}")
+        if (
+            isinstance(one, torch.Tensor)
+            and info is not None
+            and (tuple(one.shape), one.dtype, one.stride()) != (info.shape, info.dtype, info.stride)
+        ):
+            raise RuntimeError(
+                f"{target} gave {one.dtype}{list(one.shape)} of strides {list(one.stride())}, the program was"
+                f" made for {info.dtype}{list(info.shape)} of {list(info.stride)}"
+            )
     return found
 
 
@@ -89,10 +136,18 @@ def _known(target, results):
     def empty(info):
         if type(info) is tuple:
             return [empty(i) for i in info]
-        return torch.empty(0) if info is None else torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device=info.device)
+        return (
+            torch.empty(0)
+            if info is None
+            else torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device=info.device)
+        )
 
     def fake(*args, **kwargs):
-        return tuple(empty(() if info is None and listed else info) for info, listed in zip(results, lists)) if type(results) is tuple else empty(results)
+        return (
+            tuple(empty(() if info is None and listed else info) for info, listed in zip(results, lists))
+            if type(results) is tuple
+            else empty(results)
+        )
 
     torch.library.register_fake(f"oneflow_known::{name}", fake, lib=library)
     return getattr(torch.ops.oneflow_known, name).default

@@ -1,9 +1,12 @@
-"""Operators of oneflow._ext that inductor gets as plain torch, because it fuses them with their neighbours, LSTM layers, resizing,
+"""Operators of oneflow._ext that inductor gets as plain torch, because it fuses them with their neighbours,
+LSTM layers, resizing,
 and what inductor gets wrong.
 
-The others stay kernels: measured, a masked softmax is faster so (29 against 55 ms), bias and gelu take the same
+The others stay kernels: measured, a masked softmax is faster so (29 against 55 ms), bias and gelu take the
+same
 time either way, and the masks of dropout belong to their kernel.
 """
+
 from __future__ import annotations
 
 import functools
@@ -48,9 +51,13 @@ def _fast_gelu_mul_backward(x, m, dy):
 
 
 _POINT = {
-    "quick_gelu": _quick_gelu, "quick_gelu_backward": _quick_gelu_backward, "square_relu": _square_relu, "square_relu_backward": _square_relu_backward,
-    "fast_gelu_mul": _fast_gelu_mul, "fast_gelu_mul_backward": _fast_gelu_mul_backward,
-}  # fmt: skip
+    "quick_gelu": _quick_gelu,
+    "quick_gelu_backward": _quick_gelu_backward,
+    "square_relu": _square_relu,
+    "square_relu_backward": _square_relu_backward,
+    "fast_gelu_mul": _fast_gelu_mul,
+    "fast_gelu_mul_backward": _fast_gelu_mul_backward,
+}
 
 
 def _plain(op):
@@ -78,8 +85,12 @@ def _multilabel_margin(x, labels, reduction):
     place, width = torch.arange(rows.shape[1], device=x.device), rows.shape[1]
     given = place < torch.where(named == -1, place, width).amin(-1, keepdim=True)
     is_target = (place == torch.where(given, named, -1).unsqueeze(-1)).any(1)
-    margin = (1 - rows.gather(-1, torch.where(given, named, 0)).unsqueeze(-1) + rows.unsqueeze(1)).clamp_min(0)
-    loss = (torch.where(given.unsqueeze(-1) & ~is_target.unsqueeze(1), margin, 0).sum((1, 2)) / width).reshape(x.shape[:-1])
+    margin = (1 - rows.gather(-1, torch.where(given, named, 0)).unsqueeze(-1) + rows.unsqueeze(1)).clamp_min(
+        0
+    )
+    loss = (
+        torch.where(given.unsqueeze(-1) & ~is_target.unsqueeze(1), margin, 0).sum((1, 2)) / width
+    ).reshape(x.shape[:-1])
     return (loss, loss.mean(), loss.sum())[reduction], is_target.to(x.dtype).reshape(labels.shape)
 
 
@@ -92,7 +103,9 @@ def _multi_margin(x, target, p=1, margin=1, weight=None, reduction=1):
 
 
 def _avg_pool_backward(op, grad, x, kernel, stride, padding, ceil_mode, count_include_pad, divisor=None):
-    """Inductor's own form (2.13) divides by the whole window where only a part of it lies within the padded input, and takes no list of one number."""
+    """Inductor's own form (2.13) divides by the whole window where only a part of it lies within the padded
+    input, and takes no list of one number.
+    """
     dims = 2 if "2d" in op._opname else 3
     if 1 in (len(kernel), len(stride), len(padding)):
         kernel, stride, padding = (list(v) * dims if len(v) == 1 else v for v in (kernel, stride, padding))
@@ -103,19 +116,29 @@ def _avg_pool_backward(op, grad, x, kernel, stride, padding, ceil_mode, count_in
     for d in range(dims):
         size, many = x.shape[d - dims], grad.shape[d - dims]
         start = torch.arange(many, device=x.device) * stride[d] - padding[d]
-        count = count * ((start + kernel[d]).clamp_max(size + padding[d]) - start).view(-1, *[1] * (dims - 1 - d))
+        count = count * ((start + kernel[d]).clamp_max(size + padding[d]) - start).view(
+            -1, *[1] * (dims - 1 - d)
+        )
         whole = whole and (many - 1) * stride[d] + kernel[d] <= size + 2 * padding[d]
     if whole:
         return NotImplemented
     parts = grad / count
-    parts = torch.ops.prims.inductor_force_stride_order.default(parts, parts.stride())  # made once, not for each of its readers
+    parts = torch.ops.prims.inductor_force_stride_order.default(
+        parts, parts.stride()
+    )  # made once, not for each of its readers
     return op(parts, x, kernel, stride, padding, ceil_mode, count_include_pad, 1)
 
 
 def _integer_power(base, exponent):
-    """The C wrapper hands the base over as a double (2.13): the kernel would write float32 into memory made for integers."""
+    """The C wrapper hands the base over as a double (2.13): the kernel would write float32 into memory made
+    for integers.
+    """
     dtype = torch.result_type(base, exponent)
-    return NotImplemented if dtype.is_floating_point or dtype.is_complex else torch.full((), base, dtype=dtype, device=exponent.device).pow(exponent)
+    return (
+        NotImplemented
+        if dtype.is_floating_point or dtype.is_complex
+        else torch.full((), base, dtype=dtype, device=exponent.device).pow(exponent)
+    )
 
 
 def _softshrink(x, bound=0.5):
@@ -129,10 +152,19 @@ def _on_cpu(form):
     def decomposed(a, b, *, rounding_mode="floor"):
         tensors = [t for t in (a, b) if isinstance(t, torch.Tensor)]
         dtype = torch.result_type(a, b)
-        if rounding_mode != "floor" or not dtype.is_floating_point or any(t.device.type != "cpu" for t in tensors):
+        if (
+            rounding_mode != "floor"
+            or not dtype.is_floating_point
+            or any(t.device.type != "cpu" for t in tensors)
+        ):
             return NotImplemented
         wide = torch.promote_types(dtype, torch.float32)
-        return form(*((t if isinstance(t, torch.Tensor) else torch.full((), t, dtype=dtype)).to(dtype).to(wide) for t in (a, b))).to(dtype)
+        return form(
+            *(
+                (t if isinstance(t, torch.Tensor) else torch.full((), t, dtype=dtype)).to(dtype).to(wide)
+                for t in (a, b)
+            )
+        ).to(dtype)
 
     return decomposed
 
@@ -144,13 +176,17 @@ def _remainder(a, b):
 
 
 def _floor_divide(a, b):
-    """The quotient rounded down, not the rounded quotient's floor, which inductor (2.13) takes: 11.0 // 0.44 is 24."""
+    """The quotient rounded down, not the rounded quotient's floor, which inductor (2.13) takes: 11.0 // 0.44
+    is 24.
+    """
     rest = torch.fmod(a, b)
     quotient = (a - rest) / b
     quotient = torch.where((rest != 0) & ((b < 0) != (rest < 0)), quotient - 1, quotient)
     whole = quotient.floor()
     whole = torch.where(quotient - whole > 0.5, whole + 1, whole)
-    return torch.where(b == 0, a / b, torch.where(quotient == 0, torch.copysign(torch.zeros_like(quotient), a / b), whole))
+    return torch.where(
+        b == 0, a / b, torch.where(quotient == 0, torch.copysign(torch.zeros_like(quotient), a / b), whole)
+    )
 
 
 def _linear(x, size, align_corners, *scales):
@@ -160,8 +196,13 @@ def _linear(x, size, align_corners, *scales):
 
 
 def _nearest_scales(scales, shape, size, device):
-    """The kernel for images on the CPU looks at the sizes first: as many places as before, or twice as many. torch's plain form (2.13) does not."""
-    return [None if device.type == "cpu" and new in (old, 2 * old) else scale for scale, old, new in zip(scales, shape[2:], size)]
+    """The kernel for images on the CPU looks at the sizes first: as many places as before, or twice as many.
+    torch's plain form (2.13) does not.
+    """
+    return [
+        None if device.type == "cpu" and new in (old, 2 * old) else scale
+        for scale, old, new in zip(scales, shape[2:], size)
+    ]
 
 
 def _nearest(x, size, height=None, width=None):
@@ -171,14 +212,18 @@ def _nearest(x, size, height=None, width=None):
 
 
 def _nearest_backward(grad, size, shape, height=None, width=None):
-    """Inductor's own form (2.13) goes by the sizes alone: other places than forward where a scale factor is not their quotient."""
+    """Inductor's own form (2.13) goes by the sizes alone: other places than forward where a scale factor is
+    not their quotient.
+    """
     from torch._decomp.decompositions import _compute_upsample_nearest_indices
 
     scales = _nearest_scales((height, width), shape, size, grad.device)
     if all(scale is None or scale * old == new for scale, old, new in zip(scales, shape[2:], size)):
         return NotImplemented
     out = grad.new_zeros(shape)
-    return torch.ops.aten.index_put(out, [None, None, *_compute_upsample_nearest_indices(out, list(size), scales)], grad, True)
+    return torch.ops.aten.index_put(
+        out, [None, None, *_compute_upsample_nearest_indices(out, list(size), scales)], grad, True
+    )
 
 
 def _cubic(x, size, align_corners, height=None, width=None):
@@ -191,7 +236,9 @@ def _bilinear_backward(grad, size, shape, align_corners, height=None, width=None
     if grad.device.type != "cpu":
         return NotImplemented
     n, c, *image = shape  # as one slice of a volume: that kernel has a C shim
-    return torch.ops.aten.upsample_trilinear3d_backward(grad.unsqueeze(2), [1, *size], [n, c, 1, *image], align_corners, None, height, width).squeeze(2)
+    return torch.ops.aten.upsample_trilinear3d_backward(
+        grad.unsqueeze(2), [1, *size], [n, c, 1, *image], align_corners, None, height, width
+    ).squeeze(2)
 
 
 def _zeros(size, **options):
@@ -215,38 +262,67 @@ def table():
     aten = torch.ops.aten
     resize = {
         aten.add.Tensor: functools.partial(_sum, select_decomp_table().get(aten.add.Tensor)),
-        aten.upsample_bilinear2d.default: _linear, aten.upsample_trilinear3d.default: _linear, aten.upsample_bicubic2d.default: _cubic,
-        aten.upsample_nearest2d.default: _nearest, aten.upsample_nearest2d_backward.default: _nearest_backward,
+        aten.upsample_bilinear2d.default: _linear,
+        aten.upsample_trilinear3d.default: _linear,
+        aten.upsample_bicubic2d.default: _cubic,
+        aten.upsample_nearest2d.default: _nearest,
+        aten.upsample_nearest2d_backward.default: _nearest_backward,
         aten.upsample_bilinear2d_backward.default: _bilinear_backward,
-        **{op: functools.partial(_avg_pool_backward, op) for op in (aten.avg_pool2d_backward.default, aten.avg_pool3d_backward.default)},
-        aten.multilabel_margin_loss_forward.default: _multilabel_margin, aten.multi_margin_loss.default: _multi_margin, aten._efficientzerotensor.default: _zeros,
-        aten.pow.Scalar: _integer_power, aten.softshrink.default: _softshrink,
+        **{
+            op: functools.partial(_avg_pool_backward, op)
+            for op in (aten.avg_pool2d_backward.default, aten.avg_pool3d_backward.default)
+        },
+        aten.multilabel_margin_loss_forward.default: _multilabel_margin,
+        aten.multi_margin_loss.default: _multi_margin,
+        aten._efficientzerotensor.default: _zeros,
+        aten.pow.Scalar: _integer_power,
+        aten.softshrink.default: _softshrink,
         **dict.fromkeys((aten.div.Tensor_mode, aten.div.Scalar_mode), _on_cpu(_floor_divide)),
-        **dict.fromkeys((aten.floor_divide.default, aten.floor_divide.Scalar), functools.partial(torch.div, rounding_mode="floor")),
-        **dict.fromkeys((aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor), _on_cpu(_remainder)),
-    }  # fmt: skip
+        **dict.fromkeys(
+            (aten.floor_divide.default, aten.floor_divide.Scalar),
+            functools.partial(torch.div, rounding_mode="floor"),
+        ),
+        **dict.fromkeys(
+            (aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor), _on_cpu(_remainder)
+        ),
+    }
     if _ext.status() != "loaded":
         return resize
     return resize | {
-        torch.ops.oneflow.pointwise.default: _pointwise, torch.ops.oneflow.scale_tril.default: _scale_tril,
-        torch.ops.aten.mkldnn_rnn_layer.default: lstm.layer, torch.ops.aten.mkldnn_rnn_layer_backward.default: lstm.layer_backward,
-    }  # fmt: skip
+        torch.ops.oneflow.pointwise.default: _pointwise,
+        torch.ops.oneflow.scale_tril.default: _scale_tril,
+        torch.ops.aten.mkldnn_rnn_layer.default: lstm.layer,
+        torch.ops.aten.mkldnn_rnn_layer_backward.default: lstm.layer_backward,
+    }
 
 
 def talks(graph) -> bool:
     """Does a node speak to other ranks?"""
-    return any(isinstance(n.target, torch._ops.OpOverload) and n.target.namespace == "_c10d_functional" for n in graph.nodes)
+    return any(
+        isinstance(n.target, torch._ops.OpOverload) and n.target.namespace == "_c10d_functional"
+        for n in graph.nodes
+    )
 
 
 def needs_python(graph) -> bool:
-    """Does a node call an operator that inductor's C++ wrapper cannot: one that is not torch's and returns a list of tensors, one of torch's
-    without a shim that gives a sparse tensor, a collective?"""
+    """Does a node call an operator that inductor's C++ wrapper cannot: one that is not torch's and returns a
+    list of tensors, one of torch's
+    without a shim that gives a sparse tensor, a collective?
+    """
     from .data_dependent import no_shim
 
-    return talks(graph) or any(no_shim(n.target) for n in graph.nodes) or any(
-        isinstance(n.target, torch._ops.OpOverload)
-        and n.target.namespace not in ("aten", "prims")
-        and any(isinstance(r.type, torch._C.ListType) for r in n.target._schema.returns)
-        and not (n.target.namespace == "oneflow" and n.target._opname == "pointwise" and _plain(n.args[0]) is not None)
-        for n in graph.nodes
+    return (
+        talks(graph)
+        or any(no_shim(n.target) for n in graph.nodes)
+        or any(
+            isinstance(n.target, torch._ops.OpOverload)
+            and n.target.namespace not in ("aten", "prims")
+            and any(isinstance(r.type, torch._C.ListType) for r in n.target._schema.returns)
+            and not (
+                n.target.namespace == "oneflow"
+                and n.target._opname == "pointwise"
+                and _plain(n.args[0]) is not None
+            )
+            for n in graph.nodes
+        )
     )

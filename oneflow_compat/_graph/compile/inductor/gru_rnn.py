@@ -2,6 +2,7 @@
 
 The gradients of a layer's weights become one product over all steps. Numbers differ by rounding.
 """
+
 from __future__ import annotations
 
 import operator
@@ -25,16 +26,26 @@ def merge_steps(graph):
     if _ext.status() != "loaded":
         return
     for node in graph.nodes:
-        if node.target in _WHOLE and node.args[0].meta["tensor"].dtype in _DTYPES and node.args[0].meta["tensor"].device.type == "cpu":
+        if (
+            node.target in _WHOLE
+            and node.args[0].meta["tensor"].dtype in _DTYPES
+            and node.args[0].meta["tensor"].device.type == "cpu"
+        ):
             node.args, node.target = (_WHOLE[node.target], *node.args), _whole
     layers = _marked(graph)
     if not layers:
         return
     order = {node: i for i, node in enumerate(graph.nodes)}
-    written = {root for node in graph.nodes if node.op == "call_function" for root in roots(written_args(node))}
-    again = {n.meta["module"] for marks in layers.values() for n in marks.values() if n.meta.get("recomputed")}
+    written = {
+        root for node in graph.nodes if node.op == "call_function" for root in roots(written_args(node))
+    }
+    again = {
+        n.meta["module"] for marks in layers.values() for n in marks.values() if n.meta.get("recomputed")
+    }
     for layer, marks in layers.items():
-        if _complete(layer, marks, order) and marks["given", 0].meta["module"] not in again:  # whose backward reads a second, shorter run
+        if (
+            _complete(layer, marks, order) and marks["given", 0].meta["module"] not in again
+        ):  # whose backward reads a second, shorter run
             _Merger(graph, layer, marks).merge(order, written)
     graph.eliminate_dead_code(has_effect)
     _drop_inner(graph)
@@ -50,7 +61,11 @@ def _whole(name, x, h, weights, has_biases, layers, dropout, train, bidirectiona
             at = len(last)
             w_ih, w_hh, b_ih, b_hh = (*weights[at * per_layer : (at + 1) * per_layer], None, None)[:4]
             given = torch.nn.functional.linear(x, w_ih, b_ih)
-            y = ops.gru(given, w_hh, b_hh, h[at], reverse)[0] if name == "gru" else ops.rnn(given, w_hh, b_hh, h[at], name == "rnn_relu", reverse)
+            y = (
+                ops.gru(given, w_hh, b_hh, h[at], reverse)[0]
+                if name == "gru"
+                else ops.rnn(given, w_hh, b_hh, h[at], name == "rnn_relu", reverse)
+            )
             out.append(y)
             last.append(y[0 if reverse else -1])
         x = torch.cat(out, -1) if bidirectional else out[0]
@@ -58,7 +73,9 @@ def _whole(name, x, h, weights, has_biases, layers, dropout, train, bidirectiona
 
 
 def _marked(graph):
-    """{layer: {(role, step): node}}; a layer with a mark on two nodes, or two marks that met on one, lacks some."""
+    """{layer: {(role, step): node}}; a layer with a mark on two nodes, or two marks that met on one, lacks
+    some.
+    """
     found = {}
     for node in graph.nodes:
         for layer, role, step in node.meta.get("recurrent", ()):
@@ -75,12 +92,20 @@ def _complete(layer, marks, order):
     first = marks["product", 0]
     tensors = [n for n in first.args if isinstance(n, torch.fx.Node)]
     info = first.meta["tensor"]
-    if first.target not in (aten.addmm.default, aten.mm.default) or first.kwargs or first.args[-1].target is not aten.t.default:
+    if (
+        first.target not in (aten.addmm.default, aten.mm.default)
+        or first.kwargs
+        or first.args[-1].target is not aten.t.default
+    ):
         return False
-    if info.dtype not in _DTYPES or any(n.meta["tensor"].dtype is not info.dtype or n.meta["tensor"].device.type != "cpu" for n in tensors):
+    if info.dtype not in _DTYPES or any(
+        n.meta["tensor"].dtype is not info.dtype or n.meta["tensor"].device.type != "cpu" for n in tensors
+    ):
         return False
     backward = [order[n] for (role, _), n in marks.items() if role in ("dproduct", "dgiven")]
-    return not backward or all(order[marks[role, 0]] < min(backward) for role in ("dout", "dlast") if (role, 0) in marks)
+    return not backward or all(
+        order[marks[role, 0]] < min(backward) for role in ("dout", "dlast") if (role, 0) in marks
+    )
 
 
 class _Merger:
@@ -99,7 +124,10 @@ class _Merger:
             both = self._insert(ops.gru.default, (given, self.weight, self.bias, self.h0, layer.reverse))
             hidden, self.work = (self._insert(operator.getitem, (both, i)) for i in (0, 1))
         else:
-            hidden = self._insert(ops.rnn.default, (given, self.weight, self.bias, self.h0, layer.kind == "rnn_relu", layer.reverse))
+            hidden = self._insert(
+                ops.rnn.default,
+                (given, self.weight, self.bias, self.h0, layer.kind == "rnn_relu", layer.reverse),
+            )
         self.hidden = hidden
         self._backward(order)
         out.replace_all_uses_with(self._insert(aten.clone.default, (hidden,)) if out in written else hidden)
@@ -116,12 +144,22 @@ class _Merger:
         if dlast is not None:
             dlast = self._insert(aten.select.int, (dlast, 0, layer.at), before)
         if layer.kind == "gru":
-            parts = self._insert(ops.gru_backward.default, (dout, dlast, self.hidden, self.work, self.h0, self.weight, layer.reverse), before)
+            parts = self._insert(
+                ops.gru_backward.default,
+                (dout, dlast, self.hidden, self.work, self.h0, self.weight, layer.reverse),
+                before,
+            )
             dgiven, dproduct, dfirst = (self._insert(operator.getitem, (parts, i), before) for i in range(3))
             if ("dfirst", 0) in marks:  # the layer's own use of it comes before
-                marks["dfirst", 0].replace_all_uses_with(dfirst, delete_user_cb=lambda user: order.get(user, 0) > order[before])
+                marks["dfirst", 0].replace_all_uses_with(
+                    dfirst, delete_user_cb=lambda user: order.get(user, 0) > order[before]
+                )
         else:
-            dgiven = dproduct = self._insert(ops.rnn_backward.default, (dout, dlast, self.hidden, self.weight, layer.kind == "rnn_relu", layer.reverse), before)
+            dgiven = dproduct = self._insert(
+                ops.rnn_backward.default,
+                (dout, dlast, self.hidden, self.weight, layer.kind == "rnn_relu", layer.reverse),
+                before,
+            )
         self._weights(dproduct, before)
         for i in range(layer.steps):
             if ("dproduct", i) in marks:
@@ -130,7 +168,9 @@ class _Merger:
             marks["dgiven", 0].replace_all_uses_with(dgiven)
 
     def _weights(self, dproduct, before):
-        """One product and one sum for the gradients of the weight and the bias, where every step has its own and they are added up."""
+        """One product and one sum for the gradients of the weight and the bias, where every step has its own
+        and they are added up.
+        """
         steps, marks = self.layer.steps, self.marks
         if not all(("dproduct", i) in marks for i in range(steps)):
             return
@@ -138,9 +178,17 @@ class _Merger:
         products, sums = [], []
         for i in range(steps):
             users = list(marks["dproduct", i].users)
-            turned = [t for u in users if u.target is aten.t.default for t in u.users if t.target is aten.mm.default and t.args == (u, states[i])]
+            turned = [
+                t
+                for u in users
+                if u.target is aten.t.default
+                for t in u.users
+                if t.target is aten.mm.default and t.args == (u, states[i])
+            ]
             products += turned[:1] if len(turned) == 1 else []
-            summed = [u for u in users if u.target is aten.sum.dim_IntList and list(u.args[1:]) == [[0], True]]
+            summed = [
+                u for u in users if u.target is aten.sum.dim_IntList and list(u.args[1:]) == [[0], True]
+            ]
             sums += summed[:1] if len(summed) == 1 else []
         rows, gates = self.info.shape[0] * self.info.shape[1], marks["given", 0].meta["tensor"].shape[2]
         flat = None
@@ -155,7 +203,9 @@ class _Merger:
 
     def _product(self, flat, rows, before):
         steps, reverse = self.layer.steps, self.layer.reverse
-        most = self._insert(aten.slice.Tensor, (self.hidden, 0, *((1, steps) if reverse else (0, steps - 1))), before)
+        most = self._insert(
+            aten.slice.Tensor, (self.hidden, 0, *((1, steps) if reverse else (0, steps - 1))), before
+        )
         first = self._insert(aten.unsqueeze.default, (self.h0, 0), before)
         states = self._insert(aten.cat.default, ([most, first] if reverse else [first, most],), before)
         states = self._insert(aten.view.default, (states, [rows, self.info.shape[2]]), before)
@@ -165,7 +215,9 @@ class _Merger:
         return self._insert(aten.sum.dim_IntList, (flat, [0], True), before)
 
     def _row(self, tensor, step, before):
-        return self._insert(aten.select.int, (tensor, 0, self.layer.steps - 1 - step if self.layer.reverse else step), before)
+        return self._insert(
+            aten.select.int, (tensor, 0, self.layer.steps - 1 - step if self.layer.reverse else step), before
+        )
 
     def _insert(self, target, args, before=None):
         with self.graph.inserting_before(before or self.after):
@@ -175,7 +227,9 @@ class _Merger:
 
     def _swap(self, old, make):
         """`old` for those outside the layer."""
-        users = [u for u in old.users if not any(role == "inner" for _, role, _ in u.meta.get("recurrent", ()))]
+        users = [
+            u for u in old.users if not any(role == "inner" for _, role, _ in u.meta.get("recurrent", ()))
+        ]
         if users:
             new = make()
             for user in users:
@@ -183,14 +237,22 @@ class _Merger:
 
 
 def _additions(terms):
-    """For all terms but the last: the addition that takes it, through views, and what else that adds; None if one is used otherwise."""
+    """For all terms but the last: the addition that takes it, through views, and what else that adds; None if
+    one is used otherwise.
+    """
     found = []
     for term in terms[:-1]:
         node = term
         while len(node.users) == 1 and next(iter(node.users)).target in _VIEWS:
             node = next(iter(node.users))
         addition = next(iter(node.users)) if len(node.users) == 1 else None
-        if addition is None or addition.target is not aten.add.Tensor or addition.kwargs or len(addition.args) != 2 or addition.args[0] is addition.args[1]:
+        if (
+            addition is None
+            or addition.target is not aten.add.Tensor
+            or addition.kwargs
+            or len(addition.args) != 2
+            or addition.args[0] is addition.args[1]
+        ):
             return None
         place = 1 if addition.args[0] is node else 0
         found.append((addition, lambda addition=addition, place=place: addition.args[place]))
@@ -198,7 +260,9 @@ def _additions(terms):
 
 
 def _drop_inner(graph):
-    """Erase what layers compute within themselves where nothing reads it; writes among it are no effect beyond it."""
+    """Erase what layers compute within themselves where nothing reads it; writes among it are no effect
+    beyond it.
+    """
     inner = {n for n in graph.nodes if any(role == "inner" for _, role, _ in n.meta.get("recurrent", ()))}
     live, groups = set(), {}
 
@@ -211,7 +275,9 @@ def _drop_inner(graph):
                 pending.extend(n.all_input_nodes)
 
     def memory(node):
-        while node in inner and (node.target in (operator.getitem, aten.unsafe_split.Tensor) or is_view(node) or written_args(node)):
+        while node in inner and (
+            node.target in (operator.getitem, aten.unsafe_split.Tensor) or is_view(node) or written_args(node)
+        ):
             node = node.args[0]
         return node
 

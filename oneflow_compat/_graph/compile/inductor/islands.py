@@ -1,8 +1,11 @@
-"""Programs with sizes that depend on values: the runs of operators on known sizes between the others are compiled, one by one.
+"""Programs with sizes that depend on values: the runs of operators on known sizes between the others are
+compiled, one by one.
 
-A run is what stands side by side in the program, so nothing changes its order. One stays with the captured operators where it is
+A run is what stands side by side in the program, so nothing changes its order. One stays with the captured
+operators where it is
 short, or where memory it shares with others is written: a compiled region knows only the tensors it is given.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -28,7 +31,10 @@ def compile(program, config):
     if replays_random_numbers(program.graph) or talks(program.graph):
         return aten.compile(program, config)
     graph = torch.fx.Graph()
-    copies = {node: graph.node_copy(node) for node in (*program.placeholders, *program.graph.find_nodes(op="get_attr"))}
+    copies = {
+        node: graph.node_copy(node)
+        for node in (*program.placeholders, *program.graph.find_nodes(op="get_attr"))
+    }
     compiled = {run[0]: run for run in _runs(program.graph) if _closed(run, program.graph)}
     done = set()
     with announced(program, sum(map(len, compiled.values()))) if compiled else contextlib.nullcontext():
@@ -56,7 +62,9 @@ def _runs(graph):
 
 
 def _of_known_sizes(node):
-    return isinstance(node.target, torch._ops.OpOverload | type(operator.getitem)) and all(map(_is_known, (node, *node.all_input_nodes)))
+    return isinstance(node.target, torch._ops.OpOverload | type(operator.getitem)) and all(
+        map(_is_known, (node, *node.all_input_nodes))
+    )
 
 
 def _is_known(node):
@@ -77,7 +85,12 @@ def _closed(run, graph):
     inputs = {i for n in run for i in n.all_input_nodes if i not in within}
     outputs = _made(run)
     late = first_of_update(graph)  # writes what it is given, and nobody reads on
-    others = bases(w for n in graph.nodes if n not in within and n not in late and n.op == "call_function" for w in written_args(n))
+    others = bases(
+        w
+        for n in graph.nodes
+        if n not in within and n not in late and n.op == "call_function"
+        for w in written_args(n)
+    )
     for base in written - within:
         if base.op != "placeholder" or sum(base in bases([i]) for i in inputs) > 1:
             return False
@@ -91,7 +104,9 @@ def _made(run):
 
 
 def _call(graph, copies, run, config):
-    """Put a call of the compiled run into the graph, and what it gives; False where it has no form for it, or gives another layout than the operators do."""
+    """Put a call of the compiled run into the graph, and what it gives; False where it has no form for it, or
+    gives another layout than the operators do.
+    """
     within, region, inner = set(run), torch.fx.Graph(), {}
     inputs = list(dict.fromkeys(i for n in run for i in n.all_input_nodes if i not in within))
     outputs = _made(run)
@@ -103,7 +118,11 @@ def _call(graph, copies, run, config):
     region.output(tuple(inner[n] for n in outputs))
     if views_out_of_reach(region):
         return False
-    function = compile_region(torch.fx.GraphModule(torch.nn.Module(), region), [n.meta["tensor"] for n in inputs], config.backend_options)
+    function = compile_region(
+        torch.fx.GraphModule(torch.nn.Module(), region),
+        [n.meta["tensor"] for n in inputs],
+        config.backend_options,
+    )
     results = next(iter(function.graph.find_nodes(op="output"))).args[0]
     if any(_layout(r.meta["val"]) != _layout(n.meta["tensor"]) for r, n in zip(results, outputs)):
         return False
@@ -119,10 +138,19 @@ def _call(graph, copies, run, config):
 
 
 def _taking(function, strides):
-    """The region reads memory by the layouts that were foreseen: what an operator laid out otherwise is copied."""
+    """The region reads memory by the layouts that were foreseen: what an operator laid out otherwise is
+    copied.
+    """
 
     def region(*values):
-        return function(*[v if v.stride() == s else torch.empty_strided(v.shape, s, dtype=v.dtype, device=v.device).copy_(v) for v, s in zip(values, strides)])
+        return function(
+            *[
+                v
+                if v.stride() == s
+                else torch.empty_strided(v.shape, s, dtype=v.dtype, device=v.device).copy_(v)
+                for v, s in zip(values, strides)
+            ]
+        )
 
     return region
 

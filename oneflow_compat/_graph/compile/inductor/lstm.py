@@ -1,20 +1,45 @@
-"""oneDNN's LSTM layers for inductor: matrix products over all steps at once, and a kernel of oneflow._ext for the recurrence.
+"""oneDNN's LSTM layers for inductor: matrix products over all steps at once, and a kernel of oneflow._ext for
+the recurrence.
 
-oneDNN makes its primitives anew in each call and computes one step after the other, the gradients of the weights too.
+oneDNN makes its primitives anew in each call and computes one step after the other, the gradients of the
+weights too.
 """
+
 from __future__ import annotations
 
 import torch
 
 _LSTM = 2  # at::native's mode
-_LARGEST = 640  # hidden size: beyond, the weight leaves the cache (1.15 times the speed of oneDNN at 512, 0.93 at 1024)
+# hidden size: beyond, the weight leaves the cache (1.15 times the speed of oneDNN at 512, 0.93 at 1024)
+_LARGEST = 640
 
 
 def _takes(input, mode, hidden_size, batch_sizes):
-    return mode == _LSTM and not batch_sizes and input.dtype is torch.float32 and input.ndim == 3 and hidden_size <= _LARGEST
+    return (
+        mode == _LSTM
+        and not batch_sizes
+        and input.dtype is torch.float32
+        and input.ndim == 3
+        and hidden_size <= _LARGEST
+    )
 
 
-def layer(input, w_ih, w_hh, b_ih, b_hh, h0, c0, reverse, batch_sizes, mode, hidden_size, num_layers, has_biases, *more):
+def layer(
+    input,
+    w_ih,
+    w_hh,
+    b_ih,
+    b_hh,
+    h0,
+    c0,
+    reverse,
+    batch_sizes,
+    mode,
+    hidden_size,
+    num_layers,
+    has_biases,
+    *more,
+):
     """aten::mkldnn_rnn_layer of an LSTM: (hidden states, last one, last cell, workspace)."""
     if not _takes(input, mode, hidden_size, batch_sizes):
         return NotImplemented
@@ -25,15 +50,48 @@ def layer(input, w_ih, w_hh, b_ih, b_hh, h0, c0, reverse, batch_sizes, mode, hid
 
 
 def layer_backward(
-    input, w_ih, w_hh, b_ih, b_hh, h0, c0, output, hy, cy, grad_output, grad_hy, grad_cy, reverse, mode, hidden_size, num_layers, has_biases, train,
-    bidirectional, batch_sizes, batch_first, workspace,
-):  # fmt: skip
+    input,
+    w_ih,
+    w_hh,
+    b_ih,
+    b_hh,
+    h0,
+    c0,
+    output,
+    hy,
+    cy,
+    grad_output,
+    grad_hy,
+    grad_cy,
+    reverse,
+    mode,
+    hidden_size,
+    num_layers,
+    has_biases,
+    train,
+    bidirectional,
+    batch_sizes,
+    batch_first,
+    workspace,
+):
     """Its gradients: of the input, both weights, both biases and both states."""
     if not _takes(input, mode, hidden_size, batch_sizes):
         return NotImplemented
     steps, batch, width = input.shape
-    dgates, dh, dc = torch.ops.oneflow.lstm_backward(grad_output, grad_hy, grad_cy, workspace, c0, w_hh, reverse)
+    dgates, dh, dc = torch.ops.oneflow.lstm_backward(
+        grad_output, grad_hy, grad_cy, workspace, c0, w_hh, reverse
+    )
     rows = dgates.view(steps * batch, 4 * hidden_size)
-    before = torch.cat([output[1:], h0[None]] if reverse else [h0[None], output[:-1]]).view(steps * batch, hidden_size)
+    before = torch.cat([output[1:], h0[None]] if reverse else [h0[None], output[:-1]]).view(
+        steps * batch, hidden_size
+    )
     dbias = rows.sum(0)
-    return (rows @ w_ih).view(steps, batch, width), rows.t() @ input.reshape(steps * batch, width), rows.t() @ before, dbias, dbias.clone(), dh, dc  # memory of its own: gradients are scaled in place
+    return (
+        (rows @ w_ih).view(steps, batch, width),
+        rows.t() @ input.reshape(steps * batch, width),
+        rows.t() @ before,
+        dbias,
+        dbias.clone(),
+        dh,
+        dc,
+    )  # memory of its own: gradients are scaled in place

@@ -1,13 +1,20 @@
-"""What is added to a matrix product, for inductor: rewritten after inductor's own passes, which join the two into addmm.
+"""What is added to a matrix product, for inductor: rewritten after inductor's own passes, which join the two
+into addmm.
 
-- A bias, on the CPU: added where the product is read. addmm copies it into every row before it multiplies, through two more
-  operators. Measured: 0.82 to 0.98 of the time of steps and inference of MLPs, LSTM, GPT-2 and BERT, level for large batches of
+- A bias, on the CPU: added where the product is read. addmm copies it into every row before it multiplies,
+  through two more
+  operators. Measured: 0.82 to 0.98 of the time of steps and inference of MLPs, LSTM, GPT-2 and BERT, level
+  for large batches of
   the LSTM and the wide MLP.
-- The gradient of an embedding whose weight is also the last layer's (tied): its rows are added into the product. By itself it is a
+- The gradient of an embedding whose weight is also the last layer's (tied): its rows are added into the
+  product. By itself it is a
   table of zeros with a few rows filled in, as large as the weight, and addmm copies that too.
-- Products of float32 go to oneDNN's kernels for blocks on processors with AVX-512 that are not Intel's: MKL, which torch calls, has no
-  AVX-512 for those and takes twice the time (measured on an AMD EPYC). So do some convolutions (convolution.py).
+- Products of float32 go to oneDNN's kernels for blocks on processors with AVX-512 that are not Intel's: MKL,
+  which torch calls, has no
+  AVX-512 for those and takes twice the time (measured on an AMD EPYC). So do some convolutions
+  (convolution.py).
 """
+
 from __future__ import annotations
 
 import functools
@@ -25,8 +32,11 @@ aten = torch.ops.aten
 
 @functools.cache
 def product_pass(blocks, channels_last):
-    """The pass in inductor's form (importing inductor takes seconds). `blocks`: what blocks_are_faster() says; `channels_last`: whether
-    inductor may lay images out so."""
+    """The pass in inductor's form (importing inductor takes seconds).
+
+    `blocks`: what blocks_are_faster() says; `channels_last`: whether
+    inductor may lay images out so.
+    """
     from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
 
     from . import convolution, upstream_fixes
@@ -40,13 +50,18 @@ def product_pass(blocks, channels_last):
                 multiply_in_blocks(graph)
 
         def uuid(self):
-            return get_hash_for_files((__file__, convolution.__file__, upstream_fixes.__file__)) + bytes([blocks, channels_last])  # part of the key of inductor's cache
+            return get_hash_for_files((__file__, convolution.__file__, upstream_fixes.__file__)) + bytes(
+                [blocks, channels_last]
+            )  # part of the key of inductor's cache
 
     return SumsApart()
 
 
 def part_biases(graph):
-    """addmm(bias, x, w) of a vector `bias` as mm(x, w) + bias, in place. Half precision stays: oneDNN adds its bias while it multiplies."""
+    """addmm(bias, x, w) of a vector `bias` as mm(x, w) + bias, in place.
+
+    Half precision stays: oneDNN adds its bias while it multiplies.
+    """
     for node in [n for n in graph.nodes if n.target is aten.addmm.default and not n.kwargs]:
         bias, x, weight = node.args
         value = bias.meta["val"]
@@ -66,10 +81,17 @@ _LEAST = 4  # rows and columns of the result; MKL reads a weight for few of them
 
 @functools.cache
 def blocks_are_faster() -> bool:
-    """Is oneflow::mm faster than MKL here, and are the convolutions? Said by the processor, not measured: a program computes the same bits
-    in each process. ONEFLOW_GRAPH_BLOCKS says otherwise (machines of several kinds that are to compute the same bits)."""
+    """Is oneflow::mm faster than MKL here, and are the convolutions? Said by the processor, not measured: a
+    program computes the same bits
+    in each process. ONEFLOW_GRAPH_BLOCKS says otherwise (machines of several kinds that are to compute the
+    same bits).
+    """
     said = _env.get("ONEFLOW_GRAPH_BLOCKS")
-    mkl_is_slow = torch.backends.mkl.is_available() and torch.backends.cpu.get_cpu_capability() == "AVX512" and "GenuineIntel" not in _processor()
+    mkl_is_slow = (
+        torch.backends.mkl.is_available()
+        and torch.backends.cpu.get_cpu_capability() == "AVX512"
+        and "GenuineIntel" not in _processor()
+    )
     if _ext.status() != "loaded" or not (_env.is_set("ONEFLOW_GRAPH_BLOCKS") if said else mkl_is_slow):
         return False
     a = torch.ones(4, 4, dtype=torch.float32, device="cpu")
@@ -81,7 +103,9 @@ def blocks_are_faster() -> bool:
 
 
 def _processor():
-    """What names the maker of an x86 processor: vendor_id in Linux's /proc/cpuinfo, else Python's description."""
+    """What names the maker of an x86 processor: vendor_id in Linux's /proc/cpuinfo, else Python's
+    description.
+    """
     try:
         with open("/proc/cpuinfo") as file:
             return next((line for line in file if line.startswith("vendor_id")), "")
@@ -96,20 +120,34 @@ def multiply_in_blocks(graph):
         if node.target in ours and not node.kwargs:
             a, b = (n.meta["val"] for n in node.args)
             *batch, m, k, n = sizes = (*a.shape, b.shape[-1])
-            if a.device.type == "cpu" and a.dtype is torch.float32 and all(type(size) is int for size in sizes):
+            if (
+                a.device.type == "cpu"
+                and a.dtype is torch.float32
+                and all(type(size) is int for size in sizes)
+            ):
                 each = 2 * m * k * n
                 if each >= _WORTH_EACH and math.prod(batch) * each >= WORTH and min(m, n) >= _LEAST:
                     node.target = ours[node.target]
 
 
 def rows_into_product(graph):
-    """addmm(e, a, b), add(e, x) or add(x, e) of the gradient `e` of an embedding: its rows put into mm(a, b) or x, in place."""
-    for node in [n for n in graph.nodes if n.target in (aten.addmm.default, aten.add.Tensor) and not n.kwargs]:
-        table, other = next(((a, b) for a, b in (node.args[:2], node.args[1::-1]) if _rows_in_zeros(a)), (None, None))
+    """addmm(e, a, b), add(e, x) or add(x, e) of the gradient `e` of an embedding: its rows put into mm(a, b)
+    or x, in place.
+    """
+    for node in [
+        n for n in graph.nodes if n.target in (aten.addmm.default, aten.add.Tensor) and not n.kwargs
+    ]:
+        table, other = next(
+            ((a, b) for a, b in (node.args[:2], node.args[1::-1]) if _rows_in_zeros(a)), (None, None)
+        )
         if table is None or node.target is aten.addmm.default and other is not node.args[1]:
             continue
         value = node.meta["val"]
-        if node.target is aten.add.Tensor and not (isinstance(other, torch.fx.Node) and _same(other.meta["val"], value)) or not _same(table.meta["val"], value):
+        if (
+            node.target is aten.add.Tensor
+            and not (isinstance(other, torch.fx.Node) and _same(other.meta["val"], value))
+            or not _same(table.meta["val"], value)
+        ):
             continue
         zeros, mask, indices, rows = table.args
         with graph.inserting_before(node):
@@ -141,14 +179,22 @@ def _number(graph, number, like):
 
 
 def _within(graph, index, size):
-    """The index where it is one, any other where the mask drops the row (a padding index of -1 of a table with no rows, say)."""
+    """The index where it is one, any other where the mask drops the row (a padding index of -1 of a table
+    with no rows, say).
+    """
     low, high = (_number(graph, n, index.meta["val"]) for n in (-size, size - 1))
-    return _call(graph, aten.maximum.default, index, _call(graph, aten.minimum.default, index, index, high), low)
+    return _call(
+        graph, aten.maximum.default, index, _call(graph, aten.minimum.default, index, index, high), low
+    )
 
 
 def _rows_in_zeros(node):
     """Is the node rows added into a table of zeros, and read by one other node alone?"""
-    if not isinstance(node, torch.fx.Node) or node.target is not aten._unsafe_masked_index_put_accumulate.default or len(node.users) != 1:
+    if (
+        not isinstance(node, torch.fx.Node)
+        or node.target is not aten._unsafe_masked_index_put_accumulate.default
+        or len(node.users) != 1
+    ):
         return False
     zeros = node.args[0]
     return zeros.target is aten.full.default and zeros.args[1] == 0

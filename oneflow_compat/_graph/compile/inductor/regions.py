@@ -1,8 +1,10 @@
-"""Splits a Program into the part a compiler takes (forward and backward) and the rest (the update) run as it is.
+"""Splits a Program into the part a compiler takes (forward and backward) and the rest (the update) run as it
+is.
 
 The update is a few fused in-place operators over all parameters, or python-number arithmetic around them:
 a compiler would functionalize it, copy every parameter, and take longer to compile for nothing.
 """
+
 from __future__ import annotations
 
 import operator
@@ -17,9 +19,15 @@ def split(program):
     """(module of the first region, its input placeholders, its output nodes, nodes of the rest)."""
     graph = program.graph
     late = first_of_update(graph)
-    # numbers computed from lr before the first tensor operator of the update belong to the update as well, and its constants
+    # numbers computed from lr before the first tensor operator of the update belong to the update as well,
+    # and its constants
     for node in reversed(list(graph.nodes)):
-        if node not in late and node.users and all(u in late for u in node.users) and (node.op == "get_attr" or node.op == "call_function" and _is_number(node)):
+        if (
+            node not in late
+            and node.users
+            and all(u in late for u in node.users)
+            and (node.op == "get_attr" or node.op == "call_function" and _is_number(node))
+        ):
             late.add(node)
     early = [n for n in graph.nodes if n.op in ("call_function", "get_attr") and n not in late]
     region = torch.fx.Graph()
@@ -62,6 +70,7 @@ def host_program(program, inputs, outputs, late, function):
 
 
 def _is_number(node):
-    return node.meta.get("tensor") is None and getattr(node.target, "__module__", None) in ("_operator", "math")
-
-
+    return node.meta.get("tensor") is None and getattr(node.target, "__module__", None) in (
+        "_operator",
+        "math",
+    )

@@ -1,4 +1,5 @@
 """What is rewritten in the functional graph of a region before inductor (torch 2.13) compiles it."""
+
 from __future__ import annotations
 
 import itertools
@@ -13,22 +14,35 @@ _LARGEST = {aten.amax.default, aten.amin.default, aten.max.default, aten.min.def
 
 
 def numbers_as_full(gm):
-    """0-d constants as aten.full: some of inductor's lowerings (pow) do not take its own form of a constant."""
+    """0-d constants as aten.full: some of inductor's lowerings (pow) do not take its own form of
+    a constant.
+    """
     from torch._subclasses.fake_tensor import unset_fake_temporarily
 
     for node in [n for n in gm.graph.nodes if n.op == "get_attr"]:
         value = getattr(gm, node.target)
-        if isinstance(value, torch.Tensor) and value.ndim == 0 and not value.is_complex() and value.device.type == "cpu":
+        if (
+            isinstance(value, torch.Tensor)
+            and value.ndim == 0
+            and not value.is_complex()
+            and value.device.type == "cpu"
+        ):
             with gm.graph.inserting_before(node), unset_fake_temporarily():
-                made = gm.graph.call_function(aten.full.default, ([], value.item()), {"dtype": value.dtype, "device": value.device})
+                made = gm.graph.call_function(
+                    aten.full.default, ([], value.item()), {"dtype": value.dtype, "device": value.device}
+                )
             made.meta.update(node.meta)
             node.replace_all_uses_with(made)
             gm.graph.erase_node(node)
 
 
 def sums_of_constants(graph):
-    """cumsum of a constant tensor in a form that inductor's own pass does not know: its result has the constant's dtype, and rows in one memory."""
-    for node in [n for n in graph.nodes if n.target is aten.cumsum.default and n.args[0].target is aten.full.default]:
+    """cumsum of a constant tensor in a form that inductor's own pass does not know: its result has the
+    constant's dtype, and rows in one memory.
+    """
+    for node in [
+        n for n in graph.nodes if n.target is aten.cumsum.default and n.args[0].target is aten.full.default
+    ]:
         with graph.inserting_before(node):
             made = graph.node_copy(node.args[0])
         made.kwargs = {k: v for k, v in made.kwargs.items() if k != "pin_memory"}
@@ -38,14 +52,19 @@ def sums_of_constants(graph):
 def read_plainly(graph):
     """What a view regroups (31 rows of 16 as 16 of 31) is put into memory before.
 
-    Inductor composes the places to read instead. Two such views with slices between them (the relative shift of attention scores)
+    Inductor composes the places to read instead. Two such views with slices between them (the relative shift
+    of attention scores)
     took it minutes, torch.compile too.
     """
     for node in [n for n in graph.nodes if n.target is aten.view.default]:
         x = node.args[0].meta["val"]
         if _regroups(x.shape, node.meta["val"].shape):
             with graph.inserting_before(node):
-                made = _in_memory(graph, node.args[0], torch.empty_like(x, memory_format=torch.contiguous_format, device="meta").stride())
+                made = _in_memory(
+                    graph,
+                    node.args[0],
+                    torch.empty_like(x, memory_format=torch.contiguous_format, device="meta").stride(),
+                )
             node.replace_input_with(node.args[0], made)
 
 
@@ -56,9 +75,11 @@ def _regroups(first, second):
 
 
 def compare_one_result(graph):
-    """x == x.amax(), in the gradients of largest and smallest elements, reads for both sides what was computed once.
+    """x == x.amax(), in the gradients of largest and smallest elements, reads for both sides what was
+    computed once.
 
-    Inductor computes x anew in each loop, here as numbers and there as vectors whose erf is off by a rounding: no element was equal,
+    Inductor computes x anew in each loop, here as numbers and there as vectors whose erf is off by a
+    rounding: no element was equal,
     and the gradient was lost, in torch.compile too.
     """
     for node in [n for n in graph.nodes if n.target is aten.eq.Tensor]:
@@ -71,7 +92,12 @@ def compare_one_result(graph):
 
 
 def _viewed(node):
-    while isinstance(node, torch.fx.Node) and node.op == "call_function" and node.target is not operator.getitem and is_view(node):
+    while (
+        isinstance(node, torch.fx.Node)
+        and node.op == "call_function"
+        and node.target is not operator.getitem
+        and is_view(node)
+    ):
         node = node.args[0]
     return node
 
@@ -79,19 +105,35 @@ def _viewed(node):
 def one_copy(graph):
     """What a convolution and others read, its own gradient for one, is made once, channels last.
 
-    Inductor computes it for each of them anew, where that takes few reads, and writes and keeps every copy. Measured on the CPU:
+    Inductor computes it for each of them anew, where that takes few reads, and writes and keeps every copy.
+    Measured on the CPU:
     0.71 of the time of MobileNetV2's training step with 16 images.
     """
     output = next(n for n in reversed(graph.nodes) if n.op == "output")
     for node in [n for n in graph.nodes if n.target is aten.convolution.default]:
         x = node.args[0]
         value = x.meta.get("val")
-        if x.op == "call_function" and len(x.users) > 1 and value is not None and value.ndim == 4 and value.device.type == "cpu" and torch.Tag.pointwise in getattr(x.target, "tags", ()):
+        if (
+            x.op == "call_function"
+            and len(x.users) > 1
+            and value is not None
+            and value.ndim == 4
+            and value.device.type == "cpu"
+            and torch.Tag.pointwise in getattr(x.target, "tags", ())
+        ):
             with graph.inserting_after(x):
-                made = _in_memory(graph, x, torch.empty_like(value, memory_format=torch.channels_last, device="meta").stride())
+                made = _in_memory(
+                    graph,
+                    x,
+                    torch.empty_like(value, memory_format=torch.channels_last, device="meta").stride(),
+                )
             x.replace_all_uses_with(made, delete_user_cb=lambda user: user is not made and user is not output)
 
-    def as_captured(node):  # the update and the user get results, weights' gradients among them, in the layout they were captured in
+    def as_captured(
+        node,
+        # the update and the user get results, weights' gradients among them, in the layout they were captured
+        # in
+    ):
         value = node.meta.get("val")
         if node.op != "call_function" or not isinstance(value, torch.Tensor) or value.ndim != 4:
             return node

@@ -1,4 +1,5 @@
 """How torch's inductor is set for a region, and why."""
+
 from __future__ import annotations
 
 import contextlib
@@ -15,19 +16,30 @@ from .matmul import blocks_are_faster, product_pass
 
 def settings(graph, infos, options=()):
     """{inductor's option: value} for a region with these inputs; `options`, the user's own, win."""
-    devices = {i.device.type for i in infos} | {n.meta["tensor"].device.type for n in graph.nodes if n.meta.get("tensor") is not None}
-    found = {"layout_optimization": channels_last(graph), "size_asserts": False, "alignment_asserts": False, "fallback_random": False}
+    devices = {i.device.type for i in infos} | {
+        n.meta["tensor"].device.type for n in graph.nodes if n.meta.get("tensor") is not None
+    }
+    found = {
+        "layout_optimization": channels_last(graph),
+        "size_asserts": False,
+        "alignment_asserts": False,
+        "fallback_random": False,
+    }
     if "cpu" in devices:
         found["post_grad_custom_post_pass"] = product_pass(blocks_are_faster(), found["layout_optimization"])
     if devices <= {"cpu"} and sys.platform == "linux" and not needs_python(graph):
-        # one C++ file for the whole region: less Python per call, and the headers are read once, not once per kernel;
+        # one C++ file for the whole region: less Python per call, and the headers are read once, not once per
+        # kernel;
         # a precompiled header takes longer to make than it saves a single file
         found |= {"cpp_wrapper": True, "cpp_cache_precompile_headers": False}
-        # the function that calls the kernels takes the compiler most of the time when it is long, and need not be optimized: 15 instead of
+        # the function that calls the kernels takes the compiler most of the time when it is long, and need
+        # not be optimized: 15 instead of
         # 57 s for ResNet-50, with steps as fast; below this size the second file costs more than it saves
         found["cpp_wrapper_build_separate"] = sum(n.op == "call_function" for n in graph.nodes) > 150
         if takes_vector_flags():
-            found["cpp.vec_isa_ok"] = True  # inductor's own check compiles and loads a file per instruction set
+            found["cpp.vec_isa_ok"] = (
+                True  # inductor's own check compiles and loads a file per instruction set
+            )
     if "cpu" in devices:
         found["cpp.simdlen"] = vector_bits(found)
     return {**found, **dict(options)}
@@ -35,7 +47,9 @@ def settings(graph, infos, options=()):
 
 @contextlib.contextmanager
 def files_at_once():
-    """Inductor runs the C++ compiler for a region's two files in turn; here they are compiled beside each other, then linked."""
+    """Inductor runs the C++ compiler for a region's two files in turn; here they are compiled beside each
+    other, then linked.
+    """
     from torch._inductor import codecache
 
     before = codecache._worker_compile_cpp
@@ -64,7 +78,8 @@ def files_at_once():
 def vector_bits(chosen) -> int:
     """Of the instruction set that inductor takes by itself. Named, it is part of the key of inductor's cache.
 
-    Without it, kernels written for vectors of one length are compiled for another where machines share the cache, or
+    Without it, kernels written for vectors of one length are compiled for another where machines share the
+    cache, or
     ATEN_CPU_CAPABILITY changes: wrong numbers, with torch.compile as well (2.13).
     """
     from torch._inductor import config
@@ -75,9 +90,12 @@ def vector_bits(chosen) -> int:
 
 
 def channels_last(graph) -> bool:
-    """Whether inductor may move convolutions to channels last. On the CPU that reorders the weights in each training step.
+    """Whether inductor may move convolutions to channels last.
 
-    Measured on a CPU: it pays where many convolutions are depthwise (MobileNetV2), and costs elsewhere (ResNet-18).
+    On the CPU that reorders the weights in each training step.
+
+    Measured on a CPU: it pays where many convolutions are depthwise (MobileNetV2), and costs elsewhere
+    (ResNet-18).
     """
     convolutions = [n for n in graph.nodes if n.target is torch.ops.aten.convolution.default]
     if any(n.args[1].meta["tensor"].device.type != "cpu" for n in convolutions):
@@ -87,15 +105,27 @@ def channels_last(graph) -> bool:
 
 @functools.cache
 def takes_vector_flags() -> bool:
-    """Whether the C++ compiler knows the flags of every vector instruction set of this CPU that inductor would use."""
+    """Whether the C++ compiler knows the flags of every vector instruction set of this CPU that inductor
+    would use.
+    """
     from torch._inductor.cpp_builder import get_cpp_compiler
     from torch._inductor.cpu_vec_isa import supported_vec_isa_list, x86_isa_checker
 
     mine = x86_isa_checker()
-    flags = {f for isa in supported_vec_isa_list if mine and set(str(isa).split()) <= set(mine) for f in isa._arch_flags.split()}
+    flags = {
+        f
+        for isa in supported_vec_isa_list
+        if mine and set(str(isa).split()) <= set(mine)
+        for f in isa._arch_flags.split()
+    }
     if not flags:
         return False
     try:
-        return subprocess.run([get_cpp_compiler(), *sorted(flags), "-E", "-x", "c++", os.devnull], capture_output=True).returncode == 0
+        return (
+            subprocess.run(
+                [get_cpp_compiler(), *sorted(flags), "-E", "-x", "c++", os.devnull], capture_output=True
+            ).returncode
+            == 0
+        )
     except OSError:
         return False

@@ -1,4 +1,5 @@
 """What torch's inductor forgets of reads and writes of memory (2.13, torch.compile too)."""
+
 from __future__ import annotations
 
 import contextlib
@@ -11,7 +12,8 @@ import torch
 def dependencies_kept():
     """A node on the CPU whose loops are made to match another's, to be fused with it, keeps its dependencies.
 
-    Its reads are listed anew, under the names that memory had before it was written in place (scatter_add): it ran before the write.
+    Its reads are listed anew, under the names that memory had before it was written in place (scatter_add):
+    it ran before the write.
     """
     from torch._inductor.dependencies import StarDep, WeakDep
     from torch._inductor.scheduler import SchedulerNode
@@ -19,7 +21,9 @@ def dependencies_kept():
     before = SchedulerNode.recompute_size_and_body
 
     def recompute(self, *args, **kwargs):
-        only_order = type(self.read_writes.reads)(d for d in self.read_writes.reads if isinstance(d, (WeakDep, StarDep)))
+        only_order = type(self.read_writes.reads)(
+            d for d in self.read_writes.reads if isinstance(d, (WeakDep, StarDep))
+        )
         before(self, *args, **kwargs)
         self.set_read_writes(self.read_writes.with_read(only_order).rename(self.mutation_renames))
 
@@ -32,7 +36,8 @@ def dependencies_kept():
 
 @contextlib.contextmanager
 def views_kept():
-    """A write through a view that an operator makes (views of complex tensors) is one of what it is a view of as well.
+    """A write through a view that an operator makes (views of complex tensors) is one of what it is a view of
+    as well.
 
     What reads that ran before the write: the gradient of irfft(), which is doubled in part, in a product.
     """
@@ -44,7 +49,9 @@ def views_kept():
     def viewed(name):
         """The buffers that the one of this name is a view of."""
         buffer = V.graph.try_get_buffer(name)
-        for base in buffer.get_inputs_that_alias_output() if hasattr(buffer, "get_inputs_that_alias_output") else ():
+        for base in (
+            buffer.get_inputs_that_alias_output() if hasattr(buffer, "get_inputs_that_alias_output") else ()
+        ):
             yield base
             yield from viewed(base)
 
@@ -52,7 +59,9 @@ def views_kept():
         before(self, *args, **kwargs)
         written = [name for out in (self, *self.mutation_outputs) for name in out.get_mutation_names()]
         for base in [V.graph.try_get_buffer(name) for view in written for name in viewed(view)]:
-            if not isinstance(getattr(base, "layout", None), MultiOutputLayout):  # of an operator's results together
+            if not isinstance(
+                getattr(base, "layout", None), MultiOutputLayout
+            ):  # of an operator's results together
                 self.mutation_outputs.append(MutationOutput(NoneLayout(device=base.get_device()), base, self))
 
     FallbackKernel.__init__ = init
@@ -64,7 +73,8 @@ def views_kept():
 
 @contextlib.contextmanager
 def sources_kept():
-    """A write into a part of a tensor (index_put) goes into that tensor's own memory only where nothing else the operator reads lies there.
+    """A write into a part of a tensor (index_put) goes into that tensor's own memory only where nothing else
+    the operator reads lies there.
 
     `h.index_add(0, targets, h)` read rows that it had already added to.
     """
@@ -73,7 +83,9 @@ def sources_kept():
 
     def apart(node, written):
         memory = get_node_storage(node.args[written])
-        others = torch.fx.node.map_arg((*node.args[:written], *node.args[written + 1 :], node.kwargs), get_node_storage)
+        others = torch.fx.node.map_arg(
+            (*node.args[:written], *node.args[written + 1 :], node.kwargs), get_node_storage
+        )
         return memory not in torch.utils._pytree.tree_leaves(others)
 
     before = dict(inplaceable_ops)
@@ -89,9 +101,11 @@ def sources_kept():
 
 @contextlib.contextmanager
 def ends_kept():
-    """C++ kernels store a sum only as far as it goes, also where loops lie between the one in steps of a vector and the summing one.
+    """C++ kernels store a sum only as far as it goes, also where loops lie between the one in steps of a
+    vector and the summing one.
 
-    In kernels of transposed tiles a whole vector was stored over the end of the memory: t / t.std(1) of a permuted t.
+    In kernels of transposed tiles a whole vector was stored over the end of the memory: t / t.std(1) of a
+    permuted t.
     """
     from torch._inductor.codegen.cpp import CppKernelProxy
 

@@ -1,4 +1,7 @@
-"""The ordered passes `Program -> Program` and the only place that runs, times, dumps, checks and skips them."""
+"""The ordered passes `Program -> Program` and the only place that runs, times, dumps, checks and
+skips them.
+"""
+
 from __future__ import annotations
 
 import time
@@ -19,7 +22,19 @@ class Pass:
 
 
 def _passes():
-    from . import fuse_activations, fuse_bias_gelu, cleanup, step_counters, fuse_dropout, reuse_memory, masked_fill_gradient, fuse_matmul, gradient_from_result, fuse_softmax, fuse_update
+    from . import (
+        fuse_activations,
+        fuse_bias_gelu,
+        cleanup,
+        step_counters,
+        fuse_dropout,
+        reuse_memory,
+        masked_fill_gradient,
+        fuse_matmul,
+        gradient_from_result,
+        fuse_softmax,
+        fuse_update,
+    )
 
     def compositions(config):  # inductor fuses what it compiles by itself
         return config.fuse_compositions and config.backend == "aten"
@@ -31,17 +46,45 @@ def _passes():
         Pass("drop_dead", cleanup.drop_dead, EXACT, any_size=True),
         Pass("fuse_activations", fuse_activations.fuse_activations, ROUNDING, compositions),
         Pass("fuse_bias_gelu", fuse_bias_gelu.fuse_bias_gelu, ROUNDING, compositions),
-        Pass("fuse_dropout", fuse_dropout.fuse_dropout, RANDOM, lambda config: config.fuse_dropout and config.backend == "aten"),
+        Pass(
+            "fuse_dropout",
+            fuse_dropout.fuse_dropout,
+            RANDOM,
+            lambda config: config.fuse_dropout and config.backend == "aten",
+        ),
         Pass("fuse_softmax", fuse_softmax.fuse_softmax, ROUNDING, compositions),
         Pass("scale_into_matmul", fuse_matmul.scale_into_matmul, ROUNDING, compositions),
-        Pass("add_to_matmul", fuse_matmul.add_to_matmul, ROUNDING, lambda config: config.fuse_add_to_output and config.backend == "aten"),
+        Pass(
+            "add_to_matmul",
+            fuse_matmul.add_to_matmul,
+            ROUNDING,
+            lambda config: config.fuse_add_to_output and config.backend == "aten",
+        ),
         Pass("gradients_from_results", gradient_from_result.gradients_from_results, EXACT),
         Pass("add_to_output", reuse_memory.add_to_output, EXACT, lambda config: config.fuse_add_to_output),
         Pass("cast_scale", reuse_memory.cast_scale, EXACT, lambda config: config.fuse_cast_scale),
-        Pass("skip_overflow", fuse_update.skip_overflow, EXACT, lambda config: config.fuse_update, any_size=True),
-        Pass("scale_in_update", fuse_update.scale_in_update, ROUNDING, lambda config: config.fuse_update, any_size=True),
+        Pass(
+            "skip_overflow",
+            fuse_update.skip_overflow,
+            EXACT,
+            lambda config: config.fuse_update,
+            any_size=True,
+        ),
+        Pass(
+            "scale_in_update",
+            fuse_update.scale_in_update,
+            ROUNDING,
+            lambda config: config.fuse_update,
+            any_size=True,
+        ),
         Pass("count_together", step_counters.count_together, EXACT, any_size=True),
-        Pass("sum_of_selected", masked_fill_gradient.sum_of_selected, EXACT, lambda config: config.backend == "aten", any_size=True),
+        Pass(
+            "sum_of_selected",
+            masked_fill_gradient.sum_of_selected,
+            EXACT,
+            lambda config: config.backend == "aten",
+            any_size=True,
+        ),
     )
 
 

@@ -1,4 +1,7 @@
-"""EXACT passes that only remove nodes: aliases, dead code, repeated views, copies of constants nobody writes."""
+"""EXACT passes that only remove nodes: aliases, dead code, repeated views, copies of constants
+nobody writes.
+"""
+
 from __future__ import annotations
 
 import operator
@@ -11,12 +14,33 @@ from ..program import is_view, written_args
 
 aten = torch.ops.aten
 _ALIASES = {aten.detach.default, aten.alias.default, aten.lift_fresh.default, aten.detach_.default}
-_STRUCTURAL = {aten.set_.source_Tensor, aten.resize_.default, aten.resize_as_.default, aten.as_strided_.default, aten.t_.default, aten.transpose_.default, aten.squeeze_.dim, aten.squeeze_.dims, aten.unsqueeze_.default, aten.squeeze_.default}
+_STRUCTURAL = {
+    aten.set_.source_Tensor,
+    aten.resize_.default,
+    aten.resize_as_.default,
+    aten.as_strided_.default,
+    aten.t_.default,
+    aten.transpose_.default,
+    aten.squeeze_.dim,
+    aten.squeeze_.dims,
+    aten.unsqueeze_.default,
+    aten.squeeze_.default,
+}
 # views whose result depends on shape and strides of the argument only
 _PURE_VIEWS = {
-    aten.t.default, aten.transpose.int, aten.permute.default, aten.view.default, aten.expand.default, aten.unsqueeze.default,
-    aten.squeeze.dim, aten.squeeze.default, aten.slice.Tensor, aten.select.int, aten.as_strided.default, aten._unsafe_view.default,
-}  # fmt: skip
+    aten.t.default,
+    aten.transpose.int,
+    aten.permute.default,
+    aten.view.default,
+    aten.expand.default,
+    aten.unsqueeze.default,
+    aten.squeeze.dim,
+    aten.squeeze.default,
+    aten.slice.Tensor,
+    aten.select.int,
+    aten.as_strided.default,
+    aten._unsafe_view.default,
+}
 
 
 def _changes_metadata(graph):
@@ -41,11 +65,27 @@ def drop_aliases(program):
 
 
 def _same_layout(node):
-    mine, source = node.meta.get("tensor"), node.args[0].meta.get("tensor") if isinstance(node.args[0], torch.fx.Node) else None
-    if mine is None or source is None or mine.stride is None or node.target in (aten.slice.Tensor, aten.select.int, aten.as_strided.default, aten._unsafe_view.default):
+    mine, source = (
+        node.meta.get("tensor"),
+        node.args[0].meta.get("tensor") if isinstance(node.args[0], torch.fx.Node) else None,
+    )
+    if (
+        mine is None
+        or source is None
+        or mine.stride is None
+        or node.target
+        in (
+            aten.slice.Tensor,
+            aten.select.int,
+            aten.as_strided.default,
+            aten._unsafe_view.default,
+        )
+    ):
         return False
     if node.target is aten.view.default and 1 in source.shape and source.stride != _row_major(source.shape):
-        return False  # a real view gives dimensions of size 1 new strides, by which bmm picks its kernel; a symbolic one keeps them
+        # a real view gives dimensions of size 1 new strides, by which bmm picks its kernel; a symbolic one
+        # keeps them
+        return False
     return mine == source and mine.stride == source.stride
 
 
@@ -61,7 +101,11 @@ def drop_constant_copies(program):
     """A constant of python data is copied in each call only if something may write the copy or return it."""
     graph = program.graph
     for node in list(graph.nodes):
-        if node.op == "call_function" and node.target is aten.clone.default and getattr(node.args[0], "op", "") == "get_attr":
+        if (
+            node.op == "call_function"
+            and node.target is aten.clone.default
+            and getattr(node.args[0], "op", "") == "get_attr"
+        ):
             if not _may_be_written(node):
                 node.replace_all_uses_with(node.args[0])
                 graph.erase_node(node)
@@ -115,18 +159,34 @@ def drop_dead(program):
 
 
 def _drop_idle_generators(graph):
-    """Seeding generators made in build() has no effect where nothing draws from one (which one a node names: torch does not tell)."""
+    """Seeding generators made in build() has no effect where nothing draws from one (which one a node names:
+    torch does not tell).
+    """
     seeds = [node for node in graph.nodes if node.target is seed_generator]
-    if seeds and not any(isinstance(v, torch.Generator) for n in graph.nodes if n not in seeds for v in pytree.tree_leaves((n.args, n.kwargs))):
+    if seeds and not any(
+        isinstance(v, torch.Generator)
+        for n in graph.nodes
+        if n not in seeds
+        for v in pytree.tree_leaves((n.args, n.kwargs))
+    ):
         for node in seeds:
             graph.erase_node(node)
 
 
 def has_effect(node) -> bool:
     target = node.target
-    if node.op == "get_attr" or target is operator.getitem or getattr(target, "__module__", None) in ("_operator", "math"):
+    if (
+        node.op == "get_attr"
+        or target is operator.getitem
+        or getattr(target, "__module__", None) in ("_operator", "math")
+    ):
         return False
     schema = getattr(target, "_schema", None)
-    if schema is None or schema.is_mutable or target.namespace == "_c10d_functional" or target is aten._assert_async.msg:  # other ranks wait for what this one sends
+    if (
+        schema is None
+        or schema.is_mutable
+        or target.namespace == "_c10d_functional"
+        or target is aten._assert_async.msg
+    ):  # other ranks wait for what this one sends
         return True
     return torch.Tag.nondeterministic_seeded in target.tags or bool(written_args(node))

@@ -1,4 +1,5 @@
 """Activations written out in plain operators become one kernel, forward and backward. ROUNDING."""
+
 from __future__ import annotations
 
 import math
@@ -11,27 +12,48 @@ from .patterns import Editor, traced
 
 aten = torch.ops.aten
 _K = math.sqrt(2 / math.pi)
-# (an operator every form has, the kernel: torch's (operator, gradient, keywords) or the name of one of ours, the forms people write)
+# (an operator every form has, the kernel: torch's (operator, gradient, keywords) or the name of one of ours,
+# the forms people write)
 COMPOSITIONS = (
-    (aten.tanh.default, (aten.gelu.default, aten.gelu_backward.default, {"approximate": "tanh"}), (
-        lambda x: 0.5 * x * (1.0 + torch.tanh(_K * (x + 0.044715 * torch.pow(x, 3.0)))),
-        lambda x: 0.5 * (x * (1.0 + torch.tanh(_K * (x + 0.044715 * torch.pow(x, 3.0))))),
-        lambda x: x * 0.5 * (1.0 + torch.tanh(_K * x * (1 + 0.044715 * x * x))),
-    )),
-    (aten.erf.default, (aten.gelu.default, aten.gelu_backward.default, {}), (
-        lambda x: x * 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0))),
-        lambda x: x * 0.5 * (1.0 + torch.erf(x * math.sqrt(0.5))),
-        lambda x: x * (0.5 * (1.0 + torch.erf(x / math.sqrt(2.0)))),
-    )),
+    (
+        aten.tanh.default,
+        (aten.gelu.default, aten.gelu_backward.default, {"approximate": "tanh"}),
+        (
+            lambda x: 0.5 * x * (1.0 + torch.tanh(_K * (x + 0.044715 * torch.pow(x, 3.0)))),
+            lambda x: 0.5 * (x * (1.0 + torch.tanh(_K * (x + 0.044715 * torch.pow(x, 3.0))))),
+            lambda x: x * 0.5 * (1.0 + torch.tanh(_K * x * (1 + 0.044715 * x * x))),
+        ),
+    ),
+    (
+        aten.erf.default,
+        (aten.gelu.default, aten.gelu_backward.default, {}),
+        (
+            lambda x: x * 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0))),
+            lambda x: x * 0.5 * (1.0 + torch.erf(x * math.sqrt(0.5))),
+            lambda x: x * (0.5 * (1.0 + torch.erf(x / math.sqrt(2.0)))),
+        ),
+    ),
     (aten.sigmoid.default, "quick_gelu", (lambda x: x * torch.sigmoid(1.702 * x),)),
-    (aten.sigmoid.default, (aten.silu.default, aten.silu_backward.default, {}), (lambda x: x * torch.sigmoid(x),)),
-    (aten.softplus.default, (aten.mish.default, aten.mish_backward.default, {}), (lambda x: x * torch.tanh(F.softplus(x)),)),
-    (aten.hardtanh.default, (aten.hardswish.default, aten.hardswish_backward.default, {}), (
-        lambda x: x * F.relu6(x + 3) / 6,
-        lambda x: x * (F.relu6(x + 3) / 6),
-    )),
+    (
+        aten.sigmoid.default,
+        (aten.silu.default, aten.silu_backward.default, {}),
+        (lambda x: x * torch.sigmoid(x),),
+    ),
+    (
+        aten.softplus.default,
+        (aten.mish.default, aten.mish_backward.default, {}),
+        (lambda x: x * torch.tanh(F.softplus(x)),),
+    ),
+    (
+        aten.hardtanh.default,
+        (aten.hardswish.default, aten.hardswish_backward.default, {}),
+        (
+            lambda x: x * F.relu6(x + 3) / 6,
+            lambda x: x * (F.relu6(x + 3) / 6),
+        ),
+    ),
     (aten.relu.default, "square_relu", (lambda x: torch.relu(x) ** 2,)),
-)  # fmt: skip
+)
 
 
 def fuse_activations(program):

@@ -1,4 +1,5 @@
 """A bias and the gelu after it are one kernel, whose gradient also sums the bias's. ROUNDING."""
+
 from __future__ import annotations
 
 import operator
@@ -13,7 +14,10 @@ aten = torch.ops.aten
 
 
 def fuse_bias_gelu(program):
-    """gelu of x + bias becomes oneflow::bias_gelu; its gradient and the bias's are one kernel too. (A bias inside addmm costs nothing and stays.)"""
+    """gelu of x + bias becomes oneflow::bias_gelu; its gradient and the bias's are one kernel too.
+
+    (A bias inside addmm costs nothing and stays.)
+    """
     editor = Editor(program)
     for node in editor.nodes(aten.gelu.default):
         if not node._erased and not node.kwargs and len(node.args) == 1:
@@ -23,10 +27,22 @@ def fuse_bias_gelu(program):
 
 def _one(editor, biased):
     forward = [u for u in biased.users if u.target is aten.gelu.default and not u.kwargs]
-    backward = [u for u in biased.users if u.target is aten.gelu_backward.default and not u.kwargs and u.args[1] is biased and u.args[0] is not biased]
+    backward = [
+        u
+        for u in biased.users
+        if u.target is aten.gelu_backward.default
+        and not u.kwargs
+        and u.args[1] is biased
+        and u.args[0] is not biased
+    ]
     users = [*forward, *backward]
     info = biased.meta.get("tensor")
-    if len(users) != len(biased.users) or not editor.untouched(biased) or len(info.shape) < 2 or not kernel_for(info):
+    if (
+        len(users) != len(biased.users)
+        or not editor.untouched(biased)
+        or len(info.shape) < 2
+        or not kernel_for(info)
+    ):
         return
     if any(not contiguous(u.meta["tensor"]) or u.meta["tensor"][:2] != info[:2] for u in users):
         return
@@ -42,8 +58,12 @@ def _one(editor, biased):
         if not sums or info.device.type != "cpu":  # the kernel that sums as well is the CPU's
             editor.replace_by_kernel(node, "bias_gelu_backward", (node.args[0], x, bias, axis))
             continue
-        call = editor.insert(node, torch.ops.oneflow.bias_gelu_backward_sums.default, (node.args[0], x, bias, axis), info=None)
-        parts = editor.insert(node, operator.getitem, (call, 1), info=described(call)[1])  # sums of groups of rows
+        call = editor.insert(
+            node, torch.ops.oneflow.bias_gelu_backward_sums.default, (node.args[0], x, bias, axis), info=None
+        )
+        parts = editor.insert(
+            node, operator.getitem, (call, 1), info=described(call)[1]
+        )  # sums of groups of rows
         db = editor.insert(node, aten.sum.dim_IntList, (parts, [0]))
         if db.meta["tensor"].dtype is not info.dtype:
             db = editor.insert(node, aten._to_copy.default, (db,), {"dtype": info.dtype})

@@ -1,4 +1,8 @@
-"""Dropout on the CPU draws its mask inside one kernel, forward and backward, and keeps none. RANDOM: other numbers of the same distribution."""
+"""Dropout on the CPU draws its mask inside one kernel, forward and backward, and keeps none.
+
+RANDOM: other numbers of the same distribution.
+"""
+
 from __future__ import annotations
 
 import math
@@ -13,14 +17,22 @@ _LEAST = 4096  # elements: below, the calls cost more than drawing
 
 
 def fuse_dropout(program):
-    """empty_like, bernoulli_(1 - p), div_(1 - p) and the products with it become oneflow::bias_dropout and its gradient, counted from a seed."""
+    """empty_like, bernoulli_(1 - p), div_(1 - p) and the products with it become oneflow::bias_dropout and
+    its gradient, counted from a seed.
+    """
     editor = Editor(program)
     if any(n.meta.get("recomputed") for n in editor.graph.nodes):
         return program  # the recomputation draws again from a saved state of the generator
     for draw in editor.nodes(aten.bernoulli_.float):
         noise = draw.args[0]
         keep = editor.number(draw.args[1]) if len(draw.args) > 1 else 0.5
-        if keep is not None and 0 < keep < 1 and noise.target is _LIKE and kernel_for(noise.meta["tensor"]) and noise.meta["tensor"].device.type == "cpu":
+        if (
+            keep is not None
+            and 0 < keep < 1
+            and noise.target is _LIKE
+            and kernel_for(noise.meta["tensor"])
+            and noise.meta["tensor"].device.type == "cpu"
+        ):
             _one(editor, draw, noise, keep)
     return program
 
@@ -29,12 +41,26 @@ def _one(editor, draw, noise, keep):
     info = noise.meta["tensor"]
     divide = [n for n in noise.users if n.target in (aten.div_.Scalar, aten.div_.Tensor)]
     products = [n for n in noise.users if n.target is aten.mul.Tensor]
-    if len(divide) != 1 or editor.number(divide[0].args[1]) != keep or len(noise.users) != 2 + len(products) or divide[0].users or draw.users:
+    if (
+        len(divide) != 1
+        or editor.number(divide[0].args[1]) != keep
+        or len(noise.users) != 2 + len(products)
+        or divide[0].users
+        or draw.users
+    ):
         return
     order = editor.order
-    if not order[draw] < order[divide[0]] or any(order[n] < order[divide[0]] for n in products) or len(editor.writes[noise]) != 2:
+    if (
+        not order[draw] < order[divide[0]]
+        or any(order[n] < order[divide[0]] for n in products)
+        or len(editor.writes[noise]) != 2
+    ):
         return
-    if math.prod(info.shape) < _LEAST or not contiguous(info) or not all(_plain_product(n, noise) for n in products):
+    if (
+        math.prod(info.shape) < _LEAST
+        or not contiguous(info)
+        or not all(_plain_product(n, noise) for n in products)
+    ):
         return
     seed = editor.insert(draw, aten.empty.memory_format, ([],), {"dtype": torch.int64, "device": info.device})
     editor.insert(draw, aten.random_.default, (seed,), info=seed.meta["tensor"])
@@ -67,12 +93,22 @@ def _biased(editor, x, users):
 
 
 def bias_sum(node):
-    """(y, bias, axis) where the node is y + bias with a 1-d bias along the last dimension of y, all of one dtype."""
+    """(y, bias, axis) where the node is y + bias with a 1-d bias along the last dimension of y, all of one
+    dtype.
+    """
     if node.target is not aten.add.Tensor or node.kwargs or len(node.args) != 2:
         return None
     for y, bias in (node.args, node.args[::-1]):
         if isinstance(y, torch.fx.Node) and isinstance(bias, torch.fx.Node):
             a, b = y.meta.get("tensor"), bias.meta.get("tensor")
-            if a is not None and b is not None and a[:2] == node.meta["tensor"][:2] and len(a.shape) > 1 and b.shape == a.shape[-1:] and b.dtype is a.dtype and b.device == a.device:
+            if (
+                a is not None
+                and b is not None
+                and a[:2] == node.meta["tensor"][:2]
+                and len(a.shape) > 1
+                and b.shape == a.shape[-1:]
+                and b.dtype is a.dtype
+                and b.device == a.device
+            ):
                 return y, bias, len(a.shape) - 1
     return None

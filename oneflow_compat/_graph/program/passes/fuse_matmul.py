@@ -1,4 +1,5 @@
 """Sums and scales of matrix products go into the product's own kernel. ROUNDING."""
+
 from __future__ import annotations
 
 import math
@@ -7,7 +8,16 @@ import torch
 from torch.fx import Node
 
 from ..program import is_view
-from .patterns import Editor, base_of, contiguous, only_user, owns_memory, same_layout, through_views, users_of_memory
+from .patterns import (
+    Editor,
+    base_of,
+    contiguous,
+    only_user,
+    owns_memory,
+    same_layout,
+    through_views,
+    users_of_memory,
+)
 
 aten = torch.ops.aten
 _INTO = {aten.mm.default: aten.addmm_.default, aten.bmm.default: aten.baddbmm_.default}
@@ -16,10 +26,17 @@ _LEAST = 1 << 16  # elements of a scaled product: below, the scale costs less th
 
 
 def add_to_matmul(program):
-    """add(c, a @ b), where c is a fresh result that dies here, accumulates the product into c: no memory for the product, one pass less."""
+    """add(c, a @ b), where c is a fresh result that dies here, accumulates the product into c: no memory for
+    the product, one pass less.
+    """
     editor = Editor(program)
     for node in editor.nodes(aten.add.Tensor, aten.add_.Tensor):
-        if node.kwargs or len(node.args) != 2 or not all(isinstance(a, Node) for a in node.args) or node.meta["tensor"].dtype not in _FLOATS:
+        if (
+            node.kwargs
+            or len(node.args) != 2
+            or not all(isinstance(a, Node) for a in node.args)
+            or node.meta["tensor"].dtype not in _FLOATS
+        ):
             continue
         in_place = node.target is aten.add_.Tensor
         for c, product in (node.args,) if in_place else (node.args, node.args[::-1]):
@@ -30,10 +47,20 @@ def add_to_matmul(program):
 
 def _accumulate(editor, node, c, product, in_place):
     call = through_views(product)
-    if call.op != "call_function" or call.target not in _INTO or only_user(call) is None or only_user(product) is not node:
+    if (
+        call.op != "call_function"
+        or call.target not in _INTO
+        or only_user(call) is None
+        or only_user(product) is not node
+    ):
         return False
     info, shape = node.meta["tensor"], call.meta["tensor"].shape
-    if not same_layout(c.meta.get("tensor"), info) or product.meta["tensor"][:2] != info[:2] or not contiguous(info) or not editor.untouched(call):
+    if (
+        not same_layout(c.meta.get("tensor"), info)
+        or product.meta["tensor"][:2] != info[:2]
+        or not contiguous(info)
+        or not editor.untouched(call)
+    ):
         return False
     if not in_place and not _dies(editor, c, node):
         return False
@@ -54,11 +81,15 @@ def _accumulate(editor, node, c, product, in_place):
 def _dies(editor, c, node):
     """Is c in memory of its own, which nothing else uses at the node or after it?"""
     base = base_of(c)
-    return owns_memory(base) and all(user is node or editor.order[user] < editor.order[node] for user in users_of_memory(base))
+    return owns_memory(base) and all(
+        user is node or editor.order[user] < editor.order[node] for user in users_of_memory(base)
+    )
 
 
 def scale_into_matmul(program):
-    """bmm(a, b) * number becomes baddbmm with alpha; so do the products of a scaled tensor that only products use."""
+    """bmm(a, b) * number becomes baddbmm with alpha; so do the products of a scaled tensor that only products
+    use.
+    """
     editor = Editor(program)
     for node in editor.nodes(aten.mul.Tensor, aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar):
         scaled = _scaled(editor, node)
@@ -66,16 +97,30 @@ def scale_into_matmul(program):
             continue
         x, scale = scaled
         call = through_views(x)
-        if call.target is aten.bmm.default and only_user(call) is not None and only_user(x) is node and editor.untouched(call):
+        if (
+            call.target is aten.bmm.default
+            and only_user(call) is not None
+            and only_user(x) is node
+            and editor.untouched(call)
+        ):
             calls = [call]
         else:
             calls = [user for user in _ends(node)]
-            if not calls or any(c.target is not aten.bmm.default for c in calls) or len(set(calls)) < len(calls):
+            if (
+                not calls
+                or any(c.target is not aten.bmm.default for c in calls)
+                or len(set(calls)) < len(calls)
+            ):
                 continue
             if not all(editor.constant_between(x, editor.order[node], editor.order[c]) for c in calls):
                 continue
         for call in calls:
-            empty = editor.insert(call, aten.empty.memory_format, ([1, 1, 1],), {"dtype": call.meta["tensor"].dtype, "device": call.meta["tensor"].device})
+            empty = editor.insert(
+                call,
+                aten.empty.memory_format,
+                ([1, 1, 1],),
+                {"dtype": call.meta["tensor"].dtype, "device": call.meta["tensor"].device},
+            )
             new = editor.insert(call, aten.baddbmm.default, (empty, *call.args), {"beta": 0, "alpha": scale})
             new.meta["tensor"] = call.meta["tensor"]
             editor.swap(call, new)
@@ -87,7 +132,13 @@ def scale_into_matmul(program):
 def _scaled(editor, node):
     """(x, number) of x * number or x / number in x's dtype and layout, which nothing writes."""
     info = node.meta["tensor"]
-    if node.kwargs or len(node.args) != 2 or info.dtype not in _FLOATS or math.prod(info.shape) < _LEAST or not editor.untouched(node):
+    if (
+        node.kwargs
+        or len(node.args) != 2
+        or info.dtype not in _FLOATS
+        or math.prod(info.shape) < _LEAST
+        or not editor.untouched(node)
+    ):
         return None
     multiply = node.target in (aten.mul.Tensor, aten.mul.Scalar)
     for x, c in (node.args, node.args[::-1]) if multiply else (node.args,):

@@ -1,4 +1,5 @@
 """Scaled and masked softmax, with its dropout, as one kernel, forward and backward. ROUNDING."""
+
 from __future__ import annotations
 
 import math
@@ -15,7 +16,15 @@ _ALL = 1 << 60  # a diagonal that keeps every column
 _FAR = -1e30  # added to any ordinary number it gives itself, up to rounding
 _CHOOSE = {aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf}
 _WHERE = {aten.where.self, aten.where.ScalarOther, aten.where.Scalar}
-_VIEWS = {aten.expand.default, aten.unsqueeze.default, aten.slice.Tensor, aten.select.int, aten.view.default, aten.permute.default, aten.transpose.int}
+_VIEWS = {
+    aten.expand.default,
+    aten.unsqueeze.default,
+    aten.slice.Tensor,
+    aten.select.int,
+    aten.view.default,
+    aten.permute.default,
+    aten.transpose.int,
+}
 
 
 class _Found:
@@ -23,16 +32,25 @@ class _Found:
 
     def __init__(self):
         self.x, self.scale, self.mask, self.fill = None, 1.0, None, 0.0
-        self.how = None  # "keep": the mask chooses x; "drop": it chooses fill; "add": x + where(mask, 0, far below)
+        self.how = (
+            None  # "keep": the mask chooses x; "drop": it chooses fill; "add": x + where(mask, 0, far below)
+        )
 
 
 def fuse_softmax(program):
-    """softmax of a masked, scaled tensor becomes oneflow::masked_softmax; so does what its gradient goes through."""
+    """softmax of a masked, scaled tensor becomes oneflow::masked_softmax; so does what its gradient goes
+    through.
+    """
     editor = Editor(program)
     masks: dict = {}
     for node in editor.nodes(aten._softmax.default):
         info = node.meta["tensor"]
-        if node.args[2] or not info.shape or node.args[1] not in (-1, len(info.shape) - 1) or math.prod(info.shape) < _LEAST:
+        if (
+            node.args[2]
+            or not info.shape
+            or node.args[1] not in (-1, len(info.shape) - 1)
+            or math.prod(info.shape) < _LEAST
+        ):
             continue
         found = _peel(editor, node)
         if found is None or found.mask is None:
@@ -40,19 +58,30 @@ def fuse_softmax(program):
         keep = _keep(editor, found, info.shape, masks, node)
         if keep is None:
             continue
-        new = editor.replace_by_kernel(node, "masked_softmax", (found.x, keep, 0, found.scale, found.fill, 0.0, None), part=0)
+        new = editor.replace_by_kernel(
+            node, "masked_softmax", (found.x, keep, 0, found.scale, found.fill, 0.0, None), part=0
+        )
         if new is not None:
-            for back in [u for u in new.users if u.target is aten._softmax_backward_data.default and u.args[1] is new]:
+            for back in [
+                u for u in new.users if u.target is aten._softmax_backward_data.default and u.args[1] is new
+            ]:
                 _backward(editor, back, new, found, keep)
             _take_dropout(editor, new)
     return program
 
 
 def _peel(editor, node):
-    """What is under a softmax, from the outside in; each step is for the next one only and nothing writes it."""
+    """What is under a softmax, from the outside in; each step is for the next one only and
+    nothing writes it.
+    """
     found, below, info = _Found(), node.args[0], node.meta["tensor"]
     position = editor.order[node]
-    while isinstance(below, Node) and below.op == "call_function" and only_user(below) is not None and editor.untouched(below):
+    while (
+        isinstance(below, Node)
+        and below.op == "call_function"
+        and only_user(below) is not None
+        and editor.untouched(below)
+    ):
         inner = _scale(editor, below, found) or _mask(editor, below, found)
         if inner is None or inner.meta.get("tensor") is None or inner.meta["tensor"][:2] != info[:2]:
             break
@@ -60,7 +89,11 @@ def _peel(editor, node):
         below = inner
     found.x = below
     ends = [t for t in (below, found.mask) if t is not None]
-    if below.meta.get("tensor") is None or below.meta["tensor"][:2] != info[:2] or not all(editor.constant_between(t, position, editor.order[node]) for t in ends):
+    if (
+        below.meta.get("tensor") is None
+        or below.meta["tensor"][:2] != info[:2]
+        or not all(editor.constant_between(t, position, editor.order[node]) for t in ends)
+    ):
         return None
     return found
 
@@ -117,7 +150,12 @@ def _far_below(editor, mask):
     x + number is the number itself then, so that the sum is the choice between x and the number (x finite).
     """
     base = _chain(mask)[-1] if isinstance(mask, Node) else None
-    if base is None or base.target not in _WHERE or base.args[0].meta["tensor"].dtype is not torch.bool or not editor.untouched(base):
+    if (
+        base is None
+        or base.target not in _WHERE
+        or base.args[0].meta["tensor"].dtype is not torch.bool
+        or not editor.untouched(base)
+    ):
         return None
     zero, far = editor.number(base.args[1]), editor.number(base.args[2])
     return far if zero == 0 and far is not None and far <= _FAR else None
@@ -155,13 +193,21 @@ def _keep(editor, found, shape, masks, node):
 
 
 def _as(editor, mask, shape, node):
-    return mask if mask.meta["tensor"].shape == shape else editor.insert(node, aten.expand.default, (mask, list(shape)))
+    return (
+        mask
+        if mask.meta["tensor"].shape == shape
+        else editor.insert(node, aten.expand.default, (mask, list(shape)))
+    )
 
 
 def _backward(editor, back, y, found, keep):
     """The gradient of softmax, the choice of the mask and the scale, where they follow one another."""
     info = back.meta["tensor"]
-    if back.args[3] is not info.dtype or back.args[2] not in (-1, len(info.shape) - 1) or not same_layout(info, y.meta["tensor"]):
+    if (
+        back.args[3] is not info.dtype
+        or back.args[2] not in (-1, len(info.shape) - 1)
+        or not same_layout(info, y.meta["tensor"])
+    ):
         return
     last, scale, masked = back, 1.0, found.how == "add"
     while True:
@@ -169,7 +215,11 @@ def _backward(editor, back, y, found, keep):
         if user is None or not editor.untouched(last):
             break
         outer = _Found()
-        if user.args[0] is last and _scale(editor, user, outer) is last and user.meta["tensor"][:2] == info[:2]:
+        if (
+            user.args[0] is last
+            and _scale(editor, user, outer) is last
+            and user.meta["tensor"][:2] == info[:2]
+        ):
             scale *= outer.scale
         elif not masked and _chosen(editor, user, last, found):
             masked = True
@@ -178,18 +228,27 @@ def _backward(editor, back, y, found, keep):
         last = user
     if not masked:
         return
-    if not editor.constant_between(y, editor.order[back], editor.order[last]) or not editor.constant_between(back.args[0], editor.order[back], editor.order[last]):
+    if not editor.constant_between(y, editor.order[back], editor.order[last]) or not editor.constant_between(
+        back.args[0], editor.order[back], editor.order[last]
+    ):
         return
     if found.how != "add" and not editor.constant_between(found.mask, editor.order[y], editor.order[last]):
         return
     mask, diagonal = (None, _ALL) if found.how == "add" else (keep, 0)
-    editor.replace_by_kernel(last, "masked_softmax_backward", (back.args[0], None, y, mask, diagonal, scale, 0.0, None))
+    editor.replace_by_kernel(
+        last, "masked_softmax_backward", (back.args[0], None, y, mask, diagonal, scale, 0.0, None)
+    )
 
 
 def _chosen(editor, node, gradient, found):
     """Does the node keep the gradient where the mask kept x, and is it 0 elsewhere?"""
     if node.target in (aten.masked_fill.Scalar, aten.masked_fill.Tensor):
-        return found.how == "drop" and node.args[0] is gradient and node.args[1] is found.mask and editor.number(node.args[2]) == 0
+        return (
+            found.how == "drop"
+            and node.args[0] is gradient
+            and node.args[1] is found.mask
+            and editor.number(node.args[2]) == 0
+        )
     if node.target not in _CHOOSE or node.args[0] is not found.mask:
         return False
     kept, other = node.args[1:] if found.how == "keep" else node.args[:0:-1]
@@ -197,7 +256,9 @@ def _chosen(editor, node, gradient, found):
 
 
 def _take_dropout(editor, y):
-    """Dropout of the softmax (see fuse_dropout.py) is drawn in the same kernel, and its gradient in the gradient's."""
+    """Dropout of the softmax (see fuse_dropout.py) is drawn in the same kernel, and its gradient in the
+    gradient's.
+    """
     call, op = y.args[0], torch.ops.oneflow
     drops = [u for u in y.users if u.target is op.bias_dropout_backward.default and u.args[0] is y]
     if len(drops) != 1 or not editor.untouched(y):
@@ -212,7 +273,12 @@ def _take_dropout(editor, y):
     editor.swap(drop, dropped)
     for back in [u for u in y.users if u.target is op.masked_softmax_backward.default]:
         through = back.args[0]
-        if through is not None and through.target is op.bias_dropout_backward.default and through.args[1:] == (p, seed) and only_user(through) is back:
+        if (
+            through is not None
+            and through.target is op.bias_dropout_backward.default
+            and through.args[1:] == (p, seed)
+            and only_user(through) is back
+        ):
             if editor.constant_between(through.args[0], editor.order[through], editor.order[back]):
                 back.args = (None, through.args[0], *back.args[2:6], p, seed)
                 editor.erase(through)

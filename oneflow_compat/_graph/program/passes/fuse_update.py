@@ -1,4 +1,7 @@
-"""What stands around torch's fused optimizer operators goes into them: the check for overflow and the last scaling of the gradients."""
+"""What stands around torch's fused optimizer operators goes into them: the check for overflow and the last
+scaling of the gradients.
+"""
+
 from __future__ import annotations
 
 import torch
@@ -8,8 +11,13 @@ from ..program import written_args
 from .patterns import Editor, base_of, only_user, users_of_memory
 
 aten = torch.ops.aten
-_FUSED = {getattr(getattr(aten, name), overload) for name in ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_") if hasattr(aten, name)
-          for overload in getattr(aten, name).overloads() if not overload.endswith("out")}  # fmt: skip
+_FUSED = {
+    getattr(getattr(aten, name), overload)
+    for name in ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_")
+    if hasattr(aten, name)
+    for overload in getattr(aten, name).overloads()
+    if not overload.endswith("out")
+}
 _SCALINGS = {aten.mul_.Tensor, aten.mul_.Scalar, aten._foreach_mul_.Tensor, aten._foreach_mul_.Scalar}
 
 
@@ -21,7 +29,9 @@ def _argument(node, name):
 
 
 def skip_overflow(program):
-    """A step with overflowed gradients is left out by the fused operators themselves: no copy of the weights and the state is kept. EXACT."""
+    """A step with overflowed gradients is left out by the fused operators themselves: no copy of the weights
+    and the state is kept. EXACT.
+    """
     editor = Editor(program)
     fused = editor.nodes(*_FUSED)
     back = _restored(editor) if fused else None
@@ -42,7 +52,9 @@ def skip_overflow(program):
         node.kwargs = {**node.kwargs, "found_inf": found}
     last = max(fused, key=editor.order.__getitem__)
     for count in counts:
-        editor.insert(last.next, aten._foreach_sub_.List, (list(count.args[0]), [found] * len(count.args[0])), info=None).meta.update(phase="update")
+        editor.insert(
+            last.next, aten._foreach_sub_.List, (list(count.args[0]), [found] * len(count.args[0])), info=None
+        ).meta.update(phase="update")
     for copy, _, _ in back.values():
         chosen = copy.args[1]
         editor.graph.erase_node(copy)
@@ -55,12 +67,27 @@ def _restored(editor):
     back = {}
     for copy in editor.nodes(aten.copy_.default):
         target, chosen = copy.args[:2]
-        if not isinstance(chosen, Node) or chosen.target is not aten.where.self or only_user(chosen) is not copy or copy.users:
+        if (
+            not isinstance(chosen, Node)
+            or chosen.target is not aten.where.self
+            or only_user(chosen) is not copy
+            or copy.users
+        ):
             continue
         bad, old, new = chosen.args
-        if new is not target or target in back or old.target is not aten.clone.default or old.args[0] is not target or only_user(old) is not chosen:
+        if (
+            new is not target
+            or target in back
+            or old.target is not aten.clone.default
+            or old.args[0] is not target
+            or only_user(old) is not chosen
+        ):
             continue
-        if bad.target is aten._to_copy.default and bad.meta["tensor"].dtype is torch.bool and bad.meta["tensor"].shape == ():
+        if (
+            bad.target is aten._to_copy.default
+            and bad.meta["tensor"].dtype is torch.bool
+            and bad.meta["tensor"].shape == ()
+        ):
             back[target] = copy, bad.args[0], old
     one = {found for _, found, _ in back.values()}
     return back if len(one) == 1 and one.pop().meta["tensor"].dtype is torch.float32 else None
@@ -71,15 +98,23 @@ def _only_these(editor, target, update, back):
     copy, _, old = back[target]
     begin, end = editor.order[old], editor.order[copy]
     allowed = {*update, copy, old, copy.args[1]}
-    return all(user in allowed for user in users_of_memory(base_of(target)) if begin <= editor.order[user] <= end)
+    return all(
+        user in allowed for user in users_of_memory(base_of(target)) if begin <= editor.order[user] <= end
+    )
 
 
 def scale_in_update(program):
-    """The last scaling of all gradients, by the clipping factor or a static loss scale, is done inside the fused update. ROUNDING."""
+    """The last scaling of all gradients, by the clipping factor or a static loss scale, is done inside the
+    fused update. ROUNDING.
+    """
     editor = Editor(program)
     for node in editor.nodes(*_FUSED):
         grads = _argument(node, "grads")
-        if not grads or _argument(node, "grad_scale") is not None or any(g.meta["tensor"].dtype is not torch.float32 for g in grads):
+        if (
+            not grads
+            or _argument(node, "grad_scale") is not None
+            or any(g.meta["tensor"].dtype is not torch.float32 for g in grads)
+        ):
             continue
         calls = {_last_scaling(editor, g, node) for g in grads}
         if None in calls or len({n.args[1] for n in calls}) != 1:
@@ -95,7 +130,9 @@ def scale_in_update(program):
                 continue
             scale = editor.insert(node, aten.reciprocal.default, (factor,))
         else:
-            scale = editor.insert(node, aten.full.default, ([], 1.0 / factor), {"dtype": torch.float32, "device": device})
+            scale = editor.insert(
+                node, aten.full.default, ([], 1.0 / factor), {"dtype": torch.float32, "device": device}
+            )
         node.kwargs = {**node.kwargs, "grad_scale": scale}
         for call in calls:
             editor.graph.erase_node(call)
@@ -103,11 +140,19 @@ def scale_in_update(program):
 
 
 def _last_scaling(editor, grad, node):
-    """The in-place multiplication that is the last use of a gradient before the update, which is its very last one."""
+    """The in-place multiplication that is the last use of a gradient before the update, which is its very
+    last one.
+    """
     base = base_of(grad)
     uses = [n for n in users_of_memory(base) if n is not node and base_of(n) is not base]
     last = max(uses, key=editor.order.__getitem__, default=None)
-    if base.op != "call_function" or last is None or last.target not in _SCALINGS or last.users or editor.order[last] > editor.order[node]:
+    if (
+        base.op != "call_function"
+        or last is None
+        or last.target not in _SCALINGS
+        or last.users
+        or editor.order[last] > editor.order[node]
+    ):
         return None
     held, factor = last.args[:2]
     if grad not in (held if isinstance(held, (list, tuple)) else (held,)):

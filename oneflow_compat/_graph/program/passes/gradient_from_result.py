@@ -1,8 +1,11 @@
-"""Gradients of activations that ask on which side of a bound the input was, asked of the result: the input need not be kept. EXACT.
+"""Gradients of activations that ask on which side of a bound the input was, asked of the result: the input
+need not be kept. EXACT.
 
-torch keeps the input of hardtanh (relu6) and leaky_relu for its gradient, of the in-place ones a copy; the next layer
+torch keeps the input of hardtanh (relu6) and leaky_relu for its gradient, of the in-place ones a copy; the
+next layer
 keeps the result anyway.
 """
+
 from __future__ import annotations
 
 import torch
@@ -18,7 +21,9 @@ _FORWARD = {
 
 
 def gradients_from_results(program):
-    """hardtanh_backward and leaky_relu_backward read the result of the forward operator where nothing has written it since."""
+    """hardtanh_backward and leaky_relu_backward read the result of the forward operator where nothing has
+    written it since.
+    """
     editor = Editor(program)
     for node in editor.nodes(*_FORWARD):
         numbers = _bounds(node)
@@ -37,21 +42,32 @@ def _bounds(node):
         *numbers, of_result = numbers
         return None if of_result or not numbers[0] > 0 else tuple(numbers)
     dtype = node.args[1].meta["tensor"].dtype
-    return tuple(numbers) if all(torch.tensor(v, dtype=dtype).item() == v for v in numbers) else None  # a result that is rounded does not reach its bound
+    return (
+        tuple(numbers) if all(torch.tensor(v, dtype=dtype).item() == v for v in numbers) else None
+    )  # a result that is rounded does not reach its bound
 
 
 def _result(editor, node, numbers):
     """What the forward operator made of the input of a gradient node."""
     forward, in_place, defaults = _FORWARD[node.target]
     x = node.args[1]
-    same = lambda n: (*n.args[1:], *defaults[len(n.args) - 1 :]) == numbers and editor.order[x] < editor.order[n] < editor.order[node]
+    same = lambda n: (
+        (*n.args[1:], *defaults[len(n.args) - 1 :]) == numbers
+        and editor.order[x] < editor.order[n] < editor.order[node]
+    )
     for y in x.users:
-        if y.target is forward and same(y) and editor.constant_between(y, editor.order[y], editor.order[node]):
+        if (
+            y.target is forward
+            and same(y)
+            and editor.constant_between(y, editor.order[y], editor.order[node])
+        ):
             return y
     if x.target is aten.clone.default:  # of a tensor that the operator then writes
         y = x.args[0]
         for write in y.users:
             if write.target is in_place and write.args[0] is y and same(write):
-                if editor.constant_between(y, editor.order[x], editor.order[write]) and editor.constant_between(y, editor.order[write], editor.order[node]):
+                if editor.constant_between(
+                    y, editor.order[x], editor.order[write]
+                ) and editor.constant_between(y, editor.order[write], editor.order[node]):
                     return y
     return None

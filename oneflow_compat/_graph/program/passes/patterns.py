@@ -1,4 +1,7 @@
-"""What the rewrites share: patterns traced from Python functions, and a graph that is edited only where the numbers allow it."""
+"""What the rewrites share: patterns traced from Python functions, and a graph that is edited only where the
+numbers allow it.
+"""
+
 from __future__ import annotations
 
 import math
@@ -12,7 +15,12 @@ from ...capture.recorder import Recorder
 from ..tensor_info import describe
 
 aten = torch.ops.aten
-_SAME = {aten.mul.Scalar: aten.mul.Tensor, aten.add.Scalar: aten.add.Tensor, aten.div.Scalar: aten.div.Tensor, aten.sub.Scalar: aten.sub.Tensor}
+_SAME = {
+    aten.mul.Scalar: aten.mul.Tensor,
+    aten.add.Scalar: aten.add.Tensor,
+    aten.div.Scalar: aten.div.Tensor,
+    aten.sub.Scalar: aten.sub.Tensor,
+}
 _COMMUTE = {aten.mul.Tensor, aten.add.Tensor}
 _FULL = {aten.scalar_tensor.default: 0, aten.full.default: 1}
 _VIEWS = {aten.view.default, aten._unsafe_view.default}
@@ -21,7 +29,11 @@ _UNKNOWN = object()
 
 def base_of(node):
     """The node whose memory this one has: itself, or what it is a view of."""
-    while node.op == "call_function" and (node.target is aten._unsafe_view.default or is_view(node)) and not _one_of_several(node):
+    while (
+        node.op == "call_function"
+        and (node.target is aten._unsafe_view.default or is_view(node))
+        and not _one_of_several(node)
+    ):
         node = node.args[0] if isinstance(node.args[0], Node) else node.args[0][0]
     return node
 
@@ -33,7 +45,12 @@ def _one_of_several(node):
 
 def _makes_memory(node):
     schema = getattr(node.target, "_schema", None)
-    return schema is not None and not schema.is_mutable and all(r.alias_info is None for r in schema.returns) and node.target is not aten._unsafe_view.default
+    return (
+        schema is not None
+        and not schema.is_mutable
+        and all(r.alias_info is None for r in schema.returns)
+        and node.target is not aten._unsafe_view.default
+    )
 
 
 def owns_memory(node):
@@ -50,7 +67,10 @@ def users_of_memory(node):
 
 
 class Editor:
-    """A program's graph with the order of its nodes and where memory is written. New nodes take the place of old ones."""
+    """A program's graph with the order of its nodes and where memory is written.
+
+    New nodes take the place of old ones.
+    """
 
     def __init__(self, program):
         self.program, self.graph, self.constants = program, program.graph, program.constants
@@ -70,7 +90,10 @@ class Editor:
         return [n for n in self.graph.nodes if n.op == "call_function" and n.target in targets]
 
     def constant_between(self, node, begin, end):
-        """Nothing writes the memory of `node` between two positions. Inputs may share memory with each other."""
+        """Nothing writes the memory of `node` between two positions.
+
+        Inputs may share memory with each other.
+        """
         base = base_of(node)
         places = self.inputs_written if base.op == "placeholder" else self.writes.get(base, ())
         return not any(begin < i < end for i in places)
@@ -86,8 +109,16 @@ class Editor:
             return None
         if value.op == "get_attr":
             held = self.constants[value.target]
-            return held.item() if held.ndim == 0 and held.dtype is not torch.bool and not held.is_complex() else None
-        if value.op != "call_function" or value.meta.get("tensor") is None or value.meta["tensor"].shape != ():
+            return (
+                held.item()
+                if held.ndim == 0 and held.dtype is not torch.bool and not held.is_complex()
+                else None
+            )
+        if (
+            value.op != "call_function"
+            or value.meta.get("tensor") is None
+            or value.meta["tensor"].shape != ()
+        ):
             return None
         if value.target in _FULL:
             found = value.args[_FULL[value.target]]
@@ -99,7 +130,9 @@ class Editor:
         return None
 
     def insert(self, before, target, args, kwargs=None, info=_UNKNOWN):
-        """A new node in front of `before`, with its metadata; `info` describes its result where running it on meta tensors shall not."""
+        """A new node in front of `before`, with its metadata; `info` describes its result where running it on
+        meta tensors shall not.
+        """
         with self.graph.inserting_before(before):
             node = self.graph.call_function(target, args, kwargs or {})
         node.meta.update({k: v for k, v in before.meta.items() if k != "tensor"})
@@ -108,7 +141,10 @@ class Editor:
         return node
 
     def replace(self, old, target, args, kwargs=None):
-        """Compute `old` by another operator. None, and nothing changed, where shape, dtype or layout would differ."""
+        """Compute `old` by another operator.
+
+        None, and nothing changed, where shape, dtype or layout would differ.
+        """
         try:
             new = self.insert(old, target, args, kwargs)
         except (RuntimeError, NotImplementedError, TypeError):
@@ -121,11 +157,15 @@ class Editor:
         return new
 
     def replace_by_kernel(self, old, name, args, part=None):
-        """The same with an operator of oneflow._ext, whose results are contiguous; `part` of them where there are several."""
+        """The same with an operator of oneflow._ext, whose results are contiguous; `part` of them where there
+        are several.
+        """
         info = old.meta["tensor"]
         if not kernel_for(info) or not contiguous(info):
             return None
-        new = self.insert(old, getattr(torch.ops.oneflow, name).default, args, info=None if part is not None else info)
+        new = self.insert(
+            old, getattr(torch.ops.oneflow, name).default, args, info=None if part is not None else info
+        )
         if part is not None:
             new = self.insert(old, operator.getitem, (new, part), info=info)
         self.swap(old, new)
@@ -137,7 +177,9 @@ class Editor:
         self.erase(old)
 
     def erase(self, node):
-        """Drop a node nobody uses, and then its arguments, as far as nobody uses them and they write nothing."""
+        """Drop a node nobody uses, and then its arguments, as far as nobody uses them and they
+        write nothing.
+        """
         from .cleanup import has_effect
 
         todo = [node]
@@ -177,7 +219,9 @@ def contiguous(info):
 
 
 def described(node):
-    """The metadata of a node's result, from running it on meta tensors; a tuple of them for several results."""
+    """The metadata of a node's result, from running it on meta tensors; a tuple of them for
+    several results.
+    """
     place = []
 
     def meta(n):
@@ -187,7 +231,9 @@ def described(node):
 
     def info_of(out):
         info = describe(out)
-        return type(info)(info.shape, info.dtype, place[0] if place else node.kwargs.get("device", info.device), info.stride)
+        return type(info)(
+            info.shape, info.dtype, place[0] if place else node.kwargs.get("device", info.device), info.stride
+        )
 
     out = node.target(*torch.fx.node.map_arg(node.args, meta), **torch.fx.node.map_arg(node.kwargs, meta))
     return info_of(out) if isinstance(out, torch.Tensor) else tuple(info_of(o) for o in out or ())
@@ -215,20 +261,30 @@ class Pattern:
         self.output, self.inputs, self.gradient = output, inputs, gradient
         self.backward = set()  # nodes that depend on the gradient
         for node in output.graph.nodes:
-            if gradient is not None and (node is gradient or any(a in self.backward for a in node.all_input_nodes)):
+            if gradient is not None and (
+                node is gradient or any(a in self.backward for a in node.all_input_nodes)
+            ):
                 self.backward.add(node)
 
     def find(self, editor):
         """Yield (output node, {name: node}) for each place where replacing the output is safe."""
-        for node in editor.nodes(*(t for t in (self.output.target, *(s for s, t in _SAME.items() if t is self.output.target)))):
+        for node in editor.nodes(
+            *(t for t in (self.output.target, *(s for s, t in _SAME.items() if t is self.output.target)))
+        ):
             found = next(self._match(self.output, node, {}, editor), None)
             if found is not None and self._safe(found, node, editor):
                 yield node, {name: found[holder] for name, holder in self.inputs.items()}
 
     def _safe(self, found, output, editor):
         inner = {n for p, n in found.items() if p.op == "call_function"}
-        gone = inner if self.gradient is None else {n for p, n in found.items() if p in self.backward and p.op == "call_function"}
-        if any(user not in inner for n in gone if n is not output for user in n.users) or not all(editor.untouched(n) for n in inner):
+        gone = (
+            inner
+            if self.gradient is None
+            else {n for p, n in found.items() if p in self.backward and p.op == "call_function"}
+        )
+        if any(user not in inner for n in gone if n is not output for user in n.users) or not all(
+            editor.untouched(n) for n in inner
+        ):
             return False
         begin, end = min(editor.order[n] for n in inner), editor.order[output]
         return all(editor.constant_between(found[p], begin, end) for p in self.inputs.values())
@@ -244,7 +300,11 @@ class Pattern:
             yield {**found, pattern: node}
             return
         target = _SAME.get(pattern.target, pattern.target)
-        if node.op != "call_function" or _SAME.get(node.target, node.target) is not target or dict(node.kwargs) != dict(pattern.kwargs):
+        if (
+            node.op != "call_function"
+            or _SAME.get(node.target, node.target) is not target
+            or dict(node.kwargs) != dict(pattern.kwargs)
+        ):
             return
         orders = [node.args]
         if target in _COMMUTE and len(node.args) == 2:
@@ -290,11 +350,14 @@ def traced(function, inputs=1):
             tensors[0].requires_grad_()
             with recorder:
                 y = function(*tensors[:-1])
-                dx, = torch.autograd.grad(y, tensors[0], tensors[-1])
+                (dx,) = torch.autograd.grad(y, tensors[0], tensors[-1])
         graph = recorder.finish([recorder._convert(t)[0] for t in (y, dx)])
         drop_dead(drop_aliases(SimpleNamespace(graph=graph)))
         forward, backward = next(n for n in graph.nodes if n.op == "output").args[0]
         holders = dict(zip(names, (n for n in graph.nodes if n.op == "placeholder")))
         gradient = holders.pop("dy")
-        _traced[function] = Pattern(forward, holders, None), Pattern(backward, {**holders, "dy": gradient}, gradient)
+        _traced[function] = (
+            Pattern(forward, holders, None),
+            Pattern(backward, {**holders, "dy": gradient}, gradient),
+        )
     return _traced[function]

@@ -1,7 +1,11 @@
-"""allow_fuse_add_to_output and allow_fuse_cast_scale: a result is computed in memory nobody needs any more. EXACT.
+"""allow_fuse_add_to_output and allow_fuse_cast_scale: a result is computed in memory nobody needs any more.
 
-inductor fuses such chains into one kernel anyway; these passes spare the aten backend an allocation and a pass over memory.
+EXACT.
+
+inductor fuses such chains into one kernel anyway; these passes spare the aten backend an allocation and a
+pass over memory.
 """
+
 from __future__ import annotations
 
 import torch
@@ -12,13 +16,19 @@ aten = torch.ops.aten
 
 
 def add_to_output(program):
-    """add(a, b) becomes add_(a, b) where a is a fresh result that dies here and has the result's dtype and layout."""
+    """add(a, b) becomes add_(a, b) where a is a fresh result that dies here and has the result's dtype and
+    layout.
+    """
     return _in_first(program, {aten.add.Tensor: aten.add_.Tensor}, lambda first: True)
 
 
 def cast_scale(program):
     """A cast and a multiplication after it share the memory of the cast's result."""
-    return _in_first(program, {aten.mul.Tensor: aten.mul_.Tensor, aten.mul.Scalar: aten.mul_.Scalar}, lambda first: first.target is aten._to_copy.default)
+    return _in_first(
+        program,
+        {aten.mul.Tensor: aten.mul_.Tensor, aten.mul.Scalar: aten.mul_.Scalar},
+        lambda first: first.target is aten._to_copy.default,
+    )
 
 
 def _in_first(program, in_place, takes):
@@ -28,7 +38,12 @@ def _in_first(program, in_place, takes):
         if node.op != "call_function" or node.target not in in_place:
             continue
         first = node.args[0]
-        if not isinstance(first, torch.fx.Node) or not _fresh(first) or not takes(first) or first is node.args[1]:
+        if (
+            not isinstance(first, torch.fx.Node)
+            or not _fresh(first)
+            or not takes(first)
+            or first is node.args[1]
+        ):
             continue
         if first.meta.get("tensor") is None or first.meta["tensor"] != node.meta.get("tensor"):
             continue
@@ -45,7 +60,12 @@ def _in_first(program, in_place, takes):
 
 def _fresh(node):
     """True for a result in memory of its own: neither an input nor a view, nor one of several results."""
-    return node.op == "call_function" and not is_view(node) and not written_args(node) and isinstance(node.target, torch._ops.OpOverload)
+    return (
+        node.op == "call_function"
+        and not is_view(node)
+        and not written_args(node)
+        and isinstance(node.target, torch._ops.OpOverload)
+    )
 
 
 def _last_use(node, order):
@@ -55,6 +75,13 @@ def _last_use(node, order):
         if user.op == "output":
             return len(order) + 1
         last = max(last, order[user])
-        if is_view(user) or node in written_args(user) or any(r.alias_info is not None for r in getattr(getattr(user.target, "_schema", None), "returns", ())):
+        if (
+            is_view(user)
+            or node in written_args(user)
+            or any(
+                r.alias_info is not None
+                for r in getattr(getattr(user.target, "_schema", None), "returns", ())
+            )
+        ):
             last = max(last, _last_use(user, order))
     return last

@@ -3,6 +3,7 @@
 `_foreach_add_(steps, 1)` runs one operator per parameter on the CPU, several microseconds each; the fused SGD
 operator visits a tensor in well under one: step - (-1) * 1, which rounds to what step + 1 rounds to.
 """
+
 from __future__ import annotations
 
 import torch
@@ -23,14 +24,25 @@ def count_together(program):
             continue
         one = node.args[1]
         if not isinstance(one, Node) or one.meta["tensor"].dtype is not torch.float32:
-            program = program.with_(constants={**program.constants, "one": torch.ones((), dtype=torch.float32)})
+            program = program.with_(
+                constants={**program.constants, "one": torch.ones((), dtype=torch.float32)}
+            )
             with graph.inserting_before(node):
                 one = graph.get_attr("one")
         with graph.inserting_before(node):
             new = graph.call_function(
-                aten._fused_sgd_.default, (list(node.args[0]), [one] * len(node.args[0]), []),
-                dict(weight_decay=0.0, momentum=0.0, lr=-1.0, dampening=0.0, nesterov=False, maximize=False, is_first_step=False),
-            )  # fmt: skip
+                aten._fused_sgd_.default,
+                (list(node.args[0]), [one] * len(node.args[0]), []),
+                dict(
+                    weight_decay=0.0,
+                    momentum=0.0,
+                    lr=-1.0,
+                    dampening=0.0,
+                    nesterov=False,
+                    maximize=False,
+                    is_first_step=False,
+                ),
+            )
         new.meta.update(node.meta)
         graph.erase_node(node)
     return program
@@ -38,4 +50,10 @@ def count_together(program):
 
 def _counter(node):
     info = node.meta.get("tensor")
-    return node.op == "placeholder" and info is not None and info.shape == () and info.dtype is torch.float32 and info.device.type == "cpu"
+    return (
+        node.op == "placeholder"
+        and info is not None
+        and info.shape == ()
+        and info.dtype is torch.float32
+        and info.device.type == "cpu"
+    )

@@ -1,4 +1,5 @@
 """flow.autograd: today's functions under the older argument names."""
+
 from __future__ import annotations
 
 import torch
@@ -11,7 +12,9 @@ def grad(outputs, inputs, out_grads=None, retain_graph=False, create_graph=False
     outputs = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
     if out_grads is None:
         out_grads = [torch.ones_like(o) for o in outputs]
-    return torch.autograd.grad(outputs, inputs, out_grads, retain_graph=retain_graph, create_graph=create_graph)
+    return torch.autograd.grad(
+        outputs, inputs, out_grads, retain_graph=retain_graph, create_graph=create_graph
+    )
 
 
 def backward(outputs, out_grads, retain_graph=False, create_graph=False):

@@ -1,4 +1,5 @@
 """Deep path of flow.autograd.grad and backward."""
+
 from . import backward, grad
 
 __all__ = ["backward", "grad"]

@@ -1,4 +1,5 @@
 """Deep path of no_grad."""
+
 from torch import no_grad
 
 __all__ = ["no_grad"]

@@ -1,4 +1,5 @@
 """flow.config: resources of the session. `_tables/legacy_config.py` says what each setting does here."""
+
 from __future__ import annotations
 
 from ...._tables.legacy_config import RESOURCE
@@ -37,5 +38,7 @@ def legacy_model_io_enabled() -> bool:
 
 
 def use_cpu_when_no_gpu(val=True):
-    """Jobs placed on "gpu" run on the CPU where there is no CUDA device (the same as ONEFLOW_LEGACY_CPU=1)."""
+    """Jobs placed on "gpu" run on the CPU where there is no CUDA device (the same as
+    ONEFLOW_LEGACY_CPU=1).
+    """
     _session.default().settings["cpu_for_gpu"] = bool(val)

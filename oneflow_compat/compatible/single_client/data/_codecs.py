@@ -1,4 +1,5 @@
 """The oldest way to declare OFRecord fields: decode_ofrecord(dir, [BlobConf(...), ...])."""
+
 from __future__ import annotations
 
 
@@ -6,7 +7,7 @@ from . import _readers
 
 
 class ImagePreprocessor:
-    """"bgr2rgb" or "mirror"."""
+    """ "bgr2rgb" or "mirror"."""
 
     def __init__(self, preprocessor):
         if preprocessor.lower() not in ("bgr2rgb", "mirror"):
@@ -31,8 +32,12 @@ class ImageCodec:
     """An encoded image, with preprocessors."""
 
     def __init__(self, image_preprocessors=None):
-        self.image_preprocessors = [p for p in (image_preprocessors or []) if isinstance(p, ImagePreprocessor)]
-        self.resize = next((p for p in (image_preprocessors or []) if isinstance(p, ImageResizePreprocessor)), None)
+        self.image_preprocessors = [
+            p for p in (image_preprocessors or []) if isinstance(p, ImagePreprocessor)
+        ]
+        self.resize = next(
+            (p for p in (image_preprocessors or []) if isinstance(p, ImageResizePreprocessor)), None
+        )
 
     def color_space(self):
         return "RGB" if any(p.is_rgb() for p in self.image_preprocessors) else "BGR"
@@ -73,7 +78,15 @@ class BlobConf:
         from .. import image
 
         if isinstance(self.codec, RawCodec):
-            return _readers.OFRecordRawDecoder(input_blob, self.name, self.shape, self.dtype, False, self.codec.truncate, self.codec.auto_zero_padding)
+            return _readers.OFRecordRawDecoder(
+                input_blob,
+                self.name,
+                self.shape,
+                self.dtype,
+                False,
+                self.codec.truncate,
+                self.codec.auto_zero_padding,
+            )
         blob = _readers.OFRecordImageDecoder(input_blob, self.name, self.codec.color_space())
         if self.codec.do_resize():
             blob = image.resize(blob, target_size=(self.codec.resize.width, self.codec.resize.height))[0]
@@ -84,15 +97,39 @@ class BlobConf:
 
             mirror = random.coin_flip(batch_size)
         if norm is None:
-            return image.crop_mirror_normalize(blob, mirror, self.codec.color_space(), "NHWC", output_dtype=self.dtype)
-        return image.crop_mirror_normalize(blob, mirror, self.codec.color_space(), norm.output_layout(), mean=norm.mean_values,
-                                           std=norm.std_values, output_dtype=self.dtype)
+            return image.crop_mirror_normalize(
+                blob, mirror, self.codec.color_space(), "NHWC", output_dtype=self.dtype
+            )
+        return image.crop_mirror_normalize(
+            blob,
+            mirror,
+            self.codec.color_space(),
+            norm.output_layout(),
+            mean=norm.mean_values,
+            std=norm.std_values,
+            output_dtype=self.dtype,
+        )
 
 
-def decode_ofrecord(ofrecord_dir, blobs, batch_size=1, data_part_num=1, part_name_prefix="part-", part_name_suffix_length=-1, shuffle=False,
-                    buffer_size=1024, name=None):
+def decode_ofrecord(
+    ofrecord_dir,
+    blobs,
+    batch_size=1,
+    data_part_num=1,
+    part_name_prefix="part-",
+    part_name_suffix_length=-1,
+    shuffle=False,
+    buffer_size=1024,
+    name=None,
+):
     """One blob per BlobConf from an OFRecord data set."""
-    records = _readers.ofrecord_reader(ofrecord_dir, batch_size, data_part_num, part_name_prefix, part_name_suffix_length, shuffle, buffer_size)
+    records = _readers.ofrecord_reader(
+        ofrecord_dir,
+        batch_size,
+        data_part_num,
+        part_name_prefix,
+        part_name_suffix_length,
+        shuffle,
+        buffer_size,
+    )
     return tuple(conf.decode_blob(records, batch_size) for conf in blobs)
-
-

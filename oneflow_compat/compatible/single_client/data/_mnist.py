@@ -1,13 +1,19 @@
 """load_mnist: the digits as NumPy batches."""
+
 from __future__ import annotations
 
 import hashlib
 import os
 
 
-def load_mnist(train_batch_size=100, test_batch_size=100, data_format="NCHW",
-               url="https://oneflow-public.oss-cn-beijing.aliyuncs.com/datasets/mnist.npz",
-               hash_check="63d4344077849053dc3036b247fa012b2b381de53fd055a66b539dffd76cf08e", out_dir="."):
+def load_mnist(
+    train_batch_size=100,
+    test_batch_size=100,
+    data_format="NCHW",
+    url="https://oneflow-public.oss-cn-beijing.aliyuncs.com/datasets/mnist.npz",
+    hash_check="63d4344077849053dc3036b247fa012b2b381de53fd055a66b539dffd76cf08e",
+    out_dir=".",
+):
     """((train images, train labels), (test images, test labels)), each an array of whole batches.
 
     Images are float32 in [0, 1], (batches, batch size, 1, 28, 28) for NCHW, (..., 28, 28, 1) for NHWC;

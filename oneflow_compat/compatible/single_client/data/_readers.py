@@ -1,4 +1,5 @@
 """Readers (a job gets the next batch in each call) and decoders of their records."""
+
 from __future__ import annotations
 
 import torch
@@ -15,18 +16,52 @@ def _unsupported(what, instead):
     return unsupported(what, "legacy-data-readers", instead)
 
 
-def ofrecord_reader(ofrecord_dir, batch_size=1, data_part_num=1, part_name_prefix="part-", part_name_suffix_length=-1, random_shuffle=False,
-                    shuffle_buffer_size=1024, shuffle_after_epoch=False, name=None):
+def ofrecord_reader(
+    ofrecord_dir,
+    batch_size=1,
+    data_part_num=1,
+    part_name_prefix="part-",
+    part_name_suffix_length=-1,
+    random_shuffle=False,
+    shuffle_buffer_size=1024,
+    shuffle_after_epoch=False,
+    name=None,
+):
     """Batches of records from the part files of a folder, for the decoders below."""
-    return source("flow.data.ofrecord_reader", lambda: today("OFRecordReader")(
-        ofrecord_dir, batch_size=batch_size, data_part_num=data_part_num, part_name_prefix=part_name_prefix,
-        part_name_suffix_length=part_name_suffix_length, random_shuffle=random_shuffle, shuffle_buffer_size=shuffle_buffer_size,
-        shuffle_after_epoch=shuffle_after_epoch))
+    return source(
+        "flow.data.ofrecord_reader",
+        lambda: today("OFRecordReader")(
+            ofrecord_dir,
+            batch_size=batch_size,
+            data_part_num=data_part_num,
+            part_name_prefix=part_name_prefix,
+            part_name_suffix_length=part_name_suffix_length,
+            random_shuffle=random_shuffle,
+            shuffle_buffer_size=shuffle_buffer_size,
+            shuffle_after_epoch=shuffle_after_epoch,
+        ),
+    )
 
 
-def ofrecord_loader(ofrecord_dir, batch_size=1, data_part_num=1, part_name_prefix="part-", part_name_suffix_length=-1, shuffle=False,
-                    shuffle_buffer_size=1024, name=None):
-    return ofrecord_reader(ofrecord_dir, batch_size, data_part_num, part_name_prefix, part_name_suffix_length, shuffle, shuffle_buffer_size)
+def ofrecord_loader(
+    ofrecord_dir,
+    batch_size=1,
+    data_part_num=1,
+    part_name_prefix="part-",
+    part_name_suffix_length=-1,
+    shuffle=False,
+    shuffle_buffer_size=1024,
+    name=None,
+):
+    return ofrecord_reader(
+        ofrecord_dir,
+        batch_size,
+        data_part_num,
+        part_name_prefix,
+        part_name_suffix_length,
+        shuffle,
+        shuffle_buffer_size,
+    )
 
 
 def _dense(blob, compute):
@@ -37,10 +72,23 @@ def _dense(blob, compute):
 
 
 @takes_older_orders("data.OFRecordRawDecoder")
-def OFRecordRawDecoder(input_blob, blob_name, shape, dtype, dim1_varying_length=False, truncate=False, auto_zero_padding=False, name=None):
+def OFRecordRawDecoder(
+    input_blob,
+    blob_name,
+    shape,
+    dtype,
+    dim1_varying_length=False,
+    truncate=False,
+    auto_zero_padding=False,
+    name=None,
+):
     """The numeric field `blob_name` of every record, of shape (batch, *shape)."""
-    decoder = module("flow.data.OFRecordRawDecoder", lambda: today("OFRecordRawDecoder")(
-        blob_name, shape, dtype, dim1_varying_length, truncate, auto_zero_padding))
+    decoder = module(
+        "flow.data.OFRecordRawDecoder",
+        lambda: today("OFRecordRawDecoder")(
+            blob_name, shape, dtype, dim1_varying_length, truncate, auto_zero_padding
+        ),
+    )
     return _dense(need_host(input_blob, "OFRecordRawDecoder"), decoder)
 
 
@@ -51,22 +99,53 @@ def OFRecordBytesDecoder(input_blob, blob_name, name=None):
 
 def OFRecordImageDecoder(input_blob, blob_name, color_space="BGR", name=None):
     """The images of the field `blob_name`, uint8 (h, w, c), each of its own size."""
-    decoder = module("flow.data.OFRecordImageDecoder", lambda: today("OFRecordImageDecoder")(blob_name, color_space))
+    decoder = module(
+        "flow.data.OFRecordImageDecoder", lambda: today("OFRecordImageDecoder")(blob_name, color_space)
+    )
     return need_host(input_blob, "OFRecordImageDecoder").map(decoder)
 
 
-def OFRecordImageDecoderRandomCrop(input_blob, blob_name, color_space="BGR", num_attempts=10, seed=None, random_area=[0.08, 1.0],
-                                   random_aspect_ratio=[0.75, 1.333333], name="OFRecordImageDecoderRandomCrop"):
+def OFRecordImageDecoderRandomCrop(
+    input_blob,
+    blob_name,
+    color_space="BGR",
+    num_attempts=10,
+    seed=None,
+    random_area=[0.08, 1.0],
+    random_aspect_ratio=[0.75, 1.333333],
+    name="OFRecordImageDecoderRandomCrop",
+):
     """Decode, keeping a random part of the area and aspect ratio given."""
-    decoder = module("flow.data.OFRecordImageDecoderRandomCrop", lambda: today("OFRecordImageDecoderRandomCrop")(
-        blob_name, color_space=color_space, num_attempts=num_attempts, random_seed=seed, random_area=random_area,
-        random_aspect_ratio=random_aspect_ratio))
+    decoder = module(
+        "flow.data.OFRecordImageDecoderRandomCrop",
+        lambda: today("OFRecordImageDecoderRandomCrop")(
+            blob_name,
+            color_space=color_space,
+            num_attempts=num_attempts,
+            random_seed=seed,
+            random_area=random_area,
+            random_aspect_ratio=random_aspect_ratio,
+        ),
+    )
     return need_host(input_blob, "OFRecordImageDecoderRandomCrop").map(decoder)
 
 
-def ImageDecoderRandomCropResize(input_blob, target_width, target_height, num_attempts=None, seed=None, random_area=None,
-                                 random_aspect_ratio=None, num_workers=None, warmup_size=None, max_num_pixels=None, name=None):
-    """Encoded images (a bytes decoder's buffer) decoded, cropped at random and resized; uint8 (batch, h, w, 3), RGB."""
+def ImageDecoderRandomCropResize(
+    input_blob,
+    target_width,
+    target_height,
+    num_attempts=None,
+    seed=None,
+    random_area=None,
+    random_aspect_ratio=None,
+    num_workers=None,
+    warmup_size=None,
+    max_num_pixels=None,
+    name=None,
+):
+    """Encoded images (a bytes decoder's buffer) decoded, cropped at random and resized; uint8 (batch, h, w,
+    3), RGB.
+    """
     from .. import image
 
     buffer = image.decode(need_host(input_blob, "ImageDecoderRandomCropResize"), color_space="RGB")
@@ -74,18 +153,42 @@ def ImageDecoderRandomCropResize(input_blob, target_width, target_height, num_at
     return image.resize(crops, target_size=(target_width, target_height))[0]
 
 
-def ofrecord_image_classification_reader(ofrecord_dir, image_feature_name, label_feature_name, batch_size=1, data_part_num=1,
-                                         part_name_prefix="part-", part_name_suffix_length=-1, random_shuffle=False, shuffle_buffer_size=1024,
-                                         shuffle_after_epoch=False, color_space="BGR", decode_buffer_size_per_thread=32,
-                                         num_decode_threads_per_machine=None, name=None):
+def ofrecord_image_classification_reader(
+    ofrecord_dir,
+    image_feature_name,
+    label_feature_name,
+    batch_size=1,
+    data_part_num=1,
+    part_name_prefix="part-",
+    part_name_suffix_length=-1,
+    random_shuffle=False,
+    shuffle_buffer_size=1024,
+    shuffle_after_epoch=False,
+    color_space="BGR",
+    decode_buffer_size_per_thread=32,
+    num_decode_threads_per_machine=None,
+    name=None,
+):
     """(images, labels int32 (batch, 1)) of an image classification data set."""
-    records = ofrecord_reader(ofrecord_dir, batch_size, data_part_num, part_name_prefix, part_name_suffix_length, random_shuffle,
-                              shuffle_buffer_size, shuffle_after_epoch)
-    return OFRecordImageDecoder(records, image_feature_name, color_space), OFRecordRawDecoder(records, label_feature_name, (1,), torch.int32)
+    records = ofrecord_reader(
+        ofrecord_dir,
+        batch_size,
+        data_part_num,
+        part_name_prefix,
+        part_name_suffix_length,
+        random_shuffle,
+        shuffle_buffer_size,
+        shuffle_after_epoch,
+    )
+    return OFRecordImageDecoder(records, image_feature_name, color_space), OFRecordRawDecoder(
+        records, label_feature_name, (1,), torch.int32
+    )
 
 
 def decode_random(shape, dtype, batch_size=1, initializer=None, tick=None, name=None):
-    """Made-up data: (batch_size, *shape) drawn from the initializer (uniform [0, 1) if None), the same in each call."""
+    """Made-up data: (batch_size, *shape) drawn from the initializer (uniform [0, 1) if None), the same in
+    each call.
+    """
     trace = _context.require_trace("flow.data.decode_random")
     initializer = initializer or _initializers.random_uniform_initializer()
     key = ("random", trace.sources)
@@ -104,41 +207,103 @@ def decode_random(shape, dtype, batch_size=1, initializer=None, tick=None, name=
 
 
 @takes_older_orders("data.coco_reader")
-def coco_reader(annotation_file, image_dir, batch_size, shuffle=True, random_seed=None, group_by_aspect_ratio=True, stride_partition=True,
-                remove_images_without_annotations=True, name=None):
-    """(images, image id, image size, bounding boxes, labels, segmentations, segmentation index) of COCO detection data."""
-    made = source("flow.data.coco_reader", lambda: today("COCOReader")(
-        annotation_file, image_dir, batch_size, shuffle, random_seed, group_by_aspect_ratio, remove_images_without_annotations, stride_partition))
+def coco_reader(
+    annotation_file,
+    image_dir,
+    batch_size,
+    shuffle=True,
+    random_seed=None,
+    group_by_aspect_ratio=True,
+    stride_partition=True,
+    remove_images_without_annotations=True,
+    name=None,
+):
+    """(images, image id, image size, bounding boxes, labels, segmentations, segmentation index) of COCO
+    detection data.
+    """
+    made = source(
+        "flow.data.coco_reader",
+        lambda: today("COCOReader")(
+            annotation_file,
+            image_dir,
+            batch_size,
+            shuffle,
+            random_seed,
+            group_by_aspect_ratio,
+            remove_images_without_annotations,
+            stride_partition,
+        ),
+    )
     return tuple(made.map(lambda value, i=i: value[i]) for i in range(7))
 
 
 @takes_older_orders("data.MegatronGPTMMapDataLoader")
-def MegatronGPTMMapDataLoader(data_file_prefix, seq_length, num_samples, batch_size, dtype=torch.int64, shuffle=True, random_seed=None,
-                              split_sizes=None, split_index=None, nd_sbp=None, start_from_saved_progress=False, name=None):
+def MegatronGPTMMapDataLoader(
+    data_file_prefix,
+    seq_length,
+    num_samples,
+    batch_size,
+    dtype=torch.int64,
+    shuffle=True,
+    random_seed=None,
+    split_sizes=None,
+    split_index=None,
+    nd_sbp=None,
+    start_from_saved_progress=False,
+    name=None,
+):
     """Batches (batch_size, seq_length + 1) of token ids from Megatron's indexed binary files."""
     if start_from_saved_progress:
-        raise _unsupported("MegatronGPTMMapDataLoader(start_from_saved_progress=True)", "Start the data anew.")
+        raise _unsupported(
+            "MegatronGPTMMapDataLoader(start_from_saved_progress=True)", "Start the data anew."
+        )
     kwargs = {}
     if split_sizes is not None:
         kwargs = dict(split_sizes=split_sizes, split_index=split_index)
-    made = source("flow.data.megatron_gpt_mmap_data_loader", lambda: today("GPTIndexedBinDataReader")(
-        data_file_prefix, seq_length, num_samples, batch_size, dtype, shuffle, random_seed, **kwargs))
+    made = source(
+        "flow.data.megatron_gpt_mmap_data_loader",
+        lambda: today("GPTIndexedBinDataReader")(
+            data_file_prefix, seq_length, num_samples, batch_size, dtype, shuffle, random_seed, **kwargs
+        ),
+    )
     return made.dense()
 
 
-def onerec_reader(files, batch_size=1, random_shuffle=False, shuffle_mode="instance", shuffle_buffer_size=1024, shuffle_after_epoch=False,
-                  verify_example=True, name=None):
+def onerec_reader(
+    files,
+    batch_size=1,
+    random_shuffle=False,
+    shuffle_mode="instance",
+    shuffle_buffer_size=1024,
+    shuffle_after_epoch=False,
+    verify_example=True,
+    name=None,
+):
     """Batches of OneRec messages from `files`, for onerec_decoder."""
-    return source("flow.data.onerec_reader", lambda: today("OneRecReader")(
-        files, batch_size, random_shuffle, shuffle_mode, shuffle_buffer_size=shuffle_buffer_size, shuffle_after_epoch=shuffle_after_epoch,
-        verify_example=verify_example))
+    return source(
+        "flow.data.onerec_reader",
+        lambda: today("OneRecReader")(
+            files,
+            batch_size,
+            random_shuffle,
+            shuffle_mode,
+            shuffle_buffer_size=shuffle_buffer_size,
+            shuffle_after_epoch=shuffle_after_epoch,
+            verify_example=verify_example,
+        ),
+    )
 
 
-def OneRecDecoder(input_blob, key, dtype, shape, is_dynamic=False, reshape=None, batch_padding=None, name=None):
+def OneRecDecoder(
+    input_blob, key, dtype, shape, is_dynamic=False, reshape=None, batch_padding=None, name=None
+):
     """The field `key` of every message, of shape (batch, *shape)."""
     from ....nn.modules.dataset import decode_onerec
 
-    return _dense(need_host(input_blob, "OneRecDecoder"), lambda batch: decode_onerec(batch, key, dtype, shape, is_dynamic, reshape, batch_padding))
+    return _dense(
+        need_host(input_blob, "OneRecDecoder"),
+        lambda batch: decode_onerec(batch, key, dtype, shape, is_dynamic, reshape, batch_padding),
+    )
 
 
 ofrecord_raw_decoder = OFRecordRawDecoder

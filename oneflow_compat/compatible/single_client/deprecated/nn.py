@@ -1,4 +1,5 @@
 """The module class of job functions in 0.2 to 0.4: named, without parameters of its own."""
+
 from __future__ import annotations
 
 import itertools
@@ -7,7 +8,9 @@ _serial = itertools.count()
 
 
 class Module:
-    """A callable with a name, whose calls are counted; `forward` makes its variables with flow.get_variable."""
+    """A callable with a name, whose calls are counted; `forward` makes its variables with
+    flow.get_variable.
+    """
 
     def __init__(self, name=None):
         self.module_name_ = f"Module_{next(_serial)}" if name is None else name

@@ -1,4 +1,5 @@
 """flow.experimental.F: today's oneflow._C."""
+
 import importlib
 
 

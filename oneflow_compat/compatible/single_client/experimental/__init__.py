@@ -1,4 +1,7 @@
-"""flow.experimental of 0.5: its own names, and the eager API, which lived here before it moved to the top level."""
+"""flow.experimental of 0.5: its own names, and the eager API, which lived here before it moved to the top
+level.
+"""
+
 from __future__ import annotations
 
 import importlib
@@ -8,12 +11,25 @@ _HOMES = {
     "square_sum_op": "square_sum",
     "ssp_variable_proxy_op": "ssp_variable_proxy",
     "unique_op": "unique_with_counts",
-    "_extra": """enable_typing_check get_job_set logical_slice logical_slice_assign eager_assign_121 name_scope
-        broadcast_maximum broadcast_minimum get_interface_blob_value set_interface_blob_value custom_op_module""",
+    "_extra": (
+        """enable_typing_check get_job_set logical_slice logical_slice_assign eager_assign_121 name_scope
+        broadcast_maximum broadcast_minimum get_interface_blob_value set_interface_blob_value
+        custom_op_module"""
+    ),
 }
 _WHERE = {name: module for module, names in _HOMES.items() for name in names.split()}
-_MODULES = ("F", "indexed_slices_ops", "interface_op_read_and_write", "namescope", "optim", "scope", "square_sum_op", "ssp_variable_proxy_op",
-            "typing_check", "unique_op")
+_MODULES = (
+    "F",
+    "indexed_slices_ops",
+    "interface_op_read_and_write",
+    "namescope",
+    "optim",
+    "scope",
+    "square_sum_op",
+    "ssp_variable_proxy_op",
+    "typing_check",
+    "unique_op",
+)
 _modules_of = (__name__.split(".")[0],)  # import oneflow.experimental.nn.functional
 
 

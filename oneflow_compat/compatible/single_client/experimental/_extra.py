@@ -1,4 +1,5 @@
 """What flow.experimental has directly."""
+
 from __future__ import annotations
 
 from .. import _session, math
@@ -10,8 +11,17 @@ from .namescope import deprecated_name_scope as name_scope
 from .typing_check import api_enable_typing_check as enable_typing_check
 
 __all__ = [
-    "custom_op_module", "eager_assign_121", "enable_typing_check", "get_interface_blob_value", "get_job_set", "logical_slice",
-    "broadcast_maximum", "broadcast_minimum", "logical_slice_assign", "name_scope", "set_interface_blob_value",
+    "custom_op_module",
+    "eager_assign_121",
+    "enable_typing_check",
+    "get_interface_blob_value",
+    "get_job_set",
+    "logical_slice",
+    "broadcast_maximum",
+    "broadcast_minimum",
+    "logical_slice_assign",
+    "name_scope",
+    "set_interface_blob_value",
 ]
 
 
@@ -25,7 +35,12 @@ def broadcast_minimum(a, b, name=None):
 
 def get_job_set() -> dict:
     """{"job": [{"name": ..., "type": ..., "inputs": [...]}, ...]} of the session's jobs."""
-    return {"job": [{"name": j.name, "type": j.kind, "inputs": [n for n, _ in j.inputs]} for j in _session.default().jobs.values()]}
+    return {
+        "job": [
+            {"name": j.name, "type": j.kind, "inputs": [n for n, _ in j.inputs]}
+            for j in _session.default().jobs.values()
+        ]
+    }
 
 
 def logical_slice(x, slice_tup_list, name=None):
@@ -53,8 +68,12 @@ class custom_op_module:
     def _refuse(self):
         from ...._errors import unsupported
 
-        return unsupported(f"custom_op_module({self.op_module_name!r})", "legacy-custom-ops",
-                           "Write the operator with torch.library or torch.utils.cpp_extension, and load it with flow.config.load_library.")
+        return unsupported(
+            f"custom_op_module({self.op_module_name!r})",
+            "legacy-custom-ops",
+            "Write the operator with torch.library or torch.utils.cpp_extension, and load it with"
+            " flow.config.load_library.",
+        )
 
     def py_api(self):
         raise self._refuse()

@@ -1,4 +1,5 @@
 """Sums of rows with the same index."""
+
 from __future__ import annotations
 
 import torch
@@ -7,7 +8,8 @@ from .. import _context
 
 
 def indexed_slices_reduce_sum(indices, values, name=None):
-    """(distinct indices, sums of their rows of `values`, count of distinct ones, int64 (1,)); the rest is padding.
+    """(distinct indices, sums of their rows of `values`, count of distinct ones, int64 (1,)); the rest is
+    padding.
 
     Both results are as long as the input: distinct ones first, in ascending order, zeros after them.
     The job runs op by op.

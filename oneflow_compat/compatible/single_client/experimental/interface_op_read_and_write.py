@@ -1,4 +1,5 @@
 """Reading and writing variables by name."""
+
 from __future__ import annotations
 
 from .. import _session

@@ -1,4 +1,5 @@
 """Deep path of name scopes."""
+
 from __future__ import annotations
 
 from .. import _context

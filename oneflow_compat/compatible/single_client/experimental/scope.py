@@ -1,4 +1,5 @@
 """flow.experimental.scope."""
+
 from __future__ import annotations
 
 from .._context import scope as _open
@@ -13,7 +14,9 @@ _IGNORED = {
 
 
 def config(**kwargs):
-    """Settings of the enclosed part: all of them are ignored, for the reasons in `_IGNORED`; others are an error."""
+    """Settings of the enclosed part: all of them are ignored, for the reasons in `_IGNORED`; others are an
+    error.
+    """
     for name in kwargs:
         if name not in _IGNORED:
             raise ValueError(f"scope.config: unknown setting {name!r}; there are {', '.join(_IGNORED)}")

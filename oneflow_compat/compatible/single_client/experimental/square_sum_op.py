@@ -1,4 +1,5 @@
 """Sum of squares."""
+
 from __future__ import annotations
 
 

@@ -1,4 +1,5 @@
 """The switch of annotation checks; they are always on here."""
+
 from __future__ import annotations
 
 from .. import _session

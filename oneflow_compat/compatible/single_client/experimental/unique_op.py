@@ -1,4 +1,5 @@
 """Distinct values."""
+
 from __future__ import annotations
 
 import torch

@@ -1,4 +1,5 @@
 """Convolution layers and upsampling."""
+
 from __future__ import annotations
 
 import torch.nn.functional as F
@@ -9,57 +10,219 @@ from .._variables import api_get_variable
 from ..nn._windows import _conv, channels_last, from_first, spatial, to_first
 
 
-def _layer(n, inputs, filters, kernel_size, strides, padding, data_format, dilation_rate, groups, activation, use_bias, kernel_initializer,
-           bias_initializer, kernel_regularizer, bias_regularizer, trainable, name, weight_name, bias_name):
+def _layer(
+    n,
+    inputs,
+    filters,
+    kernel_size,
+    strides,
+    padding,
+    data_format,
+    dilation_rate,
+    groups,
+    activation,
+    use_bias,
+    kernel_initializer,
+    bias_initializer,
+    kernel_regularizer,
+    bias_regularizer,
+    trainable,
+    name,
+    weight_name,
+    bias_name,
+):
     last = channels_last(data_format, n)
     channels = inputs.shape[-1 if last else 1]
     if filters % groups or channels % groups:
-        raise ValueError(f"layers.conv{n}d: {channels} input channels and {filters} filters must be multiples of groups={groups}")
+        raise ValueError(
+            f"layers.conv{n}d: {channels} input channels and {filters} filters must be multiples of"
+            f" groups={groups}"
+        )
     kernel = spatial(kernel_size, n, "kernel_size")
     inner = channels // groups
     shape = (filters, *kernel, inner) if last else (filters, inner, *kernel)
-    weight = api_get_variable(weight_name or f"{name}-weight", shape, inputs.dtype, kernel_initializer or constant_initializer(0), kernel_regularizer,
-                              trainable, "weight", reuse=False)
+    weight = api_get_variable(
+        weight_name or f"{name}-weight",
+        shape,
+        inputs.dtype,
+        kernel_initializer or constant_initializer(0),
+        kernel_regularizer,
+        trainable,
+        "weight",
+        reuse=False,
+    )
     bias = None
     if use_bias:
-        bias = api_get_variable(bias_name or f"{name}-bias", (filters,), inputs.dtype, bias_initializer or constant_initializer(0), bias_regularizer,
-                                trainable, "bias", reuse=False)
+        bias = api_get_variable(
+            bias_name or f"{name}-bias",
+            (filters,),
+            inputs.dtype,
+            bias_initializer or constant_initializer(0),
+            bias_regularizer,
+            trainable,
+            "bias",
+            reuse=False,
+        )
     out = _conv(n, inputs, weight, strides, padding, bias, data_format, dilation_rate, groups)
     return activation(out) if callable(activation) else out
 
 
-def conv1d(inputs, filters, kernel_size=1, strides=1, padding="VALID", data_format="NCW", dilation_rate=None, groups=1, activation=None,
-           use_bias=True, kernel_initializer=None, bias_initializer=None, kernel_regularizer=None, bias_regularizer=None, trainable=True,
-           name="Conv1d", weight_name=None, bias_name=None):
-    """Variables: "<name>-weight" (filters, in / groups, w) or (filters, w, in / groups) for NWC, "<name>-bias"."""
-    return _layer(1, inputs, filters, kernel_size, strides, padding, data_format, dilation_rate, groups, activation, use_bias, kernel_initializer,
-                  bias_initializer, kernel_regularizer, bias_regularizer, trainable, name, weight_name, bias_name)
+def conv1d(
+    inputs,
+    filters,
+    kernel_size=1,
+    strides=1,
+    padding="VALID",
+    data_format="NCW",
+    dilation_rate=None,
+    groups=1,
+    activation=None,
+    use_bias=True,
+    kernel_initializer=None,
+    bias_initializer=None,
+    kernel_regularizer=None,
+    bias_regularizer=None,
+    trainable=True,
+    name="Conv1d",
+    weight_name=None,
+    bias_name=None,
+):
+    """Variables: "<name>-weight" (filters, in / groups, w) or (filters, w, in / groups) for NWC,
+    "<name>-bias".
+    """
+    return _layer(
+        1,
+        inputs,
+        filters,
+        kernel_size,
+        strides,
+        padding,
+        data_format,
+        dilation_rate,
+        groups,
+        activation,
+        use_bias,
+        kernel_initializer,
+        bias_initializer,
+        kernel_regularizer,
+        bias_regularizer,
+        trainable,
+        name,
+        weight_name,
+        bias_name,
+    )
 
 
-def conv2d(inputs, filters, kernel_size=1, strides=1, padding="VALID", data_format="NCHW", dilation_rate=None, groups=1, activation=None,
-           use_bias=True, kernel_initializer=None, bias_initializer=None, kernel_regularizer=None, bias_regularizer=None, trainable=True,
-           name="Conv2d", weight_name=None, bias_name=None):
-    """Variables: "<name>-weight" (filters, in / groups, h, w) or (filters, h, w, in / groups) for NHWC, "<name>-bias"."""
-    return _layer(2, inputs, filters, kernel_size, strides, padding, data_format, dilation_rate, groups, activation, use_bias, kernel_initializer,
-                  bias_initializer, kernel_regularizer, bias_regularizer, trainable, name, weight_name, bias_name)
+def conv2d(
+    inputs,
+    filters,
+    kernel_size=1,
+    strides=1,
+    padding="VALID",
+    data_format="NCHW",
+    dilation_rate=None,
+    groups=1,
+    activation=None,
+    use_bias=True,
+    kernel_initializer=None,
+    bias_initializer=None,
+    kernel_regularizer=None,
+    bias_regularizer=None,
+    trainable=True,
+    name="Conv2d",
+    weight_name=None,
+    bias_name=None,
+):
+    """Variables: "<name>-weight" (filters, in / groups, h, w) or (filters, h, w, in / groups) for NHWC,
+    "<name>-bias".
+    """
+    return _layer(
+        2,
+        inputs,
+        filters,
+        kernel_size,
+        strides,
+        padding,
+        data_format,
+        dilation_rate,
+        groups,
+        activation,
+        use_bias,
+        kernel_initializer,
+        bias_initializer,
+        kernel_regularizer,
+        bias_regularizer,
+        trainable,
+        name,
+        weight_name,
+        bias_name,
+    )
 
 
-def conv3d(inputs, filters, kernel_size=1, strides=1, padding="VALID", data_format="NCDHW", dilation_rate=None, groups=1, activation=None,
-           use_bias=True, kernel_initializer=None, bias_initializer=None, kernel_regularizer=None, bias_regularizer=None, trainable=True,
-           name="Conv3d", weight_name=None, bias_name=None):
-    return _layer(3, inputs, filters, kernel_size, strides, padding, data_format, dilation_rate, groups, activation, use_bias, kernel_initializer,
-                  bias_initializer, kernel_regularizer, bias_regularizer, trainable, name, weight_name, bias_name)
+def conv3d(
+    inputs,
+    filters,
+    kernel_size=1,
+    strides=1,
+    padding="VALID",
+    data_format="NCDHW",
+    dilation_rate=None,
+    groups=1,
+    activation=None,
+    use_bias=True,
+    kernel_initializer=None,
+    bias_initializer=None,
+    kernel_regularizer=None,
+    bias_regularizer=None,
+    trainable=True,
+    name="Conv3d",
+    weight_name=None,
+    bias_name=None,
+):
+    return _layer(
+        3,
+        inputs,
+        filters,
+        kernel_size,
+        strides,
+        padding,
+        data_format,
+        dilation_rate,
+        groups,
+        activation,
+        use_bias,
+        kernel_initializer,
+        bias_initializer,
+        kernel_regularizer,
+        bias_regularizer,
+        trainable,
+        name,
+        weight_name,
+        bias_name,
+    )
 
 
 @takes_older_orders("layers.upsample_2d")
-def upsample_2d(x, size=(2, 2), align_corners=False, data_format="NCHW", interpolation="nearest", name="Upsample2D"):
+def upsample_2d(
+    x, size=(2, 2), align_corners=False, data_format="NCHW", interpolation="nearest", name="Upsample2D"
+):
     """Enlarge by whole or broken factors (height, width); interpolation "nearest" or "bilinear"."""
     if interpolation not in ("nearest", "bilinear"):
-        raise ValueError(f'upsample_2d: interpolation must be "nearest" or "bilinear", found {interpolation!r}')
+        raise ValueError(
+            f'upsample_2d: interpolation must be "nearest" or "bilinear", found {interpolation!r}'
+        )
     if interpolation == "nearest" and align_corners:
         raise ValueError("upsample_2d: align_corners is for bilinear interpolation only")
     last = channels_last(data_format, 2)
     factors = (size, size) if isinstance(size, (int, float)) else tuple(size)
     x = to_first(x, last)
     out_size = tuple(int(x.shape[2 + i] * factors[i]) for i in range(2))
-    return from_first(F.interpolate(x, size=out_size, mode=interpolation, align_corners=align_corners if interpolation == "bilinear" else None), last)
+    return from_first(
+        F.interpolate(
+            x,
+            size=out_size,
+            mode=interpolation,
+            align_corners=align_corners if interpolation == "bilinear" else None,
+        ),
+        last,
+    )

@@ -1,4 +1,5 @@
 """dense, prelu, categorical_ordinal_encoder."""
+
 from __future__ import annotations
 
 import torch
@@ -10,43 +11,103 @@ from .._variables import api_get_variable
 from ..distribute import broadcast
 
 
-def dense(inputs, units, activation=None, use_bias=True, kernel_initializer=None, bias_initializer=None, kernel_regularizer=None,
-          bias_regularizer=None, trainable=True, name="Dense", model_distribute=broadcast()):
+def dense(
+    inputs,
+    units,
+    activation=None,
+    use_bias=True,
+    kernel_initializer=None,
+    bias_initializer=None,
+    kernel_regularizer=None,
+    bias_regularizer=None,
+    trainable=True,
+    name="Dense",
+    model_distribute=broadcast(),
+):
     """activation(inputs times weight^T + bias) over the last dimension.
 
     Variables: "<name>-weight" (units, in), "<name>-bias" (units,); zeros without initializers.
     """
     if inputs.dim() < 2:
-        raise ValueError(f"layers.dense takes a blob of two or more dimensions, found shape {tuple(inputs.shape)}")
+        raise ValueError(
+            f"layers.dense takes a blob of two or more dimensions, found shape {tuple(inputs.shape)}"
+        )
     with scope.namespace(name):
-        weight = api_get_variable("weight", (units, inputs.shape[-1]), inputs.dtype, kernel_initializer or constant_initializer(0), kernel_regularizer,
-                                  trainable, "weight", distribute=model_distribute, reuse=False)
+        weight = api_get_variable(
+            "weight",
+            (units, inputs.shape[-1]),
+            inputs.dtype,
+            kernel_initializer or constant_initializer(0),
+            kernel_regularizer,
+            trainable,
+            "weight",
+            distribute=model_distribute,
+            reuse=False,
+        )
         bias = None
         if use_bias:
-            bias = api_get_variable("bias", (units,), inputs.dtype, bias_initializer or constant_initializer(0), bias_regularizer, trainable,
-                                    "bias", distribute=model_distribute, reuse=False)
+            bias = api_get_variable(
+                "bias",
+                (units,),
+                inputs.dtype,
+                bias_initializer or constant_initializer(0),
+                bias_regularizer,
+                trainable,
+                "bias",
+                distribute=model_distribute,
+                reuse=False,
+            )
         out = F.linear(inputs, weight, bias)
     return activation(out) if callable(activation) else out
 
 
-def prelu(inputs, alpha_initializer=None, alpha_regularizer=None, shared_axes=None, trainable=True, name="PRelu", model_distribute=broadcast()):
-    """x where positive, alpha * x elsewhere; "<name>-alpha" has the shape inputs.shape[1:], 1 along `shared_axes`."""
+def prelu(
+    inputs,
+    alpha_initializer=None,
+    alpha_regularizer=None,
+    shared_axes=None,
+    trainable=True,
+    name="PRelu",
+    model_distribute=broadcast(),
+):
+    """x where positive, alpha * x elsewhere; "<name>-alpha" has the shape inputs.shape[1:], 1 along
+    `shared_axes`.
+    """
     shape = list(inputs.shape[1:])
     for axis in shared_axes or ():
         if not 1 <= axis < inputs.dim():
             raise ValueError(f"layers.prelu: shared axis {axis} must lie in 1 ... {inputs.dim() - 1}")
         shape[axis - 1] = 1
     with scope.namespace(name):
-        alpha = api_get_variable("alpha", tuple(shape), inputs.dtype, alpha_initializer or constant_initializer(0), alpha_regularizer, trainable,
-                                 distribute=model_distribute, reuse=False)
+        alpha = api_get_variable(
+            "alpha",
+            tuple(shape),
+            inputs.dtype,
+            alpha_initializer or constant_initializer(0),
+            alpha_regularizer,
+            trainable,
+            distribute=model_distribute,
+            reuse=False,
+        )
     return torch.where(inputs > 0, inputs, alpha * inputs)
 
 
-def categorical_ordinal_encoder(input_tensor, capacity, hash_precomputed=True, name="CategoricalOrdinalEncoder"):
+def categorical_ordinal_encoder(
+    input_tensor, capacity, hash_precomputed=True, name="CategoricalOrdinalEncoder"
+):
     """Numbers from 1 on for the distinct values in the order they are first met, kept in two variables."""
     from .._indexing import categorical_ordinal_encode
 
     with scope.namespace(name):
-        table = api_get_variable("Table", (capacity * 2,), input_tensor.dtype, constant_initializer(0), trainable=False, reuse=False)
-        size = api_get_variable("Size", (1,), input_tensor.dtype, constant_initializer(0), trainable=False, reuse=False)
+        table = api_get_variable(
+            "Table",
+            (capacity * 2,),
+            input_tensor.dtype,
+            constant_initializer(0),
+            trainable=False,
+            reuse=False,
+        )
+        size = api_get_variable(
+            "Size", (1,), input_tensor.dtype, constant_initializer(0), trainable=False, reuse=False
+        )
     return categorical_ordinal_encode(table, size, input_tensor, hash_precomputed)

@@ -1,4 +1,5 @@
 """Batch and layer normalization layers."""
+
 from __future__ import annotations
 
 import torch
@@ -10,10 +11,27 @@ from .._variables import api_get_variable
 from ..nn import _normalization
 
 
-def batch_normalization(inputs, axis=-1, momentum=0.99, epsilon=0.001, center=True, scale=True, beta_initializer=None, gamma_initializer=None,
-                        beta_regularizer=None, gamma_regularizer=None, moving_mean_initializer=None, moving_variance_initializer=None,
-                        trainable=True, training=True, name="BatchNorm", gamma_name=None, beta_name=None, moving_mean_name=None,
-                        moving_variance_name=None):
+def batch_normalization(
+    inputs,
+    axis=-1,
+    momentum=0.99,
+    epsilon=0.001,
+    center=True,
+    scale=True,
+    beta_initializer=None,
+    gamma_initializer=None,
+    beta_regularizer=None,
+    gamma_regularizer=None,
+    moving_mean_initializer=None,
+    moving_variance_initializer=None,
+    trainable=True,
+    training=True,
+    name="BatchNorm",
+    gamma_name=None,
+    beta_name=None,
+    moving_mean_name=None,
+    moving_variance_name=None,
+):
     """Normalize each slice of `axis`; moving = momentum * moving + (1 - momentum) * batch.
 
     Variables "<name>-gamma", "-beta", "-moving_mean", "-moving_variance". The batch's own mean and variance
@@ -25,10 +43,20 @@ def batch_normalization(inputs, axis=-1, momentum=0.99, epsilon=0.001, center=Tr
 
     def variable(own, default, value, initializer, regularizer, learn):
         with scope.namespace(name):
-            return api_get_variable(own or default, (n,), dtype, initializer or constant_initializer(value), regularizer, learn, reuse=False)
+            return api_get_variable(
+                own or default,
+                (n,),
+                dtype,
+                initializer or constant_initializer(value),
+                regularizer,
+                learn,
+                reuse=False,
+            )
 
     beta = variable(beta_name, "beta", 0.0, beta_initializer, beta_regularizer, trainable) if center else None
-    gamma = variable(gamma_name, "gamma", 1.0, gamma_initializer, gamma_regularizer, trainable) if scale else None
+    gamma = (
+        variable(gamma_name, "gamma", 1.0, gamma_initializer, gamma_regularizer, trainable) if scale else None
+    )
     mean = variable(moving_mean_name, "moving_mean", 0.0, moving_mean_initializer, None, False)
     var = variable(moving_variance_name, "moving_variance", 1.0, moving_variance_initializer, None, False)
     trace = _context.require_trace("layers.batch_normalization")
@@ -40,39 +68,131 @@ def batch_normalization(inputs, axis=-1, momentum=0.99, epsilon=0.001, center=Tr
     return y if axis == 1 else y.movedim(1, axis)
 
 
-def batch_normalization_add_relu(inputs, addend=None, axis=-1, momentum=0.99, epsilon=0.001, center=True, scale=True, beta_initializer=None,
-                                 gamma_initializer=None, beta_regularizer=None, gamma_regularizer=None, moving_mean_initializer=None,
-                                 moving_variance_initializer=None, trainable=True, training=True, name="BatchNorm", gamma_name=None,
-                                 beta_name=None, moving_mean_name=None, moving_variance_name=None):
+def batch_normalization_add_relu(
+    inputs,
+    addend=None,
+    axis=-1,
+    momentum=0.99,
+    epsilon=0.001,
+    center=True,
+    scale=True,
+    beta_initializer=None,
+    gamma_initializer=None,
+    beta_regularizer=None,
+    gamma_regularizer=None,
+    moving_mean_initializer=None,
+    moving_variance_initializer=None,
+    trainable=True,
+    training=True,
+    name="BatchNorm",
+    gamma_name=None,
+    beta_name=None,
+    moving_mean_name=None,
+    moving_variance_name=None,
+):
     """relu(batch_normalization(inputs) + addend)."""
-    y = batch_normalization(inputs, axis, momentum, epsilon, center, scale, beta_initializer, gamma_initializer, beta_regularizer,
-                            gamma_regularizer, moving_mean_initializer, moving_variance_initializer, trainable, training, name, gamma_name,
-                            beta_name, moving_mean_name, moving_variance_name)
+    y = batch_normalization(
+        inputs,
+        axis,
+        momentum,
+        epsilon,
+        center,
+        scale,
+        beta_initializer,
+        gamma_initializer,
+        beta_regularizer,
+        gamma_regularizer,
+        moving_mean_initializer,
+        moving_variance_initializer,
+        trainable,
+        training,
+        name,
+        gamma_name,
+        beta_name,
+        moving_mean_name,
+        moving_variance_name,
+    )
     return torch.relu(y if addend is None else y + addend)
 
 
-def batch_normalization_relu(inputs, axis=-1, momentum=0.99, epsilon=0.001, center=True, scale=True, beta_initializer=None,
-                             gamma_initializer=None, beta_regularizer=None, gamma_regularizer=None, moving_mean_initializer=None,
-                             moving_variance_initializer=None, trainable=True, training=True, name="BatchNorm"):
-    return batch_normalization_add_relu(inputs, None, axis, momentum, epsilon, center, scale, beta_initializer, gamma_initializer,
-                                        beta_regularizer, gamma_regularizer, moving_mean_initializer, moving_variance_initializer, trainable,
-                                        training, name)
+def batch_normalization_relu(
+    inputs,
+    axis=-1,
+    momentum=0.99,
+    epsilon=0.001,
+    center=True,
+    scale=True,
+    beta_initializer=None,
+    gamma_initializer=None,
+    beta_regularizer=None,
+    gamma_regularizer=None,
+    moving_mean_initializer=None,
+    moving_variance_initializer=None,
+    trainable=True,
+    training=True,
+    name="BatchNorm",
+):
+    return batch_normalization_add_relu(
+        inputs,
+        None,
+        axis,
+        momentum,
+        epsilon,
+        center,
+        scale,
+        beta_initializer,
+        gamma_initializer,
+        beta_regularizer,
+        gamma_regularizer,
+        moving_mean_initializer,
+        moving_variance_initializer,
+        trainable,
+        training,
+        name,
+    )
 
 
-def layer_norm(inputs, center=True, scale=True, trainable=True, begin_norm_axis=1, begin_params_axis=-1, epsilon=1e-5, name="LayerNorm"):
+def layer_norm(
+    inputs,
+    center=True,
+    scale=True,
+    trainable=True,
+    begin_norm_axis=1,
+    begin_params_axis=-1,
+    epsilon=1e-5,
+    name="LayerNorm",
+):
     """Normalize over the dimensions from begin_norm_axis on; variables "<name>-gamma" and "<name>-beta"."""
-    shape = tuple(inputs.shape[begin_params_axis % inputs.dim():])
+    shape = tuple(inputs.shape[begin_params_axis % inputs.dim() :])
     gamma = beta = None
     with scope.namespace(name):
         if center:
-            beta = api_get_variable("beta", shape, inputs.dtype, constant_initializer(0.0), trainable=trainable, model_name="beta", reuse=False)
+            beta = api_get_variable(
+                "beta",
+                shape,
+                inputs.dtype,
+                constant_initializer(0.0),
+                trainable=trainable,
+                model_name="beta",
+                reuse=False,
+            )
         if scale:
-            gamma = api_get_variable("gamma", shape, inputs.dtype, constant_initializer(1.0), trainable=trainable, model_name="gamma", reuse=False)
+            gamma = api_get_variable(
+                "gamma",
+                shape,
+                inputs.dtype,
+                constant_initializer(1.0),
+                trainable=trainable,
+                model_name="gamma",
+                reuse=False,
+            )
     return _normalization.layer_norm(inputs, gamma, beta, begin_norm_axis, begin_params_axis, epsilon)
 
 
 def layer_norm_grad(dy, x, mean, inv_variance, begin_norm_axis=1, name="LayerNormGrad"):
-    """Gradient of the normalization for x; `mean` and `inv_variance` have the leading shape x.shape[:begin_norm_axis]."""
+    """Gradient of the normalization for x; `mean` and `inv_variance` have the leading shape
+    x.shape[:begin_norm_axis].
+    """
     dims = tuple(range(begin_norm_axis % x.dim(), x.dim()))
     lead = (*x.shape[: dims[0]], *[1] * len(dims))
     inverse = inv_variance.reshape(lead)

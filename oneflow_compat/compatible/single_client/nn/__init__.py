@@ -1,19 +1,30 @@
 """flow.nn of the job-function API: functions on blobs; Module and Parameter are torch's."""
+
 from __future__ import annotations
 
 import importlib
 
 _HOMES = {
-    "_windows": """avg_pool1d avg_pool2d avg_pool3d max_pool1d max_pool2d max_pool3d conv1d conv2d conv3d compat_conv2d
-        conv2d_transpose torch_conv2d_transpose""",
-    "_losses": """BCELoss BCEWithLogitsLoss KLDivLoss L1Loss MSELoss MarginRankingLoss TripletMarginLoss
+    "_windows": (
+        """avg_pool1d avg_pool2d avg_pool3d max_pool1d max_pool2d max_pool3d conv1d conv2d conv3d
+        compat_conv2d
+        conv2d_transpose torch_conv2d_transpose"""
+    ),
+    "_losses": (
+        """BCELoss BCEWithLogitsLoss KLDivLoss L1Loss MSELoss MarginRankingLoss TripletMarginLoss
         sigmoid_cross_entropy_with_logits softmax_cross_entropy_with_logits sparse_cross_entropy
-        sparse_softmax_cross_entropy_with_logits distributed_sparse_softmax_cross_entropy_with_logits ctc_greedy_decoder""",
-    "_activations": """elu hardsigmoid hardswish hardtanh leaky_relu logsoftmax mish relu relu6 softmax softmax_grad swish
+        sparse_softmax_cross_entropy_with_logits distributed_sparse_softmax_cross_entropy_with_logits
+        ctc_greedy_decoder"""
+    ),
+    "_activations": (
+        """elu hardsigmoid hardswish hardtanh leaky_relu logsoftmax mish relu relu6 softmax softmax_grad swish
         bias_add fused_bias_add_gelu fused_scale_tril tril PixelShuffle PixelShufflev2
-        fused_self_attention_query_mul_key_and_value""",
+        fused_self_attention_query_mul_key_and_value"""
+    ),
     "_random": "dropout random_mask_like fused_bias_add_dropout fused_scale_tril_softmax_dropout",
-    "_normalization": "GroupNorm InstanceNorm1d InstanceNorm2d InstanceNorm3d batch_normalization layer_norm moments",
+    "_normalization": (
+        "GroupNorm InstanceNorm1d InstanceNorm2d InstanceNorm3d batch_normalization layer_norm moments"
+    ),
     "module": "Module",
     "parameter": "Parameter",
 }

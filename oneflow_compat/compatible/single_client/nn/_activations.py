@@ -1,4 +1,5 @@
 """Activations and small layers without state."""
+
 from __future__ import annotations
 
 import torch
@@ -68,7 +69,10 @@ def _bias_axis(value, bias, data_format):
     else:
         raise ValueError(f"data_format must be of the form NC... or N...C, found {data_format!r}")
     if bias.dim() != 1 or bias.shape[0] != value.shape[axis]:
-        raise ValueError(f"bias_add: bias of shape {tuple(bias.shape)} does not fit dimension {axis} of a value of shape {tuple(value.shape)}")
+        raise ValueError(
+            f"bias_add: bias of shape {tuple(bias.shape)} does not fit dimension {axis} of a value of shape"
+            f" {tuple(value.shape)}"
+        )
     return axis
 
 
@@ -115,6 +119,8 @@ def fused_self_attention_query_mul_key_and_value(x, head_size, alpha=1.0, name=N
     """
     s, b, h = x.shape
     if h % (3 * head_size):
-        raise ValueError(f"fused_self_attention: the last dimension {h} is no multiple of 3 * head_size = {3 * head_size}")
+        raise ValueError(
+            f"fused_self_attention: the last dimension {h} is no multiple of 3 * head_size = {3 * head_size}"
+        )
     q, k, v = x.reshape(s, b, h // (3 * head_size), 3, head_size).permute(3, 1, 2, 0, 4).unbind(0)
     return torch.matmul(q, k.transpose(-1, -2)) * alpha, v

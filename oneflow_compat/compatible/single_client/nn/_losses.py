@@ -1,4 +1,5 @@
 """Losses as functions on blobs."""
+
 from __future__ import annotations
 
 import torch
@@ -21,7 +22,10 @@ def BCELoss(input, target, weight=None, reduction="mean", name=None):
 
 
 def BCEWithLogitsLoss(input, target, weight=None, pos_weight=None, reduction="mean", name=None):
-    return _reduce(F.binary_cross_entropy_with_logits(input, target, weight, reduction="none", pos_weight=pos_weight), reduction)
+    return _reduce(
+        F.binary_cross_entropy_with_logits(input, target, weight, reduction="none", pos_weight=pos_weight),
+        reduction,
+    )
 
 
 def KLDivLoss(input, target, log_target=False, reduction="mean", name=None):
@@ -45,7 +49,9 @@ def MarginRankingLoss(input1, input2, target, margin=0.0, reduction="mean", name
     return _reduce(torch.clamp(-target * (input1 - input2) + margin, min=0), reduction)
 
 
-def TripletMarginLoss(anchor, positive, negative, margin=1.0, p=2.0, eps=1e-6, swap=False, reduction="mean", name=None):
+def TripletMarginLoss(
+    anchor, positive, negative, margin=1.0, p=2.0, eps=1e-6, swap=False, reduction="mean", name=None
+):
     def distance(a, b):
         return (a - b + eps).abs().pow(p).sum(-1).pow(1 / p)
 
@@ -68,7 +74,9 @@ def softmax_cross_entropy_with_logits(labels, logits, name=None):
 def sparse_softmax_cross_entropy_with_logits(labels, logits, name=None):
     """Labels are class numbers, of shape logits.shape[:-1] or with a last dimension 1; one loss per row."""
     labels = _class_numbers(labels, logits)
-    return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), reduction="none").reshape(labels.shape)
+    return F.cross_entropy(
+        logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), reduction="none"
+    ).reshape(labels.shape)
 
 
 def distributed_sparse_softmax_cross_entropy_with_logits(labels, logits, name=None):
@@ -85,7 +93,9 @@ def _class_numbers(labels, logits):
     if labels.dim() == logits.dim() and labels.shape[-1] == 1:
         labels = labels.squeeze(-1)
     if labels.shape != logits.shape[:-1]:
-        raise ValueError(f"labels of shape {tuple(labels.shape)} do not fit logits of shape {tuple(logits.shape)}")
+        raise ValueError(
+            f"labels of shape {tuple(labels.shape)} do not fit logits of shape {tuple(logits.shape)}"
+        )
     return labels.long()
 
 
@@ -103,6 +113,8 @@ def ctc_greedy_decoder(log_probs, input_lengths, merge_repeated=True, name=None)
     keep = inside & (ids != 0)
     if merge_repeated:
         keep = keep & (ids != previous)
-    place = torch.where(keep, keep.long().cumsum(0) - 1, torch.full_like(ids, time))  # dropped ones go to an extra row
+    place = torch.where(
+        keep, keep.long().cumsum(0) - 1, torch.full_like(ids, time)
+    )  # dropped ones go to an extra row
     out = torch.zeros(time + 1, batch, dtype=torch.int64, device=ids.device).scatter(0, place, ids)
     return out[:time].t().contiguous(), neg_sum

@@ -1,10 +1,12 @@
 """Normalization functions; GroupNorm and InstanceNorm make their gamma and beta variables themselves."""
+
 from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
 
 from ...._ops.nn_norm import gradient_row_by_row
+
 
 def moments(x, axes, keepdims=False, name=None):
     """(mean, population variance) over the axes."""
@@ -23,13 +25,20 @@ def batch_normalization(x, mean, variance, offset=None, scale=None, variance_eps
     return y if offset is None else y + offset.reshape(shape)
 
 
-def layer_norm(inputs, gamma=None, beta=None, begin_norm_axis=1, begin_params_axis=-1, epsilon=1e-5, name=None):
-    """Normalize over the dimensions from begin_norm_axis on; gamma and beta cover those from begin_params_axis on."""
-    shape = inputs.shape[begin_norm_axis % inputs.dim():]
-    params = inputs.shape[begin_params_axis % inputs.dim():]
+def layer_norm(
+    inputs, gamma=None, beta=None, begin_norm_axis=1, begin_params_axis=-1, epsilon=1e-5, name=None
+):
+    """Normalize over the dimensions from begin_norm_axis on; gamma and beta cover those from
+    begin_params_axis on.
+    """
+    shape = inputs.shape[begin_norm_axis % inputs.dim() :]
+    params = inputs.shape[begin_params_axis % inputs.dim() :]
     for what, p in (("gamma", gamma), ("beta", beta)):
         if p is not None and tuple(p.shape) != tuple(params):
-            raise ValueError(f"layer_norm: {what} has shape {tuple(p.shape)}, begin_params_axis={begin_params_axis} needs {tuple(params)}")
+            raise ValueError(
+                f"layer_norm: {what} has shape {tuple(p.shape)}, begin_params_axis={begin_params_axis} needs"
+                f" {tuple(params)}"
+            )
     if tuple(params) == tuple(shape):
         return F.layer_norm(inputs, shape, gamma, beta, epsilon)
     y = F.layer_norm(inputs, shape, None, None, epsilon)

@@ -1,4 +1,5 @@
 """Dropout and random masks."""
+
 from __future__ import annotations
 
 import torch
@@ -19,7 +20,9 @@ def random_mask_like(like, rate, seed=None, noise_shape=None, name=None):
     """int8 blob of the shape of `like` (or noise_shape): 1 with probability 1 - rate."""
     if not 0 <= rate < 1:
         raise ValueError(f"the rate of dropped elements must be in [0, 1), found {rate}")
-    return (_uniform(like.shape if noise_shape is None else tuple(noise_shape), like, seed) >= rate).to(torch.int8)
+    return (_uniform(like.shape if noise_shape is None else tuple(noise_shape), like, seed) >= rate).to(
+        torch.int8
+    )
 
 
 @takes_older_orders("nn.dropout")
@@ -41,7 +44,9 @@ def fused_bias_add_dropout(value, bias, data_format=None, rate=0.0, noise_shape=
     return dropout(bias_add(value, bias, data_format), rate, noise_shape, seed)
 
 
-def fused_scale_tril_softmax_dropout(x, diagonal=0, fill_value=0, scale=1, rate=0.0, noise_shape=None, seed=None, name=None):
+def fused_scale_tril_softmax_dropout(
+    x, diagonal=0, fill_value=0, scale=1, rate=0.0, noise_shape=None, seed=None, name=None
+):
     from .._math import fused_scale_tril_softmax_dropout as function
 
     return function(x, diagonal, fill_value, scale, rate, noise_shape, seed)

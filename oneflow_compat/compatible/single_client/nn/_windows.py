@@ -1,4 +1,7 @@
-"""Convolution and pooling with OneFlow's layouts ("NHWC", "NCHW", ...) and paddings ("SAME", "VALID", numbers)."""
+"""Convolution and pooling with OneFlow's layouts ("NHWC", "NCHW", ...) and paddings ("SAME", "VALID",
+numbers).
+"""
+
 from __future__ import annotations
 
 import math
@@ -23,7 +26,7 @@ def spatial(value, n, what):
 
 def channels_last(data_format, n) -> bool:
     """True for "NHWC" and its like; an error for a layout of another number of dimensions."""
-    letters = "DHW"[3 - n:]
+    letters = "DHW"[3 - n :]
     known = {f"NC{letters}": False, f"N{letters}C": True}
     if data_format.upper() not in known:
         raise ValueError(f"data_format must be one of {', '.join(known)}, found {data_format!r}")
@@ -46,22 +49,31 @@ def same_pads(size, kernel, stride, dilation, lower):
 
 
 def window_pads(padding, sizes, kernel, stride, dilation, last):
-    """[(before, after), ...] of a padding: "SAME" (= "SAME_LOWER"), "SAME_UPPER", "VALID", a number, numbers, or pairs."""
+    """[(before, after), ...] of a padding: "SAME" (= "SAME_LOWER"), "SAME_UPPER", "VALID", a number, numbers,
+    or pairs.
+    """
     n = len(kernel)
     if isinstance(padding, str):
         kind = padding.upper()
         if kind == "VALID":
             return [(0, 0)] * n
         if kind not in ("SAME", "SAME_LOWER", "SAME_UPPER"):
-            raise ValueError(f'padding must be "SAME", "SAME_LOWER", "SAME_UPPER", "VALID" or numbers, found {padding!r}')
-        return [same_pads(s, k, st, d, kind != "SAME_UPPER") for s, k, st, d in zip(sizes, kernel, stride, dilation)]
+            raise ValueError(
+                f'padding must be "SAME", "SAME_LOWER", "SAME_UPPER", "VALID" or numbers, found {padding!r}'
+            )
+        return [
+            same_pads(s, k, st, d, kind != "SAME_UPPER")
+            for s, k, st, d in zip(sizes, kernel, stride, dilation)
+        ]
     if isinstance(padding, int):
         return [(padding, padding)] * n
     padding = list(padding)
     if len(padding) == n + 2:  # batch and channel are listed too
         padding = padding[1:-1] if last else padding[2:]
     if len(padding) != n:
-        raise ValueError(f"padding must list {n} dimensions (or {n + 2} with batch and channel), found {padding}")
+        raise ValueError(
+            f"padding must list {n} dimensions (or {n + 2} with batch and channel), found {padding}"
+        )
     pairs = [(p, p) if isinstance(p, int) else tuple(p) for p in padding]
     return [p * 2 if len(p) == 1 else p for p in pairs]
 
@@ -78,7 +90,10 @@ def _conv(n, x, filters, strides, padding, bias, data_format, dilations, groups)
     dilation = spatial(1 if dilations is None else dilations, n, "dilations")
     x, filters = to_first(x, last), to_first(filters, last)
     if x.shape[1] != filters.shape[1] * groups:
-        raise ValueError(f"conv{n}d: {x.shape[1]} input channels do not fit filters of shape {tuple(filters.shape)} (channels first) in {groups} groups")
+        raise ValueError(
+            f"conv{n}d: {x.shape[1]} input channels do not fit filters of shape {tuple(filters.shape)}"
+            f" (channels first) in {groups} groups"
+        )
     pads = window_pads(padding, x.shape[2:], filters.shape[2:], stride, dilation, last)
     even = all(a == b for a, b in pads)
     if not even:
@@ -94,7 +109,9 @@ def conv1d(input, filters, strides, padding, data_format="NCW", dilations=None, 
 
 
 @takes_older_orders("nn.conv2d")
-def conv2d(input, filters, strides, padding, bias=None, data_format="NCHW", dilations=None, groups=1, name=None):
+def conv2d(
+    input, filters, strides, padding, bias=None, data_format="NCHW", dilations=None, groups=1, name=None
+):
     """filters: (out, in / groups, h, w) for NCHW, (out, h, w, in / groups) for NHWC."""
     return _conv(2, input, filters, strides, padding, bias, data_format, dilations, groups)
 
@@ -110,17 +127,32 @@ def conv3d(input, filters, strides, padding, data_format="NCDHW", dilations=None
     return _conv(3, input, filters, strides, padding, None, data_format, dilations, groups)
 
 
-def conv2d_transpose(value=None, filter=None, output_shape=None, strides=None, padding="VALID", data_format="NCHW", name=None,
-                     input=None, filters=None, dilations=None):
+def conv2d_transpose(
+    value=None,
+    filter=None,
+    output_shape=None,
+    strides=None,
+    padding="VALID",
+    data_format="NCHW",
+    name=None,
+    input=None,
+    filters=None,
+    dilations=None,
+):
     """The gradient of conv2d with respect to its input, of shape `output_shape`.
 
     filter: (in, out, h, w) for NCHW, (in, h, w, out) for NHWC, where `in` are the channels of `value`.
     """
     value, filter = (input if value is None else value), (filters if filter is None else filter)
     last = channels_last(data_format, 2)
-    stride, dilation = spatial(strides, 2, "strides"), spatial(1 if dilations is None else dilations, 2, "dilations")
+    stride, dilation = (
+        spatial(strides, 2, "strides"),
+        spatial(1 if dilations is None else dilations, 2, "dilations"),
+    )
     x, w = to_first(value, last), to_first(filter, last)
-    size = (output_shape[1:3] if last else output_shape[2:4]) if len(output_shape) == 4 else tuple(output_shape)
+    size = (
+        (output_shape[1:3] if last else output_shape[2:4]) if len(output_shape) == 4 else tuple(output_shape)
+    )
     before, extra = [], []
     for i in range(2):
         full = (x.shape[2 + i] - 1) * stride[i] + dilation[i] * (w.shape[2 + i] - 1) + 1
@@ -128,28 +160,53 @@ def conv2d_transpose(value=None, filter=None, output_shape=None, strides=None, p
             if padding.upper() == "VALID":
                 before.append((0, 0))
             else:
-                pads = same_pads(size[i], w.shape[2 + i], stride[i], dilation[i], padding.upper() != "SAME_UPPER")
+                pads = same_pads(
+                    size[i], w.shape[2 + i], stride[i], dilation[i], padding.upper() != "SAME_UPPER"
+                )
                 before.append(pads)
         else:
             before.append(window_pads(padding, size, w.shape[2:], stride, dilation, last)[i])
         extra.append(size[i] - (full - sum(before[i])))
         if not 0 <= extra[i] < max(stride[i], dilation[i]):
-            raise ValueError(f"conv2d_transpose: output_shape {tuple(output_shape)} does not fit input {tuple(value.shape)}, stride {stride} and padding {padding!r}")
+            raise ValueError(
+                f"conv2d_transpose: output_shape {tuple(output_shape)} does not fit input"
+                f" {tuple(value.shape)}, stride {stride} and padding {padding!r}"
+            )
     full = F.conv_transpose2d(x, w, None, stride, 0, tuple(extra), 1, dilation)
     (top, _), (left, _) = before
-    return from_first(full[:, :, top: top + size[0], left: left + size[1]], last)
+    return from_first(full[:, :, top : top + size[0], left : left + size[1]], last)
 
 
-def torch_conv2d_transpose(value=None, filter=None, output_padding=None, strides=None, padding_needed=None, data_format="NCHW", name=None,
-                           input=None, filters=None, dilations=None):
-    """conv2d_transpose in torch's terms: `padding_needed` is the whole padding per dimension (before + after)."""
+def torch_conv2d_transpose(
+    value=None,
+    filter=None,
+    output_padding=None,
+    strides=None,
+    padding_needed=None,
+    data_format="NCHW",
+    name=None,
+    input=None,
+    filters=None,
+    dilations=None,
+):
+    """conv2d_transpose in torch's terms: `padding_needed` is the whole padding per dimension (before +
+    after).
+    """
     value, filter = (input if value is None else value), (filters if filter is None else filter)
     last = channels_last(data_format, 2)
     needed = [0, 0] if padding_needed is None else list(padding_needed)
     if any(p % 2 for p in needed):
         raise ValueError(f"torch_conv2d_transpose: padding_needed must be even, found {needed}")
-    out = F.conv_transpose2d(to_first(value, last), to_first(filter, last), None, spatial(strides, 2, "strides"), tuple(p // 2 for p in needed),
-                             tuple(output_padding or (0, 0)), 1, spatial(1 if dilations is None else dilations, 2, "dilations"))
+    out = F.conv_transpose2d(
+        to_first(value, last),
+        to_first(filter, last),
+        None,
+        spatial(strides, 2, "strides"),
+        tuple(p // 2 for p in needed),
+        tuple(output_padding or (0, 0)),
+        1,
+        spatial(1 if dilations is None else dilations, 2, "dilations"),
+    )
     return from_first(out, last)
 
 
@@ -164,11 +221,19 @@ def _pool(n, how, x, ksize, strides, padding, data_format, ceil_mode):
     if ceil_mode:
         for i in range(n):
             rest = (sizes[i] + sum(pads[i]) - kernel[i]) % stride[i]
-            if rest and (sizes[i] + sum(pads[i]) + stride[i] - rest - kernel[i]) // stride[i] * stride[i] < sizes[i] + pads[i][0]:
+            if (
+                rest
+                and (sizes[i] + sum(pads[i]) + stride[i] - rest - kernel[i]) // stride[i] * stride[i]
+                < sizes[i] + pads[i][0]
+            ):
                 pads[i] = (pads[i][0], pads[i][1] + stride[i] - rest)
     padded = any(p for pair in pads for p in pair)
     if how == "max":
-        filled = _apply_pads(x, pads, -math.inf if x.is_floating_point() else torch.iinfo(x.dtype).min) if padded else x
+        filled = (
+            _apply_pads(x, pads, -math.inf if x.is_floating_point() else torch.iinfo(x.dtype).min)
+            if padded
+            else x
+        )
         out = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[n - 1](filled, kernel, stride)
     else:
         function = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[n - 1]

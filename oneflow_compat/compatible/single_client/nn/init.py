@@ -1,11 +1,13 @@
 """nn.init is today's oneflow.nn.init, whose layouts could be given by position in 0.4."""
+
 from ....nn.init import *  # noqa: F401,F403
 from ....nn import init as _today
 from .._orders import takes_older_orders
 
 kaiming_normal_, kaiming_uniform_, xavier_normal_, xavier_uniform_ = (
     takes_older_orders(f"nn.init.{name}")(getattr(_today, name))
-    for name in ("kaiming_normal_", "kaiming_uniform_", "xavier_normal_", "xavier_uniform_"))
+    for name in ("kaiming_normal_", "kaiming_uniform_", "xavier_normal_", "xavier_uniform_")
+)
 
 
 def __getattr__(name):

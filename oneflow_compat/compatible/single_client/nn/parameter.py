@@ -1,4 +1,5 @@
 """nn.Parameter is torch's."""
+
 from torch.nn import Parameter
 
 __all__ = ["Parameter"]

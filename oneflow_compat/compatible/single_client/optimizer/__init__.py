@@ -1,4 +1,5 @@
 """flow.optimizer: optimizers, learning-rate schedules, gradient clipping, loss scaling of job functions."""
+
 from __future__ import annotations
 
 from . import grad_clipping, loss_scale, warmup
@@ -20,8 +21,29 @@ from ._rules import LAMB, LARS, SGD, SGDW, Adam, AdamW, CombinedOptimizer, LazyA
 PolynomialSchduler = PolynomialScheduler  # OneFlow's own misspelling
 
 __all__ = [
-    "Adam", "AdamW", "CombinedOptimizer", "CosineScheduler", "CustomScheduler", "ExponentialScheduler",
-    "GetVariablesForCurrentJob", "InverseTimeScheduler", "LAMB", "LARS", "LazyAdam", "LinearCosineScheduler",
-    "LrScheduler", "NaturalExpScheduler", "Optimizer", "PiecewiseConstantScheduler", "PiecewiseScalingScheduler",
-    "PolynomialSchduler", "PolynomialScheduler", "RMSProp", "SGD", "SGDW", "grad_clipping", "loss_scale", "warmup",
+    "Adam",
+    "AdamW",
+    "CombinedOptimizer",
+    "CosineScheduler",
+    "CustomScheduler",
+    "ExponentialScheduler",
+    "GetVariablesForCurrentJob",
+    "InverseTimeScheduler",
+    "LAMB",
+    "LARS",
+    "LazyAdam",
+    "LinearCosineScheduler",
+    "LrScheduler",
+    "NaturalExpScheduler",
+    "Optimizer",
+    "PiecewiseConstantScheduler",
+    "PiecewiseScalingScheduler",
+    "PolynomialSchduler",
+    "PolynomialScheduler",
+    "RMSProp",
+    "SGD",
+    "SGDW",
+    "grad_clipping",
+    "loss_scale",
+    "warmup",
 ]

@@ -1,4 +1,5 @@
 """What all optimizers of job functions share."""
+
 from __future__ import annotations
 
 import re
@@ -27,8 +28,15 @@ class Optimizer:
     lazy = False
     slot_names: tuple = ()
 
-    def __init__(self, lr_scheduler, loss_scale_factor=None, grad_clipping=None, train_step_lbn=None, loss_scale_policy=None,
-                 variables=GetVariablesForCurrentJob):
+    def __init__(
+        self,
+        lr_scheduler,
+        loss_scale_factor=None,
+        grad_clipping=None,
+        train_step_lbn=None,
+        loss_scale_policy=None,
+        variables=GetVariablesForCurrentJob,
+    ):
         from ._schedulers import LrScheduler
 
         if isinstance(lr_scheduler, (int, float)):
@@ -36,14 +44,20 @@ class Optimizer:
         if train_step_lbn is not None:
             from ...._errors import unsupported
 
-            raise unsupported("train_step_lbn", "legacy-train-step-lbn", "The job counts its own steps; drop the argument.")
+            raise unsupported(
+                "train_step_lbn", "legacy-train-step-lbn", "The job counts its own steps; drop the argument."
+            )
         if loss_scale_factor is not None and loss_scale_policy is not None:
             raise ValueError("give loss_scale_factor or loss_scale_policy, not both")
         if loss_scale_factor is not None:
             from .loss_scale import static_loss_scale
 
             loss_scale_policy = static_loss_scale(loss_scale_factor)
-        self.lr_scheduler, self.grad_clipping, self.loss_scale_policy = lr_scheduler, grad_clipping, loss_scale_policy
+        self.lr_scheduler, self.grad_clipping, self.loss_scale_policy = (
+            lr_scheduler,
+            grad_clipping,
+            loss_scale_policy,
+        )
         self.variables = variables
         self.weight_decay, self._includes, self._excludes = 0.0, None, None
 
@@ -66,7 +80,7 @@ class Optimizer:
             return [n for n in trace.created_by if trace.trainable[n]]
         return list(self.variables()) if callable(self.variables) else list(self.variables)
 
-    Variables = lambda self: list(self.variables()) if callable(self.variables) else list(self.variables)  # noqa: E731
+    Variables = lambda self: list(self.variables()) if callable(self.variables) else list(self.variables)
 
     def minimize(self, loss):
         """Update the variables by the gradient of `loss` (a blob, or several) in each call of the job.

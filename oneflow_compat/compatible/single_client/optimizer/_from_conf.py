@@ -1,4 +1,7 @@
-"""Optimizers of the oldest style: `function_config.train.model_update_conf(dict(momentum_conf={"beta": 0.9}))`."""
+"""Optimizers of the oldest style: `function_config.train.model_update_conf(dict(momentum_conf={"beta":
+0.9}))`.
+"""
+
 from __future__ import annotations
 
 from . import grad_clipping
@@ -9,7 +12,9 @@ _COMMON = ("learning_rate_decay", "warmup_conf", "clip_conf", "weight_decay_conf
 
 
 def optimizer(conf: dict, lr: float, loss_scale=None):
-    """The optimizer of a conf with one of naive_conf, momentum_conf, adam_conf, lazy_adam_conf, rmsprop_conf, lars_conf, lamb_conf."""
+    """The optimizer of a conf with one of naive_conf, momentum_conf, adam_conf, lazy_adam_conf, rmsprop_conf,
+    lars_conf, lamb_conf.
+    """
     kinds = [k for k in conf if k not in _COMMON]
     if len(kinds) != 1:
         raise ValueError(f"model_update_conf must name one rule, found {sorted(conf)}")
@@ -28,7 +33,11 @@ def optimizer(conf: dict, lr: float, loss_scale=None):
                 rate[f"weight_decay_{key}"] = list(decay[key]["pattern"])
     if kind in ("naive_conf", "momentum_conf"):
         momentum = own.get("beta", 0.9) if kind == "momentum_conf" else 0.0
-        return SGDW(schedule, momentum=momentum, **rate, **common) if rate else SGD(schedule, momentum=momentum, **common)
+        return (
+            SGDW(schedule, momentum=momentum, **rate, **common)
+            if rate
+            else SGD(schedule, momentum=momentum, **common)
+        )
     if kind == "adam_conf":
         return AdamW(schedule, **own, **rate, **common) if rate else Adam(schedule, **own, **common)
     if kind == "lazy_adam_conf":

@@ -1,4 +1,5 @@
 """Update rules. `update(p, g, slots, numbers, decay)` works in place on the variable and its slots."""
+
 from __future__ import annotations
 
 from .._orders import takes_older_orders
@@ -8,19 +9,32 @@ _ALL = GetVariablesForCurrentJob
 
 
 class SGD(Optimizer):
-    """v = momentum * v - lr * g; p = p + v. Source: OneFlow's momentum rule (the rate is inside v, unlike torch's)."""
+    """v = momentum * v - lr * g; p = p + v.
 
-    def __init__(self, lr_scheduler, loss_scale_factor=None, momentum=0.9, grad_clipping=None, train_step_lbn=None,
-                 loss_scale_policy=None, variables=_ALL):
-        super().__init__(lr_scheduler, loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy, variables)
+    Source: OneFlow's momentum rule (the rate is inside v, unlike torch's).
+    """
+
+    def __init__(
+        self,
+        lr_scheduler,
+        loss_scale_factor=None,
+        momentum=0.9,
+        grad_clipping=None,
+        train_step_lbn=None,
+        loss_scale_policy=None,
+        variables=_ALL,
+    ):
+        super().__init__(
+            lr_scheduler, loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy, variables
+        )
         self.momentum = momentum
         self.slot_names = ("momentum",) if momentum else ()
 
     def update(self, p, g, slots, numbers, decay):
-        lr, = numbers
+        (lr,) = numbers
         shrink = p * lr * decay if decay else None
         if slots:
-            v, = slots
+            (v,) = slots
             p.add_(v.mul_(self.momentum).addcmul_(g, lr, value=-1))
         else:
             p.addcmul_(g, lr, value=-1)
@@ -31,24 +45,62 @@ class SGD(Optimizer):
 class SGDW(SGD):
     """SGD with decoupled weight decay: p = p + v - lr * weight_decay * p."""
 
-    def __init__(self, lr_scheduler, loss_scale_factor=None, momentum=0.9, weight_decay=None, weight_decay_includes=None,
-                 weight_decay_excludes=None, grad_clipping=None, train_step_lbn=None, loss_scale_policy=None, variables=_ALL):
-        super().__init__(lr_scheduler, loss_scale_factor, momentum, grad_clipping, train_step_lbn, loss_scale_policy, variables)
+    def __init__(
+        self,
+        lr_scheduler,
+        loss_scale_factor=None,
+        momentum=0.9,
+        weight_decay=None,
+        weight_decay_includes=None,
+        weight_decay_excludes=None,
+        grad_clipping=None,
+        train_step_lbn=None,
+        loss_scale_policy=None,
+        variables=_ALL,
+    ):
+        super().__init__(
+            lr_scheduler,
+            loss_scale_factor,
+            momentum,
+            grad_clipping,
+            train_step_lbn,
+            loss_scale_policy,
+            variables,
+        )
         self._set_decay(weight_decay, weight_decay_includes, weight_decay_excludes)
 
 
 class Adam(Optimizer):
     """m, v: moving averages of g and g * g; p = p - lr * m / (sqrt(v) + epsilon).
 
-    With `do_bias_correction` m and v are divided by 1 - beta ** t first (OneFlow 0.5's rule, and torch's Adam).
+    With `do_bias_correction` m and v are divided by 1 - beta ** t first (OneFlow 0.5's rule, and torch's
+    Adam).
     """
 
     slot_names = ("m", "v")
 
-    def __init__(self, lr_scheduler, beta1=0.9, beta2=0.999, epsilon=1e-8, do_bias_correction=False, loss_scale_factor=None,
-                 grad_clipping=None, train_step_lbn=None, loss_scale_policy=None, variables=_ALL):
-        super().__init__(lr_scheduler, loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy, variables)
-        self.beta1, self.beta2, self.epsilon, self.do_bias_correction = beta1, beta2, epsilon, do_bias_correction
+    def __init__(
+        self,
+        lr_scheduler,
+        beta1=0.9,
+        beta2=0.999,
+        epsilon=1e-8,
+        do_bias_correction=False,
+        loss_scale_factor=None,
+        grad_clipping=None,
+        train_step_lbn=None,
+        loss_scale_policy=None,
+        variables=_ALL,
+    ):
+        super().__init__(
+            lr_scheduler, loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy, variables
+        )
+        self.beta1, self.beta2, self.epsilon, self.do_bias_correction = (
+            beta1,
+            beta2,
+            epsilon,
+            do_bias_correction,
+        )
 
     def numbers(self, lr, step):
         if not self.do_bias_correction:
@@ -70,11 +122,34 @@ class Adam(Optimizer):
 class AdamW(Adam):
     """Adam with decoupled weight decay: p = p - lr * weight_decay * p besides Adam's change."""
 
-    def __init__(self, lr_scheduler, beta1=0.9, beta2=0.999, epsilon=1e-8, do_bias_correction=False, loss_scale_factor=None,
-                 weight_decay=None, weight_decay_includes=None, weight_decay_excludes=None, grad_clipping=None, train_step_lbn=None,
-                 loss_scale_policy=None, variables=_ALL):
-        super().__init__(lr_scheduler, beta1, beta2, epsilon, do_bias_correction, loss_scale_factor, grad_clipping, train_step_lbn,
-                         loss_scale_policy, variables)
+    def __init__(
+        self,
+        lr_scheduler,
+        beta1=0.9,
+        beta2=0.999,
+        epsilon=1e-8,
+        do_bias_correction=False,
+        loss_scale_factor=None,
+        weight_decay=None,
+        weight_decay_includes=None,
+        weight_decay_excludes=None,
+        grad_clipping=None,
+        train_step_lbn=None,
+        loss_scale_policy=None,
+        variables=_ALL,
+    ):
+        super().__init__(
+            lr_scheduler,
+            beta1,
+            beta2,
+            epsilon,
+            do_bias_correction,
+            loss_scale_factor,
+            grad_clipping,
+            train_step_lbn,
+            loss_scale_policy,
+            variables,
+        )
         self._set_decay(weight_decay, weight_decay_includes, weight_decay_excludes)
 
 
@@ -83,10 +158,30 @@ class LazyAdam(Adam):
 
     lazy = True
 
-    def __init__(self, lr_scheduler, beta1=0.9, beta2=0.999, epsilon=1e-8, loss_scale_factor=None, grad_clipping=None,
-                 train_step_lbn=None, loss_scale_policy=None, variables=_ALL):
-        super().__init__(lr_scheduler, beta1, beta2, epsilon, True, loss_scale_factor, grad_clipping, train_step_lbn,
-                         loss_scale_policy, variables)
+    def __init__(
+        self,
+        lr_scheduler,
+        beta1=0.9,
+        beta2=0.999,
+        epsilon=1e-8,
+        loss_scale_factor=None,
+        grad_clipping=None,
+        train_step_lbn=None,
+        loss_scale_policy=None,
+        variables=_ALL,
+    ):
+        super().__init__(
+            lr_scheduler,
+            beta1,
+            beta2,
+            epsilon,
+            True,
+            loss_scale_factor,
+            grad_clipping,
+            train_step_lbn,
+            loss_scale_policy,
+            variables,
+        )
 
 
 class RMSProp(Optimizer):
@@ -95,14 +190,26 @@ class RMSProp(Optimizer):
     `centered` subtracts the squared moving average of g from s. epsilon is inside the root, unlike torch's.
     """
 
-    def __init__(self, lr_scheduler, decay_rate=0.99, epsilon=1e-8, centered=False, loss_scale_factor=None, grad_clipping=None,
-                 train_step_lbn=None, loss_scale_policy=None, variables=_ALL):
-        super().__init__(lr_scheduler, loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy, variables)
+    def __init__(
+        self,
+        lr_scheduler,
+        decay_rate=0.99,
+        epsilon=1e-8,
+        centered=False,
+        loss_scale_factor=None,
+        grad_clipping=None,
+        train_step_lbn=None,
+        loss_scale_policy=None,
+        variables=_ALL,
+    ):
+        super().__init__(
+            lr_scheduler, loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy, variables
+        )
         self.decay_rate, self.epsilon, self.centered = decay_rate, epsilon, centered
         self.slot_names = ("mean_square", "mean_gradient") if centered else ("mean_square",)
 
     def update(self, p, g, slots, numbers, decay):
-        lr, = numbers
+        (lr,) = numbers
         square = slots[0]
         square.mul_(self.decay_rate).addcmul_(g, g, value=1 - self.decay_rate)
         denominator = square
@@ -115,25 +222,40 @@ class RMSProp(Optimizer):
 
 @takes_older_orders("optimizer.LARS")
 class LARS(Optimizer):
-    """Layer-wise rate: lr * lars_coefficient * |p| / (epsilon + |g| + weight_decay * |p|), then SGD with momentum.
+    """Layer-wise rate: lr * lars_coefficient * |p| / (epsilon + |g| + weight_decay * |p|), then SGD with
+    momentum.
 
     The plain rate is used where |p| or |g| is zero.
     """
 
     slot_names = ("momentum",)
 
-    def __init__(self, lr_scheduler, momentum_beta=0.9, epsilon=1e-9, lars_coefficient=0.0001, loss_scale_factor=None, weight_decay=None,
-                 weight_decay_includes=None, weight_decay_excludes=None, grad_clipping=None, train_step_lbn=None, loss_scale_policy=None,
-                 variables=_ALL):
-        super().__init__(lr_scheduler, loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy, variables)
+    def __init__(
+        self,
+        lr_scheduler,
+        momentum_beta=0.9,
+        epsilon=1e-9,
+        lars_coefficient=0.0001,
+        loss_scale_factor=None,
+        weight_decay=None,
+        weight_decay_includes=None,
+        weight_decay_excludes=None,
+        grad_clipping=None,
+        train_step_lbn=None,
+        loss_scale_policy=None,
+        variables=_ALL,
+    ):
+        super().__init__(
+            lr_scheduler, loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy, variables
+        )
         self.momentum_beta, self.epsilon, self.lars_coefficient = momentum_beta, epsilon, lars_coefficient
         self._set_decay(weight_decay, weight_decay_includes, weight_decay_excludes)
 
     def update(self, p, g, slots, numbers, decay):
         import torch
 
-        lr, = numbers
-        v, = slots
+        (lr,) = numbers
+        (v,) = slots
         p_norm, g_norm = p.norm(), g.norm()
         ratio = self.lars_coefficient * p_norm / (self.epsilon + g_norm + decay * p_norm)
         local = lr * torch.where((p_norm > 0) & (g_norm > 0), ratio, torch.ones_like(ratio))
@@ -145,17 +267,32 @@ class LARS(Optimizer):
 
 @takes_older_orders("optimizer.LAMB")
 class LAMB(Optimizer):
-    """p = p - lr * |p| / |d| * (d + weight_decay * p) for each variable; d is Adam's bias-corrected direction.
+    """p = p - lr * |p| / |d| * (d + weight_decay * p) for each variable; d is Adam's bias-corrected
+    direction.
 
     The plain rate is used where |p| or |d| is zero.
     """
 
     slot_names = ("m", "v")
 
-    def __init__(self, lr_scheduler, beta1=0.9, beta2=0.999, epsilon=1e-6, loss_scale_factor=None, weight_decay=None,
-                 weight_decay_includes=None, weight_decay_excludes=None, grad_clipping=None, train_step_lbn=None, loss_scale_policy=None,
-                 variables=_ALL):
-        super().__init__(lr_scheduler, loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy, variables)
+    def __init__(
+        self,
+        lr_scheduler,
+        beta1=0.9,
+        beta2=0.999,
+        epsilon=1e-6,
+        loss_scale_factor=None,
+        weight_decay=None,
+        weight_decay_includes=None,
+        weight_decay_excludes=None,
+        grad_clipping=None,
+        train_step_lbn=None,
+        loss_scale_policy=None,
+        variables=_ALL,
+    ):
+        super().__init__(
+            lr_scheduler, loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy, variables
+        )
         self.beta1, self.beta2, self.epsilon = beta1, beta2, epsilon
         self._set_decay(weight_decay, weight_decay_includes, weight_decay_excludes)
 
@@ -184,7 +321,10 @@ class CombinedOptimizer(Optimizer):
         super().__init__(None, loss_scale_factor, None, train_step_lbn, loss_scale_policy)
         for o in optimizers:
             if o.variables is _ALL and len(optimizers) > 1:
-                raise ValueError(f"CombinedOptimizer: {type(o).__name__} has no list of variables; give each optimizer variables=[...]")
+                raise ValueError(
+                    f"CombinedOptimizer: {type(o).__name__} has no list of variables; give each optimizer"
+                    " variables=[...]"
+                )
         self.optimizers = list(optimizers)
         if self.loss_scale_policy is not None:
             for o in self.optimizers:

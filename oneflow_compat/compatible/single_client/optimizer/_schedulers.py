@@ -2,6 +2,7 @@
 
 While a warmup lasts, its value replaces the schedule's; the schedule counts steps from 0 regardless.
 """
+
 from __future__ import annotations
 
 import math
@@ -56,7 +57,10 @@ class PiecewiseConstantScheduler(LrScheduler):
 
     def __init__(self, boundaries, values, warmup=None):
         if len(boundaries) + 1 != len(values):
-            raise ValueError(f"PiecewiseConstantScheduler: {len(boundaries)} boundaries need {len(boundaries) + 1} values, found {len(values)}")
+            raise ValueError(
+                f"PiecewiseConstantScheduler: {len(boundaries)} boundaries need {len(boundaries) + 1} values,"
+                f" found {len(values)}"
+            )
         super().__init__(values[0], warmup)
         self.boundaries, self.values = list(boundaries), list(values)
 
@@ -73,7 +77,10 @@ class PiecewiseScalingScheduler(LrScheduler):
         super().__init__(base_lr, warmup)
         scales = list(scale) if isinstance(scale, (list, tuple)) else [scale] * len(boundaries)
         if len(scales) != len(boundaries):
-            raise ValueError(f"PiecewiseScalingScheduler: {len(boundaries)} boundaries need as many scales, found {len(scales)}")
+            raise ValueError(
+                f"PiecewiseScalingScheduler: {len(boundaries)} boundaries need as many scales, found"
+                f" {len(scales)}"
+            )
         self.boundaries, self.scales = list(boundaries), [1, *accumulate(scales, lambda a, b: a * b)]
 
     def decayed(self, step):
@@ -88,7 +95,9 @@ def _segment(boundaries, step):
 
 
 class PolynomialScheduler(LrScheduler):
-    """(base_lr - end) * (1 - step / steps) ** power + end; with `cycle` the span grows by `steps` each time it is passed."""
+    """(base_lr - end) * (1 - step / steps) ** power + end; with `cycle` the span grows by `steps` each time
+    it is passed.
+    """
 
     conf_name = "polynomial_conf"
 
@@ -102,7 +111,9 @@ class PolynomialScheduler(LrScheduler):
             span *= max(1, math.ceil(step / self.steps))
         else:
             step = min(step, span)
-        return (self.base_lr - self.end_learning_rate) * (1 - step / span) ** self.power + self.end_learning_rate
+        return (self.base_lr - self.end_learning_rate) * (
+            1 - step / span
+        ) ** self.power + self.end_learning_rate
 
 
 class LinearCosineScheduler(LrScheduler):
@@ -175,13 +186,15 @@ def from_conf(base_lr, decay=None, warmup=None):
 
     start = None
     if warmup:
-        (kind, conf), = warmup.items()
+        ((kind, conf),) = warmup.items()
         conf = dict(conf)
         steps = conf.pop("warmup_batches")
-        start = {"constant_conf": warmups.constant, "linear_conf": warmups.linear}[kind](steps, *conf.values())
+        start = {"constant_conf": warmups.constant, "linear_conf": warmups.linear}[kind](
+            steps, *conf.values()
+        )
     if not decay:
         return LrScheduler(base_lr, start)
-    (kind, conf), = decay.items()
+    ((kind, conf),) = decay.items()
     conf = dict(conf)
     if "decay_batches" in conf:
         conf["steps"] = conf.pop("decay_batches")
@@ -191,7 +204,14 @@ def from_conf(base_lr, decay=None, warmup=None):
         made = PiecewiseScalingScheduler(base_lr, conf["boundaries"], [1] * len(conf["boundaries"]), start)
         made.scales = list(conf["scales"])
         return made
-    for cls in (CosineScheduler, PolynomialScheduler, LinearCosineScheduler, ExponentialScheduler, InverseTimeScheduler, NaturalExpScheduler):
+    for cls in (
+        CosineScheduler,
+        PolynomialScheduler,
+        LinearCosineScheduler,
+        ExponentialScheduler,
+        InverseTimeScheduler,
+        NaturalExpScheduler,
+    ):
         if cls.conf_name == kind:
             return cls(base_lr, warmup=start, **conf)
     raise ValueError(f"learning_rate_decay: unknown kind {kind!r}")

@@ -1,4 +1,5 @@
 """Gradient clipping."""
+
 from __future__ import annotations
 
 

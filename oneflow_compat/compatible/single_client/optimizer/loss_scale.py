@@ -1,4 +1,5 @@
 """Loss scaling for low-precision training: fixed, or growing and shrinking with overflow."""
+
 from __future__ import annotations
 
 
@@ -27,14 +28,24 @@ class static_loss_scale:
 
 
 class dynamic_loss_scale:
-    """Start at `initial_loss_scale`; divide by `multiplier` and skip the update when a gradient is not finite,
-    multiply after `increment_period` good steps in a row."""
+    """Start at `initial_loss_scale`; divide by `multiplier` and skip the update when a gradient is not
+    finite,
+    multiply after `increment_period` good steps in a row.
+    """
 
     def __init__(self, initial_loss_scale=2**30, increment_period=2000, multiplier=2.0):
-        self.initial_loss_scale, self.increment_period, self.multiplier = initial_loss_scale, increment_period, multiplier
+        self.initial_loss_scale, self.increment_period, self.multiplier = (
+            initial_loss_scale,
+            increment_period,
+            multiplier,
+        )
 
     def SetLossScaleFieldsInTrainConf(self, train_conf):
-        conf = {"initial_loss_scale": float(self.initial_loss_scale), "increment_period": self.increment_period, "multiplier": self.multiplier}
+        conf = {
+            "initial_loss_scale": float(self.initial_loss_scale),
+            "increment_period": self.increment_period,
+            "multiplier": self.multiplier,
+        }
         _set(train_conf, "dynamic_loss_scale_policy", conf)
 
     def _state(self, trace):
@@ -44,12 +55,17 @@ class dynamic_loss_scale:
         from .._update import outside_capture
 
         found = []
-        for name, start in (("System-Train-LossScale", self.initial_loss_scale), ("System-Train-GoodStepCounter", 0)):
+        for name, start in (
+            ("System-Train-LossScale", self.initial_loss_scale),
+            ("System-Train-GoodStepCounter", 0),
+        ):
             full = f"{name}-{trace.job.name}"
             if full not in trace.session.variables:
                 with outside_capture(trace):
                     made = torch.full((), float(start), device=trace.losses[0].device)
-                trace.session.variables[full] = Variable(full, made, initializer={"constant_conf": {"value": float(start)}})
+                trace.session.variables[full] = Variable(
+                    full, made, initializer={"constant_conf": {"value": float(start)}}
+                )
             found.append(trace.session.variables[full].tensor)
         return found
 
@@ -68,7 +84,11 @@ class dynamic_loss_scale:
         scale, good = self._state(trace)
         good_now = torch.where(finite, good + 1, torch.zeros_like(good))
         grow = good_now >= self.increment_period
-        new = torch.where(finite, torch.where(grow, scale * self.multiplier, scale), torch.clamp(scale / self.multiplier, min=1.0))
+        new = torch.where(
+            finite,
+            torch.where(grow, scale * self.multiplier, scale),
+            torch.clamp(scale / self.multiplier, min=1.0),
+        )
         scale.copy_(new)
         good.copy_(torch.where(grow, torch.zeros_like(good), good_now))
 

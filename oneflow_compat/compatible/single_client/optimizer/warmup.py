@@ -1,4 +1,5 @@
 """Learning rates of the first steps: `constant` and `linear`."""
+
 from __future__ import annotations
 
 

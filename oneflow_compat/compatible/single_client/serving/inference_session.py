@@ -1,5 +1,7 @@
 """InferenceSession: load a saved model, run its jobs by name with arrays by name."""
+
 from __future__ import annotations
+
 
 class ModelVersionPolicy:
     """Which version of a model to load."""
@@ -15,7 +17,9 @@ class SessionOption:
 
 
 class InferenceSession:
-    """load_saved_model(dir), launch(), run(job, input=array) -> {output: array}, close(); a context manager too."""
+    """load_saved_model(dir), launch(), run(job, input=array) -> {output: array}, close(); a context manager
+    too.
+    """
 
     def __init__(self, option=None):
         self._option = option or SessionOption()
@@ -47,19 +51,30 @@ class InferenceSession:
 
     def set_job_signature(self, job_name, signature):
         """The signature (by name, or its description) that names the inputs and outputs of a job."""
-        self._signature[job_name] = self._graphs[job_name]["signatures"][signature] if isinstance(signature, str) else signature
+        self._signature[job_name] = (
+            self._graphs[job_name]["signatures"][signature] if isinstance(signature, str) else signature
+        )
 
     def set_job_batch_size(self, job_name, batch_size):
         """Only the saved batch size runs; another one is an error."""
-        saved = self._graphs[job_name]["inputs"][0]["shape"][0] if self._graphs[job_name]["inputs"] else batch_size
+        saved = (
+            self._graphs[job_name]["inputs"][0]["shape"][0]
+            if self._graphs[job_name]["inputs"]
+            else batch_size
+        )
         if batch_size != saved:
             from ...._errors import unsupported
 
-            raise unsupported(f"set_job_batch_size({job_name!r}, {batch_size}) of a model saved for {saved}", "legacy-serving-batch",
-                              "Save the model with that batch size.")
+            raise unsupported(
+                f"set_job_batch_size({job_name!r}, {batch_size}) of a model saved for {saved}",
+                "legacy-serving-batch",
+                "Save the model with that batch size.",
+            )
 
     def open(self, job_name, signature=None, batch_size=None):
-        """A with block around the definition of a job; the session loads saved models, so it only sets what is given."""
+        """A with block around the definition of a job; the session loads saved models, so it only sets what
+        is given.
+        """
         import contextlib
 
         if signature is not None:
@@ -72,29 +87,50 @@ class InferenceSession:
         """Operator lists of OneFlow's own saved models cannot be compiled here."""
         from ...._errors import unsupported
 
-        raise unsupported("InferenceSession.compile of an operator list", "legacy-serving-ops",
-                          "Save the model with flow.saved_model and load it with load_saved_model.")
+        raise unsupported(
+            "InferenceSession.compile of an operator list",
+            "legacy-serving-ops",
+            "Save the model with flow.saved_model and load it with load_saved_model.",
+        )
 
-    def load_saved_model(self, saved_model_dir, model_version=ModelVersionPolicy.LATEST, saved_model_meta_file_basename="saved_model",
-                         graph_name=None, signature_name=None):
-        """Load the model of a folder; returns nothing. `graph_name` and `signature_name` choose among several."""
+    def load_saved_model(
+        self,
+        saved_model_dir,
+        model_version=ModelVersionPolicy.LATEST,
+        saved_model_meta_file_basename="saved_model",
+        graph_name=None,
+        signature_name=None,
+    ):
+        """Load the model of a folder; returns nothing.
+
+        `graph_name` and `signature_name` choose among several.
+        """
         from .. import saved_model
 
         self._need_open()
         version = None if model_version == ModelVersionPolicy.LATEST else model_version
         if saved_model_meta_file_basename != saved_model.META:
-            raise ValueError(f"load_saved_model: the description is saved_model.json, asked for {saved_model_meta_file_basename!r}")
+            raise ValueError(
+                "load_saved_model: the description is saved_model.json, asked for"
+                f" {saved_model_meta_file_basename!r}"
+            )
         description, programs = saved_model.load(saved_model_dir, version)
         names = [graph_name] if graph_name else list(description["graphs"])
         for name in names:
             if name not in description["graphs"]:
-                raise KeyError(f"load_saved_model: there is no graph {name!r} in {saved_model_dir!r}; there are {sorted(description['graphs'])}")
+                raise KeyError(
+                    f"load_saved_model: there is no graph {name!r} in {saved_model_dir!r}; there are"
+                    f" {sorted(description['graphs'])}"
+                )
             graph = description["graphs"][name]
             self._graphs[name], self._programs[name] = graph, programs[name]
             chosen = signature_name or graph["default_signature"]
             if chosen is not None:
                 if chosen not in graph["signatures"]:
-                    raise KeyError(f"load_saved_model: graph {name!r} has no signature {chosen!r}; it has {sorted(graph['signatures'])}")
+                    raise KeyError(
+                        f"load_saved_model: graph {name!r} has no signature {chosen!r}; it has"
+                        f" {sorted(graph['signatures'])}"
+                    )
                 self._signature[name] = graph["signatures"][chosen]
 
     def launch(self):
@@ -201,7 +237,10 @@ class InferenceSession:
         for name, info in inputs.items():
             array = np.ascontiguousarray(given[name])
             if array.shape != tuple(info["shape"]) or array.dtype.name != info["dtype"]:
-                raise ValueError(f"input {name!r} is {tuple(info['shape'])} {info['dtype']}, got {array.shape} {array.dtype}")
+                raise ValueError(
+                    f"input {name!r} is {tuple(info['shape'])} {info['dtype']}, got {array.shape}"
+                    f" {array.dtype}"
+                )
             tensors[info["lbn"]] = torch.from_numpy(array)
         with torch.no_grad():
             results = self._programs[job_name](*[tensors[i["lbn"]] for i in self._graphs[job_name]["inputs"]])

@@ -1,4 +1,5 @@
 """flow.summary: scalars, images, histograms, texts, hyper-parameters to a TensorBoard event file."""
+
 from __future__ import annotations
 
 from . import summary_graph, summary_hparams, summary_projector
@@ -8,6 +9,23 @@ from .summary_hparams import Hparam, HParam, IntegerRange, Metric, RealRange, Va
 from .summary_projector import Projector
 
 __all__ = [
-    "Graph", "HParam", "Hparam", "IntegerRange", "Metric", "Projector", "RealRange", "ValueSet", "create_summary_writer", "flush_summary_writer",
-    "histogram", "hparams", "image", "pb", "scalar", "summary_graph", "summary_hparams", "summary_projector", "text",
+    "Graph",
+    "HParam",
+    "Hparam",
+    "IntegerRange",
+    "Metric",
+    "Projector",
+    "RealRange",
+    "ValueSet",
+    "create_summary_writer",
+    "flush_summary_writer",
+    "histogram",
+    "hparams",
+    "image",
+    "pb",
+    "scalar",
+    "summary_graph",
+    "summary_hparams",
+    "summary_projector",
+    "text",
 ]

@@ -1,4 +1,5 @@
 """The event file of the session, and the functions that write into it, inside a job or outside."""
+
 from __future__ import annotations
 
 import os
@@ -57,7 +58,9 @@ def _emit(values: dict, write):
     blobs = {k: v for k, v in values.items() if isinstance(v, torch.Tensor)}
     trace = _context.trace()
     if trace is None or not blobs:
-        write(**{k: v if v is None or isinstance(v, (str, bytes)) else np.asarray(v) for k, v in values.items()})
+        write(
+            **{k: v if v is None or isinstance(v, (str, bytes)) else np.asarray(v) for k, v in values.items()}
+        )
         return
     got = {k: v for k, v in values.items() if k not in blobs}
     last = list(blobs)[-1]
@@ -76,7 +79,11 @@ def _tag(tag, default):
 
     if tag is None:
         return default
-    return tag if isinstance(tag, str) else np.asarray(tag).astype(np.uint8).tobytes().rstrip(b"\0").decode("utf8")
+    return (
+        tag
+        if isinstance(tag, str)
+        else np.asarray(tag).astype(np.uint8).tobytes().rstrip(b"\0").decode("utf8")
+    )
 
 
 def _step(step):
@@ -103,9 +110,15 @@ def histogram(value, step, tag, name=None):
 
         flat = value.reshape(-1).astype(np.float64)
         counts, edges = np.histogram(flat, 30)
-        histo = (_proto.field(1, float(flat.min())) + _proto.field(2, float(flat.max())) + _proto.field(3, float(flat.size))
-                 + _proto.field(4, float(flat.sum())) + _proto.field(5, float((flat * flat).sum()))
-                 + _proto.doubles(6, edges[1:]) + _proto.doubles(7, counts))
+        histo = (
+            _proto.field(1, float(flat.min()))
+            + _proto.field(2, float(flat.max()))
+            + _proto.field(3, float(flat.size))
+            + _proto.field(4, float(flat.sum()))
+            + _proto.field(5, float((flat * flat).sum()))
+            + _proto.doubles(6, edges[1:])
+            + _proto.doubles(7, counts)
+        )
         current().summary(_proto.summary_value(_tag(tag, "histogram"), _proto.field(5, histo)), _step(step))
 
     _emit(dict(value=value, step=step, tag=tag), write)
@@ -126,9 +139,19 @@ def image(value, step=None, tag=None, name=None):
         for i, pixels in enumerate(images):
             h, w, c = pixels.shape
             buffer = io.BytesIO()
-            _pillow().fromarray(np.ascontiguousarray(pixels[..., 0] if c == 1 else pixels).astype(np.uint8)).save(buffer, "PNG")
-            inner = _proto.field(1, h) + _proto.field(2, w) + _proto.field(3, c) + _proto.field(4, buffer.getvalue())
-            current().summary(_proto.summary_value(f"{base}/{i}" if len(images) > 1 else base, _proto.field(4, inner)), _step(step))
+            _pillow().fromarray(
+                np.ascontiguousarray(pixels[..., 0] if c == 1 else pixels).astype(np.uint8)
+            ).save(buffer, "PNG")
+            inner = (
+                _proto.field(1, h)
+                + _proto.field(2, w)
+                + _proto.field(3, c)
+                + _proto.field(4, buffer.getvalue())
+            )
+            current().summary(
+                _proto.summary_value(f"{base}/{i}" if len(images) > 1 else base, _proto.field(4, inner)),
+                _step(step),
+            )
 
     _emit(dict(value=value, step=step, tag=tag), write)
 

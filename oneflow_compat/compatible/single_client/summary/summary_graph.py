@@ -1,4 +1,5 @@
 """The structure of the session's jobs as a file."""
+
 from __future__ import annotations
 
 import json
@@ -7,7 +8,9 @@ import time
 
 
 class Graph:
-    """Writes which jobs there are, their inputs and variables, as JSON (OneFlow's own viewer format is gone)."""
+    """Writes which jobs there are, their inputs and variables, as JSON (OneFlow's own viewer
+    format is gone).
+    """
 
     def __init__(self, logdir=None):
         if logdir is None:
@@ -24,6 +27,9 @@ class Graph:
         _session.default().start()
         os.makedirs(self._logdir, exist_ok=True)
         self._file = os.path.join(self._logdir, f"structure_graph.{int(time.time())}.json")
-        variables = {n: {"shape": list(v.tensor.shape), "dtype": str(v.tensor.dtype).removeprefix("torch.")} for n, v in _session.default().variables.items()}
+        variables = {
+            n: {"shape": list(v.tensor.shape), "dtype": str(v.tensor.dtype).removeprefix("torch.")}
+            for n, v in _session.default().variables.items()
+        }
         with open(self._file, "w", encoding="utf8") as f:
             json.dump({**get_job_set(), "variables": variables}, f, indent=1)

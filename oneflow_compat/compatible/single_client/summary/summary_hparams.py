@@ -1,4 +1,5 @@
 """Hyper-parameters and texts as Summary messages, to be written with flow.summary.pb."""
+
 from __future__ import annotations
 
 from . import _proto
@@ -102,9 +103,13 @@ def hparams(hparams):
             inner = _proto.field(3, str(value))
         values += _proto.field(1, _proto.field(1, name) + _proto.field(2, inner))
     content = _proto.field(3, values)
-    return SummaryMessage(_proto.summary_value("_hparams_/session_start_info", _proto.metadata("hparams", content)))
+    return SummaryMessage(
+        _proto.summary_value("_hparams_/session_start_info", _proto.metadata("hparams", content))
+    )
 
 
 def text(text, tag=None):
     """A Summary message with a text."""
-    return SummaryMessage(_proto.summary_value(tag or "text", _proto.string_tensor(text), _proto.metadata("text")))
+    return SummaryMessage(
+        _proto.summary_value(tag or "text", _proto.string_tensor(text), _proto.metadata("text"))
+    )

@@ -1,4 +1,5 @@
 """Embeddings and exceptions step by step, as JSON lines (OneFlow's own viewer format is gone)."""
+
 from __future__ import annotations
 
 import json
@@ -7,7 +8,9 @@ import time
 
 
 class Projector:
-    """create_embedding_projector(), then embedding_projector(value=..., label=..., tag=..., step=...) for each step."""
+    """create_embedding_projector(), then embedding_projector(value=..., label=..., tag=..., step=...) for
+    each step.
+    """
 
     def __init__(self, logdir=None):
         if logdir is None:
@@ -30,12 +33,28 @@ class Projector:
     def create_exception_projector(self):
         self._exception = self._create("exception")
 
-    def embedding_projector(self, value=None, label=None, tag=None, step=None, sample_name=None, sample_type=None, x=None):
+    def embedding_projector(
+        self, value=None, label=None, tag=None, step=None, sample_name=None, sample_type=None, x=None
+    ):
         """One line: the matrix `value`, its labels, and a sample if given."""
-        self._write(self._embedding, "create_embedding_projector", value, label, tag, step, sample_name, sample_type, x)
+        self._write(
+            self._embedding,
+            "create_embedding_projector",
+            value,
+            label,
+            tag,
+            step,
+            sample_name,
+            sample_type,
+            x,
+        )
 
-    def exception_projector(self, value=None, tag=None, step=None, sample_name=None, sample_type=None, x=None):
-        self._write(self._exception, "create_exception_projector", value, None, tag, step, sample_name, sample_type, x)
+    def exception_projector(
+        self, value=None, tag=None, step=None, sample_name=None, sample_type=None, x=None
+    ):
+        self._write(
+            self._exception, "create_exception_projector", value, None, tag, step, sample_name, sample_type, x
+        )
 
     def _write(self, filename, create, value, label, tag, step, sample_name, sample_type, x):
         if filename is None:
@@ -63,7 +82,9 @@ class Projector:
 
     def set_sample(self, sample, name, x, sample_type):
         if sample_type not in ("image", "audio", "text"):
-            raise ValueError(f'Projector: sample_type must be "image", "audio" or "text", found {sample_type!r}')
+            raise ValueError(
+                f'Projector: sample_type must be "image", "audio" or "text", found {sample_type!r}'
+            )
         sample.update(name=name, type=sample_type)
         self.set_tensor(sample, x)
 

@@ -1,4 +1,7 @@
-"""flow.unittest: today's oneflow.unittest, for job functions (one process; device counts from the session)."""
+"""flow.unittest: today's oneflow.unittest, for job functions (one process; device counts from the
+session).
+"""
+
 from __future__ import annotations
 
 import importlib
@@ -25,7 +28,9 @@ class _ClearDefaultSession:
         clear_default_session()
 
 
-def register_test_cases(scope, directory, filter_by_num_nodes, base_class=_std.TestCase, test_case_mixin=_ClearDefaultSession):
+def register_test_cases(
+    scope, directory, filter_by_num_nodes, base_class=_std.TestCase, test_case_mixin=_ClearDefaultSession
+):
     """Put the test classes of the test_*.py files of `directory` into `scope`, each with the mixin in front.
 
     Classes whose required number of nodes `filter_by_num_nodes` refuses are left out.
@@ -39,6 +44,11 @@ def register_test_cases(scope, directory, filter_by_num_nodes, base_class=_std.T
             continue
         module = importlib.import_module(name[:-3])
         for attribute, cls in vars(module).items():
-            if isinstance(cls, type) and issubclass(cls, base_class) and cls is not base_class and cls.__module__ == module.__name__:
+            if (
+                isinstance(cls, type)
+                and issubclass(cls, base_class)
+                and cls is not base_class
+                and cls.__module__ == module.__name__
+            ):
                 if filter_by_num_nodes(getattr(cls, "__oneflow_test_case_num_nodes_required__", 1)):
                     scope[attribute] = type(attribute, (test_case_mixin, cls), {})

@@ -1,10 +1,20 @@
 """The environment that tests ask about: today's oneflow.unittest.env."""
+
 import importlib
 
 _today = importlib.import_module(__package__.split(".")[0] + ".unittest.env")
 
-device_num, node_size, node_list, world_size = _today.device_num, _today.node_size, _today.node_list, _today.world_size
-has_node_list, has_world_size, typing_check_enabled = _today.has_node_list, _today.has_world_size, _today.typing_check_enabled
+device_num, node_size, node_list, world_size = (
+    _today.device_num,
+    _today.node_size,
+    _today.node_list,
+    _today.world_size,
+)
+has_node_list, has_world_size, typing_check_enabled = (
+    _today.has_node_list,
+    _today.has_world_size,
+    _today.typing_check_enabled,
+)
 
 
 def eager_execution_enabled() -> bool:

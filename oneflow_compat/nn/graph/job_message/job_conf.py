@@ -1,21 +1,36 @@
-"""JobConfigProto: the settings of a OneFlow job as a message with OneFlow's defaults; here they are only carried (see `Message`)."""
+"""JobConfigProto: the settings of a OneFlow job as a message with OneFlow's defaults; here they are only
+carried (see `Message`).
+"""
+
 from ...._message import Message
 
 
 class JobConfigProto(Message):
-    """Settings of a job. Enumerations are their numbers; initializers and optimizers are not described further."""
+    """Settings of a job.
+
+    Enumerations are their numbers; initializers and optimizers are not described further.
+    """
 
     FIELDS = {
         "job_name": "",
         "train_conf": {
-            "optimizer_conf": [], "loss_lbn": [], "loss_grad_lbn": [], "train_step_lbn": "", "loss_scale_factor": 1.0, "primary_lr": 0.0, "secondary_lr": 0.0,
-            "primary_lr_lbn": "", "secondary_lr_lbn": "",
+            "optimizer_conf": [],
+            "loss_lbn": [],
+            "loss_grad_lbn": [],
+            "train_step_lbn": "",
+            "loss_scale_factor": 1.0,
+            "primary_lr": 0.0,
+            "secondary_lr": 0.0,
+            "primary_lr_lbn": "",
+            "secondary_lr_lbn": "",
         },
         "predict_conf": {},
         "default_data_type": 2,
         "default_initialize_with_snapshot_path": "",
         "memory_allocation_algorithm_conf": {
-            "use_mem_size_first_algo": True, "use_mutual_exclusion_first_algo": False, "use_time_line_algo": False,
+            "use_mem_size_first_algo": True,
+            "use_mutual_exclusion_first_algo": False,
+            "use_time_line_algo": False,
         },
         "indexed_slices_optimizer_conf": {"enable": True},
         "enable_fuse_model_update_ops": False,

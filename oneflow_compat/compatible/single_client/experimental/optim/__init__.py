@@ -1,4 +1,5 @@
 """flow.experimental.optim of 0.5: today's optimizers, whose learning rate and `scale` come as keywords."""
+
 from __future__ import annotations
 
 import importlib
@@ -34,18 +35,40 @@ class SGD(_scaled(_today.SGD)):
 
 
 class Adam(_scaled(_today.Adam)):
-    def __init__(self, parameters, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, amsgrad=False, scale=1.0):
+    def __init__(
+        self, parameters, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, amsgrad=False, scale=1.0
+    ):
         self._scale = scale
         super().__init__(parameters, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad)
 
 
 class AdamW(_scaled(_today.AdamW)):
-    def __init__(self, parameters, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, amsgrad=False, scale=1.0):
+    def __init__(
+        self, parameters, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, amsgrad=False, scale=1.0
+    ):
         self._scale = scale
         super().__init__(parameters, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad)
 
 
 class RMSprop(_scaled(_today.RMSprop)):
-    def __init__(self, parameters, lr=1e-3, alpha=0.99, eps=1e-8, weight_decay=0, momentum=0.0, centered=False, scale=1.0):
+    def __init__(
+        self,
+        parameters,
+        lr=1e-3,
+        alpha=0.99,
+        eps=1e-8,
+        weight_decay=0,
+        momentum=0.0,
+        centered=False,
+        scale=1.0,
+    ):
         self._scale = scale
-        super().__init__(parameters, lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum, centered=centered)
+        super().__init__(
+            parameters,
+            lr=lr,
+            alpha=alpha,
+            eps=eps,
+            weight_decay=weight_decay,
+            momentum=momentum,
+            centered=centered,
+        )

@@ -1,4 +1,5 @@
 """Today's oneflow.optim.lr_scheduler."""
+
 import importlib
 
 
