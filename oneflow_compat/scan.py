@@ -4,6 +4,7 @@ Reads the source (ast), never imports it. Each name is one of: works; differs (t
 docs/differences.md says how); missing. Exit code 0 when nothing is missing, 1 otherwise, 2 when
 nothing could be read.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -96,7 +97,11 @@ def _difference(path: str) -> str:
     rows = ", ".join(key for key, row in DIFFERENCES.items() if path in row["names"])
     if path not in DIALECT:
         return rows
-    return f"{rows}; set_dialect('torch') gives {DIALECT[path]}" if rows else f"OneFlow's; set_dialect('torch') gives {DIALECT[path]}"
+    return (
+        f"{rows}; set_dialect('torch') gives {DIALECT[path]}"
+        if rows
+        else f"OneFlow's; set_dialect('torch') gives {DIALECT[path]}"
+    )
 
 
 def read(paths) -> dict[str, list[tuple[str, int]]]:
@@ -131,7 +136,11 @@ def _judged(names) -> dict[str, dict]:
 
 
 def main(argv=None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m oneflow.scan", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m oneflow.scan",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("paths", nargs="+", metavar="PATH")
     parser.add_argument("--all", action="store_true", help="list the names that work, too")
     args = parser.parse_args(argv)
@@ -149,8 +158,13 @@ def main(argv=None) -> int:
         for name, row in report.items():
             if row["state"] == state:
                 file, line = row["uses"][0]
-                print(f"{state:8} {name:45} {len(row['uses']):4}x  first at {file}:{line}" + (f"  ({row['detail']})" if row["detail"] else ""))
-    print(f"{len(report)} names: {counts['works']} work, {counts['differs']} work with a difference, {counts['missing']} missing")
+                print(
+                    f"{state:8} {name:45} {len(row['uses']):4}x  first at {file}:{line}"
+                    + (f"  ({row['detail']})" if row["detail"] else "")
+                )
+    print(
+        f"{len(report)} names: {counts['works']} work, {counts['differs']} work with a difference, {counts['missing']} missing"
+    )
     return 1 if counts["missing"] else 0
 
 
