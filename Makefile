@@ -21,7 +21,8 @@ SHELL   := /bin/bash
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-gpu test-sanitize lint typecheck stubs docs parity fuzz fuzz-files fuzz-ops fuzz-ranks third-party bench bench-gpu cuda-compile-check lock clean
+.PHONY: help demo test test-slow test-gpu test-sanitize lint shape typecheck stubs docs parity \
+  fuzz fuzz-files fuzz-ops fuzz-ranks third-party bench bench-gpu cuda-compile-check lock clean
 
 help: ## list the targets and settings
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 28
@@ -49,9 +50,14 @@ test-sanitize: $(VENV)/.extras ## run the tests of the custom operators under th
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1 \
 	ONEFLOW_EXT_PATH=$$library $(BIN)/python -m pytest tests/ops -k "not opcheck and not compile" || exit 1; done
 
-lint: $(VENV)/.extras ## check the code with ruff and mypy
+lint: $(VENV)/.extras ## check the code with ruff, mypy and import-linter
 	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check oneflow_compat csrc/build.py setup.py
 	$(BIN)/python -m mypy
+	$(BIN)/lint-imports --no-cache
+
+shape: $(VENV)/.extras ## print size, complexity, vague names, import rings
+	$(BIN)/python tests/tools/shape.py --rings
 
 typecheck: $(VENV)/.extras ## check with Pyright that editors know the public names and accept the examples
 	$(BIN)/python -m pytest -m network tests/typing

@@ -8,5 +8,6 @@ by the module it stands in, nothing in sys.modules is replaced. Only a file (not
 imported under the mock is imported again by an `import` of it outside, as in OneFlow.
 """
 
-from .mock_importer import ModuleWrapper, OneflowImporter, disable, enable, error_msg, is_enabled
+from .mock_importer import ModuleWrapper, OneflowImporter, disable, enable, is_enabled
+from .messages import error_msg
 from .dummy import DummyModule, DynamicMockModule

@@ -43,7 +43,7 @@ class DummyModule(ModuleType):
 
 
 def _error_msg():
-    from .mock_importer import error_msg
+    from .messages import error_msg
 
     return error_msg
 

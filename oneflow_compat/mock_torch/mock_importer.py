@@ -11,10 +11,8 @@ import sys
 from types import ModuleType
 
 from .. import _env
+from .messages import error_msg
 
-error_msg = (
-    " is not implemented: it is in neither oneflow nor torch, so it cannot be used under oneflow.mock_torch"
-)
 _REAL_SIDE = {  # importers that mean the module they name
     "torch",
     "oneflow",

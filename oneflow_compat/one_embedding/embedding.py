@@ -16,8 +16,8 @@ import torch
 from .. import _processes
 from . import initial, snapshot
 from .store import open_store
+from .registry import LIVE
 
-_live: "weakref.WeakValueDictionary[int, Embedding]" = weakref.WeakValueDictionary()
 _next = 1
 
 
@@ -92,7 +92,7 @@ class Embedding(torch.nn.Module):
         self.shadow = torch.nn.Parameter(torch.zeros(1))
         self._number, _next = _next, _next + 1
         self.shadow._one_embedding = self._number
-        _live[self._number] = self
+        LIVE[self._number] = self
         self._optimizer, self._step = None, 0
         self.drop_gradients()
 
@@ -438,13 +438,3 @@ class MultiTableMultiColumnEmbedding(Embedding):
             padding_idx,
             seed,
         )
-
-
-def live(number: int) -> Embedding:
-    """The embedding behind an operator's number."""
-    try:
-        return _live[number]
-    except KeyError:
-        raise RuntimeError(
-            "one_embedding: the embedding of this graph or tensor no longer exists; keep the module alive"
-        ) from None

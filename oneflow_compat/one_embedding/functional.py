@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from .embedding import live
+from .registry import live
 
 
 def _unique(ids, tables):

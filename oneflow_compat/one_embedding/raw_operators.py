@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import torch
 
+from .registry import LIVE
+
 __all__ = [
     "one_embedding_embedding_put",
     "one_embedding_fused_lookup",
@@ -19,9 +21,7 @@ __all__ = [
 
 
 def _owner(name, embedding_name, line_size, embedding_size=None):
-    from . import embedding
-
-    living = [e for _, e in sorted(embedding._live.items())]
+    living = [e for _, e in sorted(LIVE.items())]
     found = next((e for e in reversed(living) if e.name == embedding_name), None)
     if found is None:
         raise RuntimeError(

@@ -1,4 +1,4 @@
-"""Boolean environment variables of programs that use OneFlow; the package's own are in `__processes.py`."""
+"""Boolean environment variables of programs that use OneFlow; the package's own are in `_env.py`."""
 
 from __future__ import annotations
 

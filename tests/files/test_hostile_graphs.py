@@ -109,5 +109,5 @@ def test_the_checksum_names_what_to_do_about_an_edit(tmp_path):
     write_folder(tmp_path / "g", legit_graphs()["infer"])
     path = tmp_path / "g" / "program.json"
     path.write_text(path.read_text().replace("two", "six"))
-    with pytest.raises(flow._graph.package.PackageError, match="remove its key 'crc32'"):
+    with pytest.raises(flow._graph.saved.package.PackageError, match="remove its key 'crc32'"):
         flow.load_graph(tmp_path / "g")

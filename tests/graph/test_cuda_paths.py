@@ -143,7 +143,7 @@ def test_amp_takes_the_device_of_the_weights_where_no_argument_is_a_tensor():
     capture = Capture(Engine(lambda: None), (), {}, Config(amp=True))
     capture.tensors = [torch.empty(0)]
     assert _autocast(capture).device == "cpu"
-    with flow._graph.recorder.FakeTensorMode():
+    with flow._graph.capture.recorder.FakeTensorMode():
         capture.tensors = [torch.empty(0), torch.empty(0, device="cuda")]
     with pytest.warns(UserWarning, match="CUDA is not available") if not torch.cuda.is_available() else contextlib.nullcontext():
         assert _autocast(capture).device == "cuda"

@@ -105,10 +105,10 @@ def test_a_named_pipe_is_refused(tmp_path):
 
 # --------------------------------------------------------------------------- saves that do not come to an end
 def test_a_failed_save_keeps_the_old_graph(tmp_path, monkeypatch):
-    from oneflow._graph.saved import package
+    from oneflow._graph.saved import writer
 
     graph_of(2.0).save(tmp_path / "g")
-    monkeypatch.setattr(package, "write_tensors", lambda tensors, file: (file.write(b"half"), 1 / 0))
+    monkeypatch.setattr(writer, "write_tensors", lambda tensors, file: (file.write(b"half"), 1 / 0))
     for folder in ("g", "new"):
         with pytest.raises(ZeroDivisionError):
             graph_of(3.0).save(tmp_path / folder)

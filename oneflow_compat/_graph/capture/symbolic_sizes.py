@@ -216,12 +216,12 @@ def builtins_of_sizes():
     """While build() is captured, Python's len takes tensors of unknown sizes, and min and max numbers
     computed from sizes, and tensors of one number.
     """
-    from .torch_patches import _patched
+    from .patching import patched
 
     with (
-        _patched(builtins, "len", _length),
-        _patched(builtins, "min", _extreme(torch.sym_min, operator.lt)),
-        _patched(builtins, "max", _extreme(torch.sym_max, operator.gt)),
+        patched(builtins, "len", _length),
+        patched(builtins, "min", _extreme(torch.sym_min, operator.lt)),
+        patched(builtins, "max", _extreme(torch.sym_max, operator.gt)),
     ):
         yield
 

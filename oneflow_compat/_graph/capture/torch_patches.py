@@ -25,6 +25,7 @@ from .module_state import resolve
 from .tracers import tracers
 from ..program.pytree import tree_flatten, with_sizes
 from .branch_values import value_readers, with_known_lengths
+from .patching import patched
 
 
 @contextlib.contextmanager
@@ -32,7 +33,7 @@ def capture_patches(capture, state_map):
     """Everything here is undone on exit, in reverse order."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(_module_paths(capture.recorder, state_map))
-        stack.enter_context(_patched(torch.autograd, "_engine_run_backward", _backward(capture)))
+        stack.enter_context(patched(torch.autograd, "_engine_run_backward", _backward(capture)))
         stack.enter_context(states_of_generators(capture.recorder))
         stack.enter_context(recurrent_layers(capturing, capture.recorder))
         stack.enter_context(_many_gradients_at_once(any(t.is_cuda for t in capture.tensors)))
@@ -43,28 +44,18 @@ def capture_patches(capture, state_map):
         stack.enter_context(_unchecked_and_uncompiled())
         stack.enter_context(_ranks_talk_in_the_program())
         stack.enter_context(
-            _patched(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", lambda was: True)
+            patched(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", lambda was: True)
         )
         stack.enter_context(_no_step_in_build(capture.recorder))
         stack.enter_context(value_readers(capture.recorder, capturing, capture.config.backend == "aten"))
         stack.enter_context(builtins_of_sizes())
-        stack.enter_context(tracers(_patched, capturing))
+        stack.enter_context(tracers(patched, capturing))
         stack.enter_context(_printed())
         stack.enter_context(_deep_copies())
-        stack.enter_context(torch_checkpoints(_patched, capturing, capture.recorder))
+        stack.enter_context(torch_checkpoints(patched, capturing, capture.recorder))
         for module in resolve(capture.engine.recompute):
             stack.enter_context(recomputed(module, capturing, capture.recorder))
         yield
-
-
-@contextlib.contextmanager
-def _patched(owner, name, make):
-    original = getattr(owner, name)
-    setattr(owner, name, make(original))
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
 
 
 def _backward(capture):
@@ -151,10 +142,10 @@ def _ranks_talk_in_the_program():
 
     traced = lambda original: lambda: capturing() or original()
     shapes = (
-        _patched(ShardingPropagator, "_propagate_tensor_meta_non_cached", make),
-        _patched(_StridedShard, "local_shard_size_and_offset", make),
+        patched(ShardingPropagator, "_propagate_tensor_meta_non_cached", make),
+        patched(_StridedShard, "local_shard_size_and_offset", make),
     )
-    with shapes[0], shapes[1], _patched(_functional_collectives, "_are_we_tracing", traced):
+    with shapes[0], shapes[1], patched(_functional_collectives, "_are_we_tracing", traced):
         yield
 
 
@@ -264,7 +255,7 @@ def _deep_copies():
 
         return copy_of
 
-    with _patched(torch.Tensor, "__deepcopy__", make), _patched(torch.nn.Parameter, "__deepcopy__", make):
+    with patched(torch.Tensor, "__deepcopy__", make), patched(torch.nn.Parameter, "__deepcopy__", make):
         yield
 
 
@@ -308,15 +299,15 @@ def _unchecked_and_uncompiled():
     with contextlib.ExitStack() as stack:
         distributions = sys.modules.get("torch.distributions.distribution")
         if distributions is not None:
-            stack.enter_context(_patched(distributions.Distribution, "_validate_args", lambda was: False))
+            stack.enter_context(patched(distributions.Distribution, "_validate_args", lambda was: False))
         if "torch._dynamo.eval_frame" in sys.modules:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         flex = sys.modules.get("torch.nn.attention.flex_attention")
         if flex is not None:
             from torch._higher_order_ops.flex_attention import sdpa_dense
 
-            stack.enter_context(_patched(flex, "flex_attention_hop", lambda was: sdpa_dense))
-            stack.enter_context(_patched(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", lambda was: True))
+            stack.enter_context(patched(flex, "flex_attention_hop", lambda was: sdpa_dense))
+            stack.enter_context(patched(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", lambda was: True))
         yield
 
 

@@ -313,7 +313,7 @@ class LoadedGraph:
 
     def save(self, folder):
         """Write the graph with its state as it is now."""
-        from .package import save
+        from .writer import save
 
         save(
             [(one.program, one.values(self._state, ())) for one in self.programs],

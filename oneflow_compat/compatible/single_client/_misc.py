@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 
 from . import _session
-from ..._errors import unsupported
 from ._operators_by_name import builtin_op  # noqa: F401
 
 INVALID_SPLIT_AXIS = -1
@@ -183,11 +182,3 @@ def user_op_module_builder(op_type_name):
 
 consistent_user_op_builder = user_op_builder
 consistent_user_op_module_builder = user_op_module_builder
-
-
-def _no_op(name):
-    return unsupported(
-        f"the operator {name!r} by name",
-        "legacy-user-ops",
-        "Call the function of the API that does the same.",
-    )

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from . import _array, _indexing, _math
-from ._misc import _no_op
+from ._no_op import no_op
 
 
 def _row(function, inputs, attrs=""):
@@ -157,7 +157,7 @@ def run(op_type, inputs, attrs):
     found = getattr(torch.ops.oneflow, op_type, None) if hasattr(torch.ops, "oneflow") else None
     if found is not None:
         return found(*blobs, **attrs)
-    raise _no_op(op_type)
+    raise no_op(op_type)
 
 
 def _math_names():

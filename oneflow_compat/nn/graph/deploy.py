@@ -25,7 +25,7 @@ def save(graph, path):
     All programs that the graph has made for other shapes, Python arguments and values are kept besides the
     one last run.
     """
-    from ..._graph.saved import package
+    from ..._graph.saved import writer
 
     entry = _entry(graph, "save")
     _check_steps(graph, entry, "saving")
@@ -35,9 +35,7 @@ def save(graph, path):
             " not; call it once more before saving"
         )
     programs = [(e.program, _values(e)) for e in (entry, *_others(graph, entry))]
-    package.save(
-        programs, path, "aten" if graph._engine.config.backend == "aten" else None, _schedules(graph)
-    )
+    writer.save(programs, path, "aten" if graph._engine.config.backend == "aten" else None, _schedules(graph))
 
 
 def _values(entry):
@@ -291,7 +289,7 @@ def load_runtime_state_dict(graph, state_dict, warmup_with_run=True):
 
 def runtime_state_dict_to(state_dict, device):
     """The state dict with its program on another device."""
-    from ..._graph.saved import package
+    from ..._graph.saved import writer
 
     if "program" not in state_dict:
         return type(state_dict)(
@@ -299,7 +297,7 @@ def runtime_state_dict_to(state_dict, device):
         )
     _check_files("runtime_state_dict_to", state_dict)
     out = type(state_dict)(state_dict)
-    out["program"], out["tensors"] = package.moved(state_dict["program"], state_dict["tensors"], device)
+    out["program"], out["tensors"] = writer.moved(state_dict["program"], state_dict["tensors"], device)
     return out
 
 

@@ -140,7 +140,7 @@ class Graph:
             getattr(p, "_one_embedding", None) for group in optim.param_groups for p in group["params"]
         } - {None}
         if numbers:
-            from ...one_embedding.embedding import live
+            from ...one_embedding.registry import live
 
             for number in numbers:
                 live(number).attach(optim, in_graph=True)

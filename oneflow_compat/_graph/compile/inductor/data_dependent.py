@@ -17,7 +17,7 @@ import operator
 
 import torch
 
-from .decompositions import table
+from .shims import no_shim
 
 aten = torch.ops.aten
 DYNAMIC = {
@@ -70,33 +70,6 @@ def _listed(parts):
 
 def _sparse(node) -> bool:
     return node.meta["tensor"] is not None and node.meta["tensor"].stride is None
-
-
-@functools.cache
-def no_shim(target) -> bool:
-    """An operator of torch's without a shim that takes a list of SymInt."""
-    if (
-        not isinstance(target, torch._ops.OpOverload)
-        or target.namespace != "aten"
-        or any(r.alias_info for r in target._schema.returns)
-    ):
-        return False
-    if not any(
-        isinstance(a.real_type, torch._C.ListType)
-        and isinstance(a.real_type.getElementType(), torch._C.SymIntType)
-        for a in target._schema.arguments
-    ):
-        return False
-    from torch._inductor import decomposition, lowering
-    from torchgen.aoti.fallback_ops import inductor_fallback_ops
-
-    made = target in lowering.lowerings and target not in lowering.fallbacks
-    return (
-        not made
-        and str(target) not in inductor_fallback_ops
-        and target not in decomposition.select_decomp_table()
-        and target not in table()
-    )
 
 
 def _checked(target, results, *args, **kwargs):

@@ -302,27 +302,3 @@ def talks(graph) -> bool:
         isinstance(n.target, torch._ops.OpOverload) and n.target.namespace == "_c10d_functional"
         for n in graph.nodes
     )
-
-
-def needs_python(graph) -> bool:
-    """Does a node call an operator that inductor's C++ wrapper cannot: one that is not torch's and returns a
-    list of tensors, one of torch's
-    without a shim that gives a sparse tensor, a collective?
-    """
-    from .data_dependent import no_shim
-
-    return (
-        talks(graph)
-        or any(no_shim(n.target) for n in graph.nodes)
-        or any(
-            isinstance(n.target, torch._ops.OpOverload)
-            and n.target.namespace not in ("aten", "prims")
-            and any(isinstance(r.type, torch._C.ListType) for r in n.target._schema.returns)
-            and not (
-                n.target.namespace == "oneflow"
-                and n.target._opname == "pointwise"
-                and _plain(n.args[0]) is not None
-            )
-            for n in graph.nodes
-        )
-    )

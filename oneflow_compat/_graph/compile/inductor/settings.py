@@ -10,7 +10,7 @@ import sys
 
 import torch
 
-from .decompositions import needs_python
+from .shims import needs_python
 from .matmul import blocks_are_faster, product_pass
 
 

@@ -1,0 +1,228 @@
+"""Write a graph's programs to a folder: program.json (readable) and tensors.pt (what they read)."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import zlib
+import torch
+import torch.fx
+from .folder import PROGRAM, TENSORS, write_folder
+from .operators import target_name
+from .reader import PackageError, parse, refuse
+from .structures import spec_text
+from .tensors import read_tensors, write_tensors
+from ..program.pytree import plain_spec
+
+FORMAT = 3  # of program.json
+_LAYER = "kind", "reverse", "steps", "at", "marks", "differentiated"
+
+
+def save(programs, folder: str, backend=None, schedules=()) -> None:
+    """Write programs of one graph, pairs of a Program and the values of its slots (in order; ignored for
+    arguments). The folder holds the old graph or the new one.
+
+    `backend`: the one that a loaded graph takes if load() is given none. `schedules`: records of
+    schedules.py.
+    """
+    tensors: dict = {}
+    first, *others = [_document(program, values, tensors) for program, values in programs]
+    document = {
+        "format": FORMAT,
+        "name": programs[0][0].name,
+        "backend": backend,
+        "schedules": list(schedules),
+        **first,
+        "others": others,
+    }
+    write_folder(
+        folder,
+        lambda file: write_tensors(tensors, file),
+        lambda name: _text(sealed(document if name == TENSORS else {**document, "tensors": name})),
+    )
+
+
+def sealed(document):
+    """The document with the checksum of its values; spaces and line ends are not part of it."""
+    return {**document, "crc32": checksum(document)}
+
+
+def checksum(document):
+    values = {k: v for k, v in document.items() if k != "crc32"}
+    return f"{zlib.crc32(json.dumps(values, sort_keys=True).encode()):08x}"
+
+
+def moved(program: bytes, tensors: bytes, device):
+    """(program.json, tensors.pt) as bytes, for another device."""
+
+    def move(value):
+        if isinstance(value, dict):
+            return {k: str(device) if k == "device" and v is not None else move(v) for k, v in value.items()}
+        return [move(v) for v in value] if isinstance(value, list) else value
+
+    document, out = parse(program, PROGRAM), io.BytesIO()
+    if type(document) is not dict:
+        raise refuse(PROGRAM, "an object", document)
+    write_tensors(read_tensors(io.BytesIO(tensors), TENSORS, device), out)
+    return _text(sealed(move(document))).encode(), out.getvalue()
+
+
+def _text(document):
+    """JSON with a line for each node and slot."""
+    lines = []
+    for key, value in document.items():
+        if key in ("nodes", "slots", "others") and value:
+            body = "[\n  " + ",\n  ".join(map(_text if key == "others" else json.dumps, value)) + "\n ]"
+        else:
+            body = json.dumps(value)
+        lines.append(f" {json.dumps(key)}: {body}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _document(program, values, tensors):
+    """What program.json holds of a program; what it reads goes into `tensors`."""
+    layers: dict = {}
+    slots = []
+    for slot, value in zip(program.slots, values):
+        entry = {
+            "role": slot.role,
+            "name": slot.name,
+            "shape": None if slot.shape is None else list(slot.shape),
+            "dtype": slot.dtype and _encode(slot.dtype),
+            "device": slot.device and str(slot.device),
+            "stride": None if slot.stride is None else list(slot.stride),
+            "written": slot.written,
+        }
+        if slot.role != "arg":
+            if isinstance(value, torch.Tensor):
+                entry["tensor"] = _keep(tensors, slot.name, value.detach())
+            else:
+                entry["value"] = _encode(value)
+        slots.append(entry)
+    guard = None
+    if program.guard is not None:
+        graph, constants = _with_named_constants(program.guard[0])
+        guard = {
+            "inputs": list(program.guard[1]),
+            "nodes": _records(graph, {**program.constants, **constants}, tensors, {}),
+        }
+    return {
+        "training": program.training,
+        "unknown_sizes": program.unknown_sizes,
+        "slots": slots,
+        "nodes": _records(program.graph, program.constants, tensors, layers),
+        "recurrent": [[getattr(layer, k) for k in _LAYER] for layer in layers],
+        "outputs": [{"name": o.name} for o in program.outputs],
+        "in_spec": spec_text(plain_spec(program.in_spec)),
+        "out_spec": spec_text(plain_spec(program.out_spec)),
+        "out_constants": [[i, _encode(v)] for i, v in program.out_constants],
+        "in_constants": program.in_constants,
+        "guard": guard,
+    }
+
+
+def _records(graph, constants, tensors, layers):
+    """A record for each node."""
+    nodes = []
+    for node in graph.nodes:
+        if node.op == "output":
+            nodes.append({"op": "output", "args": _encode(list(node.args[0]))})
+        elif node.op == "placeholder":
+            nodes.append({"op": "placeholder", "name": node.name})
+        elif node.op == "get_attr":
+            nodes.append(
+                {
+                    "op": "get_attr",
+                    "name": node.name,
+                    "target": node.target,
+                    "tensor": _keep(tensors, node.target, constants[node.target].detach()),
+                }
+            )
+        else:
+            entry = {
+                "op": "call",
+                "name": node.name,
+                "target": target_name(node.target),
+                "args": _encode(list(node.args)),
+            }
+            if node.kwargs:
+                entry["kwargs"] = {k: _encode(v) for k, v in node.kwargs.items()}
+            nodes.append(entry | _meta_record(node.meta, layers))
+    return nodes
+
+
+def _keep(tensors, name, value):
+    """Add a tensor under a key of its own, once for all that read the same memory; the key."""
+
+    def same(other):
+        strided = other.layout is value.layout is torch.strided
+        return strided and (other.data_ptr(), other.shape, other.stride(), other.dtype) == (
+            value.data_ptr(),
+            value.shape,
+            value.stride(),
+            value.dtype,
+        )
+
+    key = name
+    while key in tensors and not same(tensors[key]):
+        key += "'"
+    tensors[key] = value
+    return key
+
+
+def _with_named_constants(graph):
+    """(a copy of a graph in which tensors among the arguments are constants with names, those constants)"""
+    copy, constants = torch.fx.Graph(), {}
+    copy.output(copy.graph_copy(graph, {}))
+    for node in list(copy.nodes):
+
+        def named(value):
+            if not isinstance(value, torch.Tensor):
+                return value
+            constants[f"guard{len(constants)}"] = value
+            with copy.inserting_before(node):
+                return copy.create_node("get_attr", f"guard{len(constants) - 1}")
+
+        if node.op == "call_function":
+            node.args = tuple(map(named, node.args))
+    return copy, constants
+
+
+def _meta_record(meta, layers):
+    """What the backends read of a node, as far as it has it; `layers` numbers the recurrent layers met."""
+    entry = {k: meta[k] for k in ("module", "phase", "recomputed") if meta.get(k)}
+    if meta.get("tensor") is not None:
+        shape, dtype, device, stride = meta["tensor"]
+        entry["tensor"] = [
+            list(shape),
+            _encode(dtype),
+            _encode(device),
+            None if stride is None else list(stride),
+        ]
+    if meta.get("recurrent"):
+        entry["recurrent"] = [
+            [layers.setdefault(layer, len(layers)), role, step] for layer, role, step in meta["recurrent"]
+        ]
+    return entry
+
+
+def _encode(value):
+    if isinstance(value, torch.fx.Node):
+        return {"node": value.name}
+    if value is None or isinstance(value, (bool, str)) or type(value) is int:
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"float": repr(value)}
+    if isinstance(value, complex):
+        return {"complex": [value.real, value.imag]}
+    if isinstance(value, tuple):
+        return {"tuple": [_encode(v) for v in value]}
+    if isinstance(value, list):
+        return [_encode(v) for v in value]
+    for kind in ("dtype", "layout", "memory_format"):
+        if isinstance(value, getattr(torch, kind)):
+            return {kind: str(value).removeprefix("torch.")}
+    if isinstance(value, torch.device):
+        return {"device": str(value)}
+    raise PackageError(f"a {type(value).__name__} in the program cannot be stored: {value!r}")
