@@ -39,26 +39,13 @@ class _Tensor(torch.Tensor):
     def sbp(self) -> tuple[_sbp, ...]:
         """The tuple of rules of a global tensor; RuntimeError on a local one."""
         ...
-    def to_global(self, placement: _placement | None = None, sbp: _sbp | Sequence[_sbp] | None = None, *, grad_sbp: Any = None, check_meta: Any = None, copy: _bool = False) -> _Tensor:
-        """This tensor as a global tensor, or a global one moved to another placement or rules.
-
-        A local tensor needs both `placement` and `sbp`; of several ranks each gives its part, and check_meta=False
-        spares them comparing shapes: all parts are as large as this rank's. `grad_sbp` are the rules the gradient of a
-        moved tensor takes first. Autograd passes through.
-        """
-        ...
-    def to_local(self, *, copy: _bool = False) -> _Tensor:
-        """The shard of this rank as an ordinary tensor; RuntimeError on a local tensor."""
-        ...
+    to_global: Any
+    to_local: Any
     def to_consistent(self, *args: Any, **kwargs: Any) -> _Tensor:
         """Removed from OneFlow; use to_global."""
         ...
-    def global_to_global(self, placement: _placement | None = None, sbp: _sbp | Sequence[_sbp] | None = None, *, grad_sbp: Any = None, check_meta: _bool = False, copy: _bool = False) -> _Tensor:
-        """`to_global` of a tensor that is global already."""
-        ...
-    def local_to_global(self, placement: _placement | None = None, sbp: _sbp | Sequence[_sbp] | None = None, *, check_meta: _bool = True, copy: _bool = False) -> _Tensor:
-        """`to_global` of a tensor that is local."""
-        ...
+    global_to_global: Any
+    local_to_global: Any
     def global_id(self) -> _int:
         """A number that names this global tensor; RuntimeError on a local one."""
         ...
@@ -67,7 +54,7 @@ class _Tensor(torch.Tensor):
         ...
     @property
     def is_lazy(self) -> _bool:
-        """True for a tensor that only stands for a value, as while nn.Graph captures a program."""
+        """True for a tensor that only stands for a value while nn.Graph captures a program; parameters and buffers of the graph do so, too."""
         ...
     @property
     def is_eager(self) -> _bool:
@@ -209,6 +196,7 @@ from . import optim as optim
 from . import overrides as overrides
 from . import package as package
 from . import profiler as profiler
+from . import python as python
 from . import random as random
 from . import remat as remat
 from . import sbp as sbp
@@ -218,6 +206,7 @@ from . import signal as signal
 from . import sparse as sparse
 from . import special as special
 from . import storage as storage
+from . import support as support
 from . import sysconfig as sysconfig
 from . import test_utils as test_utils
 from . import testing as testing
@@ -937,7 +926,9 @@ def roc_auc_score(label: Any, pred: Any) -> _Tensor:
 def roi_align(x: Any, rois: Any, spatial_scale: Any, pooled_h: Any, pooled_w: Any, sampling_ratio: Any, aligned: Any) -> _Tensor:
     """Regions of x (N, C, H, W) resampled to (R, C, pooled_h, pooled_w). rois (R, 5) = (image index, x1, y1, x2, y2).
 
-    sampling_ratio <= 0 takes ceil(region / pooled) points a bin. `aligned` shifts by half a pixel. Gradient to x only.
+    sampling_ratio <= 0 takes ceil(region / pooled) points a bin; only those in the image are computed, so a region of any size takes
+    no longer than the image. A point outside counts as 0, as does a region whose coordinates are not finite. `aligned` shifts by
+    half a pixel. Gradient to x only.
     """
     ...
 
@@ -1241,6 +1232,8 @@ constant_pad2d: Any
 
 constant_scalar: Any
 
+copy: Any
+
 count_not_finite: Any
 
 current_global_function_desc: Any
@@ -1266,6 +1259,8 @@ distribute: Any
 dynamic_reshape: Any
 
 eager_execution_enabled: Any
+
+eager_fixed_placement: Any
 
 eager_nccl_all_reduce: Any
 
@@ -1319,11 +1314,15 @@ image_target_resize: Any
 
 inter_job_reuse_mem_strategy: Any
 
+is_deprecated: Any
+
 kaiming_initializer: Any
 
 layers: Any
 
 load_variables: Any
+
+local_gather: Any
 
 losses: Any
 

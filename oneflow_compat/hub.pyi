@@ -16,6 +16,14 @@ import torch.profiler
 from torch.hub import *
 from oneflow import _placement, _sbp, _Tensor
 
+class RefusedError:
+    """A file asks for something that a safe load does not do."""
+    source: Any
+    @classmethod
+    def of(cls, source: Any, text: Any) -> Any:
+        """The error with the name of its file."""
+        ...
+
 def get_dir() -> str:
     """The folder of repositories and weights."""
     ...
@@ -38,6 +46,10 @@ def load_state_dict_from_url(url: Any, model_dir: Any = None, map_location: Any 
     check_hash compares the SHA-256 prefix in a file name like name-0123abcd.pth. A zip file that holds
     a OneFlow folder is unpacked beside itself. Safe as `oneflow.load` is; weights_only=False opts out.
     """
+    ...
+
+def named_errors(source: Any) -> Any:
+    """Turn every error that a damaged file can cause into a CheckpointError that names `source`."""
     ...
 
 def set_dir(d: Any) -> None:

@@ -44,7 +44,7 @@ def adaptive_max_pool3d(input: Tensor, output_size: Any, data_format: str = 'cha
     ...
 
 def add(input: Tensor, other: Any = None, *rest: Any, alpha: Any = 1, inplace: _bool = False) -> _Tensor:
-    """input + alpha * other; or the sum of a list of tensors."""
+    """input + alpha * other, with alpha and inplace by position too; or the sum of a list of tensors, or of three or more."""
     ...
 
 def amp_black_identity(input: Tensor | None = None, **kwargs: Any) -> Any:
@@ -797,7 +797,9 @@ def rms_norm(x: Any, weight: Tensor | None = None, normalized_shape: Sequence[_i
 def roi_align(x: Any, rois: Any, spatial_scale: Any, pooled_h: Any, pooled_w: Any, sampling_ratio: Any, aligned: Any) -> Any:
     """Regions of x (N, C, H, W) resampled to (R, C, pooled_h, pooled_w). rois (R, 5) = (image index, x1, y1, x2, y2).
 
-    sampling_ratio <= 0 takes ceil(region / pooled) points a bin. `aligned` shifts by half a pixel. Gradient to x only.
+    sampling_ratio <= 0 takes ceil(region / pooled) points a bin; only those in the image are computed, so a region of any size takes
+    no longer than the image. A point outside counts as 0, as does a region whose coordinates are not finite. `aligned` shifts by
+    half a pixel. Gradient to x only.
     """
     ...
 
@@ -870,7 +872,7 @@ def sparse_softmax_cross_entropy(logits: Any, label: Any) -> Any:
     ...
 
 def split_like(x: Any, like: Any, axis: Any) -> Any:
-    """x cut along `axis` into the sizes of the tensors in `like`."""
+    """x cut along `axis` into the sizes of the tensors in `like`, whose other sizes are those of x."""
     ...
 
 def sqrt_square_sum(x: Any) -> Any:

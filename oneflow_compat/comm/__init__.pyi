@@ -45,7 +45,10 @@ def gather(tensor: Any, gather_list: Any = None, dst: Any = 0) -> _Tensor:
     ...
 
 def recv(src: Any, shape: Any = None, dtype: torch.dtype | None = None, device: torch.device | str | _int | None = None, *, out: Any = None) -> Any:
-    """Receive from rank `src` a tensor of `shape` and `dtype`, or without these as `send` announces it; into `out` if given."""
+    """Receive from rank `src` a tensor of `shape` and `dtype`, or without these as `send` announces it; into `out` if given.
+
+    A tensor that does not fit `out` is received all the same, so that the next call gets the next tensor, and then refused.
+    """
     ...
 
 def reduce(tensor: Any, dst: Any = 0) -> Any:

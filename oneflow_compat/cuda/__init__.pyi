@@ -15,6 +15,7 @@ import torch.autograd
 import torch.profiler
 from torch.cuda import *
 from oneflow import _placement, _sbp, _Tensor
+from . import current as current
 from . import type_tensor as type_tensor
 
 class ComplexDoubleTensor:
@@ -26,3 +27,15 @@ class ComplexFloatTensor:
     """Constructor of cuda tensors of dtype complex64; isinstance() asks for dtype and device."""
     dtype: Any
     device_type: Any
+
+def current_device() -> _int:
+    """Index of the current CUDA device; without CUDA the number of this process on its node, as in OneFlow."""
+    ...
+
+def set_device(device: torch.device | str | _int | None) -> None:
+    """torch.cuda.set_device; without CUDA only the index that `current_device` gives is accepted, and nothing follows."""
+    ...
+
+def synchronize(device: torch.device | str | _int | None = None) -> None:
+    """torch.cuda.synchronize; without CUDA there is nothing to wait for."""
+    ...

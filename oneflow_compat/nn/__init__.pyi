@@ -169,6 +169,8 @@ class COCOReader(torch.nn.Module):
 class CoinFlip(torch.nn.Module):
     """An int8 tensor (batch_size,) of ones with `probability`, else zeros; a given random_seed repeats the same flips.
 
+    With `placement` and `sbp`, batch_size counts the flips of all ranks together.
+
     The flips are not real OneFlow's for the same random_seed (docs/differences.md: random-crop-stream).
     """
     batch_size: Any
@@ -262,7 +264,10 @@ class CropMirrorNormalize(torch.nn.Module):
         ...
 
 class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
-    """torch's CrossEntropyLoss, built with (weight, ignore_index, reduction, label_smoothing); labels of any integer type."""
+    """torch's CrossEntropyLoss, built with (weight, ignore_index, reduction, label_smoothing).
+
+    Labels may have any integer type, and also the shape (N, 1).
+    """
     def __init__(self, weight: Any = None, ignore_index: Any = -100, reduction: str = 'mean', label_smoothing: _float = 0.0, *torch_rest: Any, **torch_more: Any) -> None:
         """Initialize internal Module state, shared by both nn.Module and ScriptModule."""
         ...
@@ -1089,6 +1094,9 @@ class SmoothL1Loss(torch.nn.SmoothL1Loss):
     """torch's SmoothL1Loss, built with (reduction, beta)."""
     def __init__(self, reduction: str = 'mean', beta: _float = 1.0, *torch_rest: Any, **torch_more: Any) -> None:
         """Initialize internal Module state, shared by both nn.Module and ScriptModule."""
+        ...
+    def forward(self, input: Tensor, target: Any) -> Any:
+        """Runs the forward pass."""
         ...
 
 class Softshrink(torch.nn.Softshrink):

@@ -376,13 +376,14 @@ def test_windows_written_in_place(windows):
             self.config.set_backend("inductor")
 
         def build(self, x):
-            return windows(x).clamp_(-1, 1).sum(), x * 2
+            return windows(x).clamp_(-1, 1).sum(), x * 2, x
 
     x = torch.randn(5, 7) * 3
-    expected = x.clone()
-    total, doubled = G()(x)
+    before, expected = x.clone(), x.clone()
+    total, doubled, written = G()(x)
     torch.testing.assert_close(total, windows(expected).clamp_(-1, 1).sum())
-    assert torch.equal(x, expected) and torch.equal(doubled, expected * 2)
+    assert torch.equal(written, expected) and torch.equal(doubled, expected * 2)
+    assert torch.equal(x, before), "a write to an argument stays inside the call"
 
 
 def test_multiples_of_products_are_added():

@@ -97,7 +97,7 @@ def cosine_similarity(x: Any, y: Any, dim: _int = 1, eps: _float = 1e-08, **kwar
 def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: _int = -100, reduction: str = 'mean', label_smoothing: _float = 0.0, *torch_rest: Any, **torch_more: Any) -> _Tensor:
     """Cross entropy; differs from torch's: arguments 4 to 6 are `ignore_index`, `reduction`, `label_smoothing`.
 
-    Labels may be int32, int16 or int8. torch's order is recognised by None or a bool in slot 4.
+    Labels may be int32, int16 or int8, and one column of shape (N, 1). torch's order is recognised by None or a bool in slot 4.
     """
     ...
 

@@ -28,7 +28,9 @@ from . import graph_scope as graph_scope
 from . import graph_state as graph_state
 from . import graph_views as graph_views
 from . import proxy as proxy
+from . import rate_log as rate_log
 from . import util as util
+from . import value_records as value_records
 
 class Block:
     """Base of the proxies: `to(GraphModule)` gives the settings, `to(nn.Module)` the module itself."""

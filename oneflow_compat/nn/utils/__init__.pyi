@@ -47,3 +47,7 @@ def clip_grad_norm_(parameters: Any, max_norm: Any, norm_type: _float = 2.0, fus
     The norm of global tensors on several placements is on that of the first.
     """
     ...
+
+def clip_grad_value_(parameters: Any, clip_value: Any, foreach: Any = None) -> Any:
+    """Clamp the gradients in place to [-clip_value, clip_value]; without any gradient nothing happens (torch raises)."""
+    ...

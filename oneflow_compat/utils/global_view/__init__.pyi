@@ -46,6 +46,7 @@ def to_global(input: Tensor, placement: _placement | None = None, sbp: _sbp | Se
     """Every tensor in `input` (nested list, tuple, dict, or one tensor) made global; a module's state dict too.
 
     `sbp` is a rule, a list of rules, or a function that gives a tensor's rules: of `input` and the tensor, or of the tensor alone.
+    A rank that is not in `placement` may give None: it gets the structure that the placement's first rank has.
     """
     ...
 
