@@ -54,7 +54,9 @@ class _Tensor(torch.Tensor):
         ...
     @property
     def is_lazy(self) -> _bool:
-        """True for a tensor that only stands for a value while nn.Graph captures a program; parameters and buffers of the graph do so, too."""
+        """True for a tensor that only stands for a value while nn.Graph captures a program; parameters and
+        buffers of the graph do so, too.
+        """
         ...
     @property
     def is_eager(self) -> _bool:
@@ -76,7 +78,10 @@ class _Tensor(torch.Tensor):
         """Older name of zero_."""
         ...
     def offload(self) -> None:
-        """Move the values to host memory until `load`; the tensor stays the same object. Nothing to do for a CPU tensor."""
+        """Move the values to host memory until `load`; the tensor stays the same object.
+
+        Nothing to do for a CPU tensor.
+        """
         ...
     def load(self) -> None:
         """Bring the values that `offload` moved back to their device."""
@@ -85,7 +90,10 @@ class _Tensor(torch.Tensor):
         """True between `offload` and `load`."""
         ...
     def _register_post_grad_accumulation_hook(self, hook: Any) -> Any:
-        """After backward() summed into this leaf's grad, grad = hook(grad); None keeps it. Returns a handle with remove()."""
+        """After backward() summed into this leaf's grad, grad = hook(grad); None keeps it.
+
+        Returns a handle with remove().
+        """
         ...
     def _zero_grad_(self, set_to_none: _bool = False) -> Any:
         """Fill the gradient with zeros, where there is one, or drop it."""
@@ -289,7 +297,9 @@ def adaptive_avg_pool3d(input: Tensor, output_size: Any) -> _Tensor:
     ...
 
 def add(input: Tensor | None = None, other: Any = None, *, alpha: Any = 1, inplace: _bool = False, out: Any = None, inputs: Any = None) -> _Tensor:
-    """torch.add; a list of tensors, or more than two, are added up; `inplace=True` changes and returns the first tensor."""
+    """torch.add; a list of tensors, or more than two, are added up; `inplace=True` changes and returns the
+    first tensor.
+    """
     ...
 
 def addcdiv(input: Tensor, tensor1: Any, tensor2: Any, *, value: Any = 1, out: Any = None) -> _Tensor:
@@ -297,7 +307,9 @@ def addcdiv(input: Tensor, tensor1: Any, tensor2: Any, *, value: Any = 1, out: A
     ...
 
 def addmm(input: Tensor, mat1: Any, mat2: Any, alpha: Any = 1, beta: Any = 1, *, out: Any = None) -> _Tensor:
-    """beta * input + alpha * (mat1 @ mat2), of different dtypes too; alpha and beta also by position, in OneFlow's order."""
+    """beta * input + alpha * (mat1 @ mat2), of different dtypes too; alpha and beta also by position, in
+    OneFlow's order.
+    """
     ...
 
 def allclose(input: Tensor, other: Tensor, atol: _float = 1e-08, rtol: _float = 1e-05, equal_nan: _bool = False) -> _bool:
@@ -305,7 +317,9 @@ def allclose(input: Tensor, other: Tensor, atol: _float = 1e-08, rtol: _float = 
     ...
 
 def arange(start: Any = None, end: Any = None, step: Any = 1, dtype: torch.dtype | None = None, device: torch.device | str | _int | None = None, placement: _placement | None = None, sbp: _sbp | Sequence[_sbp] | None = None, requires_grad: _bool = False, **torch_keywords: Any) -> _Tensor:
-    """torch.arange; dtype and device also by position, `end=None` as in OneFlow, placement= and sbp= make it global."""
+    """torch.arange; dtype and device also by position, `end=None` as in OneFlow, placement= and sbp= make it
+    global.
+    """
     ...
 
 def argmax(x: Any, dim: _int | None = None, keepdim: _bool | None = None, dtype: torch.dtype | None = None, *, out: Tensor | None = None) -> _Tensor:
@@ -362,7 +376,9 @@ def batch_gather(input: Tensor | None = None, indices: Any = None, **kwargs: Any
     ...
 
 def bernoulli(input: Tensor, p: Any = None, *, dtype: torch.dtype | None = None, generator: torch.Generator | None = None, inplace: _bool = False, out: Any = None) -> _Tensor:
-    """torch.bernoulli; `dtype` converts the result, which otherwise has the input's; `inplace` writes into `input`."""
+    """torch.bernoulli; `dtype` converts the result, which otherwise has the input's; `inplace` writes into
+    `input`.
+    """
     ...
 
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: _int | _int = 0) -> _Tensor:
@@ -398,9 +414,11 @@ def broadcast_to(input: Tensor, shape: Any, **kwargs: Any) -> _Tensor:
     ...
 
 class builtin_op:
-    """A OneFlow operator by name, called with tensors: builtin_op("add_n").Input("in", 2).Output("out").Build()(a, b).
+    """A OneFlow operator by name, called with tensors: builtin_op("add_n").Input("in",
+    2).Output("out").Build()(a, b).
 
-    A call gives a list of the operator's results. Attributes are set by Attr(name, value) or given by keyword. NotImplementedError
+    A call gives a list of the operator's results. Attributes are set by Attr(name, value) or given by
+    keyword. NotImplementedError
     for an operator that is in no table (difference legacy-user-ops).
     """
     def __init__(self, op_type_name: Any, op_name: Any = None) -> None:
@@ -458,20 +476,25 @@ def cumsum(input: Tensor, dim: _int, dtype: torch.dtype | None = None, *, out: T
 def decode_onerec(input: Tensor, key: Any, dtype: torch.dtype | None, shape: Any, is_dynamic: _bool = False, reshape: Any = None, batch_padding: Any = None) -> _Tensor:
     """The field `key` of a batch of OneRec messages (what OneRecReader gives) as a tensor (batch, *shape).
 
-    dtype: int8, int32, int64, float32 or float64, and the field must hold it. reshape (one -1 allowed) is applied to each
-    record's value. batch_padding=[n, 0, ...] fills the first dimension up to n with zeros. is_dynamic lets the shape be
-    the batch's own, of at most as many elements as `shape`. RuntimeError where a record does not fit, naming it.
+    dtype: int8, int32, int64, float32 or float64, and the field must hold it. reshape (one -1 allowed) is
+    applied to each
+    record's value. batch_padding=[n, 0, ...] fills the first dimension up to n with zeros. is_dynamic lets
+    the shape be
+    the batch's own, of at most as many elements as `shape`. RuntimeError where a record does not fit, naming
+    it.
     """
     ...
 
 def deform_conv2d(input: Tensor, weight: Any, offset: Any, mask: Any = None, bias: Any = None, stride_h: Any = 1, stride_w: Any = 1, pad_h: Any = 0, pad_w: Any = 0, dilation_h: Any = 1, dilation_w: Any = 1, groups: Any = 1, offset_groups: Any = 1, use_mask: _bool = False) -> _Tensor:
-    """Convolution whose kernel points are moved by `offset` (N, 2 * offset_groups * kh * kw, oh, ow; y before x) and weighted by
+    """Convolution whose kernel points are moved by `offset` (N, 2 * offset_groups * kh * kw, oh, ow; y before
+    x) and weighted by
     `mask` (N, offset_groups * kh * kw, oh, ow). input (N, C, H, W), weight (O, C / groups, kh, kw).
     """
     ...
 
 def distributed_partial_fc_sample(weight: Any, label: Any, num_sample: Any) -> tuple[_Tensor, _Tensor, _Tensor]:
-    """Classes for a partial fully-connected layer: all labels' rows of `weight` and random others, `num_sample` in total.
+    """Classes for a partial fully-connected layer: all labels' rows of `weight` and random others,
+    `num_sample` in total.
 
     Returns (label numbered within the sample, the sampled class ids in ascending order, their rows of
     weight). With more positive classes than num_sample all of them are kept.
@@ -556,7 +579,9 @@ def gather(input: Tensor, dim: _int, index: Tensor, sparse_grad: _bool = False, 
     ...
 
 def gather_nd(params: Any, indices: Any) -> _Tensor:
-    """Slices of `params` at the coordinates in the last dimension of `indices`: shape indices.shape[:-1] + params.shape[k:]."""
+    """Slices of `params` at the coordinates in the last dimension of `indices`: shape indices.shape[:-1] +
+    params.shape[k:].
+    """
     ...
 
 def ge(input: Tensor, other: Any, *, out: Any = None) -> _Tensor:
@@ -691,7 +716,8 @@ def load_graph(path: Any, map_location: Any = None, backend: Any = None) -> Any:
     """The graph saved in the folder `path`, without its Python class: call it as the graph was called.
 
     Inference and training graphs; weights and optimizer state are its own copies. Nothing in the files
-    is executed; a damaged or foreign file is an error that names it. `map_location`: a device. `backend`: as of
+    is executed; a damaged or foreign file is an error that names it. `map_location`: a device. `backend`: as
+    of
     config.set_backend(); without one "aten" where the graph was set to it, else the default ("auto").
     """
     ...
@@ -821,7 +847,9 @@ def norm(input: Tensor, p: _float | str | None = 'fro', dim: Any = None, keepdim
     ...
 
 def normal(mean: Any, std: _float = 1.0, size: Any = None, *, dtype: torch.dtype | None = None, device: torch.device | str | _int | None = None, placement: _placement | None = None, sbp: _sbp | Sequence[_sbp] | None = None, requires_grad: _bool = False, generator: torch.Generator | None = None, out: Any = None, **torch_keywords: Any) -> _Tensor:
-    """torch.normal; `size` may be an int or several, `requires_grad` is honoured, placement= and sbp= make it global."""
+    """torch.normal; `size` may be an int or several, `requires_grad` is honoured, placement= and sbp= make it
+    global.
+    """
     ...
 
 def normal_(x: Any, mean: _float = 0.0, std: _float = 1.0, generator: torch.Generator | None = None) -> _Tensor:
@@ -863,7 +891,9 @@ def prod(x: Any, dim: Any = None, keepdim: _bool = False, *, dtype: torch.dtype 
     ...
 
 def quantile(input: Tensor, q: Any, dim: Any = None, keepdim: _bool = False, interpolation: str = 'linear', ignore_nan: _bool = False, *, out: Any = None) -> _Tensor:
-    """torch.quantile, or torch.nanquantile with `ignore_nan`; `interpolation` also by position, q also 0 or 1."""
+    """torch.quantile, or torch.nanquantile with `ignore_nan`; `interpolation` also by position, q also 0 or
+    1.
+    """
     ...
 
 def quick_gelu(x: Any) -> _Tensor:
@@ -899,7 +929,9 @@ def randperm(n: Any, *, generator: torch.Generator | None = None, dtype: torch.d
     ...
 
 def read_onerec(files: Any, batch_size: Any, random_shuffle: Any, shuffle_mode: Any, shuffle_buffer_size: Any = 1024, shuffle_after_epoch: _bool = False, verify_example: _bool = True, placement: _placement | None = None, sbp: _sbp | Sequence[_sbp] | None = None) -> Any:
-    """The next batch of OneRec messages of `files` (OneFlow 0.5 and 0.6): calls with equal arguments go on with one OneRecReader."""
+    """The next batch of OneRec messages of `files` (OneFlow 0.5 and 0.6): calls with equal arguments go on
+    with one OneRecReader.
+    """
     ...
 
 record: Any
@@ -917,17 +949,22 @@ def repeat_interleave(input: Tensor, repeats: Any = None, dim: Any = None, outpu
     ...
 
 def roc_auc_score(label: Any, pred: Any) -> _Tensor:
-    """Area under the ROC curve of scores `pred` for 0/1 `label` of the same number of elements; a float32 tensor of one element.
+    """Area under the ROC curve of scores `pred` for 0/1 `label` of the same number of elements; a float32
+    tensor of one element.
 
-    Equal scores share their average rank; nan when a class does not occur. OneFlow 0.9 is wrong for negative scores.
+    Equal scores share their average rank; nan when a class does not occur. OneFlow 0.9 is wrong for negative
+    scores.
     """
     ...
 
 def roi_align(x: Any, rois: Any, spatial_scale: Any, pooled_h: Any, pooled_w: Any, sampling_ratio: Any, aligned: Any) -> _Tensor:
-    """Regions of x (N, C, H, W) resampled to (R, C, pooled_h, pooled_w). rois (R, 5) = (image index, x1, y1, x2, y2).
+    """Regions of x (N, C, H, W) resampled to (R, C, pooled_h, pooled_w). rois (R, 5) = (image index, x1, y1,
+    x2, y2).
 
-    sampling_ratio <= 0 takes ceil(region / pooled) points a bin; only those in the image are computed, so a region of any size takes
-    no longer than the image. A point outside counts as 0, as does a region whose coordinates are not finite. `aligned` shifts by
+    sampling_ratio <= 0 takes ceil(region / pooled) points a bin; only those in the image are computed, so a
+    region of any size takes
+    no longer than the image. A point outside counts as 0, as does a region whose coordinates are not finite.
+    `aligned` shifts by
     half a pixel. Gradient to x only.
     """
     ...
@@ -946,7 +983,8 @@ def save(obj: Any, path_or_buffer: Any = None, global_dst_rank: Any = None, save
 
     path_or_buffer: str, path or binary file (not for the folder); `f` and `path` are other names for
     it. Missing parent folders are made. global_dst_rank: only this rank writes (its
-    old name: consistent_dst_rank). torch's arguments hold in torch's places too: save(obj, f, pickle_module, pickle_protocol).
+    old name: consistent_dst_rank). torch's arguments hold in torch's places too: save(obj, f, pickle_module,
+    pickle_protocol).
     OneFlow's formats keep values, shapes, dtypes and "is a Parameter"; torch's file also keeps
     shared storages, strides and requires_grad of plain tensors. The folder and the pickle refuse
     sparse and quantized tensors (NotImplementedError).
@@ -962,7 +1000,9 @@ def scatter_add(input: Tensor, dim: _int, index: Tensor, src: Tensor) -> _Tensor
     ...
 
 def scatter_nd(index: Any, update: Any, shape: Any) -> _Tensor:
-    """Zeros of `shape` with `update` added at the coordinates in the last dimension of `index`; repeated coordinates add up."""
+    """Zeros of `shape` with `update` added at the coordinates in the last dimension of `index`; repeated
+    coordinates add up.
+    """
     ...
 
 def script(obj: Any, optimize: Any = None, _frames_up: Any = 0, _rcb: Any = None, example_inputs: Any = None) -> Any:
@@ -974,11 +1014,14 @@ def searchsorted(sorted_sequence: Any, values: Any, out_int32: _bool = False, ri
     ...
 
 def set_default_tensor_type(tensor_type: Any) -> None:
-    """torch.set_default_tensor_type; also with OneFlow's spelling ("oneflow.DoubleTensor") and our constructors."""
+    """torch.set_default_tensor_type; also with OneFlow's spelling ("oneflow.DoubleTensor") and our
+    constructors.
+    """
     ...
 
 def set_dialect(name: str) -> None:
-    """Choose whose meaning holds where OneFlow and torch disagree: "oneflow" (the default), "torch" or "oneflow-0.9".
+    """Choose whose meaning holds where OneFlow and torch disagree: "oneflow" (the default), "torch" or
+    "oneflow-0.9".
 
     "torch" switches exactly the rows of `_tables/dialect.py`, by binding each name to torch's object.
     "oneflow-0.9" is "oneflow" with OneFlow 0.9's operators, quirks and CPU random numbers as well
@@ -988,7 +1031,9 @@ def set_dialect(name: str) -> None:
     ...
 
 def set_grad_enabled(is_train: _bool = True, *, mode: Any = None) -> _Tensor:
-    """torch.set_grad_enabled (context manager, decorator, or plain call), with OneFlow's name of the argument."""
+    """torch.set_grad_enabled (context manager, decorator, or plain call), with OneFlow's name of the
+    argument.
+    """
     ...
 
 def set_rng_state(state: Any, **kwargs: Any) -> _Tensor:
@@ -1000,7 +1045,9 @@ def silu(x: Any, inplace: _bool = False) -> _Tensor:
     ...
 
 def slice(input: Tensor, slice_tup_list: Any) -> _Tensor:
-    """input[start:stop:step, ...] from a list of (start, stop, step), None for the whole; the result is a view."""
+    """input[start:stop:step, ...] from a list of (start, stop, step), None for the whole; the result is a
+    view.
+    """
     ...
 
 def slice_update(input: Tensor, update: Any, slice_tup_list: Any) -> _Tensor:
@@ -1044,9 +1091,11 @@ def stack(inputs: Any, dim: _int = 0, **kwargs: Any) -> _Tensor:
     ...
 
 class stateful_op:
-    """A OneFlow operator by name, called with tensors: builtin_op("add_n").Input("in", 2).Output("out").Build()(a, b).
+    """A OneFlow operator by name, called with tensors: builtin_op("add_n").Input("in",
+    2).Output("out").Build()(a, b).
 
-    A call gives a list of the operator's results. Attributes are set by Attr(name, value) or given by keyword. NotImplementedError
+    A call gives a list of the operator's results. Attributes are set by Attr(name, value) or given by
+    keyword. NotImplementedError
     for an operator that is in no table (difference legacy-user-ops).
     """
     def __init__(self, op_type_name: Any, op_name: Any = None) -> None:
@@ -1068,7 +1117,9 @@ def std(x: Any, dim: Any = None, unbiased: Any = None, keepdim: _bool | None = N
     ...
 
 def stft(input: Tensor, n_fft: _int, hop_length: _int | None = None, win_length: _int | None = None, window: Tensor | None = None, center: _bool = True, pad_mode: str = 'reflect', normalized: _bool = False, onesided: _bool | None = None, return_complex: _bool | None = None, align_to_window: _bool | None = None) -> _Tensor:
-    """torch.stft; by default the result for real numbers is real with a last dimension of 2, as in OneFlow (torch wants return_complex given)."""
+    """torch.stft; by default the result for real numbers is real with a last dimension of 2, as in OneFlow
+    (torch wants return_complex given).
+    """
     ...
 
 def sub(input: Tensor, other: Any, *, alpha: Any = 1, inplace: _bool = False, out: Any = None) -> _Tensor:
@@ -1115,7 +1166,9 @@ def to_global(input: Tensor, placement: _placement | None = None, sbp: _sbp | Se
     ...
 
 def to_local(input: Tensor, *, copy: _bool = False) -> _Tensor:
-    """A global tensor, or a nested container of them, as local tensors: `oneflow.utils.global_view.to_local`."""
+    """A global tensor, or a nested container of them, as local tensors:
+    `oneflow.utils.global_view.to_local`.
+    """
     ...
 
 def topk(input: Tensor, k: _int | _int, dim: _int | None = None, largest: _bool = True, sorted: _bool = True, *, out: Tensor | tuple[Tensor, ...] | list[Tensor] | None = None) -> _Tensor:
@@ -1131,7 +1184,9 @@ def unflatten(input: Tensor, dim: _int, shape: Any, **kwargs: Any) -> _Tensor:
     ...
 
 def unique(input: Tensor, sorted: _bool = True, return_inverse: _bool = False, return_counts: _bool = False, dtype: torch.dtype | None = None, *, dim: Any = None) -> _Tensor:
-    """torch.unique; without `sorted` in order of appearance; `dtype` of the inverse and the counts (int64 unless given; OneFlow: int32)."""
+    """torch.unique; without `sorted` in order of appearance; `dtype` of the inverse and the counts (int64
+    unless given; OneFlow: int32).
+    """
     ...
 
 def unused(fn: Any) -> Any:

@@ -37,7 +37,10 @@ def list(github: Any, force_reload: _bool = False, skip_validation: _bool = Fals
     ...
 
 def load(repo_or_dir: Any, model: Any, *args: Any, source: str = 'github', trust_repo: Any = None, force_reload: _bool = False, verbose: _bool = True, skip_validation: _bool = False, **kwargs: Any) -> Any:
-    """Call an entry point of hubconf.py: source="github" (owner/name:branch) or "local" (a folder). Runs the repository's code."""
+    """Call an entry point of hubconf.py: source="github" (owner/name:branch) or "local" (a folder).
+
+    Runs the repository's code.
+    """
     ...
 
 def load_state_dict_from_url(url: Any, model_dir: Any = None, map_location: Any = None, progress: _bool = True, check_hash: _bool = False, file_name: Any = None, weights_only: Any = None) -> Any:

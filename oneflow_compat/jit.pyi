@@ -17,5 +17,7 @@ from torch.jit import *
 from oneflow import _placement, _sbp, _Tensor
 
 def script(obj: Any, optimize: Any = None, _frames_up: Any = 0, _rcb: Any = None, example_inputs: Any = None) -> Any:
-    """torch.jit.script(obj), or `obj` itself where TorchScript cannot compile it (an error in torch's dialect)."""
+    """torch.jit.script(obj), or `obj` itself where TorchScript cannot compile it (an error in torch's
+    dialect).
+    """
     ...

@@ -44,7 +44,9 @@ def adaptive_max_pool3d(input: Tensor, output_size: Any, data_format: str = 'cha
     ...
 
 def add(input: Tensor, other: Any = None, *rest: Any, alpha: Any = 1, inplace: _bool = False) -> _Tensor:
-    """input + alpha * other, with alpha and inplace by position too; or the sum of a list of tensors, or of three or more."""
+    """input + alpha * other, with alpha and inplace by position too; or the sum of a list of tensors, or of
+    three or more.
+    """
     ...
 
 def amp_black_identity(input: Tensor | None = None, **kwargs: Any) -> Any:
@@ -56,11 +58,16 @@ def amp_white_identity(input: Tensor | None = None, **kwargs: Any) -> Any:
     ...
 
 def arg_sort(input: Tensor | None = None, direction: str = 'ASCENDING', **kwargs: Any) -> Any:
-    """Sorting indices of the last dimension, int32. direction "ASCENDING" or "DESCENDING". OneFlow calls the first argument `in`."""
+    """Sorting indices of the last dimension, int32. direction "ASCENDING" or "DESCENDING".
+
+    OneFlow calls the first argument `in`.
+    """
     ...
 
 def argwhere(x: Any, dtype: torch.dtype | None = ...) -> _Tensor:
-    """(indices, count): the rows [:count] of the (x.numel(), x.dim()) indices are the coordinates of what is not zero; the rest is zero."""
+    """(indices, count): the rows [:count] of the (x.numel(), x.dim()) indices are the coordinates of what is
+    not zero; the rest is zero.
+    """
     ...
 
 def assign_local_tensor(ref: Any, value: Any) -> Any:
@@ -68,7 +75,10 @@ def assign_local_tensor(ref: Any, value: Any) -> Any:
     ...
 
 def avg_pool2d_nhwc(x: Any, kernel_size: Any, stride: Any, padding: Any, padding_before: Any, padding_after: Any, data_format: str = 'channels_first', ceil_mode: _bool = False) -> Any:
-    """Average pooling of x (N, H, W, C). Padding is given by padding_before, which must equal padding_after; padded zeros do not count."""
+    """Average pooling of x (N, H, W, C).
+
+    Padding is given by padding_before, which must equal padding_after; padded zeros do not count.
+    """
     ...
 
 def batch_matmul(a: Any, b: Any, transpose_a: _bool = False, transpose_b: _bool = False, alpha: _float = 1.0) -> Any:
@@ -76,7 +86,9 @@ def batch_matmul(a: Any, b: Any, transpose_a: _bool = False, transpose_b: _bool 
     ...
 
 def batch_norm_backward_elemt(grad_out: Tensor, input: Tensor, mean: Tensor, invstd: Tensor, weight: Tensor | None, sum_dy: Tensor, sum_dy_xmu: Tensor, count: Tensor, axis: Any) -> _Tensor:
-    """The gradient of batch_norm_elemt's input, given the sums over all ranks; `count` holds the elements per channel of each rank."""
+    """The gradient of batch_norm_elemt's input, given the sums over all ranks; `count` holds the elements per
+    channel of each rank.
+    """
     ...
 
 def batch_norm_backward_reduce(grad_out: Tensor, input: Tensor, mean: Tensor, invstd: Tensor, axis: Any) -> tuple[_Tensor, _Tensor, _Tensor, _Tensor]:
@@ -84,7 +96,9 @@ def batch_norm_backward_reduce(grad_out: Tensor, input: Tensor, mean: Tensor, in
     ...
 
 def batch_norm_elemt(input: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, invstd: Tensor, axis: Any, eps: _float) -> _Tensor:
-    """(input - mean) * invstd * weight + bias with one number of each per channel along `axis`; `eps` is already in invstd."""
+    """(input - mean) * invstd * weight + bias with one number of each per channel along `axis`; `eps` is
+    already in invstd.
+    """
     ...
 
 def batch_norm_stats(input: Tensor, axis: Any, eps: _float) -> tuple[_Tensor, _Tensor]:
@@ -92,7 +106,9 @@ def batch_norm_stats(input: Tensor, axis: Any, eps: _float) -> tuple[_Tensor, _T
     ...
 
 def bernoulli_(input: Tensor, p: Any = None, *, dtype: torch.dtype | None = None, generator: torch.Generator | None = None) -> _Tensor:
-    """In place, ones with probability `p`, or with the probabilities that `input` holds; `dtype` is the input's own."""
+    """In place, ones with probability `p`, or with the probabilities that `input` holds; `dtype` is the
+    input's own.
+    """
     ...
 
 def bias_add(x: Any, bias: Any, axis: Any = 1) -> Any:
@@ -112,7 +128,9 @@ def binary_cross_entropy_with_logits_loss_grad(dy: Any, input: Tensor, target: A
     ...
 
 def broadcast_dim_like(input: Tensor, like: Any, dim: Any, like_dim: Any = None) -> Any:
-    """`input` with its dimension `dim` of size 1 expanded to the size of dimension `like_dim` (default: `dim`) of `like`."""
+    """`input` with its dimension `dim` of size 1 expanded to the size of dimension `like_dim` (default:
+    `dim`) of `like`.
+    """
     ...
 
 def broadcast_equal(input: Tensor, other: Any) -> Any:
@@ -128,7 +146,8 @@ def broadcast_tensors(tensors: Any, *more: Any) -> Any:
     ...
 
 def combined_margin_loss(x: Any, label: Any, m1: Any, m2: Any, m3: Any) -> Any:
-    """The logits with the label's entry replaced by cos(m1 * acos(x) + m2) - m3 (ArcFace, CosFace, SphereFace).
+    """The logits with the label's entry replaced by cos(m1 * acos(x) + m2) - m3 (ArcFace, CosFace,
+    SphereFace).
 
     x (batch, classes) of cosines; a label outside the classes changes nothing.
     """
@@ -163,7 +182,9 @@ def cosine_similarity(x: Any, y: Any, dim: _int = 1, eps: _float = 1e-08, **kwar
     ...
 
 def ctc_greedy_decoder(log_probs: Any, input_lengths: Any, merge_repeated: _bool = True) -> Any:
-    """(decoded [N, T] int64 padded by zeros, -sum of the best log probabilities [N, 1]) of log_probs (T, N, C). The blank is class C - 1."""
+    """(decoded [N, T] int64 padded by zeros, -sum of the best log probabilities [N, 1]) of log_probs (T, N,
+    C). The blank is class C - 1.
+    """
     ...
 
 def ctc_loss(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, max_target_length: Any = None, blank: Any = 0, zero_infinity: _bool = False, reduction: str = 'mean') -> _Tensor:
@@ -187,7 +208,8 @@ def deconv3d(input: Tensor, weight: Any, bias: Any = None, stride: Any = 1, padd
     ...
 
 def deform_conv2d(input: Tensor, weight: Any, offset: Any, mask: Any = None, bias: Any = None, stride_h: Any = 1, stride_w: Any = 1, pad_h: Any = 0, pad_w: Any = 0, dilation_h: Any = 1, dilation_w: Any = 1, groups: Any = 1, offset_groups: Any = 1, use_mask: _bool = False) -> Any:
-    """Convolution whose kernel points are moved by `offset` (N, 2 * offset_groups * kh * kw, oh, ow; y before x) and weighted by
+    """Convolution whose kernel points are moved by `offset` (N, 2 * offset_groups * kh * kw, oh, ow; y before
+    x) and weighted by
     `mask` (N, offset_groups * kh * kw, oh, ow). input (N, C, H, W), weight (O, C / groups, kh, kw).
     """
     ...
@@ -213,7 +235,9 @@ def dispatch_fetch_output(op: Any, input: Tensor) -> Any:
     ...
 
 def distributed_sparse_cross_entropy(prediction: Any, label: Any, depth: Any) -> Any:
-    """-log(prediction[label]) for each sample. prediction (..., depth) holds probabilities, label (...) class ids."""
+    """-log(prediction[label]) for each sample. prediction (..., depth) holds probabilities, label (...) class
+    ids.
+    """
     ...
 
 def einsum(equation: Any, operands: Any, *more: Any) -> _Tensor:
@@ -229,7 +253,9 @@ def embedding(weight: Tensor, indices: Tensor, padding_idx: _int | _int | None =
     ...
 
 def embedding_renorm_(*args: Any, **kwargs: Any) -> _Tensor:
-    """embedding_renorm_(in, indices, max_norm, norm_type): in place, the rows at `indices` scaled down to norm `max_norm`."""
+    """embedding_renorm_(in, indices, max_norm, norm_type): in place, the rows at `indices` scaled down to
+    norm `max_norm`.
+    """
     ...
 
 def expand(x: Any, shape: Any, *more: Any) -> _Tensor:
@@ -249,7 +275,10 @@ def eye_(x: Any) -> _Tensor:
     ...
 
 def fake_quantization(input: Tensor | None = None, scale: Any = None, zero_point: Any = None, quantization_formula: str = 'google', quantization_bit: Any = 8, quantization_scheme: str = 'symmetric', **kwargs: Any) -> Any:
-    """x quantized and multiplied back. The gradient passes straight through, also where the value was clamped."""
+    """x quantized and multiplied back.
+
+    The gradient passes straight through, also where the value was clamped.
+    """
     ...
 
 def fast_gelu(x: Any) -> Any:
@@ -271,14 +300,19 @@ def flatten(x: Any, start_dim: _int = 0, end_dim: _int = -1) -> _Tensor:
 def fused_apply_rotary_emb(x: Any, *, cos: Any = None, sin: Any = None, position_ids: Any = None, x_layout: str = 'BHMK', output_layout: Any = None, mode: str = 'plane', tensor_index: Any = None, k_size: Any = None, base: _float = 10000.0, rotary_size: Any = None) -> Any:
     """x with each head turned by its position: x * cos + turned(x) * sin. Computed in float32 for 16-bit x.
 
-    mode "plane" pairs the two halves, "interval" neighbours. cos and sin (positions, rotary_size / dims) come from `base`
-    when not given. position_ids (B, dims, M), dims 1 or 2, default 0..M-1; with dims 2 each half of rotary_size has its own
+    mode "plane" pairs the two halves, "interval" neighbours. cos and sin (positions, rotary_size / dims) come
+    from `base`
+    when not given. position_ids (B, dims, M), dims 1 or 2, default 0..M-1; with dims 2 each half of
+    rotary_size has its own
     positions. Layouts in layout.py; a packed x gives the tensor `tensor_index` (0 query, 1 key, 2 value).
     """
     ...
 
 def fused_attention_concat_past_key_value(*, past_key: Any = None, past_key_layout: Any, past_value: Any = None, past_value_layout: Any, key: Any, key_layout: Any, value: Any, value_layout: Any, key_head_size: Any = None) -> Any:
-    """(past_key + key, past_value + value) joined along the sequence, in the past's layouts. Without a past: key and value, converted."""
+    """(past_key + key, past_value + value) joined along the sequence, in the past's layouts.
+
+    Without a past: key and value, converted.
+    """
     ...
 
 def fused_bias_add_dropout(a: Any, b: Any, *, p: _float = 0.5, axis: Any, generator: torch.Generator | None = None) -> Any:
@@ -302,15 +336,22 @@ def fused_codegeex_qkv_reshape(query: Any, key: Any, value: Any, num_attention_h
     ...
 
 def fused_cross_feature_interaction(x: Any, weight: Any, x_0: Any, bias: Any, interaction_mode: Any) -> Any:
-    """A cross layer of DCN. "vector": x_0 * (x @ weight.T) + bias + x, weight (1, E); "matrix": x_0 * (x @ weight.T + bias) + x, weight (E, E)."""
+    """A cross layer of DCN.
+
+    "vector": x_0 * (x @ weight.T) + bias + x, weight (1, E); "matrix": x_0 * (x @ weight.T + bias) + x,
+    weight (E, E).
+    """
     ...
 
 def fused_dot_feature_interaction(features: Any, output_concat: Any = None, self_interaction: _bool = False, output_padding: Any = 0, pooling: str = 'none') -> Any:
     """Dot products of every pair of feature vectors.
 
-    features: tensors (B, E) or (B, F_i, E), joined to (B, F, E). pooling "none": (B, pairs), the lower triangle row by row
-    (with the diagonal if self_interaction), after output_concat (B, C) and before output_padding zeros. pooling "sum":
-    the sum of all pairs' elementwise products, (B, E); output_concat, self_interaction and padding do not apply.
+    features: tensors (B, E) or (B, F_i, E), joined to (B, F, E). pooling "none": (B, pairs), the lower
+    triangle row by row
+    (with the diagonal if self_interaction), after output_concat (B, C) and before output_padding zeros.
+    pooling "sum":
+    the sum of all pairs' elementwise products, (B, E); output_concat, self_interaction and padding do not
+    apply.
     """
     ...
 
@@ -319,7 +360,9 @@ def fused_fast_gelu_mul(x: Any, multiplier: Any) -> Any:
     ...
 
 def fused_get_boundding_boxes_coord(x1: Any, y1: Any, w1: Any, h1: Any, x2: Any, y2: Any, w2: Any, h2: Any) -> Any:
-    """Corners of two lists of boxes from centre and size: (b1_x1, b1_x2, b1_y1, b1_y2, b2_x1, b2_x2, b2_y1, b2_y2)."""
+    """Corners of two lists of boxes from centre and size: (b1_x1, b1_x2, b1_y1, b1_y2, b2_x1, b2_x2, b2_y1,
+    b2_y2).
+    """
     ...
 
 def fused_get_center_dist(b1_x1: Any, b1_x2: Any, b2_x1: Any, b2_x2: Any, b1_y1: Any, b1_y2: Any, b2_y1: Any, b2_y2: Any) -> Any:
@@ -331,7 +374,9 @@ def fused_get_ciou_diagonal_angle(w1: Any, h1: Any, w2: Any, h2: Any, eps: Any) 
     ...
 
 def fused_get_ciou_result(v: Any, iou: Any, rho2: Any, c2: Any, eps: Any) -> Any:
-    """(iou - (rho2 / c2 + v alpha), alpha) with alpha = v / (v - iou + 1 + eps); no gradient goes through alpha."""
+    """(iou - (rho2 / c2 + v alpha), alpha) with alpha = v / (v - iou + 1 + eps); no gradient goes through
+    alpha.
+    """
     ...
 
 def fused_get_convex_diagonal_squared(b1_x1: Any, b1_x2: Any, b2_x1: Any, b2_x2: Any, b1_y1: Any, b1_y2: Any, b2_y1: Any, b2_y2: Any, eps: Any) -> Any:
@@ -347,7 +392,8 @@ def fused_get_iou(w1: Any, h1: Any, w2: Any, h2: Any, inter: Any, eps: Any) -> A
     ...
 
 def fused_glu(x: Any, w: Any, b: Any = None, v: Any = None, c: Any = None, activation: str = 'none') -> Any:
-    """(x @ w.T + b) * activation(gate); the gate is x @ v.T + c, or without v the second half of the first product.
+    """(x @ w.T + b) * activation(gate); the gate is x @ v.T + c, or without v the second half of the first
+    product.
 
     activation: none, sigmoid, relu, gelu, fast_gelu, silu.
     """
@@ -362,7 +408,10 @@ def fused_matmul_bias(x: Any, weight: Any, bias: Any, _add_to_output: Any = None
     ...
 
 def fused_matmul_bias_add_relu_dropout(x: Any, weights: Any, biases: Any, skip_final_activation: Any, dropout_rate_list: Any, generator: torch.Generator | None = None) -> Any:
-    """fused_mlp with dropout after each layer, the last one included. Always drops, whatever the module's mode."""
+    """fused_mlp with dropout after each layer, the last one included.
+
+    Always drops, whatever the module's mode.
+    """
     ...
 
 def fused_mlp(x: Any, weights: Any, biases: Any, skip_final_activation: Any) -> Any:
@@ -370,16 +419,20 @@ def fused_mlp(x: Any, weights: Any, biases: Any, skip_final_activation: Any) -> 
     ...
 
 def fused_multi_head_attention_inference(query: Any, key: Any, value: Any, num_heads: Any, causal: _bool = False, query_hidden_slice_start: Any = 0, query_hidden_slice_end: Any = -1, key_hidden_slice_start: Any = 0, key_hidden_slice_end: Any = -1, value_hidden_slice_start: Any = 0, value_hidden_slice_end: Any = -1, attn_bias: Any = None, causal_diagonal_offset: Any = 0) -> Any:
-    """Attention of (B, M, hidden) tensors, each cut to its hidden slice and split into num_heads; no gradient.
+    """Attention of (B, M, hidden) tensors, each cut to its hidden slice and split into num_heads; no
+    gradient.
 
     `causal` keeps keys up to query + causal_diagonal_offset. attn_bias is added to the scaled scores.
     """
     ...
 
 def fused_multi_head_attention_inference_v2(*, query: Any, query_layout: Any, query_head_size: Any = None, query_seq_start: Any = None, query_max_seq_len: Any = None, key: Any = None, key_layout: Any = None, key_seq_start: Any = None, key_seq_len: Any = None, key_max_seq_len: Any = None, value: Any = None, value_layout: Any = None, attn_bias: Any = None, output_layout: str = 'BM(HK)', scale: Any = None, causal: Any = None, attn_mask_type: Any = None, causal_diagonal_offset: Any = 0) -> Any:
-    """Attention over layouts (layout.py), no gradient. A missing key or value is packed in the query's or the key's tensor.
+    """Attention over layouts (layout.py), no gradient.
 
-    `scale` is 1/sqrt(K) by default; attn_mask_type is none, causal_from_top_left or causal_from_bottom_right (`causal` is
+    A missing key or value is packed in the query's or the key's tensor.
+
+    `scale` is 1/sqrt(K) by default; attn_mask_type is none, causal_from_top_left or causal_from_bottom_right
+    (`causal` is
     the old spelling of the first causal one); key_seq_len [B] masks keys from that position on.
     """
     ...
@@ -397,7 +450,9 @@ def fused_scale_mask_softmax_dropout(x: Any, mask: Any, *, fill_value: _float = 
     ...
 
 def fused_scale_tril(x: Any, diagonal: Any = 0, fill_value: Any = 0, scale: Any = 1) -> Any:
-    """`scale * x` on and below the `diagonal` of the last two dimensions, `fill_value` above it. x of 2 or more dimensions."""
+    """`scale * x` on and below the `diagonal` of the last two dimensions, `fill_value` above it. x of 2 or
+    more dimensions.
+    """
     ...
 
 def fused_scale_tril_softmax_dropout(a: Any, *, p: _float = 0.5, diagonal: Any, tril_scale_value: Any, tril_fill_value: _float = 0.0, generator: torch.Generator | None = None) -> Any:
@@ -409,11 +464,15 @@ def fused_scale_tril_softmax_mask_scale(a: Any, *, p: _float = 0.5, diagonal: An
     ...
 
 def fused_self_attention(hidden_states: Any, head_size: Any = 8, alpha: _float = 1.0) -> Any:
-    """(alpha * Q @ K^T of shape (B, H, S, S), V of shape (B, H, S, head_size)) of packed (S, B, H * 3 * head_size)."""
+    """(alpha * Q @ K^T of shape (B, H, S, S), V of shape (B, H, S, head_size)) of packed (S, B, H * 3 *
+    head_size).
+    """
     ...
 
 def fused_self_attention_query_mul_key_and_value(hidden_states: Any, head_size: Any = 8, alpha: _float = 1.0) -> Any:
-    """(alpha * Q @ K^T of shape (B, H, S, S), V of shape (B, H, S, head_size)) of packed (S, B, H * 3 * head_size)."""
+    """(alpha * Q @ K^T of shape (B, H, S, S), V of shape (B, H, S, head_size)) of packed (S, B, H * 3 *
+    head_size).
+    """
     ...
 
 def fused_weighted_sum(inputs: Any = None, weights: Any = None, alpha: _float = 1.0, **kwargs: Any) -> Any:
@@ -421,7 +480,9 @@ def fused_weighted_sum(inputs: Any = None, weights: Any = None, alpha: _float = 
     ...
 
 def gather(x: Any, indices: Any, axis: Any) -> _Tensor:
-    """x.index_select for indices of any shape: the dimension `axis` is replaced by the shape of indices (numpy.take)."""
+    """x.index_select for indices of any shape: the dimension `axis` is replaced by the shape of indices
+    (numpy.take).
+    """
     ...
 
 def gelu_with_approximate(x: Any, approximate: str = 'none') -> Any:
@@ -449,7 +510,9 @@ def grid_sample(input: Tensor, grid: Tensor, interpolation_mode: str = 'bilinear
     ...
 
 def group_norm(x: Any, gamma: Any = None, beta: Any = None, affine: Any = None, num_groups: _int | None = None, epsilon: _float = 1e-05, data_format: str = 'channels_first', activation: str = 'none') -> _Tensor:
-    """Group norm; `activation` "none" or "silu" is applied to the result, `data_format` names the channel dimension."""
+    """Group norm; `activation` "none" or "silu" is applied to the result, `data_format` names the channel
+    dimension.
+    """
     ...
 
 def grouped_matmul(xs: Any, weights: Any) -> Any:
@@ -461,10 +524,13 @@ def grouped_matmul_bias(xs: Any, weights: Any, biases: Any) -> Any:
     ...
 
 def groupwise_dequantize(input: Tensor | None = None, scale: Any = None, *, zero: Any = None, num_bits: Any = 8, symmetric: _bool = True, group_dim: Any = -1, group_size: Any = -1, **kwargs: Any) -> Any:
-    """Floating values of packed integers quantized in groups of `group_size` along `group_dim` (-1: the whole dimension).
+    """Floating values of packed integers quantized in groups of `group_size` along `group_dim` (-1: the whole
+    dimension).
 
-    symmetric: (q - offset) * scale, offset 2^(bits-1) - 1 for uint8 and 0 for int8; else q * scale + zero. 4 bits are two
-    to a byte, high first. scale and zero have input's shape with group_dim divided by group_size. The result is in scale's dtype.
+    symmetric: (q - offset) * scale, offset 2^(bits-1) - 1 for uint8 and 0 for int8; else q * scale + zero. 4
+    bits are two
+    to a byte, high first. scale and zero have input's shape with group_dim divided by group_size. The result
+    is in scale's dtype.
     """
     ...
 
@@ -583,20 +649,24 @@ def min_max_observer(input: Tensor | None = None, quantization_formula: str = 'g
 def moving_average_min_max_observer(input: Tensor | None = None, current_train_step: Any = None, moving_max: Any = None, moving_min: Any = None, training: _bool = True, stop_update_after_iters: Any = 1, quantization_formula: str = 'google', quantization_bit: Any = 8, quantization_scheme: str = 'symmetric', momentum: _float = 0.95, **kwargs: Any) -> Any:
     """(scale, zero point), each [1], from running extremes.
 
-    While training and current_train_step <= stop_update_after_iters, moving_max and moving_min (in place) become
+    While training and current_train_step <= stop_update_after_iters, moving_max and moving_min (in place)
+    become
     momentum * old + (1 - momentum) * new, or new where old is 0. Symmetric: both hold max|x|.
     """
     ...
 
 def multi_tensor_adam_update(model: Any, model_diff: Any, m: Any, v: Any, learning_rate_val: Any, l2: Any, beta1: Any, beta2: Any, bias_correction1_val: Any, bias_correction2_val: Any, do_bias_correction: Any, scale: Any, weight_decay: Any, epsilon: Any) -> Any:
-    """Adam: g = scale * diff + l2 * model; m, v decay by beta1, beta2; model -= lr/bc1 * m / (sqrt(v)/sqrt(bc2) + eps) + lr * weight_decay * model.
+    """Adam: g = scale * diff + l2 * model; m, v decay by beta1, beta2; model -= lr/bc1 * m /
+    (sqrt(v)/sqrt(bc2) + eps) + lr * weight_decay * model.
 
     bias_correction*_val are the corrections 1 - beta^t, used when do_bias_correction.
     """
     ...
 
 def multi_tensor_momentum_update(model: Any, model_diff: Any, momentum_buf: Any, scale: Any, weight_decay: Any, learning_rate_val: Any, momentum: Any, dampening: Any, nesterov: Any, maximize: Any) -> Any:
-    """buf = momentum * buf + (1 - dampening) * g; model -= lr * (nesterov ? g + momentum * buf : buf) + lr * weight_decay * model."""
+    """buf = momentum * buf + (1 - dampening) * g; model -= lr * (nesterov ? g + momentum * buf : buf) + lr *
+    weight_decay * model.
+    """
     ...
 
 def multi_tensor_sgd_update(model: Any, model_diff: Any, scale: Any, weight_decay: Any, learning_rate_val: Any) -> Any:
@@ -612,7 +682,8 @@ def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, ignore
     ...
 
 def nms(x: Any, iou_threshold: Any, keep_n: Any = -1) -> Any:
-    """int8 [N], 1 for the boxes kept of x (N, 4) = (x1, y1, x2, y2) sorted best first: a kept box removes later ones
+    """int8 [N], 1 for the boxes kept of x (N, 4) = (x1, y1, x2, y2) sorted best first: a kept box removes
+    later ones
     whose overlap with it is above iou_threshold; at most keep_n are kept (below 0: all).
     """
     ...
@@ -630,9 +701,12 @@ def norm(input: Tensor, ord: Any = None, dim: Any = None, keepdim: _bool = False
     ...
 
 def normalization(x: Any, moving_mean: Any = None, moving_variance: Any = None, gamma: Any = None, beta: Any = None, axis: Any = 1, epsilon: _float = 1e-05, momentum: _float = 0.9, is_training: _bool = False) -> Any:
-    """Batch norm with channels on `axis`. `momentum` is the share of the batch's own value in the moving one, as torch's.
+    """Batch norm with channels on `axis`.
 
-    Training without moving statistics normalizes by the batch's own. moving_mean and moving_variance are updated in place.
+    `momentum` is the share of the batch's own value in the moving one, as torch's.
+
+    Training without moving statistics normalizes by the batch's own. moving_mean and moving_variance are
+    updated in place.
     """
     ...
 
@@ -661,11 +735,15 @@ def one_embedding_embedding_shuffle(cur_rank_embeddings: Any, num_unique_matrix:
     ...
 
 def one_embedding_ftrl_update(num_unique_ids: Any, unique_embeddings: Any, embedding_grad: Any, learning_rate: Any = None, down_scale_by_tensor: Any = None, skip_if: Any = None, learning_rate_val: _float = 0.0, scale: _float = 1.0, weight_decay: _float = 0.0, lr_power: _float = -0.5, lambda1: _float = 0.0, lambda2: _float = 0.0, beta: _float = 0.0, line_size: Any = 0, embedding_size: Any = 0, embedding_name: str = '') -> Any:
-    """FTRL-proximal on rows [model | accumulator | z]; the updated rows. weight_decay must be 0, as in OneFlow."""
+    """FTRL-proximal on rows [model | accumulator | z]; the updated rows. weight_decay must be 0,
+    as in OneFlow.
+    """
     ...
 
 def one_embedding_fused_lookup(shadow: Any, ids: Any, table_ids: Any = None, dtype: torch.dtype | None = ..., embedding_name: str = '', line_size: Any = 0, embedding_size: Any = 0, is_full_cache: _bool = False, num_tables: Any = 1, embedding_tables: str = '', padding_idx: Any = None, seed: Any = 0) -> Any:
-    """Embeddings of ids of any shape, ids.shape + (embedding_size,). Differentiable: the rows' gradient goes to the embedding that owns
+    """Embeddings of ids of any shape, ids.shape + (embedding_size,).
+
+    Differentiable: the rows' gradient goes to the embedding that owns
     them, for its optimizer; that of `shadow`, the embedding's parameter, is zero.
     """
     ...
@@ -675,31 +753,41 @@ def one_embedding_fused_lookup_grad(ids: Any, embedding_grad: Any, embedding_nam
     ...
 
 def one_embedding_id_shuffle(ids: Any, table_ids: Any = None, num_tables: Any = 1, embedding_name: str = '') -> Any:
-    """Deduplicate ids: (num_unique_matrix, inverse_unique_partition_indices, cur_rank_num_unique, cur_rank_unique_ids,
-    cur_rank_unique_table_ids, cur_rank_inverse_indices). On one rank the second holds each id's unique index, the last is 0, 1, 2, ...
+    """Deduplicate ids: (num_unique_matrix, inverse_unique_partition_indices, cur_rank_num_unique,
+    cur_rank_unique_ids,
+    cur_rank_unique_table_ids, cur_rank_inverse_indices). On one rank the second holds each id's unique index,
+    the last is 0, 1, 2, ...
     """
     ...
 
 def one_embedding_lookup(num_unique_ids: Any, unique_ids: Any, table_ids: Any, dtype: torch.dtype | None = ..., embedding_dtype: Any = ..., line_size: Any = 0, embedding_size: Any = 0, embedding_name: str = '', embedding_tables: str = '', state_initializer: str = '', seed: Any = 0) -> Any:
-    """(whole rows (ids, line_size) in `dtype`, their embeddings (ids, embedding_size) in `embedding_dtype`) of the first num_unique_ids
-    ids, zeros behind. An id that is new gets its first row, which is stored. The rows go to the device of the ids.
+    """(whole rows (ids, line_size) in `dtype`, their embeddings (ids, embedding_size) in `embedding_dtype`)
+    of the first num_unique_ids
+    ids, zeros behind. An id that is new gets its first row, which is stored. The rows go to the device of the
+    ids.
     """
     ...
 
 def one_embedding_sgd_update(num_unique_ids: Any, unique_embeddings: Any, embedding_grad: Any, learning_rate: Any = None, down_scale_by_tensor: Any = None, skip_if: Any = None, learning_rate_val: _float = 0.0, scale: _float = 1.0, weight_decay: _float = 0.0, momentum: _float = 0.0, line_size: Any = 0, embedding_size: Any = 0, embedding_name: str = '') -> Any:
-    """SGD on the first num_unique_ids rows, a row being [model] or, with momentum, [model | momentum]; the updated rows."""
+    """SGD on the first num_unique_ids rows, a row being [model] or, with momentum, [model | momentum]; the
+    updated rows.
+    """
     ...
 
 def one_embedding_unique_key_value_pair(keys: Any, values: Any = None, num_tables: Any = 1, embedding_name: str = '') -> Any:
-    """(num_unique int32 [1], unique_keys, unique_values, inverse_indices int32): keys[i] is unique_keys[inverse_indices[i]].
+    """(num_unique int32 [1], unique_keys, unique_values, inverse_indices int32): keys[i] is
+    unique_keys[inverse_indices[i]].
 
-    The padded outputs hold zeros after num_unique. Their order is that of first occurrence (kernel) or ascending (plain torch); OneFlow's is
+    The padded outputs hold zeros after num_unique. Their order is that of first occurrence (kernel) or
+    ascending (plain torch); OneFlow's is
     that of a hash table.
     """
     ...
 
 def one_hot(input: Tensor, num_classes: Any = -1, on_value: Any = 1, off_value: Any = 0) -> Any:
-    """on_value at the index, off_value elsewhere; int64, or float32 when one of the two is a float. num_classes -1: largest + 1."""
+    """on_value at the index, off_value elsewhere; int64, or float32 when one of the two is a float.
+    num_classes -1: largest + 1.
+    """
     ...
 
 def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: Any) -> Any:
@@ -715,7 +803,10 @@ def prelu(x: Any, alpha: Any, **kwargs: Any) -> _Tensor:
     ...
 
 def quantization(input: Tensor | None = None, scale: Any = None, zero_point: Any = None, quantization_formula: str = 'google', quantization_bit: Any = 8, quantization_scheme: str = 'symmetric', **kwargs: Any) -> Any:
-    """x in quantized units, rounded half to even and clamped to the bit range, still in x's floating dtype. No gradient."""
+    """x in quantized units, rounded half to even and clamped to the bit range, still in x's floating dtype.
+
+    No gradient.
+    """
     ...
 
 def reciprocal_no_nan(x: Any) -> Any:
@@ -795,10 +886,13 @@ def rms_norm(x: Any, weight: Tensor | None = None, normalized_shape: Sequence[_i
     ...
 
 def roi_align(x: Any, rois: Any, spatial_scale: Any, pooled_h: Any, pooled_w: Any, sampling_ratio: Any, aligned: Any) -> Any:
-    """Regions of x (N, C, H, W) resampled to (R, C, pooled_h, pooled_w). rois (R, 5) = (image index, x1, y1, x2, y2).
+    """Regions of x (N, C, H, W) resampled to (R, C, pooled_h, pooled_w). rois (R, 5) = (image index, x1, y1,
+    x2, y2).
 
-    sampling_ratio <= 0 takes ceil(region / pooled) points a bin; only those in the image are computed, so a region of any size takes
-    no longer than the image. A point outside counts as 0, as does a region whose coordinates are not finite. `aligned` shifts by
+    sampling_ratio <= 0 takes ceil(region / pooled) points a bin; only those in the image are computed, so a
+    region of any size takes
+    no longer than the image. A point outside counts as 0, as does a region whose coordinates are not finite.
+    `aligned` shifts by
     half a pixel. Gradient to x only.
     """
     ...
@@ -808,7 +902,9 @@ def rrelu(x: Any, lower: _float = 0.125, upper: _float = 0.3333333333333333, tra
     ...
 
 def scaled_dot_product_attention(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: _float = 0.0, is_causal: _bool = False, scale: Any = None, seed: Any = 0) -> Any:
-    """torch's attention; `seed` other than 0 fixes the dropout mask and leaves torch's generators where they were."""
+    """torch's attention; `seed` other than 0 fixes the dropout mask and leaves torch's generators where they
+    were.
+    """
     ...
 
 def scatter(input: Tensor, dim: Any, index: Any, src: Any, *, reduce: Any = None, inplace: _bool = False) -> _Tensor:
@@ -832,11 +928,15 @@ def sigmoid_grad(y: Any, dy: Any) -> Any:
     ...
 
 def skip_layer_norm(x: Any, *, gamma: Any = None, beta: Any = None, bias: Any = None, skip: Any = None, epsilon: _float = 1e-05, alpha: _float = 10.0) -> Any:
-    """Layer norm over the last dimension of x + bias + alpha * skip. alpha is 10 by default, as OneFlow declares it."""
+    """Layer norm over the last dimension of x + bias + alpha * skip. alpha is 10 by default, as OneFlow
+    declares it.
+    """
     ...
 
 def skip_rms_norm(x: Any, *, weight: Any = None, bias: Any = None, skip: Any = None, epsilon: _float = 1e-05, alpha: _float = 10.0) -> Any:
-    """RMS norm over the last dimension of x + bias + alpha * skip. alpha is 10 by default, as OneFlow declares it."""
+    """RMS norm over the last dimension of x + bias + alpha * skip. alpha is 10 by default, as OneFlow
+    declares it.
+    """
     ...
 
 def slice(x: Any, start: Any, stop: Any, step: Any, enable_view_slice: Any = None) -> Any:
@@ -864,7 +964,9 @@ def softmax_cross_entropy_grad(dy: Any, label: Any, prob: Any) -> Any:
     ...
 
 def sparse_cross_entropy(prediction: Any, label: Any, depth: Any) -> Any:
-    """-log(prediction[label]) for each sample. prediction (..., depth) holds probabilities, label (...) class ids."""
+    """-log(prediction[label]) for each sample. prediction (..., depth) holds probabilities, label (...) class
+    ids.
+    """
     ...
 
 def sparse_softmax_cross_entropy(logits: Any, label: Any) -> Any:
@@ -896,7 +998,9 @@ def tanh_grad(y: Any, dy: Any) -> Any:
     ...
 
 def tensor_buffer_to_tensor(input: Tensor, instance_shape: Any, dtype: torch.dtype | None) -> Any:
-    """One tensor of the buffer's cells, all of `instance_shape` and `dtype`; the two may come in either order."""
+    """One tensor of the buffer's cells, all of `instance_shape` and `dtype`; the two may come in either
+    order.
+    """
     ...
 
 def tensor_constant(shape: Any, value: Any, *, dtype: torch.dtype | None, device: torch.device | str | _int | None = None) -> Any:
@@ -904,7 +1008,10 @@ def tensor_constant(shape: Any, value: Any, *, dtype: torch.dtype | None, device
     ...
 
 def tensor_scatter_nd_update(tensor: Any, indices: Any, updates: Any, inplace: _bool = False) -> Any:
-    """The tensor with rows replaced: out[indices[i]] = updates[i]. Of repeated indices one wins. `inplace` writes into it."""
+    """The tensor with rows replaced: out[indices[i]] = updates[i].
+
+    Of repeated indices one wins. `inplace` writes into it.
+    """
     ...
 
 def tensor_setitem(x: Any, index: Any, value: Any) -> Any:
@@ -916,7 +1023,9 @@ def tensor_to_tensor_buffer(input: Tensor, instance_dims: Any, **kwargs: Any) ->
     ...
 
 def tensordot(a: Any, b: Any, dims_a: Any = None, dims_b: Any = None, dims: Any = None) -> Any:
-    """torch.tensordot over the dimensions `dims_a` of a and `dims_b` of b, or over the last and first `dims` ones."""
+    """torch.tensordot over the dimensions `dims_a` of a and `dims_b` of b, or over the last and first `dims`
+    ones.
+    """
     ...
 
 def throw_error(input: Tensor) -> Any:
@@ -948,11 +1057,16 @@ def unfold_tensor(x: Any, dimension: Any, size: Any, step: Any) -> Any:
     ...
 
 def unique(x: Any, sorted: _bool = True, return_inverse: _bool = False, return_counts: _bool = False, dtype: torch.dtype | None = ...) -> Any:
-    """torch.unique, the values ascending in any case; inverse and counts in `dtype`, which may also be the third argument."""
+    """torch.unique, the values ascending in any case; inverse and counts in `dtype`, which may also be the
+    third argument.
+    """
     ...
 
 def unsorted_segment_sum(x: Any, segment_ids: Any, axis: Any, num_segments: Any) -> Any:
-    """Rows of x along `axis` added up by segment id; segment_ids 1-d. Ids outside 0..num_segments-1 are dropped."""
+    """Rows of x along `axis` added up by segment id; segment_ids 1-d.
+
+    Ids outside 0..num_segments-1 are dropped.
+    """
     ...
 
 def unsorted_segment_sum_like(x: Any, segment_ids: Any, like: Any, axis: Any) -> Any:

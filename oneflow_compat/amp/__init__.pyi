@@ -19,7 +19,8 @@ from . import autocast_mode as autocast_mode
 from . import grad_scaler as grad_scaler
 
 class GradScaler(torch.GradScaler):
-    """Dynamic loss scaling: `GradScaler(init_scale=65536., growth_factor=2., backoff_factor=.5, growth_interval=2000)`.
+    """Dynamic loss scaling: `GradScaler(init_scale=65536., growth_factor=2., backoff_factor=.5,
+    growth_interval=2000)`.
 
     torch's `scale/unscale_/step/update` work as well. A string in the first place means torch's positional
     order, which begins with the device; by default that is "cuda" where there is one, else "cpu".

@@ -32,7 +32,8 @@ class Function(torch.autograd.Function):
         ...
 
 def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: Any = None, create_graph: _bool = False, allow_unused: Any = None, is_grads_batched: _bool = False, only_inputs: _bool = True, materialize_grads: _bool = False, out_grads: Any = None) -> Any:
-    """torch.autograd.grad with `allow_unused` as the sixth argument (torch has the ignored only_inputs there).
+    """torch.autograd.grad with `allow_unused` as the sixth argument (torch has the ignored only_inputs
+    there).
 
     `out_grads` is an old name of `grad_outputs`.
     """
@@ -47,5 +48,7 @@ def inference_mode(mode: _bool = True) -> Any:
     ...
 
 def set_grad_enabled(is_train: _bool = True, *, mode: Any = None) -> Any:
-    """torch.set_grad_enabled (context manager, decorator, or plain call), with OneFlow's name of the argument."""
+    """torch.set_grad_enabled (context manager, decorator, or plain call), with OneFlow's name of the
+    argument.
+    """
     ...

@@ -15,13 +15,16 @@ import torch.autograd
 import torch.profiler
 from oneflow import _placement, _sbp, _Tensor
 from . import comm_ops as comm_ops
+from . import global_operators as global_operators
 
 def all_gather(tensor_list: Any, tensor: Any) -> Any:
     """Fill `tensor_list` (one tensor per rank) with every rank's `tensor`."""
     ...
 
 def all_gather_into_tensor(output_tensor: Any, input_tensor: Any) -> Any:
-    """`input_tensor` of every rank, one after the other, into `output_tensor`: any shape that holds so many elements."""
+    """`input_tensor` of every rank, one after the other, into `output_tensor`: any shape that holds so many
+    elements.
+    """
     ...
 
 def all_reduce(tensor: Any) -> Any:
@@ -45,9 +48,11 @@ def gather(tensor: Any, gather_list: Any = None, dst: Any = 0) -> _Tensor:
     ...
 
 def recv(src: Any, shape: Any = None, dtype: torch.dtype | None = None, device: torch.device | str | _int | None = None, *, out: Any = None) -> Any:
-    """Receive from rank `src` a tensor of `shape` and `dtype`, or without these as `send` announces it; into `out` if given.
+    """Receive from rank `src` a tensor of `shape` and `dtype`, or without these as `send` announces it; into
+    `out` if given.
 
-    A tensor that does not fit `out` is received all the same, so that the next call gets the next tensor, and then refused.
+    A tensor that does not fit `out` is received all the same, so that the next call gets the next tensor, and
+    then refused.
     """
     ...
 

@@ -16,7 +16,6 @@ import torch.profiler
 from oneflow import _placement, _sbp, _Tensor
 from . import common as common
 from . import job as job
-from . import message as message
 from . import operator as operator
 from . import record as record
 

@@ -29,11 +29,15 @@ class ComplexFloatTensor:
     device_type: Any
 
 def current_device() -> _int:
-    """Index of the current CUDA device; without CUDA the number of this process on its node, as in OneFlow."""
+    """Index of the current CUDA device; without CUDA the number of this process on its node, as
+    in OneFlow.
+    """
     ...
 
 def set_device(device: torch.device | str | _int | None) -> None:
-    """torch.cuda.set_device; without CUDA only the index that `current_device` gives is accepted, and nothing follows."""
+    """torch.cuda.set_device; without CUDA only the index that `current_device` gives is accepted, and nothing
+    follows.
+    """
     ...
 
 def synchronize(device: torch.device | str | _int | None = None) -> None:

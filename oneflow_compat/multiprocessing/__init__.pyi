@@ -19,5 +19,7 @@ from . import reductions as reductions
 from . import shared_memory as shared_memory
 
 def unlink_all_shared_memory() -> Any:
-    """Nothing to do: torch's file-descriptor strategy leaves no names behind; each block goes with its last handle."""
+    """Nothing to do: torch's file-descriptor strategy leaves no names behind; each block goes with its last
+    handle.
+    """
     ...

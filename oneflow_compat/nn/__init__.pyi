@@ -19,6 +19,7 @@ from . import functional as functional
 from . import graph as graph
 from . import image as image
 from . import init as init
+from . import module_methods as module_methods
 from . import modules as modules
 from . import optimizer as optimizer
 from . import parallel as parallel
@@ -93,7 +94,9 @@ class BCEWithLogitsLoss(torch.nn.BCEWithLogitsLoss):
         ...
 
 class BatchNorm1d(torch.nn.BatchNorm1d):
-    """torch's BatchNorm1d; also trains on one value per channel, an input (1, C) or (1, C, 1): the result is the bias."""
+    """torch's BatchNorm1d; also trains on one value per channel, an input (1, C) or (1, C, 1): the result is
+    the bias.
+    """
     def forward(self, x: Any) -> Any:
         """Define the computation performed at every call.
 
@@ -108,7 +111,9 @@ class BatchNorm1d(torch.nn.BatchNorm1d):
         ...
 
 class BatchNorm2d(torch.nn.BatchNorm2d):
-    """torch's BatchNorm2d; also trains on one value per channel, an input (1, C, 1, 1): the result is the bias."""
+    """torch's BatchNorm2d; also trains on one value per channel, an input (1, C, 1, 1): the result is the
+    bias.
+    """
     def forward(self, x: Any) -> Any:
         """Define the computation performed at every call.
 
@@ -123,7 +128,9 @@ class BatchNorm2d(torch.nn.BatchNorm2d):
         ...
 
 class BatchNorm3d(torch.nn.BatchNorm3d):
-    """torch's BatchNorm3d; also trains on one value per channel, an input (1, C, 1, 1, 1): the result is the bias."""
+    """torch's BatchNorm3d; also trains on one value per channel, an input (1, C, 1, 1, 1): the result is the
+    bias.
+    """
     def forward(self, x: Any) -> Any:
         """Define the computation performed at every call.
 
@@ -142,8 +149,10 @@ class COCOReader(torch.nn.Module):
 
     Gives (image, image_id, image_size, gt_bbox, gt_label, gt_segm, gt_segm_index): a TensorBuffer of encoded
     image bytes, int64 ids, int32 (height, width), and TensorBuffers of boxes (n, 4 float32: x1, y1, x2, y2),
-    labels (n int32, contiguous from 1), polygon points (m, 2 float32) and their (point, polygon, object) numbers (m, 3 int32).
-    group_by_aspect_ratio makes batches of images whose height // width is the same. Orders are real OneFlow's.
+    labels (n int32, contiguous from 1), polygon points (m, 2 float32) and their (point, polygon, object)
+    numbers (m, 3 int32).
+    group_by_aspect_ratio makes batches of images whose height // width is the same. Orders are real
+    OneFlow's.
     """
     device: Any
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -167,7 +176,8 @@ class COCOReader(torch.nn.Module):
         ...
 
 class CoinFlip(torch.nn.Module):
-    """An int8 tensor (batch_size,) of ones with `probability`, else zeros; a given random_seed repeats the same flips.
+    """An int8 tensor (batch_size,) of ones with `probability`, else zeros; a given random_seed repeats the
+    same flips.
 
     With `placement` and `sbp`, batch_size counts the flips of all ranks together.
 
@@ -196,7 +206,9 @@ class CoinFlip(torch.nn.Module):
         ...
 
 class CombinedMarginLoss(torch.nn.Module):
-    """forward(x, label) -> the cosines x with the label's entry replaced by cos(m1 * acos(x) + m2) - m3, in training and evaluation."""
+    """forward(x, label) -> the cosines x with the label's entry replaced by cos(m1 * acos(x) + m2) - m3, in
+    training and evaluation.
+    """
     m1: Any
     def __init__(self, m1: _float = 1.0, m2: _float = 0.0, m3: _float = 0.0) -> None:
         """Initialize internal Module state, shared by both nn.Module and ScriptModule."""
@@ -233,7 +245,8 @@ class ConstantPad3d(torch.nn.ConstantPad3d):
         ...
 
 class CropMirrorNormalize(torch.nn.Module):
-    """Crop a window, mirror left-right where `mirror` is 1, subtract mean, divide by std: (batch, channels, height, width).
+    """Crop a window, mirror left-right where `mirror` is 1, subtract mean, divide by std: (batch, channels,
+    height, width).
 
     Takes a uint8 tensor (batch, height, width, channels) or a TensorBuffer of such images, and mirror, an
     int8 tensor (batch,) or None. crop_h, crop_w of 0 keep the size; crop_pos_y, crop_pos_x in 0..1 say where
@@ -276,7 +289,9 @@ class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
         ...
 
 class DistributedPariticalFCSample(torch.nn.Module):
-    """forward(weight, label): (label numbered within the sample, ids of the sampled classes, their rows of weight)."""
+    """forward(weight, label): (label numbered within the sample, ids of the sampled classes, their rows of
+    weight).
+    """
     num_sample: Any
     def __init__(self, num_sample: Any) -> None:
         """Initialize internal Module state, shared by both nn.Module and ScriptModule."""
@@ -341,7 +356,9 @@ class Embedding(torch.nn.Embedding):
         ...
 
 class FakeQuantization(torch.nn.Module):
-    """forward(x, scale, zero_point) -> x quantized and multiplied back; the gradient passes straight through."""
+    """forward(x, scale, zero_point) -> x quantized and multiplied back; the gradient passes
+    straight through.
+    """
     quantization_formula: Any
     def __init__(self, quantization_formula: str = 'google', quantization_bit: Any = 8, quantization_scheme: str = 'symmetric') -> None:
         """Initialize internal Module state, shared by both nn.Module and ScriptModule."""
@@ -386,8 +403,10 @@ class FusedBatchNorm3d(torch.nn.BatchNorm3d):
 class FusedMLP(torch.nn.Module):
     """Linear layers with ReLU and dropout between them: in_features -> hidden_features... -> out_features.
 
-    hidden_dropout_rate: one rate a hidden layer, or None (or []); out_dropout_rate and, unless skip_final_activation, a ReLU follow
-    the last layer. Dropout only in training. Parameters weight_i (out, in) and bias_i, uniform within 1/sqrt(in).
+    hidden_dropout_rate: one rate a hidden layer, or None (or []); out_dropout_rate and, unless
+    skip_final_activation, a ReLU follow
+    the last layer. Dropout only in training. Parameters weight_i (out, in) and bias_i, uniform within
+    1/sqrt(in).
     """
     dropout_rate_list: Any
     hidden_layer_num: Any
@@ -436,10 +455,12 @@ class FusedMLP(torch.nn.Module):
         ...
 
 class GPTIndexedBinDataReader(torch.nn.Module):
-    """Token sequences (batch_size, seq_length + 1) from Megatron's <prefix>.idx and <prefix>.bin, without end.
+    """Token sequences (batch_size, seq_length + 1) from Megatron's <prefix>.idx and <prefix>.bin, without
+    end.
 
     num_samples per epoch; documents are joined and cut every seq_length tokens, neighbours sharing one token.
-    split_sizes and split_index pick a share of the documents. shuffle reorders documents and samples each epoch;
+    split_sizes and split_index pick a share of the documents. shuffle reorders documents and samples each
+    epoch;
     the first epoch's order is real OneFlow's for the same random_seed (which ends there).
     """
     batch_size: Any
@@ -465,11 +486,15 @@ class GPTIndexedBinDataReader(torch.nn.Module):
         ...
 
 class Graph:
-    """Subclass it: assign modules and call add_optimizer in __init__, write the step in build(), call the object.
+    """Subclass it: assign modules and call add_optimizer in __init__, write the step in build(), call the
+    object.
 
-    Programs are made per input signature at the first call with it; train() or eval() before that call decides.
-    `config` has the options (GraphConfig). The arguments debug_* are those of debug(); enable_get_runtime_state_dict is
-    accepted, runtime_state_dict() is always possible. An error in build() leaves weights, optimizer and random state as they were.
+    Programs are made per input signature at the first call with it; train() or eval() before that call
+    decides.
+    `config` has the options (GraphConfig). The arguments debug_* are those of debug();
+    enable_get_runtime_state_dict is
+    accepted, runtime_state_dict() is always possible. An error in build() leaves weights, optimizer and
+    random state as they were.
     """
     config: Any
     def __init__(self, *, enable_get_runtime_state_dict: _bool = False, debug_v_level: Any = -1, debug_ranks: Any = None, debug_max_py_stack_depth: Any = 2, debug_only_user_py_stack: _bool = True, debug_op_repr_with_py_stack: _bool = False) -> None:
@@ -481,7 +506,8 @@ class Graph:
     def add_optimizer(self, optim: Any, *, lr_sch: Any = None, is_sparse: _bool = False) -> Any:
         """Step this optimizer (and then its lr schedule) at the end of each call.
 
-        is_sparse: a weight whose gradient comes from one embedding, index_select or gather, and that has no L2 decay, changes
+        is_sparse: a weight whose gradient comes from one embedding, index_select or gather, and that has no
+        L2 decay, changes
         only in the rows with a gradient; so do its momentum and moments.
         """
         ...
@@ -506,31 +532,44 @@ class Graph:
         ...
     @staticmethod
     def with_dynamic_input_shape(*, size: Any = 10, enable_shared: _bool = True) -> Any:
-        """Decorator of a graph's __init__: keep compiled programs for up to `size` different input shapes (weights are always shared)."""
+        """Decorator of a graph's __init__: keep compiled programs for up to `size` different input shapes
+        (weights are always shared).
+        """
         ...
     def enable_shared(self, mode: _bool = True) -> Any:
         """Accepted: every program of a graph shares the live weights already."""
         ...
     def share_from(self, shared_graph: Any) -> Any:
-        """Use the modules' tensors of `shared_graph`; both graphs must hold the same modules under the same names."""
+        """Use the modules' tensors of `shared_graph`; both graphs must hold the same modules under the same
+        names.
+        """
         ...
     def debug(self, v_level: Any = -1, *, ranks: Any = None, max_py_stack_depth: Any = 2, only_user_py_stack: _bool = True, op_repr_with_py_stack: _bool = False) -> Any:
-        """Print while a program is made: 0 stages and times, 1 each module, 2 each operator, 3 code locations; -1 nothing."""
+        """Print while a program is made: 0 stages and times, 1 each module, 2 each operator, 3 code
+        locations; -1 nothing.
+        """
         ...
     def to_html(self, path: Any, *args: Any, **kwargs: Any) -> Any:
-        """Write the program last run as an HTML page by module; with the arguments of a call, that call's program, each operator timed (no state changes)."""
+        """Write the program last run as an HTML page by module; with the arguments of a call, that call's
+        program, each operator timed (no state changes).
+        """
         ...
     def state_dict(self, destination: Any = None) -> Any:
         """State of modules, optimizers, schedules and scaler; layout in graph_state.py."""
         ...
     def load_state_dict(self, state_dict: Any, strict: _bool = True) -> Any:
-        """Load what state_dict() gave, or real OneFlow's; only before the first call. Nothing changes when it does not fit."""
+        """Load what state_dict() gave, or real OneFlow's; only before the first call.
+
+        Nothing changes when it does not fit.
+        """
         ...
     def runtime_state_dict(self, destination: Any = None, with_eager: _bool = False) -> Any:
         """The compiled program with its state, to be saved and given to load_runtime_state_dict()."""
         ...
     def load_runtime_state_dict(self, state_dict: Any, *, warmup_with_run: _bool = True) -> Any:
-        """Run a program saved by runtime_state_dict() instead of capturing one; only before the first call."""
+        """Run a program saved by runtime_state_dict() instead of capturing one; only before the
+        first call.
+        """
         ...
     @staticmethod
     def runtime_state_dict_to(state_dict: Any, device: torch.device | str | _int | None) -> Any:
@@ -540,7 +579,9 @@ class Graph:
         """Accepted: runtime_state_dict() is always possible."""
         ...
     def save(self, path: Any) -> Any:
-        """Write the program last run with its weights and optimizer state into a folder; `oneflow.load_graph(path)` runs it without this class."""
+        """Write the program last run with its weights and optimizer state into a folder;
+        `oneflow.load_graph(path)` runs it without this class.
+        """
         ...
     def export(self, path: Any, format: str = 'pt2') -> Any:
         """Write an inference graph for other runtimes: "pt2" (torch.export), "aoti" (AOTInductor), "onnx"."""
@@ -576,7 +617,9 @@ class Hardshrink(torch.nn.Hardshrink):
         ...
 
 class InstanceNorm2d(torch.nn.InstanceNorm2d):
-    """torch's InstanceNorm2d; its gradient is right in any layout (see the difference batch-norm-gradient)."""
+    """torch's InstanceNorm2d; its gradient is right in any layout (see the difference
+    batch-norm-gradient).
+    """
     def forward(self, x: Any) -> Any:
         """Define the computation performed at every call.
 
@@ -591,7 +634,9 @@ class InstanceNorm2d(torch.nn.InstanceNorm2d):
         ...
 
 class InstanceNorm3d(torch.nn.InstanceNorm3d):
-    """torch's InstanceNorm3d; its gradient is right in any layout (see the difference batch-norm-gradient)."""
+    """torch's InstanceNorm3d; its gradient is right in any layout (see the difference
+    batch-norm-gradient).
+    """
     def forward(self, x: Any) -> Any:
         """Define the computation performed at every call.
 
@@ -633,7 +678,9 @@ class MarginRankingLoss(torch.nn.MarginRankingLoss):
         ...
 
 class MinMaxObserver(torch.nn.Module):
-    """forward(x) -> (scale, zero point) of x's extremes, of the whole tensor or, per_layer_quantization=False, of each row of dimension 0."""
+    """forward(x) -> (scale, zero point) of x's extremes, of the whole tensor or,
+    per_layer_quantization=False, of each row of dimension 0.
+    """
     per_layer_quantization: Any
     quantization_formula: Any
     def __init__(self, quantization_formula: str = 'google', quantization_bit: Any = 8, quantization_scheme: str = 'symmetric', per_layer_quantization: _bool = True) -> None:
@@ -653,7 +700,9 @@ class MinMaxObserver(torch.nn.Module):
         ...
 
 class MovingAverageMinMaxObserver(torch.nn.Module):
-    """forward(x, current_train_step) -> (scale, zero point) of running extremes, updated in training up to step stop_update_after_iters."""
+    """forward(x, current_train_step) -> (scale, zero point) of running extremes, updated in training up to
+    step stop_update_after_iters.
+    """
     quantization_formula: Any
     stop_update_after_iters: Any
     def __init__(self, stop_update_after_iters: Any = 1, quantization_formula: str = 'google', quantization_bit: Any = 8, quantization_scheme: str = 'symmetric', momentum: _float = 0.95) -> None:
@@ -709,7 +758,8 @@ class OFRecordBytesDecoder(torch.nn.Module):
         ...
 
 class OFRecordImageDecoder(torch.nn.Module):
-    """An image field of records, a TensorBuffer of uint8 (height, width, channels); color_space BGR, RGB or GRAY.
+    """An image field of records, a TensorBuffer of uint8 (height, width, channels); color_space BGR, RGB or
+    GRAY.
 
     An image is decoded when the next stage asks for it; a corrupt one raises there, naming file and offset.
     """
@@ -736,7 +786,8 @@ class OFRecordImageDecoder(torch.nn.Module):
         ...
 
 class OFRecordImageDecoderRandomCrop(torch.nn.Module):
-    """An image field, each image cropped to a random window: a share `random_area` of its area, width/height in `random_aspect_ratio`.
+    """An image field, each image cropped to a random window: a share `random_area` of its area, width/height
+    in `random_aspect_ratio`.
 
     The windows are not real OneFlow's for the same random_seed (docs/differences.md: random-crop-stream).
     """
@@ -765,9 +816,11 @@ class OFRecordImageDecoderRandomCrop(torch.nn.Module):
         ...
 
 class OFRecordImageGpuDecoderRandomCropResize(torch.nn.Module):
-    """Decode (from a TensorBuffer of bytes), random crop, resize to one size: uint8 (batch, height, width, 3), RGB.
+    """Decode (from a TensorBuffer of bytes), random crop, resize to one size: uint8 (batch, height, width,
+    3), RGB.
 
-    Works on the host in threads; num_workers, warmup_size and max_num_pixels size OneFlow's GPU decoder and are not used.
+    Works on the host in threads; num_workers, warmup_size and max_num_pixels size OneFlow's GPU decoder and
+    are not used.
     """
     blob_name: Any
     device: Any
@@ -824,7 +877,8 @@ class OFRecordRawDecoder(torch.nn.Module):
         ...
 
 class OFRecordReader(torch.nn.Module):
-    """Batches of records from <ofrecord_dir>/<part_name_prefix><number>, without end and without a gap between epochs.
+    """Batches of records from <ofrecord_dir>/<part_name_prefix><number>, without end and without a gap
+    between epochs.
 
     data_part_num files are read; part_name_suffix_length pads their numbers with zeros. random_shuffle
     draws from a buffer of shuffle_buffer_size records; shuffle_after_epoch reorders the files from the
@@ -888,7 +942,8 @@ class OfrecordRawDecoder(torch.nn.Module):
         ...
 
 class OfrecordReader(torch.nn.Module):
-    """Batches of records from <ofrecord_dir>/<part_name_prefix><number>, without end and without a gap between epochs.
+    """Batches of records from <ofrecord_dir>/<part_name_prefix><number>, without end and without a gap
+    between epochs.
 
     data_part_num files are read; part_name_suffix_length pads their numbers with zeros. random_shuffle
     draws from a buffer of shuffle_buffer_size records; shuffle_after_epoch reorders the files from the
@@ -923,11 +978,14 @@ class OfrecordReader(torch.nn.Module):
         ...
 
 class OneRecReader(torch.nn.Module):
-    """Batches of OneRec messages from `files`, a TensorBuffer for oneflow.decode_onerec, without end and without a gap between epochs.
+    """Batches of OneRec messages from `files`, a TensorBuffer for oneflow.decode_onerec, without end and
+    without a gap between epochs.
 
     shuffle draws from a buffer of shuffle_buffer_size records (shuffle_mode "instance") or batches ("batch");
-    shuffle_after_epoch reorders the files in each epoch. Orders are real OneFlow's for the same random_seed. Digests are
-    always checked, with verify_example the message too: CorruptRecord names file and offset. Needs flatbuffers and xxhash.
+    shuffle_after_epoch reorders the files in each epoch. Orders are real OneFlow's for the same random_seed.
+    Digests are
+    always checked, with verify_example the message too: CorruptRecord names file and offset. Needs
+    flatbuffers and xxhash.
     """
     device: Any
     files: Any
@@ -975,21 +1033,30 @@ class PixelShuffle(torch.nn.PixelShuffle):
         ...
 
 class QatConv1d(torch.nn.Conv1d):
-    """Conv1d with fake-quantized input and weight. The input's range is a running one, the weight's that of the moment."""
+    """Conv1d with fake-quantized input and weight.
+
+    The input's range is a running one, the weight's that of the moment.
+    """
     def __init__(self, in_channels: Any, out_channels: Any, kernel_size: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: Any = 1, bias: _bool = True, padding_mode: str = 'zeros', quantization_formula: str = 'google', quantization_bit: Any = 8, quantization_scheme: str = 'symmetric', weight_quant_per_layer: _bool = True, input_quant_momentum: _float = 0.95) -> None:
         """Initialize self.  See help(type(self)) for accurate signature."""
         ...
     def forward(self, x: Any) -> Any: ...
 
 class QatConv2d(torch.nn.Conv2d):
-    """Conv2d with fake-quantized input and weight. The input's range is a running one, the weight's that of the moment."""
+    """Conv2d with fake-quantized input and weight.
+
+    The input's range is a running one, the weight's that of the moment.
+    """
     def __init__(self, in_channels: Any, out_channels: Any, kernel_size: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: Any = 1, bias: _bool = True, padding_mode: str = 'zeros', quantization_formula: str = 'google', quantization_bit: Any = 8, quantization_scheme: str = 'symmetric', weight_quant_per_layer: _bool = True, input_quant_momentum: _float = 0.95) -> None:
         """Initialize self.  See help(type(self)) for accurate signature."""
         ...
     def forward(self, x: Any) -> Any: ...
 
 class QatConv3d(torch.nn.Conv3d):
-    """Conv3d with fake-quantized input and weight. The input's range is a running one, the weight's that of the moment."""
+    """Conv3d with fake-quantized input and weight.
+
+    The input's range is a running one, the weight's that of the moment.
+    """
     def __init__(self, in_channels: Any, out_channels: Any, kernel_size: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: Any = 1, bias: _bool = True, padding_mode: str = 'zeros', quantization_formula: str = 'google', quantization_bit: Any = 8, quantization_scheme: str = 'symmetric', weight_quant_per_layer: _bool = True, input_quant_momentum: _float = 0.95) -> None:
         """Initialize self.  See help(type(self)) for accurate signature."""
         ...
@@ -1030,7 +1097,10 @@ class QuickGELU(torch.nn.Module):
         ...
 
 class RMSLayerNorm(torch.nn.Module):
-    """RMS norm over the last dimension with a weight of ones, as T5 has it. Deprecated in OneFlow for RMSNorm."""
+    """RMS norm over the last dimension with a weight of ones, as T5 has it.
+
+    Deprecated in OneFlow for RMSNorm.
+    """
     variance_epsilon: Any
     weight: Any
     def __init__(self, hidden_size: Any, eps: _float = 1e-06) -> None:
@@ -1056,16 +1126,21 @@ class RMSNorm(torch.nn.RMSNorm):
         ...
 
 class RNN(torch.nn.RNN):
-    """torch's RNN; a bool in slot 4 is OneFlow's `bias`, followed by batch_first, dropout and bidirectional (torch has `nonlinearity` there)."""
+    """torch's RNN; a bool in slot 4 is OneFlow's `bias`, followed by batch_first, dropout and bidirectional
+    (torch has `nonlinearity` there).
+    """
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Initialize internal Module state, shared by both nn.Module and ScriptModule."""
         ...
 
 class RawReader(torch.nn.Module):
-    """Tensors (batch_size, *shape) of `dtype` from records that lie one after the other in `files`, without end.
+    """Tensors (batch_size, *shape) of `dtype` from records that lie one after the other in `files`, without
+    end.
 
-    random_shuffle reorders blocks of about shuffle_block_size bytes each epoch (0: single records); the order for
-    a random_seed is not real OneFlow's (docs/differences.md: raw-reader-order). A file that does not hold whole records
+    random_shuffle reorders blocks of about shuffle_block_size bytes each epoch (0: single records); the order
+    for
+    a random_seed is not real OneFlow's (docs/differences.md: raw-reader-order). A file that does not hold
+    whole records
     is a ValueError. Under a launcher each rank reads every world_size-th record.
     """
     batch_size: Any

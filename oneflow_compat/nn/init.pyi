@@ -21,7 +21,8 @@ def CalcGain(nonlinearity: Any, param: Any = None) -> Any:
     ...
 
 def calc_fan(shape: Any, mode: Any, data_format: Any) -> _int:
-    """fan_in, fan_out or fan_sum (float) of a weight of this shape; `data_format` as `get_data_format` gives it.
+    """fan_in, fan_out or fan_sum (float) of a weight of this shape; `data_format` as `get_data_format` gives
+    it.
 
     A channels-last weight is (out, kernel..., in).
     """

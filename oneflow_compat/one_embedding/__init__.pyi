@@ -21,6 +21,8 @@ from . import initial as initial
 from . import optimizer as optimizer
 from . import options as options
 from . import persistent as persistent
+from . import raw_operators as raw_operators
+from . import registry as registry
 from . import rules as rules
 from . import snapshot as snapshot
 from . import store as store
@@ -29,7 +31,8 @@ class Embedding(torch.nn.Module):
     """Base of the embeddings.
 
     name: unique in a process by convention. embedding_dim: an int, or a list of column sizes. dtype:
-    oneflow.float (rows are kept as float32). key_type: oneflow.int64 or int32. tables: a list of make_table_options; an id belongs to one table,
+    oneflow.float (rows are kept as float32). key_type: oneflow.int64 or int32. tables: a list of
+    make_table_options; an id belongs to one table,
     ids of different tables must differ. store_options: make_*_store_options. default_initializer: for
     tables without one. padding_idx: its row is zeros and is not trained. seed: of the initializers.
 
@@ -46,24 +49,36 @@ class Embedding(torch.nn.Module):
         """Initialize internal Module state, shared by both nn.Module and ScriptModule."""
         ...
     def forward(self, ids: Any, table_ids: Any = None) -> Any:
-        """Rows of `ids` (any shape): shape + (embedding_dim,). table_ids (uint8, shape of ids) names each id's table;
+        """Rows of `ids` (any shape): shape + (embedding_dim,). table_ids (uint8, shape of ids) names each
+        id's table;
         without it the last dimension counts the tables, or there is one.
         """
         ...
     def rows_of(self, keys: Any, tables: Any) -> Any:
-        """Whole rows (embedding and states) of unique keys; unseen keys get their first values, which are stored."""
+        """Whole rows (embedding and states) of unique keys; unseen keys get their first values, which are
+        stored.
+        """
         ...
     def attach(self, optimizer: Any, in_graph: _bool = False) -> None:
-        """Let `optimizer`, which must hold `shadow`, update the rows from now on; in_graph: at the end of a graph's step."""
+        """Let `optimizer`, which must hold `shadow`, update the rows from now on; in_graph: at the end of a
+        graph's step.
+        """
         ...
     def collect(self, keys: Any, tables: Any, grad: Any) -> _float:
-        """Keep the gradient of unique keys for the step. Returns by how much it adds to the norm of what is kept."""
+        """Keep the gradient of unique keys for the step.
+
+        Returns by how much it adds to the norm of what is kept.
+        """
         ...
     def update(self, norm: _float | None = None) -> None:
-        """One step with the gradients collected since the last. norm: of those gradients after unscaling and clipping; None: as they are."""
+        """One step with the gradients collected since the last. norm: of those gradients after unscaling and
+        clipping; None: as they are.
+        """
         ...
     def sgd_update(self, param_group: Any, step: Any) -> None:
-        """SGD on the rows, with the gradients collected since the last update and the options of `param_group`."""
+        """SGD on the rows, with the gradients collected since the last update and the options of
+        `param_group`.
+        """
         ...
     def adam_update(self, param_group: Any, step: Any) -> None:
         """Adam on the rows; as sgd_update."""
@@ -75,7 +90,9 @@ class Embedding(torch.nn.Module):
         """FTRL on the rows; as sgd_update."""
         ...
     def shuffle_and_lookup(self, state_initializer: Any = None) -> Any:
-        """(ids, whole rows) that have collected a gradient. state_initializer is not used: an optimizer knows its first states."""
+        """(ids, whole rows) that have collected a gradient. state_initializer is not used: an optimizer knows
+        its first states.
+        """
         ...
     def drop_gradients(self) -> None: ...
     def save_snapshot(self, snapshot_name: Any) -> None:
@@ -97,10 +114,12 @@ class Embedding(torch.nn.Module):
         ...
 
 class Ftrl(torch.optim.Optimizer):
-    """FTRL-proximal: n += g*g; z += g - (n**-lr_power - n_before**-lr_power) / lr * p; p = 0 where |z| <= lambda1,
+    """FTRL-proximal: n += g*g; z += g - (n**-lr_power - n_before**-lr_power) / lr * p; p = 0 where |z| <=
+    lambda1,
     else p = (sign(z) * lambda1 - z) / ((beta + n**-lr_power) / lr + lambda2).
 
-    OneFlow 0.9.0 on the CPU has n**lr_power there, which diverges for its own default of -0.5; pass it +0.5 and
+    OneFlow 0.9.0 on the CPU has n**lr_power there, which diverges for its own default of -0.5; pass it +0.5
+    and
     the numbers are these. Weight decay is L2. Sparse and complex gradients raise.
     """
     def __init__(self, params: Any, lr: _float = 0.001, weight_decay: _float = 0.0, lr_power: _float = -0.5, initial_accumulator_value: _float = 0.1, lambda1: _float = 0.0, lambda2: _float = 0.0, beta: _float = 0.0) -> None:
@@ -157,24 +176,36 @@ class MultiTableEmbedding(torch.nn.Module):
         """Initialize internal Module state, shared by both nn.Module and ScriptModule."""
         ...
     def forward(self, ids: Any, table_ids: Any = None) -> Any:
-        """Rows of `ids` (any shape): shape + (embedding_dim,). table_ids (uint8, shape of ids) names each id's table;
+        """Rows of `ids` (any shape): shape + (embedding_dim,). table_ids (uint8, shape of ids) names each
+        id's table;
         without it the last dimension counts the tables, or there is one.
         """
         ...
     def rows_of(self, keys: Any, tables: Any) -> Any:
-        """Whole rows (embedding and states) of unique keys; unseen keys get their first values, which are stored."""
+        """Whole rows (embedding and states) of unique keys; unseen keys get their first values, which are
+        stored.
+        """
         ...
     def attach(self, optimizer: Any, in_graph: _bool = False) -> None:
-        """Let `optimizer`, which must hold `shadow`, update the rows from now on; in_graph: at the end of a graph's step."""
+        """Let `optimizer`, which must hold `shadow`, update the rows from now on; in_graph: at the end of a
+        graph's step.
+        """
         ...
     def collect(self, keys: Any, tables: Any, grad: Any) -> _float:
-        """Keep the gradient of unique keys for the step. Returns by how much it adds to the norm of what is kept."""
+        """Keep the gradient of unique keys for the step.
+
+        Returns by how much it adds to the norm of what is kept.
+        """
         ...
     def update(self, norm: _float | None = None) -> None:
-        """One step with the gradients collected since the last. norm: of those gradients after unscaling and clipping; None: as they are."""
+        """One step with the gradients collected since the last. norm: of those gradients after unscaling and
+        clipping; None: as they are.
+        """
         ...
     def sgd_update(self, param_group: Any, step: Any) -> None:
-        """SGD on the rows, with the gradients collected since the last update and the options of `param_group`."""
+        """SGD on the rows, with the gradients collected since the last update and the options of
+        `param_group`.
+        """
         ...
     def adam_update(self, param_group: Any, step: Any) -> None:
         """Adam on the rows; as sgd_update."""
@@ -186,7 +217,9 @@ class MultiTableEmbedding(torch.nn.Module):
         """FTRL on the rows; as sgd_update."""
         ...
     def shuffle_and_lookup(self, state_initializer: Any = None) -> Any:
-        """(ids, whole rows) that have collected a gradient. state_initializer is not used: an optimizer knows its first states."""
+        """(ids, whole rows) that have collected a gradient. state_initializer is not used: an optimizer knows
+        its first states.
+        """
         ...
     def drop_gradients(self) -> None: ...
     def save_snapshot(self, snapshot_name: Any) -> None:
@@ -208,7 +241,9 @@ class MultiTableEmbedding(torch.nn.Module):
         ...
 
 class MultiTableMultiColumnEmbedding(torch.nn.Module):
-    """Tables whose rows are several columns, each with its width and initializer; forward gives them side by side."""
+    """Tables whose rows are several columns, each with its width and initializer; forward gives them side by
+    side.
+    """
     embedding_dim: Any
     line: Any
     name: Any
@@ -219,24 +254,36 @@ class MultiTableMultiColumnEmbedding(torch.nn.Module):
         """Initialize internal Module state, shared by both nn.Module and ScriptModule."""
         ...
     def forward(self, ids: Any, table_ids: Any = None) -> Any:
-        """Rows of `ids` (any shape): shape + (embedding_dim,). table_ids (uint8, shape of ids) names each id's table;
+        """Rows of `ids` (any shape): shape + (embedding_dim,). table_ids (uint8, shape of ids) names each
+        id's table;
         without it the last dimension counts the tables, or there is one.
         """
         ...
     def rows_of(self, keys: Any, tables: Any) -> Any:
-        """Whole rows (embedding and states) of unique keys; unseen keys get their first values, which are stored."""
+        """Whole rows (embedding and states) of unique keys; unseen keys get their first values, which are
+        stored.
+        """
         ...
     def attach(self, optimizer: Any, in_graph: _bool = False) -> None:
-        """Let `optimizer`, which must hold `shadow`, update the rows from now on; in_graph: at the end of a graph's step."""
+        """Let `optimizer`, which must hold `shadow`, update the rows from now on; in_graph: at the end of a
+        graph's step.
+        """
         ...
     def collect(self, keys: Any, tables: Any, grad: Any) -> _float:
-        """Keep the gradient of unique keys for the step. Returns by how much it adds to the norm of what is kept."""
+        """Keep the gradient of unique keys for the step.
+
+        Returns by how much it adds to the norm of what is kept.
+        """
         ...
     def update(self, norm: _float | None = None) -> None:
-        """One step with the gradients collected since the last. norm: of those gradients after unscaling and clipping; None: as they are."""
+        """One step with the gradients collected since the last. norm: of those gradients after unscaling and
+        clipping; None: as they are.
+        """
         ...
     def sgd_update(self, param_group: Any, step: Any) -> None:
-        """SGD on the rows, with the gradients collected since the last update and the options of `param_group`."""
+        """SGD on the rows, with the gradients collected since the last update and the options of
+        `param_group`.
+        """
         ...
     def adam_update(self, param_group: Any, step: Any) -> None:
         """Adam on the rows; as sgd_update."""
@@ -248,7 +295,9 @@ class MultiTableMultiColumnEmbedding(torch.nn.Module):
         """FTRL on the rows; as sgd_update."""
         ...
     def shuffle_and_lookup(self, state_initializer: Any = None) -> Any:
-        """(ids, whole rows) that have collected a gradient. state_initializer is not used: an optimizer knows its first states."""
+        """(ids, whole rows) that have collected a gradient. state_initializer is not used: an optimizer knows
+        its first states.
+        """
         ...
     def drop_gradients(self) -> None: ...
     def save_snapshot(self, snapshot_name: Any) -> None:
@@ -270,7 +319,9 @@ class MultiTableMultiColumnEmbedding(torch.nn.Module):
         ...
 
 class OneEmbeddingHandler:
-    """The store of an embedding by its options: what OneFlow's C++ handle offers, saving and loading snapshots."""
+    """The store of an embedding by its options: what OneFlow's C++ handle offers, saving and loading
+    snapshots.
+    """
     store: Any
     def __init__(self, key_value_store_option_string: Any, local_rank_id: Any = 0, rank_id: Any = 0, world_size: Any = 1) -> None:
         """Initialize self.  See help(type(self)) for accurate signature."""
@@ -279,9 +330,11 @@ class OneEmbeddingHandler:
     def LoadSnapshot(self, snapshot_name: Any) -> Any: ...
 
 class Optimizer:
-    """Wraps `optimizer`: step() updates its parameters and the rows of `embeddings` (a module or a list of them).
+    """Wraps `optimizer`: step() updates its parameters and the rows of `embeddings` (a module or a list of
+    them).
 
-    The rows use the group of the optimizer that holds the embedding's parameters: lr, betas, weight_decay, ...
+    The rows use the group of the optimizer that holds the embedding's parameters: lr, betas, weight_decay,
+    ...
     SGD, Adam, AdamW, Adagrad, Ftrl, SmartDecayAdam. Everything else is the wrapped optimizer's.
     """
     embeddings: Any
@@ -305,7 +358,9 @@ class PersistentTableReader:
     def __exit__(self, *error: Any) -> Any: ...
 
 class PersistentTableWriter:
-    """Collects (keys, values) and makes them a snapshot on close(); nothing is written after an error inside `with`."""
+    """Collects (keys, values) and makes them a snapshot on close(); nothing is written after an error inside
+    `with`.
+    """
     def __init__(self, paths: Any, snapshot_name: Any, key_type: Any, value_type: Any, storage_dim: Any, physical_block_size: Any = 4096) -> None:
         """Initialize self.  See help(type(self)) for accurate signature."""
         ...
@@ -321,7 +376,8 @@ class PersistentTableWriter:
 class SmartDecayAdam(torch.optim.Adam):
     """Adam whose rows' moments decay for the steps in which a row was not seen, when it is seen again.
 
-    On dense parameters it is Adam. Rows keep one number more: make the store with storage_dim=3 * embedding_dim + 1.
+    On dense parameters it is Adam. Rows keep one number more: make the store with storage_dim=3 *
+    embedding_dim + 1.
     """
     def __init__(self, params: Any, lr: _float = 0.001, betas: Any = ..., eps: _float = 1e-08, weight_decay: Any = 0, amsgrad: _bool = False, do_bias_correction: _bool = True, contiguous_params: _bool = False, fused: _bool = False, *, foreach: Any = None, maximize: _bool = False, capturable: _bool = False, differentiable: _bool = False, decoupled_weight_decay: _bool = False) -> None:
         """Initialize self.  See help(type(self)) for accurate signature."""
@@ -358,11 +414,16 @@ class SmartDecayAdam(torch.optim.Adam):
         ...
 
 def make_cached_host_mem_store_options(cache_budget_mb: Any, persistent_path: Any, capacity: Any, size_factor: Any = 1, storage_dim: Any = -1, physical_block_size: Any = 4096) -> Any:
-    """All rows in host memory, at most `capacity`. The device cache of OneFlow (cache_budget_mb) does not exist here."""
+    """All rows in host memory, at most `capacity`.
+
+    The device cache of OneFlow (cache_budget_mb) does not exist here.
+    """
     ...
 
 def make_cached_ssd_store_options(cache_budget_mb: Any, persistent_path: Any, capacity: Any = None, size_factor: Any = 1, storage_dim: Any = -1, physical_block_size: Any = 4096, host_cache_budget_mb: Any = 0) -> Any:
-    """Rows on disk (LMDB; pip install oneflow-compat[embedding]), the recent ones in cache_budget_mb + host_cache_budget_mb of memory."""
+    """Rows on disk (LMDB; pip install oneflow-compat[embedding]), the recent ones in cache_budget_mb +
+    host_cache_budget_mb of memory.
+    """
     ...
 
 def make_column_options(initializer: Any) -> Any:
@@ -376,7 +437,8 @@ def make_constant_initializer(value: Any) -> Any:
 def make_device_mem_store_options(persistent_path: Any, capacity: Any, size_factor: Any = 1, storage_dim: Any = -1, physical_block_size: Any = 4096) -> Any:
     """All rows in memory (the host's here), at most `capacity`; snapshots go to persistent_path.
 
-    size_factor: what the optimizer keeps per row, in embeddings: 1 SGD, 2 momentum and Adagrad, 3 Adam and FTRL; or storage_dim numbers.
+    size_factor: what the optimizer keeps per row, in embeddings: 1 SGD, 2 momentum and Adagrad, 3 Adam and
+    FTRL; or storage_dim numbers.
     """
     ...
 

@@ -24,6 +24,7 @@ from . import lamb as lamb
 from . import lbfgs as lbfgs
 from . import lr_scheduler as lr_scheduler
 from . import optimizer as optimizer
+from . import parameters_grouping as parameters_grouping
 from . import rmsprop as rmsprop
 from . import sgd as sgd
 from . import swa_utils as swa_utils
@@ -70,7 +71,9 @@ class Adagrad(torch.optim.Adagrad):
         """Initialize self.  See help(type(self)) for accurate signature."""
         ...
     def add_param_group(self, param_group: Any) -> Any:
-        """Add a group; its sums start as the first groups' did (torch has none for it and fails in step())."""
+        """Add a group; its sums start as the first groups' did (torch has none for it and fails
+        in step()).
+        """
         ...
     @property
     def support_sparse(self) -> Any:
@@ -169,10 +172,12 @@ class AdamW(torch.optim.AdamW):
         ...
 
 class Ftrl(torch.optim.Optimizer):
-    """FTRL-proximal: n += g*g; z += g - (n**-lr_power - n_before**-lr_power) / lr * p; p = 0 where |z| <= lambda1,
+    """FTRL-proximal: n += g*g; z += g - (n**-lr_power - n_before**-lr_power) / lr * p; p = 0 where |z| <=
+    lambda1,
     else p = (sign(z) * lambda1 - z) / ((beta + n**-lr_power) / lr + lambda2).
 
-    OneFlow 0.9.0 on the CPU has n**lr_power there, which diverges for its own default of -0.5; pass it +0.5 and
+    OneFlow 0.9.0 on the CPU has n**lr_power there, which diverges for its own default of -0.5; pass it +0.5
+    and
     the numbers are these. Weight decay is L2. Sparse and complex gradients raise.
     """
     def __init__(self, params: Any, lr: _float = 0.001, weight_decay: _float = 0.0, lr_power: _float = -0.5, initial_accumulator_value: _float = 0.1, lambda1: _float = 0.0, lambda2: _float = 0.0, beta: _float = 0.0) -> None:
@@ -305,7 +310,8 @@ class Optimizer(torch.optim.Optimizer):
     """Base of every optimizer: `Optimizer(parameters, options)`, or torch's `(params, defaults)`.
 
     A subclass written for OneFlow (`self._state[p]`, `group.parameters`) and one written for torch
-    (`self.state[p]`, `group["params"]`) both work. `state_dict()` has torch's layout. A group's `lr_scale` multiplies its rate in step().
+    (`self.state[p]`, `group["params"]`) both work. `state_dict()` has torch's layout. A group's `lr_scale`
+    multiplies its rate in step().
     """
     def __init__(self, parameters: Any = None, options: Any = None, *, params: Any = None, defaults: Any = None) -> None:
         """Initialize self.  See help(type(self)) for accurate signature."""

@@ -22,7 +22,8 @@ from . import util as util
 class profile(torch.profiler.profile):
     """torch.profiler.profile; `record_attrs` and `record_bandwidth_for_cuda` are accepted and add nothing.
 
-    `key_averages(group_by_input_shape, group_by_attributes)` groups as torch does; its items are KernelEvents (operators)
+    `key_averages(group_by_input_shape, group_by_attributes)` groups as torch does; its items are KernelEvents
+    (operators)
     and CustomEvents (ranges) too, with OneFlow's `name` and `input_shapes`.
     """
     def __init__(self, activities: Any = None, record_shapes: _bool = False, record_attrs: _bool = False, record_bandwidth_for_cuda: _bool = False, **kwargs: Any) -> None:

@@ -31,7 +31,9 @@ def from_torch(torch_tensor: Tensor) -> _Tensor:
     ...
 
 def load_library(val: str) -> Any:
-    """Load a library of custom operators (a .so with TORCH_LIBRARY registrations) into torch.ops; "" loads nothing."""
+    """Load a library of custom operators (a .so with TORCH_LIBRARY registrations) into torch.ops; "" loads
+    nothing.
+    """
     ...
 
 def to_torch(flow_tensor: Tensor) -> _Tensor:

@@ -19,6 +19,7 @@ from oneflow import _placement, _sbp, _Tensor
 def checkpoint(function: Any, *args: Any, use_reentrant: Any = None, **kwargs: Any) -> Any:
     """function(*args, **kwargs), whose activations are computed again in backward instead of kept.
 
-    use_reentrant=None means False (torch: True); torch's other keywords are taken. Returns what `function` returns.
+    use_reentrant=None means False (torch: True); torch's other keywords are taken. Returns what `function`
+    returns.
     """
     ...

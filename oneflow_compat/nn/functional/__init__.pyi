@@ -35,11 +35,15 @@ def adaptive_max_pool2d(input: Tensor, output_size: Any, return_indices: _bool =
     ...
 
 def affine_grid(theta: Tensor, size: list[_int], align_corners: Any | None = False) -> _Tensor:
-    """Grid of an affine transform; differs from torch's: `align_corners` is False by default, without a warning."""
+    """Grid of an affine transform; differs from torch's: `align_corners` is False by default, without a
+    warning.
+    """
     ...
 
 def avg_pool1d(input: Tensor, kernel_size: _int | Sequence[_int], stride: _int | Sequence[_int] | None = None, padding: _int | Sequence[_int] = 0, ceil_mode: _bool = False, count_include_pad: _bool = True, divisor_override: Any = 0, data_format: str = 'channels_first') -> _Tensor:
-    """Mean of windows; differs from torch's: `divisor_override` (0 and None: the window's size), `data_format`."""
+    """Mean of windows; differs from torch's: `divisor_override` (0 and None: the window's size),
+    `data_format`.
+    """
     ...
 
 def avg_pool2d(input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: _bool = False, count_include_pad: _bool = True, divisor_override: Any = 0, data_format: str = 'channels_first', *, out: Any = None) -> _Tensor:
@@ -59,7 +63,9 @@ def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = 
     ...
 
 def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None, reduction: str = 'mean', *torch_rest: Any, **torch_more: Any) -> _Tensor:
-    """Binary cross entropy of logits; differs from torch's: `pos_weight` and `reduction` are arguments 4 and 5."""
+    """Binary cross entropy of logits; differs from torch's: `pos_weight` and `reduction` are
+    arguments 4 and 5.
+    """
     ...
 
 def celu(x: Any, alpha: _float = 1.0, inplace: _bool = False, **kwargs: Any) -> _Tensor:
@@ -95,18 +101,24 @@ def cosine_similarity(x: Any, y: Any, dim: _int = 1, eps: _float = 1e-08, **kwar
     ...
 
 def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: _int = -100, reduction: str = 'mean', label_smoothing: _float = 0.0, *torch_rest: Any, **torch_more: Any) -> _Tensor:
-    """Cross entropy; differs from torch's: arguments 4 to 6 are `ignore_index`, `reduction`, `label_smoothing`.
+    """Cross entropy; differs from torch's: arguments 4 to 6 are `ignore_index`, `reduction`,
+    `label_smoothing`.
 
-    Labels may be int32, int16 or int8, and one column of shape (N, 1). torch's order is recognised by None or a bool in slot 4.
+    Labels may be int32, int16 or int8, and one column of shape (N, 1). torch's order is recognised by None or
+    a bool in slot 4.
     """
     ...
 
 def ctc_greedy_decoder(log_probs: Any, input_lengths: Any, merge_repeated: _bool = True) -> _Tensor:
-    """(decoded [N, T] int64 padded by zeros, -sum of the best log probabilities [N, 1]) of log_probs (T, N, C). The blank is class C - 1."""
+    """(decoded [N, T] int64 padded by zeros, -sum of the best log probabilities [N, 1]) of log_probs (T, N,
+    C). The blank is class C - 1.
+    """
     ...
 
 def deform_conv2d(input: Tensor, offset: Any, weight: Any, bias: Any = None, stride: Any = ..., padding: Any = ..., dilation: Any = ..., mask: Any = None) -> _Tensor:
-    """raw_deform_conv2d with groups and offset groups read off the shapes, as torchvision.ops.deform_conv2d."""
+    """raw_deform_conv2d with groups and offset groups read off the shapes, as
+    torchvision.ops.deform_conv2d.
+    """
     ...
 
 def depend(input: Tensor, depend: Any) -> _Tensor:
@@ -133,7 +145,9 @@ def gelu(x: Any, approximate: str = 'none', *, out: Any = None, **kwargs: Any) -
     ...
 
 def grid_sample(input: Tensor, grid: Tensor, mode: str = 'bilinear', padding_mode: str = 'zeros', align_corners: Any | None = False) -> _Tensor:
-    """Samples of `input` at the points `grid`; differs from torch's: `align_corners` is False by default, without a warning."""
+    """Samples of `input` at the points `grid`; differs from torch's: `align_corners` is False by default,
+    without a warning.
+    """
     ...
 
 def group_norm(input: Tensor, num_groups: _int, weight: Tensor | None = None, bias: Tensor | None = None, eps: _float = 1e-05, num_channels: Any = None) -> _Tensor:
@@ -141,7 +155,8 @@ def group_norm(input: Tensor, num_groups: _int, weight: Tensor | None = None, bi
     ...
 
 def gumbel_softmax(x: Any, tau: _float = 1.0, dim: _int | None = None, hard: _bool = False, generator: torch.Generator | None = None, **torch_keywords: Any) -> _Tensor:
-    """Sample of the Gumbel-softmax distribution; differs from torch's: the order (x, tau, dim, hard, generator).
+    """Sample of the Gumbel-softmax distribution; differs from torch's: the order (x, tau, dim, hard,
+    generator).
 
     A bool in slot 3 is torch's `hard` (then slot 4 is `eps`, slot 5 `dim`). Without `dim`, softmax's
     rule holds, where torch takes -1. `eps` is ignored, as in torch.
@@ -167,7 +182,8 @@ def interpolate_like(input: Tensor, like: Any, mode: str = 'nearest', align_corn
 def kl_div(input: Tensor, target: Tensor, log_target: _bool = False, reduction: str = 'mean', *torch_rest: Any, **torch_more: Any) -> _Tensor:
     """Kullback-Leibler divergence; differs from torch's: `log_target` and `reduction` are arguments 3 and 4.
 
-    A lone bool in slot 3 is OneFlow's `log_target`, not torch's `size_average`. Terms of negative targets are 0 (torch: nan).
+    A lone bool in slot 3 is OneFlow's `log_target`, not torch's `size_average`. Terms of negative targets are
+    0 (torch: nan).
     """
     ...
 
@@ -176,7 +192,9 @@ def l1_loss(input: Tensor, target: Tensor, reduction: str = 'mean', *torch_rest:
     ...
 
 def l2_normalize(input: Tensor, axis: Any = 0, epsilon: _float = 1e-12, *, dim: Any = None) -> _Tensor:
-    """x / sqrt(max(sum(x * x), epsilon)) along `axis`, which OneFlow 0.6 and 0.7 call `dim` (not in torch)."""
+    """x / sqrt(max(sum(x * x), epsilon)) along `axis`, which OneFlow 0.6 and 0.7 call `dim` (not
+    in torch).
+    """
     ...
 
 def leaky_relu(x: Any, alpha: _float = 0.01, inplace: _bool = False, **kwargs: Any) -> _Tensor:
@@ -212,7 +230,9 @@ def mse_loss(input: Tensor, target: Tensor, reduction: str = 'mean', *torch_rest
     ...
 
 def normalize(input: Tensor, p: _float = 2.0, dim: _int = 1, eps: _float = 1e-12, use_l2_norm_kernel: _bool = True, *, out: Tensor | None = None) -> _Tensor:
-    """x / max(norm, eps); differs from torch's: slot 5 is `use_l2_norm_kernel`, which selects nothing here (a tensor there is torch's `out`)."""
+    """x / max(norm, eps); differs from torch's: slot 5 is `use_l2_norm_kernel`, which selects nothing here (a
+    tensor there is torch's `out`).
+    """
     ...
 
 def one_hot(input: Tensor, num_classes: Any = -1, on_value: Any = 1, off_value: Any = 0, **kwargs: Any) -> _Tensor:
@@ -256,7 +276,9 @@ def smooth_l1_loss(logits: Any, label: Any, beta: _float = 1.0, reduction: str =
     ...
 
 def softmax(input: Tensor, dim: _int | None = None, dtype: torch.dtype | None = None, *torch_rest: Any, **torch_more: Any) -> _Tensor:
-    """softmax; differs from torch's: `dtype` is argument 3 (an int there is torch's `_stacklevel`), a missing `dim` does not warn."""
+    """softmax; differs from torch's: `dtype` is argument 3 (an int there is torch's `_stacklevel`), a missing
+    `dim` does not warn.
+    """
     ...
 
 def softplus(x: Any, beta: _float = 1.0, threshold: _float = 20.0, **kwargs: Any) -> _Tensor:
@@ -292,5 +314,7 @@ def unfold(x: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride
     ...
 
 def upsample(size: Any | None = None, scale_factor: Any | None = None, mode: str = 'nearest', align_corners: Any | None = None, **torch_keywords: Any) -> _Tensor:
-    """An nn.Upsample module, as OneFlow's; with a tensor first (or `input=`) torch's function, which resizes it."""
+    """An nn.Upsample module, as OneFlow's; with a tensor first (or `input=`) torch's function, which resizes
+    it.
+    """
     ...

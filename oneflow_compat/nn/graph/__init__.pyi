@@ -14,6 +14,7 @@ import torch.utils.data
 import torch.autograd
 import torch.profiler
 from oneflow import _placement, _sbp, _Tensor
+from . import args_tree as args_tree
 from . import cache as cache
 from . import deploy as deploy
 from . import graph as graph
@@ -27,6 +28,7 @@ from . import graph_repr as graph_repr
 from . import graph_scope as graph_scope
 from . import graph_state as graph_state
 from . import graph_views as graph_views
+from . import job_message as job_message
 from . import proxy as proxy
 from . import rate_log as rate_log
 from . import util as util
@@ -37,11 +39,15 @@ class Block:
     def to(self, *args: Any, **kwargs: Any) -> _Tensor: ...
 
 class Graph:
-    """Subclass it: assign modules and call add_optimizer in __init__, write the step in build(), call the object.
+    """Subclass it: assign modules and call add_optimizer in __init__, write the step in build(), call the
+    object.
 
-    Programs are made per input signature at the first call with it; train() or eval() before that call decides.
-    `config` has the options (GraphConfig). The arguments debug_* are those of debug(); enable_get_runtime_state_dict is
-    accepted, runtime_state_dict() is always possible. An error in build() leaves weights, optimizer and random state as they were.
+    Programs are made per input signature at the first call with it; train() or eval() before that call
+    decides.
+    `config` has the options (GraphConfig). The arguments debug_* are those of debug();
+    enable_get_runtime_state_dict is
+    accepted, runtime_state_dict() is always possible. An error in build() leaves weights, optimizer and
+    random state as they were.
     """
     config: Any
     def __init__(self, *, enable_get_runtime_state_dict: _bool = False, debug_v_level: Any = -1, debug_ranks: Any = None, debug_max_py_stack_depth: Any = 2, debug_only_user_py_stack: _bool = True, debug_op_repr_with_py_stack: _bool = False) -> None:
@@ -53,7 +59,8 @@ class Graph:
     def add_optimizer(self, optim: Any, *, lr_sch: Any = None, is_sparse: _bool = False) -> Any:
         """Step this optimizer (and then its lr schedule) at the end of each call.
 
-        is_sparse: a weight whose gradient comes from one embedding, index_select or gather, and that has no L2 decay, changes
+        is_sparse: a weight whose gradient comes from one embedding, index_select or gather, and that has no
+        L2 decay, changes
         only in the rows with a gradient; so do its momentum and moments.
         """
         ...
@@ -78,31 +85,44 @@ class Graph:
         ...
     @staticmethod
     def with_dynamic_input_shape(*, size: Any = 10, enable_shared: _bool = True) -> Any:
-        """Decorator of a graph's __init__: keep compiled programs for up to `size` different input shapes (weights are always shared)."""
+        """Decorator of a graph's __init__: keep compiled programs for up to `size` different input shapes
+        (weights are always shared).
+        """
         ...
     def enable_shared(self, mode: _bool = True) -> Any:
         """Accepted: every program of a graph shares the live weights already."""
         ...
     def share_from(self, shared_graph: Any) -> Any:
-        """Use the modules' tensors of `shared_graph`; both graphs must hold the same modules under the same names."""
+        """Use the modules' tensors of `shared_graph`; both graphs must hold the same modules under the same
+        names.
+        """
         ...
     def debug(self, v_level: Any = -1, *, ranks: Any = None, max_py_stack_depth: Any = 2, only_user_py_stack: _bool = True, op_repr_with_py_stack: _bool = False) -> Any:
-        """Print while a program is made: 0 stages and times, 1 each module, 2 each operator, 3 code locations; -1 nothing."""
+        """Print while a program is made: 0 stages and times, 1 each module, 2 each operator, 3 code
+        locations; -1 nothing.
+        """
         ...
     def to_html(self, path: Any, *args: Any, **kwargs: Any) -> Any:
-        """Write the program last run as an HTML page by module; with the arguments of a call, that call's program, each operator timed (no state changes)."""
+        """Write the program last run as an HTML page by module; with the arguments of a call, that call's
+        program, each operator timed (no state changes).
+        """
         ...
     def state_dict(self, destination: Any = None) -> Any:
         """State of modules, optimizers, schedules and scaler; layout in graph_state.py."""
         ...
     def load_state_dict(self, state_dict: Any, strict: _bool = True) -> Any:
-        """Load what state_dict() gave, or real OneFlow's; only before the first call. Nothing changes when it does not fit."""
+        """Load what state_dict() gave, or real OneFlow's; only before the first call.
+
+        Nothing changes when it does not fit.
+        """
         ...
     def runtime_state_dict(self, destination: Any = None, with_eager: _bool = False) -> Any:
         """The compiled program with its state, to be saved and given to load_runtime_state_dict()."""
         ...
     def load_runtime_state_dict(self, state_dict: Any, *, warmup_with_run: _bool = True) -> Any:
-        """Run a program saved by runtime_state_dict() instead of capturing one; only before the first call."""
+        """Run a program saved by runtime_state_dict() instead of capturing one; only before the
+        first call.
+        """
         ...
     @staticmethod
     def runtime_state_dict_to(state_dict: Any, device: torch.device | str | _int | None) -> Any:
@@ -112,7 +132,9 @@ class Graph:
         """Accepted: runtime_state_dict() is always possible."""
         ...
     def save(self, path: Any) -> Any:
-        """Write the program last run with its weights and optimizer state into a folder; `oneflow.load_graph(path)` runs it without this class."""
+        """Write the program last run with its weights and optimizer state into a folder;
+        `oneflow.load_graph(path)` runs it without this class.
+        """
         ...
     def export(self, path: Any, format: str = 'pt2') -> Any:
         """Write an inference graph for other runtimes: "pt2" (torch.export), "aoti" (AOTInductor), "onnx"."""
@@ -140,7 +162,9 @@ class GraphModule:
     name_prefix: Any
     @property
     def scope(self) -> Any:
-        """The scope (`oneflow.framework.scope_util`) of this block, inside the one that is current when it is first asked for."""
+        """The scope (`oneflow._graph.scopes`) of this block, inside the one that is current when it is first
+        asked for.
+        """
         ...
     @property
     def prev_scope(self) -> Any:
@@ -170,7 +194,10 @@ class GraphModule:
         ...
     @property
     def activation_checkpointing(self) -> Any:
-        """True: what the module computes is computed again in backward instead of kept. Set before the first call."""
+        """True: what the module computes is computed again in backward instead of kept.
+
+        Set before the first call.
+        """
         ...
 
 class GraphTensor:
@@ -180,7 +207,9 @@ class GraphTensor:
     type: Any
     @property
     def scope(self) -> Any:
-        """The scope (`oneflow.framework.scope_util`) of this block, inside the one that is current when it is first asked for."""
+        """The scope (`oneflow._graph.scopes`) of this block, inside the one that is current when it is first
+        asked for.
+        """
         ...
     @property
     def prev_scope(self) -> Any:

@@ -21,7 +21,8 @@ from . import distributed as distributed
 class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):
     """`module` itself, whose gradients are from now on averaged over all processes during backward().
 
-    broadcast_parameters: rank 0's parameters are copied to the others now, and with broadcast_buffers its buffers.
+    broadcast_parameters: rank 0's parameters are copied to the others now, and with broadcast_buffers its
+    buffers.
     broadcast_buffers: rank 0's buffers are copied before every forward in training.
     bucket_size: parameters per message when `use_bucket`; else each gradient is sent alone.
     A class, so that `isinstance(model, DistributedDataParallel)` is a question (true of torch's wrapper

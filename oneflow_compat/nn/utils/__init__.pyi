@@ -23,8 +23,10 @@ class ContiguousParamsGroup:
     """Moves the parameters of each list in `params_group_list` into one flat buffer per dtype and device.
 
     The parameters keep identity, shape and values; their storage (and that of their gradients) becomes a view
-    of `grouped_parameters[i]` (of `grouped_parameters_grad[i]`). A parameter without a gradient gets a zero one.
-    With `group_on_current_buffer=True`, parameters that already lie in one buffer stay where they are. Needs dense
+    of `grouped_parameters[i]` (of `grouped_parameters_grad[i]`). A parameter without a gradient gets a zero
+    one.
+    With `group_on_current_buffer=True`, parameters that already lie in one buffer stay where they are. Needs
+    dense
     parameters; only those that require grad are packed.
     """
     def __init__(self, params_group_list: Any, group_on_current_buffer: _bool = True) -> None:
@@ -49,5 +51,7 @@ def clip_grad_norm_(parameters: Any, max_norm: Any, norm_type: _float = 2.0, fus
     ...
 
 def clip_grad_value_(parameters: Any, clip_value: Any, foreach: Any = None) -> Any:
-    """Clamp the gradients in place to [-clip_value, clip_value]; without any gradient nothing happens (torch raises)."""
+    """Clamp the gradients in place to [-clip_value, clip_value]; without any gradient nothing happens (torch
+    raises).
+    """
     ...

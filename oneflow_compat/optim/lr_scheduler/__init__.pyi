@@ -351,7 +351,8 @@ class ExponentialLR(torch.optim.lr_scheduler.ExponentialLR):
         ...
 
 class LRScheduler(torch.optim.lr_scheduler.LRScheduler):
-    """Base class: `LRScheduler(optimizer, last_step=-1, verbose=False)`; `last_epoch` is the same as `last_step`.
+    """Base class: `LRScheduler(optimizer, last_step=-1, verbose=False)`; `last_epoch` is the same as
+    `last_step`.
 
     `verbose=True` prints a line per group at every step. `step(epoch)` sets the step, as in torch.
     After a call of a graph that owns the schedule, step() without an optimizer step in between does nothing.
@@ -447,7 +448,9 @@ class LambdaLR(torch.optim.lr_scheduler.LambdaLR):
     def load_state_dict(self, state_dict: Any) -> Any: ...
 
 class LinearLR(torch.optim.lr_scheduler.LinearLR):
-    """The factor moves linearly from start_factor to end_factor in total_iters steps; a start of 0 is allowed."""
+    """The factor moves linearly from start_factor to end_factor in total_iters steps; a start of 0 is
+    allowed.
+    """
     last_epoch: Any
     start_factor: Any
     verbose: Any
@@ -498,7 +501,8 @@ class LinearLR(torch.optim.lr_scheduler.LinearLR):
         ...
 
 class LrScheduler(torch.optim.lr_scheduler.LRScheduler):
-    """Base class: `LRScheduler(optimizer, last_step=-1, verbose=False)`; `last_epoch` is the same as `last_step`.
+    """Base class: `LRScheduler(optimizer, last_step=-1, verbose=False)`; `last_epoch` is the same as
+    `last_step`.
 
     `verbose=True` prints a line per group at every step. `step(epoch)` sets the step, as in torch.
     After a call of a graph that owns the schedule, step() without an optimizer step in between does nothing.
@@ -647,7 +651,8 @@ class MultiplicativeLR(torch.optim.lr_scheduler.MultiplicativeLR):
 class PolynomialLR(torch.optim.lr_scheduler.PolynomialLR):
     """(base_lr - end) * (1 - step / decay_batch) ** power + end, with `cycle` restarting on longer periods.
 
-    `steps=` is OneFlow's older name of decay_batch; torch's keyword form `PolynomialLR(opt, total_iters=5, power=1.0)`
+    `steps=` is OneFlow's older name of decay_batch; torch's keyword form `PolynomialLR(opt, total_iters=5,
+    power=1.0)`
     decays to 0 as torch does.
     """
     last_epoch: Any
@@ -703,7 +708,9 @@ class PolynomialLR(torch.optim.lr_scheduler.PolynomialLR):
         ...
 
 class ReduceLROnPlateau(torch.optim.lr_scheduler.ReduceLROnPlateau):
-    """torch's, with `verbose` as the last positional argument and OneFlow's attribute names besides torch's."""
+    """torch's, with `verbose` as the last positional argument and OneFlow's attribute names
+    besides torch's.
+    """
     last_epoch: Any
     num_bad_epochs: Any
     verbose: Any
@@ -955,7 +962,8 @@ class WarmupLR(torch.optim.lr_scheduler.SequentialLR):
         ...
 
 class _LRScheduler(torch.optim.lr_scheduler.LRScheduler):
-    """Base class: `LRScheduler(optimizer, last_step=-1, verbose=False)`; `last_epoch` is the same as `last_step`.
+    """Base class: `LRScheduler(optimizer, last_step=-1, verbose=False)`; `last_epoch` is the same as
+    `last_step`.
 
     `verbose=True` prints a line per group at every step. `step(epoch)` sets the step, as in torch.
     After a call of a graph that owns the schedule, step() without an optimizer step in between does nothing.

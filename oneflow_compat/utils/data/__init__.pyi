@@ -35,7 +35,9 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         ...
 
 class DistributedSampler(torch.utils.data.DistributedSampler[Any]):
-    """Each rank's share of a dataset. num_replicas and rank default to the launcher's, 1 and 0 without one."""
+    """Each rank's share of a dataset. num_replicas and rank default to the launcher's, 1 and 0
+    without one.
+    """
     def __init__(self, dataset: Any, num_replicas: Any = None, rank: Any = None, shuffle: _bool = True, seed: Any = 0, drop_last: _bool = False) -> None:
         """Initialize self.  See help(type(self)) for accurate signature."""
         ...

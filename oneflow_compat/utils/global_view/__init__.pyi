@@ -14,6 +14,7 @@ import torch.utils.data
 import torch.autograd
 import torch.profiler
 from oneflow import _placement, _sbp, _Tensor
+from . import aliases as aliases
 from . import global_mode as global_mode
 from . import global_utils as global_utils
 from . import to_global as to_global
@@ -35,7 +36,9 @@ class current_global_mode:
         ...
 
 class global_mode:
-    """`with global_mode(True, placement, sbp):` creation functions without `placement=`, and modules, use these; False turns it off inside."""
+    """`with global_mode(True, placement, sbp):` creation functions without `placement=`, and modules, use
+    these; False turns it off inside.
+    """
     def __init__(self, enabled: Any, placement: _placement | None = None, sbp: _sbp | Sequence[_sbp] | None = None) -> None:
         """Initialize self.  See help(type(self)) for accurate signature."""
         ...
@@ -43,10 +46,13 @@ class global_mode:
     def __exit__(self, *error: Any) -> Any: ...
 
 def to_global(input: Tensor, placement: _placement | None = None, sbp: _sbp | Sequence[_sbp] | None = None, warn_on_non_tensor_leaf: _bool = True, **kwargs: Any) -> Any:
-    """Every tensor in `input` (nested list, tuple, dict, or one tensor) made global; a module's state dict too.
+    """Every tensor in `input` (nested list, tuple, dict, or one tensor) made global; a module's state dict
+    too.
 
-    `sbp` is a rule, a list of rules, or a function that gives a tensor's rules: of `input` and the tensor, or of the tensor alone.
-    A rank that is not in `placement` may give None: it gets the structure that the placement's first rank has.
+    `sbp` is a rule, a list of rules, or a function that gives a tensor's rules: of `input` and the tensor, or
+    of the tensor alone.
+    A rank that is not in `placement` may give None: it gets the structure that the placement's first rank
+    has.
     """
     ...
 
