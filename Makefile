@@ -4,11 +4,14 @@
 #   TORCH        the requirement that installs torch, if the interpreter has none
 #   TORCH_INDEX  an additional package index for torch, for example of CPU wheels
 #   JOBS         processes that run tests (2)
+#   PYTHONS, TORCHS  what `make test-pythons` runs on
 #   SEEDS, SECONDS, BACKEND   of the fuzzers: seeds A:B, the time limit of each, the nn.Graph backend
 PYTHON  ?= python3
 VENV    ?= .venv
 TORCH   ?= torch==2.13.0
 JOBS    ?= 2
+PYTHONS ?= python3.10 python3.12 python3.13
+TORCHS  ?= torch==2.11.* torch==2.13.*
 SEEDS   ?= 0:20
 SECONDS ?= 300
 BACKEND ?= inductor
@@ -21,7 +24,7 @@ SHELL   := /bin/bash
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-gpu test-sanitize lint shape typecheck stubs docs parity \
+.PHONY: help demo test test-slow test-gpu test-core test-no-compiler test-pythons test-sanitize lint shape typecheck stubs docs parity \
   fuzz fuzz-files fuzz-ops fuzz-ranks third-party bench bench-gpu cuda-compile-check lock clean
 
 help: ## list the targets and settings
@@ -49,6 +52,17 @@ test-sanitize: $(VENV)/.extras ## run the tests of the custom operators under th
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1 \
 	ONEFLOW_EXT_PATH=$$library $(BIN)/python -m pytest tests/ops -k "not opcheck and not compile" || exit 1; done
+
+test-no-compiler: $(VENV)/.extras ## run tests without the custom kernels and without a C++ compiler
+	ONEFLOW_EXT=0 CXX=no-compiler $(BIN)/python -m pytest tests/core tests/optim -m "not slow and not gpu and not network" -n $(JOBS)
+
+test-pythons: ## run the core tests on each Python of PYTHONS and with each torch of TORCHS (downloads torch for each)
+	for python in $(PYTHONS); do for torch in $(TORCHS); do \
+	  $(MAKE) test-core PYTHON=$$python TORCH="$$torch" VENV=".venv-$$(basename $$python)-$$torch" || exit 1; done; done
+
+test-core: $(VENV)/.extras ## run the core tests and the first example
+	$(BIN)/python docs/examples/first_graph.py
+	$(BIN)/python -m pytest tests/core tests/optim -m "not slow and not gpu and not network" -n $(JOBS)
 
 lint: $(VENV)/.extras ## check the code with ruff, mypy and import-linter
 	$(BIN)/python -m ruff check .
