@@ -41,13 +41,13 @@ Rules both front ends can rely on:
 __all__ = ["Config", "Engine", "Program", "Slot", "capturing", "outside_capture"]
 
 _HOME = {
-    "Config": "config",
-    "Engine": "engine",
-    "Program": "program.program",
-    "Slot": "program.program",
-    "capturing": "capture.capture",
-    "inside_another": "capture.capture",
-    "outside_capture": "capture.capture",
+    "Config": ".config",
+    "Engine": ".engine",
+    "Program": ".program.program",
+    "Slot": ".program.program",
+    "capturing": ".._active",
+    "inside_another": ".errors",
+    "outside_capture": ".._active",
 }
 
 
@@ -58,6 +58,6 @@ def __getattr__(name):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module(f"{__name__}.{home}"), name)
+    value = getattr(import_module(home, __name__), name)
     globals()[name] = value
     return value

@@ -12,7 +12,7 @@ from torch import Tensor, manual_seed  # noqa: F401
 
 from .._message import data_type_number
 from . import _C, eager, exception, flags, jobs, remat, test_api
-from .. import _lazy_mode
+from .. import _lazy_mode as lazy_mode
 from .jobs import (
     CurJobBuildAndInferCtx_SetJobConf,
     JobBuildAndInferCtx_Close,

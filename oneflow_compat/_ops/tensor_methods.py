@@ -6,6 +6,8 @@ import sys
 
 import torch
 
+from .._active import is_captured_state
+
 __all__ = []
 _PACKAGE = __package__.partition(".")[0]
 
@@ -17,8 +19,7 @@ def is_lazy(self) -> bool:
     fake = sys.modules.get("torch._subclasses.fake_tensor")
     if fake is not None and isinstance(self, fake.FakeTensor):
         return True
-    capture = sys.modules.get(f"{_PACKAGE}._graph.capture")  # not imported before the first graph
-    return capture is not None and capture.is_captured_state(self)
+    return is_captured_state(self)
 
 
 def is_eager(self) -> bool:

@@ -1,6 +1,6 @@
 """Deep path of the tracing flag, and of scopes as messages."""
 
-from .. import _lazy_mode
+from .. import _lazy_mode as lazy_mode
 
 
 def scope_to_proto(scope):

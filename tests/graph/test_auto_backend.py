@@ -56,7 +56,7 @@ def clock(monkeypatch):
     clock, compile_aten = Clock(), auto.aten.compile
     monkeypatch.setattr(auto, "time", clock)
     monkeypatch.setattr(auto.aten, "compile", lambda *a: clock.after("aten", compile_aten(*a)))
-    monkeypatch.setattr(auto.inductor, "compile", clock.compile)
+    monkeypatch.setattr(auto.compiler, "compile", clock.compile)
     return clock
 
 
@@ -130,7 +130,7 @@ def test_when_inductor_fails_aten_goes_on_with_one_warning_a_graph(clock, monkey
     def broken(program, config):
         raise RuntimeError("no compiler today")
 
-    monkeypatch.setattr(auto.inductor, "compile", broken)
+    monkeypatch.setattr(auto.compiler, "compile", broken)
     clock.aten, g = 1000.0, graph()
     for size in (1, 2):
         for _ in range(4):

@@ -8,7 +8,7 @@ from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import oneflow as flow
-from oneflow._graph.program.program import passes
+from oneflow._graph.program import passes
 from oneflow._graph.program.writes import silent_writes
 from oneflow._graph.errors import ProgramError
 

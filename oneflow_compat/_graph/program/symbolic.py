@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+aten = torch.ops.aten
+
 BRANCH_TAKEN_OTHERWISE = (
     "a branch of build() on a size that depends on values goes another way than in this program: branch"
 )
@@ -18,7 +20,7 @@ def is_run_value(value) -> bool:
 def checks_branches(program) -> bool:
     """Does the program check which way branches on sizes go?"""
     return any(
-        n.target is torch.ops.aten._assert_async.msg and n.args[1].startswith(BRANCH_TAKEN_OTHERWISE)
+        n.target is aten._assert_async.msg and n.args[1].startswith(BRANCH_TAKEN_OTHERWISE)
         for n in program.graph.nodes
     )
 
