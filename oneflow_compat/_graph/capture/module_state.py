@@ -13,6 +13,8 @@ from ..errors import CaptureError
 from ..program.symbolic import SYMBOLIC_NUMBERS
 from .python_reads import DEPTH
 
+_ENGINE = __package__.rpartition(".")[0]  # objects of the engine are not walked
+
 
 def _memory(tensor):
     return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
@@ -301,7 +303,7 @@ def _made(value, known):
             id(value) in seen
             or id(value) in known
             or isinstance(value, (torch.Tensor, type, *_CODE))
-            or type(value).__module__.startswith(__package__)
+            or type(value).__module__.startswith(_ENGINE)
         ):
             continue
         seen[id(value)] = value

@@ -154,7 +154,7 @@ class Reads:
 
     def _value(self, container, key, value, label, attribute, depth=0):
         if (
-            getattr(value, "__module__", None) == f"{__package__}.recomputation"
+            getattr(value, "__module__", None) == f"{__package__}.checkpointing"
         ):  # forward of a recomputed module
             return
         entry = (container, key, value, label, attribute)
