@@ -193,24 +193,24 @@ TENSOR = {
     # blobs inside job functions
     "with_distribute": (
         "method",
-        "compatible.single_client._blob_methods:with_distribute",
+        "_blob_methods:with_distribute",
         "how a blob is spread over devices",
     ),
     "with_gradient_distribute": (
         "method",
-        "compatible.single_client._blob_methods:with_distribute",
+        "_blob_methods:with_distribute",
         "how its gradient is",
     ),
     "logical_blob_name": (
         "property",
-        "compatible.single_client._blob_methods:logical_blob_name",
+        "_blob_methods:logical_blob_name",
         "name of a blob in a job",
     ),
-    "op_name": ("property", "compatible.single_client._blob_methods:op_name", "its first part"),
-    "numpy_list": ("method", "compatible.single_client._blob_methods:numpy_list", "one array per device"),
+    "op_name": ("property", "_blob_methods:op_name", "its first part"),
+    "numpy_list": ("method", "_blob_methods:numpy_list", "one array per device"),
     "is_dynamic": (
         "property",
-        "compatible.single_client._blob_methods:is_dynamic",
+        "_blob_methods:is_dynamic",
         "true for an input of varying size",
     ),
 }

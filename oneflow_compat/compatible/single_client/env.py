@@ -51,6 +51,6 @@ def current_resource():
 
 
 def all_device_placement(device_type):
-    from ..._processes import all_device_placement as modern
+    from ...env import all_device_placement as modern
 
     return modern(device_type)

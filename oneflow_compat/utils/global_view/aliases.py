@@ -5,7 +5,7 @@ from __future__ import annotations
 
 def to_global(input, placement=None, sbp=None, **kwargs):
     """A tensor, or a nested container of tensors, made global: `oneflow.utils.global_view.to_global`."""
-    from ..global_view import to_global
+    from . import to_global
 
     return to_global(input, placement, sbp, **kwargs)
 
@@ -14,6 +14,6 @@ def to_local(input, *, copy=False):
     """A global tensor, or a nested container of them, as local tensors:
     `oneflow.utils.global_view.to_local`.
     """
-    from ..global_view import to_local
+    from . import to_local
 
     return to_local(input, copy=copy)
