@@ -83,12 +83,12 @@ class Engine:
                     return entry(args, kwargs)
                 except Stale:
                     unfit = (*unfit, entry)
-                except AnotherWay as found:
-                    ways = list(entry.branches.items())
-                    at = list(entry.branches).index(found.place)
+                except AnotherWay as refusal:
+                    branches = list(entry.branches.items())
+                    position = list(entry.branches).index(refusal.place)
                     self.branches = {
-                        **dict(ways[:at]),
-                        found.place: not ways[at][1],
+                        **dict(branches[:position]),
+                        refusal.place: not branches[position][1],
                     }  # what comes later may be another branch now
                 entry = self._entry(args, kwargs, unfit)
         except Exception:
@@ -134,7 +134,7 @@ class Engine:
     def _goes_there(self, entry):
         """Do the branches on sizes go in this program as they did in the last call?"""
         return not self.branches or all(
-            entry.branches.get(place, way) == way for place, way in self.branches.items()
+            entry.branches.get(branch, outcome) == outcome for branch, outcome in self.branches.items()
         )
 
     def _now_first(self, key, entry):
@@ -215,31 +215,31 @@ class Engine:
         from .capture.capture import Capture
         from .capture.update.optimizer_state import MoreNumbers
 
-        ways, turned, errors, varied = self.branches, [], [], self.sizes_vary
+        outcomes, turned, errors, varied = self.branches, [], [], self.sizes_vary
         while True:
-            capture = Capture(self, args, kwargs, config, ways)
+            capture = Capture(self, args, kwargs, config, outcomes)
             try:
                 with _no_collection():
                     return capture, capture.run()
-            except MoreNumbers as found:
-                self.live_options.setdefault(found.optimizer, set()).add(found.key)
+            except MoreNumbers as request:
+                self.live_options.setdefault(request.optimizer, set()).add(request.key)
             except Exception as error:
                 if isinstance(error, CaptureError) and self.sizes_vary:
                     self.sizes_vary = None
                     continue
-                errors, taken = [*errors, error], list(capture.recorder.sizes.branches.items())
-                while taken and (taken[-1][0] in self.branches or taken[-1][0] in turned):
-                    taken.pop()
-                if not taken or len(errors) > _MAX_BRANCHED:
+                errors, recorded = [*errors, error], list(capture.recorder.sizes.branches.items())
+                while recorded and (recorded[-1][0] in self.branches or recorded[-1][0] in turned):
+                    recorded.pop()
+                if not recorded or len(errors) > _MAX_BRANCHED:
                     if self.sizes_vary:
-                        self.sizes_vary, ways, turned, errors = None, self.branches, [], []
+                        self.sizes_vary, outcomes, turned, errors = None, self.branches, [], []
                         continue
                     self.sizes_vary = varied  # it fails with known sizes, too
                     raise errors[0]
-                (place, way), taken = taken[-1], taken[:-1]
-                ways, turned = (
-                    {**dict(taken), place: not way},
-                    [p for p in turned if p in dict(taken)] + [place],
+                (branch, outcome), recorded = recorded[-1], recorded[:-1]
+                outcomes, turned = (
+                    {**dict(recorded), branch: not outcome},
+                    [p for p in turned if p in dict(recorded)] + [branch],
                 )
 
     def _resolved(self):
@@ -256,17 +256,17 @@ class Engine:
             ):  # the others take long: theirs is garbage as well
                 return compiler_for(config.backend)(program, config), config.backend
         except Exception as error:
-            text = f"{type(error).__name__}: {error}".split("\n", 1)[0]
+            message = f"{type(error).__name__}: {error}".split("\n", 1)[0]
             if config.backend == "inductor" and self.config.backend is not None:
                 raise OneFlowError(
-                    f"graph {self.name}: the inductor backend could not compile it ({text});"
+                    f"graph {self.name}: the inductor backend could not compile it ({message});"
                     " set_backend('auto') or 'aten' runs it"
                 ) from error
             if self.config.backend is not None or config.backend == "aten":
                 raise
             warnings.warn(
-                f"graph {self.name}: the {config.backend} backend could not compile it ({text}); it runs on"
-                " the aten backend",
+                f"graph {self.name}: the {config.backend} backend could not compile it ({message});"
+                " it runs on the aten backend",
                 stacklevel=5,
             )
             return compiler_for("aten")(program, config), "aten"

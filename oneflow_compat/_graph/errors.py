@@ -58,16 +58,16 @@ def skipped(name) -> bool:
 def raised_at(error):
     """The user's innermost (file, line, function) in the traceback of an error."""
     user_location()  # fills _prefixes
-    found, tb = None, error.__traceback__
+    location, tb = None, error.__traceback__
     while tb is not None:
         code = tb.tb_frame.f_code
         pythons = (
             code.co_filename.startswith(_STDLIB) and f"{os.sep}site-packages{os.sep}" not in code.co_filename
         )
         if not code.co_filename.startswith(_prefixes) and not pythons:
-            found = code.co_filename, tb.tb_lineno, code.co_name
+            location = code.co_filename, tb.tb_lineno, code.co_name
         tb = tb.tb_next
-    return found
+    return location
 
 
 def location_text(location) -> str:

@@ -28,8 +28,8 @@ class Stale(Exception):
 class AnotherWay(Exception):
     """A branch on sizes, at .place, did not go the way the program was made for."""
 
-    def __init__(self, place, text):
-        super().__init__(text)
+    def __init__(self, place, message):
+        super().__init__(message)
         self.place = place
 
 
@@ -118,31 +118,31 @@ class Binding:
         containers: dict = {}
 
         def name_of(container):
-            found = containers.get(id(container))
-            if found is None:
-                found = containers[id(container)] = f"d{len(containers)}"
-                scope[found] = container
-            return found
+            variable = containers.get(id(container))
+            if variable is None:
+                variable = containers[id(container)] = f"d{len(containers)}"
+                scope[variable] = container
+            return variable
 
         tensor_args = self._tensor_args
         for slot in self.program.slots:
-            kind = slot.place[0]
-            if kind == "arg":
+            origin = slot.place[0]
+            if origin == "arg":
                 items.append(
                     f"a[{tensor_args[slot.place[1]]}]{self._spread_args[tensor_args[slot.place[1]]]}"
                 )
-            elif kind in ("module", "optparam"):
+            elif origin in ("module", "optparam"):
                 entry = names[slot.name]
                 tensors.append((len(tensors), entry[3], entry[4], slot))
                 scope[f"e{len(tensors) - 1}"] = entry[3][entry[4]]
                 items.append(f"x{len(tensors) - 1}{_memory(entry[3][entry[4]])}")
                 lines.append(f"    x{len(tensors) - 1} = {name_of(entry[3])}[{entry[4]!r}]\n")
-            elif kind == "optim":
+            elif origin == "optim":
                 _, o, name, *keys = slot.place
                 inner = self.optimizers[o].state.get(names[name][5], {})
-                first = functools.reduce(operator.getitem, keys, inner)  # KeyError: the state was begun anew
-                items.append(name_of(inner) + "".join(f"[{k!r}]" for k in keys) + _memory(first))
-            elif kind == "group":
+                tensor = functools.reduce(operator.getitem, keys, inner)  # KeyError: the state was begun anew
+                items.append(name_of(inner) + "".join(f"[{k!r}]" for k in keys) + _memory(tensor))
+            elif origin == "group":
                 _, o, g, *keys = slot.place
                 items.append(name_of(self.optimizers[o].param_groups[g]) + "".join(f"[{k!r}]" for k in keys))
             else:
@@ -177,12 +177,12 @@ class Binding:
             for n, container, key, slot in tensors
             if slot.role == "param"
         ]
-        first: dict = {}
+        representatives: dict = {}
         for n, container, trained in params:
             if trained:
-                first.setdefault(id(container), n)
+                representatives.setdefault(id(container), n)
         frozen = [f"x{n}" for n, _, trained in params if not trained]
-        return [f"x{n}.requires_grad" for n in first.values()] + (
+        return [f"x{n}.requires_grad" for n in representatives.values()] + (
             [f"not any_requires_grad({', '.join(frozen)})"] if frozen else []
         )
 
@@ -316,8 +316,8 @@ class Binding:
         try:
             return run_or_undo(self.run, self._kept, self.program, *values)
         except RuntimeError as error:
-            _, found, rest = str(error).partition(BRANCH_TAKEN_OTHERWISE)
-            if not found:
+            _, tag, rest = str(error).partition(BRANCH_TAKEN_OTHERWISE)
+            if not tag:
                 raise
             self._take_back()
             raise AnotherWay(list(self.branches)[int(rest.split(":", 1)[0])], str(error)) from None
@@ -336,10 +336,10 @@ class Binding:
             if overflow:  # the step did not happen: numbers stay, and state that began with it is taken back
                 self._take_back()
                 return out[: len(out) - len(self.state_numbers)]
-        first = len(out) - len(self.state_numbers)
-        for (o, where, path), value in zip(self.state_numbers, out[first:]):
-            put_at(holder(self.optimizers[o], where), path, value)
-        return out[:first]
+        split = len(out) - len(self.state_numbers)
+        for (o, owner, path), value in zip(self.state_numbers, out[split:]):
+            put_at(holder(self.optimizers[o], owner), path, value)
+        return out[:split]
 
     def _store_attributes(self, out):
         """Bind what build() bound to buffers and attributes to this run's tensors."""

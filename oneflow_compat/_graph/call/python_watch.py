@@ -35,26 +35,24 @@ class Watch:
         scope, tests, names = {}, [], {}
         for i, (container, key, value, _) in enumerate(self.entries):
             if isinstance(container, Cell):
-                name, where = container.cell, "{}.cell_contents"
+                name, template = container.cell, "{}.cell_contents"
             elif isinstance(container, Length):
-                name, where = container.of, "len({})"
+                name, template = container.of, "len({})"
             elif isinstance(container, Elements):
-                name, where = container, "{}[0]"
+                name, template = container, "{}[0]"
             else:
-                name, where = container, f"{{}}[{self._key(key, scope)}]"
-            held = names.get(id(name))
-            if held is None:
-                held = names[id(name)] = f"c{len(names)}"
-                scope[held] = name
+                name, template = container, f"{{}}[{self._key(key, scope)}]"
+            variable = names.get(id(name))
+            if variable is None:
+                variable = names[id(name)] = f"c{len(names)}"
+                scope[variable] = name
             if value is MISSING:
-                tests.append(f"{self._key(key, scope)} not in {held}")
+                tests.append(f"{self._key(key, scope)} not in {variable}")
                 continue
             scope[f"v{i}"] = value
             plain = isinstance(value, (list, dict)) and is_plain_container(value)
-            tests.append(
-                f"{where.format(held)} {'==' if plain or isinstance(container, (Length, Elements)) else 'is'}"
-                f" v{i}"
-            )
+            comparison = "==" if plain or isinstance(container, (Length, Elements)) else "is"
+            tests.append(f"{template.format(variable)} {comparison} v{i}")
         lines = [" and ".join(tests[i : i + 200]) for i in range(0, len(tests), 200)]
         body = "".join(f"    if not ({line}):\n        return False\n" for line in lines) or "    pass\n"
         source = (
@@ -97,16 +95,14 @@ class Watch:
         for i, free, now in new:
             if free is not MISSING:
                 moved.setdefault(free, []).append((i, now))
-        for free, places in moved.items():
-            old = self.entries[places[0][0]][2]
-            if len({id(now) for _, now in places}) > 1 or len(places) != sum(
-                e[2] is old for e in self.entries
-            ):
-                self.changed = self.entries[places[0][0]][3]
+        for free, uses in moved.items():
+            old = self.entries[uses[0][0]][2]
+            if len({id(now) for _, now in uses}) > 1 or len(uses) != sum(e[2] is old for e in self.entries):
+                self.changed = self.entries[uses[0][0]][3]
                 return False  # one of two names of a tensor was bound to another one
-        for free, places in moved.items():
-            rebind(free, places[0][1])
-            self.free_of[id(places[0][1])] = self.free_of.pop(id(self.entries[places[0][0]][2]))
+        for free, uses in moved.items():
+            rebind(free, uses[0][1])
+            self.free_of[id(uses[0][1])] = self.free_of.pop(id(self.entries[uses[0][0]][2]))
         for i, _, now in new:
             old, self.entries[i][2] = self.entries[i][2], now
             self.scope[f"v{i}"] = now

@@ -108,9 +108,9 @@ def _is_name(name):
     return name.isidentifier() and name.isascii() and not keyword.iskeyword(name)
 
 
-def _comment(text):
+def _comment(line):
     """A text behind a #, on one line whatever it holds."""
-    return text if text.isprintable() else ascii(text)
+    return line if line.isprintable() else ascii(line)
 
 
 def _last_uses(graph):
@@ -137,7 +137,7 @@ def compile_program(program, function_name="program", labels=None):
     graph = program.graph
     names = _Names(graph)
     dies = _last_uses(graph)
-    params, body, where = ["__enter"] if labels else [], [], None
+    params, body, current = ["__enter"] if labels else [], [], None
     for node in graph.nodes:
         if node.op == "placeholder":
             params.append(node.name)
@@ -146,10 +146,10 @@ def compile_program(program, function_name="program", labels=None):
             labels
             and node.op == "call_function"
             and node.target is not operator.getitem
-            and labels(program, node) != where
+            and labels(program, node) != current
         ):
-            where = labels(program, node)
-            body.append(f"__enter({where!r})")
+            current = labels(program, node)
+            body.append(f"__enter({current!r})")
         if node.op == "output":
             parts = [_text(v, names) for v in node.args[0]]
             body.append(f"return ({', '.join(parts)}{',' if len(parts) == 1 else ''})")
@@ -185,8 +185,8 @@ def _statement(node, names, constants):
     return call if not node.users else f"{node.name} = {call}"
 
 
-def _paren(text):
-    return f"({text})" if text.startswith("-") else text
+def _paren(expression):
+    return f"({expression})" if expression.startswith("-") else expression
 
 
 class _ReadableNames(_Names):
@@ -217,7 +217,7 @@ def readable(program) -> str:
     head = [f"def {_identifier(program.name)}("]
     slots = iter(program.slots)
     body = []
-    where = None
+    current = None
     dies = _last_uses(program.graph)
     for node in program.graph.nodes:
         if node.op == "placeholder":
@@ -227,10 +227,10 @@ def readable(program) -> str:
             parts = [_text(v, names) for v in node.args[0]]
             body.append(f"    return ({', '.join(parts)}{',' if len(parts) == 1 else ''})")
             continue
-        here = (node.meta.get("phase"), node.meta.get("module"))
-        if here != where and here != (None, None):
-            body.append(f"    # {_comment(f'{here[0]}: {here[1]}' if here[1] else str(here[0]))}")
-            where = here
+        section = (node.meta.get("phase"), node.meta.get("module"))
+        if section != current and section != (None, None):
+            body.append(f"    # {_comment(f'{section[0]}: {section[1]}' if section[1] else str(section[0]))}")
+            current = section
         body.append("    " + _readable_statement(node, names))
         dead = [n.name for n in dies.get(node, ()) if n.op != "placeholder"]
         if dead:
@@ -239,12 +239,12 @@ def readable(program) -> str:
     for name, value in names.globals.items():
         lines.append(f"{name} = ...  # {_comment(repr(value))}")
     for name, value in program.constants.items():
-        made = (
+        literal = (
             f"torch.tensor({value.tolist()!r}, dtype={value.dtype}, device={str(value.device)!r})"
             if value.numel() <= 64
             else None
         )
-        lines.append(f"{name} = {made or f'...  # {value.dtype} {list(value.shape)}'}")
+        lines.append(f"{name} = {literal or f'...  # {value.dtype} {list(value.shape)}'}")
     return "\n".join(lines + head + body) + "\n"
 
 
@@ -258,9 +258,9 @@ def _readable_statement(node, names):
         return f"{node.name} = {node.target}"
     template = _PYTHON.get(node.target)
     if template is not None:
-        text = template.format(*(_paren(_text(a, names)) for a in node.args))
+        expression = template.format(*(_paren(_text(a, names)) for a in node.args))
     elif node.target is operator.getitem:
-        text = f"{node.args[0].name}[{_text(node.args[1], names)}]"
+        expression = f"{node.args[0].name}[{_text(node.args[1], names)}]"
     else:
-        text = f"{_target_text(node.target, names)}({_arguments(node, names)})"
-    return f"{node.name} = {text}" if node.users else text
+        expression = f"{_target_text(node.target, names)}({_arguments(node, names)})"
+    return f"{node.name} = {expression}" if node.users else expression

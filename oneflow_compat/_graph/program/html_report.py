@@ -63,11 +63,11 @@ def page(program: Program, seconds: dict | None = None) -> str:
             groups[_place(node)].append(node)
     total = sum(seconds.values())
     tree: dict = {}
-    for place, nodes in groups.items():
-        at = tree
-        for part in place:
-            at = at.setdefault(part, {})
-        at.setdefault("", []).extend(nodes)
+    for path, nodes in groups.items():
+        branch = tree
+        for part in path:
+            branch = branch.setdefault(part, {})
+        branch.setdefault("", []).extend(nodes)
     head = (
         f"{program.count()} operators, {len(program.slots)} inputs,"
         f" {'training' if program.training else 'inference'}"

@@ -17,9 +17,9 @@ def copied(value):
 def leaves(value, path=()):
     """[(path, leaf)] of everything in nested lists and dicts."""
     if isinstance(value, dict):
-        return [found for k, v in value.items() for found in leaves(v, (*path, k))]
+        return [leaf for k, v in value.items() for leaf in leaves(v, (*path, k))]
     if type(value) is list and path:
-        return [found for i, v in enumerate(value) for found in leaves(v, (*path, i))]
+        return [leaf for i, v in enumerate(value) for leaf in leaves(v, (*path, i))]
     return [(path, value)]
 
 
@@ -54,6 +54,6 @@ def symbolic(value, depth=0):
     )
 
 
-def holder(optimizer, where):
+def holder(optimizer, owner):
     """The dict of a parameter's state, or the group of that number."""
-    return optimizer.param_groups[where] if type(where) is int else optimizer.state[where]
+    return optimizer.param_groups[owner] if type(owner) is int else optimizer.state[owner]

@@ -36,8 +36,8 @@ class Slot:
     def __str__(self):
         if self.shape is None:
             return f"{self.role} {self.name}: number"
-        kind = str(self.dtype).replace("torch.", "")
-        return f"{self.role} {self.name}: {kind}{list(self.shape)} {self.device}" + (
+        dtype = str(self.dtype).replace("torch.", "")
+        return f"{self.role} {self.name}: {dtype}{list(self.shape)} {self.device}" + (
             " (updated)" if self.written else ""
         )
 
@@ -150,16 +150,16 @@ def written_args(node):
     schema = getattr(node.target, "_schema", None)
     if schema is None or not schema.is_mutable:
         return []
-    found = []
+    written = []
     for position, arg in enumerate(schema.arguments):
         if arg.alias_info is None or not arg.alias_info.is_write:
             continue
         value = node.args[position] if position < len(node.args) else node.kwargs.get(arg.name)
         if isinstance(value, torch.fx.Node):
-            found.append(value)
+            written.append(value)
         elif isinstance(value, (list, tuple)):
-            found.extend(v for v in value if isinstance(v, torch.fx.Node))
-    return found
+            written.extend(v for v in value if isinstance(v, torch.fx.Node))
+    return written
 
 
 def is_view(node) -> bool:

@@ -36,8 +36,8 @@ def same_value(a, b):
     if type(a) is not type(b):
         return False
     if isinstance(a, (list, tuple)):
-        kind = list if isinstance(a, list) else tuple  # a subclass may have other elements, or no length
-        return kind.__len__(a) == kind.__len__(b) and all(map(same_value, kind.__iter__(a), kind.__iter__(b)))
+        base = list if isinstance(a, list) else tuple  # a subclass may have other elements, or no length
+        return base.__len__(a) == base.__len__(b) and all(map(same_value, base.__iter__(a), base.__iter__(b)))
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(same_value(v, b[k]) for k, v in a.items())
     if is_record(type(a)):

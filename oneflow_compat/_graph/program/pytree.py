@@ -79,18 +79,18 @@ class _Rest(dict):
 
 
 def _made(values, context):
-    kind, keys, rest = context
-    if issubclass(kind, dict):
-        new = kind.__new__(kind)
+    cls, keys, rest = context
+    if issubclass(cls, dict):
+        new = cls.__new__(cls)
         for key, value in zip(keys, values):
             dict.__setitem__(new, key, value)
-    elif issubclass(kind, list):
-        new = kind.__new__(kind)
+    elif issubclass(cls, list):
+        new = cls.__new__(cls)
         list.extend(new, values)
-    elif issubclass(kind, tuple):
-        new = tuple.__new__(kind, values)
+    elif issubclass(cls, tuple):
+        new = tuple.__new__(cls, values)
     else:
-        new = object.__new__(kind)
+        new = object.__new__(cls)
         for key, value in zip(keys, values):
             object.__setattr__(new, key, value)
     if rest:
@@ -170,20 +170,20 @@ def plain_spec(tree_spec):
     children = [plain_spec(c) for c in tree_spec.children()]
     if tree_spec.is_leaf():
         return tree_spec
-    kind, context = tree_spec.type, tree_spec.context
-    if kind is _Held:
-        kind, keys, _ = context
-        if issubclass(kind, list):
-            kind, context = list, None
-        elif issubclass(kind, tuple):
-            kind, context = tuple, None
+    cls, context = tree_spec.type, tree_spec.context
+    if cls is _Held:
+        cls, keys, _ = context
+        if issubclass(cls, list):
+            cls, context = list, None
+        elif issubclass(cls, tuple):
+            cls, context = tuple, None
         else:
-            kind, context = dict, list(keys)
+            cls, context = dict, list(keys)
     elif hasattr(context, "_fields"):  # a namedtuple
-        kind, context = tuple, None
-    elif pytree.SUPPORTED_NODES.get(kind) is not None and not kind.__module__.startswith(
+        cls, context = tuple, None
+    elif pytree.SUPPORTED_NODES.get(cls) is not None and not cls.__module__.startswith(
         ("torch", "collections", "builtins")
     ):
-        if issubclass(kind, dict):
-            kind, context = dict, list(keys_of(context))
-    return pytree.TreeSpec(kind, context, children)
+        if issubclass(cls, dict):
+            cls, context = dict, list(keys_of(context))
+    return pytree.TreeSpec(cls, context, children)

@@ -23,31 +23,31 @@ _FILLED = {
 }
 
 
-def part(graph, wanted):
+def part(graph, needed):
     """The part of the graph that computes the wanted nodes, on copies of what it writes; (open fx graph,
     {node: copy}, indices of its inputs among the placeholders).
     """
-    wanted = set(wanted)
+    needed = set(needed)
     for node in reversed(list(graph.nodes)):
         if node.op != "call_function":
             continue
-        if node in wanted or any(w in wanted for w in roots(written_args(node))):
-            wanted.add(node)
-            wanted.update(() if _filled(node) else node.all_input_nodes)
+        if node in needed or any(w in needed for w in roots(written_args(node))):
+            needed.add(node)
+            needed.update(() if _filled(node) else node.all_input_nodes)
     small = torch.fx.Graph()
     copies, inputs, written = {}, [], set()
     for node in graph.nodes:
-        if node in wanted:
+        if node in needed:
             written.update(roots(written_args(node)))
     for index, node in enumerate(n for n in graph.nodes if n.op == "placeholder"):
-        if node in wanted:
+        if node in needed:
             copies[node] = small.placeholder(f"p{index}")
             inputs.append(index)
     for node in list(copies):
         if node in written:
             copies[node] = small.call_function(aten.clone.default, (copies[node],))
     for node in graph.nodes:
-        if node in wanted and node not in copies and node.op in ("call_function", "get_attr"):
+        if node in needed and node not in copies and node.op in ("call_function", "get_attr"):
             filled = _filled(node)
             copies[node] = (
                 small.call_function(aten.full.default, *filled)
@@ -75,12 +75,12 @@ def guard_graph(graph, guards):
     the placeholders).
     """
     small, copies, inputs = part(
-        graph, {n for node, _, other, _ in guards for n in (node, other) if isinstance(n, torch.fx.Node)}
+        graph, {n for node, _, operand, _ in guards for n in (node, operand) if isinstance(n, torch.fx.Node)}
     )
     truths = []
-    for node, comparison, other, outcome in guards:
-        other = copies[other] if isinstance(other, torch.fx.Node) else other
-        truth = small.call_function(comparison, (copies[node], other))
+    for node, comparison, operand, outcome in guards:
+        operand = copies[operand] if isinstance(operand, torch.fx.Node) else operand
+        truth = small.call_function(comparison, (copies[node], operand))
         truths.append(small.call_function(operator.eq, (truth, outcome)))
     small.output(tuple(truths))
     return small, inputs

@@ -26,12 +26,12 @@ def slots_of(capture, graph):
         owner.setdefault(node, tensor)
     written = {n for node in graph.nodes if node.op == "call_function" for n in roots(written_args(node))}
     optim = _optimizer_tensors(capture)
-    numbers = capture.update.numbers if capture.update is not None else {}
+    number_inputs = capture.update.numbers if capture.update is not None else {}
     slots, free, free_of, arguments = [], [], dict.fromkeys(recorder.lifted), 0
     placeholders = [n for n in graph.nodes if n.op == "placeholder"]
     for node in placeholders:
         info = node.meta.get("tensor")
-        kind = (
+        metadata = (
             dict(
                 shape=info.shape,
                 dtype=info.dtype,
@@ -53,18 +53,18 @@ def slots_of(capture, graph):
                 named = "free", f"free{len(free)}", ("free", len(free))
                 free_of[id(tensor)] = len(free)
                 free.append(tensor)
-        elif node in numbers:
-            where, o, of, *path = numbers[node]
+        elif node in number_inputs:
+            container, o, owner_key, *path = number_inputs[node]
             named = (
-                ("lr", *_of_group(o, of, path))
-                if where == "group"
-                else ("optim", *_of_state(state, o, of, path))
+                ("lr", *_of_group(o, owner_key, path))
+                if container == "group"
+                else ("optim", *_of_state(state, o, owner_key, path))
             )
         else:
             named = "arg", node.target, ("arg", arguments)
             arguments += 1
         node.meta.pop("value", None)
-        slots.append(Slot(*named, **kind))
+        slots.append(Slot(*named, **metadata))
     expected = sum(isinstance(v, torch.Tensor) for v in capture.args_flat)
     assert arguments == expected, (arguments, expected)
     _rename(placeholders, slots, {n.name for n in graph.nodes} - {n.name for n in placeholders})
@@ -73,18 +73,18 @@ def slots_of(capture, graph):
 
 def _optimizer_tensors(capture):
     """id of a tensor of an optimizer's state -> (role, name, place)."""
-    found = {}
+    tensors = {}
     for o, (optimizer, _) in enumerate(capture.state.optimizers):
         for param, state in optimizer.state.items():
             for path, value in leaves(state):
                 if isinstance(value, torch.Tensor):
-                    found[id(memory_of(value))] = ("optim", *_of_state(capture.state, o, param, path))
-    for o, of, path, _, real in capture.new_state:
-        found[id(real)] = (
+                    tensors[id(memory_of(value))] = ("optim", *_of_state(capture.state, o, param, path))
+    for o, owner, path, _, real in capture.new_state:
+        tensors[id(real)] = (
             "optim",
-            *(_of_group(o, of, path) if type(of) is int else _of_state(capture.state, o, of, path)),
+            *(_of_group(o, owner, path) if type(owner) is int else _of_state(capture.state, o, owner, path)),
         )
-    return found
+    return tensors
 
 
 def _of_state(state, optimizer, param, path):

@@ -65,13 +65,13 @@ def _plain(x):
 def _binary(name, function, swapped):
     base = getattr(float, name)
 
-    def method(self, other):
-        if isinstance(other, torch.Tensor):
+    def method(self, operand):
+        if isinstance(operand, torch.Tensor):
             return NotImplemented
-        if not isinstance(other, (int, float)):
+        if not isinstance(operand, (int, float)):
             return NotImplemented
-        value = base(self.plain(), float(_plain(other)))
-        args = (other, self) if swapped else (self, other)
+        value = base(self.plain(), float(_plain(operand)))
+        args = (operand, self) if swapped else (self, operand)
         return self.trace.compute(function, args, value)
 
     method.__name__ = name
@@ -79,10 +79,10 @@ def _binary(name, function, swapped):
 
 
 def _compare(name, function):
-    def method(self, other):
-        if isinstance(other, torch.Tensor) or not isinstance(other, (int, float)):
+    def method(self, operand):
+        if isinstance(operand, torch.Tensor) or not isinstance(operand, (int, float)):
             return NotImplemented
-        return self.trace.guard(self, function, other)
+        return self.trace.guard(self, function, operand)
 
     method.__name__ = name
     return method
@@ -127,22 +127,27 @@ class ScalarTrace:
             self.number_of[node] = value
         return HostScalar(value, node, self)
 
-    def guard(self, scalar, comparison, other):
-        outcome = bool(comparison(scalar.plain(), _plain(other)))
-        entry = (scalar.node, comparison, other.node if isinstance(other, HostScalar) else other, outcome)
+    def guard(self, scalar, comparison, operand):
+        outcome = bool(comparison(scalar.plain(), _plain(operand)))
+        entry = (
+            scalar.node,
+            comparison,
+            operand.node if isinstance(operand, HostScalar) else operand,
+            outcome,
+        )
         if entry not in self.guards:
             self.guards.append(entry)
         return outcome
 
     def marker(self, scalar) -> float:
         """A number that stands for the scalar inside operator arguments. It is found again by equality."""
-        number = self._marker_of.get(scalar.node)
-        if number is None:
-            number = 0.0007316283950617284 * (1.0 + (len(self.markers) + 1) * 2.0**-40)
-            self.markers[number] = scalar.node
-            self.values[number] = scalar.plain()
-            self._marker_of[scalar.node] = number
-        return number
+        marker = self._marker_of.get(scalar.node)
+        if marker is None:
+            marker = 0.0007316283950617284 * (1.0 + (len(self.markers) + 1) * 2.0**-40)
+            self.markers[marker] = scalar.node
+            self.values[marker] = scalar.plain()
+            self._marker_of[scalar.node] = marker
+        return marker
 
 
 class ScalarMode(TorchFunctionMode):

@@ -78,9 +78,9 @@ def unscale(update):
         )
     with torch.no_grad():
         inv = scaler._scale.double().reciprocal().float()
-        found = torch.zeros((), dtype=torch.float32, device=scaler._scale.device)
-        torch._amp_foreach_non_finite_check_and_unscale_(dense, found, inv)
-    return found
+        found_inf = torch.zeros((), dtype=torch.float32, device=scaler._scale.device)
+        torch._amp_foreach_non_finite_check_and_unscale_(dense, found_inf, inv)
+    return found_inf
 
 
 def keep_old(update):
@@ -100,14 +100,14 @@ def keep_old(update):
     return kept
 
 
-def choose(update, found, kept):
+def choose(update, found_inf, kept):
     """Where an inf was found: the old values again. Then the scale grows or shrinks as GradScaler does."""
     scaler = update.scaler
     kept = kept + begun(
         update, {id(t) for t, _ in kept}, [optimizer for optimizer, _ in update.state.optimizers]
     )
     with torch.no_grad():
-        bad = found.bool()
+        bad = found_inf.bool()
         for tensor, old in kept:
             tensor.copy_(torch.where(bad.to(tensor.device), old, tensor.detach()))
         if keeps_scale(scaler):
@@ -115,14 +115,14 @@ def choose(update, found, kept):
         torch._amp_update_scale_(
             scaler._scale,
             scaler._growth_tracker,
-            found,
+            found_inf,
             scaler.get_growth_factor(),
             scaler.get_backoff_factor(),
             scaler.get_growth_interval(),
         )
 
 
-def begun(update, known, optimizers):
+def begun(update, existing, optimizers):
     """(state tensor the step created, copy of its first value) for state that did not exist before."""
     from torch._subclasses.fake_tensor import FakeTensor
 
@@ -130,7 +130,7 @@ def begun(update, known, optimizers):
     for optimizer in optimizers:
         for state in optimizer.state.values():
             for _, value in leaves(state):
-                if isinstance(value, FakeTensor) and id(value) not in known:
+                if isinstance(value, FakeTensor) and id(value) not in existing:
                     node = value._of_node
                     with recorder.graph.inserting_after(node):
                         copy = recorder.graph.call_function(aten.clone.default, (node,))

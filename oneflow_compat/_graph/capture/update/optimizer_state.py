@@ -166,20 +166,20 @@ class StateChanges:
         self._write(optimizer, pairs)
 
     @staticmethod
-    def _refuse_object(optimizer, place, value):
+    def _refuse_object(optimizer, location, value):
         raise CaptureError(
-            f"{type(optimizer).__name__} keeps tensors in {place}, a {type(value).__name__}, which a program"
-            " cannot see",
+            f"{type(optimizer).__name__} keeps tensors in {location}, a {type(value).__name__},"
+            " which a program cannot see",
             "Keep them in optimizer.state[param], also in lists and dicts there, or step this optimizer in"
             " eager mode.",
         )
 
     def _write(self, optimizer, pairs):
-        for old, value, what in pairs:
+        for old, value, description in pairs:
             if (old.shape, old.dtype) != (value.shape, value.dtype):
                 raise CaptureError(
-                    f"{type(optimizer).__name__} replaces its {what} of {old.dtype}{list(old.shape)} by one"
-                    f" of {value.dtype}{list(value.shape)}",
+                    f"{type(optimizer).__name__} replaces its {description} of {old.dtype}{list(old.shape)}"
+                    f" by one of {value.dtype}{list(value.shape)}",
                     "A program keeps the shape and dtype of its tensors: step this optimizer in eager mode.",
                 )
         with torch.no_grad():
@@ -189,12 +189,12 @@ class StateChanges:
             for (old, _, _), value in zip(pairs, values):
                 old.copy_(value)
 
-    def _changed_options(self, index, optimizer, given):
+    def _changed_options(self, index, optimizer, groups_before):
         """Numbers in param_groups that step() changed are results of the program, and its inputs from the
         next capture on.
         """
         unseen, pairs = set(), []
-        for g, (group, before) in enumerate(zip(optimizer.param_groups, given)):
+        for g, (group, before) in enumerate(zip(optimizer.param_groups, groups_before)):
             for path, value in leaves({k: v for k, v in group.items() if k != "params"}):
                 old, key = found_at(before, path), path[0]
                 if value is old or isinstance(value, torch.Tensor) and value is old:
@@ -247,7 +247,9 @@ class StateChanges:
         gradient.
         """
         if not hasattr(self, "_real"):
-            self._real = {held: tensor.detach() for tensor, held, _ in self.recorder.lifted.values()}
+            self._real = {
+                lifted_node: tensor.detach() for tensor, lifted_node, _ in self.recorder.lifted.values()
+            }
         if node in self._real:
             return self._real[node]
         if node in self.trace.number_of:

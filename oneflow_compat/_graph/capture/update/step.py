@@ -75,22 +75,22 @@ class Update(StateChanges):
                     [copied(g) for g in optimizer.param_groups],
                 )
             )
-        found = None
+        found_inf = None
         if self.scaler is not None:
             from .loss_scaling import unscale
 
-            found = unscale(self)
+            found_inf = unscale(self)
         for optimizer, _ in self.state.optimizers:
             for group in optimizer.param_groups:
                 clip_group(group)
                 for p in group["params"]:
                     if p in outside and p.grad is not None:
-                        p.grad.copy_(outside[p](p.grad, found))
+                        p.grad.copy_(outside[p](p.grad, found_inf))
         for index, (optimizer, _) in enumerate(self.state.optimizers):
             self._pre_materialize(index, optimizer)
         kept = None
-        if found is not None:
-            self.found = self.recorder._convert(found)[0]
+        if found_inf is not None:
+            self.found = self.recorder._convert(found_inf)[0]
             from .loss_scaling import keep_old
 
             kept = keep_old(self)
@@ -100,13 +100,13 @@ class Update(StateChanges):
                 continue
             with torch.no_grad():
                 found_rows = sparse_rows.before_step(optimizer)
-                known = {id(t) for _, _, held in found_rows for t, _ in held.values()}
+                existing = {id(t) for _, _, snapshots in found_rows for t, _ in snapshots.values()}
                 self._step(index, optimizer)
-                sparse_rows.after_step(optimizer, found_rows, begun(self, known, [optimizer]))
+                sparse_rows.after_step(optimizer, found_rows, begun(self, existing, [optimizer]))
         if kept is not None:
             from .loss_scaling import choose
 
-            choose(self, found, kept)
+            choose(self, found_inf, kept)
 
     def undo(self):
         """Put optimizer state and group options back: after an error, and after success except for new real
@@ -162,7 +162,7 @@ class Update(StateChanges):
             ):
                 group[key] = self._live(("group", index, g, key), key, group[key])
             group.update({k: v for k, v in flags.items() if k in group})
-        given = [copied(g) for g in groups]
+        groups_before = [copied(g) for g in groups]
         self._number_states(index, optimizer)
         called = getattr(optimizer, "_opt_called", None)
         counters = _numbers_of(optimizer)
@@ -184,7 +184,7 @@ class Update(StateChanges):
             if name not in ("state", "param_groups") and symbolic(value):
                 self._refuse_object(optimizer, f"its attribute {name!r}", value)
         self._replaced_state(index, optimizer)
-        self._changed_options(index, optimizer, given)
+        self._changed_options(index, optimizer, groups_before)
 
     def _pre_materialize(self, index, optimizer):
         """State whose first value torch takes from the gradient, made beforehand where zeros mean
@@ -210,14 +210,14 @@ class Update(StateChanges):
                 if type(value) is not tuple:  # a shape
                     state[key] = self._live(("optim", index, param, key), key, value)
 
-    def _live(self, place, name, value):
+    def _live(self, location, name, value):
         """A python number, or each number of a tuple (betas), as an input of the program."""
         if type(value) in (int, float):
             node = self.recorder.placeholder(name, value)
-            self.numbers[node] = place
+            self.numbers[node] = location
             return self.trace.scalar(float(value), node)
         if type(value) is tuple and value and all(type(v) in (int, float) for v in value):
-            return tuple(self._live((*place, i), f"{name}{i}", v) for i, v in enumerate(value))
+            return tuple(self._live((*location, i), f"{name}{i}", v) for i, v in enumerate(value))
         return value
 
     def _item(self, tensor):

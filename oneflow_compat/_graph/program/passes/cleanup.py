@@ -133,9 +133,9 @@ def merge_views(program):
         if node.op != "call_function" or node.target not in _PURE_VIEWS or node.kwargs:
             continue
         key = (node.target, _freeze(node.args))
-        first = seen.setdefault(key, node)
-        if first is not node:
-            node.replace_all_uses_with(first)
+        original = seen.setdefault(key, node)
+        if original is not node:
+            node.replace_all_uses_with(original)
             graph.erase_node(node)
     return program
 

@@ -65,16 +65,16 @@ def fuse_activations(program):
             continue
         for form in forms:
             forward, backward = traced(form)
-            for node, found in backward.find(editor):
+            for node, match in backward.find(editor):
                 if isinstance(kernel, str):
-                    _ours(editor, node, kernel + "_backward", [found["x"], found["dy"]])
+                    _ours(editor, node, kernel + "_backward", [match["x"], match["dy"]])
                 else:
-                    editor.replace(node, kernel[1], (found["dy"], found["x"]), kernel[2])
-            for node, found in forward.find(editor):
+                    editor.replace(node, kernel[1], (match["dy"], match["x"]), kernel[2])
+            for node, match in forward.find(editor):
                 if isinstance(kernel, str):
-                    _ours(editor, node, kernel, [found["x"]])
+                    _ours(editor, node, kernel, [match["x"]])
                 else:
-                    editor.replace(node, kernel[0], (found["x"],), kernel[2])
+                    editor.replace(node, kernel[0], (match["x"],), kernel[2])
     return program
 
 

@@ -46,10 +46,10 @@ def _one(editor, biased):
         return
     if any(not contiguous(u.meta["tensor"]) or u.meta["tensor"][:2] != info[:2] for u in users):
         return
-    found = bias_sum(biased)
-    if found is None:
+    sum_parts = bias_sum(biased)
+    if sum_parts is None:
         return
-    x, bias, axis = found
+    x, bias, axis = sum_parts
     end = max(editor.order[u] for u in users)
     if not all(editor.constant_between(t, editor.order[biased], end) for t in (x, bias)):
         return

@@ -76,20 +76,20 @@ def _one(editor, draw, noise, keep):
 
 
 def _plain_product(node, noise):
-    other = node.args[0] if node.args[1] is noise else node.args[1]
-    if other is noise or not isinstance(other, torch.fx.Node) or node.kwargs:
+    factor = node.args[0] if node.args[1] is noise else node.args[1]
+    if factor is noise or not isinstance(factor, torch.fx.Node) or node.kwargs:
         return False
-    a, b = other.meta.get("tensor"), noise.meta["tensor"]
+    a, b = factor.meta.get("tensor"), noise.meta["tensor"]
     return a is not None and a[:2] == b[:2] and same_layout(node.meta["tensor"], b)
 
 
 def _biased(editor, x, users):
     """(y, bias, axis) where x = y + a 1-d bias along the last dimension, computed for this dropout only."""
-    found = bias_sum(x)
-    if found is None or set(x.users) != users or not editor.untouched(x):
+    sum_parts = bias_sum(x)
+    if sum_parts is None or set(x.users) != users or not editor.untouched(x):
         return None
     end = max(editor.order[n] for n in users)
-    return found if all(editor.constant_between(t, editor.order[x], end) for t in found[:2]) else None
+    return sum_parts if all(editor.constant_between(t, editor.order[x], end) for t in sum_parts[:2]) else None
 
 
 def bias_sum(node):

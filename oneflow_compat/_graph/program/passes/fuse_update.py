@@ -37,7 +37,7 @@ def skip_overflow(program):
     back = _restored(editor) if fused else None
     if not back or any(_argument(node, "found_inf") is not None for node in fused):
         return program
-    found = next(iter(back.values()))[1]
+    found_inf = next(iter(back.values()))[1]
     steps = {step for node in fused for step in _argument(node, "state_steps") or ()}
     counts = [n for n in editor.nodes(aten._foreach_add_.Scalar) if not steps.isdisjoint(n.args[0])]
     counted = [step for n in counts for step in n.args[0]]
@@ -49,11 +49,14 @@ def skip_overflow(program):
     if not all(_only_these(editor, t, {*fused, *counts}, back) for t in back):
         return program
     for node in fused:
-        node.kwargs = {**node.kwargs, "found_inf": found}
+        node.kwargs = {**node.kwargs, "found_inf": found_inf}
     last = max(fused, key=editor.order.__getitem__)
     for count in counts:
         editor.insert(
-            last.next, aten._foreach_sub_.List, (list(count.args[0]), [found] * len(count.args[0])), info=None
+            last.next,
+            aten._foreach_sub_.List,
+            (list(count.args[0]), [found_inf] * len(count.args[0])),
+            info=None,
         ).meta.update(phase="update")
     for copy, _, _ in back.values():
         chosen = copy.args[1]
@@ -89,8 +92,8 @@ def _restored(editor):
             and bad.meta["tensor"].shape == ()
         ):
             back[target] = copy, bad.args[0], old
-    one = {found for _, found, _ in back.values()}
-    return back if len(one) == 1 and one.pop().meta["tensor"].dtype is torch.float32 else None
+    flags = {found_inf for _, found_inf, _ in back.values()}
+    return back if len(flags) == 1 and flags.pop().meta["tensor"].dtype is torch.float32 else None
 
 
 def _only_these(editor, target, update, back):
@@ -154,7 +157,7 @@ def _last_scaling(editor, grad, node):
         or editor.order[last] > editor.order[node]
     ):
         return None
-    held, factor = last.args[:2]
-    if grad not in (held if isinstance(held, (list, tuple)) else (held,)):
+    scaled, factor = last.args[:2]
+    if grad not in (scaled if isinstance(scaled, (list, tuple)) else (scaled,)):
         return None
     return last if isinstance(factor, Node) or type(factor) in (int, float) and factor else None

@@ -26,8 +26,8 @@ def gradients_from_results(program):
     """
     editor = Editor(program)
     for node in editor.nodes(*_FORWARD):
-        numbers = _bounds(node)
-        result = _result(editor, node, numbers) if numbers is not None else None
+        parameters = _bounds(node)
+        result = _result(editor, node, parameters) if parameters is not None else None
         if result is not None:
             kept = node.args[1]
             node.update_arg(1, result)
@@ -37,22 +37,22 @@ def gradients_from_results(program):
 
 def _bounds(node):
     """The forward operator's numbers; None where the sides of its result are not those of its input."""
-    numbers = node.args[2:]
+    parameters = node.args[2:]
     if node.target is aten.leaky_relu_backward.default:
-        *numbers, of_result = numbers
-        return None if of_result or not numbers[0] > 0 else tuple(numbers)
+        *parameters, of_result = parameters
+        return None if of_result or not parameters[0] > 0 else tuple(parameters)
     dtype = node.args[1].meta["tensor"].dtype
     return (
-        tuple(numbers) if all(torch.tensor(v, dtype=dtype).item() == v for v in numbers) else None
+        tuple(parameters) if all(torch.tensor(v, dtype=dtype).item() == v for v in parameters) else None
     )  # a result that is rounded does not reach its bound
 
 
-def _result(editor, node, numbers):
+def _result(editor, node, parameters):
     """What the forward operator made of the input of a gradient node."""
     forward, in_place, defaults = _FORWARD[node.target]
     x = node.args[1]
     same = lambda n: (
-        (*n.args[1:], *defaults[len(n.args) - 1 :]) == numbers
+        (*n.args[1:], *defaults[len(n.args) - 1 :]) == parameters
         and editor.order[x] < editor.order[n] < editor.order[node]
     )
     for y in x.users:

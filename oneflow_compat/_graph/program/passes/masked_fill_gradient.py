@@ -19,18 +19,18 @@ def sum_of_selected(program):
     """
     editor = Editor(program)
     masks = {n.args[1] for n in editor.nodes(aten.masked_fill.Tensor, aten.masked_fill_.Tensor)}
-    for where in editor.nodes(aten.where.self):
-        mask, gradient, other = where.args
-        total = only_user(where)
+    for choice in editor.nodes(aten.where.self):
+        mask, gradient, zero = choice.args
+        total = only_user(choice)
         if (
             mask in masks
-            and where.meta.get("phase") == "backward"
-            and editor.number(other) == 0
+            and choice.meta.get("phase") == "backward"
+            and editor.number(zero) == 0
             and total is not None
             and total.target is aten.sum.default
         ):
-            where.target, where.args = aten.masked_select.default, (gradient, mask)
-            info = where.meta["tensor"]
-            where.meta["tensor"] = type(info)(("selected",), info.dtype, info.device, (1,))
-            editor.erase(other)
+            choice.target, choice.args = aten.masked_select.default, (gradient, mask)
+            info = choice.meta["tensor"]
+            choice.meta["tensor"] = type(info)(("selected",), info.dtype, info.device, (1,))
+            editor.erase(zero)
     return program

@@ -95,8 +95,8 @@ class Editor:
         Inputs may share memory with each other.
         """
         base = base_of(node)
-        places = self.inputs_written if base.op == "placeholder" else self.writes.get(base, ())
-        return not any(begin < i < end for i in places)
+        writes = self.inputs_written if base.op == "placeholder" else self.writes.get(base, ())
+        return not any(begin < i < end for i in writes)
 
     def untouched(self, node):
         return not self.writes.get(base_of(node))
@@ -108,10 +108,10 @@ class Editor:
         if not isinstance(value, Node) or not self.untouched(value):
             return None
         if value.op == "get_attr":
-            held = self.constants[value.target]
+            constant = self.constants[value.target]
             return (
-                held.item()
-                if held.ndim == 0 and held.dtype is not torch.bool and not held.is_complex()
+                constant.item()
+                if constant.ndim == 0 and constant.dtype is not torch.bool and not constant.is_complex()
                 else None
             )
         if (
@@ -121,8 +121,8 @@ class Editor:
         ):
             return None
         if value.target in _FULL:
-            found = value.args[_FULL[value.target]]
-            return found if type(found) in (int, float) else None
+            fill = value.args[_FULL[value.target]]
+            return fill if type(fill) in (int, float) else None
         if value.target in (aten.zeros.default, aten.zeros_like.default, aten.new_zeros.default):
             return 0.0
         if value.target in (aten.clone.default, aten._to_copy.default):
@@ -195,10 +195,10 @@ def kernel_for(info) -> bool:
     """Has oneflow._ext a kernel for tensors of this dtype and device?"""
     from ...._kernels import _ext
 
-    kind = info.device.type
-    if info.dtype not in _ext._FLOATS and not (kind == "cuda" and info.dtype is torch.float16):
+    device = info.device.type
+    if info.dtype not in _ext._FLOATS and not (device == "cuda" and info.dtype is torch.float16):
         return False
-    return kind in ("cpu", "cuda") and _ext.status() == "loaded" and (kind == "cpu" or _ext._cuda())
+    return device in ("cpu", "cuda") and _ext.status() == "loaded" and (device == "cpu" or _ext._cuda())
 
 
 def same_layout(a, b):
@@ -222,17 +222,20 @@ def described(node):
     """The metadata of a node's result, from running it on meta tensors; a tuple of them for
     several results.
     """
-    place = []
+    devices = []
 
     def meta(n):
         info = n.meta["tensor"]
-        place.append(info.device)
+        devices.append(info.device)
         return torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device="meta")
 
     def info_of(out):
         info = describe(out)
         return type(info)(
-            info.shape, info.dtype, place[0] if place else node.kwargs.get("device", info.device), info.stride
+            info.shape,
+            info.dtype,
+            devices[0] if devices else node.kwargs.get("device", info.device),
+            info.stride,
         )
 
     out = node.target(*torch.fx.node.map_arg(node.args, meta), **torch.fx.node.map_arg(node.kwargs, meta))
@@ -271,33 +274,33 @@ class Pattern:
         for node in editor.nodes(
             *(t for t in (self.output.target, *(s for s, t in _SAME.items() if t is self.output.target)))
         ):
-            found = next(self._match(self.output, node, {}, editor), None)
-            if found is not None and self._safe(found, node, editor):
-                yield node, {name: found[holder] for name, holder in self.inputs.items()}
+            match = next(self._match(self.output, node, {}, editor), None)
+            if match is not None and self._safe(match, node, editor):
+                yield node, {name: match[holder] for name, holder in self.inputs.items()}
 
-    def _safe(self, found, output, editor):
-        inner = {n for p, n in found.items() if p.op == "call_function"}
+    def _safe(self, match, output, editor):
+        inner = {n for p, n in match.items() if p.op == "call_function"}
         gone = (
             inner
             if self.gradient is None
-            else {n for p, n in found.items() if p in self.backward and p.op == "call_function"}
+            else {n for p, n in match.items() if p in self.backward and p.op == "call_function"}
         )
         if any(user not in inner for n in gone if n is not output for user in n.users) or not all(
             editor.untouched(n) for n in inner
         ):
             return False
         begin, end = min(editor.order[n] for n in inner), editor.order[output]
-        return all(editor.constant_between(found[p], begin, end) for p in self.inputs.values())
+        return all(editor.constant_between(match[p], begin, end) for p in self.inputs.values())
 
-    def _match(self, pattern, node, found, editor):
-        if pattern in found:
-            if found[pattern] is node:
-                yield found
+    def _match(self, pattern, node, match, editor):
+        if pattern in match:
+            if match[pattern] is node:
+                yield match
             return
         if not isinstance(node, Node) or node.meta.get("tensor") is None:
             return
         if pattern.op == "placeholder":
-            yield {**found, pattern: node}
+            yield {**match, pattern: node}
             return
         target = _SAME.get(pattern.target, pattern.target)
         if (
@@ -310,27 +313,27 @@ class Pattern:
         if target in _COMMUTE and len(node.args) == 2:
             orders.append(node.args[::-1])
         for args in orders:
-            yield from self._match_args(pattern.args, args, {**found, pattern: node}, editor)
+            yield from self._match_args(pattern.args, args, {**match, pattern: node}, editor)
 
-    def _match_args(self, patterns, args, found, editor):
+    def _match_args(self, patterns, args, match, editor):
         if len(patterns) != len(args):
             return
         if not patterns:
-            yield found
+            yield match
             return
-        first, rest = patterns[0], patterns[1:]
-        if isinstance(first, Node):
-            for more in self._match(first, args[0], found, editor):
-                yield from self._match_args(rest, args[1:], more, editor)
-        elif _equal(first, args[0], editor):
-            yield from self._match_args(rest, args[1:], found, editor)
+        head, rest = patterns[0], patterns[1:]
+        if isinstance(head, Node):
+            for extended in self._match(head, args[0], match, editor):
+                yield from self._match_args(rest, args[1:], extended, editor)
+        elif _equal(head, args[0], editor):
+            yield from self._match_args(rest, args[1:], match, editor)
 
 
-def _equal(wanted, given, editor):
-    if type(wanted) in (int, float):
-        value = editor.number(given)
-        return value is not None and math.isclose(wanted, value, rel_tol=1e-6, abs_tol=0.0)
-    return wanted == given
+def _equal(expected, argument, editor):
+    if type(expected) in (int, float):
+        value = editor.number(argument)
+        return value is not None and math.isclose(expected, value, rel_tol=1e-6, abs_tol=0.0)
+    return expected == argument
 
 
 _traced: dict = {}

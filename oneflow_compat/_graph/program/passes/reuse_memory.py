@@ -37,17 +37,17 @@ def _in_first(program, in_place, takes):
     for node in list(graph.nodes):
         if node.op != "call_function" or node.target not in in_place:
             continue
-        first = node.args[0]
+        operand = node.args[0]
         if (
-            not isinstance(first, torch.fx.Node)
-            or not _fresh(first)
-            or not takes(first)
-            or first is node.args[1]
+            not isinstance(operand, torch.fx.Node)
+            or not _fresh(operand)
+            or not takes(operand)
+            or operand is node.args[1]
         ):
             continue
-        if first.meta.get("tensor") is None or first.meta["tensor"] != node.meta.get("tensor"):
+        if operand.meta.get("tensor") is None or operand.meta["tensor"] != node.meta.get("tensor"):
             continue
-        if _last_use(first, order) != order[node]:
+        if _last_use(operand, order) != order[node]:
             continue
         with graph.inserting_before(node):
             new = graph.call_function(in_place[node.target], node.args, node.kwargs)

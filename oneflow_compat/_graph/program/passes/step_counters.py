@@ -22,17 +22,17 @@ def count_together(program):
             continue
         if any(not _counter(n) for n in node.args[0]):
             continue
-        one = node.args[1]
-        if not isinstance(one, Node) or one.meta["tensor"].dtype is not torch.float32:
+        increment = node.args[1]
+        if not isinstance(increment, Node) or increment.meta["tensor"].dtype is not torch.float32:
             program = program.with_(
                 constants={**program.constants, "one": torch.ones((), dtype=torch.float32)}
             )
             with graph.inserting_before(node):
-                one = graph.get_attr("one")
+                increment = graph.get_attr("one")
         with graph.inserting_before(node):
             new = graph.call_function(
                 aten._fused_sgd_.default,
-                (list(node.args[0]), [one] * len(node.args[0]), []),
+                (list(node.args[0]), [increment] * len(node.args[0]), []),
                 dict(
                     weight_decay=0.0,
                     momentum=0.0,
