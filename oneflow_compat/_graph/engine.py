@@ -1,4 +1,4 @@
-"""Engine: finds or makes the program for the arguments, feeds it live tensors, hands back its outputs."""
+"""The engine: finds or captures the program for the arguments, feeds it live tensors, returns its outputs."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Engine:
             return self._make(key, args, kwargs)
 
     def _goes_there(self, entry):
-        """Do the branches on sizes go in this program as they did in the last call?"""
+        """Whether the program takes the branches on sizes that the last call took."""
         return not self.branches or all(
             entry.branches.get(branch, outcome) == outcome for branch, outcome in self.branches.items()
         )
@@ -148,7 +148,7 @@ class Engine:
         return entry
 
     def _note_change(self, entry):
-        """Something the program took for fixed has changed; say so when it changes again and again."""
+        """Record that a value the program assumed fixed has changed; report repeated changes."""
         label = entry.watch.changed
         if label is not None:
             entry.watch.changed = None
@@ -204,13 +204,13 @@ class Engine:
         return entry
 
     def _captured(self, args, kwargs, config):
-        """(capture, program).
+        """Capture build() and return (capture, program).
 
-        Where build() raises after a branch on sizes whose way is only a guess, the other way is tried: the
-        program tests it.
+        The outcome of a branch on sizes may be a guess. If build() raises after such a branch, the other
+        outcome is captured, and the program tests it.
 
-        Where it raises with unknown sizes in any case (it needs their numbers, or the same ones each time),
-        there is a program for each.
+        build() may also raise with unknown sizes in any case, because it needs their values, or the same
+        values in every call. Then each set of sizes gets its own program.
         """
         from .capture.capture import Capture
         from .capture.update.optimizer_state import MoreNumbers
@@ -243,7 +243,7 @@ class Engine:
                 )
 
     def _resolved(self):
-        """The config of one program: the backend chosen, and what it prefers where the user chose nothing."""
+        """The config of one program: the chosen backend, and its preferences for options left open."""
         config = self.config
         backend = self.backend
         fuse = config.fuse_update if config.fuse_update is not None else backend != "aten"
@@ -278,8 +278,10 @@ class Engine:
 
 @contextlib.contextmanager
 def _no_collection():
-    """A capture, and what the passes and the aten backend make of it, is many objects that stay alive:
-    looking for garbage among them doubles its time.
+    """Pause garbage collection.
+
+    A capture, its passes and the aten backend create many objects that stay alive. Collecting among them
+    doubles the time of a capture.
     """
     was = gc.isenabled()
     gc.disable()
@@ -319,7 +321,7 @@ def _leaf_key(leaf):
 
 
 def signature(args, kwargs):
-    """What decides which program serves a call: structure, tensor metadata, values of python arguments."""
+    """The key that selects the program for a call: structure, tensor metadata, Python values."""
     if not kwargs:
         key = []
         for a in args:

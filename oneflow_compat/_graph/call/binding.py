@@ -22,11 +22,11 @@ VALUES = "a tensor that build() branches on or reads with .item()"
 
 
 class Stale(Exception):
-    """A parameter or buffer is another tensor than the program was made for."""
+    """A parameter or buffer was replaced by a tensor that the program does not accept."""
 
 
 class AnotherWay(Exception):
-    """A branch on sizes, at .place, did not go the way the program was made for."""
+    """The branch on sizes at .place took another outcome than in the program."""
 
     def __init__(self, place, message):
         super().__init__(message)
@@ -34,8 +34,9 @@ class AnotherWay(Exception):
 
 
 class Binding:
-    """Calls a compiled program: reads each slot from where it lives, runs, writes python-number
-    state back.
+    """Call a compiled program.
+
+    A call reads each slot from its live location, runs the program and writes Python-number state back.
     """
 
     def __init__(self, engine, key, program, run, capture):
@@ -89,9 +90,7 @@ class Binding:
 
     # -- reading slots ---------------------------------------------------------------
     def _bind(self):
-        """Find the live values of all slots where they are now, and what tells that others took
-        their place.
-        """
+        """Find the live values of all slots, and set up the checks that notice when a value was replaced."""
         self._states = [o.state for o in self.optimizers]
         self._probes = [
             (o.state, p, inner) for o in self.optimizers for p, inner in list(o.state.items())[:1]
@@ -112,7 +111,7 @@ class Binding:
         ]
 
     def _write_reader(self):
-        """Make `gather`, one generated function that lists the live values of all slots."""
+        """Generate `gather`, one function that lists the live values of all slots."""
         scope, items, tensors, lines = {}, [], [], []
         names = {entry[1]: entry for entry in self.state.by_id.values()}
         containers: dict = {}
@@ -166,9 +165,9 @@ class Binding:
         self.gather = scope["gather"]
 
     def _gradient_tests(self, tensors):
-        """Freezing a parameter makes another program.
+        """Conditions on requires_grad: freezing a parameter needs another program.
 
-        Of the trained ones, the first of each module stands for all of it.
+        Among the trained parameters, the first one of each module stands for the whole module.
         """
         if not self.program.training:
             return []
@@ -187,8 +186,9 @@ class Binding:
         )
 
     def _others(self, args):
-        """Another tensor is where one was: the program takes it if it is of the same kind, and is no
-        parameter being trained.
+        """Rebind slots whose tensor was replaced.
+
+        The program accepts a new tensor with the same metadata, unless it is a parameter being trained.
         """
         scope = self._scope
         for n, container, key, slot in self._tensors:
@@ -214,12 +214,13 @@ class Binding:
         return self.gather(args)
 
     def _rebind(self, index, tensor):
-        """Another tensor for a free slot."""
+        """Bind another tensor to a free slot."""
         self.free[index] = self._scope[f"free{index}"] = tensor
 
     def _watch(self):
-        """A few parameters stand for all: a module that was cast or moved after the capture has
-        other ones.
+        """Pick a few parameters that stand for all parameters.
+
+        Casting or moving a module after the capture replaces them too.
         """
         params = [i for i, s in enumerate(self.program.slots) if s.place[0] == "module" and s.role == "param"]
         picked = sorted({params[0], params[len(params) // 2], params[-1]}) if params else []
@@ -232,8 +233,9 @@ class Binding:
 
     # -- calling --------------------------------------------------------------------
     def suits(self, args, kwargs) -> bool:
-        """False when something this program took for fixed has changed: an option of an optimizer, a guarded
-        number.
+        """Return False if something that this program assumed fixed has changed.
+
+        Examples are an option of an optimizer and a guarded number.
         """
         if not self.as_captured():
             return False
@@ -248,7 +250,7 @@ class Binding:
         return True
 
     def as_captured(self) -> bool:
-        """False when something besides values and arguments has changed."""
+        """Return False if something other than values and arguments has changed."""
         for optimizer, state, sizes in zip(self.optimizers, self._states, self._sizes):
             if optimizer.state is not state:  # load_state_dict
                 try:
@@ -276,8 +278,9 @@ class Binding:
         return True
 
     def changed_options(self):
-        """{optimizer: names of numeric options that differ from the capture}; they become inputs of the next
-        program.
+        """{optimizer: names of numeric options that differ from the capture}.
+
+        These options become inputs of the next program.
         """
         changed: dict = {}
         position = 0
@@ -312,7 +315,7 @@ class Binding:
         return self._outputs(out)
 
     def _run_with_branches(self, values):
-        """Run; where a branch on sizes goes another way nothing has happened, and AnotherWay is raised."""
+        """Run the program; if a branch on sizes goes another way, undo all effects and raise AnotherWay."""
         try:
             return run_or_undo(self.run, self._kept, self.program, *values)
         except RuntimeError as error:
@@ -323,7 +326,7 @@ class Binding:
             raise AnotherWay(list(self.branches)[int(rest.split(":", 1)[0])], str(error)) from None
 
     def _take_back(self):
-        """State that the first call began with."""
+        """Remove the optimizer state that the first call created."""
         for o, param, key in self._begun if self.once else ():
             state = holder(self.optimizers[o], param)
             state.pop(key, None)
@@ -342,7 +345,7 @@ class Binding:
         return out[:split]
 
     def _store_attributes(self, out):
-        """Bind what build() bound to buffers and attributes to this run's tensors."""
+        """Bind this run's tensors to the buffers and attributes that build() assigned."""
         values = (
             v.detach() if isinstance(v, torch.Tensor) and v.requires_grad else v
             for v in out[self._returned :]
@@ -391,13 +394,14 @@ class Binding:
 
 
 def _memory(value):
-    """Code that reads the ordinary tensor a program works on."""
+    """Code suffix that reads the ordinary tensor behind an argument."""
     return "._local_tensor" if isinstance(value, OfSeveralRanks) else ""
 
 
 def _asks_grad_mode(program):
-    """oneDNN's LSTM keeps what its backward needs only while gradients are recorded, whatever the caller's
-    mode is.
+    """Whether the program must run with gradients enabled, whatever the caller's mode is.
+
+    oneDNN's LSTM keeps the values that its backward needs only while gradients are recorded.
     """
     return program.training and any(
         n.target is torch.ops.aten.mkldnn_rnn_layer.default for n in program.graph.nodes
@@ -405,7 +409,10 @@ def _asks_grad_mode(program):
 
 
 def _without_autocast(run):
-    """The casts are in the program, and what build() computed without any stays so."""
+    """Run without autocast.
+
+    The casts are in the program, and operators that build() ran without a cast stay so.
+    """
 
     @functools.wraps(run)
     def plain(*values):
@@ -422,7 +429,7 @@ def _numeric(value):
 
 
 def _options(group, live):
-    """(group, getter, values now, names) of the options that are fixed in a program."""
+    """(group, getter, current values, names) of the options that are fixed in a program."""
     names = tuple(
         k
         for k, v in group.items()

@@ -1,4 +1,4 @@
-"""The check before each call that Python values are what they were at the capture."""
+"""The check before each call that Python values are unchanged since the capture."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ from ..program.python_values import (
 
 
 class Watch:
-    """The check before each call: `holds()` is True while everything is the very object it was at the
-    capture.
+    """The check before each call that every watched value is still the object of the capture.
+
+    `holds()` is True while this is so.
     """
 
     def __init__(self, entries, free_of):
-        """`free_of`: id(tensor) -> (index among the free tensors or None) for tensors that the
-        program reads.
+        """Generate the check.
+
+        `free_of` covers the tensors that the program reads: id(tensor) -> index among the free tensors, or
+        None.
         """
         self.entries = [list(e) for e in entries]
         self.free_of = free_of
@@ -64,7 +67,7 @@ class Watch:
 
     @staticmethod
     def _key(key, scope):
-        """Code for a key of a dict: a literal, or the name of a key such as a dtype."""
+        """Code for a key of a dict: a literal, or a generated name for keys without one, such as a dtype."""
         if type(key) in (str, int):
             return repr(key)
         name = f"k{len(scope)}"
@@ -72,7 +75,10 @@ class Watch:
         return name
 
     def holds(self, rebind) -> bool:
-        """`rebind(free index, tensor)` is called where another tensor of the same kind has taken a place."""
+        """Whether all values are unchanged or equal.
+
+        `rebind(free index, tensor)` is called for a tensor that was replaced by one with the same metadata.
+        """
         if self.same():
             return True
         new = []

@@ -1,9 +1,9 @@
 """Python numbers that change from call to call: learning rates and step counters.
 
-An optimizer computes with python floats (`lr / (1 - beta1 ** step)`). To give the very same numbers, the
-program does that arithmetic in python floats too: a HostScalar is a float that also remembers the fx node
-computing it. Where one is handed to a torch operator, `ScalarMode` passes a marker number instead and the
-recorder turns the marker back into the node, so no operator needs to know about it.
+An optimizer computes with Python floats (`lr / (1 - beta1 ** step)`). The program does the same arithmetic in
+Python floats, so that it gets exactly the same values. A HostScalar is a float that also remembers the fx
+node that computes it. When a HostScalar is passed to a torch operator, `ScalarMode` passes a marker number
+instead. The recorder turns the marker back into the node, so no operator needs to know about HostScalars.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MATH = ("sqrt", "exp", "log", "log1p", "expm1", "pow", "cos", "sin", "tanh", "f
 
 
 class HostScalar(float):
-    """A float with the node that computes it. Arithmetic gives HostScalars; comparing adds a guard."""
+    """A float with the node that computes it. Arithmetic gives HostScalars; comparisons add a guard."""
 
     __slots__ = ("node", "trace")
 
@@ -99,7 +99,7 @@ HostScalar.__abs__ = lambda self: self.trace.compute(operator.abs, (self,), abs(
 
 
 class ScalarTrace:
-    """Makes HostScalars and records their arithmetic into the fx graph of a recorder."""
+    """Creates HostScalars and records their arithmetic into the fx graph of a recorder."""
 
     def __init__(self, graph):
         self.graph = graph
@@ -140,7 +140,7 @@ class ScalarTrace:
         return outcome
 
     def marker(self, scalar) -> float:
-        """A number that stands for the scalar inside operator arguments. It is found again by equality."""
+        """A number that stands for the scalar in operator arguments; the recorder matches it by equality."""
         marker = self._marker_of.get(scalar.node)
         if marker is None:
             marker = 0.0007316283950617284 * (1.0 + (len(self.markers) + 1) * 2.0**-40)
@@ -151,8 +151,9 @@ class ScalarTrace:
 
 
 class ScalarMode(TorchFunctionMode):
-    """Active while an optimizer steps: hides HostScalars from operators and makes .item() of state a
-    HostScalar.
+    """Hides HostScalars from operators while an optimizer steps.
+
+    `.item()` of optimizer state returns a HostScalar in this mode.
     """
 
     def __init__(self, trace, item):
@@ -175,7 +176,7 @@ class ScalarMode(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _tensor(self, value, options):
-        """torch.tensor() of a number or of nested lists of them."""
+        """torch.tensor() of a number or of nested lists of numbers."""
         if isinstance(value, (list, tuple)):
             return torch.stack([self._tensor(v, options) for v in value])
         if isinstance(value, HostScalar):
@@ -200,7 +201,7 @@ def _has_scalar(value):
 
 
 class traced_math:
-    """While active, math.sqrt and its like also work on HostScalars; everything else is untouched."""
+    """While active, the functions of _MATH also accept HostScalars; other arguments behave as before."""
 
     def __enter__(self):
         self.saved = {name: getattr(math, name) for name in _MATH}

@@ -1,4 +1,4 @@
-"""What an optimizer's step() left in its state and options while it was recorded: made, replaced, counted."""
+"""Changes that a recorded step() made to the state and options of its optimizer."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _NeedsGradient(Exception):
 
 
 class MoreNumbers(Exception):
-    """step() changes an option that was taken for fixed: capture again with it as an input."""
+    """step() changes an option that was assumed fixed: capture again with the option as an input."""
 
     def __init__(self, optimizer, key):
         super().__init__(key)
@@ -50,21 +50,22 @@ class MoreNumbers(Exception):
 
 
 def _shares(value):
-    """Whether a tensor may be in the memory of another one's."""
+    """Whether a tensor may share memory with another one."""
     return not isinstance(value, FakeTensor) or is_view(value._of_node) or value._of_node.op == "placeholder"
 
 
 class StateChanges:
-    """The part of Update that looks at the optimizers after their step()."""
+    """The part of Update that inspects the optimizers after their step()."""
 
     # -- the state the step created --------------------------------------------------
     def adopt_new_state(self):
-        """Make real what the step created as symbolic state; returns [(optimizer, parameter or group, path,
-        node, real tensor)] of what becomes an input.
+        """Turn the symbolic state that the step created into real tensors, which become inputs.
 
-        State begun by a factory (zeros_like, ...) starts from that factory's value. State begun with the
-        gradient,
-        or a python number, is stored after the first run; the second call captures the program that reads it.
+        Returns [(optimizer, parameter or group, path, node, real tensor)].
+
+        State created by a factory (zeros_like, ...) starts from the factory's value. State that starts from
+        the gradient or from a Python number is stored after the first run; the second call captures the
+        program that reads it.
         """
         adopted = []
         for index, (optimizer, _) in enumerate(self.state.optimizers):
@@ -104,7 +105,10 @@ class StateChanges:
         return [(index, param, path, part._of_node, real if part is value else value.around(real, value))]
 
     def _adopt_number(self, index, param, path, value, before):
-        """A counter, which the runtime stores after each run; what a program cannot follow is an error."""
+        """Adopt a counter, which the runtime stores after each run.
+
+        Raises if a program cannot follow the value.
+        """
         key = path[0]
         if len(path) > 1:
             if (
@@ -135,8 +139,9 @@ class StateChanges:
             )
 
     def _keep_structures(self, index, param, state, before):
-        """Lists, dicts and other containers that step() made are stored with the optimizer after
-        the capture.
+        """Record the lists, dicts and other containers that step() created.
+
+        They are stored with the optimizer after the capture.
         """
         for key, value in state.items():
             if not isinstance(value, (torch.Tensor, HostScalar, *_FIXED)):
@@ -154,7 +159,7 @@ class StateChanges:
         return self.snapshots[index][1].get(param, (None, {}))[1]
 
     def _replaced_state(self, index, optimizer):
-        """A state tensor that step() replaced by a new one is written into the old one's memory."""
+        """Write each state tensor that step() replaced into the memory of the old one."""
         pairs = []
         for param, state in optimizer.state.items():
             before = self._state_before(index, param)
@@ -190,8 +195,9 @@ class StateChanges:
                 old.copy_(value)
 
     def _changed_options(self, index, optimizer, groups_before):
-        """Numbers in param_groups that step() changed are results of the program, and its inputs from the
-        next capture on.
+        """Record the numbers in param_groups that step() changed.
+
+        They are results of the program, and inputs from the next capture on.
         """
         unseen, pairs = set(), []
         for g, (group, before) in enumerate(zip(optimizer.param_groups, groups_before)):
@@ -243,8 +249,9 @@ class StateChanges:
             self.found_live.setdefault(index, set()).update(unseen)
 
     def _evaluate(self, node):
-        """The real first value of a state tensor the step created: its node evaluated without any
-        gradient.
+        """The real initial value of a state tensor that the step created.
+
+        Its node is evaluated without any gradient.
         """
         if not hasattr(self, "_real"):
             self._real = {

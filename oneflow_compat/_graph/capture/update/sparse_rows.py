@@ -1,8 +1,7 @@
-"""Optimizers added with is_sparse=True: a weight from which rows were gathered changes in those rows only.
+"""Optimizers added with is_sparse=True: only the rows that were gathered from a weight change.
 
-As OneFlow does, this concerns weights whose whole gradient comes from one gather (embedding, index_select,
-gather) and that
-have no L2 decay; momentum, moments and decoupled decay of the other rows stand still.
+As in OneFlow, this applies to weights whose full gradient comes from one gather (embedding, index_select,
+gather) and that have no L2 decay. Momentum, moments and decoupled decay of the other rows do not change.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _GATHERED = {aten.embedding_dense_backward.default, aten.index_add.default}
 
 
 def before_step(optimizer):
-    """[(parameter, its rows with a gradient, {id: (tensor, its value)})] to be given to `after_step`."""
+    """Return [(parameter, its rows with a gradient, {id: (tensor, its value)})] for `after_step`."""
     gathered = []
     for group in optimizer.param_groups:
         decays = group.get("weight_decay") and not group.get("decoupled_weight_decay")
@@ -35,7 +34,7 @@ def before_step(optimizer):
 
 
 def after_step(optimizer, gathered, begun):
-    """Put the other rows back. `begun`: [(state tensor made by the step, its first value)]."""
+    """Restore the other rows. `begun`: [(state tensor that the step created, its initial value)]."""
     initial = {id(t): (t, value) for t, value in begun}
     for p, rows, snapshots in gathered:
         created = {id(v): initial[id(v)] for v in _states(optimizer, p) if id(v) in initial}

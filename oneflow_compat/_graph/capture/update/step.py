@@ -1,7 +1,7 @@
 """The end of a training step under capture: unscale, clip, optimizer steps.
 
 The optimizer's own `step` is recorded. Its learning rate and step counters are HostScalars, so the program
-computes the very python numbers eager computes; its state tensors become inputs of the program.
+computes exactly the Python numbers that eager computes. Its state tensors become inputs of the program.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ outside: WeakIdKeyDictionary = WeakIdKeyDictionary()
 
 
 class Update(StateChanges):
-    """Records the update of all optimizers. After `run`, `numbers` lists the python-number inputs."""
+    """Records the update of all optimizers. After `run`, `numbers` lists the Python-number inputs."""
 
     def __init__(self, recorder, state_map, config, grad_scaler=None, live=()):
         self.recorder = recorder
@@ -109,8 +109,9 @@ class Update(StateChanges):
             choose(self, found_inf, kept)
 
     def undo(self):
-        """Put optimizer state and group options back: after an error, and after success except for new real
-        state.
+        """Restore optimizer state and group options, after an error and after success.
+
+        After success, new real state is kept.
         """
         for optimizer, states, groups in self.snapshots:
             for group, old in zip(optimizer.param_groups, groups):
@@ -187,9 +188,7 @@ class Update(StateChanges):
         self._changed_options(index, optimizer, groups_before)
 
     def _pre_materialize(self, index, optimizer):
-        """State whose first value torch takes from the gradient, made beforehand where zeros mean
-        the same.
-        """
+        """Pre-create state that torch would take from the first gradient, if zeros give the same result."""
         if isinstance(optimizer, torch.optim.SGD):
             for group in optimizer.param_groups:
                 if group.get("momentum") and not group.get("dampening"):
@@ -211,7 +210,7 @@ class Update(StateChanges):
                     state[key] = self._live(("optim", index, param, key), key, value)
 
     def _live(self, location, name, value):
-        """A python number, or each number of a tuple (betas), as an input of the program."""
+        """A Python number, or each number of a tuple (betas), as an input of the program."""
         if type(value) in (int, float):
             node = self.recorder.placeholder(name, value)
             self.numbers[node] = location
@@ -239,12 +238,12 @@ class Update(StateChanges):
 
 
 def _numbers_of(optimizer):
-    """{name: number} of the public attributes that are python numbers."""
+    """{name: number} of the public attributes that are Python numbers."""
     return {k: v for k, v in vars(optimizer).items() if type(v) in (int, float) and not k.startswith("_")}
 
 
 def _put_back(optimizer, before):
-    """The name of an attribute whose number step() changed, or None; attributes get their old values."""
+    """Restore attributes; return the name of one whose number step() changed, or None."""
     changed = None
     for name, value in _numbers_of(optimizer).items():
         if name not in before or before[name] != value:
@@ -261,7 +260,7 @@ _COUNTERS = {
 
 
 def update_flags(optimizer, config):
-    """Which of torch's forms of the optimizer is traced; the user's own choice always holds."""
+    """Options that select torch's form of the optimizer to trace; the user's own choice always wins."""
     group = optimizer.param_groups[0]
     if group.get("foreach") is not None or group.get("fused") is not None or group.get("differentiable"):
         return {}
@@ -300,8 +299,10 @@ def update_flags(optimizer, config):
 
 
 def _half_on_cpu(optimizer, params):
-    """torch 2.13's fused SGD leaves most elements of half precision as they were on the CPU; its fused Adam
-    of float16 gives inf.
+    """Whether torch's fused form is wrong for these parameters.
+
+    On the CPU, the fused SGD of torch 2.13 leaves most elements of half precision unchanged, and its fused
+    Adam of float16 gives inf.
     """
     lost = (torch.float16, torch.bfloat16) if isinstance(optimizer, torch.optim.SGD) else (torch.float16,)
     return any(p.device.type == "cpu" and p.dtype in lost for p in params)
@@ -323,7 +324,7 @@ _MULTI_TENSOR_BYTES = 1 << 25  # its temporaries are as large as the parameters
 
 
 def clip_group(group):
-    """OneFlow: in a graph, a group that has both clipping options is clipped by its own total norm."""
+    """Clip a group by its own total norm if it has both clipping options, as OneFlow does in a graph."""
     max_norm, norm_type = group.get("clip_grad_max_norm"), group.get("clip_grad_norm_type")
     if max_norm is None or norm_type is None:
         return
