@@ -1,8 +1,7 @@
-"""Straight-line Python for a Program: the text users read, and the function the aten backend runs.
+"""Straight-line Python for a Program: the source users read, and the function that the aten backend runs.
 
-Programs also come from files. reader.py and operators.py check them; here nothing but identifiers, literals
-and comments of
-one line become text all the same.
+Programs also come from files. reader.py and operators.py check them. As a second defense, only identifiers,
+literals and one-line comments become source code here.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class _Names:
 
 
 def _fast(target):
-    """The C function behind an operator: one Python frame less per call."""
+    """The C function behind an operator, which saves one Python frame per call."""
     if isinstance(target, torch._ops.OpOverload):
         return _IN_ONE_FORMAT.get(target, target._op)
     return target
@@ -96,7 +95,7 @@ def _text(value, names):
 
 
 def _arguments(node, names):
-    """The text of a call's arguments."""
+    """The source code of a call's arguments."""
     by_name = (
         f"{k}={_text(v, names)}" if _is_name(k) else f"**{{{k!r}: {_text(v, names)}}}"
         for k, v in node.kwargs.items()
@@ -109,12 +108,12 @@ def _is_name(name):
 
 
 def _comment(line):
-    """A text behind a #, on one line whatever it holds."""
+    """The contents of a # comment, kept on one line whatever characters it contains."""
     return line if line.isprintable() else ascii(line)
 
 
 def _last_uses(graph):
-    """node -> names that die after it."""
+    """Map each node to the nodes that die after it."""
     dies = {}
     seen = set()
     for node in reversed(graph.nodes):
@@ -129,10 +128,10 @@ def _last_uses(graph):
 
 
 def compile_program(program, function_name="program", labels=None):
-    """A Python function taking the slots in order and returning a tuple; dead variables are dropped at once.
+    """A Python function that takes the slots in order and returns a tuple; it drops dead variables at once.
 
-    With `labels(program, node)` it takes a function first, and calls it with what that gives before a node
-    where the labels change.
+    With `labels(program, node)`, the function takes a callable as an additional leading argument. It calls
+    this callable with the new labels before each node where the labels change.
     """
     graph = program.graph
     names = _Names(graph)
@@ -203,8 +202,9 @@ def _target_text(target, names):
 
 
 def readable(program) -> str:
-    """The program as Python text that runs: `def program(...)` over torch.ops, with module names and slots as
-    comments.
+    """The program as runnable Python source: `def program(...)` over torch.ops.
+
+    Module names and slots are comments.
     """
     names = _ReadableNames(program.graph)
     lines = [

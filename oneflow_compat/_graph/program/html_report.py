@@ -1,6 +1,4 @@
-"""A program as one HTML page: modules, their operators with shapes, and the time of each from a
-profiled run.
-"""
+"""A program as one HTML page: modules, operators with shapes, and their times from a profiled run."""
 
 from __future__ import annotations
 
@@ -25,8 +23,9 @@ pre{background:#f6f8fa;padding:1em;overflow:auto;font-size:12px}
 
 
 def times(program: Program, values, repeats: int = 3) -> dict:
-    """{node name: seconds}, the least of `repeats` runs over copies of `values`, so that no state
-    is changed.
+    """{node name: seconds}, the minimum of `repeats` runs.
+
+    The runs use copies of `values`, so that no state is changed.
     """
     on_cuda = any(isinstance(v, torch.Tensor) and v.is_cuda for v in values)
     with torch.random.fork_rng(range(torch.cuda.device_count()) if on_cuda else []):
@@ -55,7 +54,7 @@ def _times(program, values, repeats, on_cuda):
 
 
 def page(program: Program, seconds: dict | None = None) -> str:
-    """The HTML text; `seconds` as `times` gives them."""
+    """The page as HTML; `seconds` is the result of `times`."""
     seconds = seconds or {}
     groups = defaultdict(list)
     for node in program.graph.nodes:

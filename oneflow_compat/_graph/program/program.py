@@ -15,13 +15,17 @@ ROLES = ("arg", "param", "buffer", "optim", "lr", "free")
 
 @dataclass(frozen=True)
 class Slot:
-    """One input: its role, readable name, where it lives, and its metadata (shape is None for a python
-    number).
+    """One input: its role, readable name, location and metadata (shape is None for a Python number).
 
-    place: ("arg", index) | ("module", name) | ("optparam", optimizer, group, index): a parameter that only
-    the optimizer has
-           | ("optim", optimizer, name, *keys) | ("group", optimizer, group, *keys) | ("free", index)
-           | ("loaded", index): of a saved program
+    `place` is one of
+
+        ("arg", index)
+        ("module", name)
+        ("optparam", optimizer, group, index)   a parameter that only the optimizer has
+        ("optim", optimizer, name, *keys)
+        ("group", optimizer, group, *keys)
+        ("free", index)
+        ("loaded", index)                       of a saved program
     """
 
     role: str
@@ -54,7 +58,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Program:
-    """graph takes the slots in order and returns the tensors of `outputs` in order.
+    """One captured program: `graph` takes the slots in order and returns the tensors of `outputs` in order.
 
     Running the nodes in order, in-place ones included, is the meaning of the program.
     """
@@ -84,7 +88,7 @@ class Program:
         return [n for n in self.graph.nodes if n.op == "placeholder"]
 
     def check(self) -> "Program":
-        """Verify that graph, slots and outputs agree; raises ProgramError naming what does not."""
+        """Verify that graph, slots and outputs agree; raise ProgramError naming the first inconsistency."""
         holders = self.placeholders
         if len(holders) != len(self.slots):
             raise ProgramError(
@@ -163,7 +167,7 @@ def written_args(node):
 
 
 def is_view(node) -> bool:
-    """True when the node's result shares memory with an argument without writing it."""
+    """Return True if the node's result shares memory with an argument without writing it."""
     if node.target is operator.getitem:
         return True
     schema = getattr(node.target, "_schema", None)
@@ -173,7 +177,7 @@ def is_view(node) -> bool:
 
 
 def roots(nodes):
-    """The nodes themselves and what they are views of."""
+    """Yield the nodes themselves and the nodes they are views of."""
     for node in nodes:
         while node.op == "call_function" and is_view(node):
             yield node

@@ -1,9 +1,8 @@
-"""Arguments and outputs of build() as flat leaves: torch's pytree, and classes of the user's own it does not
-know.
+"""Arguments and outputs of build() as flat leaves.
 
-A dict, list or tuple subclass, a dataclass instance (PackedSequence is one of these) is taken apart and made
-again,
-without its constructor. The user's classes are not registered anywhere.
+This is torch's pytree, extended to classes of the user's own that torch does not know. An instance of a dict,
+list or tuple subclass or of a dataclass (such as PackedSequence) is taken apart and rebuilt without its
+constructor. The user's classes are not registered anywhere.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class _Held:
 
 
 def tree_flatten(tree):
-    """(leaves, spec) as torch's; tree_unflatten(leaves, spec) gives objects of the same classes."""
+    """(leaves, spec) as torch's; tree_unflatten(leaves, spec) rebuilds objects of the same classes."""
     flat, spec = pytree.tree_flatten(tree)
     if any(map(_opens, flat)):
         flat, spec = pytree.tree_flatten(_packed(tree))
@@ -34,7 +33,7 @@ def tree_flatten(tree):
 
 
 def tree_leaves(tree):
-    """The leaves alone."""
+    """Only the leaves."""
     return tree_flatten(tree)[0]
 
 
@@ -47,7 +46,7 @@ def _opens(leaf):
 
 
 def _packed(tree):
-    """The tree with every object that pytree takes for a leaf replaced by a _Held."""
+    """The tree with every container that pytree treats as a leaf replaced by a _Held."""
 
     def pack(leaf):
         if not _opens(leaf):
@@ -111,8 +110,9 @@ def _whole(values, context):
 
 
 class _Size:
-    """Stands for torch.Size in a spec: it is one again where all sizes are numbers (torch's own node gives a
-    tuple).
+    """Stands for torch.Size in a spec.
+
+    Unflattening gives a torch.Size if all sizes are numbers; torch's own node gives a tuple.
     """
 
 
@@ -122,7 +122,7 @@ pytree._private_register_pytree_node(
 
 
 def with_sizes(spec):
-    """The spec whose unflattening gives torch.Size for what was one."""
+    """The spec with nodes of torch.Size changed so that unflattening gives torch.Size."""
     if spec.is_leaf():
         return spec
     children = [with_sizes(c) for c in spec.children()]
@@ -159,13 +159,14 @@ def paths(spec):
 
 
 def keys_of(context):
-    """The keys in the context of a dict (a defaultdict keeps its factory beside them)."""
+    """The keys in the context of a dict; a defaultdict keeps its factory beside them."""
     return context[1] if len(context) == 2 and isinstance(context[1], list) else context
 
 
 def plain_spec(tree_spec):
-    """The spec with classes of the user's own as dict, list and tuple: what a saved graph can make without
-    them.
+    """The spec with the user's classes replaced by dict, list and tuple.
+
+    A saved graph can build these without the classes.
     """
     children = [plain_spec(c) for c in tree_spec.children()]
     if tree_spec.is_leaf():

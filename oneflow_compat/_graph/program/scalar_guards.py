@@ -1,7 +1,7 @@
 """Conditions on learning rates and step counters that an optimizer branched on while it was captured.
 
-RAdam changes its formula after some steps. Such a branch is part of the program that was captured; before
-each call a small program computes the condition again, and another program is captured when it differs.
+RAdam changes its formula after some steps. A program contains the captured branch only. Before each call a
+small program computes the condition again, and another program is captured if it differs.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ _FILLED = {
 
 
 def part(graph, needed):
-    """The part of the graph that computes the wanted nodes, on copies of what it writes; (open fx graph,
-    {node: copy}, indices of its inputs among the placeholders).
+    """The part of the graph that computes the needed nodes, on copies of the inputs it writes.
+
+    Returns (open fx graph, {node: copy}, indices of its inputs among the placeholders).
     """
     needed = set(needed)
     for node in reversed(list(graph.nodes)):
@@ -58,9 +59,9 @@ def part(graph, needed):
 
 
 def _filled(node):
-    """Arguments of aten.full for zeros_like and its like: of the tensor they are like, no value is read.
+    """Arguments of aten.full for zeros_like and similar operators, or None for another operator.
 
-    None of another operator.
+    Only the layout of their input matters, so no value is read.
     """
     if node.target not in _FILLED:
         return None
@@ -71,8 +72,9 @@ def _filled(node):
 
 
 def guard_graph(graph, guards):
-    """The part of the graph that computes the guarded numbers; returns (fx graph, indices of its inputs among
-    the placeholders).
+    """The part of the graph that computes the guarded numbers.
+
+    Returns (fx graph, indices of its inputs among the placeholders).
     """
     small, copies, inputs = part(
         graph, {n for node, _, operand, _ in guards for n in (node, operand) if isinstance(n, torch.fx.Node)}
@@ -87,7 +89,7 @@ def guard_graph(graph, guards):
 
 
 def compile_guard(program):
-    """A function of all slot values: True when every condition is as it was at the capture."""
+    """A function of all slot values that returns True if every condition is as at the capture."""
     from .codegen import compile_program
 
     graph, inputs = program.guard

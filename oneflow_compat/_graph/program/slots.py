@@ -1,6 +1,4 @@
-"""What each input of a captured graph stands for: a Slot, with the place where its live value is found at
-each call.
-"""
+"""The slots of a captured graph: what each input stands for, and where its live value is at each call."""
 
 from __future__ import annotations
 
@@ -17,8 +15,10 @@ _TAKEN = re.compile(r"[cfk]\d+|abs|math|ops|device")  # names that the generated
 
 
 def slots_of(capture, graph):
-    """A Slot for each placeholder, in order; the free tensors (found in no module or optimizer); id of a
-    lifted tensor -> its index among these or None.
+    """Return (slots, free tensors, free_of) of a captured graph.
+
+    There is one Slot for each placeholder, in order. The free tensors are in no module and no optimizer.
+    `free_of` maps the id of a lifted tensor to its index among these, or to None.
     """
     recorder, state = capture.recorder, capture.state
     owner: dict = {}  # node -> the real tensor it was lifted for
@@ -72,7 +72,7 @@ def slots_of(capture, graph):
 
 
 def _optimizer_tensors(capture):
-    """id of a tensor of an optimizer's state -> (role, name, place)."""
+    """Map the id of each tensor in optimizer state to (role, name, place)."""
     tensors = {}
     for o, (optimizer, _) in enumerate(capture.state.optimizers):
         for param, state in optimizer.state.items():
@@ -102,7 +102,7 @@ def _of_group(optimizer, group, path):
 
 
 def _rename(placeholders, slots, used):
-    """Give placeholders readable names that are none of `used` and no Python keyword."""
+    """Give placeholders readable names that are not in `used` and are no Python keywords."""
     for node, slot in zip(placeholders, slots):
         base = "".join(c if c.isalnum() else "_" for c in slot.name)
         base = base if base and not base[0].isdigit() else "t_" + base

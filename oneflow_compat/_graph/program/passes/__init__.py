@@ -1,6 +1,4 @@
-"""The ordered passes `Program -> Program` and the only place that runs, times, dumps, checks and
-skips them.
-"""
+"""The ordered passes `Program -> Program`, and the only code that runs, times, dumps, checks and skips them."""
 
 from __future__ import annotations
 
@@ -94,7 +92,7 @@ def passes():
 
 
 def run(program, config, report=None, only_exact=False):
-    """All passes whose option is on, in order. `report(name, seconds, program)` sees each stage."""
+    """Run all passes whose option is on, in order. `report(name, seconds, program)` sees each stage."""
     for item in _passes():
         if item.name in config.skip or (only_exact and item.kind != EXACT):
             continue

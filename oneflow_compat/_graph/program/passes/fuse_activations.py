@@ -57,7 +57,7 @@ COMPOSITIONS = (
 
 
 def fuse_activations(program):
-    """gelu, quick_gelu, silu, mish, hardswish and squared relu of plain operators become their kernels."""
+    """Replace gelu, quick_gelu, silu, mish, hardswish and squared relu of plain operators by their kernels."""
     editor = Editor(program)
     present = {n.target for n in editor.graph.nodes}
     for sign, kernel, forms in COMPOSITIONS:

@@ -1,4 +1,4 @@
-"""A bias and the gelu after it are one kernel, whose gradient also sums the bias's. ROUNDING."""
+"""A bias and the gelu after it become one kernel, whose gradient also sums the bias gradient. ROUNDING."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ aten = torch.ops.aten
 
 
 def fuse_bias_gelu(program):
-    """gelu of x + bias becomes oneflow::bias_gelu; its gradient and the bias's are one kernel too.
+    """Replace gelu of x + bias by oneflow::bias_gelu; its gradient and the bias gradient become one kernel too.
 
-    (A bias inside addmm costs nothing and stays.)
+    A bias inside addmm costs nothing and stays.
     """
     editor = Editor(program)
     for node in editor.nodes(aten.gelu.default):
@@ -75,7 +75,7 @@ def _one(editor, biased):
 
 
 def _uses(node):
-    """What uses a node, also through view()."""
+    """The users of a node, also through view()."""
     for user in node.users:
         yield user
         if user.target is aten.view.default:
@@ -83,7 +83,7 @@ def _uses(node):
 
 
 def _sums_rows(node, length):
-    """sum over every dimension but the last, which has this length."""
+    """Whether the node sums every dimension except the last, which has this length."""
     if node.target is not aten.sum.dim_IntList or node.kwargs or not isinstance(node.args[0], Node):
         return False
     shape = node.args[0].meta["tensor"].shape

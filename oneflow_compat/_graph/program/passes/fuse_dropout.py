@@ -1,4 +1,4 @@
-"""Dropout on the CPU draws its mask inside one kernel, forward and backward, and keeps none.
+"""Dropout on the CPU samples its mask inside one kernel, forward and backward, and stores no mask.
 
 RANDOM: other numbers of the same distribution.
 """
@@ -17,8 +17,9 @@ _LEAST = 4096  # elements: below, the calls cost more than drawing
 
 
 def fuse_dropout(program):
-    """empty_like, bernoulli_(1 - p), div_(1 - p) and the products with it become oneflow::bias_dropout and
-    its gradient, counted from a seed.
+    """Replace dropout and its gradient by oneflow::bias_dropout and its gradient, which count from a seed.
+
+    The replaced operators are empty_like, bernoulli_(1 - p), div_(1 - p) and the products with the mask.
     """
     editor = Editor(program)
     if any(n.meta.get("recomputed") for n in editor.graph.nodes):
@@ -84,7 +85,7 @@ def _plain_product(node, noise):
 
 
 def _biased(editor, x, users):
-    """(y, bias, axis) where x = y + a 1-d bias along the last dimension, computed for this dropout only."""
+    """(y, bias, axis) if x is y plus a 1-d bias along the last dimension, computed for this dropout only."""
     sum_parts = bias_sum(x)
     if sum_parts is None or set(x.users) != users or not editor.untouched(x):
         return None
@@ -93,8 +94,9 @@ def _biased(editor, x, users):
 
 
 def bias_sum(node):
-    """(y, bias, axis) where the node is y + bias with a 1-d bias along the last dimension of y, all of one
-    dtype.
+    """(y, bias, axis) if the node is y + bias, otherwise None.
+
+    The bias is 1-d, along the last dimension of y, and all three have one dtype.
     """
     if node.target is not aten.add.Tensor or node.kwargs or len(node.args) != 2:
         return None

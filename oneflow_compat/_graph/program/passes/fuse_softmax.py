@@ -1,4 +1,4 @@
-"""Scaled and masked softmax, with its dropout, as one kernel, forward and backward. ROUNDING."""
+"""Scaled and masked softmax, with its dropout, becomes one kernel, forward and backward. ROUNDING."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _VIEWS = {
 
 
 class _Softmax:
-    """softmax(keep ? scale * x : fill): what one _softmax node computes."""
+    """The value that one _softmax node computes: softmax(where(keep, scale * x, fill))."""
 
     def __init__(self):
         self.x, self.scale, self.mask, self.fill = None, 1.0, None, 0.0
@@ -38,9 +38,7 @@ class _Softmax:
 
 
 def fuse_softmax(program):
-    """softmax of a masked, scaled tensor becomes oneflow::masked_softmax; so does what its gradient goes
-    through.
-    """
+    """Replace softmax of a masked, scaled tensor by oneflow::masked_softmax, and its gradient by one kernel."""
     editor = Editor(program)
     masks: dict = {}
     for node in editor.nodes(aten._softmax.default):
@@ -71,8 +69,9 @@ def fuse_softmax(program):
 
 
 def _peel(editor, node):
-    """What is under a softmax, from the outside in; each step is for the next one only and
-    nothing writes it.
+    """Read the scale and mask operators under a softmax, from the outside in.
+
+    Each operator must be used by the next one only, and nothing may write its result.
     """
     softmax, below, info = _Softmax(), node.args[0], node.meta["tensor"]
     position = editor.order[node]
@@ -99,7 +98,7 @@ def _peel(editor, node):
 
 
 def _scale(editor, node, softmax):
-    """x of x * number or x / number."""
+    """Return x of x * number or x / number, and record the number; None for others."""
     if node.kwargs or len(node.args) != 2:
         return None
     if node.target in (aten.mul.Tensor, aten.mul.Scalar):
@@ -117,7 +116,10 @@ def _scale(editor, node, softmax):
 
 
 def _mask(editor, node, softmax):
-    """x of masked_fill, where with a number, or the sum with a mask of zeros and numbers far below."""
+    """Return x of a masked x, and record the mask; None for others.
+
+    The mask is applied by masked_fill, by where with a number, or by adding zeros and very negative numbers.
+    """
     if softmax.mask is not None or node.kwargs:
         return None
     x = mask = fill = how = None
@@ -145,9 +147,9 @@ def _mask(editor, node, softmax):
 
 
 def _far_below(editor, mask):
-    """The number of a mask that is where(condition, 0, number far below), or a view of it; None for others.
+    """The number of a mask that is where(condition, 0, very negative number) or a view of it; None for others.
 
-    x + number is the number itself then, so that the sum is the choice between x and the number (x finite).
+    x + number then equals the number, so the sum chooses between x and the number (for finite x).
     """
     base = _chain(mask)[-1] if isinstance(mask, Node) else None
     if (
@@ -162,7 +164,7 @@ def _far_below(editor, mask):
 
 
 def _chain(node):
-    """The node and what it is a plain view of, down to the node that computes it."""
+    """The node and the nodes it is a plain view of, down to the node that computes the memory."""
     chain = [node]
     while chain[-1].op == "call_function" and chain[-1].target in _VIEWS:
         chain.append(chain[-1].args[0])
@@ -170,7 +172,7 @@ def _chain(node):
 
 
 def _keep(editor, softmax, shape, masks, node):
-    """A bool node of the softmax's shape, true where x is kept; made once for all softmaxes of one mask."""
+    """A bool node of the softmax's shape, true where x is kept; all softmaxes of one mask share it."""
     key = softmax.mask, softmax.how, shape
     if key in masks and editor.constant_between(softmax.mask, masks[key][1], editor.order[node]):
         return masks[key][0]
@@ -201,7 +203,7 @@ def _as(editor, mask, shape, node):
 
 
 def _backward(editor, back, y, softmax, keep):
-    """The gradient of softmax, the choice of the mask and the scale, where they follow one another."""
+    """Fuse the gradients of softmax, mask and scale, if they follow one another."""
     info = back.meta["tensor"]
     if (
         back.args[3] is not info.dtype
@@ -243,7 +245,7 @@ def _backward(editor, back, y, softmax, keep):
 
 
 def _chosen(editor, node, gradient, softmax):
-    """Does the node keep the gradient where the mask kept x, and is it 0 elsewhere?"""
+    """Whether the node keeps the gradient where the mask kept x, and is 0 elsewhere."""
     if node.target in (aten.masked_fill.Scalar, aten.masked_fill.Tensor):
         return (
             softmax.how == "drop"
@@ -258,8 +260,9 @@ def _chosen(editor, node, gradient, softmax):
 
 
 def _take_dropout(editor, y):
-    """Dropout of the softmax (see fuse_dropout.py) is drawn in the same kernel, and its gradient in the
-    gradient's.
+    """Sample the dropout of the softmax in the same kernel, and compute its gradient in the gradient's kernel.
+
+    See fuse_dropout.py for the dropout operators.
     """
     call, op = y.args[0], torch.ops.oneflow
     drops = [u for u in y.users if u.target is op.bias_dropout_backward.default and u.args[0] is y]

@@ -1,5 +1,6 @@
-"""What stands around torch's fused optimizer operators goes into them: the check for overflow and the last
-scaling of the gradients.
+"""Operators around torch's fused optimizer operators move into them.
+
+These are the check for overflow and the last scaling of the gradients.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ def _argument(node, name):
 
 
 def skip_overflow(program):
-    """A step with overflowed gradients is left out by the fused operators themselves: no copy of the weights
-    and the state is kept. EXACT.
+    """Let the fused operators themselves skip a step with overflowed gradients. EXACT.
+
+    Then no copy of the weights and the state is needed.
     """
     editor = Editor(program)
     fused = editor.nodes(*_FUSED)
@@ -97,7 +99,7 @@ def _restored(editor):
 
 
 def _only_these(editor, target, update, back):
-    """Between its copy and its restoring, the tensor is used by the update alone."""
+    """Whether only the update uses the tensor between its copy and its restoring."""
     copy, _, old = back[target]
     begin, end = editor.order[old], editor.order[copy]
     allowed = {*update, copy, old, copy.args[1]}
@@ -107,8 +109,9 @@ def _only_these(editor, target, update, back):
 
 
 def scale_in_update(program):
-    """The last scaling of all gradients, by the clipping factor or a static loss scale, is done inside the
-    fused update. ROUNDING.
+    """Do the last scaling of all gradients inside the fused update. ROUNDING.
+
+    The factor is the clipping factor or a static loss scale.
     """
     editor = Editor(program)
     for node in editor.nodes(*_FUSED):
@@ -143,8 +146,9 @@ def scale_in_update(program):
 
 
 def _last_scaling(editor, grad, node):
-    """The in-place multiplication that is the last use of a gradient before the update, which is its very
-    last one.
+    """The in-place multiplication that is the last use of a gradient before the update.
+
+    The update must be the very last use; otherwise the result is None.
     """
     base = base_of(grad)
     uses = [n for n in users_of_memory(base) if n is not node and base_of(n) is not base]

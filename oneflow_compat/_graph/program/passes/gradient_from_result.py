@@ -1,9 +1,8 @@
-"""Gradients of activations that ask on which side of a bound the input was, asked of the result: the input
-need not be kept. EXACT.
+"""Gradients of activations read the result of the activation instead of its input. EXACT.
 
-torch keeps the input of hardtanh (relu6) and leaky_relu for its gradient, of the in-place ones a copy; the
-next layer
-keeps the result anyway.
+These gradients only ask on which side of a bound the input was, and the result tells the same. torch keeps
+the input of hardtanh (relu6) and leaky_relu for the gradient; for the in-place ones it keeps a copy. The next
+layer keeps the result anyway, so the input need not be kept.
 """
 
 from __future__ import annotations
@@ -21,9 +20,7 @@ _FORWARD = {
 
 
 def gradients_from_results(program):
-    """hardtanh_backward and leaky_relu_backward read the result of the forward operator where nothing has
-    written it since.
-    """
+    """Let hardtanh_backward and leaky_relu_backward read the forward result, if nothing has written it since."""
     editor = Editor(program)
     for node in editor.nodes(*_FORWARD):
         parameters = _bounds(node)
@@ -36,7 +33,7 @@ def gradients_from_results(program):
 
 
 def _bounds(node):
-    """The forward operator's numbers; None where the sides of its result are not those of its input."""
+    """The forward operator's parameters, or None if the result may be on another side than the input."""
     parameters = node.args[2:]
     if node.target is aten.leaky_relu_backward.default:
         *parameters, of_result = parameters
@@ -48,7 +45,7 @@ def _bounds(node):
 
 
 def _result(editor, node, parameters):
-    """What the forward operator made of the input of a gradient node."""
+    """The forward operator's result for the input of a gradient node."""
     forward, in_place, defaults = _FORWARD[node.target]
     x = node.args[1]
     same = lambda n: (

@@ -1,7 +1,7 @@
 """The gradient of masked_fill's number, summed in eager's order. EXACT.
 
-Autograd adds up the selected elements; for the symbolic tensors of a capture it takes their sum among zeros,
-which rounds otherwise.
+Autograd adds up the selected elements. For the symbolic tensors of a capture, it sums them among zeros, which
+rounds differently.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ aten = torch.ops.aten
 
 
 def sum_of_selected(program):
-    """sum(where(mask, gradient, 0)) after masked_fill(x, mask, number) ->
-    sum(masked_select(gradient, mask)).
+    """Sum the selected elements only, as eager does.
+
+    sum(where(mask, gradient, 0)) after masked_fill(x, mask, number) becomes sum(masked_select(gradient,
+    mask)).
     """
     editor = Editor(program)
     masks = {n.args[1] for n in editor.nodes(aten.masked_fill.Tensor, aten.masked_fill_.Tensor)}

@@ -1,5 +1,7 @@
-"""What the rewrites share: patterns traced from Python functions, and a graph that is edited only where the
-numbers allow it.
+"""Shared code of the rewrites.
+
+It holds patterns traced from Python functions, and an editor that changes a graph only where values stay
+equal.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ _UNKNOWN = object()
 
 
 def base_of(node):
-    """The node whose memory this one has: itself, or what it is a view of."""
+    """The node whose memory this node uses: itself, or the node it is a view of."""
     while (
         node.op == "call_function"
         and (node.target is aten._unsafe_view.default or is_view(node))
@@ -39,7 +41,7 @@ def base_of(node):
 
 
 def _one_of_several(node):
-    """A result of an operator with several, each in memory of its own."""
+    """Whether the node is one result of an operator with several results, each in a fresh buffer."""
     return node.target is operator.getitem and _makes_memory(node.args[0])
 
 
@@ -54,12 +56,12 @@ def _makes_memory(node):
 
 
 def owns_memory(node):
-    """Did this program make the memory of the node, for it alone?"""
+    """Whether this program allocated the memory of the node, for the node alone."""
     return node.op == "call_function" and (_one_of_several(node) or _makes_memory(node))
 
 
 def users_of_memory(node):
-    """Every node that uses a node or a view of it."""
+    """Yield every node that uses a node or a view of it."""
     for user in node.users:
         yield user
         if user.op == "call_function" and not _one_of_several(user) and not _makes_memory(user):
@@ -67,9 +69,9 @@ def users_of_memory(node):
 
 
 class Editor:
-    """A program's graph with the order of its nodes and where memory is written.
+    """A program's graph with the order of its nodes and the positions of memory writes.
 
-    New nodes take the place of old ones.
+    New nodes take the position of old ones.
     """
 
     def __init__(self, program):
@@ -86,11 +88,11 @@ class Editor:
                         self.inputs_written.append(i)
 
     def nodes(self, *targets):
-        """The nodes with one of these targets, as they are now."""
+        """The current nodes with one of these targets."""
         return [n for n in self.graph.nodes if n.op == "call_function" and n.target in targets]
 
     def constant_between(self, node, begin, end):
-        """Nothing writes the memory of `node` between two positions.
+        """Whether nothing writes the memory of `node` between two positions.
 
         Inputs may share memory with each other.
         """
@@ -102,7 +104,7 @@ class Editor:
         return not self.writes.get(base_of(node))
 
     def number(self, value):
-        """The python number that an argument is, also as a 0-d constant; None for anything else."""
+        """The Python number that an argument is, also as a 0-d constant; None for anything else."""
         if type(value) in (int, float):
             return value
         if not isinstance(value, Node) or not self.untouched(value):
@@ -130,8 +132,9 @@ class Editor:
         return None
 
     def insert(self, before, target, args, kwargs=None, info=_UNKNOWN):
-        """A new node in front of `before`, with its metadata; `info` describes its result where running it on
-        meta tensors shall not.
+        """Insert a node in front of `before`, with the metadata of `before`.
+
+        `info` describes the result, for operators that must not run on meta tensors.
         """
         with self.graph.inserting_before(before):
             node = self.graph.call_function(target, args, kwargs or {})
@@ -143,7 +146,7 @@ class Editor:
     def replace(self, old, target, args, kwargs=None):
         """Compute `old` by another operator.
 
-        None, and nothing changed, where shape, dtype or layout would differ.
+        If shape, dtype or layout would differ, nothing changes and the result is None.
         """
         try:
             new = self.insert(old, target, args, kwargs)
@@ -157,8 +160,9 @@ class Editor:
         return new
 
     def replace_by_kernel(self, old, name, args, part=None):
-        """The same with an operator of oneflow._ext, whose results are contiguous; `part` of them where there
-        are several.
+        """Compute `old` by an operator of oneflow._ext, whose results are contiguous.
+
+        `part` selects a result of an operator with several.
         """
         info = old.meta["tensor"]
         if not kernel_for(info) or not contiguous(info):
@@ -172,14 +176,12 @@ class Editor:
         return new
 
     def swap(self, old, new):
-        """Hand the users of `old` to `new` and drop what only `old` needed."""
+        """Hand the users of `old` to `new`, and drop nodes that only `old` needed."""
         old.replace_all_uses_with(new)
         self.erase(old)
 
     def erase(self, node):
-        """Drop a node nobody uses, and then its arguments, as far as nobody uses them and they
-        write nothing.
-        """
+        """Drop an unused node, and then those of its arguments that are unused and write nothing."""
         from .cleanup import has_effect
 
         todo = [node]
@@ -192,7 +194,7 @@ class Editor:
 
 
 def kernel_for(info) -> bool:
-    """Has oneflow._ext a kernel for tensors of this dtype and device?"""
+    """Whether oneflow._ext has a kernel for tensors of this dtype and device."""
     from ...._kernels import _ext
 
     device = info.device.type
@@ -202,14 +204,14 @@ def kernel_for(info) -> bool:
 
 
 def same_layout(a, b):
-    """Equal shape, dtype and strides, but for the strides of dimensions of length 1."""
+    """Whether shape, dtype, device and strides are equal, except for strides of dimensions of length 1."""
     if a is None or b is None or a[:2] != b[:2] or a.stride is None or b.stride is None:
         return False
     return all(m == n for size, m, n in zip(a.shape, a.stride, b.stride) if size != 1)
 
 
 def contiguous(info):
-    """Is a tensor of this record contiguous?"""
+    """Whether a tensor with this metadata is contiguous."""
     expected = 1
     for size, stride in zip(reversed(info.shape), reversed(info.stride or ())):
         if size != 1 and stride != expected:
@@ -219,8 +221,9 @@ def contiguous(info):
 
 
 def described(node):
-    """The metadata of a node's result, from running it on meta tensors; a tuple of them for
-    several results.
+    """The metadata of a node's result, from running it on meta tensors.
+
+    It is a tuple for several results.
     """
     devices = []
 
@@ -243,19 +246,19 @@ def described(node):
 
 
 def only_user(node):
-    """The one node that uses this one, None for several."""
+    """The single node that uses this one, or None if there are several."""
     return next(iter(node.users)) if len(node.users) == 1 else None
 
 
 def through_views(node):
-    """What a chain of view() with one user each is a view of: the node below all of them."""
+    """The node below a chain of view() calls with one user each."""
     while node.op == "call_function" and node.target in _VIEWS and len(node.users) == 1:
         node = node.args[0]
     return node
 
 
 class Pattern:
-    """The graph of one Python function of tensors, or of its gradient, to be found in programs.
+    """The graph of a Python function of tensors, or of its gradient, to match in programs.
 
     `inputs` are its placeholders by name. Numbers match within 1e-6, products and sums in either order.
     """
@@ -270,7 +273,7 @@ class Pattern:
                 self.backward.add(node)
 
     def find(self, editor):
-        """Yield (output node, {name: node}) for each place where replacing the output is safe."""
+        """Yield (output node, {name: node}) for each match whose output is safe to replace."""
         for node in editor.nodes(
             *(t for t in (self.output.target, *(s for s, t in _SAME.items() if t is self.output.target)))
         ):
