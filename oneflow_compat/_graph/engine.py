@@ -22,8 +22,8 @@ from .program.pytree import tree_flatten
 from .capture.python_reads import tell
 
 _MAX_VARIANTS = 4
-_MAX_BRANCHED = 16  # of a program with branches on sizes
-_MAX_TRIES = 64  # programs tried for one call, of one with many branches on sizes
+_MAX_BRANCHED = 16  # variants of a program with branches on sizes
+_MAX_TRIES = 64  # programs tried for one call, if build() has many branches on sizes
 
 
 class Engine:
@@ -55,24 +55,23 @@ class Engine:
         self.recompute = recompute
         self.config = config or Config()
         self.name = name
-        self.writes_through = (
-            writes_through  # whether the caller sees what build() writes to arguments and captured tensors
-        )
+        # whether the caller sees the writes of build() to arguments and captured tensors
+        self.writes_through = writes_through
         self.told_of_writes = self.told_of_backward = False
         self.arg_names = _positional_names(build)
         self.modes = None  # modules and their train() or eval() at the first capture
-        # optimizer index -> options seen to change, which are inputs of later programs
+        # optimizer index -> options that changed between calls; they are inputs of later programs
         self.live_options: dict = {}
-        self._entries: OrderedDict = (
-            OrderedDict()
-        )  # signature -> [Binding], one per outcome of guards and options
+        # signature -> [Binding], one per outcome of guards and options
+        self._entries: OrderedDict = OrderedDict()
         self._last = None
-        # values that decide sizes have changed (see symbolic_sizes.py); None: a program for each all the same
+        # True after values that decide sizes have changed (see symbolic_sizes.py). None: unknown sizes did
+        # not work, so each set of sizes gets its own program
         self.sizes_vary = False
-        self.branches: dict = {}  # of the last call whose branches on sizes went another way: place -> way
-        self._changes: Counter = (
-            Counter()
-        )  # label of a watched value -> how often another value made another program
+        # branch on sizes -> outcome, of the last call that took another outcome than its program
+        self.branches: dict = {}
+        # label of a watched value -> how often a change of the value needed another program
+        self._changes: Counter = Counter()
 
     # -- public -----------------------------------------------------------------
     def __call__(self, *args, **kwargs):
@@ -86,10 +85,11 @@ class Engine:
                 except AnotherWay as refusal:
                     branches = list(entry.branches.items())
                     position = list(entry.branches).index(refusal.place)
+                    # the branches after this one may differ now, so they are dropped
                     self.branches = {
                         **dict(branches[:position]),
                         refusal.place: not branches[position][1],
-                    }  # what comes later may be another branch now
+                    }
                 entry = self._entry(args, kwargs, unfit)
         except Exception:
             self.branches = before
@@ -122,7 +122,7 @@ class Engine:
                 return entry if entry is self._last else self._now_first(key, entry)
         with _making:
             variants = self._entries.get(key, ())
-            for entry in variants:  # that another thread has made meanwhile
+            for entry in variants:  # another thread may have added one meanwhile
                 if entry not in unfit and self._goes_there(entry) and entry.suits(args, kwargs):
                     return self._now_first(key, entry)
             if variants:
@@ -185,9 +185,10 @@ class Engine:
             with _no_collection():
                 program = passes.run(program, config, config.on_stage)
             start = time.perf_counter()
+            # a program that serves one call only is not worth compiling
             run, backend = self._compile(
                 program, replace(config, backend="aten") if capture.first_only else config
-            )  # it serves one call
+            )
         self._report(f"compile {backend}", start, program)
         program = program.with_(
             history=program.history + ((f"compile {backend}", time.perf_counter() - start, program.count()),)
@@ -234,7 +235,7 @@ class Engine:
                     if self.sizes_vary:
                         self.sizes_vary, outcomes, turned, errors = None, self.branches, [], []
                         continue
-                    self.sizes_vary = varied  # it fails with known sizes, too
+                    self.sizes_vary = varied  # build() fails with known sizes, too
                     raise errors[0]
                 (branch, outcome), recorded = recorded[-1], recorded[:-1]
                 outcomes, turned = (
@@ -251,9 +252,8 @@ class Engine:
 
     def _compile(self, program, config):
         try:
-            with (
-                _no_collection() if config.backend in ("aten", "auto") else contextlib.nullcontext()
-            ):  # the others take long: theirs is garbage as well
+            # the other backends run long and create garbage as well
+            with _no_collection() if config.backend in ("aten", "auto") else contextlib.nullcontext():
                 return compiler_for(config.backend)(program, config), config.backend
         except Exception as error:
             message = f"{type(error).__name__}: {error}".split("\n", 1)[0]
@@ -316,7 +316,7 @@ def _leaf_key(leaf):
             return (leaf.shape, leaf.stride(), leaf.dtype, leaf.device, leaf.requires_grad)
         return (leaf.shape, leaf.layout, leaf.dtype, leaf.device, leaf.requires_grad)
     if type(leaf) is float and (leaf == 0.0 or leaf != leaf):
-        return (float, repr(leaf))  # 0.0 equals -0.0, and nan not even itself
+        return (float, repr(leaf))  # 0.0 equals -0.0, and nan does not equal itself
     return (type(leaf), leaf)
 
 

@@ -44,9 +44,8 @@ class Binding:
         self.key = key
         self.program = program
         self.run = run if not _asks_grad_mode(program) else torch.enable_grad()(run)
-        if (
-            torch._C._is_any_autocast_enabled()
-        ):  # around this call, and so around each that takes this program
+        # the key of a program contains autocast, so that it is on around every call of this program
+        if torch._C._is_any_autocast_enabled():
             self.run = _without_autocast(self.run)
         self.free = capture.free
         self.state = capture.state
@@ -98,7 +97,8 @@ class Binding:
         self._sizes = [(len(o.state), len(o.param_groups)) for o in self.optimizers]
         self._write_reader()
         written = silent_writes(self.program)
-        self._written = None  # autograd must see that the program wrote these, as it sees an eager update
+        # reads the slots whose writes autograd must see, as it sees those of an eager update
+        self._written = None
         if written:
             self._written = (
                 operator.itemgetter(*written) if len(written) > 1 else (lambda values: (values[written[0]],))
@@ -139,7 +139,8 @@ class Binding:
             elif origin == "optim":
                 _, o, name, *keys = slot.place
                 inner = self.optimizers[o].state.get(names[name][5], {})
-                tensor = functools.reduce(operator.getitem, keys, inner)  # KeyError: the state was begun anew
+                # KeyError: the state was cleared and created again
+                tensor = functools.reduce(operator.getitem, keys, inner)
                 items.append(name_of(inner) + "".join(f"[{k!r}]" for k in keys) + _memory(tensor))
             elif origin == "group":
                 _, o, g, *keys = slot.place
@@ -262,7 +263,7 @@ class Binding:
             if (len(state), len(optimizer.param_groups)) != sizes:
                 self.dead = True
         for state, param, inner in self._probes:
-            if state.get(param) is not inner:  # the state was cleared and begun anew
+            if state.get(param) is not inner:  # the state was cleared and created again
                 self.dead = True
         if self.dead:
             return False
@@ -336,7 +337,7 @@ class Binding:
     def _store_numbers(self, out):
         if self._tells_overflow:
             *out, overflow = out
-            if overflow:  # the step did not happen: numbers stay, and state that began with it is taken back
+            if overflow:  # the step was skipped: numbers stay, and state that it created is removed
                 self._take_back()
                 return out[: len(out) - len(self.state_numbers)]
         split = len(out) - len(self.state_numbers)
@@ -346,10 +347,11 @@ class Binding:
 
     def _store_attributes(self, out):
         """Bind this run's tensors to the buffers and attributes that build() assigned."""
+        # a view of a parameter requires a gradient
         values = (
             v.detach() if isinstance(v, torch.Tensor) and v.requires_grad else v
             for v in out[self._returned :]
-        )  # a view of a parameter
+        )
         for container, key, leaves, spec in self.stores:
             new = pytree.tree_unflatten([next(values) if is_run_value(v) else v for v in leaves], spec)
             if type(container) is list and key >= len(container):
@@ -357,7 +359,7 @@ class Binding:
                 continue
             old = container.get(key) if isinstance(container, dict) else container[key]
             if type(new) is dict and type(old) is dict and old.keys() == new.keys():
-                old.update(new)  # another dict would make another program
+                old.update(new)  # another dict object would need another program
             else:
                 container[key] = new
         return out[: self._returned]

@@ -31,7 +31,7 @@ class Watch:
         """
         self.entries = [list(e) for e in entries]
         self.free_of = free_of
-        self.changed = None  # label of what was found changed
+        self.changed = None  # label of the value that changed
         self._write()
 
     def _write(self):
@@ -105,7 +105,7 @@ class Watch:
             old = self.entries[uses[0][0]][2]
             if len({id(now) for _, now in uses}) > 1 or len(uses) != sum(e[2] is old for e in self.entries):
                 self.changed = self.entries[uses[0][0]][3]
-                return False  # one of two names of a tensor was bound to another one
+                return False  # only one of two names of a tensor was rebound
         for free, uses in moved.items():
             rebind(free, uses[0][1])
             self.free_of[id(uses[0][1])] = self.free_of.pop(id(self.entries[uses[0][0]][2]))

@@ -68,9 +68,9 @@ def _group_norm_backward(grad, x, *args):
     )
 
 
-# Kernels that want their input in its own memory format. F.group_norm sees to it, but while a graph is
-# captured it sees symbolic
-# tensors, whose strides along dimensions of size 1, and so whose format, may differ from those at the run.
+# Kernels that need a contiguous input in one memory format. F.group_norm makes it so. During a capture it
+# sees symbolic tensors, whose strides along dimensions of size 1, and so whose format, may differ from those
+# of the run.
 _IN_ONE_FORMAT = {
     torch.ops.aten.native_group_norm.default: _group_norm,
     torch.ops.aten.native_group_norm_backward.default: _group_norm_backward,

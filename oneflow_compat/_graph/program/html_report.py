@@ -74,8 +74,8 @@ def page(program: Program, seconds: dict | None = None) -> str:
     if total:
         head += f", {total * 1e3:.2f} ms in operators (each run alone by the aten interpreter)"
     inputs = "".join(
-        f"<tr><td>{html.escape(s.role)}</td><td>{html.escape(s.name)}</td><td"
-        f" class=c>{html.escape(_slot(s))}</td></tr>"
+        f"<tr><td>{html.escape(s.role)}</td><td>{html.escape(s.name)}</td>"
+        f"<td class=c>{html.escape(_slot(s))}</td></tr>"
         for s in program.slots
     )
     stages = "".join(
@@ -83,9 +83,10 @@ def page(program: Program, seconds: dict | None = None) -> str:
         for n, t, c in program.history
     )
     return (
-        "<!doctype html><meta"
-        f" charset=utf-8><title>{html.escape(program.name)}</title><style>{_STYLE}</style><h1>{html.escape(program.name)}</h1><p>{head}</p><details><summary>inputs</summary><table>{inputs}</table></details><details><summary>how"
-        f" it was made</summary><table>{stages}</table></details>"
+        f"<!doctype html><meta charset=utf-8><title>{html.escape(program.name)}</title><style>{_STYLE}</style>"
+        f"<h1>{html.escape(program.name)}</h1><p>{head}</p>"
+        f"<details><summary>inputs</summary><table>{inputs}</table></details>"
+        f"<details><summary>how it was made</summary><table>{stages}</table></details>"
         + _block(tree, seconds, total, True)
         + f"<details><summary>as Python</summary><pre>{html.escape(readable(program))}</pre></details>"
     )
@@ -134,10 +135,9 @@ def _block(tree, seconds, total, opened=False):
                 else ""
             )
             rows.append(
-                "<tr><td"
-                f" title='{html.escape(str(node.meta.get('location') or ''))}'>{html.escape(name)}</td><td"
-                f" class=c>{html.escape(shape)}</td><td"
-                f" class=n>{'' if spent is None else f'{spent * 1e6:.1f} µs'}</td><td>{bar}</td></tr>"
+                f"<tr><td title='{html.escape(str(node.meta.get('location') or ''))}'>{html.escape(name)}</td>"
+                f"<td class=c>{html.escape(shape)}</td>"
+                f"<td class=n>{'' if spent is None else f'{spent * 1e6:.1f} µs'}</td><td>{bar}</td></tr>"
             )
         out.append(f"<table>{''.join(rows)}</table>")
     for name, inner in tree.items():
@@ -145,6 +145,7 @@ def _block(tree, seconds, total, opened=False):
             spent = _time_of(inner, seconds)
             note = f" <span class=c>{spent * 1e3:.2f} ms, {spent / total:.0%}</span>" if total else ""
             out.append(
-                f"<details{' open' if opened else ''}><summary>{html.escape(name)}{note}</summary>{_block(inner, seconds, total)}</details>"
+                f"<details{' open' if opened else ''}><summary>{html.escape(name)}{note}</summary>"
+                f"{_block(inner, seconds, total)}</details>"
             )
     return "".join(out)

@@ -70,14 +70,15 @@ class Program:
     in_spec: object
     out_spec: object
     out_constants: tuple  # (flat index, value) of outputs that are no tensors
-    # (flat index, name, repr) of arguments that are no tensors: the program is of these values
+    # (flat index, name, repr) of arguments that are no tensors: the program is valid for these values only
     in_constants: tuple = ()
     constants: dict = field(default_factory=dict)  # get_attr target -> tensor
-    # see scalar_guards.py: (fx graph, input indices), what the capture assumed about lr and step counters
+    # (fx graph, input indices): the assumptions about lr and step counters, see scalar_guards.py
     guard: object = None
     training: bool = False
     config: object = None
-    unknown_sizes: bool = False  # some tensors have sizes that depend on values; their shapes are texts there
+    # some tensors have sizes that depend on values; such a dimension is a string in their shapes
+    unknown_sizes: bool = False
     history: tuple = ()  # (stage name, seconds, nodes after it)
 
     def with_(self, **changes) -> "Program":
@@ -138,7 +139,8 @@ class Program:
     __repr__ = __str__
 
 
-# written although their schemas do not say so: positions of running statistics and of the training flag
+# Operators that write arguments although their schemas do not say so: positions of the running statistics
+# and of the training flag.
 _BATCH_NORMS = {
     torch.ops.aten.native_batch_norm.default: (3, 4, 5),
     torch.ops.aten.cudnn_batch_norm.default: (3, 4, 5),

@@ -28,7 +28,7 @@ MISSING = object()
 
 
 def same_value(a, b):
-    """Whether two values are equal as an argument of a program: 1 is not 1.0 and not True, 0.0 is not -0.0."""
+    """Whether two values are equal as an argument: 1 is not 1.0 and not True, 0.0 is not -0.0."""
     if a is b:
         return True
     if type(a) is not type(b):

@@ -33,7 +33,7 @@ class Layer:
         self.marks, self.differentiated = 0, False
 
     def __deepcopy__(self, memo):
-        return self  # what the nodes of a copied program belong to
+        return self  # the nodes of a copied program belong to the same layer
 
     def mark(self, tensor, role, step=0):
         self.marks += 1

@@ -99,10 +99,8 @@ def compile_guard(program):
         try:
             with torch.no_grad():
                 return all(function(*(values[i] for i in inputs)))
-        except (
-            RuntimeError,
-            IndexError,
-        ):  # computed with what an earlier condition, now broken, said about a shape
+        except (RuntimeError, IndexError):
+            # an earlier condition that no longer holds had implied a shape
             return False
 
     return holds

@@ -104,9 +104,9 @@ class ScalarTrace:
     def __init__(self, graph):
         self.graph = graph
         self.markers: dict[float, object] = {}  # marker number -> node
-        self.values: dict[float, float] = {}  # marker number -> the value it has in this capture
+        self.values: dict[float, float] = {}  # marker number -> its value in this capture
         self.guards: list = []  # (node, comparison, other node or number, outcome)
-        self.number_of: dict = {}  # node -> the value it has in this capture
+        self.number_of: dict = {}  # node -> its value in this capture
         self._marker_of: dict = {}
         self._same: dict = {}
 

@@ -20,7 +20,7 @@ _LIKE = {
     aten.new_zeros.default,
     aten.new_full.default,
 }
-# what may compute the first value of a state tensor
+# operators that may compute the initial value of a state tensor
 _BEGINNINGS = _LIKE | {
     aten.zeros.default,
     aten.ones.default,
@@ -80,8 +80,7 @@ class StateChanges:
                     else:
                         self._adopt_number(index, param, path, value, before)
                 self._keep_structures(index, param, state, before)
-            # step() may do something else where it begins its state; of torch's and our optimizers it is
-            # known that they do not
+            # step() may take another branch when it creates its state. torch's optimizers and ours do not
             ours = type(optimizer).__module__.partition(".")[0] in ("torch", __name__.partition(".")[0])
             self.first_only = self.first_only or not ours and any(a[0] == index for a in adopted)
         return adopted
@@ -188,9 +187,8 @@ class StateChanges:
                     "A program keeps the shape and dtype of its tensors: step this optimizer in eager mode.",
                 )
         with torch.no_grad():
-            values = [
-                value.clone() if len(pairs) > 1 and _shares(value) else value for _, value, _ in pairs
-            ]  # two that were swapped
+            # clones, because two tensors may have been swapped
+            values = [value.clone() if len(pairs) > 1 and _shares(value) else value for _, value, _ in pairs]
             for (old, _, _), value in zip(pairs, values):
                 old.copy_(value)
 
@@ -264,7 +262,7 @@ class StateChanges:
         if node.op == "get_attr":
             return self.recorder.constants[node.target].clone()
         info = node.meta.get("tensor")
-        if info is not None and 0 in info.shape:  # of a placement that this rank is not part of
+        if info is not None and 0 in info.shape:  # its placement does not include this rank
             return torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device=info.device)
         if node.op != "call_function" or node.target not in _BEGINNINGS:
             raise _NeedsGradient

@@ -15,7 +15,7 @@ from ...._global.tensor import memory_of, several
 from ...program.nested_state import leaves
 
 aten = torch.ops.aten
-lazy: weakref.WeakSet = weakref.WeakSet()  # the optimizers
+lazy: weakref.WeakSet = weakref.WeakSet()  # optimizers added with is_sparse=True
 _GATHERED = {aten.embedding_dense_backward.default, aten.index_add.default}
 
 

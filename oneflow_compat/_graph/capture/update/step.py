@@ -24,8 +24,8 @@ from .host_scalars import ScalarMode, ScalarTrace, traced_math
 
 aten = torch.ops.aten
 
-# parameter -> f(gradient, found inf or None) -> its gradient from here on: parameters that stand for numbers
-# kept outside of tensors
+# parameter -> f(gradient, found inf or None), which returns the gradient to use from here on. Such a
+# parameter stands for numbers that are kept outside of tensors.
 outside: WeakIdKeyDictionary = WeakIdKeyDictionary()
 
 
@@ -38,7 +38,7 @@ class Update(StateChanges):
         self.config = config
         self.scaler = grad_scaler
         self.live = dict(live)  # optimizer -> options seen to change between calls
-        self.found_live: dict = {}  # the same, of options that the step made
+        self.found_live: dict = {}  # the same, for options that the step created
         self.trace = ScalarTrace(recorder.graph)
         recorder.markers, recorder.marker_values = self.trace.markers, self.trace.values
         recorder.number_of = lambda tensor: self.trace.marker(self._item(tensor))
@@ -47,13 +47,12 @@ class Update(StateChanges):
         self.numbers: dict = {}
         # (optimizer, parameter or group, path, node or number): stored there after each run
         self.state_numbers: list = []
-        self.first_only = (
-            False  # the step created state that the program cannot begin with: it serves one call
-        )
-        self.found = None  # the node that is 1 where the gradients overflowed under a dynamic scaler
+        # the step created state that the program cannot begin with: the program serves one call
+        self.first_only = False
+        self.found = None  # node that is 1 if the gradients overflowed under a dynamic scaler
         self.snapshots: list = []
         self.stepping = "the optimizer"  # the class whose step() is recorded
-        self.made: list = []  # (optimizer, param, path, real tensor) made before the step
+        self.made: list = []  # (optimizer, param, path, real tensor) created before the step
         self.new_options: dict = {}  # optimizer -> [(group, key, tensor)] that the step put into param_groups
         # (optimizer, param, key) -> list or dict of state tensors that the step created
         self.structures: dict = {}
@@ -118,7 +117,7 @@ class Update(StateChanges):
                 group.clear()
                 group.update(old)
             for param in list(optimizer.state):
-                if param in states:  # the very dict: programs captured before read it
+                if param in states:  # the same dict object, because earlier programs read it
                     state, old = states[param]
                     state.clear()
                     state.update(old)
@@ -253,10 +252,8 @@ def _put_back(optimizer, before):
     return changed
 
 
-_COUNTERS = {
-    "step",
-    "k",
-}  # what optimizers count in param_groups: inputs at once, instead of by a second capture
+# counters that optimizers keep in param_groups: inputs from the first capture on, so no second one is needed
+_COUNTERS = {"step", "k"}
 
 
 def update_flags(optimizer, config):
@@ -264,7 +261,7 @@ def update_flags(optimizer, config):
     group = optimizer.param_groups[0]
     if group.get("foreach") is not None or group.get("fused") is not None or group.get("differentiable"):
         return {}
-    if config.zero is not None and several():  # parameter by parameter, each with its parts
+    if config.zero is not None and several():  # one parameter at a time, each with its shards
         return {k: False for k in ("foreach", "fused") if k in group}
     params = [p for g in optimizer.param_groups for p in g["params"]]
     if any(p.grad is not None and p.grad.is_sparse for p in params):
@@ -274,25 +271,24 @@ def update_flags(optimizer, config):
         for g in optimizer.param_groups
         for v in (g.get("lr"), *(g.get("betas") or ()))
     ):
-        return {}  # the multi-tensor forms refuse them
+        return {}  # the multi-tensor forms reject tensors here
     has_kernel = all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in params)
     if config.fuse_update and "fused" in group and has_kernel and not _half_on_cpu(optimizer, params):
         steps = [(optimizer.state[p].get("step"), p) for p in params if p in optimizer.state]
         if any(isinstance(step, torch.Tensor) and step.device != p.device for step, p in steps):
-            # begun by eager steps on a GPU, which count on the CPU; the fused operator counts on the GPU
+            # eager steps on a GPU created these counters on the CPU; the fused operator counts on the GPU
             return {}
         return {"fused": True, "foreach": False}
     multi = config.multi_tensor
-    if multi is None:  # many small parameters: one operator instead of one per parameter, the same numbers
+    if multi is None:  # many small parameters: one operator in place of many, with equal values
         size = sum(p.numel() * p.element_size() for p in params)
         multi = (
             size < _MULTI_TENSOR_BYTES
             and isinstance(optimizer, _SAME_NUMBERS)
             and all(p.device.type == "cpu" and p.dtype in _SAME_DTYPES for p in params)
         )
-        multi = multi and len({p.untyped_storage()._cdata for p in params}) == len(
-            params
-        )  # of two in one memory the second takes its step after the first
+        # if two parameters share memory, the second must take its step after the first
+        multi = multi and len({p.untyped_storage()._cdata for p in params}) == len(params)
     if multi and "foreach" in group:
         return {"foreach": True, "fused": False}
     return {}
@@ -308,7 +304,7 @@ def _half_on_cpu(optimizer, params):
     return any(p.device.type == "cpu" and p.dtype in lost for p in params)
 
 
-# torch's multi-tensor form computes these bit for bit as the plain form on the CPU, where it is a loop
+# On the CPU torch's multi-tensor form of these is a loop, bitwise equal to the plain form.
 _SAME_NUMBERS = (
     torch.optim.SGD,
     torch.optim.Adam,
@@ -319,7 +315,7 @@ _SAME_NUMBERS = (
     torch.optim.RMSprop,
     torch.optim.Rprop,
 )
-_SAME_DTYPES = (torch.float32, torch.float64)  # half precision is rounded elsewhere
+_SAME_DTYPES = (torch.float32, torch.float64)  # half precision is rounded at other points
 _MULTI_TENSOR_BYTES = 1 << 25  # its temporaries are as large as the parameters
 
 

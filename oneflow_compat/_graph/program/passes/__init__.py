@@ -1,12 +1,12 @@
-"""The ordered passes `Program -> Program`, and the only code that runs, times, dumps, checks and skips them."""
+"""The ordered passes `Program -> Program`; only this module runs, times, dumps, checks and skips them."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
 
-EXACT = "exact"  # bitwise the same numbers
-ROUNDING = "rounding"  # the same up to rounding
+EXACT = "exact"  # bitwise equal values
+ROUNDING = "rounding"  # equal up to rounding
 RANDOM = "random"  # other random numbers of the same distribution
 
 
@@ -16,7 +16,7 @@ class Pass:
     function: object
     kind: str
     option: object = None  # Config -> bool; None: always on
-    any_size: bool = False  # looks at no shape
+    any_size: bool = False  # does not read shapes
 
 
 def _passes():

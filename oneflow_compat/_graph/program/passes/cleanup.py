@@ -81,8 +81,8 @@ def _same_layout(node):
     ):
         return False
     if node.target is aten.view.default and 1 in source.shape and source.stride != _row_major(source.shape):
-        # a real view gives dimensions of size 1 new strides, by which bmm picks its kernel; a symbolic one
-        # keeps them
+        # A real view gives dimensions of size 1 new strides, and bmm picks its kernel by them. A symbolic
+        # view keeps the strides.
         return False
     return mine == source and mine.stride == source.stride
 

@@ -12,8 +12,8 @@ from .patterns import Editor, traced
 
 aten = torch.ops.aten
 _K = math.sqrt(2 / math.pi)
-# (an operator every form has, the kernel: torch's (operator, gradient, keywords) or the name of one of ours,
-# the forms people write)
+# (an operator that every form contains; the kernel; the forms that people write). The kernel is torch's
+# (operator, gradient, keywords) or the name of one of ours.
 COMPOSITIONS = (
     (
         aten.tanh.default,
@@ -57,7 +57,7 @@ COMPOSITIONS = (
 
 
 def fuse_activations(program):
-    """Replace gelu, quick_gelu, silu, mish, hardswish and squared relu of plain operators by their kernels."""
+    """Replace gelu, quick_gelu, silu, mish, hardswish and squared relu of plain operators by kernels."""
     editor = Editor(program)
     present = {n.target for n in editor.graph.nodes}
     for sign, kernel, forms in COMPOSITIONS:

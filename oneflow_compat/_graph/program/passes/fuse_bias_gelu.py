@@ -14,7 +14,7 @@ aten = torch.ops.aten
 
 
 def fuse_bias_gelu(program):
-    """Replace gelu of x + bias by oneflow::bias_gelu; its gradient and the bias gradient become one kernel too.
+    """Replace gelu of x + bias by oneflow::bias_gelu, and its gradient with the bias gradient by one kernel.
 
     A bias inside addmm costs nothing and stays.
     """
@@ -55,7 +55,7 @@ def _one(editor, biased):
         return
     for node in backward:
         sums = [s for s in _uses(node) if _sums_rows(s, info.shape[-1])]
-        if not sums or info.device.type != "cpu":  # the kernel that sums as well is the CPU's
+        if not sums or info.device.type != "cpu":  # only the CPU has a kernel that also sums
             editor.replace_by_kernel(node, "bias_gelu_backward", (node.args[0], x, bias, axis))
             continue
         call = editor.insert(

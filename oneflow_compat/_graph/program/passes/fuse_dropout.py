@@ -13,7 +13,7 @@ from .patterns import Editor, contiguous, kernel_for, same_layout
 
 aten = torch.ops.aten
 _LIKE = aten.empty_like.default
-_LEAST = 4096  # elements: below, the calls cost more than drawing
+_LEAST = 4096  # elements: below, the calls cost more than sampling
 
 
 def fuse_dropout(program):
@@ -23,7 +23,7 @@ def fuse_dropout(program):
     """
     editor = Editor(program)
     if any(n.meta.get("recomputed") for n in editor.graph.nodes):
-        return program  # the recomputation draws again from a saved state of the generator
+        return program  # the recomputation samples again from a saved generator state
     for draw in editor.nodes(aten.bernoulli_.float):
         noise = draw.args[0]
         keep = editor.number(draw.args[1]) if len(draw.args) > 1 else 0.5

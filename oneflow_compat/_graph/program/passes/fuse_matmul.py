@@ -74,7 +74,7 @@ def _accumulate(editor, node, c, product, in_place):
     new = editor.insert(node, _INTO[call.target], (target, *call.args), info=call.meta["tensor"])
     editor.writes.setdefault(base_of(c), []).append(editor.order[new])
     node.replace_all_uses_with(c)
-    editor.graph.erase_node(node)  # though add_ writes: the new node does
+    editor.graph.erase_node(node)  # add_ writes, and the new node replaces this write
     editor.erase(product)
     return True
 

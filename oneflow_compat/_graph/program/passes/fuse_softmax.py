@@ -13,7 +13,7 @@ from .patterns import Editor, only_user, same_layout
 aten = torch.ops.aten
 _LEAST = 20_000  # elements: below, a call costs more than the passes over memory it saves
 _ALL = 1 << 60  # a diagonal that keeps every column
-_FAR = -1e30  # added to any ordinary number it gives itself, up to rounding
+_FAR = -1e30  # the sum of it and an ordinary number is itself, up to rounding
 _CHOOSE = {aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf}
 _WHERE = {aten.where.self, aten.where.ScalarOther, aten.where.Scalar}
 _VIEWS = {
@@ -32,13 +32,12 @@ class _Softmax:
 
     def __init__(self):
         self.x, self.scale, self.mask, self.fill = None, 1.0, None, 0.0
-        self.how = (
-            None  # "keep": the mask chooses x; "drop": it chooses fill; "add": x + where(mask, 0, far below)
-        )
+        # "keep": the mask chooses x; "drop": it chooses fill; "add": x + where(mask, 0, very negative number)
+        self.how = None
 
 
 def fuse_softmax(program):
-    """Replace softmax of a masked, scaled tensor by oneflow::masked_softmax, and its gradient by one kernel."""
+    """Replace softmax of a masked, scaled tensor by oneflow::masked_softmax, and its gradient likewise."""
     editor = Editor(program)
     masks: dict = {}
     for node in editor.nodes(aten._softmax.default):
@@ -147,7 +146,7 @@ def _mask(editor, node, softmax):
 
 
 def _far_below(editor, mask):
-    """The number of a mask that is where(condition, 0, very negative number) or a view of it; None for others.
+    """The number of a mask that is where(condition, 0, very negative number) or a view of it, or None.
 
     x + number then equals the number, so the sum chooses between x and the number (for finite x).
     """
@@ -260,7 +259,7 @@ def _chosen(editor, node, gradient, softmax):
 
 
 def _take_dropout(editor, y):
-    """Sample the dropout of the softmax in the same kernel, and compute its gradient in the gradient's kernel.
+    """Sample the dropout of the softmax in the same kernel, and its gradient in the gradient's kernel.
 
     See fuse_dropout.py for the dropout operators.
     """

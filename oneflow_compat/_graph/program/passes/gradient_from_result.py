@@ -20,7 +20,7 @@ _FORWARD = {
 
 
 def gradients_from_results(program):
-    """Let hardtanh_backward and leaky_relu_backward read the forward result, if nothing has written it since."""
+    """Let hardtanh_backward and leaky_relu_backward read the forward result, if nothing wrote it since."""
     editor = Editor(program)
     for node in editor.nodes(*_FORWARD):
         parameters = _bounds(node)
@@ -39,9 +39,8 @@ def _bounds(node):
         *parameters, of_result = parameters
         return None if of_result or not parameters[0] > 0 else tuple(parameters)
     dtype = node.args[1].meta["tensor"].dtype
-    return (
-        tuple(parameters) if all(torch.tensor(v, dtype=dtype).item() == v for v in parameters) else None
-    )  # a result that is rounded does not reach its bound
+    # a rounded result may not reach its bound
+    return tuple(parameters) if all(torch.tensor(v, dtype=dtype).item() == v for v in parameters) else None
 
 
 def _result(editor, node, parameters):
@@ -59,7 +58,7 @@ def _result(editor, node, parameters):
             and editor.constant_between(y, editor.order[y], editor.order[node])
         ):
             return y
-    if x.target is aten.clone.default:  # of a tensor that the operator then writes
+    if x.target is aten.clone.default:  # a copy of a tensor that the operator then writes
         y = x.args[0]
         for write in y.users:
             if write.target is in_place and write.args[0] is y and same(write):
