@@ -118,26 +118,26 @@ class Engine:
                 key,
             )
         for entry in self._entries.get(key, ()):
-            if entry not in unfit and self._goes_there(entry) and entry.suits(args, kwargs):
-                return entry if entry is self._last else self._now_first(key, entry)
+            if entry not in unfit and self._takes_same_branches(entry) and entry.suits(args, kwargs):
+                return entry if entry is self._last else self._move_to_front(key, entry)
         with _making:
             variants = self._entries.get(key, ())
             for entry in variants:  # another thread may have added one meanwhile
-                if entry not in unfit and self._goes_there(entry) and entry.suits(args, kwargs):
-                    return self._now_first(key, entry)
+                if entry not in unfit and self._takes_same_branches(entry) and entry.suits(args, kwargs):
+                    return self._move_to_front(key, entry)
             if variants:
                 self._note_change(variants[0])
                 for o, names in variants[0].changed_options().items():
                     self.live_options.setdefault(o, set()).update(names)
-            return self._make(key, args, kwargs)
+            return self._make_entry(key, args, kwargs)
 
-    def _goes_there(self, entry):
+    def _takes_same_branches(self, entry):
         """Whether the program takes the branches on sizes that the last call took."""
         return not self.branches or all(
             entry.branches.get(branch, outcome) == outcome for branch, outcome in self.branches.items()
         )
 
-    def _now_first(self, key, entry):
+    def _move_to_front(self, key, entry):
         with _making:
             variants = self._entries.get(key, ())
             if entry in variants:
@@ -170,7 +170,7 @@ class Engine:
     def backend(self) -> str:
         return self.config.backend or default_backend()
 
-    def _make(self, key, args, kwargs):
+    def _make_entry(self, key, args, kwargs):
         from .program import passes
 
         config = self._resolved()

@@ -150,7 +150,7 @@ class Binding:
                 scope[name] = self.free[slot.place[1]]
                 items.append(name)
         self._tensors, self._scope = tensors, scope
-        scope["others"], scope["any_requires_grad"] = self._others, torch._C._any_requires_grad
+        scope["others"], scope["any_requires_grad"] = self._rebind_replaced, torch._C._any_requires_grad
         self._gradient_tests_made = self._gradient_tests(tensors)
         tests = [f"x{n} is e{n}" for n, *_ in tensors] + self._gradient_tests_made
         check = f"    if not ({' and '.join(tests)}):\n        return others(a)\n" if tests else ""
@@ -186,7 +186,7 @@ class Binding:
             [f"not any_requires_grad({', '.join(frozen)})"] if frozen else []
         )
 
-    def _others(self, args):
+    def _rebind_replaced(self, args):
         """Rebind slots whose tensor was replaced.
 
         The program accepts a new tensor with the same metadata, unless it is a parameter being trained.
@@ -323,10 +323,10 @@ class Binding:
             _, tag, rest = str(error).partition(BRANCH_TAKEN_OTHERWISE)
             if not tag:
                 raise
-            self._take_back()
+            self._remove_created_state()
             raise AnotherWay(list(self.branches)[int(rest.split(":", 1)[0])], str(error)) from None
 
-    def _take_back(self):
+    def _remove_created_state(self):
         """Remove the optimizer state that the first call created."""
         for o, param, key in self._begun if self.once else ():
             state = holder(self.optimizers[o], param)
@@ -338,7 +338,7 @@ class Binding:
         if self._tells_overflow:
             *out, overflow = out
             if overflow:  # the step was skipped: numbers stay, and state that it created is removed
-                self._take_back()
+                self._remove_created_state()
                 return out[: len(out) - len(self.state_numbers)]
         split = len(out) - len(self.state_numbers)
         for (o, owner, path), value in zip(self.state_numbers, out[split:]):

@@ -83,7 +83,8 @@ def page(program: Program, seconds: dict | None = None) -> str:
         for n, t, c in program.history
     )
     return (
-        f"<!doctype html><meta charset=utf-8><title>{html.escape(program.name)}</title><style>{_STYLE}</style>"
+        f"<!doctype html><meta charset=utf-8><title>{html.escape(program.name)}</title>"
+        f"<style>{_STYLE}</style>"
         f"<h1>{html.escape(program.name)}</h1><p>{head}</p>"
         f"<details><summary>inputs</summary><table>{inputs}</table></details>"
         f"<details><summary>how it was made</summary><table>{stages}</table></details>"
@@ -135,7 +136,8 @@ def _block(tree, seconds, total, opened=False):
                 else ""
             )
             rows.append(
-                f"<tr><td title='{html.escape(str(node.meta.get('location') or ''))}'>{html.escape(name)}</td>"
+                f"<tr><td title='{html.escape(str(node.meta.get('location') or ''))}'>"
+                f"{html.escape(name)}</td>"
                 f"<td class=c>{html.escape(shape)}</td>"
                 f"<td class=n>{'' if spent is None else f'{spent * 1e6:.1f} µs'}</td><td>{bar}</td></tr>"
             )

@@ -165,14 +165,14 @@ class Update(StateChanges):
         groups_before = [copied(g) for g in groups]
         self._number_states(index, optimizer)
         called = getattr(optimizer, "_opt_called", None)
-        counters = _numbers_of(optimizer)
+        counters = _number_attributes(optimizer)
         try:
             with torch.no_grad(), traced_math(), ScalarMode(self.trace, self._item):
                 optimizer.step()
         finally:
             if called is None and hasattr(optimizer, "_opt_called"):
                 optimizer._opt_called = True
-            changed = _put_back(optimizer, counters)
+            changed = _restore_attributes(optimizer, counters)
         if changed:
             raise CaptureError(
                 f"{type(optimizer).__name__}.step() counts in its attribute {changed!r}, which a program"
@@ -236,15 +236,15 @@ class Update(StateChanges):
         )
 
 
-def _numbers_of(optimizer):
+def _number_attributes(optimizer):
     """{name: number} of the public attributes that are Python numbers."""
     return {k: v for k, v in vars(optimizer).items() if type(v) in (int, float) and not k.startswith("_")}
 
 
-def _put_back(optimizer, before):
+def _restore_attributes(optimizer, before):
     """Restore attributes; return the name of one whose number step() changed, or None."""
     changed = None
-    for name, value in _numbers_of(optimizer).items():
+    for name, value in _number_attributes(optimizer).items():
         if name not in before or before[name] != value:
             changed = name
             if name in before:

@@ -67,18 +67,18 @@ def fuse_activations(program):
             forward, backward = traced(form)
             for node, match in backward.find(editor):
                 if isinstance(kernel, str):
-                    _ours(editor, node, kernel + "_backward", [match["x"], match["dy"]])
+                    _replace_by_own_kernel(editor, node, kernel + "_backward", [match["x"], match["dy"]])
                 else:
                     editor.replace(node, kernel[1], (match["dy"], match["x"]), kernel[2])
             for node, match in forward.find(editor):
                 if isinstance(kernel, str):
-                    _ours(editor, node, kernel, [match["x"]])
+                    _replace_by_own_kernel(editor, node, kernel, [match["x"]])
                 else:
                     editor.replace(node, kernel[0], (match["x"],), kernel[2])
     return program
 
 
-def _ours(editor, node, name, inputs):
+def _replace_by_own_kernel(editor, node, name, inputs):
     info = node.meta["tensor"]
     if all(t.meta["tensor"].shape == info.shape and t.meta["tensor"].dtype is info.dtype for t in inputs):
         editor.replace_by_kernel(node, "pointwise", (POINT[name], inputs, 1, []), part=0)

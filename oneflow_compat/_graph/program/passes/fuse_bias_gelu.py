@@ -21,11 +21,11 @@ def fuse_bias_gelu(program):
     editor = Editor(program)
     for node in editor.nodes(aten.gelu.default):
         if not node._erased and not node.kwargs and len(node.args) == 1:
-            _one(editor, node.args[0])
+            _fuse(editor, node.args[0])
     return program
 
 
-def _one(editor, biased):
+def _fuse(editor, biased):
     forward = [u for u in biased.users if u.target is aten.gelu.default and not u.kwargs]
     backward = [
         u

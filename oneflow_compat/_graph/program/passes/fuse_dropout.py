@@ -34,11 +34,11 @@ def fuse_dropout(program):
             and kernel_for(noise.meta["tensor"])
             and noise.meta["tensor"].device.type == "cpu"
         ):
-            _one(editor, draw, noise, keep)
+            _fuse(editor, draw, noise, keep)
     return program
 
 
-def _one(editor, draw, noise, keep):
+def _fuse(editor, draw, noise, keep):
     info = noise.meta["tensor"]
     divide = [n for n in noise.users if n.target in (aten.div_.Scalar, aten.div_.Tensor)]
     products = [n for n in noise.users if n.target is aten.mul.Tensor]

@@ -180,12 +180,12 @@ def _keep(editor, softmax, shape, masks, node):
         *views, base = _chain(mask)
         if not editor.untouched(base.args[0]):
             return None
-        mask = _as(editor, base.args[0], base.meta["tensor"].shape, node)
+        mask = _expand_to(editor, base.args[0], base.meta["tensor"].shape, node)
         for view in reversed(views):
             mask = editor.insert(node, view.target, (mask, *view.args[1:]))
     elif softmax.how == "drop":
         mask = editor.insert(node, aten.logical_not.default, (mask,))
-    mask = _as(editor, mask, shape, node)
+    mask = _expand_to(editor, mask, shape, node)
     info = mask.meta["tensor"]
     if shape[-1] > 1 and info.stride[-1] not in (0, 1):
         mask = editor.insert(node, aten.clone.default, (mask,), {"memory_format": torch.contiguous_format})
@@ -193,7 +193,7 @@ def _keep(editor, softmax, shape, masks, node):
     return mask
 
 
-def _as(editor, mask, shape, node):
+def _expand_to(editor, mask, shape, node):
     return (
         mask
         if mask.meta["tensor"].shape == shape

@@ -18,7 +18,7 @@ def add_to_output(program):
 
     a must have the dtype and layout of the result.
     """
-    return _in_first(program, {aten.add.Tensor: aten.add_.Tensor}, lambda first: True)
+    return _in_first(program, {aten.add.Tensor: aten.add_.Tensor}, lambda operand: True)
 
 
 def cast_scale(program):
@@ -26,7 +26,7 @@ def cast_scale(program):
     return _in_first(
         program,
         {aten.mul.Tensor: aten.mul_.Tensor, aten.mul.Scalar: aten.mul_.Scalar},
-        lambda first: first.target is aten._to_copy.default,
+        lambda operand: operand.target is aten._to_copy.default,
     )
 
 
