@@ -27,7 +27,7 @@ _MAX_TRIES = 64  # programs tried for one call, if build() has many branches on 
 
 
 class Engine:
-    """See the package docstring.
+    """The programs of one build function, called like a function; see the package docstring.
 
     Threads may call an inference graph together, and share a process with other graphs that train.
     """

@@ -112,9 +112,8 @@ class Watch:
         for i, _, now in new:
             old, self.entries[i][2] = self.entries[i][2], now
             self.scope[f"v{i}"] = now
-            if is_record(type(now)) and any(
-                e[0] is vars(old) for e in self.entries
-            ):  # an equal one took its place
+            # an equal record replaced the old one, so its attributes are watched in the new record
+            if is_record(type(now)) and any(e[0] is vars(old) for e in self.entries):
                 self.entries = [[vars(now) if e[0] is vars(old) else e[0], *e[1:]] for e in self.entries]
                 self._write()
         return True
