@@ -14,28 +14,28 @@ Two front ends use it (nn/graph/ and compatible/single_client/); it knows neithe
         writes_through=lambda: True,  # False: writes to arguments and captured tensors stay inside the call
     )
     out = engine(*args, **kwargs)         # build + backward + clip + unscale + step, then scheduler.step()
-    engine.compile(*args, **kwargs)       # the same without running: returns the Program
+    engine.compile(*args, **kwargs)       # capture and compile without running: returns the Program
     engine.program                        # the last used Program, None before the first call
     engine.programs                       # every cached Program, most recently used last
 
-`modules`, `tensors`, `optimizers`, `grad_scaler` and `recompute` may each be a callable returning the value.
-They are read
-after build() has run under capture, so a front end may create variables and its optimizer inside build.
-Real tensors created inside build (variables, constants kept between calls) must be made under
+`modules`, `tensors`, `optimizers`, `grad_scaler` and `recompute` may each be a callable that returns the
+value. They are read after build() has run under capture, so a front end may create variables and its
+optimizer inside build. Real tensors created inside build (variables, constants kept between calls) must be
+created under
 
     with outside_capture(): ...
 
-otherwise they are symbolic and die with the capture. `capturing()` is true while build runs.
+Otherwise they are symbolic and die with the capture. `capturing()` is true while build runs.
 
 Rules both front ends can rely on:
-- build must call backward itself; the engine only steps optimizers afterwards. p.grad is left as it was
-  before the call, gradients never accumulate between calls.
-- Every real tensor that the captured code touches is a live input of the program: module state by its
-  place in the module, optimizer state by its place in optimizer.state, other tensors by object.
+- build must call backward itself; the engine only steps optimizers afterwards. A call does not change p.grad,
+  and gradients never accumulate between calls.
+- Every real tensor that the captured code touches is a live input of the program. Module state is located by
+  its path in the module, optimizer state by its path in optimizer.state, and other tensors by object.
 - group["lr"] is an input. Groups that have clip_grad_max_norm and clip_grad_norm_type are clipped by
   their own total norm before the update.
-- An exception inside build leaves parameters, buffers, gradients, optimizer state and the random state as
-  they were.
+- An exception inside build leaves parameters, buffers, gradients, optimizer state and the random state
+  unchanged.
 """
 
 __all__ = ["Config", "Engine", "Program", "Slot", "capturing", "outside_capture"]

@@ -1,4 +1,4 @@
-"""What a program is compiled with: the engine's side of `graph.config`."""
+"""The options a program is compiled with: the engine's side of `graph.config`."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from dataclasses import dataclass, field
 class Config:
     """Options of one Engine. Front ends set attributes; the engine reads them once per captured program.
 
-    backend: "aten", "inductor", ... or None for the package's choice (see backends.default_backend).
+    backend: "aten", "inductor", ... or None for the package's choice (see default_backend in compile/).
     amp: run build() under autocast; amp_dtype None means float16 on CUDA and bfloat16 on the CPU.
-    accumulation: number of micro batches one call is split into.
-    fuse_update: trace the optimizer through torch's fused multi-tensor op where it has one (ROUNDING);
-        None lets the backend choose: off for aten, on for the compiling ones.
-    multi_tensor: trace the optimizer through torch's foreach form (EXACT on the CPU); None as for
-    fuse_update.
+    accumulation: number of micro batches that one call is split into.
+    fuse_update: trace the optimizer through torch's fused multi-tensor operator if it has one (ROUNDING).
+        None lets the backend choose: off for aten, on for the compiling backends.
+    multi_tensor: trace the optimizer through torch's foreach form (EXACT on the CPU); None lets the engine
+        choose.
     fuse_compositions: gelu, masked softmax, ... of plain operators become one kernel each (ROUNDING; backend
-    aten).
-    fuse_dropout: dropout draws inside one kernel and keeps no mask: other random numbers than eager (RANDOM;
-    backend aten).
-    zero: with several ranks, split optimizer state whose parts have this many elements or more (see
-    _global/zero.py); None does not.
-    skip: names of passes that the runner leaves out, and "in_blocks" (backends/blocks.py).
+        aten).
+    fuse_dropout: sample dropout inside one kernel and keep no mask. The random numbers differ from eager
+        (RANDOM; backend aten).
+    zero: with several ranks, shard optimizer state if its shards have at least this many elements (see
+        _global/zero.py). None keeps it replicated.
+    skip: names of passes that the runner leaves out, and "in_blocks" (see compile/).
     check: verify the Program after every stage.
     backend_options: keyword arguments for the backend.
     """

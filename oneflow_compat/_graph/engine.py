@@ -1,4 +1,4 @@
-"""Engine: finds or makes the program for the arguments, feeds it live tensors, hands back its outputs."""
+"""The engine: finds or captures the program for the arguments, feeds it live tensors, returns its outputs."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from .program.pytree import tree_flatten
 from .capture.python_reads import tell
 
 _MAX_VARIANTS = 4
-_MAX_BRANCHED = 16  # of a program with branches on sizes
-_MAX_TRIES = 64  # programs tried for one call, of one with many branches on sizes
+_MAX_BRANCHED = 16  # variants of a program with branches on sizes
+_MAX_TRIES = 64  # programs tried for one call, if build() has many branches on sizes
 
 
 class Engine:
-    """See the package docstring.
+    """The programs of one build function, called like a function; see the package docstring.
 
     Threads may call an inference graph together, and share a process with other graphs that train.
     """
@@ -55,24 +55,23 @@ class Engine:
         self.recompute = recompute
         self.config = config or Config()
         self.name = name
-        self.writes_through = (
-            writes_through  # whether the caller sees what build() writes to arguments and captured tensors
-        )
+        # whether the caller sees the writes of build() to arguments and captured tensors
+        self.writes_through = writes_through
         self.told_of_writes = self.told_of_backward = False
         self.arg_names = _positional_names(build)
         self.modes = None  # modules and their train() or eval() at the first capture
-        # optimizer index -> options seen to change, which are inputs of later programs
+        # optimizer index -> options that changed between calls; they are inputs of later programs
         self.live_options: dict = {}
-        self._entries: OrderedDict = (
-            OrderedDict()
-        )  # signature -> [Binding], one per outcome of guards and options
+        # signature -> [Binding], one per outcome of guards and options
+        self._entries: OrderedDict = OrderedDict()
         self._last = None
-        # values that decide sizes have changed (see symbolic_sizes.py); None: a program for each all the same
+        # True after values that decide sizes have changed (see symbolic_sizes.py). None: unknown sizes did
+        # not work, so each set of sizes gets its own program
         self.sizes_vary = False
-        self.branches: dict = {}  # of the last call whose branches on sizes went another way: place -> way
-        self._changes: Counter = (
-            Counter()
-        )  # label of a watched value -> how often another value made another program
+        # branch on sizes -> outcome, of the last call that took another outcome than its program
+        self.branches: dict = {}
+        # label of a watched value -> how often a change of the value needed another program
+        self._changes: Counter = Counter()
 
     # -- public -----------------------------------------------------------------
     def __call__(self, *args, **kwargs):
@@ -83,13 +82,14 @@ class Engine:
                     return entry(args, kwargs)
                 except Stale:
                     unfit = (*unfit, entry)
-                except AnotherWay as found:
-                    ways = list(entry.branches.items())
-                    at = list(entry.branches).index(found.place)
+                except AnotherWay as refusal:
+                    branches = list(entry.branches.items())
+                    position = list(entry.branches).index(refusal.place)
+                    # the branches after this one may differ now, so they are dropped
                     self.branches = {
-                        **dict(ways[:at]),
-                        found.place: not ways[at][1],
-                    }  # what comes later may be another branch now
+                        **dict(branches[:position]),
+                        refusal.place: not branches[position][1],
+                    }
                 entry = self._entry(args, kwargs, unfit)
         except Exception:
             self.branches = before
@@ -118,26 +118,26 @@ class Engine:
                 key,
             )
         for entry in self._entries.get(key, ()):
-            if entry not in unfit and self._goes_there(entry) and entry.suits(args, kwargs):
-                return entry if entry is self._last else self._now_first(key, entry)
+            if entry not in unfit and self._takes_same_branches(entry) and entry.suits(args, kwargs):
+                return entry if entry is self._last else self._move_to_front(key, entry)
         with _making:
             variants = self._entries.get(key, ())
-            for entry in variants:  # that another thread has made meanwhile
-                if entry not in unfit and self._goes_there(entry) and entry.suits(args, kwargs):
-                    return self._now_first(key, entry)
+            for entry in variants:  # another thread may have added one meanwhile
+                if entry not in unfit and self._takes_same_branches(entry) and entry.suits(args, kwargs):
+                    return self._move_to_front(key, entry)
             if variants:
                 self._note_change(variants[0])
                 for o, names in variants[0].changed_options().items():
                     self.live_options.setdefault(o, set()).update(names)
-            return self._make(key, args, kwargs)
+            return self._make_entry(key, args, kwargs)
 
-    def _goes_there(self, entry):
-        """Do the branches on sizes go in this program as they did in the last call?"""
+    def _takes_same_branches(self, entry):
+        """Whether the program takes the branches on sizes that the last call took."""
         return not self.branches or all(
-            entry.branches.get(place, way) == way for place, way in self.branches.items()
+            entry.branches.get(branch, outcome) == outcome for branch, outcome in self.branches.items()
         )
 
-    def _now_first(self, key, entry):
+    def _move_to_front(self, key, entry):
         with _making:
             variants = self._entries.get(key, ())
             if entry in variants:
@@ -148,7 +148,7 @@ class Engine:
         return entry
 
     def _note_change(self, entry):
-        """Something the program took for fixed has changed; say so when it changes again and again."""
+        """Record that a value the program assumed fixed has changed; report repeated changes."""
         label = entry.watch.changed
         if label is not None:
             entry.watch.changed = None
@@ -170,7 +170,7 @@ class Engine:
     def backend(self) -> str:
         return self.config.backend or default_backend()
 
-    def _make(self, key, args, kwargs):
+    def _make_entry(self, key, args, kwargs):
         from .program import passes
 
         config = self._resolved()
@@ -185,9 +185,10 @@ class Engine:
             with _no_collection():
                 program = passes.run(program, config, config.on_stage)
             start = time.perf_counter()
+            # a program that serves one call only is not worth compiling
             run, backend = self._compile(
                 program, replace(config, backend="aten") if capture.first_only else config
-            )  # it serves one call
+            )
         self._report(f"compile {backend}", start, program)
         program = program.with_(
             history=program.history + ((f"compile {backend}", time.perf_counter() - start, program.count()),)
@@ -204,46 +205,46 @@ class Engine:
         return entry
 
     def _captured(self, args, kwargs, config):
-        """(capture, program).
+        """Capture build() and return (capture, program).
 
-        Where build() raises after a branch on sizes whose way is only a guess, the other way is tried: the
-        program tests it.
+        The outcome of a branch on sizes may be a guess. If build() raises after such a branch, the other
+        outcome is captured, and the program tests it.
 
-        Where it raises with unknown sizes in any case (it needs their numbers, or the same ones each time),
-        there is a program for each.
+        build() may also raise with unknown sizes in any case, because it needs their values, or the same
+        values in every call. Then each set of sizes gets its own program.
         """
         from .capture.capture import Capture
         from .capture.update.optimizer_state import MoreNumbers
 
-        ways, turned, errors, varied = self.branches, [], [], self.sizes_vary
+        outcomes, turned, errors, varied = self.branches, [], [], self.sizes_vary
         while True:
-            capture = Capture(self, args, kwargs, config, ways)
+            capture = Capture(self, args, kwargs, config, outcomes)
             try:
                 with _no_collection():
                     return capture, capture.run()
-            except MoreNumbers as found:
-                self.live_options.setdefault(found.optimizer, set()).add(found.key)
+            except MoreNumbers as request:
+                self.live_options.setdefault(request.optimizer, set()).add(request.key)
             except Exception as error:
                 if isinstance(error, CaptureError) and self.sizes_vary:
                     self.sizes_vary = None
                     continue
-                errors, taken = [*errors, error], list(capture.recorder.sizes.branches.items())
-                while taken and (taken[-1][0] in self.branches or taken[-1][0] in turned):
-                    taken.pop()
-                if not taken or len(errors) > _MAX_BRANCHED:
+                errors, recorded = [*errors, error], list(capture.recorder.sizes.branches.items())
+                while recorded and (recorded[-1][0] in self.branches or recorded[-1][0] in turned):
+                    recorded.pop()
+                if not recorded or len(errors) > _MAX_BRANCHED:
                     if self.sizes_vary:
-                        self.sizes_vary, ways, turned, errors = None, self.branches, [], []
+                        self.sizes_vary, outcomes, turned, errors = None, self.branches, [], []
                         continue
-                    self.sizes_vary = varied  # it fails with known sizes, too
+                    self.sizes_vary = varied  # build() fails with known sizes, too
                     raise errors[0]
-                (place, way), taken = taken[-1], taken[:-1]
-                ways, turned = (
-                    {**dict(taken), place: not way},
-                    [p for p in turned if p in dict(taken)] + [place],
+                (branch, outcome), recorded = recorded[-1], recorded[:-1]
+                outcomes, turned = (
+                    {**dict(recorded), branch: not outcome},
+                    [p for p in turned if p in dict(recorded)] + [branch],
                 )
 
     def _resolved(self):
-        """The config of one program: the backend chosen, and what it prefers where the user chose nothing."""
+        """The config of one program: the chosen backend, and its preferences for options left open."""
         config = self.config
         backend = self.backend
         fuse = config.fuse_update if config.fuse_update is not None else backend != "aten"
@@ -251,22 +252,21 @@ class Engine:
 
     def _compile(self, program, config):
         try:
-            with (
-                _no_collection() if config.backend in ("aten", "auto") else contextlib.nullcontext()
-            ):  # the others take long: theirs is garbage as well
+            # the other backends run long and create garbage as well
+            with _no_collection() if config.backend in ("aten", "auto") else contextlib.nullcontext():
                 return compiler_for(config.backend)(program, config), config.backend
         except Exception as error:
-            text = f"{type(error).__name__}: {error}".split("\n", 1)[0]
+            message = f"{type(error).__name__}: {error}".split("\n", 1)[0]
             if config.backend == "inductor" and self.config.backend is not None:
                 raise OneFlowError(
-                    f"graph {self.name}: the inductor backend could not compile it ({text});"
+                    f"graph {self.name}: the inductor backend could not compile it ({message});"
                     " set_backend('auto') or 'aten' runs it"
                 ) from error
             if self.config.backend is not None or config.backend == "aten":
                 raise
             warnings.warn(
-                f"graph {self.name}: the {config.backend} backend could not compile it ({text}); it runs on"
-                " the aten backend",
+                f"graph {self.name}: the {config.backend} backend could not compile it ({message});"
+                " it runs on the aten backend",
                 stacklevel=5,
             )
             return compiler_for("aten")(program, config), "aten"
@@ -278,8 +278,10 @@ class Engine:
 
 @contextlib.contextmanager
 def _no_collection():
-    """A capture, and what the passes and the aten backend make of it, is many objects that stay alive:
-    looking for garbage among them doubles its time.
+    """Pause garbage collection.
+
+    A capture, its passes and the aten backend create many objects that stay alive. Collecting among them
+    doubles the time of a capture.
     """
     was = gc.isenabled()
     gc.disable()
@@ -314,12 +316,12 @@ def _leaf_key(leaf):
             return (leaf.shape, leaf.stride(), leaf.dtype, leaf.device, leaf.requires_grad)
         return (leaf.shape, leaf.layout, leaf.dtype, leaf.device, leaf.requires_grad)
     if type(leaf) is float and (leaf == 0.0 or leaf != leaf):
-        return (float, repr(leaf))  # 0.0 equals -0.0, and nan not even itself
+        return (float, repr(leaf))  # 0.0 equals -0.0, and nan does not equal itself
     return (type(leaf), leaf)
 
 
 def signature(args, kwargs):
-    """What decides which program serves a call: structure, tensor metadata, values of python arguments."""
+    """The key that selects the program for a call: structure, tensor metadata, Python values."""
     if not kwargs:
         key = []
         for a in args:

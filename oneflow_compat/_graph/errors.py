@@ -22,8 +22,9 @@ _prefixes: tuple = ()
 
 
 def user_location(depth=1):
-    """(file, line, function) of the innermost frame that belongs neither to torch nor to this package; None
-    if there is none.
+    """(file, line, function) of the user's innermost frame, or None if there is none.
+
+    Frames of torch and of this package are skipped.
     """
     global _prefixes
     if not _prefixes:
@@ -38,7 +39,7 @@ def user_location(depth=1):
 
 
 def is_internal(name) -> bool:
-    """True for the file of code of torch, of this package, or generated."""
+    """Return True for a file of torch or of this package, and for generated code."""
     user_location()  # fills _prefixes
     return name.startswith(_prefixes)
 
@@ -48,8 +49,9 @@ def is_of_this_package(name) -> bool:
 
 
 def skipped(name) -> bool:
-    """True for the file of code that is not the user's: torch, this package, other installed packages,
-    generated code.
+    """Return True for a file that is not the user's.
+
+    Such files belong to torch, this package or other installed packages, or are generated code.
     """
     user_location()  # fills _prefixes
     return name.startswith(_prefixes) or f"{os.sep}site-packages{os.sep}" in name or name.startswith(_STDLIB)
@@ -58,20 +60,20 @@ def skipped(name) -> bool:
 def raised_at(error):
     """The user's innermost (file, line, function) in the traceback of an error."""
     user_location()  # fills _prefixes
-    found, tb = None, error.__traceback__
+    location, tb = None, error.__traceback__
     while tb is not None:
         code = tb.tb_frame.f_code
         pythons = (
             code.co_filename.startswith(_STDLIB) and f"{os.sep}site-packages{os.sep}" not in code.co_filename
         )
         if not code.co_filename.startswith(_prefixes) and not pythons:
-            found = code.co_filename, tb.tb_lineno, code.co_name
+            location = code.co_filename, tb.tb_lineno, code.co_name
         tb = tb.tb_next
-    return found
+    return location
 
 
 def location_text(location) -> str:
-    """One readable line for a location, with the source text where the file can be read."""
+    """One readable line for a location, with the source line if the file can be read."""
     if location is None:
         return "(no user code on the stack)"
     name, line, function = location
@@ -96,7 +98,7 @@ KEEP_PADDED = (
 
 
 class CaptureError(OneFlowError):
-    """build() did something that has no meaning in a static program; the text has the user's source line."""
+    """build() did something without meaning in a static program; the message shows the user's source line."""
 
     def __init__(self, what: str, instead: str, location=None):
         location = location or user_location(2)
@@ -105,7 +107,7 @@ class CaptureError(OneFlowError):
 
 
 class UnsupportedInGraph(CaptureError, UnsupportedError):
-    """Something that works in eager mode and has no place in a program; the text names the difference row."""
+    """Something that works in eager mode but not in a program; the message names the difference row."""
 
     def __init__(self, what: str, difference: str, instead: str):
         super().__init__(f"{what} (docs/differences.md: {difference})", instead, user_location(2))
@@ -116,8 +118,9 @@ class GraphTypeError(CaptureError, TypeError, NotImplementedError):
 
 
 class ProgramError(OneFlowError):
-    """Program.check() found an inconsistency: a defect of a pass or of the capture, not of the
-    user's code.
+    """Program.check() found an inconsistency.
+
+    It is a defect of a pass or of the capture, not of the user's code.
     """
 
 

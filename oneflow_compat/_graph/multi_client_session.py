@@ -30,7 +30,7 @@ class MultiClientSession:
 
     @property
     def is_running(self) -> bool:
-        """Is the session open?"""
+        """Whether the session is open."""
         return self.status is self.Status.INITED
 
     @property
@@ -41,8 +41,9 @@ class MultiClientSession:
         return resource()
 
     def update_resource_eagerly(self, resource_config):
-        """Set the runtime knobs whose fields `resource_config` has; RuntimeError unless the
-        session is open.
+        """Set the runtime knobs whose fields `resource_config` has.
+
+        Raises RuntimeError unless the session is open.
         """
         if not self.is_running:
             raise RuntimeError(

@@ -2,8 +2,9 @@
 
 
 def get_nested_attribute(owning_object, attrs_chain):
-    """The value at the end of a chain of attribute names: ["a", "b"] is owning_object.a.b, "a" is
-    owning_object.a.
+    """The value at the end of a chain of attribute names.
+
+    ["a", "b"] gives owning_object.a.b, and "a" gives owning_object.a.
     """
     for name in [attrs_chain] if isinstance(attrs_chain, str) else attrs_chain:
         owning_object = getattr(owning_object, name)

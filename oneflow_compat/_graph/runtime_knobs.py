@@ -62,8 +62,9 @@ def resource():
 
 
 def set_resource(values):
-    """Set each knob whose field `values` has: an object with the attributes of `resource()`, all of them or
-    some.
+    """Set each knob whose field `values` has.
+
+    `values` is an object with all or some of the attributes of `resource()`.
     """
     for path, field in _FIELDS.items():
         try:

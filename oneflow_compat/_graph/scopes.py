@@ -1,8 +1,6 @@
-"""Scopes: what holds for the operators of a block while build() runs.
+"""Scopes: name prefix, pipeline stage and recomputation of a block while build() runs.
 
-Name prefix, pipeline stage, recomputation.
-
-Only told, never acted on: the engine takes stage and recomputation from the blocks themselves.
+Scopes are reported, never acted on: the engine takes stage and recomputation from the blocks themselves.
 """
 
 from __future__ import annotations
@@ -18,12 +16,12 @@ _numbers = itertools.count(1)
 
 
 class AttrValue(Message):
-    """One attribute of a scope; at_bool or at_int64 is set, or nothing."""
+    """One attribute of a scope; either at_bool or at_int64 is set, or neither."""
 
     FIELDS = {"at_bool": False, "at_int64": 0}
 
     def WhichOneof(self, group):
-        """The name of the field that was set, None without one."""
+        """The name of the field that was set, or None."""
         return next((name for name in self.FIELDS if self.HasField(name)), None)
 
 

@@ -22,20 +22,21 @@ VALUES = "a tensor that build() branches on or reads with .item()"
 
 
 class Stale(Exception):
-    """A parameter or buffer is another tensor than the program was made for."""
+    """A parameter or buffer was replaced by a tensor that the program does not accept."""
 
 
 class AnotherWay(Exception):
-    """A branch on sizes, at .place, did not go the way the program was made for."""
+    """The branch on sizes at .place took another outcome than in the program."""
 
-    def __init__(self, place, text):
-        super().__init__(text)
+    def __init__(self, place, message):
+        super().__init__(message)
         self.place = place
 
 
 class Binding:
-    """Calls a compiled program: reads each slot from where it lives, runs, writes python-number
-    state back.
+    """Call a compiled program.
+
+    A call reads each slot from its live location, runs the program and writes Python-number state back.
     """
 
     def __init__(self, engine, key, program, run, capture):
@@ -43,9 +44,8 @@ class Binding:
         self.key = key
         self.program = program
         self.run = run if not _asks_grad_mode(program) else torch.enable_grad()(run)
-        if (
-            torch._C._is_any_autocast_enabled()
-        ):  # around this call, and so around each that takes this program
+        # the key of a program contains autocast, so that it is on around every call of this program
+        if torch._C._is_any_autocast_enabled():
             self.run = _without_autocast(self.run)
         self.free = capture.free
         self.state = capture.state
@@ -89,9 +89,7 @@ class Binding:
 
     # -- reading slots ---------------------------------------------------------------
     def _bind(self):
-        """Find the live values of all slots where they are now, and what tells that others took
-        their place.
-        """
+        """Find the live values of all slots, and set up the checks that notice when a value was replaced."""
         self._states = [o.state for o in self.optimizers]
         self._probes = [
             (o.state, p, inner) for o in self.optimizers for p, inner in list(o.state.items())[:1]
@@ -99,7 +97,8 @@ class Binding:
         self._sizes = [(len(o.state), len(o.param_groups)) for o in self.optimizers]
         self._write_reader()
         written = silent_writes(self.program)
-        self._written = None  # autograd must see that the program wrote these, as it sees an eager update
+        # reads the slots whose writes autograd must see, as it sees those of an eager update
+        self._written = None
         if written:
             self._written = (
                 operator.itemgetter(*written) if len(written) > 1 else (lambda values: (values[written[0]],))
@@ -112,37 +111,38 @@ class Binding:
         ]
 
     def _write_reader(self):
-        """Make `gather`, one generated function that lists the live values of all slots."""
+        """Generate `gather`, one function that lists the live values of all slots."""
         scope, items, tensors, lines = {}, [], [], []
         names = {entry[1]: entry for entry in self.state.by_id.values()}
         containers: dict = {}
 
         def name_of(container):
-            found = containers.get(id(container))
-            if found is None:
-                found = containers[id(container)] = f"d{len(containers)}"
-                scope[found] = container
-            return found
+            variable = containers.get(id(container))
+            if variable is None:
+                variable = containers[id(container)] = f"d{len(containers)}"
+                scope[variable] = container
+            return variable
 
         tensor_args = self._tensor_args
         for slot in self.program.slots:
-            kind = slot.place[0]
-            if kind == "arg":
+            origin = slot.place[0]
+            if origin == "arg":
                 items.append(
                     f"a[{tensor_args[slot.place[1]]}]{self._spread_args[tensor_args[slot.place[1]]]}"
                 )
-            elif kind in ("module", "optparam"):
+            elif origin in ("module", "optparam"):
                 entry = names[slot.name]
                 tensors.append((len(tensors), entry[3], entry[4], slot))
                 scope[f"e{len(tensors) - 1}"] = entry[3][entry[4]]
                 items.append(f"x{len(tensors) - 1}{_memory(entry[3][entry[4]])}")
                 lines.append(f"    x{len(tensors) - 1} = {name_of(entry[3])}[{entry[4]!r}]\n")
-            elif kind == "optim":
+            elif origin == "optim":
                 _, o, name, *keys = slot.place
                 inner = self.optimizers[o].state.get(names[name][5], {})
-                first = functools.reduce(operator.getitem, keys, inner)  # KeyError: the state was begun anew
-                items.append(name_of(inner) + "".join(f"[{k!r}]" for k in keys) + _memory(first))
-            elif kind == "group":
+                # KeyError: the state was cleared and created again
+                tensor = functools.reduce(operator.getitem, keys, inner)
+                items.append(name_of(inner) + "".join(f"[{k!r}]" for k in keys) + _memory(tensor))
+            elif origin == "group":
                 _, o, g, *keys = slot.place
                 items.append(name_of(self.optimizers[o].param_groups[g]) + "".join(f"[{k!r}]" for k in keys))
             else:
@@ -150,7 +150,7 @@ class Binding:
                 scope[name] = self.free[slot.place[1]]
                 items.append(name)
         self._tensors, self._scope = tensors, scope
-        scope["others"], scope["any_requires_grad"] = self._others, torch._C._any_requires_grad
+        scope["others"], scope["any_requires_grad"] = self._rebind_replaced, torch._C._any_requires_grad
         self._gradient_tests_made = self._gradient_tests(tensors)
         tests = [f"x{n} is e{n}" for n, *_ in tensors] + self._gradient_tests_made
         check = f"    if not ({' and '.join(tests)}):\n        return others(a)\n" if tests else ""
@@ -166,9 +166,9 @@ class Binding:
         self.gather = scope["gather"]
 
     def _gradient_tests(self, tensors):
-        """Freezing a parameter makes another program.
+        """Conditions on requires_grad: freezing a parameter needs another program.
 
-        Of the trained ones, the first of each module stands for all of it.
+        Among the trained parameters, the first one of each module stands for the whole module.
         """
         if not self.program.training:
             return []
@@ -177,18 +177,19 @@ class Binding:
             for n, container, key, slot in tensors
             if slot.role == "param"
         ]
-        first: dict = {}
+        representatives: dict = {}
         for n, container, trained in params:
             if trained:
-                first.setdefault(id(container), n)
+                representatives.setdefault(id(container), n)
         frozen = [f"x{n}" for n, _, trained in params if not trained]
-        return [f"x{n}.requires_grad" for n in first.values()] + (
+        return [f"x{n}.requires_grad" for n in representatives.values()] + (
             [f"not any_requires_grad({', '.join(frozen)})"] if frozen else []
         )
 
-    def _others(self, args):
-        """Another tensor is where one was: the program takes it if it is of the same kind, and is no
-        parameter being trained.
+    def _rebind_replaced(self, args):
+        """Rebind slots whose tensor was replaced.
+
+        The program accepts a new tensor with the same metadata, unless it is a parameter being trained.
         """
         scope = self._scope
         for n, container, key, slot in self._tensors:
@@ -214,12 +215,13 @@ class Binding:
         return self.gather(args)
 
     def _rebind(self, index, tensor):
-        """Another tensor for a free slot."""
+        """Bind another tensor to a free slot."""
         self.free[index] = self._scope[f"free{index}"] = tensor
 
     def _watch(self):
-        """A few parameters stand for all: a module that was cast or moved after the capture has
-        other ones.
+        """Pick a few parameters that stand for all parameters.
+
+        Casting or moving a module after the capture replaces them too.
         """
         params = [i for i, s in enumerate(self.program.slots) if s.place[0] == "module" and s.role == "param"]
         picked = sorted({params[0], params[len(params) // 2], params[-1]}) if params else []
@@ -232,8 +234,9 @@ class Binding:
 
     # -- calling --------------------------------------------------------------------
     def suits(self, args, kwargs) -> bool:
-        """False when something this program took for fixed has changed: an option of an optimizer, a guarded
-        number.
+        """Return False if something that this program assumed fixed has changed.
+
+        Examples are an option of an optimizer and a guarded number.
         """
         if not self.as_captured():
             return False
@@ -248,7 +251,7 @@ class Binding:
         return True
 
     def as_captured(self) -> bool:
-        """False when something besides values and arguments has changed."""
+        """Return False if something other than values and arguments has changed."""
         for optimizer, state, sizes in zip(self.optimizers, self._states, self._sizes):
             if optimizer.state is not state:  # load_state_dict
                 try:
@@ -260,7 +263,7 @@ class Binding:
             if (len(state), len(optimizer.param_groups)) != sizes:
                 self.dead = True
         for state, param, inner in self._probes:
-            if state.get(param) is not inner:  # the state was cleared and begun anew
+            if state.get(param) is not inner:  # the state was cleared and created again
                 self.dead = True
         if self.dead:
             return False
@@ -276,8 +279,9 @@ class Binding:
         return True
 
     def changed_options(self):
-        """{optimizer: names of numeric options that differ from the capture}; they become inputs of the next
-        program.
+        """{optimizer: names of numeric options that differ from the capture}.
+
+        These options become inputs of the next program.
         """
         changed: dict = {}
         position = 0
@@ -312,18 +316,18 @@ class Binding:
         return self._outputs(out)
 
     def _run_with_branches(self, values):
-        """Run; where a branch on sizes goes another way nothing has happened, and AnotherWay is raised."""
+        """Run the program; if a branch on sizes goes another way, undo all effects and raise AnotherWay."""
         try:
             return run_or_undo(self.run, self._kept, self.program, *values)
         except RuntimeError as error:
-            _, found, rest = str(error).partition(BRANCH_TAKEN_OTHERWISE)
-            if not found:
+            _, tag, rest = str(error).partition(BRANCH_TAKEN_OTHERWISE)
+            if not tag:
                 raise
-            self._take_back()
+            self._remove_created_state()
             raise AnotherWay(list(self.branches)[int(rest.split(":", 1)[0])], str(error)) from None
 
-    def _take_back(self):
-        """State that the first call began with."""
+    def _remove_created_state(self):
+        """Remove the optimizer state that the first call created."""
         for o, param, key in self._begun if self.once else ():
             state = holder(self.optimizers[o], param)
             state.pop(key, None)
@@ -333,20 +337,21 @@ class Binding:
     def _store_numbers(self, out):
         if self._tells_overflow:
             *out, overflow = out
-            if overflow:  # the step did not happen: numbers stay, and state that began with it is taken back
-                self._take_back()
+            if overflow:  # the step was skipped: numbers stay, and state that it created is removed
+                self._remove_created_state()
                 return out[: len(out) - len(self.state_numbers)]
-        first = len(out) - len(self.state_numbers)
-        for (o, where, path), value in zip(self.state_numbers, out[first:]):
-            put_at(holder(self.optimizers[o], where), path, value)
-        return out[:first]
+        split = len(out) - len(self.state_numbers)
+        for (o, owner, path), value in zip(self.state_numbers, out[split:]):
+            put_at(holder(self.optimizers[o], owner), path, value)
+        return out[:split]
 
     def _store_attributes(self, out):
-        """Bind what build() bound to buffers and attributes to this run's tensors."""
+        """Bind this run's tensors to the buffers and attributes that build() assigned."""
+        # a view of a parameter requires a gradient
         values = (
             v.detach() if isinstance(v, torch.Tensor) and v.requires_grad else v
             for v in out[self._returned :]
-        )  # a view of a parameter
+        )
         for container, key, leaves, spec in self.stores:
             new = pytree.tree_unflatten([next(values) if is_run_value(v) else v for v in leaves], spec)
             if type(container) is list and key >= len(container):
@@ -354,7 +359,7 @@ class Binding:
                 continue
             old = container.get(key) if isinstance(container, dict) else container[key]
             if type(new) is dict and type(old) is dict and old.keys() == new.keys():
-                old.update(new)  # another dict would make another program
+                old.update(new)  # another dict object would need another program
             else:
                 container[key] = new
         return out[: self._returned]
@@ -391,13 +396,14 @@ class Binding:
 
 
 def _memory(value):
-    """Code that reads the ordinary tensor a program works on."""
+    """Code suffix that reads the ordinary tensor behind an argument."""
     return "._local_tensor" if isinstance(value, OfSeveralRanks) else ""
 
 
 def _asks_grad_mode(program):
-    """oneDNN's LSTM keeps what its backward needs only while gradients are recorded, whatever the caller's
-    mode is.
+    """Whether the program must run with gradients enabled, whatever the caller's mode is.
+
+    oneDNN's LSTM keeps the values that its backward needs only while gradients are recorded.
     """
     return program.training and any(
         n.target is torch.ops.aten.mkldnn_rnn_layer.default for n in program.graph.nodes
@@ -405,7 +411,10 @@ def _asks_grad_mode(program):
 
 
 def _without_autocast(run):
-    """The casts are in the program, and what build() computed without any stays so."""
+    """Run without autocast.
+
+    The casts are in the program, and operators that build() ran without a cast stay so.
+    """
 
     @functools.wraps(run)
     def plain(*values):
@@ -422,7 +431,7 @@ def _numeric(value):
 
 
 def _options(group, live):
-    """(group, getter, values now, names) of the options that are fixed in a program."""
+    """(group, getter, current values, names) of the options that are fixed in a program."""
     names = tuple(
         k
         for k, v in group.items()

@@ -1,4 +1,4 @@
-"""Run a program that may find that a branch goes another way than at the capture."""
+"""Run a program that may take another branch than at capture."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from ..program.symbolic import BRANCH_TAKEN_OTHERWISE
 
 
 def run_or_undo(run, kept, program, *values):
-    """Run; where a branch on sizes goes another way nothing has happened.
+    """Run the program; if a branch on sizes goes another way, undo all effects and raise.
 
-    `kept`: indices of what is written before that is known_size.
+    `kept`: indices of the values that are written before the last branch check.
     """
     devices = {s.device for s in program.slots if s.device is not None and s.device.type == "cuda"}
     random = [

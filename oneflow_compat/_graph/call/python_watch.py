@@ -1,4 +1,4 @@
-"""The check before each call that Python values are what they were at the capture."""
+"""The check before each call that Python values are unchanged since the capture."""
 
 from __future__ import annotations
 
@@ -18,43 +18,44 @@ from ..program.python_values import (
 
 
 class Watch:
-    """The check before each call: `holds()` is True while everything is the very object it was at the
-    capture.
+    """The check before each call that every watched value is still the object of the capture.
+
+    `holds()` is True while this is so.
     """
 
     def __init__(self, entries, free_of):
-        """`free_of`: id(tensor) -> (index among the free tensors or None) for tensors that the
-        program reads.
+        """Generate the check.
+
+        `free_of` covers the tensors that the program reads: id(tensor) -> index among the free tensors, or
+        None.
         """
         self.entries = [list(e) for e in entries]
         self.free_of = free_of
-        self.changed = None  # label of what was found changed
+        self.changed = None  # label of the value that changed
         self._write()
 
     def _write(self):
         scope, tests, names = {}, [], {}
         for i, (container, key, value, _) in enumerate(self.entries):
             if isinstance(container, Cell):
-                name, where = container.cell, "{}.cell_contents"
+                name, template = container.cell, "{}.cell_contents"
             elif isinstance(container, Length):
-                name, where = container.of, "len({})"
+                name, template = container.of, "len({})"
             elif isinstance(container, Elements):
-                name, where = container, "{}[0]"
+                name, template = container, "{}[0]"
             else:
-                name, where = container, f"{{}}[{self._key(key, scope)}]"
-            held = names.get(id(name))
-            if held is None:
-                held = names[id(name)] = f"c{len(names)}"
-                scope[held] = name
+                name, template = container, f"{{}}[{self._key(key, scope)}]"
+            variable = names.get(id(name))
+            if variable is None:
+                variable = names[id(name)] = f"c{len(names)}"
+                scope[variable] = name
             if value is MISSING:
-                tests.append(f"{self._key(key, scope)} not in {held}")
+                tests.append(f"{self._key(key, scope)} not in {variable}")
                 continue
             scope[f"v{i}"] = value
             plain = isinstance(value, (list, dict)) and is_plain_container(value)
-            tests.append(
-                f"{where.format(held)} {'==' if plain or isinstance(container, (Length, Elements)) else 'is'}"
-                f" v{i}"
-            )
+            comparison = "==" if plain or isinstance(container, (Length, Elements)) else "is"
+            tests.append(f"{template.format(variable)} {comparison} v{i}")
         lines = [" and ".join(tests[i : i + 200]) for i in range(0, len(tests), 200)]
         body = "".join(f"    if not ({line}):\n        return False\n" for line in lines) or "    pass\n"
         source = (
@@ -66,7 +67,7 @@ class Watch:
 
     @staticmethod
     def _key(key, scope):
-        """Code for a key of a dict: a literal, or the name of a key such as a dtype."""
+        """Code for a key of a dict: a literal, or a generated name for keys without one, such as a dtype."""
         if type(key) in (str, int):
             return repr(key)
         name = f"k{len(scope)}"
@@ -74,7 +75,10 @@ class Watch:
         return name
 
     def holds(self, rebind) -> bool:
-        """`rebind(free index, tensor)` is called where another tensor of the same kind has taken a place."""
+        """Whether all values are unchanged or equal.
+
+        `rebind(free index, tensor)` is called for a tensor that was replaced by one with the same metadata.
+        """
         if self.same():
             return True
         new = []
@@ -97,22 +101,19 @@ class Watch:
         for i, free, now in new:
             if free is not MISSING:
                 moved.setdefault(free, []).append((i, now))
-        for free, places in moved.items():
-            old = self.entries[places[0][0]][2]
-            if len({id(now) for _, now in places}) > 1 or len(places) != sum(
-                e[2] is old for e in self.entries
-            ):
-                self.changed = self.entries[places[0][0]][3]
-                return False  # one of two names of a tensor was bound to another one
-        for free, places in moved.items():
-            rebind(free, places[0][1])
-            self.free_of[id(places[0][1])] = self.free_of.pop(id(self.entries[places[0][0]][2]))
+        for free, uses in moved.items():
+            old = self.entries[uses[0][0]][2]
+            if len({id(now) for _, now in uses}) > 1 or len(uses) != sum(e[2] is old for e in self.entries):
+                self.changed = self.entries[uses[0][0]][3]
+                return False  # only one of two names of a tensor was rebound
+        for free, uses in moved.items():
+            rebind(free, uses[0][1])
+            self.free_of[id(uses[0][1])] = self.free_of.pop(id(self.entries[uses[0][0]][2]))
         for i, _, now in new:
             old, self.entries[i][2] = self.entries[i][2], now
             self.scope[f"v{i}"] = now
-            if is_record(type(now)) and any(
-                e[0] is vars(old) for e in self.entries
-            ):  # an equal one took its place
+            # an equal record replaced the old one, so its attributes are watched in the new record
+            if is_record(type(now)) and any(e[0] is vars(old) for e in self.entries):
                 self.entries = [[vars(now) if e[0] is vars(old) else e[0], *e[1:]] for e in self.entries]
                 self._write()
         return True

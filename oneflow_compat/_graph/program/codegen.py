@@ -1,8 +1,7 @@
-"""Straight-line Python for a Program: the text users read, and the function the aten backend runs.
+"""Straight-line Python for a Program: the source users read, and the function that the aten backend runs.
 
-Programs also come from files. reader.py and operators.py check them; here nothing but identifiers, literals
-and comments of
-one line become text all the same.
+Programs also come from files. reader.py and operators.py check them. As a second defense, only identifiers,
+literals and one-line comments become source code here.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class _Names:
 
 
 def _fast(target):
-    """The C function behind an operator: one Python frame less per call."""
+    """The C function behind an operator, which saves one Python frame per call."""
     if isinstance(target, torch._ops.OpOverload):
         return _IN_ONE_FORMAT.get(target, target._op)
     return target
@@ -69,9 +68,9 @@ def _group_norm_backward(grad, x, *args):
     )
 
 
-# Kernels that want their input in its own memory format. F.group_norm sees to it, but while a graph is
-# captured it sees symbolic
-# tensors, whose strides along dimensions of size 1, and so whose format, may differ from those at the run.
+# Kernels that need a contiguous input in one memory format. F.group_norm makes it so. During a capture it
+# sees symbolic tensors, whose strides along dimensions of size 1, and so whose format, may differ from those
+# of the run.
 _IN_ONE_FORMAT = {
     torch.ops.aten.native_group_norm.default: _group_norm,
     torch.ops.aten.native_group_norm_backward.default: _group_norm_backward,
@@ -96,7 +95,7 @@ def _text(value, names):
 
 
 def _arguments(node, names):
-    """The text of a call's arguments."""
+    """The source code of a call's arguments."""
     by_name = (
         f"{k}={_text(v, names)}" if _is_name(k) else f"**{{{k!r}: {_text(v, names)}}}"
         for k, v in node.kwargs.items()
@@ -108,13 +107,13 @@ def _is_name(name):
     return name.isidentifier() and name.isascii() and not keyword.iskeyword(name)
 
 
-def _comment(text):
-    """A text behind a #, on one line whatever it holds."""
-    return text if text.isprintable() else ascii(text)
+def _comment(line):
+    """The contents of a # comment, kept on one line whatever characters it contains."""
+    return line if line.isprintable() else ascii(line)
 
 
 def _last_uses(graph):
-    """node -> names that die after it."""
+    """Map each node to the nodes that die after it."""
     dies = {}
     seen = set()
     for node in reversed(graph.nodes):
@@ -129,15 +128,15 @@ def _last_uses(graph):
 
 
 def compile_program(program, function_name="program", labels=None):
-    """A Python function taking the slots in order and returning a tuple; dead variables are dropped at once.
+    """A Python function that takes the slots in order and returns a tuple; it drops dead variables at once.
 
-    With `labels(program, node)` it takes a function first, and calls it with what that gives before a node
-    where the labels change.
+    With `labels(program, node)`, the function takes a callable as an additional leading argument. It calls
+    this callable with the new labels before each node where the labels change.
     """
     graph = program.graph
     names = _Names(graph)
     dies = _last_uses(graph)
-    params, body, where = ["__enter"] if labels else [], [], None
+    params, body, current = ["__enter"] if labels else [], [], None
     for node in graph.nodes:
         if node.op == "placeholder":
             params.append(node.name)
@@ -146,10 +145,10 @@ def compile_program(program, function_name="program", labels=None):
             labels
             and node.op == "call_function"
             and node.target is not operator.getitem
-            and labels(program, node) != where
+            and labels(program, node) != current
         ):
-            where = labels(program, node)
-            body.append(f"__enter({where!r})")
+            current = labels(program, node)
+            body.append(f"__enter({current!r})")
         if node.op == "output":
             parts = [_text(v, names) for v in node.args[0]]
             body.append(f"return ({', '.join(parts)}{',' if len(parts) == 1 else ''})")
@@ -185,8 +184,8 @@ def _statement(node, names, constants):
     return call if not node.users else f"{node.name} = {call}"
 
 
-def _paren(text):
-    return f"({text})" if text.startswith("-") else text
+def _paren(expression):
+    return f"({expression})" if expression.startswith("-") else expression
 
 
 class _ReadableNames(_Names):
@@ -203,8 +202,9 @@ def _target_text(target, names):
 
 
 def readable(program) -> str:
-    """The program as Python text that runs: `def program(...)` over torch.ops, with module names and slots as
-    comments.
+    """The program as runnable Python source: `def program(...)` over torch.ops.
+
+    Module names and slots are comments.
     """
     names = _ReadableNames(program.graph)
     lines = [
@@ -217,7 +217,7 @@ def readable(program) -> str:
     head = [f"def {_identifier(program.name)}("]
     slots = iter(program.slots)
     body = []
-    where = None
+    current = None
     dies = _last_uses(program.graph)
     for node in program.graph.nodes:
         if node.op == "placeholder":
@@ -227,10 +227,10 @@ def readable(program) -> str:
             parts = [_text(v, names) for v in node.args[0]]
             body.append(f"    return ({', '.join(parts)}{',' if len(parts) == 1 else ''})")
             continue
-        here = (node.meta.get("phase"), node.meta.get("module"))
-        if here != where and here != (None, None):
-            body.append(f"    # {_comment(f'{here[0]}: {here[1]}' if here[1] else str(here[0]))}")
-            where = here
+        section = (node.meta.get("phase"), node.meta.get("module"))
+        if section != current and section != (None, None):
+            body.append(f"    # {_comment(f'{section[0]}: {section[1]}' if section[1] else str(section[0]))}")
+            current = section
         body.append("    " + _readable_statement(node, names))
         dead = [n.name for n in dies.get(node, ()) if n.op != "placeholder"]
         if dead:
@@ -239,12 +239,12 @@ def readable(program) -> str:
     for name, value in names.globals.items():
         lines.append(f"{name} = ...  # {_comment(repr(value))}")
     for name, value in program.constants.items():
-        made = (
+        literal = (
             f"torch.tensor({value.tolist()!r}, dtype={value.dtype}, device={str(value.device)!r})"
             if value.numel() <= 64
             else None
         )
-        lines.append(f"{name} = {made or f'...  # {value.dtype} {list(value.shape)}'}")
+        lines.append(f"{name} = {literal or f'...  # {value.dtype} {list(value.shape)}'}")
     return "\n".join(lines + head + body) + "\n"
 
 
@@ -258,9 +258,9 @@ def _readable_statement(node, names):
         return f"{node.name} = {node.target}"
     template = _PYTHON.get(node.target)
     if template is not None:
-        text = template.format(*(_paren(_text(a, names)) for a in node.args))
+        expression = template.format(*(_paren(_text(a, names)) for a in node.args))
     elif node.target is operator.getitem:
-        text = f"{node.args[0].name}[{_text(node.args[1], names)}]"
+        expression = f"{node.args[0].name}[{_text(node.args[1], names)}]"
     else:
-        text = f"{_target_text(node.target, names)}({_arguments(node, names)})"
-    return f"{node.name} = {text}" if node.users else text
+        expression = f"{_target_text(node.target, names)}({_arguments(node, names)})"
+    return f"{node.name} = {expression}" if node.users else expression

@@ -1,6 +1,4 @@
-"""A program as one HTML page: modules, their operators with shapes, and the time of each from a
-profiled run.
-"""
+"""A program as one HTML page: modules, operators with shapes, and their times from a profiled run."""
 
 from __future__ import annotations
 
@@ -25,8 +23,9 @@ pre{background:#f6f8fa;padding:1em;overflow:auto;font-size:12px}
 
 
 def times(program: Program, values, repeats: int = 3) -> dict:
-    """{node name: seconds}, the least of `repeats` runs over copies of `values`, so that no state
-    is changed.
+    """{node name: seconds}, the minimum of `repeats` runs.
+
+    The runs use copies of `values`, so that no state is changed.
     """
     on_cuda = any(isinstance(v, torch.Tensor) and v.is_cuda for v in values)
     with torch.random.fork_rng(range(torch.cuda.device_count()) if on_cuda else []):
@@ -55,7 +54,7 @@ def _times(program, values, repeats, on_cuda):
 
 
 def page(program: Program, seconds: dict | None = None) -> str:
-    """The HTML text; `seconds` as `times` gives them."""
+    """The page as HTML; `seconds` is the result of `times`."""
     seconds = seconds or {}
     groups = defaultdict(list)
     for node in program.graph.nodes:
@@ -63,11 +62,11 @@ def page(program: Program, seconds: dict | None = None) -> str:
             groups[_place(node)].append(node)
     total = sum(seconds.values())
     tree: dict = {}
-    for place, nodes in groups.items():
-        at = tree
-        for part in place:
-            at = at.setdefault(part, {})
-        at.setdefault("", []).extend(nodes)
+    for path, nodes in groups.items():
+        branch = tree
+        for part in path:
+            branch = branch.setdefault(part, {})
+        branch.setdefault("", []).extend(nodes)
     head = (
         f"{program.count()} operators, {len(program.slots)} inputs,"
         f" {'training' if program.training else 'inference'}"
@@ -75,8 +74,8 @@ def page(program: Program, seconds: dict | None = None) -> str:
     if total:
         head += f", {total * 1e3:.2f} ms in operators (each run alone by the aten interpreter)"
     inputs = "".join(
-        f"<tr><td>{html.escape(s.role)}</td><td>{html.escape(s.name)}</td><td"
-        f" class=c>{html.escape(_slot(s))}</td></tr>"
+        f"<tr><td>{html.escape(s.role)}</td><td>{html.escape(s.name)}</td>"
+        f"<td class=c>{html.escape(_slot(s))}</td></tr>"
         for s in program.slots
     )
     stages = "".join(
@@ -84,9 +83,11 @@ def page(program: Program, seconds: dict | None = None) -> str:
         for n, t, c in program.history
     )
     return (
-        "<!doctype html><meta"
-        f" charset=utf-8><title>{html.escape(program.name)}</title><style>{_STYLE}</style><h1>{html.escape(program.name)}</h1><p>{head}</p><details><summary>inputs</summary><table>{inputs}</table></details><details><summary>how"
-        f" it was made</summary><table>{stages}</table></details>"
+        f"<!doctype html><meta charset=utf-8><title>{html.escape(program.name)}</title>"
+        f"<style>{_STYLE}</style>"
+        f"<h1>{html.escape(program.name)}</h1><p>{head}</p>"
+        f"<details><summary>inputs</summary><table>{inputs}</table></details>"
+        f"<details><summary>how it was made</summary><table>{stages}</table></details>"
         + _block(tree, seconds, total, True)
         + f"<details><summary>as Python</summary><pre>{html.escape(readable(program))}</pre></details>"
     )
@@ -135,10 +136,10 @@ def _block(tree, seconds, total, opened=False):
                 else ""
             )
             rows.append(
-                "<tr><td"
-                f" title='{html.escape(str(node.meta.get('location') or ''))}'>{html.escape(name)}</td><td"
-                f" class=c>{html.escape(shape)}</td><td"
-                f" class=n>{'' if spent is None else f'{spent * 1e6:.1f} µs'}</td><td>{bar}</td></tr>"
+                f"<tr><td title='{html.escape(str(node.meta.get('location') or ''))}'>"
+                f"{html.escape(name)}</td>"
+                f"<td class=c>{html.escape(shape)}</td>"
+                f"<td class=n>{'' if spent is None else f'{spent * 1e6:.1f} µs'}</td><td>{bar}</td></tr>"
             )
         out.append(f"<table>{''.join(rows)}</table>")
     for name, inner in tree.items():
@@ -146,6 +147,7 @@ def _block(tree, seconds, total, opened=False):
             spent = _time_of(inner, seconds)
             note = f" <span class=c>{spent * 1e3:.2f} ms, {spent / total:.0%}</span>" if total else ""
             out.append(
-                f"<details{' open' if opened else ''}><summary>{html.escape(name)}{note}</summary>{_block(inner, seconds, total)}</details>"
+                f"<details{' open' if opened else ''}><summary>{html.escape(name)}{note}</summary>"
+                f"{_block(inner, seconds, total)}</details>"
             )
     return "".join(out)

@@ -8,23 +8,23 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 
 def copied(value):
-    """Lists and dicts made anew, what is in them as it is."""
+    """Copy nested lists and dicts; the leaves are not copied."""
     if isinstance(value, dict):
         return {k: copied(v) for k, v in value.items()}
     return [copied(v) for v in value] if type(value) is list else value
 
 
 def leaves(value, path=()):
-    """[(path, leaf)] of everything in nested lists and dicts."""
+    """[(path, leaf)] of all leaves in nested lists and dicts."""
     if isinstance(value, dict):
-        return [found for k, v in value.items() for found in leaves(v, (*path, k))]
+        return [leaf for k, v in value.items() for leaf in leaves(v, (*path, k))]
     if type(value) is list and path:
-        return [found for i, v in enumerate(value) for found in leaves(v, (*path, i))]
+        return [leaf for i, v in enumerate(value) for leaf in leaves(v, (*path, i))]
     return [(path, value)]
 
 
 def found_at(value, path):
-    """What is at the path, or None."""
+    """The value at the path, or None."""
     try:
         for key in path:
             value = value[key]
@@ -40,7 +40,7 @@ def put_at(value, path, leaf):
 
 
 def symbolic(value, depth=0):
-    """Whether there is a tensor of the capture in a value or, a few levels down, in what it holds."""
+    """Whether a value is a fake tensor or contains one, a few levels down."""
     if isinstance(value, FakeTensor) or depth > 3:
         return isinstance(value, FakeTensor)
     if isinstance(value, dict):
@@ -54,6 +54,6 @@ def symbolic(value, depth=0):
     )
 
 
-def holder(optimizer, where):
-    """The dict of a parameter's state, or the group of that number."""
-    return optimizer.param_groups[where] if type(where) is int else optimizer.state[where]
+def holder(optimizer, owner):
+    """The state dict of a parameter, or the group with that index."""
+    return optimizer.param_groups[owner] if type(owner) is int else optimizer.state[owner]

@@ -15,13 +15,17 @@ ROLES = ("arg", "param", "buffer", "optim", "lr", "free")
 
 @dataclass(frozen=True)
 class Slot:
-    """One input: its role, readable name, where it lives, and its metadata (shape is None for a python
-    number).
+    """One input: its role, readable name, location and metadata (shape is None for a Python number).
 
-    place: ("arg", index) | ("module", name) | ("optparam", optimizer, group, index): a parameter that only
-    the optimizer has
-           | ("optim", optimizer, name, *keys) | ("group", optimizer, group, *keys) | ("free", index)
-           | ("loaded", index): of a saved program
+    `place` is one of
+
+        ("arg", index)
+        ("module", name)
+        ("optparam", optimizer, group, index)   a parameter that only the optimizer has
+        ("optim", optimizer, name, *keys)
+        ("group", optimizer, group, *keys)
+        ("free", index)
+        ("loaded", index)                       of a saved program
     """
 
     role: str
@@ -36,8 +40,8 @@ class Slot:
     def __str__(self):
         if self.shape is None:
             return f"{self.role} {self.name}: number"
-        kind = str(self.dtype).replace("torch.", "")
-        return f"{self.role} {self.name}: {kind}{list(self.shape)} {self.device}" + (
+        dtype = str(self.dtype).replace("torch.", "")
+        return f"{self.role} {self.name}: {dtype}{list(self.shape)} {self.device}" + (
             " (updated)" if self.written else ""
         )
 
@@ -54,7 +58,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Program:
-    """graph takes the slots in order and returns the tensors of `outputs` in order.
+    """One captured program: `graph` takes the slots in order and returns the tensors of `outputs` in order.
 
     Running the nodes in order, in-place ones included, is the meaning of the program.
     """
@@ -66,14 +70,15 @@ class Program:
     in_spec: object
     out_spec: object
     out_constants: tuple  # (flat index, value) of outputs that are no tensors
-    # (flat index, name, repr) of arguments that are no tensors: the program is of these values
+    # (flat index, name, repr) of arguments that are no tensors: the program is valid for these values only
     in_constants: tuple = ()
     constants: dict = field(default_factory=dict)  # get_attr target -> tensor
-    # see scalar_guards.py: (fx graph, input indices), what the capture assumed about lr and step counters
+    # (fx graph, input indices): the assumptions about lr and step counters, see scalar_guards.py
     guard: object = None
     training: bool = False
     config: object = None
-    unknown_sizes: bool = False  # some tensors have sizes that depend on values; their shapes are texts there
+    # some tensors have sizes that depend on values; such a dimension is a string in their shapes
+    unknown_sizes: bool = False
     history: tuple = ()  # (stage name, seconds, nodes after it)
 
     def with_(self, **changes) -> "Program":
@@ -84,7 +89,7 @@ class Program:
         return [n for n in self.graph.nodes if n.op == "placeholder"]
 
     def check(self) -> "Program":
-        """Verify that graph, slots and outputs agree; raises ProgramError naming what does not."""
+        """Verify that graph, slots and outputs agree; raise ProgramError naming the first inconsistency."""
         holders = self.placeholders
         if len(holders) != len(self.slots):
             raise ProgramError(
@@ -134,7 +139,8 @@ class Program:
     __repr__ = __str__
 
 
-# written although their schemas do not say so: positions of running statistics and of the training flag
+# Operators that write arguments although their schemas do not say so: positions of the running statistics
+# and of the training flag.
 _BATCH_NORMS = {
     torch.ops.aten.native_batch_norm.default: (3, 4, 5),
     torch.ops.aten.cudnn_batch_norm.default: (3, 4, 5),
@@ -150,20 +156,20 @@ def written_args(node):
     schema = getattr(node.target, "_schema", None)
     if schema is None or not schema.is_mutable:
         return []
-    found = []
+    written = []
     for position, arg in enumerate(schema.arguments):
         if arg.alias_info is None or not arg.alias_info.is_write:
             continue
         value = node.args[position] if position < len(node.args) else node.kwargs.get(arg.name)
         if isinstance(value, torch.fx.Node):
-            found.append(value)
+            written.append(value)
         elif isinstance(value, (list, tuple)):
-            found.extend(v for v in value if isinstance(v, torch.fx.Node))
-    return found
+            written.extend(v for v in value if isinstance(v, torch.fx.Node))
+    return written
 
 
 def is_view(node) -> bool:
-    """True when the node's result shares memory with an argument without writing it."""
+    """Return True if the node's result shares memory with an argument without writing it."""
     if node.target is operator.getitem:
         return True
     schema = getattr(node.target, "_schema", None)
@@ -173,7 +179,7 @@ def is_view(node) -> bool:
 
 
 def roots(nodes):
-    """The nodes themselves and what they are views of."""
+    """Yield the nodes themselves and the nodes they are views of."""
     for node in nodes:
         while node.op == "call_function" and is_view(node):
             yield node

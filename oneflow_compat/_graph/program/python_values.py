@@ -1,6 +1,4 @@
-"""Python values that a capture reads: which ones are compared by value, and containers that find
-them again.
-"""
+"""Python values that a capture reads: which are compared by value, and containers to read them again."""
 
 from __future__ import annotations
 
@@ -30,14 +28,14 @@ MISSING = object()
 
 
 def same_value(a, b):
-    """Equal as an argument of a program: 1 is not 1.0 and not True, 0.0 is not -0.0."""
+    """Whether two values are equal as an argument: 1 is not 1.0 and not True, 0.0 is not -0.0."""
     if a is b:
         return True
     if type(a) is not type(b):
         return False
     if isinstance(a, (list, tuple)):
-        kind = list if isinstance(a, list) else tuple  # a subclass may have other elements, or no length
-        return kind.__len__(a) == kind.__len__(b) and all(map(same_value, kind.__iter__(a), kind.__iter__(b)))
+        base = list if isinstance(a, list) else tuple  # a subclass may have other elements, or no length
+        return base.__len__(a) == base.__len__(b) and all(map(same_value, base.__iter__(a), base.__iter__(b)))
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(same_value(v, b[k]) for k, v in a.items())
     if is_record(type(a)):
@@ -63,12 +61,12 @@ def is_plain(value):
 
 
 def is_dict(value):
-    """A dict, or one of a subclass that finds values as dicts do."""
+    """Whether the value is a dict, or of a subclass with the item lookup of dict."""
     return isinstance(value, dict) and type(value).__getitem__ is dict.__getitem__
 
 
 def is_record(cls):
-    """A class of Python objects with attributes and no methods: argparse.Namespace, `class Config`."""
+    """Whether this is a Python class with attributes and no methods: argparse.Namespace, `class Config`."""
     of_python = type(cls) is type and cls.__flags__ & _HEAP_TYPE and not cls.__flags__ & _IMMUTABLE
     if not of_python or not cls.__dictoffset__ or issubclass(cls, (dict, list, tuple, *NUMBERS[:-1])):
         return False
@@ -90,7 +88,7 @@ def is_plain_container(value):
 
 
 def tensor_meta(tensor):
-    """What a program takes for fixed about a tensor it reads."""
+    """The metadata that a program assumes fixed for a tensor it reads."""
     stride = tensor.stride() if tensor.layout is torch.strided else None
     return (
         tensor.shape,
@@ -128,7 +126,7 @@ class Length:
 
 
 class Elements:
-    """The values of the array at a place as a container."""
+    """The elements of an array, which is an item of another container, as a container."""
 
     __slots__ = ("container", "key")
 

@@ -1,9 +1,8 @@
-"""Arguments and outputs of build() as flat leaves: torch's pytree, and classes of the user's own it does not
-know.
+"""Arguments and outputs of build() as flat leaves.
 
-A dict, list or tuple subclass, a dataclass instance (PackedSequence is one of these) is taken apart and made
-again,
-without its constructor. The user's classes are not registered anywhere.
+This is torch's pytree, extended to classes of the user's own that torch does not know. An instance of a dict,
+list or tuple subclass or of a dataclass (such as PackedSequence) is taken apart and rebuilt without its
+constructor. The user's classes are not registered anywhere.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class _Held:
 
 
 def tree_flatten(tree):
-    """(leaves, spec) as torch's; tree_unflatten(leaves, spec) gives objects of the same classes."""
+    """(leaves, spec) as torch's; tree_unflatten(leaves, spec) rebuilds objects of the same classes."""
     flat, spec = pytree.tree_flatten(tree)
     if any(map(_opens, flat)):
         flat, spec = pytree.tree_flatten(_packed(tree))
@@ -34,7 +33,7 @@ def tree_flatten(tree):
 
 
 def tree_leaves(tree):
-    """The leaves alone."""
+    """Only the leaves."""
     return tree_flatten(tree)[0]
 
 
@@ -47,7 +46,7 @@ def _opens(leaf):
 
 
 def _packed(tree):
-    """The tree with every object that pytree takes for a leaf replaced by a _Held."""
+    """The tree with every container that pytree treats as a leaf replaced by a _Held."""
 
     def pack(leaf):
         if not _opens(leaf):
@@ -79,18 +78,18 @@ class _Rest(dict):
 
 
 def _made(values, context):
-    kind, keys, rest = context
-    if issubclass(kind, dict):
-        new = kind.__new__(kind)
+    cls, keys, rest = context
+    if issubclass(cls, dict):
+        new = cls.__new__(cls)
         for key, value in zip(keys, values):
             dict.__setitem__(new, key, value)
-    elif issubclass(kind, list):
-        new = kind.__new__(kind)
+    elif issubclass(cls, list):
+        new = cls.__new__(cls)
         list.extend(new, values)
-    elif issubclass(kind, tuple):
-        new = tuple.__new__(kind, values)
+    elif issubclass(cls, tuple):
+        new = tuple.__new__(cls, values)
     else:
-        new = object.__new__(kind)
+        new = object.__new__(cls)
         for key, value in zip(keys, values):
             object.__setattr__(new, key, value)
     if rest:
@@ -111,8 +110,9 @@ def _whole(values, context):
 
 
 class _Size:
-    """Stands for torch.Size in a spec: it is one again where all sizes are numbers (torch's own node gives a
-    tuple).
+    """Stands for torch.Size in a spec.
+
+    Unflattening gives a torch.Size if all sizes are numbers; torch's own node gives a tuple.
     """
 
 
@@ -122,7 +122,7 @@ pytree._private_register_pytree_node(
 
 
 def with_sizes(spec):
-    """The spec whose unflattening gives torch.Size for what was one."""
+    """The spec with nodes of torch.Size changed so that unflattening gives torch.Size."""
     if spec.is_leaf():
         return spec
     children = [with_sizes(c) for c in spec.children()]
@@ -159,31 +159,32 @@ def paths(spec):
 
 
 def keys_of(context):
-    """The keys in the context of a dict (a defaultdict keeps its factory beside them)."""
+    """The keys in the context of a dict; a defaultdict keeps its factory beside them."""
     return context[1] if len(context) == 2 and isinstance(context[1], list) else context
 
 
 def plain_spec(tree_spec):
-    """The spec with classes of the user's own as dict, list and tuple: what a saved graph can make without
-    them.
+    """The spec with the user's classes replaced by dict, list and tuple.
+
+    A saved graph can build these without the classes.
     """
     children = [plain_spec(c) for c in tree_spec.children()]
     if tree_spec.is_leaf():
         return tree_spec
-    kind, context = tree_spec.type, tree_spec.context
-    if kind is _Held:
-        kind, keys, _ = context
-        if issubclass(kind, list):
-            kind, context = list, None
-        elif issubclass(kind, tuple):
-            kind, context = tuple, None
+    cls, context = tree_spec.type, tree_spec.context
+    if cls is _Held:
+        cls, keys, _ = context
+        if issubclass(cls, list):
+            cls, context = list, None
+        elif issubclass(cls, tuple):
+            cls, context = tuple, None
         else:
-            kind, context = dict, list(keys)
+            cls, context = dict, list(keys)
     elif hasattr(context, "_fields"):  # a namedtuple
-        kind, context = tuple, None
-    elif pytree.SUPPORTED_NODES.get(kind) is not None and not kind.__module__.startswith(
+        cls, context = tuple, None
+    elif pytree.SUPPORTED_NODES.get(cls) is not None and not cls.__module__.startswith(
         ("torch", "collections", "builtins")
     ):
-        if issubclass(kind, dict):
-            kind, context = dict, list(keys_of(context))
-    return pytree.TreeSpec(kind, context, children)
+        if issubclass(cls, dict):
+            cls, context = dict, list(keys_of(context))
+    return pytree.TreeSpec(cls, context, children)

@@ -30,7 +30,7 @@ def seed_cpu(seed):
 
 
 def seed_cuda(seed, index):
-    """`index` None: there was no CUDA where the program was captured."""
+    """Seed one CUDA device; `index` is None if there was no CUDA where the program was captured."""
     if index is not None:
         with torch.cuda.device(index):
             torch.cuda.manual_seed(seed)
@@ -54,8 +54,9 @@ PYTHON_NAMES = {
 
 
 def replays_random_numbers(graph) -> bool:
-    """Are random numbers drawn from a generator object, or a generator's state read or set between draws? A
-    compiler that draws by itself would give others.
+    """Whether random numbers come from a generator object, or generator states are used between samplings.
+
+    A compiler that samples by itself would give other numbers.
     """
     if any(isinstance(a, torch.Generator) for n in graph.nodes for a in (*n.args, *n.kwargs.values())):
         return True

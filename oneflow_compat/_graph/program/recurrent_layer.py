@@ -1,4 +1,4 @@
-"""A recurrent layer in a program: the operators that stand for it, and the marks on its nodes."""
+"""A recurrent layer in a program: the operators that represent it, and the marks on its nodes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,20 @@ WHOLE_LAYERS = {"rnn_relu": aten.rnn_relu.input, "rnn_tanh": aten.rnn_tanh.input
 
 
 class Layer:
-    """One layer and direction of a GRU or RNN that a program computes step by step. node.meta["recurrent"]
-    lists (layer, role, step).
+    """One layer and direction of a GRU or RNN that a program computes step by step.
 
-    Roles: "given" the input's share of all steps, "product" and "state" of a step (in the order computed),
-    "out" all states, "inner"
-    what is used within the layer alone; and of gradients "dgiven", "dproduct" of a step, "dfirst" of the
-    first state besides that
-    through its product, and those that come in: "dout", and "dlast" of the last states of all layers, of
-    which this is number `at`.
+    node.meta["recurrent"] lists (layer, role, step). The roles of values:
+
+    - "given": the input's share of all steps.
+    - "product" and "state" of a step, in the order computed.
+    - "out": all states.
+    - "inner": used within the layer alone.
+
+    The roles of gradients:
+
+    - "dgiven", and "dproduct" of a step.
+    - "dfirst": of the first state, besides the gradient through its product.
+    - "dout" and "dlast": incoming; "dlast" is of the last states of all layers, and `at` is this one's index.
     """
 
     def __init__(self, kind, reverse, steps, at):
@@ -28,7 +33,7 @@ class Layer:
         self.marks, self.differentiated = 0, False
 
     def __deepcopy__(self, memo):
-        return self  # what the nodes of a copied program belong to
+        return self  # the nodes of a copied program belong to the same layer
 
     def mark(self, tensor, role, step=0):
         self.marks += 1
@@ -39,7 +44,7 @@ class Layer:
             )
 
     def mark_gradient(self, tensor, role, step=0):
-        """The gradient that reaches what computed the tensor, after all hooks."""
+        """Mark the gradient that reaches the operator that computed the tensor, after all hooks."""
 
         def see(grads):
             self.differentiated = True

@@ -1,7 +1,7 @@
 """Conditions on learning rates and step counters that an optimizer branched on while it was captured.
 
-RAdam changes its formula after some steps. Such a branch is part of the program that was captured; before
-each call a small program computes the condition again, and another program is captured when it differs.
+RAdam changes its formula after some steps. A program contains the captured branch only. Before each call a
+small program computes the condition again, and another program is captured if it differs.
 """
 
 from __future__ import annotations
@@ -23,31 +23,32 @@ _FILLED = {
 }
 
 
-def part(graph, wanted):
-    """The part of the graph that computes the wanted nodes, on copies of what it writes; (open fx graph,
-    {node: copy}, indices of its inputs among the placeholders).
+def part(graph, needed):
+    """The part of the graph that computes the needed nodes, on copies of the inputs it writes.
+
+    Returns (open fx graph, {node: copy}, indices of its inputs among the placeholders).
     """
-    wanted = set(wanted)
+    needed = set(needed)
     for node in reversed(list(graph.nodes)):
         if node.op != "call_function":
             continue
-        if node in wanted or any(w in wanted for w in roots(written_args(node))):
-            wanted.add(node)
-            wanted.update(() if _filled(node) else node.all_input_nodes)
+        if node in needed or any(w in needed for w in roots(written_args(node))):
+            needed.add(node)
+            needed.update(() if _filled(node) else node.all_input_nodes)
     small = torch.fx.Graph()
     copies, inputs, written = {}, [], set()
     for node in graph.nodes:
-        if node in wanted:
+        if node in needed:
             written.update(roots(written_args(node)))
     for index, node in enumerate(n for n in graph.nodes if n.op == "placeholder"):
-        if node in wanted:
+        if node in needed:
             copies[node] = small.placeholder(f"p{index}")
             inputs.append(index)
     for node in list(copies):
         if node in written:
             copies[node] = small.call_function(aten.clone.default, (copies[node],))
     for node in graph.nodes:
-        if node in wanted and node not in copies and node.op in ("call_function", "get_attr"):
+        if node in needed and node not in copies and node.op in ("call_function", "get_attr"):
             filled = _filled(node)
             copies[node] = (
                 small.call_function(aten.full.default, *filled)
@@ -58,9 +59,9 @@ def part(graph, wanted):
 
 
 def _filled(node):
-    """Arguments of aten.full for zeros_like and its like: of the tensor they are like, no value is read.
+    """Arguments of aten.full for zeros_like and similar operators, or None for another operator.
 
-    None of another operator.
+    Only the layout of their input matters, so no value is read.
     """
     if node.target not in _FILLED:
         return None
@@ -71,23 +72,24 @@ def _filled(node):
 
 
 def guard_graph(graph, guards):
-    """The part of the graph that computes the guarded numbers; returns (fx graph, indices of its inputs among
-    the placeholders).
+    """The part of the graph that computes the guarded numbers.
+
+    Returns (fx graph, indices of its inputs among the placeholders).
     """
     small, copies, inputs = part(
-        graph, {n for node, _, other, _ in guards for n in (node, other) if isinstance(n, torch.fx.Node)}
+        graph, {n for node, _, operand, _ in guards for n in (node, operand) if isinstance(n, torch.fx.Node)}
     )
     truths = []
-    for node, comparison, other, outcome in guards:
-        other = copies[other] if isinstance(other, torch.fx.Node) else other
-        truth = small.call_function(comparison, (copies[node], other))
+    for node, comparison, operand, outcome in guards:
+        operand = copies[operand] if isinstance(operand, torch.fx.Node) else operand
+        truth = small.call_function(comparison, (copies[node], operand))
         truths.append(small.call_function(operator.eq, (truth, outcome)))
     small.output(tuple(truths))
     return small, inputs
 
 
 def compile_guard(program):
-    """A function of all slot values: True when every condition is as it was at the capture."""
+    """A function of all slot values that returns True if every condition is as at the capture."""
     from .codegen import compile_program
 
     graph, inputs = program.guard
@@ -97,10 +99,8 @@ def compile_guard(program):
         try:
             with torch.no_grad():
                 return all(function(*(values[i] for i in inputs)))
-        except (
-            RuntimeError,
-            IndexError,
-        ):  # computed with what an earlier condition, now broken, said about a shape
+        except (RuntimeError, IndexError):
+            # an earlier condition that no longer holds had implied a shape
             return False
 
     return holds

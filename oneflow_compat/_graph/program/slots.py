@@ -1,6 +1,4 @@
-"""What each input of a captured graph stands for: a Slot, with the place where its live value is found at
-each call.
-"""
+"""The slots of a captured graph: what each input stands for, and where its live value is at each call."""
 
 from __future__ import annotations
 
@@ -17,8 +15,10 @@ _TAKEN = re.compile(r"[cfk]\d+|abs|math|ops|device")  # names that the generated
 
 
 def slots_of(capture, graph):
-    """A Slot for each placeholder, in order; the free tensors (found in no module or optimizer); id of a
-    lifted tensor -> its index among these or None.
+    """Return (slots, free tensors, free_of) of a captured graph.
+
+    There is one Slot for each placeholder, in order. The free tensors are in no module and no optimizer.
+    `free_of` maps the id of a lifted tensor to its index among these, or to None.
     """
     recorder, state = capture.recorder, capture.state
     owner: dict = {}  # node -> the real tensor it was lifted for
@@ -26,12 +26,12 @@ def slots_of(capture, graph):
         owner.setdefault(node, tensor)
     written = {n for node in graph.nodes if node.op == "call_function" for n in roots(written_args(node))}
     optim = _optimizer_tensors(capture)
-    numbers = capture.update.numbers if capture.update is not None else {}
+    number_inputs = capture.update.numbers if capture.update is not None else {}
     slots, free, free_of, arguments = [], [], dict.fromkeys(recorder.lifted), 0
     placeholders = [n for n in graph.nodes if n.op == "placeholder"]
     for node in placeholders:
         info = node.meta.get("tensor")
-        kind = (
+        metadata = (
             dict(
                 shape=info.shape,
                 dtype=info.dtype,
@@ -53,18 +53,18 @@ def slots_of(capture, graph):
                 named = "free", f"free{len(free)}", ("free", len(free))
                 free_of[id(tensor)] = len(free)
                 free.append(tensor)
-        elif node in numbers:
-            where, o, of, *path = numbers[node]
+        elif node in number_inputs:
+            container, o, owner_key, *path = number_inputs[node]
             named = (
-                ("lr", *_of_group(o, of, path))
-                if where == "group"
-                else ("optim", *_of_state(state, o, of, path))
+                ("lr", *_of_group(o, owner_key, path))
+                if container == "group"
+                else ("optim", *_of_state(state, o, owner_key, path))
             )
         else:
             named = "arg", node.target, ("arg", arguments)
             arguments += 1
         node.meta.pop("value", None)
-        slots.append(Slot(*named, **kind))
+        slots.append(Slot(*named, **metadata))
     expected = sum(isinstance(v, torch.Tensor) for v in capture.args_flat)
     assert arguments == expected, (arguments, expected)
     _rename(placeholders, slots, {n.name for n in graph.nodes} - {n.name for n in placeholders})
@@ -72,19 +72,19 @@ def slots_of(capture, graph):
 
 
 def _optimizer_tensors(capture):
-    """id of a tensor of an optimizer's state -> (role, name, place)."""
-    found = {}
+    """Map the id of each tensor in optimizer state to (role, name, place)."""
+    tensors = {}
     for o, (optimizer, _) in enumerate(capture.state.optimizers):
         for param, state in optimizer.state.items():
             for path, value in leaves(state):
                 if isinstance(value, torch.Tensor):
-                    found[id(memory_of(value))] = ("optim", *_of_state(capture.state, o, param, path))
-    for o, of, path, _, real in capture.new_state:
-        found[id(real)] = (
+                    tensors[id(memory_of(value))] = ("optim", *_of_state(capture.state, o, param, path))
+    for o, owner, path, _, real in capture.new_state:
+        tensors[id(real)] = (
             "optim",
-            *(_of_group(o, of, path) if type(of) is int else _of_state(capture.state, o, of, path)),
+            *(_of_group(o, owner, path) if type(owner) is int else _of_state(capture.state, o, owner, path)),
         )
-    return found
+    return tensors
 
 
 def _of_state(state, optimizer, param, path):
@@ -102,7 +102,7 @@ def _of_group(optimizer, group, path):
 
 
 def _rename(placeholders, slots, used):
-    """Give placeholders readable names that are none of `used` and no Python keyword."""
+    """Give placeholders readable names that are not in `used` and are no Python keywords."""
     for node, slot in zip(placeholders, slots):
         base = "".join(c if c.isalnum() else "_" for c in slot.name)
         base = base if base and not base[0].isdigit() else "t_" + base

@@ -1,4 +1,4 @@
-"""Numbers that are computed from sizes in each run, and branches on them."""
+"""Numbers that each run computes from sizes, and branches on them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ SYMBOLIC_NUMBERS = {torch.SymInt, torch.SymFloat, torch.SymBool}
 
 
 def is_run_value(value) -> bool:
-    """Is this, met during capture, a value of each run: a tensor, or a number computed from sizes?"""
+    """Whether a value of the capture differs from run to run: a tensor, or a number computed from sizes."""
     return isinstance(value, torch.Tensor) or type(value) in SYMBOLIC_NUMBERS
 
 
 def checks_branches(program) -> bool:
-    """Does the program check which way branches on sizes go?"""
+    """Whether the program checks the outcome of branches on sizes."""
     return any(
         n.target is aten._assert_async.msg and n.args[1].startswith(BRANCH_TAKEN_OTHERWISE)
         for n in program.graph.nodes
@@ -26,7 +26,7 @@ def checks_branches(program) -> bool:
 
 
 def known_size(size):
-    """A dimension for node.meta: the number, or the text of an unknown one."""
+    """A dimension for node.meta: its number, or the expression of an unknown size as a string."""
     return (
         size
         if type(size) is int

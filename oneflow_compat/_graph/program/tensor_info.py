@@ -1,4 +1,4 @@
-"""What a program knows of a tensor: shape, dtype, device and stride."""
+"""What a program knows about a tensor: shape, dtype, device and stride."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which inputs of a program its operators write, and when."""
+"""Which inputs of a program are written, and when."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ def first_of_update(graph):
 
 
 def silent_writes(program):
-    """Indices of the slots whose version counter the runtime must raise: what a compiled region or a fused
-    optimizer writes.
+    """Indices of the slots whose version counter the runtime must raise.
 
-    Every other operator of the update raises it by itself. Nobody differentiates through the state of an
-    optimizer.
+    These are written by compiled regions and fused optimizers; every other operator of the update raises the
+    counter by itself. Optimizer state is left out, because nobody differentiates through it.
     """
     late = first_of_update(program.graph)
     written = written_inputs(n for n in program.graph.nodes if n not in late or "_fused_" in str(n.target))
@@ -37,9 +36,7 @@ def silent_writes(program):
 
 
 def written_before_the_last_check(program):
-    """Indices of the slots that are written while the program may still find that a branch goes
-    another way.
-    """
+    """Indices of the slots that are written before the last branch check."""
     aten, nodes = torch.ops.aten, list(program.graph.nodes)
     last = max((i for i, n in enumerate(nodes) if n.target is aten._assert_async.msg), default=0)
     written = written_inputs(nodes[:last])
@@ -47,7 +44,7 @@ def written_before_the_last_check(program):
 
 
 def written_inputs(nodes):
-    """Placeholders that the nodes write, views followed to their base."""
+    """Placeholders that the nodes write, with views followed to their base."""
     return {
         r for n in nodes if n.op == "call_function" for r in roots(written_args(n)) if r.op == "placeholder"
     }

@@ -1,3 +1,1 @@
-"""The end of a captured training step: unscale, clip, optimizer steps, and the host scalars that
-they read.
-"""
+"""The end of a captured training step: unscale, clip, optimizer steps, and the host scalars they read."""

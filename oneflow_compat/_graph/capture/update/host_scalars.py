@@ -1,9 +1,9 @@
 """Python numbers that change from call to call: learning rates and step counters.
 
-An optimizer computes with python floats (`lr / (1 - beta1 ** step)`). To give the very same numbers, the
-program does that arithmetic in python floats too: a HostScalar is a float that also remembers the fx node
-computing it. Where one is handed to a torch operator, `ScalarMode` passes a marker number instead and the
-recorder turns the marker back into the node, so no operator needs to know about it.
+An optimizer computes with Python floats (`lr / (1 - beta1 ** step)`). The program does the same arithmetic in
+Python floats, so that it gets exactly the same values. A HostScalar is a float that also remembers the fx
+node that computes it. When a HostScalar is passed to a torch operator, `ScalarMode` passes a marker number
+instead. The recorder turns the marker back into the node, so no operator needs to know about HostScalars.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MATH = ("sqrt", "exp", "log", "log1p", "expm1", "pow", "cos", "sin", "tanh", "f
 
 
 class HostScalar(float):
-    """A float with the node that computes it. Arithmetic gives HostScalars; comparing adds a guard."""
+    """A float with the node that computes it. Arithmetic gives HostScalars; comparisons add a guard."""
 
     __slots__ = ("node", "trace")
 
@@ -65,13 +65,13 @@ def _plain(x):
 def _binary(name, function, swapped):
     base = getattr(float, name)
 
-    def method(self, other):
-        if isinstance(other, torch.Tensor):
+    def method(self, operand):
+        if isinstance(operand, torch.Tensor):
             return NotImplemented
-        if not isinstance(other, (int, float)):
+        if not isinstance(operand, (int, float)):
             return NotImplemented
-        value = base(self.plain(), float(_plain(other)))
-        args = (other, self) if swapped else (self, other)
+        value = base(self.plain(), float(_plain(operand)))
+        args = (operand, self) if swapped else (self, operand)
         return self.trace.compute(function, args, value)
 
     method.__name__ = name
@@ -79,10 +79,10 @@ def _binary(name, function, swapped):
 
 
 def _compare(name, function):
-    def method(self, other):
-        if isinstance(other, torch.Tensor) or not isinstance(other, (int, float)):
+    def method(self, operand):
+        if isinstance(operand, torch.Tensor) or not isinstance(operand, (int, float)):
             return NotImplemented
-        return self.trace.guard(self, function, other)
+        return self.trace.guard(self, function, operand)
 
     method.__name__ = name
     return method
@@ -99,14 +99,14 @@ HostScalar.__abs__ = lambda self: self.trace.compute(operator.abs, (self,), abs(
 
 
 class ScalarTrace:
-    """Makes HostScalars and records their arithmetic into the fx graph of a recorder."""
+    """Creates HostScalars and records their arithmetic into the fx graph of a recorder."""
 
     def __init__(self, graph):
         self.graph = graph
         self.markers: dict[float, object] = {}  # marker number -> node
-        self.values: dict[float, float] = {}  # marker number -> the value it has in this capture
+        self.values: dict[float, float] = {}  # marker number -> its value in this capture
         self.guards: list = []  # (node, comparison, other node or number, outcome)
-        self.number_of: dict = {}  # node -> the value it has in this capture
+        self.number_of: dict = {}  # node -> its value in this capture
         self._marker_of: dict = {}
         self._same: dict = {}
 
@@ -127,27 +127,33 @@ class ScalarTrace:
             self.number_of[node] = value
         return HostScalar(value, node, self)
 
-    def guard(self, scalar, comparison, other):
-        outcome = bool(comparison(scalar.plain(), _plain(other)))
-        entry = (scalar.node, comparison, other.node if isinstance(other, HostScalar) else other, outcome)
+    def guard(self, scalar, comparison, operand):
+        outcome = bool(comparison(scalar.plain(), _plain(operand)))
+        entry = (
+            scalar.node,
+            comparison,
+            operand.node if isinstance(operand, HostScalar) else operand,
+            outcome,
+        )
         if entry not in self.guards:
             self.guards.append(entry)
         return outcome
 
     def marker(self, scalar) -> float:
-        """A number that stands for the scalar inside operator arguments. It is found again by equality."""
-        number = self._marker_of.get(scalar.node)
-        if number is None:
-            number = 0.0007316283950617284 * (1.0 + (len(self.markers) + 1) * 2.0**-40)
-            self.markers[number] = scalar.node
-            self.values[number] = scalar.plain()
-            self._marker_of[scalar.node] = number
-        return number
+        """A number that stands for the scalar in operator arguments; the recorder matches it by equality."""
+        marker = self._marker_of.get(scalar.node)
+        if marker is None:
+            marker = 0.0007316283950617284 * (1.0 + (len(self.markers) + 1) * 2.0**-40)
+            self.markers[marker] = scalar.node
+            self.values[marker] = scalar.plain()
+            self._marker_of[scalar.node] = marker
+        return marker
 
 
 class ScalarMode(TorchFunctionMode):
-    """Active while an optimizer steps: hides HostScalars from operators and makes .item() of state a
-    HostScalar.
+    """Hides HostScalars from operators while an optimizer steps.
+
+    `.item()` of optimizer state returns a HostScalar in this mode.
     """
 
     def __init__(self, trace, item):
@@ -170,7 +176,7 @@ class ScalarMode(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _tensor(self, value, options):
-        """torch.tensor() of a number or of nested lists of them."""
+        """torch.tensor() of a number or of nested lists of numbers."""
         if isinstance(value, (list, tuple)):
             return torch.stack([self._tensor(v, options) for v in value])
         if isinstance(value, HostScalar):
@@ -195,7 +201,7 @@ def _has_scalar(value):
 
 
 class traced_math:
-    """While active, math.sqrt and its like also work on HostScalars; everything else is untouched."""
+    """While active, the functions of _MATH also accept HostScalars; other arguments behave as before."""
 
     def __enter__(self):
         self.saved = {name: getattr(math, name) for name in _MATH}

@@ -1,8 +1,8 @@
-"""Loss scaling inside a program: the scale of a dynamic GradScaler is a live tensor, that of a static one a
-number.
+"""Loss scaling inside a program.
 
-As OneFlow does, backward() multiplies by the scale by itself; gradients are unscaled before clipping, and a
-step with inf or nan in a gradient changes no parameter and no optimizer state.
+The scale of a dynamic GradScaler is a live tensor, the scale of a static one is a number. As in OneFlow,
+backward() multiplies by the scale, and gradients are unscaled before clipping. A step with inf or nan in a
+gradient changes no parameter and no optimizer state.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def is_static(scaler) -> bool:
 
 
 def keeps_scale(scaler) -> bool:
-    """True for flow.amp.StaticGradScaler, a GradScaler whose scale an overflow does not change."""
+    """Return True for flow.amp.StaticGradScaler, a GradScaler whose scale does not change on overflow."""
     return hasattr(scaler, "scale_factor")
 
 
@@ -33,7 +33,7 @@ def static_scale(scaler) -> float:
 
 
 def prepare(scaler, device):
-    """Make the scale and growth tensors of a GradScaler, which it makes lazily."""
+    """Create the scale and growth tensors of a GradScaler, which it otherwise creates lazily."""
     if not is_static(scaler) and scaler.is_enabled() and scaler._scale is None:
         scaler._lazy_init_scale_growth_tracker(torch.device(device))
 
@@ -53,7 +53,7 @@ def scaled(capture, scaler, grad):
 
 
 def unscale(update):
-    """Divide every gradient by the scale. Returns the found-inf tensor, None for a static scale."""
+    """Divide every gradient by the scale. Returns the found-inf tensor, or None for a static scale."""
     scaler = update.scaler
     grads = []
     for optimizer, _ in update.state.optimizers:
@@ -78,13 +78,13 @@ def unscale(update):
         )
     with torch.no_grad():
         inv = scaler._scale.double().reciprocal().float()
-        found = torch.zeros((), dtype=torch.float32, device=scaler._scale.device)
-        torch._amp_foreach_non_finite_check_and_unscale_(dense, found, inv)
-    return found
+        found_inf = torch.zeros((), dtype=torch.float32, device=scaler._scale.device)
+        torch._amp_foreach_non_finite_check_and_unscale_(dense, found_inf, inv)
+    return found_inf
 
 
 def keep_old(update):
-    """Copies of everything the optimizers may write, made before they do."""
+    """Copy everything the optimizers may write, before they do."""
     kept = []
     with torch.no_grad():
         for optimizer, _ in update.state.optimizers:
@@ -100,14 +100,14 @@ def keep_old(update):
     return kept
 
 
-def choose(update, found, kept):
-    """Where an inf was found: the old values again. Then the scale grows or shrinks as GradScaler does."""
+def choose(update, found_inf, kept):
+    """Restore the old values if an inf was found. Then grow or shrink the scale as GradScaler does."""
     scaler = update.scaler
     kept = kept + begun(
         update, {id(t) for t, _ in kept}, [optimizer for optimizer, _ in update.state.optimizers]
     )
     with torch.no_grad():
-        bad = found.bool()
+        bad = found_inf.bool()
         for tensor, old in kept:
             tensor.copy_(torch.where(bad.to(tensor.device), old, tensor.detach()))
         if keeps_scale(scaler):
@@ -115,22 +115,22 @@ def choose(update, found, kept):
         torch._amp_update_scale_(
             scaler._scale,
             scaler._growth_tracker,
-            found,
+            found_inf,
             scaler.get_growth_factor(),
             scaler.get_backoff_factor(),
             scaler.get_growth_interval(),
         )
 
 
-def begun(update, known, optimizers):
-    """(state tensor the step created, copy of its first value) for state that did not exist before."""
+def begun(update, existing, optimizers):
+    """(state tensor that the step created, copy of its initial value) for state that did not exist before."""
     from torch._subclasses.fake_tensor import FakeTensor
 
     recorder, pairs = update.recorder, []
     for optimizer in optimizers:
         for state in optimizer.state.values():
             for _, value in leaves(state):
-                if isinstance(value, FakeTensor) and id(value) not in known:
+                if isinstance(value, FakeTensor) and id(value) not in existing:
                     node = value._of_node
                     with recorder.graph.inserting_after(node):
                         copy = recorder.graph.call_function(aten.clone.default, (node,))

@@ -1,4 +1,4 @@
-"""What an optimizer's step() left in its state and options while it was recorded: made, replaced, counted."""
+"""Changes that a recorded step() made to the state and options of its optimizer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LIKE = {
     aten.new_zeros.default,
     aten.new_full.default,
 }
-# what may compute the first value of a state tensor
+# operators that may compute the initial value of a state tensor
 _BEGINNINGS = _LIKE | {
     aten.zeros.default,
     aten.ones.default,
@@ -42,7 +42,7 @@ class _NeedsGradient(Exception):
 
 
 class MoreNumbers(Exception):
-    """step() changes an option that was taken for fixed: capture again with it as an input."""
+    """step() changes an option that was assumed fixed: capture again with the option as an input."""
 
     def __init__(self, optimizer, key):
         super().__init__(key)
@@ -50,21 +50,22 @@ class MoreNumbers(Exception):
 
 
 def _shares(value):
-    """Whether a tensor may be in the memory of another one's."""
+    """Whether a tensor may share memory with another one."""
     return not isinstance(value, FakeTensor) or is_view(value._of_node) or value._of_node.op == "placeholder"
 
 
 class StateChanges:
-    """The part of Update that looks at the optimizers after their step()."""
+    """The part of Update that inspects the optimizers after their step()."""
 
     # -- the state the step created --------------------------------------------------
     def adopt_new_state(self):
-        """Make real what the step created as symbolic state; returns [(optimizer, parameter or group, path,
-        node, real tensor)] of what becomes an input.
+        """Turn the symbolic state that the step created into real tensors, which become inputs.
 
-        State begun by a factory (zeros_like, ...) starts from that factory's value. State begun with the
-        gradient,
-        or a python number, is stored after the first run; the second call captures the program that reads it.
+        Returns [(optimizer, parameter or group, path, node, real tensor)].
+
+        State created by a factory (zeros_like, ...) starts from the factory's value. State that starts from
+        the gradient or from a Python number is stored after the first run; the second call captures the
+        program that reads it.
         """
         adopted = []
         for index, (optimizer, _) in enumerate(self.state.optimizers):
@@ -79,8 +80,7 @@ class StateChanges:
                     else:
                         self._adopt_number(index, param, path, value, before)
                 self._keep_structures(index, param, state, before)
-            # step() may do something else where it begins its state; of torch's and our optimizers it is
-            # known that they do not
+            # step() may take another branch when it creates its state. torch's optimizers and ours do not
             ours = type(optimizer).__module__.partition(".")[0] in ("torch", __name__.partition(".")[0])
             self.first_only = self.first_only or not ours and any(a[0] == index for a in adopted)
         return adopted
@@ -104,7 +104,10 @@ class StateChanges:
         return [(index, param, path, part._of_node, real if part is value else value.around(real, value))]
 
     def _adopt_number(self, index, param, path, value, before):
-        """A counter, which the runtime stores after each run; what a program cannot follow is an error."""
+        """Adopt a counter, which the runtime stores after each run.
+
+        Raises if a program cannot follow the value.
+        """
         key = path[0]
         if len(path) > 1:
             if (
@@ -135,8 +138,9 @@ class StateChanges:
             )
 
     def _keep_structures(self, index, param, state, before):
-        """Lists, dicts and other containers that step() made are stored with the optimizer after
-        the capture.
+        """Record the lists, dicts and other containers that step() created.
+
+        They are stored with the optimizer after the capture.
         """
         for key, value in state.items():
             if not isinstance(value, (torch.Tensor, HostScalar, *_FIXED)):
@@ -154,7 +158,7 @@ class StateChanges:
         return self.snapshots[index][1].get(param, (None, {}))[1]
 
     def _replaced_state(self, index, optimizer):
-        """A state tensor that step() replaced by a new one is written into the old one's memory."""
+        """Write each state tensor that step() replaced into the memory of the old one."""
         pairs = []
         for param, state in optimizer.state.items():
             before = self._state_before(index, param)
@@ -166,35 +170,35 @@ class StateChanges:
         self._write(optimizer, pairs)
 
     @staticmethod
-    def _refuse_object(optimizer, place, value):
+    def _refuse_object(optimizer, location, value):
         raise CaptureError(
-            f"{type(optimizer).__name__} keeps tensors in {place}, a {type(value).__name__}, which a program"
-            " cannot see",
+            f"{type(optimizer).__name__} keeps tensors in {location}, a {type(value).__name__},"
+            " which a program cannot see",
             "Keep them in optimizer.state[param], also in lists and dicts there, or step this optimizer in"
             " eager mode.",
         )
 
     def _write(self, optimizer, pairs):
-        for old, value, what in pairs:
+        for old, value, description in pairs:
             if (old.shape, old.dtype) != (value.shape, value.dtype):
                 raise CaptureError(
-                    f"{type(optimizer).__name__} replaces its {what} of {old.dtype}{list(old.shape)} by one"
-                    f" of {value.dtype}{list(value.shape)}",
+                    f"{type(optimizer).__name__} replaces its {description} of {old.dtype}{list(old.shape)}"
+                    f" by one of {value.dtype}{list(value.shape)}",
                     "A program keeps the shape and dtype of its tensors: step this optimizer in eager mode.",
                 )
         with torch.no_grad():
-            values = [
-                value.clone() if len(pairs) > 1 and _shares(value) else value for _, value, _ in pairs
-            ]  # two that were swapped
+            # clones, because two tensors may have been swapped
+            values = [value.clone() if len(pairs) > 1 and _shares(value) else value for _, value, _ in pairs]
             for (old, _, _), value in zip(pairs, values):
                 old.copy_(value)
 
-    def _changed_options(self, index, optimizer, given):
-        """Numbers in param_groups that step() changed are results of the program, and its inputs from the
-        next capture on.
+    def _changed_options(self, index, optimizer, groups_before):
+        """Record the numbers in param_groups that step() changed.
+
+        They are results of the program, and inputs from the next capture on.
         """
         unseen, pairs = set(), []
-        for g, (group, before) in enumerate(zip(optimizer.param_groups, given)):
+        for g, (group, before) in enumerate(zip(optimizer.param_groups, groups_before)):
             for path, value in leaves({k: v for k, v in group.items() if k != "params"}):
                 old, key = found_at(before, path), path[0]
                 if value is old or isinstance(value, torch.Tensor) and value is old:
@@ -243,11 +247,14 @@ class StateChanges:
             self.found_live.setdefault(index, set()).update(unseen)
 
     def _evaluate(self, node):
-        """The real first value of a state tensor the step created: its node evaluated without any
-        gradient.
+        """The real initial value of a state tensor that the step created.
+
+        Its node is evaluated without any gradient.
         """
         if not hasattr(self, "_real"):
-            self._real = {held: tensor.detach() for tensor, held, _ in self.recorder.lifted.values()}
+            self._real = {
+                lifted_node: tensor.detach() for tensor, lifted_node, _ in self.recorder.lifted.values()
+            }
         if node in self._real:
             return self._real[node]
         if node in self.trace.number_of:
@@ -255,7 +262,7 @@ class StateChanges:
         if node.op == "get_attr":
             return self.recorder.constants[node.target].clone()
         info = node.meta.get("tensor")
-        if info is not None and 0 in info.shape:  # of a placement that this rank is not part of
+        if info is not None and 0 in info.shape:  # its placement does not include this rank
             return torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device=info.device)
         if node.op != "call_function" or node.target not in _BEGINNINGS:
             raise _NeedsGradient

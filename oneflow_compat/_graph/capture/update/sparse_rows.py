@@ -1,8 +1,7 @@
-"""Optimizers added with is_sparse=True: a weight from which rows were gathered changes in those rows only.
+"""Optimizers added with is_sparse=True: only the rows that were gathered from a weight change.
 
-As OneFlow does, this concerns weights whose whole gradient comes from one gather (embedding, index_select,
-gather) and that
-have no L2 decay; momentum, moments and decoupled decay of the other rows stand still.
+As in OneFlow, this applies to weights whose full gradient comes from one gather (embedding, index_select,
+gather) and that have no L2 decay. Momentum, moments and decoupled decay of the other rows do not change.
 """
 
 from __future__ import annotations
@@ -16,30 +15,30 @@ from ...._global.tensor import memory_of, several
 from ...program.nested_state import leaves
 
 aten = torch.ops.aten
-lazy: weakref.WeakSet = weakref.WeakSet()  # the optimizers
+lazy: weakref.WeakSet = weakref.WeakSet()  # optimizers added with is_sparse=True
 _GATHERED = {aten.embedding_dense_backward.default, aten.index_add.default}
 
 
 def before_step(optimizer):
-    """[(parameter, its rows with a gradient, {id: (tensor, its value)})] to be given to `after_step`."""
-    found = []
+    """Return [(parameter, its rows with a gradient, {id: (tensor, its value)})] for `after_step`."""
+    gathered = []
     for group in optimizer.param_groups:
         decays = group.get("weight_decay") and not group.get("decoupled_weight_decay")
         for p in group["params"]:
             grad = memory_of(p.grad) if p.grad is not None and not several() else None
             if not decays and isinstance(grad, FakeTensor) and _origin(grad._of_node).target in _GATHERED:
                 rows = (grad != 0).flatten(1).any(1).view(-1, *[1] * (p.dim() - 1))
-                held = (memory_of(p.detach()), *_states(optimizer, p))
-                found.append((p, rows, {id(t): (t, t.clone()) for t in held}))
-    return found
+                snapshots = (memory_of(p.detach()), *_states(optimizer, p))
+                gathered.append((p, rows, {id(t): (t, t.clone()) for t in snapshots}))
+    return gathered
 
 
-def after_step(optimizer, found, begun):
-    """Put the other rows back. `begun`: [(state tensor made by the step, its first value)]."""
-    first = {id(t): (t, value) for t, value in begun}
-    for p, rows, held in found:
-        made = {id(v): first[id(v)] for v in _states(optimizer, p) if id(v) in first}
-        for tensor, value in {**held, **made}.values():
+def after_step(optimizer, gathered, begun):
+    """Restore the other rows. `begun`: [(state tensor that the step created, its initial value)]."""
+    initial = {id(t): (t, value) for t, value in begun}
+    for p, rows, snapshots in gathered:
+        created = {id(v): initial[id(v)] for v in _states(optimizer, p) if id(v) in initial}
+        for tensor, value in {**snapshots, **created}.values():
             tensor.copy_(torch.where(rows, tensor.detach(), value))
 
 

@@ -1,7 +1,7 @@
 """The end of a training step under capture: unscale, clip, optimizer steps.
 
 The optimizer's own `step` is recorded. Its learning rate and step counters are HostScalars, so the program
-computes the very python numbers eager computes; its state tensors become inputs of the program.
+computes exactly the Python numbers that eager computes. Its state tensors become inputs of the program.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from .host_scalars import ScalarMode, ScalarTrace, traced_math
 
 aten = torch.ops.aten
 
-# parameter -> f(gradient, found inf or None) -> its gradient from here on: parameters that stand for numbers
-# kept outside of tensors
+# parameter -> f(gradient, found inf or None), which returns the gradient to use from here on. Such a
+# parameter stands for numbers that are kept outside of tensors.
 outside: WeakIdKeyDictionary = WeakIdKeyDictionary()
 
 
 class Update(StateChanges):
-    """Records the update of all optimizers. After `run`, `numbers` lists the python-number inputs."""
+    """Records the update of all optimizers. After `run`, `numbers` lists the Python-number inputs."""
 
     def __init__(self, recorder, state_map, config, grad_scaler=None, live=()):
         self.recorder = recorder
@@ -38,7 +38,7 @@ class Update(StateChanges):
         self.config = config
         self.scaler = grad_scaler
         self.live = dict(live)  # optimizer -> options seen to change between calls
-        self.found_live: dict = {}  # the same, of options that the step made
+        self.found_live: dict = {}  # the same, for options that the step created
         self.trace = ScalarTrace(recorder.graph)
         recorder.markers, recorder.marker_values = self.trace.markers, self.trace.values
         recorder.number_of = lambda tensor: self.trace.marker(self._item(tensor))
@@ -47,13 +47,12 @@ class Update(StateChanges):
         self.numbers: dict = {}
         # (optimizer, parameter or group, path, node or number): stored there after each run
         self.state_numbers: list = []
-        self.first_only = (
-            False  # the step created state that the program cannot begin with: it serves one call
-        )
-        self.found = None  # the node that is 1 where the gradients overflowed under a dynamic scaler
+        # the step created state that the program cannot begin with: the program serves one call
+        self.first_only = False
+        self.found = None  # node that is 1 if the gradients overflowed under a dynamic scaler
         self.snapshots: list = []
         self.stepping = "the optimizer"  # the class whose step() is recorded
-        self.made: list = []  # (optimizer, param, path, real tensor) made before the step
+        self.made: list = []  # (optimizer, param, path, real tensor) created before the step
         self.new_options: dict = {}  # optimizer -> [(group, key, tensor)] that the step put into param_groups
         # (optimizer, param, key) -> list or dict of state tensors that the step created
         self.structures: dict = {}
@@ -75,22 +74,22 @@ class Update(StateChanges):
                     [copied(g) for g in optimizer.param_groups],
                 )
             )
-        found = None
+        found_inf = None
         if self.scaler is not None:
             from .loss_scaling import unscale
 
-            found = unscale(self)
+            found_inf = unscale(self)
         for optimizer, _ in self.state.optimizers:
             for group in optimizer.param_groups:
                 clip_group(group)
                 for p in group["params"]:
                     if p in outside and p.grad is not None:
-                        p.grad.copy_(outside[p](p.grad, found))
+                        p.grad.copy_(outside[p](p.grad, found_inf))
         for index, (optimizer, _) in enumerate(self.state.optimizers):
             self._pre_materialize(index, optimizer)
         kept = None
-        if found is not None:
-            self.found = self.recorder._convert(found)[0]
+        if found_inf is not None:
+            self.found = self.recorder._convert(found_inf)[0]
             from .loss_scaling import keep_old
 
             kept = keep_old(self)
@@ -100,24 +99,25 @@ class Update(StateChanges):
                 continue
             with torch.no_grad():
                 found_rows = sparse_rows.before_step(optimizer)
-                known = {id(t) for _, _, held in found_rows for t, _ in held.values()}
+                existing = {id(t) for _, _, snapshots in found_rows for t, _ in snapshots.values()}
                 self._step(index, optimizer)
-                sparse_rows.after_step(optimizer, found_rows, begun(self, known, [optimizer]))
+                sparse_rows.after_step(optimizer, found_rows, begun(self, existing, [optimizer]))
         if kept is not None:
             from .loss_scaling import choose
 
-            choose(self, found, kept)
+            choose(self, found_inf, kept)
 
     def undo(self):
-        """Put optimizer state and group options back: after an error, and after success except for new real
-        state.
+        """Restore optimizer state and group options, after an error and after success.
+
+        After success, new real state is kept.
         """
         for optimizer, states, groups in self.snapshots:
             for group, old in zip(optimizer.param_groups, groups):
                 group.clear()
                 group.update(old)
             for param in list(optimizer.state):
-                if param in states:  # the very dict: programs captured before read it
+                if param in states:  # the same dict object, because earlier programs read it
                     state, old = states[param]
                     state.clear()
                     state.update(old)
@@ -162,17 +162,17 @@ class Update(StateChanges):
             ):
                 group[key] = self._live(("group", index, g, key), key, group[key])
             group.update({k: v for k, v in flags.items() if k in group})
-        given = [copied(g) for g in groups]
+        groups_before = [copied(g) for g in groups]
         self._number_states(index, optimizer)
         called = getattr(optimizer, "_opt_called", None)
-        counters = _numbers_of(optimizer)
+        counters = _number_attributes(optimizer)
         try:
             with torch.no_grad(), traced_math(), ScalarMode(self.trace, self._item):
                 optimizer.step()
         finally:
             if called is None and hasattr(optimizer, "_opt_called"):
                 optimizer._opt_called = True
-            changed = _put_back(optimizer, counters)
+            changed = _restore_attributes(optimizer, counters)
         if changed:
             raise CaptureError(
                 f"{type(optimizer).__name__}.step() counts in its attribute {changed!r}, which a program"
@@ -184,12 +184,10 @@ class Update(StateChanges):
             if name not in ("state", "param_groups") and symbolic(value):
                 self._refuse_object(optimizer, f"its attribute {name!r}", value)
         self._replaced_state(index, optimizer)
-        self._changed_options(index, optimizer, given)
+        self._changed_options(index, optimizer, groups_before)
 
     def _pre_materialize(self, index, optimizer):
-        """State whose first value torch takes from the gradient, made beforehand where zeros mean
-        the same.
-        """
+        """Pre-create state that torch would take from the first gradient, if zeros give the same result."""
         if isinstance(optimizer, torch.optim.SGD):
             for group in optimizer.param_groups:
                 if group.get("momentum") and not group.get("dampening"):
@@ -210,14 +208,14 @@ class Update(StateChanges):
                 if type(value) is not tuple:  # a shape
                     state[key] = self._live(("optim", index, param, key), key, value)
 
-    def _live(self, place, name, value):
-        """A python number, or each number of a tuple (betas), as an input of the program."""
+    def _live(self, location, name, value):
+        """A Python number, or each number of a tuple (betas), as an input of the program."""
         if type(value) in (int, float):
             node = self.recorder.placeholder(name, value)
-            self.numbers[node] = place
+            self.numbers[node] = location
             return self.trace.scalar(float(value), node)
         if type(value) is tuple and value and all(type(v) in (int, float) for v in value):
-            return tuple(self._live((*place, i), f"{name}{i}", v) for i, v in enumerate(value))
+            return tuple(self._live((*location, i), f"{name}{i}", v) for i, v in enumerate(value))
         return value
 
     def _item(self, tensor):
@@ -238,15 +236,15 @@ class Update(StateChanges):
         )
 
 
-def _numbers_of(optimizer):
-    """{name: number} of the public attributes that are python numbers."""
+def _number_attributes(optimizer):
+    """{name: number} of the public attributes that are Python numbers."""
     return {k: v for k, v in vars(optimizer).items() if type(v) in (int, float) and not k.startswith("_")}
 
 
-def _put_back(optimizer, before):
-    """The name of an attribute whose number step() changed, or None; attributes get their old values."""
+def _restore_attributes(optimizer, before):
+    """Restore attributes; return the name of one whose number step() changed, or None."""
     changed = None
-    for name, value in _numbers_of(optimizer).items():
+    for name, value in _number_attributes(optimizer).items():
         if name not in before or before[name] != value:
             changed = name
             if name in before:
@@ -254,18 +252,16 @@ def _put_back(optimizer, before):
     return changed
 
 
-_COUNTERS = {
-    "step",
-    "k",
-}  # what optimizers count in param_groups: inputs at once, instead of by a second capture
+# counters that optimizers keep in param_groups: inputs from the first capture on, so no second one is needed
+_COUNTERS = {"step", "k"}
 
 
 def update_flags(optimizer, config):
-    """Which of torch's forms of the optimizer is traced; the user's own choice always holds."""
+    """Options that select torch's form of the optimizer to trace; the user's own choice always wins."""
     group = optimizer.param_groups[0]
     if group.get("foreach") is not None or group.get("fused") is not None or group.get("differentiable"):
         return {}
-    if config.zero is not None and several():  # parameter by parameter, each with its parts
+    if config.zero is not None and several():  # one parameter at a time, each with its shards
         return {k: False for k in ("foreach", "fused") if k in group}
     params = [p for g in optimizer.param_groups for p in g["params"]]
     if any(p.grad is not None and p.grad.is_sparse for p in params):
@@ -275,39 +271,40 @@ def update_flags(optimizer, config):
         for g in optimizer.param_groups
         for v in (g.get("lr"), *(g.get("betas") or ()))
     ):
-        return {}  # the multi-tensor forms refuse them
+        return {}  # the multi-tensor forms reject tensors here
     has_kernel = all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in params)
     if config.fuse_update and "fused" in group and has_kernel and not _half_on_cpu(optimizer, params):
         steps = [(optimizer.state[p].get("step"), p) for p in params if p in optimizer.state]
         if any(isinstance(step, torch.Tensor) and step.device != p.device for step, p in steps):
-            # begun by eager steps on a GPU, which count on the CPU; the fused operator counts on the GPU
+            # eager steps on a GPU created these counters on the CPU; the fused operator counts on the GPU
             return {}
         return {"fused": True, "foreach": False}
     multi = config.multi_tensor
-    if multi is None:  # many small parameters: one operator instead of one per parameter, the same numbers
+    if multi is None:  # many small parameters: one operator in place of many, with equal values
         size = sum(p.numel() * p.element_size() for p in params)
         multi = (
             size < _MULTI_TENSOR_BYTES
             and isinstance(optimizer, _SAME_NUMBERS)
             and all(p.device.type == "cpu" and p.dtype in _SAME_DTYPES for p in params)
         )
-        multi = multi and len({p.untyped_storage()._cdata for p in params}) == len(
-            params
-        )  # of two in one memory the second takes its step after the first
+        # if two parameters share memory, the second must take its step after the first
+        multi = multi and len({p.untyped_storage()._cdata for p in params}) == len(params)
     if multi and "foreach" in group:
         return {"foreach": True, "fused": False}
     return {}
 
 
 def _half_on_cpu(optimizer, params):
-    """torch 2.13's fused SGD leaves most elements of half precision as they were on the CPU; its fused Adam
-    of float16 gives inf.
+    """Whether torch's fused form is wrong for these parameters.
+
+    On the CPU, the fused SGD of torch 2.13 leaves most elements of half precision unchanged, and its fused
+    Adam of float16 gives inf.
     """
     lost = (torch.float16, torch.bfloat16) if isinstance(optimizer, torch.optim.SGD) else (torch.float16,)
     return any(p.device.type == "cpu" and p.dtype in lost for p in params)
 
 
-# torch's multi-tensor form computes these bit for bit as the plain form on the CPU, where it is a loop
+# On the CPU torch's multi-tensor form of these is a loop, bitwise equal to the plain form.
 _SAME_NUMBERS = (
     torch.optim.SGD,
     torch.optim.Adam,
@@ -318,12 +315,12 @@ _SAME_NUMBERS = (
     torch.optim.RMSprop,
     torch.optim.Rprop,
 )
-_SAME_DTYPES = (torch.float32, torch.float64)  # half precision is rounded elsewhere
+_SAME_DTYPES = (torch.float32, torch.float64)  # half precision is rounded at other points
 _MULTI_TENSOR_BYTES = 1 << 25  # its temporaries are as large as the parameters
 
 
 def clip_group(group):
-    """OneFlow: in a graph, a group that has both clipping options is clipped by its own total norm."""
+    """Clip a group by its own total norm if it has both clipping options, as OneFlow does in a graph."""
     max_norm, norm_type = group.get("clip_grad_max_norm"), group.get("clip_grad_norm_type")
     if max_norm is None or norm_type is None:
         return

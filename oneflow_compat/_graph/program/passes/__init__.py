@@ -1,14 +1,12 @@
-"""The ordered passes `Program -> Program` and the only place that runs, times, dumps, checks and
-skips them.
-"""
+"""The ordered passes `Program -> Program`; only this module runs, times, dumps, checks and skips them."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
 
-EXACT = "exact"  # bitwise the same numbers
-ROUNDING = "rounding"  # the same up to rounding
+EXACT = "exact"  # bitwise equal values
+ROUNDING = "rounding"  # equal up to rounding
 RANDOM = "random"  # other random numbers of the same distribution
 
 
@@ -18,7 +16,7 @@ class Pass:
     function: object
     kind: str
     option: object = None  # Config -> bool; None: always on
-    any_size: bool = False  # looks at no shape
+    any_size: bool = False  # does not read shapes
 
 
 def _passes():
@@ -94,7 +92,7 @@ def passes():
 
 
 def run(program, config, report=None, only_exact=False):
-    """All passes whose option is on, in order. `report(name, seconds, program)` sees each stage."""
+    """Run all passes whose option is on, in order. `report(name, seconds, program)` sees each stage."""
     for item in _passes():
         if item.name in config.skip or (only_exact and item.kind != EXACT):
             continue

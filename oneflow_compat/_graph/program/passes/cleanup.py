@@ -1,6 +1,4 @@
-"""EXACT passes that only remove nodes: aliases, dead code, repeated views, copies of constants
-nobody writes.
-"""
+"""EXACT passes that only remove nodes: aliases, dead code, repeated views, copies of unwritten constants."""
 
 from __future__ import annotations
 
@@ -48,7 +46,7 @@ def _changes_metadata(graph):
 
 
 def drop_aliases(program):
-    """detach and alias give another name to the same memory: use the original. No-op views as well."""
+    """Replace detach, alias and no-op views, which only rename memory, by their argument."""
     graph = program.graph
     if _changes_metadata(graph):
         return program
@@ -83,8 +81,8 @@ def _same_layout(node):
     ):
         return False
     if node.target is aten.view.default and 1 in source.shape and source.stride != _row_major(source.shape):
-        # a real view gives dimensions of size 1 new strides, by which bmm picks its kernel; a symbolic one
-        # keeps them
+        # A real view gives dimensions of size 1 new strides, and bmm picks its kernel by them. A symbolic
+        # view keeps the strides.
         return False
     return mine == source and mine.stride == source.stride
 
@@ -98,7 +96,7 @@ def _row_major(shape):
 
 
 def drop_constant_copies(program):
-    """A constant of python data is copied in each call only if something may write the copy or return it."""
+    """Copy a constant of Python data in each call only if the copy may be written or returned."""
     graph = program.graph
     for node in list(graph.nodes):
         if (
@@ -124,7 +122,7 @@ def _may_be_written(node, depth=0):
 
 
 def merge_views(program):
-    """The same pure view of the same tensor is taken once; views cost time but compute nothing."""
+    """Take each pure view of a tensor once; views cost time but compute nothing."""
     graph = program.graph
     if _changes_metadata(graph):
         return program
@@ -133,9 +131,9 @@ def merge_views(program):
         if node.op != "call_function" or node.target not in _PURE_VIEWS or node.kwargs:
             continue
         key = (node.target, _freeze(node.args))
-        first = seen.setdefault(key, node)
-        if first is not node:
-            node.replace_all_uses_with(first)
+        original = seen.setdefault(key, node)
+        if original is not node:
+            node.replace_all_uses_with(original)
             graph.erase_node(node)
     return program
 
@@ -147,7 +145,7 @@ def _freeze(value):
 
 
 def drop_dead(program):
-    """Remove nodes nobody uses. Writes and random draws stay: the generator must advance as in eager."""
+    """Remove unused nodes. Writes and sampling stay: the generator must advance as in eager."""
     graph = program.graph
     for node in reversed(list(graph.nodes)):
         if node.op in ("placeholder", "output") or node.users:
@@ -159,8 +157,9 @@ def drop_dead(program):
 
 
 def _drop_idle_generators(graph):
-    """Seeding generators made in build() has no effect where nothing draws from one (which one a node names:
-    torch does not tell).
+    """Remove the seeding of generators made in build() if nothing samples from a generator.
+
+    torch does not tell which generator a node names, so one use keeps all seedings.
     """
     seeds = [node for node in graph.nodes if node.target is seed_generator]
     if seeds and not any(

@@ -12,8 +12,8 @@ from .patterns import Editor, traced
 
 aten = torch.ops.aten
 _K = math.sqrt(2 / math.pi)
-# (an operator every form has, the kernel: torch's (operator, gradient, keywords) or the name of one of ours,
-# the forms people write)
+# (an operator that every form contains; the kernel; the forms that people write). The kernel is torch's
+# (operator, gradient, keywords) or the name of one of ours.
 COMPOSITIONS = (
     (
         aten.tanh.default,
@@ -57,7 +57,7 @@ COMPOSITIONS = (
 
 
 def fuse_activations(program):
-    """gelu, quick_gelu, silu, mish, hardswish and squared relu of plain operators become their kernels."""
+    """Replace gelu, quick_gelu, silu, mish, hardswish and squared relu of plain operators by kernels."""
     editor = Editor(program)
     present = {n.target for n in editor.graph.nodes}
     for sign, kernel, forms in COMPOSITIONS:
@@ -65,20 +65,20 @@ def fuse_activations(program):
             continue
         for form in forms:
             forward, backward = traced(form)
-            for node, found in backward.find(editor):
+            for node, match in backward.find(editor):
                 if isinstance(kernel, str):
-                    _ours(editor, node, kernel + "_backward", [found["x"], found["dy"]])
+                    _replace_by_own_kernel(editor, node, kernel + "_backward", [match["x"], match["dy"]])
                 else:
-                    editor.replace(node, kernel[1], (found["dy"], found["x"]), kernel[2])
-            for node, found in forward.find(editor):
+                    editor.replace(node, kernel[1], (match["dy"], match["x"]), kernel[2])
+            for node, match in forward.find(editor):
                 if isinstance(kernel, str):
-                    _ours(editor, node, kernel, [found["x"]])
+                    _replace_by_own_kernel(editor, node, kernel, [match["x"]])
                 else:
-                    editor.replace(node, kernel[0], (found["x"],), kernel[2])
+                    editor.replace(node, kernel[0], (match["x"],), kernel[2])
     return program
 
 
-def _ours(editor, node, name, inputs):
+def _replace_by_own_kernel(editor, node, name, inputs):
     info = node.meta["tensor"]
     if all(t.meta["tensor"].shape == info.shape and t.meta["tensor"].dtype is info.dtype for t in inputs):
         editor.replace_by_kernel(node, "pointwise", (POINT[name], inputs, 1, []), part=0)

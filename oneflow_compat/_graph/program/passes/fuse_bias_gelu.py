@@ -1,4 +1,4 @@
-"""A bias and the gelu after it are one kernel, whose gradient also sums the bias's. ROUNDING."""
+"""A bias and the gelu after it become one kernel, whose gradient also sums the bias gradient. ROUNDING."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ aten = torch.ops.aten
 
 
 def fuse_bias_gelu(program):
-    """gelu of x + bias becomes oneflow::bias_gelu; its gradient and the bias's are one kernel too.
+    """Replace gelu of x + bias by oneflow::bias_gelu, and its gradient with the bias gradient by one kernel.
 
-    (A bias inside addmm costs nothing and stays.)
+    A bias inside addmm costs nothing and stays.
     """
     editor = Editor(program)
     for node in editor.nodes(aten.gelu.default):
         if not node._erased and not node.kwargs and len(node.args) == 1:
-            _one(editor, node.args[0])
+            _fuse(editor, node.args[0])
     return program
 
 
-def _one(editor, biased):
+def _fuse(editor, biased):
     forward = [u for u in biased.users if u.target is aten.gelu.default and not u.kwargs]
     backward = [
         u
@@ -46,16 +46,16 @@ def _one(editor, biased):
         return
     if any(not contiguous(u.meta["tensor"]) or u.meta["tensor"][:2] != info[:2] for u in users):
         return
-    found = bias_sum(biased)
-    if found is None:
+    sum_parts = bias_sum(biased)
+    if sum_parts is None:
         return
-    x, bias, axis = found
+    x, bias, axis = sum_parts
     end = max(editor.order[u] for u in users)
     if not all(editor.constant_between(t, editor.order[biased], end) for t in (x, bias)):
         return
     for node in backward:
         sums = [s for s in _uses(node) if _sums_rows(s, info.shape[-1])]
-        if not sums or info.device.type != "cpu":  # the kernel that sums as well is the CPU's
+        if not sums or info.device.type != "cpu":  # only the CPU has a kernel that also sums
             editor.replace_by_kernel(node, "bias_gelu_backward", (node.args[0], x, bias, axis))
             continue
         call = editor.insert(
@@ -75,7 +75,7 @@ def _one(editor, biased):
 
 
 def _uses(node):
-    """What uses a node, also through view()."""
+    """The users of a node, also through view()."""
     for user in node.users:
         yield user
         if user.target is aten.view.default:
@@ -83,7 +83,7 @@ def _uses(node):
 
 
 def _sums_rows(node, length):
-    """sum over every dimension but the last, which has this length."""
+    """Whether the node sums every dimension except the last, which has this length."""
     if node.target is not aten.sum.dim_IntList or node.kwargs or not isinstance(node.args[0], Node):
         return False
     shape = node.args[0].meta["tensor"].shape

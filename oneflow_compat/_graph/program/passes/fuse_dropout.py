@@ -1,4 +1,4 @@
-"""Dropout on the CPU draws its mask inside one kernel, forward and backward, and keeps none.
+"""Dropout on the CPU samples its mask inside one kernel, forward and backward, and stores no mask.
 
 RANDOM: other numbers of the same distribution.
 """
@@ -13,16 +13,17 @@ from .patterns import Editor, contiguous, kernel_for, same_layout
 
 aten = torch.ops.aten
 _LIKE = aten.empty_like.default
-_LEAST = 4096  # elements: below, the calls cost more than drawing
+_LEAST = 4096  # elements: below, the calls cost more than sampling
 
 
 def fuse_dropout(program):
-    """empty_like, bernoulli_(1 - p), div_(1 - p) and the products with it become oneflow::bias_dropout and
-    its gradient, counted from a seed.
+    """Replace dropout and its gradient by oneflow::bias_dropout and its gradient, which count from a seed.
+
+    The replaced operators are empty_like, bernoulli_(1 - p), div_(1 - p) and the products with the mask.
     """
     editor = Editor(program)
     if any(n.meta.get("recomputed") for n in editor.graph.nodes):
-        return program  # the recomputation draws again from a saved state of the generator
+        return program  # the recomputation samples again from a saved generator state
     for draw in editor.nodes(aten.bernoulli_.float):
         noise = draw.args[0]
         keep = editor.number(draw.args[1]) if len(draw.args) > 1 else 0.5
@@ -33,11 +34,11 @@ def fuse_dropout(program):
             and kernel_for(noise.meta["tensor"])
             and noise.meta["tensor"].device.type == "cpu"
         ):
-            _one(editor, draw, noise, keep)
+            _fuse(editor, draw, noise, keep)
     return program
 
 
-def _one(editor, draw, noise, keep):
+def _fuse(editor, draw, noise, keep):
     info = noise.meta["tensor"]
     divide = [n for n in noise.users if n.target in (aten.div_.Scalar, aten.div_.Tensor)]
     products = [n for n in noise.users if n.target is aten.mul.Tensor]
@@ -76,25 +77,26 @@ def _one(editor, draw, noise, keep):
 
 
 def _plain_product(node, noise):
-    other = node.args[0] if node.args[1] is noise else node.args[1]
-    if other is noise or not isinstance(other, torch.fx.Node) or node.kwargs:
+    factor = node.args[0] if node.args[1] is noise else node.args[1]
+    if factor is noise or not isinstance(factor, torch.fx.Node) or node.kwargs:
         return False
-    a, b = other.meta.get("tensor"), noise.meta["tensor"]
+    a, b = factor.meta.get("tensor"), noise.meta["tensor"]
     return a is not None and a[:2] == b[:2] and same_layout(node.meta["tensor"], b)
 
 
 def _biased(editor, x, users):
-    """(y, bias, axis) where x = y + a 1-d bias along the last dimension, computed for this dropout only."""
-    found = bias_sum(x)
-    if found is None or set(x.users) != users or not editor.untouched(x):
+    """(y, bias, axis) if x is y plus a 1-d bias along the last dimension, computed for this dropout only."""
+    sum_parts = bias_sum(x)
+    if sum_parts is None or set(x.users) != users or not editor.untouched(x):
         return None
     end = max(editor.order[n] for n in users)
-    return found if all(editor.constant_between(t, editor.order[x], end) for t in found[:2]) else None
+    return sum_parts if all(editor.constant_between(t, editor.order[x], end) for t in sum_parts[:2]) else None
 
 
 def bias_sum(node):
-    """(y, bias, axis) where the node is y + bias with a 1-d bias along the last dimension of y, all of one
-    dtype.
+    """(y, bias, axis) if the node is y + bias, otherwise None.
+
+    The bias is 1-d, along the last dimension of y, and all three have one dtype.
     """
     if node.target is not aten.add.Tensor or node.kwargs or len(node.args) != 2:
         return None

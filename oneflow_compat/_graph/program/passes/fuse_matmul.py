@@ -1,4 +1,4 @@
-"""Sums and scales of matrix products go into the product's own kernel. ROUNDING."""
+"""Sums and scales of matrix products move into the kernel of the product. ROUNDING."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ _LEAST = 1 << 16  # elements of a scaled product: below, the scale costs less th
 
 
 def add_to_matmul(program):
-    """add(c, a @ b), where c is a fresh result that dies here, accumulates the product into c: no memory for
-    the product, one pass less.
+    """Accumulate the product of add(c, a @ b) into c, if c is a fresh result that dies here.
+
+    This saves the memory of the product and one pass over memory.
     """
     editor = Editor(program)
     for node in editor.nodes(aten.add.Tensor, aten.add_.Tensor):
@@ -73,13 +74,13 @@ def _accumulate(editor, node, c, product, in_place):
     new = editor.insert(node, _INTO[call.target], (target, *call.args), info=call.meta["tensor"])
     editor.writes.setdefault(base_of(c), []).append(editor.order[new])
     node.replace_all_uses_with(c)
-    editor.graph.erase_node(node)  # though add_ writes: the new node does
+    editor.graph.erase_node(node)  # add_ writes, and the new node replaces this write
     editor.erase(product)
     return True
 
 
 def _dies(editor, c, node):
-    """Is c in memory of its own, which nothing else uses at the node or after it?"""
+    """Whether c owns its memory and nothing else uses it at the node or later."""
     base = base_of(c)
     return owns_memory(base) and all(
         user is node or editor.order[user] < editor.order[node] for user in users_of_memory(base)
@@ -87,8 +88,9 @@ def _dies(editor, c, node):
 
 
 def scale_into_matmul(program):
-    """bmm(a, b) * number becomes baddbmm with alpha; so do the products of a scaled tensor that only products
-    use.
+    """Replace bmm(a, b) * number by baddbmm with alpha.
+
+    The same holds for the products of a scaled tensor that only products use.
     """
     editor = Editor(program)
     for node in editor.nodes(aten.mul.Tensor, aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar):
@@ -130,7 +132,7 @@ def scale_into_matmul(program):
 
 
 def _scaled(editor, node):
-    """(x, number) of x * number or x / number in x's dtype and layout, which nothing writes."""
+    """(x, number) of x * number or x / number in x's dtype and layout, if nothing writes it."""
     info = node.meta["tensor"]
     if (
         node.kwargs
@@ -149,7 +151,7 @@ def _scaled(editor, node):
 
 
 def _ends(node):
-    """What uses a node, seen through views."""
+    """The users of a node, seen through views."""
     for user in node.users:
         if user.op == "call_function" and (is_view(user) or user.target is aten._unsafe_view.default):
             yield from _ends(user)

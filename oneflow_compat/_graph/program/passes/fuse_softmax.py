@@ -1,4 +1,4 @@
-"""Scaled and masked softmax, with its dropout, as one kernel, forward and backward. ROUNDING."""
+"""Scaled and masked softmax, with its dropout, becomes one kernel, forward and backward. ROUNDING."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .patterns import Editor, only_user, same_layout
 aten = torch.ops.aten
 _LEAST = 20_000  # elements: below, a call costs more than the passes over memory it saves
 _ALL = 1 << 60  # a diagonal that keeps every column
-_FAR = -1e30  # added to any ordinary number it gives itself, up to rounding
+_FAR = -1e30  # the sum of it and an ordinary number is itself, up to rounding
 _CHOOSE = {aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf}
 _WHERE = {aten.where.self, aten.where.ScalarOther, aten.where.Scalar}
 _VIEWS = {
@@ -27,20 +27,17 @@ _VIEWS = {
 }
 
 
-class _Found:
-    """softmax(keep ? scale * x : fill): what one _softmax node computes."""
+class _Softmax:
+    """The value that one _softmax node computes: softmax(where(keep, scale * x, fill))."""
 
     def __init__(self):
         self.x, self.scale, self.mask, self.fill = None, 1.0, None, 0.0
-        self.how = (
-            None  # "keep": the mask chooses x; "drop": it chooses fill; "add": x + where(mask, 0, far below)
-        )
+        # "keep": the mask chooses x; "drop": it chooses fill; "add": x + where(mask, 0, very negative number)
+        self.how = None
 
 
 def fuse_softmax(program):
-    """softmax of a masked, scaled tensor becomes oneflow::masked_softmax; so does what its gradient goes
-    through.
-    """
+    """Replace softmax of a masked, scaled tensor by oneflow::masked_softmax, and its gradient likewise."""
     editor = Editor(program)
     masks: dict = {}
     for node in editor.nodes(aten._softmax.default):
@@ -52,29 +49,30 @@ def fuse_softmax(program):
             or math.prod(info.shape) < _LEAST
         ):
             continue
-        found = _peel(editor, node)
-        if found is None or found.mask is None:
+        softmax = _peel(editor, node)
+        if softmax is None or softmax.mask is None:
             continue
-        keep = _keep(editor, found, info.shape, masks, node)
+        keep = _keep(editor, softmax, info.shape, masks, node)
         if keep is None:
             continue
         new = editor.replace_by_kernel(
-            node, "masked_softmax", (found.x, keep, 0, found.scale, found.fill, 0.0, None), part=0
+            node, "masked_softmax", (softmax.x, keep, 0, softmax.scale, softmax.fill, 0.0, None), part=0
         )
         if new is not None:
             for back in [
                 u for u in new.users if u.target is aten._softmax_backward_data.default and u.args[1] is new
             ]:
-                _backward(editor, back, new, found, keep)
+                _backward(editor, back, new, softmax, keep)
             _take_dropout(editor, new)
     return program
 
 
 def _peel(editor, node):
-    """What is under a softmax, from the outside in; each step is for the next one only and
-    nothing writes it.
+    """Read the scale and mask operators under a softmax, from the outside in.
+
+    Each operator must be used by the next one only, and nothing may write its result.
     """
-    found, below, info = _Found(), node.args[0], node.meta["tensor"]
+    softmax, below, info = _Softmax(), node.args[0], node.meta["tensor"]
     position = editor.order[node]
     while (
         isinstance(below, Node)
@@ -82,43 +80,46 @@ def _peel(editor, node):
         and only_user(below) is not None
         and editor.untouched(below)
     ):
-        inner = _scale(editor, below, found) or _mask(editor, below, found)
+        inner = _scale(editor, below, softmax) or _mask(editor, below, softmax)
         if inner is None or inner.meta.get("tensor") is None or inner.meta["tensor"][:2] != info[:2]:
             break
         position = min(position, editor.order[below])
         below = inner
-    found.x = below
-    ends = [t for t in (below, found.mask) if t is not None]
+    softmax.x = below
+    ends = [t for t in (below, softmax.mask) if t is not None]
     if (
         below.meta.get("tensor") is None
         or below.meta["tensor"][:2] != info[:2]
         or not all(editor.constant_between(t, position, editor.order[node]) for t in ends)
     ):
         return None
-    return found
+    return softmax
 
 
-def _scale(editor, node, found):
-    """x of x * number or x / number."""
+def _scale(editor, node, softmax):
+    """Return x of x * number or x / number, and record the number; None for others."""
     if node.kwargs or len(node.args) != 2:
         return None
     if node.target in (aten.mul.Tensor, aten.mul.Scalar):
         for x, c in (node.args, node.args[::-1]):
             value = editor.number(c)
             if value is not None and isinstance(x, Node):
-                found.scale *= value
+                softmax.scale *= value
                 return x
     if node.target in (aten.div.Tensor, aten.div.Scalar):
         value = editor.number(node.args[1])
         if value and isinstance(node.args[0], Node):
-            found.scale /= value
+            softmax.scale /= value
             return node.args[0]
     return None
 
 
-def _mask(editor, node, found):
-    """x of masked_fill, where with a number, or the sum with a mask of zeros and numbers far below."""
-    if found.mask is not None or node.kwargs:
+def _mask(editor, node, softmax):
+    """Return x of a masked x, and record the mask; None for others.
+
+    The mask is applied by masked_fill, by where with a number, or by adding zeros and very negative numbers.
+    """
+    if softmax.mask is not None or node.kwargs:
         return None
     x = mask = fill = how = None
     if node.target in (aten.masked_fill.Scalar, aten.masked_fill.Tensor):
@@ -140,14 +141,14 @@ def _mask(editor, node, found):
         return None
     if how != "add" and mask.meta["tensor"].dtype is not torch.bool:
         return None
-    found.mask, found.fill, found.how = mask, float(fill) * found.scale, how
+    softmax.mask, softmax.fill, softmax.how = mask, float(fill) * softmax.scale, how
     return x
 
 
 def _far_below(editor, mask):
-    """The number of a mask that is where(condition, 0, number far below), or a view of it; None for others.
+    """The number of a mask that is where(condition, 0, very negative number) or a view of it, or None.
 
-    x + number is the number itself then, so that the sum is the choice between x and the number (x finite).
+    x + number then equals the number, so the sum chooses between x and the number (for finite x).
     """
     base = _chain(mask)[-1] if isinstance(mask, Node) else None
     if (
@@ -162,29 +163,29 @@ def _far_below(editor, mask):
 
 
 def _chain(node):
-    """The node and what it is a plain view of, down to the node that computes it."""
+    """The node and the nodes it is a plain view of, down to the node that computes the memory."""
     chain = [node]
     while chain[-1].op == "call_function" and chain[-1].target in _VIEWS:
         chain.append(chain[-1].args[0])
     return chain
 
 
-def _keep(editor, found, shape, masks, node):
-    """A bool node of the softmax's shape, true where x is kept; made once for all softmaxes of one mask."""
-    key = found.mask, found.how, shape
-    if key in masks and editor.constant_between(found.mask, masks[key][1], editor.order[node]):
+def _keep(editor, softmax, shape, masks, node):
+    """A bool node of the softmax's shape, true where x is kept; all softmaxes of one mask share it."""
+    key = softmax.mask, softmax.how, shape
+    if key in masks and editor.constant_between(softmax.mask, masks[key][1], editor.order[node]):
         return masks[key][0]
-    mask = found.mask
-    if found.how == "add":
+    mask = softmax.mask
+    if softmax.how == "add":
         *views, base = _chain(mask)
         if not editor.untouched(base.args[0]):
             return None
-        mask = _as(editor, base.args[0], base.meta["tensor"].shape, node)
+        mask = _expand_to(editor, base.args[0], base.meta["tensor"].shape, node)
         for view in reversed(views):
             mask = editor.insert(node, view.target, (mask, *view.args[1:]))
-    elif found.how == "drop":
+    elif softmax.how == "drop":
         mask = editor.insert(node, aten.logical_not.default, (mask,))
-    mask = _as(editor, mask, shape, node)
+    mask = _expand_to(editor, mask, shape, node)
     info = mask.meta["tensor"]
     if shape[-1] > 1 and info.stride[-1] not in (0, 1):
         mask = editor.insert(node, aten.clone.default, (mask,), {"memory_format": torch.contiguous_format})
@@ -192,7 +193,7 @@ def _keep(editor, found, shape, masks, node):
     return mask
 
 
-def _as(editor, mask, shape, node):
+def _expand_to(editor, mask, shape, node):
     return (
         mask
         if mask.meta["tensor"].shape == shape
@@ -200,8 +201,8 @@ def _as(editor, mask, shape, node):
     )
 
 
-def _backward(editor, back, y, found, keep):
-    """The gradient of softmax, the choice of the mask and the scale, where they follow one another."""
+def _backward(editor, back, y, softmax, keep):
+    """Fuse the gradients of softmax, mask and scale, if they follow one another."""
     info = back.meta["tensor"]
     if (
         back.args[3] is not info.dtype
@@ -209,19 +210,19 @@ def _backward(editor, back, y, found, keep):
         or not same_layout(info, y.meta["tensor"])
     ):
         return
-    last, scale, masked = back, 1.0, found.how == "add"
+    last, scale, masked = back, 1.0, softmax.how == "add"
     while True:
         user = only_user(last)
         if user is None or not editor.untouched(last):
             break
-        outer = _Found()
+        outer = _Softmax()
         if (
             user.args[0] is last
             and _scale(editor, user, outer) is last
             and user.meta["tensor"][:2] == info[:2]
         ):
             scale *= outer.scale
-        elif not masked and _chosen(editor, user, last, found):
+        elif not masked and _chosen(editor, user, last, softmax):
             masked = True
         else:
             break
@@ -232,32 +233,35 @@ def _backward(editor, back, y, found, keep):
         back.args[0], editor.order[back], editor.order[last]
     ):
         return
-    if found.how != "add" and not editor.constant_between(found.mask, editor.order[y], editor.order[last]):
+    if softmax.how != "add" and not editor.constant_between(
+        softmax.mask, editor.order[y], editor.order[last]
+    ):
         return
-    mask, diagonal = (None, _ALL) if found.how == "add" else (keep, 0)
+    mask, diagonal = (None, _ALL) if softmax.how == "add" else (keep, 0)
     editor.replace_by_kernel(
         last, "masked_softmax_backward", (back.args[0], None, y, mask, diagonal, scale, 0.0, None)
     )
 
 
-def _chosen(editor, node, gradient, found):
-    """Does the node keep the gradient where the mask kept x, and is it 0 elsewhere?"""
+def _chosen(editor, node, gradient, softmax):
+    """Whether the node keeps the gradient where the mask kept x, and is 0 elsewhere."""
     if node.target in (aten.masked_fill.Scalar, aten.masked_fill.Tensor):
         return (
-            found.how == "drop"
+            softmax.how == "drop"
             and node.args[0] is gradient
-            and node.args[1] is found.mask
+            and node.args[1] is softmax.mask
             and editor.number(node.args[2]) == 0
         )
-    if node.target not in _CHOOSE or node.args[0] is not found.mask:
+    if node.target not in _CHOOSE or node.args[0] is not softmax.mask:
         return False
-    kept, other = node.args[1:] if found.how == "keep" else node.args[:0:-1]
-    return kept is gradient and editor.number(other) == 0
+    kept, elsewhere = node.args[1:] if softmax.how == "keep" else node.args[:0:-1]
+    return kept is gradient and editor.number(elsewhere) == 0
 
 
 def _take_dropout(editor, y):
-    """Dropout of the softmax (see fuse_dropout.py) is drawn in the same kernel, and its gradient in the
-    gradient's.
+    """Sample the dropout of the softmax in the same kernel, and its gradient in the gradient's kernel.
+
+    See fuse_dropout.py for the dropout operators.
     """
     call, op = y.args[0], torch.ops.oneflow
     drops = [u for u in y.users if u.target is op.bias_dropout_backward.default and u.args[0] is y]

@@ -1,5 +1,6 @@
-"""What stands around torch's fused optimizer operators goes into them: the check for overflow and the last
-scaling of the gradients.
+"""Operators around torch's fused optimizer operators move into them.
+
+These are the check for overflow and the last scaling of the gradients.
 """
 
 from __future__ import annotations
@@ -29,15 +30,16 @@ def _argument(node, name):
 
 
 def skip_overflow(program):
-    """A step with overflowed gradients is left out by the fused operators themselves: no copy of the weights
-    and the state is kept. EXACT.
+    """Let the fused operators themselves skip a step with overflowed gradients. EXACT.
+
+    Then no copy of the weights and the state is needed.
     """
     editor = Editor(program)
     fused = editor.nodes(*_FUSED)
     back = _restored(editor) if fused else None
     if not back or any(_argument(node, "found_inf") is not None for node in fused):
         return program
-    found = next(iter(back.values()))[1]
+    found_inf = next(iter(back.values()))[1]
     steps = {step for node in fused for step in _argument(node, "state_steps") or ()}
     counts = [n for n in editor.nodes(aten._foreach_add_.Scalar) if not steps.isdisjoint(n.args[0])]
     counted = [step for n in counts for step in n.args[0]]
@@ -49,11 +51,14 @@ def skip_overflow(program):
     if not all(_only_these(editor, t, {*fused, *counts}, back) for t in back):
         return program
     for node in fused:
-        node.kwargs = {**node.kwargs, "found_inf": found}
+        node.kwargs = {**node.kwargs, "found_inf": found_inf}
     last = max(fused, key=editor.order.__getitem__)
     for count in counts:
         editor.insert(
-            last.next, aten._foreach_sub_.List, (list(count.args[0]), [found] * len(count.args[0])), info=None
+            last.next,
+            aten._foreach_sub_.List,
+            (list(count.args[0]), [found_inf] * len(count.args[0])),
+            info=None,
         ).meta.update(phase="update")
     for copy, _, _ in back.values():
         chosen = copy.args[1]
@@ -89,12 +94,12 @@ def _restored(editor):
             and bad.meta["tensor"].shape == ()
         ):
             back[target] = copy, bad.args[0], old
-    one = {found for _, found, _ in back.values()}
-    return back if len(one) == 1 and one.pop().meta["tensor"].dtype is torch.float32 else None
+    flags = {found_inf for _, found_inf, _ in back.values()}
+    return back if len(flags) == 1 and flags.pop().meta["tensor"].dtype is torch.float32 else None
 
 
 def _only_these(editor, target, update, back):
-    """Between its copy and its restoring, the tensor is used by the update alone."""
+    """Whether only the update uses the tensor between its copy and its restoring."""
     copy, _, old = back[target]
     begin, end = editor.order[old], editor.order[copy]
     allowed = {*update, copy, old, copy.args[1]}
@@ -104,8 +109,9 @@ def _only_these(editor, target, update, back):
 
 
 def scale_in_update(program):
-    """The last scaling of all gradients, by the clipping factor or a static loss scale, is done inside the
-    fused update. ROUNDING.
+    """Do the last scaling of all gradients inside the fused update. ROUNDING.
+
+    The factor is the clipping factor or a static loss scale.
     """
     editor = Editor(program)
     for node in editor.nodes(*_FUSED):
@@ -140,8 +146,9 @@ def scale_in_update(program):
 
 
 def _last_scaling(editor, grad, node):
-    """The in-place multiplication that is the last use of a gradient before the update, which is its very
-    last one.
+    """The in-place multiplication that is the last use of a gradient before the update.
+
+    The update must be the very last use; otherwise the result is None.
     """
     base = base_of(grad)
     uses = [n for n in users_of_memory(base) if n is not node and base_of(n) is not base]
@@ -154,7 +161,7 @@ def _last_scaling(editor, grad, node):
         or editor.order[last] > editor.order[node]
     ):
         return None
-    held, factor = last.args[:2]
-    if grad not in (held if isinstance(held, (list, tuple)) else (held,)):
+    scaled, factor = last.args[:2]
+    if grad not in (scaled if isinstance(scaled, (list, tuple)) else (scaled,)):
         return None
     return last if isinstance(factor, Node) or type(factor) in (int, float) and factor else None

@@ -1,9 +1,8 @@
-"""Gradients of activations that ask on which side of a bound the input was, asked of the result: the input
-need not be kept. EXACT.
+"""Gradients of activations read the result of the activation instead of its input. EXACT.
 
-torch keeps the input of hardtanh (relu6) and leaky_relu for its gradient, of the in-place ones a copy; the
-next layer
-keeps the result anyway.
+These gradients only ask on which side of a bound the input was, and the result tells the same. torch keeps
+the input of hardtanh (relu6) and leaky_relu for the gradient; for the in-place ones it keeps a copy. The next
+layer keeps the result anyway, so the input need not be kept.
 """
 
 from __future__ import annotations
@@ -21,13 +20,11 @@ _FORWARD = {
 
 
 def gradients_from_results(program):
-    """hardtanh_backward and leaky_relu_backward read the result of the forward operator where nothing has
-    written it since.
-    """
+    """Let hardtanh_backward and leaky_relu_backward read the forward result, if nothing wrote it since."""
     editor = Editor(program)
     for node in editor.nodes(*_FORWARD):
-        numbers = _bounds(node)
-        result = _result(editor, node, numbers) if numbers is not None else None
+        parameters = _bounds(node)
+        result = _result(editor, node, parameters) if parameters is not None else None
         if result is not None:
             kept = node.args[1]
             node.update_arg(1, result)
@@ -36,23 +33,22 @@ def gradients_from_results(program):
 
 
 def _bounds(node):
-    """The forward operator's numbers; None where the sides of its result are not those of its input."""
-    numbers = node.args[2:]
+    """The forward operator's parameters, or None if the result may be on another side than the input."""
+    parameters = node.args[2:]
     if node.target is aten.leaky_relu_backward.default:
-        *numbers, of_result = numbers
-        return None if of_result or not numbers[0] > 0 else tuple(numbers)
+        *parameters, of_result = parameters
+        return None if of_result or not parameters[0] > 0 else tuple(parameters)
     dtype = node.args[1].meta["tensor"].dtype
-    return (
-        tuple(numbers) if all(torch.tensor(v, dtype=dtype).item() == v for v in numbers) else None
-    )  # a result that is rounded does not reach its bound
+    # a rounded result may not reach its bound
+    return tuple(parameters) if all(torch.tensor(v, dtype=dtype).item() == v for v in parameters) else None
 
 
-def _result(editor, node, numbers):
-    """What the forward operator made of the input of a gradient node."""
+def _result(editor, node, parameters):
+    """The forward operator's result for the input of a gradient node."""
     forward, in_place, defaults = _FORWARD[node.target]
     x = node.args[1]
     same = lambda n: (
-        (*n.args[1:], *defaults[len(n.args) - 1 :]) == numbers
+        (*n.args[1:], *defaults[len(n.args) - 1 :]) == parameters
         and editor.order[x] < editor.order[n] < editor.order[node]
     )
     for y in x.users:
@@ -62,7 +58,7 @@ def _result(editor, node, numbers):
             and editor.constant_between(y, editor.order[y], editor.order[node])
         ):
             return y
-    if x.target is aten.clone.default:  # of a tensor that the operator then writes
+    if x.target is aten.clone.default:  # a copy of a tensor that the operator then writes
         y = x.args[0]
         for write in y.users:
             if write.target is in_place and write.args[0] is y and same(write):

@@ -1,5 +1,7 @@
-"""What the rewrites share: patterns traced from Python functions, and a graph that is edited only where the
-numbers allow it.
+"""Shared code of the rewrites.
+
+It holds patterns traced from Python functions, and an editor that changes a graph only where values stay
+equal.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ _UNKNOWN = object()
 
 
 def base_of(node):
-    """The node whose memory this one has: itself, or what it is a view of."""
+    """The node whose memory this node uses: itself, or the node it is a view of."""
     while (
         node.op == "call_function"
         and (node.target is aten._unsafe_view.default or is_view(node))
@@ -39,7 +41,7 @@ def base_of(node):
 
 
 def _one_of_several(node):
-    """A result of an operator with several, each in memory of its own."""
+    """Whether the node is one result of an operator with several results, each in a fresh buffer."""
     return node.target is operator.getitem and _makes_memory(node.args[0])
 
 
@@ -54,12 +56,12 @@ def _makes_memory(node):
 
 
 def owns_memory(node):
-    """Did this program make the memory of the node, for it alone?"""
+    """Whether this program allocated the memory of the node, for the node alone."""
     return node.op == "call_function" and (_one_of_several(node) or _makes_memory(node))
 
 
 def users_of_memory(node):
-    """Every node that uses a node or a view of it."""
+    """Yield every node that uses a node or a view of it."""
     for user in node.users:
         yield user
         if user.op == "call_function" and not _one_of_several(user) and not _makes_memory(user):
@@ -67,9 +69,9 @@ def users_of_memory(node):
 
 
 class Editor:
-    """A program's graph with the order of its nodes and where memory is written.
+    """A program's graph with the order of its nodes and the positions of memory writes.
 
-    New nodes take the place of old ones.
+    New nodes take the position of old ones.
     """
 
     def __init__(self, program):
@@ -86,32 +88,32 @@ class Editor:
                         self.inputs_written.append(i)
 
     def nodes(self, *targets):
-        """The nodes with one of these targets, as they are now."""
+        """The current nodes with one of these targets."""
         return [n for n in self.graph.nodes if n.op == "call_function" and n.target in targets]
 
     def constant_between(self, node, begin, end):
-        """Nothing writes the memory of `node` between two positions.
+        """Whether nothing writes the memory of `node` between two positions.
 
         Inputs may share memory with each other.
         """
         base = base_of(node)
-        places = self.inputs_written if base.op == "placeholder" else self.writes.get(base, ())
-        return not any(begin < i < end for i in places)
+        writes = self.inputs_written if base.op == "placeholder" else self.writes.get(base, ())
+        return not any(begin < i < end for i in writes)
 
     def untouched(self, node):
         return not self.writes.get(base_of(node))
 
     def number(self, value):
-        """The python number that an argument is, also as a 0-d constant; None for anything else."""
+        """The Python number that an argument is, also as a 0-d constant; None for anything else."""
         if type(value) in (int, float):
             return value
         if not isinstance(value, Node) or not self.untouched(value):
             return None
         if value.op == "get_attr":
-            held = self.constants[value.target]
+            constant = self.constants[value.target]
             return (
-                held.item()
-                if held.ndim == 0 and held.dtype is not torch.bool and not held.is_complex()
+                constant.item()
+                if constant.ndim == 0 and constant.dtype is not torch.bool and not constant.is_complex()
                 else None
             )
         if (
@@ -121,8 +123,8 @@ class Editor:
         ):
             return None
         if value.target in _FULL:
-            found = value.args[_FULL[value.target]]
-            return found if type(found) in (int, float) else None
+            fill = value.args[_FULL[value.target]]
+            return fill if type(fill) in (int, float) else None
         if value.target in (aten.zeros.default, aten.zeros_like.default, aten.new_zeros.default):
             return 0.0
         if value.target in (aten.clone.default, aten._to_copy.default):
@@ -130,8 +132,9 @@ class Editor:
         return None
 
     def insert(self, before, target, args, kwargs=None, info=_UNKNOWN):
-        """A new node in front of `before`, with its metadata; `info` describes its result where running it on
-        meta tensors shall not.
+        """Insert a node in front of `before`, with the metadata of `before`.
+
+        `info` describes the result, for operators that must not run on meta tensors.
         """
         with self.graph.inserting_before(before):
             node = self.graph.call_function(target, args, kwargs or {})
@@ -143,7 +146,7 @@ class Editor:
     def replace(self, old, target, args, kwargs=None):
         """Compute `old` by another operator.
 
-        None, and nothing changed, where shape, dtype or layout would differ.
+        If shape, dtype or layout would differ, nothing changes and the result is None.
         """
         try:
             new = self.insert(old, target, args, kwargs)
@@ -157,8 +160,9 @@ class Editor:
         return new
 
     def replace_by_kernel(self, old, name, args, part=None):
-        """The same with an operator of oneflow._ext, whose results are contiguous; `part` of them where there
-        are several.
+        """Compute `old` by an operator of oneflow._ext, whose results are contiguous.
+
+        `part` selects a result of an operator with several.
         """
         info = old.meta["tensor"]
         if not kernel_for(info) or not contiguous(info):
@@ -172,14 +176,12 @@ class Editor:
         return new
 
     def swap(self, old, new):
-        """Hand the users of `old` to `new` and drop what only `old` needed."""
+        """Hand the users of `old` to `new`, and drop nodes that only `old` needed."""
         old.replace_all_uses_with(new)
         self.erase(old)
 
     def erase(self, node):
-        """Drop a node nobody uses, and then its arguments, as far as nobody uses them and they
-        write nothing.
-        """
+        """Drop an unused node, and then those of its arguments that are unused and write nothing."""
         from .cleanup import has_effect
 
         todo = [node]
@@ -192,24 +194,24 @@ class Editor:
 
 
 def kernel_for(info) -> bool:
-    """Has oneflow._ext a kernel for tensors of this dtype and device?"""
+    """Whether oneflow._ext has a kernel for tensors of this dtype and device."""
     from ...._kernels import _ext
 
-    kind = info.device.type
-    if info.dtype not in _ext._FLOATS and not (kind == "cuda" and info.dtype is torch.float16):
+    device = info.device.type
+    if info.dtype not in _ext._FLOATS and not (device == "cuda" and info.dtype is torch.float16):
         return False
-    return kind in ("cpu", "cuda") and _ext.status() == "loaded" and (kind == "cpu" or _ext._cuda())
+    return device in ("cpu", "cuda") and _ext.status() == "loaded" and (device == "cpu" or _ext._cuda())
 
 
 def same_layout(a, b):
-    """Equal shape, dtype and strides, but for the strides of dimensions of length 1."""
+    """Whether shape, dtype, device and strides are equal, except for strides of dimensions of length 1."""
     if a is None or b is None or a[:2] != b[:2] or a.stride is None or b.stride is None:
         return False
     return all(m == n for size, m, n in zip(a.shape, a.stride, b.stride) if size != 1)
 
 
 def contiguous(info):
-    """Is a tensor of this record contiguous?"""
+    """Whether a tensor with this metadata is contiguous."""
     expected = 1
     for size, stride in zip(reversed(info.shape), reversed(info.stride or ())):
         if size != 1 and stride != expected:
@@ -219,20 +221,24 @@ def contiguous(info):
 
 
 def described(node):
-    """The metadata of a node's result, from running it on meta tensors; a tuple of them for
-    several results.
+    """The metadata of a node's result, from running it on meta tensors.
+
+    It is a tuple for several results.
     """
-    place = []
+    devices = []
 
     def meta(n):
         info = n.meta["tensor"]
-        place.append(info.device)
+        devices.append(info.device)
         return torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device="meta")
 
     def info_of(out):
         info = describe(out)
         return type(info)(
-            info.shape, info.dtype, place[0] if place else node.kwargs.get("device", info.device), info.stride
+            info.shape,
+            info.dtype,
+            devices[0] if devices else node.kwargs.get("device", info.device),
+            info.stride,
         )
 
     out = node.target(*torch.fx.node.map_arg(node.args, meta), **torch.fx.node.map_arg(node.kwargs, meta))
@@ -240,19 +246,19 @@ def described(node):
 
 
 def only_user(node):
-    """The one node that uses this one, None for several."""
+    """The single node that uses this one, or None if there are several."""
     return next(iter(node.users)) if len(node.users) == 1 else None
 
 
 def through_views(node):
-    """What a chain of view() with one user each is a view of: the node below all of them."""
+    """The node below a chain of view() calls with one user each."""
     while node.op == "call_function" and node.target in _VIEWS and len(node.users) == 1:
         node = node.args[0]
     return node
 
 
 class Pattern:
-    """The graph of one Python function of tensors, or of its gradient, to be found in programs.
+    """The graph of a Python function of tensors, or of its gradient, to match in programs.
 
     `inputs` are its placeholders by name. Numbers match within 1e-6, products and sums in either order.
     """
@@ -267,37 +273,37 @@ class Pattern:
                 self.backward.add(node)
 
     def find(self, editor):
-        """Yield (output node, {name: node}) for each place where replacing the output is safe."""
+        """Yield (output node, {name: node}) for each match whose output is safe to replace."""
         for node in editor.nodes(
             *(t for t in (self.output.target, *(s for s, t in _SAME.items() if t is self.output.target)))
         ):
-            found = next(self._match(self.output, node, {}, editor), None)
-            if found is not None and self._safe(found, node, editor):
-                yield node, {name: found[holder] for name, holder in self.inputs.items()}
+            match = next(self._match(self.output, node, {}, editor), None)
+            if match is not None and self._safe(match, node, editor):
+                yield node, {name: match[holder] for name, holder in self.inputs.items()}
 
-    def _safe(self, found, output, editor):
-        inner = {n for p, n in found.items() if p.op == "call_function"}
+    def _safe(self, match, output, editor):
+        inner = {n for p, n in match.items() if p.op == "call_function"}
         gone = (
             inner
             if self.gradient is None
-            else {n for p, n in found.items() if p in self.backward and p.op == "call_function"}
+            else {n for p, n in match.items() if p in self.backward and p.op == "call_function"}
         )
         if any(user not in inner for n in gone if n is not output for user in n.users) or not all(
             editor.untouched(n) for n in inner
         ):
             return False
         begin, end = min(editor.order[n] for n in inner), editor.order[output]
-        return all(editor.constant_between(found[p], begin, end) for p in self.inputs.values())
+        return all(editor.constant_between(match[p], begin, end) for p in self.inputs.values())
 
-    def _match(self, pattern, node, found, editor):
-        if pattern in found:
-            if found[pattern] is node:
-                yield found
+    def _match(self, pattern, node, match, editor):
+        if pattern in match:
+            if match[pattern] is node:
+                yield match
             return
         if not isinstance(node, Node) or node.meta.get("tensor") is None:
             return
         if pattern.op == "placeholder":
-            yield {**found, pattern: node}
+            yield {**match, pattern: node}
             return
         target = _SAME.get(pattern.target, pattern.target)
         if (
@@ -310,27 +316,27 @@ class Pattern:
         if target in _COMMUTE and len(node.args) == 2:
             orders.append(node.args[::-1])
         for args in orders:
-            yield from self._match_args(pattern.args, args, {**found, pattern: node}, editor)
+            yield from self._match_args(pattern.args, args, {**match, pattern: node}, editor)
 
-    def _match_args(self, patterns, args, found, editor):
+    def _match_args(self, patterns, args, match, editor):
         if len(patterns) != len(args):
             return
         if not patterns:
-            yield found
+            yield match
             return
-        first, rest = patterns[0], patterns[1:]
-        if isinstance(first, Node):
-            for more in self._match(first, args[0], found, editor):
-                yield from self._match_args(rest, args[1:], more, editor)
-        elif _equal(first, args[0], editor):
-            yield from self._match_args(rest, args[1:], found, editor)
+        head, rest = patterns[0], patterns[1:]
+        if isinstance(head, Node):
+            for extended in self._match(head, args[0], match, editor):
+                yield from self._match_args(rest, args[1:], extended, editor)
+        elif _equal(head, args[0], editor):
+            yield from self._match_args(rest, args[1:], match, editor)
 
 
-def _equal(wanted, given, editor):
-    if type(wanted) in (int, float):
-        value = editor.number(given)
-        return value is not None and math.isclose(wanted, value, rel_tol=1e-6, abs_tol=0.0)
-    return wanted == given
+def _equal(expected, argument, editor):
+    if type(expected) in (int, float):
+        value = editor.number(argument)
+        return value is not None and math.isclose(expected, value, rel_tol=1e-6, abs_tol=0.0)
+    return expected == argument
 
 
 _traced: dict = {}

@@ -1,9 +1,7 @@
-"""allow_fuse_add_to_output and allow_fuse_cast_scale: a result is computed in memory nobody needs any more.
+"""allow_fuse_add_to_output and allow_fuse_cast_scale: compute a result in memory that is no longer needed.
 
-EXACT.
-
-inductor fuses such chains into one kernel anyway; these passes spare the aten backend an allocation and a
-pass over memory.
+EXACT. inductor fuses such chains into one kernel anyway. These passes save the aten backend an allocation and
+a pass over memory.
 """
 
 from __future__ import annotations
@@ -16,18 +14,19 @@ aten = torch.ops.aten
 
 
 def add_to_output(program):
-    """add(a, b) becomes add_(a, b) where a is a fresh result that dies here and has the result's dtype and
-    layout.
+    """Replace add(a, b) by add_(a, b), if a is a fresh result that dies here.
+
+    a must have the dtype and layout of the result.
     """
-    return _in_first(program, {aten.add.Tensor: aten.add_.Tensor}, lambda first: True)
+    return _in_first(program, {aten.add.Tensor: aten.add_.Tensor}, lambda operand: True)
 
 
 def cast_scale(program):
-    """A cast and a multiplication after it share the memory of the cast's result."""
+    """Let a cast and the multiplication after it share the memory of the cast's result."""
     return _in_first(
         program,
         {aten.mul.Tensor: aten.mul_.Tensor, aten.mul.Scalar: aten.mul_.Scalar},
-        lambda first: first.target is aten._to_copy.default,
+        lambda operand: operand.target is aten._to_copy.default,
     )
 
 
@@ -37,17 +36,17 @@ def _in_first(program, in_place, takes):
     for node in list(graph.nodes):
         if node.op != "call_function" or node.target not in in_place:
             continue
-        first = node.args[0]
+        operand = node.args[0]
         if (
-            not isinstance(first, torch.fx.Node)
-            or not _fresh(first)
-            or not takes(first)
-            or first is node.args[1]
+            not isinstance(operand, torch.fx.Node)
+            or not _fresh(operand)
+            or not takes(operand)
+            or operand is node.args[1]
         ):
             continue
-        if first.meta.get("tensor") is None or first.meta["tensor"] != node.meta.get("tensor"):
+        if operand.meta.get("tensor") is None or operand.meta["tensor"] != node.meta.get("tensor"):
             continue
-        if _last_use(first, order) != order[node]:
+        if _last_use(operand, order) != order[node]:
             continue
         with graph.inserting_before(node):
             new = graph.call_function(in_place[node.target], node.args, node.kwargs)
@@ -59,7 +58,7 @@ def _in_first(program, in_place, takes):
 
 
 def _fresh(node):
-    """True for a result in memory of its own: neither an input nor a view, nor one of several results."""
+    """Return True for a result in a fresh buffer: no input, no view, and not one of several results."""
     return (
         node.op == "call_function"
         and not is_view(node)

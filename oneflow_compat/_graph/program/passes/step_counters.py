@@ -1,7 +1,8 @@
-"""The step counters of a fused optimizer go up in one call. EXACT.
+"""Increment the step counters of a fused optimizer in one call. EXACT.
 
-`_foreach_add_(steps, 1)` runs one operator per parameter on the CPU, several microseconds each; the fused SGD
-operator visits a tensor in well under one: step - (-1) * 1, which rounds to what step + 1 rounds to.
+`_foreach_add_(steps, 1)` runs one operator per parameter on the CPU, several microseconds each. The fused SGD
+operator visits a tensor in well under one microsecond. It computes step - (-1) * 1, which rounds as step + 1
+does.
 """
 
 from __future__ import annotations
@@ -15,24 +16,24 @@ aten = torch.ops.aten
 
 
 def count_together(program):
-    """_foreach_add_ of 1 to float32 scalars on the CPU becomes one fused operator."""
+    """Replace _foreach_add_ of 1 to float32 scalars on the CPU by one fused operator."""
     graph, editor = program.graph, Editor(program)
     for node in editor.nodes(aten._foreach_add_.Scalar, aten._foreach_add_.Tensor):
         if editor.number(node.args[1]) != 1 or node.kwargs.get("alpha", 1) != 1 or node.users:
             continue
         if any(not _counter(n) for n in node.args[0]):
             continue
-        one = node.args[1]
-        if not isinstance(one, Node) or one.meta["tensor"].dtype is not torch.float32:
+        increment = node.args[1]
+        if not isinstance(increment, Node) or increment.meta["tensor"].dtype is not torch.float32:
             program = program.with_(
                 constants={**program.constants, "one": torch.ones((), dtype=torch.float32)}
             )
             with graph.inserting_before(node):
-                one = graph.get_attr("one")
+                increment = graph.get_attr("one")
         with graph.inserting_before(node):
             new = graph.call_function(
                 aten._fused_sgd_.default,
-                (list(node.args[0]), [one] * len(node.args[0]), []),
+                (list(node.args[0]), [increment] * len(node.args[0]), []),
                 dict(
                     weight_decay=0.0,
                     momentum=0.0,
