@@ -8,8 +8,10 @@ families.py.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import warnings
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -188,137 +190,6 @@ def _written(func, args, kwargs) -> list:
     return [t for t in pytree.tree_leaves(found) if isinstance(t, GlobalDTensor)]
 
 
-def _computed(func, args, kwargs):
-    if func is aten._amp_foreach_non_finite_check_and_unscale_.default:
-        return partial_results.unscale(func, *args)
-    if (
-        args
-        and isinstance(args[0], (list, tuple))
-        and func._opname.startswith(("_foreach_", "_fused_"))
-        and len({t.device_mesh for t in args[0]}) > 1
-    ):
-        return _by_placement(func, args, kwargs)
-    split = zero.call(func, args, kwargs)
-    if split is not NotImplemented:
-        return split
-    if func is aten.copy_.default and all(isinstance(t, GlobalDTensor) for t in args[:2]):
-        source = args[1] if args[1].shape == args[0].shape else args[1].expand(args[0].shape)
-        args = (args[0], _moved(source, args[0]._of_placement, args[0]._of_sbp), *args[2:])
-    mesh = _mesh_of_all(func, (args, kwargs))
-    of_no_elements = None
-    if (torch.Tag.pointwise in func.tags or func is aten.rsub.Tensor) and _groups[
-        mesh
-    ] is not dist.group.WORLD:
-        of_no_elements = _on_no_elements(func, args, kwargs)
-    if func in _READS:
-        return _read(func, args, kwargs)
-    if "out" in kwargs and not any(
-        isinstance(t, GlobalDTensor) for t in pytree.tree_leaves(args)
-    ):  # as eye(n, out=x): DTensor's cache knows the numbers, not x
-        with same_numbers() if torch.Tag.nondeterministic_seeded in func.tags else contextlib.nullcontext():
-            return _on_whole(func, args, kwargs, mesh)
-    if func in _UPDATES and _same_rules(*args):
-        return _on_parts(func, *args, **kwargs)
-    if func._opname in _RESHAPES:
-        return families.reshaped(func, *args)
-    if (
-        func in _TAKES_COPIES or torch._C._current_graph_task_id() != -1
-    ):  # in backward(): formulas make zeros and the like as ordinary tensors
-        args, kwargs = pytree.tree_map_only(
-            torch.Tensor, lambda t: t if isinstance(t, GlobalDTensor) else _copies(t, mesh), (args, kwargs)
-        )
-    if func is aten.add.Tensor and families.masks_the_future(*args[:2]):
-        args = (args[0], _copies(args[1], mesh), *args[2:])
-    if func is aten.as_strided.default:
-        return families.strided(*args)
-    if func in _VIEWS:
-        if not _even(args[0]):
-            return families.viewed(func, *args)
-        args = (families.in_rows(args[0]), *args[1:])
-    if func in _REDUCES and len(args) > 1 and args[1] == []:
-        args = (args[0], list(range(args[0].ndim)), *args[2:])
-    if func is aten.logsumexp.default and args[0].ndim and args[2:] == (True,):
-        return families.kept_dims(func, *args[:2])
-    if func in _NORMS and (
-        wide := next(
-            (
-                t.dtype
-                for t in args[_NORMS[func] :]
-                if isinstance(t, GlobalDTensor) and t.dtype != args[0].dtype
-            ),
-            None,
-        )
-    ):
-        first, *others = func(*(t.to(wide) for t in args[: _NORMS[func]]), *args[_NORMS[func] :])
-        return first if first is None else first.to(args[0].dtype), *others
-    if func in families.NLL and args[families.NLL[func]] == families.MEAN:
-        return families.mean_of_targets(func, *args)
-    if func in families.CONVOLUTIONS:
-        args = tuple(
-            families.samples(a, i < families.CONVOLUTIONS[func]) if isinstance(a, GlobalDTensor) else a
-            for i, a in enumerate(args)
-        )
-        if (
-            args[families.CONVOLUTIONS[func] - 1]._of_sbp.count(sbp.split(0)) > 1
-            or _groups[mesh] is not dist.group.WORLD
-        ):
-            return families.convolution(func, args)
-    elif func in _DIMS and args[_DIMS[func]] < 0:
-        at = _DIMS[func]
-        args = (*args[:at], args[at] + (args[0].ndim if at == 1 else len(args[1])), *args[at + 1 :])
-    if func is aten.embedding_dense_backward.default and args[4]:  # a row's frequency is that among all ids
-        return _on_whole(func, args, kwargs, mesh)
-    if (
-        _writes_elsewhere(func)
-        and any(map(_is_split, pytree.tree_leaves((args, kwargs))))
-        or func is aten.gather.default
-        and not families.of_same_rows(*args[:3])
-    ):
-        return _on_whole(func, args, kwargs, mesh)
-    if func in _ADDS and len({_parts_of_sum(a) for a in args[:2]}) > 1:
-        if func._schema.is_mutable:  # autograd adds in place on some ranks, and not on others
-            plain = getattr(getattr(aten, func._opname[:-1]), func._overloadname)
-            return args[0].copy_(plain(*args, **kwargs))
-        args = _map(lambda t: _moved(t, t._of_placement, _summed(t._of_sbp)), args)
-    if func in partial_results.LSTM:
-        return partial_results.lstm(func, args)
-    if func in _REARRANGES or not _known(func) and _long_to_search(args):
-        return _on_whole(func, args, kwargs, mesh)
-    if (
-        torch.Tag.pointwise not in func.tags
-        and func.overloadpacket not in _ANY_SIZE
-        and any(map(_lacks_parts, pytree.tree_leaves(args)))
-    ):
-        # a kernel that refuses an empty part would stop some ranks only; a view of no elements never ends
-        return _on_whole(func, args, kwargs, mesh)
-    by_parts = partial_results.call(func, args, kwargs)
-    if by_parts is not NotImplemented:
-        return by_parts
-    if (
-        func in _WRITES_UNSAID
-        or func._schema.is_mutable
-        and func not in _LINEAR
-        and any(p.is_partial() for t in (args[0], kwargs.get("out")) for p in getattr(t, "placements", ()))
-    ):
-        return _on_whole(func, args, kwargs, mesh)
-    if (
-        func is aten.constant_pad_nd.default and mesh.ndim > 1
-    ):  # torch 2.11 has rules for one dimension of ranks
-        return _on_whole(func, args, kwargs, mesh)
-    if func in families.ATTENTION:
-        return families.attention(func, args, kwargs)
-    out = _by_dtensor(func, *_under_rules_it_takes(func, args, kwargs, mesh), mesh)
-    if getattr(of_no_elements, "dtype", None) is None or getattr(out, "dtype", None) in (
-        None,
-        of_no_elements.dtype,
-    ):
-        return out
-    # a rank without a part, in torch 2.11: DTensor has kept the dtype of 1 - x for 1.0 - x
-    return GlobalDTensor(
-        _around(out._local_tensor.to(of_no_elements.dtype), mesh, out.placements, out.shape, out.stride())
-    )
-
-
 def _read(func, args, kwargs):
     """item(), bool() and equal(). Ranks agree on a read for which data travels."""
     tensors = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, GlobalDTensor)]
@@ -381,7 +252,7 @@ def _under_rules_it_takes(func, args, kwargs, mesh):
             ),
             *args[1:],
         )
-    if not _known(func) or _halves_of_numbers(func, args):
+    if not _has_dtensor_strategy(func) or _halves_of_numbers(func, args):
         args, kwargs = _map(lambda t: _moved(t, t._of_placement, _summed(t._of_sbp)), (args, kwargs))
     return args, kwargs
 
@@ -432,7 +303,7 @@ def _by_dtensor(func, args, kwargs, mesh):
 
 
 @functools.lru_cache(maxsize=None)
-def _known(func) -> bool:
+def _has_dtensor_strategy(func) -> bool:
     """Has DTensor rules of this function? Those it derives from a decomposition depend, for the parts of a
     sum, on each rank's hash seed.
     """
@@ -443,7 +314,7 @@ def _known(func) -> bool:
     )
 
 
-def _long_to_search(args) -> bool:
+def _is_long_to_search(args) -> bool:
     """Would DTensor try too many rules? All combinations, through a decomposition: many seconds for
     index_add.
     """
@@ -617,3 +488,384 @@ def _random_numbers(func, mesh, args):
     for target, size, at in zip(first.placements, mesh.shape, mesh.get_coordinate()):
         offset = offset * size + (at if isinstance(target, Shard) else 0)
     return same_numbers(_groups[mesh], _first(mesh), offset)
+
+
+# --------------------------------------------------------------------------- the table of rules
+@dataclasses.dataclass
+class _Call:
+    """One call of an operator. Rules may replace the arguments; `mesh` is set before `_RULES` are tried."""
+
+    func: object
+    args: tuple
+    kwargs: dict
+    mesh: object = None
+    empty_result: object = None  # the result on tensors without elements, computed for its errors and dtype
+
+    def on_full_tensors(self):
+        """Return the result that every rank computes on the full tensors."""
+        return _on_whole(self.func, self.args, self.kwargs, self.mesh)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """What is done with the calls to which `when` applies.
+
+    `do` returns the result. It returns NotImplemented if it only replaced arguments, or if it declines the
+    call; then the later rules are tried.
+    """
+
+    name: str
+    when: Callable[[_Call], bool]
+    do: Callable[[_Call], object]
+    why: str
+
+
+def _computed(func, args, kwargs):
+    """Return the result of an operator on global tensors by the first rule that applies."""
+    call = _Call(func, args, kwargs)
+    out = _first_result(_RULES_OF_SEVERAL_MESHES, call)
+    if out is not NotImplemented:
+        return out
+    call.mesh = _mesh_of_all(func, (call.args, kwargs))
+    pointwise = torch.Tag.pointwise in func.tags or func is aten.rsub.Tensor
+    if pointwise and _groups[call.mesh] is not dist.group.WORLD:
+        call.empty_result = _on_no_elements(func, call.args, kwargs)
+    return _first_result(_RULES, call)
+
+
+def _first_result(rules, call):
+    """Try the rules in order. Return the first result, or NotImplemented."""
+    for rule in rules:
+        if rule.when(call):
+            out = rule.do(call)
+            if out is not NotImplemented:
+                return out
+    return NotImplemented
+
+
+def _is_list_on_several_meshes(call) -> bool:
+    func, args = call.func, call.args
+    return (
+        bool(args)
+        and isinstance(args[0], (list, tuple))
+        and func._opname.startswith(("_foreach_", "_fused_"))
+        and len({t.device_mesh for t in args[0]}) > 1
+    )
+
+
+def _move_source(call):
+    """Move the source of copy_ to the placement and the sbp of its target."""
+    target, source = call.args[:2]
+    if source.shape != target.shape:
+        source = source.expand(target.shape)
+    call.args = (target, _moved(source, target._of_placement, target._of_sbp), *call.args[2:])
+    return NotImplemented
+
+
+def _has_global_out_only(call) -> bool:
+    return "out" in call.kwargs and not any(
+        isinstance(t, GlobalDTensor) for t in pytree.tree_leaves(call.args)
+    )
+
+
+def _fill_out(call):
+    sampled = torch.Tag.nondeterministic_seeded in call.func.tags
+    with same_numbers() if sampled else contextlib.nullcontext():
+        return call.on_full_tensors()
+
+
+def _replicate_ordinary_tensors(call):
+    call.args, call.kwargs = pytree.tree_map_only(
+        torch.Tensor,
+        lambda t: t if isinstance(t, GlobalDTensor) else _copies(t, call.mesh),
+        (call.args, call.kwargs),
+    )
+    return NotImplemented
+
+
+def _replicate_mask(call):
+    call.args = (call.args[0], _copies(call.args[1], call.mesh), *call.args[2:])
+    return NotImplemented
+
+
+def _view(call):
+    if not _even(call.args[0]):
+        return families.viewed(call.func, *call.args)
+    call.args = (families.in_rows(call.args[0]), *call.args[1:])
+    return NotImplemented
+
+
+def _name_all_dims(call):
+    call.args = (call.args[0], list(range(call.args[0].ndim)), *call.args[2:])
+    return NotImplemented
+
+
+def _dtype_of_weights(call):
+    """The dtype of a normalization's weights and statistics that differs from the data's, or None."""
+    func, args = call.func, call.args
+    return next(
+        (t.dtype for t in args[_NORMS[func] :] if isinstance(t, GlobalDTensor) and t.dtype != args[0].dtype),
+        None,
+    )
+
+
+def _normalize_in_dtype_of_weights(call):
+    func, args, dtype = call.func, call.args, _dtype_of_weights(call)
+    data, *statistics = func(*(t.to(dtype) for t in args[: _NORMS[func]]), *args[_NORMS[func] :])
+    return data if data is None else data.to(args[0].dtype), *statistics
+
+
+def _convolve(call):
+    """Shard the data by samples. Return the result if DTensor cannot compute it then."""
+    func, count = call.func, families.CONVOLUTIONS[call.func]
+    call.args = tuple(
+        families.samples(a, i < count) if isinstance(a, GlobalDTensor) else a for i, a in enumerate(call.args)
+    )
+    data = call.args[count - 1]
+    if data._of_sbp.count(sbp.split(0)) > 1 or _groups[call.mesh] is not dist.group.WORLD:
+        return families.convolution(func, call.args)
+    return NotImplemented
+
+
+def _count_dim_from_start(call):
+    args, position = call.args, _DIMS[call.func]
+    ndim = args[0].ndim if position == 1 else len(args[1])
+    call.args = (*args[:position], args[position] + ndim, *args[position + 1 :])
+    return NotImplemented
+
+
+def _loses_writes(call) -> bool:
+    """Whether the function writes other elements than it reads, and an argument is a shard."""
+    return _writes_elsewhere(call.func) and any(map(_is_split, pytree.tree_leaves((call.args, call.kwargs))))
+
+
+def _adds_to_partial(call) -> bool:
+    return call.func in _ADDS and len({_parts_of_sum(a) for a in call.args[:2]}) > 1
+
+
+def _add_to_partial(call):
+    """Sum the partial operand first. In place, add out of place and copy the sum."""
+    func, args = call.func, call.args
+    if func._schema.is_mutable:  # autograd adds in place on some ranks, and not on others
+        out_of_place = getattr(getattr(aten, func._opname[:-1]), func._overloadname)
+        return args[0].copy_(out_of_place(*args, **call.kwargs))
+    call.args = _map(lambda t: _moved(t, t._of_placement, _summed(t._of_sbp)), args)
+    return NotImplemented
+
+
+def _meets_empty_shard(call) -> bool:
+    return (
+        torch.Tag.pointwise not in call.func.tags
+        and call.func.overloadpacket not in _ANY_SIZE
+        and any(map(_lacks_parts, pytree.tree_leaves(call.args)))
+    )
+
+
+def _writes_partial(call) -> bool:
+    """Whether a function that is not linear writes a partial tensor."""
+    return (
+        call.func._schema.is_mutable
+        and call.func not in _LINEAR
+        and any(
+            p.is_partial()
+            for t in (call.args[0], call.kwargs.get("out"))
+            for p in getattr(t, "placements", ())
+        )
+    )
+
+
+def _run_dtensor(call):
+    """DTensor's result, with the dtype that ranks with data get."""
+    func, mesh = call.func, call.mesh
+    out = _by_dtensor(func, *_under_rules_it_takes(func, call.args, call.kwargs, mesh), mesh)
+    dtype = getattr(call.empty_result, "dtype", None)
+    if dtype is None or getattr(out, "dtype", None) in (None, dtype):
+        return out
+    # a rank without a part, in torch 2.11: DTensor has kept the dtype of 1 - x for 1.0 - x
+    return GlobalDTensor(_around(out._local_tensor.to(dtype), mesh, out.placements, out.shape, out.stride()))
+
+
+# The order is the meaning: a rule sees the arguments that the rules before it left.
+_RULES_OF_SEVERAL_MESHES = (
+    Rule(
+        "unscale gradients",
+        lambda call: call.func is aten._amp_foreach_non_finite_check_and_unscale_.default,
+        lambda call: partial_results.unscale(call.func, *call.args),
+        "the gradients may be on several placements, and all ranks need the same answer",
+    ),
+    Rule(
+        "lists on several placements",
+        _is_list_on_several_meshes,
+        lambda call: _by_placement(call.func, call.args, call.kwargs),
+        "DTensor computes on one mesh",
+    ),
+    Rule(
+        "sharded optimizer state",
+        lambda call: True,
+        lambda call: zero.call(call.func, call.args, call.kwargs),
+        "inside zero.splitting, replicated parameters meet sharded state",
+    ),
+    Rule(
+        "copy from another placement",
+        lambda call: (
+            call.func is aten.copy_.default and all(isinstance(t, GlobalDTensor) for t in call.args[:2])
+        ),
+        _move_source,
+        "DTensor computes on one mesh",
+    ),
+)
+_RULES = (
+    Rule(
+        "reads",
+        lambda call: call.func in _READS,
+        lambda call: _read(call.func, call.args, call.kwargs),
+        "a read gives the value of the full tensor on every rank",
+    ),
+    Rule(
+        "only out is global",
+        _has_global_out_only,
+        _fill_out,
+        "as eye(n, out=x): the key of DTensor's cache holds the scalars, not x",
+    ),
+    Rule(
+        "optimizer updates",
+        lambda call: call.func in _UPDATES and _same_rules(*call.args),
+        lambda call: _on_parts(call.func, *call.args, **call.kwargs),
+        "DTensor cannot shard these updates, though each shard's update is independent",
+    ),
+    Rule(
+        "reshapes in place",
+        lambda call: call.func._opname in _RESHAPES,
+        lambda call: families.reshaped(call.func, *call.args),
+        "the wrapper has to change its shape as well",
+    ),
+    Rule(
+        "ordinary tensors",
+        lambda call: call.func in _TAKES_COPIES or torch._C._current_graph_task_id() != -1,
+        _replicate_ordinary_tensors,
+        "indices and scalars become ordinary tensors; in backward(), formulas make zeros and the like so",
+    ),
+    Rule(
+        "causal mask",
+        lambda call: call.func is aten.add.Tensor and families.masks_the_future(*call.args[:2]),
+        _replicate_mask,
+        "torch's attention makes this mask as an ordinary tensor",
+    ),
+    Rule(
+        "as_strided",
+        lambda call: call.func is aten.as_strided.default,
+        lambda call: families.strided(*call.args),
+        "strides describe the memory of the full tensor",
+    ),
+    Rule(
+        "views",
+        lambda call: call.func in _VIEWS,
+        _view,
+        "of uneven shards DTensor finds the shape of one rank's only; even shards must be contiguous",
+    ),
+    Rule(
+        "reductions over no dimension",
+        lambda call: call.func in _REDUCES and len(call.args) > 1 and call.args[1] == [],
+        _name_all_dims,
+        "an empty list means all dimensions; DTensor takes it for none",
+    ),
+    Rule(
+        "logsumexp with keepdim",
+        lambda call: call.func is aten.logsumexp.default and call.args[0].ndim and call.args[2:] == (True,),
+        lambda call: families.kept_dims(call.func, *call.args[:2]),
+        "DTensor names the remaining dimensions as if keepdim were False",
+    ),
+    Rule(
+        "normalizations with other weights",
+        lambda call: call.func in _NORMS and _dtype_of_weights(call),
+        _normalize_in_dtype_of_weights,
+        "the kernel would give statistics in the weights' dtype",
+    ),
+    Rule(
+        "means of class losses",
+        lambda call: call.func in families.NLL and call.args[families.NLL[call.func]] == families.MEAN,
+        lambda call: families.mean_of_targets(call.func, *call.args),
+        "DTensor averages the means of the shards, which may ignore or weigh other targets",
+    ),
+    Rule(
+        "convolutions",
+        lambda call: call.func in families.CONVOLUTIONS,
+        _convolve,
+        "DTensor takes shards of channels and pixels for samples, and one mesh dimension of samples",
+    ),
+    Rule(
+        "negative dim",
+        lambda call: call.func in _DIMS and call.args[_DIMS[call.func]] < 0,
+        _count_dim_from_start,
+        "DTensor takes a negative dimension for one that is not sharded",
+    ),
+    Rule(
+        "embedding gradients by frequency",
+        lambda call: call.func is aten.embedding_dense_backward.default and call.args[4],
+        _Call.on_full_tensors,
+        "a row's frequency is that among all ids",
+    ),
+    Rule(
+        "writes elsewhere",
+        _loses_writes,
+        _Call.on_full_tensors,
+        "DTensor gives the written tensor the placements of the one that is read, and no values",
+    ),
+    Rule(
+        "gather of other rows",
+        lambda call: call.func is aten.gather.default and not families.of_same_rows(*call.args[:3]),
+        _Call.on_full_tensors,
+        "DTensor takes the rows of each rank's shard for the first rows",
+    ),
+    Rule(
+        "additions to partial tensors",
+        _adds_to_partial,
+        _add_to_partial,
+        "DTensor would add the other operand on every rank",
+    ),
+    Rule(
+        "LSTM",
+        lambda call: call.func in partial_results.LSTM,
+        lambda call: partial_results.lstm(call.func, call.args),
+        "DTensor has no strategy, and the reserved memory of the kernel cannot travel",
+    ),
+    Rule(
+        "no usable strategy",
+        lambda call: (
+            call.func in _REARRANGES or not _has_dtensor_strategy(call.func) and _is_long_to_search(call.args)
+        ),
+        _Call.on_full_tensors,
+        "DTensor's search through a decomposition is wrong, or takes many seconds",
+    ),
+    Rule(
+        "empty shards",
+        _meets_empty_shard,
+        _Call.on_full_tensors,
+        "a kernel that refuses an empty shard would stop some ranks only; a view of no elements never ends",
+    ),
+    Rule(
+        "sums of shards' results",
+        lambda call: True,
+        lambda call: partial_results.call(call.func, call.args, call.kwargs),
+        "DTensor has no strategy or gives another value",
+    ),
+    Rule(
+        "undeclared writes and writes to partial tensors",
+        lambda call: call.func in _WRITES_UNSAID or _writes_partial(call),
+        _Call.on_full_tensors,
+        "DTensor would write a copy, or write each summand as if it were the sum",
+    ),
+    Rule(
+        "padding on a mesh of several dimensions",
+        lambda call: call.func is aten.constant_pad_nd.default and call.mesh.ndim > 1,
+        _Call.on_full_tensors,
+        "torch 2.11 has a strategy for one mesh dimension only",
+    ),
+    Rule(
+        "attention",
+        lambda call: call.func in families.ATTENTION,
+        lambda call: families.attention(call.func, call.args, call.kwargs),
+        "DTensor would search its decomposition for many seconds",
+    ),
+    Rule("DTensor", lambda call: True, _run_dtensor, "every other operator"),
+)
