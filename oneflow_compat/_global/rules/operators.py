@@ -1,8 +1,7 @@
-"""Operators on global tensors of several ranks: DTensor's, and what is done where it has none or gives
-another result than the whole tensor would.
+"""Operators on global tensors of several ranks: DTensor's results, and rules for the rest.
 
-The order of the cases in _computed() is their meaning; what is done for families of operators is in
-families.py.
+A rule in `_RULES` handles an operator that DTensor lacks, or whose result differs from that on the full
+tensor. The rules are tried in order. families.py holds the code for families of operators.
 """
 
 from __future__ import annotations
@@ -42,17 +41,17 @@ from ..dtensor import (
 )
 
 aten = torch.ops.aten
-# these write their running statistics without saying so; DTensor would write a copy of those it moves
+# These write their running statistics, which their schemas do not say; DTensor would write a copy of a moved one.
 _WRITES_UNSAID = {
     aten.native_batch_norm.default,
     aten.cudnn_batch_norm.default,
     aten.miopen_batch_norm.default,
 }
-# function -> where its `dim` is; DTensor takes a negative one for one that is not split
+# function -> position of its `dim`; DTensor takes a negative dimension for one that is not sharded
 _DIMS = dict.fromkeys(
     [getattr(aten, n).default for n in ("cumprod", "cumprod_", "cumsum", "cumsum_", "logcumsumexp")], 1
 ) | {aten.select.int: 1, aten.select_backward.default: 2}
-# no dimensions are all of them; DTensor takes them for none
+# An empty list of dimensions means all of them; DTensor takes it for none.
 _REDUCES = {
     aten.sum.dim_IntList,
     aten.nansum.default,
@@ -65,7 +64,8 @@ _REDUCES = {
     aten.any.dims,
     aten.all.dims,
 }
-# indices are ordinary tensors, numbers and lists become such; quantile fills one under a global mask
+# Indices are ordinary tensors, and scalars and lists become ordinary tensors.
+# quantile fills an ordinary tensor under a global mask.
 _TAKES_COPIES = {
     aten.index.Tensor,
     aten.index_put.default,
@@ -74,29 +74,29 @@ _TAKES_COPIES = {
     aten.masked_fill.Scalar,
     aten._embedding_bag.default,
 }
-# function -> how many of its first arguments are data; beside wider weights a kernel has statistics of their
-# dtype, which neither a rank without a part nor a program expects
+# function -> how many leading arguments are data. With wider weights, a kernel gives statistics of their dtype,
+# which neither a rank without data nor a program expects.
 _NORMS = {
     aten.native_layer_norm.default: 1,
     aten.native_group_norm.default: 1,
     aten.native_layer_norm_backward.default: 2,
     aten.native_group_norm_backward.default: 2,
 }
-# of parts of a sum by split indices DTensor of torch 2.11 has the numbers of its own indices only
+# For a partial tensor and sharded indices, DTensor of torch 2.11 has the values of its own indices only.
 _SELECTS = {aten.index_select.default, aten.index.Tensor}
-# DTensor looks for rules in their decomposition, as if the parts were the whole
+# DTensor derives a strategy from their decomposition, as if the shards were the full tensor.
 _REARRANGES = {aten.pixel_shuffle.default, aten.pixel_unshuffle.default, aten.channel_shuffle.default}
-# DTensor runs its own code for them, also on ranks that hold no part
+# DTensor runs its own code for them, also on ranks without data.
 _POSITIONS = {aten.argmax.default, aten.argmin.default, aten.max.dim, aten.min.dim}
-# updates of an optimizer that DTensor cannot shard
+# Optimizer updates that DTensor cannot shard.
 _UPDATES = {aten._fused_sgd_.default, aten._fused_sgd_.tensor_lr, aten._fused_adagrad_.default}
-# to parts of a sum DTensor adds a number, or what is no such part, on every rank
+# To a partial tensor, DTensor adds a scalar or a replicated operand on every rank.
 _ADDS = {
     getattr(getattr(aten, n), kind)
     for n in ("add", "add_", "sub", "sub_", "rsub")
     for kind in ("Tensor", "Scalar")
 }
-# what may be done to each part of a sum in place
+# Functions that may be applied in place to each summand of a partial tensor.
 _LINEAR = {
     aten.add_.Tensor,
     aten.sub_.Tensor,
@@ -109,7 +109,7 @@ _LINEAR = {
     aten.copy_.default,
     aten.detach_.default,
 }
-# what takes parts without elements, next to the pointwise functions
+# Functions that accept shards without elements, in addition to the pointwise functions.
 _ANY_SIZE = {
     getattr(aten, n)
     for n in (
@@ -129,7 +129,7 @@ _ANY_SIZE = {
         "unsqueeze",
     )
 }
-# errors of kernels about this rank's values
+# Errors of kernels about this rank's values.
 _OF_VALUES = (
     "out of bounds",
     "out of range",
@@ -138,9 +138,9 @@ _OF_VALUES = (
     "must be non-negative",
     "probability tensor contains",
 )
-# of uneven parts DTensor finds the shape of one rank's only
+# Of uneven shards, DTensor finds the shape of one rank's only.
 _VIEWS = {aten.view.default, aten._unsafe_view.default}
-# flags on memory that DTensor's kernels overlook: the numbers are computed
+# DTensor's kernels overlook these flags of a tensor's memory, so the values are computed.
 _FLAGS = {aten._conj.default: aten.conj_physical.default, aten._neg_view.default: aten.neg.default}
 _RESHAPES = ("squeeze_", "unsqueeze_", "t_", "transpose_")
 _READS = {aten._local_scalar_dense.default, aten.is_nonzero.default, aten.equal.default}
@@ -148,7 +148,7 @@ _READS = {aten._local_scalar_dense.default, aten.is_nonzero.default, aten.equal.
 
 @creation.outside_mode
 def call(func, args, kwargs):
-    """The result of an ATen operator some of whose arguments are global tensors."""
+    """Return the result of an ATen operator that has global tensors among its arguments."""
     if collectives.is_out_of_step():
         collectives.check_sound(str(func))
     mesh = _first_mesh(args)
@@ -178,20 +178,20 @@ def _first_mesh(args):
 
 
 def _written(func, args, kwargs) -> list:
-    """The global tensors among the arguments that a function writes."""
+    """Return the global tensors among the arguments that a function writes."""
     if not func._schema.is_mutable:
         return []
-    given = {**dict(zip((a.name for a in func._schema.arguments), args)), **kwargs}
-    found = [
-        given.get(a.name)
+    arguments = {**dict(zip((a.name for a in func._schema.arguments), args)), **kwargs}
+    written = [
+        arguments.get(a.name)
         for a in func._schema.arguments
         if a.alias_info is not None and a.alias_info.is_write
     ]
-    return [t for t in pytree.tree_leaves(found) if isinstance(t, GlobalDTensor)]
+    return [t for t in pytree.tree_leaves(written) if isinstance(t, GlobalDTensor)]
 
 
 def _read(func, args, kwargs):
-    """item(), bool() and equal(). Ranks agree on a read for which data travels."""
+    """Compute item(), bool() and equal(). The ranks agree first if the read communicates."""
     tensors = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, GlobalDTensor)]
     if any(
         _groups[t.device_mesh] is not dist.group.WORLD or any(not p.is_replicate() for p in t.placements)
@@ -204,8 +204,10 @@ def _read(func, args, kwargs):
 
 
 def _on_no_elements(func, args, kwargs):
-    """A kernel refuses dtypes where it runs; here ranks that hold no part raise as well, for a program may go
-    on from there.
+    """Run a kernel on tensors without elements.
+
+    A kernel refuses dtypes only on ranks that run it. Ranks without data have to raise as well, because a
+    program may catch the error and continue.
     """
 
     def nothing(tensor):
@@ -219,10 +221,10 @@ def _on_no_elements(func, args, kwargs):
 
 
 def _under_rules_it_takes(func, args, kwargs, mesh):
-    """Arguments moved where DTensor would compute something else from their parts."""
+    """Move arguments to placements under which DTensor computes the result of the full tensors."""
     if func is aten.embedding.default:
         table, ids = families.cut_once(args[0], 0), args[1]
-        columns = sbp.split(1) in table._of_sbp  # the mask of missing rows is that of the ids' part
+        columns = sbp.split(1) in table._of_sbp  # the mask of missing rows belongs to the shard of ids
         args = (
             table,
             _moved(ids, ids._of_placement, (sbp.broadcast,) * mesh.ndim if columns else _summed(ids._of_sbp)),
@@ -236,11 +238,11 @@ def _under_rules_it_takes(func, args, kwargs, mesh):
         args = (_moved(args[0], args[0]._of_placement, _summed(args[0]._of_sbp)), *args[1:])
     elif func in (aten.div.Tensor, aten.div_.Tensor) and _parts_of_sum(
         args[1]
-    ):  # torch 2.11 divides by each part
+    ):  # torch 2.11 divides by each summand
         args = (args[0], _moved(args[1], args[1]._of_placement, _summed(args[1]._of_sbp)))
     elif (
         func is aten.gather.default and mesh.ndim > 1
-    ):  # where `dim` is split, DTensor masks the rows of a part by those of all parts
+    ):  # if `dim` is sharded, DTensor masks the rows of a shard by those of all shards
         along = sbp.split(args[1] % max(args[0].ndim, 1))
         args = (
             _moved(
@@ -258,8 +260,10 @@ def _under_rules_it_takes(func, args, kwargs, mesh):
 
 
 def _halves_of_numbers(func, args) -> bool:
-    """Would DTensor divide integers? It makes parts of a sum of what every rank has, next to such parts, and
-    gets floating-point numbers.
+    """Whether DTensor would divide integers.
+
+    Next to a partial operand, DTensor makes a replicated one partial by division, which gives floating-point
+    values.
     """
     tensors = [t for t in pytree.tree_leaves(args) if isinstance(t, GlobalDTensor)]
     return (
@@ -270,14 +274,14 @@ def _halves_of_numbers(func, args) -> bool:
 
 
 def _by_dtensor(func, args, kwargs, mesh):
-    """DTensor's result, as a global tensor; that on the whole tensors where it has none."""
-    holders: dict = {}  # id of a DTensor -> the tensor that holds it
+    """Return DTensor's result as a global tensor, or the result on the full tensors if DTensor has none."""
+    holders: dict = {}  # id of a DTensor -> the global tensor that wraps it
 
-    def held(tensor):
+    def unwrap(tensor):
         holders[id(tensor._held)] = tensor
         return tensor._held
 
-    plain = _map(held, (args, kwargs))
+    plain = _map(unwrap, (args, kwargs))
     refuses = func in _POSITIONS or any(a.name == "output_mask" for a in func._schema.arguments)
     computed = functools.partial(ranks_without_data.results, func) if refuses and not _mine(mesh) else func
     try:
@@ -296,34 +300,38 @@ def _by_dtensor(func, args, kwargs, mesh):
                 f"{func}: some tensors are global and some are local; make them all the same first"
                 " (to_global, to_local)"
             ) from None
-        if "Sharding propagation failed" not in str(error) and any(text in str(error) for text in _OF_VALUES):
-            raise  # the other ranks need not see it, and would wait in another call
+        if "Sharding propagation failed" not in str(error) and any(
+            message in str(error) for message in _OF_VALUES
+        ):
+            raise  # the other ranks may not get this error; they would wait in another call
         out = _on_whole(func, args, kwargs, mesh)
     return pytree.tree_map_only(DTensor, lambda t: holders[id(t)] if id(t) in holders else _usual(t), out)
 
 
 @functools.lru_cache(maxsize=None)
 def _has_dtensor_strategy(func) -> bool:
-    """Has DTensor rules of this function? Those it derives from a decomposition depend, for the parts of a
-    sum, on each rank's hash seed.
+    """Whether DTensor has a strategy for this function.
+
+    A strategy that it derives from a decomposition depends, for partial tensors, on each rank's hash seed.
     """
-    found = DTensor._op_dispatcher.sharding_propagator
+    propagator = DTensor._op_dispatcher.sharding_propagator
     return any(
-        func in getattr(found, table, ())
+        func in getattr(propagator, table, ())
         for table in ("op_to_rules", "op_strategy_funcs", "op_single_dim_strategy_funcs")
     )
 
 
 def _is_long_to_search(args) -> bool:
-    """Would DTensor try too many rules? All combinations, through a decomposition: many seconds for
-    index_add.
+    """Whether DTensor would try too many placements.
+
+    It tries all combinations through a decomposition, which takes many seconds for index_add.
     """
     shapes = [t.shape for t in pytree.tree_leaves(args) if isinstance(t, GlobalDTensor) and t.ndim]
     return len(shapes) > 2 and len(set(shapes)) > 1
 
 
 def _parts_of_sum(value) -> tuple:
-    """The dimensions of ranks along which a value is given as parts of a sum."""
+    """Return the mesh dimensions along which a value is partial."""
     return tuple(i for i, p in enumerate(getattr(value, "placements", ())) if p.is_partial())
 
 
@@ -333,8 +341,9 @@ def _is_split(tensor) -> bool:
 
 @functools.lru_cache(maxsize=None)
 def _writes_elsewhere(func) -> bool:
-    """Does a function write other places than those it reads? DTensor gives what is written the rules of what
-    is read, and no values.
+    """Whether a function writes other elements than it reads.
+
+    DTensor gives the written tensor the placements of the one that is read, and no values.
     """
     alike = {torch.Tag.pointwise, torch.Tag.nondeterministic_seeded}.intersection(func.tags)
     return (
@@ -346,14 +355,15 @@ def _writes_elsewhere(func) -> bool:
 
 
 def _usual(tensor):
-    """A result under rules that OneFlow has: parts of a mean become parts of a sum, other parts are put
-    together.
+    """Return a result under placements that OneFlow has.
+
+    Partial means become partial sums; other partial results are reduced.
     """
     targets = list(tensor.placements)
     size, local = tensor.device_mesh.shape, tensor._local_tensor
     if tensor.dtype is torch.bool and any(
         p.is_partial() and p.reduce_op == "sum" for p in targets
-    ):  # any(): two true parts are no two
+    ):  # for any(), two true summands do not count as two
         counted = _around(local.int(), tensor.device_mesh, targets, tensor.shape, tensor.stride())
         return GlobalDTensor(
             counted.redistribute(placements=[Replicate() if p.is_partial() else p for p in targets]) != 0
@@ -363,16 +373,17 @@ def _usual(tensor):
             local, targets[i] = local / size[i], Partial()
     if local is not tensor._local_tensor:
         tensor = _around(local, tensor.device_mesh, targets, tensor.shape, tensor.stride())
-    known = [
+    supported = [
         p if type(p) in (Shard, Replicate) or type(p) is Partial and p.reduce_op == "sum" else Replicate()
         for p in targets
     ]
-    return GlobalDTensor(tensor.redistribute(placements=known) if known != targets else tensor)
+    return GlobalDTensor(tensor.redistribute(placements=supported) if supported != targets else tensor)
 
 
 def _averages(out) -> bool:
-    """Is a result the mean of the parts' means? It is the mean of the whole only where all parts are of one
-    size.
+    """Whether a result is the mean of the shards' means.
+
+    It is the mean of the full tensor only if all shards have the same size.
     """
     return any(
         type(p) is Partial and p.reduce_op == "avg"
@@ -391,7 +402,7 @@ def _even(tensor) -> bool:
 
 
 def _lacks_parts(tensor) -> bool:
-    """Has some rank no elements of a tensor?"""
+    """Whether some rank has no elements of a tensor."""
     return isinstance(tensor, GlobalDTensor) and _empty_parts(
         tuple(tensor.shape), tensor.placements, tensor.device_mesh.shape
     )
@@ -399,35 +410,37 @@ def _lacks_parts(tensor) -> bool:
 
 @functools.lru_cache(maxsize=None)
 def _empty_parts(shape, placements, sizes) -> bool:
-    found = [{n} for n in shape]  # the lengths of the parts along each dimension
+    lengths_of_dims = [{n} for n in shape]  # the lengths of the shards along each dimension
     for p, size in zip(placements, sizes):
         if isinstance(p, Shard):
-            found[p.dim] = {
-                max(0, min(-(-n // size), n + i * (n // -size))) for n in found[p.dim] for i in range(size)
+            lengths_of_dims[p.dim] = {
+                max(0, min(-(-n // size), n + i * (n // -size)))
+                for n in lengths_of_dims[p.dim]
+                for i in range(size)
             }
-    return any(0 in lengths for lengths in found)
+    return any(0 in lengths for lengths in lengths_of_dims)
 
 
 def _mesh_of_all(func, tree):
-    found = None
+    mesh = None
     for t in pytree.tree_leaves(tree):
         if isinstance(t, GlobalDTensor):
-            if found is not None and t.device_mesh != found:
+            if mesh is not None and t.device_mesh != mesh:
                 raise RuntimeError(
-                    f"{func}: expected all tensors on the same placement, found {_placements[found]!r} and"
+                    f"{func}: expected all tensors on the same placement, found {_placements[mesh]!r} and"
                     f" {_placements[t.device_mesh]!r}; move one with to_global"
                 )
-            found = t.device_mesh
-    return found
+            mesh = t.device_mesh
+    return mesh
 
 
 def _by_placement(func, args, kwargs):
-    """An operator over lists, as optimizers call: one call for the tensors of each placement."""
-    count, places = len(args[0]), {}
+    """Run an operator over lists, as optimizers use them: one call for the tensors of each placement."""
+    count, by_mesh = len(args[0]), {}
     for i, t in enumerate(args[0]):
-        places.setdefault(t.device_mesh, []).append(i)
+        by_mesh.setdefault(t.device_mesh, []).append(i)
     results: list = [None] * count
-    for indices in places.values():
+    for indices in by_mesh.values():
         pick = lambda a: [a[i] for i in indices] if isinstance(a, (list, tuple)) and len(a) == count else a  # noqa: B023
         out = func(*map(pick, args), **{k: pick(v) for k, v in kwargs.items()})
         for i, o in zip(indices, out or ()):
@@ -436,14 +449,15 @@ def _by_placement(func, args, kwargs):
 
 
 def _same_rules(parameters, _, *states) -> bool:
-    """Does every state of an optimizer lie as its parameter does, so that each rank can update
-    its own parts?
+    """Whether every state of an optimizer has its parameter's placements.
+
+    Then each rank can update its own shards.
     """
-    held = [s for s in states if isinstance(s, (list, tuple))]
+    per_parameter = [s for s in states if isinstance(s, (list, tuple))]
     return not any(p.is_partial() for t in parameters for p in t.placements) and all(
         not isinstance(s, GlobalDTensor) or s.placements == t.placements
-        for each in held
-        for t, s in zip(parameters, each)
+        for state in per_parameter
+        for t, s in zip(parameters, state)
     )
 
 
@@ -458,13 +472,13 @@ def _on_parts(func, parameters, grads, *states, **numbers):
 
 
 def _on_whole(func, args, kwargs, mesh):
-    """An operator that DTensor cannot shard: every rank runs it on the whole tensors."""
-    held: dict = {}
+    """Run an operator that DTensor cannot shard on the full tensors, on every rank."""
+    full_tensors: dict = {}
 
     def full(t):
-        if id(t) not in held:
-            held[id(t)] = (t, whole(t))
-        return held[id(t)][1]
+        if id(t) not in full_tensors:
+            full_tensors[id(t)] = (t, whole(t))
+        return full_tensors[id(t)][1]
 
     out = func(*_map(full, args), **_map(full, kwargs))
     if _mine(mesh):
@@ -474,19 +488,22 @@ def _on_whole(func, args, kwargs, mesh):
             else [t for t in args[3:5] if t is not None]
         ):
             t._local_tensor.copy_(_part(full(t), mesh, t.placements))
-    same = {id(value): t for t, value in held.values()}
+    same = {id(value): t for t, value in full_tensors.values()}
     return pytree.tree_map_only(
         torch.Tensor, lambda o: same[id(o)] if id(o) in same else _copies(o, mesh), out
     )
 
 
 def _random_numbers(func, mesh, args):
-    """Ranks that hold the same part draw the same numbers, others their own. On a GPU DTensor sees to it."""
+    """Let ranks that hold the same shard sample the same values, and others their own.
+
+    On a GPU, DTensor does so.
+    """
     if torch.Tag.nondeterministic_seeded not in func.tags or mesh.device_type != "cpu" or not _mine(mesh):
         return contextlib.nullcontext()
-    first, offset = next(t for t in pytree.tree_leaves(args) if isinstance(t, GlobalDTensor)), 0
-    for target, size, at in zip(first.placements, mesh.shape, mesh.get_coordinate()):
-        offset = offset * size + (at if isinstance(target, Shard) else 0)
+    sample, offset = next(t for t in pytree.tree_leaves(args) if isinstance(t, GlobalDTensor)), 0
+    for target, size, coordinate in zip(sample.placements, mesh.shape, mesh.get_coordinate()):
+        offset = offset * size + (coordinate if isinstance(target, Shard) else 0)
     return same_numbers(_groups[mesh], _first(mesh), offset)
 
 
@@ -681,7 +698,7 @@ def _run_dtensor(call):
     dtype = getattr(call.empty_result, "dtype", None)
     if dtype is None or getattr(out, "dtype", None) in (None, dtype):
         return out
-    # a rank without a part, in torch 2.11: DTensor has kept the dtype of 1 - x for 1.0 - x
+    # On a rank without data, DTensor of torch 2.11 has kept the dtype of 1 - x for 1.0 - x.
     return GlobalDTensor(_around(out._local_tensor.to(dtype), mesh, out.placements, out.shape, out.stride()))
 
 
