@@ -461,14 +461,14 @@ def _same_rules(parameters, _, *states) -> bool:
     )
 
 
-def _on_parts(func, parameters, grads, *states, **numbers):
+def _on_parts(func, parameters, grads, *states, **scalars):
     part = lambda a: (
         [t._local_tensor if isinstance(t, GlobalDTensor) else t for t in a]
         if isinstance(a, (list, tuple))
         else a
     )
     grads = [_moved(g, t._of_placement, t._of_sbp) for t, g in zip(parameters, grads)]
-    return func(*map(part, (parameters, grads, *states)), **_map(whole, numbers))
+    return func(*map(part, (parameters, grads, *states)), **_map(whole, scalars))
 
 
 def _on_whole(func, args, kwargs, mesh):
