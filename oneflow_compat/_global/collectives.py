@@ -26,7 +26,7 @@ import torch.distributed as dist
 
 from .. import _env, _processes
 
-_TOLD = 24  # position of the told integers in a header
+_TOLD = 24  # position of the integers of tell() in a header
 _HEADER = 96
 _GRACE = 2.0  # seconds that a rank waits for the notes of the others after a failure
 _LOST = (
@@ -53,7 +53,7 @@ class _State:
         self.world, self.control, self.broken, self.nested = world, None, None, 0
         self.header = self.headers = None
         self.groups: list = []
-        self.meshes: list = []  # the ranks of each mesh, in the order of creation, which is the same on all ranks
+        self.meshes: list = []  # the ranks of each mesh, in the order of creation on all ranks
         self.history = [0] * (_TOLD - 4)
 
 
@@ -180,9 +180,9 @@ class Asked:
         """Set the facts that must be the same on every rank."""
         self.facts = ", ".join(f"{name}={value}" for name, value in facts.items())
 
-    def tell(self, *numbers):
+    def tell(self, *integers):
         """Send integers to every rank; `told` then has the list of each rank."""
-        self.numbers = numbers
+        self.numbers = integers
 
     def send(self, message):
         """Send an object to every rank; `messages` then has the object of each rank."""

@@ -28,7 +28,10 @@ def _off():
 
 
 def symbolic_kernels():
-    """Use torch's own new_empty and its siblings while torch's symbolic kernels run inside global_mode."""
+    """Use torch's own new_empty and its siblings of a global tensor in the block.
+
+    torch's symbolic kernels run in it, which may be inside global_mode.
+    """
     return _pushed(SYMBOLIC) if stack else contextlib.nullcontext()
 
 

@@ -539,8 +539,8 @@ def agreed_shape(told, placement, rules, name="to_global"):
     for rank, (own_dtype, own) in parts.items():
         if own_dtype != dtype or len(own) != len(first_shape):
             raise RuntimeError(
-                f"{name}: rank {rank} has {own} of {own_dtype}, rank {first_rank} {first_shape} of {dtype}; they"
-                " must agree"
+                f"{name}: rank {rank} has {own} of {own_dtype}, rank {first_rank} {first_shape} of {dtype};"
+                " they must agree"
             )
     shape = list(first_shape)
     for d in {r._dim for r in rules if r._kind == "split"}:

@@ -62,7 +62,8 @@ def _check_same(messages):
                 for r, m in ((0, messages[0]), (rank, tensors))
             ]
             raise RuntimeError(
-                f"save: the ranks save different objects: of global tensor number {position}, {' and '.join(descriptions)}"
+                f"save: the ranks save different objects: of global tensor number {position},"
+                f" {' and '.join(descriptions)}"
             )
 
 

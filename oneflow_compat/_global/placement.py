@@ -52,10 +52,10 @@ def _mock_module():
 class placement:
     """Where a global tensor lives: a device type and the ranks that hold it.
 
-    placement(type, ranks): `ranks` is a (nested) list of ints, or OneFlow's older {node: device(s)} form, with
-    `hierarchy` as the shape of the grid. The ranks fill the grid in ascending order, whatever their written
-    order, as in OneFlow. A placement is compared, hashed and printed by content. Ranks beyond the world size
-    are refused at use, not here.
+    placement(type, ranks): `ranks` is a (nested) list of ints, or OneFlow's older {node: device(s)} form,
+    with `hierarchy` as the shape of the grid. The ranks fill the grid in ascending order, whatever their
+    written order, as in OneFlow. A placement is compared, hashed and printed by content. Ranks beyond the
+    world size are refused at use, not here.
     """
 
     __slots__ = ("_type", "_ranks")

@@ -225,8 +225,8 @@ def make_global(
 ) -> torch.Tensor:
     """Return `tensor` as the global tensor on `placement` with the sbp `rules`; autograd passes through.
 
-    With several ranks, `tensor` is this rank's shard, or the full tensor if `whole`. `shape` is the full shape;
-    without it, the ranks agree on one.
+    With several ranks, `tensor` is this rank's shard, or the full tensor if `whole`. `shape` is the full
+    shape; without it, the ranks agree on one.
     """
     rules = check_rules(rules, placement, tensor.dim())
     if several():
@@ -341,8 +341,8 @@ def to_global(self, placement=None, sbp=None, *, grad_sbp=None, check_meta=None,
     """Make a local tensor global, or move a global tensor to another placement or sbp.
 
     A local tensor needs both `placement` and `sbp`. With several ranks, each rank gives its shard. With
-    check_meta=False the ranks do not compare shapes; all shards must be as large as this rank's. `grad_sbp` is
-    the sbp that the gradient of a moved tensor takes first. Autograd passes through.
+    check_meta=False the ranks do not compare shapes; all shards must be as large as this rank's. `grad_sbp`
+    is the sbp that the gradient of a moved tensor takes first. Autograd passes through.
     """
     if several():
         return _to_global_of_ranks(self, placement, sbp, grad_sbp, check_meta, copy)

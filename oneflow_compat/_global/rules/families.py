@@ -1,4 +1,4 @@
-"""Families of operators on global tensors of several ranks: attention, convolutions, class losses and views."""
+"""Families of operators on global tensors of several ranks: attention, convolutions, losses, views."""
 
 from __future__ import annotations
 

@@ -41,7 +41,8 @@ from ..dtensor import (
 )
 
 aten = torch.ops.aten
-# These write their running statistics, which their schemas do not say; DTensor would write a copy of a moved one.
+# These write their running statistics, which their schemas do not say. If DTensor moves one, it would write
+# the copy.
 _WRITES_UNSAID = {
     aten.native_batch_norm.default,
     aten.cudnn_batch_norm.default,
@@ -74,8 +75,8 @@ _TAKES_COPIES = {
     aten.masked_fill.Scalar,
     aten._embedding_bag.default,
 }
-# function -> how many leading arguments are data. With wider weights, a kernel gives statistics of their dtype,
-# which neither a rank without data nor a program expects.
+# function -> how many leading arguments are data. With wider weights, a kernel gives statistics of their
+# dtype, which neither a rank without data nor a program expects.
 _NORMS = {
     aten.native_layer_norm.default: 1,
     aten.native_group_norm.default: 1,

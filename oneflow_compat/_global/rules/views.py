@@ -14,7 +14,7 @@ from ..dtensor import GlobalDTensor, _mine, _part
 
 
 class Origin(NamedTuple):
-    """The base of a copied view, the function that views its full tensor, and the count of writes at that time."""
+    """The base of a copied view, the function that views a full tensor, and the writes counted by autograd then."""
 
     base: GlobalDTensor
     view: object

@@ -27,8 +27,8 @@ class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel, metacla
     broadcast_buffers: rank 0's buffers are copied before every forward in training.
     bucket_size: parameters per message with `use_bucket`; otherwise each gradient is sent alone.
 
-    This is a class so that `isinstance(model, DistributedDataParallel)` works (true for torch's wrapper only),
-    and so that a subclass of it is a subclass of torch's.
+    This is a class so that `isinstance(model, DistributedDataParallel)` works (true for torch's wrapper
+    only), and so that a subclass of it is a subclass of torch's.
     """
 
     _torch_class = torch.nn.parallel.DistributedDataParallel
@@ -238,7 +238,10 @@ def allreduce_fn(module, param, use_bucket=False):
 
 
 def grad_setting_fn(module, param):
-    """Return a function that returns a gradient unchanged: gradients are averaged in place, without a buffer."""
+    """Return a function that returns a gradient unchanged.
+
+    Gradients are averaged in place here, with no separate buffer.
+    """
     return lambda grad: grad
 
 

@@ -19,9 +19,9 @@ from .global_utils import to_global_tensor
 def to_global(input, placement=None, sbp=None, warn_on_non_tensor_leaf=True, **kwargs):
     """Make every tensor in `input` (nested list, tuple, dict, or one tensor) global; a state dict works, too.
 
-    `sbp` is one sbp, a list of them, or a function that returns a tensor's sbp. The function takes `input` and
-    the tensor, or the tensor alone. A rank that is not in `placement` may give None: it gets the structure
-    that the placement's first rank has.
+    `sbp` is one sbp, a list of them, or a function that returns a tensor's sbp. The function takes `input`
+    and the tensor, or the tensor alone. A rank that is not in `placement` may give None: it gets the
+    structure that the placement's first rank has.
     """
     if _processes.get_world_size() > 1:
         input = _structure_of_ranks(input, placement)
