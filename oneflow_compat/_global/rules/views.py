@@ -14,7 +14,7 @@ from ..dtensor import GlobalDTensor, _mine, _part
 
 
 class Origin(NamedTuple):
-    """The base of a copied view, the function that views a full tensor, and the writes counted by autograd then."""
+    """The base of a copied view, the function that makes the view, and autograd's count of writes then."""
 
     base: GlobalDTensor
     view: object
