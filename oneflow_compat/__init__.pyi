@@ -22,11 +22,11 @@ class _Tensor(torch.Tensor):
     """A torch.Tensor. Its type declares the methods that oneflow adds to torch's class."""
     @property
     def is_global(self) -> _bool:
-        """True for a tensor with a placement."""
+        """Return True for a tensor with a placement."""
         ...
     @property
     def is_local(self) -> _bool:
-        """True for an ordinary tensor."""
+        """Return True for an ordinary tensor."""
         ...
     def is_consistent(self) -> _bool:
         """Removed from OneFlow; use is_global."""
@@ -47,10 +47,10 @@ class _Tensor(torch.Tensor):
     global_to_global: Any
     local_to_global: Any
     def global_id(self) -> _int:
-        """A number that names this global tensor; RuntimeError on a local one."""
+        """Return an integer that identifies this global tensor; RuntimeError on a local one."""
         ...
     def check_meta_consistency(self) -> _bool:
-        """Check that shape and dtype agree over ranks; with one rank they do."""
+        """Check that shape and dtype agree over ranks, which they always do on one rank."""
         ...
     @property
     def is_lazy(self) -> _bool:
@@ -1162,13 +1162,11 @@ def tensor_to_tensor_buffer(x: Any, instance_dims: Any) -> _Tensor:
     ...
 
 def to_global(input: Tensor, placement: _placement | None = None, sbp: _sbp | Sequence[_sbp] | None = None, **kwargs: Any) -> _Tensor:
-    """A tensor, or a nested container of tensors, made global: `oneflow.utils.global_view.to_global`."""
+    """Make a tensor or a nested container global, by `oneflow.utils.global_view.to_global`."""
     ...
 
 def to_local(input: Tensor, *, copy: _bool = False) -> _Tensor:
-    """A global tensor, or a nested container of them, as local tensors:
-    `oneflow.utils.global_view.to_local`.
-    """
+    """Make a global tensor or a nested container local, by `oneflow.utils.global_view.to_local`."""
     ...
 
 def topk(input: Tensor, k: _int | _int, dim: _int | None = None, largest: _bool = True, sorted: _bool = True, *, out: Tensor | tuple[Tensor, ...] | list[Tensor] | None = None) -> _Tensor:

@@ -154,7 +154,7 @@ def combined_margin_loss(x: Any, label: Any, m1: Any, m2: Any, m3: Any) -> Any:
     ...
 
 def comm_broadcast(x: Any = None, *, inputs: Any = None, src_rank: Any = 0, inplace: _bool = True) -> Any:
-    """Rank `src_rank`'s tensor (or list of tensors) on every rank."""
+    """Copy rank `src_rank`'s tensor (or list of tensors) to every rank."""
     ...
 
 def concat(inputs: Any, dim: _int = 0) -> _Tensor:
@@ -490,19 +490,19 @@ def gelu_with_approximate(x: Any, approximate: str = 'none') -> Any:
     ...
 
 def global_arange(start: Any, end: Any = None, step: Any = 1, *, dtype: torch.dtype | None = None, placement: _placement | None, sbp: _sbp | Sequence[_sbp] | None) -> Any:
-    """arange as a global tensor; with one number, from 0 to it."""
+    """Return arange as a global tensor; with `start` alone, from 0 to `start`."""
     ...
 
 def global_constant(shape: Any, value: Any, *, dtype: torch.dtype | None, placement: _placement | None, sbp: _sbp | Sequence[_sbp] | None) -> Any:
-    """A global tensor of one value."""
+    """Return a global tensor filled with one value."""
     ...
 
 def global_empty(shape: Any, *, dtype: torch.dtype | None, placement: _placement | None, sbp: _sbp | Sequence[_sbp] | None) -> Any:
-    """A global tensor of undefined values."""
+    """Return a global tensor of undefined values."""
     ...
 
 def global_tensor_constant(shape: Any, value: Any, *, dtype: torch.dtype | None, placement: _placement | None, sbp: _sbp | Sequence[_sbp] | None) -> Any:
-    """A global tensor filled with the value of a 0-d tensor."""
+    """Return a global tensor filled with the value of a 0-d tensor."""
     ...
 
 def grid_sample(input: Tensor, grid: Tensor, interpolation_mode: str = 'bilinear', padding_mode: str = 'zeros', align_corners: Any | None = False) -> _Tensor:
@@ -595,19 +595,19 @@ def linalg_cross(input: Tensor, other: Any, dim: Any = None) -> Any:
     ...
 
 def local_all_gather(output: Any, input: Tensor) -> Any:
-    """Every rank's `input`, concatenated along dimension 0, into `output`."""
+    """Concatenate every rank's `input` along dimension 0 into `output`."""
     ...
 
 def local_all_reduce(x: Any, inplace: _bool = False) -> Any:
-    """Sum of a local tensor over ranks."""
+    """Sum a local tensor over ranks."""
     ...
 
 def local_reduce(x: Any, *, dst: Any = 0, inplace: _bool = True) -> Any:
-    """Sum of a local tensor over ranks, on rank `dst`."""
+    """Sum a local tensor over ranks, on rank `dst`."""
     ...
 
 def local_reduce_scatter(output: Any, input: Tensor) -> Any:
-    """Sum over ranks of `input`, this rank's part of dimension 0 into `output`."""
+    """Sum `input` over ranks; `output` gets this rank's shard of dimension 0."""
     ...
 
 def margin_ranking_loss(input_1: Any, input_2: Any, target: Tensor, margin: _float = 0, reduction: str = 'mean', *, size_average: _bool | None = None, reduce: _bool | None = None, **kwargs: Any) -> _Tensor:

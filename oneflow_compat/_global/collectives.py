@@ -1,14 +1,12 @@
 """Agreement of the ranks on collective calls: a call fails on every rank or on none.
 
-`checking(call)` runs what can raise on this rank alone: checks of arguments, files, shapes. The ranks then
-exchange
-one small tensor on a process group of their own. If the body raised on a rank, or if the ranks asked for
-different
-things, every rank raises before any data travels. `transfer(call)` surrounds what travels. After a timeout or
-a lost
-connection the ranks are out of step: each one reports the call, its rank and the ranks that are missing, and
-every
-later call raises at once instead of reading values of another call.
+`checking(call)` surrounds code that can raise on one rank alone: checks of arguments, files and shapes. The
+ranks then exchange one small tensor on a separate process group. If the body raised on a rank, or if the
+ranks made different requests, every rank raises before any data is sent.
+
+`transfer(call)` surrounds communication. After a timeout or a lost connection the ranks are out of step. Each
+rank then reports the call, its rank and the ranks that are missing. Every later call raises immediately
+instead of reading values of another call.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ import torch.distributed as dist
 
 from .. import _env, _processes
 
-_TOLD = 24  # position of the told integers in a header
+_TOLD = 24  # position of the integers of tell() in a header
 _HEADER = 96
 _GRACE = 2.0  # seconds that a rank waits for the notes of the others after a failure
 _LOST = (
@@ -49,13 +47,13 @@ class CollectiveError(RuntimeError):
 
 
 class _State:
-    """What this process knows of its ranks. A new process group begins with a new state."""
+    """The state of this process about its ranks. A new process group begins with a new state."""
 
     def __init__(self, world=None):
         self.world, self.control, self.broken, self.nested = world, None, None, 0
         self.header = self.headers = None
         self.groups: list = []
-        self.meshes: list = []  # the ranks of each mesh, in the order in which all ranks make them
+        self.meshes: list = []  # the ranks of each mesh, in the order of creation on all ranks
         self.history = [0] * (_TOLD - 4)
 
 
@@ -74,20 +72,20 @@ def start():
 
 
 def timeout() -> datetime.timedelta | None:
-    """How long a rank waits for the others in a collective call.
+    """Return the time that a rank waits for the others in a collective call.
 
-    None is torch's time: 30 minutes on the CPU.
+    None means torch's default: 30 minutes on the CPU.
     """
-    text = _env.get("ONEFLOW_TIMEOUT_SECONDS")
-    if not text:
+    value = _env.get("ONEFLOW_TIMEOUT_SECONDS")
+    if not value:
         return None
     try:
-        seconds = float(text)
+        seconds = float(value)
     except ValueError:
         seconds = 0
     if not 0 < seconds < 1e9:
         raise ValueError(
-            f"environment variable ONEFLOW_TIMEOUT_SECONDS must be a positive number, found {text!r}"
+            f"environment variable ONEFLOW_TIMEOUT_SECONDS must be a positive number, found {value!r}"
         )
     return datetime.timedelta(seconds=seconds)
 
@@ -104,8 +102,8 @@ def _check_launcher():
 def _leave():
     """End the process group.
 
-    A process that ends while gloo's threads still run may abort. (NCCL's would wait for ranks that have
-    failed.)
+    A process that ends while gloo's threads still run may abort. With CUDA the group is left alone, because
+    NCCL would wait for ranks that have failed.
     """
     if dist.is_initialized():
         error = getattr(sys, "last_value", None)
@@ -128,7 +126,7 @@ def several() -> bool:
 
 
 def _current() -> _State:
-    """The state of the process group that exists now."""
+    """Return the state of the current process group."""
     global _state
     start()
     if _state.world is not dist.group.WORLD:
@@ -137,7 +135,7 @@ def _current() -> _State:
 
 
 def _control(state):
-    """The group on which headers travel. Nothing else does, so that a header never meets another tensor."""
+    """Return the group for headers only, so that a header never meets another tensor."""
     if state.control is None:
         cause = _note("cause")
         if cause:
@@ -152,9 +150,9 @@ def _control(state):
 
 
 def add_mesh(ranks, groups) -> int:
-    """Number of a mesh that every rank has just made.
+    """Register a mesh that every rank has just made, and return its index.
 
-    Its groups are closed, too, when the ranks are out of step, so that no rank goes on waiting.
+    Its groups are closed, too, when the ranks are out of step, so that no rank keeps waiting.
     """
     state = _current()
     state.groups.extend(g for g in groups if g is not dist.group.WORLD)
@@ -163,7 +161,7 @@ def add_mesh(ranks, groups) -> int:
 
 
 def _happening_now():
-    """What is done inside happens now, also while a graph is captured."""
+    """Return a context whose body runs immediately, even while a graph is captured."""
     from .._active import capturing, outside_capture
 
     return outside_capture() if capturing() else contextlib.nullcontext()
@@ -171,23 +169,23 @@ def _happening_now():
 
 # --------------------------------------------------------------------------- agreement
 class Asked:
-    """What this rank asks for in a collective call, and what the ranks tell each other."""
+    """The request of this rank in a collective call, and the answers of all ranks."""
 
     def __init__(self, call):
         self.call, self.facts, self.numbers, self.message = call, "", (), None
-        self.told: list = []  # the numbers of each rank
+        self.told: list = []  # the integers of each rank
         self.messages: list = []  # the messages of each rank
 
     def same(self, **facts):
-        """Facts that must be the same on every rank."""
+        """Set the facts that must be the same on every rank."""
         self.facts = ", ".join(f"{name}={value}" for name, value in facts.items())
 
-    def tell(self, *numbers):
-        """Integers that every rank gets to know: each rank's list in `told`."""
-        self.numbers = numbers
+    def tell(self, *integers):
+        """Send integers to every rank; `told` then has the list of each rank."""
+        self.numbers = integers
 
     def send(self, message):
-        """An object that every rank gets to know: each rank's object in `messages`."""
+        """Send an object to every rank; `messages` then has the object of each rank."""
         self.message = message
 
     def __str__(self):
@@ -196,10 +194,10 @@ class Asked:
 
 @contextlib.contextmanager
 def checking(call, tells=False):
-    """Raise on every rank if the body raises on one rank, or if the ranks ask for different things.
+    """Raise on every rank if the body raises on one rank, or if the ranks make different requests.
 
     The failing rank raises its own error. The others raise one that names the call, the rank and the cause.
-    `tells`: the body tells numbers or sends a message, which is done inside another collective call as well.
+    `tells`: the body sends integers or a message. They are exchanged inside another collective call as well.
     """
     asked, failure = Asked(call), None
     if not several() or not tells and (_state.nested or not _env.is_set("ONEFLOW_CHECK_COLLECTIVES")):
@@ -214,7 +212,7 @@ def checking(call, tells=False):
 
 @contextlib.contextmanager
 def nested():
-    """Inside the block, the calls that a collective call makes are not checked again."""
+    """Skip the checks of calls in the block, which a checked collective call makes."""
     _state.nested += 1
     try:
         yield
@@ -247,7 +245,7 @@ def _exchange(asked, failure):
 
 
 def _current_or(failure):
-    """The state; the caller's own error rather than one about missing ranks."""
+    """Return the state, or raise the caller's own error rather than one about missing ranks."""
     try:
         return _current()
     except Exception:
@@ -257,8 +255,9 @@ def _current_or(failure):
 
 
 def _headers(state, asked, failure):
-    """(the header of each rank, and where a rank has more to say (what it asked, its error, its message) of
-    each).
+    """Exchange and return the headers of all ranks, and their objects if a rank has any.
+
+    An object is (the description of the call, the error, the message).
     """
     description = str(asked)
     with _happening_now(), torch.no_grad():
@@ -301,28 +300,29 @@ def _raise_failure(asked, objects):
     failing = next((rank for rank, (_, error, _) in enumerate(objects) if error), None)
     if failing is None:
         return
-    name, text = objects[failing][1]
+    name, message = objects[failing][1]
     called = objects[failing][0].partition("(")[0]
-    kind, known = name.partition(":")[2], _class_of(name)
+    class_name, error_class = name.partition(":")[2], _class_of(name)
     what = f"{called} failed on rank {failing}: "
     try:
-        error = known(what + text)
+        error = error_class(what + message)
     except Exception:
         error = None
-    raise error if isinstance(error, Exception) else CollectiveError(f"{what}{kind}: {text}")
+    raise error if isinstance(error, Exception) else CollectiveError(f"{what}{class_name}: {message}")
 
 
 def _class_of(name):
-    """The class of another rank's error, where this rank has it, so that `except FileNotFoundError` holds on
-    every rank.
+    """Return the class of another rank's error if this rank has it, else None.
+
+    With it, `except FileNotFoundError` works on every rank.
     """
     module, _, path = name.partition(":")
-    found = getattr(sys.modules.get(module), path, None)
+    error_class = getattr(sys.modules.get(module), path, None)
     return (
-        found
-        if isinstance(found, type)
-        and issubclass(found, Exception)
-        and found.__str__ in (Exception.__str__, OSError.__str__, KeyError.__str__)
+        error_class
+        if isinstance(error_class, type)
+        and issubclass(error_class, Exception)
+        and error_class.__str__ in (Exception.__str__, OSError.__str__, KeyError.__str__)
         else None
     )
 
@@ -347,7 +347,7 @@ def _names(ranks) -> str:
 
 # --------------------------------------------------------------------------- operators
 def note(mesh_number, operator):
-    """Note an operator that communicated: the next exchange compares what the ranks of a mesh ran."""
+    """Record an operator that communicated. The next exchange compares the records of a mesh's ranks."""
     if mesh_number < len(_state.history):
         _state.history[mesh_number] = (
             hash((_state.history[mesh_number], _digest(operator.rstrip("_")))) & 0xFFFFFFFFFFFFFF
@@ -355,10 +355,10 @@ def note(mesh_number, operator):
 
 
 def _check_history(asked, headers):
-    for number, ranks in enumerate(_state.meshes[: len(_state.history)]):
+    for index, ranks in enumerate(_state.meshes[: len(_state.history)]):
         seen: dict = {}
         for rank in ranks:
-            seen.setdefault(headers[rank][4 + number], []).append(rank)
+            seen.setdefault(headers[rank][4 + index], []).append(rank)
         if len(seen) > 1:
             groups = " and ".join(_names(group) for group in seen.values())
             _break(
@@ -376,7 +376,7 @@ def is_out_of_step() -> bool:
 
 
 def check_sound(call):
-    """CollectiveError if the ranks are out of step."""
+    """Raise CollectiveError if the ranks are out of step."""
     if _state.broken is not None:
         raise CollectiveError(
             f"{call}: an earlier collective call failed and the ranks are out of step; restart the program."
@@ -386,8 +386,9 @@ def check_sound(call):
 
 @contextlib.contextmanager
 def transfer(call):
-    """What travels between ranks: a timeout or a lost connection inside becomes an error that names the call
-    and the missing ranks.
+    """Surround communication between ranks.
+
+    A timeout or a lost connection becomes an error that names the call and the missing ranks.
     """
     check_sound(call)
     try:
@@ -402,7 +403,7 @@ def transfer(call):
 
 
 def is_lost(error) -> bool:
-    """Whether an error says that other ranks did not come or are gone."""
+    """Whether an error says that other ranks did not arrive or have ended."""
     if isinstance(error, CollectiveError):
         return False
     if isinstance(error, dist.DistError):
@@ -411,8 +412,9 @@ def is_lost(error) -> bool:
 
 
 def lost(call, error) -> CollectiveError:
-    """Mark the ranks as out of step after `error` in `call`; return the error to raise, which names the first
-    cause.
+    """Mark the ranks as out of step after `error` in `call`.
+
+    Return the error to raise, which names the first cause.
     """
     if _state.broken is None:
         own = (
@@ -442,8 +444,9 @@ def _break(cause, call):
 
 
 def _close(group):
-    """Close this rank's connections in a group: gloo does so after a timeout, and every rank that waits there
-    gets an error.
+    """Close this rank's connections in a group.
+
+    gloo closes them after a timeout, and every rank that waits there gets an error.
     """
     try:
         rank, size = dist.get_rank(group), dist.get_world_size(group)
@@ -451,18 +454,19 @@ def _close(group):
         return
     if rank < 0:
         return
-    for other in range(size):  # one that is dead gives an error at once and closes only its own connection
-        if other != rank:
+    for peer in range(size):  # a dead rank gives an error immediately and closes only its own connection
+        if peer != rank:
             with contextlib.suppress(Exception):
                 nothing = torch.zeros(1, device="cpu")
-                dist.irecv(nothing, group_src=other, group=group, tag=1 << 20).wait(
+                dist.irecv(nothing, group_src=peer, group=group, tag=1 << 20).wait(
                     datetime.timedelta(milliseconds=1)
                 )
 
 
 def _explanation(call, error) -> str:
-    """The first cause that a rank noted, or this rank's account of who waits, who ended and who
-    is missing.
+    """Return the first cause that a rank recorded.
+
+    If there is none, record and return this rank's account of who waits, who ended and who is missing.
     """
     rank, world = dist.get_rank(), dist.get_world_size()
     earlier = _note("cause")
@@ -477,8 +481,8 @@ def _explanation(call, error) -> str:
             if gone
             else "lost the connection to another rank"
         )
-        account = [f"rank {r} {text}" for r, text in notes.items() if text]
-        missing = [r for r, text in notes.items() if not text]
+        account = [f"rank {r} {note_of_rank}" for r, note_of_rank in notes.items() if note_of_rank]
+        missing = [r for r, note_of_rank in notes.items() if not note_of_rank]
         if missing:
             account.append(
                 f"{_names(missing)} {'is' if len(missing) == 1 else 'are'} missing: killed, stopped, or busy"
@@ -490,7 +494,7 @@ def _explanation(call, error) -> str:
 
 
 def _wait_for_readers():
-    """On rank 0, which may keep the notes: let the ranks that wait read them before this process ends."""
+    """On rank 0, which may keep the notes, let the waiting ranks read them before this process ends."""
     rank, store, deadline = dist.get_rank(), _store(), time.monotonic() + _GRACE
     store.set(f"{_NOTES}/read/{rank}", "")
     others = [
@@ -503,18 +507,18 @@ def _wait_for_readers():
 
 
 def _notes(ranks) -> dict:
-    """What the ranks noted about themselves when they failed or ended, None of those that did not."""
-    deadline, found = time.monotonic() + _GRACE, {}
-    while len(found) < len(ranks):
+    """Return the notes of the ranks about how they failed or ended, None for ranks without a note."""
+    deadline, notes = time.monotonic() + _GRACE, {}
+    while len(notes) < len(ranks):
         for r in ranks:
             waiting = _note(f"waiting/{r}")
-            text = f"was in {waiting}" if waiting else _note(f"left/{r}")
-            if text:
-                found[r] = text
+            note_of_rank = f"was in {waiting}" if waiting else _note(f"left/{r}")
+            if note_of_rank:
+                notes[r] = note_of_rank
         if time.monotonic() > deadline:
             break
         time.sleep(0.05)
-    return {r: found.get(r) for r in ranks}
+    return {r: notes.get(r) for r in ranks}
 
 
 def _note(name) -> str:
@@ -524,7 +528,7 @@ def _note(name) -> str:
 
 # --------------------------------------------------------------------------- objects
 def from_rank(source, make, call):
-    """The object that `make()` returns on the rank `source`, on every rank; its error on every rank."""
+    """Return the object that `make()` returns on rank `source`, or raise its error, on every rank."""
     data = b""
     with checking(call, tells=True) as asked:
         asked.same(source=source)

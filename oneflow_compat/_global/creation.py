@@ -1,4 +1,4 @@
-"""new_zeros and its like, and Tensor(...): global where the tensor is, and inside global_mode."""
+"""new_zeros and its siblings, and Tensor(...): global for a global tensor and inside global_mode."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..sbp import broadcast
 from .global_mode import OFF, SYMBOLIC, current, stack
 
 NAMES = ("new_empty", "new_zeros", "new_ones", "new_full", "new_tensor")
-_plain: dict = {}  # inside global_mode: what torch.Tensor has outside
+_plain: dict = {}  # inside global_mode: the methods that torch.Tensor has outside
 
 
 @contextlib.contextmanager
@@ -28,14 +28,15 @@ def _off():
 
 
 def symbolic_kernels():
-    """While torch's symbolic kernels run inside global_mode: new_empty and its like of a global tensor are
-    torch's own.
+    """Use torch's own new_empty and its siblings of a global tensor in the block.
+
+    torch's symbolic kernels run in it, which may be inside global_mode.
     """
     return _pushed(SYMBOLIC) if stack else contextlib.nullcontext()
 
 
 def outside_mode(function):
-    """`function` as it runs outside of global_mode: what torch's own code makes are ordinary tensors."""
+    """Wrap `function` so that it runs outside of global_mode: torch's own code makes ordinary tensors."""
 
     @functools.wraps(function)
     def call(*args):
@@ -48,8 +49,9 @@ def outside_mode(function):
 
 
 def method(name):
-    """The method `name` of global tensors: the result has the tensor's placement and rules, that of a local
-    tensor those of the mode.
+    """Return the method `name` of global tensors.
+
+    The result has the tensor's placement and sbp. For a local tensor, it has those of the mode.
     """
 
     @functools.wraps(getattr(torch.Tensor, name))
@@ -65,20 +67,20 @@ def method(name):
         if name in ("new_zeros", "new_ones") and not args and "size" not in kwargs:
             args = (self.shape,)
         with _off():
-            made = plain(like, *args, **kwargs)
+            out = plain(like, *args, **kwargs)
         if own or current().enabled:
             placement = placement or (self.placement if own else current().placement)
             sbp = (
                 sbp
                 if sbp is not None
                 else tuple(
-                    r if r._kind != "split" or r._dim < made.dim() else broadcast
+                    r if r._kind != "split" or r._dim < out.dim() else broadcast
                     for r in (self.sbp if own else current().sbp)
                 )
             )
         if placement is not None or sbp is not None:
-            made = make_global(made.to_local() if is_global(made) else made, placement, sbp, whole=True)
-        return made.requires_grad_() if requires_grad else made
+            out = make_global(out.to_local() if is_global(out) else out, placement, sbp, whole=True)
+        return out.requires_grad_() if requires_grad else out
 
     return call
 
@@ -87,11 +89,11 @@ def _constructor(original):
     def __new__(*args, **kwargs):
         from .tensor import is_global, make_global
 
-        made, mode = original(*args, **kwargs), current()
+        out, mode = original(*args, **kwargs), current()
         return (
-            make_global(made, mode.placement, mode.sbp, whole=True)
-            if args[0] is torch.Tensor and mode.enabled and not is_global(made)
-            else made
+            make_global(out, mode.placement, mode.sbp, whole=True)
+            if args[0] is torch.Tensor and mode.enabled and not is_global(out)
+            else out
         )
 
     __new__.__oneflow_original__ = original
@@ -99,7 +101,7 @@ def _constructor(original):
 
 
 def begin():
-    """The outermost global_mode begins."""
+    """Install the global methods when the outermost global_mode begins."""
     _plain.update(
         {name: getattr(torch.Tensor, name) for name in NAMES}, __new__=torch.Tensor.__dict__["__new__"]
     )
@@ -109,6 +111,7 @@ def begin():
 
 
 def end():
+    """Restore torch's methods when the outermost global_mode ends."""
     for name in NAMES:
         setattr(torch.Tensor, name, _plain.pop(name))
     torch.Tensor.__new__ = _plain.pop("__new__")

@@ -1,14 +1,15 @@
-"""Global tensors of several ranks: torch's DTensors under OneFlow's rules.
+"""Global tensors of several ranks: torch's DTensors with the semantics of OneFlow.
 
-The one file that translates placement <-> DeviceMesh and sbp <-> Shard, Replicate, Partial. It adds to
-DTensor what
-OneFlow's global tensors have: every operator works (one that DTensor cannot shard runs on the whole tensor),
-numbers
-read from a tensor are those of the whole tensor on every rank, random numbers do not depend on the rules, and
-tensors
-move between placements. Every rank of the world makes the same calls, as in OneFlow; the process group starts
-with the
-first global tensor.
+Only this file translates placement <-> DeviceMesh and sbp <-> Shard, Replicate, Partial. It adds to DTensor
+what OneFlow's global tensors have:
+
+- Every operator works; an operator that DTensor cannot shard runs on the full tensor.
+- A value read from a tensor is that of the full tensor on every rank.
+- Random values do not depend on the sbp.
+- Tensors move between placements.
+
+Every rank of the world makes the same calls, as in OneFlow. The process group starts with the first global
+tensor.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from .tensor import OfSeveralRanks
 # --------------------------------------------------------------------------- translation
 @functools.lru_cache(maxsize=None)
 def mesh_of(placement: Placement) -> DeviceMesh:
-    """The mesh of a placement; the process group starts here."""
+    """Return the mesh of a placement. The first call starts the process group."""
     ranks, world = placement.ranks, _processes.get_world_size()
     with checking("placement", tells=True) as asked:
         check_world(placement)
@@ -49,26 +50,26 @@ def mesh_of(placement: Placement) -> DeviceMesh:
             ranks_without_data.same_rules()
     _placements[mesh], _groups[mesh] = placement, group
     groups = [g for g in groups if isinstance(g, dist.ProcessGroup)]
-    number = add_mesh(ranks.ravel().tolist(), groups)
+    index = add_mesh(ranks.ravel().tolist(), groups)
     _counters[mesh] = (
-        number,
+        index,
         [g._get_sequence_number_for_group for g in groups if hasattr(g, "_get_sequence_number_for_group")],
     )
     return mesh
 
 
 def sent(mesh) -> int:
-    """How many collectives this rank has begun on the ranks of a mesh."""
+    """Return the count of collectives that this rank has begun on the ranks of a mesh."""
     return sum(count() for count in _counters[mesh][1])
 
 
-def note(mesh, text):
-    """Note what this rank did with tensors on a mesh: the next exchange compares the notes of its ranks."""
-    collectives.note(_counters[mesh][0], text)
+def note(mesh, event):
+    """Record an event on tensors of a mesh. The next exchange compares the records of its ranks."""
+    collectives.note(_counters[mesh][0], event)
 
 
 def check_world(placement):
-    """RuntimeError where a placement names ranks that do not exist."""
+    """Raise RuntimeError if a placement names ranks that do not exist."""
     last, world = placement.ranks.max(), _processes.get_world_size()
     if last >= world:
         raise RuntimeError(
@@ -78,7 +79,7 @@ def check_world(placement):
 
 
 def _now():
-    """What is done inside happens now, also while a graph is captured."""
+    """Return a context whose body runs immediately, even while a graph is captured."""
     from .._active import capturing, outside_capture
 
     return outside_capture() if capturing() else contextlib.nullcontext()
@@ -86,7 +87,7 @@ def _now():
 
 _placements: dict = {}  # mesh -> placement
 _groups: dict = {}  # mesh -> process group of its ranks
-# mesh -> (its number among all meshes, the same on every rank; functions that count this rank's collectives)
+# mesh -> (its index among all meshes, the same on every rank; functions that count this rank's collectives)
 _counters: dict = {}
 _DTYPES = sorted((d for d in vars(torch).values() if isinstance(d, torch.dtype)), key=str)
 
@@ -112,7 +113,7 @@ def _rules(placements) -> tuple:
 
 
 def _summed(rules) -> tuple:
-    """The rules of a gradient: that of a sum's part is the whole."""
+    """Return the sbp of a gradient: the gradient of a partial tensor is replicated."""
     return tuple(sbp.broadcast if r._kind == "partial_sum" else r for r in rules)
 
 
@@ -122,26 +123,27 @@ def _first(mesh) -> int:
 
 # --------------------------------------------------------------------------- the tensor
 class GlobalDTensor(torch.Tensor, OfSeveralRanks):
-    """Holds a DTensor; every operator takes it, and its values are those of the whole tensor.
+    """A wrapper of a DTensor that every operator accepts and whose values are those of the full tensor.
 
-    No subclass of DTensor: torch 2.11 calls DTensor's C++ code for those, past __torch_dispatch__.
+    It is not a subclass of DTensor, because torch 2.11 calls DTensor's C++ code for subclasses and skips
+    __torch_dispatch__.
     """
 
     __torch_function__ = torch._C._disabled_torch_function_impl
     new_empty, new_zeros, new_ones, new_full, new_tensor = map(creation.method, creation.NAMES)
 
     @staticmethod
-    def __new__(cls, held: DTensor, requires_grad=False):
-        made = torch.Tensor._make_wrapper_subclass(
+    def __new__(cls, dtensor: DTensor, requires_grad=False):
+        tensor = torch.Tensor._make_wrapper_subclass(
             cls,
-            held.shape,
-            strides=held.stride(),
-            dtype=held.dtype,
-            device=held.device,
+            dtensor.shape,
+            strides=dtensor.stride(),
+            dtype=dtensor.dtype,
+            device=dtensor.device,
             requires_grad=requires_grad,
         )
-        made._held = held
-        return made
+        tensor._held = dtensor
+        return tensor
 
     @property
     def _held(self):
@@ -153,8 +155,8 @@ class GlobalDTensor(torch.Tensor, OfSeveralRanks):
         return self._own
 
     @_held.setter
-    def _held(self, held):
-        self._own, self._origin = held, None
+    def _held(self, dtensor):
+        self._own, self._origin = dtensor, None
 
     device_mesh = property(lambda self: self._own.device_mesh)
     placements = property(lambda self: self._own.placements, doc="torch's placements")
@@ -164,7 +166,7 @@ class GlobalDTensor(torch.Tensor, OfSeveralRanks):
 
     @classmethod
     def around(cls, local, like):
-        """`local` as this rank's part of a tensor that is else like another one."""
+        """Return a tensor with the spec of `like` whose shard on this rank is `local`."""
         return cls(DTensor(local, like._held._spec, requires_grad=False), like.requires_grad)
 
     @classmethod
@@ -183,16 +185,16 @@ class GlobalDTensor(torch.Tensor, OfSeveralRanks):
         return self
 
     def _write(self, write):
-        """What writes through views, which DTensor would lose, is done on the whole."""
-        held = moved(self, self._of_placement, (sbp.broadcast,) * self.device_mesh.ndim)
-        local = to_local(held).clone()
+        """Apply writes through views to the full tensor; DTensor would drop them."""
+        replicated = moved(self, self._of_placement, (sbp.broadcast,) * self.device_mesh.ndim)
+        local = to_local(replicated).clone()
         if _mine(self.device_mesh):
             write(local)
-        self.copy_(from_local(local, self._of_placement, held._of_sbp, tuple(self.shape)))
+        self.copy_(from_local(local, self._of_placement, replicated._of_sbp, tuple(self.shape)))
 
     @property
     def data(self):
-        """As Tensor.data; what is assigned is held."""
+        """Tensor.data; an assignment replaces the wrapped DTensor."""
         return torch.Tensor.data.__get__(self)
 
     @data.setter
@@ -200,20 +202,20 @@ class GlobalDTensor(torch.Tensor, OfSeveralRanks):
         from .._active import capturing
 
         torch.Tensor.data.__set__(self, value)
-        if not capturing():  # there it is copied
+        if not capturing():  # under capture, the values are copied
             self._held = value._held
 
     @property
     def grad(self):
-        """The gradient, under the tensor's own rules."""
-        found = torch.Tensor.grad.__get__(self)
-        if found is not None and not isinstance(found, GlobalDTensor):  # zeros that a formula made
-            found = _copies(found, self.device_mesh)
-            torch.Tensor.grad.__set__(self, found)
-        if isinstance(found, GlobalDTensor) and found._of_sbp != zero.rules(self) and not found.requires_grad:
-            found = _moved(found, self._of_placement, zero.rules(self))
-            torch.Tensor.grad.__set__(self, found)
-        return found
+        """The gradient, with the tensor's own sbp."""
+        grad = torch.Tensor.grad.__get__(self)
+        if grad is not None and not isinstance(grad, GlobalDTensor):  # zeros that a formula made
+            grad = _copies(grad, self.device_mesh)
+            torch.Tensor.grad.__set__(self, grad)
+        if isinstance(grad, GlobalDTensor) and grad._of_sbp != zero.rules(self) and not grad.requires_grad:
+            grad = _moved(grad, self._of_placement, zero.rules(self))
+            torch.Tensor.grad.__set__(self, grad)
+        return grad
 
     @grad.setter
     def grad(self, value):
@@ -224,7 +226,7 @@ class GlobalDTensor(torch.Tensor, OfSeveralRanks):
         torch.Tensor.grad.__delete__(self)
 
     def full_tensor(self):
-        """The whole as an ordinary tensor, as DTensor.full_tensor."""
+        """Return the full tensor as an ordinary tensor, as DTensor.full_tensor does."""
         return read(self, "Tensor.full_tensor")
 
     def numpy(self, *args, **kwargs):
@@ -266,14 +268,16 @@ def _map(function, tree):
 
 
 def _mine(mesh) -> bool:
-    """Is this rank one of the mesh's?"""
+    """Whether this rank is in the mesh."""
     return mesh.get_coordinate() is not None
 
 
 @creation.outside_mode
 def _made(local, mesh, targets, shape) -> GlobalDTensor:
-    """Its strides are those of rows, or in the order of the part's: autograd asks them whether a gradient can
-    be viewed.
+    """Return the global tensor with this shard, with strides in the memory order of the shard.
+
+    The order is row-major if the shard is not dense. Autograd decides by strides whether it can view a
+    gradient.
     """
     local, order = local.resolve_conj().resolve_neg(), list(range(len(shape)))
     if not local.is_contiguous():
@@ -290,20 +294,20 @@ def _made(local, mesh, targets, shape) -> GlobalDTensor:
 def _around(local, mesh, targets, shape, stride) -> DTensor:
     if (
         not shape and local.dim()
-    ):  # from_local takes the local tensor's shape for (), and a rank outside the mesh holds none
+    ):  # from_local takes the local tensor's shape for (); a rank outside the mesh has an empty local tensor
         local = local.new_zeros(())
     return DTensor.from_local(local, mesh, targets, run_check=False, shape=shape, stride=stride)
 
 
 def made(local, placement, rules, shape) -> GlobalDTensor:
-    """The global tensor of which `local` is this rank's part, without asking the others."""
+    """Return the global tensor whose shard on this rank is `local`, without communication."""
     return _made(local, mesh_of(placement), _to_torch(rules), shape)
 
 
 # --------------------------------------------------------------------------- values
 @creation.outside_mode
 def whole(tensor) -> torch.Tensor:
-    """All of a global tensor as a plain tensor, on every rank of the world."""
+    """Return the full tensor as a plain tensor on every rank of the world."""
     mesh = tensor.device_mesh
     with torch.no_grad():
         if _mine(mesh):
@@ -316,7 +320,7 @@ def whole(tensor) -> torch.Tensor:
 
 
 def read(tensor, call) -> torch.Tensor:
-    """All of a global tensor for the program to read: the ranks agree first that each one reads it."""
+    """Return the full tensor for a read by the program. The ranks agree first that all of them read it."""
     with checking(call) as asked:
         asked.same(**about(tensor))
     with transfer(call):
@@ -324,7 +328,7 @@ def read(tensor, call) -> torch.Tensor:
 
 
 def about(tensor) -> dict:
-    """What must be the same of a global tensor on every rank."""
+    """Return the attributes of a global tensor that must be the same on every rank."""
     return {
         "shape": tuple(tensor.shape),
         "dtype": tensor.dtype,
@@ -334,14 +338,14 @@ def about(tensor) -> dict:
 
 
 def _of_first(tensor, source, group):
-    """The tensor that the rank `source` has, on every rank of the group."""
+    """Return the tensor of rank `source` on every rank of the group."""
     return funcol.wait_tensor(
         funcol.broadcast(tensor.contiguous(), dist.get_group_rank(group, source), group)
     ).view(tensor.shape)
 
 
 def _part(full, mesh, targets):
-    """This rank's part of a tensor that every rank has."""
+    """Return this rank's shard of a tensor that every rank has."""
     at = mesh.get_coordinate()
     return (
         torch.empty((0,) * full.dim(), dtype=full.dtype, device=full.device)
@@ -351,7 +355,7 @@ def _part(full, mesh, targets):
 
 
 def _cut(full, sizes, targets, at):
-    """The part of the rank at the coordinates `at` of a grid."""
+    """Return the shard of the rank at the coordinates `at` of a grid."""
     for i, (target, size) in enumerate(zip(targets, sizes)):
         if isinstance(target, Shard):
             parts = full.chunk(size, target.dim)
@@ -362,19 +366,19 @@ def _cut(full, sizes, targets, at):
 
 
 def part_at(full, placement, rules, rank):
-    """The part that a rank of the placement holds of a full tensor."""
+    """Return the shard of a full tensor that a rank of the placement holds."""
     at = [int(i[0]) for i in (placement.ranks == rank).nonzero()]
     return _cut(full, placement.ranks.shape, _to_torch(rules), at)
 
 
 def from_whole(full, placement, rules) -> GlobalDTensor:
-    """A tensor that every rank has, as the global tensor of these values."""
+    """Return the global tensor with the values of a tensor that every rank has."""
     mesh, targets = mesh_of(placement), _to_torch(rules)
     return _made(_part(full.detach(), mesh, targets), mesh, targets, full.shape)
 
 
 def _copies(tensor, mesh):
-    """A tensor that every rank has, as one that all of them hold."""
+    """Return the replicated global tensor of a tensor that every rank has."""
     replicas = [Replicate()] * mesh.ndim
     return _made(_part(tensor, mesh, replicas), mesh, replicas, tensor.shape)
 
@@ -382,9 +386,9 @@ def _copies(tensor, mesh):
 # --------------------------------------------------------------------------- random numbers
 @contextlib.contextmanager
 def same_numbers(group=None, source=0, offset=0):
-    """The ranks of a group draw the same numbers inside; each rank's own stream goes on after them.
+    """Let the ranks of a group sample the same values in the block.
 
-    A graph records it.
+    Afterwards each rank's own random stream continues. A graph records this.
     """
     from .._active import capturing
 
@@ -426,8 +430,9 @@ def _moved(tensor, placement, rules):
 
 
 def _own_slice(tensor, targets, axis):
-    """A function that puts a rank's part of a split tensor in zeros, which are the parts of a sum as OneFlow
-    has them; None of other tensors.
+    """Return a function that pads a rank's shard with zeros, or None if the tensor is not such a shard.
+
+    The padded shards are the summands of a partial tensor, in OneFlow's form.
     """
     old = tensor.placements
     if not isinstance(old[axis], Shard) or any(
@@ -465,9 +470,7 @@ class _Move(torch.autograd.Function):
 
 
 def moved(tensor, placement, rules, grad_rules=None) -> GlobalDTensor:
-    """A global tensor on another placement or under other rules; `grad_rules` are those its gradient takes
-    first.
-    """
+    """Move a global tensor to another placement or sbp; its gradient takes the sbp `grad_rules` first."""
     return _Move.apply(tensor, placement, tuple(rules), grad_rules and tuple(grad_rules))
 
 
@@ -481,8 +484,8 @@ class _FromLocal(torch.autograd.Function):
             local = torch.empty((0,) * len(shape), dtype=local.dtype, device=local.device)
         else:
             local = local.detach().contiguous()
-            held = [i for i, r in enumerate(rules) if r._kind == "broadcast" and mesh.shape[i] > 1]
-            for i in held:  # the first rank's values are everyone's
+            replicated = [i for i, r in enumerate(rules) if r._kind == "broadcast" and mesh.shape[i] > 1]
+            for i in replicated:  # the first rank's values become those of all ranks
                 group = mesh.get_group(i)
                 local = _of_first(local, dist.get_global_rank(group, 0), group)
         return _made(local, mesh, targets, shape)
@@ -497,12 +500,10 @@ class _FromLocal(torch.autograd.Function):
 
 
 def from_local(local, placement, rules, shape=None) -> GlobalDTensor:
-    """The global tensor of which `local` is this rank's part.
+    """Return the global tensor whose shard on this rank is `local`.
 
-    Without `shape` the ranks tell each other their parts' shapes.
-
-    Under broadcast the first rank's values are everyone's. RuntimeError where the parts are not those
-    torch.chunk makes.
+    Without `shape`, the ranks exchange the shapes of their shards. Under broadcast, all ranks get the values
+    of the first rank. Raise RuntimeError if the shards are not those that torch.chunk makes.
     """
     rules = tuple(rules)
     if shape is None:
@@ -521,25 +522,25 @@ def from_local(local, placement, rules, shape=None) -> GlobalDTensor:
 
 
 def numbers_of(local) -> list:
-    """What the ranks tell each other of their parts: dtype and shape."""
+    """Return the integers that the ranks exchange about their shards: dtype and shape."""
     return [_DTYPES.index(local.dtype), *map(int, local.shape)]
 
 
 def agreed_shape(told, placement, rules, name="to_global"):
-    """(the dtype, the whole shape) of a tensor of whose parts the ranks have told.
+    """Return (dtype, full shape) of a tensor from the shapes of its shards on all ranks.
 
-    Every rank looks at all, so that all raise.
+    Every rank checks the shards of all ranks, so that all ranks raise.
     """
     grid = torch.from_numpy(placement.ranks)
     ranks = grid.flatten().tolist()
-    first = int(placement.ranks.flat[0])
+    first_rank = int(placement.ranks.flat[0])
     parts = {rank: (_DTYPES[told[rank][0]], tuple(told[rank][1:])) for rank in ranks}
-    dtype, first_shape = parts[first]
+    dtype, first_shape = parts[first_rank]
     for rank, (own_dtype, own) in parts.items():
         if own_dtype != dtype or len(own) != len(first_shape):
             raise RuntimeError(
-                f"{name}: rank {rank} has {own} of {own_dtype}, rank {first} {first_shape} of {dtype}; they"
-                " must agree"
+                f"{name}: rank {rank} has {own} of {own_dtype}, rank {first_rank} {first_shape} of {dtype};"
+                " they must agree"
             )
     shape = list(first_shape)
     for d in {r._dim for r in rules if r._kind == "split"}:
@@ -577,9 +578,9 @@ class _ToLocal(torch.autograd.Function):
 
 
 def to_local(tensor) -> torch.Tensor:
-    """This rank's part; under broadcast the gradients of the ranks add up.
+    """Return this rank's shard; under broadcast, the gradients of the ranks add up.
 
-    A rank without a part has all sizes 0 (no dimensions: 0.0).
+    On a rank without data, all sizes are 0; a tensor without dimensions is 0.0.
     """
     return _ToLocal.apply(tensor)
 

@@ -1,8 +1,7 @@
 """Saving objects that hold global tensors of several ranks: the ranks agree, gather, and then write.
 
-No rank holds a lock or writes a file that another rank waits for while tensors travel, except the one rank
-that
-writes: its errors are kept until every tensor has been gathered, and then raised on every rank.
+While tensors are sent, only the writing rank holds a lock or writes a file that another rank waits for. Its
+errors are kept until every tensor has been gathered, and then raised on every rank.
 """
 
 from __future__ import annotations
@@ -14,19 +13,19 @@ import torch
 from .collectives import checking, nested, several, transfer
 from .tensor import OfSeveralRanks, whole as _whole
 
-_gatherings: list = []  # those that are in progress
+_gatherings: list = []  # the gatherings in progress
 
 
 def whole(tensor) -> torch.Tensor:
-    """All of a global tensor as a plain tensor: gathered now, or already for the save in progress."""
+    """Return the full tensor as a plain tensor, gathered now or already for the save in progress."""
     return _gatherings[-1].take(tensor) if _gatherings else _whole(tensor)
 
 
 def save(obj, write, destination, about):
-    """Run `write()`, which saves `obj`, on every rank or on the rank `destination`: it succeeds on every rank
-    or raises on every rank.
+    """Run `write()`, which saves `obj`, on every rank or on rank `destination`.
 
-    Objects without global tensors of several ranks are each rank's own affair.
+    It succeeds on every rank or raises on every rank. An object without global tensors of several ranks is
+    saved by each rank without the others.
     """
     tensors = _global_tensors(obj) if several() else []
     if not tensors:
@@ -51,32 +50,34 @@ def save(obj, write, destination, about):
 
 
 def _check_same(messages):
-    """Every rank looks at the tensors of all, so that all raise."""
+    """Compare the tensors of all ranks on every rank, so that all ranks raise."""
     for rank, tensors in enumerate(messages):
         if tensors != messages[0]:
-            at = next(
+            position = next(
                 (i for i, (a, b) in enumerate(zip(tensors, messages[0])) if a != b),
                 min(len(tensors), len(messages[0])),
             )
-            found = [
-                f"rank {r} has {m[at] if at < len(m) else 'none'}"
+            descriptions = [
+                f"rank {r} has {m[position] if position < len(m) else 'none'}"
                 for r, m in ((0, messages[0]), (rank, tensors))
             ]
             raise RuntimeError(
-                f"save: the ranks save different objects: of global tensor number {at}, {' and '.join(found)}"
+                f"save: the ranks save different objects: of global tensor number {position},"
+                f" {' and '.join(descriptions)}"
             )
 
 
 class Gathering:
-    """The global tensors of one object, gathered in the same order on every rank whatever each one does with
-    them.
+    """The global tensors of one object, gathered in the same order on every rank.
+
+    The order does not depend on the ranks' use of the tensors.
     """
 
     def __init__(self, tensors):
         self.pending, self.gathered = list(tensors), {}
 
     def take(self, tensor):
-        """All of a tensor as a plain one; those before it in the order are gathered, too."""
+        """Return the full tensor as a plain one. The tensors before it in the order are gathered, too."""
         while id(tensor) not in self.gathered:
             if not self.pending:
                 raise RuntimeError(
@@ -100,7 +101,7 @@ class Gathering:
 
 
 class _Finder(pickle.Pickler):
-    """Finds global tensors of several ranks where a pickler comes by; pickles no tensor's values."""
+    """A pickler that collects global tensors of several ranks and pickles no values of tensors."""
 
     def __init__(self):
         super().__init__(_Nowhere(), protocol=4)
@@ -118,7 +119,7 @@ class _Nowhere:
 
 
 def _global_tensors(obj) -> list:
-    """The global tensors of several ranks that saving `obj` comes by.
+    """Return the global tensors of several ranks that saving `obj` reaches.
 
     An object that cannot be pickled is refused later, by the format.
     """
@@ -132,7 +133,7 @@ def _global_tensors(obj) -> list:
 
 
 def _in_containers(obj):
-    """Global tensors in dicts, lists, tuples and modules, each once."""
+    """Return the global tensors in dicts, lists, tuples and modules, each once."""
     from torch.utils import _pytree as pytree
 
     leaves = [

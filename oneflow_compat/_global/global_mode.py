@@ -13,7 +13,7 @@ class Mode(NamedTuple):
 
 stack: list[Mode] = []
 OFF = Mode(False)
-SYMBOLIC = Mode(False, "symbolic")  # torch's symbolic kernels run: what they make is no tensor of the user's
+SYMBOLIC = Mode(False, "symbolic")  # torch's symbolic kernels run: their tensors are not the user's
 
 
 def current() -> Mode:

@@ -19,13 +19,11 @@ from .tensor import (
 
 
 def to_global(self, placement=None, sbp=None):
-    """Make every parameter and buffer global on `placement` with the rules `sbp`; returns the module.
+    """Make every parameter and buffer global on `placement` with `sbp`, and return the module.
 
-    On a module that is global already, `placement` or `sbp` alone moves it. A tensor without dimensions, as
-    the counter
-    of BatchNorm, cannot be split and is under broadcast instead. The ranks agree on all tensors before the
-    first one
-    moves; where one rank raises, all raise and the module is as before.
+    On a module that is global already, `placement` or `sbp` alone moves it. A tensor without dimensions, such
+    as the counter of BatchNorm, cannot be split and is replicated instead. The ranks agree on all tensors
+    before the first one moves. If one rank raises, all ranks raise and the module is unchanged.
     """
     tensors = dict(_named_tensors(self))
     with checking("Module.to_global", tells=True) as asked:
@@ -53,21 +51,21 @@ def to_global(self, placement=None, sbp=None):
 def _check_target(tensor, placement, sbp):
     if not is_global(tensor) and (placement is None or sbp is None):
         raise RuntimeError("Module.to_global() of local parameters needs both a placement and an sbp")
-    place = tensor._of_placement if placement is None else placement
-    if not isinstance(place, Placement):
+    target = tensor._of_placement if placement is None else placement
+    if not isinstance(target, Placement):
         raise TypeError(
-            f"Module.to_global: placement must be an oneflow.placement, found {type(place).__name__}"
+            f"Module.to_global: placement must be an oneflow.placement, found {type(target).__name__}"
         )
     if several():
         from . import dtensor
 
-        dtensor.check_world(place)
+        dtensor.check_world(target)
     if sbp is not None:
-        check_rules(_fitting(sbp, tensor), place, tensor.dim())
+        check_rules(_fitting(sbp, tensor), target, tensor.dim())
 
 
 def _fitting(sbp, tensor):
-    """The rules, broadcast instead of split for a tensor without dimensions."""
+    """Return the sbp, with broadcast instead of split for a tensor without dimensions."""
     if tensor.dim() or sbp is None:
         return sbp
     rules = sbp if isinstance(sbp, (list, tuple)) else (sbp,)
@@ -81,9 +79,9 @@ def _numbers_of(tensor):
 
 
 def _agreed_shapes(messages, tensors, placement, sbp) -> dict:
-    """{name: whole shape} of the local tensors, of which every rank has told its part.
+    """Return {name: full shape} of the local tensors, from the shards that the ranks described.
 
-    Every rank looks at all, so that all raise.
+    Every rank checks the shards of all ranks, so that all ranks raise.
     """
     if not messages:
         return {}
@@ -102,13 +100,13 @@ def _agreed_shapes(messages, tensors, placement, sbp) -> dict:
         if not is_global(tensor):
             rules = check_rules(_fitting(sbp, tensor), placement, tensor.dim())
             _, shapes[name] = dtensor.agreed_shape(told, placement, rules, f"Module.to_global of {name}")
-        elif any(numbers != told[0] for numbers in told):
+        elif any(description != told[0] for description in told):
             raise RuntimeError(f"Module.to_global of {name}: the ranks have different shapes or dtypes")
     return shapes
 
 
 def begin_global(m):
-    """A recurrent layer begins with global zeros from here on."""
+    """Make a recurrent layer begin with global zeros from here on."""
     if (
         _processes.get_world_size() > 1
         and isinstance(m, (torch.nn.RNNBase, torch.nn.RNNCellBase))
@@ -118,7 +116,7 @@ def begin_global(m):
 
 
 def _first_state(module, args, kwargs):
-    """The zeros a recurrent layer begins with, global: torch's modules make ordinary ones."""
+    """Add the initial state of a recurrent layer as global zeros; torch's modules make ordinary ones."""
     x = args[0] if args else kwargs.get("input")
     if len(args) > 1 or kwargs.get("hx") is not None or not isinstance(x, OfSeveralRanks):
         return None
@@ -135,7 +133,7 @@ def _first_state(module, args, kwargs):
 
 
 def to_local(self):
-    """Make every parameter and buffer an ordinary tensor; returns the module."""
+    """Make every parameter and buffer an ordinary tensor, and return the module."""
     return _each(self, lambda _, t: _tensor_to_local(t) if is_global(t) else t)
 
 
@@ -150,28 +148,29 @@ _OF_CLASS = (
     "_is_param",
     "_own",
     "_origin",
-)  # the other attributes of a parameter go with it
+)  # not copied to the new parameter; its other attributes are
 
 
 def _named_tensors(module):
-    """(name, tensor) of every parameter and buffer, a shared one under its first name."""
+    """Yield (name, tensor) of every parameter and buffer, a shared one under its first name."""
     yield from module.named_parameters()
     yield from module.named_buffers()
 
 
 def _each(module, change):
-    """Exchange every parameter and buffer for what `change(name, tensor)` returns, once all have
-    been made.
+    """Replace every parameter and buffer by the result of `change(name, tensor)`.
+
+    The replacement begins when all results have been computed.
     """
-    done: dict = {}
+    changed: dict = {}
     for name, tensor in _named_tensors(module):
         is_parameter = isinstance(tensor, torch.nn.Parameter)
-        made = change(name, tensor.detach() if is_parameter else tensor)
+        new = change(name, tensor.detach() if is_parameter else tensor)
         if is_parameter:
-            made = torch.nn.Parameter(made, requires_grad=tensor.requires_grad)
-            made.__dict__.update({k: v for k, v in vars(tensor).items() if k not in _OF_CLASS})
-        done[id(tensor)] = made
+            new = torch.nn.Parameter(new, requires_grad=tensor.requires_grad)
+            new.__dict__.update({k: v for k, v in vars(tensor).items() if k not in _OF_CLASS})
+        changed[id(tensor)] = new
     for m in module.modules():
         for tensors in (m._parameters, m._buffers):
-            tensors.update({name: done[id(t)] for name, t in tensors.items() if t is not None})
+            tensors.update({name: changed[id(t)] for name, t in tensors.items() if t is not None})
     return module

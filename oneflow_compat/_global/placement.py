@@ -14,8 +14,8 @@ def require_device_type(device_type: str):
     """Refuse a device type that neither OneFlow nor this build of torch has; RuntimeError, as in both
     libraries.
 
-    torch has one name to give away, of its private backend. It becomes "mock", OneFlow's device type for
-    tests, when a program first asks for that and no backend has taken the name.
+    torch allows one rename, that of its private backend. The first program that asks for "mock", OneFlow's
+    device type for tests, renames the backend to it, unless another backend uses the name.
     """
     if device_type in _TYPES or not device_type:
         return
@@ -32,7 +32,7 @@ def require_device_type(device_type: str):
 
 
 def _mock_module():
-    """What torch asks a backend named "mock" for: it has no device, and starting it is an error."""
+    """Return the module that torch needs for a backend "mock", which has no device and cannot start."""
 
     def refuse():
         raise RuntimeError(
@@ -52,10 +52,10 @@ def _mock_module():
 class placement:
     """Where a global tensor lives: a device type and the ranks that hold it.
 
-    placement(type, ranks): `ranks` is a (nested) list of ints, or OneFlow's older
-    {node: device(s)} form, with `hierarchy` as the shape of the grid, which they fill in ascending order
-    (so OneFlow has them, however they are written). A value object: compared, hashed and printed by content.
-    Ranks beyond the world size are refused at use, not here.
+    placement(type, ranks): `ranks` is a (nested) list of ints, or OneFlow's older {node: device(s)} form,
+    with `hierarchy` as the shape of the grid. The ranks fill the grid in ascending order, whatever their
+    written order, as in OneFlow. A placement is compared, hashed and printed by content. Ranks beyond the
+    world size are refused at use, not here.
     """
 
     __slots__ = ("_type", "_ranks")

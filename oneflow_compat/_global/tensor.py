@@ -1,8 +1,8 @@
-"""Global tensors: those of one rank, and the methods of all.
+"""Global tensors of one rank, and the methods of all global tensors.
 
-On one rank every distribution rule holds the whole tensor, so a global tensor is the tensor itself
-plus its placement and rules, carried through operations by `__torch_function__`. With several ranks
-(WORLD_SIZE > 1) it is a DTensor of `dtensor.py`.
+On one rank every sbp holds the full tensor. A global tensor is then the tensor itself plus its placement and
+sbp, which `__torch_function__` carries through operations. With several ranks (WORLD_SIZE > 1) it is a
+DTensor of `dtensor.py`.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class GlobalTensor(torch.Tensor):
         return copy
 
     def __repr__(self, *, tensor_contents=None):
-        text = repr(self.to_local().detach())
+        values = repr(self.to_local().detach())
         extra = f"placement={self._of_placement!r}, sbp={self._of_sbp!r}" + (
             ", requires_grad=True" if self.requires_grad else ""
         )
-        return f"{text[:-1]}, {extra})"
+        return f"{values[:-1]}, {extra})"
 
 
 def _plain():
@@ -72,15 +72,16 @@ _VIEWS = tuple(
 
 
 def view_or_copy(view):
-    """`view` of a tensor whose memory allows none is a copy: OneFlow's global tensors and tensors of a graph
-    are always contiguous.
+    """Wrap `view` so that it copies a tensor whose memory allows no view.
+
+    OneFlow's global tensors and the tensors of a graph are always contiguous.
     """
 
-    def call(tensor, *shape, **more):
+    def call(tensor, *shape, **kwargs):
         try:
-            return view(tensor, *shape, **more)
+            return view(tensor, *shape, **kwargs)
         except (RuntimeError, ValueError):
-            asked = more.get("size", more.get("other", shape[0] if len(shape) == 1 else shape))
+            asked = kwargs.get("size", kwargs.get("other", shape[0] if len(shape) == 1 else shape))
             if tensor.is_contiguous() or isinstance(asked, torch.dtype):
                 raise
             return tensor.reshape(asked.shape if isinstance(asked, torch.Tensor) else asked)
@@ -89,8 +90,9 @@ def view_or_copy(view):
 
 
 def part_of_rank(full, placement, rules):
-    """This rank's part of an ordinary tensor, for to_global; on one rank and outside of the placement all of
-    it.
+    """Return this rank's shard of an ordinary tensor, for to_global.
+
+    On one rank, and outside of the placement, it is the full tensor.
     """
     rules = check_rules(rules, placement, full.dim())
     if not several() or _processes.get_rank() not in placement.ranks:
@@ -101,8 +103,9 @@ def part_of_rank(full, placement, rules):
 
 
 def is_symbolic(tensor) -> bool:
-    """True for a tensor of a graph under capture: it cannot change its class, so the marks alone make it
-    global.
+    """Whether this is a fake tensor of a graph under capture.
+
+    It cannot change its class, so the attributes alone make it global.
     """
     return type(tensor).__name__ == "FakeTensor"
 
@@ -112,9 +115,9 @@ def _first_global(values):
         if isinstance(v, torch.Tensor) and is_global(v):
             return v
         if isinstance(v, (list, tuple)):
-            found = _first_global(v)
-            if found is not None:
-                return found
+            nested = _first_global(v)
+            if nested is not None:
+                return nested
     return None
 
 
@@ -139,14 +142,14 @@ def _mark_results(out, source):
 
 
 def mark_like(out, args):
-    """Under capture: the results of an operation with a global argument are global."""
+    """Make the results of a captured operation global if an argument is global."""
     source = _first_global(args)
     if source is not None:
         _mark_results(out, source)
 
 
 def without_subclasses(run):
-    """A program works on memory: placements are not looked at while it runs."""
+    """Wrap `run` so that a captured program ignores placements: it works on memory."""
 
     def call(*args):
         with torch._C.DisableTorchFunctionSubclass():
@@ -156,8 +159,9 @@ def without_subclasses(run):
 
 
 def make_results_global(outputs, places: dict):
-    """`outputs` with the results at the positions `places` made global; a place is (placement,
-    rules, shape).
+    """Wrap `outputs` so that the results at the positions in `places` are global.
+
+    `places` is {position: (placement, sbp, shape)}.
     """
 
     def make(out):
@@ -189,7 +193,7 @@ def _mark(tensor, placement, rules):
 
 
 def whole(tensor) -> torch.Tensor:
-    """All of a global tensor as a plain tensor, on every rank."""
+    """Return the full tensor as a plain tensor on every rank."""
     if isinstance(tensor, OfSeveralRanks):
         from . import dtensor
 
@@ -198,12 +202,12 @@ def whole(tensor) -> torch.Tensor:
 
 
 def memory_of(tensor) -> torch.Tensor:
-    """The ordinary tensor that holds what this rank has of a tensor: programs work on it."""
+    """Return the ordinary tensor with this rank's data, on which captured programs work."""
     return tensor._local_tensor if isinstance(tensor, OfSeveralRanks) else tensor
 
 
 def wrappers() -> tuple:
-    """With several ranks: the classes of tensors that stand for one or more ordinary ones."""
+    """Return the classes of tensors that wrap ordinary tensors; none on one rank."""
     if not several():
         return ()
     from torch.distributed._functional_collectives import AsyncCollectiveTensor
@@ -219,10 +223,10 @@ def several() -> bool:
 def make_global(
     tensor: torch.Tensor, placement: Placement, rules, whole: bool = False, shape=None
 ) -> torch.Tensor:
-    """`tensor` (any torch tensor, autograd kept) as the global tensor on `placement` with `rules`.
+    """Return `tensor` as the global tensor on `placement` with the sbp `rules`; autograd passes through.
 
-    With several ranks `tensor` is this rank's part of one of `shape` (None: the ranks agree on it), or all of
-    it if `whole`.
+    With several ranks, `tensor` is this rank's shard, or the full tensor if `whole`. `shape` is the full
+    shape; without it, the ranks agree on one.
     """
     rules = check_rules(rules, placement, tensor.dim())
     if several():
@@ -244,18 +248,19 @@ def make_global(
         return _mark(torch.Tensor.as_subclass(tensor, GlobalTensor), placement, rules)
 
 
-def beside(made: torch.Tensor, like) -> torch.Tensor:
-    """A tensor that every rank has made of the same values, global where `like` is."""
+def beside(value: torch.Tensor, like) -> torch.Tensor:
+    """Return a tensor with the same values on every rank, made global if `like` is."""
     return (
-        make_global(made, like.placement, (broadcast,) * len(like.placement.hierarchy), whole=True)
+        make_global(value, like.placement, (broadcast,) * len(like.placement.hierarchy), whole=True)
         if isinstance(like, OfSeveralRanks)
-        else made
+        else value
     )
 
 
 def placed_as(value, parameter):
-    """A value of an optimizer's state where its parameter is, or a number that every rank has: those of a
-    file are on the rank that read it.
+    """Move a value of an optimizer's state to the placement of its parameter.
+
+    A scalar becomes an ordinary tensor on every rank. Values from a file are on the rank that read it.
     """
     if not isinstance(value, OfSeveralRanks) or not is_global(parameter):
         return value
@@ -302,12 +307,12 @@ def _rebuild(local, placement, rules, requires_grad):
 
 # --------------------------------------------------------------------------- rows of _tables/tensor.py
 def is_global(self) -> bool:
-    """True for a tensor with a placement."""
+    """Return True for a tensor with a placement."""
     return isinstance(self, (GlobalTensor, OfSeveralRanks)) or "_of_placement" in self.__dict__
 
 
 def is_local(self) -> bool:
-    """True for an ordinary tensor."""
+    """Return True for an ordinary tensor."""
     return not is_global(self)
 
 
@@ -333,13 +338,11 @@ def sbp(self):
 
 
 def to_global(self, placement=None, sbp=None, *, grad_sbp=None, check_meta=None, copy=False):
-    """This tensor as a global tensor, or a global one moved to another placement or rules.
+    """Make a local tensor global, or move a global tensor to another placement or sbp.
 
-    A local tensor needs both `placement` and `sbp`; of several ranks each gives its part, and
-    check_meta=False
-    spares them comparing shapes: all parts are as large as this rank's. `grad_sbp` are the rules the gradient
-    of a
-    moved tensor takes first. Autograd passes through.
+    A local tensor needs both `placement` and `sbp`. With several ranks, each rank gives its shard. With
+    check_meta=False the ranks do not compare shapes; all shards must be as large as this rank's. `grad_sbp`
+    is the sbp that the gradient of a moved tensor takes first. Autograd passes through.
     """
     if several():
         return _to_global_of_ranks(self, placement, sbp, grad_sbp, check_meta, copy)
@@ -351,8 +354,9 @@ def to_global(self, placement=None, sbp=None, *, grad_sbp=None, check_meta=None,
 
 
 def _to_global_of_ranks(self, placement, sbp, grad_sbp, check_meta, copy):
-    """to_global with several ranks: they agree on the arguments before data travels, unless check_meta is
-    False.
+    """Run to_global with several ranks.
+
+    The ranks agree on the arguments before data is sent, unless check_meta is False.
     """
     from . import dtensor
 
@@ -387,7 +391,7 @@ def _to_global_of_ranks(self, placement, sbp, grad_sbp, check_meta, copy):
 
 
 def _is_at_home(self, placement, sbp) -> bool:
-    """Whether a global tensor moves without other ranks: every rank has all of it, or nothing changes."""
+    """Whether a move needs no other ranks: the tensor is replicated, or nothing changes."""
     stays = placement is None or placement == self._of_placement
     return stays and (
         all(r._kind == "broadcast" for r in self._of_sbp)
@@ -397,7 +401,7 @@ def _is_at_home(self, placement, sbp) -> bool:
 
 
 def _target(self, placement, sbp):
-    """The placement and the rules that to_global is asked for."""
+    """Return the placement and the sbp that to_global moves to."""
     for name, value in (("placement", placement), ("sbp", sbp)):
         if value is None and not is_global(self):
             raise RuntimeError(
@@ -412,7 +416,7 @@ def _target(self, placement, sbp):
 
 
 def _even_shape(local, placement, rules):
-    """The whole shape if every rank's part is like this one."""
+    """Return the full shape if every rank's shard has the shape of this one."""
     shape = list(local.shape)
     for size, rule in zip(placement.hierarchy, check_rules(rules, placement, local.dim())):
         if rule._kind == "split":
@@ -421,7 +425,7 @@ def _even_shape(local, placement, rules):
 
 
 def to_local(self, *, copy=False):
-    """The shard of this rank as an ordinary tensor; RuntimeError on a local tensor."""
+    """Return the shard of this rank as an ordinary tensor; RuntimeError on a local tensor."""
     if not is_global(self):
         raise RuntimeError("to_local() needs a global tensor, found a local one; use the tensor as it is")
     if isinstance(self, OfSeveralRanks):
@@ -444,7 +448,7 @@ def to_consistent(self, *args, **kwargs):
 
 
 def global_to_global(self, placement=None, sbp=None, *, grad_sbp=None, check_meta=False, copy=False):
-    """`to_global` of a tensor that is global already."""
+    """Run `to_global` on a tensor that is global already."""
     if not is_global(self):
         raise RuntimeError(
             "global_to_global() needs a global tensor, found a local one; use to_global or local_to_global"
@@ -453,7 +457,7 @@ def global_to_global(self, placement=None, sbp=None, *, grad_sbp=None, check_met
 
 
 def local_to_global(self, placement=None, sbp=None, *, check_meta=True, copy=False):
-    """`to_global` of a tensor that is local."""
+    """Run `to_global` on a tensor that is local."""
     if is_global(self):
         raise RuntimeError(
             "local_to_global() needs a local tensor, found a global one; use to_global or global_to_global"
@@ -462,12 +466,12 @@ def local_to_global(self, placement=None, sbp=None, *, check_meta=True, copy=Fal
 
 
 def global_id(self) -> int:
-    """A number that names this global tensor; RuntimeError on a local one."""
+    """Return an integer that identifies this global tensor; RuntimeError on a local one."""
     placement_of = placement.__wrapped__ if hasattr(placement, "__wrapped__") else placement
     placement_of(self)
     return id(self)
 
 
 def check_meta_consistency(self):
-    """Check that shape and dtype agree over ranks; with one rank they do."""
+    """Check that shape and dtype agree over ranks, which they always do on one rank."""
     placement(self)

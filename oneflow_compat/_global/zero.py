@@ -1,13 +1,11 @@
-"""ZeRO in a graph over several ranks: optimizer state and gradients of whole parameters, split over the ranks
-that hold them.
+"""ZeRO in a graph over several ranks: sharded optimizer state and gradients of replicated parameters.
 
-While `splitting` is on, a tensor made like a large whole one (an optimizer's state) is split along dimension
-0, `.grad` of
-such a parameter is summed into this rank's part, and an in-place operator that mixes a whole tensor with
-parts computes this
-rank's part and gathers it. Source: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion
-Parameter
-Models" (SC 2020), stages 1 and 2.
+While `splitting` is on, three things change. A tensor made like a large replicated one (an optimizer's state)
+is sharded along dimension 0. The `.grad` of such a parameter is summed into this rank's shard. An in-place
+operator that mixes a replicated tensor with shards computes this rank's shard and gathers the result.
+
+Source: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models" (SC 2020),
+stages 1 and 2.
 """
 
 from __future__ import annotations
@@ -22,12 +20,12 @@ from .tensor import OfSeveralRanks
 
 aten = torch.ops.aten
 _LIKE = {aten.zeros_like.default, aten.ones_like.default, aten.full_like.default, aten.empty_like.default}
-_least: list = []  # elements that a part must have at least, for each `splitting` that is on
+_least: list = []  # minimal elements of a shard, for each `splitting` that is on
 
 
 @contextlib.contextmanager
 def splitting(least: int):
-    """Split what has parts of `least` elements or more."""
+    """Shard tensors whose shards have at least `least` elements."""
     _least.append(least)
     try:
         yield
@@ -36,8 +34,9 @@ def splitting(least: int):
 
 
 def rules(tensor):
-    """The rules of the gradient and the state of a parameter: split(0) along the first dimension of its
-    placement, or its own.
+    """Return the sbp of the gradient and the state of a parameter.
+
+    It is split(0) along the first dimension of the placement, or the parameter's own sbp.
     """
     if _least and tensor.dim() and all(r._kind == "broadcast" for r in tensor._of_sbp):
         ranks = tensor._of_placement.hierarchy[0]
@@ -47,24 +46,24 @@ def rules(tensor):
 
 
 def call(func, args, kwargs):
-    """The result of an operator that has to do with parts; NotImplemented of another."""
-    first = args[0] if args else None
-    if not _least or not isinstance(first, OfSeveralRanks):
+    """Return the result of an operator that meets shards, or NotImplemented for other operators."""
+    target = args[0] if args else None
+    if not _least or not isinstance(target, OfSeveralRanks):
         return NotImplemented
-    wanted = rules(first)
-    if wanted == first._of_sbp:
+    sharded = rules(target)
+    if sharded == target._of_sbp:
         return NotImplemented
     with nested():
-        return _on_parts(func, first, wanted, args, kwargs)
+        return _on_parts(func, target, sharded, args, kwargs)
 
 
-def _on_parts(func, first, wanted, args, kwargs):
+def _on_parts(func, target, sharded, args, kwargs):
     if func in _LIKE:
-        return func(first.to_global(sbp=wanted), *args[1:], **kwargs)
+        return func(target.to_global(sbp=sharded), *args[1:], **kwargs)
     if not func._schema.is_mutable or not any(
-        isinstance(t, OfSeveralRanks) and t._of_sbp == wanted for t in (*args[1:], *kwargs.values())
+        isinstance(t, OfSeveralRanks) and t._of_sbp == sharded for t in (*args[1:], *kwargs.values())
     ):
         return NotImplemented
-    part = first.to_global(sbp=wanted)
+    part = target.to_global(sbp=sharded)
     func(part, *args[1:], **kwargs)
-    return first.copy_(part.to_global(sbp=first._of_sbp))
+    return target.copy_(part.to_global(sbp=target._of_sbp))

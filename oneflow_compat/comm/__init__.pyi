@@ -22,17 +22,15 @@ def all_gather(tensor_list: Any, tensor: Any) -> Any:
     ...
 
 def all_gather_into_tensor(output_tensor: Any, input_tensor: Any) -> Any:
-    """`input_tensor` of every rank, one after the other, into `output_tensor`: any shape that holds so many
-    elements.
-    """
+    """Concatenate every rank's `input_tensor` in `output_tensor`, of any shape with as many elements."""
     ...
 
 def all_reduce(tensor: Any) -> Any:
-    """Sum of `tensor` over ranks, in place."""
+    """Sum `tensor` over ranks, in place."""
     ...
 
 def all_to_all(output_tensor_list: Any, input_tensor_list: Any) -> Any:
-    """Rank i's `input_tensor_list[j]` becomes rank j's `output_tensor_list[i]`."""
+    """Copy rank i's `input_tensor_list[j]` to rank j's `output_tensor_list[i]`, for all i and j."""
     ...
 
 def barrier() -> Any:
@@ -40,38 +38,37 @@ def barrier() -> Any:
     ...
 
 def broadcast(tensor: Any, src: Any = 0) -> Any:
-    """Rank `src`'s tensor on every rank, in place."""
+    """Copy rank `src`'s tensor to every rank, in place."""
     ...
 
 def gather(tensor: Any, gather_list: Any = None, dst: Any = 0) -> _Tensor:
-    """Every rank's tensor in `gather_list` on rank `dst`."""
+    """Copy every rank's tensor to `gather_list` on rank `dst`."""
     ...
 
 def recv(src: Any, shape: Any = None, dtype: torch.dtype | None = None, device: torch.device | str | _int | None = None, *, out: Any = None) -> Any:
-    """Receive from rank `src` a tensor of `shape` and `dtype`, or without these as `send` announces it; into
-    `out` if given.
+    """Receive a tensor from rank `src`, into `out` if given.
 
-    A tensor that does not fit `out` is received all the same, so that the next call gets the next tensor, and
-    then refused.
+    Without `shape` and `dtype`, `send` announces them. A tensor that does not fit `out` is received and then
+    refused, so that the next call gets the next tensor.
     """
     ...
 
 def reduce(tensor: Any, dst: Any = 0) -> Any:
-    """Sum over ranks on rank `dst`, in place."""
+    """Sum `tensor` over ranks on rank `dst`, in place."""
     ...
 
 def reduce_scatter(output: Any, input_list: Any) -> Any:
-    """Sum of the ranks' `input_list[rank]` in `output`."""
+    """Sum the ranks' `input_list[rank]` into `output`."""
     ...
 
 def reduce_scatter_tensor(output_tensor: Any, input_tensor: Any) -> Any:
-    """Sum over ranks of `input_tensor`, this rank's part of its elements, row by row, in `output_tensor`."""
+    """Sum `input_tensor` over ranks; `output_tensor` gets this rank's shard of the elements, row by row."""
     ...
 
 def scatter(tensor: Any, scatter_list: Any = None, src: Any = 0) -> _Tensor:
-    """This rank's element of rank `src`'s `scatter_list`, in place."""
+    """Copy this rank's element of rank `src`'s `scatter_list` to `tensor`."""
     ...
 
 def send(input: Tensor, dst: Any, send_meta: _bool = True) -> Any:
-    """Send a tensor to rank `dst`; with `send_meta` its shape and dtype go first, for `recv(src)`."""
+    """Send a tensor to rank `dst`; with `send_meta`, its shape and dtype go first, for `recv(src)`."""
     ...

@@ -1,8 +1,7 @@
 """Collectives in OneFlow's call form, on torch.distributed.
 
-Each works in place on its tensor as OneFlow's does and needs no process group with one process;
-with several, the default group is made at the first call from the launcher's variables. The ranks compare
-their
+Each function works in place on its tensor, as OneFlow's does. With one process it needs no process group.
+With several, the first call makes the default group from the launcher's variables. The ranks compare their
 arguments first: a call raises on every rank, or on none.
 """
 
@@ -30,7 +29,7 @@ __all__ = [
     "recv",
 ]
 
-# torch 2.13 warns of the older names
+# torch 2.13 warns about the older names.
 _gather_whole = getattr(dist, "all_gather_single", None) or getattr(dist, "all_gather_into_tensor", None)
 _scatter_whole = getattr(dist, "reduce_scatter_single", None) or getattr(dist, "reduce_scatter_tensor", None)
 
@@ -52,12 +51,12 @@ def _check_rank(name, rank):
 
 
 def _check_tensors(name, argument, tensors, like=None):
-    """One tensor per rank; with several ranks all have the shape and dtype of `like`."""
+    """Check for one tensor per rank; with several ranks, all need the shape and dtype of `like`."""
     world = _processes.get_world_size()
     if not isinstance(tensors, (list, tuple)) or len(tensors) != world:
-        found = len(tensors) if isinstance(tensors, (list, tuple)) else type(tensors).__name__
+        actual = len(tensors) if isinstance(tensors, (list, tuple)) else type(tensors).__name__
         raise RuntimeError(
-            f"comm.{name}: {argument} must be a list of one tensor per rank ({world}), found {found}"
+            f"comm.{name}: {argument} must be a list of one tensor per rank ({world}), found {actual}"
         )
     for tensor in tensors:
         _check_tensor(name, argument, tensor)
@@ -74,7 +73,7 @@ def _check_tensor(name, argument, tensor):
 
 
 def _check_sizes(name, whole, part):
-    """With several ranks: whether one tensor has the elements of every rank's other one."""
+    """With several ranks, check that `whole` has as many elements as the `part`s of all ranks."""
     world = _processes.get_world_size()
     _check_tensor(name, "output_tensor and input_tensor", whole)
     _check_tensor(name, "output_tensor and input_tensor", part)
@@ -86,12 +85,12 @@ def _check_sizes(name, whole, part):
 
 
 def _about(tensor) -> dict:
-    """What must be the same on every rank."""
+    """Return the attributes that must be the same on every rank."""
     return {"shape": tuple(tensor.shape), "dtype": tensor.dtype}
 
 
 def all_reduce(tensor):
-    """Sum of `tensor` over ranks, in place."""
+    """Sum `tensor` over ranks, in place."""
     with checking("comm.all_reduce") as asked:
         _check_tensor("all_reduce", "tensor", tensor)
         asked.same(**_about(tensor))
@@ -112,9 +111,7 @@ def all_gather(tensor_list, tensor):
 
 
 def all_gather_into_tensor(output_tensor, input_tensor):
-    """`input_tensor` of every rank, one after the other, into `output_tensor`: any shape that holds so many
-    elements.
-    """
+    """Concatenate every rank's `input_tensor` in `output_tensor`, of any shape with as many elements."""
     with checking("comm.all_gather_into_tensor") as asked:
         _check_sizes("all_gather_into_tensor", output_tensor, input_tensor)
         asked.same(elements=input_tensor.numel(), dtype=input_tensor.dtype)
@@ -129,7 +126,7 @@ def all_gather_into_tensor(output_tensor, input_tensor):
 
 
 def all_to_all(output_tensor_list, input_tensor_list):
-    """Rank i's `input_tensor_list[j]` becomes rank j's `output_tensor_list[i]`."""
+    """Copy rank i's `input_tensor_list[j]` to rank j's `output_tensor_list[i]`, for all i and j."""
     name = "all_to_all"
     with checking("comm.all_to_all") as asked:
         _check_tensors(name, "output_tensor_list", output_tensor_list)
@@ -146,11 +143,11 @@ def all_to_all(output_tensor_list, input_tensor_list):
         )
 
 
-_FEW_RANKS = 32  # the sizes of so many ranks' tensors are compared
+_FEW_RANKS = 32  # up to this count of ranks, the sizes of their tensors are compared
 
 
 def _check_exchange(told):
-    """Every rank looks at the sizes of all, so that all raise."""
+    """Check the sizes of all ranks on every rank, so that all ranks raise."""
     for receiver, sizes in enumerate(told):
         for sender, expected in enumerate(sizes[: len(sizes) // 2]):
             sent = told[sender][len(told[sender]) // 2 + receiver]
@@ -172,7 +169,7 @@ def _exchange(received, sent):
 
 
 def broadcast(tensor, src=0):
-    """Rank `src`'s tensor on every rank, in place."""
+    """Copy rank `src`'s tensor to every rank, in place."""
     with checking("comm.broadcast") as asked:
         _check_rank("broadcast", src)
         _check_tensor("broadcast", "tensor", tensor)
@@ -191,7 +188,7 @@ def barrier():
 
 
 def reduce(tensor, dst=0):
-    """Sum over ranks on rank `dst`, in place."""
+    """Sum `tensor` over ranks on rank `dst`, in place."""
     with checking("comm.reduce") as asked:
         _check_rank("reduce", dst)
         _check_tensor("reduce", "tensor", tensor)
@@ -201,7 +198,7 @@ def reduce(tensor, dst=0):
 
 
 def reduce_scatter(output, input_list):
-    """Sum of the ranks' `input_list[rank]` in `output`."""
+    """Sum the ranks' `input_list[rank]` into `output`."""
     with checking("comm.reduce_scatter") as asked:
         _check_tensor("reduce_scatter", "output", output)
         _check_tensors("reduce_scatter", "input_list", input_list, output)
@@ -217,7 +214,7 @@ def reduce_scatter(output, input_list):
 
 
 def reduce_scatter_tensor(output_tensor, input_tensor):
-    """Sum over ranks of `input_tensor`, this rank's part of its elements, row by row, in `output_tensor`."""
+    """Sum `input_tensor` over ranks; `output_tensor` gets this rank's shard of the elements, row by row."""
     with checking("comm.reduce_scatter_tensor") as asked:
         _check_sizes("reduce_scatter_tensor", input_tensor, output_tensor)
         asked.same(elements=output_tensor.numel(), dtype=output_tensor.dtype)
@@ -232,7 +229,7 @@ def reduce_scatter_tensor(output_tensor, input_tensor):
 
 
 def gather(tensor, gather_list=None, dst=0):
-    """Every rank's tensor in `gather_list` on rank `dst`."""
+    """Copy every rank's tensor to `gather_list` on rank `dst`."""
     with checking("comm.gather") as asked:
         _check_rank("gather", dst)
         _check_tensor("gather", "tensor", tensor)
@@ -247,7 +244,7 @@ def gather(tensor, gather_list=None, dst=0):
 
 
 def scatter(tensor, scatter_list=None, src=0):
-    """This rank's element of rank `src`'s `scatter_list`, in place."""
+    """Copy this rank's element of rank `src`'s `scatter_list` to `tensor`."""
     with checking("comm.scatter") as asked:
         _check_rank("scatter", src)
         _check_tensor("scatter", "tensor", tensor)
@@ -262,7 +259,7 @@ def scatter(tensor, scatter_list=None, src=0):
 
 
 def send(input, dst, send_meta=True):
-    """Send a tensor to rank `dst`; with `send_meta` its shape and dtype go first, for `recv(src)`."""
+    """Send a tensor to rank `dst`; with `send_meta`, its shape and dtype go first, for `recv(src)`."""
     _check_other("send", dst)
     _check_tensor("send", "input", input)
     with transfer(f"comm.send to rank {dst}"):
@@ -272,11 +269,10 @@ def send(input, dst, send_meta=True):
 
 
 def recv(src, shape=None, dtype=None, device=None, *, out=None):
-    """Receive from rank `src` a tensor of `shape` and `dtype`, or without these as `send` announces it; into
-    `out` if given.
+    """Receive a tensor from rank `src`, into `out` if given.
 
-    A tensor that does not fit `out` is received all the same, so that the next call gets the next tensor, and
-    then refused.
+    Without `shape` and `dtype`, `send` announces them. A tensor that does not fit `out` is received and then
+    refused, so that the next call gets the next tensor.
     """
     _check_other("recv", src)
     with transfer(f"comm.recv from rank {src}"):
@@ -311,8 +307,9 @@ def _written(name, outputs, call):
 
 
 def _receive(outputs, call):
-    """`call` on `outputs`, each laid out row by row: gloo takes memory as if it were, and so would other
-    ranks.
+    """Run `call` on `outputs` in contiguous memory, and copy the results back.
+
+    gloo and the other ranks take memory as if it were contiguous.
     """
     with torch.no_grad():
         dense = [t.contiguous() for t in outputs]

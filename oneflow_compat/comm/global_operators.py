@@ -1,6 +1,4 @@
-"""oneflow._C's raw functions about global tensors and ranks: creation functions and collectives under other
-names.
-"""
+"""Raw functions of oneflow._C for global tensors and ranks: creation and collectives under other names."""
 
 from __future__ import annotations
 
@@ -28,54 +26,54 @@ def _global(tensor, placement, sbp):
 
 
 def global_arange(start, end=None, step=1, *, dtype=None, placement, sbp):
-    """arange as a global tensor; with one number, from 0 to it."""
+    """Return arange as a global tensor; with `start` alone, from 0 to `start`."""
     values = torch.arange(start, dtype=dtype) if end is None else torch.arange(start, end, step, dtype=dtype)
     return _global(values, placement, sbp)
 
 
 def global_constant(shape, value, *, dtype, placement, sbp):
-    """A global tensor of one value."""
+    """Return a global tensor filled with one value."""
     return _global(torch.full(tuple(shape), value, dtype=dtype), placement, sbp)
 
 
 def global_empty(shape, *, dtype, placement, sbp):
-    """A global tensor of undefined values."""
+    """Return a global tensor of undefined values."""
     return _global(torch.empty(tuple(shape), dtype=dtype), placement, sbp)
 
 
 def global_tensor_constant(shape, value, *, dtype, placement, sbp):
-    """A global tensor filled with the value of a 0-d tensor."""
+    """Return a global tensor filled with the value of a 0-d tensor."""
     return _global(torch.full(tuple(shape), value.item(), dtype=dtype), placement, sbp)
 
 
 def local_all_reduce(x, inplace=False):
-    """Sum of a local tensor over ranks."""
+    """Sum a local tensor over ranks."""
     out = x if inplace else x.clone()
     comm_ops.all_reduce(out)
     return out
 
 
 def local_reduce(x, *, dst=0, inplace=True):
-    """Sum of a local tensor over ranks, on rank `dst`."""
+    """Sum a local tensor over ranks, on rank `dst`."""
     out = x if inplace else x.clone()
     comm_ops.reduce(out, dst)
     return out
 
 
 def local_all_gather(output, input):
-    """Every rank's `input`, concatenated along dimension 0, into `output`."""
+    """Concatenate every rank's `input` along dimension 0 into `output`."""
     comm_ops.all_gather_into_tensor(output, input)
     return output
 
 
 def local_reduce_scatter(output, input):
-    """Sum over ranks of `input`, this rank's part of dimension 0 into `output`."""
+    """Sum `input` over ranks; `output` gets this rank's shard of dimension 0."""
     comm_ops.reduce_scatter_tensor(output, input)
     return output
 
 
 def comm_broadcast(x=None, *, inputs=None, src_rank=0, inplace=True):
-    """Rank `src_rank`'s tensor (or list of tensors) on every rank."""
+    """Copy rank `src_rank`'s tensor (or list of tensors) to every rank."""
     several = inputs is not None or isinstance(x, (list, tuple))
     tensors = [t if inplace else t.clone() for t in (inputs if inputs is not None else x if several else [x])]
     for t in tensors:

@@ -1,1 +1,1 @@
-"""What operators do on global tensors of several ranks where DTensor has no rule or another result."""
+"""Operators on global tensors of several ranks that DTensor lacks or computes differently."""

@@ -1,6 +1,4 @@
-"""Global tensors of several ranks in families of operators: attention, convolutions, losses of classes, and
-other shapes of the same numbers.
-"""
+"""Families of operators on global tensors of several ranks: attention, convolutions, losses, views."""
 
 from __future__ import annotations
 
@@ -15,16 +13,15 @@ from ..dtensor import GlobalDTensor, _map, _mine, _moved, made
 from ..tensor import is_symbolic
 
 aten = torch.ops.aten
-# function -> how many of its first arguments are data; DTensor takes channels and pixels on several ranks for
-# samples
+# function -> how many leading arguments are data. DTensor takes shards of channels and pixels for samples.
 CONVOLUTIONS = {aten.convolution.default: 1, aten.convolution_backward.default: 2}
-# function -> where the query is; DTensor would look for rules in its decomposition, for many seconds
+# function -> position of the query. DTensor would search its decomposition for many seconds.
 ATTENTION = {
     aten._scaled_dot_product_flash_attention_for_cpu.default: 0,
     aten._scaled_dot_product_flash_attention_for_cpu_backward.default: 1,
 }
-# function -> where its `reduction` is; DTensor takes the mean of the parts' means, also where they ignore or
-# weigh other targets
+# function -> position of `reduction`. DTensor averages the shards' means, even if the shards ignore or weigh
+# different targets.
 NLL = {
     aten.nll_loss_forward.default: 3,
     aten.nll_loss2d_forward.default: 3,
@@ -35,22 +32,23 @@ MEAN, _SUM = 1, 2
 
 
 def cut_once(tensor, dim):
-    """The tensor, split along `dim` by one dimension of ranks at most: DTensor finds a part's rows by that
-    one alone.
+    """Return the tensor with `dim` sharded over at most one mesh dimension.
+
+    DTensor locates the rows of a shard by one mesh dimension only.
     """
     rules = tensor._of_sbp
     if rules.count(sbp.split(dim)) < 2:
         return tensor
-    first = rules.index(sbp.split(dim))
+    axis = rules.index(sbp.split(dim))
     return _moved(
         tensor,
         tensor._of_placement,
-        tuple(sbp.broadcast if r == sbp.split(dim) and i > first else r for i, r in enumerate(rules)),
+        tuple(sbp.broadcast if r == sbp.split(dim) and i > axis else r for i, r in enumerate(rules)),
     )
 
 
 def reshaped(func, tensor, *args):
-    """A tensor that changes its shape in place: it holds the DTensor of the new shape."""
+    """Change the shape of a tensor in place: the tensor then wraps the DTensor of the new shape."""
     tensor._held = getattr(aten, func._opname[:-1])(tensor, *args)._held
     with no_dispatch():
         func(tensor, *args)
@@ -58,8 +56,9 @@ def reshaped(func, tensor, *args):
 
 
 def of_same_rows(tensor, dim, index) -> bool:
-    """Does gather's index cover the tensor but for `dim`? DTensor takes the rows of each rank's part, else,
-    for the first ones.
+    """Whether gather's index covers the tensor in every dimension except `dim`.
+
+    Otherwise DTensor takes the rows of each rank's shard for the first rows.
     """
     return all(
         a == b for i, (a, b) in enumerate(zip(tensor.shape, index.shape)) if i != dim % max(tensor.ndim, 1)
@@ -67,9 +66,9 @@ def of_same_rows(tensor, dim, index) -> bool:
 
 
 def attention(func, args, kwargs):
-    """Attention of each rank's samples and heads."""
+    """Compute attention on each rank's samples and heads."""
     query = args[ATTENTION[func]]
-    place, size = query._of_placement, query.shape
+    placement, size = query._of_placement, query.shape
     alike = all(t.shape[:2] == size[:2] for t in args[ATTENTION[func] :][:3])
     rules = tuple(r if alike and r in (sbp.split(0), sbp.split(1)) else sbp.broadcast for r in query._of_sbp)
 
@@ -80,7 +79,7 @@ def attention(func, args, kwargs):
             else sbp.broadcast
             for r in rules
         )
-        return _moved(tensor, place, own)._local_tensor
+        return _moved(tensor, placement, own)._local_tensor
 
     if _mine(query.device_mesh):
         out = func(*_map(part, args), **_map(part, kwargs))
@@ -92,12 +91,13 @@ def attention(func, args, kwargs):
     ends = (
         [t.shape[2:] for t in args[1:4]] if ATTENTION[func] else [(*size[2:-1], args[2].shape[-1]), size[2:3]]
     )
-    return tuple(made(o, place, rules, (*size[:2], *end)) for o, end in zip(out, ends))
+    return tuple(made(o, placement, rules, (*size[:2], *end)) for o, end in zip(out, ends))
 
 
 def masks_the_future(scores, mask) -> bool:
-    """Is this the mask that torch's attention makes of is_causal=True where it has no kernel (dropout, one
-    sample)? An ordinary tensor, the same on every rank.
+    """Whether this is the mask that torch's attention makes for is_causal=True if it has no kernel.
+
+    It has none for dropout or for one sample. The mask is an ordinary tensor, the same on every rank.
     """
     if (
         not isinstance(scores, GlobalDTensor)
@@ -111,8 +111,9 @@ def masks_the_future(scores, mask) -> bool:
 
 
 def strided(tensor, size, stride, offset=None):
-    """as_strided of the whole: a view of every rank's memory, for its formula in backward() writes through
-    it.
+    """Compute as_strided on the full tensor.
+
+    The result is a view of every rank's memory, because its formula in backward() writes through it.
     """
     mesh, replicas = tensor.device_mesh, (sbp.broadcast,) * tensor.device_mesh.ndim
     local = _moved(tensor, tensor._of_placement, replicas)._local_tensor
@@ -121,8 +122,9 @@ def strided(tensor, size, stride, offset=None):
 
 
 def in_rows(tensor):
-    """The tensor, contiguous as OneFlow's global tensors always are: each rank's part may have an order of
-    its own, which allows no view.
+    """Return the tensor in contiguous memory, as OneFlow's global tensors always are.
+
+    Otherwise each rank's shard may have its own memory order, which allows no view.
     """
     local = tensor._local_tensor
     return (
@@ -133,8 +135,9 @@ def in_rows(tensor):
 
 
 def viewed(func, tensor, size):
-    """A view in another shape of uneven parts: what is split stays so where the dimensions before it, or
-    those after it, are the same.
+    """Return a view of uneven shards in another shape.
+
+    A sharded dimension stays sharded if the dimensions before it, or those after it, do not change.
     """
     rest = math.prod(n for n in size if n >= 0)
     size = [tensor.numel() // max(rest, 1) if n < 0 else n for n in size]
@@ -159,7 +162,7 @@ def viewed(func, tensor, size):
 
 
 def kept_dims(func, tensor, dims):
-    """A reduction with keepdim; DTensor names the dimensions that are left as if it were without."""
+    """Compute a reduction with keepdim, whose remaining dimensions DTensor names as if keepdim were False."""
     out = func(tensor, dims)
     for d in sorted(d % tensor.ndim for d in dims):
         out = out.unsqueeze(d)
@@ -167,20 +170,21 @@ def kept_dims(func, tensor, dims):
 
 
 def samples(tensor, data):
-    """An operand of a convolution: data may be split by samples, weights are whole."""
+    """Return an operand of a convolution: data may be sharded by samples, weights are replicated."""
     rules = tuple(r if data and r == sbp.split(0) else sbp.broadcast for r in tensor._of_sbp)
     return _moved(tensor, tensor._of_placement, rules)
 
 
 def convolution(func, args):
-    """A convolution on each rank's samples: DTensor knows one dimension of ranks that splits them, and
-    computes one also on ranks that hold no part.
+    """Compute a convolution on each rank's samples.
+
+    DTensor shards samples over one mesh dimension only, and also computes on ranks without data.
     """
     backward = func is aten.convolution_backward.default
     data = args[1 if backward else 0]
-    place, rules = data._of_placement, data._of_sbp
+    placement, rules = data._of_placement, data._of_sbp
     if backward:
-        args = (_moved(args[0], place, rules), *args[1:])
+        args = (_moved(args[0], placement, rules), *args[1:])
         sums = tuple(sbp.partial_sum if r == sbp.split(0) else sbp.broadcast for r in rules)
         results = [(rules, data.shape), (sums, args[2].shape), (sums, args[3])]
     else:
@@ -191,15 +195,15 @@ def convolution(func, args):
         own = list(out) if backward else [out]
     else:
         own = [local[0].new_empty((0,) * len(size)) for _, size in results]
-    wanted = args[-1] if backward else [True]
+    mask = args[-1] if backward else [True]
     whole_of = tuple(
-        made(part, place, *result) if want else None for part, result, want in zip(own, results, wanted)
+        made(part, placement, *result) if needed else None for part, result, needed in zip(own, results, mask)
     )
     return whole_of if backward else whole_of[0]
 
 
 def mean_of_targets(func, *args):
-    """nll_loss and its gradient as those of the sum, and the weight of all targets."""
+    """Compute nll_loss or its gradient from that of the sum, and the weight of all targets."""
     if NLL[func] == 4:
         grad, *rest, _, ignored, weight_of_all = args
         return func(grad / weight_of_all, *rest, _SUM, ignored, weight_of_all)

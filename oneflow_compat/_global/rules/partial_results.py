@@ -1,5 +1,6 @@
-"""Operators done with each rank's part and sums over the ranks, where DTensor has no rule or gives another
-number: whole tensors do not travel.
+"""Operators computed from each rank's shard and from sums over the ranks.
+
+DTensor has no strategy for them or gives another value. Full tensors are not sent between ranks.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ..dtensor import GlobalDTensor, _copies, _map, _mine, _moved, _summed, made
 
 aten = torch.ops.aten
 _MEAN, _SUM = 1, 2
-# gradient of a mean -> where its `reduction` is; DTensor divides by the size of a part
+# gradient of a mean -> position of its `reduction`; DTensor divides by the size of a shard
 _MEANS = {aten.binary_cross_entropy_backward.default: 4} | dict.fromkeys(
     [
         getattr(aten, n).default
@@ -28,15 +29,15 @@ _MEANS = {aten.binary_cross_entropy_backward.default: 4} | dict.fromkeys(
     ],
     3,
 )
-# each sample by itself
+# Functions that compute each sample by itself.
 _ROWS = {
     aten.hardtanh_backward.default,
     aten.hardswish_backward.default,
     aten._prelu_kernel_backward.default,
     aten.avg_pool2d_backward.default,
 }
-# function -> what its first arguments and its results are: data (steps, samples), states (samples), the same
-# on all ranks, weights' gradients
+# function -> the roles of its leading arguments and of its results: d is data (steps, samples), s is a state
+# (samples), k is the same on all ranks, w is a gradient of weights
 LSTM = {
     aten.mkldnn_rnn_layer.default: ("dkkkkss", "dssk"),
     aten.mkldnn_rnn_layer_backward.default: ("dkkkkssdssdss", "dwwwwss"),
@@ -44,13 +45,16 @@ LSTM = {
 _IMAGES = {
     aten.im2col.default: 4,
     aten.col2im.default: 3,
-}  # of so many dimensions: with one less there are no samples
+}  # function -> dimensions of its data; with one dimension less there are no samples
 
 
 def call(func, args, kwargs):
-    """The result of such an operator; NotImplemented of another, or of tensors that are split otherwise."""
+    """Return the result of such an operator.
+
+    Return NotImplemented for other operators, and for tensors with other placements.
+    """
     at = _MEANS.get(func)
-    if at is not None and (len(args) <= at or args[at] == _MEAN):  # what is left out is None and the mean
+    if at is not None and (len(args) <= at or args[at] == _MEAN):  # omitted arguments mean None and the mean
         return func(
             args[0] / args[1].numel(),
             *args[1:at],
@@ -72,16 +76,17 @@ def call(func, args, kwargs):
     return NotImplemented
 
 
-def unscale(func, grads, found, scale):
-    """Gradients of all placements divided by the loss scale: each rank its parts, and what one finds all
-    know.
+def unscale(func, grads, found_inf, scale):
+    """Divide gradients of all placements by the loss scale.
+
+    Each rank divides its shards. If one rank meets a value that is not finite, all ranks get the flag.
     """
-    func([g._local_tensor if isinstance(g, GlobalDTensor) else g for g in grads], found, scale)
-    found.copy_(funcol.wait_tensor(funcol.all_reduce(found, "max", dist.group.WORLD)))
+    func([g._local_tensor if isinstance(g, GlobalDTensor) else g for g in grads], found_inf, scale)
+    found_inf.copy_(funcol.wait_tensor(funcol.all_reduce(found_inf, "max", dist.group.WORLD)))
 
 
 def _cut(tensor, dims) -> bool:
-    """Is a tensor split along its first dimensions only?"""
+    """Whether a tensor is sharded, and only along its first `dims` dimensions."""
     return (
         isinstance(tensor, GlobalDTensor)
         and tensor.dtype in (torch.float32, torch.float64)
@@ -96,7 +101,10 @@ def _sum(tensor, dims):
 
 
 def _channels(x):
-    """The other dimensions, how many numbers a channel has, and what puts a channel's number beside them."""
+    """Return the dimensions except channels, the count of values in a channel, and a function.
+
+    The function reshapes one value for each channel so that it broadcasts over the other dimensions.
+    """
     dims = [d for d in range(x.ndim) if d != 1]
     return dims, x.numel() // x.shape[1], lambda t: t.view(-1, *[1] * (x.ndim - 2))
 
@@ -133,57 +141,63 @@ def _batch_norm_backward(grad, x, weight, running_mean, running_var, mean, invst
 
 
 def _group_norm_backward(func, grad, x, mean, rstd, weight, n, channels, size, groups, mask):
-    place, rules = x._of_placement, x._of_sbp
-    part = [_moved(t, place, rules)._local_tensor for t in (grad, x, mean, rstd)]
-    whole = weight if weight is None else _moved(weight, place, (sbp.broadcast,) * len(rules))._local_tensor
+    placement, rules = x._of_placement, x._of_sbp
+    part = [_moved(t, placement, rules)._local_tensor for t in (grad, x, mean, rstd)]
+    whole = (
+        weight if weight is None else _moved(weight, placement, (sbp.broadcast,) * len(rules))._local_tensor
+    )
     if not _mine(x.device_mesh):
         local = [torch.empty(0, dtype=x.dtype) for _ in mask]
     else:
         local = func(*part, whole, part[1].shape[0], channels, size, groups, mask)
     summed = [sbp.partial_sum if r._kind == "split" else r for r in rules]
     return tuple(
-        made(o, place, r, s) if asked else None
+        made(o, placement, r, s) if asked else None
         for o, r, s, asked in zip(local, (rules, summed, summed), (x.shape, (channels,), (channels,)), mask)
     )
 
 
 def lstm(func, args):
-    """oneDNN's LSTM on each rank's samples; only its kernel knows the size of what it keeps for backward,
-    which therefore does not travel.
+    """Compute oneDNN's LSTM on each rank's samples.
+
+    Only its kernel knows the size of the memory it keeps for backward(). Therefore that memory stays on its
+    rank.
     """
-    x, (given, results) = args[0], LSTM[func]
-    place, mine, even = x._of_placement, _mine(x.device_mesh), x.shape[1] % x.device_mesh.size() == 0
-    of_kind = {
-        kind: tuple(rule if even and r == sbp.split(1) else sbp.broadcast for r in x._of_sbp)
-        for kind, rule in zip("dskw", (sbp.split(1), sbp.split(0), sbp.broadcast, sbp.partial_sum))
+    x, (argument_roles, result_roles) = args[0], LSTM[func]
+    placement, mine, even = x._of_placement, _mine(x.device_mesh), x.shape[1] % x.device_mesh.size() == 0
+    rules_of = {
+        role: tuple(rule if even and r == sbp.split(1) else sbp.broadcast for r in x._of_sbp)
+        for role, rule in zip("dskw", (sbp.split(1), sbp.split(0), sbp.broadcast, sbp.partial_sum))
     }
     local = [
-        _moved(a, place, of_kind[kind])._local_tensor if isinstance(a, GlobalDTensor) else a
-        for a, kind in zip_longest(args, given, fillvalue="k")
+        _moved(a, placement, rules_of[role])._local_tensor if isinstance(a, GlobalDTensor) else a
+        for a, role in zip_longest(args, argument_roles, fillvalue="k")
     ]
     shapes = func(*_map(shape, args))
     out = func(*local) if mine else [torch.empty((0,) * o.ndim, dtype=o.dtype) for o in shapes]
     return tuple(
-        made(o, place, of_kind[kind], o.shape if kind == "k" else s.shape)
-        for o, s, kind in zip(out, shapes, results)
+        made(o, placement, rules_of[role], o.shape if role == "k" else s.shape)
+        for o, s, role in zip(out, shapes, result_roles)
     )
 
 
 def shape(tensor):
-    """A tensor without values, of the whole shape."""
+    """Return a tensor without values in the shape of the full tensor."""
     return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
 
 
 def _rows(func, like, args, kwargs):
-    place, rules, n = like._of_placement, like._of_sbp, like.shape[0]
+    placement, rules, n = like._of_placement, like._of_sbp, like.shape[0]
 
     def part(tensor):
         return _moved(
-            tensor, place, rules if tensor.ndim and tensor.shape[0] == n else (sbp.broadcast,) * len(rules)
+            tensor,
+            placement,
+            rules if tensor.ndim and tensor.shape[0] == n else (sbp.broadcast,) * len(rules),
         )._local_tensor
 
     def around(out):
-        return made(out if mine else torch.empty(0, dtype=out.dtype), place, rules, (n, *out.shape[1:]))
+        return made(out if mine else torch.empty(0, dtype=out.dtype), placement, rules, (n, *out.shape[1:]))
 
     mine = _mine(like.device_mesh)
     args, kwargs = _map(part if mine else shape, (args, kwargs))

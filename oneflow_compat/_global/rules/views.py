@@ -1,8 +1,7 @@
-"""Views of global tensors that have other memory than what they view: DTensor moves what is split where the
-view needs it whole.
+"""Views of global tensors that do not share memory with their base.
 
-Such a view knows what it was made of. What is written into it is written there, and what is written there is
-read from it.
+DTensor moves a sharded tensor if the view needs a replicated one. Such a view remembers its base. Writes to
+the view are repeated on the base, and the view is refreshed after writes to the base.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from ..dtensor import GlobalDTensor, _mine, _part
 
 
 class Origin(NamedTuple):
-    """`view` of a plain tensor of all of `base`, as it was when autograd counted `version` writes."""
+    """The base of a copied view, the function that makes the view, and autograd's count of writes then."""
 
     base: GlobalDTensor
     view: object
@@ -23,7 +22,7 @@ class Origin(NamedTuple):
 
 
 def remember(func, args, kwargs, out):
-    """Note in the results of a view function what they are copies of."""
+    """Record the base in those results of a view function that are copies."""
     base = args[0]
     if not isinstance(base, GlobalDTensor) or not _mine(base.device_mesh) or base.is_inference():
         return
@@ -43,7 +42,7 @@ def _share_memory(a, b) -> bool:
 
 
 def write_through(copy):
-    """What the copy holds, in what it views."""
+    """Write the values of a copied view to its base."""
     origin = copy._origin
     if origin is not None:
         full = _all_of(origin.base)
@@ -53,7 +52,7 @@ def write_through(copy):
 
 
 def refresh(copy):
-    """What the copy views was written since: take it from there."""
+    """Update a copied view if its base was written since."""
     origin = copy._origin
     if copy._version != origin.version:
         copy._origin = origin._replace(version=copy._version)

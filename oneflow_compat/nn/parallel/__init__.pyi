@@ -19,12 +19,13 @@ from . import ddp as ddp
 from . import distributed as distributed
 
 class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):
-    """`module` itself, whose gradients are from now on averaged over all processes during backward().
+    """Return `module` itself; its gradients are averaged over all processes during backward() from now on.
 
     broadcast_parameters: rank 0's parameters are copied to the others now, and with broadcast_buffers its
     buffers.
     broadcast_buffers: rank 0's buffers are copied before every forward in training.
-    bucket_size: parameters per message when `use_bucket`; else each gradient is sent alone.
-    A class, so that `isinstance(model, DistributedDataParallel)` is a question (true of torch's wrapper
-    only) and so that a subclass of it is a subclass of torch's.
+    bucket_size: parameters per message with `use_bucket`; otherwise each gradient is sent alone.
+
+    This is a class so that `isinstance(model, DistributedDataParallel)` works (true for torch's wrapper
+    only), and so that a subclass of it is a subclass of torch's.
     """

@@ -1,7 +1,7 @@
 """Data parallelism in OneFlow's form: the call adds hooks to the module and returns that module.
 
-torch's is a class that wraps the module. A call with one of torch's own keywords (device_ids, ...)
-makes torch's. With one process (WORLD_SIZE unset or 1) nothing is started.
+torch's DistributedDataParallel is a class that wraps the module. A call with one of torch's own keywords
+(device_ids, ...) makes torch's. With one process (WORLD_SIZE unset or 1) nothing is started.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ __all__ = ["DistributedDataParallel", "allreduce_fn", "grad_setting_fn"]
 
 
 class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel, metaclass=SameAsTorch):
-    """`module` itself, whose gradients are from now on averaged over all processes during backward().
+    """Return `module` itself; its gradients are averaged over all processes during backward() from now on.
 
     broadcast_parameters: rank 0's parameters are copied to the others now, and with broadcast_buffers its
     buffers.
     broadcast_buffers: rank 0's buffers are copied before every forward in training.
-    bucket_size: parameters per message when `use_bucket`; else each gradient is sent alone.
-    A class, so that `isinstance(model, DistributedDataParallel)` is a question (true of torch's wrapper
-    only) and so that a subclass of it is a subclass of torch's.
+    bucket_size: parameters per message with `use_bucket`; otherwise each gradient is sent alone.
+
+    This is a class so that `isinstance(model, DistributedDataParallel)` works (true for torch's wrapper
+    only), and so that a subclass of it is a subclass of torch's.
     """
 
     _torch_class = torch.nn.parallel.DistributedDataParallel
@@ -79,7 +80,7 @@ def _attach(module, broadcast_buffers, broadcast_parameters, bucket_size):
 
 
 def _check_same_modules(module, *options):
-    """RuntimeError on every rank unless all have the same parameters and buffers."""
+    """Raise RuntimeError on every rank unless all ranks have the same parameters and buffers."""
     with checking("DistributedDataParallel", tells=True) as asked:
         tensors = [*module.named_parameters(), *module.named_buffers()]
         asked.same(broadcast_buffers=options[0], broadcast_parameters=options[1], bucket_size=options[2])
@@ -93,7 +94,7 @@ def _check_same_modules(module, *options):
 
 
 def _answer_as_wrapper(module, buckets):
-    """What programs ask torch's wrapper for: `module.module` and `module.no_sync()`."""
+    """Add the attributes of torch's wrapper that programs use: `module.module` and `module.no_sync()`."""
     if not hasattr(module, "module"):
         module.__dict__["module"] = module
     if not hasattr(module, "no_sync"):
@@ -101,10 +102,10 @@ def _answer_as_wrapper(module, buckets):
 
 
 class _UsesAll:
-    """Forward hook: the outputs depend on every parameter, so that one the forward did not use gets a zero
-    gradient.
+    """A forward hook that makes the outputs depend on every parameter.
 
-    Without it a process that used none would send nothing, and another one wait.
+    A parameter that the forward did not use then gets a zero gradient. Without the hook, a process that used
+    no parameter would send nothing, and another process would wait.
     """
 
     def __init__(self, params):
@@ -140,8 +141,8 @@ class _Join(torch.autograd.Function):
 class _Buckets:
     """Parameters whose gradients travel together, one bucket after the other when backward() ends.
 
-    Not earlier: each process uses parameters in an order of its own, and a reentrant checkpoint adds to a
-    gradient once more.
+    They are not sent earlier, because each process uses parameters in its own order, and a reentrant
+    checkpoint adds to a gradient again.
     """
 
     def __init__(self, buckets, world):
@@ -153,8 +154,9 @@ class _Buckets:
 
     @contextlib.contextmanager
     def no_sync(self):
-        """Gradients of the block stay on their process; the first backward() behind it sends them with its
-        own.
+        """Keep the gradients of the block on their process.
+
+        The first backward() after the block sends them with its own.
         """
         was, self.open = self.open, False
         try:
@@ -163,7 +165,7 @@ class _Buckets:
             self.open = was
 
     def begin(self, _module, _args):
-        """Forward pre-hook: a backward() that raised is over."""
+        """In a forward pre-hook, forget a backward() that raised."""
         self.awaited = self.awaited and torch._C._current_graph_task_id() != -1
 
     def _arrived(self, _param):
@@ -211,7 +213,7 @@ def _broadcast(tensor):
 
 
 def _world_size():
-    """Number of processes; starts torch's process group when a launcher made more than one."""
+    """Return the count of processes; start torch's process group if a launcher made more than one."""
     import torch.distributed as dist
 
     if dist.is_available() and dist.is_initialized():
@@ -223,7 +225,7 @@ def _world_size():
 
 
 def allreduce_fn(module, param, use_bucket=False):
-    """A function that averages one gradient of `param` over all processes."""
+    """Return a function that averages one gradient of `param` over all processes."""
 
     def allreduce(grad):
         world = _world_size()
@@ -236,8 +238,9 @@ def allreduce_fn(module, param, use_bucket=False):
 
 
 def grad_setting_fn(module, param):
-    """A function that hands a gradient on unchanged: gradients are averaged in place here, with no separate
-    buffer.
+    """Return a function that returns a gradient unchanged.
+
+    Gradients are averaged in place here, with no separate buffer.
     """
     return lambda grad: grad
 

@@ -1,6 +1,4 @@
-"""oneflow.utils.global_view: global tensors in nested containers, and default placement for creation
-functions.
-"""
+"""oneflow.utils.global_view: global tensors in nested containers, and a default placement for creation."""
 
 from .global_mode import current_global_mode, global_mode
 from .to_global import to_global

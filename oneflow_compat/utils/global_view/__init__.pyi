@@ -21,7 +21,7 @@ from . import to_global as to_global
 from . import to_local as to_local
 
 class current_global_mode:
-    """What is in force: `is_enabled`, and `placement` and `sbp` (None when off)."""
+    """The current mode: `is_enabled`, and `placement` and `sbp` (None when off)."""
     def __init__(self) -> None:
         """Initialize self.  See help(type(self)) for accurate signature."""
         ...
@@ -36,8 +36,10 @@ class current_global_mode:
         ...
 
 class global_mode:
-    """`with global_mode(True, placement, sbp):` creation functions without `placement=`, and modules, use
-    these; False turns it off inside.
+    """Give creation functions and modules a default placement and sbp.
+
+    In `with global_mode(True, placement, sbp):`, creation functions without `placement=` and modules use
+    these. `global_mode(False)` turns the mode off in its block.
     """
     def __init__(self, enabled: Any, placement: _placement | None = None, sbp: _sbp | Sequence[_sbp] | None = None) -> None:
         """Initialize self.  See help(type(self)) for accurate signature."""
@@ -46,16 +48,14 @@ class global_mode:
     def __exit__(self, *error: Any) -> Any: ...
 
 def to_global(input: Tensor, placement: _placement | None = None, sbp: _sbp | Sequence[_sbp] | None = None, warn_on_non_tensor_leaf: _bool = True, **kwargs: Any) -> Any:
-    """Every tensor in `input` (nested list, tuple, dict, or one tensor) made global; a module's state dict
-    too.
+    """Make every tensor in `input` (nested list, tuple, dict, or one tensor) global; a state dict works, too.
 
-    `sbp` is a rule, a list of rules, or a function that gives a tensor's rules: of `input` and the tensor, or
-    of the tensor alone.
-    A rank that is not in `placement` may give None: it gets the structure that the placement's first rank
-    has.
+    `sbp` is one sbp, a list of them, or a function that returns a tensor's sbp. The function takes `input`
+    and the tensor, or the tensor alone. A rank that is not in `placement` may give None: it gets the
+    structure that the placement's first rank has.
     """
     ...
 
 def to_local(input: Tensor, *, copy: _bool = False) -> Any:
-    """Every global tensor in `input` (nested list, tuple, dict, or one tensor) as its local shard."""
+    """Replace every global tensor in `input` (nested list, tuple, dict, or one tensor) by its local shard."""
     ...

@@ -1,4 +1,4 @@
-"""oneflow.to_global and oneflow.to_local: those of this package, for one tensor or a container of tensors."""
+"""oneflow.to_global and oneflow.to_local, for one tensor or a container of tensors."""
 
 from __future__ import annotations
 

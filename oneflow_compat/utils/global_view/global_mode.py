@@ -1,5 +1,6 @@
-"""global_mode: inside the block, creation functions make global tensors, and modules global parameters and
-buffers.
+"""global_mode: creation functions in the block make global tensors.
+
+Modules make global parameters and buffers there.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ _module = torch.nn.modules.module
 
 
 class global_mode:
-    """`with global_mode(True, placement, sbp):` creation functions without `placement=`, and modules, use
-    these; False turns it off inside.
+    """Give creation functions and modules a default placement and sbp.
+
+    In `with global_mode(True, placement, sbp):`, creation functions without `placement=` and modules use
+    these. `global_mode(False)` turns the mode off in its block.
     """
 
     def __init__(self, enabled, placement=None, sbp=None):
@@ -80,25 +83,25 @@ def _maker(name):
 
 _makers = {
     name: _maker(name) for name in ("tensor", "as_tensor")
-}  # torch's, which are oneflow.tensor and as_tensor in its dialect
+}  # torch's functions, which are oneflow.tensor and as_tensor in torch's dialect
 
 
 def _made_global(module, name, tensor):
-    """What a module registers inside the block: torch's modules make ordinary tensors."""
+    """Make a registered parameter or buffer global; torch's modules make ordinary tensors."""
     mode = _mode.current()
     if not mode.enabled or tensor is None or is_global(tensor):
         return None
     begin_global(module)
-    made = make_global(tensor.detach(), mode.placement, mode.sbp)
+    global_tensor = make_global(tensor.detach(), mode.placement, mode.sbp)
     return (
-        torch.nn.Parameter(made, requires_grad=tensor.requires_grad)
+        torch.nn.Parameter(global_tensor, requires_grad=tensor.requires_grad)
         if isinstance(tensor, torch.nn.Parameter)
-        else made
+        else global_tensor
     )
 
 
 class current_global_mode:
-    """What is in force: `is_enabled`, and `placement` and `sbp` (None when off)."""
+    """The current mode: `is_enabled`, and `placement` and `sbp` (None when off)."""
 
     def __init__(self):
         self._mode = _mode.current()

@@ -1,4 +1,4 @@
-"""Shared by to_global and to_local of nested containers."""
+"""Functions that to_global and to_local of nested containers share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ... import _processes
 
 
 def check_input_global(input) -> bool:
-    """Is every tensor inside global? ValueError when some are and some are not."""
+    """Whether every tensor in the container is global; ValueError if some are and some are not."""
     kinds = {t.is_global for t in pytree.tree_leaves(input) if isinstance(t, torch.Tensor)}
     if len(kinds) > 1:
         raise ValueError("some tensors are global and some are local; make them all the same first")
@@ -20,7 +20,7 @@ def check_input_global(input) -> bool:
 
 
 def check_placement_on_all_ranks(placement: Placement):
-    """ValueError unless the placement holds every rank."""
+    """Raise ValueError unless the placement holds every rank."""
     if sorted(placement.ranks.ravel().tolist()) != list(range(_processes.get_world_size())):
         raise ValueError(
             f"the placement must hold all {_processes.get_world_size()} ranks, found {placement!r}"
@@ -28,16 +28,16 @@ def check_placement_on_all_ranks(placement: Placement):
 
 
 def src_sbp_broadcast(obj, src=0):
-    """Rank `src`'s object on every rank."""
+    """Return the object of rank `src` on every rank."""
     if _processes.get_world_size() == 1:
         return obj
     return from_rank(src, lambda: obj, "broadcast of an object")
 
 
 def to_global_tensor(input_tensor, placement=None, sbp=None, **kwargs):
-    """One tensor of the container; `sbp` may be a function of the tensor.
+    """Make one tensor of the container global; `sbp` may be a function of the tensor.
 
-    ValueError for a local tensor without both.
+    Raise ValueError for a local tensor without a placement and an sbp.
     """
     if not input_tensor.is_global and (placement is None or sbp is None):
         raise RefusedValue(

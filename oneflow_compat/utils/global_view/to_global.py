@@ -17,13 +17,11 @@ from .global_utils import to_global_tensor
 
 
 def to_global(input, placement=None, sbp=None, warn_on_non_tensor_leaf=True, **kwargs):
-    """Every tensor in `input` (nested list, tuple, dict, or one tensor) made global; a module's state dict
-    too.
+    """Make every tensor in `input` (nested list, tuple, dict, or one tensor) global; a state dict works, too.
 
-    `sbp` is a rule, a list of rules, or a function that gives a tensor's rules: of `input` and the tensor, or
-    of the tensor alone.
-    A rank that is not in `placement` may give None: it gets the structure that the placement's first rank
-    has.
+    `sbp` is one sbp, a list of them, or a function that returns a tensor's sbp. The function takes `input`
+    and the tensor, or the tensor alone. A rank that is not in `placement` may give None: it gets the
+    structure that the placement's first rank has.
     """
     if _processes.get_world_size() > 1:
         input = _structure_of_ranks(input, placement)
@@ -51,7 +49,7 @@ def to_global(input, placement=None, sbp=None, warn_on_non_tensor_leaf=True, **k
 
 
 def _structure_of_ranks(input, placement):
-    """`input`, or where it is None tensors without values in the structure of the placement's first rank."""
+    """Return `input`, or tensors without values in the structure of the placement's first rank for None."""
     with checking("global_view.to_global", tells=True) as asked:
         asked.tell(int(input is None))
     without = [rank for rank, (is_none,) in enumerate(asked.told) if is_none]
@@ -77,7 +75,7 @@ def _structure_of_ranks(input, placement):
 
 @dataclasses.dataclass(frozen=True)
 class _Described:
-    """A tensor that travels without its values."""
+    """The description of a tensor, sent without its values."""
 
     shape: tuple
     dtype: torch.dtype

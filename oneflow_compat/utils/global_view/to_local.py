@@ -11,7 +11,7 @@ from .global_utils import to_local_tensor
 
 
 def to_local(input, *, copy=False):
-    """Every global tensor in `input` (nested list, tuple, dict, or one tensor) as its local shard."""
+    """Replace every global tensor in `input` (nested list, tuple, dict, or one tensor) by its local shard."""
 
     def leaf(x):
         if isinstance(x, torch.Tensor):
