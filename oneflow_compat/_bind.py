@@ -158,17 +158,17 @@ def _signature(parameters, target):
     except (TypeError, ValueError):
         theirs = {}
     out, optional = [], False
-    for ours, name, text in parameters:
+    for ours, name, default_source in parameters:
         default = theirs[name].default if name in theirs else P.empty
-        if text:
-            default = ast.literal_eval(text)
+        if default_source:
+            default = ast.literal_eval(default_source)
         elif optional and default is P.empty:
             default = None
         optional = optional or default is not P.empty
         out.append(P(ours, P.POSITIONAL_OR_KEYWORD, default=default))
-    taken = {name for pair in parameters for name in pair[:2]}
+    used_names = {name for pair in parameters for name in pair[:2]}
     for p in theirs.values():
-        if p.name not in taken and p.kind in (P.POSITIONAL_OR_KEYWORD, P.KEYWORD_ONLY):
+        if p.name not in used_names and p.kind in (P.POSITIONAL_OR_KEYWORD, P.KEYWORD_ONLY):
             out.append(p.replace(kind=P.KEYWORD_ONLY, default=None if p.default is P.empty else p.default))
     out.append(P("kwargs", P.VAR_KEYWORD))
     return inspect.Signature(out)
@@ -293,12 +293,12 @@ def _is_one_slip(typed: str, meant: str) -> bool:
     if abs(len(typed) - len(meant)) > 1:
         return False
     start = next((i for i, (a, b) in enumerate(zip(typed, meant)) if a != b), min(len(typed), len(meant)))
-    rest, other = typed[start:], meant[start:]
+    rest, meant_rest = typed[start:], meant[start:]
     return (
-        rest[1:] == other[1:]
-        or rest[1:] == other
-        or rest == other[1:]
-        or (rest[:2] == other[1::-1] and rest[2:] == other[2:])
+        rest[1:] == meant_rest[1:]
+        or rest[1:] == meant_rest
+        or rest == meant_rest[1:]
+        or (rest[:2] == meant_rest[1::-1] and rest[2:] == meant_rest[2:])
     )
 
 
@@ -354,11 +354,11 @@ class _TorchFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if fullname in DEEP_PATHS:
             return importlib.machinery.ModuleSpec(fullname, self, origin=DEEP_PATHS[fullname])
         parent, _, last = fullname.rpartition(".")
-        found = next((f"{home}.{last}" for home in _homes(parent) if _findable(f"{home}.{last}")), None)
-        if found is None:
+        target_name = next((f"{home}.{last}" for home in _homes(parent) if _findable(f"{home}.{last}")), None)
+        if target_name is None:
             return None
-        spec = importlib.machinery.ModuleSpec(fullname, self, origin=found)
-        spec.loader_state = found
+        spec = importlib.machinery.ModuleSpec(fullname, self, origin=target_name)
+        spec.loader_state = target_name
         return spec
 
     def create_module(self, spec):
@@ -389,24 +389,24 @@ def add_attributes(cls, rows: dict):
     torch's (the function gets the original as `original=` once, and returns the new one).
     A "builtin" is a method that `inspect` takes for one written in C.
     """
-    for name, (kind, target, _why) in rows.items():
+    for name, (row_type, target, _why) in rows.items():
         there = getattr(cls, name, _MISSING)
-        if kind == "replace":
+        if row_type == "replace":
             if there is _MISSING:
                 raise TableError(f"{cls.__name__}.{name} cannot be replaced: torch has no such attribute")
             if not hasattr(there, "__oneflow_original__"):
-                made = import_target(target)(there)
-                made.__oneflow_original__ = there
+                replacement = import_target(target)(there)
+                replacement.__oneflow_original__ = there
                 # torch.compile knows a C method only while the class holds it under some name
                 setattr(cls, f"_torch_{name}", there)
-                setattr(cls, name, made)
+                setattr(cls, name, replacement)
             continue
         if there is not _MISSING and not _is_our_function(
             there.fget if isinstance(there, property) else there
         ):
             raise TableError(f"{cls.__name__}.{name} is torch's own; a row must not replace it silently")
         function = import_target(target)
-        make = {"property": property, "builtin": BuiltinMethod}.get(kind)
+        make = {"property": property, "builtin": BuiltinMethod}.get(row_type)
         setattr(cls, name, make(function) if make else _method(function, cls, name))
 
 

@@ -91,11 +91,11 @@ def get(name: str) -> str:
 
 
 def get_int(name: str) -> int:
-    text = get(name)
+    value = get(name)
     try:
-        return int(text)
+        return int(value)
     except ValueError:
-        raise ValueError(f"environment variable {name} must be a whole number, found {text!r}") from None
+        raise ValueError(f"environment variable {name} must be a whole number, found {value!r}") from None
 
 
 def is_set(name: str) -> bool:

@@ -63,13 +63,18 @@ def use(*tensors, dtypes=_FLOATS) -> bool:
     function hold),
     functorch transforms, forward-mode AD and for DTensor, all of which the plain functions support.
     """
-    first = tensors[0]
+    reference = tensors[0]
     if torch.compiler.is_compiling():
         return False
-    dtype, device, kind = first.dtype, first.device, first.device.type
-    if dtype not in dtypes and not (kind == "cuda" and dtype is torch.float16 and dtypes is _FLOATS):
+    dtype, device, device_type = reference.dtype, reference.device, reference.device.type
+    if dtype not in dtypes and not (device_type == "cuda" and dtype is torch.float16 and dtypes is _FLOATS):
         return False
-    if not _loaded() or kind != "cpu" and not (kind == "cuda" and _cuda()) or torch.is_autocast_enabled(kind):
+    if (
+        not _loaded()
+        or device_type != "cpu"
+        and not (device_type == "cuda" and _cuda())
+        or torch.is_autocast_enabled(device_type)
+    ):
         return False
     if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
         return False

@@ -124,11 +124,11 @@ def _axis_points(start, length, bins, sampling_ratio, size):
 
 def roi_align_ref(x, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, aligned):
     out = []
-    for number, roi in enumerate(rois.unbind(0)):
+    for row, roi in enumerate(rois.unbind(0)):
         if not -1 < roi[0] < x.shape[0]:
             raise RuntimeError(
                 f"roi_align: rois must name one of the {x.shape[0]} images in column 0, found"
-                f" {float(roi[0]):g} in row {number}"
+                f" {float(roi[0]):g} in row {row}"
             )
         x1, y1, x2, y2 = (roi[1:] * spatial_scale - (0.5 if aligned else 0.0)).unbind()
         width, height = x2 - x1, y2 - y1

@@ -24,19 +24,19 @@ def unique_key_value_pair_ref(keys, values):
     """(count, unique keys, a value of each, index of each key among them); the middle two padded by zeros to
     the keys' number.
     """
-    flat, given = keys.reshape(-1), values.reshape(-1)
+    flat, flat_values = keys.reshape(-1), values.reshape(-1)
     ordered, order = flat.sort(
         stable=True
     )  # not torch.unique, whose shape depends on values: a graph may hold this
-    first = torch.cat([torch.ones_like(ordered[:1], dtype=torch.bool), ordered[1:] != ordered[:-1]])
-    rank = first.cumsum(0) - 1
+    is_first = torch.cat([torch.ones_like(ordered[:1], dtype=torch.bool), ordered[1:] != ordered[:-1]])
+    rank = is_first.cumsum(0) - 1
     inverse = torch.zeros_like(order).scatter(0, order, rank)
     out_keys, out_values = (
         torch.zeros_like(flat).scatter(0, rank, ordered),
-        torch.zeros_like(given).scatter(0, inverse, given),
+        torch.zeros_like(flat_values).scatter(0, inverse, flat_values),
     )
     return (
-        first.sum().to(torch.int32).reshape(1),
+        is_first.sum().to(torch.int32).reshape(1),
         out_keys,
         out_values,
         inverse.to(torch.int32).reshape(keys.shape),

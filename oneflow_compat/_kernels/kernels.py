@@ -46,13 +46,17 @@ def _again(function, inputs, grads):
         outputs = function(*inputs)
         outputs = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
         pairs = [(o, g) for o, g in zip(outputs, grads) if g is not None and o.requires_grad]
-        wanted = [x for x in inputs if isinstance(x, torch.Tensor) and x.requires_grad]
-        found = iter(
+        differentiable = [x for x in inputs if isinstance(x, torch.Tensor) and x.requires_grad]
+        input_grads = iter(
             torch.autograd.grad(
-                [o for o, _ in pairs], wanted, [g for _, g in pairs], create_graph=True, allow_unused=True
+                [o for o, _ in pairs],
+                differentiable,
+                [g for _, g in pairs],
+                create_graph=True,
+                allow_unused=True,
             )
         )
-    return [next(found) if isinstance(x, torch.Tensor) and x.requires_grad else None for x in inputs]
+    return [next(input_grads) if isinstance(x, torch.Tensor) and x.requires_grad else None for x in inputs]
 
 
 # --------------------------------------------------------------------------- elementwise
@@ -286,15 +290,15 @@ def _deform_backward(ctx, dcolumns):
     if torch.is_grad_enabled():
         from .detection import deform_columns_ref
 
-        found = _again(lambda x, o, m: deform_columns_ref(x, o, m, *ctx.how), (x, offset, mask), (dcolumns,))
+        grads = _again(lambda x, o, m: deform_columns_ref(x, o, m, *ctx.how), (x, offset, mask), (dcolumns,))
     else:
-        found = run.deform_columns_backward(dcolumns, x, offset, mask, *ctx.how)
-    return found[0], found[1], found[2] if mask is not None else None, None, None, None, None, None
+        grads = run.deform_columns_backward(dcolumns, x, offset, mask, *ctx.how)
+    return grads[0], grads[1], grads[2] if mask is not None else None, None, None, None, None, None
 
 
-def _lstm_fake(given, weight, h0, c0, reverse):
-    sizes = (*given.shape[:2], h0.shape[1])
-    return given.new_empty(sizes), h0.new_empty(h0.shape), c0.new_empty(c0.shape), given.new_empty(5, *sizes)
+def _lstm_fake(x, weight, h0, c0, reverse):
+    sizes = (*x.shape[:2], h0.shape[1])
+    return x.new_empty(sizes), h0.new_empty(h0.shape), c0.new_empty(c0.shape), x.new_empty(5, *sizes)
 
 
 def _gru_backward_fake(dhidden, dlast, hidden, work, h0, weight, reverse):
@@ -439,26 +443,26 @@ def _pointwise_callable():
     """_callable of torch.ops.oneflow.pointwise, its list of inputs spread out as autograd.Function wants
     them.
     """
-    op, wanted = getattr(torch.ops.oneflow, "pointwise").default._op, torch._C._any_requires_grad
+    op, any_requires_grad = getattr(torch.ops.oneflow, "pointwise").default._op, torch._C._any_requires_grad
 
     class Pointwise(torch.autograd.Function):
         @staticmethod
-        def forward(ctx, kind, outputs, scalars, *inputs):
+        def forward(ctx, point, outputs, scalars, *inputs):
             ctx.set_materialize_grads(False)
             with _below():
-                out = op(kind, list(inputs), outputs, scalars)
-            _point_setup(ctx, (kind, inputs, outputs, scalars), out)
+                out = op(point, list(inputs), outputs, scalars)
+            _point_setup(ctx, (point, inputs, outputs, scalars), out)
             return tuple(out)
 
         @staticmethod
         def backward(ctx, *grads):
             return None, None, None, *_point_grads(ctx, grads)
 
-    def call(kind, inputs, outputs, scalars):
-        if torch.is_grad_enabled() and wanted(*inputs):
-            return Pointwise.apply(kind, outputs, scalars, *inputs)
+    def call(point, inputs, outputs, scalars):
+        if torch.is_grad_enabled() and any_requires_grad(*inputs):
+            return Pointwise.apply(point, outputs, scalars, *inputs)
         with _below():
-            return op(kind, inputs, outputs, scalars)
+            return op(point, inputs, outputs, scalars)
 
     return call
 

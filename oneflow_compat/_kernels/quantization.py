@@ -145,12 +145,12 @@ def fake_quantization(
     The gradient passes straight through, also where the value was clamped.
     """
     x = _check.tensor_in("fake_quantization", input, kwargs)
-    one = (
+    per_tensor = (
         scale.numel() == zero_point.numel() == 1
         and scale.dtype is zero_point.dtype
         and scale.device == zero_point.device == x.device
     )
-    if one and scale.dtype in _ext.WIDE and quantization_formula == "google" and _ext.use(x):
+    if per_tensor and scale.dtype in _ext.WIDE and quantization_formula == "google" and _ext.use(x):
         symmetric = _scheme("fake_quantization", quantization_formula, quantization_bit, quantization_scheme)
         high = 2 ** (quantization_bit - 1) - 1 if symmetric else 2**quantization_bit - 1
         zero = torch.zeros_like(zero_point) if symmetric else zero_point

@@ -12,15 +12,15 @@ def bind(function: str, slots: tuple, args: tuple, kwargs: dict, **renamed: str)
             f"{function}() takes at most {len(slots)} positional arguments ({', '.join(slots)}), found"
             f" {len(args)}"
         )
-    given = dict(zip(slots, args))
+    arguments = dict(zip(slots, args))
     for name, value in kwargs.items():
         name = renamed.get(name, name)
-        if name in given:
+        if name in arguments:
             raise TypeError(f"{function}() got the argument {name!r} twice")
-        given[name] = value
-    if slots[0] not in given:
+        arguments[name] = value
+    if slots[0] not in arguments:
         raise TypeError(f"{function}() misses its first argument {slots[0]!r}")
-    return given
+    return arguments
 
 
 def need_tensors(function: str, **arguments) -> None:

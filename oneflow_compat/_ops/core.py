@@ -40,10 +40,10 @@ class device(metaclass=_MakesTorchs):
         asked = args[0] if args else kwargs.get("type", kwargs.get("device"))
         if isinstance(asked, str):
             require_device_type(asked.partition(":")[0])
-        made = torch.device(*args, **kwargs)
-        if made.index is None and made.type not in ("cpu", "meta"):
-            return torch.device(made.type, 0)
-        return torch.device("cpu") if made.type == "cpu" and made.index == 0 else made
+        device = torch.device(*args, **kwargs)
+        if device.index is None and device.type not in ("cpu", "meta"):
+            return torch.device(device.type, 0)
+        return torch.device("cpu") if device.type == "cpu" and device.index == 0 else device
 
 
 class Generator(metaclass=_MakesTorchs):

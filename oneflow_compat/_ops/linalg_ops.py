@@ -26,12 +26,12 @@ __all__ = [
 
 def promoted(*tensors):
     """The tensors in their common dtype, or None when they agree already."""
-    first = tensors[0].dtype
-    if all(t.dtype is first for t in tensors):
+    dtype = tensors[0].dtype
+    if all(t.dtype is dtype for t in tensors):
         return None
     for t in tensors[1:]:
-        first = torch.promote_types(first, t.dtype)
-    return [t.to(first) for t in tensors]
+        dtype = torch.promote_types(dtype, t.dtype)
+    return [t.to(dtype) for t in tensors]
 
 
 def _product(target, name, signature, a_name, b_name, others):

@@ -74,15 +74,15 @@ def _tensor_type(name, dtype, where="cpu"):
             return torch.as_tensor(args[0], dtype=dtype, device=device or where)
         if theirs is not None:
             try:
-                made = theirs(*args) if device is None else theirs(*args, device=device)
+                result = theirs(*args) if device is None else theirs(*args, device=device)
             except (TypeError, ValueError):
                 if len(args) != 1 or not isinstance(args[0], (list, tuple, numpy.ndarray, numpy.generic)):
                     raise
                 from .creation import tensor
 
-                made = tensor(args[0], dtype=dtype, device=device)
+                result = tensor(args[0], dtype=dtype, device=device)
             return (
-                made.clone() if args and hasattr(args[0], "__array_interface__") else made
+                result.clone() if args and hasattr(args[0], "__array_interface__") else result
             )  # torch shares an array's memory
         if len(args) == 1 and not isinstance(args[0], (int, torch.Size)):
             return torch.tensor(args[0], dtype=dtype, device=device or where)

@@ -49,26 +49,26 @@ def _check_arguments(weight, label, num_sample):
 
 
 def _sampled(weight, label, num_sample):
-    place, classes, ranks = weight.placement, weight.shape[0], weight.placement.ranks.size
-    everywhere = (sbp.broadcast,) * place.ranks.ndim
+    placement, classes, ranks = weight.placement, weight.shape[0], weight.placement.ranks.size
+    everywhere = (sbp.broadcast,) * placement.ranks.ndim
     split = weight.sbp == (sbp.split(0),) and classes % ranks == num_sample % ranks == 0
-    rule = (sbp.split(0),) if split else everywhere
-    rows = weight.to_global(sbp=rule).to_local()
-    chances = creation.rand(classes, placement=place, sbp=rule).to_local()
-    labels = label.to_global(place, everywhere).to_local()
-    if _processes.get_rank() in place.ranks:
-        at = place.ranks.flatten().tolist().index(_processes.get_rank()) if split else 0
+    sharding = (sbp.split(0),) if split else everywhere
+    rows = weight.to_global(sbp=sharding).to_local()
+    chances = creation.rand(classes, placement=placement, sbp=sharding).to_local()
+    labels = label.to_global(placement, everywhere).to_local()
+    if _processes.get_rank() in placement.ranks:
+        shard_index = placement.ranks.flatten().tolist().index(_processes.get_rank()) if split else 0
         mapped, ids, rows = _of_rank(
-            rows, labels.long(), num_sample // ranks if split else num_sample, chances, at
+            rows, labels.long(), num_sample // ranks if split else num_sample, chances, shard_index
         )
     else:
         mapped, ids = labels, labels.flatten()
     mapped = (
         mapped.to(label.dtype)
-        .to_global(place, (sbp.partial_sum,) if split else everywhere)
+        .to_global(placement, (sbp.partial_sum,) if split else everywhere)
         .to_global(sbp=everywhere)
     )
-    return mapped, ids.to(label.dtype).to_global(place, rule), rows.to_global(place, rule)
+    return mapped, ids.to(label.dtype).to_global(placement, sharding), rows.to_global(placement, sharding)
 
 
 def _of_rank(rows, labels, count, chances, at):

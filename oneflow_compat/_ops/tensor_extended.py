@@ -405,16 +405,16 @@ def new_tensor(
     """
     from .creation import make, tensor
 
-    given = {
+    options = {
         k: v
         for k, v in dict(
             dtype=dtype, device=device, placement=placement, sbp=sbp, requires_grad=requires_grad
         ).items()
         if v is not None
     }
-    if given.keys().isdisjoint(("placement", "sbp")):
-        return tensor(data, **{"dtype": self.dtype, "device": self.device, **given})
-    return make("new_tensor", functools.partial(original, self), (data,), given)
+    if options.keys().isdisjoint(("placement", "sbp")):
+        return tensor(data, **{"dtype": self.dtype, "device": self.device, **options})
+    return make("new_tensor", functools.partial(original, self), (data,), options)
 
 
 # --------------------------------------------------------------------------- positions and keyword names

@@ -77,14 +77,16 @@ def owned(original, cls, *args, **kwargs):
     nn.Graph captures, a subclass made of sizes (CausalBias) has values.
     """
     try:
-        made = original(cls, *args, **kwargs)
+        result = original(cls, *args, **kwargs)
     except RuntimeError:
         if cls is torch.Tensor or any(isinstance(a, torch.Tensor) for a in (*args, *kwargs.values())):
             raise
         with torch.utils._python_dispatch._disable_current_modes():
-            made = original(cls, *args, **kwargs)
+            result = original(cls, *args, **kwargs)
     return (
-        made.clone() if cls is torch.Tensor and len(args) == 1 and isinstance(args[0], torch.Tensor) else made
+        result.clone()
+        if cls is torch.Tensor and len(args) == 1 and isinstance(args[0], torch.Tensor)
+        else result
     )
 
 
@@ -112,22 +114,22 @@ def new(original):
                 raise
             if args and isinstance(args[0], numpy.ndarray):
                 args[0] = args[0].copy()  # torch takes no negative strides
-            number = len(args) == 1 and isinstance(args[0], (float, numpy.floating))
+            is_scalar = len(args) == 1 and isinstance(args[0], (float, numpy.floating))
             if args and type(args[0]) in (list, tuple) and _of_tensors(args[0]):
                 args[0] = _stacked(args[0]).to(kwargs.get("dtype") or torch.get_default_dtype())
-            elif not kwargs and not number and not (args and isinstance(args[0], numpy.ndarray)):
+            elif not kwargs and not is_scalar and not (args and isinstance(args[0], numpy.ndarray)):
                 raise
         dtype = kwargs.get("dtype")  # and requires_grad: OneFlow 0.5
-        if number or dtype is not None and args and isinstance(args[0], (numpy.ndarray, list)):
-            made = torch.tensor(args[0], dtype=dtype or torch.get_default_dtype())
+        if is_scalar or dtype is not None and args and isinstance(args[0], (numpy.ndarray, list)):
+            result = torch.tensor(args[0], dtype=dtype or torch.get_default_dtype())
         else:
-            made = owned(original, cls, *args)
+            result = owned(original, cls, *args)
         if kwargs.get("placement") is not None or kwargs.get("sbp") is not None:
             from .._global.tensor import make_global
 
-            return make_global(made, kwargs.get("placement"), kwargs.get("sbp"), whole=True)
-        made = made.to(device=kwargs.get("device"), dtype=dtype)
-        return made.requires_grad_() if kwargs.get("requires_grad") else made
+            return make_global(result, kwargs.get("placement"), kwargs.get("sbp"), whole=True)
+        result = result.to(device=kwargs.get("device"), dtype=dtype)
+        return result.requires_grad_() if kwargs.get("requires_grad") else result
 
     __new__.__oneflow_original__ = original
     return staticmethod(__new__)

@@ -36,13 +36,13 @@ def _prefer_torch(backends):
 
 
 def _keep_pairs_plain(dual_module):
-    kind = dual_module.DualModule
-    assign = kind.__setattr__
+    dual_class = dual_module.DualModule
+    assign = dual_class.__setattr__
 
     def __setattr__(self, name, value):
         (object.__setattr__ if name in ("_torch_module", "_oneflow_module") else assign)(self, name, value)
 
-    kind.__setattr__ = __setattr__
+    dual_class.__setattr__ = __setattr__
 
 
 def _trace_as_leaves(symbolic_trace):

@@ -173,15 +173,15 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
             )
         self._init_as(torch.optim.Optimizer, parameters, {}, defaults=dict(options or {}))
 
-    def _init_as(self, torch_class, params, more, **kwargs):
+    def _init_as(self, torch_class, params, extra_options, **kwargs):
         """torch's constructor, with `more` options in every group that it does not know."""
-        self._more_options = more
+        self._more_options = extra_options
         params = _parameter_list(params)
         try:
             torch_class.__init__(self, params, **kwargs)
         except (ValueError, TypeError) as error:
             raise asserted(error) from None
-        self.defaults.update(more)
+        self.defaults.update(extra_options)
 
     def _patch_step_function(self):
         """torch.compile runs step() as it is: its optimizer support knows plain dicts as groups only."""
@@ -316,9 +316,9 @@ def floats(betas):
     return tuple(b if isinstance(b, torch.Tensor) else float(b) for b in betas)
 
 
-def check(condition, name, value, wanted):
+def check(condition, name, value, requirement):
     if not condition:
-        raise RefusedValue(f"{name}={value!r}: {wanted}")
+        raise RefusedValue(f"{name}={value!r}: {requirement}")
 
 
 __getattr__, __dir__ = _ft(__name__, "torch.optim.optimizer")

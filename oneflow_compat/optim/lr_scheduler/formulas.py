@@ -11,9 +11,9 @@ from ..._errors import RefusedValue
 from .base import LRScheduler
 
 
-def _need(condition, text):
+def _need(condition, message):
     if not condition:
-        raise RefusedValue(text)
+        raise RefusedValue(message)
 
 
 class StepLR(LRScheduler, _torch.StepLR):
