@@ -179,8 +179,7 @@ def fall_through(name: str, torch_name: str | None, also: str | None = None, cla
     """The `__getattr__` and `__dir__` of the public module `name`, backed by torch's `torch_name`.
 
     `also` names a second module of ours to look into last ("compatible.single_client"). `classes`: the module
-    has
-    torch's classes from the start, for programs that list them with vars(torch.optim).
+    has torch's classes from the start, for programs that list them with vars(torch.optim).
     """
     if classes and torch_name:
         own = vars(sys.modules[name])

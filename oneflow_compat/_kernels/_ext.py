@@ -60,8 +60,8 @@ def use(*tensors, dtypes=_FLOATS) -> bool:
     library has kernels for.
 
     No under torch.compile (which fuses the plain functions itself), autocast (torch's rules for each plain
-    function hold),
-    functorch transforms, forward-mode AD and for DTensor, all of which the plain functions support.
+    function hold), functorch transforms, forward-mode AD and for DTensor, all of which the plain functions
+    support.
     """
     reference = tensors[0]
     if torch.compiler.is_compiling():
@@ -104,9 +104,8 @@ def needs_deterministic_gradient(*tensors) -> bool:
 
 def follows_input(function):
     """The autocast rule of the operators OneFlow runs in the type they are given: under autocast the floating
-    tensors after the
-    first take its dtype, and the operator runs with autocast off. (Matrix products keep torch's rule: the
-    lower type.)
+    tensors after the first take its dtype, and the operator runs with autocast off. (Matrix products keep
+    torch's rule: the lower type.)
     """
 
     first = function.__code__.co_varnames[0]

@@ -1,8 +1,7 @@
 """Attention: packed QKV, inference kernels over many layouts, the key/value cache.
 
 The products and the softmax are torch's scaled_dot_product_attention; what is ours is the layouts and the
-masks.
-Rotary embedding is in rotary.py.
+masks. Rotary embedding is in rotary.py.
 """
 
 from __future__ import annotations
@@ -108,8 +107,7 @@ def fused_multi_head_attention_inference_v2(
     A missing key or value is packed in the query's or the key's tensor.
 
     `scale` is 1/sqrt(K) by default; attn_mask_type is none, causal_from_top_left or causal_from_bottom_right
-    (`causal` is
-    the old spelling of the first causal one); key_seq_len [B] masks keys from that position on.
+    (`causal` is the old spelling of the first causal one); key_seq_len [B] masks keys from that position on.
     """
     name = "fused_multi_head_attention_inference_v2"
     if attn_mask_type is None:

@@ -74,8 +74,7 @@ def one_embedding_unique_key_value_pair(keys, values=None, num_tables=1, embeddi
     unique_keys[inverse_indices[i]].
 
     The padded outputs hold zeros after num_unique. Their order is that of first occurrence (kernel) or
-    ascending (plain torch); OneFlow's is
-    that of a hash table.
+    ascending (plain torch); OneFlow's is that of a hash table.
     """
     return _unique(keys, _tables("one_embedding_unique_key_value_pair", keys, values, num_tables))
 
@@ -92,9 +91,8 @@ def _one_rank(name):
 @torch.no_grad()
 def one_embedding_id_shuffle(ids, table_ids=None, num_tables=1, embedding_name=""):
     """Deduplicate ids: (num_unique_matrix, inverse_unique_partition_indices, cur_rank_num_unique,
-    cur_rank_unique_ids,
-    cur_rank_unique_table_ids, cur_rank_inverse_indices). On one rank the second holds each id's unique index,
-    the last is 0, 1, 2, ...
+    cur_rank_unique_ids, cur_rank_unique_table_ids, cur_rank_inverse_indices). On one rank the second holds
+    each id's unique index, the last is 0, 1, 2, ...
     """
     _one_rank("one_embedding_id_shuffle")
     count, unique, tables, inverse = _unique(

@@ -409,9 +409,8 @@ AUTOGRAD = {
 
 def _callable(name):
     """The operator without torch.library's Python wrapper around its gradient: below autograd where no
-    gradient is wanted, else
-    as an autograd.Function of the same two functions. (torch's stable ABI has no autograd to register in
-    C++.)
+    gradient is wanted, else as an autograd.Function of the same two functions. (torch's stable ABI has no
+    autograd to register in C++.)
     """
     op = getattr(torch.ops.oneflow, name).default._op
     if name not in AUTOGRAD:

@@ -236,8 +236,8 @@ def distributed_partial_fc_sample(weight, label, num_sample):
     `num_sample` in total.
 
     Returns (label numbered within the sample, the sampled class ids in ascending order, their rows of
-    weight). With more positive classes than num_sample all of them are kept.
-    A global weight split along dimension 0 is sampled by each rank, and the rows stay there.
+    weight). With more positive classes than num_sample all of them are kept. A global weight split along
+    dimension 0 is sampled by each rank, and the rows stay there.
     """
     if isinstance(weight, OfSeveralRanks):
         from . import partial_fc

@@ -34,9 +34,8 @@ def batch_norm(
 def with_right_gradient(norm, x):
     """norm(x), a batch norm, with a right gradient.
 
-    With a size of 1 (one image, a height or width of 1) torch's CPU kernel
-    (2.11 to 2.15) can take values that lie pixel by pixel for values that lie channel by channel, in x or in
-    the gradient.
+    With a size of 1 (one image, a height or width of 1) torch's CPU kernel (2.11 to 2.15) can take values
+    that lie pixel by pixel for values that lie channel by channel, in x or in the gradient.
     """
     if x.dim() < 4 or not torch.is_grad_enabled() or 1 not in x.shape or torch.compiler.is_compiling():
         return norm(x)

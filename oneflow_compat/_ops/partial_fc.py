@@ -16,8 +16,7 @@ def sample(weight, label, num_sample):
     rank's among its own classes.
 
     Where the ranks cannot share classes or samples evenly, and under other rules of `weight`, the whole
-    weight is
-    sampled from, and ids and rows are under broadcast.
+    weight is sampled from, and ids and rows are under broadcast.
     """
     call = "distributed_partial_fc_sample"
     with checking(call) as asked:

@@ -2,15 +2,13 @@
 are imported.
 
 einops asks the modules that are imported whose tensor it has been given; ours are torch's, so torch must
-answer. Its own
-OneFlow backend, made for tensors that are no torch tensors, refuses the mean of bfloat16 and is not traced:
-it says of
-every tensor that it is not its own. Checked with einops 0.6 to 0.8, whose own tests pass for its OneFlow
-backend too.
+answer. Its own OneFlow backend, made for tensors that are no torch tensors, refuses the mean of bfloat16 and
+is not traced: it says of every tensor that it is not its own. Checked with einops 0.6 to 0.8, whose own tests
+pass for its OneFlow backend too.
 
 onediff keeps a torch module and the OneFlow module made from it in one module, and assigns the second as a
-plain
-attribute; ours is a torch module as well, so torch would register it as a child. Checked with onediff 1.2.
+plain attribute; ours is a torch module as well, so torch would register it as a child. Checked with onediff
+1.2.
 
 onefx does not look into modules whose class says it comes from oneflow.nn; ours say torch.nn. It finds the
 functions it
@@ -18,8 +16,8 @@ records in the dicts of OneFlow's modules, which hold a name of ours once it was
 0.0.3.
 
 flowflops leaves its counting hooks on a model whose counters it has taken away, as OneFlow gave it no handle
-of a hook, and
-builds a graph of it; OneFlow runs no hooks in a graph, ours would fail there. Checked with flowflops 0.0.1.
+of a hook, and builds a graph of it; OneFlow runs no hooks in a graph, ours would fail there. Checked with
+flowflops 0.0.1.
 
 Tests: tests/clients/test_torch_programs.py.
 """

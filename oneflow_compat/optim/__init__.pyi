@@ -173,12 +173,10 @@ class AdamW(torch.optim.AdamW):
 
 class Ftrl(torch.optim.Optimizer):
     """FTRL-proximal: n += g*g; z += g - (n**-lr_power - n_before**-lr_power) / lr * p; p = 0 where |z| <=
-    lambda1,
-    else p = (sign(z) * lambda1 - z) / ((beta + n**-lr_power) / lr + lambda2).
+    lambda1, else p = (sign(z) * lambda1 - z) / ((beta + n**-lr_power) / lr + lambda2).
 
     OneFlow 0.9.0 on the CPU has n**lr_power there, which diverges for its own default of -0.5; pass it +0.5
-    and
-    the numbers are these. Weight decay is L2. Sparse and complex gradients raise.
+    and the numbers are these. Weight decay is L2. Sparse and complex gradients raise.
     """
     def __init__(self, params: Any, lr: _float = 0.001, weight_decay: _float = 0.0, lr_power: _float = -0.5, initial_accumulator_value: _float = 0.1, lambda1: _float = 0.0, lambda2: _float = 0.0, beta: _float = 0.0) -> None:
         """Initialize self.  See help(type(self)) for accurate signature."""
