@@ -54,8 +54,8 @@ class _Tensor(torch.Tensor):
         ...
     @property
     def is_lazy(self) -> _bool:
-        """True for a tensor that only stands for a value while nn.Graph captures a program; parameters and
-        buffers of the graph do so, too.
+        """True for a tensor that is a placeholder while nn.Graph captures a program. Parameters and buffers of
+        the graph are placeholders, too.
         """
         ...
     @property
@@ -661,15 +661,15 @@ def interface(fn: Any) -> Any:
     ...
 
 def is_scripting() -> _bool:
-    """Is the code running as TorchScript?"""
+    """Whether the code is running as TorchScript."""
     ...
 
 def is_tensor(obj: Any) -> _bool:
-    """Is `obj` a tensor? torch.is_tensor, which takes its argument by position only."""
+    """Whether `obj` is a tensor: torch.is_tensor, which takes its argument by position only."""
     ...
 
 def is_tracing() -> _bool:
-    """Is torch.jit tracing?"""
+    """Whether torch.jit is tracing."""
     ...
 
 def isclose(input: Tensor, other: Tensor, atol: _float = 1e-08, rtol: _float = 1e-05, equal_nan: _bool = False) -> _Tensor:

@@ -302,7 +302,7 @@ def _is_one_slip(typed: str, meant: str) -> bool:
 
 
 def _taught(value):
-    """torch.fx is told about our functions when a program reaches it by our name."""
+    """Return `value`; if it is torch.fx, first teach it to record our functions."""
     if isinstance(value, ModuleType) and value.__name__ == "torch.fx":
         importlib.import_module("._fx", ROOT).teach()
     return value
@@ -310,7 +310,7 @@ def _taught(value):
 
 # --------------------------------------------------------------------------- imports
 def _is_ours(fullname: str) -> bool:
-    """Do we ship a module of this name?"""
+    """Whether this package ships a module of this name."""
     if fullname in sys.modules:
         return getattr(sys.modules[fullname], "__name__", "") == fullname
     parent, _, last = fullname.rpartition(".")

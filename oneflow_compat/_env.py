@@ -1,6 +1,6 @@
 """Every environment variable the package reads, in one place (table in docs/environment.md).
 
-Values are read when asked for, never at import, and nothing is ever written.
+Values are read on use, never at import, and nothing is ever written.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ VARIABLES = {
 
 
 def get(name: str) -> str:
-    """The value of a variable listed in VARIABLES, or its default."""
+    """Return the value of a variable listed in VARIABLES, or its default."""
     return os.environ.get(name, VARIABLES[name][0])
 
 

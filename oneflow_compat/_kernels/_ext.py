@@ -22,7 +22,7 @@ WIDE = frozenset((torch.float32, torch.float64))
 
 @functools.cache
 def status() -> str:
-    """ "loaded", or why the kernels are not used; loads the library when asked first."""
+    """ "loaded", or the reason why the kernels are not used. The first call loads the library."""
     if not _env.is_set("ONEFLOW_EXT"):
         return "switched off by ONEFLOW_EXT"
     path = Path(_env.get("ONEFLOW_EXT_PATH") or PATH)
@@ -56,12 +56,12 @@ def _cuda() -> bool:
 
 
 def use(*tensors, dtypes=_FLOATS) -> bool:
-    """Can the kernel take these tensors (None is skipped)? One floating dtype, on the CPU or on a GPU the
-    library has kernels for.
+    """Whether the kernel can take these tensors; None is skipped. They need one floating dtype, on the CPU or
+    on a GPU that the library has kernels for.
 
-    No under torch.compile (which fuses the plain functions itself), autocast (torch's rules for each plain
-    function hold), functorch transforms, forward-mode AD and for DTensor, all of which the plain functions
-    support.
+    False under torch.compile (which fuses the plain functions itself), autocast (torch's rules for each plain
+    function hold), functorch transforms and forward-mode AD, and for DTensor. The plain functions support all
+    of these.
     """
     reference = tensors[0]
     if torch.compiler.is_compiling():
@@ -130,7 +130,7 @@ def follows_input(function):
 
 
 def seed(x: torch.Tensor, generator=None) -> torch.Tensor:
-    """A random int64 on x's device, drawn from the generator (torch's default one): what dropout kernels
-    count from.
+    """A random int64 on x's device, sampled from the generator (default: torch's). Dropout kernels start
+    their counter from it.
     """
     return torch.empty((), dtype=torch.int64, device=x.device).random_(generator=generator)

@@ -185,8 +185,8 @@ def deform_columns_ref(input, offset, mask, kernel, stride, padding, dilation, o
 
 
 def _need_geometry(input, weight, steps):
-    """Refuse, with RuntimeError, what is no picture or kernel of four dimensions, and strides and dilations
-    below 1.
+    """Raise RuntimeError unless the image and the kernel have four dimensions and strides and dilations are
+    at least 1.
     """
     if input.dim() != 4 or weight.dim() != 4:
         raise RuntimeError(

@@ -1,8 +1,8 @@
 """Shapes (fake kernels) and gradients of the operators in csrc/ops.cpp, registered when the library is
 loaded.
 
-A gradient asked for with create_graph=True runs through the plain-torch function instead, so that it can be
-derived again.
+With create_graph=True, a gradient is computed by the plain-torch function instead, so that it can be
+differentiated again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def point(name, inputs, outputs, scalars=()):
 
 
 def _again(function, inputs, grads):
-    """Gradients of function(*inputs) with a graph of their own."""
+    """Compute differentiable gradients of function(*inputs) by running it again under autograd."""
     with torch.enable_grad():
         outputs = function(*inputs)
         outputs = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
@@ -408,9 +408,9 @@ AUTOGRAD = {
 
 
 def _callable(name):
-    """The operator without torch.library's Python wrapper around its gradient: below autograd where no
-    gradient is wanted, else as an autograd.Function of the same two functions. (torch's stable ABI has no
-    autograd to register in C++.)
+    """Return the operator without torch.library's Python wrapper around its gradient. If no gradient is
+    needed, the call runs below autograd; otherwise it is an autograd.Function of the same two functions.
+    (torch's stable ABI has no autograd to register in C++.)
     """
     op = getattr(torch.ops.oneflow, name).default._op
     if name not in AUTOGRAD:
@@ -439,8 +439,8 @@ def _callable(name):
 
 
 def _pointwise_callable():
-    """_callable of torch.ops.oneflow.pointwise, its list of inputs spread out as autograd.Function wants
-    them.
+    """Do the same as _callable for torch.ops.oneflow.pointwise, whose list of inputs autograd.Function needs
+    as separate arguments.
     """
     op, any_requires_grad = getattr(torch.ops.oneflow, "pointwise").default._op, torch._C._any_requires_grad
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 
 def bind(function: str, slots: tuple, args: tuple, kwargs: dict, **renamed: str) -> dict:
-    """{name: value} of a call: positions named by `slots`, keywords under either spelling (`renamed`:
-    ours=theirs).
+    """Return the arguments of a call as {name: value}. `slots` names the positions; keywords may use either
+    spelling (`renamed`: ours=theirs).
     """
     if len(args) > len(slots):
         raise TypeError(
@@ -24,8 +24,8 @@ def bind(function: str, slots: tuple, args: tuple, kwargs: dict, **renamed: str)
 
 
 def need_tensors(function: str, **arguments) -> None:
-    """TypeError, as of functions written in C, for an argument that is no tensor; a proxy of torch.fx counts
-    as one.
+    """Raise TypeError, as functions written in C do, if an argument is not a tensor. A torch.fx proxy counts
+    as a tensor.
     """
     for name, value in arguments.items():
         if not hasattr(value, "dim"):

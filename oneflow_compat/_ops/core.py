@@ -10,13 +10,13 @@ __all__ = ["Generator", "device", "set_dialect", "get_dialect", "is_tensor"]
 
 
 def is_tensor(obj) -> bool:
-    """Is `obj` a tensor? torch.is_tensor, which takes its argument by position only."""
+    """Whether `obj` is a tensor: torch.is_tensor, which takes its argument by position only."""
     return isinstance(obj, torch.Tensor)
 
 
 class _MakesTorchs(type):
-    """isinstance() and issubclass() of a class that makes objects of torch's class `_made` ask about that
-    one.
+    """Metaclass of a class whose constructor returns objects of torch's class `_made`. isinstance() and
+    issubclass() test for `_made`.
     """
 
     def __instancecheck__(cls, obj):

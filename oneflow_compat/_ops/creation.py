@@ -108,7 +108,7 @@ def _of_type(placement, device):
 
 
 def _one_draw(function, placement, sbp):
-    """With several ranks: all draw the same random numbers."""
+    """With several ranks, all sample the same random values."""
     from .._global.tensor import several
 
     if function not in _DRAWN or not several():
@@ -267,7 +267,7 @@ def normal(*args, **kwargs):
 
 # --------------------------------------------------------------------------- from data
 def _is_numpy(data) -> bool:
-    """Does the first leaf of nested lists that is no Python integer come from NumPy?"""
+    """Whether the first leaf of nested lists that is not a Python integer comes from NumPy."""
     depth = 0
     while type(data) in (list, tuple) and data:
         data, depth = next((item for item in data if type(item) is not int), None), depth + 1

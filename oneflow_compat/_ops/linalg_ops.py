@@ -50,7 +50,7 @@ def _product(target, name, signature, a_name, b_name, others):
             return REFUSED
         same = promoted(a, b)
         if same is None and not (transpose_a or transpose_b) and alpha == 1.0:
-            # only the spelling was OneFlow's, or the call is wrong: torch says how
+            # only the spelling was OneFlow's, or the call is wrong and torch's error explains it
             return target(a, b) if out is None else target(a, b, out=out)
         a, b = same or (a, b)
         a, b = (a.transpose(-2, -1) if transpose_a else a), (b.transpose(-2, -1) if transpose_b else b)

@@ -61,8 +61,8 @@ def _tensor_type(name, dtype, where="cpu"):
     theirs = getattr(torch, name, None) if where == "cpu" else None
 
     def __new__(cls, *args, device=None, placement=None, sbp=None):
-        """Uninitialised of the given size, or the values of a sequence, array, number or tensor, converted to
-        this type; global with placement= and sbp=.
+        """Return an uninitialised tensor of the given size, or the values of a sequence, array, number or
+        tensor converted to this type. placement= and sbp= make it global.
         """
         if placement is not None or sbp is not None:
             from .creation import make
@@ -156,12 +156,12 @@ def convert_oneflow_dtype_to_numpy_dtype(oneflow_dtype):
 
 # --------------------------------------------------------------------------- jit
 def is_tracing() -> bool:
-    """Is torch.jit tracing?"""
+    """Whether torch.jit is tracing."""
     return torch.jit.is_tracing()
 
 
 def is_scripting() -> bool:
-    """Is the code running as TorchScript?"""
+    """Whether the code is running as TorchScript."""
     return torch.jit.is_scripting()
 
 
@@ -244,9 +244,8 @@ def distributed_partial_fc_sample(weight, label, num_sample):
 
         return partial_fc.sample(weight, label, int(num_sample))
     classes, count, positive = weight.shape[0], int(num_sample), label.reshape(-1).long()
-    if (
-        positive.numel() > count
-    ):  # elsewhere the size needs no look at the labels, so that a graph has one program
+    # Read the labels only if they can exceed the sample. Otherwise the size is fixed: one graph program.
+    if positive.numel() > count:
         count = max(count, positive.unique().numel())
     if count > classes:
         raise RuntimeError(f"distributed_partial_fc_sample: asked for {num_sample} of {classes} classes")

@@ -31,7 +31,7 @@ _LABELS = (torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def too_many(rest):
-    """Refuse what is left over after OneFlow's positional arguments."""
+    """Refuse arguments left over after OneFlow's positional arguments."""
     if rest:
         raise TypeError(
             f"{len(rest)} positional argument(s) too many after OneFlow's (found {rest!r}); "

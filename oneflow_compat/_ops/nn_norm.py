@@ -1,5 +1,5 @@
-"""Group, batch and instance normalization: arguments and inputs that torch lacks, and a gradient that its
-kernel has wrong.
+"""Group, batch and instance normalization: arguments and inputs that torch lacks, and a fix for a wrong
+gradient of its kernel.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def batch_norm(
 
 
 def with_right_gradient(norm, x):
-    """norm(x), a batch norm, with a right gradient.
+    """Compute norm(x), a batch norm, with a correct gradient.
 
     With a size of 1 (one image, a height or width of 1) torch's CPU kernel (2.11 to 2.15) can take values
     that lie pixel by pixel for values that lie channel by channel, in x or in the gradient.
@@ -56,7 +56,8 @@ def _misread(x):
 
 
 def gradient_row_by_row(out):
-    """What a norm returned, whose gradient is laid out as the result is before torch's kernel sees it.
+    """Register a hook on the result of a norm. It makes the gradient contiguous, as the result is, before
+    torch's kernel reads it.
 
     (Instance norms take a batch for one image.)
     """

@@ -15,8 +15,8 @@ def sample(weight, label, num_sample):
     """As distributed_partial_fc_sample; ids and rows come split along dimension 0 as the weight is, each
     rank's among its own classes.
 
-    Where the ranks cannot share classes or samples evenly, and under other rules of `weight`, the whole
-    weight is sampled from, and ids and rows are under broadcast.
+    If the ranks cannot share classes or samples evenly, or `weight` has another SBP, the full weight is
+    sampled, and ids and rows are broadcast.
     """
     call = "distributed_partial_fc_sample"
     with checking(call) as asked:
@@ -71,11 +71,10 @@ def _sampled(weight, label, num_sample):
 
 
 def _of_rank(rows, labels, count, chances, at):
-    """What one rank has of the results: labels of other ranks' classes are mapped to 0."""
+    """Return one rank's shard of the results. Labels of other ranks' classes are mapped to 0."""
     size, positive = len(rows), labels.flatten()
-    if (
-        positive.numel() > count
-    ):  # each rank knows all labels, and takes as many classes as the one that has most of them
+    # Each rank sees all labels and samples as many classes as the rank with the most positive ones needs.
+    if positive.numel() > count:
         count = max(count, int((positive.unique() // size).bincount().max()))
     own = labels - at * size
     inside = (own >= 0) & (own < size)

@@ -11,8 +11,8 @@ _PACKAGE = __package__.partition(".")[0]
 
 
 def is_lazy(self) -> bool:
-    """True for a tensor that only stands for a value while nn.Graph captures a program; parameters and
-    buffers of the graph do so, too.
+    """True for a tensor that is a placeholder while nn.Graph captures a program. Parameters and buffers of
+    the graph are placeholders, too.
     """
     fake = sys.modules.get("torch._subclasses.fake_tensor")
     if fake is not None and isinstance(self, fake.FakeTensor):
@@ -57,7 +57,7 @@ def zeros_(self):
 
 
 def init(original):
-    """Tensor(ndarray) gets memory of its own: changing the tensor leaves the array as it was."""
+    """Give Tensor(ndarray) a fresh buffer, so that changing the tensor does not change the array."""
     import numpy
 
     def __init__(self, *args, **kwargs):
@@ -73,8 +73,8 @@ def init(original):
 
 
 def owned(original, cls, *args, **kwargs):
-    """original(cls, ...), a copy where torch's result shares the memory of the tensor it is made of; while
-    nn.Graph captures, a subclass made of sizes (CausalBias) has values.
+    """Call original(cls, ...) and copy the result if torch's shares the memory of its source tensor. During
+    capture by nn.Graph, a subclass constructed from sizes (CausalBias) has values.
     """
     try:
         result = original(cls, *args, **kwargs)
@@ -91,13 +91,13 @@ def owned(original, cls, *args, **kwargs):
 
 
 def new(original):
-    """Tensor(tensor) with memory of its own, and Tensor() of a number, of an array with negative strides, of
-    a list of tensors, of a tensor and a device, on another device than the CPU, with a dtype or
-    requires_grad, and as a global tensor: what torch refuses.
+    """Wrap the constructor: Tensor(tensor) gets a fresh buffer, and Tensor() takes what torch refuses. That
+    is a scalar, an array with negative strides, a list of tensors, a tensor and a device, a device other than
+    the CPU, a dtype, requires_grad, and placement with SBP.
     """
     import numpy
 
-    def __new__(*args, **kwargs):  # torch.compile wants this signature of the constructor it knows
+    def __new__(*args, **kwargs):  # torch.compile expects this signature of the constructor
         try:
             return owned(original, *args, **kwargs)
         except (TypeError, RuntimeError, ValueError):

@@ -136,7 +136,7 @@ class Ftrl(torch.optim.Optimizer):
         ...
     @property
     def support_sparse(self) -> Any:
-        """Can nn.Graph update an embedding's rows only? OneFlow's answer per class."""
+        """Whether nn.Graph can update only the used rows of an embedding, as OneFlow defines it per class."""
         ...
     def zero_grad(self, set_to_none: _bool = False) -> None:
         """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`)."""
@@ -393,7 +393,7 @@ class SmartDecayAdam(torch.optim.Adam):
         ...
     @property
     def support_sparse(self) -> Any:
-        """Can nn.Graph update an embedding's rows only? OneFlow's answer per class."""
+        """Whether nn.Graph can update only the used rows of an embedding, as OneFlow defines it per class."""
         ...
     def zero_grad(self, set_to_none: _bool = False) -> None:
         """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`)."""

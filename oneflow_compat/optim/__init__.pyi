@@ -47,7 +47,7 @@ class Adadelta(torch.optim.Adadelta):
         ...
     @property
     def support_sparse(self) -> Any:
-        """Can nn.Graph update an embedding's rows only? OneFlow's answer per class."""
+        """Whether nn.Graph can update only the used rows of an embedding, as OneFlow defines it per class."""
         ...
     def zero_grad(self, set_to_none: _bool = False) -> None:
         """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`)."""
@@ -77,7 +77,7 @@ class Adagrad(torch.optim.Adagrad):
         ...
     @property
     def support_sparse(self) -> Any:
-        """Can nn.Graph update an embedding's rows only? OneFlow's answer per class."""
+        """Whether nn.Graph can update only the used rows of an embedding, as OneFlow defines it per class."""
         ...
     def zero_grad(self, set_to_none: _bool = False) -> None:
         """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`)."""
@@ -117,7 +117,7 @@ class Adam(torch.optim.Adam):
         ...
     @property
     def support_sparse(self) -> Any:
-        """Can nn.Graph update an embedding's rows only? OneFlow's answer per class."""
+        """Whether nn.Graph can update only the used rows of an embedding, as OneFlow defines it per class."""
         ...
     def zero_grad(self, set_to_none: _bool = False) -> None:
         """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`)."""
@@ -153,7 +153,7 @@ class AdamW(torch.optim.AdamW):
         ...
     @property
     def support_sparse(self) -> Any:
-        """Can nn.Graph update an embedding's rows only? OneFlow's answer per class."""
+        """Whether nn.Graph can update only the used rows of an embedding, as OneFlow defines it per class."""
         ...
     def zero_grad(self, set_to_none: _bool = False) -> None:
         """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`)."""
@@ -194,7 +194,7 @@ class Ftrl(torch.optim.Optimizer):
         ...
     @property
     def support_sparse(self) -> Any:
-        """Can nn.Graph update an embedding's rows only? OneFlow's answer per class."""
+        """Whether nn.Graph can update only the used rows of an embedding, as OneFlow defines it per class."""
         ...
     def zero_grad(self, set_to_none: _bool = False) -> None:
         """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`)."""
@@ -242,7 +242,7 @@ class LAMB(torch.optim.Optimizer):
         ...
     @property
     def support_sparse(self) -> Any:
-        """Can nn.Graph update an embedding's rows only? OneFlow's answer per class."""
+        """Whether nn.Graph can update only the used rows of an embedding, as OneFlow defines it per class."""
         ...
     def zero_grad(self, set_to_none: _bool = False) -> None:
         """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`)."""
@@ -286,7 +286,7 @@ class LBFGS(torch.optim.LBFGS):
         ...
     @property
     def support_sparse(self) -> Any:
-        """Can nn.Graph update an embedding's rows only? OneFlow's answer per class."""
+        """Whether nn.Graph can update only the used rows of an embedding, as OneFlow defines it per class."""
         ...
     def zero_grad(self, set_to_none: _bool = False) -> None:
         """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`)."""
@@ -327,7 +327,7 @@ class Optimizer(torch.optim.Optimizer):
         ...
     @property
     def support_sparse(self) -> Any:
-        """Can nn.Graph update an embedding's rows only? OneFlow's answer per class."""
+        """Whether nn.Graph can update only the used rows of an embedding, as OneFlow defines it per class."""
         ...
     def zero_grad(self, set_to_none: _bool = False) -> None:
         """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`)."""
@@ -367,7 +367,7 @@ class RMSprop(torch.optim.RMSprop):
         ...
     @property
     def support_sparse(self) -> Any:
-        """Can nn.Graph update an embedding's rows only? OneFlow's answer per class."""
+        """Whether nn.Graph can update only the used rows of an embedding, as OneFlow defines it per class."""
         ...
     def zero_grad(self, set_to_none: _bool = False) -> None:
         """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`)."""
@@ -416,7 +416,7 @@ class SGD(torch.optim.SGD):
         ...
     @property
     def support_sparse(self) -> Any:
-        """Can nn.Graph update an embedding's rows only? OneFlow's answer per class."""
+        """Whether nn.Graph can update only the used rows of an embedding, as OneFlow defines it per class."""
         ...
     def zero_grad(self, set_to_none: _bool = False) -> None:
         """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`)."""

@@ -1,4 +1,4 @@
-"""Steps written here, for formulas torch does not have: gathering of one group, and 0-d step counters.
+"""Helpers of optimizer steps that torch does not have: collecting one group, and 0-d step counters.
 
 `lr` may be a float or a 0-d tensor; nothing here reads a tensor's value, so the steps trace with make_fx.
 """
@@ -9,7 +9,7 @@ import torch
 
 
 def gather(optimizer, group, slots: dict, optimizer_name: str):
-    """[(parameter, gradient, state)] of the parameters with a gradient, their state made on first use.
+    """Return [(parameter, gradient, state)] of the parameters with a gradient; state is created on first use.
 
     `slots`: {name: initial value}. A step counter is a 0-d float32 tensor on the CPU, on the parameter's
     device with `capturable`.
@@ -52,7 +52,7 @@ def run_closure(closure):
 
 
 def use_foreach(group, entries) -> bool:
-    """torch's rule: multi-tensor kernels by default where all parameters are on a GPU."""
+    """Whether to use multi-tensor kernels. As in torch, the default is True if all parameters are on a GPU."""
     if group.get("differentiable"):
         return False
     if group.get("foreach") is not None:

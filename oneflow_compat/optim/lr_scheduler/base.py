@@ -19,7 +19,7 @@ __all__ = ["LRScheduler"]
 
 @functools.cache
 def has_formula(cls) -> bool:
-    """Does `cls.get_lr` take (base_lr, step)?"""
+    """Whether `cls.get_lr` takes (base_lr, step)."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = list(inspect.signature(cls.get_lr).parameters.values())[1:]
     return sum(p.kind in kinds for p in parameters) >= 2 or any(
@@ -88,7 +88,9 @@ class LRScheduler(_torch.LRScheduler, metaclass=AlsoTorchs):
 
     @property
     def closed(self) -> bool:
-        """Can `rates_at` tell any step's rates? False for a subclass with torch's get_lr(self)."""
+        """Whether `rates_at` can compute the rates of any step. False for a subclass with torch's
+        get_lr(self).
+        """
         return has_formula(type(self))
 
     def rates_at(self, base_lrs, step) -> list:
