@@ -353,11 +353,11 @@ FAKES = {
         c0.new_empty(c0.shape),
         c0.new_empty(c0.shape),
     ),
-    "rnn": lambda given, weight, bias, h0, relu, reverse: given.new_empty(given.shape),
+    "rnn": lambda x, weight, bias, h0, relu, reverse: x.new_empty(x.shape),
     "rnn_backward": lambda dhidden, dlast, hidden, weight, relu, reverse: hidden.new_empty(hidden.shape),
-    "gru": lambda given, weight, bias, h0, reverse: (
-        given.new_empty(*given.shape[:2], h0.shape[1]),
-        given.new_empty(*given.shape[:2], 4 * h0.shape[1]),
+    "gru": lambda x, weight, bias, h0, reverse: (
+        x.new_empty(*x.shape[:2], h0.shape[1]),
+        x.new_empty(*x.shape[:2], 4 * h0.shape[1]),
     ),
     "gru_backward": _gru_backward_fake,
     "mm": lambda a, b: a.new_empty(a.shape[0], b.shape[1]),

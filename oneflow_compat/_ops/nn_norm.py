@@ -67,7 +67,7 @@ def gradient_row_by_row(out):
 
 
 def batch_norm_of_one_value(input, running_mean, running_var, weight, bias, momentum, eps):
-    """The bias, with no gradient for input and weight.
+    """Normalize one value per channel: the result is the bias, with no gradient for input and weight.
 
     The variance of one value counts as 0 in running_var (OneFlow 0.9.0: NaN).
     """

@@ -70,16 +70,20 @@ def _sampled(weight, label, num_sample):
     return mapped, ids.to(label.dtype).to_global(placement, sharding), rows.to_global(placement, sharding)
 
 
-def _of_rank(rows, labels, count, chances, at):
+def _of_rank(rows, labels, count, chances, shard_index):
     """Return one rank's shard of the results. Labels of other ranks' classes are mapped to 0."""
     size, positive = len(rows), labels.flatten()
     # Each rank sees all labels and samples as many classes as the rank with the most positive ones needs.
     if positive.numel() > count:
         count = max(count, int((positive.unique() // size).bincount().max()))
-    own = labels - at * size
+    own = labels - shard_index * size
     inside = (own >= 0) & (own < size)
     chances = torch.cat([chances, chances.new_zeros(1)]).index_fill(
         0, own.where(inside, size).flatten(), 2.0
     )[:size]
     sampled = chances.topk(count).indices.sort().values
-    return (torch.searchsorted(sampled, own) + at * count) * inside, sampled + at * size, rows[sampled]
+    return (
+        (torch.searchsorted(sampled, own) + shard_index * count) * inside,
+        sampled + shard_index * size,
+        rows[sampled],
+    )

@@ -52,7 +52,7 @@ def run_closure(closure):
 
 
 def use_foreach(group, entries) -> bool:
-    """Whether to use multi-tensor kernels. As in torch, the default is True if all parameters are on a GPU."""
+    """Whether to use multi-tensor kernels; as in torch, by default if all parameters are on a GPU."""
     if group.get("differentiable"):
         return False
     if group.get("foreach") is not None:
