@@ -138,7 +138,7 @@ def _parameter(item: str):
 
 
 def rename(function: str, kwargs: dict, pairs: dict) -> dict:
-    """Keyword arguments under the names that `pairs` gives them; one given under both is an error."""
+    """Rename keyword arguments as `pairs` says; an argument passed under both names is an error."""
     out = {}
     for name, value in kwargs.items():
         name = pairs.get(name, name)
@@ -178,8 +178,8 @@ def _signature(parameters, target):
 def fall_through(name: str, torch_name: str | None, also: str | None = None, classes: bool = False):
     """The `__getattr__` and `__dir__` of the public module `name`, backed by torch's `torch_name`.
 
-    `also` names a second module of ours to look into last ("compatible.single_client"). `classes`: the module
-    has torch's classes from the start, for programs that list them with vars(torch.optim).
+    `also` names a second module of this package, searched last ("compatible.single_client"). `classes`: the
+    module has torch's classes from the start, for programs that list them with vars(torch.optim).
     """
     if classes and torch_name:
         own = vars(sys.modules[name])
@@ -412,7 +412,7 @@ def add_attributes(cls, rows: dict):
 class BuiltinMethod:
     """A method without a module that is neither a function nor, bound to an object, a Python method.
 
-    OneFlow's test harness repeats in a graph what it takes for a function of the user's; these it only calls.
+    OneFlow's test harness repeats user functions in a graph; a method of this class it only calls.
     """
 
     def __init__(self, function):
@@ -458,7 +458,7 @@ def _method(function, cls, name):
     return method
 
 
-_torchs_own = False  # are the names of EXTENDED torch's now?
+_torchs_own = False  # whether the names of EXTENDED are bound to torch's objects now
 
 
 def apply_dialect(dialect: str):
@@ -481,7 +481,7 @@ def apply_dialect(dialect: str):
 
 
 def ours(module_name: str, name: str):
-    """Our object behind a public name, whichever dialect holds now."""
+    """Return our object behind a public name, whatever the current dialect."""
     module = importlib.import_module(module_name)
     kept = vars(module).get("_dialect_ours", {})
     if name in kept:

@@ -14,7 +14,7 @@ class StateError(OneFlowError, AssertionError):
 
 
 class RefusedValue(ValueError, AssertionError):
-    """An argument out of its range: torch raises ValueError, OneFlow asserts, and code written for either
+    """An argument out of its range. torch raises ValueError and OneFlow asserts; code written for either
     catches this.
     """
 

@@ -1,5 +1,5 @@
-"""Loading of the kernel library `oneflow/_ext.so` (built by csrc/build.py) and the one question each operator
-asks: `use(x, ...)`.
+"""Loading of the kernel library `oneflow/_ext.so` (built by csrc/build.py) and `use(x, ...)`, by which each
+operator decides whether to run its kernel.
 
 Without the library the plain-torch functions run, and one warning says so. ONEFLOW_EXT=0 switches it off.
 """

@@ -1,4 +1,4 @@
-"""Activations OneFlow has beside torch's, and those fused with a bias, a product or dropout."""
+"""Activations that OneFlow has beyond torch's, and activations fused with a bias, a product or dropout."""
 
 from __future__ import annotations
 

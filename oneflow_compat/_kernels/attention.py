@@ -1,6 +1,6 @@
 """Attention: packed QKV, inference kernels over many layouts, the key/value cache.
 
-The products and the softmax are torch's scaled_dot_product_attention; what is ours is the layouts and the
+The products and the softmax are torch's scaled_dot_product_attention; this file adds the layouts and the
 masks. Rotary embedding is in rotary.py.
 """
 

@@ -25,9 +25,8 @@ def unique_key_value_pair_ref(keys, values):
     the keys' number.
     """
     flat, flat_values = keys.reshape(-1), values.reshape(-1)
-    ordered, order = flat.sort(
-        stable=True
-    )  # not torch.unique, whose shape depends on values: a graph may hold this
+    # Not torch.unique, whose result shape depends on values: a graph may capture this function.
+    ordered, order = flat.sort(stable=True)
     is_first = torch.cat([torch.ones_like(ordered[:1], dtype=torch.bool), ordered[1:] != ordered[:-1]])
     rank = is_first.cumsum(0) - 1
     inverse = torch.zeros_like(order).scatter(0, order, rank)

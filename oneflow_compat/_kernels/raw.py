@@ -1,6 +1,4 @@
-"""Raw names of `oneflow._C` for what torch does in one call: other names, other argument order, a keyword
-more.
-"""
+"""Raw names of `oneflow._C` for what torch does in one call, under other names, argument orders or keywords."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ __all__ = [
 
 
 def promoted(*tensors):
-    """The tensors in their common dtype, or None when they agree already."""
+    """Return the tensors in their common dtype, or None if their dtypes already agree."""
     dtype = tensors[0].dtype
     if all(t.dtype is dtype for t in tensors):
         return None

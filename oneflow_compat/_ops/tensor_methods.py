@@ -1,4 +1,6 @@
-"""What OneFlow's Tensor has and torch's lacks: the methods and properties of `_tables/tensor.py`."""
+"""Methods and properties that OneFlow's Tensor has and torch's lacks: the functions behind
+`_tables/tensor.py`.
+"""
 
 from __future__ import annotations
 

@@ -294,7 +294,7 @@ def _parameter_list(params):
     in OneFlow.
     """
     if isinstance(params, torch.Tensor) or not isinstance(params, Iterable):
-        return params  # torch's error says what is wrong
+        return params  # torch's error explains what is wrong
     if isinstance(params, Iterator):
         params = list(params) or [{"params": []}]
     if isinstance(params, Sized) and not len(params):

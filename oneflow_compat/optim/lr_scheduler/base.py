@@ -78,7 +78,7 @@ class LRScheduler(_torch.LRScheduler, metaclass=AlsoTorchs):
             None,
         )
         if graph_did is self and epoch is None and not self.optimizer._opt_called:
-            return  # the program steps for the display what its graph has stepped already
+            return  # the graph has stepped this already; the program steps only for display
         self._step_count += 1
         self._update_lr(epoch)
 
