@@ -54,8 +54,8 @@ class _Tensor(torch.Tensor):
         ...
     @property
     def is_lazy(self) -> _bool:
-        """True for a tensor that only stands for a value while nn.Graph captures a program; parameters and
-        buffers of the graph do so, too.
+        """True for a tensor that is a placeholder while nn.Graph captures a program. Parameters and buffers of
+        the graph are placeholders, too.
         """
         ...
     @property
@@ -487,8 +487,8 @@ def decode_onerec(input: Tensor, key: Any, dtype: torch.dtype | None, shape: Any
 
 def deform_conv2d(input: Tensor, weight: Any, offset: Any, mask: Any = None, bias: Any = None, stride_h: Any = 1, stride_w: Any = 1, pad_h: Any = 0, pad_w: Any = 0, dilation_h: Any = 1, dilation_w: Any = 1, groups: Any = 1, offset_groups: Any = 1, use_mask: _bool = False) -> _Tensor:
     """Convolution whose kernel points are moved by `offset` (N, 2 * offset_groups * kh * kw, oh, ow; y before
-    x) and weighted by
-    `mask` (N, offset_groups * kh * kw, oh, ow). input (N, C, H, W), weight (O, C / groups, kh, kw).
+    x) and weighted by `mask` (N, offset_groups * kh * kw, oh, ow). input (N, C, H, W), weight (O, C / groups,
+    kh, kw).
     """
     ...
 
@@ -497,8 +497,8 @@ def distributed_partial_fc_sample(weight: Any, label: Any, num_sample: Any) -> t
     `num_sample` in total.
 
     Returns (label numbered within the sample, the sampled class ids in ascending order, their rows of
-    weight). With more positive classes than num_sample all of them are kept.
-    A global weight split along dimension 0 is sampled by each rank, and the rows stay there.
+    weight). With more positive classes than num_sample all of them are kept. A global weight split along
+    dimension 0 is sampled by each rank, and the rows stay there.
     """
     ...
 
@@ -661,15 +661,15 @@ def interface(fn: Any) -> Any:
     ...
 
 def is_scripting() -> _bool:
-    """Is the code running as TorchScript?"""
+    """Whether the code is running as TorchScript."""
     ...
 
 def is_tensor(obj: Any) -> _bool:
-    """Is `obj` a tensor? torch.is_tensor, which takes its argument by position only."""
+    """Whether `obj` is a tensor: torch.is_tensor, which takes its argument by position only."""
     ...
 
 def is_tracing() -> _bool:
-    """Is torch.jit tracing?"""
+    """Whether torch.jit is tracing."""
     ...
 
 def isclose(input: Tensor, other: Tensor, atol: _float = 1e-08, rtol: _float = 1e-05, equal_nan: _bool = False) -> _Tensor:
@@ -962,10 +962,8 @@ def roi_align(x: Any, rois: Any, spatial_scale: Any, pooled_h: Any, pooled_w: An
     x2, y2).
 
     sampling_ratio <= 0 takes ceil(region / pooled) points a bin; only those in the image are computed, so a
-    region of any size takes
-    no longer than the image. A point outside counts as 0, as does a region whose coordinates are not finite.
-    `aligned` shifts by
-    half a pixel. Gradient to x only.
+    region of any size takes no longer than the image. A point outside counts as 0, as does a region whose
+    coordinates are not finite. `aligned` shifts by half a pixel. Gradient to x only.
     """
     ...
 

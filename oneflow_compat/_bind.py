@@ -138,7 +138,7 @@ def _parameter(item: str):
 
 
 def rename(function: str, kwargs: dict, pairs: dict) -> dict:
-    """Keyword arguments under the names that `pairs` gives them; one given under both is an error."""
+    """Rename keyword arguments as `pairs` says; an argument passed under both names is an error."""
     out = {}
     for name, value in kwargs.items():
         name = pairs.get(name, name)
@@ -158,17 +158,17 @@ def _signature(parameters, target):
     except (TypeError, ValueError):
         theirs = {}
     out, optional = [], False
-    for ours, name, text in parameters:
+    for ours, name, default_source in parameters:
         default = theirs[name].default if name in theirs else P.empty
-        if text:
-            default = ast.literal_eval(text)
+        if default_source:
+            default = ast.literal_eval(default_source)
         elif optional and default is P.empty:
             default = None
         optional = optional or default is not P.empty
         out.append(P(ours, P.POSITIONAL_OR_KEYWORD, default=default))
-    taken = {name for pair in parameters for name in pair[:2]}
+    used_names = {name for pair in parameters for name in pair[:2]}
     for p in theirs.values():
-        if p.name not in taken and p.kind in (P.POSITIONAL_OR_KEYWORD, P.KEYWORD_ONLY):
+        if p.name not in used_names and p.kind in (P.POSITIONAL_OR_KEYWORD, P.KEYWORD_ONLY):
             out.append(p.replace(kind=P.KEYWORD_ONLY, default=None if p.default is P.empty else p.default))
     out.append(P("kwargs", P.VAR_KEYWORD))
     return inspect.Signature(out)
@@ -178,9 +178,8 @@ def _signature(parameters, target):
 def fall_through(name: str, torch_name: str | None, also: str | None = None, classes: bool = False):
     """The `__getattr__` and `__dir__` of the public module `name`, backed by torch's `torch_name`.
 
-    `also` names a second module of ours to look into last ("compatible.single_client"). `classes`: the module
-    has
-    torch's classes from the start, for programs that list them with vars(torch.optim).
+    `also` names a second module of this package, searched last ("compatible.single_client"). `classes`: the
+    module has torch's classes from the start, for programs that list them with vars(torch.optim).
     """
     if classes and torch_name:
         own = vars(sys.modules[name])
@@ -293,17 +292,17 @@ def _is_one_slip(typed: str, meant: str) -> bool:
     if abs(len(typed) - len(meant)) > 1:
         return False
     start = next((i for i, (a, b) in enumerate(zip(typed, meant)) if a != b), min(len(typed), len(meant)))
-    rest, other = typed[start:], meant[start:]
+    rest, meant_rest = typed[start:], meant[start:]
     return (
-        rest[1:] == other[1:]
-        or rest[1:] == other
-        or rest == other[1:]
-        or (rest[:2] == other[1::-1] and rest[2:] == other[2:])
+        rest[1:] == meant_rest[1:]
+        or rest[1:] == meant_rest
+        or rest == meant_rest[1:]
+        or (rest[:2] == meant_rest[1::-1] and rest[2:] == meant_rest[2:])
     )
 
 
 def _taught(value):
-    """torch.fx is told about our functions when a program reaches it by our name."""
+    """Return `value`; if it is torch.fx, first teach it to record our functions."""
     if isinstance(value, ModuleType) and value.__name__ == "torch.fx":
         importlib.import_module("._fx", ROOT).teach()
     return value
@@ -311,7 +310,7 @@ def _taught(value):
 
 # --------------------------------------------------------------------------- imports
 def _is_ours(fullname: str) -> bool:
-    """Do we ship a module of this name?"""
+    """Whether this package ships a module of this name."""
     if fullname in sys.modules:
         return getattr(sys.modules[fullname], "__name__", "") == fullname
     parent, _, last = fullname.rpartition(".")
@@ -354,11 +353,11 @@ class _TorchFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if fullname in DEEP_PATHS:
             return importlib.machinery.ModuleSpec(fullname, self, origin=DEEP_PATHS[fullname])
         parent, _, last = fullname.rpartition(".")
-        found = next((f"{home}.{last}" for home in _homes(parent) if _findable(f"{home}.{last}")), None)
-        if found is None:
+        target_name = next((f"{home}.{last}" for home in _homes(parent) if _findable(f"{home}.{last}")), None)
+        if target_name is None:
             return None
-        spec = importlib.machinery.ModuleSpec(fullname, self, origin=found)
-        spec.loader_state = found
+        spec = importlib.machinery.ModuleSpec(fullname, self, origin=target_name)
+        spec.loader_state = target_name
         return spec
 
     def create_module(self, spec):
@@ -389,31 +388,31 @@ def add_attributes(cls, rows: dict):
     torch's (the function gets the original as `original=` once, and returns the new one).
     A "builtin" is a method that `inspect` takes for one written in C.
     """
-    for name, (kind, target, _why) in rows.items():
+    for name, (row_type, target, _why) in rows.items():
         there = getattr(cls, name, _MISSING)
-        if kind == "replace":
+        if row_type == "replace":
             if there is _MISSING:
                 raise TableError(f"{cls.__name__}.{name} cannot be replaced: torch has no such attribute")
             if not hasattr(there, "__oneflow_original__"):
-                made = import_target(target)(there)
-                made.__oneflow_original__ = there
+                replacement = import_target(target)(there)
+                replacement.__oneflow_original__ = there
                 # torch.compile knows a C method only while the class holds it under some name
                 setattr(cls, f"_torch_{name}", there)
-                setattr(cls, name, made)
+                setattr(cls, name, replacement)
             continue
         if there is not _MISSING and not _is_our_function(
             there.fget if isinstance(there, property) else there
         ):
             raise TableError(f"{cls.__name__}.{name} is torch's own; a row must not replace it silently")
         function = import_target(target)
-        make = {"property": property, "builtin": BuiltinMethod}.get(kind)
+        make = {"property": property, "builtin": BuiltinMethod}.get(row_type)
         setattr(cls, name, make(function) if make else _method(function, cls, name))
 
 
 class BuiltinMethod:
     """A method without a module that is neither a function nor, bound to an object, a Python method.
 
-    OneFlow's test harness repeats in a graph what it takes for a function of the user's; these it only calls.
+    OneFlow's test harness repeats user functions in a graph; a method of this class it only calls.
     """
 
     def __init__(self, function):
@@ -459,7 +458,7 @@ def _method(function, cls, name):
     return method
 
 
-_torchs_own = False  # are the names of EXTENDED torch's now?
+_torchs_own = False  # whether the names of EXTENDED are bound to torch's objects now
 
 
 def apply_dialect(dialect: str):
@@ -482,7 +481,7 @@ def apply_dialect(dialect: str):
 
 
 def ours(module_name: str, name: str):
-    """Our object behind a public name, whichever dialect holds now."""
+    """Return our object behind a public name, whatever the current dialect."""
     module = importlib.import_module(module_name)
     kept = vars(module).get("_dialect_ours", {})
     if name in kept:

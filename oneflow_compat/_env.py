@@ -1,6 +1,6 @@
 """Every environment variable the package reads, in one place (table in docs/environment.md).
 
-Values are read when asked for, never at import, and nothing is ever written.
+Values are read on use, never at import, and nothing is ever written.
 """
 
 from __future__ import annotations
@@ -86,16 +86,16 @@ VARIABLES = {
 
 
 def get(name: str) -> str:
-    """The value of a variable listed in VARIABLES, or its default."""
+    """Return the value of a variable listed in VARIABLES, or its default."""
     return os.environ.get(name, VARIABLES[name][0])
 
 
 def get_int(name: str) -> int:
-    text = get(name)
+    value = get(name)
     try:
-        return int(text)
+        return int(value)
     except ValueError:
-        raise ValueError(f"environment variable {name} must be a whole number, found {text!r}") from None
+        raise ValueError(f"environment variable {name} must be a whole number, found {value!r}") from None
 
 
 def is_set(name: str) -> bool:

@@ -6,21 +6,21 @@ class OneFlowError(RuntimeError):
 
 
 class UnsupportedError(OneFlowError, NotImplementedError):
-    """A OneFlow feature that this package does not have; the text names the difference row."""
+    """A OneFlow feature that this package does not have; the message names the difference row."""
 
 
 class StateError(OneFlowError, AssertionError):
-    """Something was asked for at a time when it is not possible; OneFlow asserts there."""
+    """An operation requested at a time when it is not possible, where OneFlow asserts."""
 
 
 class RefusedValue(ValueError, AssertionError):
-    """An argument out of its range: torch raises ValueError, OneFlow asserts, and code written for either
+    """An argument out of its range. torch raises ValueError and OneFlow asserts; code written for either
     catches this.
     """
 
 
 class RefusedKind(TypeError, AssertionError):
-    """An argument of another kind, where OneFlow asserts."""
+    """An argument of a wrong type, where OneFlow asserts."""
 
 
 class EmptyParameters(RefusedValue, IndexError):
@@ -38,7 +38,9 @@ class MissingKey(RefusedValue, KeyError):
 
 
 def asserted(error):
-    """A ValueError or TypeError as one that is an AssertionError too; any other error as it is."""
+    """Return a ValueError or TypeError as an error that is also an AssertionError; return any other error
+    unchanged.
+    """
     kind = {ValueError: RefusedValue, TypeError: RefusedKind}.get(type(error))
     return error if kind is None else kind(*error.args).with_traceback(error.__traceback__)
 

@@ -1,7 +1,8 @@
-"""torch.fx records our functions by themselves, so that a program's `node.target == torch.add` holds for
-`import oneflow as torch`.
+"""Make torch.fx record our functions as call targets, so that `node.target == torch.add` holds in a program
+with `import oneflow as torch`.
 
-Without this a proxy goes through our function and torch's own is recorded, which no name of the program is.
+Otherwise a proxy passes through our function and torch.fx records torch's own, which the program has no name
+for.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ _SPACES = {
 
 @functools.cache
 def teach():
-    """From now on every Tracer wraps the functions that differ from torch's of the same name, as it wraps
-    those of `math`.
+    """Make every later Tracer wrap our functions that differ from torch's of the same name, as it wraps the
+    functions of `math`.
     """
     original = torch.fx.Tracer.__init__
 
@@ -39,7 +40,7 @@ def teach():
 
 
 def _ours():
-    """(ids of those functions, the modules that hold them), as the dialect has them now."""
+    """Return (ids of the functions, modules that contain them) for the current dialect."""
     ids, modules = [], []
     for space, torch_space in _SPACES.items():
         module, theirs = importlib.import_module(space), importlib.import_module(torch_space)

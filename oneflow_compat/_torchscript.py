@@ -1,4 +1,4 @@
-"""TorchScript compiles torch's function wherever a script names one of ours that torch has as well.
+"""Make TorchScript compile torch's function when a script names our function of the same name.
 
 It knows functions by identity (builtins), by a table of pairs (boolean_dispatch) or by their source,
 so a script that says `oneflow.zeros` needs an entry for that very object.
@@ -24,8 +24,8 @@ _SPACES = {
 
 @functools.cache
 def teach():
-    """Enter our functions into TorchScript's tables, beside the ones of torch; takes up to a second, so only
-    once a script is compiled.
+    """Register our functions in TorchScript's tables beside torch's. This takes up to a second, so it runs
+    only when a script is compiled.
     """
     import torch._jit_internal as internal
     import torch.jit._builtins as builtins

@@ -209,8 +209,8 @@ def deconv3d(input: Tensor, weight: Any, bias: Any = None, stride: Any = 1, padd
 
 def deform_conv2d(input: Tensor, weight: Any, offset: Any, mask: Any = None, bias: Any = None, stride_h: Any = 1, stride_w: Any = 1, pad_h: Any = 0, pad_w: Any = 0, dilation_h: Any = 1, dilation_w: Any = 1, groups: Any = 1, offset_groups: Any = 1, use_mask: _bool = False) -> Any:
     """Convolution whose kernel points are moved by `offset` (N, 2 * offset_groups * kh * kw, oh, ow; y before
-    x) and weighted by
-    `mask` (N, offset_groups * kh * kw, oh, ow). input (N, C, H, W), weight (O, C / groups, kh, kw).
+    x) and weighted by `mask` (N, offset_groups * kh * kw, oh, ow). input (N, C, H, W), weight (O, C / groups,
+    kh, kw).
     """
     ...
 
@@ -347,11 +347,9 @@ def fused_dot_feature_interaction(features: Any, output_concat: Any = None, self
     """Dot products of every pair of feature vectors.
 
     features: tensors (B, E) or (B, F_i, E), joined to (B, F, E). pooling "none": (B, pairs), the lower
-    triangle row by row
-    (with the diagonal if self_interaction), after output_concat (B, C) and before output_padding zeros.
-    pooling "sum":
-    the sum of all pairs' elementwise products, (B, E); output_concat, self_interaction and padding do not
-    apply.
+    triangle row by row (with the diagonal if self_interaction), after output_concat (B, C) and before
+    output_padding zeros. pooling "sum": the sum of all pairs' elementwise products, (B, E); output_concat,
+    self_interaction and padding do not apply.
     """
     ...
 
@@ -432,8 +430,7 @@ def fused_multi_head_attention_inference_v2(*, query: Any, query_layout: Any, qu
     A missing key or value is packed in the query's or the key's tensor.
 
     `scale` is 1/sqrt(K) by default; attn_mask_type is none, causal_from_top_left or causal_from_bottom_right
-    (`causal` is
-    the old spelling of the first causal one); key_seq_len [B] masks keys from that position on.
+    (`causal` is the old spelling of the first causal one); key_seq_len [B] masks keys from that position on.
     """
     ...
 
@@ -528,9 +525,8 @@ def groupwise_dequantize(input: Tensor | None = None, scale: Any = None, *, zero
     dimension).
 
     symmetric: (q - offset) * scale, offset 2^(bits-1) - 1 for uint8 and 0 for int8; else q * scale + zero. 4
-    bits are two
-    to a byte, high first. scale and zero have input's shape with group_dim divided by group_size. The result
-    is in scale's dtype.
+    bits are two to a byte, high first. scale and zero have input's shape with group_dim divided by
+    group_size. The result is in scale's dtype.
     """
     ...
 
@@ -650,8 +646,7 @@ def moving_average_min_max_observer(input: Tensor | None = None, current_train_s
     """(scale, zero point), each [1], from running extremes.
 
     While training and current_train_step <= stop_update_after_iters, moving_max and moving_min (in place)
-    become
-    momentum * old + (1 - momentum) * new, or new where old is 0. Symmetric: both hold max|x|.
+    become momentum * old + (1 - momentum) * new, or new where old is 0. Symmetric: both hold max|x|.
     """
     ...
 
@@ -683,8 +678,7 @@ def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, ignore
 
 def nms(x: Any, iou_threshold: Any, keep_n: Any = -1) -> Any:
     """int8 [N], 1 for the boxes kept of x (N, 4) = (x1, y1, x2, y2) sorted best first: a kept box removes
-    later ones
-    whose overlap with it is above iou_threshold; at most keep_n are kept (below 0: all).
+    later ones whose overlap with it is above iou_threshold; at most keep_n are kept (below 0: all).
     """
     ...
 
@@ -754,9 +748,8 @@ def one_embedding_fused_lookup_grad(ids: Any, embedding_grad: Any, embedding_nam
 
 def one_embedding_id_shuffle(ids: Any, table_ids: Any = None, num_tables: Any = 1, embedding_name: str = '') -> Any:
     """Deduplicate ids: (num_unique_matrix, inverse_unique_partition_indices, cur_rank_num_unique,
-    cur_rank_unique_ids,
-    cur_rank_unique_table_ids, cur_rank_inverse_indices). On one rank the second holds each id's unique index,
-    the last is 0, 1, 2, ...
+    cur_rank_unique_ids, cur_rank_unique_table_ids, cur_rank_inverse_indices). On one rank the second holds
+    each id's unique index, the last is 0, 1, 2, ...
     """
     ...
 
@@ -779,8 +772,7 @@ def one_embedding_unique_key_value_pair(keys: Any, values: Any = None, num_table
     unique_keys[inverse_indices[i]].
 
     The padded outputs hold zeros after num_unique. Their order is that of first occurrence (kernel) or
-    ascending (plain torch); OneFlow's is
-    that of a hash table.
+    ascending (plain torch); OneFlow's is that of a hash table.
     """
     ...
 
@@ -890,10 +882,8 @@ def roi_align(x: Any, rois: Any, spatial_scale: Any, pooled_h: Any, pooled_w: An
     x2, y2).
 
     sampling_ratio <= 0 takes ceil(region / pooled) points a bin; only those in the image are computed, so a
-    region of any size takes
-    no longer than the image. A point outside counts as 0, as does a region whose coordinates are not finite.
-    `aligned` shifts by
-    half a pixel. Gradient to x only.
+    region of any size takes no longer than the image. A point outside counts as 0, as does a region whose
+    coordinates are not finite. `aligned` shifts by half a pixel. Gradient to x only.
     """
     ...
 

@@ -1,4 +1,4 @@
-"""Argument checks shared by the operators; an error prints what was asked and what was found."""
+"""Argument checks shared by the operators; an error states what was asked for and what was found."""
 
 from __future__ import annotations
 

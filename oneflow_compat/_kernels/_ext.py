@@ -1,5 +1,5 @@
-"""Loading of the kernel library `oneflow/_ext.so` (built by csrc/build.py) and the one question each operator
-asks: `use(x, ...)`.
+"""Loading of the kernel library `oneflow/_ext.so` (built by csrc/build.py) and `use(x, ...)`, by which each
+operator decides whether to run its kernel.
 
 Without the library the plain-torch functions run, and one warning says so. ONEFLOW_EXT=0 switches it off.
 """
@@ -22,7 +22,7 @@ WIDE = frozenset((torch.float32, torch.float64))
 
 @functools.cache
 def status() -> str:
-    """ "loaded", or why the kernels are not used; loads the library when asked first."""
+    """ "loaded", or the reason why the kernels are not used. The first call loads the library."""
     if not _env.is_set("ONEFLOW_EXT"):
         return "switched off by ONEFLOW_EXT"
     path = Path(_env.get("ONEFLOW_EXT_PATH") or PATH)
@@ -56,20 +56,25 @@ def _cuda() -> bool:
 
 
 def use(*tensors, dtypes=_FLOATS) -> bool:
-    """Can the kernel take these tensors (None is skipped)? One floating dtype, on the CPU or on a GPU the
-    library has kernels for.
+    """Whether the kernel can take these tensors; None is skipped. They need one floating dtype, on the CPU or
+    on a GPU that the library has kernels for.
 
-    No under torch.compile (which fuses the plain functions itself), autocast (torch's rules for each plain
-    function hold),
-    functorch transforms, forward-mode AD and for DTensor, all of which the plain functions support.
+    False under torch.compile (which fuses the plain functions itself), autocast (torch's rules for each plain
+    function hold), functorch transforms and forward-mode AD, and for DTensor. The plain functions support all
+    of these.
     """
-    first = tensors[0]
+    reference = tensors[0]
     if torch.compiler.is_compiling():
         return False
-    dtype, device, kind = first.dtype, first.device, first.device.type
-    if dtype not in dtypes and not (kind == "cuda" and dtype is torch.float16 and dtypes is _FLOATS):
+    dtype, device, device_type = reference.dtype, reference.device, reference.device.type
+    if dtype not in dtypes and not (device_type == "cuda" and dtype is torch.float16 and dtypes is _FLOATS):
         return False
-    if not _loaded() or kind != "cpu" and not (kind == "cuda" and _cuda()) or torch.is_autocast_enabled(kind):
+    if (
+        not _loaded()
+        or device_type != "cpu"
+        and not (device_type == "cuda" and _cuda())
+        or torch.is_autocast_enabled(device_type)
+    ):
         return False
     if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
         return False
@@ -99,9 +104,8 @@ def needs_deterministic_gradient(*tensors) -> bool:
 
 def follows_input(function):
     """The autocast rule of the operators OneFlow runs in the type they are given: under autocast the floating
-    tensors after the
-    first take its dtype, and the operator runs with autocast off. (Matrix products keep torch's rule: the
-    lower type.)
+    tensors after the first take its dtype, and the operator runs with autocast off. (Matrix products keep
+    torch's rule: the lower type.)
     """
 
     first = function.__code__.co_varnames[0]
@@ -126,7 +130,7 @@ def follows_input(function):
 
 
 def seed(x: torch.Tensor, generator=None) -> torch.Tensor:
-    """A random int64 on x's device, drawn from the generator (torch's default one): what dropout kernels
-    count from.
+    """A random int64 on x's device, sampled from the generator (default: torch's). Dropout kernels start
+    their counter from it.
     """
     return torch.empty((), dtype=torch.int64, device=x.device).random_(generator=generator)

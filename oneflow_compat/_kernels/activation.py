@@ -1,4 +1,4 @@
-"""Activations OneFlow has beside torch's, and those fused with a bias, a product or dropout."""
+"""Activations that OneFlow has beyond torch's, and activations fused with a bias, a product or dropout."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
 
 
 def dropout(x, p, training=True, generator=None):
-    """torch's dropout, also from a generator of one's own."""
+    """torch's dropout, optionally with another generator."""
     if generator is None or not training or p in (0.0, 1.0):
         return F.dropout(x, p, training)
     return x * torch.empty_like(x).bernoulli_(1 - p, generator=generator).div_(1 - p)

@@ -1,8 +1,7 @@
 """Attention: packed QKV, inference kernels over many layouts, the key/value cache.
 
-The products and the softmax are torch's scaled_dot_product_attention; what is ours is the layouts and the
-masks.
-Rotary embedding is in rotary.py.
+The products and the softmax are torch's scaled_dot_product_attention; this file adds the layouts and the
+masks. Rotary embedding is in rotary.py.
 """
 
 from __future__ import annotations
@@ -108,8 +107,7 @@ def fused_multi_head_attention_inference_v2(
     A missing key or value is packed in the query's or the key's tensor.
 
     `scale` is 1/sqrt(K) by default; attn_mask_type is none, causal_from_top_left or causal_from_bottom_right
-    (`causal` is
-    the old spelling of the first causal one); key_seq_len [B] masks keys from that position on.
+    (`causal` is the old spelling of the first causal one); key_seq_len [B] masks keys from that position on.
     """
     name = "fused_multi_head_attention_inference_v2"
     if attn_mask_type is None:
@@ -117,13 +115,13 @@ def fused_multi_head_attention_inference_v2(
     _check.one_of(name, "attn_mask_type", attn_mask_type, _MASKS)
     key, key_layout = (query, query_layout) if key is None else (key, key_layout or query_layout)
     value, value_layout = (key, key_layout) if value is None else (value, value_layout or key_layout)
-    for argument, text in (
+    for argument, layout in (
         ("query_layout", query_layout),
         ("key_layout", key_layout),
         ("value_layout", value_layout),
         ("output_layout", output_layout),
     ):
-        L.check(name, argument, text)
+        L.check(name, argument, layout)
     if query_head_size is None and not query_layout.endswith(")"):
         query_head_size = query.shape[query_layout.replace("(BM)", "X").index("K")]
     with torch.no_grad():
@@ -170,10 +168,10 @@ def _starts(name, argument, start):
     return start
 
 
-def _diagonal(kind, q, k, offset):
-    if kind == "none":
+def _diagonal(mask_type, q, k, offset):
+    if mask_type == "none":
         return None
-    return offset if kind == "causal_from_top_left" else offset + k.shape[-2] - q.shape[-2]
+    return offset if mask_type == "causal_from_top_left" else offset + k.shape[-2] - q.shape[-2]
 
 
 def _mask(q, k, bias, diagonal, key_seq_len):
@@ -215,15 +213,15 @@ def fused_attention_concat_past_key_value(
         )
 
     def join(past, past_layout, new, new_layout, index):
-        for text in (past_layout, new_layout):
-            L.check(name, "layout", text)
+        for layout in (past_layout, new_layout):
+            L.check(name, "layout", layout)
         size = key_head_size
         if size is None:
             size = next(
                 (
-                    t.shape[text.index("K")]
-                    for t, text in ((past, past_layout), (new, new_layout))
-                    if t is not None and text in L.PLAIN
+                    t.shape[layout.index("K")]
+                    for t, layout in ((past, past_layout), (new, new_layout))
+                    if t is not None and layout in L.PLAIN
                 ),
                 None,
             )

@@ -33,8 +33,7 @@ def nms_mask_ref(x, iou_threshold, keep_n):
 @torch.no_grad()
 def nms_mask(x, iou_threshold, keep_n=-1):
     """int8 [N], 1 for the boxes kept of x (N, 4) = (x1, y1, x2, y2) sorted best first: a kept box removes
-    later ones
-    whose overlap with it is above iou_threshold; at most keep_n are kept (below 0: all).
+    later ones whose overlap with it is above iou_threshold; at most keep_n are kept (below 0: all).
     """
     if x.ndim != 2 or x.shape[1] != 4:
         raise RuntimeError(f"nms: boxes must be (N, 4), found {tuple(x.shape)}")
@@ -124,11 +123,11 @@ def _axis_points(start, length, bins, sampling_ratio, size):
 
 def roi_align_ref(x, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, aligned):
     out = []
-    for number, roi in enumerate(rois.unbind(0)):
+    for row, roi in enumerate(rois.unbind(0)):
         if not -1 < roi[0] < x.shape[0]:
             raise RuntimeError(
                 f"roi_align: rois must name one of the {x.shape[0]} images in column 0, found"
-                f" {float(roi[0]):g} in row {number}"
+                f" {float(roi[0]):g} in row {row}"
             )
         x1, y1, x2, y2 = (roi[1:] * spatial_scale - (0.5 if aligned else 0.0)).unbind()
         width, height = x2 - x1, y2 - y1
@@ -153,10 +152,8 @@ def roi_align(x, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, aligne
     x2, y2).
 
     sampling_ratio <= 0 takes ceil(region / pooled) points a bin; only those in the image are computed, so a
-    region of any size takes
-    no longer than the image. A point outside counts as 0, as does a region whose coordinates are not finite.
-    `aligned` shifts by
-    half a pixel. Gradient to x only.
+    region of any size takes no longer than the image. A point outside counts as 0, as does a region whose
+    coordinates are not finite. `aligned` shifts by half a pixel. Gradient to x only.
     """
     if x.ndim != 4 or rois.ndim != 2 or rois.shape[1] != 5:
         raise RuntimeError(
@@ -188,8 +185,8 @@ def deform_columns_ref(input, offset, mask, kernel, stride, padding, dilation, o
 
 
 def _need_geometry(input, weight, steps):
-    """Refuse, with RuntimeError, what is no picture or kernel of four dimensions, and strides and dilations
-    below 1.
+    """Raise RuntimeError unless the image and the kernel have four dimensions and strides and dilations are
+    at least 1.
     """
     if input.dim() != 4 or weight.dim() != 4:
         raise RuntimeError(
@@ -217,8 +214,8 @@ def raw_deform_conv2d(
     use_mask=False,
 ):
     """Convolution whose kernel points are moved by `offset` (N, 2 * offset_groups * kh * kw, oh, ow; y before
-    x) and weighted by
-    `mask` (N, offset_groups * kh * kw, oh, ow). input (N, C, H, W), weight (O, C / groups, kh, kw).
+    x) and weighted by `mask` (N, offset_groups * kh * kw, oh, ow). input (N, C, H, W), weight (O, C / groups,
+    kh, kw).
     """
     name = "deform_conv2d"
     _need_geometry(input, weight, (stride_h, stride_w, dilation_h, dilation_w))

@@ -24,19 +24,18 @@ def unique_key_value_pair_ref(keys, values):
     """(count, unique keys, a value of each, index of each key among them); the middle two padded by zeros to
     the keys' number.
     """
-    flat, given = keys.reshape(-1), values.reshape(-1)
-    ordered, order = flat.sort(
-        stable=True
-    )  # not torch.unique, whose shape depends on values: a graph may hold this
-    first = torch.cat([torch.ones_like(ordered[:1], dtype=torch.bool), ordered[1:] != ordered[:-1]])
-    rank = first.cumsum(0) - 1
+    flat, flat_values = keys.reshape(-1), values.reshape(-1)
+    # Not torch.unique, whose result shape depends on values: a graph may capture this function.
+    ordered, order = flat.sort(stable=True)
+    is_first = torch.cat([torch.ones_like(ordered[:1], dtype=torch.bool), ordered[1:] != ordered[:-1]])
+    rank = is_first.cumsum(0) - 1
     inverse = torch.zeros_like(order).scatter(0, order, rank)
     out_keys, out_values = (
         torch.zeros_like(flat).scatter(0, rank, ordered),
-        torch.zeros_like(given).scatter(0, inverse, given),
+        torch.zeros_like(flat_values).scatter(0, inverse, flat_values),
     )
     return (
-        first.sum().to(torch.int32).reshape(1),
+        is_first.sum().to(torch.int32).reshape(1),
         out_keys,
         out_values,
         inverse.to(torch.int32).reshape(keys.shape),
@@ -74,8 +73,7 @@ def one_embedding_unique_key_value_pair(keys, values=None, num_tables=1, embeddi
     unique_keys[inverse_indices[i]].
 
     The padded outputs hold zeros after num_unique. Their order is that of first occurrence (kernel) or
-    ascending (plain torch); OneFlow's is
-    that of a hash table.
+    ascending (plain torch); OneFlow's is that of a hash table.
     """
     return _unique(keys, _tables("one_embedding_unique_key_value_pair", keys, values, num_tables))
 
@@ -92,9 +90,8 @@ def _one_rank(name):
 @torch.no_grad()
 def one_embedding_id_shuffle(ids, table_ids=None, num_tables=1, embedding_name=""):
     """Deduplicate ids: (num_unique_matrix, inverse_unique_partition_indices, cur_rank_num_unique,
-    cur_rank_unique_ids,
-    cur_rank_unique_table_ids, cur_rank_inverse_indices). On one rank the second holds each id's unique index,
-    the last is 0, 1, 2, ...
+    cur_rank_unique_ids, cur_rank_unique_table_ids, cur_rank_inverse_indices). On one rank the second holds
+    each id's unique index, the last is 0, 1, 2, ...
     """
     _one_rank("one_embedding_id_shuffle")
     count, unique, tables, inverse = _unique(

@@ -1,4 +1,4 @@
-"""Gather, scatter, slice and segment operators torch has under no name."""
+"""Gather, scatter, slice and segment operators that torch lacks."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Shapes (fake kernels) and gradients of the operators in csrc/ops.cpp, registered when the library is
 loaded.
 
-A gradient asked for with create_graph=True runs through the plain-torch function instead, so that it can be
-derived again.
+With create_graph=True, a gradient is computed by the plain-torch function instead, so that it can be
+differentiated again.
 """
 
 from __future__ import annotations
@@ -41,18 +41,22 @@ def point(name, inputs, outputs, scalars=()):
 
 
 def _again(function, inputs, grads):
-    """Gradients of function(*inputs) with a graph of their own."""
+    """Compute differentiable gradients of function(*inputs) by running it again under autograd."""
     with torch.enable_grad():
         outputs = function(*inputs)
         outputs = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
         pairs = [(o, g) for o, g in zip(outputs, grads) if g is not None and o.requires_grad]
-        wanted = [x for x in inputs if isinstance(x, torch.Tensor) and x.requires_grad]
-        found = iter(
+        differentiable = [x for x in inputs if isinstance(x, torch.Tensor) and x.requires_grad]
+        input_grads = iter(
             torch.autograd.grad(
-                [o for o, _ in pairs], wanted, [g for _, g in pairs], create_graph=True, allow_unused=True
+                [o for o, _ in pairs],
+                differentiable,
+                [g for _, g in pairs],
+                create_graph=True,
+                allow_unused=True,
             )
         )
-    return [next(found) if isinstance(x, torch.Tensor) and x.requires_grad else None for x in inputs]
+    return [next(input_grads) if isinstance(x, torch.Tensor) and x.requires_grad else None for x in inputs]
 
 
 # --------------------------------------------------------------------------- elementwise
@@ -286,15 +290,15 @@ def _deform_backward(ctx, dcolumns):
     if torch.is_grad_enabled():
         from .detection import deform_columns_ref
 
-        found = _again(lambda x, o, m: deform_columns_ref(x, o, m, *ctx.how), (x, offset, mask), (dcolumns,))
+        grads = _again(lambda x, o, m: deform_columns_ref(x, o, m, *ctx.how), (x, offset, mask), (dcolumns,))
     else:
-        found = run.deform_columns_backward(dcolumns, x, offset, mask, *ctx.how)
-    return found[0], found[1], found[2] if mask is not None else None, None, None, None, None, None
+        grads = run.deform_columns_backward(dcolumns, x, offset, mask, *ctx.how)
+    return grads[0], grads[1], grads[2] if mask is not None else None, None, None, None, None, None
 
 
-def _lstm_fake(given, weight, h0, c0, reverse):
-    sizes = (*given.shape[:2], h0.shape[1])
-    return given.new_empty(sizes), h0.new_empty(h0.shape), c0.new_empty(c0.shape), given.new_empty(5, *sizes)
+def _lstm_fake(x, weight, h0, c0, reverse):
+    sizes = (*x.shape[:2], h0.shape[1])
+    return x.new_empty(sizes), h0.new_empty(h0.shape), c0.new_empty(c0.shape), x.new_empty(5, *sizes)
 
 
 def _gru_backward_fake(dhidden, dlast, hidden, work, h0, weight, reverse):
@@ -349,11 +353,11 @@ FAKES = {
         c0.new_empty(c0.shape),
         c0.new_empty(c0.shape),
     ),
-    "rnn": lambda given, weight, bias, h0, relu, reverse: given.new_empty(given.shape),
+    "rnn": lambda x, weight, bias, h0, relu, reverse: x.new_empty(x.shape),
     "rnn_backward": lambda dhidden, dlast, hidden, weight, relu, reverse: hidden.new_empty(hidden.shape),
-    "gru": lambda given, weight, bias, h0, reverse: (
-        given.new_empty(*given.shape[:2], h0.shape[1]),
-        given.new_empty(*given.shape[:2], 4 * h0.shape[1]),
+    "gru": lambda x, weight, bias, h0, reverse: (
+        x.new_empty(*x.shape[:2], h0.shape[1]),
+        x.new_empty(*x.shape[:2], 4 * h0.shape[1]),
     ),
     "gru_backward": _gru_backward_fake,
     "mm": lambda a, b: a.new_empty(a.shape[0], b.shape[1]),
@@ -404,10 +408,9 @@ AUTOGRAD = {
 
 
 def _callable(name):
-    """The operator without torch.library's Python wrapper around its gradient: below autograd where no
-    gradient is wanted, else
-    as an autograd.Function of the same two functions. (torch's stable ABI has no autograd to register in
-    C++.)
+    """Return the operator without torch.library's Python wrapper around its gradient. If no gradient is
+    needed, the call runs below autograd; otherwise it is an autograd.Function of the same two functions.
+    (torch's stable ABI has no autograd to register in C++.)
     """
     op = getattr(torch.ops.oneflow, name).default._op
     if name not in AUTOGRAD:
@@ -436,29 +439,29 @@ def _callable(name):
 
 
 def _pointwise_callable():
-    """_callable of torch.ops.oneflow.pointwise, its list of inputs spread out as autograd.Function wants
-    them.
+    """Do the same as _callable for torch.ops.oneflow.pointwise, whose list of inputs autograd.Function needs
+    as separate arguments.
     """
-    op, wanted = getattr(torch.ops.oneflow, "pointwise").default._op, torch._C._any_requires_grad
+    op, any_requires_grad = getattr(torch.ops.oneflow, "pointwise").default._op, torch._C._any_requires_grad
 
     class Pointwise(torch.autograd.Function):
         @staticmethod
-        def forward(ctx, kind, outputs, scalars, *inputs):
+        def forward(ctx, point, outputs, scalars, *inputs):
             ctx.set_materialize_grads(False)
             with _below():
-                out = op(kind, list(inputs), outputs, scalars)
-            _point_setup(ctx, (kind, inputs, outputs, scalars), out)
+                out = op(point, list(inputs), outputs, scalars)
+            _point_setup(ctx, (point, inputs, outputs, scalars), out)
             return tuple(out)
 
         @staticmethod
         def backward(ctx, *grads):
             return None, None, None, *_point_grads(ctx, grads)
 
-    def call(kind, inputs, outputs, scalars):
-        if torch.is_grad_enabled() and wanted(*inputs):
-            return Pointwise.apply(kind, outputs, scalars, *inputs)
+    def call(point, inputs, outputs, scalars):
+        if torch.is_grad_enabled() and any_requires_grad(*inputs):
+            return Pointwise.apply(point, outputs, scalars, *inputs)
         with _below():
-            return op(kind, inputs, outputs, scalars)
+            return op(point, inputs, outputs, scalars)
 
     return call
 

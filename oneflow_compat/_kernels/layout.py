@@ -1,9 +1,8 @@
 """Attention layouts: strings of B (batch), M (sequence), H (heads), K (head size) and packed forms.
 
 "BMHK", "MBHK", "BHMK", "BHKM"; "BM(HK)", "MB(HK)" merge heads and head size; "(H2K)" and "(H3K)" also pack
-key and
-value, or query, key and value; "(BM)..." concatenates sequences of unequal length, whose starts a seq_start
-tensor gives.
+key and value, or query, key and value; "(BM)..." concatenates sequences of unequal length, whose starts a
+seq_start tensor gives.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def _lists(name, **lists):
 
 
 def _fits(model, *others):
-    """Can the kernel update these lists? Contiguous tensors of one dtype and device."""
+    """Whether the kernel can update these lists. They need contiguous tensors of one dtype and device."""
     first = model[0]
     return all(t.is_contiguous() for tensors in (model, *others[1:]) for t in tensors) and _ext.use(
         first, *model, *(t for o in others for t in o)

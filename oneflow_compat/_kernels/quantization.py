@@ -73,8 +73,7 @@ def moving_average_min_max_observer(
     """(scale, zero point), each [1], from running extremes.
 
     While training and current_train_step <= stop_update_after_iters, moving_max and moving_min (in place)
-    become
-    momentum * old + (1 - momentum) * new, or new where old is 0. Symmetric: both hold max|x|.
+    become momentum * old + (1 - momentum) * new, or new where old is 0. Symmetric: both hold max|x|.
     """
     x = _check.tensor_in("moving_average_min_max_observer", input, kwargs)
     symmetric = _scheme(
@@ -145,12 +144,12 @@ def fake_quantization(
     The gradient passes straight through, also where the value was clamped.
     """
     x = _check.tensor_in("fake_quantization", input, kwargs)
-    one = (
+    per_tensor = (
         scale.numel() == zero_point.numel() == 1
         and scale.dtype is zero_point.dtype
         and scale.device == zero_point.device == x.device
     )
-    if one and scale.dtype in _ext.WIDE and quantization_formula == "google" and _ext.use(x):
+    if per_tensor and scale.dtype in _ext.WIDE and quantization_formula == "google" and _ext.use(x):
         symmetric = _scheme("fake_quantization", quantization_formula, quantization_bit, quantization_scheme)
         high = 2 ** (quantization_bit - 1) - 1 if symmetric else 2**quantization_bit - 1
         zero = torch.zeros_like(zero_point) if symmetric else zero_point
@@ -194,9 +193,8 @@ def groupwise_dequantize(
     dimension).
 
     symmetric: (q - offset) * scale, offset 2^(bits-1) - 1 for uint8 and 0 for int8; else q * scale + zero. 4
-    bits are two
-    to a byte, high first. scale and zero have input's shape with group_dim divided by group_size. The result
-    is in scale's dtype.
+    bits are two to a byte, high first. scale and zero have input's shape with group_dim divided by
+    group_size. The result is in scale's dtype.
     """
     name = "groupwise_dequantize"
     q = _check.tensor_in(name, input, kwargs)

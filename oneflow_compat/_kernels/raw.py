@@ -1,6 +1,4 @@
-"""Raw names of `oneflow._C` for what torch does in one call: other names, other argument order, a keyword
-more.
-"""
+"""Raw names of `oneflow._C` for what torch does in one call, under other names, argument orders or keywords."""
 
 from __future__ import annotations
 
@@ -423,20 +421,20 @@ def _upsample(name, mode, axes, corners):
     def upsample(x, *args, **kwargs):
         if len(args) > len(parameters):
             raise TypeError(f"{name}() takes at most {len(parameters) + 1} arguments, found {len(args) + 1}")
-        given = dict(zip(parameters, args))
-        unknown = [k for k in kwargs if k not in parameters or k in given]
+        arguments = dict(zip(parameters, args))
+        unknown = [k for k in kwargs if k not in parameters or k in arguments]
         if unknown:
             raise TypeError(f"{name}() got an unexpected or repeated argument {unknown[0]!r}")
-        given.update(kwargs)
-        if given.get("data_format", "channels_first") != "channels_first":
+        arguments.update(kwargs)
+        if arguments.get("data_format", "channels_first") != "channels_first":
             raise NotImplementedError(
-                f"{name}: data_format must be 'channels_first', found {given['data_format']!r}"
+                f"{name}: data_format must be 'channels_first', found {arguments['data_format']!r}"
             )
-        align = {"align_corners": bool(given.get("align_corners", False))} if corners else {}
-        size = given.get("output_size")
+        align = {"align_corners": bool(arguments.get("align_corners", False))} if corners else {}
+        size = arguments.get("output_size")
         if size is not None:
             return F.interpolate(x, tuple(size), mode=mode, **align)
-        scales = tuple(float(given.get(s, 0.0)) for s in scale_names)
+        scales = tuple(float(arguments.get(s, 0.0)) for s in scale_names)
         if min(scales) <= 0:
             raise RuntimeError(f"{name}: give output_size or positive scales, found {scales}")
         return F.interpolate(x, None, scales, mode=mode, **align)

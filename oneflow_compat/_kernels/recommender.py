@@ -32,11 +32,9 @@ def fused_dot_feature_interaction(
     """Dot products of every pair of feature vectors.
 
     features: tensors (B, E) or (B, F_i, E), joined to (B, F, E). pooling "none": (B, pairs), the lower
-    triangle row by row
-    (with the diagonal if self_interaction), after output_concat (B, C) and before output_padding zeros.
-    pooling "sum":
-    the sum of all pairs' elementwise products, (B, E); output_concat, self_interaction and padding do not
-    apply.
+    triangle row by row (with the diagonal if self_interaction), after output_concat (B, C) and before
+    output_padding zeros. pooling "sum": the sum of all pairs' elementwise products, (B, E); output_concat,
+    self_interaction and padding do not apply.
     """
     name = "fused_dot_feature_interaction"
     _check.one_of(name, "pooling", pooling, ("none", "sum"))

@@ -21,7 +21,7 @@ __all__ = [
 
 
 def _keep(name, x, mask):
-    """The mask as bool, checked to broadcast to x."""
+    """Return the mask as bool after checking that it broadcasts to x."""
     shape, size = x.shape, mask.shape
     if shape != size and (
         len(size) > len(shape) or any(m not in (1, n) for m, n in zip(size[::-1], shape[::-1]))

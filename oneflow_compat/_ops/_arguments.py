@@ -4,28 +4,28 @@ from __future__ import annotations
 
 
 def bind(function: str, slots: tuple, args: tuple, kwargs: dict, **renamed: str) -> dict:
-    """{name: value} of a call: positions named by `slots`, keywords under either spelling (`renamed`:
-    ours=theirs).
+    """Return the arguments of a call as {name: value}. `slots` names the positions; keywords may use either
+    spelling (`renamed`: ours=theirs).
     """
     if len(args) > len(slots):
         raise TypeError(
             f"{function}() takes at most {len(slots)} positional arguments ({', '.join(slots)}), found"
             f" {len(args)}"
         )
-    given = dict(zip(slots, args))
+    arguments = dict(zip(slots, args))
     for name, value in kwargs.items():
         name = renamed.get(name, name)
-        if name in given:
+        if name in arguments:
             raise TypeError(f"{function}() got the argument {name!r} twice")
-        given[name] = value
-    if slots[0] not in given:
+        arguments[name] = value
+    if slots[0] not in arguments:
         raise TypeError(f"{function}() misses its first argument {slots[0]!r}")
-    return given
+    return arguments
 
 
 def need_tensors(function: str, **arguments) -> None:
-    """TypeError, as of functions written in C, for an argument that is no tensor; a proxy of torch.fx counts
-    as one.
+    """Raise TypeError, as functions written in C do, if an argument is not a tensor. A torch.fx proxy counts
+    as a tensor.
     """
     for name, value in arguments.items():
         if not hasattr(value, "dim"):

@@ -11,8 +11,8 @@ from .._bind import rename
 
 
 def parse(text: str) -> inspect.Signature:
-    """The signature written as "(input, dim=None, **torch_keywords)"; a free name as default stands for
-    itself.
+    """Parse a signature such as "(input, dim=None, **torch_keywords)". Defaults may use inf, True, False and
+    None.
     """
     body = text.strip()
     return inspect.signature(
@@ -57,13 +57,13 @@ def spelled(pairs: str):
 
 
 def refused_by_class(error) -> bool:
-    """Did a class with __torch_function__ say that it does not know torch's function?"""
+    """Whether a class with __torch_function__ reported that it does not implement the torch function."""
     return type(error) is TypeError and "__torch_function__" in str(error)
 
 
 def ask_class(name, args, kwargs):
-    """Ask it about the function a program calls torch.NAME: classes find theirs in a dict with such functions
-    as keys.
+    """Call __torch_function__ of the arguments' classes with our function `name`, because such classes look
+    functions up in a dict whose keys are what a program calls torch.NAME.
     """
     import torch
 
@@ -77,8 +77,8 @@ def ask_class(name, args, kwargs):
 def or_else(target, name: str, signature: str, doc: str):
     """Decorator for the slow path `function(error, *args, **kwargs)` of `target`.
 
-    The result calls torch's `target`; only when that refuses the call is the decorated function asked,
-    which returns a result or `REFUSED` (torch's own error is raised then).
+    The result calls torch's `target` first. If `target` raises, the decorated function runs; it returns a
+    result, or `REFUSED` to raise torch's own error.
     """
     shown = parse(signature)
 

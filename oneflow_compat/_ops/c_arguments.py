@@ -101,10 +101,10 @@ def argwhere(x, dtype=torch.int32):
     """(indices, count): the rows [:count] of the (x.numel(), x.dim()) indices are the coordinates of what is
     not zero; the rest is zero.
     """
-    found = torch.argwhere(x)
+    indices = torch.argwhere(x)
     out = x.new_zeros((x.numel(), x.dim()), dtype=dtype)
-    out[: len(found)] = found
-    return out, torch.tensor([len(found)], dtype=dtype, device=x.device)
+    out[: len(indices)] = indices
+    return out, torch.tensor([len(indices)], dtype=dtype, device=x.device)
 
 
 @spelled("x=input")

@@ -23,19 +23,19 @@ def clip_grad_norm_(parameters, max_norm, norm_type=2.0, fused=False, error_if_n
         return _torch.clip_grad_norm_(
             parameters, max_norm, norm_type, error_if_nonfinite=error_if_nonfinite, foreach=foreach
         )
-    first = next(iter(stages))
+    norm_placement = next(iter(stages))
     norms = [
         _torch.get_total_norm([p.grad for p in stage], norm_type, foreach=foreach)
         for stage in stages.values()
     ]
     total = _torch.get_total_norm(
-        [_on(norm, first) for norm in norms],
+        [_on(norm, norm_placement) for norm in norms],
         norm_type,
         error_if_nonfinite=error_if_nonfinite,
         foreach=foreach,
     )
-    for place, stage in stages.items():
-        _torch.clip_grads_with_norm_(stage, max_norm, _on(total, place), foreach=foreach)
+    for placement, stage in stages.items():
+        _torch.clip_grads_with_norm_(stage, max_norm, _on(total, placement), foreach=foreach)
     return total
 
 
@@ -49,5 +49,5 @@ def clip_grad_value_(parameters, clip_value, foreach=None):
         _torch.clip_grad_value_(trained, clip_value, foreach=foreach)
 
 
-def _on(tensor, place):
-    return tensor.to_global(placement=place, sbp=[broadcast] * len(place.hierarchy))
+def _on(tensor, placement):
+    return tensor.to_global(placement=placement, sbp=[broadcast] * len(placement.hierarchy))

@@ -10,13 +10,13 @@ __all__ = ["Generator", "device", "set_dialect", "get_dialect", "is_tensor"]
 
 
 def is_tensor(obj) -> bool:
-    """Is `obj` a tensor? torch.is_tensor, which takes its argument by position only."""
+    """Whether `obj` is a tensor: torch.is_tensor, which takes its argument by position only."""
     return isinstance(obj, torch.Tensor)
 
 
 class _MakesTorchs(type):
-    """isinstance() and issubclass() of a class that makes objects of torch's class `_made` ask about that
-    one.
+    """Metaclass of a class whose constructor returns objects of torch's class `_made`. isinstance() and
+    issubclass() test for `_made`.
     """
 
     def __instancecheck__(cls, obj):
@@ -40,10 +40,10 @@ class device(metaclass=_MakesTorchs):
         asked = args[0] if args else kwargs.get("type", kwargs.get("device"))
         if isinstance(asked, str):
             require_device_type(asked.partition(":")[0])
-        made = torch.device(*args, **kwargs)
-        if made.index is None and made.type not in ("cpu", "meta"):
-            return torch.device(made.type, 0)
-        return torch.device("cpu") if made.type == "cpu" and made.index == 0 else made
+        device = torch.device(*args, **kwargs)
+        if device.index is None and device.type not in ("cpu", "meta"):
+            return torch.device(device.type, 0)
+        return torch.device("cpu") if device.type == "cpu" and device.index == 0 else device
 
 
 class Generator(metaclass=_MakesTorchs):

@@ -54,7 +54,7 @@ _DRAWN = frozenset(
     ("rand", "randn", "randint", "randperm", "normal", "rand_like", "randn_like", "randint_like")
 )
 _GLOBAL = frozenset(("placement", "sbp"))
-_modes = _mode.stack  # utils.global_view.global_mode: empty but for its blocks
+_modes = _mode.stack  # utils.global_view.global_mode; empty outside its blocks
 
 
 def make(function: str, target, args: tuple, kwargs: dict):
@@ -108,7 +108,7 @@ def _of_type(placement, device):
 
 
 def _one_draw(function, placement, sbp):
-    """With several ranks: all draw the same random numbers."""
+    """With several ranks, all sample the same random values."""
     from .._global.tensor import several
 
     if function not in _DRAWN or not several():
@@ -245,7 +245,7 @@ def arange(*args, **kwargs):
         return _arange(0, args[0] if args else kwargs.pop("start"), **kwargs)
     if len(args) < 2 or args[1] is not None:
         return _arange(*args, **kwargs)
-    # arange(n, None, step): OneFlow's way of leaving out the end
+    # arange(n, None, step): how OneFlow omits the end
     return _arange(0, args[0], *args[2:], **kwargs)
 
 
@@ -267,7 +267,7 @@ def normal(*args, **kwargs):
 
 # --------------------------------------------------------------------------- from data
 def _is_numpy(data) -> bool:
-    """Does the first leaf of nested lists that is no Python integer come from NumPy?"""
+    """Whether the first leaf of nested lists that is not a Python integer comes from NumPy."""
     depth = 0
     while type(data) in (list, tuple) and data:
         data, depth = next((item for item in data if type(item) is not int), None), depth + 1
@@ -277,7 +277,7 @@ def _is_numpy(data) -> bool:
 def _from_data(target, data, dtype=None, **kwargs):
     """target(data, dtype, ...), torch's result except where the docstring of `tensor` says otherwise."""
     if type(data) is list and data and isinstance(data[0], np.ndarray):
-        data = np.array(data)  # torch reads a list of arrays number by number
+        data = np.array(data)  # torch reads a list of arrays element by element
         if dtype is None and data.dtype.kind == "f":
             dtype = torch.get_default_dtype()
     try:

@@ -25,13 +25,13 @@ __all__ = [
 
 
 def promoted(*tensors):
-    """The tensors in their common dtype, or None when they agree already."""
-    first = tensors[0].dtype
-    if all(t.dtype is first for t in tensors):
+    """Return the tensors in their common dtype, or None if their dtypes already agree."""
+    dtype = tensors[0].dtype
+    if all(t.dtype is dtype for t in tensors):
         return None
     for t in tensors[1:]:
-        first = torch.promote_types(first, t.dtype)
-    return [t.to(first) for t in tensors]
+        dtype = torch.promote_types(dtype, t.dtype)
+    return [t.to(dtype) for t in tensors]
 
 
 def _product(target, name, signature, a_name, b_name, others):
@@ -50,7 +50,7 @@ def _product(target, name, signature, a_name, b_name, others):
             return REFUSED
         same = promoted(a, b)
         if same is None and not (transpose_a or transpose_b) and alpha == 1.0:
-            # only the spelling was OneFlow's, or the call is wrong: torch says how
+            # only the spelling was OneFlow's, or the call is wrong and torch's error explains it
             return target(a, b) if out is None else target(a, b, out=out)
         a, b = same or (a, b)
         a, b = (a.transpose(-2, -1) if transpose_a else a), (b.transpose(-2, -1) if transpose_b else b)

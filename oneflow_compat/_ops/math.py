@@ -135,12 +135,12 @@ def _need_alike(tensors):
     """Refuse a sum of three or more tensors that differ in size or dtype: OneFlow broadcasts and promotes two
     operands only.
     """
-    first = tensors[0]
+    reference = tensors[0]
     for t in tensors[1:]:
-        if t.shape != first.shape or t.dtype is not first.dtype:
+        if t.shape != reference.shape or t.dtype is not reference.dtype:
             raise RuntimeError(
-                f"add() of {len(tensors)} tensors needs one shape and dtype, found {tuple(first.shape)}"
-                f" {first.dtype} and {tuple(t.shape)} {t.dtype}; write a + b + c to broadcast"
+                f"add() of {len(tensors)} tensors needs one shape and dtype, found {tuple(reference.shape)}"
+                f" {reference.dtype} and {tuple(t.shape)} {t.dtype}; write a + b + c to broadcast"
             )
 
 

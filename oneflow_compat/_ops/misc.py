@@ -61,8 +61,8 @@ def _tensor_type(name, dtype, where="cpu"):
     theirs = getattr(torch, name, None) if where == "cpu" else None
 
     def __new__(cls, *args, device=None, placement=None, sbp=None):
-        """Uninitialised of the given size, or the values of a sequence, array, number or tensor, converted to
-        this type; global with placement= and sbp=.
+        """Return an uninitialised tensor of the given size, or the values of a sequence, array, number or
+        tensor converted to this type. placement= and sbp= make it global.
         """
         if placement is not None or sbp is not None:
             from .creation import make
@@ -74,15 +74,15 @@ def _tensor_type(name, dtype, where="cpu"):
             return torch.as_tensor(args[0], dtype=dtype, device=device or where)
         if theirs is not None:
             try:
-                made = theirs(*args) if device is None else theirs(*args, device=device)
+                result = theirs(*args) if device is None else theirs(*args, device=device)
             except (TypeError, ValueError):
                 if len(args) != 1 or not isinstance(args[0], (list, tuple, numpy.ndarray, numpy.generic)):
                     raise
                 from .creation import tensor
 
-                made = tensor(args[0], dtype=dtype, device=device)
+                result = tensor(args[0], dtype=dtype, device=device)
             return (
-                made.clone() if args and hasattr(args[0], "__array_interface__") else made
+                result.clone() if args and hasattr(args[0], "__array_interface__") else result
             )  # torch shares an array's memory
         if len(args) == 1 and not isinstance(args[0], (int, torch.Size)):
             return torch.tensor(args[0], dtype=dtype, device=device or where)
@@ -156,12 +156,12 @@ def convert_oneflow_dtype_to_numpy_dtype(oneflow_dtype):
 
 # --------------------------------------------------------------------------- jit
 def is_tracing() -> bool:
-    """Is torch.jit tracing?"""
+    """Whether torch.jit is tracing."""
     return torch.jit.is_tracing()
 
 
 def is_scripting() -> bool:
-    """Is the code running as TorchScript?"""
+    """Whether the code is running as TorchScript."""
     return torch.jit.is_scripting()
 
 
@@ -236,17 +236,16 @@ def distributed_partial_fc_sample(weight, label, num_sample):
     `num_sample` in total.
 
     Returns (label numbered within the sample, the sampled class ids in ascending order, their rows of
-    weight). With more positive classes than num_sample all of them are kept.
-    A global weight split along dimension 0 is sampled by each rank, and the rows stay there.
+    weight). With more positive classes than num_sample all of them are kept. A global weight split along
+    dimension 0 is sampled by each rank, and the rows stay there.
     """
     if isinstance(weight, OfSeveralRanks):
         from . import partial_fc
 
         return partial_fc.sample(weight, label, int(num_sample))
     classes, count, positive = weight.shape[0], int(num_sample), label.reshape(-1).long()
-    if (
-        positive.numel() > count
-    ):  # elsewhere the size needs no look at the labels, so that a graph has one program
+    # Read the labels only if they can exceed the sample. Otherwise the size is fixed: one graph program.
+    if positive.numel() > count:
         count = max(count, positive.unique().numel())
     if count > classes:
         raise RuntimeError(f"distributed_partial_fc_sample: asked for {num_sample} of {classes} classes")

@@ -24,7 +24,7 @@ __all__ = [
 
 
 def is_channels_last(order, name="data_format"):
-    """Is the layout "channels_last"? None means "channels_first"."""
+    """Whether the layout is "channels_last". None means "channels_first"."""
     if order is None or order == "channels_first":
         return False
     if order == "channels_last":

@@ -1,4 +1,4 @@
-"""Dropout with a generator of its own and with an addend."""
+"""Dropout with its own generator and with an addend."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def dropout(input, p=0.5, training=True, inplace=False, generator=None, *, adden
 
 
 def generated(input, p, training, inplace, generator, shape=None):
-    """Dropout whose mask, of `shape` (default: the input's), is drawn from `generator`."""
+    """Dropout whose mask, of `shape` (default: the input's), is sampled from `generator`."""
     if not 0.0 <= p <= 1.0:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
     if not training or p == 0.0:

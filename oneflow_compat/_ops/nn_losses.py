@@ -31,7 +31,7 @@ _LABELS = (torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def too_many(rest):
-    """Refuse what is left over after OneFlow's positional arguments."""
+    """Refuse arguments left over after OneFlow's positional arguments."""
     if rest:
         raise TypeError(
             f"{len(rest)} positional argument(s) too many after OneFlow's (found {rest!r}); "
@@ -199,11 +199,11 @@ def cross_entropy_slots(size_average, ignore_index, reduce, rest):
     The slots arrive under the names of OneFlow's (ignore_index, reduction, label_smoothing), so a
     keyword or a default may sit in them; its type tells.
     """
-    found = {"size_average": size_average}
-    found["reduction" if isinstance(ignore_index, str) else "ignore_index"] = ignore_index
-    found["reduce" if reduce is None or isinstance(reduce, bool) else "label_smoothing"] = reduce
-    found.update(zip(("reduction", "label_smoothing"), rest))
-    return found
+    keywords = {"size_average": size_average}
+    keywords["reduction" if isinstance(ignore_index, str) else "ignore_index"] = ignore_index
+    keywords["reduce" if reduce is None or isinstance(reduce, bool) else "label_smoothing"] = reduce
+    keywords.update(zip(("reduction", "label_smoothing"), rest))
+    return keywords
 
 
 def sparse_softmax_cross_entropy(labels, logits):

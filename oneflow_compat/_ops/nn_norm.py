@@ -1,5 +1,5 @@
-"""Group, batch and instance normalization: arguments and inputs that torch lacks, and a gradient that its
-kernel has wrong.
+"""Group, batch and instance normalization: arguments and inputs that torch lacks, and a fix for a wrong
+gradient of its kernel.
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ def batch_norm(
 
 
 def with_right_gradient(norm, x):
-    """norm(x), a batch norm, with a right gradient.
+    """Compute norm(x), a batch norm, with a correct gradient.
 
-    With a size of 1 (one image, a height or width of 1) torch's CPU kernel
-    (2.11 to 2.15) can take values that lie pixel by pixel for values that lie channel by channel, in x or in
-    the gradient.
+    With a size of 1 (one image, a height or width of 1) torch's CPU kernel (2.11 to 2.15) can take values
+    that lie pixel by pixel for values that lie channel by channel, in x or in the gradient.
     """
     if x.dim() < 4 or not torch.is_grad_enabled() or 1 not in x.shape or torch.compiler.is_compiling():
         return norm(x)
@@ -57,7 +56,8 @@ def _misread(x):
 
 
 def gradient_row_by_row(out):
-    """What a norm returned, whose gradient is laid out as the result is before torch's kernel sees it.
+    """Register a hook on the result of a norm. It makes the gradient contiguous, as the result is, before
+    torch's kernel reads it.
 
     (Instance norms take a batch for one image.)
     """
@@ -67,7 +67,7 @@ def gradient_row_by_row(out):
 
 
 def batch_norm_of_one_value(input, running_mean, running_var, weight, bias, momentum, eps):
-    """The bias, with no gradient for input and weight.
+    """Normalize one value per channel: the result is the bias, with no gradient for input and weight.
 
     The variance of one value counts as 0 in running_var (OneFlow 0.9.0: NaN).
     """

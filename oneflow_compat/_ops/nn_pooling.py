@@ -110,17 +110,17 @@ def avg_pool1d(
             count_include_pad,
         )
 
-    def one(value):
+    def single_size(value):
         return value[0] if isinstance(value, (tuple, list)) else value
 
     def pool(x):
-        kernel = one(kernel_size)
-        step = kernel if stride is None else one(stride)
+        kernel = single_size(kernel_size)
+        step = kernel if stride is None else single_size(stride)
         return F.avg_pool2d(
             x.unsqueeze(-2),
             (1, kernel),
             (1, step),
-            (0, one(padding)),
+            (0, single_size(padding)),
             ceil_mode,
             count_include_pad,
             divisor_override,
@@ -142,7 +142,7 @@ def avg_pool2d(
     out=None,
 ):
     """Mean of windows; differs from torch's: `divisor_override=0` means none, `data_format`."""
-    more = {} if out is None else {"out": out}
+    out_keyword = {} if out is None else {"out": out}
     return _pooled(
         F.avg_pool2d,
         2,
@@ -154,7 +154,7 @@ def avg_pool2d(
         ceil_mode,
         count_include_pad,
         divisor_override or None,
-        **more,
+        **out_keyword,
     )
 
 
@@ -171,7 +171,7 @@ def avg_pool3d(
     out=None,
 ):
     """Mean of windows; differs from torch's: `divisor_override=0` means none, `data_format`."""
-    more = {} if out is None else {"out": out}
+    out_keyword = {} if out is None else {"out": out}
     return _pooled(
         F.avg_pool3d,
         3,
@@ -183,7 +183,7 @@ def avg_pool3d(
         ceil_mode,
         count_include_pad,
         divisor_override or None,
-        **more,
+        **out_keyword,
     )
 
 

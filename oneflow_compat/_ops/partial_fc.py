@@ -15,9 +15,8 @@ def sample(weight, label, num_sample):
     """As distributed_partial_fc_sample; ids and rows come split along dimension 0 as the weight is, each
     rank's among its own classes.
 
-    Where the ranks cannot share classes or samples evenly, and under other rules of `weight`, the whole
-    weight is
-    sampled from, and ids and rows are under broadcast.
+    If the ranks cannot share classes or samples evenly, or `weight` has another SBP, the full weight is
+    sampled, and ids and rows are broadcast.
     """
     call = "distributed_partial_fc_sample"
     with checking(call) as asked:
@@ -49,39 +48,42 @@ def _check_arguments(weight, label, num_sample):
 
 
 def _sampled(weight, label, num_sample):
-    place, classes, ranks = weight.placement, weight.shape[0], weight.placement.ranks.size
-    everywhere = (sbp.broadcast,) * place.ranks.ndim
+    placement, classes, ranks = weight.placement, weight.shape[0], weight.placement.ranks.size
+    everywhere = (sbp.broadcast,) * placement.ranks.ndim
     split = weight.sbp == (sbp.split(0),) and classes % ranks == num_sample % ranks == 0
-    rule = (sbp.split(0),) if split else everywhere
-    rows = weight.to_global(sbp=rule).to_local()
-    chances = creation.rand(classes, placement=place, sbp=rule).to_local()
-    labels = label.to_global(place, everywhere).to_local()
-    if _processes.get_rank() in place.ranks:
-        at = place.ranks.flatten().tolist().index(_processes.get_rank()) if split else 0
+    sharding = (sbp.split(0),) if split else everywhere
+    rows = weight.to_global(sbp=sharding).to_local()
+    chances = creation.rand(classes, placement=placement, sbp=sharding).to_local()
+    labels = label.to_global(placement, everywhere).to_local()
+    if _processes.get_rank() in placement.ranks:
+        shard_index = placement.ranks.flatten().tolist().index(_processes.get_rank()) if split else 0
         mapped, ids, rows = _of_rank(
-            rows, labels.long(), num_sample // ranks if split else num_sample, chances, at
+            rows, labels.long(), num_sample // ranks if split else num_sample, chances, shard_index
         )
     else:
         mapped, ids = labels, labels.flatten()
     mapped = (
         mapped.to(label.dtype)
-        .to_global(place, (sbp.partial_sum,) if split else everywhere)
+        .to_global(placement, (sbp.partial_sum,) if split else everywhere)
         .to_global(sbp=everywhere)
     )
-    return mapped, ids.to(label.dtype).to_global(place, rule), rows.to_global(place, rule)
+    return mapped, ids.to(label.dtype).to_global(placement, sharding), rows.to_global(placement, sharding)
 
 
-def _of_rank(rows, labels, count, chances, at):
-    """What one rank has of the results: labels of other ranks' classes are mapped to 0."""
+def _of_rank(rows, labels, count, chances, shard_index):
+    """Return one rank's shard of the results. Labels of other ranks' classes are mapped to 0."""
     size, positive = len(rows), labels.flatten()
-    if (
-        positive.numel() > count
-    ):  # each rank knows all labels, and takes as many classes as the one that has most of them
+    # Each rank sees all labels and samples as many classes as the rank with the most positive ones needs.
+    if positive.numel() > count:
         count = max(count, int((positive.unique() // size).bincount().max()))
-    own = labels - at * size
+    own = labels - shard_index * size
     inside = (own >= 0) & (own < size)
     chances = torch.cat([chances, chances.new_zeros(1)]).index_fill(
         0, own.where(inside, size).flatten(), 2.0
     )[:size]
     sampled = chances.topk(count).indices.sort().values
-    return (torch.searchsorted(sampled, own) + at * count) * inside, sampled + at * size, rows[sampled]
+    return (
+        (torch.searchsorted(sampled, own) + shard_index * count) * inside,
+        sampled + shard_index * size,
+        rows[sampled],
+    )

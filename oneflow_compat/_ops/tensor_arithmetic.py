@@ -17,8 +17,8 @@ def _cannot_hold(error):
 
 @replacing
 def changed(original, error, self, other, *args, **kwargs):
-    """-= and *= of an integer tensor with a floating tensor: computed in floating point, then truncated; -=
-    with a bool tensor.
+    """-= and *= of an integer tensor with a floating tensor: computed in floating point, then truncated. Also
+    -= with a bool tensor.
     """
     if not isinstance(other, torch.Tensor):
         return NotImplemented

@@ -1,9 +1,9 @@
 """Methods of torch.Tensor that OneFlow calls in ways torch refuses: the "replace" rows of
 `_tables/tensor.py`.
 
-Each function takes torch's method and returns the one put in its place. That one calls torch's method
-first and looks further only when torch raised: what torch computes stays torch's, and a call neither
-library knows raises torch's own error.
+Each function takes torch's method and returns its replacement. The replacement calls torch's method first and
+tries OneFlow's meaning only if torch raised. A call that torch accepts keeps torch's result, and a call that
+neither library accepts raises torch's own error.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ def _fits(signature, *args, **kwargs) -> bool:
 
 # --------------------------------------------------------------------------- numpy
 def numpy(original):
-    """numpy() also of a tensor that requires grad, is on another device, is bfloat16 (-> float32) or holds no
-    memory since it is zero; numpy(dtype).
+    """numpy() of tensors that torch refuses: one that requires grad, is on another device, is bfloat16 (->
+    float32), or is a zero without storage. Also numpy(dtype).
     """
 
     def numpy(self, dtype=None, *, force=False):
@@ -140,7 +140,7 @@ def numpy(original):
 
 
 def _plain(tensor):
-    """`tensor` as numpy() takes it, None when it is so already.
+    """Return `tensor` in a form that torch's numpy() accepts, or None if it already is.
 
     A copy, as in OneFlow: an array of a weight keeps its values when the weight is trained.
     """
@@ -351,7 +351,7 @@ def through(public):
         function = getattr(sys.modules[_bind.ROOT], public)
         try:
             return function(self, *args, **kwargs)
-        except Exception:  # the call is wrong for both: torch's own error tells why
+        except Exception:  # both libraries refuse the call, so torch's own error is raised
             return NotImplemented
 
     return replacing(slow)
@@ -405,16 +405,16 @@ def new_tensor(
     """
     from .creation import make, tensor
 
-    given = {
+    options = {
         k: v
         for k, v in dict(
             dtype=dtype, device=device, placement=placement, sbp=sbp, requires_grad=requires_grad
         ).items()
         if v is not None
     }
-    if given.keys().isdisjoint(("placement", "sbp")):
-        return tensor(data, **{"dtype": self.dtype, "device": self.device, **given})
-    return make("new_tensor", functools.partial(original, self), (data,), given)
+    if options.keys().isdisjoint(("placement", "sbp")):
+        return tensor(data, **{"dtype": self.dtype, "device": self.device, **options})
+    return make("new_tensor", functools.partial(original, self), (data,), options)
 
 
 # --------------------------------------------------------------------------- positions and keyword names

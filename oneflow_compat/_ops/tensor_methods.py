@@ -1,4 +1,6 @@
-"""What OneFlow's Tensor has and torch's lacks: the methods and properties of `_tables/tensor.py`."""
+"""Methods and properties that OneFlow's Tensor has and torch's lacks: the functions behind
+`_tables/tensor.py`.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ _PACKAGE = __package__.partition(".")[0]
 
 
 def is_lazy(self) -> bool:
-    """True for a tensor that only stands for a value while nn.Graph captures a program; parameters and
-    buffers of the graph do so, too.
+    """True for a tensor that is a placeholder while nn.Graph captures a program. Parameters and buffers of
+    the graph are placeholders, too.
     """
     fake = sys.modules.get("torch._subclasses.fake_tensor")
     if fake is not None and isinstance(self, fake.FakeTensor):
@@ -58,7 +60,7 @@ def zeros_(self):
 
 
 def init(original):
-    """Tensor(ndarray) gets memory of its own: changing the tensor leaves the array as it was."""
+    """Give Tensor(ndarray) a fresh buffer, so that changing the tensor does not change the array."""
     import numpy
 
     def __init__(self, *args, **kwargs):
@@ -74,29 +76,31 @@ def init(original):
 
 
 def owned(original, cls, *args, **kwargs):
-    """original(cls, ...), a copy where torch's result shares the memory of the tensor it is made of; while
-    nn.Graph captures, a subclass made of sizes (CausalBias) has values.
+    """Call original(cls, ...) and copy the result if torch's shares the memory of its source tensor. During
+    capture by nn.Graph, a subclass constructed from sizes (CausalBias) has values.
     """
     try:
-        made = original(cls, *args, **kwargs)
+        result = original(cls, *args, **kwargs)
     except RuntimeError:
         if cls is torch.Tensor or any(isinstance(a, torch.Tensor) for a in (*args, *kwargs.values())):
             raise
         with torch.utils._python_dispatch._disable_current_modes():
-            made = original(cls, *args, **kwargs)
+            result = original(cls, *args, **kwargs)
     return (
-        made.clone() if cls is torch.Tensor and len(args) == 1 and isinstance(args[0], torch.Tensor) else made
+        result.clone()
+        if cls is torch.Tensor and len(args) == 1 and isinstance(args[0], torch.Tensor)
+        else result
     )
 
 
 def new(original):
-    """Tensor(tensor) with memory of its own, and Tensor() of a number, of an array with negative strides, of
-    a list of tensors, of a tensor and a device, on another device than the CPU, with a dtype or
-    requires_grad, and as a global tensor: what torch refuses.
+    """Wrap the constructor: Tensor(tensor) gets a fresh buffer, and Tensor() takes what torch refuses. That
+    is a scalar, an array with negative strides, a list of tensors, a tensor and a device, a device other than
+    the CPU, a dtype, requires_grad, and placement with SBP.
     """
     import numpy
 
-    def __new__(*args, **kwargs):  # torch.compile wants this signature of the constructor it knows
+    def __new__(*args, **kwargs):  # torch.compile expects this signature of the constructor
         try:
             return owned(original, *args, **kwargs)
         except (TypeError, RuntimeError, ValueError):
@@ -113,22 +117,22 @@ def new(original):
                 raise
             if args and isinstance(args[0], numpy.ndarray):
                 args[0] = args[0].copy()  # torch takes no negative strides
-            number = len(args) == 1 and isinstance(args[0], (float, numpy.floating))
+            is_scalar = len(args) == 1 and isinstance(args[0], (float, numpy.floating))
             if args and type(args[0]) in (list, tuple) and _of_tensors(args[0]):
                 args[0] = _stacked(args[0]).to(kwargs.get("dtype") or torch.get_default_dtype())
-            elif not kwargs and not number and not (args and isinstance(args[0], numpy.ndarray)):
+            elif not kwargs and not is_scalar and not (args and isinstance(args[0], numpy.ndarray)):
                 raise
         dtype = kwargs.get("dtype")  # and requires_grad: OneFlow 0.5
-        if number or dtype is not None and args and isinstance(args[0], (numpy.ndarray, list)):
-            made = torch.tensor(args[0], dtype=dtype or torch.get_default_dtype())
+        if is_scalar or dtype is not None and args and isinstance(args[0], (numpy.ndarray, list)):
+            result = torch.tensor(args[0], dtype=dtype or torch.get_default_dtype())
         else:
-            made = owned(original, cls, *args)
+            result = owned(original, cls, *args)
         if kwargs.get("placement") is not None or kwargs.get("sbp") is not None:
             from .._global.tensor import make_global
 
-            return make_global(made, kwargs.get("placement"), kwargs.get("sbp"), whole=True)
-        made = made.to(device=kwargs.get("device"), dtype=dtype)
-        return made.requires_grad_() if kwargs.get("requires_grad") else made
+            return make_global(result, kwargs.get("placement"), kwargs.get("sbp"), whole=True)
+        result = result.to(device=kwargs.get("device"), dtype=dtype)
+        return result.requires_grad_() if kwargs.get("requires_grad") else result
 
     __new__.__oneflow_original__ = original
     return staticmethod(__new__)

@@ -1,1 +1,1 @@
-"""What we rely on in other packages, and what we adjust in them."""
+"""Private names of other packages that this package relies on, and adjustments made to other packages."""

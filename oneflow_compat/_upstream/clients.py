@@ -1,25 +1,22 @@
-"""Four libraries that take OneFlow's tensors and modules for other classes than torch's, set right as they
-are imported.
+"""Adjustments, made at import, for four libraries that expect OneFlow's tensors and modules to be other
+classes than torch's.
 
-einops asks the modules that are imported whose tensor it has been given; ours are torch's, so torch must
-answer. Its own
-OneFlow backend, made for tensors that are no torch tensors, refuses the mean of bfloat16 and is not traced:
-it says of
-every tensor that it is not its own. Checked with einops 0.6 to 0.8, whose own tests pass for its OneFlow
-backend too.
+einops asks each imported framework whether a tensor belongs to it. Our tensors are torch's, so the torch
+backend must accept them. The OneFlow backend of einops was written for tensors that are not torch tensors: it
+refuses the mean of bfloat16 and is not traced. The adjustment makes it decline every tensor. Checked with
+einops 0.6 to 0.8, whose own tests pass for its OneFlow backend too.
 
 onediff keeps a torch module and the OneFlow module made from it in one module, and assigns the second as a
-plain
-attribute; ours is a torch module as well, so torch would register it as a child. Checked with onediff 1.2.
+plain attribute; ours is a torch module as well, so torch would register it as a child. Checked with onediff
+1.2.
 
-onefx does not look into modules whose class says it comes from oneflow.nn; ours say torch.nn. It finds the
-functions it
-records in the dicts of OneFlow's modules, which hold a name of ours once it was asked for. Checked with onefx
-0.0.3.
+onefx does not trace into modules whose class comes from oneflow.nn; ours come from torch.nn. It looks up the
+functions to record in the dicts of OneFlow's modules, which hold one of our names only after its first use.
+Checked with onefx 0.0.3.
 
-flowflops leaves its counting hooks on a model whose counters it has taken away, as OneFlow gave it no handle
-of a hook, and
-builds a graph of it; OneFlow runs no hooks in a graph, ours would fail there. Checked with flowflops 0.0.1.
+flowflops removes its counters from a model but leaves its counting hooks, because OneFlow returned no hook
+handle. It then builds a graph of the model. OneFlow runs no hooks in a graph; ours runs them, and they would
+fail there. Checked with flowflops 0.0.1.
 
 Tests: tests/clients/test_torch_programs.py.
 """
@@ -36,13 +33,13 @@ def _prefer_torch(backends):
 
 
 def _keep_pairs_plain(dual_module):
-    kind = dual_module.DualModule
-    assign = kind.__setattr__
+    dual_class = dual_module.DualModule
+    assign = dual_class.__setattr__
 
     def __setattr__(self, name, value):
         (object.__setattr__ if name in ("_torch_module", "_oneflow_module") else assign)(self, name, value)
 
-    kind.__setattr__ = __setattr__
+    dual_class.__setattr__ = __setattr__
 
 
 def _trace_as_leaves(symbolic_trace):
@@ -57,7 +54,7 @@ def _trace_as_leaves(symbolic_trace):
     symbolic_trace.Tracer.is_leaf_module = is_leaf_module
     for module in symbolic_trace._oneflow_default_wrapped_packages:
         for name in dir(module):
-            getattr(module, name, None)  # which keeps it in the module's dict
+            getattr(module, name, None)  # stores the name in the module's dict
 
 
 def _take_hooks_away(flow_engine):
@@ -84,7 +81,7 @@ _ADJUSTMENTS = {
 
 
 class _Finder:
-    """Finds only these modules, as Python would, and runs the adjustment after them."""
+    """Find only these modules, as Python would, and run the adjustment after their import."""
 
     @staticmethod
     def find_spec(fullname, path=None, target=None):
@@ -104,7 +101,7 @@ class _Finder:
 
 
 def install():
-    """For libraries imported before or after."""
+    """Adjust libraries that are imported already, and those imported later."""
     for name, adjust in _ADJUSTMENTS.items():
         if name in sys.modules:
             adjust(sys.modules[name])

@@ -1,4 +1,4 @@
-"""Every private hook of torch this package leans on: what it is for, and the test that guards it.
+"""Every private torch name that this package relies on, its purpose, and the test that guards it.
 
 Data only. tests/core/test_upstream/hooks.py checks that each exists in the installed torch and that the
 sources use no private name that is not listed. The package asks for torch >= 2.11; the tests were run on

@@ -47,7 +47,7 @@ class Adadelta(torch.optim.Adadelta):
         ...
     @property
     def support_sparse(self) -> Any:
-        """Can nn.Graph update an embedding's rows only? OneFlow's answer per class."""
+        """Whether nn.Graph can update only the used rows of an embedding, as OneFlow defines it per class."""
         ...
     def zero_grad(self, set_to_none: _bool = False) -> None:
         """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`)."""
@@ -77,7 +77,7 @@ class Adagrad(torch.optim.Adagrad):
         ...
     @property
     def support_sparse(self) -> Any:
-        """Can nn.Graph update an embedding's rows only? OneFlow's answer per class."""
+        """Whether nn.Graph can update only the used rows of an embedding, as OneFlow defines it per class."""
         ...
     def zero_grad(self, set_to_none: _bool = False) -> None:
         """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`)."""
@@ -117,7 +117,7 @@ class Adam(torch.optim.Adam):
         ...
     @property
     def support_sparse(self) -> Any:
-        """Can nn.Graph update an embedding's rows only? OneFlow's answer per class."""
+        """Whether nn.Graph can update only the used rows of an embedding, as OneFlow defines it per class."""
         ...
     def zero_grad(self, set_to_none: _bool = False) -> None:
         """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`)."""
@@ -153,7 +153,7 @@ class AdamW(torch.optim.AdamW):
         ...
     @property
     def support_sparse(self) -> Any:
-        """Can nn.Graph update an embedding's rows only? OneFlow's answer per class."""
+        """Whether nn.Graph can update only the used rows of an embedding, as OneFlow defines it per class."""
         ...
     def zero_grad(self, set_to_none: _bool = False) -> None:
         """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`)."""
@@ -173,12 +173,10 @@ class AdamW(torch.optim.AdamW):
 
 class Ftrl(torch.optim.Optimizer):
     """FTRL-proximal: n += g*g; z += g - (n**-lr_power - n_before**-lr_power) / lr * p; p = 0 where |z| <=
-    lambda1,
-    else p = (sign(z) * lambda1 - z) / ((beta + n**-lr_power) / lr + lambda2).
+    lambda1, else p = (sign(z) * lambda1 - z) / ((beta + n**-lr_power) / lr + lambda2).
 
     OneFlow 0.9.0 on the CPU has n**lr_power there, which diverges for its own default of -0.5; pass it +0.5
-    and
-    the numbers are these. Weight decay is L2. Sparse and complex gradients raise.
+    and the numbers are these. Weight decay is L2. Sparse and complex gradients raise.
     """
     def __init__(self, params: Any, lr: _float = 0.001, weight_decay: _float = 0.0, lr_power: _float = -0.5, initial_accumulator_value: _float = 0.1, lambda1: _float = 0.0, lambda2: _float = 0.0, beta: _float = 0.0) -> None:
         """Initialize self.  See help(type(self)) for accurate signature."""
@@ -196,7 +194,7 @@ class Ftrl(torch.optim.Optimizer):
         ...
     @property
     def support_sparse(self) -> Any:
-        """Can nn.Graph update an embedding's rows only? OneFlow's answer per class."""
+        """Whether nn.Graph can update only the used rows of an embedding, as OneFlow defines it per class."""
         ...
     def zero_grad(self, set_to_none: _bool = False) -> None:
         """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`)."""
@@ -244,7 +242,7 @@ class LAMB(torch.optim.Optimizer):
         ...
     @property
     def support_sparse(self) -> Any:
-        """Can nn.Graph update an embedding's rows only? OneFlow's answer per class."""
+        """Whether nn.Graph can update only the used rows of an embedding, as OneFlow defines it per class."""
         ...
     def zero_grad(self, set_to_none: _bool = False) -> None:
         """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`)."""
@@ -288,7 +286,7 @@ class LBFGS(torch.optim.LBFGS):
         ...
     @property
     def support_sparse(self) -> Any:
-        """Can nn.Graph update an embedding's rows only? OneFlow's answer per class."""
+        """Whether nn.Graph can update only the used rows of an embedding, as OneFlow defines it per class."""
         ...
     def zero_grad(self, set_to_none: _bool = False) -> None:
         """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`)."""
@@ -329,7 +327,7 @@ class Optimizer(torch.optim.Optimizer):
         ...
     @property
     def support_sparse(self) -> Any:
-        """Can nn.Graph update an embedding's rows only? OneFlow's answer per class."""
+        """Whether nn.Graph can update only the used rows of an embedding, as OneFlow defines it per class."""
         ...
     def zero_grad(self, set_to_none: _bool = False) -> None:
         """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`)."""
@@ -369,7 +367,7 @@ class RMSprop(torch.optim.RMSprop):
         ...
     @property
     def support_sparse(self) -> Any:
-        """Can nn.Graph update an embedding's rows only? OneFlow's answer per class."""
+        """Whether nn.Graph can update only the used rows of an embedding, as OneFlow defines it per class."""
         ...
     def zero_grad(self, set_to_none: _bool = False) -> None:
         """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`)."""
@@ -418,7 +416,7 @@ class SGD(torch.optim.SGD):
         ...
     @property
     def support_sparse(self) -> Any:
-        """Can nn.Graph update an embedding's rows only? OneFlow's answer per class."""
+        """Whether nn.Graph can update only the used rows of an embedding, as OneFlow defines it per class."""
         ...
     def zero_grad(self, set_to_none: _bool = False) -> None:
         """Fill the gradients with zeros (torch's default drops them: `set_to_none=True`)."""

@@ -1,4 +1,4 @@
-"""Steps written here, for formulas torch does not have: gathering of one group, and 0-d step counters.
+"""Helpers of optimizer steps that torch does not have: collecting one group, and 0-d step counters.
 
 `lr` may be a float or a 0-d tensor; nothing here reads a tensor's value, so the steps trace with make_fx.
 """
@@ -8,24 +8,24 @@ from __future__ import annotations
 import torch
 
 
-def gather(optimizer, group, slots: dict, kind: str):
-    """[(parameter, gradient, state)] of the parameters with a gradient, their state made on first use.
+def gather(optimizer, group, slots: dict, optimizer_name: str):
+    """Return [(parameter, gradient, state)] of the parameters with a gradient; state is created on first use.
 
     `slots`: {name: initial value}. A step counter is a 0-d float32 tensor on the CPU, on the parameter's
     device with `capturable`.
     """
-    found = []
+    entries = []
     for p in group["params"]:
         grad = p.grad
         if grad is None:
             continue
         if grad.is_sparse:
             raise RuntimeError(
-                f"{kind} does not support sparse gradients (parameter of shape {tuple(p.shape)}); use SGD or"
-                " SparseAdam"
+                f"{optimizer_name} does not support sparse gradients (parameter of shape {tuple(p.shape)});"
+                " use SGD or SparseAdam"
             )
         if grad.is_complex():
-            raise RuntimeError(f"{kind} does not support complex parameters (got {p.dtype})")
+            raise RuntimeError(f"{optimizer_name} does not support complex parameters (got {p.dtype})")
         state = optimizer.state[p]
         if not state:
             device = p.device if group.get("capturable") else "cpu"
@@ -35,8 +35,8 @@ def gather(optimizer, group, slots: dict, kind: str):
                 state[name] = torch.full_like(p, value, memory_format=torch.preserve_format)
         if not torch.is_tensor(state["step"]):
             state["step"] = torch.tensor(float(state["step"]), dtype=torch.float32)
-        found.append((p, -grad if group.get("maximize") else grad, state))
-    return found
+        entries.append((p, -grad if group.get("maximize") else grad, state))
+    return entries
 
 
 def correction(beta: float, step: torch.Tensor) -> torch.Tensor:
@@ -51,10 +51,10 @@ def run_closure(closure):
         return closure()
 
 
-def use_foreach(group, found) -> bool:
-    """torch's rule: multi-tensor kernels by default where all parameters are on a GPU."""
+def use_foreach(group, entries) -> bool:
+    """Whether to use multi-tensor kernels; as in torch, by default if all parameters are on a GPU."""
     if group.get("differentiable"):
         return False
     if group.get("foreach") is not None:
         return bool(group["foreach"])
-    return bool(found) and all(p.is_cuda for p, _, _ in found)
+    return bool(entries) and all(p.is_cuda for p, _, _ in entries)

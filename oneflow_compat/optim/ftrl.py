@@ -12,12 +12,10 @@ __all__ = ["Ftrl"]
 
 class Ftrl(Optimizer):
     """FTRL-proximal: n += g*g; z += g - (n**-lr_power - n_before**-lr_power) / lr * p; p = 0 where |z| <=
-    lambda1,
-    else p = (sign(z) * lambda1 - z) / ((beta + n**-lr_power) / lr + lambda2).
+    lambda1, else p = (sign(z) * lambda1 - z) / ((beta + n**-lr_power) / lr + lambda2).
 
     OneFlow 0.9.0 on the CPU has n**lr_power there, which diverges for its own default of -0.5; pass it +0.5
-    and
-    the numbers are these. Weight decay is L2. Sparse and complex gradients raise.
+    and the numbers are these. Weight decay is L2. Sparse and complex gradients raise.
     """
 
     _option_names = (

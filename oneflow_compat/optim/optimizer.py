@@ -130,7 +130,9 @@ def _with_lr_scale(step):
 
 
 class AlsoTorchs(type):
-    """isinstance() and issubclass() of a class with `_stands_for` count in what is torch's alone."""
+    """Metaclass: isinstance() and issubclass() of a class with `_stands_for` also accept classes that are
+    only torch's.
+    """
 
     def __instancecheck__(cls, obj):
         return (
@@ -147,7 +149,9 @@ class AlsoTorchs(type):
         )
 
     def __subclasses__(cls):
-        """None in torch's dialect: who walks down torch's classes to list them by name finds each once."""
+        """Return nothing in torch's dialect, so that a program that lists torch's subclasses by name sees
+        each name once.
+        """
         return [] if get_dialect() == "torch" else super().__subclasses__()
 
 
@@ -173,15 +177,15 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
             )
         self._init_as(torch.optim.Optimizer, parameters, {}, defaults=dict(options or {}))
 
-    def _init_as(self, torch_class, params, more, **kwargs):
-        """torch's constructor, with `more` options in every group that it does not know."""
-        self._more_options = more
+    def _init_as(self, torch_class, params, extra_options, **kwargs):
+        """Run torch's constructor and add `extra_options`, which torch does not have, to every group."""
+        self._more_options = extra_options
         params = _parameter_list(params)
         try:
             torch_class.__init__(self, params, **kwargs)
         except (ValueError, TypeError) as error:
             raise asserted(error) from None
-        self.defaults.update(more)
+        self.defaults.update(extra_options)
 
     def _patch_step_function(self):
         """torch.compile runs step() as it is: its optimizer support knows plain dicts as groups only."""
@@ -219,7 +223,7 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
 
     @property
     def support_sparse(self) -> bool:
-        """Can nn.Graph update an embedding's rows only? OneFlow's answer per class."""
+        """Whether nn.Graph can update only the used rows of an embedding, as OneFlow defines it per class."""
         return False
 
     def __setstate__(self, state):
@@ -290,7 +294,7 @@ def _parameter_list(params):
     in OneFlow.
     """
     if isinstance(params, torch.Tensor) or not isinstance(params, Iterable):
-        return params  # torch's error says what is wrong
+        return params  # torch's error explains what is wrong
     if isinstance(params, Iterator):
         params = list(params) or [{"params": []}]
     if isinstance(params, Sized) and not len(params):
@@ -316,9 +320,9 @@ def floats(betas):
     return tuple(b if isinstance(b, torch.Tensor) else float(b) for b in betas)
 
 
-def check(condition, name, value, wanted):
+def check(condition, name, value, requirement):
     if not condition:
-        raise RefusedValue(f"{name}={value!r}: {wanted}")
+        raise RefusedValue(f"{name}={value!r}: {requirement}")
 
 
 __getattr__, __dir__ = _ft(__name__, "torch.optim.optimizer")

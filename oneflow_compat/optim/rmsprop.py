@@ -61,15 +61,15 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
             if group["momentum"] > 0:
                 slots["momentum_buffer"] = 0.0
             with torch.set_grad_enabled(bool(group.get("differentiable"))):
-                found = _own.gather(self, group, slots, "RMSprop")
-                if found:
-                    (_foreach if _own.use_foreach(group, found) else _single)(group, found)
+                entries = _own.gather(self, group, slots, "RMSprop")
+                if entries:
+                    (_foreach if _own.use_foreach(group, entries) else _single)(group, entries)
         return loss
 
 
-def _single(group, found):
+def _single(group, entries):
     lr, alpha, eps = group["lr"], group["alpha"], group["eps"]
-    for p, grad, state in found:
+    for p, grad, state in entries:
         state["step"] += 1
         if group["weight_decay"] != 0:
             grad = grad.add(p, alpha=group["weight_decay"])
@@ -88,25 +88,25 @@ def _single(group, found):
             p.addcdiv_(grad, root, value=-lr)
 
 
-def _foreach(group, found):
+def _foreach(group, entries):
     """The same operations in the same order on all tensors at once."""
     lr, alpha, eps = group["lr"], group["alpha"], group["eps"]
-    params, grads = [p for p, _, _ in found], [g for _, g, _ in found]
-    torch._foreach_add_([s["step"] for _, _, s in found], 1)
+    params, grads = [p for p, _, _ in entries], [g for _, g, _ in entries]
+    torch._foreach_add_([s["step"] for _, _, s in entries], 1)
     if group["weight_decay"] != 0:
         grads = torch._foreach_add(grads, params, alpha=group["weight_decay"])
-    squares = [s["square_avg"] for _, _, s in found]
+    squares = [s["square_avg"] for _, _, s in entries]
     torch._foreach_mul_(squares, alpha)
     torch._foreach_addcmul_(squares, grads, grads, value=1 - alpha)
     if group["centered"]:
-        means = [s["grad_avg"] for _, _, s in found]
+        means = [s["grad_avg"] for _, _, s in entries]
         torch._foreach_mul_(means, alpha)
         torch._foreach_add_(means, grads, alpha=1 - alpha)
         squares = torch._foreach_addcmul(squares, means, means, value=-1)
     roots = torch._foreach_add(squares, eps)
     torch._foreach_sqrt_(roots)
     if group["momentum"] > 0:
-        buffers = [s["momentum_buffer"] for _, _, s in found]
+        buffers = [s["momentum_buffer"] for _, _, s in entries]
         torch._foreach_mul_(buffers, group["momentum"])
         torch._foreach_addcdiv_(buffers, grads, roots)
         grads, roots = buffers, None

@@ -24,10 +24,8 @@ class ContiguousParamsGroup:
 
     The parameters keep identity, shape and values; their storage (and that of their gradients) becomes a view
     of `grouped_parameters[i]` (of `grouped_parameters_grad[i]`). A parameter without a gradient gets a zero
-    one.
-    With `group_on_current_buffer=True`, parameters that already lie in one buffer stay where they are. Needs
-    dense
-    parameters; only those that require grad are packed.
+    one. With `group_on_current_buffer=True`, parameters that already lie in one buffer stay where they are.
+    Needs dense parameters; only those that require grad are packed.
     """
     def __init__(self, params_group_list: Any, group_on_current_buffer: _bool = True) -> None:
         """Initialize self.  See help(type(self)) for accurate signature."""

@@ -54,7 +54,9 @@ class ChainedScheduler(torch.optim.lr_scheduler.ChainedScheduler):
         ...
     @property
     def closed(self) -> Any:
-        """Can `rates_at` tell any step's rates? False for a subclass with torch's get_lr(self)."""
+        """Whether `rates_at` can compute the rates of any step. False for a subclass with torch's
+        get_lr(self).
+        """
         ...
     def rates_at(self, base_lrs: Any, step: Any) -> Any:
         """The rates of all groups at `step`, from their initial rates, without stepping."""
@@ -105,7 +107,9 @@ class ConstantLR(torch.optim.lr_scheduler.ConstantLR):
         ...
     @property
     def closed(self) -> Any:
-        """Can `rates_at` tell any step's rates? False for a subclass with torch's get_lr(self)."""
+        """Whether `rates_at` can compute the rates of any step. False for a subclass with torch's
+        get_lr(self).
+        """
         ...
     def rates_at(self, base_lrs: Any, step: Any) -> list:
         """The rates of all groups at `step`, from their initial rates, without stepping."""
@@ -156,7 +160,9 @@ class CosineAnnealingLR(torch.optim.lr_scheduler.CosineAnnealingLR):
         ...
     @property
     def closed(self) -> Any:
-        """Can `rates_at` tell any step's rates? False for a subclass with torch's get_lr(self)."""
+        """Whether `rates_at` can compute the rates of any step. False for a subclass with torch's
+        get_lr(self).
+        """
         ...
     def rates_at(self, base_lrs: Any, step: Any) -> list:
         """The rates of all groups at `step`, from their initial rates, without stepping."""
@@ -223,7 +229,9 @@ class CosineAnnealingWarmRestarts(torch.optim.lr_scheduler.CosineAnnealingWarmRe
         ...
     @property
     def closed(self) -> Any:
-        """Can `rates_at` tell any step's rates? False for a subclass with torch's get_lr(self)."""
+        """Whether `rates_at` can compute the rates of any step. False for a subclass with torch's
+        get_lr(self).
+        """
         ...
     def rates_at(self, base_lrs: Any, step: Any) -> list:
         """The rates of all groups at `step`, from their initial rates, without stepping."""
@@ -280,7 +288,9 @@ class CosineDecayLR(torch.optim.lr_scheduler.LRScheduler):
         ...
     @property
     def closed(self) -> Any:
-        """Can `rates_at` tell any step's rates? False for a subclass with torch's get_lr(self)."""
+        """Whether `rates_at` can compute the rates of any step. False for a subclass with torch's
+        get_lr(self).
+        """
         ...
     def rates_at(self, base_lrs: Any, step: Any) -> list:
         """The rates of all groups at `step`, from their initial rates, without stepping."""
@@ -331,7 +341,9 @@ class ExponentialLR(torch.optim.lr_scheduler.ExponentialLR):
         ...
     @property
     def closed(self) -> Any:
-        """Can `rates_at` tell any step's rates? False for a subclass with torch's get_lr(self)."""
+        """Whether `rates_at` can compute the rates of any step. False for a subclass with torch's
+        get_lr(self).
+        """
         ...
     def rates_at(self, base_lrs: Any, step: Any) -> list:
         """The rates of all groups at `step`, from their initial rates, without stepping."""
@@ -386,7 +398,9 @@ class LRScheduler(torch.optim.lr_scheduler.LRScheduler):
         ...
     @property
     def closed(self) -> Any:
-        """Can `rates_at` tell any step's rates? False for a subclass with torch's get_lr(self)."""
+        """Whether `rates_at` can compute the rates of any step. False for a subclass with torch's
+        get_lr(self).
+        """
         ...
     def rates_at(self, base_lrs: Any, step: Any) -> list:
         """The rates of all groups at `step`, from their initial rates, without stepping."""
@@ -437,7 +451,9 @@ class LambdaLR(torch.optim.lr_scheduler.LambdaLR):
         ...
     @property
     def closed(self) -> Any:
-        """Can `rates_at` tell any step's rates? False for a subclass with torch's get_lr(self)."""
+        """Whether `rates_at` can compute the rates of any step. False for a subclass with torch's
+        get_lr(self).
+        """
         ...
     def rates_at(self, base_lrs: Any, step: Any) -> Any:
         """The rates of all groups at `step`, from their initial rates, without stepping."""
@@ -481,7 +497,9 @@ class LinearLR(torch.optim.lr_scheduler.LinearLR):
         ...
     @property
     def closed(self) -> Any:
-        """Can `rates_at` tell any step's rates? False for a subclass with torch's get_lr(self)."""
+        """Whether `rates_at` can compute the rates of any step. False for a subclass with torch's
+        get_lr(self).
+        """
         ...
     def rates_at(self, base_lrs: Any, step: Any) -> list:
         """The rates of all groups at `step`, from their initial rates, without stepping."""
@@ -536,7 +554,9 @@ class LrScheduler(torch.optim.lr_scheduler.LRScheduler):
         ...
     @property
     def closed(self) -> Any:
-        """Can `rates_at` tell any step's rates? False for a subclass with torch's get_lr(self)."""
+        """Whether `rates_at` can compute the rates of any step. False for a subclass with torch's
+        get_lr(self).
+        """
         ...
     def rates_at(self, base_lrs: Any, step: Any) -> list:
         """The rates of all groups at `step`, from their initial rates, without stepping."""
@@ -587,7 +607,9 @@ class MultiStepLR(torch.optim.lr_scheduler.MultiStepLR):
         ...
     @property
     def closed(self) -> Any:
-        """Can `rates_at` tell any step's rates? False for a subclass with torch's get_lr(self)."""
+        """Whether `rates_at` can compute the rates of any step. False for a subclass with torch's
+        get_lr(self).
+        """
         ...
     def rates_at(self, base_lrs: Any, step: Any) -> list:
         """The rates of all groups at `step`, from their initial rates, without stepping."""
@@ -638,7 +660,9 @@ class MultiplicativeLR(torch.optim.lr_scheduler.MultiplicativeLR):
         ...
     @property
     def closed(self) -> Any:
-        """Can `rates_at` tell any step's rates? False for a subclass with torch's get_lr(self)."""
+        """Whether `rates_at` can compute the rates of any step. False for a subclass with torch's
+        get_lr(self).
+        """
         ...
     def rates_at(self, base_lrs: Any, step: Any) -> Any:
         """The rates of all groups at `step`, from their initial rates, without stepping."""
@@ -652,8 +676,7 @@ class PolynomialLR(torch.optim.lr_scheduler.PolynomialLR):
     """(base_lr - end) * (1 - step / decay_batch) ** power + end, with `cycle` restarting on longer periods.
 
     `steps=` is OneFlow's older name of decay_batch; torch's keyword form `PolynomialLR(opt, total_iters=5,
-    power=1.0)`
-    decays to 0 as torch does.
+    power=1.0)` decays to 0 as torch does.
     """
     last_epoch: Any
     max_decay_steps: Any
@@ -685,7 +708,9 @@ class PolynomialLR(torch.optim.lr_scheduler.PolynomialLR):
         ...
     @property
     def closed(self) -> Any:
-        """Can `rates_at` tell any step's rates? False for a subclass with torch's get_lr(self)."""
+        """Whether `rates_at` can compute the rates of any step. False for a subclass with torch's
+        get_lr(self).
+        """
         ...
     def rates_at(self, base_lrs: Any, step: Any) -> list:
         """The rates of all groups at `step`, from their initial rates, without stepping."""
@@ -724,7 +749,7 @@ class ReduceLROnPlateau(torch.optim.lr_scheduler.ReduceLROnPlateau):
     def num_bad_steps(self) -> Any:
         ...
     def is_better(self, a: Any, best: Any) -> _bool:
-        """Is the metric `a` an improvement over `best` by more than the threshold?"""
+        """Whether the metric `a` improves on `best` by more than the threshold."""
         ...
     def step(self, metrics: Any, epoch: Any = None) -> Any:
         """Perform a step."""
@@ -773,7 +798,9 @@ class SequentialLR(torch.optim.lr_scheduler.SequentialLR):
         ...
     @property
     def closed(self) -> Any:
-        """Can `rates_at` tell any step's rates? False for a subclass with torch's get_lr(self)."""
+        """Whether `rates_at` can compute the rates of any step. False for a subclass with torch's
+        get_lr(self).
+        """
         ...
     def rates_at(self, base_lrs: Any, step: Any) -> Any:
         """The rates of all groups at `step`, from their initial rates, without stepping."""
@@ -824,7 +851,9 @@ class StepLR(torch.optim.lr_scheduler.StepLR):
         ...
     @property
     def closed(self) -> Any:
-        """Can `rates_at` tell any step's rates? False for a subclass with torch's get_lr(self)."""
+        """Whether `rates_at` can compute the rates of any step. False for a subclass with torch's
+        get_lr(self).
+        """
         ...
     def rates_at(self, base_lrs: Any, step: Any) -> list:
         """The rates of all groups at `step`, from their initial rates, without stepping."""
@@ -883,7 +912,9 @@ class WarmUpLR(torch.optim.lr_scheduler.SequentialLR):
         ...
     @property
     def closed(self) -> Any:
-        """Can `rates_at` tell any step's rates? False for a subclass with torch's get_lr(self)."""
+        """Whether `rates_at` can compute the rates of any step. False for a subclass with torch's
+        get_lr(self).
+        """
         ...
     def rates_at(self, base_lrs: Any, step: Any) -> Any:
         """The rates of all groups at `step`, from their initial rates, without stepping."""
@@ -942,7 +973,9 @@ class WarmupLR(torch.optim.lr_scheduler.SequentialLR):
         ...
     @property
     def closed(self) -> Any:
-        """Can `rates_at` tell any step's rates? False for a subclass with torch's get_lr(self)."""
+        """Whether `rates_at` can compute the rates of any step. False for a subclass with torch's
+        get_lr(self).
+        """
         ...
     def rates_at(self, base_lrs: Any, step: Any) -> Any:
         """The rates of all groups at `step`, from their initial rates, without stepping."""
@@ -997,7 +1030,9 @@ class _LRScheduler(torch.optim.lr_scheduler.LRScheduler):
         ...
     @property
     def closed(self) -> Any:
-        """Can `rates_at` tell any step's rates? False for a subclass with torch's get_lr(self)."""
+        """Whether `rates_at` can compute the rates of any step. False for a subclass with torch's
+        get_lr(self).
+        """
         ...
     def rates_at(self, base_lrs: Any, step: Any) -> list:
         """The rates of all groups at `step`, from their initial rates, without stepping."""

@@ -19,7 +19,7 @@ __all__ = ["LRScheduler"]
 
 @functools.cache
 def has_formula(cls) -> bool:
-    """Does `cls.get_lr` take (base_lr, step)?"""
+    """Whether `cls.get_lr` takes (base_lr, step)."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = list(inspect.signature(cls.get_lr).parameters.values())[1:]
     return sum(p.kind in kinds for p in parameters) >= 2 or any(
@@ -78,7 +78,7 @@ class LRScheduler(_torch.LRScheduler, metaclass=AlsoTorchs):
             None,
         )
         if graph_did is self and epoch is None and not self.optimizer._opt_called:
-            return  # the program steps for the display what its graph has stepped already
+            return  # the graph has stepped this already; the program steps only for display
         self._step_count += 1
         self._update_lr(epoch)
 
@@ -88,7 +88,9 @@ class LRScheduler(_torch.LRScheduler, metaclass=AlsoTorchs):
 
     @property
     def closed(self) -> bool:
-        """Can `rates_at` tell any step's rates? False for a subclass with torch's get_lr(self)."""
+        """Whether `rates_at` can compute the rates of any step. False for a subclass with torch's
+        get_lr(self).
+        """
         return has_formula(type(self))
 
     def rates_at(self, base_lrs, step) -> list:

@@ -26,7 +26,7 @@ def _same_optimizer(name, schedulers, optimizer):
 
 
 class _Composed(LRScheduler):
-    """State of the members is saved with the whole."""
+    """Base of composed schedulers; the members' state is saved with theirs."""
 
     @property
     def closed(self):

@@ -11,9 +11,9 @@ from ..._errors import RefusedValue
 from .base import LRScheduler
 
 
-def _need(condition, text):
+def _need(condition, message):
     if not condition:
-        raise RefusedValue(text)
+        raise RefusedValue(message)
 
 
 class StepLR(LRScheduler, _torch.StepLR):
@@ -121,8 +121,7 @@ class PolynomialLR(LRScheduler, _torch.PolynomialLR):
     """(base_lr - end) * (1 - step / decay_batch) ** power + end, with `cycle` restarting on longer periods.
 
     `steps=` is OneFlow's older name of decay_batch; torch's keyword form `PolynomialLR(opt, total_iters=5,
-    power=1.0)`
-    decays to 0 as torch does.
+    power=1.0)` decays to 0 as torch does.
     """
 
     def __init__(

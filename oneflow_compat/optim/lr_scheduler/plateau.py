@@ -45,7 +45,7 @@ class ReduceLROnPlateau(_torch.ReduceLROnPlateau):
         self.num_bad_epochs = value
 
     def is_better(self, a, best) -> bool:
-        """Is the metric `a` an improvement over `best` by more than the threshold?"""
+        """Whether the metric `a` improves on `best` by more than the threshold."""
         margin = best * self.threshold if self.threshold_mode == "rel" else self.threshold
         return a < best - margin if self.mode == "min" else a > best + margin
 
