@@ -2,8 +2,8 @@
 
 Arguments are copied into fixed buffers; parameters, buffers and free tensors are read where they are, so the
 recording is made again when one of them has moved. The update runs outside: its learning rate and step
-counters
-are python numbers that a recording would freeze. The generator advances as in ordinary CUDA graph replay.
+counters are python numbers that a recording would freeze. The generator advances as in ordinary CUDA graph
+replay.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WARM_UPS = 2
 
 
 def compile(program, config, name):
-    """A function over the slot values; `name` is the backend that compiles the recorded region."""
+    """Return a function over the slot values; `name` is the backend that compiles the recorded region."""
     if not any(getattr(s.device, "type", None) == "cuda" for s in program.slots):
         raise ProgramError(
             f"program {program.name}: enable_cudagraph needs CUDA tensors, all inputs are on the CPU"

@@ -89,8 +89,8 @@ class LoadedProgram:
                     " others before it is saved"
                 )
         fixed = {i for i, _, _ in program.in_constants}
-        given = [v for i, v in enumerate(leaves) if i not in fixed]
-        for index, value in zip(self.args, given, strict=True):
+        tensors = [v for i, v in enumerate(leaves) if i not in fixed]
+        for index, value in zip(self.args, tensors, strict=True):
             slot = program.slots[index]
             if not isinstance(value, torch.Tensor):
                 raise TypeError(
@@ -103,14 +103,14 @@ class LoadedProgram:
                     f" found {value.dtype}{list(value.shape)}; a saved program holds for one shape, call the"
                     " graph with others before it is saved"
                 )
-        return given
+        return tensors
 
-    def values(self, state, given):
+    def values(self, state, tensors):
         """What the slots read."""
         values = [None] * len(self.program.slots)
         for index, key in self.keys.items():
             values[index] = state[key]
-        for index, value in zip(self.args, given):
+        for index, value in zip(self.args, tensors):
             slot = self.program.slots[index]
             values[index] = _laid_out(value.to(slot.device), slot.stride)
         return values
@@ -188,22 +188,24 @@ class LoadedGraph:
 
     def __call__(self, *args, **kwargs):
         error, fitting = None, False
-        for one in self.programs:
-            ordered = {k: kwargs[k] for k in one.keywords} if kwargs.keys() == set(one.keywords) else kwargs
+        for loaded in self.programs:
+            ordered = (
+                {k: kwargs[k] for k in loaded.keywords} if kwargs.keys() == set(loaded.keywords) else kwargs
+            )
             try:
-                given = one.tensors_of(*tree_flatten((args, ordered)))
-            except (TypeError, ValueError) as found:
-                error = error or found
+                tensors = loaded.tensors_of(*tree_flatten((args, ordered)))
+            except (TypeError, ValueError) as mismatch:
+                error = error or mismatch
                 continue
-            fitting, values = True, one.values(self._state, given)
-            if not one.holds(values):
+            fitting, values = True, loaded.values(self._state, tensors)
+            if not loaded.holds(values):
                 continue
             try:
-                return self._ran(one, values, given)
-            except RuntimeError as found:
-                if BRANCH_TAKEN_OTHERWISE not in str(found) or len(self.programs) == 1:
+                return self._ran(loaded, values, tensors)
+            except RuntimeError as mismatch:
+                if BRANCH_TAKEN_OTHERWISE not in str(mismatch) or len(self.programs) == 1:
                     raise
-                error = found
+                error = mismatch
         if fitting and not isinstance(error, RuntimeError):
             raise ValueError(
                 f"build() of graph {self.name} decides by values, and no saved program is of these; call the"
@@ -214,14 +216,14 @@ class LoadedGraph:
         leaves, spec = tree_flatten((args, kwargs))
         raise TypeError(
             f"graph {self.name} was saved for the calls"
-            f" {', '.join(dict.fromkeys(one.form() for one in self.programs))}, found"
+            f" {', '.join(dict.fromkeys(loaded.form() for loaded in self.programs))}, found"
             f" {_form(spec, map(_kind, leaves))}; call the graph so before it is saved"
         )
 
-    def _ran(self, one, values, given):
-        out = one.run(values)
-        for index, value in zip(one.args, given):
-            if one.program.slots[index].written and values[index] is not value:
+    def _ran(self, loaded, values, tensors):
+        out = loaded.run(values)
+        for index, value in zip(loaded.args, tensors):
+            if loaded.program.slots[index].written and values[index] is not value:
                 value.detach().copy_(values[index])
         for schedule in self._schedules:
             self._state.update(schedule.next())
@@ -229,21 +231,21 @@ class LoadedGraph:
 
     def warm_up(self):
         """One run of the first program on zeros."""
-        one = self.programs[0]
+        loaded = self.programs[0]
         given = [
             torch.zeros(s.shape, dtype=s.dtype, device=s.device)
-            for s in (one.program.slots[i] for i in one.args)
+            for s in (loaded.program.slots[i] for i in loaded.args)
         ]
-        self._ran(one, one.values(self._state, given), given)
+        self._ran(loaded, loaded.values(self._state, given), given)
 
     def take(self, tensors):
         """Live parameters and buffers, by name, in the place of those read from disk, of the same shapes and
         dtypes; {name: what was read}.
         """
         places = {
-            s.name: one.keys[i]
-            for one in self.programs
-            for i, s in enumerate(one.program.slots)
+            s.name: loaded.keys[i]
+            for loaded in self.programs
+            for i, s in enumerate(loaded.program.slots)
             if s.role in ("param", "buffer") and s.name in tensors
         }
         before = {name: self._state[key] for name, key in places.items()}
@@ -256,8 +258,8 @@ class LoadedGraph:
                 )
         for name, key in places.items():
             self._state[key] = tensors[name]
-            for one in self.programs:
-                one.read(key, tensors[name])
+            for loaded in self.programs:
+                loaded.read(key, tensors[name])
         return before
 
     def state_dict(self):

@@ -157,16 +157,16 @@ def _check_operator(target, args, kwargs, location):
     for i, (value, (name, _, _, fits)) in enumerate(zip(args, positional)):
         if not fits(value):
             raise refuse(f"{location}.args[{i}]", f"a value for {name!r} of {target._schema}", value)
-    taken = {name for name, *_ in positional[: len(args)]}
-    by_name = {name: fits for name, _, _, fits in parameters if name not in taken}
+    passed = {name for name, *_ in positional[: len(args)]}
+    by_name = {name: fits for name, _, _, fits in parameters if name not in passed}
     for key, value in kwargs.items():
         if key not in by_name:
             raise refuse(f"{location}.kwargs", f"an argument of {target._schema}", key)
         if not by_name[key](value):
             raise refuse(f"{location}.kwargs.{key}", f"a value for {key!r} of {target._schema}", value)
     for name, _, needed, _ in parameters:
-        if needed and name not in taken and name not in kwargs:
-            raise refuse(location, f"the argument {name!r} of {target._schema}", [*taken, *kwargs])
+        if needed and name not in passed and name not in kwargs:
+            raise refuse(location, f"the argument {name!r} of {target._schema}", [*passed, *kwargs])
 
 
 @functools.cache
@@ -234,16 +234,16 @@ _TESTS = {
 }
 
 
-def _test(kind, assertion):
+def _test(schema_type, assertion):
     """The test of the values of a type of a schema."""
-    if isinstance(kind, torch._C.OptionalType):
-        inner = _test(kind.getElementType(), assertion)
+    if isinstance(schema_type, torch._C.OptionalType):
+        inner = _test(schema_type.getElementType(), assertion)
         return lambda v: v is None or inner(v)
-    if isinstance(kind, torch._C.ListType):
-        inner = _test(kind.getElementType(), assertion)
+    if isinstance(schema_type, torch._C.ListType):
+        inner = _test(schema_type.getElementType(), assertion)
         return lambda v: (
             all(map(inner, v)) if isinstance(v, list | tuple) else inner(v)
         )  # int[2] takes one integer for both
-    if assertion and str(kind) == "str":
+    if assertion and str(schema_type) == "str":
         return _is_sentence
-    return _TESTS.get(str(kind), lambda v: False)
+    return _TESTS.get(str(schema_type), lambda v: False)

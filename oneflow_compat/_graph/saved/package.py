@@ -124,16 +124,16 @@ def _backend(document, backend, path):
 
 def _graph(document, path, tensors, device, backend):
     state: dict = {}
-    first = {k: document[k] for k in PROGRAM_KEYS if document[k] is not None}
+    primary = {k: document[k] for k in PROGRAM_KEYS if document[k] is not None}
     others = [(other, f"{path}: others[{i}]") for i, other in enumerate(document["others"] or ())]
     programs = [
-        read_program(document["name"], found, location, tensors, device, state)
-        for found, location in ((first, f"{path}:"), *others)
+        read_program(document["name"], record, location, tensors, device, state)
+        for record, location in ((primary, f"{path}:"), *others)
     ]
     rates = {s.name for s in programs[0][0].slots if s.role == "lr"}
     schedules = [
-        SavedSchedule(found, rates, f"{path}: schedules[{i}]")
-        for i, found in enumerate(document["schedules"] or ())
+        SavedSchedule(record, rates, f"{path}: schedules[{i}]")
+        for i, record in enumerate(document["schedules"] or ())
     ]
     if device is not None and device.type != "meta":
         for program, _ in programs:

@@ -50,14 +50,14 @@ def parse(data: bytes, location: str):
     """The value of a JSON text; an object may not name a key twice."""
 
     def unique(pairs):
-        found = dict(pairs)
-        if len(found) != len(pairs):
+        members = dict(pairs)
+        if len(members) != len(pairs):
             names = [k for k, _ in pairs]
             raise PackageError(
                 f"{location} is damaged: an object names the key"
                 f" {shown(next(k for k in names if names.count(k) > 1))} twice; save the graph again"
             )
-        return found
+        return members
 
     try:
         return json.loads(data.decode("utf-8"), object_pairs_hook=unique)

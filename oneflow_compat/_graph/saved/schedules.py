@@ -94,14 +94,14 @@ def _numbers(value):
 
 def _formula_record(schedule):
     """{kind, numbers, members} of a schedule; None where it is no formula of these."""
-    kind = type(schedule).__name__
-    if kind not in _KINDS or type(schedule) is not _class(kind):
+    class_name = type(schedule).__name__
+    if class_name not in _KINDS or type(schedule) is not _class(class_name):
         return None
-    numbers = {name: getattr(schedule, name) for name in _KINDS[kind]}
+    fields = {name: getattr(schedule, name) for name in _KINDS[class_name]}
     members = [_formula_record(s) for s in getattr(schedule, "schedulers", ())]
     return (
-        {"kind": kind, "numbers": numbers, "members": members}
-        if all(map(_numbers, numbers.values())) and None not in members
+        {"kind": class_name, "numbers": fields, "members": members}
+        if all(map(_numbers, fields.values())) and None not in members
         else None
     )
 
@@ -120,12 +120,12 @@ class SavedSchedule:
     """A schedule read from a file: the rates of slots, step by step."""
 
     def __init__(self, value, slots, location):
-        found = _schedule(value, location)
+        entry = _schedule(value, location)
         self.formula, self.base, self.step, self.rates = (
-            _read_formula(found, location, 0),
-            found["base"],
-            found["step"],
-            found["rates"],
+            _read_formula(entry, location, 0),
+            entry["base"],
+            entry["step"],
+            entry["rates"],
         )
         if len(self.rates) != len(self.base):
             raise refuse(inside(location, "rates"), f"{len(self.base)} rates, one for each group", self.rates)
@@ -153,15 +153,15 @@ class SavedSchedule:
         return {**_formula_record(self.formula), "base": self.base, "step": self.step, "rates": self.rates}
 
 
-def _read_formula(found, location, depth):
+def _read_formula(entry, location, depth):
     """The schedule of a checked record, made without its constructor."""
-    kind = found["kind"]
-    numbers = keyed(**_KINDS[kind])(found["numbers"], inside(location, "numbers"))
-    members = [_formula(m, f"{location}.members[{i}]") for i, m in enumerate(found["members"])]
-    _check_members(kind, numbers, members, depth, location)
-    cls = _class(kind)
+    class_name = entry["kind"]
+    fields = keyed(**_KINDS[class_name])(entry["numbers"], inside(location, "numbers"))
+    members = [_formula(m, f"{location}.members[{i}]") for i, m in enumerate(entry["members"])]
+    _check_members(class_name, fields, members, depth, location)
+    cls = _class(class_name)
     schedule = cls.__new__(cls)
-    schedule.__dict__.update(numbers)
+    schedule.__dict__.update(fields)
     if members:
         schedule.schedulers = [
             _read_formula(m, f"{location}.members[{i}]", depth + 1) for i, m in enumerate(members)
@@ -171,14 +171,14 @@ def _read_formula(found, location, depth):
 
 def _check_members(kind, numbers, members, depth, location):
     if _KINDS[kind] is _COMPOSED:
-        wanted, fits = (
+        expected, fits = (
             "one member more than milestones, and a flag for each milestone",
             len(members) == len(numbers["milestones"]) + 1,
         )
         fits = fits and len(numbers["interval_rescaling"]) == len(numbers["milestones"])
     elif kind == "ChainedScheduler":
-        wanted, fits = "one member or more", len(members) > 0
+        expected, fits = "one member or more", len(members) > 0
     else:
-        wanted, fits = "no members", not members
+        expected, fits = "no members", not members
     if not fits or depth > _DEEPEST:
-        raise refuse(location, f"a {kind} with {wanted}, nested at most {_DEEPEST} deep,", len(members))
+        raise refuse(location, f"a {kind} with {expected}, nested at most {_DEEPEST} deep,", len(members))

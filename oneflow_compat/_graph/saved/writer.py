@@ -27,13 +27,13 @@ def save(programs, folder: str, backend=None, schedules=()) -> None:
     schedules.py.
     """
     tensors: dict = {}
-    first, *others = [_document(program, values, tensors) for program, values in programs]
+    primary, *others = [_document(program, values, tensors) for program, values in programs]
     document = {
         "format": FORMAT,
         "name": programs[0][0].name,
         "backend": backend,
         "schedules": list(schedules),
-        **first,
+        **primary,
         "others": others,
     }
     write_folder(
