@@ -28,7 +28,7 @@ class _Text(str):
 
 
 def _form(spec, texts):
-    """A call's arguments, each leaf as its text."""
+    """Return the arguments of a call with each leaf replaced by its text."""
     args, kwargs = pytree.tree_unflatten([_Text(t) for t in texts], spec)
     return f"({', '.join([*map(repr, args), *(f'{k}={v!r}' for k, v in kwargs.items())])})"
 
@@ -38,14 +38,14 @@ def _kind(leaf):
 
 
 def _laid_out(value, stride):
-    """The tensor with these strides (None: any), in new memory where it has others."""
+    """Return the tensor with these strides (None: any), in a fresh buffer if its own strides differ."""
     if stride is None or value.layout is not torch.strided or value.stride() == stride:
         return value
     return value.new_empty_strided(value.shape, stride).copy_(value.detach())
 
 
 class LoadedProgram:
-    """One program of a loaded graph; it is compiled when it first runs."""
+    """One program of a loaded graph, compiled at its first run."""
 
     def __init__(self, program: Program, keys, backend, source):
         self.program, self.keys, self._run, self._source = program, keys, None, source
@@ -60,7 +60,7 @@ class LoadedProgram:
         self.keywords = keys_of(keywords.context) if keywords.children() else ()
 
     def form(self):
-        """The call it was saved for."""
+        """Return the text of the call that the program was saved for."""
         fixed = {i: text for i, _, text in self.program.in_constants}
         tensors = (f"{s.dtype}{list(s.shape)}" for s in self.program.slots if s.role == "arg")
         return _form(
@@ -72,8 +72,8 @@ class LoadedProgram:
         )
 
     def tensors_of(self, leaves, spec):
-        """The tensors among the arguments; an error says how the call is another one than it was
-        saved for.
+        """Return the tensors among the arguments. Raise an error that explains the difference if this is not
+        the saved call.
         """
         program = self.program
         if plain_spec(spec) != program.in_spec:
@@ -106,7 +106,7 @@ class LoadedProgram:
         return tensors
 
     def values(self, state, tensors):
-        """What the slots read."""
+        """Return the values of the slots."""
         values = [None] * len(self.program.slots)
         for index, key in self.keys.items():
             values[index] = state[key]
@@ -116,11 +116,11 @@ class LoadedProgram:
         return values
 
     def holds(self, values):
-        """Are the values that build() decided by those of this program?"""
+        """Return True if the values that build() branched on match this program."""
         return self._guard is None or self._guard(*values)
 
     def run(self, values):
-        """What build() returned."""
+        """Return the result of build()."""
         if self._run is None:
             with _making, torch._C._DisableAutocast():
                 self._run = self._run or self._compiled()
@@ -161,19 +161,17 @@ class LoadedProgram:
             ) from error
 
     def read(self, key, tensor):
-        """The tensor of this key is another one from now on."""
+        """Use this tensor for the key from now on."""
         strides = {self.program.slots[i].stride for i, k in self.keys.items() if k == key}
         if strides - {None, tensor.stride()}:  # what is compiled reads memory as it was
             self.backend, self._run = "aten", compiler_for("aten")(self.program, Config(skip=("in_blocks",)))
 
 
 class LoadedGraph:
-    """A graph read from disk: call it with the arguments build() took.
+    """A graph read from disk; call it with the arguments of build().
 
-    State (weights, optimizer slots) lives in it, by name.
-
-    Of its programs, one for each kind of arguments that the graph had been called with, the first is the one
-    last run before saving.
+    The state (weights, optimizer slots) lives in the loaded graph, by name. It has one program for each call
+    signature that the graph had been called with. The first program is the last one that ran before saving.
     """
 
     def __init__(self, programs, state, backend, schedules=()):
@@ -230,7 +228,7 @@ class LoadedGraph:
         return out
 
     def warm_up(self):
-        """One run of the first program on zeros."""
+        """Run the first program once on zeros."""
         loaded = self.programs[0]
         given = [
             torch.zeros(s.shape, dtype=s.dtype, device=s.device)
@@ -239,8 +237,8 @@ class LoadedGraph:
         self._ran(loaded, loaded.values(self._state, given), given)
 
     def take(self, tensors):
-        """Live parameters and buffers, by name, in the place of those read from disk, of the same shapes and
-        dtypes; {name: what was read}.
+        """Replace parameters and buffers read from disk by live ones of the same name, shape and dtype.
+        Return {name: the tensor read from disk}.
         """
         places = {
             s.name: loaded.keys[i]
@@ -263,13 +261,13 @@ class LoadedGraph:
         return before
 
     def state_dict(self):
-        """{name: tensor or number} of everything the programs read besides arguments, the live objects."""
+        """Return {name: live tensor or scalar} of everything that the programs read besides arguments."""
         return self._state | {
             f"schedule{i}.step": schedule.step for i, schedule in enumerate(self._schedules)
         }
 
     def load_state_dict(self, state):
-        """Copy tensors and numbers in; names and shapes must be those of state_dict()."""
+        """Copy tensors and scalars in. Names and shapes must match state_dict()."""
         steps = [f"schedule{i}.step" for i in range(len(self._schedules))]
         if self._state.keys() | set(steps) != state.keys() | set(steps):
             raise RuntimeError(
@@ -291,8 +289,8 @@ class LoadedGraph:
 
     @property
     def lr(self):
-        """The learning rates, {name: number}; a schedule of oneflow.optim.lr_scheduler moves them, set_lr()
-        changes them and ends it.
+        """The learning rates, {name: value}. A schedule of oneflow.optim.lr_scheduler updates them; set_lr()
+        changes them and ends the schedule.
         """
         return {
             s.name: self._state[one.keys[i]]
@@ -314,7 +312,7 @@ class LoadedGraph:
             schedule.rates = [None if name in names else name for name in schedule.rates]
 
     def save(self, folder):
-        """Write the graph with its state as it is now."""
+        """Write the graph with its current state."""
         from .writer import save
 
         save(

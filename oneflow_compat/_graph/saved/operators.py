@@ -1,9 +1,8 @@
 """The functions that a saved graph may call, and a check of each call against the operator's schema.
 
 A target is a name. It is looked up among the operators that torch's dispatcher knows, never imported and
-never reached through
-attributes. A call is taken if its arguments have the names, number and types of the schema, because they
-become Python and C++ text.
+never reached through attributes. A call is accepted if its arguments have the names, count and types of the
+schema, because they become Python and C++ source.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ _ASSERTIONS = (
 
 
 def target_name(target) -> str:
-    """The name of a function in a file."""
+    """Return the name of a function in a file."""
     if isinstance(target, torch._ops.OpOverload):
         return f"{target._schema.name}.{target._overloadname}"
     name = _PYTHON_NAME.get(id(target))
@@ -73,7 +72,7 @@ def target_name(target) -> str:
 
 
 def target_of(name, location):
-    """The function of a name."""
+    """Return the function with a name from a file."""
     if type(name) is str and name in _PYTHON:
         return _PYTHON[name][0]
     parts = _TARGET.match(name) if type(name) is str and len(name) < 200 else None
@@ -94,8 +93,8 @@ def target_of(name, location):
 
 
 def _is_registered(base, overload):
-    """Whether the dispatcher has the operator; functions that TorchScript alone knows (aten::open,
-    prim::rpc_async) are none of it.
+    """Return True if the dispatcher has the operator. Functions that only TorchScript has (aten::open,
+    prim::rpc_async) are not registered.
     """
     try:
         torch._C._dispatch_find_schema_or_throw(base, "" if overload == "default" else overload)
@@ -117,7 +116,7 @@ def _register_kernels(name, location):
 
 
 def has_unchecked_index(graph) -> bool:
-    """Whether a node reads or writes at indices that compiled code would not check."""
+    """Return True if a node reads or writes at indices that compiled code would not check."""
     return any(
         isinstance(n.target, torch._ops.OpOverload) and _UNCHECKED_WHEN_COMPILED.match(n.target._schema.name)
         for n in graph.nodes
@@ -126,7 +125,7 @@ def has_unchecked_index(graph) -> bool:
 
 # --------------------------------------------------------------------------- the arguments of a call
 def check_call(target, args, kwargs, location) -> None:
-    """Raise PackageError unless the arguments fit the function; the values are decoded, nodes stand for
+    """Raise PackageError unless the arguments fit the function. The values are decoded; nodes represent
     results.
     """
     if isinstance(target, torch._ops.OpOverload):
@@ -171,9 +170,7 @@ def _check_operator(target, args, kwargs, location):
 
 @functools.cache
 def _parameters(target):
-    """(name, whether it is passed by name only, whether it has no default, the test of its values) of each
-    argument of an operator.
-    """
+    """Return (name, is keyword-only, has no default, value test) of each argument of an operator."""
     assertion = target._schema.name in _ASSERTIONS
     return tuple(
         (a.name, a.kwarg_only, not a.has_default_value(), _test(a.real_type, assertion))
@@ -235,7 +232,7 @@ _TESTS = {
 
 
 def _test(schema_type, assertion):
-    """The test of the values of a type of a schema."""
+    """Return the test for values of a schema type."""
     if isinstance(schema_type, torch._C.OptionalType):
         inner = _test(schema_type.getElementType(), assertion)
         return lambda v: v is None or inner(v)

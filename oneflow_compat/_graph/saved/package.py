@@ -52,7 +52,7 @@ _head = record(
 
 
 def load(folder: str, map_location=None, backend=None) -> LoadedGraph:
-    """The graph in `folder`, ready to call. `backend`: as of graph.config.set_backend()."""
+    """Return the graph in `folder`, ready to call. `backend`: as in graph.config.set_backend()."""
     if backend is not None:
         check_name(backend)
     map_location, folder = _there(map_location), os.fspath(folder)
@@ -78,9 +78,9 @@ def load(folder: str, map_location=None, backend=None) -> LoadedGraph:
 
 
 def _read_files(folder, path, map_location):
-    """(checked document, its checksum, tensors).
+    """Return (checked document, its checksum, tensors).
 
-    A save may replace both files in between: then they are read once more.
+    A save may replace both files in between; then they are read once more.
     """
     document, checksum = _read_document(folder, path)
     for _ in range(3):
@@ -113,7 +113,7 @@ def _read_document(folder, path):
 
 
 def _backend(document, backend, path):
-    """The backend asked for, or that of the file, or the default."""
+    """Return the requested backend, else the backend of the file, else the default."""
     if document["format"] < FORMAT and backend not in (None, "aten"):
         raise PackageError(
             f"{path} is of format {document['format']}, which holds no shapes for the backend {backend!r};"
@@ -161,8 +161,8 @@ _FOR_EVERY_DEVICE = (
 
 
 def _check_kernels(program, device, path):
-    """A program holds operators of the device it was captured on: cuDNN's batch norm, oneDNN's LSTM, fused
-    attention.
+    """Raise if the program holds operators that only exist on the device of the capture: cuDNN's batch norm,
+    oneDNN's LSTM, fused attention.
     """
     keys = torch._C._dispatch_key_for_device(device.type), *_FOR_EVERY_DEVICE
     for target in {n.target for n in program.graph.nodes if isinstance(n.target, torch._ops.OpOverload)}:

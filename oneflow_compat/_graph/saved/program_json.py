@@ -1,6 +1,6 @@
-"""A Program from its record in program.json.
+"""Reads a Program from its record in program.json.
 
-Every value passes a reader of reader.py before anything is made of it.
+Every value passes a reader of reader.py before anything is built from it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _NAMED = {
 
 
 def _size(value, location):
-    """A dimension: an integer, or the text of one that depends on values."""
+    """Read a dimension: an integer, or the text of a dimension that depends on values."""
     return label(value, location) if type(value) is str else integer(0)(value, location)
 
 
@@ -113,9 +113,10 @@ PROGRAM_KEYS = (
 
 
 def read_program(name, document, location, tensors, device, state):
-    """(Program, {slot index: its key in `state`}); what the program reads goes into `state`.
+    """Return (Program, {slot index: its key in `state`}). The values that the program reads are added to
+    `state`.
 
-    `device`: in place of those in the file.
+    `device`: replaces the devices in the file.
     """
     contents = _program(document, location)
     location_of = lambda key: inside(location, key)
@@ -155,7 +156,7 @@ def read_program(name, document, location, tensors, device, state):
 
 
 def _check_call_of(program, location):
-    """Arguments and outputs must be as many as the structures have leaves."""
+    """Raise unless there are as many arguments and outputs as leaves in the structures."""
     spec, arguments = program.in_spec, sum(s.role == "arg" for s in program.slots)
     pair = spec.type is tuple and len(spec.children()) == 2
     if (
@@ -184,8 +185,8 @@ def _check_call_of(program, location):
 
 
 def _check_fixed(key, indices, leaves, tensors, location):
-    """Values fixed at the capture belong to different leaves, and as many tensors as `tensors` allows to the
-    others.
+    """Raise unless values fixed at the capture belong to distinct leaves and `tensors` contains the count of
+    the other leaves.
     """
     if (
         len(set(indices)) != len(indices)
@@ -240,7 +241,7 @@ def _device(value, device, location):
 
 
 def _keep_value(slot, entry, tensors, state, device, location):
-    """Put the value of a slot into `state`; its key there."""
+    """Put the value of a slot into `state` and return its key there."""
     if slot.shape is None:
         value = decode(entry["value"], {}, device, inside(location, "value"))
         if type(value) not in (bool, int, float, complex) or isinstance(state.get(slot.name), torch.Tensor):
@@ -276,9 +277,9 @@ def _tensor(key, tensors, location):
 
 # --------------------------------------------------------------------------- nodes
 class _Graph:
-    """Reads the nodes of one fx graph.
+    """A reader for the nodes of one fx graph.
 
-    Constants are added to `constants`; `layers` are the recurrent ones that nodes belong to.
+    Constants are added to `constants`; `layers` are the recurrent layers that nodes belong to.
     """
 
     def __init__(self, device, tensors, constants, layers):
@@ -286,7 +287,7 @@ class _Graph:
         self.graph, self.nodes = torch.fx.Graph(), {}
 
     def read(self, records, infos, location):
-        """The fx graph; `infos` describe the placeholders."""
+        """Return the fx graph; `infos` describe the placeholders."""
         infos, readers = (
             list(infos),
             {"placeholder": self._placeholder, "get_attr": self._constant, "call": self._call},
@@ -348,7 +349,7 @@ class _Graph:
         return node
 
     def _meta(self, entry, location):
-        """What the backends read of a node."""
+        """Return the metadata of a node that the backends read."""
         meta = {k: entry[k] for k in ("module", "phase", "recomputed") if entry[k] is not None} | {
             "tensor": None
         }
@@ -383,7 +384,7 @@ class _Graph:
 
 
 def _read_guard(entry, infos, graph, location):
-    """(fx graph, indices of its inputs among the slots); see scalar_guards.py."""
+    """Return (fx graph, indices of its inputs among the slots); see scalar_guards.py."""
     inputs = entry["inputs"]
     if any(i >= len(infos) for i in inputs):
         raise refuse(inside(location, "inputs"), f"indices of the {len(infos)} slots", inputs)
@@ -392,7 +393,9 @@ def _read_guard(entry, infos, graph, location):
 
 # --------------------------------------------------------------------------- values
 def decode(value, nodes, device, location, depth=0):
-    """The value that package.encode wrote; `nodes` by name. Devices are `device` where one was asked for."""
+    """Decode a value that package.encode wrote, with `nodes` by name. If `device` is set, it replaces every
+    device.
+    """
     if depth > _DEEPEST:
         raise PackageError(
             f"{location} is damaged: values are nested more than {_DEEPEST} deep; save the graph again"
@@ -442,7 +445,7 @@ def _known_device(name, location):
 
 
 def _part(value, location):
-    """The real or imaginary part of a complex number."""
+    """Read the real or imaginary part of a complex value."""
     if (
         type(value) is not float
         and type(value) is not int

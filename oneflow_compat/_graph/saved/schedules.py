@@ -1,5 +1,5 @@
 """Learning rate schedules of saved programs: the formulas of oneflow.optim.lr_scheduler, stored as their
-numbers.
+parameters.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ _DEEPEST = 20  # schedules of schedules
 
 
 def _real(value, location):
-    """A float: a power of two integers from a file could have a billion digits."""
+    """Read a float. Integers are converted, because a power of two integers from a file could have a billion
+    digits.
+    """
     return float(number(value, location))
 
 
 def _count(value, location):
-    """A number of steps: schedules also take fractions."""
+    """Read a number of steps; schedules also accept fractions."""
     if abs(number(value, location)) > _LARGEST:
         raise refuse(location, f"a number of steps up to {_LARGEST}", value)
     return value
@@ -93,7 +95,7 @@ def _numbers(value):
 
 
 def _formula_record(schedule):
-    """{kind, numbers, members} of a schedule; None where it is no formula of these."""
+    """Return {kind, numbers, members} of a schedule, or None if it is not one of these formulas."""
     class_name = type(schedule).__name__
     if class_name not in _KINDS or type(schedule) is not _class(class_name):
         return None
@@ -107,8 +109,8 @@ def _formula_record(schedule):
 
 
 def record(schedule, rates):
-    """What a file holds of a schedule whose groups' rates are the slots `rates` (None: of no slot); None
-    where it cannot be stored.
+    """Return what a file stores of a schedule, or None if it cannot be stored. `rates` are the slots of its
+    groups' rates (None: no slot).
     """
     formula = _formula_record(schedule)
     if formula is None or not _numbers(schedule.base_lrs) or not _number(schedule.last_epoch):
@@ -145,7 +147,7 @@ class SavedSchedule:
         }
 
     def next(self):
-        """{slot name: rate} of the next step."""
+        """Return {slot name: rate} of the next step."""
         self.step += 1
         return self._at(self.step)
 
@@ -154,7 +156,7 @@ class SavedSchedule:
 
 
 def _read_formula(entry, location, depth):
-    """The schedule of a checked record, made without its constructor."""
+    """Return the schedule of a checked record, created without its constructor."""
     class_name = entry["kind"]
     fields = keyed(**_KINDS[class_name])(entry["numbers"], inside(location, "numbers"))
     members = [_formula(m, f"{location}.members[{i}]") for i, m in enumerate(entry["members"])]

@@ -1,10 +1,9 @@
 """The structure of arguments and outputs in a saved graph: torch's JSON form of a pytree spec, read without
-importing what it names.
+importing the names in it.
 
 torch's own reader imports the modules of enums and of the factory of a defaultdict. Here the containers are a
-fixed list. A class of
-the user's own is taken if the running program has registered it with pytree; an enum if its module is
-imported already.
+fixed list. A user class is accepted if the running program has registered it with pytree, an enum if its
+module is already imported.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ _default = record(
 
 # --------------------------------------------------------------------------- writing
 def spec_text(spec) -> str:
-    """The text of a spec."""
+    """Return the JSON text of a spec."""
     return json.dumps([1, _spec_record(spec)])
 
 
@@ -106,7 +105,7 @@ def _key_record(key):
 
 
 def _registered_record(spec):
-    """The record of a class that the user has registered with pytree."""
+    """Return the record of a class that the user has registered with pytree."""
     try:
         return json.loads(pytree.treespec_dumps(pytree.TreeSpec(spec.type, spec.context, [])))[1]
     except (NotImplementedError, TypeError) as error:
@@ -117,13 +116,13 @@ def _registered_record(spec):
 
 # --------------------------------------------------------------------------- reading
 def read_spec(value, location):
-    """The spec of a text."""
+    """Return the spec of a JSON text."""
     version, root = row(integer(1, 1), anything)(_parsed(value, location), location)
     return _read(root, location, 0)
 
 
 def _parsed(value, location):
-    """The value of a JSON text inside the file."""
+    """Parse a JSON text inside the file."""
     return parse(text(value, location).encode("utf-8", "replace"), location)
 
 
@@ -146,7 +145,7 @@ def _read(value, location, depth):
 
 
 def _container(name, context, location):
-    """(class, context) of a container."""
+    """Return (class, context) of a container."""
     if name == "collections.defaultdict":
         entry = _default(context, location)
         factory = entry["default_factory_module"], entry["default_factory_name"]
@@ -191,8 +190,8 @@ def _key(value, location, depth=0):
 
 
 def _enum_member(value, location):
-    """A member of an enum class of a module that is imported already: found in dictionaries, so no code of
-    the module runs.
+    """Return a member of an enum class whose module is already imported. Only dictionaries are searched, so
+    no code of the module runs.
     """
     entry = _enum(value, location)
     module, _, names = entry["fqn"].partition(":")
@@ -211,7 +210,7 @@ def _enum_member(value, location):
 
 
 def _registered(name, context, location):
-    """(class, context) of a class that the user has registered with pytree."""
+    """Return (class, context) of a class that the user has registered with pytree."""
     cls = pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.get(name)
     if cls is None or cls.__module__.split(".")[0] in (
         "torch",
