@@ -26,10 +26,10 @@ from .inductor.decompositions import talks
 from .notices import say
 
 WARM_UP = 2  # calls before the first compilation
-MANY = 1000  # operators from which it is worth to look how many are left when steps in time are one layer
+MANY = 1000  # smallest operator count for which the share left with time steps as one layer is computed
 TRIAL = 5  # calls after a compilation, compiled and aten in turns, so that both are timed under the same load
-SLOWER = 1.1  # a compiled program goes back to aten if it takes this many times as long
-CAPTURE_PER_OPERATOR = 1e-3  # seconds; for a loaded program, which was not captured here
+SLOWER = 1.1  # a compiled program goes back to aten if it takes this many times as long as aten
+CAPTURE_PER_OPERATOR = 1e-3  # seconds; for a loaded program, which was not captured in this process
 
 
 class Experience:

@@ -23,13 +23,13 @@ def runner(host):
         guard = object  # below autograd torch's kernels of sparse tensors write into copies
 
     def run(*values):
-        keep = guard()  # operators skip autograd until this dies
+        keep = guard()  # operators skip autograd while this object lives
         try:
             if profiling():
                 return _in_regions(host, named, values)
             return function(*values)
         finally:
-            del keep  # a traceback of an error would keep it
+            del keep  # the traceback of an error would keep it alive
 
     if sparse:
         run = torch.no_grad()(run)

@@ -60,7 +60,7 @@ class Recorded:
     Outputs are copies, since a replay writes the same memory.
     """
 
-    __name__ = "recorded"  # torch.fx names a node by it
+    __name__ = "recorded"  # torch.fx derives a node name from it
 
     def __init__(self, region, copied):
         self.region, self.copied = region, set(copied)
@@ -89,9 +89,9 @@ class Recorded:
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(
             self.graph, capture_error_mode="thread_local"
-        ):  # other threads may pin memory meanwhile
+        ):  # other threads may pin memory during the recording
             self.outputs = tuple(self.region(*self.inputs))
-        for now, before in zip(self.inputs, kept):  # running statistics moved in the warm-up
+        for now, before in zip(self.inputs, kept):  # the warm-up changed running statistics
             now.copy_(before)
         torch.cuda.set_rng_state(state)
         self.addresses = addresses

@@ -27,10 +27,10 @@ _ONE = ("copy", "neg", "abs", "sqrt", "reciprocal", "add_number", "mul_number", 
 _TWO = ("add", "mul", "div", "maximum", "minimum", "lerp")
 _THREE = ("addcmul", "addcdiv")
 STEPS = (*_ONE, *_TWO, *_THREE)  # enum Block of csrc/cpu/kernels.h
-_WITH_NUMBER = ("add", "mul", "div")  # which have a form with a number for the second tensor
+_WITH_NUMBER = ("add", "mul", "div")  # steps that also accept a scalar as the second operand
 _SCALED = ("add", "addcmul", "addcdiv")  # by `alpha` or `value`
 _OPERANDS, _TEMPORARIES = 12, 4
-_WORTH = 3  # operators that a call takes the place of
+_WORTH = 3  # operators that a call replaces
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Step:
     name: str
     to: Node
     tensors: tuple
-    scalar: object = None  # a number, or the node of one
+    scalar: object = None  # a scalar, or the node of a scalar
 
 
 @functools.cache
@@ -127,7 +127,7 @@ def _steps(graph):
         if node.op == "call_function" and node.meta.get("phase") == "update"
     }
     candidates = {node: steps for node, steps in candidates.items() if steps}
-    while True:  # a result that something else uses has to be made
+    while True:  # a result with another reader must be materialized
         stepped = {
             (step.node, t)
             for steps in candidates.values()
@@ -155,7 +155,7 @@ def _steps_of(node):
     name, lists, in_place = named
     columns = [
         a if isinstance(a, (list, tuple)) else (a,) for a in node.args
-    ]  # a number may stand for a list of them
+    ]  # a scalar may stand for a list of scalars
     count = len(columns[0])
     results = columns[0] if in_place else _results(node, count) if lists else [node]
     if any(len(column) not in (1, count) for column in columns):
@@ -278,7 +278,7 @@ class Lane:
             and all(base_of(t) is t for t in self.written)
         )
         if tensors[0].meta["tensor"].shape == () and len(self.steps) < _WORTH:
-            self.fits = False  # a counter, which is read at once
+            self.fits = False  # a counter, which is read immediately
 
     def _code(self, own):
         """Return six integers per step (see csrc/ops.cpp), with scalars numbered like the steps. Return None

@@ -135,7 +135,7 @@ def opened(folder, name):
     try:
         handle = os.open(
             path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-        )  # a named pipe would wait for a writer
+        )  # opening a named pipe would wait for a writer
     except FileNotFoundError:
         raise PackageError(f"no graph in {folder}: {path} is missing") from None
     except NotADirectoryError:

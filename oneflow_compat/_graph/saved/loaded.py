@@ -133,12 +133,12 @@ class LoadedProgram:
         with (
             torch._C._DisableAutocast(),
             torch.set_grad_enabled(program.training or torch.is_grad_enabled()),
-        ):  # oneDNN's LSTM keeps what backward needs only then
+        ):  # oneDNN's LSTM keeps the values for backward only then
             keep = torch._C._AutoDispatchBelowAutograd()
             try:
                 out = iter(run(*values))
             finally:
-                del keep  # a traceback of an error would keep it
+                del keep  # the traceback of an error would keep it alive
             increment_version([values[i] for i in self._written])
         fixed = dict(program.out_constants)
         flat = [fixed[i] if i in fixed else next(out) for i in range(program.out_spec.num_leaves)]
@@ -154,7 +154,7 @@ class LoadedProgram:
             ValueError,
             AssertionError,
             SyntaxError,
-        ) as error:  # marks or shapes that do not fit the nodes
+        ) as error:  # marks or shapes that do not match the nodes
             raise ProgramError(
                 f"{self._source}: its program cannot be compiled for the backend {self.backend!r}"
                 f" ({type(error).__name__}: {error}); save the graph again"
@@ -163,7 +163,7 @@ class LoadedProgram:
     def read(self, key, tensor):
         """Use this tensor for the key from now on."""
         strides = {self.program.slots[i].stride for i, k in self.keys.items() if k == key}
-        if strides - {None, tensor.stride()}:  # what is compiled reads memory as it was
+        if strides - {None, tensor.stride()}:  # compiled code reads the old memory
             self.backend, self._run = "aten", compiler_for("aten")(self.program, Config(skip=("in_blocks",)))
 
 

@@ -44,7 +44,7 @@ _PYTHON = {**_ARITHMETIC, **_RANDOM, **_SUM, **_ITEM}
 _PYTHON_NAME = {id(function): name for name, (function, *_) in _PYTHON.items()}
 
 _NAMESPACES = ("aten", "prims", "prim", "oneflow")
-# They touch files, print, change settings of the process, or make a tensor that no check has looked at.
+# They touch files, print, change settings of the process, or create an unchecked tensor.
 _REFUSED = re.compile(
     r"aten::(from_file|save|_print|record_stream|_test_.*|_cufft_.*|.*_unsafe|_nested_view_from_.*)\Z"
 )
@@ -52,7 +52,9 @@ _REFUSED = re.compile(
 _UNCHECKED_WHEN_COMPILED = re.compile(r"aten::_unsafe_(masked_)?index.*\Z")
 _TARGET = re.compile(r"([a-z]+)::([A-Za-z_][A-Za-z0-9_]*)\.([A-Za-z_][A-Za-z0-9_]*)\Z")
 _WORD = re.compile(r"[A-Za-z0-9_,.>() +-]{0,500}\Z")  # a mode, an equation of einsum
-_SENTENCE = re.compile(r'[^"\\]{0,5000}\Z')  # what an assertion says; inductor pastes it into a C++ string
+_SENTENCE = re.compile(
+    r'[^"\\]{0,5000}\Z'
+)  # the message of an assertion; inductor pastes it into a C++ string
 _ASSERTIONS = (
     "aten::_assert_async",
     "aten::_functional_assert_async",
@@ -101,7 +103,7 @@ def _is_registered(base, overload):
     except RuntimeError:
         return (
             base == "prim::device" and overload == "default"
-        )  # the one of TorchScript's that a capture records
+        )  # the only TorchScript operator that a capture records
     return True
 
 

@@ -19,7 +19,7 @@ from .reader import (
 )
 
 _LARGEST = 2**53
-_DEEPEST = 20  # schedules of schedules
+_DEEPEST = 20  # nested schedules
 
 
 def _real(value, location):
@@ -48,7 +48,7 @@ def _flag(value, location):
 
 _whole = integer(1, _LARGEST)
 _COMPOSED = {"milestones": listed(_count), "interval_rescaling": listed(_flag)}
-# what rates_at() of each reads
+# the attributes that rates_at() of each schedule reads
 _KINDS = {
     "StepLR": {"step_size": _period, "gamma": _real},
     "MultiStepLR": {"milestones": listed(_count), "gamma": _real},

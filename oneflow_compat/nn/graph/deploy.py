@@ -47,7 +47,7 @@ def _others(graph, entry):
     """Return the other programs that serve calls of the current graph, the most recent first."""
     around = lambda e: (
         e.key[:3] if e.key[:1] == ("autocast",) else None
-    )  # a loaded graph does not ask what stands around its call
+    )  # a loaded graph does not check the context of its call
     found = [e for variants in reversed(graph._engine._entries.values()) for e in variants if e is not entry]
     return [
         e

@@ -72,7 +72,7 @@ class Graph:
         set_(self, "config", GraphConfig(config))
         self.config._graph = weakref.ref(self)
         set_(self, "_steps", 0)
-        set_(self, "_rate_log", None)  # made or found needless at the first call
+        set_(self, "_rate_log", None)  # created, or found unnecessary, at the first call
         set_(self, "_calls", {})
         set_(self, "_loaded", None)
         set_(
@@ -428,7 +428,7 @@ class Graph:
 
     _is_compiled = is_compiled
 
-    # what clients and OneFlow's own tests ask of a graph's private names
+    # private names of a graph that clients and OneFlow's own tests use
     _dynamic_input_graph_cache = property(lambda self: GraphCache(self, self._engine.config.cache_size))
     _c_nn_graph = property(lambda self: Variables(self))
     _debug_max_v_level = property(lambda self: max(self._debug.level, 0))

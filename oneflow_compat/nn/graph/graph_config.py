@@ -27,7 +27,7 @@ class GraphConfig:
         self._engine = engine_config
         self._train = False
         self._graph = lambda: None  # or a weak reference to the graph
-        self._kept: dict = {}  # options without effect here, as they were given
+        self._kept: dict = {}  # options without effect here, with the values that were set
 
     @property
     def training(self):

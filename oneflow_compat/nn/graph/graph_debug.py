@@ -15,7 +15,7 @@ from .graph_scope import Views
 from .graph_proto import operator_lines
 from .graph_repr import module_lines, named_leaves, tensor_line, value_text
 
-building: list = []  # the graph whose build() runs
+building: list = []  # the graph whose build() is running
 
 
 class Debug:

@@ -23,7 +23,7 @@ from .graph_views import numbers
 from .graph_repr import _device
 from ..._ops.tensor_text import dtype_text
 
-# OneFlow's prefix for what activation checkpointing computes again
+# OneFlow's prefix for values that activation checkpointing recomputes
 _RECOMPUTED = "OneFlow-System-Checkpointing-Fake-Fw-Op_"
 
 
@@ -69,7 +69,7 @@ class _Writer:
             name = next(inputs, slot.name) if slot.role == "arg" else slot.name
             self.names[node], self.shapes[node] = f"{name}/out", slot.shape
             self.values[f"{name}/out"] = slot.shape, slot.dtype
-            if slot.dtype is None:  # a number of Python's: a rate, a step count
+            if slot.dtype is None:  # a Python scalar: a rate, a step count
                 continue
             op = self._op(name, getattr(slot.device, "type", "cpu"))
             conf = op.input_conf if slot.role == "arg" else op.variable_conf
@@ -106,11 +106,11 @@ class _Writer:
             return
         kind, in_place = _kind(node)
         if kind in PARTS and _makes_several(node):
-            return  # written where one of its results is taken
+            return  # written where one of its results is read
         tensors = [a for a in node.args if isinstance(a, torch.fx.Node)]
         self.names[node] = out = self._written(node, kind, tensors)
         if in_place and tensors:
-            self.names[tensors[0]] = out  # what reads the tensor from here on reads what was written
+            self.names[tensors[0]] = out  # later readers of the tensor read the written value
 
     def _part(self, node, source, index):
         kind, _ = _kind(source)
@@ -328,7 +328,7 @@ def _matrix_of(user, node) -> bool:
 def _describe(conf, shape, dtype):
     conf.shape.dim.extend(
         d if isinstance(d, int) else -1 for d in shape
-    )  # -1: a size that is known when the program runs
+    )  # -1: a size that is only known at run time
     conf.data_type = data_type_number(dtype)
 
 

@@ -14,7 +14,7 @@ def value_text(value, lazy=False) -> str:
         return str(type(value))
     grad_fn = None
     if lazy and value.grad_fn is not None:
-        name = value.grad_fn.name  # a plain string where a custom operator or function made the node
+        name = value.grad_fn.name  # a plain string if a custom operator or function created the node
         grad_fn = (name if isinstance(name, str) else name()).replace("Backward0", "_backward").lower()
     return tensor_text(
         tuple(value.shape), value.dtype, lazy=lazy, requires_grad=value.requires_grad, grad_fn=grad_fn

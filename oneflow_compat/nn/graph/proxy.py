@@ -131,7 +131,7 @@ class ProxyModule(Proxy):
         )
 
     def __getattr__(self, name):
-        if name == "_origin":  # not made by __init__
+        if name == "_origin":  # not created by __init__
             raise AttributeError(name)
         origin = self._origin
         module = origin._modules.get(name)

@@ -56,7 +56,7 @@ def _encode(value, tensors):
         return {"tensor": str(len(tensors) - 1)}
     if isinstance(value, _PLAIN):
         return value
-    if hasattr(value, "item") and getattr(value, "shape", None) == ():  # a number of NumPy's
+    if hasattr(value, "item") and getattr(value, "shape", None) == ():  # a NumPy scalar
         return value.item()
     if isinstance(value, (list, tuple)):
         parts = [_encode(v, tensors) for v in value]

@@ -38,7 +38,7 @@ def compile(program, config, name="inductor"):
     if views_out_of_reach(program.graph):
         return aten.compile(program, config)
     module, inputs, outputs, late = region_of(program)
-    sparse = any(n.meta["tensor"].stride is None for n in inputs)  # inductor has no form for such an input
+    sparse = any(n.meta["tensor"].stride is None for n in inputs)  # inductor does not support such an input
     if sparse or not any(n.op == "call_function" for n in module.graph.nodes):
         return aten.compile(program, config)
     with announced(program, sum(n.op == "call_function" for n in module.graph.nodes)):
@@ -104,7 +104,7 @@ def compile_region(module, infos, options=()):
             raise
         return _compile(
             module, infos, {**chosen, "cpp_wrapper": False}
-        )  # operators that only Python can call
+        )  # operators that can only be called from Python
 
 
 def _compile(module, infos, chosen):
@@ -163,7 +163,7 @@ def _compile(module, infos, chosen):
         with V.set_fake_mode(mode):
             gm = joint_graph_passes(gm)
             sums_of_constants(gm.graph)
-            gm.recompile()  # inductor's cache goes by the code
+            gm.recompile()  # inductor's cache key is the code
             output = next(n for n in reversed(gm.graph.nodes) if n.op == "output")
             output.meta["user_visible_output_idxs"] = list(range(len(output.args[0])))
             compiled = compile_fx_inner(

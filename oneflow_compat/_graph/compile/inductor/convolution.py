@@ -12,7 +12,7 @@ import operator
 import torch
 
 aten = torch.ops.aten
-WORTH = 200_000  # operations of a product; a smaller one takes as long as the call
+WORTH = 200_000  # floating point operations of a product; a smaller product takes as long as the call
 _FEW_PIXELS = 64
 
 

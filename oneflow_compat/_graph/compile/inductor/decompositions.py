@@ -128,7 +128,7 @@ def _avg_pool_backward(op, grad, x, kernel, stride, padding, ceil_mode, count_in
     parts = grad / count
     parts = torch.ops.prims.inductor_force_stride_order.default(
         parts, parts.stride()
-    )  # made once, not for each of its readers
+    )  # computed once, not once per reader
     return op(parts, x, kernel, stride, padding, ceil_mode, count_include_pad, 1)
 
 
@@ -238,7 +238,7 @@ def _cubic(x, size, align_corners, height=None, width=None):
 def _bilinear_backward(grad, size, shape, align_corners, height=None, width=None):
     if grad.device.type != "cpu":
         return NotImplemented
-    n, c, *image = shape  # as one slice of a volume: that kernel has a C shim
+    n, c, *image = shape  # as one slice of a volume, because that kernel has a C shim
     return torch.ops.aten.upsample_trilinear3d_backward(
         grad.unsqueeze(2), [1, *size], [n, c, 1, *image], align_corners, None, height, width
     ).squeeze(2)

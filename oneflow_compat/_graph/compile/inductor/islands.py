@@ -22,7 +22,7 @@ from .compiler import compile_region, views_out_of_reach
 from ..notices import announced
 from ...program.writes import first_of_update
 
-SHORT = 6  # operators, views apart, that are not worth a call of their own
+SHORT = 6  # a run with fewer operators (views not counted) is not worth a separate call
 
 
 def compile(program, config):
@@ -83,7 +83,7 @@ def _closed(run, graph):
     written = bases(w for n in run for w in written_args(n))
     inputs = {i for n in run for i in n.all_input_nodes if i not in within}
     outputs = _made(run)
-    late = first_of_update(graph)  # writes what it is given, and nobody reads on
+    late = first_of_update(graph)  # writes its inputs, which nobody reads afterwards
     others = bases(
         w
         for n in graph.nodes
@@ -131,7 +131,7 @@ def _call(graph, copies, run, config):
         copies[node] = graph.call_function(operator.getitem, (call, i))
         copies[node].meta.update(node.meta)
     for node in run:
-        if node not in copies and list(roots([node]))[-1] not in within:  # a view of what the run was given
+        if node not in copies and list(roots([node]))[-1] not in within:  # a view of an input of the run
             copies[node] = graph.node_copy(node, lambda n: copies[n])
     return True
 

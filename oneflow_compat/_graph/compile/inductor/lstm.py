@@ -94,4 +94,4 @@ def layer_backward(
         dbias.clone(),
         dh,
         dc,
-    )  # memory of its own: gradients are scaled in place
+    )  # a fresh buffer, because gradients are scaled in place

@@ -94,7 +94,7 @@ def blocks_are_faster() -> bool:
     a = torch.ones(4, 4, dtype=torch.float32, device="cpu")
     try:
         torch.ops.oneflow.mm(a, a)
-    except RuntimeError:  # this torch, or this processor, has no such kernel
+    except RuntimeError:  # this torch version or processor has no such kernel
         return False
     return True
 
@@ -149,7 +149,7 @@ def rows_into_product(graph):
         with graph.inserting_before(node):
             if node.target is aten.addmm.default:
                 other = graph.call_function(aten.mm.default, node.args[1:])
-                other.meta.update(node.meta, val=value.clone())  # memory of its own, which is written
+                other.meta.update(node.meta, val=value.clone())  # a fresh buffer, because it is written
             kept = _call(graph, aten.where.self, rows, mask, rows, _number(graph, 0.0, value))
             places = [None if i is None else _within(graph, i, size) for size, i in zip(value.shape, indices)]
             total = graph.call_function(aten._unsafe_index_put.default, (other, places, kept, True))

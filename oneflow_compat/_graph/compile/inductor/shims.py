@@ -9,7 +9,7 @@ from .decompositions import _plain as plain_pointwise, table, talks
 
 @functools.cache
 def no_shim(target) -> bool:
-    """An operator of torch's without a shim that takes a list of SymInt."""
+    """Return True if this is a torch operator without a C shim that takes a list of SymInt."""
     if (
         not isinstance(target, torch._ops.OpOverload)
         or target.namespace != "aten"
