@@ -73,7 +73,7 @@ def compile(program, config, name="auto"):
 
 
 class Tiered:
-    """A callable that runs `current`: a timed aten run, then a timed compiled run, then the faster backend."""
+    """A callable that runs `current`: timed aten runs, then timed compiled runs, then the faster of both."""
 
     def __init__(self, program, config):
         self.program, self.config = program, config
@@ -168,7 +168,7 @@ def _capture_seconds(program):
 
 
 def _share_left(program):
-    """Return the share of the operators that the compiler gets if a loop over time steps counts as one layer."""
+    """Return the share of operators that the compiler gets if a loop over time steps is one layer."""
     operators = _count(program.graph)
     return _count(compiler.region_of(program)[0].graph) / operators if operators > MANY else 1.0
 

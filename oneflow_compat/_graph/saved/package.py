@@ -1,11 +1,11 @@
 """Read a graph from a folder without running anything of it: program.json (readable) and tensors.pt.
 
-writer.py writes the folder. Operators are stored by name and looked up among torch's; Python functions come from
-a short list. Shapes, phases and the marks of recurrent layers are stored as well, so the backends compile a loaded
-program as they compile a captured one (format 2 had none of these).
+writer.py writes the folder. Operators are stored by name and looked up among torch's; Python functions come
+from a short list. Shapes, phases and the marks of recurrent layers are stored as well, so the backends
+compile a loaded program as they compile a captured one (format 2 had none of these).
 
-A damaged or foreign file gives a PackageError. reader.py checks values, operators.py the calls, and tensors.py the
-tensors.
+A damaged or foreign file gives a PackageError. reader.py checks values, operators.py the calls, and
+tensors.py the tensors.
 """
 
 from __future__ import annotations

@@ -171,13 +171,13 @@ def _read_formula(entry, location, depth):
     return schedule
 
 
-def _check_members(kind, numbers, members, depth, location):
+def _check_members(kind, fields, members, depth, location):
     if _KINDS[kind] is _COMPOSED:
         expected, fits = (
             "one member more than milestones, and a flag for each milestone",
-            len(members) == len(numbers["milestones"]) + 1,
+            len(members) == len(fields["milestones"]) + 1,
         )
-        fits = fits and len(numbers["interval_rescaling"]) == len(numbers["milestones"])
+        fits = fits and len(fields["interval_rescaling"]) == len(fields["milestones"])
     elif kind == "ChainedScheduler":
         expected, fits = "one member or more", len(members) > 0
     else:

@@ -80,7 +80,7 @@ def _text(document):
 
 
 def _document(program, values, tensors):
-    """Return what program.json holds of a program. The values that the program reads are added to `tensors`."""
+    """Return the program.json record of a program; values that the program reads go into `tensors`."""
     layers: dict = {}
     slots = []
     for slot, value in zip(program.slots, values):

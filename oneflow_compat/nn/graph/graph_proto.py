@@ -333,7 +333,7 @@ def _describe(conf, shape, dtype):
 
 
 def _argument(node, name, position):
-    """Return ATen's argument at this position, or the constant. A window without a stride moves by its size."""
+    """Return ATen's argument at this position, or the constant; the stride defaults to the window size."""
     if type(position) is not int:
         return position
     rest = node.target._schema.arguments[position:]

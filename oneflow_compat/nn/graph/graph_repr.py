@@ -48,7 +48,7 @@ def named_leaves(prefix, args, kwargs=None):
 
 
 def module_lines(module, name, calls, operators, indent=0):
-    """Return the lines of a module block: inputs, parameters, buffers, children, outputs, and its operators."""
+    """Return the lines of a module block: inputs, parameters, buffers, children, outputs, operators."""
     pad = "  " * indent
     text = f"{type(module).__name__}({module.extra_repr()})"
     ins, outs = calls.get(name, ((), ()))

@@ -150,7 +150,7 @@ def _softshrink(x, bound=0.5):
 
 
 def _on_cpu(form):
-    """Apply a decomposition to floating operands on the CPU, in at least float32, as torch's kernels compute."""
+    """Decompose floating operands on the CPU in at least float32, as torch's kernels compute."""
 
     def decomposed(a, b, *, rounding_mode="floor"):
         tensors = [t for t in (a, b) if isinstance(t, torch.Tensor)]

@@ -100,7 +100,7 @@ def blocks_are_faster() -> bool:
 
 
 def _processor():
-    """Return the vendor of an x86 processor: vendor_id of Linux's /proc/cpuinfo, else Python's description."""
+    """Return the vendor of an x86 processor: vendor_id of /proc/cpuinfo, else Python's description."""
     try:
         with open("/proc/cpuinfo") as file:
             return next((line for line in file if line.startswith("vendor_id")), "")

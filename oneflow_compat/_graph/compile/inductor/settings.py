@@ -51,7 +51,7 @@ def settings(graph, infos, options=()):
 
 @contextlib.contextmanager
 def files_at_once():
-    """Compile a region's two C++ files in parallel and link them; inductor compiles them one after the other."""
+    """Compile a region's two C++ files in parallel and link them; inductor compiles them in turn."""
     from torch._inductor import codecache
 
     before = codecache._worker_compile_cpp
