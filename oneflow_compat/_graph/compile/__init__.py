@@ -33,8 +33,8 @@ def check_name(name):
 
 
 def default_backend() -> str:
-    """ONEFLOW_GRAPH_BACKEND, else auto (aten first, inductor when it pays) where a C++ compiler is found,
-    else aten.
+    """Return ONEFLOW_GRAPH_BACKEND if it is set. Otherwise return "auto" (aten first, inductor when it pays)
+    if a C++ compiler is found, else "aten".
     """
     name = get("ONEFLOW_GRAPH_BACKEND")
     if name:
@@ -55,7 +55,7 @@ def _has_compiler():
 
 
 def compiler_for(name):
-    """The compile function of a backend; its module is imported now, not before."""
+    """Return the compile function of a backend. Its module is imported by this call, not before."""
     from importlib import import_module, util
 
     module, package = BACKENDS[check_name(name)]

@@ -7,5 +7,5 @@ from .call_wrapper import runner
 
 
 def compile(program, config, name="aten"):
-    """A function over the slot values. Autograd is off while it runs."""
+    """Return a function over the slot values. Autograd is off while the function runs."""
     return runner(lambda: in_blocks(program, config.skip))

@@ -1,19 +1,15 @@
 """The default: run the captured operators at once, and compile with inductor when that pays.
 
 A program first runs on the aten backend, so the first result comes without waiting for a compiler. From its
-third call
-on it is compiled once a compiled program would have saved as much time as the compiler takes, so that waiting
-for the
-compiler at most doubles what was lost. Both sides are estimates (`Experience`) that start from recorded
-figures and
-follow what the compilations of this process took and saved:
+third call on it is compiled once a compiled program would have saved as much time as the compiler takes, so
+that waiting for the compiler at most doubles what was lost. Both sides are estimates (`Experience`) that
+start from recorded figures and follow what the compilations of this process took and saved:
 
 - the compiler takes a multiple of the time of the capture, which a slow or busy machine stretches alike;
 - a compiled program saves a part of each call.
 
 A compiled program whose calls turn out to take longer goes back to aten. The numbers change by rounding at a
-switch;
-set_backend() fixes one backend from the first call.
+switch; set_backend() fixes one backend from the first call.
 """
 
 from __future__ import annotations
@@ -30,17 +26,17 @@ from .inductor.decompositions import talks
 from .notices import say
 
 WARM_UP = 2  # calls before the first compilation
-MANY = 1000  # operators from which it is worth to look how many are left when steps in time are one layer
+MANY = 1000  # smallest operator count for which the share left with time steps as one layer is computed
 TRIAL = 5  # calls after a compilation, compiled and aten in turns, so that both are timed under the same load
-SLOWER = 1.1  # a compiled program goes back to aten if it takes this many times as long
-CAPTURE_PER_OPERATOR = 1e-3  # seconds; for a loaded program, which was not captured here
+SLOWER = 1.1  # a compiled program goes back to aten if it takes this many times as long as aten
+CAPTURE_PER_OPERATOR = 1e-3  # seconds; for a loaded program, which was not captured in this process
 
 
 class Experience:
-    """What compilations of this process cost, as a multiple of the capture, and what part of a call they
-    saved.
+    """The measured cost of the compilations of this process.
 
-    The first figures (tests/golden/compile_costs.json) count as one compilation after a capture of one
+    The cost is a multiple of the capture time; the saving is the share of a call that a compilation removed.
+    The initial figures (tests/golden/compile_costs.json) count as one compilation after a capture of one
     second.
     """
 
@@ -66,8 +62,10 @@ _failed: set = set()  # names of graphs that were warned about
 
 
 def compile(program, config, name="auto"):
-    """A function over the slot values that changes from aten to inductor by itself; aten alone where ranks
-    talk (they would change at different calls) or random numbers are drawn again.
+    """Return a function over the slot values that switches from aten to inductor by itself.
+
+    Only aten is used if the program has collectives, because ranks would switch at different calls, or if
+    random values are sampled again.
     """
     if talks(program.graph) or replays_random_numbers(program.graph):
         return aten.compile(program, config)
@@ -75,9 +73,7 @@ def compile(program, config, name="auto"):
 
 
 class Tiered:
-    """Calls `current`: a timed aten run, then a timed compiled run, then the function of the
-    faster backend.
-    """
+    """A callable that runs `current`: timed aten runs, then timed compiled runs, then the faster of both."""
 
     def __init__(self, program, config):
         self.program, self.config = program, config
@@ -102,9 +98,9 @@ class Tiered:
         return out
 
     def _measured(self, function, values, waits):
-        """(results, seconds) of one call.
+        """Return (results, seconds) of one call.
 
-        On a GPU the first calls wait for it; later ones count as the shortest of these.
+        On a GPU only the initial calls wait for the device. Each later call counts as the shortest of them.
         """
         waits = waits and self.on_cuda
         if waits:
@@ -144,7 +140,7 @@ class Tiered:
             self.config.on_stage(f"compile {self.backend}", time.perf_counter() - begin, self.program)
 
     def _tried(self, *values):
-        """The calls that tell what the compiled program saves."""
+        """Run the calls that measure how much time the compiled program saves."""
         out, seconds = self._measured(self.aten if len(self.trial) % 2 else self.compiled, values, True)
         self.trial.append(seconds)
         if len(self.trial) == TRIAL:
@@ -172,7 +168,7 @@ def _capture_seconds(program):
 
 
 def _share_left(program):
-    """What part of the operators the compiler gets, where a loop over time steps is one layer for it."""
+    """Return the share of operators that the compiler gets if a loop over time steps is one layer."""
     operators = _count(program.graph)
     return _count(compiler.region_of(program)[0].graph) / operators if operators > MANY else 1.0
 

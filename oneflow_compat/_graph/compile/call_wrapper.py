@@ -11,9 +11,10 @@ from ..program.codegen import compile_program
 
 
 def runner(host):
-    """A function over the slot values that runs the Program `host()` with autograd off.
+    """Return a function over the slot values that runs the Program `host()` with autograd off.
 
-    A profiler sees the graph's name, in it what build() named with record_function(), phases and modules.
+    A profiler sees the name of the graph, and inside it the record_function() names of build(), phases and
+    modules.
     """
     program, named = host(), []
     function = compile_program(program)
@@ -22,13 +23,13 @@ def runner(host):
         guard = object  # below autograd torch's kernels of sparse tensors write into copies
 
     def run(*values):
-        keep = guard()  # operators skip autograd until this dies
+        keep = guard()  # operators skip autograd while this object lives
         try:
             if profiling():
                 return _in_regions(host, named, values)
             return function(*values)
         finally:
-            del keep  # a traceback of an error would keep it
+            del keep  # the traceback of an error would keep it alive
 
     if sparse:
         run = torch.no_grad()(run)
@@ -51,14 +52,14 @@ def _in_regions(host, named, values):
 
 
 def _labels(program, node):
-    """The regions a node runs in, from the outside in."""
+    """Return the profiler regions of a node, from the outside in."""
     phase, module = node.meta.get("phase"), node.meta.get("module")
     last = (f"{phase}: {module}" if module else phase,) if phase else ()
     return (program.name, *node.meta.get("regions", ()), *last)
 
 
 class _Regions:
-    """The regions that are open."""
+    """The regions that are currently open."""
 
     def __init__(self):
         self.open = []  # (label, record_function)

@@ -2,8 +2,8 @@
 
 Arguments are copied into fixed buffers; parameters, buffers and free tensors are read where they are, so the
 recording is made again when one of them has moved. The update runs outside: its learning rate and step
-counters
-are python numbers that a recording would freeze. The generator advances as in ordinary CUDA graph replay.
+counters are python numbers that a recording would freeze. The generator advances as in ordinary CUDA graph
+replay.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WARM_UPS = 2
 
 
 def compile(program, config, name):
-    """A function over the slot values; `name` is the backend that compiles the recorded region."""
+    """Return a function over the slot values; `name` is the backend that compiles the recorded region."""
     if not any(getattr(s.device, "type", None) == "cuda" for s in program.slots):
         raise ProgramError(
             f"program {program.name}: enable_cudagraph needs CUDA tensors, all inputs are on the CPU"
@@ -60,7 +60,7 @@ class Recorded:
     Outputs are copies, since a replay writes the same memory.
     """
 
-    __name__ = "recorded"  # torch.fx names a node by it
+    __name__ = "recorded"  # torch.fx derives a node name from it
 
     def __init__(self, region, copied):
         self.region, self.copied = region, set(copied)
@@ -89,9 +89,9 @@ class Recorded:
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(
             self.graph, capture_error_mode="thread_local"
-        ):  # other threads may pin memory meanwhile
+        ):  # other threads may pin memory during the recording
             self.outputs = tuple(self.region(*self.inputs))
-        for now, before in zip(self.inputs, kept):  # running statistics moved in the warm-up
+        for now, before in zip(self.inputs, kept):  # the warm-up changed running statistics
             now.copy_(before)
         torch.cuda.set_rng_state(state)
         self.addresses = addresses

@@ -15,7 +15,7 @@ from .inductor.regions import split
 
 
 def compile(program, config, name):
-    """A function over the slot values."""
+    """Return a function over the slot values."""
     if program.training:
         raise OneFlowError(
             f"graph backend {name!r} compiles inference graphs only; program {program.name} trains. Use the"
@@ -39,7 +39,7 @@ def compile(program, config, name):
 
 
 class _Recompiled:
-    """A compiled region that is compiled again when a weight was written or moved."""
+    """A compiled region that is recompiled after a weight was written or moved."""
 
     def __init__(self, module, infos, fixed, compiler, options):
         self.module, self.infos, self.fixed, self.compiler, self.options = (
@@ -66,7 +66,7 @@ class _Recompiled:
 
 
 class _Fixed(torch.nn.Module):
-    """The region as a module of its arguments, weights inside."""
+    """The region as a module of its arguments, with the weights inside."""
 
     def __init__(self, module, weights, count):
         super().__init__()
@@ -87,9 +87,10 @@ def _exported(module, examples):
 
 @functools.cache
 def _core():
-    """OpenVINO's one runtime of this process, never let go: its CPU plugin gives the thread that loads it a
-    signal stack, and frees
-    that without taking it back when another thread unloads it. The next signal would end the process.
+    """Return the single OpenVINO runtime of this process, which is never released.
+
+    OpenVINO's CPU plugin gives the thread that loads it a signal stack. If another thread unloads the plugin,
+    that stack is freed but stays registered, and the next signal would end the process.
     """
     import openvino
 
@@ -106,8 +107,8 @@ def _openvino(module, examples, options):
     )
 
     def call(values):
-        found = compiled([v.detach().contiguous().numpy() for v in values])
-        return [torch.from_numpy(found[i].copy()) for i in range(len(compiled.outputs))]
+        outputs = compiled([v.detach().contiguous().numpy() for v in values])
+        return [torch.from_numpy(outputs[i].copy()) for i in range(len(compiled.outputs))]
 
     return call
 
@@ -126,9 +127,9 @@ def _xla(module, examples, options):
     moved = module.to(device)
 
     def call(values):
-        found = moved(*(v.to(device) for v in values))
+        outputs = moved(*(v.to(device) for v in values))
         xla.mark_step()
-        return [f.cpu() for f in found]
+        return [f.cpu() for f in outputs]
 
     return call
 

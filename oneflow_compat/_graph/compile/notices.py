@@ -13,7 +13,7 @@ from ..._env import is_set
 
 def say(text):
     """Write one line to stderr."""
-    if not is_set("ONEFLOW_QUIET") and sys.stderr is not None:  # None without a console
+    if not is_set("ONEFLOW_QUIET") and sys.stderr is not None:  # None if there is no console
         print(f"oneflow: {text}", file=sys.stderr, flush=True)
 
 

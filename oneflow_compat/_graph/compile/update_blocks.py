@@ -1,15 +1,12 @@
-"""The update of an optimizer on the CPU, block by block: bit for bit the same numbers.
+"""The update of an optimizer on the CPU, block by block, with bitwise equal results.
 
 An optimizer in plain torch passes over its tensors once for each operator (AdamW nine times). Here the
-elementwise operators of one
-parameter are the steps of one call of oneflow::blocks_ (csrc/cpu/blocks.h), which takes them over a block of
-every tensor while the
-block is in the cache. Each step rounds as torch's operator does; `exact_steps` compares them where the
-library is loaded.
+elementwise operators of one parameter are the steps of one call of oneflow::blocks_ (csrc/cpu/blocks.h). The
+call applies all steps to a block of every tensor while the block is in the cache. Each step rounds as torch's
+operator does; `exact_steps` compares them where the library is loaded.
 
-A lane is what the operators of one parameter read and write; lanes with the same steps share a call, in the
-parameters' order, as
-a loop over parameters would take them.
+A lane is what the operators of one parameter read and write. Lanes with the same steps share a call, in the
+order of the parameters, as a loop over parameters would process them.
 """
 
 from __future__ import annotations
@@ -30,27 +27,27 @@ _ONE = ("copy", "neg", "abs", "sqrt", "reciprocal", "add_number", "mul_number", 
 _TWO = ("add", "mul", "div", "maximum", "minimum", "lerp")
 _THREE = ("addcmul", "addcdiv")
 STEPS = (*_ONE, *_TWO, *_THREE)  # enum Block of csrc/cpu/kernels.h
-_WITH_NUMBER = ("add", "mul", "div")  # which have a form with a number for the second tensor
+_WITH_NUMBER = ("add", "mul", "div")  # steps that also accept a scalar as the second operand
 _SCALED = ("add", "addcmul", "addcdiv")  # by `alpha` or `value`
 _OPERANDS, _TEMPORARIES = 12, 4
-_WORTH = 3  # operators that a call takes the place of
+_WORTH = 3  # operators that a call replaces
 
 
 @dataclass
 class Step:
-    """to = name(*tensors; scalar), the element `index` of a node's lists."""
+    """to = name(*tensors; scalar), for the element `index` of the lists of a node."""
 
     node: Node
     index: int
     name: str
     to: Node
     tensors: tuple
-    scalar: object = None  # a number, or the node of one
+    scalar: object = None  # a scalar, or the node of a scalar
 
 
 @functools.cache
 def exact_steps(dtype) -> frozenset:
-    """The steps that give torch's own numbers here, found by running both."""
+    """Return the steps that give torch's exact results here; both are run and compared."""
     from ..._kernels import _ext
 
     if _ext.status() != "loaded":
@@ -83,8 +80,8 @@ def _operands(name):
 
 
 def in_blocks(program, skip=()):
-    """The program with its update in blocks; itself where nothing of it can be, or "in_blocks" is to be
-    skipped.
+    """Return the program with its update in blocks. Return the program itself if nothing can be moved, or if
+    "in_blocks" is to be skipped.
     """
     if "in_blocks" in skip or not any(
         n.op == "call_function" and n.meta.get("phase") == "update" and _named(n) for n in program.graph.nodes
@@ -106,8 +103,8 @@ def in_blocks(program, skip=()):
 
 
 def _named(node):
-    """(name of the operator, whether it is of lists, whether it is in place) where it may be a step; None for
-    any other.
+    """Return (operator name, whether it works on lists, whether it is in place) if the node may be a step,
+    else None.
     """
     schema = getattr(node.target, "_schema", None)
     if (
@@ -123,41 +120,44 @@ def _named(node):
 
 
 def _steps(graph):
-    """{node: its steps} of the nodes of the update that may be taken in blocks."""
-    found = {
+    """Return {node: its steps} for the nodes of the update that may run in blocks."""
+    candidates = {
         node: _steps_of(node)
         for node in graph.nodes
         if node.op == "call_function" and node.meta.get("phase") == "update"
     }
-    found = {node: steps for node, steps in found.items() if steps}
-    while True:  # a result that something else uses has to be made
+    candidates = {node: steps for node, steps in candidates.items() if steps}
+    while True:  # a result with another reader must be materialized
         stepped = {
-            (step.node, t) for steps in found.values() for step in steps for t in (step.to, *step.tensors)
+            (step.node, t)
+            for steps in candidates.values()
+            for step in steps
+            for t in (step.to, *step.tensors)
         }
         escaped = [
             step
-            for node, steps in found.items()
+            for node, steps in candidates.items()
             if not _named(node)[2]
             for step in steps
             if any((user, step.to) not in stepped for user in step.to.users)
         ]
         if not escaped:
-            return found
+            return candidates
         for step in escaped:
-            found[step.node].remove(step)
+            candidates[step.node].remove(step)
 
 
 def _steps_of(node):
-    """The steps that the elements of the node's lists are, of a node without lists its own."""
+    """Return one step per element of the node's lists; for a node without lists, its single step."""
     named = _named(node)
     if named is None or node.kwargs.keys() - {"alpha", "value"} or named[2] and node.users:
         return []
-    name, lists, place = named
+    name, lists, in_place = named
     columns = [
         a if isinstance(a, (list, tuple)) else (a,) for a in node.args
-    ]  # a number may stand for a list of them
+    ]  # a scalar may stand for a list of scalars
     count = len(columns[0])
-    results = columns[0] if place else _results(node, count) if lists else [node]
+    results = columns[0] if in_place else _results(node, count) if lists else [node]
     if any(len(column) not in (1, count) for column in columns):
         return []
     rows = ([column[i if len(column) > 1 else 0] for column in columns] for i in range(count))
@@ -166,40 +166,40 @@ def _steps_of(node):
 
 
 def _results(node, count):
-    """The nodes that take the elements of a list of results."""
-    found = [None] * count
+    """Return the nodes that read the elements of a list of results."""
+    readers = [None] * count
     for user in node.users:
-        if user.target is not operator.getitem or found[user.args[1]] is not None:
+        if user.target is not operator.getitem or readers[user.args[1]] is not None:
             return [None] * count
-        found[user.args[1]] = user
-    return found
+        readers[user.args[1]] = user
+    return readers
 
 
 def _step(node, index, name, to, values):
-    """One element's step, or None."""
+    """Return the step of one element, or None."""
     sign = -1 if name == "sub" else 1
     name = "add" if name == "sub" else name
     tensors = [v for v in values if isinstance(v, Node) and v.meta.get("tensor") is not None]
-    numbers = values[len(tensors) :]
+    scalars = values[len(tensors) :]
     factor = node.kwargs.get("alpha", node.kwargs.get("value", 1))
     if (
         to is None
         or values[: len(tensors)] != tensors
-        or len(numbers) > 1
-        or not all(map(_is_number, (*numbers, factor)))
+        or len(scalars) > 1
+        or not all(map(_is_number, (*scalars, factor)))
         or not _alike([to, *tensors])
     ):
         return None
     if name == "copy":
         tensors = tensors[1:]
-    if numbers and name in _WITH_NUMBER and len(tensors) == 1:
+    if scalars and name in _WITH_NUMBER and len(tensors) == 1:
         if factor != 1:
             return None
-        name, scalar = name + "_number", numbers[0]
-    elif numbers and name not in ("lerp", *_THREE) or name == "lerp" and not numbers:
+        name, scalar = name + "_number", scalars[0]
+    elif scalars and name not in ("lerp", *_THREE) or name == "lerp" and not scalars:
         return None
     else:
-        scalar = numbers[0] if numbers else factor if name in _SCALED else 0
+        scalar = scalars[0] if scalars else factor if name in _SCALED else 0
     if (
         len(tensors) != _operands(name)
         or name not in exact_steps(to.meta["tensor"].dtype)
@@ -220,26 +220,26 @@ def _is_number(value):
 
 
 def _alike(nodes):
-    """Tensors on the CPU of one float type, shape and dense layout."""
-    first = nodes[0].meta.get("tensor")
+    """Return True if the tensors are on the CPU and share one float dtype, shape and dense layout."""
+    reference = nodes[0].meta.get("tensor")
     if (
-        first is None
-        or first.dtype not in (torch.float32, torch.float64)
-        or first.device.type != "cpu"
-        or first.stride is None
+        reference is None
+        or reference.dtype not in (torch.float32, torch.float64)
+        or reference.device.type != "cpu"
+        or reference.stride is None
     ):
         return False
-    if not all(type(size) is int for size in (*first.shape, *first.stride)):
+    if not all(type(size) is int for size in (*reference.shape, *reference.stride)):
         return False
     expected = 1
     for stride, size in sorted(
-        (stride, size) for size, stride in zip(first.shape, first.stride) if size != 1
+        (stride, size) for size, stride in zip(reference.shape, reference.stride) if size != 1
     ):
         if stride != expected:
             return False
         expected *= size
     return all(
-        n.meta.get("tensor") is not None and _layout(n.meta["tensor"]) == _layout(first) for n in nodes
+        n.meta.get("tensor") is not None and _layout(n.meta["tensor"]) == _layout(reference) for n in nodes
     )
 
 
@@ -253,8 +253,8 @@ def _layout(info):
 
 
 class Lane:
-    """The steps of one parameter in order, the tensors they write and read, and the position up to which all
-    of them may be moved.
+    """The steps of one parameter in order, the tensors they write and read, and the last position that all of
+    them may be moved to.
     """
 
     def __init__(self, editor, steps, foreign):
@@ -278,30 +278,32 @@ class Lane:
             and all(base_of(t) is t for t in self.written)
         )
         if tensors[0].meta["tensor"].shape == () and len(self.steps) < _WORTH:
-            self.fits = False  # a counter, which is read at once
+            self.fits = False  # a counter, which is read immediately
 
     def _code(self, own):
-        """Six numbers a step (see csrc/ops.cpp), the scalars numbered as the steps; None where it takes too
-        many tensors.
+        """Return six integers per step (see csrc/ops.cpp), with scalars numbered like the steps. Return None
+        if it takes too many tensors.
         """
-        place = {t: i for i, t in enumerate((*self.written, *self.read))}
-        free = [len(place) + i for i in range(_TEMPORARIES)]
-        if len(place) > _OPERANDS or not self.written:
+        positions = {t: i for i, t in enumerate((*self.written, *self.read))}
+        free = [len(positions) + i for i in range(_TEMPORARIES)]
+        if len(positions) > _OPERANDS or not self.written:
             return None
         last = {t: i for i, step in enumerate(self.steps) for t in (step.to, *step.tensors) if t in own}
         code = []
         for i, step in enumerate(self.steps):
-            operands = [place[t] for t in step.tensors]
-            if step.to not in place:
+            operands = [positions[t] for t in step.tensors]
+            if step.to not in positions:
                 if not free:
                     return None
-                place[step.to] = free.pop(0)
-            code += [STEPS.index(step.name), place[step.to], *operands, *[-1] * (3 - len(operands)), i]
-            free[:0] = [place[t] for t in last if last[t] == i]
+                positions[step.to] = free.pop(0)
+            code += [STEPS.index(step.name), positions[step.to], *operands, *[-1] * (3 - len(operands)), i]
+            free[:0] = [positions[t] for t in last if last[t] == i]
         return tuple(code)
 
     def _limit(self, editor, foreign):
-        """Before it nothing but the lane touches what the lane writes, or writes what it reads."""
+        """Return the position before which only the lane touches the tensors it writes, and nobody writes
+        those it reads.
+        """
         position = editor.order
         ends = [
             position[user]
@@ -315,8 +317,8 @@ class Lane:
 
 
 def _batches(editor, steps):
-    """Lists of lanes that may all be run after the last step of them; two inputs are taken to be in memory of
-    their own.
+    """Return lists of lanes that may all run after their last step. Two inputs are assumed not to share
+    memory.
     """
     foreign = [
         i
@@ -346,7 +348,7 @@ def _is_state(node):
 
 
 def _lanes(steps):
-    """Lists of the steps that share memory."""
+    """Return lists of the steps that share memory."""
     lane_of: dict = {}
     for step in (step for of_node in steps.values() for step in of_node):
         lane = [step]
@@ -357,9 +359,7 @@ def _lanes(steps):
 
 
 def _memory(step):
-    """What stands for the memory of a step's tensors: the results of a compiled region are apart from each
-    other.
-    """
+    """Return keys for the memory of a step's tensors. The results of a compiled region do not overlap."""
     for t in (step.to, *step.tensors):
         base = base_of(t)
         yield base if base.op != "call_function" or hasattr(base.target, "_schema") else t
@@ -382,7 +382,7 @@ class Blocks:
 
 
 def _place(editor, batch):
-    """The batch's calls behind its last step: one for each list of steps."""
+    """Insert the calls of a batch after its last step, one call for each list of steps."""
     after = max((step.node for lane in batch for step in lane.steps), key=editor.order.__getitem__)
     alike: dict = {}
     for lane in batch:
@@ -409,7 +409,7 @@ def _equal(a, b):
 
 
 def _drop(editor, node, gone):
-    """Take the elements `gone` out of a node."""
+    """Remove the elements `gone` from a node."""
     name, lists, place = _named(node)
     kept = [i for i in range(len(node.args[0]) if lists else 1) if i not in gone]
     for result in () if place or not lists else list(node.users):

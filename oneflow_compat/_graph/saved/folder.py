@@ -1,9 +1,8 @@
 """The folder of a saved graph, written so that it holds the old graph or the new one at any moment.
 
-The tensors are written under a name of their own. program.json names them and is renamed into place at the
-end: that is the commit.
-What an interrupted save left behind is removed by the next one, which holds the folder's lock and so knows
-that nobody writes it.
+The tensors are written to a file with a unique name. program.json refers to that file and is renamed into
+place at the end, which is the commit. The next save removes the leftovers of an interrupted save: it holds
+the folder's lock, so nobody else is writing them.
 """
 
 from __future__ import annotations
@@ -22,8 +21,10 @@ _TEMPORARY = re.compile(r"\.(program\.json|tensors\.pt)-[0-9a-f]{8}\.tmp\Z")
 
 
 def write_folder(folder, write_tensors, program_text) -> None:
-    """Write a graph. `write_tensors(file)` fills an open file; `program_text(name)` gives program.json for
-    tensors in a file of that name.
+    """Write a graph.
+
+    `write_tensors(file)` fills an open file. `program_text(name)` returns program.json for tensors in a file
+    of that name.
     """
     folder = os.path.realpath(os.fspath(folder))
     created = _make(folder)
@@ -65,7 +66,7 @@ def _write(path, fill):
 
 
 def _make(folder):
-    """Make the folder with the mode that the umask gives; whether it was missing."""
+    """Create the folder with the mode of the umask. Return True if it was missing."""
     try:
         os.makedirs(folder)
         return True
@@ -78,15 +79,15 @@ def _make(folder):
 
 
 def _check_content(folder):
-    """Raise if the folder is somebody else's: it has files, and no graph."""
+    """Raise if the folder belongs to something else: it has files but no graph."""
     names = os.listdir(folder)
     if PROGRAM not in names and not all(TENSORS_NAME.match(n) or _TEMPORARY.match(n) for n in names):
         raise PackageError(f"{folder} exists and holds something else than a graph; choose another folder")
 
 
 def _remove_leftovers(folder, name, locked):
-    """Remove the tensors of older graphs and, if nobody else can be writing here, what interrupted saves
-    left.
+    """Remove the tensors of older graphs and, if nobody else can be writing here, the leftovers of
+    interrupted saves.
     """
     for found in os.listdir(folder):
         if TENSORS_NAME.match(found) and found != name or locked and _TEMPORARY.match(found):
@@ -95,8 +96,8 @@ def _remove_leftovers(folder, name, locked):
 
 
 def _lock(folder):
-    """Wait until no other process saves into the folder; the function that lets go, None where folders cannot
-    be locked.
+    """Wait until no other process saves into the folder. Return the function that releases the lock, or None
+    if folders cannot be locked.
     """
     try:
         import fcntl
@@ -124,7 +125,7 @@ def _sync_folder(folder):
 
 @contextlib.contextmanager
 def opened(folder, name):
-    """A file of a saved graph, open for reading: an ordinary one that lies in the folder."""
+    """Open a file of a saved graph for reading; it must be a regular file inside the folder."""
     path = os.path.join(folder, name)
     real = os.path.realpath(path)
     if os.path.islink(path) and not any(real.startswith(base + os.sep) for base in _own_folders(folder)):
@@ -134,7 +135,7 @@ def opened(folder, name):
     try:
         handle = os.open(
             path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-        )  # a named pipe would wait for a writer
+        )  # opening a named pipe would wait for a writer
     except FileNotFoundError:
         raise PackageError(f"no graph in {folder}: {path} is missing") from None
     except NotADirectoryError:
@@ -148,7 +149,7 @@ def opened(folder, name):
 
 
 def _own_folders(folder):
-    """The folder, and that of the files to which the cache of Hugging Face links
+    """Return the folder, and the folder of the files that the Hugging Face cache links to
     (<model>/snapshots/<version>/ beside <model>/blobs/).
     """
     folder = os.path.realpath(folder)

@@ -28,7 +28,7 @@ class _Text(str):
 
 
 def _form(spec, texts):
-    """A call's arguments, each leaf as its text."""
+    """Return the arguments of a call with each leaf replaced by its text."""
     args, kwargs = pytree.tree_unflatten([_Text(t) for t in texts], spec)
     return f"({', '.join([*map(repr, args), *(f'{k}={v!r}' for k, v in kwargs.items())])})"
 
@@ -38,14 +38,14 @@ def _kind(leaf):
 
 
 def _laid_out(value, stride):
-    """The tensor with these strides (None: any), in new memory where it has others."""
+    """Return the tensor with these strides (None: any), in a fresh buffer if its own strides differ."""
     if stride is None or value.layout is not torch.strided or value.stride() == stride:
         return value
     return value.new_empty_strided(value.shape, stride).copy_(value.detach())
 
 
 class LoadedProgram:
-    """One program of a loaded graph; it is compiled when it first runs."""
+    """One program of a loaded graph, compiled at its first run."""
 
     def __init__(self, program: Program, keys, backend, source):
         self.program, self.keys, self._run, self._source = program, keys, None, source
@@ -60,7 +60,7 @@ class LoadedProgram:
         self.keywords = keys_of(keywords.context) if keywords.children() else ()
 
     def form(self):
-        """The call it was saved for."""
+        """Return the text of the call that the program was saved for."""
         fixed = {i: text for i, _, text in self.program.in_constants}
         tensors = (f"{s.dtype}{list(s.shape)}" for s in self.program.slots if s.role == "arg")
         return _form(
@@ -72,8 +72,8 @@ class LoadedProgram:
         )
 
     def tensors_of(self, leaves, spec):
-        """The tensors among the arguments; an error says how the call is another one than it was
-        saved for.
+        """Return the tensors among the arguments. Raise an error that explains the difference if this is not
+        the saved call.
         """
         program = self.program
         if plain_spec(spec) != program.in_spec:
@@ -89,8 +89,8 @@ class LoadedProgram:
                     " others before it is saved"
                 )
         fixed = {i for i, _, _ in program.in_constants}
-        given = [v for i, v in enumerate(leaves) if i not in fixed]
-        for index, value in zip(self.args, given, strict=True):
+        tensors = [v for i, v in enumerate(leaves) if i not in fixed]
+        for index, value in zip(self.args, tensors, strict=True):
             slot = program.slots[index]
             if not isinstance(value, torch.Tensor):
                 raise TypeError(
@@ -103,24 +103,24 @@ class LoadedProgram:
                     f" found {value.dtype}{list(value.shape)}; a saved program holds for one shape, call the"
                     " graph with others before it is saved"
                 )
-        return given
+        return tensors
 
-    def values(self, state, given):
-        """What the slots read."""
+    def values(self, state, tensors):
+        """Return the values of the slots."""
         values = [None] * len(self.program.slots)
         for index, key in self.keys.items():
             values[index] = state[key]
-        for index, value in zip(self.args, given):
+        for index, value in zip(self.args, tensors):
             slot = self.program.slots[index]
             values[index] = _laid_out(value.to(slot.device), slot.stride)
         return values
 
     def holds(self, values):
-        """Are the values that build() decided by those of this program?"""
+        """Return True if the values that build() branched on match this program."""
         return self._guard is None or self._guard(*values)
 
     def run(self, values):
-        """What build() returned."""
+        """Return the result of build()."""
         if self._run is None:
             with _making, torch._C._DisableAutocast():
                 self._run = self._run or self._compiled()
@@ -133,12 +133,12 @@ class LoadedProgram:
         with (
             torch._C._DisableAutocast(),
             torch.set_grad_enabled(program.training or torch.is_grad_enabled()),
-        ):  # oneDNN's LSTM keeps what backward needs only then
+        ):  # oneDNN's LSTM keeps the values for backward only then
             keep = torch._C._AutoDispatchBelowAutograd()
             try:
                 out = iter(run(*values))
             finally:
-                del keep  # a traceback of an error would keep it
+                del keep  # the traceback of an error would keep it alive
             increment_version([values[i] for i in self._written])
         fixed = dict(program.out_constants)
         flat = [fixed[i] if i in fixed else next(out) for i in range(program.out_spec.num_leaves)]
@@ -154,26 +154,24 @@ class LoadedProgram:
             ValueError,
             AssertionError,
             SyntaxError,
-        ) as error:  # marks or shapes that do not fit the nodes
+        ) as error:  # marks or shapes that do not match the nodes
             raise ProgramError(
                 f"{self._source}: its program cannot be compiled for the backend {self.backend!r}"
                 f" ({type(error).__name__}: {error}); save the graph again"
             ) from error
 
     def read(self, key, tensor):
-        """The tensor of this key is another one from now on."""
+        """Use this tensor for the key from now on."""
         strides = {self.program.slots[i].stride for i, k in self.keys.items() if k == key}
-        if strides - {None, tensor.stride()}:  # what is compiled reads memory as it was
+        if strides - {None, tensor.stride()}:  # compiled code reads the old memory
             self.backend, self._run = "aten", compiler_for("aten")(self.program, Config(skip=("in_blocks",)))
 
 
 class LoadedGraph:
-    """A graph read from disk: call it with the arguments build() took.
+    """A graph read from disk; call it with the arguments of build().
 
-    State (weights, optimizer slots) lives in it, by name.
-
-    Of its programs, one for each kind of arguments that the graph had been called with, the first is the one
-    last run before saving.
+    The state (weights, optimizer slots) lives in the loaded graph, by name. It has one program for each call
+    signature that the graph had been called with. The first program is the last one that ran before saving.
     """
 
     def __init__(self, programs, state, backend, schedules=()):
@@ -188,22 +186,24 @@ class LoadedGraph:
 
     def __call__(self, *args, **kwargs):
         error, fitting = None, False
-        for one in self.programs:
-            ordered = {k: kwargs[k] for k in one.keywords} if kwargs.keys() == set(one.keywords) else kwargs
+        for loaded in self.programs:
+            ordered = (
+                {k: kwargs[k] for k in loaded.keywords} if kwargs.keys() == set(loaded.keywords) else kwargs
+            )
             try:
-                given = one.tensors_of(*tree_flatten((args, ordered)))
-            except (TypeError, ValueError) as found:
-                error = error or found
+                tensors = loaded.tensors_of(*tree_flatten((args, ordered)))
+            except (TypeError, ValueError) as mismatch:
+                error = error or mismatch
                 continue
-            fitting, values = True, one.values(self._state, given)
-            if not one.holds(values):
+            fitting, values = True, loaded.values(self._state, tensors)
+            if not loaded.holds(values):
                 continue
             try:
-                return self._ran(one, values, given)
-            except RuntimeError as found:
-                if BRANCH_TAKEN_OTHERWISE not in str(found) or len(self.programs) == 1:
+                return self._ran(loaded, values, tensors)
+            except RuntimeError as mismatch:
+                if BRANCH_TAKEN_OTHERWISE not in str(mismatch) or len(self.programs) == 1:
                     raise
-                error = found
+                error = mismatch
         if fitting and not isinstance(error, RuntimeError):
             raise ValueError(
                 f"build() of graph {self.name} decides by values, and no saved program is of these; call the"
@@ -214,36 +214,36 @@ class LoadedGraph:
         leaves, spec = tree_flatten((args, kwargs))
         raise TypeError(
             f"graph {self.name} was saved for the calls"
-            f" {', '.join(dict.fromkeys(one.form() for one in self.programs))}, found"
+            f" {', '.join(dict.fromkeys(loaded.form() for loaded in self.programs))}, found"
             f" {_form(spec, map(_kind, leaves))}; call the graph so before it is saved"
         )
 
-    def _ran(self, one, values, given):
-        out = one.run(values)
-        for index, value in zip(one.args, given):
-            if one.program.slots[index].written and values[index] is not value:
+    def _ran(self, loaded, values, tensors):
+        out = loaded.run(values)
+        for index, value in zip(loaded.args, tensors):
+            if loaded.program.slots[index].written and values[index] is not value:
                 value.detach().copy_(values[index])
         for schedule in self._schedules:
             self._state.update(schedule.next())
         return out
 
     def warm_up(self):
-        """One run of the first program on zeros."""
-        one = self.programs[0]
+        """Run the first program once on zeros."""
+        loaded = self.programs[0]
         given = [
             torch.zeros(s.shape, dtype=s.dtype, device=s.device)
-            for s in (one.program.slots[i] for i in one.args)
+            for s in (loaded.program.slots[i] for i in loaded.args)
         ]
-        self._ran(one, one.values(self._state, given), given)
+        self._ran(loaded, loaded.values(self._state, given), given)
 
     def take(self, tensors):
-        """Live parameters and buffers, by name, in the place of those read from disk, of the same shapes and
-        dtypes; {name: what was read}.
+        """Replace parameters and buffers read from disk by live ones of the same name, shape and dtype.
+        Return {name: the tensor read from disk}.
         """
         places = {
-            s.name: one.keys[i]
-            for one in self.programs
-            for i, s in enumerate(one.program.slots)
+            s.name: loaded.keys[i]
+            for loaded in self.programs
+            for i, s in enumerate(loaded.program.slots)
             if s.role in ("param", "buffer") and s.name in tensors
         }
         before = {name: self._state[key] for name, key in places.items()}
@@ -256,18 +256,18 @@ class LoadedGraph:
                 )
         for name, key in places.items():
             self._state[key] = tensors[name]
-            for one in self.programs:
-                one.read(key, tensors[name])
+            for loaded in self.programs:
+                loaded.read(key, tensors[name])
         return before
 
     def state_dict(self):
-        """{name: tensor or number} of everything the programs read besides arguments, the live objects."""
+        """Return {name: live tensor or scalar} of everything that the programs read besides arguments."""
         return self._state | {
             f"schedule{i}.step": schedule.step for i, schedule in enumerate(self._schedules)
         }
 
     def load_state_dict(self, state):
-        """Copy tensors and numbers in; names and shapes must be those of state_dict()."""
+        """Copy tensors and scalars in. Names and shapes must match state_dict()."""
         steps = [f"schedule{i}.step" for i in range(len(self._schedules))]
         if self._state.keys() | set(steps) != state.keys() | set(steps):
             raise RuntimeError(
@@ -289,8 +289,8 @@ class LoadedGraph:
 
     @property
     def lr(self):
-        """The learning rates, {name: number}; a schedule of oneflow.optim.lr_scheduler moves them, set_lr()
-        changes them and ends it.
+        """The learning rates, {name: value}. A schedule of oneflow.optim.lr_scheduler updates them; set_lr()
+        changes them and ends the schedule.
         """
         return {
             s.name: self._state[one.keys[i]]
@@ -312,7 +312,7 @@ class LoadedGraph:
             schedule.rates = [None if name in names else name for name in schedule.rates]
 
     def save(self, folder):
-        """Write the graph with its state as it is now."""
+        """Write the graph with its current state."""
         from .writer import save
 
         save(

@@ -1,9 +1,8 @@
 """The functions that a saved graph may call, and a check of each call against the operator's schema.
 
 A target is a name. It is looked up among the operators that torch's dispatcher knows, never imported and
-never reached through
-attributes. A call is taken if its arguments have the names, number and types of the schema, because they
-become Python and C++ text.
+never reached through attributes. A call is accepted if its arguments have the names, count and types of the
+schema, because they become Python and C++ source.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _PYTHON = {**_ARITHMETIC, **_RANDOM, **_SUM, **_ITEM}
 _PYTHON_NAME = {id(function): name for name, (function, *_) in _PYTHON.items()}
 
 _NAMESPACES = ("aten", "prims", "prim", "oneflow")
-# They touch files, print, change settings of the process, or make a tensor that no check has looked at.
+# They touch files, print, change settings of the process, or create an unchecked tensor.
 _REFUSED = re.compile(
     r"aten::(from_file|save|_print|record_stream|_test_.*|_cufft_.*|.*_unsafe|_nested_view_from_.*)\Z"
 )
@@ -53,7 +52,9 @@ _REFUSED = re.compile(
 _UNCHECKED_WHEN_COMPILED = re.compile(r"aten::_unsafe_(masked_)?index.*\Z")
 _TARGET = re.compile(r"([a-z]+)::([A-Za-z_][A-Za-z0-9_]*)\.([A-Za-z_][A-Za-z0-9_]*)\Z")
 _WORD = re.compile(r"[A-Za-z0-9_,.>() +-]{0,500}\Z")  # a mode, an equation of einsum
-_SENTENCE = re.compile(r'[^"\\]{0,5000}\Z')  # what an assertion says; inductor pastes it into a C++ string
+_SENTENCE = re.compile(
+    r'[^"\\]{0,5000}\Z'
+)  # the message of an assertion; inductor pastes it into a C++ string
 _ASSERTIONS = (
     "aten::_assert_async",
     "aten::_functional_assert_async",
@@ -63,7 +64,7 @@ _ASSERTIONS = (
 
 
 def target_name(target) -> str:
-    """The name of a function in a file."""
+    """Return the name of a function in a file."""
     if isinstance(target, torch._ops.OpOverload):
         return f"{target._schema.name}.{target._overloadname}"
     name = _PYTHON_NAME.get(id(target))
@@ -73,7 +74,7 @@ def target_name(target) -> str:
 
 
 def target_of(name, location):
-    """The function of a name."""
+    """Return the function with a name from a file."""
     if type(name) is str and name in _PYTHON:
         return _PYTHON[name][0]
     parts = _TARGET.match(name) if type(name) is str and len(name) < 200 else None
@@ -94,15 +95,15 @@ def target_of(name, location):
 
 
 def _is_registered(base, overload):
-    """Whether the dispatcher has the operator; functions that TorchScript alone knows (aten::open,
-    prim::rpc_async) are none of it.
+    """Return True if the dispatcher has the operator. Functions that only TorchScript has (aten::open,
+    prim::rpc_async) are not registered.
     """
     try:
         torch._C._dispatch_find_schema_or_throw(base, "" if overload == "default" else overload)
     except RuntimeError:
         return (
             base == "prim::device" and overload == "default"
-        )  # the one of TorchScript's that a capture records
+        )  # the only TorchScript operator that a capture records
     return True
 
 
@@ -117,7 +118,7 @@ def _register_kernels(name, location):
 
 
 def has_unchecked_index(graph) -> bool:
-    """Whether a node reads or writes at indices that compiled code would not check."""
+    """Return True if a node reads or writes at indices that compiled code would not check."""
     return any(
         isinstance(n.target, torch._ops.OpOverload) and _UNCHECKED_WHEN_COMPILED.match(n.target._schema.name)
         for n in graph.nodes
@@ -126,7 +127,7 @@ def has_unchecked_index(graph) -> bool:
 
 # --------------------------------------------------------------------------- the arguments of a call
 def check_call(target, args, kwargs, location) -> None:
-    """Raise PackageError unless the arguments fit the function; the values are decoded, nodes stand for
+    """Raise PackageError unless the arguments fit the function. The values are decoded; nodes represent
     results.
     """
     if isinstance(target, torch._ops.OpOverload):
@@ -157,23 +158,21 @@ def _check_operator(target, args, kwargs, location):
     for i, (value, (name, _, _, fits)) in enumerate(zip(args, positional)):
         if not fits(value):
             raise refuse(f"{location}.args[{i}]", f"a value for {name!r} of {target._schema}", value)
-    taken = {name for name, *_ in positional[: len(args)]}
-    by_name = {name: fits for name, _, _, fits in parameters if name not in taken}
+    passed = {name for name, *_ in positional[: len(args)]}
+    by_name = {name: fits for name, _, _, fits in parameters if name not in passed}
     for key, value in kwargs.items():
         if key not in by_name:
             raise refuse(f"{location}.kwargs", f"an argument of {target._schema}", key)
         if not by_name[key](value):
             raise refuse(f"{location}.kwargs.{key}", f"a value for {key!r} of {target._schema}", value)
     for name, _, needed, _ in parameters:
-        if needed and name not in taken and name not in kwargs:
-            raise refuse(location, f"the argument {name!r} of {target._schema}", [*taken, *kwargs])
+        if needed and name not in passed and name not in kwargs:
+            raise refuse(location, f"the argument {name!r} of {target._schema}", [*passed, *kwargs])
 
 
 @functools.cache
 def _parameters(target):
-    """(name, whether it is passed by name only, whether it has no default, the test of its values) of each
-    argument of an operator.
-    """
+    """Return (name, is keyword-only, has no default, value test) of each argument of an operator."""
     assertion = target._schema.name in _ASSERTIONS
     return tuple(
         (a.name, a.kwarg_only, not a.has_default_value(), _test(a.real_type, assertion))
@@ -234,16 +233,16 @@ _TESTS = {
 }
 
 
-def _test(kind, assertion):
-    """The test of the values of a type of a schema."""
-    if isinstance(kind, torch._C.OptionalType):
-        inner = _test(kind.getElementType(), assertion)
+def _test(schema_type, assertion):
+    """Return the test for values of a schema type."""
+    if isinstance(schema_type, torch._C.OptionalType):
+        inner = _test(schema_type.getElementType(), assertion)
         return lambda v: v is None or inner(v)
-    if isinstance(kind, torch._C.ListType):
-        inner = _test(kind.getElementType(), assertion)
+    if isinstance(schema_type, torch._C.ListType):
+        inner = _test(schema_type.getElementType(), assertion)
         return lambda v: (
             all(map(inner, v)) if isinstance(v, list | tuple) else inner(v)
         )  # int[2] takes one integer for both
-    if assertion and str(kind) == "str":
+    if assertion and str(schema_type) == "str":
         return _is_sentence
-    return _TESTS.get(str(kind), lambda v: False)
+    return _TESTS.get(str(schema_type), lambda v: False)

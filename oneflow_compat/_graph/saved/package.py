@@ -1,11 +1,11 @@
 """Read a graph from a folder without running anything of it: program.json (readable) and tensors.pt.
 
-writer.py writes the folder. Operators are stored by name and looked up among torch's; Python functions come from
-a short list. Shapes, phases and the marks of recurrent layers are stored as well, so the backends compile a loaded
-program as they compile a captured one (format 2 had none of these).
+writer.py writes the folder. Operators are stored by name and looked up among torch's; Python functions come
+from a short list. Shapes, phases and the marks of recurrent layers are stored as well, so the backends
+compile a loaded program as they compile a captured one (format 2 had none of these).
 
-A damaged or foreign file gives a PackageError. reader.py checks values, operators.py the calls, and tensors.py the
-tensors.
+A damaged or foreign file gives a PackageError. reader.py checks values, operators.py the calls, and
+tensors.py the tensors.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _head = record(
 
 
 def load(folder: str, map_location=None, backend=None) -> LoadedGraph:
-    """The graph in `folder`, ready to call. `backend`: as of graph.config.set_backend()."""
+    """Return the graph in `folder`, ready to call. `backend`: as in graph.config.set_backend()."""
     if backend is not None:
         check_name(backend)
     map_location, folder = _there(map_location), os.fspath(folder)
@@ -78,9 +78,9 @@ def load(folder: str, map_location=None, backend=None) -> LoadedGraph:
 
 
 def _read_files(folder, path, map_location):
-    """(checked document, its checksum, tensors).
+    """Return (checked document, its checksum, tensors).
 
-    A save may replace both files in between: then they are read once more.
+    A save may replace both files in between; then they are read once more.
     """
     document, checksum = _read_document(folder, path)
     for _ in range(3):
@@ -113,7 +113,7 @@ def _read_document(folder, path):
 
 
 def _backend(document, backend, path):
-    """The backend asked for, or that of the file, or the default."""
+    """Return the requested backend, else the backend of the file, else the default."""
     if document["format"] < FORMAT and backend not in (None, "aten"):
         raise PackageError(
             f"{path} is of format {document['format']}, which holds no shapes for the backend {backend!r};"
@@ -124,16 +124,16 @@ def _backend(document, backend, path):
 
 def _graph(document, path, tensors, device, backend):
     state: dict = {}
-    first = {k: document[k] for k in PROGRAM_KEYS if document[k] is not None}
+    primary = {k: document[k] for k in PROGRAM_KEYS if document[k] is not None}
     others = [(other, f"{path}: others[{i}]") for i, other in enumerate(document["others"] or ())]
     programs = [
-        read_program(document["name"], found, location, tensors, device, state)
-        for found, location in ((first, f"{path}:"), *others)
+        read_program(document["name"], record, location, tensors, device, state)
+        for record, location in ((primary, f"{path}:"), *others)
     ]
     rates = {s.name for s in programs[0][0].slots if s.role == "lr"}
     schedules = [
-        SavedSchedule(found, rates, f"{path}: schedules[{i}]")
-        for i, found in enumerate(document["schedules"] or ())
+        SavedSchedule(record, rates, f"{path}: schedules[{i}]")
+        for i, record in enumerate(document["schedules"] or ())
     ]
     if device is not None and device.type != "meta":
         for program, _ in programs:
@@ -161,8 +161,8 @@ _FOR_EVERY_DEVICE = (
 
 
 def _check_kernels(program, device, path):
-    """A program holds operators of the device it was captured on: cuDNN's batch norm, oneDNN's LSTM, fused
-    attention.
+    """Raise if the program holds operators that only exist on the device of the capture: cuDNN's batch norm,
+    oneDNN's LSTM, fused attention.
     """
     keys = torch._C._dispatch_key_for_device(device.type), *_FOR_EVERY_DEVICE
     for target in {n.target for n in program.graph.nodes if isinstance(n.target, torch._ops.OpOverload)}:

@@ -1,6 +1,6 @@
-"""A Program from its record in program.json.
+"""Reads a Program from its record in program.json.
 
-Every value passes a reader of reader.py before anything is made of it.
+Every value passes a reader of reader.py before anything is built from it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _NAMED = {
 
 
 def _size(value, location):
-    """A dimension: an integer, or the text of one that depends on values."""
+    """Read a dimension: an integer, or the text of a dimension that depends on values."""
     return label(value, location) if type(value) is str else integer(0)(value, location)
 
 
@@ -113,47 +113,50 @@ PROGRAM_KEYS = (
 
 
 def read_program(name, document, location, tensors, device, state):
-    """(Program, {slot index: its key in `state`}); what the program reads goes into `state`.
+    """Return (Program, {slot index: its key in `state`}). The values that the program reads are added to
+    `state`.
 
-    `device`: in place of those in the file.
+    `device`: replaces the devices in the file.
     """
-    found = _program(document, location)
-    at = lambda key: inside(location, key)
+    contents = _program(document, location)
+    location_of = lambda key: inside(location, key)
     slots, keys = [], {}
-    for index, entry in enumerate(found["slots"]):
-        here = f"{at('slots')}[{index}]"
+    for index, entry in enumerate(contents["slots"]):
+        here = f"{location_of('slots')}[{index}]"
         slots.append(_made_slot(index, entry, device, here))
         if slots[-1].role != "arg":
             keys[index] = _keep_value(slots[-1], entry, tensors, state, device, here)
     infos = [None if s.shape is None else TensorInfo(s.shape, s.dtype, s.device, s.stride) for s in slots]
     constants: dict = {}
-    layers = [_layer(*values) for values in found["recurrent"] or ()]
-    graph = _Graph(device, tensors, constants, layers).read(found["nodes"], infos, at("nodes"))
+    layers = [_layer(*values) for values in contents["recurrent"] or ()]
+    graph = _Graph(device, tensors, constants, layers).read(contents["nodes"], infos, location_of("nodes"))
     guard = None
-    if found["guard"] is not None:
-        guard = _read_guard(found["guard"], infos, _Graph(device, tensors, constants, ()), at("guard"))
+    if contents["guard"] is not None:
+        guard = _read_guard(
+            contents["guard"], infos, _Graph(device, tensors, constants, ()), location_of("guard")
+        )
     program = Program(
         name=name,
         graph=graph,
         slots=tuple(slots),
-        outputs=tuple(Output(o["name"]) for o in found["outputs"]),
-        in_spec=read_spec(found["in_spec"], at("in_spec")),
-        out_spec=read_spec(found["out_spec"], at("out_spec")),
+        outputs=tuple(Output(o["name"]) for o in contents["outputs"]),
+        in_spec=read_spec(contents["in_spec"], location_of("in_spec")),
+        out_spec=read_spec(contents["out_spec"], location_of("out_spec")),
         out_constants=tuple(
-            (i, decode(v, {}, device, at("out_constants"))) for i, v in found["out_constants"]
+            (i, decode(v, {}, device, location_of("out_constants"))) for i, v in contents["out_constants"]
         ),
-        in_constants=tuple(found["in_constants"] or ()),
+        in_constants=tuple(contents["in_constants"] or ()),
         constants=constants,
         guard=guard,
-        training=found["training"],
-        unknown_sizes=found["unknown_sizes"] or False,
+        training=contents["training"],
+        unknown_sizes=contents["unknown_sizes"] or False,
     )
     _check_call_of(program, location)
     return program.check(), keys
 
 
 def _check_call_of(program, location):
-    """Arguments and outputs must be as many as the structures have leaves."""
+    """Raise unless there are as many arguments and outputs as leaves in the structures."""
     spec, arguments = program.in_spec, sum(s.role == "arg" for s in program.slots)
     pair = spec.type is tuple and len(spec.children()) == 2
     if (
@@ -182,8 +185,8 @@ def _check_call_of(program, location):
 
 
 def _check_fixed(key, indices, leaves, tensors, location):
-    """Values fixed at the capture belong to different leaves, and as many tensors as `tensors` allows to the
-    others.
+    """Raise unless values fixed at the capture belong to distinct leaves and `tensors` contains the count of
+    the other leaves.
     """
     if (
         len(set(indices)) != len(indices)
@@ -206,19 +209,19 @@ def _layer(kind, reverse, steps, place, marks, differentiated):
 # --------------------------------------------------------------------------- slots
 def _made_slot(index, entry, device, location):
     shape, stride = (None if entry[k] is None else tuple(entry[k]) for k in ("shape", "stride"))
-    dtype, place = (
+    dtype, slot_device = (
         _dtype(entry["dtype"], inside(location, "dtype")),
         _device(entry["device"], device, inside(location, "device")),
     )
-    complete = None not in (shape, dtype, place) and (stride is None or len(stride) == len(shape))
-    if not complete and (entry["role"] == "arg" or (shape, stride, dtype, place) != (None,) * 4):
+    complete = None not in (shape, dtype, slot_device) and (stride is None or len(stride) == len(shape))
+    if not complete and (entry["role"] == "arg" or (shape, stride, dtype, slot_device) != (None,) * 4):
         raise refuse(
             location,
             "a shape with strides, a dtype and a device",
             {k: entry[k] for k in ("shape", "stride", "dtype", "device")},
         )
     return Slot(
-        entry["role"], entry["name"], ("loaded", index), shape, dtype, place, stride, entry["written"]
+        entry["role"], entry["name"], ("loaded", index), shape, dtype, slot_device, stride, entry["written"]
     )
 
 
@@ -238,7 +241,7 @@ def _device(value, device, location):
 
 
 def _keep_value(slot, entry, tensors, state, device, location):
-    """Put the value of a slot into `state`; its key there."""
+    """Put the value of a slot into `state` and return its key there."""
     if slot.shape is None:
         value = decode(entry["value"], {}, device, inside(location, "value"))
         if type(value) not in (bool, int, float, complex) or isinstance(state.get(slot.name), torch.Tensor):
@@ -274,9 +277,9 @@ def _tensor(key, tensors, location):
 
 # --------------------------------------------------------------------------- nodes
 class _Graph:
-    """Reads the nodes of one fx graph.
+    """A reader for the nodes of one fx graph.
 
-    Constants are added to `constants`; `layers` are the recurrent ones that nodes belong to.
+    Constants are added to `constants`; `layers` are the recurrent layers that nodes belong to.
     """
 
     def __init__(self, device, tensors, constants, layers):
@@ -284,22 +287,22 @@ class _Graph:
         self.graph, self.nodes = torch.fx.Graph(), {}
 
     def read(self, records, infos, location):
-        """The fx graph; `infos` describe the placeholders."""
+        """Return the fx graph; `infos` describe the placeholders."""
         infos, readers = (
             list(infos),
             {"placeholder": self._placeholder, "get_attr": self._constant, "call": self._call},
         )
         count = len(infos)
-        for index, found in enumerate(records):
+        for index, node_record in enumerate(records):
             here = f"{location}[{index}]"
-            op = found.get("op") if type(found) is dict else None
+            op = node_record.get("op") if type(node_record) is dict else None
             if type(op) is not str or op not in _node or (op == "output") is not (index == len(records) - 1):
                 raise refuse(
                     here,
                     "a placeholder, get_attr or call, and one output at the end",
-                    op if type(found) is dict else found,
+                    op if type(node_record) is dict else node_record,
                 )
-            entry = _node[op](found, here)
+            entry = _node[op](node_record, here)
             if op == "output":
                 self._output(entry, here)
                 break
@@ -346,7 +349,7 @@ class _Graph:
         return node
 
     def _meta(self, entry, location):
-        """What the backends read of a node."""
+        """Return the metadata of a node that the backends read."""
         meta = {k: entry[k] for k in ("module", "phase", "recomputed") if entry[k] is not None} | {
             "tensor": None
         }
@@ -380,17 +383,19 @@ class _Graph:
         return decode(value, self.nodes, self.device, location)
 
 
-def _read_guard(found, infos, graph, location):
-    """(fx graph, indices of its inputs among the slots); see scalar_guards.py."""
-    inputs = found["inputs"]
+def _read_guard(entry, infos, graph, location):
+    """Return (fx graph, indices of its inputs among the slots); see scalar_guards.py."""
+    inputs = entry["inputs"]
     if any(i >= len(infos) for i in inputs):
         raise refuse(inside(location, "inputs"), f"indices of the {len(infos)} slots", inputs)
-    return graph.read(found["nodes"], [infos[i] for i in inputs], inside(location, "nodes")), tuple(inputs)
+    return graph.read(entry["nodes"], [infos[i] for i in inputs], inside(location, "nodes")), tuple(inputs)
 
 
 # --------------------------------------------------------------------------- values
 def decode(value, nodes, device, location, depth=0):
-    """The value that package.encode wrote; `nodes` by name. Devices are `device` where one was asked for."""
+    """Decode a value that package.encode wrote, with `nodes` by name. If `device` is set, it replaces every
+    device.
+    """
     if depth > _DEEPEST:
         raise PackageError(
             f"{location} is damaged: values are nested more than {_DEEPEST} deep; save the graph again"
@@ -409,26 +414,26 @@ def decode(value, nodes, device, location, depth=0):
 def _decode_tagged(value, nodes, device, location, depth):
     if len(value) != 1:
         raise refuse(location, "an object with one key", value)
-    ((kind, inner),) = value.items()
-    if kind == "tuple" and type(inner) is list:
+    ((tag, inner),) = value.items()
+    if tag == "tuple" and type(inner) is list:
         return tuple(decode(v, nodes, device, location, depth + 1) for v in inner)
-    if kind == "complex":
+    if tag == "complex":
         return complex(*row(_part, _part)(inner, location))
     if type(inner) is not str:
         raise refuse(location, "a node, tuple, float, complex, dtype, layout, memory_format or device", value)
-    if kind == "node":
+    if tag == "node":
         if inner not in nodes:
             raise PackageError(
                 f"{location} is damaged: no node before this one is named {shown(inner)}; save the graph"
                 " again"
             )
         return nodes[inner]
-    if kind == "float" and inner in ("nan", "inf", "-inf"):
+    if tag == "float" and inner in ("nan", "inf", "-inf"):
         return float(inner)
-    if kind == "device" and _DEVICE.match(inner):
+    if tag == "device" and _DEVICE.match(inner):
         return device or _known_device(inner, location)
-    if kind in _NAMED and inner in _NAMED[kind]:
-        return _NAMED[kind][inner]
+    if tag in _NAMED and inner in _NAMED[tag]:
+        return _NAMED[tag][inner]
     raise refuse(location, "a node, tuple, float, complex, dtype, layout, memory_format or device", value)
 
 
@@ -440,7 +445,7 @@ def _known_device(name, location):
 
 
 def _part(value, location):
-    """The real or imaginary part of a complex number."""
+    """Read the real or imaginary part of a complex value."""
     if (
         type(value) is not float
         and type(value) is not int

@@ -1,9 +1,8 @@
 """Checks of the JSON text of a saved graph: each reader takes a value and its location in the file, and
 returns the value or raises.
 
-Readers are combined: `listed(integer(0))` takes a list of integers that are not negative, `record(name=text)`
-an object with the one
-key "name". A value that no reader has looked at never reaches the rest of the package.
+Readers are combined: `listed(integer(0))` accepts a list of nonnegative integers, `record(name=text)` an
+object with the single key "name". A value that no reader has checked never reaches the rest of the package.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 class PackageError(ProgramError):
-    """A saved program cannot be written or read; the text names the file and what is wrong."""
+    """A saved program cannot be written or read; the message names the file and the defect."""
 
 
 def refuse(location: str, wanted: str, found) -> PackageError:
-    """The error for a value that a saved graph may not hold."""
+    """Return the error for a value that a saved graph must not hold."""
     return PackageError(
         f"{location}: {wanted} is needed, found {shown(found)}; the file is damaged or was not written by"
         " graph.save(), save the graph again"
@@ -33,7 +32,7 @@ def refuse(location: str, wanted: str, found) -> PackageError:
 
 
 def shown(value) -> str:
-    """A value from a file as a short text without control characters."""
+    """Return a value from a file as a short text without control characters."""
     try:
         text = ascii(value)
     except (RecursionError, ValueError):  # nested deeply; an integer of thousands of digits
@@ -42,22 +41,22 @@ def shown(value) -> str:
 
 
 def inside(location: str, key: str) -> str:
-    """The location of a key of an object: the file's first keys stand behind its path and a colon."""
+    """Return the location of a key of an object. A top-level key follows the path of the file and a colon."""
     return f"{location} {key}" if location.endswith(":") else f"{location}.{key}"
 
 
 def parse(data: bytes, location: str):
-    """The value of a JSON text; an object may not name a key twice."""
+    """Parse a JSON text. An object must not name a key twice."""
 
     def unique(pairs):
-        found = dict(pairs)
-        if len(found) != len(pairs):
+        members = dict(pairs)
+        if len(members) != len(pairs):
             names = [k for k, _ in pairs]
             raise PackageError(
                 f"{location} is damaged: an object names the key"
                 f" {shown(next(k for k in names if names.count(k) > 1))} twice; save the graph again"
             )
-        return found
+        return members
 
     try:
         return json.loads(data.decode("utf-8"), object_pairs_hook=unique)
@@ -88,7 +87,7 @@ def integer(least=INT64[0], most=INT64[1]):
 
 
 def number(value, location):
-    """A finite number."""
+    """Read a finite number."""
     if type(value) is int and INT64[0] <= value <= INT64[1] or type(value) is float and math.isfinite(value):
         return value
     raise refuse(location, "a finite number", value)
@@ -101,8 +100,8 @@ def text(value, location):
 
 
 def label(value, location):
-    """A text for people: no control characters (a line of a comment stays one line) and no half
-    characters.
+    """Read a text for people, without control characters (a line of a comment stays one line) and without
+    lone surrogates.
     """
     if type(value) is not str or len(value) > _LONGEST_LABEL or not is_one_line(value):
         raise refuse(location, f"a text of one line, of at most {_LONGEST_LABEL} characters,", value)
@@ -129,7 +128,7 @@ def choice(*allowed):
 
 
 def anything(value, location):
-    """A value that another reader checks later."""
+    """Accept any value; another reader checks it later."""
     return value
 
 
@@ -148,7 +147,7 @@ def listed(reader):
 
 
 def row(*readers):
-    """A list of as many values as there are readers."""
+    """Return a reader of lists with one value per given reader."""
 
     def read(value, location):
         if type(value) is not list or len(value) != len(readers):
@@ -159,8 +158,8 @@ def row(*readers):
 
 
 def record(optional_keys=None, **required):
-    """An object with the required keys and some of the optional ones, whose value is None where they are
-    absent.
+    """Return a reader of objects with the required keys and some of the optional ones. An absent optional key
+    gets the value None.
     """
     readers = {**(optional_keys or {}), **required}
 
@@ -181,7 +180,7 @@ def record(optional_keys=None, **required):
 
 
 def mapping(reader):
-    """An object whose keys are names of the file's own choice."""
+    """Return a reader of objects whose keys are names that the file chooses."""
 
     def read(value, location):
         if type(value) is not dict:

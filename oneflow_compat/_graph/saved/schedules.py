@@ -1,5 +1,5 @@
 """Learning rate schedules of saved programs: the formulas of oneflow.optim.lr_scheduler, stored as their
-numbers.
+parameters.
 """
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ from .reader import (
 )
 
 _LARGEST = 2**53
-_DEEPEST = 20  # schedules of schedules
+_DEEPEST = 20  # nested schedules
 
 
 def _real(value, location):
-    """A float: a power of two integers from a file could have a billion digits."""
+    """Read a float. Integers are converted, because a power of two integers from a file could have a billion
+    digits.
+    """
     return float(number(value, location))
 
 
 def _count(value, location):
-    """A number of steps: schedules also take fractions."""
+    """Read a number of steps; schedules also accept fractions."""
     if abs(number(value, location)) > _LARGEST:
         raise refuse(location, f"a number of steps up to {_LARGEST}", value)
     return value
@@ -46,7 +48,7 @@ def _flag(value, location):
 
 _whole = integer(1, _LARGEST)
 _COMPOSED = {"milestones": listed(_count), "interval_rescaling": listed(_flag)}
-# what rates_at() of each reads
+# the attributes that rates_at() of each schedule reads
 _KINDS = {
     "StepLR": {"step_size": _period, "gamma": _real},
     "MultiStepLR": {"milestones": listed(_count), "gamma": _real},
@@ -93,22 +95,22 @@ def _numbers(value):
 
 
 def _formula_record(schedule):
-    """{kind, numbers, members} of a schedule; None where it is no formula of these."""
-    kind = type(schedule).__name__
-    if kind not in _KINDS or type(schedule) is not _class(kind):
+    """Return {kind, numbers, members} of a schedule, or None if it is not one of these formulas."""
+    class_name = type(schedule).__name__
+    if class_name not in _KINDS or type(schedule) is not _class(class_name):
         return None
-    numbers = {name: getattr(schedule, name) for name in _KINDS[kind]}
+    fields = {name: getattr(schedule, name) for name in _KINDS[class_name]}
     members = [_formula_record(s) for s in getattr(schedule, "schedulers", ())]
     return (
-        {"kind": kind, "numbers": numbers, "members": members}
-        if all(map(_numbers, numbers.values())) and None not in members
+        {"kind": class_name, "numbers": fields, "members": members}
+        if all(map(_numbers, fields.values())) and None not in members
         else None
     )
 
 
 def record(schedule, rates):
-    """What a file holds of a schedule whose groups' rates are the slots `rates` (None: of no slot); None
-    where it cannot be stored.
+    """Return what a file stores of a schedule, or None if it cannot be stored. `rates` are the slots of its
+    groups' rates (None: no slot).
     """
     formula = _formula_record(schedule)
     if formula is None or not _numbers(schedule.base_lrs) or not _number(schedule.last_epoch):
@@ -120,12 +122,12 @@ class SavedSchedule:
     """A schedule read from a file: the rates of slots, step by step."""
 
     def __init__(self, value, slots, location):
-        found = _schedule(value, location)
+        entry = _schedule(value, location)
         self.formula, self.base, self.step, self.rates = (
-            _read_formula(found, location, 0),
-            found["base"],
-            found["step"],
-            found["rates"],
+            _read_formula(entry, location, 0),
+            entry["base"],
+            entry["step"],
+            entry["rates"],
         )
         if len(self.rates) != len(self.base):
             raise refuse(inside(location, "rates"), f"{len(self.base)} rates, one for each group", self.rates)
@@ -145,7 +147,7 @@ class SavedSchedule:
         }
 
     def next(self):
-        """{slot name: rate} of the next step."""
+        """Return {slot name: rate} of the next step."""
         self.step += 1
         return self._at(self.step)
 
@@ -153,15 +155,15 @@ class SavedSchedule:
         return {**_formula_record(self.formula), "base": self.base, "step": self.step, "rates": self.rates}
 
 
-def _read_formula(found, location, depth):
-    """The schedule of a checked record, made without its constructor."""
-    kind = found["kind"]
-    numbers = keyed(**_KINDS[kind])(found["numbers"], inside(location, "numbers"))
-    members = [_formula(m, f"{location}.members[{i}]") for i, m in enumerate(found["members"])]
-    _check_members(kind, numbers, members, depth, location)
-    cls = _class(kind)
+def _read_formula(entry, location, depth):
+    """Return the schedule of a checked record, created without its constructor."""
+    class_name = entry["kind"]
+    fields = keyed(**_KINDS[class_name])(entry["numbers"], inside(location, "numbers"))
+    members = [_formula(m, f"{location}.members[{i}]") for i, m in enumerate(entry["members"])]
+    _check_members(class_name, fields, members, depth, location)
+    cls = _class(class_name)
     schedule = cls.__new__(cls)
-    schedule.__dict__.update(numbers)
+    schedule.__dict__.update(fields)
     if members:
         schedule.schedulers = [
             _read_formula(m, f"{location}.members[{i}]", depth + 1) for i, m in enumerate(members)
@@ -169,16 +171,16 @@ def _read_formula(found, location, depth):
     return schedule
 
 
-def _check_members(kind, numbers, members, depth, location):
+def _check_members(kind, fields, members, depth, location):
     if _KINDS[kind] is _COMPOSED:
-        wanted, fits = (
+        expected, fits = (
             "one member more than milestones, and a flag for each milestone",
-            len(members) == len(numbers["milestones"]) + 1,
+            len(members) == len(fields["milestones"]) + 1,
         )
-        fits = fits and len(numbers["interval_rescaling"]) == len(numbers["milestones"])
+        fits = fits and len(fields["interval_rescaling"]) == len(fields["milestones"])
     elif kind == "ChainedScheduler":
-        wanted, fits = "one member or more", len(members) > 0
+        expected, fits = "one member or more", len(members) > 0
     else:
-        wanted, fits = "no members", not members
+        expected, fits = "no members", not members
     if not fits or depth > _DEEPEST:
-        raise refuse(location, f"a {kind} with {wanted}, nested at most {_DEEPEST} deep,", len(members))
+        raise refuse(location, f"a {kind} with {expected}, nested at most {_DEEPEST} deep,", len(members))

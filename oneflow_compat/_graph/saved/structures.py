@@ -1,10 +1,9 @@
 """The structure of arguments and outputs in a saved graph: torch's JSON form of a pytree spec, read without
-importing what it names.
+importing the names in it.
 
 torch's own reader imports the modules of enums and of the factory of a defaultdict. Here the containers are a
-fixed list. A class of
-the user's own is taken if the running program has registered it with pytree; an enum if its module is
-imported already.
+fixed list. A user class is accepted if the running program has registered it with pytree, an enum if its
+module is already imported.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ _default = record(
 
 # --------------------------------------------------------------------------- writing
 def spec_text(spec) -> str:
-    """The text of a spec."""
+    """Return the JSON text of a spec."""
     return json.dumps([1, _spec_record(spec)])
 
 
@@ -106,7 +105,7 @@ def _key_record(key):
 
 
 def _registered_record(spec):
-    """The record of a class that the user has registered with pytree."""
+    """Return the record of a class that the user has registered with pytree."""
     try:
         return json.loads(pytree.treespec_dumps(pytree.TreeSpec(spec.type, spec.context, [])))[1]
     except (NotImplementedError, TypeError) as error:
@@ -117,13 +116,13 @@ def _registered_record(spec):
 
 # --------------------------------------------------------------------------- reading
 def read_spec(value, location):
-    """The spec of a text."""
+    """Return the spec of a JSON text."""
     version, root = row(integer(1, 1), anything)(_parsed(value, location), location)
     return _read(root, location, 0)
 
 
 def _parsed(value, location):
-    """The value of a JSON text inside the file."""
+    """Parse a JSON text inside the file."""
     return parse(text(value, location).encode("utf-8", "replace"), location)
 
 
@@ -132,31 +131,31 @@ def _read(value, location, depth):
         raise PackageError(
             f"{location} is damaged: containers are nested more than {_DEEPEST} deep; save the graph again"
         )
-    found = _spec(value, location)
-    name, children = found["type"], [_read(c, location, depth + 1) for c in found["children_spec"]]
+    entry = _spec(value, location)
+    name, children = entry["type"], [_read(c, location, depth + 1) for c in entry["children_spec"]]
     if name is None:
-        if children or found["context"] is not None:
+        if children or entry["context"] is not None:
             raise refuse(location, "no children of a leaf", value)
         return pytree.tree_structure(0)
-    kind, context = _container(name, found["context"], location)
-    keys = context[1] if kind is defaultdict else context if kind in _MAPPINGS.values() else None
+    cls, context = _container(name, entry["context"], location)
+    keys = context[1] if cls is defaultdict else context if cls in _MAPPINGS.values() else None
     if keys is not None and len(keys) != len(children):
         raise refuse(location, f"{len(children)} keys of a {name}", keys)
-    return pytree.TreeSpec(kind, context, children)
+    return pytree.TreeSpec(cls, context, children)
 
 
 def _container(name, context, location):
-    """(class, context) of a container."""
+    """Return (class, context) of a container."""
     if name == "collections.defaultdict":
-        found = _default(context, location)
-        factory = found["default_factory_module"], found["default_factory_name"]
+        entry = _default(context, location)
+        factory = entry["default_factory_module"], entry["default_factory_name"]
         if factory != (None, None) and factory not in _FACTORIES:
             raise refuse(
                 location,
                 f"a defaultdict of {', '.join(n for _, n in _FACTORIES)}",
                 ".".join(map(str, factory)),
             )
-        return defaultdict, [_FACTORIES.get(factory), _keys(found["dict_context"], location)]
+        return defaultdict, [_FACTORIES.get(factory), _keys(entry["dict_context"], location)]
     if name not in _NAMES.values():
         return _registered(name, context, location)
     context = _parsed(context, location)
@@ -191,29 +190,29 @@ def _key(value, location, depth=0):
 
 
 def _enum_member(value, location):
-    """A member of an enum class of a module that is imported already: found in dictionaries, so no code of
-    the module runs.
+    """Return a member of an enum class whose module is already imported. Only dictionaries are searched, so
+    no code of the module runs.
     """
-    found = _enum(value, location)
-    module, _, names = found["fqn"].partition(":")
+    entry = _enum(value, location)
+    module, _, names = entry["fqn"].partition(":")
     scope = sys.modules.get(module)
     for name in names.split("."):
         scope = vars(scope).get(name) if isinstance(scope, type | type(sys)) else None
     if not (isinstance(scope, type) and issubclass(scope, enum.Enum)):
         raise PackageError(
-            f"{location}: the enum {shown(found['fqn'])} is not imported; import the module that defines it"
+            f"{location}: the enum {shown(entry['fqn'])} is not imported; import the module that defines it"
             " before the graph is loaded"
         )
-    member = enum.EnumMeta.__members__.fget(scope).get(found["name"])
+    member = enum.EnumMeta.__members__.fget(scope).get(entry["name"])
     if member is None:
-        raise refuse(location, f"a member of {scope.__qualname__}", found["name"])
+        raise refuse(location, f"a member of {scope.__qualname__}", entry["name"])
     return member
 
 
 def _registered(name, context, location):
-    """(class, context) of a class that the user has registered with pytree."""
-    kind = pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.get(name)
-    if kind is None or kind.__module__.split(".")[0] in (
+    """Return (class, context) of a class that the user has registered with pytree."""
+    cls = pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.get(name)
+    if cls is None or cls.__module__.split(".")[0] in (
         "torch",
         "collections",
         "builtins",
@@ -225,13 +224,13 @@ def _registered(name, context, location):
             " torch.utils._pytree.register_pytree_node (and a serialized_type_name) before the graph is"
             " loaded"
         )
-    from_file = pytree.SUPPORTED_SERIALIZED_TYPES[kind].from_dumpable_context
+    from_file = pytree.SUPPORTED_SERIALIZED_TYPES[cls].from_dumpable_context
     try:
-        return kind, from_file(context) if from_file is not None else _parsed(context, location)
+        return cls, from_file(context) if from_file is not None else _parsed(context, location)
     except PackageError:
         raise
     except Exception as error:
         raise PackageError(
-            f"{location}: {kind.__qualname__} does not take its stored context ({type(error).__name__}:"
+            f"{location}: {cls.__qualname__} does not take its stored context ({type(error).__name__}:"
             f" {error}); save the graph again"
         ) from None

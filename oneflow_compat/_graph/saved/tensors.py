@@ -1,9 +1,8 @@
 """tensors.pt of a saved graph: torch's zip format, checked before torch reads it.
 
 torch.load(weights_only=True) constructs more than tensors (a bytearray of any size, classes that the user has
-allowed for other
-files), unpacks compressed members and does not compare checksums. A graph's file needs nothing of that and is
-refused with it.
+allowed for other files), unpacks compressed members and does not compare checksums. A graph's file needs none
+of these, so a file that has them is refused.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ _DAMAGE = (
 
 
 def write_tensors(tensors, file) -> None:
-    """Write {key: tensor} into an open file, with the checksums that a user may have switched off for
+    """Write {key: tensor} into an open file, always with checksums, which a user may have switched off for
     torch.save.
     """
     before = torch.serialization.get_crc32_options()
@@ -72,7 +71,7 @@ def write_tensors(tensors, file) -> None:
 
 
 def read_tensors(file, location, map_location=None) -> dict:
-    """{key: tensor} of an open file."""
+    """Return {key: tensor} of an open file."""
     try:
         _check_zip(file, location)
         file.seek(0)
@@ -100,8 +99,8 @@ def read_tensors(file, location, map_location=None) -> dict:
 
 
 def _check_zip(file, location):
-    """Raise unless it is a zip file as torch writes it: stored members with right checksums, from the first
-    byte to the last.
+    """Raise unless the file is a zip file as torch writes it: stored members with correct checksums, from the
+    first byte to the last.
     """
 
     def damaged(what):
@@ -132,7 +131,7 @@ def _check_zip(file, location):
 
 
 def _check_pickle(data, location):
-    """Raise unless a pickle makes tensors in a dict and nothing else."""
+    """Raise unless a pickle builds only tensors in a dict."""
     for opcode, argument, _ in pickletools.genops(data):
         if opcode.name not in _OPCODES:
             raise PackageError(

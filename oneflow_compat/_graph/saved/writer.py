@@ -20,20 +20,19 @@ _LAYER = "kind", "reverse", "steps", "at", "marks", "differentiated"
 
 
 def save(programs, folder: str, backend=None, schedules=()) -> None:
-    """Write programs of one graph, pairs of a Program and the values of its slots (in order; ignored for
-    arguments). The folder holds the old graph or the new one.
+    """Write programs of one graph. The folder holds the old graph or the new one at any moment.
 
-    `backend`: the one that a loaded graph takes if load() is given none. `schedules`: records of
-    schedules.py.
+    `programs`: pairs of a Program and the values of its slots in order (ignored for arguments). `backend`:
+    the backend of a loaded graph if load() gets none. `schedules`: records of schedules.py.
     """
     tensors: dict = {}
-    first, *others = [_document(program, values, tensors) for program, values in programs]
+    primary, *others = [_document(program, values, tensors) for program, values in programs]
     document = {
         "format": FORMAT,
         "name": programs[0][0].name,
         "backend": backend,
         "schedules": list(schedules),
-        **first,
+        **primary,
         "others": others,
     }
     write_folder(
@@ -44,7 +43,7 @@ def save(programs, folder: str, backend=None, schedules=()) -> None:
 
 
 def sealed(document):
-    """The document with the checksum of its values; spaces and line ends are not part of it."""
+    """Return the document with the checksum of its values. Spaces and line ends do not count."""
     return {**document, "crc32": checksum(document)}
 
 
@@ -54,7 +53,7 @@ def checksum(document):
 
 
 def moved(program: bytes, tensors: bytes, device):
-    """(program.json, tensors.pt) as bytes, for another device."""
+    """Return (program.json, tensors.pt) as bytes, for another device."""
 
     def move(value):
         if isinstance(value, dict):
@@ -69,7 +68,7 @@ def moved(program: bytes, tensors: bytes, device):
 
 
 def _text(document):
-    """JSON with a line for each node and slot."""
+    """Return JSON with one line per node and slot."""
     lines = []
     for key, value in document.items():
         if key in ("nodes", "slots", "others") and value:
@@ -81,7 +80,7 @@ def _text(document):
 
 
 def _document(program, values, tensors):
-    """What program.json holds of a program; what it reads goes into `tensors`."""
+    """Return the program.json record of a program; values that the program reads go into `tensors`."""
     layers: dict = {}
     slots = []
     for slot, value in zip(program.slots, values):
@@ -123,7 +122,7 @@ def _document(program, values, tensors):
 
 
 def _records(graph, constants, tensors, layers):
-    """A record for each node."""
+    """Return a record for each node."""
     nodes = []
     for node in graph.nodes:
         if node.op == "output":
@@ -153,7 +152,7 @@ def _records(graph, constants, tensors, layers):
 
 
 def _keep(tensors, name, value):
-    """Add a tensor under a key of its own, once for all that read the same memory; the key."""
+    """Add a tensor under a unique key, once for all tensors that read the same memory, and return the key."""
 
     def same(other):
         strided = other.layout is value.layout is torch.strided
@@ -172,7 +171,7 @@ def _keep(tensors, name, value):
 
 
 def _with_named_constants(graph):
-    """(a copy of a graph in which tensors among the arguments are constants with names, those constants)"""
+    """Return (copy of a graph in which tensor arguments are named constants, those constants)."""
     copy, constants = torch.fx.Graph(), {}
     copy.output(copy.graph_copy(graph, {}))
     for node in list(copy.nodes):
@@ -190,7 +189,9 @@ def _with_named_constants(graph):
 
 
 def _meta_record(meta, layers):
-    """What the backends read of a node, as far as it has it; `layers` numbers the recurrent layers met."""
+    """Return the metadata of a node that the backends read, if present. `layers` numbers the recurrent
+    layers.
+    """
     entry = {k: meta[k] for k in ("module", "phase", "recomputed") if meta.get(k)}
     if meta.get("tensor") is not None:
         shape, dtype, device, stride = meta["tensor"]

@@ -15,9 +15,7 @@ _UNSET = object()
 
 
 class NamedArg:
-    """A node: its place (prefix, name, number in order) and its value; an inner node's value
-    holds NamedArgs.
-    """
+    """A node: its location (prefix, name, index) and its value; an inner node's value holds NamedArgs."""
 
     def __init__(self, prefix="", name=None, global_index=0, tensor_type=torch.Tensor):
         self._prefix, self._index, self._tensor_type = prefix, global_index, tensor_type

@@ -1,4 +1,4 @@
-"""What clients reach through a graph's private names: its cache of programs and its variables."""
+"""The private attributes of a graph that clients use: its cache of programs and its variables."""
 
 from __future__ import annotations
 

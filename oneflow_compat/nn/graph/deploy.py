@@ -39,15 +39,15 @@ def save(graph, path):
 
 
 def _values(entry):
-    """What the slots read; None for arguments."""
+    """Return the values of the slots; None for arguments."""
     return entry.gather([None] * (1 + max(entry._tensor_args, default=0)))
 
 
 def _others(graph, entry):
-    """The other programs that serve calls as the graph is now, the last one first."""
+    """Return the other programs that serve calls of the current graph, the most recent first."""
     around = lambda e: (
         e.key[:3] if e.key[:1] == ("autocast",) else None
-    )  # a loaded graph does not ask what stands around its call
+    )  # a loaded graph does not check the context of its call
     found = [e for variants in reversed(graph._engine._entries.values()) for e in variants if e is not entry]
     return [
         e
@@ -59,7 +59,7 @@ def _others(graph, entry):
 
 
 def _guarded(entry):
-    """The slots that decide whether the program serves a call."""
+    """Return the slots that decide whether the program serves a call."""
     return [entry.program.slots[i] for i in entry.program.guard[1]] if entry.program.guard is not None else []
 
 
@@ -68,12 +68,12 @@ def _decided_by_steps(entry):
 
 
 def _schedules(graph):
-    """Records of the graph's schedules, each with the slots of its groups' rates; a warning for one that
-    cannot be stored.
+    """Return records of the graph's schedules, each with the slots of its groups' rates. Warn about a
+    schedule that cannot be stored.
     """
     from ..._graph.saved import schedules
 
-    found, slots = [], {s.place: s.name for s in graph.program.slots if s.role == "lr" and s.shape is None}
+    records, slots = [], {s.place: s.name for s in graph.program.slots if s.role == "lr" and s.shape is None}
     for o, (optimizer, schedule) in enumerate(graph._opts):
         if schedule is None:
             continue
@@ -92,13 +92,13 @@ def _schedules(graph):
                 stacklevel=4,
             )
         else:
-            found.append(kept)
-    return found
+            records.append(kept)
+    return records
 
 
 def _check_steps(graph, entry, what):
-    """Refuse a program that is chosen anew before each call by the optimizer's step number: on disk it would
-    be alone.
+    """Refuse a program that the optimizer's step number selects before each call, because the file would hold
+    only that program.
     """
     from ..._errors import unsupported
 
@@ -112,7 +112,7 @@ def _check_steps(graph, entry, what):
 
 
 def _check_values(graph, entry, what):
-    """Refuse a program that is chosen anew before each call by values: the file holds one."""
+    """Refuse a program that values select before each call, because the file holds only one."""
     from ..._errors import unsupported
 
     values = [s.name for s in _guarded(entry)]
@@ -128,9 +128,8 @@ def _check_values(graph, entry, what):
 def load_graph(path, map_location=None, backend=None):
     """The graph saved in the folder `path`, without its Python class: call it as the graph was called.
 
-    Inference and training graphs; weights and optimizer state are its own copies. Nothing in the files
-    is executed; a damaged or foreign file is an error that names it. `map_location`: a device. `backend`: as
-    of
+    Inference and training graphs; weights and optimizer state are its own copies. Nothing in the files is
+    executed; a damaged or foreign file is an error that names it. `map_location`: a device. `backend`: as of
     config.set_backend(); without one "aten" where the graph was set to it, else the default ("auto").
     """
     from ..._graph.saved import package
@@ -187,9 +186,7 @@ def export(graph, path, format="pt2"):
 
 
 class _Exported(torch.nn.Module):
-    """The program as a module whose buffers are its weights; takes the tensor arguments, returns
-    the tensors.
-    """
+    """The program as a module whose buffers are its weights; takes the tensor arguments, returns the tensors."""
 
     def __init__(self, program, values):
         super().__init__()
@@ -224,8 +221,7 @@ def runtime_state_dict(graph, destination=None, with_eager=False):
     load_runtime_state_dict.
 
     A graph made with_dynamic_input_shape gives {its name: that OrderedDict}. `with_eager`: add the modules'
-    state dicts
-    under "eager_state".
+    state dicts under "eager_state".
     """
     import tempfile
     from collections import OrderedDict

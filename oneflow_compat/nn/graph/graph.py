@@ -37,11 +37,9 @@ class Graph:
     object.
 
     Programs are made per input signature at the first call with it; train() or eval() before that call
-    decides.
-    `config` has the options (GraphConfig). The arguments debug_* are those of debug();
-    enable_get_runtime_state_dict is
-    accepted, runtime_state_dict() is always possible. An error in build() leaves weights, optimizer and
-    random state as they were.
+    decides. `config` has the options (GraphConfig). The arguments debug_* are those of debug();
+    enable_get_runtime_state_dict is accepted, runtime_state_dict() is always possible. An error in build()
+    leaves weights, optimizer and random state as they were.
     """
 
     _child_init_cnt: Counter = Counter()
@@ -74,7 +72,7 @@ class Graph:
         set_(self, "config", GraphConfig(config))
         self.config._graph = weakref.ref(self)
         set_(self, "_steps", 0)
-        set_(self, "_rate_log", None)  # made or found needless at the first call
+        set_(self, "_rate_log", None)  # created, or found unnecessary, at the first call
         set_(self, "_calls", {})
         set_(self, "_loaded", None)
         set_(
@@ -116,8 +114,7 @@ class Graph:
         """Step this optimizer (and then its lr schedule) at the end of each call.
 
         is_sparse: a weight whose gradient comes from one embedding, index_select or gather, and that has no
-        L2 decay, changes
-        only in the rows with a gradient; so do its momentum and moments.
+        L2 decay, changes only in the rows with a gradient; so do its momentum and moments.
         """
         if not isinstance(optim, torch.optim.Optimizer):
             raise RefusedKind(f"add_optimizer takes an optimizer, got {type(optim).__name__}")
@@ -166,7 +163,7 @@ class Graph:
             )
 
     def _fixed(self, option):
-        """Is it too late for this option? Then a warning says so, and it stays as it is."""
+        """Return True, with a warning, if it is too late to change this option."""
         if self.is_compiled:
             warnings.warn(
                 f"{option} was set after the first call of graph {self._name} and stays as it was: options"
@@ -214,7 +211,7 @@ class Graph:
                 self._engine.compile(*args, **kwargs)
 
     def _note_inputs(self, args, kwargs):
-        """With several ranks: note global inputs of a form that is new to this graph.
+        """With several ranks: note global inputs whose form is new to this graph.
 
         The next read compares the notes of the ranks.
         """
@@ -230,7 +227,7 @@ class Graph:
             ranks.note(inputs[0].device_mesh, form)
 
     def _form_of(self, args, kwargs):
-        """Shapes, dtypes, placements and rules of the global inputs."""
+        """Return shapes, dtypes, placements and SBP of the global inputs."""
         from ..._global import dtensor as ranks
 
         return [ranks.about(t) for t in tree_leaves((args, kwargs)) if isinstance(t, OfSeveralRanks)]
@@ -350,9 +347,7 @@ class Graph:
         return deploy.runtime_state_dict(self, destination, with_eager)
 
     def load_runtime_state_dict(self, state_dict, *, warmup_with_run=True):
-        """Run a program saved by runtime_state_dict() instead of capturing one; only before the
-        first call.
-        """
+        """Run a program saved by runtime_state_dict() instead of capturing one; only before the first call."""
         from . import deploy
 
         deploy.load_runtime_state_dict(self, state_dict, warmup_with_run)
@@ -404,11 +399,11 @@ class Graph:
         return f"(GRAPH:{self.name}:{type(self).__name__})"
 
     def _ops_repr(self):
-        """The OPERATOR lines of the program last run; none before the first call."""
+        """Return the OPERATOR lines of the program last run; none before the first call."""
         return [line for lines in self._operators().values() for line in lines]
 
     def _state(self):
-        """Proxies of the parameters and buffers, module by module."""
+        """Return proxies of the parameters and buffers, module by module."""
         for block in self._blocks.values():
             for _, module in block.named_modules():
                 origin = module._origin
@@ -426,12 +421,14 @@ class Graph:
 
     @property
     def is_compiled(self):
-        """Was there a call, or build_graph()? Modules, optimizers and options are fixed from then on."""
+        """Whether the graph was called or built with build_graph(). Modules, optimizers and options are fixed
+        from then on.
+        """
         return self._engine.program is not None or self._loaded is not None
 
     _is_compiled = is_compiled
 
-    # what clients and OneFlow's own tests ask of a graph's private names
+    # private names of a graph that clients and OneFlow's own tests use
     _dynamic_input_graph_cache = property(lambda self: GraphCache(self, self._engine.config.cache_size))
     _c_nn_graph = property(lambda self: Variables(self))
     _debug_max_v_level = property(lambda self: max(self._debug.level, 0))
@@ -498,8 +495,8 @@ class Graph:
 
 
 def _left_alone_by_dynamo(function):
-    """torch.compile of what surrounds a call of the function makes the call as it is: neither it nor what it
-    calls is traced.
+    """Exclude the function and everything it calls from dynamo. If torch.compile traces the surrounding code,
+    it makes the call unchanged.
     """
     dynamo = torch._C._dynamo.eval_frame
     function._torchdynamo_disable = True

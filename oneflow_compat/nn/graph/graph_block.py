@@ -8,7 +8,7 @@ from ..._graph import scopes
 
 
 class _Stage:
-    """Scope and pipeline stage, common to both views."""
+    """Scope and pipeline stage, shared by both views."""
 
     _stage_id = None
     _stage_placement = None

@@ -1,11 +1,10 @@
-"""ATen's operators that OneFlow's job says in other words: under settings of their own, or as several
-operators. Recorded from OneFlow 0.9.0.
+"""ATen operators that OneFlow's job writes differently: with settings of its own, or as several operators.
+Recorded from OneFlow 0.9.0.
 
-CALLS is {ATen's name: function(writer, node, ATen's arguments by name) -> name of the value}; PARTS is the
-same for
-one result of an operator with several, with the position of the result. A function returns None for what it
-does not know:
-the operator then keeps ATen's name. Sizes are those of the program; what has none is left to ATen's name too.
+CALLS is {ATen's name: function(writer, node, ATen's arguments by name) -> name of the value}. PARTS is the
+same for one result of an operator with several results, with the position of the result. A function returns
+None for a case it does not cover; the operator then keeps ATen's name. Sizes are those of the program; an
+operator without sizes keeps ATen's name too.
 """
 
 from __future__ import annotations
@@ -65,8 +64,8 @@ def _reduced(kind):
 
 
 def _arg(negated):
-    """argmax of the last dimension; of another one it is moved there, and the smallest is the
-    largest of -x.
+    """Write argmax of the last dimension. Another dimension is moved there first, and the smallest element is
+    the largest of -x.
     """
 
     def call(w, node, a, part=None):
@@ -133,7 +132,7 @@ def _compare(kind):
 
 
 def _both(same, broadcast):
-    """One name for tensors of one size, one for others."""
+    """Return a writer that uses one operator name for tensors of equal size and another name otherwise."""
 
     def call(w, node, a):
         other = a.get("other", a.get("exponent"))
@@ -160,7 +159,7 @@ def _with_number(name, both):
 
 
 def _add(w, node, a):
-    """Tensors of one size: add_n; a number before the second tensor is a product of its own."""
+    """Write add_n for tensors of equal size. A factor of the second tensor becomes a separate product."""
     x, y, alpha = a["self"], a["other"], a["alpha"]
     if not isinstance(y, torch.fx.Node):
         return w.scalar(node, "add", x, y * alpha)
@@ -239,7 +238,7 @@ def _pad(w, node, a):
 
 
 def _constant(value):
-    """A tensor of one number; `value` is the number or the name of ATen's argument."""
+    """Write a tensor filled with one value; `value` is that value or the name of ATen's argument."""
 
     def call(w, node, a):
         number, dtype = a[value] if isinstance(value, str) else value, w.dtype(node)
@@ -342,7 +341,7 @@ def _batch_norm(w, node, a, index):
 
 
 def _upsample(kind, dims):
-    """OneFlow keeps the scales it was given, or those that the sizes give."""
+    """Write an upsampling. OneFlow keeps the given scales, or those that follow from the sizes."""
 
     def call(w, node, a):
         if "self" not in a:
@@ -435,7 +434,7 @@ def _group_norm(w, node, a, index):
 
 
 def _sort(w, node, a, index):
-    """The order of the last dimension, and the values in it."""
+    """Write a sort of the last dimension as the order of the elements and the values in that order."""
     last = len(w.size(a["self"])) - 1
     if last < 0 or a["dim"] % (last + 1) != last:
         return None

@@ -27,7 +27,7 @@ class GraphConfig:
         self._engine = engine_config
         self._train = False
         self._graph = lambda: None  # or a weak reference to the graph
-        self._kept: dict = {}  # options without effect here, as they were given
+        self._kept: dict = {}  # options without effect here, with the values that were set
 
     @property
     def training(self):
@@ -114,9 +114,8 @@ class GraphConfig:
         ranks.
 
         `shard_min_size`: elements that a part has at least. Stages 1 and 2 are one program; in stage 3
-        parameters are
-        split as well, for which they are given sbp.split(0) here. `shard_restore_level` is checked and has no
-        effect.
+        parameters are split as well, for which they are given sbp.split(0) here. `shard_restore_level` is
+        checked and has no effect.
         """
         if stage not in (1, 2, 3):
             raise RefusedValue(f"enable_zero: stage must be 1, 2 or 3, found {stage!r}")

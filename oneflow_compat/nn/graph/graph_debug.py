@@ -15,7 +15,7 @@ from .graph_scope import Views
 from .graph_proto import operator_lines
 from .graph_repr import module_lines, named_leaves, tensor_line, value_text
 
-building: list = []  # the graph whose build() runs
+building: list = []  # the graph whose build() is running
 
 
 class Debug:
@@ -64,8 +64,8 @@ class Debug:
 
 
 class _Calls:
-    """The inputs and outputs of each module called in build(): {name: (inputs, outputs)}, each [(label,
-    text)].
+    """The inputs and outputs of each module called in build(): {name: (inputs, outputs)}, each a list
+    [(label, text)].
     """
 
     def __init__(self, graph, views):
@@ -107,8 +107,8 @@ class _Calls:
 
 
 def record(graph, build, args, kwargs):
-    """Run build() and note the inputs and outputs of the graph and of every module in it, printing them when
-    asked to.
+    """Run build() and record the inputs and outputs of the graph and of every module in it. Print them if
+    requested.
     """
     debug, title = graph._debug, f"(GRAPH:{graph.name}:{type(graph).__name__})"
     views = Views(graph)
@@ -138,7 +138,7 @@ def record(graph, build, args, kwargs):
 
 
 def on_stage(graph):
-    """The engine's report of one stage: times at level 0, every operator at level 2."""
+    """Report one stage of the engine: times at level 0, every operator at level 2."""
 
     def report(stage, seconds, program):
         debug, title = graph._debug, f"(GRAPH:{graph.name}:{type(graph).__name__})"

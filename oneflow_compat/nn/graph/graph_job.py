@@ -1,5 +1,5 @@
-"""The settings of a graph as OneFlow's messages: what `graph.config.proto` and the graph's variable settings
-tell. Nothing reads them back.
+"""The settings of a graph as OneFlow's messages, for `graph.config.proto` and the graph's variable settings.
+Nothing reads the messages back.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..._message import Message, data_type_number
 
 
 class LearningRateDecay(Message):
-    """A schedule; one of several has them as messages of this kind."""
+    """A schedule. A schedule of several schedules holds one such message for each."""
 
     FIELDS = messages(SCHEDULES) | {
         "sequential_scheduler_conf": {"schedulers": [], "milestones": [], "interval_rescaling": []}
@@ -22,7 +22,7 @@ class LearningRateDecay(Message):
 
 
 class OptimizerConf(Message):
-    """One group of an optimizer; the rate is the one that its schedule begins from."""
+    """One group of an optimizer; the rate is the initial rate of its schedule."""
 
     FIELDS = {
         "variable_op_names": [],
@@ -38,7 +38,7 @@ class OptimizerConf(Message):
 
 
 def job_config(engine, kept, graph=None) -> JobConfigProto:
-    """The options of a graph that were set, and its optimizers."""
+    """Return the message of the graph's options that were set, and its optimizers."""
     job = JobConfigProto()
     if graph is not None:
         job.job_name = graph.name
@@ -91,7 +91,7 @@ def _optimizer_confs(graph):
 
 
 def _tell_group(conf, group):
-    """What an optimizer of OneFlow's does with a group, decay and clipping."""
+    """Fill the message with what an optimizer of OneFlow applies to a group, decay and clipping."""
     message, fields = OPTIMIZERS.get(conf.optimizer, ("naive_conf", {}))
     if message == "momentum_conf" and not group.get("momentum"):
         message, fields = "naive_conf", {}
@@ -130,7 +130,7 @@ def _tell_schedule(decay, schedule):
 
 
 def _fill(message, values):
-    """Set the fields that are plain numbers and lists of them."""
+    """Set the fields that are plain scalars and lists of scalars."""
     for name, value in values.items():
         kind = type(message.FIELDS[name])
         if isinstance(value, (bool, int, float)) and kind is not list:
@@ -140,7 +140,7 @@ def _fill(message, values):
 
 
 def variables(graph) -> OrderedDict:
-    """{parameter: its name and its L2 factor} of the graph's modules."""
+    """Return {parameter: its name and its L2 factor} of the graph's modules."""
     from .graph_state import _named_parameters
 
     l2 = {
@@ -150,8 +150,8 @@ def variables(graph) -> OrderedDict:
         for p in group["params"]
     }
     names = _named_parameters(graph)
-    found = OrderedDict()
+    settings = OrderedDict()
     for block in graph._blocks.values():
         for p in block._origin.parameters():
-            found[p] = types.SimpleNamespace(name=names[id(p)], l2=l2.get(id(p), 0.0))
-    return found
+            settings[p] = types.SimpleNamespace(name=names[id(p)], l2=l2.get(id(p), 0.0))
+    return settings

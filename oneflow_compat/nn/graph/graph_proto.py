@@ -2,8 +2,8 @@
 graph._graph_proto.net.op.
 
 `operator_lines` writes the same operators for the text of a graph. Input, variable and output operators, and
-one user operator per ATen operator under OneFlow's type, input and setting
-names where `_tables/graph_operators.py` knows them. The message is for reading: nothing is run from it.
+one user operator per ATen operator under OneFlow's type, input and setting names where
+`_tables/graph_operators.py` knows them. The message is for reading: nothing is run from it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .graph_views import numbers
 from .graph_repr import _device
 from ..._ops.tensor_text import dtype_text
 
-# OneFlow's prefix for what activation checkpointing computes again
+# OneFlow's prefix for values that activation checkpointing recomputes
 _RECOMPUTED = "OneFlow-System-Checkpointing-Fake-Fw-Op_"
 
 
@@ -32,12 +32,12 @@ class Job(Message):
 
 
 def job(graph):
-    """The Job of the program last run; None before the first call."""
+    """Return the Job of the program last run; None before the first call."""
     return None if graph.program is None else _Writer(graph.program, graph._calls).described()
 
 
 def operator_lines(program, calls, location=False) -> dict:
-    """{module name: [OPERATOR lines]} of a program; "" holds what belongs to no module."""
+    """Return {module name: [OPERATOR lines]} of a program; "" holds the operators outside every module."""
     writer, lines = _Writer(program, calls), defaultdict(list)
     for op in writer.job.net.op:
         if op.WhichOneof("op_type") != "user_conf":
@@ -69,7 +69,7 @@ class _Writer:
             name = next(inputs, slot.name) if slot.role == "arg" else slot.name
             self.names[node], self.shapes[node] = f"{name}/out", slot.shape
             self.values[f"{name}/out"] = slot.shape, slot.dtype
-            if slot.dtype is None:  # a number of Python's: a rate, a step count
+            if slot.dtype is None:  # a Python scalar: a rate, a step count
                 continue
             op = self._op(name, getattr(slot.device, "type", "cpu"))
             conf = op.input_conf if slot.role == "arg" else op.variable_conf
@@ -89,7 +89,7 @@ class _Writer:
                 _describe(op.output_conf.blob_conf, info[0], info[1])
 
     def described(self):
-        """The job with the sizes of all its values."""
+        """Return the job with the sizes of all its values."""
         for name, (shape, dtype) in self.values.items():
             if dtype is not None:
                 _describe(self.job.helper.lbn2logical_blob_desc.setdefault(name, BlobDesc()), shape, dtype)
@@ -106,11 +106,11 @@ class _Writer:
             return
         kind, in_place = _kind(node)
         if kind in PARTS and _makes_several(node):
-            return  # written where one of its results is taken
+            return  # written where one of its results is read
         tensors = [a for a in node.args if isinstance(a, torch.fx.Node)]
         self.names[node] = out = self._written(node, kind, tensors)
         if in_place and tensors:
-            self.names[tensors[0]] = out  # what reads the tensor from here on reads what was written
+            self.names[tensors[0]] = out  # later readers of the tensor read the written value
 
     def _part(self, node, source, index):
         kind, _ = _kind(source)
@@ -128,7 +128,7 @@ class _Writer:
         return self._value(f"{self.names[source].rpartition('_')[0]}_{index}", node)
 
     def _sized(self, node, result) -> bool:
-        """Are the sizes of what the operator reads and makes numbers?"""
+        """Return True if every input and the result of the operator have static sizes."""
         known = [self.values.get(self.names.get(n), (None,))[0] for n in node.all_input_nodes] + [
             self.result(result)
         ]
@@ -162,7 +162,7 @@ class _Writer:
         return self._plain(node, kind, tensors)
 
     def _plain(self, node, kind, tensors):
-        """One operator under the name the table has for it, or ATen's."""
+        """Write one operator under the name in the table, or under ATen's name."""
         if kind not in GRAPH_OPERATORS:
             return self.user(node, kind, {"in": node.all_input_nodes}, "out", _settings(node))
         kind, inputs, output, settings = GRAPH_OPERATORS[kind]
@@ -178,11 +178,11 @@ class _Writer:
         return x if isinstance(x, str) else self.names.get(x, x.name)
 
     def size(self, x):
-        """The shape of a value, by node or name."""
+        """Return the shape of a value, by node or name."""
         return self.values[self.name_of(x)][0]
 
     def result(self, node):
-        """The shape of what the node makes; None for several tensors."""
+        """Return the shape of the node's result; None for several tensors."""
         info = node.meta.get("tensor")
         return list(info[0]) if _is_one(info) else None
 
@@ -249,9 +249,9 @@ class _Writer:
         return self.user(node, f"scalar_{kind}", {"in": [tensor]}, "out", numbers(number))
 
     def user(self, node, kind, inputs, output, settings, shape=None, dtype=None):
-        """One user operator; `inputs` are nodes or names of values.
+        """Write one user operator; `inputs` are nodes or names of values.
 
-        Returns the name of its value, of the node's shape and dtype where none is given.
+        Return the name of its value, which has the node's shape and dtype unless others are given.
         """
         meta = (node.args[0] if node.target is operator.getitem else node).meta
         module = meta.get("module") or ""
@@ -292,12 +292,12 @@ class _Writer:
 
 
 def _is_one(info) -> bool:
-    """Does the note of a node describe one tensor?"""
+    """Return True if the metadata of a node describes a single tensor."""
     return isinstance(info, tuple) and len(info) > 1 and isinstance(info[0], (tuple, torch.Size))
 
 
 def _kind(node):
-    """ATen's name of the operator, and whether it writes in place."""
+    """Return ATen's name of the operator, and whether it writes in place."""
     overload = getattr(node.target, "_opname", None) or getattr(node.target, "__name__", str(node.target))
     return overload.rstrip("_"), overload.endswith("_")
 
@@ -310,7 +310,7 @@ def _makes_several(node) -> bool:
 
 
 def _arguments(node) -> dict:
-    """ATen's arguments by name, those that were left out too."""
+    """Return ATen's arguments by name, including omitted ones."""
     named = node.target._schema.arguments
     return {
         **{a.name: a.default_value for a in named},
@@ -320,7 +320,7 @@ def _arguments(node) -> dict:
 
 
 def _matrix_of(user, node) -> bool:
-    """Is `node` a matrix of the product `user`?"""
+    """Return True if `node` is a matrix operand of the product `user`."""
     kind = getattr(user.target, "_opname", None)
     return kind in ("mm", "addmm") and not (kind == "addmm" and user.args[0] is node)
 
@@ -328,12 +328,12 @@ def _matrix_of(user, node) -> bool:
 def _describe(conf, shape, dtype):
     conf.shape.dim.extend(
         d if isinstance(d, int) else -1 for d in shape
-    )  # -1: a size that is known when the program runs
+    )  # -1: a size that is only known at run time
     conf.data_type = data_type_number(dtype)
 
 
 def _argument(node, name, position):
-    """ATen's argument at this place, or the constant; a window without a stride moves by its size."""
+    """Return ATen's argument at this position, or the constant; the stride defaults to the window size."""
     if type(position) is not int:
         return position
     rest = node.target._schema.arguments[position:]
@@ -342,7 +342,7 @@ def _argument(node, name, position):
 
 
 def _settings(node):
-    """The arguments that are no tensors, under ATen's names."""
+    """Return the arguments that are not tensors, under ATen's names."""
     schema = getattr(node.target, "_schema", None)
     if schema is None:
         return {}
@@ -356,24 +356,24 @@ def _kind_of(value):
     return {bool: "at_bool", int: "at_int64", float: "at_double", str: "at_string"}.get(type(value))
 
 
-def _attr(kind, value):
-    """An AttrValue, or None for what is no constant (a size that is computed)."""
-    made = AttrValue()
-    if kind == "at_shape" or kind.startswith("at_list"):
+def _attr(field, value):
+    """Return an AttrValue, or None if the value is not a constant (a size that is computed)."""
+    attribute = AttrValue()
+    if field == "at_shape" or field.startswith("at_list"):
         if not isinstance(value, (list, tuple)) or not all(isinstance(v, int) for v in value):
             return None
-        part = getattr(made, kind)
-        (part.dim if kind == "at_shape" else part.val).extend(value)
+        part = getattr(attribute, field)
+        (part.dim if field == "at_shape" else part.val).extend(value)
         part.SetInParent()
-    elif isinstance(value, str if kind == "at_string" else (bool, int, float)):
+    elif isinstance(value, str if field == "at_string" else (bool, int, float)):
         setattr(
-            made,
-            kind,
-            _float32(value) if kind == "at_float" else float(value) if kind == "at_double" else value,
+            attribute,
+            field,
+            _float32(value) if field == "at_float" else float(value) if field == "at_double" else value,
         )
     else:
         return None
-    return made
+    return attribute
 
 
 def _float32(value) -> float:

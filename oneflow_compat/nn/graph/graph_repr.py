@@ -9,12 +9,12 @@ from ..._ops.tensor_text import tensor_text
 
 
 def value_text(value, lazy=False) -> str:
-    """Text of one leaf of the inputs or outputs."""
+    """Return the text of one leaf of the inputs or outputs."""
     if not isinstance(value, torch.Tensor):
         return str(type(value))
     grad_fn = None
     if lazy and value.grad_fn is not None:
-        name = value.grad_fn.name  # a plain string where a custom operator or function made the node
+        name = value.grad_fn.name  # a plain string if a custom operator or function created the node
         grad_fn = (name if isinstance(name, str) else name()).replace("Backward0", "_backward").lower()
     return tensor_text(
         tuple(value.shape), value.dtype, lazy=lazy, requires_grad=value.requires_grad, grad_fn=grad_fn
@@ -22,10 +22,10 @@ def value_text(value, lazy=False) -> str:
 
 
 def named_leaves(prefix, args, kwargs=None):
-    """[(name, leaf)] with OneFlow's names: _m_input.0.1_3 is the second positional value; keywords end in
-    their key.
+    """Return [(name, leaf)] with OneFlow's names. _m_input.0.1_3 is the second positional value; names of
+    keyword arguments end in their key.
     """
-    found, count = [], 1
+    leaves, count = [], 1
 
     def walk(path, key, value):
         nonlocal count
@@ -38,17 +38,17 @@ def named_leaves(prefix, args, kwargs=None):
             for i, v in enumerate(value):
                 walk(f"{path}.{i}", None, v)
         else:
-            found.append((f"_{prefix}{path}_{number}", value))
+            leaves.append((f"_{prefix}{path}_{number}", value))
 
     for i, value in enumerate(args):
         walk(f".0.{i}", None, value)
     for i, (key, value) in enumerate((kwargs or {}).items()):
         walk(f".1.{i}", key, value)
-    return found
+    return leaves
 
 
 def module_lines(module, name, calls, operators, indent=0):
-    """The lines of a module block: inputs, parameters, buffers, children, outputs, and its operators."""
+    """Return the lines of a module block: inputs, parameters, buffers, children, outputs, operators."""
     pad = "  " * indent
     text = f"{type(module).__name__}({module.extra_repr()})"
     ins, outs = calls.get(name, ((), ()))
@@ -82,7 +82,7 @@ def _device(node):
 
 
 def graph_text(graph) -> str:
-    """The whole text of a graph; operators, inputs and outputs are there after its first call."""
+    """Return the full text of a graph. Operators, inputs and outputs are present after its first call."""
     calls = graph._calls
     operators = graph._operators()
     ins, outs = calls.get("", ((), ()))

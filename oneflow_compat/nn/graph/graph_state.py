@@ -1,9 +1,9 @@
 """state_dict and load_state_dict of a graph: modules, optimizer slots, schedules, scaler.
 
-Layout, OneFlow's first: {block: the module's state dict}, "block.a.b-slot" for each optimizer tensor
-(slots under OneFlow's names), "System-Train-TrainStep"; then what OneFlow leaves out, as dicts of tensors
-(value_records.py):
-"optimizer_0" (options of the groups, and state that is no tensor), "lr_scheduler_0", "grad_scaler".
+Layout, OneFlow's first: {block: the module's state dict}, "block.a.b-slot" for each optimizer tensor (slots
+under OneFlow's names), "System-Train-TrainStep"; then what OneFlow leaves out, as dicts of tensors
+(value_records.py): "optimizer_0" (options of the groups, and state that is no tensor), "lr_scheduler_0",
+"grad_scaler".
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _named_parameters(graph):
 
 
 def is_global(graph) -> bool:
-    """Does the graph hold global tensors?"""
+    """Return True if the graph holds global tensors."""
     return any(
         getattr(t, "is_global", False)
         for block in graph._blocks.values()
@@ -82,8 +82,8 @@ def state_dict(graph, destination=None):
 
 
 def _recordable(graph, owner, values):
-    """The values without those that no tensors can hold: functions are the receiver's own, other objects are
-    named in a warning.
+    """Return the values without those that no tensors can hold. Functions stay those of the receiver; a
+    warning names other objects.
     """
     kept, left_out = {}, []
     for key, value in values.items():
@@ -112,10 +112,10 @@ def _plain(value):
 
 
 def load_state_dict(graph, state, strict=True):
-    """Everything is checked before anything is changed.
+    """Load a state dict. Everything is checked before anything is changed.
 
-    What is of another optimizer, or of one that the graph has not, is left aside with a warning, as in
-    OneFlow without one.
+    State of another optimizer, or of one that the graph does not have, is ignored with a warning, unlike in
+    OneFlow, which ignores it silently.
     """
     slots, rest, unknown, of_none = {}, {}, [], []
     by_name = _stepped(graph)
@@ -203,8 +203,8 @@ def load_state_dict(graph, state, strict=True):
 
 
 def _value(graph, key, value):
-    """A module's state dict as it is; the value of what state_dict() recorded otherwise, of one of the forms
-    that the rest can take.
+    """Return a module's state dict unchanged; decode what state_dict() recorded otherwise, which must have
+    one of the forms of the rest.
     """
     if key in graph._blocks:
         return value
@@ -241,7 +241,7 @@ def _warn(graph, text):
 
 
 def _stepped(graph):
-    """name -> (index of its optimizer, index of its group, the parameter)"""
+    """Return name -> (index of its optimizer, index of its group, the parameter)."""
     names = _named_parameters(graph)
     return {
         names[id(p)]: (o, g, p)
@@ -252,21 +252,21 @@ def _stepped(graph):
 
 
 def _options(graph, o, rest):
-    """The saved options of an optimizer's groups; none where their number differs."""
-    found, groups = rest.get(f"optimizer_{o}", {}).get("param_groups", ()), graph._opts[o][0].param_groups
-    if found and len(found) != len(groups):
+    """Return the saved options of an optimizer's groups, or none if the number of groups differs."""
+    options, groups = rest.get(f"optimizer_{o}", {}).get("param_groups", ()), graph._opts[o][0].param_groups
+    if options and len(options) != len(groups):
         _warn(
             graph,
-            f"the state is of {len(found)} parameter groups, optimizer {o} has {len(groups)}: their options"
+            f"the state is of {len(options)} parameter groups, optimizer {o} has {len(groups)}: their options"
             " stay as they are",
         )
         return ()
-    return found
+    return options
 
 
 def _lacks(optimizer, options, given):
-    """Slots that an optimizer begins with and that the state has not; `given`: (index of the group, slots of
-    one of its parameters).
+    """Return the slots that an optimizer begins with and that the state lacks. `given`: (index of the group,
+    slots of one of its parameters).
     """
     needed = {
         g: _begins_with(optimizer, {**optimizer.param_groups[g], **(options[g] if options else {})})
@@ -276,23 +276,24 @@ def _lacks(optimizer, options, given):
 
 
 def _begins_with(optimizer, group):
-    """The slots that the first step of one of torch's or OneFlow's optimizers makes, tried on a parameter of
-    one number; none where it cannot be told.
+    """Return the slots that the first step of a torch or OneFlow optimizer creates.
+
+    The step is tried on a parameter with one element. The result is empty if the slots cannot be determined.
     """
     if type(optimizer).__module__.partition(".")[0] not in ("torch", __name__.partition(".")[0]):
         return set()
-    one = torch.nn.Parameter(torch.zeros(1))
-    one.grad = torch.ones(1)
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    parameter.grad = torch.ones(1)
     twin = object.__new__(type(optimizer))
     twin.__dict__.update(
         {k: OrderedDict() if k.endswith("_hooks") else v for k, v in vars(optimizer).items() if k != "step"}
     )
-    twin.state, twin.param_groups = defaultdict(dict), [{**group, "params": [one]}]
+    twin.state, twin.param_groups = defaultdict(dict), [{**group, "params": [parameter]}]
     try:
         twin.step()
     except Exception:
         return set()
-    return {k for k, v in twin.state[one].items() if isinstance(v, torch.Tensor)}
+    return {k for k, v in twin.state[parameter].items() if isinstance(v, torch.Tensor)}
 
 
 def _put_slots(entry, p, values, steps):

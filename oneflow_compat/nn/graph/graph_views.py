@@ -21,7 +21,7 @@ def flag(value):
 
 
 def numbers(value) -> dict:
-    """The four settings in which OneFlow keeps a number of Python's."""
+    """Return the four settings in which OneFlow keeps a Python scalar."""
     integral = isinstance(value, int) and not isinstance(value, bool)
     return {
         "has_int_operand": flag(integral),
@@ -32,13 +32,15 @@ def numbers(value) -> dict:
 
 
 def typed(floating, value, names=("floating", "integral")) -> dict:
-    """A number of Python's in the two settings of which a tensor's kind uses one."""
+    """Return a Python scalar in the two settings of which OneFlow uses one, depending on the dtype class of
+    the tensor.
+    """
     whole = 0 if floating or not math.isfinite(value) else int(value)
     return {names[0]: ("at_double", float(value) if floating else 0.0), names[1]: ("at_int64", whole)}
 
 
 def dims(w, x, dims) -> list:
-    """The dimensions from the front; all of them when none is named."""
+    """Return the dimensions as nonnegative indices; all dimensions if none is named."""
     rank = len(w.size(x))
     if dims is None or (not isinstance(dims, int) and len(dims) == 0):
         return list(range(rank))
@@ -57,7 +59,7 @@ def transpose(w, node, x, perm):
 
 
 def swapped(w, node, x, dim, compute):
-    """`compute` on the last dimension: the dimension is exchanged with it before and after."""
+    """Apply `compute` to the last dimension; the dimension is exchanged with it before and after."""
     rank = len(w.size(x))
     dim %= max(1, rank)
     if rank < 2 or dim == rank - 1:
@@ -134,8 +136,8 @@ def _squeeze(w, node, a):
 
 
 def _repeat(w, node, a):
-    """A dimension gets one of size 1 before it, which is expanded; new dimensions come in by the
-    expansion.
+    """Write a repeat: a dimension of size 1 is inserted before each dimension and expanded. The expansion
+    also adds new dimensions.
     """
     shape, repeats = w.size(a["self"]), a["repeats"]
     new = len(repeats) - len(shape)

@@ -1,5 +1,5 @@
-"""Proxies: what `graph.model` and `graph.model.weight` are, a module or tensor with its graph settings beside
-it.
+"""Proxies: `graph.model` and `graph.model.weight` are proxies, a module or tensor together with its graph
+settings.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class ProxyModule(Proxy):
         )
 
     def __getattr__(self, name):
-        if name == "_origin":  # not made by __init__
+        if name == "_origin":  # not created by __init__
             raise AttributeError(name)
         origin = self._origin
         module = origin._modules.get(name)
@@ -207,7 +207,7 @@ class ProxyModule(Proxy):
         return (module for _, module in self.named_modules())
 
     def _proxies(self):
-        """This proxy and all below it that were ever asked for."""
+        """Return this proxy and every proxy below it that was ever requested."""
         yield self
         for child in self._children.values():
             if isinstance(child, ProxyModule):

@@ -24,7 +24,7 @@ class RateLog:
         self._step = 0
 
     def rate(self) -> float:
-        """The rate of the step that comes next."""
+        """Return the rate of the next step."""
         return float(self._group["lr"])
 
     def write(self, rate: float):
@@ -35,5 +35,5 @@ class RateLog:
 
 
 def rate_log(graph):
-    """The RateLog of a graph with an optimizer under ONEFLOW_DEBUG_MODE, else False."""
+    """Return the RateLog of a graph with an optimizer under ONEFLOW_DEBUG_MODE, else False."""
     return RateLog(graph._opts[0][0]) if graph._opts and is_set("ONEFLOW_DEBUG_MODE") else False

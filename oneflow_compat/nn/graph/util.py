@@ -10,18 +10,18 @@ __all__ = ["ArgsTree", "NamedArg", "add_indent", "seq_to_func_return", "sys_exc_
 
 
 def add_indent(in_s: str, num_spaces: int) -> str:
-    """The text with all its lines but the first moved right."""
+    """Indent all lines of the text but the first."""
     return in_s.replace("\n", "\n" + " " * num_spaces)
 
 
 def seq_to_func_return(seq, need_unpack=False):
-    """`seq` itself, or its first item with need_unpack."""
+    """Return `seq` itself, or its first item with need_unpack."""
     return seq[0] if need_unpack else seq
 
 
 def sys_exc_error_msg() -> str:
-    """Class and text of the exception being handled, with the place of a syntax error; "" outside an except
-    block.
+    """Return the class and text of the exception being handled, with the location of a syntax error; ""
+    outside an except block.
     """
     kind, error, _ = sys.exc_info()
     if error is None:

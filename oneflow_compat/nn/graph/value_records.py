@@ -17,11 +17,11 @@ _PLAIN = (type(None), bool, int, float, str)
 
 
 class NotRecordable(TypeError):
-    """The value holds an object that is no number, text, container or tensor."""
+    """The value holds an object other than numbers, texts, containers and tensors."""
 
 
 def record(value) -> dict:
-    """The dict of tensors for a value."""
+    """Return the dict of tensors for a value."""
     tensors: list = []
     text = json.dumps(_encode(value, tensors))
     return {
@@ -31,13 +31,15 @@ def record(value) -> dict:
 
 
 def is_record(entries) -> bool:
-    """Whether a dict of a state dict is a record; states of earlier releases hold the values themselves."""
+    """Return True if a dict of a state dict is a record. States of earlier releases hold the values
+    themselves.
+    """
     text = entries.get("json")
     return getattr(text, "dtype", None) in (torch.uint8, "uint8") and getattr(text, "ndim", None) == 1
 
 
 def value_of(entries):
-    """The value of a record; ValueError if the record is damaged."""
+    """Return the value of a record; raise ValueError if the record is damaged."""
     try:
         text = bytes(torch.as_tensor(entries["json"]).cpu().tolist()).decode()
         return _decode(json.loads(text), entries)
@@ -54,7 +56,7 @@ def _encode(value, tensors):
         return {"tensor": str(len(tensors) - 1)}
     if isinstance(value, _PLAIN):
         return value
-    if hasattr(value, "item") and getattr(value, "shape", None) == ():  # a number of NumPy's
+    if hasattr(value, "item") and getattr(value, "shape", None) == ():  # a NumPy scalar
         return value.item()
     if isinstance(value, (list, tuple)):
         parts = [_encode(v, tensors) for v in value]

@@ -2,8 +2,8 @@
 operators.
 
 The region goes to inductor's inner compiler directly: AOT autograd would trace it again, partition it, and
-wrap
-each call. Python numbers (lr, step counters) stay in the host part, so a changed lr never compiles again.
+wrap each call. Python numbers (lr, step counters) stay in the host part, so a changed lr never compiles
+again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .gru_rnn import merge_steps
 
 
 def compile(program, config, name="inductor"):
-    """A function over the slot values."""
+    """Return a function over the slot values."""
     if replays_random_numbers(program.graph):
         warnings.warn(
             f"graph {program.name} draws numbers from a generator of its own, or reads or sets the state of"
@@ -38,7 +38,7 @@ def compile(program, config, name="inductor"):
     if views_out_of_reach(program.graph):
         return aten.compile(program, config)
     module, inputs, outputs, late = region_of(program)
-    sparse = any(n.meta["tensor"].stride is None for n in inputs)  # inductor has no form for such an input
+    sparse = any(n.meta["tensor"].stride is None for n in inputs)  # inductor does not support such an input
     if sparse or not any(n.op == "call_function" for n in module.graph.nodes):
         return aten.compile(program, config)
     with announced(program, sum(n.op == "call_function" for n in module.graph.nodes)):
@@ -49,10 +49,11 @@ def compile(program, config, name="inductor"):
 
 
 def views_out_of_reach(graph):
-    """Views that a region has no form for: as_strided() with an offset into an input (it counts from where
-    the memory begins, not from the
-    input's first element), or of a view and written in place; unfold() written in place, which loses what
-    lies between (torch.compile 2.13, too).
+    """Return the views that a compiled region cannot express.
+
+    These are as_strided() with an offset into an input, because the offset counts from the start of the
+    storage and not from the first element of the input; as_strided() of a view if the result is written in
+    place; and unfold() written in place, which loses the elements in between (torch.compile 2.13, too).
     """
 
     def chain(node):
@@ -85,7 +86,7 @@ def views_out_of_reach(graph):
 
 
 def region_of(program):
-    """What regions.split gives, with whole layers where a program has them step by step."""
+    """Return the result of regions.split, with whole layers where a program has them step by step."""
     module, *more = split(program)
     merge_steps(module.graph)
     return module, *more
@@ -103,7 +104,7 @@ def compile_region(module, infos, options=()):
             raise
         return _compile(
             module, infos, {**chosen, "cpp_wrapper": False}
-        )  # operators that only Python can call
+        )  # operators that can only be called from Python
 
 
 def _compile(module, infos, chosen):
@@ -162,7 +163,7 @@ def _compile(module, infos, chosen):
         with V.set_fake_mode(mode):
             gm = joint_graph_passes(gm)
             sums_of_constants(gm.graph)
-            gm.recompile()  # inductor's cache goes by the code
+            gm.recompile()  # inductor's cache key is the code
             output = next(n for n in reversed(gm.graph.nodes) if n.op == "output")
             output.meta["user_visible_output_idxs"] = list(range(len(output.args[0])))
             compiled = compile_fx_inner(
@@ -183,7 +184,7 @@ def _compile(module, infos, chosen):
 
 
 def _is_new(node):
-    """Is its result memory of its own?"""
+    """Return True if the result of the node is a fresh buffer."""
     while node.target is operator.getitem:
         node = node.args[0]
     schema = getattr(node.target, "_schema", None)
@@ -195,9 +196,10 @@ def _agree(shape, first, second):
 
 
 class _Functional(torch.fx.Interpreter):
-    """Constants take part in functionalize() as inputs do: what is computed from them may be written.
+    """An interpreter whose constants take part in functionalize() like inputs, because values computed from
+    them may be written.
 
-    Results are laid out as they were captured.
+    Results keep the layout of the capture.
     """
 
     def run_node(self, node):
@@ -230,8 +232,8 @@ def _writes_statistics(node):
 
 
 def _batch_norm(target, *args):
-    """With the operator that says that it writes the running statistics: functionalize() goes by what
-    operators say.
+    """Use the batch norm operator whose schema declares the write of the running statistics, because
+    functionalize() relies on schemas.
     """
     out = torch.ops.aten._native_batch_norm_legit.default(*args)
     return out if target is _BATCH_NORMS[0] else (*out, args[0].new_empty(0, dtype=torch.uint8))

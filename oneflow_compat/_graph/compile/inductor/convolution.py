@@ -1,9 +1,8 @@
-"""Convolutions of float32 images and signals on the CPU by oneDNN's kernels for blocks of matrices, for
-inductor.
+"""Convolutions of float32 images and signals on the CPU through oneDNN's block matrix kernels, for inductor.
 
-oneDNN's own convolutions, which torch calls, are level where they need not lay out much anew: kernels of one
-pixel, kernels that do
-not overlap (patches) and results of a few pixels take half to a tenth of their time here (measured).
+oneDNN's own convolutions, which torch calls, are as fast unless they need little relayout. Kernels of one
+pixel, kernels that do not overlap (patches) and results of a few pixels take half to a tenth of their time
+here (measured).
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ import operator
 import torch
 
 aten = torch.ops.aten
-WORTH = 200_000  # operations of a product; a smaller one takes as long as the call
+WORTH = 200_000  # floating point operations of a product; a smaller product takes as long as the call
 _FEW_PIXELS = 64
 
 
 def convolve_in_blocks(graph, channels_last):
-    """Convolutions and their gradients, in place.
+    """Replace convolutions and their gradients in the graph, in place.
 
-    `channels_last`: whether inductor is free to lay the images out so.
+    `channels_last`: whether inductor is free to use that layout for the images.
     """
     for node in list(graph.nodes):
         if node.kwargs or node.target not in (aten.convolution.default, aten.convolution_backward.default):
@@ -30,33 +29,33 @@ def convolve_in_blocks(graph, channels_last):
         if not _plain(x.meta["val"], weight.meta["val"], *window):
             continue
         window = [_each(sizes, x.meta["val"].ndim - 2) for sizes in window[:3]]
-        way = _way(dy.meta["val"], x.meta["val"], weight.meta["val"], *window, channels_last)
-        if way is None or backward and any(n.target is not operator.getitem for n in node.users):
+        form = _way(dy.meta["val"], x.meta["val"], weight.meta["val"], *window, channels_last)
+        if form is None or backward and any(n.target is not operator.getitem for n in node.users):
             continue
         with graph.inserting_before(node):
             if backward:
                 parts = {n.args[1]: n for n in node.users}
-                made = {
+                replacements = {
                     i: new
                     for i in parts
-                    if (new := way.gradient(graph, i, dy, x, weight, *window)) is not None
+                    if (new := form.gradient(graph, i, dy, x, weight, *window)) is not None
                 }
             else:
-                parts, made = {0: node}, {0: way.result(graph, x, weight, *window)}
+                parts, replacements = {0: node}, {0: form.result(graph, x, weight, *window)}
                 if node.args[2] is not None:
-                    made[0] = _new(
+                    replacements[0] = _new(
                         graph,
                         aten.add.Tensor,
-                        made[0],
+                        replacements[0],
                         _new(
                             graph, aten.reshape.default, node.args[2], [-1] + [1] * (x.meta["val"].ndim - 2)
                         ),
                     )
-        for i, new in made.items():
+        for i, new in replacements.items():
             parts[i].replace_all_uses_with(new)
             graph.erase_node(parts[i])
         if backward and node.users:
-            node.args = (*node.args[:-1], [i in parts and i not in made for i in range(3)])
+            node.args = (*node.args[:-1], [i in parts and i not in replacements for i in range(3)])
         elif backward:
             graph.erase_node(node)
 
@@ -74,26 +73,28 @@ def _plain(x, weight, stride, padding, dilation, transposed, more, groups):
 
 
 def _each(sizes, dims):
-    """A number for each dimension: convolution() takes one for all of them too (padding="valid" gives a
-    padding of [0]).
+    """Return one value per dimension. convolution() also takes one value for all of them: padding="valid"
+    gives a padding of [0].
     """
     return [*sizes] * (dims if len(sizes) == 1 else 1)
 
 
 def _way(result, x, weight, stride, padding, dilation, channels_last):
-    """How a convolution is better computed than by oneDNN's own, or None."""
+    """Return the replacement that is faster than oneDNN's own convolution, or None."""
     pixels, kernel = result.numel() // result.shape[1] if result.numel() else 0, list(weight.shape[2:])
     if 2 * pixels * weight.numel() < WORTH:
         return None
-    one, apart = (
+    is_pointwise, apart = (
         set(kernel) == {1},
         kernel == list(stride) and not any(padding) and set(dilation) == {1},
     )  # kernels that do not overlap
     if not channels_last and x.is_contiguous() and weight.is_contiguous():
-        return (_Planes if x.ndim == 4 else _Lines) if one or apart or pixels <= _FEW_PIXELS else None
+        return (
+            (_Planes if x.ndim == 4 else _Lines) if is_pointwise or apart or pixels <= _FEW_PIXELS else None
+        )
     return (
         _Pixels
-        if apart and one and x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)
+        if apart and is_pointwise and x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)
         else None
     )
 
@@ -167,7 +168,7 @@ class _Lines:
 
 
 class _Pixels:
-    """Images pixel by pixel, and a kernel of one: products of matrices."""
+    """Images pixel by pixel and a kernel of one pixel: matrix products."""
 
     @staticmethod
     def result(graph, x, weight, *_):

@@ -1,13 +1,11 @@
-"""Operators whose results torch's symbolic tensors do not know: their shapes depend on values, or the
-symbolic form refuses what the kernel takes.
+"""Operators that torch's symbolic tensors cannot handle: the shape depends on values, or the symbolic form
+refuses what the kernel takes.
 
-The capture knows the lengths and masks that decide these shapes, and the program is guarded by them
-(branch_values.py): here
-such an operator becomes one of the same schema, with numbers in place of symbols, that says so. And so does
-one without a C shim that
-takes a list of symbols, which inductor's C++ wrapper hands over as a list of anything: it made each kernel a
-file of its own (resizing
-with antialias in SigLIP 2: 287 instead of 100 s of compiling on a busy core).
+The capture knows the lengths and masks that decide these shapes, and guards the program by them
+(branch_values.py). Here such an operator becomes one of the same schema, with integers in place of symbols,
+that declares the recorded shapes. An operator without a C shim that takes a list of symbols is treated alike:
+inductor's C++ wrapper passes such a list as a list of anything, which put each kernel into its own file
+(resizing with antialias in SigLIP 2: 287 instead of 100 s of compiling on a busy core).
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ _MASKS = torch.bool, torch.uint8
 
 
 def with_known_shapes(graph):
-    """Replace them in the graph of a region, in place."""
+    """Replace such operators in the graph of a region, in place."""
     for node in graph.nodes:
         if (
             node.target in DYNAMIC
@@ -59,7 +57,7 @@ def with_known_shapes(graph):
 
 
 def _parts(node):
-    """{index of a result: its record, of a list of tensors a tuple of them}."""
+    """Return {index of a result: its record, for a list of tensors a tuple of records}."""
     parts = {u.args[1]: (u, u.meta["tensor"]) for u in node.users if u.target is operator.getitem}
     return {i: _listed(_parts(part)) if info is None else info for i, (part, info) in parts.items()}
 
@@ -73,21 +71,21 @@ def _sparse(node) -> bool:
 
 
 def _checked(target, results, *args, **kwargs):
-    """The operator, whose results must be as recorded: what is compiled after it reads as much memory as
-    that. (A saved program says what it likes.)
+    """Run the operator and check that its results match the record, because the code compiled after it
+    reads that much memory. (A saved program may claim any size.)
     """
-    found = target(*args, **kwargs)
-    for one, info in zip(found, results) if type(results) is tuple else ((found, results),):
+    outputs = target(*args, **kwargs)
+    for output, info in zip(outputs, results) if type(results) is tuple else ((outputs, results),):
         if (
-            isinstance(one, torch.Tensor)
+            isinstance(output, torch.Tensor)
             and info is not None
-            and (tuple(one.shape), one.dtype, one.stride()) != (info.shape, info.dtype, info.stride)
+            and (tuple(output.shape), output.dtype, output.stride()) != (info.shape, info.dtype, info.stride)
         ):
             raise RuntimeError(
-                f"{target} gave {one.dtype}{list(one.shape)} of strides {list(one.stride())}, the program was"
-                f" made for {info.dtype}{list(info.shape)} of {list(info.stride)}"
+                f"{target} gave {output.dtype}{list(output.shape)} of strides {list(output.stride())}, the"
+                f" program was made for {info.dtype}{list(info.shape)} of {list(info.stride)}"
             )
-    return found
+    return outputs
 
 
 @functools.cache
@@ -97,7 +95,9 @@ def _library():
 
 @functools.cache
 def _known(target, results):
-    """The operator with these results (or this one); one that nobody uses (None) is said to be empty."""
+    """Return the operator that declares these results (or this single result). A result that nobody uses
+    (None) is declared empty.
+    """
     name = f"{target._opname}_{target._overloadname}_{_known.cache_info().misses}"
     arguments, returns = str(target._schema).split("(", 1)[1].rsplit("->", 1)
     library = _library()

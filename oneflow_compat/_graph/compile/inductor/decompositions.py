@@ -1,10 +1,9 @@
-"""Operators of oneflow._ext that inductor gets as plain torch, because it fuses them with their neighbours,
-LSTM layers, resizing,
-and what inductor gets wrong.
+"""Operators that inductor gets as plain torch.
 
-The others stay kernels: measured, a masked softmax is faster so (29 against 55 ms), bias and gelu take the
-same
-time either way, and the masks of dropout belong to their kernel.
+These are operators of oneflow._ext that inductor fuses with their neighbors, LSTM layers, resizing, and
+operators that inductor gets wrong. The other custom operators stay kernels: a masked softmax is faster so (29
+against 55 ms, measured), bias and gelu take the same time either way, and the masks of dropout belong to
+their kernel.
 """
 
 from __future__ import annotations
@@ -80,22 +79,24 @@ def _scale_tril(x, diagonal, scale, fill):
 
 
 def _multilabel_margin(x, labels, reduction):
-    """torch's own plain form (2.13) counts the places behind the last label."""
+    """Mask the targets after the last label; torch's own decomposition (2.13) counts them."""
     rows, named = torch.atleast_2d(x), torch.atleast_2d(labels)
     place, width = torch.arange(rows.shape[1], device=x.device), rows.shape[1]
-    given = place < torch.where(named == -1, place, width).amin(-1, keepdim=True)
-    is_target = (place == torch.where(given, named, -1).unsqueeze(-1)).any(1)
-    margin = (1 - rows.gather(-1, torch.where(given, named, 0)).unsqueeze(-1) + rows.unsqueeze(1)).clamp_min(
-        0
-    )
+    is_label = place < torch.where(named == -1, place, width).amin(-1, keepdim=True)
+    is_target = (place == torch.where(is_label, named, -1).unsqueeze(-1)).any(1)
+    margin = (
+        1 - rows.gather(-1, torch.where(is_label, named, 0)).unsqueeze(-1) + rows.unsqueeze(1)
+    ).clamp_min(0)
     loss = (
-        torch.where(given.unsqueeze(-1) & ~is_target.unsqueeze(1), margin, 0).sum((1, 2)) / width
+        torch.where(is_label.unsqueeze(-1) & ~is_target.unsqueeze(1), margin, 0).sum((1, 2)) / width
     ).reshape(x.shape[:-1])
     return (loss, loss.mean(), loss.sum())[reduction], is_target.to(x.dtype).reshape(labels.shape)
 
 
 def _multi_margin(x, target, p=1, margin=1, weight=None, reduction=1):
-    """torch's own plain form (2.13) of one row makes a row of one number for a label of no dims."""
+    """Keep a result without dimensions for a label without dimensions; torch's own decomposition (2.13)
+    returns a row of one value.
+    """
     from torch._decomp.decompositions import multi_margin_loss
 
     loss = multi_margin_loss(x, target, p, margin, weight, reduction)
@@ -103,8 +104,10 @@ def _multi_margin(x, target, p=1, margin=1, weight=None, reduction=1):
 
 
 def _avg_pool_backward(op, grad, x, kernel, stride, padding, ceil_mode, count_include_pad, divisor=None):
-    """Inductor's own form (2.13) divides by the whole window where only a part of it lies within the padded
-    input, and takes no list of one number.
+    """Divide by the part of the window inside the padded input.
+
+    Inductor's own form (2.13) divides by the full window even if only a part of it lies within the padded
+    input. It also refuses lists of one integer.
     """
     dims = 2 if "2d" in op._opname else 3
     if 1 in (len(kernel), len(stride), len(padding)):
@@ -125,13 +128,13 @@ def _avg_pool_backward(op, grad, x, kernel, stride, padding, ceil_mode, count_in
     parts = grad / count
     parts = torch.ops.prims.inductor_force_stride_order.default(
         parts, parts.stride()
-    )  # made once, not for each of its readers
+    )  # computed once, not once per reader
     return op(parts, x, kernel, stride, padding, ceil_mode, count_include_pad, 1)
 
 
 def _integer_power(base, exponent):
-    """The C wrapper hands the base over as a double (2.13): the kernel would write float32 into memory made
-    for integers.
+    """Compute an integer power without the C wrapper, which passes the base as a double (2.13): the kernel
+    would write float32 into an integer buffer.
     """
     dtype = torch.result_type(base, exponent)
     return (
@@ -142,12 +145,12 @@ def _integer_power(base, exponent):
 
 
 def _softshrink(x, bound=0.5):
-    """torch's own plain form (2.13) makes NaN 0."""
+    """Keep NaN; torch's own decomposition (2.13) turns it into 0."""
     return torch.where(x.abs() <= bound, 0, x - x.sign() * bound)
 
 
 def _on_cpu(form):
-    """For floating operands on the CPU, in float32 at least, as torch's kernels compute."""
+    """Decompose floating operands on the CPU in at least float32, as torch's kernels compute."""
 
     def decomposed(a, b, *, rounding_mode="floor"):
         tensors = [t for t in (a, b) if isinstance(t, torch.Tensor)]
@@ -170,14 +173,14 @@ def _on_cpu(form):
 
 
 def _remainder(a, b):
-    """With the rest that is exact; inductor (2.13) takes a - floor(a / b) * b."""
+    """Compute the exact remainder; inductor (2.13) computes a - floor(a / b) * b."""
     rest = torch.fmod(a, b)
     return torch.where((rest != 0) & ((b < 0) != (rest < 0)), rest + b, rest)
 
 
 def _floor_divide(a, b):
-    """The quotient rounded down, not the rounded quotient's floor, which inductor (2.13) takes: 11.0 // 0.44
-    is 24.
+    """Round the exact quotient down. Inductor (2.13) takes the floor of the rounded quotient: 11.0 // 0.44 is
+    24.
     """
     rest = torch.fmod(a, b)
     quotient = (a - rest) / b
@@ -196,8 +199,8 @@ def _linear(x, size, align_corners, *scales):
 
 
 def _nearest_scales(scales, shape, size, device):
-    """The kernel for images on the CPU looks at the sizes first: as many places as before, or twice as many.
-    torch's plain form (2.13) does not.
+    """Return the scales that the CPU kernel for images uses. The kernel looks at the sizes before the scales:
+    the same size, or twice the size. torch's decomposition (2.13) does not.
     """
     return [
         None if device.type == "cpu" and new in (old, 2 * old) else scale
@@ -212,8 +215,8 @@ def _nearest(x, size, height=None, width=None):
 
 
 def _nearest_backward(grad, size, shape, height=None, width=None):
-    """Inductor's own form (2.13) goes by the sizes alone: other places than forward where a scale factor is
-    not their quotient.
+    """Use the locations that forward used. Inductor's own form (2.13) goes by the sizes alone, which differs
+    from forward if a scale factor is not their quotient.
     """
     from torch._decomp.decompositions import _compute_upsample_nearest_indices
 
@@ -235,26 +238,30 @@ def _cubic(x, size, align_corners, height=None, width=None):
 def _bilinear_backward(grad, size, shape, align_corners, height=None, width=None):
     if grad.device.type != "cpu":
         return NotImplemented
-    n, c, *image = shape  # as one slice of a volume: that kernel has a C shim
+    n, c, *image = shape  # as one slice of a volume, because that kernel has a C shim
     return torch.ops.aten.upsample_trilinear3d_backward(
         grad.unsqueeze(2), [1, *size], [n, c, 1, *image], align_corners, None, height, width
     ).squeeze(2)
 
 
 def _zeros(size, **options):
-    """A tensor without memory (forward derivatives make them), which nothing compiled can read."""
+    """Return ordinary zeros for a tensor without memory (forward derivatives create them), because compiled
+    code cannot read it.
+    """
     return torch.zeros(size, **{k: v for k, v in options.items() if v is not None})
 
 
 def _sum(plain, x, y, *, alpha=1):
-    """Where a term is a product of matrices, inductor (2.13) joins the two without the factor."""
+    """Add two terms. If a term is a matrix product, inductor (2.13) fuses the two and drops the factor."""
     if alpha == 1:
         return NotImplemented if plain is None else plain(x, y)
     return x + (y.to(torch.result_type(x, y)) if isinstance(y, torch.Tensor) else y) * alpha
 
 
 def table():
-    """{operator: plain torch}; those of oneflow._ext and LSTM layers only where the library is loaded."""
+    """Return {operator: decomposition}. Operators of oneflow._ext and LSTM layers are included only if the
+    library is loaded.
+    """
     from torch._inductor.decomposition import select_decomp_table
 
     from ...._kernels import _ext
@@ -297,7 +304,7 @@ def table():
 
 
 def talks(graph) -> bool:
-    """Does a node speak to other ranks?"""
+    """Return True if a node communicates with other ranks."""
     return any(
         isinstance(n.target, torch._ops.OpOverload) and n.target.namespace == "_c10d_functional"
         for n in graph.nodes

@@ -1,6 +1,6 @@
-"""GRU and RNN layers (recurrent.py) as one operator of oneflow._ext each way.
+"""GRU and RNN layers (recurrent.py) as one operator of oneflow._ext for forward and one for backward.
 
-The gradients of a layer's weights become one product over all steps. Numbers differ by rounding.
+The gradients of a layer's weights become one product over all steps. Results differ by rounding.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ _VIEWS = {aten.t.default, aten.view.default, aten.transpose.int, aten._unsafe_vi
 
 
 def merge_steps(graph):
-    """In place, in a graph of operators that may write; without the library nothing."""
+    """Merge the steps of layers in place, in a graph whose operators may write. Do nothing without the
+    library.
+    """
     if _ext.status() != "loaded":
         return
     for node in graph.nodes:
@@ -52,19 +54,19 @@ def merge_steps(graph):
 
 
 def _whole(name, x, h, weights, has_biases, layers, dropout, train, bidirectional, batch_first):
-    """Layers without gradients, recorded as one call, by the kernels."""
+    """Compute layers without gradients, recorded as one call, by the kernels."""
     ops, x = torch.ops.oneflow, x.transpose(0, 1) if batch_first else x
     per_layer, last = len(weights) // len(h), []
     for _ in range(layers):
         out = []
         for reverse in (False, True) if bidirectional else (False,):
-            at = len(last)
-            w_ih, w_hh, b_ih, b_hh = (*weights[at * per_layer : (at + 1) * per_layer], None, None)[:4]
-            given = torch.nn.functional.linear(x, w_ih, b_ih)
+            index = len(last)
+            w_ih, w_hh, b_ih, b_hh = (*weights[index * per_layer : (index + 1) * per_layer], None, None)[:4]
+            projected = torch.nn.functional.linear(x, w_ih, b_ih)
             y = (
-                ops.gru(given, w_hh, b_hh, h[at], reverse)[0]
+                ops.gru(projected, w_hh, b_hh, h[index], reverse)[0]
                 if name == "gru"
-                else ops.rnn(given, w_hh, b_hh, h[at], name == "rnn_relu", reverse)
+                else ops.rnn(projected, w_hh, b_hh, h[index], name == "rnn_relu", reverse)
             )
             out.append(y)
             last.append(y[0 if reverse else -1])
@@ -73,15 +75,15 @@ def _whole(name, x, h, weights, has_biases, layers, dropout, train, bidirectiona
 
 
 def _marked(graph):
-    """{layer: {(role, step): node}}; a layer with a mark on two nodes, or two marks that met on one, lacks
-    some.
+    """Return {layer: {(role, step): node}}. A layer lacks entries if a mark is on two nodes or two marks met
+    on one node.
     """
-    found = {}
+    marks = {}
     for node in graph.nodes:
         for layer, role, step in node.meta.get("recurrent", ()):
             if role != "inner":
-                found.setdefault(layer, {})[role, step] = node
-    return found
+                marks.setdefault(layer, {})[role, step] = node
+    return marks
 
 
 def _complete(layer, marks, order):
@@ -168,8 +170,8 @@ class _Merger:
             marks["dgiven", 0].replace_all_uses_with(dgiven)
 
     def _weights(self, dproduct, before):
-        """One product and one sum for the gradients of the weight and the bias, where every step has its own
-        and they are added up.
+        """Replace the gradients of the weight and the bias by one product and one sum if every step has its
+        own and they are added up.
         """
         steps, marks = self.layer.steps, self.marks
         if not all(("dproduct", i) in marks for i in range(steps)):
@@ -226,7 +228,7 @@ class _Merger:
         return node
 
     def _swap(self, old, make):
-        """`old` for those outside the layer."""
+        """Replace `old` for the readers outside the layer."""
         users = [
             u for u in old.users if not any(role == "inner" for _, role, _ in u.meta.get("recurrent", ()))
         ]
@@ -237,10 +239,10 @@ class _Merger:
 
 
 def _additions(terms):
-    """For all terms but the last: the addition that takes it, through views, and what else that adds; None if
-    one is used otherwise.
+    """For all terms but the last, return the addition that takes the term, through views, and the other term
+    it adds. Return None if a term is used otherwise.
     """
-    found = []
+    additions = []
     for term in terms[:-1]:
         node = term
         while len(node.users) == 1 and next(iter(node.users)).target in _VIEWS:
@@ -255,13 +257,13 @@ def _additions(terms):
         ):
             return None
         place = 1 if addition.args[0] is node else 0
-        found.append((addition, lambda addition=addition, place=place: addition.args[place]))
-    return found if len({addition for addition, _ in found}) == len(found) else None
+        additions.append((addition, lambda addition=addition, place=place: addition.args[place]))
+    return additions if len({addition for addition, _ in additions}) == len(additions) else None
 
 
 def _drop_inner(graph):
-    """Erase what layers compute within themselves where nothing reads it; writes among it are no effect
-    beyond it.
+    """Erase the inner nodes of layers that nothing reads. Writes among these nodes have no effect outside the
+    layer.
     """
     inner = {n for n in graph.nodes if any(role == "inner" for _, role, _ in n.meta.get("recurrent", ()))}
     live, groups = set(), {}

@@ -1,9 +1,8 @@
-"""Programs with sizes that depend on values: the runs of operators on known sizes between the others are
-compiled, one by one.
+"""Programs with value-dependent sizes: each run of operators on static sizes is compiled separately.
 
-A run is what stands side by side in the program, so nothing changes its order. One stays with the captured
-operators where it is
-short, or where memory it shares with others is written: a compiled region knows only the tensors it is given.
+A run consists of adjacent nodes of the program, so the order does not change. A run stays with the captured
+operators if it is short, or if memory that it shares with other nodes is written: a compiled region knows
+only the tensors it is given.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from .compiler import compile_region, views_out_of_reach
 from ..notices import announced
 from ...program.writes import first_of_update
 
-SHORT = 6  # operators, views apart, that are not worth a call of their own
+SHORT = 6  # a run with fewer operators (views not counted) is not worth a separate call
 
 
 def compile(program, config):
-    """A function over the slot values."""
+    """Return a function over the slot values."""
     if replays_random_numbers(program.graph) or talks(program.graph):
         return aten.compile(program, config)
     graph = torch.fx.Graph()
@@ -48,7 +47,7 @@ def compile(program, config):
 
 
 def _runs(graph):
-    """Lists of nodes side by side, before the update, that touch known sizes only."""
+    """Return lists of adjacent nodes, before the update, that touch static sizes only."""
     late, run = first_of_update(graph), []
     for node in graph.nodes:
         if node.op != "call_function" or node in late:
@@ -76,7 +75,7 @@ def _is_known(node):
 
 
 def _closed(run, graph):
-    """Is a run long, and what it writes or gives written by nobody else?"""
+    """Return True if a run is long enough and nobody else writes the tensors that it writes or returns."""
     if sum(not is_view(n) for n in run) < SHORT:
         return False
     within = set(run)
@@ -84,7 +83,7 @@ def _closed(run, graph):
     written = bases(w for n in run for w in written_args(n))
     inputs = {i for n in run for i in n.all_input_nodes if i not in within}
     outputs = _made(run)
-    late = first_of_update(graph)  # writes what it is given, and nobody reads on
+    late = first_of_update(graph)  # writes its inputs, which nobody reads afterwards
     others = bases(
         w
         for n in graph.nodes
@@ -98,14 +97,14 @@ def _closed(run, graph):
 
 
 def _made(run):
-    """What a run computes for others, besides views of what it was given."""
+    """Return the values that a run computes for other nodes, except views of its inputs."""
     within = set(run)
     return [n for n in run if list(roots([n]))[-1] in within and any(u not in within for u in n.users)]
 
 
 def _call(graph, copies, run, config):
-    """Put a call of the compiled run into the graph, and what it gives; False where it has no form for it, or
-    gives another layout than the operators do.
+    """Put a call of the compiled run and its outputs into the graph. Return False if inductor has no form for
+    it, or returns another layout than the operators do.
     """
     within, region, inner = set(run), torch.fx.Graph(), {}
     inputs = list(dict.fromkeys(i for n in run for i in n.all_input_nodes if i not in within))
@@ -132,14 +131,14 @@ def _call(graph, copies, run, config):
         copies[node] = graph.call_function(operator.getitem, (call, i))
         copies[node].meta.update(node.meta)
     for node in run:
-        if node not in copies and list(roots([node]))[-1] not in within:  # a view of what the run was given
+        if node not in copies and list(roots([node]))[-1] not in within:  # a view of an input of the run
             copies[node] = graph.node_copy(node, lambda n: copies[n])
     return True
 
 
 def _taking(function, strides):
-    """The region reads memory by the layouts that were foreseen: what an operator laid out otherwise is
-    copied.
+    """Copy inputs whose layout differs from the expected one, because the region reads memory by the expected
+    layouts.
     """
 
     def region(*values):

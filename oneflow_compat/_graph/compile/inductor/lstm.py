@@ -1,8 +1,8 @@
 """oneDNN's LSTM layers for inductor: matrix products over all steps at once, and a kernel of oneflow._ext for
 the recurrence.
 
-oneDNN makes its primitives anew in each call and computes one step after the other, the gradients of the
-weights too.
+oneDNN creates its primitives anew in each call and computes step by step, including the gradients of the
+weights.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def layer(
     has_biases,
     *more,
 ):
-    """aten::mkldnn_rnn_layer of an LSTM: (hidden states, last one, last cell, workspace)."""
+    """Compute aten::mkldnn_rnn_layer of an LSTM: (hidden states, last hidden state, last cell, workspace)."""
     if not _takes(input, mode, hidden_size, batch_sizes):
         return NotImplemented
     steps, batch, width = input.shape
@@ -74,7 +74,7 @@ def layer_backward(
     batch_first,
     workspace,
 ):
-    """Its gradients: of the input, both weights, both biases and both states."""
+    """Compute the layer's gradients: of the input, both weights, both biases and both states."""
     if not _takes(input, mode, hidden_size, batch_sizes):
         return NotImplemented
     steps, batch, width = input.shape
@@ -94,4 +94,4 @@ def layer_backward(
         dbias.clone(),
         dh,
         dc,
-    )  # memory of its own: gradients are scaled in place
+    )  # a fresh buffer, because gradients are scaled in place

@@ -2,17 +2,14 @@
 into addmm.
 
 - A bias, on the CPU: added where the product is read. addmm copies it into every row before it multiplies,
-  through two more
-  operators. Measured: 0.82 to 0.98 of the time of steps and inference of MLPs, LSTM, GPT-2 and BERT, level
-  for large batches of
-  the LSTM and the wide MLP.
+  through two more operators. Measured: 0.82 to 0.98 of the time of steps and inference of MLPs, LSTM, GPT-2
+  and BERT, level for large batches of the LSTM and the wide MLP.
 - The gradient of an embedding whose weight is also the last layer's (tied): its rows are added into the
-  product. By itself it is a
-  table of zeros with a few rows filled in, as large as the weight, and addmm copies that too.
+  product. By itself it is a table of zeros with a few rows filled in, as large as the weight, and addmm
+  copies that too.
 - Products of float32 go to oneDNN's kernels for blocks on processors with AVX-512 that are not Intel's: MKL,
-  which torch calls, has no
-  AVX-512 for those and takes twice the time (measured on an AMD EPYC). So do some convolutions
-  (convolution.py).
+  which torch calls, has no AVX-512 for those and takes twice the time (measured on an AMD EPYC). So do some
+  convolutions (convolution.py).
 """
 
 from __future__ import annotations
@@ -32,10 +29,10 @@ aten = torch.ops.aten
 
 @functools.cache
 def product_pass(blocks, channels_last):
-    """The pass in inductor's form (importing inductor takes seconds).
+    """Return the pass in inductor's form, created on demand because importing inductor takes seconds.
 
-    `blocks`: what blocks_are_faster() says; `channels_last`: whether
-    inductor may lay images out so.
+    `blocks`: the result of blocks_are_faster(); `channels_last`: whether inductor may use that layout for
+    images.
     """
     from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
 
@@ -58,9 +55,9 @@ def product_pass(blocks, channels_last):
 
 
 def part_biases(graph):
-    """addmm(bias, x, w) of a vector `bias` as mm(x, w) + bias, in place.
+    """Rewrite addmm(bias, x, w) with a vector `bias` as mm(x, w) + bias, in place.
 
-    Half precision stays: oneDNN adds its bias while it multiplies.
+    Half precision stays, because oneDNN adds its bias while it multiplies.
     """
     for node in [n for n in graph.nodes if n.target is aten.addmm.default and not n.kwargs]:
         bias, x, weight = node.args
@@ -81,10 +78,10 @@ _LEAST = 4  # rows and columns of the result; MKL reads a weight for few of them
 
 @functools.cache
 def blocks_are_faster() -> bool:
-    """Is oneflow::mm faster than MKL here, and are the convolutions? Said by the processor, not measured: a
-    program computes the same bits
-    in each process. ONEFLOW_GRAPH_BLOCKS says otherwise (machines of several kinds that are to compute the
-    same bits).
+    """Return True if oneflow::mm and the block convolutions are faster than MKL's on this processor.
+
+    The processor decides, not a measurement, so that a program computes the same bits in each process.
+    ONEFLOW_GRAPH_BLOCKS overrides it, for different machines that must compute the same bits.
     """
     said = _env.get("ONEFLOW_GRAPH_BLOCKS")
     mkl_is_slow = (
@@ -97,15 +94,13 @@ def blocks_are_faster() -> bool:
     a = torch.ones(4, 4, dtype=torch.float32, device="cpu")
     try:
         torch.ops.oneflow.mm(a, a)
-    except RuntimeError:  # this torch, or this processor, has no such kernel
+    except RuntimeError:  # this torch version or processor has no such kernel
         return False
     return True
 
 
 def _processor():
-    """What names the maker of an x86 processor: vendor_id in Linux's /proc/cpuinfo, else Python's
-    description.
-    """
+    """Return the vendor of an x86 processor: vendor_id of /proc/cpuinfo, else Python's description."""
     try:
         with open("/proc/cpuinfo") as file:
             return next((line for line in file if line.startswith("vendor_id")), "")
@@ -114,7 +109,7 @@ def _processor():
 
 
 def multiply_in_blocks(graph):
-    """mm and bmm of float32 on the CPU by oneflow::mm and bmm, in place."""
+    """Replace mm and bmm of float32 on the CPU by oneflow::mm and bmm, in place."""
     ours = {aten.mm.default: torch.ops.oneflow.mm.default, aten.bmm.default: torch.ops.oneflow.bmm.default}
     for node in graph.nodes:
         if node.target in ours and not node.kwargs:
@@ -131,8 +126,9 @@ def multiply_in_blocks(graph):
 
 
 def rows_into_product(graph):
-    """addmm(e, a, b), add(e, x) or add(x, e) of the gradient `e` of an embedding: its rows put into mm(a, b)
-    or x, in place.
+    """Rewrite addmm(e, a, b), add(e, x) and add(x, e), where `e` is the gradient of an embedding, in place.
+
+    The rows of the gradient are added into mm(a, b) or into x.
     """
     for node in [
         n for n in graph.nodes if n.target in (aten.addmm.default, aten.add.Tensor) and not n.kwargs
@@ -153,7 +149,7 @@ def rows_into_product(graph):
         with graph.inserting_before(node):
             if node.target is aten.addmm.default:
                 other = graph.call_function(aten.mm.default, node.args[1:])
-                other.meta.update(node.meta, val=value.clone())  # memory of its own, which is written
+                other.meta.update(node.meta, val=value.clone())  # a fresh buffer, because it is written
             kept = _call(graph, aten.where.self, rows, mask, rows, _number(graph, 0.0, value))
             places = [None if i is None else _within(graph, i, size) for size, i in zip(value.shape, indices)]
             total = graph.call_function(aten._unsafe_index_put.default, (other, places, kept, True))
@@ -166,7 +162,7 @@ def rows_into_product(graph):
 
 
 def _call(graph, target, like, *args):
-    """A new node whose result is like the one of the node `like`."""
+    """Return a new node whose result has the metadata of the node `like`."""
     node = graph.call_function(target, args)
     node.meta["val"] = like.meta["val"].clone()
     return node
@@ -179,8 +175,10 @@ def _number(graph, number, like):
 
 
 def _within(graph, index, size):
-    """The index where it is one, any other where the mask drops the row (a padding index of -1 of a table
-    with no rows, say).
+    """Clamp the index to the rows of the table.
+
+    The index changes only where the mask drops the row (a padding index of -1 of a table without rows, for
+    example).
     """
     low, high = (_number(graph, n, index.meta["val"]) for n in (-size, size - 1))
     return _call(
@@ -189,7 +187,7 @@ def _within(graph, index, size):
 
 
 def _rows_in_zeros(node):
-    """Is the node rows added into a table of zeros, and read by one other node alone?"""
+    """Return True if the node adds rows to a table of zeros and has exactly one reader."""
     if (
         not isinstance(node, torch.fx.Node)
         or node.target is not aten._unsafe_masked_index_put_accumulate.default

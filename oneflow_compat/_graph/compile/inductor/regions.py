@@ -1,8 +1,8 @@
-"""Splits a Program into the part a compiler takes (forward and backward) and the rest (the update) run as it
-is.
+"""Splits a Program into the region for a compiler (forward and backward) and the rest (the update), which
+runs as captured.
 
-The update is a few fused in-place operators over all parameters, or python-number arithmetic around them:
-a compiler would functionalize it, copy every parameter, and take longer to compile for nothing.
+The update is a few fused in-place operators over all parameters, or Python arithmetic around them. A compiler
+would functionalize it, copy every parameter, and take longer to compile for no gain.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...program.writes import first_of_update
 
 
 def split(program):
-    """(module of the first region, its input placeholders, its output nodes, nodes of the rest)."""
+    """Return (module of the compiled region, its input placeholders, its output nodes, nodes of the rest)."""
     graph = program.graph
     late = first_of_update(graph)
     # numbers computed from lr before the first tensor operator of the update belong to the update as well,
@@ -51,7 +51,7 @@ def split(program):
 
 
 def host_program(program, inputs, outputs, late, function):
-    """A Program that calls `function` for the first region and runs the rest as captured."""
+    """Return a Program that calls `function` for the compiled region and runs the rest as captured."""
     graph = torch.fx.Graph()
     copies = {}
     for node in program.graph.nodes:

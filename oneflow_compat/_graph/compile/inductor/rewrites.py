@@ -1,4 +1,4 @@
-"""What is rewritten in the functional graph of a region before inductor (torch 2.13) compiles it."""
+"""Rewrites of the functional graph of a region before inductor (torch 2.13) compiles it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _LARGEST = {aten.amax.default, aten.amin.default, aten.max.default, aten.min.def
 
 
 def numbers_as_full(gm):
-    """0-d constants as aten.full: some of inductor's lowerings (pow) do not take its own form of
-    a constant.
+    """Rewrite 0-d constants as aten.full, because some inductor lowerings (pow) do not take inductor's own
+    form of a constant.
     """
     from torch._subclasses.fake_tensor import unset_fake_temporarily
 
@@ -37,8 +37,8 @@ def numbers_as_full(gm):
 
 
 def sums_of_constants(graph):
-    """cumsum of a constant tensor in a form that inductor's own pass does not know: its result has the
-    constant's dtype, and rows in one memory.
+    """Rewrite cumsum of a constant tensor in a form that inductor's own pass does not match. The result of
+    that pass has the dtype of the constant, and its rows share memory.
     """
     for node in [
         n for n in graph.nodes if n.target is aten.cumsum.default and n.args[0].target is aten.full.default
@@ -50,11 +50,10 @@ def sums_of_constants(graph):
 
 
 def read_plainly(graph):
-    """What a view regroups (31 rows of 16 as 16 of 31) is put into memory before.
+    """Materialize the input of a view that regroups dimensions (31 rows of 16 as 16 of 31).
 
-    Inductor composes the places to read instead. Two such views with slices between them (the relative shift
-    of attention scores)
-    took it minutes, torch.compile too.
+    Inductor composes the index expressions instead. Two such views with slices between them (the relative
+    shift of attention scores) took it minutes; torch.compile has the same problem.
     """
     for node in [n for n in graph.nodes if n.target is aten.view.default]:
         x = node.args[0].meta["val"]
@@ -69,18 +68,17 @@ def read_plainly(graph):
 
 
 def _regroups(first, second):
-    """Are the two shapes no merges of the dimensions of a third one?"""
+    """Return True if the two shapes are not merges of the dimensions of a common third shape."""
     ends = sorted({end for shape in (first, second) for end in itertools.accumulate(shape, operator.mul)})
     return 0 not in ends and any(after % end for end, after in itertools.pairwise(ends))
 
 
 def compare_one_result(graph):
-    """x == x.amax(), in the gradients of largest and smallest elements, reads for both sides what was
-    computed once.
+    """Make both sides of x == x.amax() read one computed result, in the gradients of largest and smallest
+    elements.
 
-    Inductor computes x anew in each loop, here as numbers and there as vectors whose erf is off by a
-    rounding: no element was equal,
-    and the gradient was lost, in torch.compile too.
+    Inductor recomputes x in each loop, in one as scalars and in the other as vectors whose erf is off by a
+    rounding. No element was equal and the gradient was lost; torch.compile has the same problem.
     """
     for node in [n for n in graph.nodes if n.target is aten.eq.Tensor]:
         sides = [_viewed(side) for side in node.args]
@@ -103,11 +101,11 @@ def _viewed(node):
 
 
 def one_copy(graph):
-    """What a convolution and others read, its own gradient for one, is made once, channels last.
+    """Compute a tensor once, in channels last, if a convolution and other nodes read it (its own gradient,
+    for example).
 
-    Inductor computes it for each of them anew, where that takes few reads, and writes and keeps every copy.
-    Measured on the CPU:
-    0.71 of the time of MobileNetV2's training step with 16 images.
+    Inductor recomputes it for each reader if that takes few reads, and writes and keeps every copy. Measured
+    on the CPU: 0.71 of the time of MobileNetV2's training step with 16 images.
     """
     output = next(n for n in reversed(graph.nodes) if n.op == "output")
     for node in [n for n in graph.nodes if n.target is aten.convolution.default]:
@@ -144,7 +142,7 @@ def one_copy(graph):
 
 
 def _in_memory(graph, node, strides):
-    """The node's result as a tensor that lies in memory."""
+    """Return the result of the node as a tensor in memory."""
     made = graph.call_function(torch.ops.prims.inductor_force_stride_order.default, (node, strides))
     made.meta.update(node.meta)
     return made

@@ -1,4 +1,4 @@
-"""How torch's inductor is set for a region, and why."""
+"""The settings of torch's inductor for a region, with their reasons."""
 
 from __future__ import annotations
 
@@ -15,41 +15,43 @@ from .matmul import blocks_are_faster, product_pass
 
 
 def settings(graph, infos, options=()):
-    """{inductor's option: value} for a region with these inputs; `options`, the user's own, win."""
+    """Return {inductor option: value} for a region with these inputs. The user's own `options` take
+    precedence.
+    """
     devices = {i.device.type for i in infos} | {
         n.meta["tensor"].device.type for n in graph.nodes if n.meta.get("tensor") is not None
     }
-    found = {
+    chosen = {
         "layout_optimization": channels_last(graph),
         "size_asserts": False,
         "alignment_asserts": False,
         "fallback_random": False,
     }
     if "cpu" in devices:
-        found["post_grad_custom_post_pass"] = product_pass(blocks_are_faster(), found["layout_optimization"])
+        chosen["post_grad_custom_post_pass"] = product_pass(
+            blocks_are_faster(), chosen["layout_optimization"]
+        )
     if devices <= {"cpu"} and sys.platform == "linux" and not needs_python(graph):
         # one C++ file for the whole region: less Python per call, and the headers are read once, not once per
         # kernel;
         # a precompiled header takes longer to make than it saves a single file
-        found |= {"cpp_wrapper": True, "cpp_cache_precompile_headers": False}
+        chosen |= {"cpp_wrapper": True, "cpp_cache_precompile_headers": False}
         # the function that calls the kernels takes the compiler most of the time when it is long, and need
         # not be optimized: 15 instead of
         # 57 s for ResNet-50, with steps as fast; below this size the second file costs more than it saves
-        found["cpp_wrapper_build_separate"] = sum(n.op == "call_function" for n in graph.nodes) > 150
+        chosen["cpp_wrapper_build_separate"] = sum(n.op == "call_function" for n in graph.nodes) > 150
         if takes_vector_flags():
-            found["cpp.vec_isa_ok"] = (
+            chosen["cpp.vec_isa_ok"] = (
                 True  # inductor's own check compiles and loads a file per instruction set
             )
     if "cpu" in devices:
-        found["cpp.simdlen"] = vector_bits(found)
-    return {**found, **dict(options)}
+        chosen["cpp.simdlen"] = vector_bits(chosen)
+    return {**chosen, **dict(options)}
 
 
 @contextlib.contextmanager
 def files_at_once():
-    """Inductor runs the C++ compiler for a region's two files in turn; here they are compiled beside each
-    other, then linked.
-    """
+    """Compile a region's two C++ files in parallel and link them; inductor compiles them in turn."""
     from torch._inductor import codecache
 
     before = codecache._worker_compile_cpp
@@ -76,11 +78,11 @@ def files_at_once():
 
 
 def vector_bits(chosen) -> int:
-    """Of the instruction set that inductor takes by itself. Named, it is part of the key of inductor's cache.
+    """Return the vector length of the instruction set that inductor selects. Naming it makes it part of
+    inductor's cache key.
 
-    Without it, kernels written for vectors of one length are compiled for another where machines share the
-    cache, or
-    ATEN_CPU_CAPABILITY changes: wrong numbers, with torch.compile as well (2.13).
+    Without it, kernels written for one vector length are compiled for another if machines share the cache or
+    ATEN_CPU_CAPABILITY changes. The results are then wrong, with torch.compile as well (2.13).
     """
     from torch._inductor import config
     from torch._inductor.cpu_vec_isa import pick_vec_isa
@@ -105,8 +107,8 @@ def channels_last(graph) -> bool:
 
 @functools.cache
 def takes_vector_flags() -> bool:
-    """Whether the C++ compiler knows the flags of every vector instruction set of this CPU that inductor
-    would use.
+    """Return True if the C++ compiler knows the flags of every vector instruction set of this CPU that
+    inductor would use.
     """
     from torch._inductor.cpp_builder import get_cpp_compiler
     from torch._inductor.cpu_vec_isa import supported_vec_isa_list, x86_isa_checker

@@ -9,7 +9,7 @@ from .decompositions import _plain as plain_pointwise, table, talks
 
 @functools.cache
 def no_shim(target) -> bool:
-    """An operator of torch's without a shim that takes a list of SymInt."""
+    """Return True if this is a torch operator without a C shim that takes a list of SymInt."""
     if (
         not isinstance(target, torch._ops.OpOverload)
         or target.namespace != "aten"
@@ -37,7 +37,8 @@ def no_shim(target) -> bool:
 def needs_python(graph) -> bool:
     """Whether a node calls an operator that inductor's C++ wrapper cannot call.
 
-    Such operators are collectives, those of torch without a C shim, and those of others that return a list of tensors.
+    Such operators are collectives, torch operators without a C shim, and operators of other libraries that
+    return a list of tensors.
     """
     return (
         talks(graph)

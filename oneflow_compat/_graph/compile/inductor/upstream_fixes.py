@@ -1,4 +1,4 @@
-"""What torch's inductor forgets of reads and writes of memory (2.13, torch.compile too)."""
+"""Fixes for memory reads and writes that torch's inductor overlooks (2.13, torch.compile too)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 
 @contextlib.contextmanager
 def dependencies_kept():
-    """A node on the CPU whose loops are made to match another's, to be fused with it, keeps its dependencies.
+    """Keep the dependencies of a CPU node whose loops are adapted to another node's loops before fusion.
 
-    Its reads are listed anew, under the names that memory had before it was written in place (scatter_add):
-    it ran before the write.
+    Its reads are listed anew, under the names that memory had before it was written in place (scatter_add).
+    Without the fix, the node ran before the write.
     """
     from torch._inductor.dependencies import StarDep, WeakDep
     from torch._inductor.scheduler import SchedulerNode
@@ -36,10 +36,11 @@ def dependencies_kept():
 
 @contextlib.contextmanager
 def views_kept():
-    """A write through a view that an operator makes (views of complex tensors) is one of what it is a view of
-    as well.
+    """Treat a write through a view that an operator creates (views of complex tensors) as a write to its
+    base, too.
 
-    What reads that ran before the write: the gradient of irfft(), which is doubled in part, in a product.
+    Without the fix, reads of the base ran before the write: the gradient of irfft(), which is doubled in
+    part, in a product.
     """
     from torch._inductor.ir import FallbackKernel, MultiOutputLayout, MutationOutput, NoneLayout
     from torch._inductor.virtualized import V
@@ -47,7 +48,7 @@ def views_kept():
     before = FallbackKernel.__init__
 
     def viewed(name):
-        """The buffers that the one of this name is a view of."""
+        """Return the buffers that the buffer of this name is a view of."""
         buffer = V.graph.try_get_buffer(name)
         for base in (
             buffer.get_inputs_that_alias_output() if hasattr(buffer, "get_inputs_that_alias_output") else ()
@@ -73,10 +74,10 @@ def views_kept():
 
 @contextlib.contextmanager
 def sources_kept():
-    """A write into a part of a tensor (index_put) goes into that tensor's own memory only where nothing else
-    the operator reads lies there.
+    """Let a write into a part of a tensor (index_put) reuse the tensor's memory only if no other operand lies
+    there.
 
-    `h.index_add(0, targets, h)` read rows that it had already added to.
+    Without the fix, `h.index_add(0, targets, h)` read rows that it had already added to.
     """
     from torch._inductor.fx_passes.reinplace import inplaceable_ops
     from torch._inductor.fx_utils import get_node_storage
@@ -101,11 +102,11 @@ def sources_kept():
 
 @contextlib.contextmanager
 def ends_kept():
-    """C++ kernels store a sum only as far as it goes, also where loops lie between the one in steps of a
-    vector and the summing one.
+    """Limit the stores of sums in C++ kernels to the end of the range, also if loops lie between the
+    vectorized loop and the summing loop.
 
-    In kernels of transposed tiles a whole vector was stored over the end of the memory: t / t.std(1) of a
-    permuted t.
+    Without the fix, kernels of transposed tiles stored a full vector past the end of the memory: t / t.std(1)
+    of a permuted t.
     """
     from torch._inductor.codegen.cpp import CppKernelProxy
 

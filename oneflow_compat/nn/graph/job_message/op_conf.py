@@ -1,6 +1,5 @@
 """Activation codes that old model code passes as numbers, and the messages of OneFlow's operators: feed and
-fetch (`_oneflow_internal.jobs`),
-and those of a graph's job (`nn/graph/graph_proto.py`).
+fetch (`_oneflow_internal.jobs`), and those of a graph's job (`nn/graph/graph_proto.py`).
 """
 
 from ...._message import Map, Message
@@ -50,8 +49,7 @@ class AttrValue(Message):
 
 
 class OperatorConf(Message):
-    """One operator of a job: an input, a variable, an output, or (user_conf) a computation with
-    its settings.
+    """One operator of a job: an input, a variable, an output, or (user_conf) a computation with its settings.
     """
 
     FIELDS = {
