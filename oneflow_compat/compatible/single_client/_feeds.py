@@ -29,6 +29,6 @@ def feed(trace, pull, device):
 
     with outside_capture(trace):
         value = pull().to(device)
-    made = Feed(value, pull)
-    trace.feeds.append(made)
+    new_feed = Feed(value, pull)
+    trace.feeds.append(new_feed)
     return value

@@ -48,8 +48,10 @@ class FunctionConfig:
             if group:
                 if group not in self.__dict__:
                     self.__dict__[group] = _Section()
-                made = setter(name, row, ARGUMENTS.get(name, "value"), self._record, f"FunctionConfig.{name}")
-                setattr(self.__dict__[group], last, made)
+                set_option = setter(
+                    name, row, ARGUMENTS.get(name, "value"), self._record, f"FunctionConfig.{name}"
+                )
+                setattr(self.__dict__[group], last, set_option)
 
     @property
     def function_desc(self):
@@ -70,8 +72,8 @@ class FunctionConfig:
     # -- what the rest of the package reads --------------------------------------
     @property
     def default_placement(self):
-        given = self.values.get("default_placement_scope")
-        return getattr(given, "value", given)
+        scope = self.values.get("default_placement_scope")
+        return getattr(scope, "value", scope)
 
     @property
     def default_dtype(self):
@@ -113,8 +115,10 @@ class FunctionConfig:
             if self.values.get("enable_auto_mixed_precision"):
                 from ._devices import default
 
-                kind = default(trace.job).type
-                stack.enter_context(torch.autocast(kind, torch.float16 if kind == "cuda" else torch.bfloat16))
+                device_type = default(trace.job).type
+                stack.enter_context(
+                    torch.autocast(device_type, torch.float16 if device_type == "cuda" else torch.bfloat16)
+                )
             stack.enter_context(boxing(trace))
             if not torch.is_grad_enabled():
                 stack.enter_context(torch.enable_grad())

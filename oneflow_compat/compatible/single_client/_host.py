@@ -91,13 +91,13 @@ def source(what, factory):
     trace = _context.require_trace(what)
     key = ("source", trace.sources)
     trace.sources += 1
-    made = trace.job.pipeline
-    if key not in made:
+    pipeline = trace.job.pipeline
+    if key not in pipeline:
         from ._update import outside_capture
 
         with outside_capture(trace):
-            made[key] = factory()
-    reader, pending = made[key], trace.job.pending
+            pipeline[key] = factory()
+    reader, pending = pipeline[key], trace.job.pending
 
     def compute():
         return pending.pop(key) if key in pending else reader()
@@ -121,10 +121,10 @@ def today(name):
     """A class of today's oneflow.nn, by dotted name ("OFRecordReader", "image.Resize")."""
     import importlib
 
-    found = importlib.import_module(__package__.split(".")[0] + ".nn")
+    module_or_class = importlib.import_module(__package__.split(".")[0] + ".nn")
     for part in name.split("."):
-        found = getattr(found, part)
-    return found
+        module_or_class = getattr(module_or_class, part)
+    return module_or_class
 
 
 def need_host(blob, what):

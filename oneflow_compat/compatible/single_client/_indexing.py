@@ -199,8 +199,8 @@ def distributed_partial_fc_sample(weight, label, num_sample, name=None):
     rank = torch.rand(classes, device=weight.device)
     rank = rank.index_fill(0, label.long(), 2.0)
     ids = torch.topk(rank, min(num_sample, classes))[1].sort()[0]
-    place = torch.searchsorted(ids, label.long())
-    return place.to(label.dtype), ids.to(label.dtype), weight[ids]
+    row_in_sample = torch.searchsorted(ids, label.long())
+    return row_in_sample.to(label.dtype), ids.to(label.dtype), weight[ids]
 
 
 def categorical_ordinal_encode(table, size, input_tensor, hash_precomputed=True, name=None):
@@ -212,28 +212,28 @@ def categorical_ordinal_encode(table, size, input_tensor, hash_precomputed=True,
     Raises when the table is full. The job runs op by op.
     """
     _context.value_dependent("categorical_ordinal_encode")
-    known = int(size.reshape(-1)[0])
+    num_stored = int(size.reshape(-1)[0])
     pairs = table.detach().reshape(-1, 2)
     values, positions = torch.unique(input_tensor.detach().reshape(-1).to(pairs.dtype), return_inverse=True)
-    numbers = _numbers_of(values, pairs[:known, 0])
+    codes = _numbers_of(values, pairs[:num_stored, 0])
     order = torch.arange(positions.numel(), device=positions.device)
     first_met = torch.full_like(values, positions.numel(), dtype=torch.int64).scatter_reduce(
         0, positions, order, "amin"
     )
-    added = torch.nonzero((numbers == 0) & (values != 0)).reshape(-1)
+    added = torch.nonzero((codes == 0) & (values != 0)).reshape(-1)
     added = added[first_met[added].argsort()]
-    total = known + added.numel()
+    total = num_stored + added.numel()
     if total > pairs.shape[0]:
         raise ValueError(
             f"categorical_ordinal_encode: more than {pairs.shape[0]} distinct values ({total}); raise the"
             " capacity"
         )
-    numbers[added] = torch.arange(known + 1, total + 1, device=numbers.device)
+    codes[added] = torch.arange(num_stored + 1, total + 1, device=codes.device)
     trace = _context.trace()
     if trace is None or not trace.probe:
-        pairs[known:total] = torch.stack([values[added], numbers[added].to(pairs.dtype)], dim=1)
+        pairs[num_stored:total] = torch.stack([values[added], codes[added].to(pairs.dtype)], dim=1)
         size.detach().fill_(total)
-    return numbers[positions].to(input_tensor.dtype).reshape(input_tensor.shape)
+    return codes[positions].to(input_tensor.dtype).reshape(input_tensor.shape)
 
 
 def _numbers_of(values, keys):

@@ -128,39 +128,39 @@ def fill(tensor, initializer, seed=None):
     if isinstance(initializer, (int, float)):
         initializer = constant_initializer(initializer)
     if isinstance(initializer, dict):
-        ((kind, parameters),) = initializer.items()
-        kind, parameters = kind.removesuffix("_conf").replace("_int", ""), dict(parameters)
+        ((rule, parameters),) = initializer.items()
+        rule, parameters = rule.removesuffix("_conf").replace("_int", ""), dict(parameters)
         parameters = {
             {"min": "minval", "max": "maxval", "std": "stddev", "variance_norm": "mode"}.get(k, k): v
             for k, v in parameters.items()
         }
-        initializer = Initializer(kind, **parameters)
+        initializer = Initializer(rule, **parameters)
     seed = initializer.seed if initializer.seed is not None else seed
     if seed is None and tensor.device.type == "cpu":
         return _fill(tensor, initializer, None)
     # drawn on the CPU, so that a seed gives the same numbers everywhere
     generator = None if seed is None else torch.Generator().manual_seed(seed)
-    made = torch.empty(tensor.shape, dtype=tensor.dtype)
-    _fill(made, initializer, generator)
-    tensor.copy_(made)
+    filled = torch.empty(tensor.shape, dtype=tensor.dtype)
+    _fill(filled, initializer, generator)
+    tensor.copy_(filled)
 
 
 def _fill(t, initializer, generator):
-    kind, p = initializer.kind, initializer.parameters
-    if kind == "constant":
+    rule, p = initializer.kind, initializer.parameters
+    if rule == "constant":
         t.fill_(p.get("value", 0))
-    elif kind == "random_uniform":
+    elif rule == "random_uniform":
         low, high = p.get("minval", 0), p.get("maxval", 1)
         (
             t.uniform_(low, high, generator=generator)
             if t.is_floating_point()
             else t.random_(int(low), int(high), generator=generator)
         )
-    elif kind == "random_normal":
+    elif rule == "random_normal":
         t.normal_(p.get("mean", 0.0), p.get("stddev", 1.0), generator=generator)
-    elif kind == "truncated_normal":
+    elif rule == "truncated_normal":
         _truncated(t, p.get("mean", 0.0), p.get("stddev", 1.0), generator)
-    elif kind == "variance_scaling":
+    elif rule == "variance_scaling":
         std = math.sqrt(p.get("scale", 1.0) / fan(t.shape, p.get("mode", "fan_in"), p.get("data_format", "")))
         how = p.get("distribution", "truncated_normal")
         if how == "random_uniform":
@@ -169,8 +169,8 @@ def _fill(t, initializer, generator):
             t.normal_(0.0, std, generator=generator)
         else:
             _truncated(t, 0.0, std / 0.87962566103423978, generator)
-    elif kind != "empty":
-        raise ValueError(f"unknown initializer {kind!r}")
+    elif rule != "empty":
+        raise ValueError(f"unknown initializer {rule!r}")
 
 
 def _truncated(t, mean, std, generator):

@@ -114,33 +114,33 @@ def axes(x, axis) -> tuple:
 
 
 def reduce_sum(x, axis, keepdims):
-    found = axes(x, axis)
+    dims = axes(x, axis)
     x = x.to(torch.int8) if x.dtype == torch.bool else x  # blob == blob, whose elements count
     return (
-        torch.sum(x, found, keepdim=keepdims, dtype=x.dtype if not x.is_floating_point() else None)
-        if found
+        torch.sum(x, dims, keepdim=keepdims, dtype=x.dtype if not x.is_floating_point() else None)
+        if dims
         else x
     )
 
 
 def reduce_mean(x, axis, keepdims):
     """Mean over the axes; of integers, rounded toward zero and of their dtype."""
-    found = axes(x, axis)
-    if not found:
+    dims = axes(x, axis)
+    if not dims:
         return x
     if x.is_floating_point():
-        return torch.mean(x, found, keepdim=keepdims)
-    return torch.mean(x, found, keepdim=keepdims, dtype=torch.float64).to(x.dtype)
+        return torch.mean(x, dims, keepdim=keepdims)
+    return torch.mean(x, dims, keepdim=keepdims, dtype=torch.float64).to(x.dtype)
 
 
 def reduce_max(x, axis, keepdims):
-    found = axes(x, axis)
-    return torch.amax(x, found, keepdim=keepdims) if found else x
+    dims = axes(x, axis)
+    return torch.amax(x, dims, keepdim=keepdims) if dims else x
 
 
 def reduce_min(x, axis, keepdims):
-    found = axes(x, axis)
-    return torch.amin(x, found, keepdim=keepdims) if found else x
+    dims = axes(x, axis)
+    return torch.amin(x, dims, keepdim=keepdims) if dims else x
 
 
 def reduce_prod(x, axis, keepdims):
@@ -150,13 +150,13 @@ def reduce_prod(x, axis, keepdims):
 
 
 def reduce_any(x, axis, keepdims):
-    found = axes(x, axis)
-    return (torch.any(x != 0, found, keepdim=keepdims) if found else x != 0).to(torch.int8)
+    dims = axes(x, axis)
+    return (torch.any(x != 0, dims, keepdim=keepdims) if dims else x != 0).to(torch.int8)
 
 
 def reduce_all(x, axis, keepdims):
-    found = axes(x, axis)
-    return (torch.all(x != 0, found, keepdim=keepdims) if found else x != 0).to(torch.int8)
+    dims = axes(x, axis)
+    return (torch.all(x != 0, dims, keepdim=keepdims) if dims else x != 0).to(torch.int8)
 
 
 def reduce_euclidean_norm(x, axis, keepdims):
@@ -164,14 +164,14 @@ def reduce_euclidean_norm(x, axis, keepdims):
 
 
 def reduce_logsumexp(x, axis, keepdims):
-    found = axes(x, axis)
-    return torch.logsumexp(x, found, keepdim=keepdims) if found else x
+    dims = axes(x, axis)
+    return torch.logsumexp(x, dims, keepdim=keepdims) if dims else x
 
 
 def reduce_variance(x, axis, keepdims):
     """Population variance (divided by the number of elements)."""
-    found = axes(x, axis)
-    return torch.var(x, found, correction=0, keepdim=keepdims) if found else torch.zeros_like(x)
+    dims = axes(x, axis)
+    return torch.var(x, dims, correction=0, keepdim=keepdims) if dims else torch.zeros_like(x)
 
 
 def reduce_std(x, axis, keepdims):

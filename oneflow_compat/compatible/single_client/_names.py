@@ -42,19 +42,19 @@ def legacy_forms():
 def _swap_in():
     import importlib
 
-    for public, text in COLLIDING.items():
+    for public, colliding_names in COLLIDING.items():
         module = sys.modules.get(public)
         if module is None:
             continue
         relative = public.partition(".")[2]
         ours = importlib.import_module(__package__ + ("." + relative if relative else ""))
-        for name in text.split():
+        for name in colliding_names.split():
             today = getattr(module, name, _absent)
-            made = _made.get((public, name))
-            if made is None or made[0] is not today:  # set_dialect may have changed today's
-                made = _made[public, name] = today, _both(name, getattr(ours, name), today)
+            swapped = _made.get((public, name))
+            if swapped is None or swapped[0] is not today:  # set_dialect may have changed today's
+                swapped = _made[public, name] = today, _both(name, getattr(ours, name), today)
             _saved.append((module, name, vars(module).get(name, _absent)))
-            setattr(module, name, made[1])
+            setattr(module, name, swapped[1])
 
 
 def _swap_back():
@@ -73,8 +73,8 @@ class _Modules:
         self._ours, self._today = ours, today
 
     def __getattr__(self, name):
-        found = getattr(self._ours, name, _absent)
-        return found if found is not _absent else getattr(self._today, name)
+        legacy_value = getattr(self._ours, name, _absent)
+        return legacy_value if legacy_value is not _absent else getattr(self._today, name)
 
 
 def _both(name, ours, today):

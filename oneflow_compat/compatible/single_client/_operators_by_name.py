@@ -38,10 +38,10 @@ class builtin_op:
     def __call__(self, *tensors, **attrs):
         from ._user_ops import run
 
-        wanted = sum(num for _, num in self._inputs)
-        if len(tensors) != wanted:
+        num_inputs = sum(num for _, num in self._inputs)
+        if len(tensors) != num_inputs:
             raise ValueError(
-                f"operator {self._type!r}: {wanted} inputs were declared, {len(tensors)} tensors given"
+                f"operator {self._type!r}: {num_inputs} inputs were declared, {len(tensors)} tensors given"
             )
         inputs, rest = {}, list(tensors)
         for name, num in self._inputs:

@@ -106,11 +106,11 @@ class _Order:
         names = self.names[: len(args)]
         if len(args) > len(names) or any(name in names for name in kwargs):
             return None
-        given = dict(zip(names, args)) | kwargs
-        if not _has_kinds(given):
+        by_name = dict(zip(names, args)) | kwargs
+        if not _has_kinds(by_name):
             return None
         arguments = {
-            self.today.get(name, name): value for name, value in given.items() if self.today.get(name, name)
+            self.today.get(name, name): value for name, value in by_name.items() if self.today.get(name, name)
         }
         return arguments if _binds(signature, (), arguments) and _has_kinds(arguments) else None
 

@@ -61,11 +61,11 @@ class Update:
                 self.scalars[key] = [
                     torch.tensor(v, dtype=tensor.dtype, device=tensor.device) for v in self.values
                 ]
-        found = self.scalars[key]
+        values = self.scalars[key]
         if self.lr_blob is not None:
             lr = self.lr_blob.detach().reshape(()).to(tensor.dtype)
-            return [found[0] * lr, *found[1:]]
-        return found
+            return [values[0] * lr, *values[1:]]
+        return values
 
     def slot(self, variable, name, like=None):
         """The tensor of one optimizer slot ("<variable>-<name>"), zeros at first; a variable of
@@ -74,13 +74,13 @@ class Update:
         import torch
 
         full = f"{variable.name}-{name}"
-        found = self.trace.session.variables.get(full)
-        if found is None:
+        state = self.trace.session.variables.get(full)
+        if state is None:
             with outside_capture(self.trace):
-                made = torch.zeros_like(variable.tensor.detach() if like is None else like)
-            found = self.trace.session.variables[full] = _session.Variable(full, made)
+                initial = torch.zeros_like(variable.tensor.detach() if like is None else like)
+            state = self.trace.session.variables[full] = _session.Variable(full, initial)
             self.trace.new_variables.append(full)
-        return found.tensor
+        return state.tensor
 
 
 def _gradients(losses, tensors, scale):
@@ -124,14 +124,14 @@ def apply(trace):
     targets = [(update, v) for update, variables in plan for v in variables]
     parameters = [v.tensor for _, v in targets]
     watched = [t if t.requires_grad else None for t, _ in trace.diffs]
-    wanted = parameters + [t for t in watched if t is not None]
+    inputs = parameters + [t for t in watched if t is not None]
     for i, loss in enumerate(losses):
         if loss.is_floating_point() and not loss.requires_grad:
             raise ValueError(f"minimize: loss {i} of job {trace.job.name} depends on no trainable variable")
     policy = next((o.loss_scale_policy for o in optimizers if o.loss_scale_policy is not None), None)
     scale = policy.current(trace) if policy is not None else None
     grads, factor = _gradients(
-        [loss for loss in losses if loss.requires_grad], wanted, scale
+        [loss for loss in losses if loss.requires_grad], inputs, scale
     )  # integers have none
     with torch.no_grad():
         grads_of = grads[: len(parameters)]

@@ -154,9 +154,9 @@ def run(op_type, inputs, attrs):
         from . import math
 
         return getattr(math, op_type)(*blobs)
-    found = getattr(torch.ops.oneflow, op_type, None) if hasattr(torch.ops, "oneflow") else None
-    if found is not None:
-        return found(*blobs, **attrs)
+    operator = getattr(torch.ops.oneflow, op_type, None) if hasattr(torch.ops, "oneflow") else None
+    if operator is not None:
+        return operator(*blobs, **attrs)
     raise no_op(op_type)
 
 

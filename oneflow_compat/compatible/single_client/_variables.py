@@ -90,15 +90,15 @@ def _make(trace, full, shape, dtype, initializer, regularizer, trainable, model_
 
 
 def _check(variable, full, shape, dtype):
-    found = variable.tensor
+    tensor = variable.tensor
     if shape is not None:
-        wanted = (shape,) if isinstance(shape, int) else tuple(shape)
-        if wanted != tuple(found.shape):
+        requested_shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        if requested_shape != tuple(tensor.shape):
             raise ValueError(
-                f"get_variable: variable {full!r} has shape {tuple(found.shape)}, asked for {wanted}"
+                f"get_variable: variable {full!r} has shape {tuple(tensor.shape)}, asked for {requested_shape}"
             )
-    if dtype != found.dtype:
-        raise ValueError(f"get_variable: variable {full!r} has dtype {found.dtype}, asked for {dtype}")
+    if dtype != tensor.dtype:
+        raise ValueError(f"get_variable: variable {full!r} has dtype {tensor.dtype}, asked for {dtype}")
 
 
 def assign(ref, value, dtype=None, name=None):
@@ -143,13 +143,13 @@ def _handler(blob, handler):
             annotations = [p.annotation for p in inspect.signature(handler).parameters.values()]
         except (TypeError, ValueError):
             annotations = []
-        wanted = annotations[0] if annotations else inspect.Parameter.empty
-        if isinstance(wanted, str):
-            wanted = job_typing.ListNumpy if wanted.endswith("ListNumpy") else job_typing.Numpy
-        if wanted is inspect.Parameter.empty:
+        annotation = annotations[0] if annotations else inspect.Parameter.empty
+        if isinstance(annotation, str):
+            annotation = job_typing.ListNumpy if annotation.endswith("ListNumpy") else job_typing.Numpy
+        if annotation is inspect.Parameter.empty:
             return handler
         return lambda value: handler(
-            job_typing.convert(value, wanted, getattr(handler, "__name__", "watch handler"))
+            job_typing.convert(value, annotation, getattr(handler, "__name__", "watch handler"))
         )
     prompt = "" if handler is None else str(handler)
     return lambda value: print(prompt, value.numpy(), sep="\n" if prompt else "")

@@ -140,11 +140,11 @@ def _resize(
         if not isinstance(target_size, int):
             (target_size,) = target_size
 
-        def one(item):
+        def resize_one_image(item):
             h, w = _resize_target(item.shape[0], item.shape[1], target_size, resize_side, min_size, max_size)
             return _resized(item, w, h, how)
 
-        out = each(image, one)
+        out = each(image, resize_one_image)
         sizes = each(out, lambda item: torch.tensor([item.shape[1], item.shape[0]], dtype=torch.int32))
         return out, _scales(image, out), _stack(sizes)
     width, height = (target_size, target_size) if isinstance(target_size, int) else target_size
@@ -181,11 +181,11 @@ def target_resize(
     (batch, 2) as (height, width)).
     """
 
-    def one(item):
+    def resize_one_image(item):
         h, w = _resize_target(item.shape[0], item.shape[1], target_size, resize_side, min_size, max_size)
         return _resized(item, w, h, interpolation_type)
 
-    out = each(images, one)
+    out = each(images, resize_one_image)
     sizes = _stack(each(out, lambda item: torch.tensor([item.shape[0], item.shape[1]], dtype=torch.int32)))
     scale = _stack(
         each_with(images, out, lambda a, b: torch.tensor([b.shape[0] / a.shape[0], b.shape[1] / a.shape[1]]))
@@ -313,7 +313,7 @@ def crop_mirror_normalize(
         )
     average, spread = [float(m) for m in mean], [float(s) for s in std]
 
-    def one(item, mirror):
+    def crop_one_image(item, mirror):
         h, w = item.shape[:2]
         ch, cw = crop_h or h, crop_w or w
         if ch > h or cw > w:
@@ -331,7 +331,7 @@ def crop_mirror_normalize(
 
         def compute():
             flips = [None] * len(input_blob.value()) if mirror_blob is None else pulled()
-            return torch.stack([one(torch.as_tensor(i), m) for i, m in zip(input_blob.value(), flips)])
+            return torch.stack([crop_one_image(torch.as_tensor(i), m) for i, m in zip(input_blob.value(), flips)])
 
         if mirror_blob is not None and pulled is None:
             raise TypeError(
@@ -342,7 +342,7 @@ def crop_mirror_normalize(
 
         return feed(trace, compute, _devices.current(trace.job))
     flips = [None] * len(input_blob) if mirror_blob is None else mirror_blob
-    return torch.stack([one(i, m) for i, m in zip(input_blob, flips)])
+    return torch.stack([crop_one_image(i, m) for i, m in zip(input_blob, flips)])
 
 
 Resize = resize

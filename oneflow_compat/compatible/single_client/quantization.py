@@ -81,9 +81,13 @@ def moving_average_min_max_observer(
     new_low, new_high = low, high
     if trace.job.kind == "train":
         flat = input.detach().reshape(-1)
-        first = steps == 0
-        new_low = torch.where(first, flat.amin().reshape(1), low * momentum + flat.amin() * (1 - momentum))
-        new_high = torch.where(first, flat.amax().reshape(1), high * momentum + flat.amax() * (1 - momentum))
+        is_first_step = steps == 0
+        new_low = torch.where(
+            is_first_step, flat.amin().reshape(1), low * momentum + flat.amin() * (1 - momentum)
+        )
+        new_high = torch.where(
+            is_first_step, flat.amax().reshape(1), high * momentum + flat.amax() * (1 - momentum)
+        )
         trace.assignments += [(low, new_low), (high, new_high), (steps, steps + 1)]
     return _scale(new_low, new_high, quantization_bit, quantization_scheme, quantization_formula)
 

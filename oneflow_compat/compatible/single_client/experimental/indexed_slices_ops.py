@@ -17,8 +17,8 @@ def indexed_slices_reduce_sum(indices, values, name=None):
     _context.value_dependent("indexed_slices_reduce_sum")
     flat = indices.reshape(-1)
     rows = values.reshape(flat.numel(), -1)
-    distinct, place = torch.unique(flat, return_inverse=True)
+    distinct, positions = torch.unique(flat, return_inverse=True)
     out_ids = torch.zeros_like(flat)
     out_ids[: distinct.numel()] = distinct
-    sums = torch.zeros_like(rows).index_add(0, place, rows).reshape(values.shape)
+    sums = torch.zeros_like(rows).index_add(0, positions, rows).reshape(values.shape)
     return out_ids.reshape(indices.shape), sums, torch.tensor([distinct.numel()], dtype=torch.int64)

@@ -15,15 +15,15 @@ def unique_with_counts(x, out_idx=torch.int32, name=None):
     """
     _context.value_dependent("unique_with_counts")
     flat = x.reshape(-1)
-    numbers, values, counts = {}, [], []
+    index_of, values, counts = {}, [], []
     places = []
     for v in flat.tolist():
-        if v not in numbers:
-            numbers[v] = len(values)
+        if v not in index_of:
+            index_of[v] = len(values)
             values.append(v)
             counts.append(0)
-        counts[numbers[v]] += 1
-        places.append(numbers[v])
+        counts[index_of[v]] += 1
+        places.append(index_of[v])
     rest = [0] * (flat.numel() - len(values))
     return (
         torch.tensor(values + rest, dtype=x.dtype),

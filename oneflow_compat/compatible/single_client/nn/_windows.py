@@ -27,10 +27,10 @@ def spatial(value, n, what):
 def channels_last(data_format, n) -> bool:
     """True for "NHWC" and its like; an error for a layout of another number of dimensions."""
     letters = "DHW"[3 - n :]
-    known = {f"NC{letters}": False, f"N{letters}C": True}
-    if data_format.upper() not in known:
-        raise ValueError(f"data_format must be one of {', '.join(known)}, found {data_format!r}")
-    return known[data_format.upper()]
+    layouts = {f"NC{letters}": False, f"N{letters}C": True}
+    if data_format.upper() not in layouts:
+        raise ValueError(f"data_format must be one of {', '.join(layouts)}, found {data_format!r}")
+    return layouts[data_format.upper()]
 
 
 def to_first(x, last):
@@ -54,15 +54,15 @@ def window_pads(padding, sizes, kernel, stride, dilation, last):
     """
     n = len(kernel)
     if isinstance(padding, str):
-        kind = padding.upper()
-        if kind == "VALID":
+        mode = padding.upper()
+        if mode == "VALID":
             return [(0, 0)] * n
-        if kind not in ("SAME", "SAME_LOWER", "SAME_UPPER"):
+        if mode not in ("SAME", "SAME_LOWER", "SAME_UPPER"):
             raise ValueError(
                 f'padding must be "SAME", "SAME_LOWER", "SAME_UPPER", "VALID" or numbers, found {padding!r}'
             )
         return [
-            same_pads(s, k, st, d, kind != "SAME_UPPER")
+            same_pads(s, k, st, d, mode != "SAME_UPPER")
             for s, k, st, d in zip(sizes, kernel, stride, dilation)
         ]
     if isinstance(padding, int):

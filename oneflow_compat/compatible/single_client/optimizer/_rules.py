@@ -30,8 +30,8 @@ class SGD(Optimizer):
         self.momentum = momentum
         self.slot_names = ("momentum",) if momentum else ()
 
-    def update(self, p, g, slots, numbers, decay):
-        (lr,) = numbers
+    def update(self, p, g, slots, scalars, decay):
+        (lr,) = scalars
         shrink = p * lr * decay if decay else None
         if slots:
             (v,) = slots
@@ -108,9 +108,9 @@ class Adam(Optimizer):
         t = step + 1
         return lr, lr / (1 - self.beta1**t), (1 - self.beta2**t) ** 0.5
 
-    def update(self, p, g, slots, numbers, decay):
+    def update(self, p, g, slots, scalars, decay):
         m, v = slots
-        lr, step_size, root = numbers
+        lr, step_size, root = scalars
         m.lerp_(g, 1 - self.beta1)
         v.mul_(self.beta2).addcmul_(g, g, value=1 - self.beta2)
         change = m * step_size / (v.sqrt().div_(root).add_(self.epsilon))
@@ -208,8 +208,8 @@ class RMSProp(Optimizer):
         self.decay_rate, self.epsilon, self.centered = decay_rate, epsilon, centered
         self.slot_names = ("mean_square", "mean_gradient") if centered else ("mean_square",)
 
-    def update(self, p, g, slots, numbers, decay):
-        (lr,) = numbers
+    def update(self, p, g, slots, scalars, decay):
+        (lr,) = scalars
         square = slots[0]
         square.mul_(self.decay_rate).addcmul_(g, g, value=1 - self.decay_rate)
         denominator = square
@@ -251,10 +251,10 @@ class LARS(Optimizer):
         self.momentum_beta, self.epsilon, self.lars_coefficient = momentum_beta, epsilon, lars_coefficient
         self._set_decay(weight_decay, weight_decay_includes, weight_decay_excludes)
 
-    def update(self, p, g, slots, numbers, decay):
+    def update(self, p, g, slots, scalars, decay):
         import torch
 
-        (lr,) = numbers
+        (lr,) = scalars
         (v,) = slots
         p_norm, g_norm = p.norm(), g.norm()
         ratio = self.lars_coefficient * p_norm / (self.epsilon + g_norm + decay * p_norm)
@@ -300,14 +300,14 @@ class LAMB(Optimizer):
         t = step + 1
         return lr, 1 / (1 - self.beta1**t), 1 / (1 - self.beta2**t)
 
-    def update(self, p, g, slots, numbers, decay):
+    def update(self, p, g, slots, scalars, decay):
         import torch
 
         m, v = slots
-        lr, first, second = numbers
+        lr, first_correction, second_correction = scalars
         m.lerp_(g, 1 - self.beta1)
         v.mul_(self.beta2).addcmul_(g, g, value=1 - self.beta2)
-        direction = m * first / ((v * second).sqrt() + self.epsilon)
+        direction = m * first_correction / ((v * second_correction).sqrt() + self.epsilon)
         p_norm, d_norm = p.norm(), direction.norm()
         trust = torch.where((p_norm > 0) & (d_norm > 0), p_norm / d_norm, torch.ones_like(p_norm))
         change = direction + decay * p if decay else direction

@@ -54,7 +54,7 @@ class dynamic_loss_scale:
         from .._session import Variable
         from .._update import outside_capture
 
-        found = []
+        tensors = []
         for name, start in (
             ("System-Train-LossScale", self.initial_loss_scale),
             ("System-Train-GoodStepCounter", 0),
@@ -62,12 +62,12 @@ class dynamic_loss_scale:
             full = f"{name}-{trace.job.name}"
             if full not in trace.session.variables:
                 with outside_capture(trace):
-                    made = torch.full((), float(start), device=trace.losses[0].device)
+                    initial = torch.full((), float(start), device=trace.losses[0].device)
                 trace.session.variables[full] = Variable(
-                    full, made, initializer={"constant_conf": {"value": float(start)}}
+                    full, initial, initializer={"constant_conf": {"value": float(start)}}
                 )
-            found.append(trace.session.variables[full].tensor)
-        return found
+            tensors.append(trace.session.variables[full].tensor)
+        return tensors
 
     def current(self, trace):
         return self._state(trace)[0].clone()
