@@ -1,4 +1,4 @@
-"""What blobs of job functions have and torch's tensors lack: rows of `_tables/tensor.py`."""
+"""Tensor methods that job functions add to torch's tensors: rows of `_tables/tensor.py`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["is_dynamic", "logical_blob_name", "numpy_list", "op_name", "with_dis
 
 
 def with_distribute(self, distribute):
-    """The blob itself: with one device there is one way to hold it. `distribute` is checked."""
+    """Return the blob itself, because one device leaves nothing to distribute. `distribute` is checked."""
     from . import distribute as module
 
     module.assert_is_valid_distribute(distribute)

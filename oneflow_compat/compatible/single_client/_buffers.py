@@ -23,8 +23,9 @@ class TensorBuffer:
 
 
 class TensorList:
-    """Blobs of shape (1, ...), one per example: an input declared with ListListNumpy, or a result
-    of a job.
+    """Blobs of shape (1, ...), one per example.
+
+    A tensor list is an input declared with ListListNumpy, or a result of a job.
     """
 
     def __init__(self, items):
@@ -38,10 +39,10 @@ class TensorList:
 
 
 def each(blob, function, needs_values=False):
-    """`function` on every example of a buffer, of a reader's blob or of a tensor's first dimension; a buffer
-    again.
+    """Apply `function` to every example and return a buffer.
 
-    `needs_values`: the function looks at numbers, so a captured job runs op by op instead.
+    The examples are those of a buffer, of a reader's blob or of a tensor's first dimension.
+    `needs_values`: the function reads values, so a captured job runs op by op instead.
     """
     if isinstance(blob, HostBlob):
         return blob.map(lambda value: TensorBuffer(function(torch.as_tensor(item)) for item in value))
@@ -53,7 +54,7 @@ def each(blob, function, needs_values=False):
 
 
 def each_with(blob, second_blob, function, needs_values=False):
-    """Like `each`, with the matching row of `other`."""
+    """Like `each`, with the matching row of `second_blob`."""
     if isinstance(blob, HostBlob) or isinstance(second_blob, HostBlob):
         host = blob if isinstance(blob, HostBlob) else second_blob
 
@@ -112,8 +113,9 @@ def tensor_list_to_tensor_buffer(input, name=None):
 
 
 def tensor_buffer_to_tensor_list(input, shape, dtype, name=None):
-    """The entries, each at most of `shape`, as a list of blobs (1, ...); returned from a job it has
-    numpy_lists().
+    """The entries, each at most of `shape`, as a list of blobs (1, ...).
+
+    A list that a job returns has numpy_lists().
     """
     if isinstance(input, HostBlob):
         _context.value_dependent("tensor_buffer_to_tensor_list")
@@ -183,13 +185,13 @@ def repeat(input, repeat_num, name=None):
 
 
 def pack(input, pack_num, name=None):
-    """Join the parts that `unpack` or `repeat` made."""
+    """Join the parts that `unpack` or `repeat` returned."""
     repetition, source, count = _marked(input, "pack", pack_num)
     return source if repetition == "unpack" else torch.cat([source] * count)
 
 
 def acc(one, max_acc_num, name=None):
-    """Sum of the parts that `unpack` or `repeat` made."""
+    """Sum of the parts that `unpack` or `repeat` returned."""
     repetition, source, count = _marked(one, "acc", max_acc_num)
     if repetition == "repeat":
         return source * count

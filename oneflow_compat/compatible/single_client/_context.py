@@ -1,4 +1,4 @@
-"""What is going on right now: the job being traced and the scopes the user opened."""
+"""The current state: the job that is being traced and the scopes that the user opened."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def trace():
 
 
 def require_trace(what: str):
-    """The current trace; an error naming `what` outside a job function."""
+    """Return the current trace; outside a job function, raise an error that names `what`."""
     current = _trace.get()
     if current is None:
         raise RuntimeError(
@@ -42,7 +42,7 @@ def tracing(new):
 
 @contextmanager
 def scope(scope_kind: str, value):
-    """Push one scope (kind: "placement", "view", "namespace", "config")."""
+    """Push one scope; scope_kind is "placement", "view", "namespace" or "config"."""
     token = _scopes.set(_scopes.get() + ((scope_kind, value),))
     try:
         yield value
@@ -64,7 +64,7 @@ def all_open(scope_kind: str) -> list:
 
 
 def value_dependent(what: str):
-    """Called by operators with value-dependent output shapes: a captured job starts over op by op."""
+    """Restart a captured job op by op; operators with value-dependent output shapes call this."""
     current = _trace.get()
     if current is not None and current.captured:
         raise NeedsEager(what)

@@ -9,7 +9,7 @@ from ... import _env
 
 @dataclass(frozen=True)
 class Placement:
-    """What `scope.placement` was given: device kind ("cpu", "gpu") and the machine:device ids."""
+    """The arguments of `scope.placement`: device kind ("cpu", "gpu") and the machine:device ids."""
 
     device_tag: str
     machine_device_ids: tuple
@@ -43,8 +43,9 @@ def may_use_cpu_for_gpu() -> bool:
 
 
 def torch_device(device_kind: str):
-    """The torch device of "cpu" or "gpu"; a GPU that is not there is an error unless the user allowed the
-    CPU.
+    """Return the torch device of "cpu" or "gpu".
+
+    A missing GPU is an error unless the user allowed the CPU.
     """
     import torch
 
@@ -62,8 +63,9 @@ def torch_device(device_kind: str):
 
 
 def default_kind(job) -> str:
-    """The device kind outside any placement scope: the job's default placement, else a GPU if
-    there is one.
+    """The device kind outside any placement scope.
+
+    It is that of the job's default placement, else "gpu" if there is a GPU.
     """
     import torch
 

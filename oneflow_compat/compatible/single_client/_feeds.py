@@ -24,7 +24,7 @@ class Feed:
 
 
 def feed(trace, pull, device):
-    """This call's value of pull(), a tensor. In a captured job `pull` runs before each call."""
+    """Return this call's value of pull(), a tensor. In a captured job `pull` runs before each call."""
     from ._update import outside_capture
 
     with outside_capture(trace):

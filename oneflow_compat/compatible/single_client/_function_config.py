@@ -17,7 +17,7 @@ class _Section:
 
 
 class FunctionDescription:
-    """What `function_config.function_desc` gives: the settings that were made, under their names."""
+    """The result of `function_config.function_desc`: the settings that the user made, under their names."""
 
     def __init__(self, config):
         self._config = config
@@ -37,8 +37,9 @@ class FunctionDescription:
 
 
 class FunctionConfig:
-    """Settings of a job function: `config.default_data_type(flow.float)`,
-    `config.train.primary_lr(0.1)`, ...
+    """Settings of a job function.
+
+    Examples: `config.default_data_type(flow.float)`, `config.train.primary_lr(0.1)`.
     """
 
     def __init__(self):
@@ -55,8 +56,9 @@ class FunctionConfig:
 
     @property
     def function_desc(self):
-        """The settings as the description of a job: `IsTrainable()`, `HasAttr(name)`, and each setting as an
-        attribute.
+        """The settings as the description of a job.
+
+        It has `IsTrainable()`, `HasAttr(name)`, and each setting as an attribute.
         """
         return FunctionDescription(self)
 

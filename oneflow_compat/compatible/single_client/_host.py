@@ -1,6 +1,6 @@
 """Blobs that exist on the host only: records, undecoded images.
 
-They turn into tensors where a job needs them.
+They turn into tensors when a job needs them.
 """
 
 from __future__ import annotations
@@ -85,8 +85,9 @@ def _device(trace):
 
 
 def source(what, factory):
-    """A HostBlob fed by `factory()()`: the reader is made once per job and place, and goes on from call to
-    call.
+    """Return a HostBlob fed by `factory()()`.
+
+    The reader is created once per job and call site. It continues from call to call.
     """
     trace = _context.require_trace(what)
     key = ("source", trace.sources)
@@ -108,7 +109,7 @@ def source(what, factory):
 
 
 def module(what, factory):
-    """An operator object made once per job and place (it may hold a random state)."""
+    """Return an operator object, created once per job and call site; it may hold a random state."""
     trace = _context.require_trace(what)
     key = ("module", trace.sources)
     trace.sources += 1
@@ -118,7 +119,7 @@ def module(what, factory):
 
 
 def today(name):
-    """A class of today's oneflow.nn, by dotted name ("OFRecordReader", "image.Resize")."""
+    """Return a class of today's oneflow.nn, by dotted name ("OFRecordReader", "image.Resize")."""
     import importlib
 
     module_or_class = importlib.import_module(__package__.split(".")[0] + ".nn")

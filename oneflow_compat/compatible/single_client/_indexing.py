@@ -12,9 +12,8 @@ from . import _context
 def gather(params, indices, validate_indices=None, axis=None, batch_dims=0, name=None):
     """Slices of `params` along the axis (batch_dims if None) at `indices`, which may have any shape.
 
-    With batch_dims equal to the axis, the last dimension of `indices` is the one that is gathered, as in
-    OneFlow,
-    whatever the two are, if the dimensions before it are those of `params`.
+    With batch_dims equal to the axis, the last dimension of `indices` is the gathered one, as in OneFlow.
+    That holds for any value of the two, if the dimensions before it are those of `params`.
     """
     axis = batch_dims if axis is None else axis % params.dim()
     if (
@@ -69,8 +68,9 @@ def tensor_scatter_nd_add(params, indices, updates, name=None):
 
 
 def one_hot(indices, depth, on_value=1, off_value=0, axis=-1, dtype=None, name=None):
-    """`on_value` at the index, `off_value` elsewhere, along a new dimension `axis`; without a
-    dtype: int32.
+    """`on_value` at the index, `off_value` elsewhere, along a new dimension `axis`.
+
+    Without a dtype the result is int32.
     """
     hot = torch.arange(depth, device=indices.device) == indices.long().unsqueeze(-1)
     dtype = dtype or torch.int32
@@ -83,7 +83,7 @@ def one_hot(indices, depth, on_value=1, off_value=0, axis=-1, dtype=None, name=N
 
 
 def where(condition, x=None, y=None, name=None):
-    """x where the condition is not 0, else y; with neither x nor y the positions of the non-zeros."""
+    """x where the condition is not 0, else y; with neither x nor y, the positions of the non-zeros."""
     if x is None and y is None:
         return argwhere(condition)
     if x is None or y is None:
@@ -103,8 +103,9 @@ def nonzero(a, name=None):
 
 
 def slice(x, begin, size, name=None):
-    """size[i] elements from begin[i] in each dimension; begin None: from the start; size None or -1: to the
-    end.
+    """Take size[i] elements from begin[i] in each dimension.
+
+    A begin of None means from the start. A size of None or -1 means to the end.
     """
     begin, size = list(begin), list(size)
     if not len(begin) == len(size) == x.dim():
@@ -120,7 +121,7 @@ def slice(x, begin, size, name=None):
 
 
 def _slices(x, slice_tup_list):
-    """Python slices of [(start, stop, step), ...]; missing dimensions are taken whole."""
+    """Convert [(start, stop, step), ...] to Python slices; a missing dimension is taken in full."""
     if len(slice_tup_list) > x.dim():
         raise ValueError(f"{len(slice_tup_list)} slices given for a blob of {x.dim()} dimensions")
     out = []
@@ -191,8 +192,9 @@ def sync_dynamic_resize(inputs, size, name=None):
 
 
 def distributed_partial_fc_sample(weight, label, num_sample, name=None):
-    """(mapped label, sampled ids, sampled weight): all classes in `label`, filled up at random to
-    `num_sample` rows.
+    """Return (mapped label, sampled ids, sampled weight).
+
+    The sample holds all classes in `label`, filled up at random to `num_sample` rows.
     """
     _context.value_dependent("distributed_partial_fc_sample")
     classes = weight.shape[0]
@@ -204,12 +206,10 @@ def distributed_partial_fc_sample(weight, label, num_sample, name=None):
 
 
 def categorical_ordinal_encode(table, size, input_tensor, hash_precomputed=True, name=None):
-    """Numbers 1, 2, ... for the distinct values of `input_tensor` in the order they were first met; 0 stays
-    0.
+    """Encode the distinct values of `input_tensor` as 1, 2, ... in the order of their first appearance.
 
-    `table` (int64, pairs of value and number) and `size` (int64, one element) are variables that remember
-    them.
-    Raises when the table is full. The job runs op by op.
+    The value 0 stays 0. The variables `table` (int64, pairs of value and code) and `size` (int64, one element)
+    store the codes. A full table raises ValueError. The job runs op by op.
     """
     _context.value_dependent("categorical_ordinal_encode")
     num_stored = int(size.reshape(-1)[0])

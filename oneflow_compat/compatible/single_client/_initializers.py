@@ -6,7 +6,7 @@ import math
 
 
 class Initializer:
-    """How a variable is filled: a kind and its parameters. `seed` makes the values repeatable."""
+    """How a variable is filled: a rule and its parameters. `seed` makes the values repeatable."""
 
     def __init__(self, kind, seed=None, **parameters):
         self.kind, self.seed, self.parameters = kind, seed, parameters
@@ -35,7 +35,7 @@ def empty_initializer(dtype=None):
 
 
 def random_uniform_initializer(minval=0, maxval=1, dtype=None):
-    """Uniform in [minval, maxval); for an integer variable whole numbers in that range."""
+    """Uniform in [minval, maxval); an integer variable gets integers in that range."""
     return Initializer("random_uniform", minval=minval, maxval=maxval)
 
 
@@ -44,7 +44,7 @@ def random_normal_initializer(mean=0.0, stddev=1.0, seed=None, dtype=None):
 
 
 def truncated_normal_initializer(mean=0.0, stddev=1.0):
-    """Normal, values beyond two standard deviations are drawn again."""
+    """Normal; values beyond two standard deviations are sampled again."""
     return Initializer("truncated_normal", mean=mean, stddev=stddev)
 
 
@@ -53,8 +53,9 @@ def truncated_normal(stddev=1.0):
 
 
 def variance_scaling_initializer(scale=1.0, mode="fan_in", distribution="truncated_normal", data_format=""):
-    """Spread sqrt(scale / n), n = the fan of `mode` (fan_in, fan_out, fan_avg) in the layout
-    `data_format`.
+    """Spread sqrt(scale / n), where n is the fan of `mode` in the layout `data_format`.
+
+    `mode` is fan_in, fan_out or fan_avg.
     """
     _one_of("mode", mode, ("fan_in", "fan_out", "fan_avg"))
     _one_of("distribution", distribution, ("truncated_normal", "random_normal", "random_uniform"))
@@ -83,8 +84,9 @@ def kaiming_initializer(
     negative_slope=0.0,
     data_format="NCHW",
 ):
-    """He's initializer for a variable of `shape`; nonlinearity one of linear, sigmoid, tanh, relu,
-    leaky_relu.
+    """He's initializer for a variable of `shape`.
+
+    The nonlinearity is one of linear, sigmoid, tanh, relu, leaky_relu.
     """
     _one_of("distribution", distribution, ("random_normal", "random_uniform"))
     gains = {
@@ -107,8 +109,9 @@ def _one_of(what, value, allowed):
 
 
 def fan(shape, mode, data_format="") -> float:
-    """Elements feeding one output (fan_in), fed by one input (fan_out), or their mean; shape is (out, in,
-    ...) or (out, ..., in).
+    """Elements feeding one output (fan_in), fed by one input (fan_out), or their mean.
+
+    The shape is (out, in, ...) or (out, ..., in).
     """
     shape = tuple(shape)
     count = math.prod

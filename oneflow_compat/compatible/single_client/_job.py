@@ -153,7 +153,7 @@ class Job:
 
     @property
     def program(self):
-        """The program of the last call (of the definition before any call); print it.
+        """The program of the last call, or of the definition before any call; print it to read it.
 
         None for a job that runs op by op.
         """

@@ -6,7 +6,7 @@ import torch
 
 
 def _pair(x, y):
-    """Both as tensors; a number takes the dtype of the other side."""
+    """Return both as tensors; a Python scalar takes the dtype of the other side."""
     if not isinstance(x, torch.Tensor):
         if not isinstance(y, torch.Tensor):
             raise TypeError(f"one of the two arguments must be a blob, found {x!r} and {y!r}")
@@ -39,7 +39,7 @@ def multiply(x, y):
 
 
 def divide(x, y):
-    """Quotient; of whole numbers it is cut towards zero."""
+    """Quotient; a quotient of integers is rounded toward zero."""
     x, y = _pair(x, y)
     whole = not (x.is_floating_point() or y.is_floating_point())
     return torch.div(x, y, rounding_mode="trunc" if whole else None)
@@ -103,7 +103,7 @@ def add_n(inputs):
 
 # ---------------------------------------------------------------- reductions
 def axes(x, axis) -> tuple:
-    """The axes as non-negative numbers; None means all."""
+    """The axes as non-negative integers; None means all."""
     if axis is None:
         return tuple(range(x.dim()))
     chosen = [axis] if isinstance(axis, int) else list(axis)
@@ -197,7 +197,10 @@ def top_k(x, axis, k, sorted):
 
 
 def in_top_k(targets, predictions, k):
-    """int8: is the target's prediction among the k largest of its row? Ties count as inside."""
+    """Return int8 flags: whether the target's prediction is among the k largest of its row.
+
+    Ties count as inside.
+    """
     chosen = predictions.gather(1, targets.long().unsqueeze(1))
     return ((predictions > chosen).sum(1) < k).to(torch.int8)
 
@@ -253,8 +256,9 @@ def tanh_grad(y, dy):
 
 
 def unsorted_segment_sum(data, segment_ids, num_segments, axis):
-    """Sum of the slices of `data` with the same id; ids cover the dimensions axis ... axis +
-    ids.dim() - 1.
+    """Sum of the slices of `data` with the same id.
+
+    The ids cover the dimensions axis ... axis + ids.dim() - 1.
     """
     ids = segment_ids.reshape(-1).long()
     shape = data.shape

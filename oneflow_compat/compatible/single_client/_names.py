@@ -1,5 +1,6 @@
-"""While a job function is being defined, `oneflow.X` is the job-function form of X where the two APIs
-collide.
+"""Job-function forms of the names on which the two APIs collide.
+
+While a job function is being defined, `oneflow.X` is the job-function form of X.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ _made: dict = {}
 
 @contextlib.contextmanager
 def legacy_forms():
-    """Swap the colliding names of the public modules in, and today's back afterwards.
+    """Swap in the colliding names of the public modules, and restore today's afterwards.
 
-    The swap is seen by every thread; jobs are defined one at a time.
+    Every thread sees the swap. Jobs are defined one at a time.
     """
     global _depth
     with _lock:

@@ -6,12 +6,11 @@ __all__ = ["builtin_op", "stateful_op"]
 
 
 class builtin_op:
-    """A OneFlow operator by name, called with tensors: builtin_op("add_n").Input("in",
-    2).Output("out").Build()(a, b).
+    """A OneFlow operator by name, called with tensors.
 
-    A call gives a list of the operator's results. Attributes are set by Attr(name, value) or given by
-    keyword. NotImplementedError
-    for an operator that is in no table (difference legacy-user-ops).
+    Example: builtin_op("add_n").Input("in", 2).Output("out").Build()(a, b). A call returns a list of the
+    operator's results. Attributes are set by Attr(name, value) or by keyword. An operator that is in no table
+    raises NotImplementedError (difference legacy-user-ops).
     """
 
     def __init__(self, op_type_name, op_name=None):

@@ -36,8 +36,9 @@ def _is_axis(value, arguments) -> bool:
 
 
 def _is_minimum(value, arguments) -> bool:
-    """Whether `value` can be a smallest size beside the target size; 0.1 had the largest size in its
-    position.
+    """Whether `value` can be a smallest size beside the target size.
+
+    OneFlow 0.1 had the largest size in its position.
     """
     target = arguments.get("target_size")
     return _is_integer(value) and not (_is_integer(target) and value > target)
@@ -160,8 +161,9 @@ def takes_older_orders(name: str):
 
 
 def bound_arguments(target, args: tuple, kwargs: dict) -> dict:
-    """The arguments of a call under 0.5's names, in whichever order it is written; TypeError if
-    it fits none.
+    """The arguments of a call under 0.5's names, in whichever order it is written.
+
+    A call that fits no order raises TypeError.
     """
     signature = inspect.signature(target)
     orders = getattr(target.__init__ if isinstance(target, type) else target, "older_orders", ())

@@ -1,6 +1,4 @@
-"""Functions that are a row: a torch function under the job-function API's argument names, plus
-`name=None`.
-"""
+"""Functions that are rows: a torch function under the job-function API's argument names, plus `name=None`."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Trace:
         self.parts = {}  # what unpack and repeat returned
 
     def forget_new_variables(self):
-        """The definition failed: variables it made would only be in the way of the next attempt."""
+        """Remove the variables of a failed definition, which would only hinder the next attempt."""
         for name in self.new_variables:
             self.session.variables.pop(name, None)
 
@@ -123,11 +123,11 @@ class Trace:
                 feed.refill()
 
     def unused_batches(self) -> dict:
-        """What the readers gave for a call that did not happen."""
+        """The batches that the readers gave for a call that did not happen."""
         return {key: blob.value() for key, blob in self.readers.items() if blob._tick == self.tick}
 
     def aliases(self, outputs, inputs):
-        """For each output: does it share memory with something that outlives the call?"""
+        """Whether each output shares memory with something that outlives the call."""
         kept = {t.untyped_storage().data_ptr() for t in inputs if t.numel()}
         kept |= {
             v.tensor.untyped_storage().data_ptr() for v in self.session.variables.values() if v.tensor.numel()
@@ -136,7 +136,7 @@ class Trace:
         return [t.untyped_storage().data_ptr() in kept for t in outputs]
 
     def results(self, outputs, copy):
-        """Nested LocalBlobs; the watch handlers are called on the way."""
+        """Return nested LocalBlobs; watch handlers are called in passing."""
         arrays, dynamic = [], bool(self.dynamic_inputs)
         for tensor, shared in zip(outputs, copy):
             if not tensor.is_cpu:

@@ -12,7 +12,7 @@ from . import _session
 
 
 def outside_capture(trace):
-    """Context in which real tensors are made while a job is captured."""
+    """Context in which real tensors are created while a job is captured."""
     if trace is None or not trace.captured:
         return contextlib.nullcontext()
     from ..._graph import outside_capture as outside
@@ -21,7 +21,7 @@ def outside_capture(trace):
 
 
 class Update:
-    """One optimizer within one job: its rule, its variables, and the tensors holding this step's numbers."""
+    """An optimizer within one job: its rule, its variables, and the tensors holding this step's scalars."""
 
     def __init__(self, trace, optimizer):
         self.trace, self.optimizer = trace, optimizer
@@ -51,7 +51,7 @@ class Update:
                 tensor.fill_(value)
 
     def scalars_for(self, tensor):
-        """This step's numbers as 0-dim tensors of the dtype and device of `tensor`."""
+        """This step's scalars as 0-dim tensors of the dtype and device of `tensor`."""
         import torch
 
         key = tensor.dtype, tensor.device
@@ -68,8 +68,9 @@ class Update:
         return values
 
     def slot(self, variable, name, like=None):
-        """The tensor of one optimizer slot ("<variable>-<name>"), zeros at first; a variable of
-        the session.
+        """The tensor of one optimizer slot ("<variable>-<name>"), a variable of the session.
+
+        It starts as zeros.
         """
         import torch
 
@@ -84,8 +85,9 @@ class Update:
 
 
 def _gradients(losses, tensors, scale):
-    """(gradients of the losses' sum, factor that makes them those of the means); an empty loss has the
-    gradient zero.
+    """Return (gradients of the losses' sum, factor that makes them those of the means).
+
+    An empty loss has the gradient zero.
     """
     import torch
 
@@ -101,8 +103,9 @@ def _gradients(losses, tensors, scale):
 
 
 def apply(trace):
-    """Append everything that training needs; returns the gradients that `watch_diff` asked for (None: none
-    flows).
+    """Append everything that training needs.
+
+    Returns the gradients that `watch_diff` asked for; None where no gradient flows.
     """
     import torch
 

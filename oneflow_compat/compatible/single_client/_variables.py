@@ -20,9 +20,9 @@ def api_get_variable(
     distribute=None,
     reuse=True,
 ):
-    """The variable `name` (with the open namespaces in front), made at its first use.
+    """The variable `name` (with the open namespaces in front), created at its first use.
 
-    Another job, or the same one with `reuse=True`, gets the same variable; its shape and dtype must agree
+    Another job, or the same one with `reuse=True`, gets the same variable. Its shape and dtype must agree
     (ValueError). With `reuse=False` a second request in one job is an error. Variables without an
     initializer take the job's default_initializer_conf, else zeros.
     """
@@ -102,8 +102,9 @@ def _check(variable, full, shape, dtype):
 
 
 def assign(ref, value, dtype=None, name=None):
-    """Set a variable to `value` (a blob of the same shape) when the call ends, after gradients
-    and updates.
+    """Set a variable to `value` (a blob of the same shape) when the call ends.
+
+    The assignment follows gradients and updates.
     """
     trace = _context.require_trace("flow.assign")
     if not any(ref is t for t in trace.variables.values()):
@@ -124,8 +125,8 @@ def watch(blob_watched, handler_or_prompt=None):
 def watch_diff(blob_watched, handler_or_prompt=None):
     """Call `handler(blob)` with the gradient of the sum of the losses for this blob after each call.
 
-    It is the gradient before division by the number of loss elements, as in OneFlow. Not called when none
-    flows.
+    As in OneFlow, the gradient is not divided by the number of loss elements. If no gradient flows, the
+    handler is not called.
     """
     trace = _context.require_trace("flow.watch_diff")
     if not blob_watched.requires_grad and blob_watched.is_floating_point() and blob_watched.is_leaf:

@@ -8,8 +8,9 @@ from ._buffers import each_with
 
 
 def object_bbox_flip(bbox, image_size, flip_code, name=None):
-    """Boxes (n, 4) as (x1, y1, x2, y2) of an image flipped left-right (flip_code 1); image_size (batch, 2) is
-    (height, width).
+    """Boxes (n, 4) as (x1, y1, x2, y2) of an image flipped left-right (flip_code 1).
+
+    image_size (batch, 2) is (height, width).
     """
     _left_right("object_bbox_flip", flip_code)
 

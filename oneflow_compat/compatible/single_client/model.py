@@ -1,6 +1,6 @@
 """flow.Model: a trainer around job functions.
 
-Sub-class it, give training_step (and validation_step), call fit().
+Subclass it, define training_step (and validation_step), then call fit().
 """
 
 from __future__ import annotations
@@ -103,10 +103,10 @@ class Callback:
 
 
 class Model:
-    """Sub-class with forward(x), training_step(batch, optimizer_idx), configure_optimizers(),
-    validation_step(batch).
+    """Base class of models.
 
-    training_step returns the loss, or (loss, more results); the optimizer minimizes it.
+    Define forward(x), training_step(batch, optimizer_idx), configure_optimizers() and validation_step(batch).
+    training_step returns the loss, or (loss, other results); the optimizer minimizes the loss.
     """
 
     def __init__(self, *args, **kwargs):

@@ -39,8 +39,9 @@ def min_max_observer(
     per_layer_quantization=True,
     name=None,
 ):
-    """(scale, zero point) from the extremes of the blob, or of each slice of dimension 0; shape (1,) or
-    (slices,).
+    """Return (scale, zero point) from the extremes of the blob, or of each slice of dimension 0.
+
+    Their shape is (1,) or (slices,).
     """
     _check(quantization_bit, quantization_scheme, quantization_formula)
     rows = (
@@ -60,7 +61,7 @@ def moving_average_min_max_observer(
     momentum=0.95,
     name=None,
 ):
-    """(scale, zero point) from moving averages of the extremes, which a train job updates in each call."""
+    """Return (scale, zero point) from moving averages of the extremes; a train job updates them in each call."""
     from . import _context, scope
     from ._initializers import zeros_initializer
     from ._variables import api_get_variable

@@ -49,8 +49,10 @@ def _placeholders(job):
 
 
 class ModelBuilder:
-    """ModelBuilder(path).ModelName(name).Version(1).AddFunction(job).AddSignature(s).Input(...).Output(...)
-    ... Save().
+    """Builder of a saved model.
+
+    ModelBuilder(path).ModelName(name).Version(1).AddFunction(job).AddSignature(s).Input(...).Output(...) ...
+    .Save().
     """
 
     def __init__(self, save_path):

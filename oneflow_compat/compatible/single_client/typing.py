@@ -1,5 +1,6 @@
-"""Annotations of job functions: what goes in (`Numpy.Placeholder(...)`) and what comes out (`Numpy`,
-`Callback[...]`).
+"""Annotations of job functions.
+
+They declare inputs (`Numpy.Placeholder(...)`) and results (`Numpy`, `Callback[...]`).
 """
 
 from __future__ import annotations
@@ -94,16 +95,15 @@ class _ListPlaceholder(_Placeholder):
 
 
 class _ListListPlaceholder(_ListPlaceholder):
-    """A list per device of arrays of shape (1, ...): at most `shape[0]` of them, each at most of
-    shape[1:].
+    """A list per device of arrays of shape (1, ...).
+
+    There are at most `shape[0]` arrays, each at most of shape[1:].
     """
 
     kind = "ListListNumpy"
 
     def check(self, where, value):
-        """[an empty tensor of shape (n, 0), array 1, ..., array n]: how many there are is part of the job's
-        signature.
-        """
+        """[an empty tensor of shape (n, 0), array 1, ..., array n]; n is part of the job's signature."""
         import torch
 
         arrays = self._only(where, value)

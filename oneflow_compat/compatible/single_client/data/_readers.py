@@ -143,8 +143,9 @@ def ImageDecoderRandomCropResize(
     max_num_pixels=None,
     name=None,
 ):
-    """Encoded images (a bytes decoder's buffer) decoded, cropped at random and resized; uint8 (batch, h, w,
-    3), RGB.
+    """Decode encoded images (a bytes decoder's buffer), crop them at random and resize them.
+
+    The result is uint8 (batch, h, w, 3), RGB.
     """
     from .. import image
 
@@ -186,8 +187,9 @@ def ofrecord_image_classification_reader(
 
 
 def decode_random(shape, dtype, batch_size=1, initializer=None, tick=None, name=None):
-    """Made-up data: (batch_size, *shape) drawn from the initializer (uniform [0, 1) if None), the same in
-    each call.
+    """Synthetic data: (batch_size, *shape) sampled from the initializer, the same in each call.
+
+    Without an initializer the values are uniform in [0, 1).
     """
     trace = _context.require_trace("flow.data.decode_random")
     initializer = initializer or _initializers.random_uniform_initializer()
@@ -218,8 +220,9 @@ def coco_reader(
     remove_images_without_annotations=True,
     name=None,
 ):
-    """(images, image id, image size, bounding boxes, labels, segmentations, segmentation index) of COCO
-    detection data.
+    """COCO detection data.
+
+    Returns (images, image id, image size, bounding boxes, labels, segmentations, segmentation index).
     """
     examples = source(
         "flow.data.coco_reader",

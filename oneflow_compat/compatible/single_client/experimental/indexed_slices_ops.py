@@ -8,10 +8,9 @@ from .. import _context
 
 
 def indexed_slices_reduce_sum(indices, values, name=None):
-    """(distinct indices, sums of their rows of `values`, count of distinct ones, int64 (1,)); the rest is
-    padding.
+    """Return (distinct indices, sums of their rows of `values`, count of distinct indices as int64 (1,)).
 
-    Both results are as long as the input: distinct ones first, in ascending order, zeros after them.
+    Both results are as long as the input: the distinct entries in ascending order, then zeros as padding.
     The job runs op by op.
     """
     _context.value_dependent("indexed_slices_reduce_sum")

@@ -8,9 +8,9 @@ from .. import _context
 
 
 def unique_with_counts(x, out_idx=torch.int32, name=None):
-    """(values, index of each element among them, counts, number of distinct values).
+    """Return (values, index of each element among them, counts, number of distinct values).
 
-    Values are in the order of their first appearance; values and counts are as long as x, padded with zeros.
+    Values are in the order of their first appearance. Values and counts are as long as x, padded with zeros.
     The job runs op by op.
     """
     _context.value_dependent("unique_with_counts")

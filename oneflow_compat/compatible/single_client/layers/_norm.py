@@ -190,8 +190,9 @@ def layer_norm(
 
 
 def layer_norm_grad(dy, x, mean, inv_variance, begin_norm_axis=1, name="LayerNormGrad"):
-    """Gradient of the normalization for x; `mean` and `inv_variance` have the leading shape
-    x.shape[:begin_norm_axis].
+    """Gradient of the normalization with respect to x.
+
+    `mean` and `inv_variance` have the leading shape x.shape[:begin_norm_axis].
     """
     dims = tuple(range(begin_norm_axis % x.dim(), x.dim()))
     lead = (*x.shape[: dims[0]], *[1] * len(dims))

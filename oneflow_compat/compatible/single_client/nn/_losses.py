@@ -72,7 +72,7 @@ def softmax_cross_entropy_with_logits(labels, logits, name=None):
 
 
 def sparse_softmax_cross_entropy_with_logits(labels, logits, name=None):
-    """Labels are class numbers, of shape logits.shape[:-1] or with a last dimension 1; one loss per row."""
+    """Labels are class indices, of shape logits.shape[:-1] or with a last dimension 1; one loss per row."""
     labels = _class_numbers(labels, logits)
     return F.cross_entropy(
         logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), reduction="none"

@@ -28,8 +28,9 @@ def batch_normalization(x, mean, variance, offset=None, scale=None, variance_eps
 def layer_norm(
     inputs, gamma=None, beta=None, begin_norm_axis=1, begin_params_axis=-1, epsilon=1e-5, name=None
 ):
-    """Normalize over the dimensions from begin_norm_axis on; gamma and beta cover those from
-    begin_params_axis on.
+    """Normalize over the dimensions from begin_norm_axis on.
+
+    gamma and beta cover the dimensions from begin_params_axis on.
     """
     shape = inputs.shape[begin_norm_axis % inputs.dim() :]
     params = inputs.shape[begin_params_axis % inputs.dim() :]

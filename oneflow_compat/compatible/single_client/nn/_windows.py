@@ -1,5 +1,6 @@
-"""Convolution and pooling with OneFlow's layouts ("NHWC", "NCHW", ...) and paddings ("SAME", "VALID",
-numbers).
+"""Convolution and pooling with OneFlow's layouts and paddings.
+
+Layouts are "NHWC", "NCHW", ...; paddings are "SAME", "VALID" or explicit sizes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from .._orders import takes_older_orders
 
 
 def spatial(value, n, what):
-    """n numbers from one number, n numbers, or a list covering batch and channel too."""
+    """Return n values from one value, n values, or a list that also covers batch and channel."""
     if isinstance(value, int):
         return (value,) * n
     value = tuple(value)
@@ -25,7 +26,7 @@ def spatial(value, n, what):
 
 
 def channels_last(data_format, n) -> bool:
-    """True for "NHWC" and its like; an error for a layout of another number of dimensions."""
+    """Return True for "NHWC" and its like; a layout with a different number of dimensions is an error."""
     letters = "DHW"[3 - n :]
     layouts = {f"NC{letters}": False, f"N{letters}C": True}
     if data_format.upper() not in layouts:
@@ -49,8 +50,9 @@ def same_pads(size, kernel, stride, dilation, lower):
 
 
 def window_pads(padding, sizes, kernel, stride, dilation, last):
-    """[(before, after), ...] of a padding: "SAME" (= "SAME_LOWER"), "SAME_UPPER", "VALID", a number, numbers,
-    or pairs.
+    """Return [(before, after), ...] of a padding.
+
+    The padding is "SAME" (= "SAME_LOWER"), "SAME_UPPER", "VALID", an int, a list of ints, or pairs.
     """
     n = len(kernel)
     if isinstance(padding, str):
@@ -189,8 +191,9 @@ def torch_conv2d_transpose(
     filters=None,
     dilations=None,
 ):
-    """conv2d_transpose in torch's terms: `padding_needed` is the whole padding per dimension (before +
-    after).
+    """conv2d_transpose in torch's terms.
+
+    `padding_needed` is the total padding per dimension (before + after).
     """
     value, filter = (input if value is None else value), (filters if filter is None else filter)
     last = channels_last(data_format, 2)

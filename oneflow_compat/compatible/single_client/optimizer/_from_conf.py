@@ -1,5 +1,6 @@
-"""Optimizers of the oldest style: `function_config.train.model_update_conf(dict(momentum_conf={"beta":
-0.9}))`.
+"""Optimizers from the oldest configuration, `function_config.train.model_update_conf`.
+
+Example: `model_update_conf(dict(momentum_conf={"beta": 0.9}))`.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ _COMMON = ("learning_rate_decay", "warmup_conf", "clip_conf", "weight_decay_conf
 
 
 def optimizer(conf: dict, lr: float, loss_scale=None):
-    """The optimizer of a conf with one of naive_conf, momentum_conf, adam_conf, lazy_adam_conf, rmsprop_conf,
-    lars_conf, lamb_conf.
+    """Return the optimizer of a conf.
+
+    The conf has one of naive_conf, momentum_conf, adam_conf, lazy_adam_conf, rmsprop_conf, lars_conf and
+    lamb_conf.
     """
     kinds = [k for k in conf if k not in _COMMON]
     if len(kinds) != 1:

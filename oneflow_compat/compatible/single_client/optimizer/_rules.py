@@ -1,4 +1,4 @@
-"""Update rules. `update(p, g, slots, numbers, decay)` works in place on the variable and its slots."""
+"""Update rules. `update(p, g, slots, scalars, decay)` works in place on the variable and its slots."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ class SGDW(SGD):
 class Adam(Optimizer):
     """m, v: moving averages of g and g * g; p = p - lr * m / (sqrt(v) + epsilon).
 
-    With `do_bias_correction` m and v are divided by 1 - beta ** t first (OneFlow 0.5's rule, and torch's
-    Adam).
+    With `do_bias_correction` m and v are divided by 1 - beta ** t beforehand. That is the rule of OneFlow 0.5
+    and of torch's Adam.
     """
 
     slot_names = ("m", "v")
@@ -222,10 +222,9 @@ class RMSProp(Optimizer):
 
 @takes_older_orders("optimizer.LARS")
 class LARS(Optimizer):
-    """Layer-wise rate: lr * lars_coefficient * |p| / (epsilon + |g| + weight_decay * |p|), then SGD with
-    momentum.
+    """SGD with momentum at the rate lr * lars_coefficient * |p| / (epsilon + |g| + weight_decay * |p|).
 
-    The plain rate is used where |p| or |g| is zero.
+    The rate is layer-wise. The plain rate is used where |p| or |g| is zero.
     """
 
     slot_names = ("momentum",)
@@ -267,10 +266,9 @@ class LARS(Optimizer):
 
 @takes_older_orders("optimizer.LAMB")
 class LAMB(Optimizer):
-    """p = p - lr * |p| / |d| * (d + weight_decay * p) for each variable; d is Adam's bias-corrected
-    direction.
+    """p = p - lr * |p| / |d| * (d + weight_decay * p) for each variable.
 
-    The plain rate is used where |p| or |d| is zero.
+    d is Adam's bias-corrected direction. The plain rate is used where |p| or |d| is zero.
     """
 
     slot_names = ("m", "v")

@@ -95,8 +95,9 @@ def _segment(boundaries, step):
 
 
 class PolynomialScheduler(LrScheduler):
-    """(base_lr - end) * (1 - step / steps) ** power + end; with `cycle` the span grows by `steps` each time
-    it is passed.
+    """(base_lr - end) * (1 - step / steps) ** power + end.
+
+    With `cycle` the span grows by `steps` each time a step passes its end.
     """
 
     conf_name = "polynomial_conf"

@@ -28,9 +28,10 @@ class static_loss_scale:
 
 
 class dynamic_loss_scale:
-    """Start at `initial_loss_scale`; divide by `multiplier` and skip the update when a gradient is not
-    finite,
-    multiply after `increment_period` good steps in a row.
+    """Start at `initial_loss_scale` and adapt the scale.
+
+    If a gradient is not finite, divide by `multiplier` and skip the update. After `increment_period` good
+    steps in a row, multiply.
     """
 
     def __init__(self, initial_loss_scale=2**30, increment_period=2000, multiplier=2.0):

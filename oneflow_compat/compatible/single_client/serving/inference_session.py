@@ -17,8 +17,9 @@ class SessionOption:
 
 
 class InferenceSession:
-    """load_saved_model(dir), launch(), run(job, input=array) -> {output: array}, close(); a context manager
-    too.
+    """A session that runs saved models; also a context manager.
+
+    The steps are load_saved_model(dir), launch(), run(job, input=array) -> {output: array}, close().
     """
 
     def __init__(self, option=None):
@@ -72,8 +73,9 @@ class InferenceSession:
             )
 
     def open(self, job_name, signature=None, batch_size=None):
-        """A with block around the definition of a job; the session loads saved models, so it only sets what
-        is given.
+        """A with block around the definition of a job.
+
+        The session loads saved models, so the block only applies its arguments.
         """
         import contextlib
 

@@ -8,7 +8,9 @@ import time
 
 
 class Projector:
-    """create_embedding_projector(), then embedding_projector(value=..., label=..., tag=..., step=...) for
+    """Writer of embedding projections.
+
+    Call create_embedding_projector(), then embedding_projector(value=..., label=..., tag=..., step=...) for
     each step.
     """
 
