@@ -243,7 +243,7 @@ def elem_cnt(inputs, dtype=None, name=None):
 def clip_by_value(values, min_value=None, max_value=None, name=None):
     if min_value is None and max_value is None:
         raise ValueError("clip_by_value: give min_value or max_value")
-    if not values.is_floating_point():  # bounds of whole numbers are whole numbers
+    if not values.is_floating_point():  # integer blobs need integer bounds
         min_value, max_value = (b if b is None else int(b) for b in (min_value, max_value))
     return torch.clamp(values, min_value, max_value)
 

@@ -40,7 +40,7 @@ class Boxing(TorchFunctionMode):
         return function(*args, **kwargs)
 
 
-# reading an attribute, moving and writing in place never move anything
+# Functions that never move tensors: attribute reads, explicit moves and in-place writes.
 _FREE = {
     "to",
     "cpu",

@@ -1,4 +1,4 @@
-"""Tensors that a job gets from the host in each call: data readers, seeded random numbers."""
+"""Tensors that a job gets from the host in each call: data readers, seeded random values."""
 
 from __future__ import annotations
 

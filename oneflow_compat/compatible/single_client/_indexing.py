@@ -208,14 +208,14 @@ def distributed_partial_fc_sample(weight, label, num_sample, name=None):
 def categorical_ordinal_encode(table, size, input_tensor, hash_precomputed=True, name=None):
     """Encode the distinct values of `input_tensor` as 1, 2, ... in the order of their first appearance.
 
-    The value 0 stays 0. The variables `table` (int64, pairs of value and code) and `size` (int64, one element)
-    store the codes. A full table raises ValueError. The job runs op by op.
+    The value 0 stays 0. `table` (int64, pairs of value and code) and `size` (int64, one element) are the
+    variables that hold the codes. A full table raises ValueError. The job runs op by op.
     """
     _context.value_dependent("categorical_ordinal_encode")
     num_stored = int(size.reshape(-1)[0])
     pairs = table.detach().reshape(-1, 2)
     values, positions = torch.unique(input_tensor.detach().reshape(-1).to(pairs.dtype), return_inverse=True)
-    codes = _numbers_of(values, pairs[:num_stored, 0])
+    codes = _codes_of(values, pairs[:num_stored, 0])
     order = torch.arange(positions.numel(), device=positions.device)
     first_met = torch.full_like(values, positions.numel(), dtype=torch.int64).scatter_reduce(
         0, positions, order, "amin"
@@ -236,7 +236,7 @@ def categorical_ordinal_encode(table, size, input_tensor, hash_precomputed=True,
     return codes[positions].to(input_tensor.dtype).reshape(input_tensor.shape)
 
 
-def _numbers_of(values, keys):
+def _codes_of(values, keys):
     """For each value its position in `keys`, counted from 1; 0 where it is absent."""
     if not keys.numel():
         return torch.zeros_like(values, dtype=torch.int64)

@@ -141,7 +141,7 @@ def fill(tensor, initializer, seed=None):
     seed = initializer.seed if initializer.seed is not None else seed
     if seed is None and tensor.device.type == "cpu":
         return _fill(tensor, initializer, None)
-    # drawn on the CPU, so that a seed gives the same numbers everywhere
+    # Sample on the CPU, so that a seed gives the same values on every device.
     generator = None if seed is None else torch.Generator().manual_seed(seed)
     filled = torch.empty(tensor.shape, dtype=tensor.dtype)
     _fill(filled, initializer, generator)

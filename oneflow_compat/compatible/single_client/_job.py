@@ -135,7 +135,7 @@ class Job:
                 values = [v.to(trace.device, non_blocking=True) for v in values]
             try:
                 trace.before_call(self.step)
-            except ShapeChanged:  # batches of varying shape: op by op from now on, beginning with this batch
+            except ShapeChanged:  # batches vary in shape: run op by op from this batch on
                 self.pending.update(trace.unused_batches())
                 self._eager(compiled)
         outputs = compiled.run(values)

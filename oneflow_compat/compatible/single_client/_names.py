@@ -68,7 +68,7 @@ def _swap_back():
 
 
 class _Modules:
-    """A module of job functions, and what only today's module of that name has."""
+    """A module of job functions, with the names that only today's module has."""
 
     def __init__(self, ours, today):
         self._ours, self._today = ours, today
@@ -79,7 +79,7 @@ class _Modules:
 
 
 def _both(name, ours, today):
-    """The job-function form; today's for a call that fits only today's."""
+    """The job-function form of a name; a call that fits only today's form gets today's."""
     if today is _absent:
         return ours
     if isinstance(ours, types.ModuleType):

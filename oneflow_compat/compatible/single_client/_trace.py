@@ -14,9 +14,9 @@ class Trace:
 
     def __init__(self, job, captured, probe=False):
         self.job, self.session, self.captured, self.probe = job, job.session, captured, probe
-        self.device, self.moves = None, False  # of the inputs
+        self.device, self.moves = None, False  # device of the inputs
         self.variables = {}  # full name -> tensor, in the order of creation
-        self.trainable = {}  # full name -> does this job train it
+        self.trainable = {}  # full name -> whether this job trains it
         self.created_by = {}  # full name -> Variable
         self.new_variables = []
         self.losses = []
@@ -33,7 +33,7 @@ class Trace:
         self.out = None  # structure of the results
         self.handlers = []  # one per watched value, after the results
         self.tick = 0  # counts calls, for host values
-        self.sources = 0  # readers and random states met so far
+        self.sources = 0  # number of readers and random states so far
         self.host_values = {}  # id(tensor) -> function giving its host value
         self.readers = {}  # key in job.pipeline -> HostBlob
         self.parts = {}  # what unpack and repeat returned
@@ -87,7 +87,7 @@ class Trace:
         def leaving(t):
             keep = t.detach()
             if id(t) in own or t._is_view():
-                keep = keep.clone()  # the value before the update, and never the variable's own memory
+                keep = keep.clone()  # the value before the update, not an alias of the variable
             return keep.to(torch.int8) if keep.dtype == torch.bool else keep
 
         results = [leaving(t) for t in flat]

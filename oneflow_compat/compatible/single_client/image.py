@@ -217,7 +217,10 @@ def decode(images_bytes_buffer, dtype=torch.uint8, color_space="BGR", name=None)
 
 
 def flip(image, flip_code, name=None):
-    """flip_code 0: upside down, 1: left and right, -1: both; a number, or an int8 blob with one per image."""
+    """Flip by flip_code: 0 upside down, 1 left and right, -1 both.
+
+    The code is an int, or an int8 blob with one entry per image.
+    """
     dims = {0: (0,), 1: (1,), -1: (0, 1)}
     if isinstance(flip_code, int):
         if flip_code not in dims:

@@ -61,11 +61,11 @@ class _Config:
 
 
 class TrainingConfig(_Config):
-    """What fit() trains with."""
+    """The data and settings that fit() trains with."""
 
 
 class ValidationConfig(_Config):
-    """What fit() validates with, and how often."""
+    """The data that fit() validates with, and how often."""
 
     def __init__(self):
         super().__init__()
@@ -139,7 +139,7 @@ class Model:
         callbacks=None,
         max_steps=100,
     ):
-        """Train for `max_steps` steps; validate, save and call the callbacks on the way."""
+        """Train for `max_steps` steps, and validate, save and call the callbacks in between."""
         if training_config is None and validation_config is None:
             raise ValueError("Model.fit: give training_config or validation_config")
         callbacks = [callbacks] if isinstance(callbacks, Callback) else list(callbacks or [])

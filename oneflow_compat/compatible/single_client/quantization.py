@@ -61,7 +61,10 @@ def moving_average_min_max_observer(
     momentum=0.95,
     name=None,
 ):
-    """Return (scale, zero point) from moving averages of the extremes; a train job updates them in each call."""
+    """Return (scale, zero point) from moving averages of the extremes.
+
+    A train job updates the averages in each call.
+    """
     from . import _context, scope
     from ._initializers import zeros_initializer
     from ._variables import api_get_variable

@@ -1,4 +1,4 @@
-"""flow.train: the older way to save and load."""
+"""flow.train: the older API to save and load."""
 
 from __future__ import annotations
 

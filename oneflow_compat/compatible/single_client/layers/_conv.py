@@ -209,7 +209,7 @@ def conv3d(
 def upsample_2d(
     x, size=(2, 2), align_corners=False, data_format="NCHW", interpolation="nearest", name="Upsample2D"
 ):
-    """Enlarge by whole or broken factors (height, width); interpolation "nearest" or "bilinear"."""
+    """Enlarge by integer or fractional factors (height, width); interpolation is "nearest" or "bilinear"."""
     if interpolation not in ("nearest", "bilinear"):
         raise ValueError(
             f'upsample_2d: interpolation must be "nearest" or "bilinear", found {interpolation!r}'

@@ -115,6 +115,6 @@ def ctc_greedy_decoder(log_probs, input_lengths, merge_repeated=True, name=None)
         keep = keep & (ids != previous)
     positions = torch.where(
         keep, keep.long().cumsum(0) - 1, torch.full_like(ids, time)
-    )  # dropped ones go to an extra row
+    )  # dropped entries go to an extra row
     out = torch.zeros(time + 1, batch, dtype=torch.int64, device=ids.device).scatter(0, positions, ids)
     return out[:time].t().contiguous(), neg_sum

@@ -241,7 +241,7 @@ def _pool(n, how, x, ksize, strides, padding, data_format, ceil_mode):
     else:
         function = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[n - 1]
         out = function(_apply_pads(x, pads), kernel, stride)
-        if padded:  # the mean is over the elements inside the input
+        if padded:  # average only over elements inside the input
             inside = _apply_pads(torch.ones((1, 1, *sizes), dtype=x.dtype, device=x.device), pads)
             out = out / function(inside, kernel, stride)
     return from_first(out, last)
