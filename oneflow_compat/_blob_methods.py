@@ -1,4 +1,4 @@
-"""What blobs of job functions have and torch's tensors lack: rows of `_tables/tensor.py`."""
+"""Tensor methods that job functions add to torch's tensors: rows of `_tables/tensor.py`."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def is_dynamic(self) -> bool:
     """True inside a job for an input declared with ListNumpy (its first dimension may vary)."""
     from .compatible.single_client._context import trace
 
-    found = trace()
-    return found is not None and id(self) in found.dynamic_inputs
+    current_trace = trace()
+    return current_trace is not None and id(self) in current_trace.dynamic_inputs
 
 
 def numpy_list(self, rank=None) -> list:

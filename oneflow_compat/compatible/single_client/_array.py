@@ -29,8 +29,9 @@ def _device():
 
 # ---------------------------------------------------------------- constants
 def constant(value, dtype=None, shape=None, name=None):
-    """A blob of `shape` (one element if None) filled with `value`; without a dtype float32 or, for an int,
-    int32.
+    """A blob of `shape` (one element if None) filled with `value`.
+
+    Without a dtype the blob is float32 or, if `value` is not a float, int32.
     """
     if dtype is None:
         dtype = torch.float32 if isinstance(value, float) else torch.int32
@@ -63,7 +64,10 @@ def ones_like(like, dtype=None, name=None):
 
 
 def range(start, limit=None, delta=1, dtype=None, name="range"):
-    """start, start + delta, ... below `limit`; one bound means 0 up to it. Without a dtype: int64."""
+    """Values start, start + delta, ... below `limit`; a single bound means 0 up to it.
+
+    Without a dtype the blob is int64 if start, limit and delta are ints, else float32.
+    """
     if limit is None:
         start, limit = 0, start
     whole = isinstance(start, int) and isinstance(limit, int) and isinstance(delta, int)
@@ -104,7 +108,7 @@ def flatten(input, start_dim=0, end_dim=-1, name=None):
 
 
 def squeeze(input, axis=None, name=None):
-    """Drop dimensions of size 1: those of `axis` (a number or several), or all."""
+    """Drop dimensions of size 1: those of `axis` (an int or a sequence of ints), or all."""
     if axis is None:
         return torch.squeeze(input)
     chosen = (axis,) if isinstance(axis, int) else tuple(axis)
@@ -125,7 +129,7 @@ def expand(x, expand_size, name=None):
 
 
 def broadcast_like(x, like, broadcast_axes=None, name=None):
-    """x spread to the shape of `like` along `broadcast_axes` (where x has size 1, or no dimension at all)."""
+    """Expand x to the shape of `like` along `broadcast_axes`, where x has size 1 or lacks the dimension."""
     if broadcast_axes is not None and x.dim() != like.dim() and x.numel() != 1:
         for a in sorted(a % like.dim() for a in broadcast_axes):
             x = x.unsqueeze(a)
@@ -239,7 +243,7 @@ def elem_cnt(inputs, dtype=None, name=None):
 def clip_by_value(values, min_value=None, max_value=None, name=None):
     if min_value is None and max_value is None:
         raise ValueError("clip_by_value: give min_value or max_value")
-    if not values.is_floating_point():  # bounds of whole numbers are whole numbers
+    if not values.is_floating_point():  # integer blobs need integer bounds
         min_value, max_value = (b if b is None else int(b) for b in (min_value, max_value))
     return torch.clamp(values, min_value, max_value)
 
@@ -306,8 +310,9 @@ def replication_pad2d(x, padding, name=None):
 
 
 def same_padding(x, padding, data_format, kernel_size, strides, dilation_rate, name=None):
-    """Zeros around x so that a window operation gives ceil(size / stride): "same_lower" puts the odd one
-    first.
+    """Pad x with zeros so that a window operation gives ceil(size / stride).
+
+    If the padding is odd, "same_lower" puts the extra zero before x.
     """
     from .nn._windows import same_pads
 
@@ -321,7 +326,7 @@ def same_padding(x, padding, data_format, kernel_size, strides, dilation_rate, n
 
 
 def count_not_finite(x, name=None):
-    """How many elements are inf or nan, an int64 blob of shape (1,)."""
+    """Count the elements that are inf or nan, as an int64 blob of shape (1,)."""
     return (~torch.isfinite(x)).sum().reshape(1)
 
 

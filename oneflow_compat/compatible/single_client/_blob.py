@@ -1,11 +1,12 @@
-"""What a job hands back."""
+"""The results that a job returns."""
 
 from __future__ import annotations
 
 
 class LocalBlob:
-    """A result of a job call: `numpy()`, `numpy_list()`; everything else (shape, dtype, arithmetic) as an
-    ndarray has it.
+    """A result of a job call.
+
+    It has `numpy()` and `numpy_list()`. Everything else (shape, dtype, arithmetic) works as on an ndarray.
     """
 
     def __init__(self, array, is_dynamic=False):

@@ -9,7 +9,7 @@ from torch.overrides import TorchFunctionMode
 
 
 def boxing(trace):
-    """A context for the body of a job; does nothing where there is only the CPU."""
+    """Return a context for the body of a job; it does nothing on a machine without a GPU."""
     if not torch.cuda.is_available():
         return contextlib.nullcontext()
     from ._devices import current
@@ -18,8 +18,9 @@ def boxing(trace):
 
 
 class Boxing(TorchFunctionMode):
-    """Where an operator is given tensors of several devices, all move to `target()`; 0-dim CPU
-    tensors stay.
+    """Move the tensors of an operator to `target()` if they are on several devices.
+
+    CPU tensors of 0 dimensions stay where they are.
     """
 
     def __init__(self, target):
@@ -39,7 +40,7 @@ class Boxing(TorchFunctionMode):
         return function(*args, **kwargs)
 
 
-# reading an attribute, moving and writing in place never move anything
+# Functions that never move tensors: attribute reads, explicit moves and in-place writes.
 _FREE = {
     "to",
     "cpu",

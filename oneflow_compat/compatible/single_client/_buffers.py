@@ -23,8 +23,9 @@ class TensorBuffer:
 
 
 class TensorList:
-    """Blobs of shape (1, ...), one per example: an input declared with ListListNumpy, or a result
-    of a job.
+    """Blobs of shape (1, ...), one per example.
+
+    A tensor list is an input declared with ListListNumpy, or a result of a job.
     """
 
     def __init__(self, items):
@@ -38,10 +39,10 @@ class TensorList:
 
 
 def each(blob, function, needs_values=False):
-    """`function` on every example of a buffer, of a reader's blob or of a tensor's first dimension; a buffer
-    again.
+    """Apply `function` to every example and return a buffer.
 
-    `needs_values`: the function looks at numbers, so a captured job runs op by op instead.
+    The examples are those of a buffer, of a reader's blob or of a tensor's first dimension.
+    `needs_values`: the function reads values, so a captured job runs op by op instead.
     """
     if isinstance(blob, HostBlob):
         return blob.map(lambda value: TensorBuffer(function(torch.as_tensor(item)) for item in value))
@@ -52,20 +53,20 @@ def each(blob, function, needs_values=False):
     )
 
 
-def each_with(blob, other, function, needs_values=False):
-    """Like `each`, with the matching row of `other`."""
-    if isinstance(blob, HostBlob) or isinstance(other, HostBlob):
-        host = blob if isinstance(blob, HostBlob) else other
+def each_with(blob, second_blob, function, needs_values=False):
+    """Like `each`, with the matching row of `second_blob`."""
+    if isinstance(blob, HostBlob) or isinstance(second_blob, HostBlob):
+        host = blob if isinstance(blob, HostBlob) else second_blob
 
         def compute():
             left = blob.value() if isinstance(blob, HostBlob) else blob
-            right = other.value() if isinstance(other, HostBlob) else other
+            right = second_blob.value() if isinstance(second_blob, HostBlob) else second_blob
             return TensorBuffer(function(torch.as_tensor(a), torch.as_tensor(b)) for a, b in zip(left, right))
 
         return HostBlob(host.trace, compute)
     if needs_values:
         _context.value_dependent(getattr(function, "__name__", "a tensor buffer operator"))
-    return TensorBuffer(function(a, b) for a, b in zip(blob, other))
+    return TensorBuffer(function(a, b) for a, b in zip(blob, second_blob))
 
 
 def tensor_to_tensor_buffer(x, instance_dims, name=None):
@@ -112,8 +113,9 @@ def tensor_list_to_tensor_buffer(input, name=None):
 
 
 def tensor_buffer_to_tensor_list(input, shape, dtype, name=None):
-    """The entries, each at most of `shape`, as a list of blobs (1, ...); returned from a job it has
-    numpy_lists().
+    """The entries, each at most of `shape`, as a list of blobs (1, ...).
+
+    A list that a job returns has numpy_lists().
     """
     if isinstance(input, HostBlob):
         _context.value_dependent("tensor_buffer_to_tensor_list")
@@ -183,28 +185,28 @@ def repeat(input, repeat_num, name=None):
 
 
 def pack(input, pack_num, name=None):
-    """Join the parts that `unpack` or `repeat` made."""
-    kind, source, number = _marked(input, "pack", pack_num)
-    return source if kind == "unpack" else torch.cat([source] * number)
+    """Join the parts that `unpack` or `repeat` returned."""
+    repetition, source, count = _marked(input, "pack", pack_num)
+    return source if repetition == "unpack" else torch.cat([source] * count)
 
 
 def acc(one, max_acc_num, name=None):
-    """Sum of the parts that `unpack` or `repeat` made."""
-    kind, source, number = _marked(one, "acc", max_acc_num)
-    if kind == "repeat":
-        return source * number
-    return source.reshape(number, -1, *source.shape[1:]).sum(0)
+    """Sum of the parts that `unpack` or `repeat` returned."""
+    repetition, source, count = _marked(one, "acc", max_acc_num)
+    if repetition == "repeat":
+        return source * count
+    return source.reshape(count, -1, *source.shape[1:]).sum(0)
 
 
-def _mark(part, kind, source, number):
-    trace = _context.require_trace(kind)
-    trace.parts[id(part)] = (part, kind, source, number)
+def _mark(part, repetition, source, count):
+    trace = _context.require_trace(repetition)
+    trace.parts[id(part)] = (part, repetition, source, count)
     return part
 
 
-def _marked(part, what, number):
-    found = _context.require_trace(what).parts.get(id(part))
-    if found is None:
+def _marked(part, what, count):
+    entry = _context.require_trace(what).parts.get(id(part))
+    if entry is None:
         from ..._errors import unsupported
 
         raise unsupported(
@@ -212,6 +214,6 @@ def _marked(part, what, number):
             "legacy-time-shape",
             "Call the job once per micro batch instead.",
         )
-    if found[3] != number:
-        raise ValueError(f"{what}: the blob has {found[3]} parts, asked for {number}")
-    return found[1:]
+    if entry[3] != count:
+        raise ValueError(f"{what}: the blob has {entry[3]} parts, asked for {count}")
+    return entry[1:]

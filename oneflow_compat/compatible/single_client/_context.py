@@ -1,4 +1,4 @@
-"""What is going on right now: the job being traced and the scopes the user opened."""
+"""The current state: the job that is being traced and the scopes that the user opened."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def trace():
 
 
 def require_trace(what: str):
-    """The current trace; an error naming `what` outside a job function."""
-    found = _trace.get()
-    if found is None:
+    """Return the current trace; outside a job function, raise an error that names `what`."""
+    current = _trace.get()
+    if current is None:
         raise RuntimeError(
             f"{what} was called outside a job function; call it inside a function decorated with"
             " @flow.global_function(...)"
         )
-    return found
+    return current
 
 
 @contextmanager
@@ -41,30 +41,30 @@ def tracing(new):
 
 
 @contextmanager
-def scope(kind: str, value):
-    """Push one scope (kind: "placement", "view", "namespace", "config")."""
-    token = _scopes.set(_scopes.get() + ((kind, value),))
+def scope(scope_kind: str, value):
+    """Push one scope; scope_kind is "placement", "view", "namespace" or "config"."""
+    token = _scopes.set(_scopes.get() + ((scope_kind, value),))
     try:
         yield value
     finally:
         _scopes.reset(token)
 
 
-def innermost(kind: str):
+def innermost(scope_kind: str):
     """The value of the innermost open scope of a kind, or None."""
-    for found, value in reversed(_scopes.get()):
-        if found == kind:
+    for open_kind, value in reversed(_scopes.get()):
+        if open_kind == scope_kind:
             return value
     return None
 
 
-def all_open(kind: str) -> list:
+def all_open(scope_kind: str) -> list:
     """Values of the open scopes of a kind, outermost first."""
-    return [value for found, value in _scopes.get() if found == kind]
+    return [value for open_kind, value in _scopes.get() if open_kind == scope_kind]
 
 
 def value_dependent(what: str):
-    """Called by operators with value-dependent output shapes: a captured job starts over op by op."""
-    found = _trace.get()
-    if found is not None and found.captured:
+    """Restart a captured job op by op; operators with value-dependent output shapes call this."""
+    current = _trace.get()
+    if current is not None and current.captured:
         raise NeedsEager(what)

@@ -13,8 +13,9 @@ def FixedTensorDef(shape, dtype=None, batch_axis=None, name=None):
 
 
 def MirroredTensorDef(*args, **kwargs):
-    """MirroredTensorDef(shape, dtype=flow.float): a list with one array per device, each at most of this
-    shape.
+    """MirroredTensorDef(shape, dtype=flow.float): a list with one array per device.
+
+    Each array is at most of this shape.
     """
     return _ListPlaceholder(*args, **kwargs)
 

@@ -9,7 +9,7 @@ from ... import _env
 
 @dataclass(frozen=True)
 class Placement:
-    """What `scope.placement` was given: device kind ("cpu", "gpu") and the machine:device ids."""
+    """The arguments of `scope.placement`: device kind ("cpu", "gpu") and the machine:device ids."""
 
     device_tag: str
     machine_device_ids: tuple
@@ -19,14 +19,16 @@ class Placement:
         if self.device_tag not in ("cpu", "gpu", "cuda"):
             raise ValueError(f'scope.placement: the device must be "cpu" or "gpu", found {self.device_tag!r}')
         count = 0
-        for text in self.machine_device_ids:
-            machine, _, ids = str(text).partition(":")
-            first, _, last = ids.partition("-")
-            if not (machine.lstrip("@").isdigit() and first.isdigit() and (not last or last.isdigit())):
+        for device_ids in self.machine_device_ids:
+            machine, _, ids = str(device_ids).partition(":")
+            first_id, _, last_id = ids.partition("-")
+            if not (
+                machine.lstrip("@").isdigit() and first_id.isdigit() and (not last_id or last_id.isdigit())
+            ):
                 raise ValueError(
-                    f'scope.placement: machine and devices must look like "0:0-3", found {text!r}'
+                    f'scope.placement: machine and devices must look like "0:0-3", found {device_ids!r}'
                 )
-            count += int(last or first) - int(first) + 1
+            count += int(last_id or first_id) - int(first_id) + 1
         object.__setattr__(self, "parallel_num", count)
 
     @property
@@ -40,13 +42,14 @@ def may_use_cpu_for_gpu() -> bool:
     return _env.is_set("ONEFLOW_LEGACY_CPU") or bool(_session.default().settings.get("cpu_for_gpu"))
 
 
-def torch_device(kind: str):
-    """The torch device of "cpu" or "gpu"; a GPU that is not there is an error unless the user allowed the
-    CPU.
+def torch_device(device_kind: str):
+    """Return the torch device of "cpu" or "gpu".
+
+    A missing GPU is an error unless the user allowed the CPU.
     """
     import torch
 
-    if kind == "cpu":
+    if device_kind == "cpu":
         return torch.device("cpu")
     if torch.cuda.is_available():
         return torch.device("cuda", _env.get_int("LOCAL_RANK") % torch.cuda.device_count())
@@ -60,8 +63,9 @@ def torch_device(kind: str):
 
 
 def default_kind(job) -> str:
-    """The device kind outside any placement scope: the job's default placement, else a GPU if
-    there is one.
+    """The device kind outside any placement scope.
+
+    It is that of the job's default placement, else "gpu" if there is a GPU.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""Tensors that a job gets from the host in each call: data readers, seeded random numbers."""
+"""Tensors that a job gets from the host in each call: data readers, seeded random values."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Feed:
 
 
 def feed(trace, pull, device):
-    """This call's value of pull(), a tensor. In a captured job `pull` runs before each call."""
+    """Return this call's value of pull(), a tensor. In a captured job `pull` runs before each call."""
     from ._update import outside_capture
 
     with outside_capture(trace):
         value = pull().to(device)
-    made = Feed(value, pull)
-    trace.feeds.append(made)
+    new_feed = Feed(value, pull)
+    trace.feeds.append(new_feed)
     return value

@@ -17,7 +17,7 @@ class _Section:
 
 
 class FunctionDescription:
-    """What `function_config.function_desc` gives: the settings that were made, under their names."""
+    """The result of `function_config.function_desc`: the settings that the user made, under their names."""
 
     def __init__(self, config):
         self._config = config
@@ -37,8 +37,9 @@ class FunctionDescription:
 
 
 class FunctionConfig:
-    """Settings of a job function: `config.default_data_type(flow.float)`,
-    `config.train.primary_lr(0.1)`, ...
+    """Settings of a job function.
+
+    Examples: `config.default_data_type(flow.float)`, `config.train.primary_lr(0.1)`.
     """
 
     def __init__(self):
@@ -48,13 +49,16 @@ class FunctionConfig:
             if group:
                 if group not in self.__dict__:
                     self.__dict__[group] = _Section()
-                made = setter(name, row, ARGUMENTS.get(name, "value"), self._record, f"FunctionConfig.{name}")
-                setattr(self.__dict__[group], last, made)
+                set_option = setter(
+                    name, row, ARGUMENTS.get(name, "value"), self._record, f"FunctionConfig.{name}"
+                )
+                setattr(self.__dict__[group], last, set_option)
 
     @property
     def function_desc(self):
-        """The settings as the description of a job: `IsTrainable()`, `HasAttr(name)`, and each setting as an
-        attribute.
+        """The settings as the description of a job.
+
+        It has `IsTrainable()`, `HasAttr(name)`, and each setting as an attribute.
         """
         return FunctionDescription(self)
 
@@ -70,8 +74,8 @@ class FunctionConfig:
     # -- what the rest of the package reads --------------------------------------
     @property
     def default_placement(self):
-        given = self.values.get("default_placement_scope")
-        return getattr(given, "value", given)
+        scope = self.values.get("default_placement_scope")
+        return getattr(scope, "value", scope)
 
     @property
     def default_dtype(self):
@@ -113,8 +117,10 @@ class FunctionConfig:
             if self.values.get("enable_auto_mixed_precision"):
                 from ._devices import default
 
-                kind = default(trace.job).type
-                stack.enter_context(torch.autocast(kind, torch.float16 if kind == "cuda" else torch.bfloat16))
+                device_type = default(trace.job).type
+                stack.enter_context(
+                    torch.autocast(device_type, torch.float16 if device_type == "cuda" else torch.bfloat16)
+                )
             stack.enter_context(boxing(trace))
             if not torch.is_grad_enabled():
                 stack.enter_context(torch.enable_grad())

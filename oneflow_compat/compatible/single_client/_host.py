@@ -1,6 +1,6 @@
 """Blobs that exist on the host only: records, undecoded images.
 
-They turn into tensors where a job needs them.
+They turn into tensors when a job needs them.
 """
 
 from __future__ import annotations
@@ -85,19 +85,20 @@ def _device(trace):
 
 
 def source(what, factory):
-    """A HostBlob fed by `factory()()`: the reader is made once per job and place, and goes on from call to
-    call.
+    """Return a HostBlob fed by `factory()()`.
+
+    The reader is created once per job and call site. It continues from call to call.
     """
     trace = _context.require_trace(what)
     key = ("source", trace.sources)
     trace.sources += 1
-    made = trace.job.pipeline
-    if key not in made:
+    pipeline = trace.job.pipeline
+    if key not in pipeline:
         from ._update import outside_capture
 
         with outside_capture(trace):
-            made[key] = factory()
-    reader, pending = made[key], trace.job.pending
+            pipeline[key] = factory()
+    reader, pending = pipeline[key], trace.job.pending
 
     def compute():
         return pending.pop(key) if key in pending else reader()
@@ -108,7 +109,7 @@ def source(what, factory):
 
 
 def module(what, factory):
-    """An operator object made once per job and place (it may hold a random state)."""
+    """Return an operator object, created once per job and call site; it may hold a random state."""
     trace = _context.require_trace(what)
     key = ("module", trace.sources)
     trace.sources += 1
@@ -118,13 +119,13 @@ def module(what, factory):
 
 
 def today(name):
-    """A class of today's oneflow.nn, by dotted name ("OFRecordReader", "image.Resize")."""
+    """Return a class of today's oneflow.nn, by dotted name ("OFRecordReader", "image.Resize")."""
     import importlib
 
-    found = importlib.import_module(__package__.split(".")[0] + ".nn")
+    module_or_class = importlib.import_module(__package__.split(".")[0] + ".nn")
     for part in name.split("."):
-        found = getattr(found, part)
-    return found
+        module_or_class = getattr(module_or_class, part)
+    return module_or_class
 
 
 def need_host(blob, what):

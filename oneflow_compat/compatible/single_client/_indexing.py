@@ -12,9 +12,8 @@ from . import _context
 def gather(params, indices, validate_indices=None, axis=None, batch_dims=0, name=None):
     """Slices of `params` along the axis (batch_dims if None) at `indices`, which may have any shape.
 
-    With batch_dims equal to the axis, the last dimension of `indices` is the one that is gathered, as in
-    OneFlow,
-    whatever the two are, if the dimensions before it are those of `params`.
+    With batch_dims equal to the axis, the last dimension of `indices` is the gathered one, as in OneFlow.
+    That holds for any value of the two, if the dimensions before it are those of `params`.
     """
     axis = batch_dims if axis is None else axis % params.dim()
     if (
@@ -69,8 +68,9 @@ def tensor_scatter_nd_add(params, indices, updates, name=None):
 
 
 def one_hot(indices, depth, on_value=1, off_value=0, axis=-1, dtype=None, name=None):
-    """`on_value` at the index, `off_value` elsewhere, along a new dimension `axis`; without a
-    dtype: int32.
+    """`on_value` at the index, `off_value` elsewhere, along a new dimension `axis`.
+
+    Without a dtype the result is int32.
     """
     hot = torch.arange(depth, device=indices.device) == indices.long().unsqueeze(-1)
     dtype = dtype or torch.int32
@@ -83,7 +83,7 @@ def one_hot(indices, depth, on_value=1, off_value=0, axis=-1, dtype=None, name=N
 
 
 def where(condition, x=None, y=None, name=None):
-    """x where the condition is not 0, else y; with neither x nor y the positions of the non-zeros."""
+    """x where the condition is not 0, else y; with neither x nor y, the positions of the non-zeros."""
     if x is None and y is None:
         return argwhere(condition)
     if x is None or y is None:
@@ -103,8 +103,9 @@ def nonzero(a, name=None):
 
 
 def slice(x, begin, size, name=None):
-    """size[i] elements from begin[i] in each dimension; begin None: from the start; size None or -1: to the
-    end.
+    """Take size[i] elements from begin[i] in each dimension.
+
+    A begin of None means from the start. A size of None or -1 means to the end.
     """
     begin, size = list(begin), list(size)
     if not len(begin) == len(size) == x.dim():
@@ -120,7 +121,7 @@ def slice(x, begin, size, name=None):
 
 
 def _slices(x, slice_tup_list):
-    """Python slices of [(start, stop, step), ...]; missing dimensions are taken whole."""
+    """Convert [(start, stop, step), ...] to Python slices; a missing dimension is taken in full."""
     if len(slice_tup_list) > x.dim():
         raise ValueError(f"{len(slice_tup_list)} slices given for a blob of {x.dim()} dimensions")
     out = []
@@ -191,52 +192,51 @@ def sync_dynamic_resize(inputs, size, name=None):
 
 
 def distributed_partial_fc_sample(weight, label, num_sample, name=None):
-    """(mapped label, sampled ids, sampled weight): all classes in `label`, filled up at random to
-    `num_sample` rows.
+    """Return (mapped label, sampled ids, sampled weight).
+
+    The sample holds all classes in `label`, filled up at random to `num_sample` rows.
     """
     _context.value_dependent("distributed_partial_fc_sample")
     classes = weight.shape[0]
     rank = torch.rand(classes, device=weight.device)
     rank = rank.index_fill(0, label.long(), 2.0)
     ids = torch.topk(rank, min(num_sample, classes))[1].sort()[0]
-    place = torch.searchsorted(ids, label.long())
-    return place.to(label.dtype), ids.to(label.dtype), weight[ids]
+    row_in_sample = torch.searchsorted(ids, label.long())
+    return row_in_sample.to(label.dtype), ids.to(label.dtype), weight[ids]
 
 
 def categorical_ordinal_encode(table, size, input_tensor, hash_precomputed=True, name=None):
-    """Numbers 1, 2, ... for the distinct values of `input_tensor` in the order they were first met; 0 stays
-    0.
+    """Encode the distinct values of `input_tensor` as 1, 2, ... in the order of their first appearance.
 
-    `table` (int64, pairs of value and number) and `size` (int64, one element) are variables that remember
-    them.
-    Raises when the table is full. The job runs op by op.
+    The value 0 stays 0. `table` (int64, pairs of value and code) and `size` (int64, one element) are the
+    variables that hold the codes. A full table raises ValueError. The job runs op by op.
     """
     _context.value_dependent("categorical_ordinal_encode")
-    known = int(size.reshape(-1)[0])
+    num_stored = int(size.reshape(-1)[0])
     pairs = table.detach().reshape(-1, 2)
     values, positions = torch.unique(input_tensor.detach().reshape(-1).to(pairs.dtype), return_inverse=True)
-    numbers = _numbers_of(values, pairs[:known, 0])
+    codes = _codes_of(values, pairs[:num_stored, 0])
     order = torch.arange(positions.numel(), device=positions.device)
     first_met = torch.full_like(values, positions.numel(), dtype=torch.int64).scatter_reduce(
         0, positions, order, "amin"
     )
-    added = torch.nonzero((numbers == 0) & (values != 0)).reshape(-1)
+    added = torch.nonzero((codes == 0) & (values != 0)).reshape(-1)
     added = added[first_met[added].argsort()]
-    total = known + added.numel()
+    total = num_stored + added.numel()
     if total > pairs.shape[0]:
         raise ValueError(
             f"categorical_ordinal_encode: more than {pairs.shape[0]} distinct values ({total}); raise the"
             " capacity"
         )
-    numbers[added] = torch.arange(known + 1, total + 1, device=numbers.device)
+    codes[added] = torch.arange(num_stored + 1, total + 1, device=codes.device)
     trace = _context.trace()
     if trace is None or not trace.probe:
-        pairs[known:total] = torch.stack([values[added], numbers[added].to(pairs.dtype)], dim=1)
+        pairs[num_stored:total] = torch.stack([values[added], codes[added].to(pairs.dtype)], dim=1)
         size.detach().fill_(total)
-    return numbers[positions].to(input_tensor.dtype).reshape(input_tensor.shape)
+    return codes[positions].to(input_tensor.dtype).reshape(input_tensor.shape)
 
 
-def _numbers_of(values, keys):
+def _codes_of(values, keys):
     """For each value its position in `keys`, counted from 1; 0 where it is absent."""
     if not keys.numel():
         return torch.zeros_like(values, dtype=torch.int64)

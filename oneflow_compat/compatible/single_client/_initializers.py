@@ -6,7 +6,7 @@ import math
 
 
 class Initializer:
-    """How a variable is filled: a kind and its parameters. `seed` makes the values repeatable."""
+    """How a variable is filled: a rule and its parameters. `seed` makes the values repeatable."""
 
     def __init__(self, kind, seed=None, **parameters):
         self.kind, self.seed, self.parameters = kind, seed, parameters
@@ -35,7 +35,7 @@ def empty_initializer(dtype=None):
 
 
 def random_uniform_initializer(minval=0, maxval=1, dtype=None):
-    """Uniform in [minval, maxval); for an integer variable whole numbers in that range."""
+    """Uniform in [minval, maxval); an integer variable gets integers in that range."""
     return Initializer("random_uniform", minval=minval, maxval=maxval)
 
 
@@ -44,7 +44,7 @@ def random_normal_initializer(mean=0.0, stddev=1.0, seed=None, dtype=None):
 
 
 def truncated_normal_initializer(mean=0.0, stddev=1.0):
-    """Normal, values beyond two standard deviations are drawn again."""
+    """Normal; values beyond two standard deviations are sampled again."""
     return Initializer("truncated_normal", mean=mean, stddev=stddev)
 
 
@@ -53,8 +53,9 @@ def truncated_normal(stddev=1.0):
 
 
 def variance_scaling_initializer(scale=1.0, mode="fan_in", distribution="truncated_normal", data_format=""):
-    """Spread sqrt(scale / n), n = the fan of `mode` (fan_in, fan_out, fan_avg) in the layout
-    `data_format`.
+    """Spread sqrt(scale / n), where n is the fan of `mode` in the layout `data_format`.
+
+    `mode` is fan_in, fan_out or fan_avg.
     """
     _one_of("mode", mode, ("fan_in", "fan_out", "fan_avg"))
     _one_of("distribution", distribution, ("truncated_normal", "random_normal", "random_uniform"))
@@ -83,8 +84,9 @@ def kaiming_initializer(
     negative_slope=0.0,
     data_format="NCHW",
 ):
-    """He's initializer for a variable of `shape`; nonlinearity one of linear, sigmoid, tanh, relu,
-    leaky_relu.
+    """He's initializer for a variable of `shape`.
+
+    The nonlinearity is one of linear, sigmoid, tanh, relu, leaky_relu.
     """
     _one_of("distribution", distribution, ("random_normal", "random_uniform"))
     gains = {
@@ -107,8 +109,9 @@ def _one_of(what, value, allowed):
 
 
 def fan(shape, mode, data_format="") -> float:
-    """Elements feeding one output (fan_in), fed by one input (fan_out), or their mean; shape is (out, in,
-    ...) or (out, ..., in).
+    """Elements feeding one output (fan_in), fed by one input (fan_out), or their mean.
+
+    The shape is (out, in, ...) or (out, ..., in).
     """
     shape = tuple(shape)
     count = math.prod
@@ -128,39 +131,39 @@ def fill(tensor, initializer, seed=None):
     if isinstance(initializer, (int, float)):
         initializer = constant_initializer(initializer)
     if isinstance(initializer, dict):
-        ((kind, parameters),) = initializer.items()
-        kind, parameters = kind.removesuffix("_conf").replace("_int", ""), dict(parameters)
+        ((rule, parameters),) = initializer.items()
+        rule, parameters = rule.removesuffix("_conf").replace("_int", ""), dict(parameters)
         parameters = {
             {"min": "minval", "max": "maxval", "std": "stddev", "variance_norm": "mode"}.get(k, k): v
             for k, v in parameters.items()
         }
-        initializer = Initializer(kind, **parameters)
+        initializer = Initializer(rule, **parameters)
     seed = initializer.seed if initializer.seed is not None else seed
     if seed is None and tensor.device.type == "cpu":
         return _fill(tensor, initializer, None)
-    # drawn on the CPU, so that a seed gives the same numbers everywhere
+    # Sample on the CPU, so that a seed gives the same values on every device.
     generator = None if seed is None else torch.Generator().manual_seed(seed)
-    made = torch.empty(tensor.shape, dtype=tensor.dtype)
-    _fill(made, initializer, generator)
-    tensor.copy_(made)
+    filled = torch.empty(tensor.shape, dtype=tensor.dtype)
+    _fill(filled, initializer, generator)
+    tensor.copy_(filled)
 
 
 def _fill(t, initializer, generator):
-    kind, p = initializer.kind, initializer.parameters
-    if kind == "constant":
+    rule, p = initializer.kind, initializer.parameters
+    if rule == "constant":
         t.fill_(p.get("value", 0))
-    elif kind == "random_uniform":
+    elif rule == "random_uniform":
         low, high = p.get("minval", 0), p.get("maxval", 1)
         (
             t.uniform_(low, high, generator=generator)
             if t.is_floating_point()
             else t.random_(int(low), int(high), generator=generator)
         )
-    elif kind == "random_normal":
+    elif rule == "random_normal":
         t.normal_(p.get("mean", 0.0), p.get("stddev", 1.0), generator=generator)
-    elif kind == "truncated_normal":
+    elif rule == "truncated_normal":
         _truncated(t, p.get("mean", 0.0), p.get("stddev", 1.0), generator)
-    elif kind == "variance_scaling":
+    elif rule == "variance_scaling":
         std = math.sqrt(p.get("scale", 1.0) / fan(t.shape, p.get("mode", "fan_in"), p.get("data_format", "")))
         how = p.get("distribution", "truncated_normal")
         if how == "random_uniform":
@@ -169,8 +172,8 @@ def _fill(t, initializer, generator):
             t.normal_(0.0, std, generator=generator)
         else:
             _truncated(t, 0.0, std / 0.87962566103423978, generator)
-    elif kind != "empty":
-        raise ValueError(f"unknown initializer {kind!r}")
+    elif rule != "empty":
+        raise ValueError(f"unknown initializer {rule!r}")
 
 
 def _truncated(t, mean, std, generator):

@@ -106,11 +106,11 @@ class Job:
         if kwargs or len(args) != len(self.inputs):
             args = self._bind(args, kwargs)
         values = []
-        for (where, declared), given in zip(self._checks, args):
+        for (where, declared), argument in zip(self._checks, args):
             if type(declared) is job_typing._Placeholder:
-                values.append(declared.check(where, given))
+                values.append(declared.check(where, argument))
             else:
-                _flatten_input(where, declared, given, values)
+                _flatten_input(where, declared, argument, values)
         return values
 
     def _bind(self, args, kwargs):
@@ -135,7 +135,7 @@ class Job:
                 values = [v.to(trace.device, non_blocking=True) for v in values]
             try:
                 trace.before_call(self.step)
-            except ShapeChanged:  # batches of varying shape: op by op from now on, beginning with this batch
+            except ShapeChanged:  # batches vary in shape: run op by op from this batch on
                 self.pending.update(trace.unused_batches())
                 self._eager(compiled)
         outputs = compiled.run(values)
@@ -153,7 +153,7 @@ class Job:
 
     @property
     def program(self):
-        """The program of the last call (of the definition before any call); print it.
+        """The program of the last call, or of the definition before any call; print it to read it.
 
         None for a job that runs op by op.
         """
@@ -240,11 +240,11 @@ class Job:
         from . import _names
 
         queue = iter(args)
-        given = [_unflatten(declared, queue) for _, declared in self.inputs]
+        arguments = [_unflatten(declared, queue) for _, declared in self.inputs]
         with _context.tracing(trace), self.config.scopes(trace), _names.legacy_forms():
             trace.add_inputs(self.inputs, args)
             try:
-                return trace.finish(self.function(*given))
+                return trace.finish(self.function(*arguments))
             except BaseException:
                 trace.forget_new_variables()
                 raise
@@ -295,21 +295,21 @@ def _is_declaration(declared) -> bool:
     return bool(parts) and all(_is_declaration(d) for d in parts)
 
 
-def _flatten_input(where, declared, given, out):
+def _flatten_input(where, declared, argument, out):
     if isinstance(declared, job_typing._ListListPlaceholder):
-        out.extend(declared.check(where, given))
+        out.extend(declared.check(where, argument))
     elif isinstance(declared, job_typing._Placeholder):
-        out.append(declared.check(where, given))
+        out.append(declared.check(where, argument))
     elif isinstance(declared, dict):
-        if not isinstance(given, dict) or set(given) != set(declared):
-            raise TypeError(f"{where}: declared a dict with the keys {sorted(declared)}, got {given!r}")
+        if not isinstance(argument, dict) or set(argument) != set(declared):
+            raise TypeError(f"{where}: declared a dict with the keys {sorted(declared)}, got {argument!r}")
         for key, d in declared.items():
-            _flatten_input(f"{where}[{key!r}]", d, given[key], out)
+            _flatten_input(f"{where}[{key!r}]", d, argument[key], out)
     else:
         parts = _parts(declared)
-        if not isinstance(given, (tuple, list)) or len(given) != len(parts):
-            raise TypeError(f"{where}: declared {len(parts)} arrays, got {given!r}")
-        for i, (d, g) in enumerate(zip(parts, given)):
+        if not isinstance(argument, (tuple, list)) or len(argument) != len(parts):
+            raise TypeError(f"{where}: declared {len(parts)} arrays, got {argument!r}")
+        for i, (d, g) in enumerate(zip(parts, argument)):
             _flatten_input(f"{where}[{i}]", d, g, out)
 
 
@@ -343,6 +343,6 @@ def _examples(declared, out):
 
 def current_global_function_desc():
     """The job function being defined: has `job_name`, `function` and `IsTrainable()`."""
-    found = _context.require_trace("current_global_function_desc()").job
-    found.job_name = found.name
-    return found
+    job = _context.require_trace("current_global_function_desc()").job
+    job.job_name = job.name
+    return job

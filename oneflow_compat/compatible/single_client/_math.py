@@ -6,7 +6,7 @@ import torch
 
 
 def _pair(x, y):
-    """Both as tensors; a number takes the dtype of the other side."""
+    """Return both as tensors; a Python scalar takes the dtype of the other side."""
     if not isinstance(x, torch.Tensor):
         if not isinstance(y, torch.Tensor):
             raise TypeError(f"one of the two arguments must be a blob, found {x!r} and {y!r}")
@@ -39,7 +39,7 @@ def multiply(x, y):
 
 
 def divide(x, y):
-    """Quotient; of whole numbers it is cut towards zero."""
+    """Quotient; a quotient of integers is rounded toward zero."""
     x, y = _pair(x, y)
     whole = not (x.is_floating_point() or y.is_floating_point())
     return torch.div(x, y, rounding_mode="trunc" if whole else None)
@@ -103,7 +103,7 @@ def add_n(inputs):
 
 # ---------------------------------------------------------------- reductions
 def axes(x, axis) -> tuple:
-    """The axes as non-negative numbers; None means all."""
+    """The axes as non-negative integers; None means all."""
     if axis is None:
         return tuple(range(x.dim()))
     chosen = [axis] if isinstance(axis, int) else list(axis)
@@ -114,33 +114,33 @@ def axes(x, axis) -> tuple:
 
 
 def reduce_sum(x, axis, keepdims):
-    found = axes(x, axis)
+    dims = axes(x, axis)
     x = x.to(torch.int8) if x.dtype == torch.bool else x  # blob == blob, whose elements count
     return (
-        torch.sum(x, found, keepdim=keepdims, dtype=x.dtype if not x.is_floating_point() else None)
-        if found
+        torch.sum(x, dims, keepdim=keepdims, dtype=x.dtype if not x.is_floating_point() else None)
+        if dims
         else x
     )
 
 
 def reduce_mean(x, axis, keepdims):
     """Mean over the axes; of integers, rounded toward zero and of their dtype."""
-    found = axes(x, axis)
-    if not found:
+    dims = axes(x, axis)
+    if not dims:
         return x
     if x.is_floating_point():
-        return torch.mean(x, found, keepdim=keepdims)
-    return torch.mean(x, found, keepdim=keepdims, dtype=torch.float64).to(x.dtype)
+        return torch.mean(x, dims, keepdim=keepdims)
+    return torch.mean(x, dims, keepdim=keepdims, dtype=torch.float64).to(x.dtype)
 
 
 def reduce_max(x, axis, keepdims):
-    found = axes(x, axis)
-    return torch.amax(x, found, keepdim=keepdims) if found else x
+    dims = axes(x, axis)
+    return torch.amax(x, dims, keepdim=keepdims) if dims else x
 
 
 def reduce_min(x, axis, keepdims):
-    found = axes(x, axis)
-    return torch.amin(x, found, keepdim=keepdims) if found else x
+    dims = axes(x, axis)
+    return torch.amin(x, dims, keepdim=keepdims) if dims else x
 
 
 def reduce_prod(x, axis, keepdims):
@@ -150,13 +150,13 @@ def reduce_prod(x, axis, keepdims):
 
 
 def reduce_any(x, axis, keepdims):
-    found = axes(x, axis)
-    return (torch.any(x != 0, found, keepdim=keepdims) if found else x != 0).to(torch.int8)
+    dims = axes(x, axis)
+    return (torch.any(x != 0, dims, keepdim=keepdims) if dims else x != 0).to(torch.int8)
 
 
 def reduce_all(x, axis, keepdims):
-    found = axes(x, axis)
-    return (torch.all(x != 0, found, keepdim=keepdims) if found else x != 0).to(torch.int8)
+    dims = axes(x, axis)
+    return (torch.all(x != 0, dims, keepdim=keepdims) if dims else x != 0).to(torch.int8)
 
 
 def reduce_euclidean_norm(x, axis, keepdims):
@@ -164,14 +164,14 @@ def reduce_euclidean_norm(x, axis, keepdims):
 
 
 def reduce_logsumexp(x, axis, keepdims):
-    found = axes(x, axis)
-    return torch.logsumexp(x, found, keepdim=keepdims) if found else x
+    dims = axes(x, axis)
+    return torch.logsumexp(x, dims, keepdim=keepdims) if dims else x
 
 
 def reduce_variance(x, axis, keepdims):
     """Population variance (divided by the number of elements)."""
-    found = axes(x, axis)
-    return torch.var(x, found, correction=0, keepdim=keepdims) if found else torch.zeros_like(x)
+    dims = axes(x, axis)
+    return torch.var(x, dims, correction=0, keepdim=keepdims) if dims else torch.zeros_like(x)
 
 
 def reduce_std(x, axis, keepdims):
@@ -197,7 +197,10 @@ def top_k(x, axis, k, sorted):
 
 
 def in_top_k(targets, predictions, k):
-    """int8: is the target's prediction among the k largest of its row? Ties count as inside."""
+    """Return int8 flags: whether the target's prediction is among the k largest of its row.
+
+    Ties count as inside.
+    """
     chosen = predictions.gather(1, targets.long().unsqueeze(1))
     return ((predictions > chosen).sum(1) < k).to(torch.int8)
 
@@ -253,8 +256,9 @@ def tanh_grad(y, dy):
 
 
 def unsorted_segment_sum(data, segment_ids, num_segments, axis):
-    """Sum of the slices of `data` with the same id; ids cover the dimensions axis ... axis +
-    ids.dim() - 1.
+    """Sum of the slices of `data` with the same id.
+
+    The ids cover the dimensions axis ... axis + ids.dim() - 1.
     """
     ids = segment_ids.reshape(-1).long()
     shape = data.shape

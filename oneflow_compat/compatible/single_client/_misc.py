@@ -123,8 +123,9 @@ def user_op_builder(op_name):
 
 
 class _UserOp:
-    """Builder of one operator by its OneFlow name; `.RemoteBlobList()` and `.SoleOutputBlob()` after
-    `.Build().InferAndTryRun()`.
+    """Builder of one operator by its OneFlow name.
+
+    After `.Build().InferAndTryRun()`, read `.RemoteBlobList()` or `.SoleOutputBlob()`.
     """
 
     def __init__(self, op_name):

@@ -1,5 +1,6 @@
-"""While a job function is being defined, `oneflow.X` is the job-function form of X where the two APIs
-collide.
+"""Job-function forms of the names on which the two APIs collide.
+
+While a job function is being defined, `oneflow.X` is the job-function form of X.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ _made: dict = {}
 
 @contextlib.contextmanager
 def legacy_forms():
-    """Swap the colliding names of the public modules in, and today's back afterwards.
+    """Swap in the colliding names of the public modules, and restore today's afterwards.
 
-    The swap is seen by every thread; jobs are defined one at a time.
+    Every thread sees the swap. Jobs are defined one at a time.
     """
     global _depth
     with _lock:
@@ -42,19 +43,19 @@ def legacy_forms():
 def _swap_in():
     import importlib
 
-    for public, text in COLLIDING.items():
+    for public, colliding_names in COLLIDING.items():
         module = sys.modules.get(public)
         if module is None:
             continue
         relative = public.partition(".")[2]
         ours = importlib.import_module(__package__ + ("." + relative if relative else ""))
-        for name in text.split():
+        for name in colliding_names.split():
             today = getattr(module, name, _absent)
-            made = _made.get((public, name))
-            if made is None or made[0] is not today:  # set_dialect may have changed today's
-                made = _made[public, name] = today, _both(name, getattr(ours, name), today)
+            swapped = _made.get((public, name))
+            if swapped is None or swapped[0] is not today:  # set_dialect may have changed today's
+                swapped = _made[public, name] = today, _both(name, getattr(ours, name), today)
             _saved.append((module, name, vars(module).get(name, _absent)))
-            setattr(module, name, made[1])
+            setattr(module, name, swapped[1])
 
 
 def _swap_back():
@@ -67,18 +68,18 @@ def _swap_back():
 
 
 class _Modules:
-    """A module of job functions, and what only today's module of that name has."""
+    """A module of job functions, with the names that only today's module has."""
 
     def __init__(self, ours, today):
         self._ours, self._today = ours, today
 
     def __getattr__(self, name):
-        found = getattr(self._ours, name, _absent)
-        return found if found is not _absent else getattr(self._today, name)
+        legacy_value = getattr(self._ours, name, _absent)
+        return legacy_value if legacy_value is not _absent else getattr(self._today, name)
 
 
 def _both(name, ours, today):
-    """The job-function form; today's for a call that fits only today's."""
+    """The job-function form of a name; a call that fits only today's form gets today's."""
     if today is _absent:
         return ours
     if isinstance(ours, types.ModuleType):

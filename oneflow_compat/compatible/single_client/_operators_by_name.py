@@ -6,12 +6,11 @@ __all__ = ["builtin_op", "stateful_op"]
 
 
 class builtin_op:
-    """A OneFlow operator by name, called with tensors: builtin_op("add_n").Input("in",
-    2).Output("out").Build()(a, b).
+    """A OneFlow operator by name, called with tensors.
 
-    A call gives a list of the operator's results. Attributes are set by Attr(name, value) or given by
-    keyword. NotImplementedError
-    for an operator that is in no table (difference legacy-user-ops).
+    Example: builtin_op("add_n").Input("in", 2).Output("out").Build()(a, b). A call returns a list of the
+    operator's results. Attributes are set by Attr(name, value) or by keyword. An operator that is in no table
+    raises NotImplementedError (difference legacy-user-ops).
     """
 
     def __init__(self, op_type_name, op_name=None):
@@ -38,10 +37,10 @@ class builtin_op:
     def __call__(self, *tensors, **attrs):
         from ._user_ops import run
 
-        wanted = sum(num for _, num in self._inputs)
-        if len(tensors) != wanted:
+        num_inputs = sum(num for _, num in self._inputs)
+        if len(tensors) != num_inputs:
             raise ValueError(
-                f"operator {self._type!r}: {wanted} inputs were declared, {len(tensors)} tensors given"
+                f"operator {self._type!r}: {num_inputs} inputs were declared, {len(tensors)} tensors given"
             )
         inputs, rest = {}, list(tensors)
         for name, num in self._inputs:

@@ -36,8 +36,9 @@ def _is_axis(value, arguments) -> bool:
 
 
 def _is_minimum(value, arguments) -> bool:
-    """Whether `value` can be a smallest size beside the target size; 0.1 had the largest size in its
-    position.
+    """Whether `value` can be a smallest size beside the target size.
+
+    OneFlow 0.1 had the largest size in its position.
     """
     target = arguments.get("target_size")
     return _is_integer(value) and not (_is_integer(target) and value > target)
@@ -106,11 +107,11 @@ class _Order:
         names = self.names[: len(args)]
         if len(args) > len(names) or any(name in names for name in kwargs):
             return None
-        given = dict(zip(names, args)) | kwargs
-        if not _has_kinds(given):
+        by_name = dict(zip(names, args)) | kwargs
+        if not _has_kinds(by_name):
             return None
         arguments = {
-            self.today.get(name, name): value for name, value in given.items() if self.today.get(name, name)
+            self.today.get(name, name): value for name, value in by_name.items() if self.today.get(name, name)
         }
         return arguments if _binds(signature, (), arguments) and _has_kinds(arguments) else None
 
@@ -160,8 +161,9 @@ def takes_older_orders(name: str):
 
 
 def bound_arguments(target, args: tuple, kwargs: dict) -> dict:
-    """The arguments of a call under 0.5's names, in whichever order it is written; TypeError if
-    it fits none.
+    """The arguments of a call under 0.5's names, in whichever order it is written.
+
+    A call that fits no order raises TypeError.
     """
     signature = inspect.signature(target)
     orders = getattr(target.__init__ if isinstance(target, type) else target, "older_orders", ())

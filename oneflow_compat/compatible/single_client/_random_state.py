@@ -1,4 +1,4 @@
-"""Random numbers with a seed inside a job: a stream per seed that goes on from call to call."""
+"""Random values with a seed inside a job: a stream per seed that continues from call to call."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from ._update import outside_capture
 
 
 def seeded_uniform(shape, device, seed):
-    """Uniform numbers of a generator of its own; in a captured job they are a feed filled before
-    each call.
+    """Uniform random values of a separate generator.
+
+    In a captured job they are a feed filled before each call.
     """
     trace = _context.trace()
     if trace is None:
@@ -22,8 +23,9 @@ def seeded_uniform(shape, device, seed):
 
 
 def generator_of(trace, key, seed):
-    """The job's generator under this key, made once; outside of the capture, where it would begin anew at
-    every call.
+    """The job's generator under this key, created once.
+
+    It is created outside the capture. Inside, it would restart at every call.
     """
     if key not in trace.job.pipeline:
         with outside_capture(trace):

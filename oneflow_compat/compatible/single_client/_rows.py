@@ -1,6 +1,4 @@
-"""Functions that are a row: a torch function under the job-function API's argument names, plus
-`name=None`.
-"""
+"""Functions that are rows: a torch function under the job-function API's argument names, plus `name=None`."""
 
 from __future__ import annotations
 
@@ -18,9 +16,9 @@ def make(public: str, target, spec: str):
     """`target` called by position with the arguments that `spec` lists: "x axis=None keepdims=False"."""
     parameters = []
     for item in spec.split():
-        name, has_default, text = item.partition("=")
+        name, has_default, default = item.partition("=")
         parameters.append(
-            _P(name, _P.POSITIONAL_OR_KEYWORD, default=ast.literal_eval(text) if has_default else _P.empty)
+            _P(name, _P.POSITIONAL_OR_KEYWORD, default=ast.literal_eval(default) if has_default else _P.empty)
         )
     parameters.append(_P("name", _P.POSITIONAL_OR_KEYWORD, default=None))
     signature = inspect.Signature(parameters)
@@ -45,10 +43,10 @@ def target_of(path: str, package: str):
         module, name = path.split(":")
         return getattr(importlib.import_module(f"{package}.{module}"), name)
     parts = path.split(".")
-    found = importlib.import_module(parts[0])
+    target = importlib.import_module(parts[0])
     for part in parts[1:]:
-        found = getattr(found, part)
-    return found
+        target = getattr(target, part)
+    return target
 
 
 def lazy(module: str, rows: dict, package: str):
@@ -59,12 +57,12 @@ def lazy(module: str, rows: dict, package: str):
         row = rows.get(name)
         if row is None:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        made = make(name, target_of(row[0], package), row[1])
+        function = make(name, target_of(row[0], package), row[1])
         path = f"{module.rpartition('.')[2]}.{name}"
         if path in ORDERS:
-            made = takes_older_orders(path)(made)
-        setattr(sys.modules[module], name, made)
-        return made
+            function = takes_older_orders(path)(function)
+        setattr(sys.modules[module], name, function)
+        return function
 
     def __dir__():
         return sorted({*vars(sys.modules[module]), *rows})

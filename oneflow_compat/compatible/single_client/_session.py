@@ -6,7 +6,7 @@ import threading
 
 
 class Variable:
-    """A named tensor of the session, made by `get_variable` or by an optimizer (its slots)."""
+    """A named tensor of the session, created by `get_variable` or by an optimizer (its slots)."""
 
     __slots__ = ("name", "tensor", "initializer", "regularizer", "trainable", "model_name", "seed")
 
@@ -35,8 +35,9 @@ class Variable:
 
 
 class VariableBlob:
-    """What `get_all_variables` and `checkpoint.get` hand out: a named value with `numpy()`,
-    `shape`, `dtype`.
+    """A named value with `numpy()`, `shape`, `dtype`.
+
+    `get_all_variables` and `checkpoint.get` return it.
     """
 
     def __init__(self, name, tensor):
@@ -89,7 +90,7 @@ class Session:
     def load(self, values: dict, ignore_mismatch: bool):
         """Copy arrays into variables by name.
 
-        A name no variable has, or another shape: an error, or skipped.
+        A name that no variable has, or a shape that differs, is an error or is skipped.
         """
         import numpy as np
         import torch
@@ -127,8 +128,9 @@ def default() -> Session:
 
 
 def clear_default_session():
-    """Forget every job, variable and setting; job functions defined before keep working on their
-    old session.
+    """Forget every job, variable and setting.
+
+    Jobs defined before keep working on their old session.
     """
     global _default
     _default = Session()

@@ -6,8 +6,9 @@ import inspect
 
 
 def setter(name, row, argument, record, qualname, method=False):
-    """A function `name(argument)` that calls record(name, value); its documentation says what the
-    value does.
+    """Return a function `name(argument)` that calls record(name, value).
+
+    Its docstring says what the value does.
     """
     from ..._tables.legacy_config import REQUIRED
 

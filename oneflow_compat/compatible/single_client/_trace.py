@@ -14,9 +14,9 @@ class Trace:
 
     def __init__(self, job, captured, probe=False):
         self.job, self.session, self.captured, self.probe = job, job.session, captured, probe
-        self.device, self.moves = None, False  # of the inputs
+        self.device, self.moves = None, False  # device of the inputs
         self.variables = {}  # full name -> tensor, in the order of creation
-        self.trainable = {}  # full name -> does this job train it
+        self.trainable = {}  # full name -> whether this job trains it
         self.created_by = {}  # full name -> Variable
         self.new_variables = []
         self.losses = []
@@ -33,13 +33,13 @@ class Trace:
         self.out = None  # structure of the results
         self.handlers = []  # one per watched value, after the results
         self.tick = 0  # counts calls, for host values
-        self.sources = 0  # readers and random states met so far
+        self.sources = 0  # number of readers and random states so far
         self.host_values = {}  # id(tensor) -> function giving its host value
         self.readers = {}  # key in job.pipeline -> HostBlob
         self.parts = {}  # what unpack and repeat returned
 
     def forget_new_variables(self):
-        """The definition failed: variables it made would only be in the way of the next attempt."""
+        """Remove the variables of a failed definition, which would only hinder the next attempt."""
         for name in self.new_variables:
             self.session.variables.pop(name, None)
 
@@ -87,7 +87,7 @@ class Trace:
         def leaving(t):
             keep = t.detach()
             if id(t) in own or t._is_view():
-                keep = keep.clone()  # the value before the update, and never the variable's own memory
+                keep = keep.clone()  # the value before the update, not an alias of the variable
             return keep.to(torch.int8) if keep.dtype == torch.bool else keep
 
         results = [leaving(t) for t in flat]
@@ -123,11 +123,11 @@ class Trace:
                 feed.refill()
 
     def unused_batches(self) -> dict:
-        """What the readers gave for a call that did not happen."""
+        """The batches that the readers gave for a call that did not happen."""
         return {key: blob.value() for key, blob in self.readers.items() if blob._tick == self.tick}
 
     def aliases(self, outputs, inputs):
-        """For each output: does it share memory with something that outlives the call?"""
+        """Whether each output shares memory with something that outlives the call."""
         kept = {t.untyped_storage().data_ptr() for t in inputs if t.numel()}
         kept |= {
             v.tensor.untyped_storage().data_ptr() for v in self.session.variables.values() if v.tensor.numel()
@@ -136,7 +136,7 @@ class Trace:
         return [t.untyped_storage().data_ptr() in kept for t in outputs]
 
     def results(self, outputs, copy):
-        """Nested LocalBlobs; the watch handlers are called on the way."""
+        """Return nested LocalBlobs; watch handlers are called in passing."""
         arrays, dynamic = [], bool(self.dynamic_inputs)
         for tensor, shared in zip(outputs, copy):
             if not tensor.is_cpu:

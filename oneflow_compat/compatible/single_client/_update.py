@@ -12,7 +12,7 @@ from . import _session
 
 
 def outside_capture(trace):
-    """Context in which real tensors are made while a job is captured."""
+    """Context in which real tensors are created while a job is captured."""
     if trace is None or not trace.captured:
         return contextlib.nullcontext()
     from ..._graph import outside_capture as outside
@@ -21,7 +21,7 @@ def outside_capture(trace):
 
 
 class Update:
-    """One optimizer within one job: its rule, its variables, and the tensors holding this step's numbers."""
+    """An optimizer within one job: its rule, its variables, and the tensors holding this step's scalars."""
 
     def __init__(self, trace, optimizer):
         self.trace, self.optimizer = trace, optimizer
@@ -51,7 +51,7 @@ class Update:
                 tensor.fill_(value)
 
     def scalars_for(self, tensor):
-        """This step's numbers as 0-dim tensors of the dtype and device of `tensor`."""
+        """This step's scalars as 0-dim tensors of the dtype and device of `tensor`."""
         import torch
 
         key = tensor.dtype, tensor.device
@@ -61,31 +61,33 @@ class Update:
                 self.scalars[key] = [
                     torch.tensor(v, dtype=tensor.dtype, device=tensor.device) for v in self.values
                 ]
-        found = self.scalars[key]
+        values = self.scalars[key]
         if self.lr_blob is not None:
             lr = self.lr_blob.detach().reshape(()).to(tensor.dtype)
-            return [found[0] * lr, *found[1:]]
-        return found
+            return [values[0] * lr, *values[1:]]
+        return values
 
     def slot(self, variable, name, like=None):
-        """The tensor of one optimizer slot ("<variable>-<name>"), zeros at first; a variable of
-        the session.
+        """The tensor of one optimizer slot ("<variable>-<name>"), a variable of the session.
+
+        It starts as zeros.
         """
         import torch
 
         full = f"{variable.name}-{name}"
-        found = self.trace.session.variables.get(full)
-        if found is None:
+        state = self.trace.session.variables.get(full)
+        if state is None:
             with outside_capture(self.trace):
-                made = torch.zeros_like(variable.tensor.detach() if like is None else like)
-            found = self.trace.session.variables[full] = _session.Variable(full, made)
+                initial = torch.zeros_like(variable.tensor.detach() if like is None else like)
+            state = self.trace.session.variables[full] = _session.Variable(full, initial)
             self.trace.new_variables.append(full)
-        return found.tensor
+        return state.tensor
 
 
 def _gradients(losses, tensors, scale):
-    """(gradients of the losses' sum, factor that makes them those of the means); an empty loss has the
-    gradient zero.
+    """Return (gradients of the losses' sum, factor that makes them those of the means).
+
+    An empty loss has the gradient zero.
     """
     import torch
 
@@ -101,8 +103,9 @@ def _gradients(losses, tensors, scale):
 
 
 def apply(trace):
-    """Append everything that training needs; returns the gradients that `watch_diff` asked for (None: none
-    flows).
+    """Append everything that training needs.
+
+    Returns the gradients that `watch_diff` asked for; None where no gradient flows.
     """
     import torch
 
@@ -124,14 +127,14 @@ def apply(trace):
     targets = [(update, v) for update, variables in plan for v in variables]
     parameters = [v.tensor for _, v in targets]
     watched = [t if t.requires_grad else None for t, _ in trace.diffs]
-    wanted = parameters + [t for t in watched if t is not None]
+    inputs = parameters + [t for t in watched if t is not None]
     for i, loss in enumerate(losses):
         if loss.is_floating_point() and not loss.requires_grad:
             raise ValueError(f"minimize: loss {i} of job {trace.job.name} depends on no trainable variable")
     policy = next((o.loss_scale_policy for o in optimizers if o.loss_scale_policy is not None), None)
     scale = policy.current(trace) if policy is not None else None
     grads, factor = _gradients(
-        [loss for loss in losses if loss.requires_grad], wanted, scale
+        [loss for loss in losses if loss.requires_grad], inputs, scale
     )  # integers have none
     with torch.no_grad():
         grads_of = grads[: len(parameters)]

@@ -1,5 +1,6 @@
-"""Operators by their OneFlow type name, for user_op_builder and builtin_op: {type:
-function(inputs, attrs)}.
+"""Operators by their OneFlow type name, for user_op_builder and builtin_op.
+
+The table maps a type to function(inputs, attrs).
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from ._no_op import no_op
 
 
 def _row(function, inputs, attrs=""):
-    """`function` of one blob per name in `inputs`, then of the attributes named in `attrs` ("name=" : None
-    where it is not set).
+    """Call `function` with one blob per name in `inputs`, then the attributes named in `attrs`.
+
+    "name=" means None if the attribute is not set.
     """
     names, keys = inputs.split(), attrs.split()
     return lambda i, a: function(
@@ -154,9 +156,9 @@ def run(op_type, inputs, attrs):
         from . import math
 
         return getattr(math, op_type)(*blobs)
-    found = getattr(torch.ops.oneflow, op_type, None) if hasattr(torch.ops, "oneflow") else None
-    if found is not None:
-        return found(*blobs, **attrs)
+    operator = getattr(torch.ops.oneflow, op_type, None) if hasattr(torch.ops, "oneflow") else None
+    if operator is not None:
+        return operator(*blobs, **attrs)
     raise no_op(op_type)
 
 

@@ -20,9 +20,9 @@ def api_get_variable(
     distribute=None,
     reuse=True,
 ):
-    """The variable `name` (with the open namespaces in front), made at its first use.
+    """The variable `name` (with the open namespaces in front), created at its first use.
 
-    Another job, or the same one with `reuse=True`, gets the same variable; its shape and dtype must agree
+    Another job, or the same one with `reuse=True`, gets the same variable. Its shape and dtype must agree
     (ValueError). With `reuse=False` a second request in one job is an error. Variables without an
     initializer take the job's default_initializer_conf, else zeros.
     """
@@ -90,20 +90,21 @@ def _make(trace, full, shape, dtype, initializer, regularizer, trainable, model_
 
 
 def _check(variable, full, shape, dtype):
-    found = variable.tensor
+    tensor = variable.tensor
     if shape is not None:
-        wanted = (shape,) if isinstance(shape, int) else tuple(shape)
-        if wanted != tuple(found.shape):
+        requested_shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        if requested_shape != tuple(tensor.shape):
             raise ValueError(
-                f"get_variable: variable {full!r} has shape {tuple(found.shape)}, asked for {wanted}"
+                f"get_variable: variable {full!r} has shape {tuple(tensor.shape)}, asked for {requested_shape}"
             )
-    if dtype != found.dtype:
-        raise ValueError(f"get_variable: variable {full!r} has dtype {found.dtype}, asked for {dtype}")
+    if dtype != tensor.dtype:
+        raise ValueError(f"get_variable: variable {full!r} has dtype {tensor.dtype}, asked for {dtype}")
 
 
 def assign(ref, value, dtype=None, name=None):
-    """Set a variable to `value` (a blob of the same shape) when the call ends, after gradients
-    and updates.
+    """Set a variable to `value` (a blob of the same shape) when the call ends.
+
+    The assignment follows gradients and updates.
     """
     trace = _context.require_trace("flow.assign")
     if not any(ref is t for t in trace.variables.values()):
@@ -124,8 +125,8 @@ def watch(blob_watched, handler_or_prompt=None):
 def watch_diff(blob_watched, handler_or_prompt=None):
     """Call `handler(blob)` with the gradient of the sum of the losses for this blob after each call.
 
-    It is the gradient before division by the number of loss elements, as in OneFlow. Not called when none
-    flows.
+    As in OneFlow, the gradient is not divided by the number of loss elements. If no gradient flows, the
+    handler is not called.
     """
     trace = _context.require_trace("flow.watch_diff")
     if not blob_watched.requires_grad and blob_watched.is_floating_point() and blob_watched.is_leaf:
@@ -143,13 +144,13 @@ def _handler(blob, handler):
             annotations = [p.annotation for p in inspect.signature(handler).parameters.values()]
         except (TypeError, ValueError):
             annotations = []
-        wanted = annotations[0] if annotations else inspect.Parameter.empty
-        if isinstance(wanted, str):
-            wanted = job_typing.ListNumpy if wanted.endswith("ListNumpy") else job_typing.Numpy
-        if wanted is inspect.Parameter.empty:
+        annotation = annotations[0] if annotations else inspect.Parameter.empty
+        if isinstance(annotation, str):
+            annotation = job_typing.ListNumpy if annotation.endswith("ListNumpy") else job_typing.Numpy
+        if annotation is inspect.Parameter.empty:
             return handler
         return lambda value: handler(
-            job_typing.convert(value, wanted, getattr(handler, "__name__", "watch handler"))
+            job_typing.convert(value, annotation, getattr(handler, "__name__", "watch handler"))
         )
     prompt = "" if handler is None else str(handler)
     return lambda value: print(prompt, value.numpy(), sep="\n" if prompt else "")

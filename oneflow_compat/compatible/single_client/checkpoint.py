@@ -38,8 +38,8 @@ def save(path, var_dict=None):
         array = np.ascontiguousarray(value.numpy() if hasattr(value, "numpy") else value)
         folder = os.path.join(path, _file_name(name))
         os.makedirs(folder, exist_ok=True)
-        kind = next((k for k, v in _KINDS.items() if v == array.dtype.name), None)
-        if kind is None:
+        data_type = next((k for k, v in _KINDS.items() if v == array.dtype.name), None)
+        if data_type is None:
             raise TypeError(
                 f"checkpoint.save: variable {name!r} has dtype {array.dtype}, which snapshots cannot hold"
             )
@@ -47,7 +47,7 @@ def save(path, var_dict=None):
             f.write(array.tobytes())
         with open(os.path.join(folder, "meta"), "w", encoding="utf8") as f:
             dims = "".join(f"  dim: {d}\n" for d in array.shape)
-            f.write(f"shape {{\n{dims}}}\ndata_type: {kind}\n")
+            f.write(f"shape {{\n{dims}}}\ndata_type: {data_type}\n")
     with open(os.path.join(path, "snapshot_done"), "w", encoding="utf8"):
         pass
 
@@ -93,7 +93,7 @@ def get(path):
     """
     if not os.path.isdir(path):
         raise FileNotFoundError(f"checkpoint.get: there is no folder {path!r}")
-    found = {}
+    variables = {}
     for name in sorted(os.listdir(path)):
         folder = os.path.join(path, name)
         if not os.path.isfile(os.path.join(folder, "out")):
@@ -101,23 +101,23 @@ def get(path):
         meta = os.path.join(folder, "meta")
         if os.path.isfile(meta):
             with open(meta, encoding="utf8") as f:
-                text = f.read()
-            shape = tuple(int(d) for d in re.findall(r"dim:\s*(\d+)", text))
-            kind = re.search(r"data_type:\s*(\w+)", text)
-            dtype = _KINDS.get(kind.group(1) if kind else "kFloat")
+                description = f.read()
+            shape = tuple(int(d) for d in re.findall(r"dim:\s*(\d+)", description))
+            data_type = re.search(r"data_type:\s*(\w+)", description)
+            dtype = _KINDS.get(data_type.group(1) if data_type else "kFloat")
             if dtype is None or dtype == "bfloat16":
                 raise TypeError(
-                    f"checkpoint.get: variable {name!r} has data_type {kind.group(1)}, which is not readable"
+                    f"checkpoint.get: variable {name!r} has data_type {data_type.group(1)}, which is not readable"
                     " as an array"
                 )
         else:
             _session.default().start()
-            known = _session.default().all_values().get(name)
-            if known is None:
+            live_value = _session.default().all_values().get(name)
+            if live_value is None:
                 continue
-            shape, dtype = tuple(known.shape), str(known.dtype).removeprefix("torch.")
-        found[name] = FileBackedVariableBlob(name, folder, shape, dtype)
-    return found
+            shape, dtype = tuple(live_value.shape), str(live_value.dtype).removeprefix("torch.")
+        variables[name] = FileBackedVariableBlob(name, folder, shape, dtype)
+    return variables
 
 
 def init():

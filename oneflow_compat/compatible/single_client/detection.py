@@ -8,46 +8,47 @@ from ._buffers import each_with
 
 
 def object_bbox_flip(bbox, image_size, flip_code, name=None):
-    """Boxes (n, 4) as (x1, y1, x2, y2) of an image flipped left-right (flip_code 1); image_size (batch, 2) is
-    (height, width).
+    """Boxes (n, 4) as (x1, y1, x2, y2) of an image flipped left-right (flip_code 1).
+
+    image_size (batch, 2) is (height, width).
     """
     _left_right("object_bbox_flip", flip_code)
 
-    def one(boxes, size):
+    def flip_boxes(boxes, size):
         left, top, right, bottom = boxes.unbind(-1)
         width = size[1].to(boxes.dtype)
         return torch.stack([width - right - 1, top, width - left - 1, bottom], -1)
 
-    return each_with(bbox, image_size, one)
+    return each_with(bbox, image_size, flip_boxes)
 
 
 def object_bbox_scale(bbox, scale, name=None):
     """Boxes times the scale (batch, 2) as (height, width)."""
 
-    def one(boxes, factor):
+    def scale_boxes(boxes, factor):
         return boxes * torch.stack([factor[1], factor[0], factor[1], factor[0]]).to(boxes.dtype)
 
-    return each_with(bbox, scale, one)
+    return each_with(bbox, scale, scale_boxes)
 
 
 def object_segmentation_polygon_flip(poly, image_size, flip_code, name=None):
     """Points (n, 2) as (x, y) of an image flipped left-right."""
     _left_right("object_segmentation_polygon_flip", flip_code)
 
-    def one(points, size):
+    def flip_polygon(points, size):
         x, y = points.unbind(-1)
         return torch.stack([size[1].to(points.dtype) - x, y], -1)
 
-    return each_with(poly, image_size, one)
+    return each_with(poly, image_size, flip_polygon)
 
 
 def object_segmentation_polygon_scale(poly, scale, name=None):
     """Points times the scale (batch, 2) as (height, width)."""
 
-    def one(points, factor):
+    def scale_polygon(points, factor):
         return points * torch.stack([factor[1], factor[0]]).to(points.dtype)
 
-    return each_with(poly, scale, one)
+    return each_with(poly, scale, scale_polygon)
 
 
 def object_segmentation_polygon_to_mask(poly, poly_index, image_size, name=None):
@@ -67,8 +68,8 @@ def object_segmentation_polygon_to_mask(poly, poly_index, image_size, name=None)
         y, x = torch.meshgrid(torch.arange(height) + 0.5, torch.arange(width) + 0.5, indexing="ij")
         for obj in range(count):
             own = rows[rows[:, 4] == obj]
-            for number in own[:, 3].unique():
-                masks[obj] |= _inside(own[own[:, 3] == number][:, :2], x, y).to(torch.int8)
+            for contour in own[:, 3].unique():
+                masks[obj] |= _inside(own[own[:, 3] == contour][:, :2], x, y).to(torch.int8)
         return masks
 
     return each_with(pairs, image_size, object_segmentation_polygon_to_mask, needs_values=True)

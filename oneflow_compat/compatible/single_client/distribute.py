@@ -1,6 +1,6 @@
-"""flow.distribute: how a blob is spread over the devices of its placement.
+"""flow.distribute: how a blob is distributed over the devices of its placement.
 
-With one device all mean the same.
+With one device all distributions mean the same.
 """
 
 from __future__ import annotations

@@ -31,8 +31,9 @@ def _pillow():
 
 
 def _resized(item, width, height, how):
-    """(h, w, c) in another size: the pipeline's resize for real images, torch's for blobs of a
-    captured job.
+    """Resize (h, w, c).
+
+    Real images use the pipeline's resize, blobs of a captured job use torch's.
     """
     if how not in _MODES:
         raise ValueError(f"interpolation_type must be one of {', '.join(_MODES)}, found {how!r}")
@@ -53,8 +54,9 @@ def _resized(item, width, height, how):
 
 
 def _resize_target(h, w, target, resize_side, min_size, max_size):
-    """(height, width) that makes the shorter (or longer) side `target`, the sides within min_size and
-    max_size.
+    """Return the (height, width) that makes the shorter (or longer) side `target`.
+
+    The sides stay within min_size and max_size.
     """
     short, long = (h, w) if h < w else (w, h)
     if resize_side == "shorter":
@@ -92,10 +94,11 @@ def resize(
     resize_x=0,
     resize_y=0,
 ):
-    """(images, scale (batch, 2) as (width, height), new size or None).
+    """Return (images, scale (batch, 2) as (width, height), new size or None).
 
-    To `target_size` (width, height), or with keep_aspect_ratio the chosen side to the number target_size.
-    color_space, interp_type, resize_* are the older spelling; a call with one of them gives the images alone.
+    The images are resized to `target_size` (width, height). With keep_aspect_ratio the chosen side gets the
+    length target_size. color_space, interp_type and resize_* are the older spelling; a call with one of them
+    returns the images alone.
     """
     if color_space is not None or interp_type is not None or resize_shorter or resize_x and resize_y:
         return _resize(
@@ -140,11 +143,11 @@ def _resize(
         if not isinstance(target_size, int):
             (target_size,) = target_size
 
-        def one(item):
+        def resize_one_image(item):
             h, w = _resize_target(item.shape[0], item.shape[1], target_size, resize_side, min_size, max_size)
             return _resized(item, w, h, how)
 
-        out = each(image, one)
+        out = each(image, resize_one_image)
         sizes = each(out, lambda item: torch.tensor([item.shape[1], item.shape[0]], dtype=torch.int32))
         return out, _scales(image, out), _stack(sizes)
     width, height = (target_size, target_size) if isinstance(target_size, int) else target_size
@@ -177,15 +180,16 @@ def target_resize(
     interpolation_type="auto",
     name=None,
 ):
-    """(images with the chosen side of length target_size, new size (batch, 2) as (height, width), scale
-    (batch, 2) as (height, width)).
+    """Return (images with the chosen side of length target_size, new size, scale).
+
+    The new size (batch, 2) and the scale (batch, 2) are (height, width).
     """
 
-    def one(item):
+    def resize_one_image(item):
         h, w = _resize_target(item.shape[0], item.shape[1], target_size, resize_side, min_size, max_size)
         return _resized(item, w, h, interpolation_type)
 
-    out = each(images, one)
+    out = each(images, resize_one_image)
     sizes = _stack(each(out, lambda item: torch.tensor([item.shape[0], item.shape[1]], dtype=torch.int32)))
     scale = _stack(
         each_with(images, out, lambda a, b: torch.tensor([b.shape[0] / a.shape[0], b.shape[1] / a.shape[1]]))
@@ -213,7 +217,10 @@ def decode(images_bytes_buffer, dtype=torch.uint8, color_space="BGR", name=None)
 
 
 def flip(image, flip_code, name=None):
-    """flip_code 0: upside down, 1: left and right, -1: both; a number, or an int8 blob with one per image."""
+    """Flip by flip_code: 0 upside down, 1 left and right, -1 both.
+
+    The code is an int, or an int8 blob with one entry per image.
+    """
     dims = {0: (0,), 1: (1,), -1: (0, 1)}
     if isinstance(flip_code, int):
         if flip_code not in dims:
@@ -243,8 +250,9 @@ def _numbers(value):
 
 @takes_older_orders("image.batch_align")
 def batch_align(images, shape, dtype, alignment, dynamic_out=True, name=None):
-    """All images in one blob, zeros at the right and below; height and width are the largest, rounded up to
-    `alignment`.
+    """All images in one blob, with zeros at the right and below.
+
+    Height and width are the largest, rounded up to `alignment`.
     """
 
     def align(items):
@@ -268,8 +276,9 @@ def batch_align(images, shape, dtype, alignment, dynamic_out=True, name=None):
 def random_crop(
     input_blob, num_attempts=10, seed=None, random_area=None, random_aspect_ratio=None, name="ImageRandomCrop"
 ):
-    """A random part of each image: its share of the area in random_area, its aspect ratio in
-    random_aspect_ratio.
+    """A random crop of each image.
+
+    The crop's share of the area lies in random_area, its aspect ratio in random_aspect_ratio.
     """
     area, ratio = random_area or [0.08, 1.0], random_aspect_ratio or [0.75, 1.333333]
     trace = _context.require_trace("flow.image.random_crop")
@@ -313,7 +322,7 @@ def crop_mirror_normalize(
         )
     average, spread = [float(m) for m in mean], [float(s) for s in std]
 
-    def one(item, mirror):
+    def crop_one_image(item, mirror):
         h, w = item.shape[:2]
         ch, cw = crop_h or h, crop_w or w
         if ch > h or cw > w:
@@ -331,7 +340,9 @@ def crop_mirror_normalize(
 
         def compute():
             flips = [None] * len(input_blob.value()) if mirror_blob is None else pulled()
-            return torch.stack([one(torch.as_tensor(i), m) for i, m in zip(input_blob.value(), flips)])
+            return torch.stack(
+                [crop_one_image(torch.as_tensor(i), m) for i, m in zip(input_blob.value(), flips)]
+            )
 
         if mirror_blob is not None and pulled is None:
             raise TypeError(
@@ -342,7 +353,7 @@ def crop_mirror_normalize(
 
         return feed(trace, compute, _devices.current(trace.job))
     flips = [None] * len(input_blob) if mirror_blob is None else mirror_blob
-    return torch.stack([one(i, m) for i, m in zip(input_blob, flips)])
+    return torch.stack([crop_one_image(i, m) for i, m in zip(input_blob, flips)])
 
 
 Resize = resize

@@ -1,6 +1,6 @@
 """flow.Model: a trainer around job functions.
 
-Sub-class it, give training_step (and validation_step), call fit().
+Subclass it, define training_step (and validation_step), then call fit().
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ class _Config:
 
 
 class TrainingConfig(_Config):
-    """What fit() trains with."""
+    """The data and settings that fit() trains with."""
 
 
 class ValidationConfig(_Config):
-    """What fit() validates with, and how often."""
+    """The data that fit() validates with, and how often."""
 
     def __init__(self):
         super().__init__()
@@ -103,10 +103,10 @@ class Callback:
 
 
 class Model:
-    """Sub-class with forward(x), training_step(batch, optimizer_idx), configure_optimizers(),
-    validation_step(batch).
+    """Base class of models.
 
-    training_step returns the loss, or (loss, more results); the optimizer minimizes it.
+    Define forward(x), training_step(batch, optimizer_idx), configure_optimizers() and validation_step(batch).
+    training_step returns the loss, or (loss, other results); the optimizer minimizes the loss.
     """
 
     def __init__(self, *args, **kwargs):
@@ -139,7 +139,7 @@ class Model:
         callbacks=None,
         max_steps=100,
     ):
-        """Train for `max_steps` steps; validate, save and call the callbacks on the way."""
+        """Train for `max_steps` steps, and validate, save and call the callbacks in between."""
         if training_config is None and validation_config is None:
             raise ValueError("Model.fit: give training_config or validation_config")
         callbacks = [callbacks] if isinstance(callbacks, Callback) else list(callbacks or [])

@@ -28,9 +28,9 @@ def range_pop():
 
 
 def nvtx_start(x, mark_prefix, name=None):
-    """The blob itself.
+    """Return the blob itself.
 
-    A captured job is one program, so a range inside it has no place in time; use torch.profiler.
+    A captured job is one program, so a range inside it has no position in time; use torch.profiler.
     """
     return x
 

@@ -39,8 +39,9 @@ def min_max_observer(
     per_layer_quantization=True,
     name=None,
 ):
-    """(scale, zero point) from the extremes of the blob, or of each slice of dimension 0; shape (1,) or
-    (slices,).
+    """Return (scale, zero point) from the extremes of the blob, or of each slice of dimension 0.
+
+    Their shape is (1,) or (slices,).
     """
     _check(quantization_bit, quantization_scheme, quantization_formula)
     rows = (
@@ -60,7 +61,10 @@ def moving_average_min_max_observer(
     momentum=0.95,
     name=None,
 ):
-    """(scale, zero point) from moving averages of the extremes, which a train job updates in each call."""
+    """Return (scale, zero point) from moving averages of the extremes.
+
+    A train job updates the averages in each call.
+    """
     from . import _context, scope
     from ._initializers import zeros_initializer
     from ._variables import api_get_variable
@@ -81,9 +85,13 @@ def moving_average_min_max_observer(
     new_low, new_high = low, high
     if trace.job.kind == "train":
         flat = input.detach().reshape(-1)
-        first = steps == 0
-        new_low = torch.where(first, flat.amin().reshape(1), low * momentum + flat.amin() * (1 - momentum))
-        new_high = torch.where(first, flat.amax().reshape(1), high * momentum + flat.amax() * (1 - momentum))
+        is_first_step = steps == 0
+        new_low = torch.where(
+            is_first_step, flat.amin().reshape(1), low * momentum + flat.amin() * (1 - momentum)
+        )
+        new_high = torch.where(
+            is_first_step, flat.amax().reshape(1), high * momentum + flat.amax() * (1 - momentum)
+        )
         trace.assignments += [(low, new_low), (high, new_high), (steps, steps + 1)]
     return _scale(new_low, new_high, quantization_bit, quantization_scheme, quantization_formula)
 

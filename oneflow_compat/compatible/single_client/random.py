@@ -8,7 +8,10 @@ from . import _context
 
 
 def gen_seed(seed=None):
-    """(seed, True if it was given): a number drawn from torch's generator for None."""
+    """Return (seed, True if the caller gave it).
+
+    A seed of None is replaced by a value sampled from torch's generator.
+    """
     if seed is not None:
         return int(seed), True
     from ._update import outside_capture

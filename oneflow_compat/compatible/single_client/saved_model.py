@@ -31,8 +31,8 @@ def GetInterfaceBlobConf(job_name, lbn, blob_conf=None):
 
     job = _session.default().jobs[job_name]
     job.define()
-    number = int(Lbn2Lbi(lbn)[0].removeprefix("Input_"))
-    declared = _placeholders(job)[number]
+    index = int(Lbn2Lbi(lbn)[0].removeprefix("Input_"))
+    declared = _placeholders(job)[index]
     return {"shape": list(declared.shape), "dtype": str(declared.dtype).removeprefix("torch.")}
 
 
@@ -49,8 +49,10 @@ def _placeholders(job):
 
 
 class ModelBuilder:
-    """ModelBuilder(path).ModelName(name).Version(1).AddFunction(job).AddSignature(s).Input(...).Output(...)
-    ... Save().
+    """Builder of a saved model.
+
+    ModelBuilder(path).ModelName(name).Version(1).AddFunction(job).AddSignature(s).Input(...).Output(...) ...
+    .Save().
     """
 
     def __init__(self, save_path):
@@ -141,11 +143,11 @@ class GraphBuilder:
         """Check the signatures' blob names against the job."""
         if not self._finished:
             self.job.define()
-            known = len(_placeholders(self.job))
+            num_inputs = len(_placeholders(self.job))
             for s in self._signatures.values():
                 for name, lbn in s.inputs.items():
-                    number = Lbn2Lbi(lbn)[0].removeprefix("Input_")
-                    if not number.isdigit() or int(number) >= known:
+                    index = Lbn2Lbi(lbn)[0].removeprefix("Input_")
+                    if not index.isdigit() or int(index) >= num_inputs:
                         raise ValueError(
                             f"signature {s.name!r}: input {name!r} is {lbn!r}, which is no input of job"
                             f" {self.name}"
@@ -232,14 +234,14 @@ def _export(job, path):
     class Body(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            for number, variable in enumerate(variables.values()):
-                self.register_buffer(f"v{number}", variable.tensor.detach())
+            for index, variable in enumerate(variables.values()):
+                self.register_buffer(f"v{index}", variable.tensor.detach())
 
         def forward(self, *args):
             saved = {n: v.tensor for n, v in variables.items()}
             try:
-                for number, variable in enumerate(variables.values()):
-                    variable.tensor = getattr(self, f"v{number}")
+                for index, variable in enumerate(variables.values()):
+                    variable.tensor = getattr(self, f"v{index}")
                 return tuple(job.body(Trace(job, captured=False), args))
             finally:
                 for name, variable in variables.items():

@@ -1,4 +1,4 @@
-"""flow.sbp: today's rules of global tensors."""
+"""flow.sbp: today's placements (SBP) of global tensors."""
 
 from ...sbp import broadcast, partial_sum, split
 

@@ -91,7 +91,7 @@ class namespace(_Scope):
 
 
 class CurrentScope:
-    """What `current_scope()` tells: placement, view, namespaces."""
+    """The result of `current_scope()`: placement, view, namespaces."""
 
     def __init__(self):
         from ._devices import Placement

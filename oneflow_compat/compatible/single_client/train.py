@@ -1,4 +1,4 @@
-"""flow.train: the older way to save and load."""
+"""flow.train: the older API to save and load."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ class CheckPoint:
 
 
 class SimpleCheckPointManager:
-    """Numbered snapshots in one folder: `save()` makes a new one, `initialize_or_restore()` loads
-    the newest.
-    """
+    """Numbered snapshots in one folder: `save()` adds one, `initialize_or_restore()` loads the newest."""
 
     def __init__(self, root_path, prefix="snapshot_"):
         self._root, self._prefix, self._checkpoint = root_path, prefix, CheckPoint()

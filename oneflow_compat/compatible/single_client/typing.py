@@ -1,5 +1,6 @@
-"""Annotations of job functions: what goes in (`Numpy.Placeholder(...)`) and what comes out (`Numpy`,
-`Callback[...]`).
+"""Annotations of job functions.
+
+They declare inputs (`Numpy.Placeholder(...)`) and results (`Numpy`, `Callback[...]`).
 """
 
 from __future__ import annotations
@@ -94,16 +95,15 @@ class _ListPlaceholder(_Placeholder):
 
 
 class _ListListPlaceholder(_ListPlaceholder):
-    """A list per device of arrays of shape (1, ...): at most `shape[0]` of them, each at most of
-    shape[1:].
+    """A list per device of arrays of shape (1, ...).
+
+    There are at most `shape[0]` arrays, each at most of shape[1:].
     """
 
     kind = "ListListNumpy"
 
     def check(self, where, value):
-        """[an empty tensor of shape (n, 0), array 1, ..., array n]: how many there are is part of the job's
-        signature.
-        """
+        """[an empty tensor of shape (n, 0), array 1, ..., array n]; n is part of the job's signature."""
         import torch
 
         arrays = self._only(where, value)
@@ -131,18 +131,18 @@ class _ListListPlaceholder(_ListPlaceholder):
 def _tensor(where, array, dtype):
     import torch
 
-    wanted = _numpy_dtype(dtype)
-    if array.dtype != wanted:
-        if not _np.can_cast(array.dtype, wanted, "same_kind"):
+    declared = _numpy_dtype(dtype)
+    if array.dtype != declared:
+        if not _np.can_cast(array.dtype, declared, "same_kind"):
             raise TypeError(
                 f"{where}: declared dtype {dtype}, got an array of {array.dtype}; convert it with"
-                f" .astype(np.{wanted})"
+                f" .astype(np.{declared})"
             )
-        given, array = array, array.astype(wanted)
-        if wanted.kind in "iu" and not _np.array_equal(given, array):
+        original, array = array, array.astype(declared)
+        if declared.kind in "iu" and not _np.array_equal(original, array):
             raise ValueError(
-                f"{where}: declared dtype {dtype}, got {given.dtype} numbers from {given.min()} to"
-                f" {given.max()}, which do not all fit it"
+                f"{where}: declared dtype {dtype}, got {original.dtype} numbers from {original.min()} to"
+                f" {original.max()}, which do not all fit it"
             )
     if dtype == torch.bfloat16:
         return torch.from_numpy(_np.ascontiguousarray(array)).to(dtype)
@@ -155,15 +155,15 @@ _numpy_of: dict = {}
 
 
 def _numpy_dtype(dtype):
-    found = _numpy_of.get(dtype)
-    if found is None:
+    numpy_dtype = _numpy_of.get(dtype)
+    if numpy_dtype is None:
         import torch
 
-        found = (
+        numpy_dtype = (
             _np.dtype(_np.float32) if dtype == torch.bfloat16 else torch.empty(0, dtype=dtype).numpy().dtype
         )
-        _numpy_of[dtype] = found
-    return found
+        _numpy_of[dtype] = numpy_dtype
+    return numpy_dtype
 
 
 class Numpy:

@@ -38,7 +38,5 @@ def legacy_model_io_enabled() -> bool:
 
 
 def use_cpu_when_no_gpu(val=True):
-    """Jobs placed on "gpu" run on the CPU where there is no CUDA device (the same as
-    ONEFLOW_LEGACY_CPU=1).
-    """
+    """Run jobs placed on "gpu" on the CPU if there is no CUDA device (the same as ONEFLOW_LEGACY_CPU=1)."""
     _session.default().settings["cpu_for_gpu"] = bool(val)

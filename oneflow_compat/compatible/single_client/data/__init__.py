@@ -1,5 +1,6 @@
-"""flow.data: readers and decoders inside job functions, on the pipeline of oneflow.nn (OFRecordReader and so
-on).
+"""flow.data: readers and decoders inside job functions.
+
+They use the pipeline of oneflow.nn (OFRecordReader and so on).
 """
 
 from ._codecs import (

@@ -42,8 +42,8 @@ def _digest(path):
         return hashlib.sha256(f.read()).hexdigest()
 
 
-def _fetch(url, path, wanted):
-    if os.path.isfile(path) and (not wanted or _digest(path) == wanted):
+def _fetch(url, path, expected_digest):
+    if os.path.isfile(path) and (not expected_digest or _digest(path) == expected_digest):
         return path
     if "://" not in url:
         raise FileNotFoundError(f"load_mnist: there is no file {url!r}, and it is no address to fetch")
@@ -59,8 +59,8 @@ def _fetch(url, path, wanted):
     part = path + ".part"
     urllib.request.urlretrieve(url, part, progress)
     print(file=sys.stderr)
-    if wanted and _digest(part) != wanted:
+    if expected_digest and _digest(part) != expected_digest:
         os.remove(part)
-        raise ValueError(f"load_mnist: what {url} delivered has another sha256 than {wanted}")
+        raise ValueError(f"load_mnist: what {url} delivered has another sha256 than {expected_digest}")
     os.replace(part, path)
     return path

@@ -143,8 +143,9 @@ def ImageDecoderRandomCropResize(
     max_num_pixels=None,
     name=None,
 ):
-    """Encoded images (a bytes decoder's buffer) decoded, cropped at random and resized; uint8 (batch, h, w,
-    3), RGB.
+    """Decode encoded images (a bytes decoder's buffer), crop them at random and resize them.
+
+    The result is uint8 (batch, h, w, 3), RGB.
     """
     from .. import image
 
@@ -186,21 +187,22 @@ def ofrecord_image_classification_reader(
 
 
 def decode_random(shape, dtype, batch_size=1, initializer=None, tick=None, name=None):
-    """Made-up data: (batch_size, *shape) drawn from the initializer (uniform [0, 1) if None), the same in
-    each call.
+    """Synthetic data: (batch_size, *shape) sampled from the initializer, the same in each call.
+
+    Without an initializer the values are uniform in [0, 1).
     """
     trace = _context.require_trace("flow.data.decode_random")
     initializer = initializer or _initializers.random_uniform_initializer()
     key = ("random", trace.sources)
     trace.sources += 1
-    made = trace.job.pipeline
-    if key not in made:
+    pipeline = trace.job.pipeline
+    if key not in pipeline:
         from .._update import outside_capture
 
         with outside_capture(trace):
-            made[key] = torch.empty((batch_size, *shape), dtype=dtype)
-            _initializers.fill(made[key], initializer)
-    value = made[key]
+            pipeline[key] = torch.empty((batch_size, *shape), dtype=dtype)
+            _initializers.fill(pipeline[key], initializer)
+    value = pipeline[key]
     from .. import _devices
 
     return feed(trace, lambda: value, _devices.current(trace.job))
@@ -218,10 +220,11 @@ def coco_reader(
     remove_images_without_annotations=True,
     name=None,
 ):
-    """(images, image id, image size, bounding boxes, labels, segmentations, segmentation index) of COCO
-    detection data.
+    """COCO detection data.
+
+    Returns (images, image id, image size, bounding boxes, labels, segmentations, segmentation index).
     """
-    made = source(
+    examples = source(
         "flow.data.coco_reader",
         lambda: today("COCOReader")(
             annotation_file,
@@ -234,7 +237,7 @@ def coco_reader(
             stride_partition,
         ),
     )
-    return tuple(made.map(lambda value, i=i: value[i]) for i in range(7))
+    return tuple(examples.map(lambda value, i=i: value[i]) for i in range(7))
 
 
 @takes_older_orders("data.MegatronGPTMMapDataLoader")
@@ -260,13 +263,13 @@ def MegatronGPTMMapDataLoader(
     kwargs = {}
     if split_sizes is not None:
         kwargs = dict(split_sizes=split_sizes, split_index=split_index)
-    made = source(
+    tokens = source(
         "flow.data.megatron_gpt_mmap_data_loader",
         lambda: today("GPTIndexedBinDataReader")(
             data_file_prefix, seq_length, num_samples, batch_size, dtype, shuffle, random_seed, **kwargs
         ),
     )
-    return made.dense()
+    return tokens.dense()
 
 
 def onerec_reader(

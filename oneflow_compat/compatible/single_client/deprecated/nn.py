@@ -8,8 +8,9 @@ _serial = itertools.count()
 
 
 class Module:
-    """A callable with a name, whose calls are counted; `forward` makes its variables with
-    flow.get_variable.
+    """A callable with a name, whose calls are counted.
+
+    `forward` creates its variables with flow.get_variable.
     """
 
     def __init__(self, name=None):

@@ -1,6 +1,4 @@
-"""flow.experimental of 0.5: its own names, and the eager API, which lived here before it moved to the top
-level.
-"""
+"""flow.experimental of 0.5: its own names, and the eager API, which later moved to the top level."""
 
 from __future__ import annotations
 

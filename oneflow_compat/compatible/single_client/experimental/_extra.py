@@ -1,4 +1,4 @@
-"""What flow.experimental has directly."""
+"""Names that flow.experimental defines directly."""
 
 from __future__ import annotations
 

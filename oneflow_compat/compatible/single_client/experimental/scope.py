@@ -14,8 +14,9 @@ _IGNORED = {
 
 
 def config(**kwargs):
-    """Settings of the enclosed part: all of them are ignored, for the reasons in `_IGNORED`; others are an
-    error.
+    """Settings of the enclosed part.
+
+    All of them are ignored, for the reasons in `_IGNORED`; unknown ones are an error.
     """
     for name in kwargs:
         if name not in _IGNORED:

@@ -87,8 +87,9 @@ def conv1d(
     weight_name=None,
     bias_name=None,
 ):
-    """Variables: "<name>-weight" (filters, in / groups, w) or (filters, w, in / groups) for NWC,
-    "<name>-bias".
+    """1-D convolution with its own variables.
+
+    "<name>-weight": (filters, in / groups, w), or (filters, w, in / groups) for NWC. "<name>-bias": the bias.
     """
     return _layer(
         1,
@@ -133,8 +134,10 @@ def conv2d(
     weight_name=None,
     bias_name=None,
 ):
-    """Variables: "<name>-weight" (filters, in / groups, h, w) or (filters, h, w, in / groups) for NHWC,
-    "<name>-bias".
+    """2-D convolution with its own variables.
+
+    "<name>-weight": (filters, in / groups, h, w), or (filters, h, w, in / groups) for NHWC.
+    "<name>-bias": the bias.
     """
     return _layer(
         2,
@@ -206,7 +209,7 @@ def conv3d(
 def upsample_2d(
     x, size=(2, 2), align_corners=False, data_format="NCHW", interpolation="nearest", name="Upsample2D"
 ):
-    """Enlarge by whole or broken factors (height, width); interpolation "nearest" or "bilinear"."""
+    """Enlarge by integer or fractional factors (height, width); interpolation is "nearest" or "bilinear"."""
     if interpolation not in ("nearest", "bilinear"):
         raise ValueError(
             f'upsample_2d: interpolation must be "nearest" or "bilinear", found {interpolation!r}'

@@ -70,8 +70,9 @@ def prelu(
     name="PRelu",
     model_distribute=broadcast(),
 ):
-    """x where positive, alpha * x elsewhere; "<name>-alpha" has the shape inputs.shape[1:], 1 along
-    `shared_axes`.
+    """x where positive, alpha * x elsewhere.
+
+    "<name>-alpha" has the shape inputs.shape[1:], with 1 along `shared_axes`.
     """
     shape = list(inputs.shape[1:])
     for axis in shared_axes or ():

@@ -61,7 +61,7 @@ def batch_normalization(
     var = variable(moving_variance_name, "moving_variance", 1.0, moving_variance_initializer, None, False)
     trace = _context.require_trace("layers.batch_normalization")
     learning = training and trainable and trace.job.kind == "train"
-    if trace.probe:  # variables only: leave the moving values alone
+    if trace.probe:  # the probe only creates variables: leave the moving values alone
         mean, var = mean.clone(), var.clone()
     x = inputs if axis == 1 else inputs.movedim(axis, 1)
     y = batch_norm(x, mean, var, gamma, beta, learning, 1.0 - momentum, epsilon)
@@ -190,8 +190,9 @@ def layer_norm(
 
 
 def layer_norm_grad(dy, x, mean, inv_variance, begin_norm_axis=1, name="LayerNormGrad"):
-    """Gradient of the normalization for x; `mean` and `inv_variance` have the leading shape
-    x.shape[:begin_norm_axis].
+    """Gradient of the normalization with respect to x.
+
+    `mean` and `inv_variance` have the leading shape x.shape[:begin_norm_axis].
     """
     dims = tuple(range(begin_norm_axis % x.dim(), x.dim()))
     lead = (*x.shape[: dims[0]], *[1] * len(dims))

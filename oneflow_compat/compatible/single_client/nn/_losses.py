@@ -72,7 +72,7 @@ def softmax_cross_entropy_with_logits(labels, logits, name=None):
 
 
 def sparse_softmax_cross_entropy_with_logits(labels, logits, name=None):
-    """Labels are class numbers, of shape logits.shape[:-1] or with a last dimension 1; one loss per row."""
+    """Labels are class indices, of shape logits.shape[:-1] or with a last dimension 1; one loss per row."""
     labels = _class_numbers(labels, logits)
     return F.cross_entropy(
         logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), reduction="none"
@@ -113,8 +113,8 @@ def ctc_greedy_decoder(log_probs, input_lengths, merge_repeated=True, name=None)
     keep = inside & (ids != 0)
     if merge_repeated:
         keep = keep & (ids != previous)
-    place = torch.where(
+    positions = torch.where(
         keep, keep.long().cumsum(0) - 1, torch.full_like(ids, time)
-    )  # dropped ones go to an extra row
-    out = torch.zeros(time + 1, batch, dtype=torch.int64, device=ids.device).scatter(0, place, ids)
+    )  # dropped entries go to an extra row
+    out = torch.zeros(time + 1, batch, dtype=torch.int64, device=ids.device).scatter(0, positions, ids)
     return out[:time].t().contiguous(), neg_sum

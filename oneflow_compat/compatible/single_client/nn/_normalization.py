@@ -28,8 +28,9 @@ def batch_normalization(x, mean, variance, offset=None, scale=None, variance_eps
 def layer_norm(
     inputs, gamma=None, beta=None, begin_norm_axis=1, begin_params_axis=-1, epsilon=1e-5, name=None
 ):
-    """Normalize over the dimensions from begin_norm_axis on; gamma and beta cover those from
-    begin_params_axis on.
+    """Normalize over the dimensions from begin_norm_axis on.
+
+    gamma and beta cover the dimensions from begin_params_axis on.
     """
     shape = inputs.shape[begin_norm_axis % inputs.dim() :]
     params = inputs.shape[begin_params_axis % inputs.dim() :]
@@ -46,14 +47,14 @@ def layer_norm(
     return y if beta is None else y + beta
 
 
-def _affine(name, kind, channels, affine):
+def _affine(name, layer_name, channels, affine):
     if not affine:
         return None, None
     from .. import _context, scope
     from .._initializers import ones_initializer, zeros_initializer
     from .._variables import api_get_variable
 
-    name = name or _context.require_trace(kind).unique_name(kind)
+    name = name or _context.require_trace(layer_name).unique_name(layer_name)
     with scope.namespace(name):
         gamma = api_get_variable("gamma", (channels,), torch.float32, ones_initializer())
         beta = api_get_variable("beta", (channels,), torch.float32, zeros_initializer())

@@ -1,5 +1,6 @@
-"""Convolution and pooling with OneFlow's layouts ("NHWC", "NCHW", ...) and paddings ("SAME", "VALID",
-numbers).
+"""Convolution and pooling with OneFlow's layouts and paddings.
+
+Layouts are "NHWC", "NCHW", ...; paddings are "SAME", "VALID" or explicit sizes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from .._orders import takes_older_orders
 
 
 def spatial(value, n, what):
-    """n numbers from one number, n numbers, or a list covering batch and channel too."""
+    """Return n values from one value, n values, or a list that also covers batch and channel."""
     if isinstance(value, int):
         return (value,) * n
     value = tuple(value)
@@ -25,12 +26,12 @@ def spatial(value, n, what):
 
 
 def channels_last(data_format, n) -> bool:
-    """True for "NHWC" and its like; an error for a layout of another number of dimensions."""
+    """Return True for "NHWC" and its like; a layout with a different number of dimensions is an error."""
     letters = "DHW"[3 - n :]
-    known = {f"NC{letters}": False, f"N{letters}C": True}
-    if data_format.upper() not in known:
-        raise ValueError(f"data_format must be one of {', '.join(known)}, found {data_format!r}")
-    return known[data_format.upper()]
+    layouts = {f"NC{letters}": False, f"N{letters}C": True}
+    if data_format.upper() not in layouts:
+        raise ValueError(f"data_format must be one of {', '.join(layouts)}, found {data_format!r}")
+    return layouts[data_format.upper()]
 
 
 def to_first(x, last):
@@ -49,20 +50,21 @@ def same_pads(size, kernel, stride, dilation, lower):
 
 
 def window_pads(padding, sizes, kernel, stride, dilation, last):
-    """[(before, after), ...] of a padding: "SAME" (= "SAME_LOWER"), "SAME_UPPER", "VALID", a number, numbers,
-    or pairs.
+    """Return [(before, after), ...] of a padding.
+
+    The padding is "SAME" (= "SAME_LOWER"), "SAME_UPPER", "VALID", an int, a list of ints, or pairs.
     """
     n = len(kernel)
     if isinstance(padding, str):
-        kind = padding.upper()
-        if kind == "VALID":
+        mode = padding.upper()
+        if mode == "VALID":
             return [(0, 0)] * n
-        if kind not in ("SAME", "SAME_LOWER", "SAME_UPPER"):
+        if mode not in ("SAME", "SAME_LOWER", "SAME_UPPER"):
             raise ValueError(
                 f'padding must be "SAME", "SAME_LOWER", "SAME_UPPER", "VALID" or numbers, found {padding!r}'
             )
         return [
-            same_pads(s, k, st, d, kind != "SAME_UPPER")
+            same_pads(s, k, st, d, mode != "SAME_UPPER")
             for s, k, st, d in zip(sizes, kernel, stride, dilation)
         ]
     if isinstance(padding, int):
@@ -189,8 +191,9 @@ def torch_conv2d_transpose(
     filters=None,
     dilations=None,
 ):
-    """conv2d_transpose in torch's terms: `padding_needed` is the whole padding per dimension (before +
-    after).
+    """conv2d_transpose in torch's terms.
+
+    `padding_needed` is the total padding per dimension (before + after).
     """
     value, filter = (input if value is None else value), (filters if filter is None else filter)
     last = channels_last(data_format, 2)
@@ -238,7 +241,7 @@ def _pool(n, how, x, ksize, strides, padding, data_format, ceil_mode):
     else:
         function = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[n - 1]
         out = function(_apply_pads(x, pads), kernel, stride)
-        if padded:  # the mean is over the elements inside the input
+        if padded:  # average only over elements inside the input
             inside = _apply_pads(torch.ones((1, 1, *sizes), dtype=x.dtype, device=x.device), pads)
             out = out / function(inside, kernel, stride)
     return from_first(out, last)

@@ -1,4 +1,4 @@
-"""nn.init is today's oneflow.nn.init, whose layouts could be given by position in 0.4."""
+"""nn.init: today's oneflow.nn.init, where 0.4 accepted layouts as positional arguments."""
 
 from ....nn.init import *  # noqa: F401,F403
 from ....nn import init as _today

@@ -1,4 +1,4 @@
-"""What all optimizers of job functions share."""
+"""The base class of the optimizers of job functions."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Optimizer:
         return [self]
 
     def numbers(self, lr, step):
-        """What changes from step to step, as floats; the learning rate first."""
+        """The values that change from step to step, as floats; the learning rate comes first."""
         return (lr,)
 
     def make_slots(self, update, variable):

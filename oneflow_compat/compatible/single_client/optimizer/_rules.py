@@ -1,4 +1,4 @@
-"""Update rules. `update(p, g, slots, numbers, decay)` works in place on the variable and its slots."""
+"""Update rules. `update(p, g, slots, scalars, decay)` works in place on the variable and its slots."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class SGD(Optimizer):
         self.momentum = momentum
         self.slot_names = ("momentum",) if momentum else ()
 
-    def update(self, p, g, slots, numbers, decay):
-        (lr,) = numbers
+    def update(self, p, g, slots, scalars, decay):
+        (lr,) = scalars
         shrink = p * lr * decay if decay else None
         if slots:
             (v,) = slots
@@ -73,8 +73,8 @@ class SGDW(SGD):
 class Adam(Optimizer):
     """m, v: moving averages of g and g * g; p = p - lr * m / (sqrt(v) + epsilon).
 
-    With `do_bias_correction` m and v are divided by 1 - beta ** t first (OneFlow 0.5's rule, and torch's
-    Adam).
+    With `do_bias_correction` m and v are divided by 1 - beta ** t beforehand. That is the rule of OneFlow 0.5
+    and of torch's Adam.
     """
 
     slot_names = ("m", "v")
@@ -108,9 +108,9 @@ class Adam(Optimizer):
         t = step + 1
         return lr, lr / (1 - self.beta1**t), (1 - self.beta2**t) ** 0.5
 
-    def update(self, p, g, slots, numbers, decay):
+    def update(self, p, g, slots, scalars, decay):
         m, v = slots
-        lr, step_size, root = numbers
+        lr, step_size, root = scalars
         m.lerp_(g, 1 - self.beta1)
         v.mul_(self.beta2).addcmul_(g, g, value=1 - self.beta2)
         change = m * step_size / (v.sqrt().div_(root).add_(self.epsilon))
@@ -208,8 +208,8 @@ class RMSProp(Optimizer):
         self.decay_rate, self.epsilon, self.centered = decay_rate, epsilon, centered
         self.slot_names = ("mean_square", "mean_gradient") if centered else ("mean_square",)
 
-    def update(self, p, g, slots, numbers, decay):
-        (lr,) = numbers
+    def update(self, p, g, slots, scalars, decay):
+        (lr,) = scalars
         square = slots[0]
         square.mul_(self.decay_rate).addcmul_(g, g, value=1 - self.decay_rate)
         denominator = square
@@ -222,10 +222,9 @@ class RMSProp(Optimizer):
 
 @takes_older_orders("optimizer.LARS")
 class LARS(Optimizer):
-    """Layer-wise rate: lr * lars_coefficient * |p| / (epsilon + |g| + weight_decay * |p|), then SGD with
-    momentum.
+    """SGD with momentum at the rate lr * lars_coefficient * |p| / (epsilon + |g| + weight_decay * |p|).
 
-    The plain rate is used where |p| or |g| is zero.
+    The rate is layer-wise. The plain rate is used where |p| or |g| is zero.
     """
 
     slot_names = ("momentum",)
@@ -251,10 +250,10 @@ class LARS(Optimizer):
         self.momentum_beta, self.epsilon, self.lars_coefficient = momentum_beta, epsilon, lars_coefficient
         self._set_decay(weight_decay, weight_decay_includes, weight_decay_excludes)
 
-    def update(self, p, g, slots, numbers, decay):
+    def update(self, p, g, slots, scalars, decay):
         import torch
 
-        (lr,) = numbers
+        (lr,) = scalars
         (v,) = slots
         p_norm, g_norm = p.norm(), g.norm()
         ratio = self.lars_coefficient * p_norm / (self.epsilon + g_norm + decay * p_norm)
@@ -267,10 +266,9 @@ class LARS(Optimizer):
 
 @takes_older_orders("optimizer.LAMB")
 class LAMB(Optimizer):
-    """p = p - lr * |p| / |d| * (d + weight_decay * p) for each variable; d is Adam's bias-corrected
-    direction.
+    """p = p - lr * |p| / |d| * (d + weight_decay * p) for each variable.
 
-    The plain rate is used where |p| or |d| is zero.
+    d is Adam's bias-corrected direction. The plain rate is used where |p| or |d| is zero.
     """
 
     slot_names = ("m", "v")
@@ -300,14 +298,14 @@ class LAMB(Optimizer):
         t = step + 1
         return lr, 1 / (1 - self.beta1**t), 1 / (1 - self.beta2**t)
 
-    def update(self, p, g, slots, numbers, decay):
+    def update(self, p, g, slots, scalars, decay):
         import torch
 
         m, v = slots
-        lr, first, second = numbers
+        lr, first_correction, second_correction = scalars
         m.lerp_(g, 1 - self.beta1)
         v.mul_(self.beta2).addcmul_(g, g, value=1 - self.beta2)
-        direction = m * first / ((v * second).sqrt() + self.epsilon)
+        direction = m * first_correction / ((v * second_correction).sqrt() + self.epsilon)
         p_norm, d_norm = p.norm(), direction.norm()
         trust = torch.where((p_norm > 0) & (d_norm > 0), p_norm / d_norm, torch.ones_like(p_norm))
         change = direction + decay * p if decay else direction

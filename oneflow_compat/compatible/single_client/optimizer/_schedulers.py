@@ -95,8 +95,9 @@ def _segment(boundaries, step):
 
 
 class PolynomialScheduler(LrScheduler):
-    """(base_lr - end) * (1 - step / steps) ** power + end; with `cycle` the span grows by `steps` each time
-    it is passed.
+    """(base_lr - end) * (1 - step / steps) ** power + end.
+
+    With `cycle` the span grows by `steps` each time a step passes its end.
     """
 
     conf_name = "polynomial_conf"
@@ -186,24 +187,26 @@ def from_conf(base_lr, decay=None, warmup=None):
 
     start = None
     if warmup:
-        ((kind, conf),) = warmup.items()
+        ((conf_name, conf),) = warmup.items()
         conf = dict(conf)
         steps = conf.pop("warmup_batches")
-        start = {"constant_conf": warmups.constant, "linear_conf": warmups.linear}[kind](
+        start = {"constant_conf": warmups.constant, "linear_conf": warmups.linear}[conf_name](
             steps, *conf.values()
         )
     if not decay:
         return LrScheduler(base_lr, start)
-    ((kind, conf),) = decay.items()
+    ((conf_name, conf),) = decay.items()
     conf = dict(conf)
     if "decay_batches" in conf:
         conf["steps"] = conf.pop("decay_batches")
-    if kind == "piecewise_constant_conf":
+    if conf_name == "piecewise_constant_conf":
         return PiecewiseConstantScheduler(conf["boundaries"], conf["values"], start)
-    if kind == "piecewise_scaling_conf":
-        made = PiecewiseScalingScheduler(base_lr, conf["boundaries"], [1] * len(conf["boundaries"]), start)
-        made.scales = list(conf["scales"])
-        return made
+    if conf_name == "piecewise_scaling_conf":
+        schedule = PiecewiseScalingScheduler(
+            base_lr, conf["boundaries"], [1] * len(conf["boundaries"]), start
+        )
+        schedule.scales = list(conf["scales"])
+        return schedule
     for cls in (
         CosineScheduler,
         PolynomialScheduler,
@@ -212,6 +215,6 @@ def from_conf(base_lr, decay=None, warmup=None):
         InverseTimeScheduler,
         NaturalExpScheduler,
     ):
-        if cls.conf_name == kind:
+        if cls.conf_name == conf_name:
             return cls(base_lr, warmup=start, **conf)
-    raise ValueError(f"learning_rate_decay: unknown kind {kind!r}")
+    raise ValueError(f"learning_rate_decay: unknown kind {conf_name!r}")

@@ -28,9 +28,10 @@ class static_loss_scale:
 
 
 class dynamic_loss_scale:
-    """Start at `initial_loss_scale`; divide by `multiplier` and skip the update when a gradient is not
-    finite,
-    multiply after `increment_period` good steps in a row.
+    """Start at `initial_loss_scale` and adapt the scale.
+
+    If a gradient is not finite, divide by `multiplier` and skip the update. After `increment_period` good
+    steps in a row, multiply.
     """
 
     def __init__(self, initial_loss_scale=2**30, increment_period=2000, multiplier=2.0):
@@ -54,7 +55,7 @@ class dynamic_loss_scale:
         from .._session import Variable
         from .._update import outside_capture
 
-        found = []
+        tensors = []
         for name, start in (
             ("System-Train-LossScale", self.initial_loss_scale),
             ("System-Train-GoodStepCounter", 0),
@@ -62,12 +63,12 @@ class dynamic_loss_scale:
             full = f"{name}-{trace.job.name}"
             if full not in trace.session.variables:
                 with outside_capture(trace):
-                    made = torch.full((), float(start), device=trace.losses[0].device)
+                    initial = torch.full((), float(start), device=trace.losses[0].device)
                 trace.session.variables[full] = Variable(
-                    full, made, initializer={"constant_conf": {"value": float(start)}}
+                    full, initial, initializer={"constant_conf": {"value": float(start)}}
                 )
-            found.append(trace.session.variables[full].tensor)
-        return found
+            tensors.append(trace.session.variables[full].tensor)
+        return tensors
 
     def current(self, trace):
         return self._state(trace)[0].clone()

@@ -17,8 +17,9 @@ class SessionOption:
 
 
 class InferenceSession:
-    """load_saved_model(dir), launch(), run(job, input=array) -> {output: array}, close(); a context manager
-    too.
+    """A session that runs saved models; also a context manager.
+
+    The steps are load_saved_model(dir), launch(), run(job, input=array) -> {output: array}, close().
     """
 
     def __init__(self, option=None):
@@ -72,8 +73,9 @@ class InferenceSession:
             )
 
     def open(self, job_name, signature=None, batch_size=None):
-        """A with block around the definition of a job; the session loads saved models, so it only sets what
-        is given.
+        """A with block around the definition of a job.
+
+        The session loads saved models, so the block only applies its arguments.
         """
         import contextlib
 
@@ -146,10 +148,10 @@ class InferenceSession:
         import torch
 
         for name, program in self._programs.items():
-            for number, variable in enumerate(self._graphs[name]["variables"]):
-                if variable in values and hasattr(program, f"v{number}"):
+            for index, variable in enumerate(self._graphs[name]["variables"]):
+                if variable in values and hasattr(program, f"v{index}"):
                     with torch.no_grad():
-                        getattr(program, f"v{number}").copy_(torch.from_numpy(values[variable].numpy()))
+                        getattr(program, f"v{index}").copy_(torch.from_numpy(values[variable].numpy()))
 
     # -- asking ------------------------------------------------------------------
     def list_jobs(self):
@@ -184,9 +186,9 @@ class InferenceSession:
         import numpy as np
 
         for job in self._all(job_name):
-            found = self._inputs(job).get(input_name)
-            if found is not None:
-                return {"shape": tuple(found["shape"]), "dtype": np.dtype(found["dtype"]).type}
+            blob_info = self._inputs(job).get(input_name)
+            if blob_info is not None:
+                return {"shape": tuple(blob_info["shape"]), "dtype": np.dtype(blob_info["dtype"]).type}
         raise KeyError(f"there is no input {input_name!r}; there are {self.list_inputs()}")
 
     def output_info(self, output_name, job_name=None):
@@ -226,16 +228,16 @@ class InferenceSession:
     def wait_for_all_jobs_finished(self):
         """Jobs run at once, so there is nothing to wait for."""
 
-    def _execute(self, job_name, given):
+    def _execute(self, job_name, arrays):
         import numpy as np
         import torch
 
         inputs = self._inputs(job_name)
-        if set(given) != set(inputs):
-            raise TypeError(f"job {job_name!r} takes the inputs {sorted(inputs)}, got {sorted(given)}")
+        if set(arrays) != set(inputs):
+            raise TypeError(f"job {job_name!r} takes the inputs {sorted(inputs)}, got {sorted(arrays)}")
         tensors = {}
         for name, info in inputs.items():
-            array = np.ascontiguousarray(given[name])
+            array = np.ascontiguousarray(arrays[name])
             if array.shape != tuple(info["shape"]) or array.dtype.name != info["dtype"]:
                 raise ValueError(
                     f"input {name!r} is {tuple(info['shape'])} {info['dtype']}, got {array.shape}"
@@ -244,4 +246,4 @@ class InferenceSession:
             tensors[info["lbn"]] = torch.from_numpy(array)
         with torch.no_grad():
             results = self._programs[job_name](*[tensors[i["lbn"]] for i in self._graphs[job_name]["inputs"]])
-        return {name: results[number].numpy() for name, number in self._outputs(job_name).items()}
+        return {name: results[index].numpy() for name, index in self._outputs(job_name).items()}

@@ -7,23 +7,23 @@ import struct
 from ...._data.wire import varint
 
 
-def field(number: int, value) -> bytes:
+def field(field_number: int, value) -> bytes:
     """One field: int as varint, float as double, bytes and str as length-delimited."""
     if isinstance(value, bool) or isinstance(value, int):
-        return varint(number << 3) + varint(int(value))
+        return varint(field_number << 3) + varint(int(value))
     if isinstance(value, float):
-        return varint(number << 3 | 1) + struct.pack("<d", value)
+        return varint(field_number << 3 | 1) + struct.pack("<d", value)
     if isinstance(value, str):
         value = value.encode("utf8")
-    return varint(number << 3 | 2) + varint(len(value)) + value
+    return varint(field_number << 3 | 2) + varint(len(value)) + value
 
 
-def float32(number: int, value: float) -> bytes:
-    return varint(number << 3 | 5) + struct.pack("<f", value)
+def float32(field_number: int, value: float) -> bytes:
+    return varint(field_number << 3 | 5) + struct.pack("<f", value)
 
 
-def doubles(number: int, values) -> bytes:
-    return field(number, b"".join(struct.pack("<d", v) for v in values))
+def doubles(field_number: int, values) -> bytes:
+    return field(field_number, b"".join(struct.pack("<d", v) for v in values))
 
 
 def summary_value(tag: str, *parts: bytes) -> bytes:
@@ -37,10 +37,10 @@ def metadata(plugin: str, content: bytes = b"") -> bytes:
     return field(9, field(1, inner))
 
 
-def string_tensor(text: str) -> bytes:
+def string_tensor(content: str) -> bytes:
     """Summary.Value.tensor holding one string."""
     shape = field(2, field(1, 1))
-    return field(8, field(1, 7) + field(2, shape) + field(8, text))
+    return field(8, field(1, 7) + field(2, shape) + field(8, content))
 
 
 def event(wall_time: float, step: int, summary: bytes | None = None, version: str | None = None) -> bytes:

@@ -93,7 +93,7 @@ def _step(step):
 
 
 def scalar(value, step, tag, name=None):
-    """One number; inside a job all three may be blobs, the tag an int8 blob of its utf-8 bytes."""
+    """Write one scalar; inside a job all three may be blobs, the tag an int8 blob of its utf-8 bytes."""
 
     def write(value, step, tag):
         summary = _proto.summary_value(_tag(tag, "scalar"), _proto.float32(2, float(value.reshape(-1)[0])))

@@ -8,9 +8,7 @@ import time
 
 
 class Graph:
-    """Writes which jobs there are, their inputs and variables, as JSON (OneFlow's own viewer
-    format is gone).
-    """
+    """Write the jobs with their inputs and variables as JSON; OneFlow's own viewer format is gone."""
 
     def __init__(self, logdir=None):
         if logdir is None:

@@ -19,7 +19,7 @@ class SummaryMessage:
 
 
 class IntegerRange:
-    """Whole numbers from min_value to max_value."""
+    """Integers from min_value to max_value."""
 
     dtype = int
 

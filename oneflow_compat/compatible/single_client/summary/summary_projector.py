@@ -8,7 +8,9 @@ import time
 
 
 class Projector:
-    """create_embedding_projector(), then embedding_projector(value=..., label=..., tag=..., step=...) for
+    """Writer of embedding projections.
+
+    Call create_embedding_projector(), then embedding_projector(value=..., label=..., tag=..., step=...) for
     each step.
     """
 
@@ -22,10 +24,10 @@ class Projector:
     embedding_filename = property(lambda self: self._embedding)
     exception_filename = property(lambda self: self._exception)
 
-    def _create(self, kind):
+    def _create(self, record_type):
         folder = os.path.join(self._logdir, "projector")
         os.makedirs(folder, exist_ok=True)
-        return os.path.join(folder, f"projector.{kind}.{int(time.time())}.jsonl")
+        return os.path.join(folder, f"projector.{record_type}.{int(time.time())}.jsonl")
 
     def create_embedding_projector(self):
         self._embedding = self._create("embedding")

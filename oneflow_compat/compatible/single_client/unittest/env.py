@@ -1,4 +1,4 @@
-"""The environment that tests ask about: today's oneflow.unittest.env."""
+"""The environment of tests: today's oneflow.unittest.env."""
 
 import importlib
 

@@ -11,7 +11,7 @@ _today = importlib.import_module(__package__.split(".")[0] + ".optim")
 
 
 def _scaled(cls):
-    """today's class with the argument `scale`: gradients are multiplied by it before the update."""
+    """Today's class with the argument `scale`: gradients are multiplied by it before the update."""
 
     class Scaled(cls):
         def step(self, closure=None):
