@@ -31,10 +31,10 @@ def state_number(recorder, node):
     value = _value(recorder, node, arguments=False)
     if value is None:
         return None
-    number = value.item()
+    state_value = value.item()
     item = recorder.graph.call_function(aten._local_scalar_dense.default, (node,))
-    recorder.guards.append((item, operator.eq, number, True))
-    return number
+    recorder.guards.append((item, operator.eq, state_value, True))
+    return state_value
 
 
 def lengths(recorder, tensor):
@@ -151,13 +151,18 @@ def _by_values(recorder, node, *args):
         value = _value(recorder, node, arguments=False)
         if value is None:
             return None
-        first, tensor = (
+        result_node, tensor = (
             (node, value)
             if isinstance(value, torch.Tensor)
             else (recorder.graph.call_function(operator.getitem, (node, 0)), value[0])
         )
         recorder.guards.append(
-            (recorder.graph.call_function(aten.sym_size.int, (first, 0)), operator.eq, tensor.shape[0], True)
+            (
+                recorder.graph.call_function(aten.sym_size.int, (result_node, 0)),
+                operator.eq,
+                tensor.shape[0],
+                True,
+            )
         )
     with recorder.fake_mode:
         return pytree.tree_map_only(
@@ -207,18 +212,20 @@ def _lstsq(recorder, node, a, b, rcond=None):
 
 def _index(recorder, node, x, indices):
     """x[mask] is x[nonzero indices]: the number of set elements decides the shape."""
-    found = []
+    index_tensors = []
     for index in indices:
         if index is None or index.dtype not in (torch.bool, torch.uint8):
-            found.append(index)
+            index_tensors.append(index)
             continue
         count = _count(recorder, index) if index.dim() else None
         if count is None:
             return None
         with recorder.fake_mode:
-            found += [torch.empty(count, dtype=torch.int64, device=index.device) for _ in range(index.dim())]
+            index_tensors += [
+                torch.empty(count, dtype=torch.int64, device=index.device) for _ in range(index.dim())
+            ]
     with recorder.fake_mode:
-        return aten.index.Tensor(x, found)
+        return aten.index.Tensor(x, index_tensors)
 
 
 def _select(recorder, node, x, mask):
@@ -293,12 +300,12 @@ def value_readers(recorder, active, exact):
         )
 
     def pad(data, sizes, batch_first, value, total):
-        known = lengths(recorder, sizes) if active() else None
-        if known is None:
+        sequence_lengths = lengths(recorder, sizes) if active() else None
+        if sequence_lengths is None:
             return originals[2](data, sizes, batch_first, value, total)
         with _disable_current_modes():
-            known = known.tolist()
-        return _padded(data, known, batch_first, value, total)
+            sequence_lengths = sequence_lengths.tolist()
+        return _padded(data, sequence_lengths, batch_first, value, total)
 
     def any_(
         *args,
@@ -351,15 +358,15 @@ def _arrays(recorder, active):
         def read(self, *args, **kwargs):
             if not active() or _get_current_dispatch_mode() is None:
                 return original(self, *args, **kwargs)
-            known = _values(recorder, self, arguments=False)
-            if known is None:
+            constant = _values(recorder, self, arguments=False)
+            if constant is None:
                 raise CaptureError(
                     f"build() needs the values of a tensor {names[name]}, which a static program does not"
                     " have",
                     "Return the tensor and read the result, or compute with tensors.",
                 )
             with _disable_current_modes():
-                return original(known, *args, **kwargs)
+                return original(constant, *args, **kwargs)
 
         return read
 

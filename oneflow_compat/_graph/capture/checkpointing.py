@@ -20,13 +20,13 @@ def torch_checkpoints(patched, capturing, recorder):
     and scope of the first run.
     """
 
-    def marked(function, first):
+    def marked(function, first_recomputation):
         runs, path, scope = [], recorder.module_path, scopes.current_scope()
 
         def run(*args, **kwargs):
             runs.append(True)
             outer = recorder.recomputing, recorder.module_path
-            recorder.recomputing, recorder.module_path = outer[0] or len(runs) >= first, path
+            recorder.recomputing, recorder.module_path = outer[0] or len(runs) >= first_recomputation, path
             try:
                 with (
                     torch._C._DisablePythonDispatcher(),

@@ -55,15 +55,15 @@ def _plain(node):
 
 
 def _ancestors(node):
-    found, todo = set(), [node]
+    ancestors, todo = set(), [node]
     while todo:
         n = todo.pop()
-        if n in found:
+        if n in ancestors:
             continue
-        found.add(n)
-        if len(found) > _MOST_NODES or n.op not in ("call_function", "get_attr"):
+        ancestors.add(n)
+        if len(ancestors) > _MOST_NODES or n.op not in ("call_function", "get_attr"):
             return None
         if n.op == "call_function" and not _plain(n):
             return None
         todo.extend(n.all_input_nodes)
-    return found
+    return ancestors

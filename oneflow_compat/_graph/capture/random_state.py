@@ -125,14 +125,14 @@ def states_of_generators(recorder):
         ),
         ("manual_seed_all", recorded.doing, seed_every_cuda, lambda seed: (int(seed),)),
     )
-    made = {
+    replacements = {
         name: (getattr(torch.cuda, name), make(getattr(torch.cuda, name), function, arguments))
         for name, make, function, arguments in rows
     }
     generator = torch.random.default_generator
     torch.random.default_generator = _Generator(generator, recorded)
     try:
-        with everywhere(made):
+        with everywhere(replacements):
             yield
     finally:
         torch.random.default_generator = generator
