@@ -19,8 +19,9 @@ _CATCHES = ("CHECK_EXC_MATCH", "JUMP_IF_NOT_EXC_MATCH", "CHECK_EG_MATCH")
 
 
 def assumed(recorder, tensor, node):
-    """What the tensor must be for build() to go on, where it is tested by a check of the user's; None where
-    it is not.
+    """Return the truth value that a user's check requires of the tensor for build() to go on.
+
+    Return None if the tensor is not tested by such a check.
     """
     frame = nearest_frame = _outside(sys._getframe(1), is_of_this_package)
     frame = _outside(frame, is_internal)
@@ -54,8 +55,9 @@ def _outside(frame, skipped):
 
 
 def _goes_on(code, offset):
-    """The truth value with which the code at `offset` goes on, if the other one leads straight to `raise`;
-    else None.
+    """Return the truth value with which the code at `offset` goes on, or None.
+
+    There is such a value only if the opposite value leads straight to `raise`.
     """
     instructions = list(dis.get_instructions(code))
     if any(i.opname in _CATCHES for i in instructions):

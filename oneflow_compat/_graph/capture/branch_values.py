@@ -25,8 +25,9 @@ _MOST = 4096, 1 << 16  # elements read to compute a value: floating ones, intege
 
 
 def state_number(recorder, node):
-    """The number in a tensor computed from small buffers, integer arguments and the like, or None; floating
-    arguments and parameters give None.
+    """Return the value of a scalar tensor computed from small buffers, integer arguments and the like.
+
+    Return None if the value is unknown. Floating-point arguments and parameters give None.
     """
     value = _value(recorder, node, arguments=False)
     if value is None:
@@ -143,8 +144,9 @@ def _ctc(recorder, node, log_probs, targets, input_lengths, target_lengths, *mor
 
 
 def _by_values(recorder, node, *args):
-    """The results of an operator all of whose inputs are known; the program is guarded by the length of the
-    first.
+    """Return the results of an operator if the values of all its inputs are known, else None.
+
+    Unless the inputs are constants, the program is guarded by the length of the first result.
     """
     value = constant_value(recorder, node)
     if value is None:
@@ -173,7 +175,10 @@ def _by_values(recorder, node, *args):
 
 
 def _flag(recorder, node, *args):
-    """torch.equal and allclose of known values; the program is guarded by the answer."""
+    """Return the result of torch.equal or allclose of known values.
+
+    Unless the values are constants, the program is guarded by the result.
+    """
     value = constant_value(recorder, node)
     if value is None:
         value = _value(recorder, node, arguments=False)
@@ -190,7 +195,7 @@ def _flag(recorder, node, *args):
 
 
 def _count(recorder, mask):
-    """How many elements of a mask are set, where its values are known, else None."""
+    """Return the number of set elements of a mask, or None if its values are unknown."""
     node = recorder.graph.call_function(aten.count_nonzero.default, (recorder._convert(mask)[0],))
     value = constant_value(recorder, node)
     count = value.item() if value is not None else state_number(recorder, node)
@@ -345,8 +350,9 @@ def value_readers(recorder, active, exact):
 
 @contextlib.contextmanager
 def _arrays(recorder, active):
-    """numpy() and its like, which read memory where no operator is called: of known values, guarded, or an
-    error.
+    """Replace numpy() and the like, which read memory without calling an operator.
+
+    Known values are read and guarded; unknown values are an error.
     """
     names = {"numpy": "as a NumPy array", "tolist": "as a list", "__dlpack__": "through dlpack"}
     own = {

@@ -51,7 +51,7 @@ def warn_of_kept_values(name, written):
 
 
 def _writers(graph):
-    """{placeholder: nodes that write it or a view of it}"""
+    """Return {placeholder: nodes that write it or a view of it}."""
     writers: dict = {}
     for node in graph.nodes:
         if node.op != "call_function" or node.target in _WRITE_NO_VALUES:
@@ -71,7 +71,7 @@ def _arguments(capture, graph):
 
 
 def _captured_tensors(capture, placeholders):
-    """Those of the placeholders that stand for tensors found in no module, optimizer or graph."""
+    """Return the placeholders that stand for tensors of no module, optimizer or graph."""
     placeholder_set = set(placeholders)
     tensors: dict = {}
     for tensor, node, _ in capture.recorder.lifted.values():
@@ -91,7 +91,9 @@ def _captured_tensors(capture, placeholders):
 
 
 def _is_outside_state(placeholder, nodes, captured):
-    """The optimizers' own tensors are state, and so is a tensor that build() fills by copy_(): OneFlow keeps
+    """Return True if the placeholder is captured from outside the graph's state.
+
+    The optimizers' own tensors are state. So is a tensor that build() fills by copy_(), because OneFlow keeps
     that value, too.
     """
     if placeholder not in captured or any(n.meta.get("phase") == "update" for n in nodes):
@@ -105,7 +107,7 @@ def _memory(tensor):
 
 
 def _memories_of_state(capture):
-    """Memory of every tensor that a module, an optimizer, the graph or its gradient scaler holds."""
+    """Return the memory of every tensor that a module, an optimizer, the graph or its gradient scaler holds."""
     pending = [entry[-1] for entry in capture.state.by_id.values()]
     pending += [optimizer.state for optimizer, _ in capture.state.optimizers]
     for owner in capture.owners:
@@ -126,7 +128,7 @@ def _memories_of_state(capture):
 
 
 def _parts(value):
-    """What a container or an object of the user's holds."""
+    """Return the values that a container or a user's object holds."""
     value_type, parts = type(value), []
     if isinstance(value, dict):
         parts += dict.values(value)

@@ -40,8 +40,9 @@ _PLAIN = (
 
 
 def check_leaves(flat, name, more=()):
-    """Every leaf must be a tensor, a plain python value, or of one of the classes in `more`; name(index) is
-    what an error calls it.
+    """Raise unless every leaf is a tensor, a plain Python value, or of one of the classes in `more`.
+
+    An error calls the leaf name(index).
     """
     for index, leaf in enumerate(flat):
         if not isinstance(leaf, (torch.Tensor, *_PLAIN, *SYMBOLIC_NUMBERS, *more)):

@@ -16,8 +16,9 @@ from ..program.program import roots, written_args
 
 @contextlib.contextmanager
 def torch_checkpoints(patched, capturing, recorder):
-    """What torch's checkpoint computes again in backward is known as such in the program, under the module
-    and scope of the first run.
+    """Mark in the program the operators that torch's checkpoint recomputes in backward.
+
+    They get the module and scope of the first run.
     """
 
     def marked(function, first_recomputation):

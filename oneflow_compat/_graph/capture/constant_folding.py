@@ -48,7 +48,7 @@ def _replayed(recorder, node):
 
 
 def _plain(node):
-    """Is it an operator whose result its inputs decide?"""
+    """Return True if the inputs of the operator determine its result."""
     if not isinstance(node.target, torch._ops.OpOverload):
         return node.target.__module__ in ("_operator", "operator")
     return torch.Tag.nondeterministic_seeded not in node.target.tags

@@ -193,7 +193,7 @@ def _lasts(func):
 
 
 def _of(a, include_floats):
-    """What the result depends on of an argument; with `numbers`, on floats as well."""
+    """Return the part of an argument that the result depends on; with `include_floats`, floats as well."""
     value_type = type(a)
     if value_type is FakeTensor:
         if not _is_plain(a) or a.dtype.is_complex:

@@ -111,7 +111,7 @@ _SUGGESTED = {
 
 
 def known_results(func, args, kwargs):
-    """The symbolic results of an operator; None where torch shall find them out.
+    """Return the symbolic results of an operator, or None if torch has to compute them.
 
     Call it in the symbolic mode.
     """
@@ -214,7 +214,7 @@ def _grouped_mm(a, b, offs=None, bias=None, out_dtype=None):
 
 
 def _alike(args):
-    """Floating tensors of one shape, dtype and device in one dense layout, and options."""
+    """Return True for floating-point tensors of one shape, dtype, device and dense layout, and options."""
     leading = args[0]
     if (
         not isinstance(leading, torch.Tensor)
@@ -234,8 +234,9 @@ def _alike(args):
 
 
 def _writes(args):
-    """Floating tensors of one shape, dtype and device, of which the first has an element for each index, and
-    options.
+    """Return True for floating-point tensors of one shape, dtype and device, and options.
+
+    The first tensor must have a separate element for each index.
     """
     destination = args[0]
     if (
@@ -265,8 +266,9 @@ def _usual(x, channel_wise):
 
 
 def _format(x):
-    """The memory format of the kernel's result; None for a tensor of two formats at once, and off the CPU for
-    one of none.
+    """Return the memory format of the kernel's result, or None.
+
+    It is None for a tensor of two formats at once, and, off the CPU, for a tensor of no format.
     """
     channels_last = _FORMATS.get(x.ndim)
     plain, last = (

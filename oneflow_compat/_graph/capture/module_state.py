@@ -200,9 +200,7 @@ class kept_modules:
             self.stores.extend(part for new in _made(module, self.known) for part in _symbolic_parts(new))
 
     def _bound(self):
-        """(container, key, value) of what build() put into modules that were there: attributes
-        and modules.
-        """
+        """Yield (container, key, value) of the attributes and modules that build() put into existing modules."""
         for owner, children in self.children:
             yield from ((owner._modules, k, v) for k, v in owner._modules.items() if v is not children.get(k))
         for owner, _, attributes, _ in self.before:
@@ -213,8 +211,9 @@ class kept_modules:
             )
 
     def _place(self, tensor):
-        """Where a tensor's elements lie, a symbolic one that is a view of state by the live tensor that it
-        stands for.
+        """Return the memory, offset and strides of a tensor.
+
+        A symbolic tensor that is a view of state is located by the live tensor that it stands for.
         """
         real, base_offset = tensor, 0
         if isinstance(tensor, FakeTensor):
@@ -275,8 +274,9 @@ class kept_modules:
 
 
 def of_their_own(leaves, used_memories):
-    """Leaves to store, a copy where another tensor has the memory: a later call may write into what it finds
-    in an attribute.
+    """Return the leaves to store; clone a tensor if another stored tensor uses its memory.
+
+    The reason is that a later call may write into the tensor of an attribute.
     """
     own = []
     for leaf in leaves:
@@ -295,7 +295,7 @@ def memories(values):
 
 
 def _made(value, known_ids):
-    """Modules and other Python objects in a value, and in each other, but for known ones."""
+    """Yield the modules and other Python objects nested in a value, except those in `known_ids`."""
     pending, seen = [value], {}
     while pending:
         value = pending.pop()
@@ -341,8 +341,9 @@ class _Parameters:
 
 
 def _symbolic(value, seen=None):
-    """Whether there is a symbolic tensor, or a number computed from sizes, in a value or in what torch's
-    pytree finds in it (lists, dicts, TensorDict).
+    """Return True if a value contains a symbolic tensor or a number computed from sizes.
+
+    Containers that torch's pytree knows (lists, dicts, TensorDict) are searched, too.
     """
     if isinstance(value, FakeTensor) or type(value) in SYMBOLIC_NUMBERS:
         return True

@@ -105,9 +105,7 @@ class _Generator:
 
 @contextlib.contextmanager
 def states_of_generators(recorder):
-    """While build() is captured, these functions are recorded for the generators of the CPU and of CUDA
-    devices.
-    """
+    """Record the generator functions of the CPU and of CUDA devices while build() is captured."""
     recorded = _Recorded(recorder)
     rows = (
         ("get_rng_state", recorded.getting, get_cuda_state, lambda device="cuda": (_index(device),)),

@@ -54,8 +54,9 @@ _STATISTICS = {
 
 
 def _written_returns(func):
-    """For each return of an operator that is one of its arguments: the argument's (position, name), else
-    None.
+    """Return, for each result of an operator, the (position, name) of the argument that it writes and returns.
+
+    The entry is None for a result that is no written argument.
     """
     written_arguments = _returns_cache.get(func)
     if written_arguments is None:

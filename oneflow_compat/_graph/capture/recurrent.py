@@ -83,14 +83,14 @@ def _by_steps(input, h, weights):
 
 
 def _is_call(h, weights, has_biases, layers, dropout, train, *how):
-    """Would the one operator do the same when the program runs?"""
+    """Return True if the single recurrent operator gives the same result when the program runs."""
     return not (
         torch._C._are_functorch_transforms_active() or torch.is_autocast_enabled("cpu") or dropout and train
     )
 
 
 def _steps(recorder, name, input, h, weights, has_biases, layers, dropout, train, bidirectional, batch_first):
-    """What torch's C++ calls, operator by operator."""
+    """Record the calls of torch's C++ code operator by operator."""
     args = (input, h, weights, has_biases, layers, dropout, train, bidirectional, batch_first)
     nodes, begin = recorder._convert_all(args)[0], recorder.graph._root._prev
     states, per_layer, recorded_layers = h.unbind(0), 4 if has_biases else 2, []

@@ -21,7 +21,7 @@ _DIVISIBLE = 720720  # by every number to 16: examples of sizes with quotients
 
 
 def results_from_examples(func, args, kwargs):
-    """The results as symbolic tensors; None where their sizes do not follow in so simple a way.
+    """Return the results as symbolic tensors, or None if their sizes are no simple function of the inputs'.
 
     Call it in the symbolic mode.
     """

@@ -77,7 +77,7 @@ def of_unknown_parts(func, args, kwargs, mode):
 
 
 def with_rows(func, args, kwargs, out, mode):
-    """The symbolic result with the rows that the operator gives."""
+    """Return the symbolic result with the rows that the operator gives."""
     if func in _MADE or func._schema.is_mutable:
         return out
     if func in _SAME:
@@ -104,7 +104,7 @@ def with_rows(func, args, kwargs, out, mode):
 
 
 def _example(func, args, kwargs, apart):
-    """What the operator gives for numbers; None where that cannot be had."""
+    """Return the sparse result of the operator on real values, or None if there is none."""
     real_tensors: dict = {}
 
     def of_numbers(a):

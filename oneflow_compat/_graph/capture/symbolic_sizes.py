@@ -51,8 +51,9 @@ class Sizes:
             )
 
     def branch(self, condition, likely, location):
-        """The way build() goes on at a branch on sizes, or on a bool tensor that a node makes, at a (file,
-        line, function).
+        """Return the direction that build() takes at a branch, and record an assertion.
+
+        The branch is on sizes, or on a bool tensor that a node computes; `location` is a (file, line, function).
         """
         location = location or ("", 0, "build")
         branch_key = (*location[:2], sum(p[:2] == location[:2] for p in self.branches))
@@ -72,8 +73,9 @@ class Sizes:
         return direction
 
     def define(self, node, tensor):
-        """Sizes that are first seen as one of this result; a number that becomes a size is one (torch takes
-        sizes for more than one).
+        """Record the sizes that first appear in this result.
+
+        A number that becomes a size is marked as size-like, because torch assumes that sizes are larger than one.
         """
         for dim, size in enumerate(tensor.shape):
             if type(size) is torch.SymInt:
@@ -87,23 +89,19 @@ class Sizes:
                     )
 
     def count(self, node):
-        """The integer in a tensor of one, as a number of Python's arithmetic (`mask.sum().item()`)."""
+        """Return the integer of a one-element tensor as a Python symbolic integer (`mask.sum().item()`)."""
         self.begin()
         size = self.recorder.fake_mode.shape_env.create_unbacked_symint()
         self.nodes[size.node.expr] = self._made(aten._local_scalar_dense.default, (node,))
         return size
 
     def branch_on_values(self, node):
-        """The way build() goes on where it asks for the truth of a question that `_likely` knows; None of
-        another one.
-        """
+        """Return the direction of a branch on a tensor whose likely value `_likely` knows, else None."""
         likely = None if several() else _likely(node)
         return None if likely is None else self.branch(node, likely, user_location())
 
     def node(self, size):
-        """The node of a size or of a number computed from sizes; a plain number where it is known
-        after all.
-        """
+        """Return the node of a size or of a number computed from sizes; a plain number if its value is known."""
         from torch.utils._sympy.interp import sympy_interp
 
         expression = size.node.expr
@@ -312,8 +310,9 @@ def _environment():
             return sympy.true if self.branch(torch.SymBool(sym_node), likely, location) else sympy.false
 
     def _of_a_size(condition, sizes):
-        """Is this a comparison of 0 or 1 with quotients and multiples of sizes, as a view's -1 gives (u0 //
-        4)? Torch answers those of sizes alone.
+        """Return True for a comparison of 0 or 1 with quotients and multiples of sizes.
+
+        A view's -1 gives such a quotient (u0 // 4). Torch itself decides comparisons of sizes alone.
         """
         if not isinstance(condition, sympy.core.relational.Relational):
             return False
@@ -391,7 +390,7 @@ def _another_form(func, args, kwargs):
 
 
 def innermost(error):
-    """The frame that raised it."""
+    """Return the frame that raised the error."""
     traceback = error.__traceback__
     while traceback.tb_next is not None:
         traceback = traceback.tb_next
@@ -399,7 +398,7 @@ def innermost(error):
 
 
 def asks_for_a_size(error) -> bool:
-    """Does torch say that it needs the number an unknown size stands for?"""
+    """Return True if torch's error says that it needs the value of an unknown size."""
     message = str(error)
     if isinstance(error, TypeError):  # Python that wants an int: random.Random(n), {}[n]
         return "SymInt" in message or any(

@@ -236,8 +236,9 @@ def _views_of_any_layout():
 
 @contextlib.contextmanager
 def _deep_copies():
-    """copy.deepcopy() of a tensor in build(), or of a module, copies the values of each call into memory of
-    the program.
+    """Record copy.deepcopy() of a tensor or module in build() as a copy of each call's values.
+
+    The copy is written to the program's memory.
     """
 
     def make(original):
