@@ -93,8 +93,8 @@ def _captured_tensors(capture, placeholders):
 def _is_outside_state(placeholder, nodes, captured):
     """Return True if the placeholder is captured from outside the graph's state.
 
-    The optimizers' own tensors are state. So is a tensor that build() fills by copy_(), because OneFlow keeps
-    that value, too.
+    The optimizers' own tensors are state. So is a tensor that build() fills by copy_(), because OneFlow
+    keeps that value, too.
     """
     if placeholder not in captured or any(n.meta.get("phase") == "update" for n in nodes):
         return False

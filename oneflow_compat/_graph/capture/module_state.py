@@ -200,7 +200,7 @@ class kept_modules:
             self.stores.extend(part for new in _made(module, self.known) for part in _symbolic_parts(new))
 
     def _bound(self):
-        """Yield (container, key, value) of the attributes and modules that build() put into existing modules."""
+        """Yield (container, key, value) of attributes and modules that build() put into existing modules."""
         for owner, children in self.children:
             yield from ((owner._modules, k, v) for k, v in owner._modules.items() if v is not children.get(k))
         for owner, _, attributes, _ in self.before:

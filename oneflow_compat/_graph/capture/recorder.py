@@ -54,7 +54,7 @@ _STATISTICS = {
 
 
 def _written_returns(func):
-    """Return, for each result of an operator, the (position, name) of the argument that it writes and returns.
+    """Return the (position, name) of the written argument that each result of an operator is.
 
     The entry is None for a result that is no written argument.
     """

@@ -53,7 +53,8 @@ class Sizes:
     def branch(self, condition, likely, location):
         """Return the direction that build() takes at a branch, and record an assertion.
 
-        The branch is on sizes, or on a bool tensor that a node computes; `location` is a (file, line, function).
+        The branch is on sizes, or on a bool tensor that a node computes.
+        `location` is a (file, line, function).
         """
         location = location or ("", 0, "build")
         branch_key = (*location[:2], sum(p[:2] == location[:2] for p in self.branches))
@@ -75,7 +76,7 @@ class Sizes:
     def define(self, node, tensor):
         """Record the sizes that first appear in this result.
 
-        A number that becomes a size is marked as size-like, because torch assumes that sizes are larger than one.
+        A number that becomes a size is marked as size-like, because torch assumes that sizes exceed one.
         """
         for dim, size in enumerate(tensor.shape):
             if type(size) is torch.SymInt:
@@ -101,7 +102,7 @@ class Sizes:
         return None if likely is None else self.branch(node, likely, user_location())
 
     def node(self, size):
-        """Return the node of a size or of a number computed from sizes; a plain number if its value is known."""
+        """Return the node of a size or of a number computed from sizes, or its value if known."""
         from torch.utils._sympy.interp import sympy_interp
 
         expression = size.node.expr
