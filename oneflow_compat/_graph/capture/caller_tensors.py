@@ -107,7 +107,7 @@ def _memory(tensor):
 
 
 def _memories_of_state(capture):
-    """Return the memory of every tensor that a module, an optimizer, the graph or its gradient scaler holds."""
+    """Return the memory of every tensor of a module, an optimizer, the graph or its gradient scaler."""
     pending = [entry[-1] for entry in capture.state.by_id.values()]
     pending += [optimizer.state for optimizer, _ in capture.state.optimizers]
     for owner in capture.owners:
