@@ -19,19 +19,20 @@ _CATCHES = ("CHECK_EXC_MATCH", "JUMP_IF_NOT_EXC_MATCH", "CHECK_EG_MATCH")
 
 
 def assumed(recorder, tensor, node):
-    """What the tensor must be for build() to go on, where it is tested by a check of the user's; None where
-    it is not.
+    """Return the truth value that a user's check requires of the tensor for build() to go on.
+
+    Return None if the tensor is not tested by such a check.
     """
-    frame = first = _outside(sys._getframe(1), is_of_this_package)
+    frame = nearest_frame = _outside(sys._getframe(1), is_of_this_package)
     frame = _outside(frame, is_internal)
     value = (
-        None if frame is None else _goes_on(first.f_code, first.f_lasti)
+        None if frame is None else _goes_on(nearest_frame.f_code, nearest_frame.f_lasti)
     )  # torch's own check, as of clip_grad_norm_(error_if_nonfinite=True)
-    if value is None and frame is not None and frame is not first:
+    if value is None and frame is not None and frame is not nearest_frame:
         value = _goes_on(frame.f_code, frame.f_lasti)
     if value is None:
         return None
-    text = (
+    check_location = (
         location_text((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
         .replace('"', "'")
         .replace("\\", "/")
@@ -39,7 +40,7 @@ def assumed(recorder, tensor, node):
     tested = node if value else recorder.graph.call_function(aten.logical_not.default, (node,))
     tested.meta.setdefault("tensor", node.meta["tensor"])
     check = recorder.graph.call_function(
-        aten._assert_async.msg, (tested, f"a check in build() failed: {text}")
+        aten._assert_async.msg, (tested, f"a check in build() failed: {check_location}")
     )
     for made in (tested, check):
         recorder._annotate(made)
@@ -54,8 +55,9 @@ def _outside(frame, skipped):
 
 
 def _goes_on(code, offset):
-    """The truth value with which the code at `offset` goes on, if the other one leads straight to `raise`;
-    else None.
+    """Return the truth value with which the code at `offset` goes on, or None.
+
+    There is such a value only if the opposite value leads straight to `raise`.
     """
     instructions = list(dis.get_instructions(code))
     if any(i.opname in _CATCHES for i in instructions):

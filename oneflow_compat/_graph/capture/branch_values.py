@@ -25,16 +25,17 @@ _MOST = 4096, 1 << 16  # elements read to compute a value: floating ones, intege
 
 
 def state_number(recorder, node):
-    """The number in a tensor computed from small buffers, integer arguments and the like, or None; floating
-    arguments and parameters give None.
+    """Return the value of a scalar tensor computed from small buffers, integer arguments and the like.
+
+    Return None if the value is unknown. Floating-point arguments and parameters give None.
     """
     value = _value(recorder, node, arguments=False)
     if value is None:
         return None
-    number = value.item()
+    state_value = value.item()
     item = recorder.graph.call_function(aten._local_scalar_dense.default, (node,))
-    recorder.guards.append((item, operator.eq, number, True))
-    return number
+    recorder.guards.append((item, operator.eq, state_value, True))
+    return state_value
 
 
 def lengths(recorder, tensor):
@@ -143,21 +144,27 @@ def _ctc(recorder, node, log_probs, targets, input_lengths, target_lengths, *mor
 
 
 def _by_values(recorder, node, *args):
-    """The results of an operator all of whose inputs are known; the program is guarded by the length of the
-    first.
+    """Return the results of an operator if the values of all its inputs are known, else None.
+
+    Unless the inputs are constants, the program is guarded by the length of the first result.
     """
     value = constant_value(recorder, node)
     if value is None:
         value = _value(recorder, node, arguments=False)
         if value is None:
             return None
-        first, tensor = (
+        result_node, tensor = (
             (node, value)
             if isinstance(value, torch.Tensor)
             else (recorder.graph.call_function(operator.getitem, (node, 0)), value[0])
         )
         recorder.guards.append(
-            (recorder.graph.call_function(aten.sym_size.int, (first, 0)), operator.eq, tensor.shape[0], True)
+            (
+                recorder.graph.call_function(aten.sym_size.int, (result_node, 0)),
+                operator.eq,
+                tensor.shape[0],
+                True,
+            )
         )
     with recorder.fake_mode:
         return pytree.tree_map_only(
@@ -168,7 +175,10 @@ def _by_values(recorder, node, *args):
 
 
 def _flag(recorder, node, *args):
-    """torch.equal and allclose of known values; the program is guarded by the answer."""
+    """Return the result of torch.equal or allclose of known values.
+
+    Unless the values are constants, the program is guarded by the result.
+    """
     value = constant_value(recorder, node)
     if value is None:
         value = _value(recorder, node, arguments=False)
@@ -185,7 +195,7 @@ def _flag(recorder, node, *args):
 
 
 def _count(recorder, mask):
-    """How many elements of a mask are set, where its values are known, else None."""
+    """Return the number of set elements of a mask, or None if its values are unknown."""
     node = recorder.graph.call_function(aten.count_nonzero.default, (recorder._convert(mask)[0],))
     value = constant_value(recorder, node)
     count = value.item() if value is not None else state_number(recorder, node)
@@ -207,18 +217,20 @@ def _lstsq(recorder, node, a, b, rcond=None):
 
 def _index(recorder, node, x, indices):
     """x[mask] is x[nonzero indices]: the number of set elements decides the shape."""
-    found = []
+    index_tensors = []
     for index in indices:
         if index is None or index.dtype not in (torch.bool, torch.uint8):
-            found.append(index)
+            index_tensors.append(index)
             continue
         count = _count(recorder, index) if index.dim() else None
         if count is None:
             return None
         with recorder.fake_mode:
-            found += [torch.empty(count, dtype=torch.int64, device=index.device) for _ in range(index.dim())]
+            index_tensors += [
+                torch.empty(count, dtype=torch.int64, device=index.device) for _ in range(index.dim())
+            ]
     with recorder.fake_mode:
-        return aten.index.Tensor(x, found)
+        return aten.index.Tensor(x, index_tensors)
 
 
 def _select(recorder, node, x, mask):
@@ -293,12 +305,12 @@ def value_readers(recorder, active, exact):
         )
 
     def pad(data, sizes, batch_first, value, total):
-        known = lengths(recorder, sizes) if active() else None
-        if known is None:
+        sequence_lengths = lengths(recorder, sizes) if active() else None
+        if sequence_lengths is None:
             return originals[2](data, sizes, batch_first, value, total)
         with _disable_current_modes():
-            known = known.tolist()
-        return _padded(data, known, batch_first, value, total)
+            sequence_lengths = sequence_lengths.tolist()
+        return _padded(data, sequence_lengths, batch_first, value, total)
 
     def any_(
         *args,
@@ -338,8 +350,9 @@ def value_readers(recorder, active, exact):
 
 @contextlib.contextmanager
 def _arrays(recorder, active):
-    """numpy() and its like, which read memory where no operator is called: of known values, guarded, or an
-    error.
+    """Replace numpy() and the like, which read memory without calling an operator.
+
+    Known values are read and guarded; unknown values are an error.
     """
     names = {"numpy": "as a NumPy array", "tolist": "as a list", "__dlpack__": "through dlpack"}
     own = {
@@ -351,15 +364,15 @@ def _arrays(recorder, active):
         def read(self, *args, **kwargs):
             if not active() or _get_current_dispatch_mode() is None:
                 return original(self, *args, **kwargs)
-            known = _values(recorder, self, arguments=False)
-            if known is None:
+            constant = _values(recorder, self, arguments=False)
+            if constant is None:
                 raise CaptureError(
                     f"build() needs the values of a tensor {names[name]}, which a static program does not"
                     " have",
                     "Return the tensor and read the result, or compute with tensors.",
                 )
             with _disable_current_modes():
-                return original(known, *args, **kwargs)
+                return original(constant, *args, **kwargs)
 
         return read
 

@@ -51,7 +51,7 @@ def warn_of_kept_values(name, written):
 
 
 def _writers(graph):
-    """{placeholder: nodes that write it or a view of it}"""
+    """Return {placeholder: nodes that write it or a view of it}."""
     writers: dict = {}
     for node in graph.nodes:
         if node.op != "call_function" or node.target in _WRITE_NO_VALUES:
@@ -71,28 +71,30 @@ def _arguments(capture, graph):
 
 
 def _captured_tensors(capture, placeholders):
-    """Those of the placeholders that stand for tensors found in no module, optimizer or graph."""
-    wanted = set(placeholders)
+    """Return the placeholders that stand for tensors of no module, optimizer or graph."""
+    placeholder_set = set(placeholders)
     tensors: dict = {}
     for tensor, node, _ in capture.recorder.lifted.values():
-        if node in wanted:
+        if node in placeholder_set:
             tensors.setdefault(node, []).append(tensor)
     if not tensors:
         return set()
     state = _memories_of_state(capture)
     return {
         node
-        for node, held in tensors.items()
+        for node, node_tensors in tensors.items()
         if not any(
             isinstance(t, torch.nn.Parameter) or capture.state.entry(t) is not None or _memory(t) in state
-            for t in held
+            for t in node_tensors
         )
     }
 
 
 def _is_outside_state(placeholder, nodes, captured):
-    """The optimizers' own tensors are state, and so is a tensor that build() fills by copy_(): OneFlow keeps
-    that value, too.
+    """Return True if the placeholder is captured from outside the graph's state.
+
+    The optimizers' own tensors are state. So is a tensor that build() fills by copy_(), because OneFlow
+    keeps that value, too.
     """
     if placeholder not in captured or any(n.meta.get("phase") == "update" for n in nodes):
         return False
@@ -105,29 +107,29 @@ def _memory(tensor):
 
 
 def _memories_of_state(capture):
-    """Memory of every tensor that a module, an optimizer, the graph or its gradient scaler holds."""
-    held = [entry[-1] for entry in capture.state.by_id.values()]
-    held += [optimizer.state for optimizer, _ in capture.state.optimizers]
+    """Return the memory of every tensor of a module, an optimizer, the graph or its gradient scaler."""
+    pending = [entry[-1] for entry in capture.state.by_id.values()]
+    pending += [optimizer.state for optimizer, _ in capture.state.optimizers]
     for owner in capture.owners:
-        held += [owner.__dict__, *(getattr(owner, kind, {}) for kind in ("_parameters", "_buffers"))]
+        pending += [owner.__dict__, *(getattr(owner, kind, {}) for kind in ("_parameters", "_buffers"))]
     if capture.update is not None and capture.update.scaler is not None:
-        held.append(capture.update.scaler.__dict__)
+        pending.append(capture.update.scaler.__dict__)
     memories, seen = set(), {}
-    while held:
-        value = held.pop()
+    while pending:
+        value = pending.pop()
         if id(value) in seen:
             continue
         seen[id(value)] = value
         if isinstance(value, torch.Tensor):
             memories.add(_memory(value))
         else:
-            held += _parts(value)
+            pending += _parts(value)
     return memories
 
 
 def _parts(value):
-    """What a container or an object of the user's holds."""
-    kind, parts = type(value), []
+    """Return the values that a container or a user's object holds."""
+    value_type, parts = type(value), []
     if isinstance(value, dict):
         parts += dict.values(value)
     for container in _CONTAINERS:  # a subclass may count or list its elements otherwise
@@ -135,7 +137,7 @@ def _parts(value):
             parts += container.__iter__(value)
     if (
         not isinstance(value, type)
-        and kind.__module__.partition(".")[0] not in (_PACKAGE, "builtins")
+        and value_type.__module__.partition(".")[0] not in (_PACKAGE, "builtins")
         and isinstance(getattr(value, "__dict__", None), dict)
     ):
         parts += vars(value).values()
@@ -144,22 +146,22 @@ def _parts(value):
 
 def _copy_at_start(graph, placeholder, writer):
     info = placeholder.meta["tensor"]
-    first = next(n for n in graph.nodes if n.op != "placeholder")
-    with graph.inserting_before(first):
+    first_operator = next(n for n in graph.nodes if n.op != "placeholder")
+    with graph.inserting_before(first_operator):
         if info.stride is None or _is_dense(info):
-            made = [graph.call_function(aten.clone.default, (placeholder,))]
+            copies = [graph.call_function(aten.clone.default, (placeholder,))]
         else:  # a copy with the same gaps, because views of the copy count by strides
             memory = graph.call_function(
                 aten.empty_strided.default,
                 (list(info.shape), list(info.stride)),
                 {"dtype": info.dtype, "device": info.device},
             )
-            made = [memory, graph.call_function(aten.copy_.default, (memory, placeholder))]
-    for node in made:
+            copies = [memory, graph.call_function(aten.copy_.default, (memory, placeholder))]
+    for node in copies:
         node.meta.update(
             tensor=TensorInfo(*info), phase="forward", module="", location=writer.meta.get("location")
         )
-    placeholder.replace_all_uses_with(made[-1], delete_user_cb=lambda user: user not in made)
+    placeholder.replace_all_uses_with(copies[-1], delete_user_cb=lambda user: user not in copies)
 
 
 def _is_dense(info):

@@ -40,18 +40,19 @@ _PLAIN = (
 
 
 def check_leaves(flat, name, more=()):
-    """Every leaf must be a tensor, a plain python value, or of one of the classes in `more`; name(index) is
-    what an error calls it.
+    """Raise unless every leaf is a tensor, a plain Python value, or of one of the classes in `more`.
+
+    An error calls the leaf name(index).
     """
     for index, leaf in enumerate(flat):
         if not isinstance(leaf, (torch.Tensor, *_PLAIN, *SYMBOLIC_NUMBERS, *more)):
-            kind = (
+            type_name = (
                 type(leaf).__qualname__
                 if type(leaf).__module__ == "builtins"
                 else f"{type(leaf).__module__}.{type(leaf).__qualname__}"
             )
             raise GraphTypeError(
-                f"the {name(index)} of build() has the type {kind}, which a graph cannot take",
+                f"the {name(index)} of build() has the type {type_name}, which a graph cannot take",
                 "Use tensors, numbers, strings, None, and nested list, tuple or dict of them (numpy:"
                 " flow.from_numpy(x)).",
             )
@@ -268,13 +269,13 @@ class Capture:
                 nodes.append(node)
                 outputs.append(Output(leaf_name(out_spec, i), info.shape, info.dtype, info.device))
             elif isinstance(
-                number := recorder.sizes.node(value) if type(value) in SYMBOLIC_NUMBERS else value,
+                output_value := recorder.sizes.node(value) if type(value) in SYMBOLIC_NUMBERS else value,
                 torch.fx.Node,
             ):
-                nodes.append(number)
+                nodes.append(output_value)
                 outputs.append(Output(leaf_name(out_spec, i)))
             else:
-                constants.append((i, number))
+                constants.append((i, output_value))
         for _, _, held, _ in self.stores:
             for value in held:
                 if is_run_value(value):
@@ -373,10 +374,10 @@ class Capture:
         )
 
     def _install_new_state(self):
-        made = self.update.made if self.update is not None else []
+        new_tensors = self.update.made if self.update is not None else []
         for (index, param, key), value in (self.update.structures if self.update is not None else {}).items():
             self.state.optimizers[index][0].state[param][key] = value
-        for index, param, path, real in made + [(i, p, k, r) for i, p, k, _, r in self.new_state]:
+        for index, param, path, real in new_tensors + [(i, p, k, r) for i, p, k, _, r in self.new_state]:
             put_at(holder(self.state.optimizers[index][0], param), path, real)
 
 
@@ -391,12 +392,12 @@ def _other_state(state):
 def _refuse_other_state(state, aside, missed=()):
     """An optimizer that reads or makes such state in step() cannot be in a program."""
     for optimizer, kept in aside:
-        found = [
+        foreign_keys = [
             k
             for k, v in optimizer.state.items()
             if v and not (isinstance(k, torch.Tensor) and state.name_of(k) is not None)
         ]
-        for key in (*found, *(k for k in missed if k in kept)):
+        for key in (*foreign_keys, *(k for k in missed if k in kept)):
             raise CaptureError(
                 f"{type(optimizer).__name__} keeps state under the key"
                 f" {type(key).__name__ if isinstance(key, torch.Tensor) else key!r}, which is none of its"

@@ -16,17 +16,18 @@ from ..program.program import roots, written_args
 
 @contextlib.contextmanager
 def torch_checkpoints(patched, capturing, recorder):
-    """What torch's checkpoint computes again in backward is known as such in the program, under the module
-    and scope of the first run.
+    """Mark in the program the operators that torch's checkpoint recomputes in backward.
+
+    They get the module and scope of the first run.
     """
 
-    def marked(function, first):
+    def marked(function, first_recomputation):
         runs, path, scope = [], recorder.module_path, scopes.current_scope()
 
         def run(*args, **kwargs):
             runs.append(True)
             outer = recorder.recomputing, recorder.module_path
-            recorder.recomputing, recorder.module_path = outer[0] or len(runs) >= first, path
+            recorder.recomputing, recorder.module_path = outer[0] or len(runs) >= first_recomputation, path
             try:
                 with (
                     torch._C._DisablePythonDispatcher(),

@@ -81,7 +81,7 @@ def _forms():
             if hasattr(torch.Tensor, f.__name__)
         }
     )
-    for kind, dims in itertools.product(
+    for mode, dims in itertools.product(
         (
             "nearest",
             "_nearest_exact",
@@ -95,13 +95,13 @@ def _forms():
         (1, 2, 3),
     ):
         name = (
-            f"_upsample{kind.removesuffix('_aa')}{dims}d_aa"
-            if kind.endswith("_aa")
-            else f"{'_' * kind.startswith('_')}upsample_{kind.lstrip('_')}{dims}d"
+            f"_upsample{mode.removesuffix('_aa')}{dims}d_aa"
+            if mode.endswith("_aa")
+            else f"{'_' * mode.startswith('_')}upsample_{mode.lstrip('_')}{dims}d"
         )
         if hasattr(torch._C._nn, name) and hasattr(aten, name):
             forms[getattr(torch._C._nn, name)] = functools.partial(
-                _upsample, getattr(aten, name).default, "nearest" in kind
+                _upsample, getattr(aten, name).default, "nearest" in mode
             )
     return forms
 
@@ -175,11 +175,11 @@ def _take_along_dim(input, indices, dim=None):
 
 def _kron(input, other):
     dims = max(input.dim(), other.dim())
-    one, two = (t.reshape([1] * (dims - t.dim()) + list(t.shape)) for t in (input, other))
-    product = one.reshape([n for size in one.shape for n in (size, 1)]) * two.reshape(
-        [n for size in two.shape for n in (1, size)]
-    )
-    return product.reshape([a * b for a, b in zip(one.shape, two.shape)])
+    input_blocks, other_blocks = (t.reshape([1] * (dims - t.dim()) + list(t.shape)) for t in (input, other))
+    product = input_blocks.reshape(
+        [n for size in input_blocks.shape for n in (size, 1)]
+    ) * other_blocks.reshape([n for size in other_blocks.shape for n in (1, size)])
+    return product.reshape([a * b for a, b in zip(input_blocks.shape, other_blocks.shape)])
 
 
 def _matmul(input, other, *, out=None):

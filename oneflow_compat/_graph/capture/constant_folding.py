@@ -48,22 +48,22 @@ def _replayed(recorder, node):
 
 
 def _plain(node):
-    """Is it an operator whose result its inputs decide?"""
+    """Return True if the inputs of the operator determine its result."""
     if not isinstance(node.target, torch._ops.OpOverload):
         return node.target.__module__ in ("_operator", "operator")
     return torch.Tag.nondeterministic_seeded not in node.target.tags
 
 
 def _ancestors(node):
-    found, todo = set(), [node]
+    ancestors, todo = set(), [node]
     while todo:
         n = todo.pop()
-        if n in found:
+        if n in ancestors:
             continue
-        found.add(n)
-        if len(found) > _MOST_NODES or n.op not in ("call_function", "get_attr"):
+        ancestors.add(n)
+        if len(ancestors) > _MOST_NODES or n.op not in ("call_function", "get_attr"):
             return None
         if n.op == "call_function" and not _plain(n):
             return None
         todo.extend(n.all_input_nodes)
-    return found
+    return ancestors

@@ -132,13 +132,15 @@ class Results:
 
     @staticmethod
     def _key(func, args, kwargs):
-        numbers = torch.Tag.pointwise not in func.tags  # there, learning rates and the like are not looked at
+        include_floats = (
+            torch.Tag.pointwise not in func.tags
+        )  # there, learning rates and the like are not looked at
         try:
             return (
                 func,
                 torch.get_default_dtype(),
-                _of(args, numbers),
-                tuple([(k, _of(v, numbers)) for k, v in kwargs.items()]),
+                _of(args, include_floats),
+                tuple([(k, _of(v, include_floats)) for k, v in kwargs.items()]),
             )
         except _NotKept:
             return None
@@ -180,28 +182,28 @@ def _described(tensor):
 
 
 def _lasts(func):
-    found = _lasting.get(func)
-    if found is None:
-        returns, known = func._schema.returns, func.namespace == "aten" and func not in _OF_MEMORY
+    cacheable = _lasting.get(func)
+    if cacheable is None:
+        returns, is_aten = func._schema.returns, func.namespace == "aten" and func not in _OF_MEMORY
         on_values = func._schema.is_mutable or _ON_VALUES & set(func.tags)
-        found = _lasting[func] = (
-            known and bool(returns) and not on_values and all(r.alias_info is None for r in returns)
+        cacheable = _lasting[func] = (
+            is_aten and bool(returns) and not on_values and all(r.alias_info is None for r in returns)
         )
-    return found
+    return cacheable
 
 
-def _of(a, numbers):
-    """What the result depends on of an argument; with `numbers`, on floats as well."""
-    kind = type(a)
-    if kind is FakeTensor:
+def _of(a, include_floats):
+    """Return the part of an argument that the result depends on; with `include_floats`, floats as well."""
+    value_type = type(a)
+    if value_type is FakeTensor:
         if not _is_plain(a) or a.dtype.is_complex:
             raise _NotKept
         return _described(a)
-    if kind is list or kind is tuple:
-        return tuple([_of(x, numbers) for x in a])
-    if kind not in _PLAIN:
+    if value_type is list or value_type is tuple:
+        return tuple([_of(x, include_floats) for x in a])
+    if value_type not in _PLAIN:
         raise _NotKept
-    return kind, a if numbers or kind is not float else None
+    return value_type, a if include_floats or value_type is not float else None
 
 
 def _record(out):

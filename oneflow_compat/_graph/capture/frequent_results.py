@@ -111,7 +111,7 @@ _SUGGESTED = {
 
 
 def known_results(func, args, kwargs):
-    """The symbolic results of an operator; None where torch shall find them out.
+    """Return the symbolic results of an operator, or None if torch has to compute them.
 
     Call it in the symbolic mode.
     """
@@ -127,15 +127,15 @@ def known_results(func, args, kwargs):
         if x.is_cpu and x.dtype is torch.bfloat16 and x.dim() > 1 and _format(x) is not None:
             return _like(x), *func(*args)[1:]
     elif func is aten.native_batch_norm_backward.default:
-        grad, x, *channel_wise, training, _, wanted = args
+        grad, x, *channel_wise, training, _, output_mask = args
         if (
             (training or x.is_cpu)
             and grad.shape == x.shape
             and grad.dtype == x.dtype
             and _usual(x, channel_wise if training else channel_wise[:3])
         ):
-            made = (_like, lambda x: x.new_empty(x.shape[1]), lambda x: x.new_empty(x.shape[1]))
-            return tuple(make(x) if want else None for make, want in zip(made, wanted))
+            makers = (_like, lambda x: x.new_empty(x.shape[1]), lambda x: x.new_empty(x.shape[1]))
+            return tuple(make(x) if want else None for make, want in zip(makers, output_mask))
     elif func is aten.cudnn_batch_norm.default:
         x, *channel_wise, training, _, _ = args
         if training and _usual(x, channel_wise):
@@ -192,12 +192,12 @@ def _laid_out(func, args, out):
             torch._prims_common.compute_elementwise_output_strides(*deciding) if deciding else out.stride()
         )
         return torch.empty_strided(out.shape, stride, dtype=out.dtype, device=out.device)
-    wanted = (
+    memory_format = (
         torch._prims_common.suggest_memory_format(args[_SUGGESTED[func]])
         if func in _SUGGESTED
         else torch.contiguous_format
     )
-    return torch.empty(out.shape, dtype=out.dtype, device=out.device, memory_format=wanted)
+    return torch.empty(out.shape, dtype=out.dtype, device=out.device, memory_format=memory_format)
 
 
 def _grouped_mm(a, b, offs=None, bias=None, out_dtype=None):
@@ -208,25 +208,25 @@ def _grouped_mm(a, b, offs=None, bias=None, out_dtype=None):
         return None
     flat = (a.dim() == 2) + (b.dim() == 2)
     size = ((offs.shape[0],) if flat == 2 else () if flat else (a.shape[0],)) + (a.shape[-2], b.shape[-1])
-    many = 16 // a.element_size()
-    row = (size[-1] + many - 1) // many * many
+    alignment = 16 // a.element_size()
+    row = (size[-1] + alignment - 1) // alignment * alignment
     return torch.empty_strided(size, (size[-2] * row, row, 1)[-len(size) :], dtype=a.dtype, device=a.device)
 
 
 def _alike(args):
-    """Floating tensors of one shape, dtype and device in one dense layout, and options."""
-    first = args[0]
+    """Return True for floating-point tensors of one shape, dtype, device and dense layout, and options."""
+    leading = args[0]
     if (
-        not isinstance(first, torch.Tensor)
-        or first.dtype not in _FLOATS
-        or first.layout is not torch.strided
-        or not _dense(first)
+        not isinstance(leading, torch.Tensor)
+        or leading.dtype not in _FLOATS
+        or leading.layout is not torch.strided
+        or not _dense(leading)
     ):
         return False
-    kind = first.shape, first.stride(), first.dtype, first.device
+    layout = leading.shape, leading.stride(), leading.dtype, leading.device
     for a in args[1:]:
         if isinstance(a, torch.Tensor):
-            if a.layout is not torch.strided or (a.shape, a.stride(), a.dtype, a.device) != kind:
+            if a.layout is not torch.strided or (a.shape, a.stride(), a.dtype, a.device) != layout:
                 return False
         elif type(a) not in (int, float, str):
             return False
@@ -234,20 +234,21 @@ def _alike(args):
 
 
 def _writes(args):
-    """Floating tensors of one shape, dtype and device, of which the first has an element for each index, and
-    options.
+    """Return True for floating-point tensors of one shape, dtype and device, and options.
+
+    The first tensor must have a separate element for each index.
     """
-    first = args[0]
+    destination = args[0]
     if (
-        not isinstance(first, torch.Tensor)
-        or first.dtype not in _FLOATS
-        or first.layout is not torch.strided
-        or 0 in first.stride()
+        not isinstance(destination, torch.Tensor)
+        or destination.dtype not in _FLOATS
+        or destination.layout is not torch.strided
+        or 0 in destination.stride()
     ):
         return False
-    kind = torch.strided, first.shape, first.dtype, first.device
+    layout = torch.strided, destination.shape, destination.dtype, destination.device
     return all(
-        (a.layout, a.shape, a.dtype, a.device) == kind
+        (a.layout, a.shape, a.dtype, a.device) == layout
         if isinstance(a, torch.Tensor)
         else type(a) in (int, float, bool, str)
         for a in args[1:]
@@ -265,13 +266,17 @@ def _usual(x, channel_wise):
 
 
 def _format(x):
-    """The memory format of the kernel's result; None for a tensor of two formats at once, and off the CPU for
-    one of none.
+    """Return the memory format of the kernel's result, or None.
+
+    It is None for a tensor of two formats at once, and, off the CPU, for a tensor of no format.
     """
-    other = _FORMATS.get(x.ndim)
-    plain, last = x.is_contiguous(), other is not None and x.is_contiguous(memory_format=other)
+    channels_last = _FORMATS.get(x.ndim)
+    plain, last = (
+        x.is_contiguous(),
+        channels_last is not None and x.is_contiguous(memory_format=channels_last),
+    )
     if plain != last:
-        return torch.contiguous_format if plain else other
+        return torch.contiguous_format if plain else channels_last
     return torch._prims_common.suggest_memory_format(x) if x.is_cpu and not plain else None
 
 

@@ -91,10 +91,10 @@ def tensors_as_indices(recorder, active):
 
 
 def _overrides(value):
-    kind = type(value)
+    value_type = type(value)
     return (
-        kind not in (torch.Tensor, torch.nn.Parameter, FakeTensor)
-        and getattr(kind, "__torch_function__", _PLAIN) is not _PLAIN
+        value_type not in (torch.Tensor, torch.nn.Parameter, FakeTensor)
+        and getattr(value_type, "__torch_function__", _PLAIN) is not _PLAIN
     )
 
 

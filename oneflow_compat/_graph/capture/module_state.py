@@ -65,8 +65,8 @@ class StateMap:
         return self.by_id.get(id(tensor))
 
     def name_of(self, tensor):
-        found = self.by_id.get(id(tensor))
-        return found[1] if found else None
+        entry = self.by_id.get(id(tensor))
+        return entry[1] if entry else None
 
     def all_modules(self):
         """(path, module) of every module, once."""
@@ -103,35 +103,35 @@ class kept_modules:
         self.late: set = set()  # (id(container), key) of `stores` that hold things build() made
 
     def __enter__(self):
-        for thing in self.first:
-            self.add(thing)
+        for owner in self.first:
+            self.add(owner)
         return self
 
-    def add(self, thing):
+    def add(self, owner):
         """Remember a module (or the object build() belongs to) as it is now."""
-        if id(thing) in self.known:
+        if id(owner) in self.known:
             return
-        self.known.add(id(thing))
+        self.known.add(id(owner))
         attributes = {
-            k: v for k, v in thing.__dict__.items() if k not in _INTERNAL or isinstance(v, torch.Tensor)
+            k: v for k, v in owner.__dict__.items() if k not in _INTERNAL or isinstance(v, torch.Tensor)
         }
         contents = {k: _copied(v) for k, v in attributes.items() if type(v) in (list, dict)}
-        buffers = thing._buffers if isinstance(thing, torch.nn.Module) else {}
-        self.before.append((thing, dict(buffers.items()), attributes, contents))
-        if isinstance(thing, torch.nn.Module) and isinstance(
-            thing._modules, dict
+        buffers = owner._buffers if isinstance(owner, torch.nn.Module) else {}
+        self.before.append((owner, dict(buffers.items()), attributes, contents))
+        if isinstance(owner, torch.nn.Module) and isinstance(
+            owner._modules, dict
         ):  # a ScriptModule's cannot be changed
-            self.children.append((thing, dict(thing._modules)))
+            self.children.append((owner, dict(owner._modules)))
 
     def changes(self):
         """[(old real tensor, new tensor)] to copy; fills `stores`.
 
         No tensor is copied into memory of registered state.
         """
-        pairs, held, written = [], set(), {}
-        for thing, buffers, _, _ in self.before:
-            parameters = thing._parameters.values() if isinstance(thing, torch.nn.Module) else ()
-            held.update(_memory(t) for t in (*parameters, *buffers.values()) if t is not None)
+        pairs, state_memories, written = [], set(), {}
+        for owner, buffers, _, _ in self.before:
+            parameters = owner._parameters.values() if isinstance(owner, torch.nn.Module) else ()
+            state_memories.update(_memory(t) for t in (*parameters, *buffers.values()) if t is not None)
 
         def differs(container, key, old, new, registered=False, saved=False):
             if new is old:
@@ -148,7 +148,7 @@ class kept_modules:
                     written.setdefault(_memory(old), new) is not new and not registered
                 ):  # one tensor under two names
                     self.stores.append((container, key, new))
-                elif registered or _memory(old) not in held:
+                elif registered or _memory(old) not in state_memories:
                     pairs.append((old, new))
                 elif new.layout is not torch.strided or self._place(new) != self._place(old):
                     self.stores.append((container, key, new))
@@ -162,29 +162,31 @@ class kept_modules:
             elif _symbolic(new) and (saved or not self._constant(new)):
                 self.stores.append((container, key, new))
 
-        for thing, buffers, attributes, contents in self.before:
-            for key, new in thing._buffers.items() if isinstance(thing, torch.nn.Module) else ():
+        for owner, buffers, attributes, contents in self.before:
+            for key, new in owner._buffers.items() if isinstance(owner, torch.nn.Module) else ():
                 differs(
-                    thing._buffers,
+                    owner._buffers,
                     key,
                     buffers.get(key),
                     new,
                     True,
-                    key not in thing._non_persistent_buffers_set,
+                    key not in owner._non_persistent_buffers_set,
                 )
-            for key, new in thing.__dict__.items():
+            for key, new in owner.__dict__.items():
                 if key in _INTERNAL:
                     continue
                 old = attributes.get(key)
                 if new is old and key in contents:
                     _walk(new, contents[key], differs)
                 else:
-                    differs(thing.__dict__, key, old, new)
+                    differs(owner.__dict__, key, old, new)
         filled = set()
         for container, key, value in self._bound():
-            parts = {id(made): list(_symbolic_parts(made)) for made in _made(value, self.known)}
+            parts = {id(instance): list(_symbolic_parts(instance)) for instance in _made(value, self.known)}
             if any(parts.values()):  # bound when the tensors are real
-                self.stores.extend(part for i, found in parts.items() if i not in filled for part in found)
+                self.stores.extend(
+                    part for i, instance_parts in parts.items() if i not in filled for part in instance_parts
+                )
                 filled.update(parts)
                 self.late.add((id(container), key))
                 if not _symbolic(value):  # else it is stored already
@@ -194,36 +196,35 @@ class kept_modules:
                 pairs = [(old, new.clone()) for old, new in pairs]
         return pairs
 
-    def fill(self, made):
+    def fill(self, modules):
         """Store real tensors after each run in modules that build() made and returns."""
-        for module in made:
+        for module in modules:
             self.stores.extend(part for new in _made(module, self.known) for part in _symbolic_parts(new))
 
     def _bound(self):
-        """(container, key, value) of what build() put into modules that were there: attributes
-        and modules.
-        """
-        for thing, children in self.children:
-            yield from ((thing._modules, k, v) for k, v in thing._modules.items() if v is not children.get(k))
-        for thing, _, attributes, _ in self.before:
+        """Yield (container, key, value) of attributes and modules that build() put into existing modules."""
+        for owner, children in self.children:
+            yield from ((owner._modules, k, v) for k, v in owner._modules.items() if v is not children.get(k))
+        for owner, _, attributes, _ in self.before:
             yield from (
-                (thing.__dict__, k, v)
-                for k, v in thing.__dict__.items()
+                (owner.__dict__, k, v)
+                for k, v in owner.__dict__.items()
                 if k not in _INTERNAL and v is not attributes.get(k)
             )
 
     def _place(self, tensor):
-        """Where a tensor's elements lie, a symbolic one that is a view of state by the live tensor that it
-        stands for.
+        """Return the memory, offset and strides of a tensor.
+
+        A symbolic tensor that is a view of state is located by the live tensor that it stands for.
         """
-        real, first = tensor, 0
+        real, base_offset = tensor, 0
         if isinstance(tensor, FakeTensor):
             real = next(
                 (real for real, _, twin in self.recorder.lifted.values() if _memory(twin) == _memory(tensor)),
                 tensor,
             )
-            first = real.storage_offset() if real is not tensor else 0
-        return _memory(real), first + tensor.storage_offset(), tensor.stride()
+            base_offset = real.storage_offset() if real is not tensor else 0
+        return _memory(real), base_offset + tensor.storage_offset(), tensor.stride()
 
     def _constant(self, value):
         from .constant_folding import constant_value
@@ -240,10 +241,10 @@ class kept_modules:
 
     def restore(self, everything=False):
         """`everything`: numbers and flags as well, after an error."""
-        for thing, buffers, attributes, contents in self.before:
-            places = [(thing.__dict__, attributes, _INTERNAL)]
-            if isinstance(thing, torch.nn.Module):
-                places.append((thing._buffers, buffers, ()))
+        for owner, buffers, attributes, contents in self.before:
+            places = [(owner.__dict__, attributes, _INTERNAL)]
+            if isinstance(owner, torch.nn.Module):
+                places.append((owner._buffers, buffers, ()))
             for now, before, skip in places:
                 if everything and isinstance(now, dict):
                     now.update({k: v for k, v in before.items() if k not in now})
@@ -263,29 +264,30 @@ class kept_modules:
                         now[key] = before[key]
             for key, copied in contents.items():
                 _put_back(attributes[key], copied, everything)
-        for thing, children in self.children:
-            if everything and thing._modules != children:
-                thing._modules.clear()
-                thing._modules.update(children)
-            for key in [k for k in thing._modules if (id(thing._modules), k) in self.late]:
+        for owner, children in self.children:
+            if everything and owner._modules != children:
+                owner._modules.clear()
+                owner._modules.update(children)
+            for key in [k for k in owner._modules if (id(owner._modules), k) in self.late]:
                 if key in children:
-                    thing._modules[key] = children[key]
+                    owner._modules[key] = children[key]
                 else:
-                    del thing._modules[key]
+                    del owner._modules[key]
 
 
-def of_their_own(leaves, taken):
-    """Leaves to store, a copy where another tensor has the memory: a later call may write into what it finds
-    in an attribute.
+def of_their_own(leaves, used_memories):
+    """Return the leaves to store; clone a tensor if another stored tensor uses its memory.
+
+    The reason is that a later call may write into the tensor of an attribute.
     """
     own = []
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor):
             memory = _memory(memory_of(leaf))
-            if memory in taken:
+            if memory in used_memories:
                 with torch.no_grad():
                     leaf = leaf.clone()
-            taken.add(memory)
+            used_memories.add(memory)
         own.append(leaf)
     return own
 
@@ -294,35 +296,35 @@ def memories(values):
     return {_memory(memory_of(v)) for v in values if isinstance(v, torch.Tensor)}
 
 
-def _made(value, known):
-    """Modules and other Python objects in a value, and in each other, but for known ones."""
-    found, seen = [value], {}
-    while found:
-        value = found.pop()
+def _made(value, known_ids):
+    """Yield the modules and other Python objects nested in a value, except those in `known_ids`."""
+    pending, seen = [value], {}
+    while pending:
+        value = pending.pop()
         if (
             id(value) in seen
-            or id(value) in known
+            or id(value) in known_ids
             or isinstance(value, (torch.Tensor, type, *_CODE))
             or type(value).__module__.startswith(_ENGINE)
         ):
             continue
         seen[id(value)] = value
         if type(value) in pytree.SUPPORTED_NODES:
-            found.extend(pytree.SUPPORTED_NODES[type(value)].flatten_fn(value)[0])
+            pending.extend(pytree.SUPPORTED_NODES[type(value)].flatten_fn(value)[0])
         elif hasattr(value, "__dict__"):
             yield value
-            found.extend(value.__dict__.values())  # a module's children as well
+            pending.extend(value.__dict__.values())  # a module's children as well
 
 
-def _symbolic_parts(made):
+def _symbolic_parts(instance):
     """(container, key, value) of the symbolic tensors of a module or of another object."""
-    containers = [(made.__dict__, {k: v for k, v in made.__dict__.items() if k not in _INTERNAL})]
-    if isinstance(made, torch.nn.Module):
-        containers += [(_Parameters(made), made._parameters), (made._buffers, made._buffers)]
+    containers = [(instance.__dict__, {k: v for k, v in instance.__dict__.items() if k not in _INTERNAL})]
+    if isinstance(instance, torch.nn.Module):
+        containers += [(_Parameters(instance), instance._parameters), (instance._buffers, instance._buffers)]
     return (
         (container, key, value)
-        for container, held in containers
-        for key, value in held.items()
+        for container, entries in containers
+        for key, value in entries.items()
         if _symbolic(value)
     )
 
@@ -341,17 +343,19 @@ class _Parameters:
 
 
 def _symbolic(value, seen=None):
-    """Whether there is a symbolic tensor, or a number computed from sizes, in a value or in what torch's
-    pytree finds in it (lists, dicts, TensorDict).
+    """Return True if a value contains a symbolic tensor or a number computed from sizes.
+
+    Containers that torch's pytree knows (lists, dicts, TensorDict) are searched, too.
     """
     if isinstance(value, FakeTensor) or type(value) in SYMBOLIC_NUMBERS:
         return True
-    kind, seen = pytree.SUPPORTED_NODES.get(type(value)), {} if seen is None else seen
-    if kind is None or id(value) in seen:
+    node_definition, seen = pytree.SUPPORTED_NODES.get(type(value)), {} if seen is None else seen
+    if node_definition is None or id(value) in seen:
         return False
     seen[id(value)] = value
     return any(
-        _symbolic(v, seen) for v in (value if type(value) in (list, tuple) else kind.flatten_fn(value)[0])
+        _symbolic(v, seen)
+        for v in (value if type(value) in (list, tuple) else node_definition.flatten_fn(value)[0])
     )
 
 

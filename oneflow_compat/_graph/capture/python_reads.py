@@ -109,21 +109,21 @@ class Reads:
             else:
                 cls.__getattribute__ = own
 
-    def _note(self, thing, name, value):
-        attributes = object.__getattribute__(thing, "__dict__")
-        if isinstance(thing, torch.nn.Module):
-            if id(thing) in self.made or not self._known(thing, attributes):
+    def _note(self, instance, name, value):
+        attributes = object.__getattribute__(instance, "__dict__")
+        if isinstance(instance, torch.nn.Module):
+            if id(instance) in self.made or not self._known(instance, attributes):
                 return
         elif name.startswith("_"):
             return
         if name in attributes:
             if name not in _UNREAD:
-                self._value(attributes, name, value, f"{type(thing).__name__}.{name}", True)
+                self._value(attributes, name, value, f"{type(instance).__name__}.{name}", True)
         elif isinstance(value, types.MethodType) and not name.startswith("_"):
             self._function(value.__func__)
         elif is_plain(value):  # of the class, or computed: until the object has its own
             self.entries.setdefault(
-                (id(attributes), name), (attributes, name, MISSING, f"{type(thing).__name__}.{name}", True)
+                (id(attributes), name), (attributes, name, MISSING, f"{type(instance).__name__}.{name}", True)
             )
 
     def _known(self, module, attributes):
@@ -136,20 +136,21 @@ class Reads:
             self.on_module(module)
         return True
 
-    def _absent(self, thing, name):
+    def _absent(self, instance, name):
         """An attribute that build() looked for and did not find."""
-        attributes = object.__getattribute__(thing, "__dict__")
+        attributes = object.__getattribute__(instance, "__dict__")
         if (
-            id(thing) in self.made
-            or isinstance(thing, torch.nn.Module)
-            and not self._known(thing, attributes)
+            id(instance) in self.made
+            or isinstance(instance, torch.nn.Module)
+            and not self._known(instance, attributes)
         ):
             return
         if not any(
-            name in attributes.get(kind, ()) for kind in ("_parameters", "_buffers", "_modules", "_blocks")
+            name in attributes.get(registry, ())
+            for registry in ("_parameters", "_buffers", "_modules", "_blocks")
         ):
             self.entries.setdefault(
-                (id(attributes), name), (attributes, name, MISSING, f"{type(thing).__name__}.{name}", True)
+                (id(attributes), name), (attributes, name, MISSING, f"{type(instance).__name__}.{name}", True)
             )
 
     def _value(self, container, key, value, label, attribute, depth=0):
@@ -237,12 +238,12 @@ class Reads:
                     continue
             kept.append((container, key, value, label))
         for module in self.modules.values():
-            for kind in ("_modules", "_parameters", "_buffers"):
-                container = module.__dict__.get(kind)
-                if kind == "_modules" and container:
+            for registry in ("_modules", "_parameters", "_buffers"):
+                container = module.__dict__.get(registry)
+                if registry == "_modules" and container:
                     kept.append((Length(container), len, len(container), f"len({type(module).__name__})"))
                 for key, value in (container or {}).items():
-                    if value is None or kind == "_modules":
+                    if value is None or registry == "_modules":
                         kept.append((container, key, value, f"{type(module).__name__}.{key}"))
         return kept
 

@@ -105,9 +105,7 @@ class _Generator:
 
 @contextlib.contextmanager
 def states_of_generators(recorder):
-    """While build() is captured, these functions are recorded for the generators of the CPU and of CUDA
-    devices.
-    """
+    """Record the generator functions of the CPU and of CUDA devices while build() is captured."""
     recorded = _Recorded(recorder)
     rows = (
         ("get_rng_state", recorded.getting, get_cuda_state, lambda device="cuda": (_index(device),)),
@@ -125,14 +123,14 @@ def states_of_generators(recorder):
         ),
         ("manual_seed_all", recorded.doing, seed_every_cuda, lambda seed: (int(seed),)),
     )
-    made = {
+    replacements = {
         name: (getattr(torch.cuda, name), make(getattr(torch.cuda, name), function, arguments))
         for name, make, function, arguments in rows
     }
     generator = torch.random.default_generator
     torch.random.default_generator = _Generator(generator, recorded)
     try:
-        with everywhere(made):
+        with everywhere(replacements):
             yield
     finally:
         torch.random.default_generator = generator

@@ -54,16 +54,17 @@ _STATISTICS = {
 
 
 def _written_returns(func):
-    """For each return of an operator that is one of its arguments: the argument's (position, name), else
-    None.
+    """Return the (position, name) of the written argument that each result of an operator is.
+
+    The entry is None for a result that is no written argument.
     """
-    found = _returns_cache.get(func)
-    if found is None:
+    written_arguments = _returns_cache.get(func)
+    if written_arguments is None:
         schema = func._schema
-        found = []
+        written_arguments = []
         for ret in schema.returns:
             alias = ret.alias_info
-            place = None
+            argument_key = None
             if alias is not None and alias.is_write:
                 for position, arg in enumerate(schema.arguments):
                     if (
@@ -71,11 +72,11 @@ def _written_returns(func):
                         and arg.alias_info.is_write
                         and arg.alias_info.before_set & alias.before_set
                     ):
-                        place = (position, arg.name)
+                        argument_key = (position, arg.name)
                         break
-            found.append(place)
-        found = _returns_cache[func] = tuple(found)
-    return found
+            written_arguments.append(argument_key)
+        written_arguments = _returns_cache[func] = tuple(written_arguments)
+    return written_arguments
 
 
 class Recorder(KnownValues, TorchDispatchMode):
@@ -340,14 +341,14 @@ class Recorder(KnownValues, TorchDispatchMode):
             self.graph.erase_node(node)
         return out
 
-    def _bind_one(self, node, out, place, args, kwargs):
+    def _bind_one(self, node, out, written_argument, args, kwargs):
         node.meta["tensor"] = describe(out)
         if type(out) is FakeTensor and out._has_symbolic_sizes_strides:
             self.sizes.define(node, out)
         if type(out) is not FakeTensor and id(out) in self.lifted:  # held
             return out
-        if place is not None:
-            position, name = place
+        if written_argument is not None:
+            position, name = written_argument
             target = args[position] if position < len(args) else (kwargs or {}).get(name)
             if isinstance(target, torch.Tensor):
                 if (
@@ -371,8 +372,8 @@ class Recorder(KnownValues, TorchDispatchMode):
         return tuple(node_args), tuple(fake_args)
 
     def _convert(self, a):
-        kind = type(a)
-        if kind is FakeTensor:
+        value_type = type(a)
+        if value_type is FakeTensor:
             node = getattr(a, "_of_node", None)
             if node is None or a.fake_mode is not self.fake_mode:
                 node = self._unknown(a)
@@ -380,12 +381,12 @@ class Recorder(KnownValues, TorchDispatchMode):
         if isinstance(a, torch.Tensor):
             number = getattr(a, "_wrapped_number", None)
             return self.lift(a) if number is None else (self.sizes.node(number), number)
-        if kind is float:
+        if value_type is float:
             node = self.markers.get(a)
             return (a, a) if node is None else (node, a)
-        if kind in SYMBOLIC_NUMBERS:
+        if value_type in SYMBOLIC_NUMBERS:
             return self.sizes.node(a), a
-        if kind is list or kind is tuple:
+        if value_type is list or value_type is tuple:
             if (
                 a
                 and isinstance(a[0], (torch.Tensor, float, type(None)))

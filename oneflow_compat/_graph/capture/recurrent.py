@@ -83,34 +83,38 @@ def _by_steps(input, h, weights):
 
 
 def _is_call(h, weights, has_biases, layers, dropout, train, *how):
-    """Would the one operator do the same when the program runs?"""
+    """Return True if the single recurrent operator gives the same result when the program runs."""
     return not (
         torch._C._are_functorch_transforms_active() or torch.is_autocast_enabled("cpu") or dropout and train
     )
 
 
 def _steps(recorder, name, input, h, weights, has_biases, layers, dropout, train, bidirectional, batch_first):
-    """What torch's C++ calls, operator by operator."""
+    """Record the calls of torch's C++ code operator by operator."""
     args = (input, h, weights, has_biases, layers, dropout, train, bidirectional, batch_first)
     nodes, begin = recorder._convert_all(args)[0], recorder.graph._root._prev
-    states, per_layer, made = h.unbind(0), 4 if has_biases else 2, []
+    states, per_layer, recorded_layers = h.unbind(0), 4 if has_biases else 2, []
 
     def direction(at, x, reverse):
-        made.append(Layer(name, reverse, len(x), at))
+        recorded_layers.append(Layer(name, reverse, len(x), at))
         return _direction(
-            recorder.graph, made[-1], x, states[at], *weights[at * per_layer : (at + 1) * per_layer]
+            recorder.graph,
+            recorded_layers[-1],
+            x,
+            states[at],
+            *weights[at * per_layer : (at + 1) * per_layer],
         )
 
     out, last = _stacked(direction, input, *args[4:])
     last = torch.stack(last)
-    for layer in made:
+    for layer in recorded_layers:
         layer.mark_gradient(last, "dlast")
     if _is_call(*args[1:]) and type(out) is type(last) is FakeTensor:
         recorder.recurrent.append(
             (
                 WHOLE_LAYERS[name],
                 nodes,
-                made,
+                recorded_layers,
                 list(_between(recorder.graph, begin)),
                 (out._of_node, last._of_node),
             )
@@ -187,12 +191,12 @@ def whole_layers(recorder):
 
 def _direction(graph, layer, x, h, w_ih, w_hh, b_ih=None, b_hh=None):
     linear = torch.nn.functional.linear
-    given = linear(x, w_ih, b_ih)
-    layer.mark(given, "given")
-    layer.mark_gradient(given, "dgiven")
+    projected = linear(x, w_ih, b_ih)
+    layer.mark(projected, "given")
+    layer.mark_gradient(projected, "dgiven")
     begin = graph._root._prev
     states = []
-    for step, row in enumerate(reversed(given.unbind(0)) if layer.reverse else given.unbind(0)):
+    for step, row in enumerate(reversed(projected.unbind(0)) if layer.reverse else projected.unbind(0)):
         if layer.kind == "gru":
             reset, update, new = row.unsafe_chunk(3, 1)
         product = linear(h, w_hh, b_hh)

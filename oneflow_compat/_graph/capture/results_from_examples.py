@@ -21,23 +21,23 @@ _DIVISIBLE = 720720  # by every number to 16: examples of sizes with quotients
 
 
 def results_from_examples(func, args, kwargs):
-    """The results as symbolic tensors; None where their sizes do not follow in so simple a way.
+    """Return the results as symbolic tensors, or None if their sizes are no simple function of the inputs'.
 
     Call it in the symbolic mode.
     """
-    given = tree_flatten((args, kwargs))[0]
-    if any(type(a) in SYMBOLIC_NUMBERS and type(a) is not torch.SymInt for a in given):
+    leaves = tree_flatten((args, kwargs))[0]
+    if any(type(a) in SYMBOLIC_NUMBERS and type(a) is not torch.SymInt for a in leaves):
         return None
     sizes = [
-        s for a in given for s in (a.shape if isinstance(a, FakeTensor) else (a,)) if type(s) is torch.SymInt
+        s for a in leaves for s in (a.shape if isinstance(a, FakeTensor) else (a,)) if type(s) is torch.SymInt
     ]
     symbols = sorted({symbol for s in sizes for symbol in s.node.expr.free_symbols}, key=str)
     factor = 1 if all(s.node.expr.is_polynomial() for s in sizes) else _DIVISIBLE
     choices = [
-        {s: factor * (n + 7 * place * (1 + i)) for i, s in enumerate(symbols)}
-        for place, n in enumerate(_NUMBERS)
+        {s: factor * (n + 7 * position * (1 + i)) for i, s in enumerate(symbols)}
+        for position, n in enumerate(_NUMBERS)
     ]
-    examples = [_example(func, args, kwargs, numbers) for numbers in choices]
+    examples = [_example(func, args, kwargs, assignment) for assignment in choices]
     if any(e is None for e in examples):
         return None
     results, forms = zip(*map(tree_flatten, examples))
@@ -45,23 +45,23 @@ def results_from_examples(func, args, kwargs):
         return None
     if any(not isinstance(r, torch.Tensor) for r in results[0]):
         return None
-    made = [_tensor(each, choices, sizes) for each in zip(*results)]
-    return None if any(m is NotImplemented for m in made) else tree_unflatten(made, forms[0])
+    tensors = [_tensor(each, choices, sizes) for each in zip(*results)]
+    return None if any(m is NotImplemented for m in tensors) else tree_unflatten(tensors, forms[0])
 
 
-def _number(value, numbers):
+def _number(value, assignment):
     if type(value) is torch.SymInt:
-        return int(value.node.expr.xreplace(numbers))
-    return [_number(v, numbers) for v in value] if isinstance(value, (tuple, list)) else value
+        return int(value.node.expr.xreplace(assignment))
+    return [_number(v, assignment) for v in value] if isinstance(value, (tuple, list)) else value
 
 
-def _example(func, args, kwargs, numbers):
+def _example(func, args, kwargs, assignment):
     def of_numbers(a):
         if isinstance(a, FakeTensor):
             return torch.empty_strided(
-                _number(a.shape, numbers), _number(a.stride(), numbers), dtype=a.dtype, device=a.device
+                _number(a.shape, assignment), _number(a.stride(), assignment), dtype=a.dtype, device=a.device
             )
-        return _number(a, numbers)
+        return _number(a, assignment)
 
     with _disable_current_modes(), FakeTensorMode():
         try:
@@ -78,7 +78,7 @@ def _tensor(examples, choices, sizes):
     stride, step = [1] * len(shape), 1
     for d in reversed(orders.pop()):
         stride[d], step = step, step * shape[d]
-    if any(list(e.stride()) != _number(stride, numbers) for e, numbers in zip(examples, choices)):
+    if any(list(e.stride()) != _number(stride, assignment) for e, assignment in zip(examples, choices)):
         return NotImplemented
     return torch.empty_strided(shape, stride, dtype=examples[0].dtype, device=examples[0].device)
 
@@ -87,9 +87,13 @@ def _dimension(values, choices, sizes):
     if len(set(values)) == 1:
         return values[0]
     for size in sizes:
-        known = [_number(size, numbers) for numbers in choices]
-        times = (values[1] - values[0]) // (known[1] - known[0]) if known[1] != known[0] else 0
-        rest = values[0] - times * known[0]
-        if all(v == times * k + rest for v, k in zip(values, known)):
+        size_values = [_number(size, assignment) for assignment in choices]
+        times = (
+            (values[1] - values[0]) // (size_values[1] - size_values[0])
+            if size_values[1] != size_values[0]
+            else 0
+        )
+        rest = values[0] - times * size_values[0]
+        if all(v == times * k + rest for v, k in zip(values, size_values)):
             return size * times + rest
     return None

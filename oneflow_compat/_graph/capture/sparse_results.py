@@ -77,7 +77,7 @@ def of_unknown_parts(func, args, kwargs, mode):
 
 
 def with_rows(func, args, kwargs, out, mode):
-    """The symbolic result with the rows that the operator gives."""
+    """Return the symbolic result with the rows that the operator gives."""
     if func in _MADE or func._schema.is_mutable:
         return out
     if func in _SAME:
@@ -90,28 +90,28 @@ def with_rows(func, args, kwargs, out, mode):
     if any(e is None for e in examples):
         return out
     counts, flags = {e._nnz() for e in examples}, {e.is_coalesced() for e in examples}
-    one = examples[0]
+    example = examples[0]
     rows = counts.pop() if len(counts) == 1 else 0
     with mode:
-        indices = torch.empty(one.sparse_dim(), rows, dtype=torch.int64, device=out.device)
-        values = torch.empty(rows, *one.shape[one.sparse_dim() :], dtype=out.dtype, device=out.device)
-        made = torch.sparse_coo_tensor(
+        indices = torch.empty(example.sparse_dim(), rows, dtype=torch.int64, device=out.device)
+        values = torch.empty(rows, *example.shape[example.sparse_dim() :], dtype=out.dtype, device=out.device)
+        result = torch.sparse_coo_tensor(
             indices, values, out.shape, check_invariants=False, is_coalesced=flags == {True}
         )
     if counts:
-        made._unknown_rows = []
-    return made
+        result._unknown_rows = []
+    return result
 
 
 def _example(func, args, kwargs, apart):
-    """What the operator gives for numbers; None where that cannot be had."""
-    made: dict = {}
+    """Return the sparse result of the operator on real values, or None if there is none."""
+    real_tensors: dict = {}
 
     def of_numbers(a):
         if isinstance(a, torch.Tensor):
-            if id(a) not in made:
-                made[id(a)] = _rows(a, apart) if a.layout is torch.sparse_coo else _dense(a, apart)
-            return made[id(a)]
+            if id(a) not in real_tensors:
+                real_tensors[id(a)] = _rows(a, apart) if a.layout is torch.sparse_coo else _dense(a, apart)
+            return real_tensors[id(a)]
         return a
 
     with _disable_current_modes(), torch.no_grad():

@@ -51,28 +51,32 @@ class Sizes:
             )
 
     def branch(self, condition, likely, location):
-        """The way build() goes on at a branch on sizes, or on a bool tensor that a node makes, at a (file,
-        line, function).
+        """Return the direction that build() takes at a branch, and record an assertion.
+
+        The branch is on sizes, or on a bool tensor that a node computes.
+        `location` is a (file, line, function).
         """
         location = location or ("", 0, "build")
-        place = (*location[:2], sum(p[:2] == location[:2] for p in self.branches))
-        way = self.branches[place] = self.expected.get(place, bool(likely))
+        branch_key = (*location[:2], sum(p[:2] == location[:2] for p in self.branches))
+        direction = self.branches[branch_key] = self.expected.get(branch_key, bool(likely))
         holds = (
             condition
             if type(condition) is torch.fx.Node
             else self._made(aten.scalar_tensor.default, (self.node(condition),))
         )
-        if not way:
+        if not direction:
             holds = self._made(aten.logical_not.default, (holds,))
-        text = location_text(location).replace('"', "'").replace("\\", "/")
+        branch_location = location_text(location).replace('"', "'").replace("\\", "/")
         self._made(
-            aten._assert_async.msg, (holds, f"{BRANCH_TAKEN_OTHERWISE} {len(self.branches) - 1}: {text}")
+            aten._assert_async.msg,
+            (holds, f"{BRANCH_TAKEN_OTHERWISE} {len(self.branches) - 1}: {branch_location}"),
         )
-        return way
+        return direction
 
     def define(self, node, tensor):
-        """Sizes that are first seen as one of this result; a number that becomes a size is one (torch takes
-        sizes for more than one).
+        """Record the sizes that first appear in this result.
+
+        A number that becomes a size is marked as size-like, because torch assumes that sizes exceed one.
         """
         for dim, size in enumerate(tensor.shape):
             if type(size) is torch.SymInt:
@@ -80,54 +84,50 @@ class Sizes:
                 if symbol.is_Symbol:
                     size.node.shape_env.size_like.add(symbol)
                 if symbol.is_Symbol and symbol not in self.nodes:
-                    made = self._made(aten.sym_size.int, (node, dim))
+                    size_node = self._made(aten.sym_size.int, (node, dim))
                     self.nodes[symbol] = (
-                        made if times == 1 else self._made(operator.floordiv, (made, int(times)))
+                        size_node if times == 1 else self._made(operator.floordiv, (size_node, int(times)))
                     )
 
     def count(self, node):
-        """The integer in a tensor of one, as a number of Python's arithmetic (`mask.sum().item()`)."""
+        """Return the integer of a one-element tensor as a Python symbolic integer (`mask.sum().item()`)."""
         self.begin()
-        number = self.recorder.fake_mode.shape_env.create_unbacked_symint()
-        self.nodes[number.node.expr] = self._made(aten._local_scalar_dense.default, (node,))
-        return number
+        size = self.recorder.fake_mode.shape_env.create_unbacked_symint()
+        self.nodes[size.node.expr] = self._made(aten._local_scalar_dense.default, (node,))
+        return size
 
     def branch_on_values(self, node):
-        """The way build() goes on where it asks for the truth of a question that `_likely` knows; None of
-        another one.
-        """
+        """Return the direction of a branch on a tensor whose likely value `_likely` knows, else None."""
         likely = None if several() else _likely(node)
         return None if likely is None else self.branch(node, likely, user_location())
 
-    def node(self, number):
-        """The node of a size or of a number computed from sizes; a plain number where it is known
-        after all.
-        """
+    def node(self, size):
+        """Return the node of a size or of a number computed from sizes, or its value if known."""
         from torch.utils._sympy.interp import sympy_interp
 
-        expression = number.node.expr
+        expression = size.node.expr
         if expression.is_number:
             return (
                 expression.__bool__()
-                if type(number) is torch.SymBool
-                else (int if type(number) is torch.SymInt else float)(expression)
+                if type(size) is torch.SymBool
+                else (int if type(size) is torch.SymInt else float)(expression)
             )
-        found = self.nodes.get(expression)
-        if found is None:
+        size_node = self.nodes.get(expression)
+        if size_node is None:
             tracer = torch.fx.proxy.GraphAppendingTracer(self.recorder.graph)
             try:
                 symbols = {
                     symbol: torch.fx.Proxy(self.nodes[symbol], tracer) for symbol in expression.free_symbols
                 }
-                found = self.nodes[expression] = sympy_interp(_arithmetic(), symbols, expression).node
+                size_node = self.nodes[expression] = sympy_interp(_arithmetic(), symbols, expression).node
             except Exception as error:  # functions of sizes that fx cannot record
                 raise CaptureError(
                     f"build() computes {expression} of sizes that depend on values, which a program has no"
                     " form for",
                     KEEP_SIZE,
                 ) from error
-            self.recorder._annotate(found)
-        return found
+            self.recorder._annotate(size_node)
+        return size_node
 
     def reshape_when_run(self):
         """A reshape that symbols made a copy is the view it is in eager where the sizes of a run allow one: a
@@ -311,8 +311,9 @@ def _environment():
             return sympy.true if self.branch(torch.SymBool(sym_node), likely, location) else sympy.false
 
     def _of_a_size(condition, sizes):
-        """Is this a comparison of 0 or 1 with quotients and multiples of sizes, as a view's -1 gives (u0 //
-        4)? Torch answers those of sizes alone.
+        """Return True for a comparison of 0 or 1 with quotients and multiples of sizes.
+
+        A view's -1 gives such a quotient (u0 // 4). Torch itself decides comparisons of sizes alone.
         """
         if not isinstance(condition, sympy.core.relational.Relational):
             return False
@@ -379,10 +380,10 @@ def _another_form(func, args, kwargs):
 
     from .results_from_examples import results_from_examples
 
-    made = decomposition_table.get(func)
-    if made is not None:
+    decomposition = decomposition_table.get(func)
+    if decomposition is not None:
         try:
-            return made(*args, **kwargs)
+            return decomposition(*args, **kwargs)
         except RuntimeError as error:
             if not asks_for_a_size(error):
                 raise
@@ -390,7 +391,7 @@ def _another_form(func, args, kwargs):
 
 
 def innermost(error):
-    """The frame that raised it."""
+    """Return the frame that raised the error."""
     traceback = error.__traceback__
     while traceback.tb_next is not None:
         traceback = traceback.tb_next
@@ -398,16 +399,16 @@ def innermost(error):
 
 
 def asks_for_a_size(error) -> bool:
-    """Does torch say that it needs the number an unknown size stands for?"""
-    text = str(error)
+    """Return True if torch's error says that it needs the value of an unknown size."""
+    message = str(error)
     if isinstance(error, TypeError):  # Python that wants an int: random.Random(n), {}[n]
-        return "SymInt" in text or any(
+        return "SymInt" in message or any(
             type(v) in SYMBOLIC_NUMBERS for v in innermost(error).f_locals.values()
         )
     if type(error).__name__ in ("GuardOnDataDependentSymNode", "UnsupportedOperatorException"):
         return True
     return any(
-        said in text
+        said in message
         for said in (
             "symbolic sizes",
             "symbolic shapes",

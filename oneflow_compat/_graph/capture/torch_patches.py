@@ -236,8 +236,9 @@ def _views_of_any_layout():
 
 @contextlib.contextmanager
 def _deep_copies():
-    """copy.deepcopy() of a tensor in build(), or of a module, copies the values of each call into memory of
-    the program.
+    """Record copy.deepcopy() of a tensor or module in build() as a copy of each call's values.
+
+    The copy is written to the program's memory.
     """
 
     def make(original):
@@ -245,13 +246,13 @@ def _deep_copies():
             if not capturing() or not tensor.is_leaf or id(tensor) in memo:
                 return original(tensor, memo)
             with torch.no_grad():
-                made = tensor.clone(memory_format=torch.preserve_format)
+                copied = tensor.clone(memory_format=torch.preserve_format)
             if isinstance(tensor, torch.nn.Parameter):
-                made = torch.nn.Parameter(made, tensor.requires_grad)
+                copied = torch.nn.Parameter(copied, tensor.requires_grad)
             else:
-                made.requires_grad_(tensor.requires_grad)
-            memo[id(tensor)] = made
-            return made
+                copied.requires_grad_(tensor.requires_grad)
+            memo[id(tensor)] = copied
+            return copied
 
         return copy_of
 
@@ -440,8 +441,8 @@ def _split(tensor, parts, capture):
 
 
 def _join(values):
-    first = values[0]
-    if not isinstance(first, torch.Tensor):
-        return first
+    leading = values[0]
+    if not isinstance(leading, torch.Tensor):
+        return leading
     with torch.no_grad():
-        return torch.stack(values) if first.dim() == 0 else torch.cat(values)
+        return torch.stack(values) if leading.dim() == 0 else torch.cat(values)
