@@ -414,12 +414,11 @@ def broadcast_to(input: Tensor, shape: Any, **kwargs: Any) -> _Tensor:
     ...
 
 class builtin_op:
-    """A OneFlow operator by name, called with tensors: builtin_op("add_n").Input("in",
-    2).Output("out").Build()(a, b).
+    """A OneFlow operator by name, called with tensors.
 
-    A call gives a list of the operator's results. Attributes are set by Attr(name, value) or given by
-    keyword. NotImplementedError
-    for an operator that is in no table (difference legacy-user-ops).
+    Example: builtin_op("add_n").Input("in", 2).Output("out").Build()(a, b). A call returns a list of the
+    operator's results. Attributes are set by Attr(name, value) or by keyword. An operator that is in no table
+    raises NotImplementedError (difference legacy-user-ops).
     """
     def __init__(self, op_type_name: Any, op_name: Any = None) -> None:
         """Initialize self.  See help(type(self)) for accurate signature."""
@@ -715,9 +714,8 @@ def load(path: Any = None, global_src_rank: Any = None, map_location: Any = None
 def load_graph(path: Any, map_location: Any = None, backend: Any = None) -> Any:
     """The graph saved in the folder `path`, without its Python class: call it as the graph was called.
 
-    Inference and training graphs; weights and optimizer state are its own copies. Nothing in the files
-    is executed; a damaged or foreign file is an error that names it. `map_location`: a device. `backend`: as
-    of
+    Inference and training graphs; weights and optimizer state are its own copies. Nothing in the files is
+    executed; a damaged or foreign file is an error that names it. `map_location`: a device. `backend`: as of
     config.set_backend(); without one "aten" where the graph was set to it, else the default ("auto").
     """
     ...
@@ -1089,12 +1087,11 @@ def stack(inputs: Any, dim: _int = 0, **kwargs: Any) -> _Tensor:
     ...
 
 class stateful_op:
-    """A OneFlow operator by name, called with tensors: builtin_op("add_n").Input("in",
-    2).Output("out").Build()(a, b).
+    """A OneFlow operator by name, called with tensors.
 
-    A call gives a list of the operator's results. Attributes are set by Attr(name, value) or given by
-    keyword. NotImplementedError
-    for an operator that is in no table (difference legacy-user-ops).
+    Example: builtin_op("add_n").Input("in", 2).Output("out").Build()(a, b). A call returns a list of the
+    operator's results. Attributes are set by Attr(name, value) or by keyword. An operator that is in no table
+    raises NotImplementedError (difference legacy-user-ops).
     """
     def __init__(self, op_type_name: Any, op_name: Any = None) -> None:
         """Initialize self.  See help(type(self)) for accurate signature."""
@@ -1160,11 +1157,13 @@ def tensor_to_tensor_buffer(x: Any, instance_dims: Any) -> _Tensor:
     ...
 
 def to_global(input: Tensor, placement: _placement | None = None, sbp: _sbp | Sequence[_sbp] | None = None, **kwargs: Any) -> _Tensor:
-    """Make a tensor or a nested container global, by `oneflow.utils.global_view.to_global`."""
+    """A tensor, or a nested container of tensors, made global: `oneflow.utils.global_view.to_global`."""
     ...
 
 def to_local(input: Tensor, *, copy: _bool = False) -> _Tensor:
-    """Make a global tensor or a nested container local, by `oneflow.utils.global_view.to_local`."""
+    """A global tensor, or a nested container of them, as local tensors:
+    `oneflow.utils.global_view.to_local`.
+    """
     ...
 
 def topk(input: Tensor, k: _int | _int, dim: _int | None = None, largest: _bool = True, sorted: _bool = True, *, out: Tensor | tuple[Tensor, ...] | list[Tensor] | None = None) -> _Tensor:

@@ -490,11 +490,9 @@ class Graph:
     object.
 
     Programs are made per input signature at the first call with it; train() or eval() before that call
-    decides.
-    `config` has the options (GraphConfig). The arguments debug_* are those of debug();
-    enable_get_runtime_state_dict is
-    accepted, runtime_state_dict() is always possible. An error in build() leaves weights, optimizer and
-    random state as they were.
+    decides. `config` has the options (GraphConfig). The arguments debug_* are those of debug();
+    enable_get_runtime_state_dict is accepted, runtime_state_dict() is always possible. An error in build()
+    leaves weights, optimizer and random state as they were.
     """
     config: Any
     def __init__(self, *, enable_get_runtime_state_dict: _bool = False, debug_v_level: Any = -1, debug_ranks: Any = None, debug_max_py_stack_depth: Any = 2, debug_only_user_py_stack: _bool = True, debug_op_repr_with_py_stack: _bool = False) -> None:
@@ -507,8 +505,7 @@ class Graph:
         """Step this optimizer (and then its lr schedule) at the end of each call.
 
         is_sparse: a weight whose gradient comes from one embedding, index_select or gather, and that has no
-        L2 decay, changes
-        only in the rows with a gradient; so do its momentum and moments.
+        L2 decay, changes only in the rows with a gradient; so do its momentum and moments.
         """
         ...
     def set_grad_scaler(self, grad_scaler: Any = None) -> Any:
@@ -567,9 +564,7 @@ class Graph:
         """The compiled program with its state, to be saved and given to load_runtime_state_dict()."""
         ...
     def load_runtime_state_dict(self, state_dict: Any, *, warmup_with_run: _bool = True) -> Any:
-        """Run a program saved by runtime_state_dict() instead of capturing one; only before the
-        first call.
-        """
+        """Run a program saved by runtime_state_dict() instead of capturing one; only before the first call."""
         ...
     @staticmethod
     def runtime_state_dict_to(state_dict: Any, device: torch.device | str | _int | None) -> Any:
@@ -592,7 +587,9 @@ class Graph:
         ...
     @property
     def is_compiled(self) -> Any:
-        """Was there a call, or build_graph()? Modules, optimizers and options are fixed from then on."""
+        """Whether the graph was called or built with build_graph(). Modules, optimizers and options are fixed
+        from then on.
+        """
         ...
     @property
     def name(self) -> Any:
