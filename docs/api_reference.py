@@ -265,7 +265,8 @@ def fallback_description(name, target):
     if short.endswith("_") and not short.endswith("__"):
         return f"In-place version of `{short[:-1]}`."
     if isinstance(target, (int, float, str, bool)):
-        return f"Constant, `{target!r}`."
+        is_path = isinstance(target, str) and Path(target).is_absolute()  # of the machine that writes the page
+        return "Constant, a path." if is_path else f"Constant, `{target!r}`."
     for library_type, noun in VALUE_NOUNS.items():
         if isinstance(target, library_type):
             return f"{noun}, `{target}`."
