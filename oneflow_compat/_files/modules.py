@@ -95,8 +95,17 @@ def build(shell: LayerShell, state, trusted=False) -> nn.Module:
 
 
 # --------------------------------------------------------------------------- the template
-@functools.cache
+_templates: dict[int, tuple[type, dict]] = {}  # by identity: a layer of ours equals torch's class of its name
+
+
 def _template_of(cls) -> dict:
+    if id(cls) not in _templates:
+        _templates[id(cls)] = cls, _fresh_attributes(cls)
+    return _templates[id(cls)][1]
+
+
+def _fresh_attributes(cls) -> dict:
+    """Return the attributes of a layer that was constructed with the first arguments that fit."""
     with torch.random.fork_rng(devices=[]), torch.device("cpu"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of layers that torch deprecates
         for arguments in (

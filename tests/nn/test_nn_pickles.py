@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import oneflow as flow
+from oneflow._files import modules
 
 PICKLES = json.loads((pathlib.Path(__file__).parent.parent / "golden" / "nn_pickles.json").read_text())
 X = torch.arange(128.0).reshape(2, 4, 4, 4) / 128
@@ -38,3 +39,12 @@ def test_saved_here_and_loaded_safely(tmp_path, external):
     loaded = flow.load(str(tmp_path / "m"))
     assert repr(loaded) == repr(module) and [type(a) for a in loaded] == [type(a) for a in module]
     assert all(torch.equal(a, b) for a, b in zip(loaded.parameters(), module.parameters()))
+
+
+def test_torchs_layer_and_ours_start_from_templates_of_their_own():
+    """The two classes are equal and have one hash."""
+    theirs, ours = torch.nn.Dropout(0.3), flow.nn.Dropout(0.3)
+    for first, second in ((theirs, ours), (ours, theirs)):
+        modules._templates.clear()
+        modules._template_of(type(first))
+        assert set(modules._template_of(type(second))) == set(vars(second))
