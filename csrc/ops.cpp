@@ -1,5 +1,5 @@
 // The schemas of every operator of oneflow._ext. Kernels: cpu/, cuda/; fake kernels, autograd and the plain-torch
-// meaning: oneflow_compat/_ops/custom/.
+// meaning: oneflow_compat/_kernels/.
 #include <torch/csrc/stable/library.h>
 
 STABLE_TORCH_LIBRARY(oneflow, m) {
