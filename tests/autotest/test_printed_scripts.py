@@ -14,6 +14,7 @@ import torch
 from oneflow_autotest import Mismatch
 from planted import failure
 from planted_bugs import BUGS
+from time_limits import seconds
 
 HERE = Path(__file__).parent
 
@@ -37,7 +38,7 @@ def scripts(tmp_path_factory):
         for name, bug in BUGS.items():
             failures[name] = failure_of(bug)
             (folder / f"{name}.py").write_text(script_of(failures[name]))
-    ran = subprocess.run([sys.executable, str(HERE / "run_scripts.py"), str(folder)], capture_output=True, text=True, timeout=300,
+    ran = subprocess.run([sys.executable, str(HERE / "run_scripts.py"), str(folder)], capture_output=True, text=True, timeout=seconds(300),
                          env={**os.environ, "PYTHONPATH": str(HERE)})
     assert ran.returncode == 0, ran.stderr
     outcomes = json.loads(ran.stdout.splitlines()[-1])
@@ -70,7 +71,7 @@ def test_a_script_has_only_the_helpers_and_imports_that_it_uses(scripts, name):
 
 def run(source, tmp_path):
     (tmp_path / "repeat.py").write_text(source)
-    return subprocess.run([sys.executable, str(tmp_path / "repeat.py")], capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, str(tmp_path / "repeat.py")], capture_output=True, text=True, timeout=seconds(120))
 
 
 def test_inputs_that_the_test_makes_different_stay_different(tmp_path):

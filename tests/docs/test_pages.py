@@ -6,6 +6,7 @@ from pathlib import Path
 import oneflow as flow
 import pytest
 from markdown_blocks import python_blocks, run_page
+from time_limits import seconds
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md") if path.parent.name != "api"
@@ -41,7 +42,7 @@ def test_distributed_tutorial_runs_on_two_processes(empty_folder):
     program, = python_blocks((DOCS / "tutorials" / "distributed.md").read_text(encoding="utf-8"))
     Path("train.py").write_text(program.source, encoding="utf-8")
     run = subprocess.run([sys.executable, "-m", "oneflow.distributed.launch", "--nproc_per_node", "2", "train.py"],
-                         capture_output=True, text=True, timeout=300)
+                         capture_output=True, text=True, timeout=seconds(300))
     assert run.returncode == 0 and "batch 64, losses" in run.stdout, run.stderr[-2000:]
 
 

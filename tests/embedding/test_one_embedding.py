@@ -14,6 +14,7 @@ import torch
 from oneflow.one_embedding import initial, snapshot
 from oneflow.one_embedding.index import KeyIndex
 from oneflow.one_embedding.store import DiskStore, MemoryStore
+from time_limits import seconds
 
 oe = flow.one_embedding
 needs_lmdb = pytest.param("ssd", marks=pytest.mark.skipif(not __import__("importlib").util.find_spec("lmdb"), reason="needs the package lmdb"))
@@ -540,7 +541,7 @@ def test_killed_while_training_on_disk(tmp_path):
     """)
     for delay in ("0.05", "0.21", "0.43"):
         path = str(tmp_path / delay)
-        done = subprocess.run([sys.executable, "-c", script, path, delay], env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=60)
+        done = subprocess.run([sys.executable, "-c", script, path, delay], env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=seconds(60))
         assert done.returncode == -signal.SIGKILL
         store = DiskStore(path, 64, 1)
         rows = np.concatenate([r for _, r in store.chunks()] or [np.empty((0, 64))])

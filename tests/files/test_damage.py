@@ -10,6 +10,7 @@ import oneflow as flow
 import pytest
 import torch
 from oneflow._files import layout as layouts
+from time_limits import seconds
 
 LAYOUTS = ["torch", "folder", "pickle"]
 
@@ -232,7 +233,7 @@ def test_a_killed_save_leaves_a_whole_checkpoint(tmp_path, layout):
         path = tmp_path / f"s{step}" / "c"
         path.parent.mkdir()
         flow.save({"w": torch.ones(100), "v": torch.ones(3)}, path, layout=layout)
-        done = subprocess.run([sys.executable, script, path, layout, str(step)], env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=60)
+        done = subprocess.run([sys.executable, script, path, layout, str(step)], env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=seconds(60))
         assert done.returncode in (0, -signal.SIGKILL)
         back = flow.load(path)
         value = back["w"][0].item()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from hostile_graphs import CALLED, hostile_graphs, legit_graphs, write_folder
+from time_limits import seconds
 
 import oneflow as flow
 
@@ -15,7 +16,7 @@ RUNNER = Path(__file__).with_name("hostile_runner.py")
 LARGEST_GROWTH = 300  # MiB, of a file of at most 3 MB
 
 
-def outcomes(graphs, tmp_path, timeout=500):
+def outcomes(graphs, tmp_path):
     """{name: what became of it} of graphs loaded in one child process; a module `evil_module` is there to be imported."""
     modules, root = tmp_path / "modules", tmp_path / "graphs"
     modules.mkdir()
@@ -23,7 +24,7 @@ def outcomes(graphs, tmp_path, timeout=500):
     for name, files in graphs:
         write_folder(root / name, files)
     path = os.pathsep.join([str(modules), *filter(None, sys.path)])
-    done = subprocess.run([sys.executable, RUNNER, str(root)], capture_output=True, text=True, timeout=timeout, cwd=tmp_path,
+    done = subprocess.run([sys.executable, RUNNER, str(root)], capture_output=True, text=True, timeout=seconds(500), cwd=tmp_path,
                           env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"})
     found = {record["name"]: record for record in map(json.loads, done.stdout.splitlines())}
     assert done.returncode == 0, (list(found)[-1:], done.stderr[-2000:])

@@ -12,6 +12,7 @@ import oneflow as flow
 import pytest
 import torch
 from oneflow.one_embedding import snapshot
+from time_limits import seconds
 
 LAYOUTS = ["torch", "folder", "pickle", "embedding"]
 SAVE = """
@@ -48,7 +49,7 @@ def _value(folder, layout) -> float:
 def _run(code, *arguments, before=None):
     script = textwrap.dedent(SAVE) + textwrap.dedent(code)
     command = [sys.executable, "-c", script, *map(str, arguments)]
-    return subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=120, preexec_fn=before)
+    return subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=seconds(120), preexec_fn=before)
 
 
 def _obey_permission_bits() -> None:

@@ -11,6 +11,7 @@ import torch
 
 sys.path.insert(0, __file__.rsplit("/", 1)[0])
 from files_util import same  # noqa: E402
+from time_limits import seconds
 
 ORACLE = os.environ.get("ONEFLOW_ORACLE", "")
 pytestmark = [
@@ -21,7 +22,7 @@ DTYPES = ["float32", "float64", "float16", "int8", "int32", "int64", "uint8", "b
 
 
 def _oracle(code, *args):
-    done = subprocess.run([ORACLE, "-c", textwrap.dedent(code), *map(str, args)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([ORACLE, "-c", textwrap.dedent(code), *map(str, args)], capture_output=True, text=True, timeout=seconds(120))
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 

@@ -14,6 +14,7 @@ from graph_cases import train_eager, train_graph
 from torch import nn
 
 import oneflow as flow
+from time_limits import seconds
 
 pytestmark = [pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler"), pytest.mark.slow]
 
@@ -135,7 +136,7 @@ def test_a_region_is_one_cpp_file_that_python_calls_once(monkeypatch):
 def test_the_two_files_of_a_long_region_are_compiled_at_once(monkeypatch, tmp_path):
     from torch._inductor import codecache, cpp_builder
 
-    together, run, compiled = threading.Barrier(2, timeout=60), cpp_builder.run_compile_cmd, []
+    together, run, compiled = threading.Barrier(2, timeout=seconds(60)), cpp_builder.run_compile_cmd, []
 
     def compiler(command, *args, **kwargs):
         if ".cpp" in str(command) and (".main." in str(command) or ".optimized." in str(command)):

@@ -10,6 +10,7 @@ from legacy_jobs import job_of, run
 
 import oneflow
 import oneflow.compatible.single_client as flow
+from time_limits import seconds
 
 X = np.arange(24, dtype=np.float32).reshape(2, 4, 3)
 
@@ -158,6 +159,6 @@ try:
 except ImportError:
     print("done")
 """
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=seconds(120))
     assert result.stdout.strip() == "done", result.stderr
     assert oneflow.reshape is not None

@@ -6,6 +6,7 @@ import textwrap
 
 import pytest
 import torch
+from time_limits import seconds
 
 PROGRAM = """
 import sys
@@ -66,7 +67,7 @@ def test_two_processes(tmp_path, bucket):
     ranks = [subprocess.Popen([sys.executable, str(program), str(r), str(tmp_path), bucket], env={**base, "RANK": str(r), "LOCAL_RANK": str(r)},
                               stderr=subprocess.PIPE, text=True) for r in range(2)]
     for process in ranks:
-        _, err = process.communicate(timeout=120)
+        _, err = process.communicate(timeout=seconds(120))
         assert process.returncode == 0, err
     a, b = (torch.load(tmp_path / f"rank{r}.pt") for r in range(2))
     net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2), torch.nn.Linear(2, 1))

@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import oneflow
 from oneflow._kernels import _ext, boxes, detection, kernels, losses
+from time_limits import seconds
 
 C = oneflow._C
 EMULATED = "cuda_on_cpu" in os.environ.get("ONEFLOW_EXT_PATH", "")
@@ -196,7 +197,7 @@ print(peak() - before)
 
 
 def test_nms_of_many_boxes_takes_little_memory():
-    done = subprocess.run([sys.executable, "-c", NMS_MEMORY], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", NMS_MEMORY], capture_output=True, text=True, timeout=seconds(300))
     assert done.returncode == 0 and int(done.stdout.splitlines()[-1]) < 64 << 20, done.stdout + done.stderr  # all pairs at once: 312 MB
 
 

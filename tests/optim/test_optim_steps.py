@@ -6,6 +6,7 @@ import torch
 from optim_helpers import OURS, equal, parameters, run
 
 import oneflow as flow
+from time_limits import seconds
 
 @pytest.mark.parametrize("options", [{}, dict(centered=True), dict(momentum=0.9, weight_decay=0.1), dict(maximize=True, centered=True, momentum=0.5)])
 def test_rmsprop_multi_tensor_equals_single_tensor(options):
@@ -303,4 +304,4 @@ def test_dialect_switches_to_torchs_classes():
         "assert flow.inference_mode is torch.inference_mode and flow.nn.utils.clip_grad_norm_ is torch.nn.utils.clip_grad_norm_; "
         "assert flow.amp.GradScaler is torch.amp.GradScaler; flow.set_dialect('oneflow'); assert flow.optim.AdamW is ours is not torch.optim.AdamW"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=seconds(60))

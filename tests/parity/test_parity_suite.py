@@ -15,6 +15,7 @@ from oneflow_autotest.parity.checks import Checker
 from oneflow_autotest.progress import Progress, elapsed
 from planted import Library, graph_class
 from written import LEFT_OUT, WRITTEN
+from time_limits import seconds
 
 HERE = Path(__file__).parent
 NAMES = [n[0] for n in json.loads((HERE / "names.json").read_text())]
@@ -169,7 +170,7 @@ def test_snippets_run_as_they_are(monkeypatch, tmp_path):
     runner = ("import contextlib, io, json, sys\nfor name, source in json.load(open(sys.argv[1])).items():\n    try:\n"
               "        with contextlib.redirect_stdout(io.StringIO()):\n            exec(compile(source, name, 'exec'), {'__name__': '__main__'})\n"
               "    except SystemExit:\n        pass\n    except Exception as e:\n        print(name, repr(e))\n")
-    ran = subprocess.run([sys.executable, "-c", runner, str(tmp_path / "scripts.json")], cwd=HERE.parents[1], capture_output=True, text=True, timeout=300)
+    ran = subprocess.run([sys.executable, "-c", runner, str(tmp_path / "scripts.json")], cwd=HERE.parents[1], capture_output=True, text=True, timeout=seconds(300))
     assert ran.returncode == 0 and not ran.stdout, ran.stdout + ran.stderr[-2000:]
 
 

@@ -5,19 +5,17 @@ import sys
 
 import pytest
 import torch
+from time_limits import seconds
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available() or not torch.distributed.is_gloo_available(), reason="this torch has no gloo")
-
-
-SCALE = float(os.environ.get("ONEFLOW_TEST_TIME_SCALE", "1"))  # of all time limits, for a busy machine
 
 
 def launch(ranks, *checks, program="program.py"):
     env = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_PORT")}
     command = [sys.executable, "-m", "oneflow.distributed.launch", "--nproc_per_node", str(ranks), "--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0",
                os.path.join(FOLDER, program), *checks]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=150 * SCALE, env={**env, "OMP_NUM_THREADS": "1"})
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds(150), env={**env, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr[:4000]
 
 
@@ -65,7 +63,7 @@ def test_a_grid_of_four_ranks():
 def test_processes_of_a_programs_own(tmp_path, dialect):
     env = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_PORT")}
     command = [sys.executable, os.path.join(FOLDER, "spawned.py"), str(tmp_path / "meeting")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=150 * SCALE, env={**env, "OMP_NUM_THREADS": "1", "ONEFLOW_DIALECT": dialect})
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds(150), env={**env, "OMP_NUM_THREADS": "1", "ONEFLOW_DIALECT": dialect})
     assert done.returncode == 0, done.stderr[-4000:]
 
 
@@ -77,5 +75,5 @@ def test_an_error_on_one_rank_ends_all():
 def test_a_failure_on_one_rank_ends_on_every_rank():
     """A few programs of tests/fuzz/fuzz_ranks.py, whose ranks are forked from one process."""
     script = os.path.join(FOLDER, "..", "fuzz", "fuzz_ranks.py")
-    done = subprocess.run([sys.executable, script, "--corpus", "--ranks", "2"], capture_output=True, text=True, timeout=200 * SCALE)
+    done = subprocess.run([sys.executable, script, "--corpus", "--ranks", "2"], capture_output=True, text=True, timeout=seconds(200))
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from oneflow._bind import function_rows
+from time_limits import seconds
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,7 +54,7 @@ def pyright(tmp_path_factory):
         settings = folder / "pyrightconfig.json"
         settings.write_text(json.dumps({"include": [source.name], "extraPaths": ["."]}))
         command = [sys.executable, "-m", "pyright", "--outputjson", "-p", str(settings), "--pythonpath", sys.executable]
-        return json.loads(subprocess.run(command, capture_output=True, text=True, timeout=600).stdout)
+        return json.loads(subprocess.run(command, capture_output=True, text=True, timeout=seconds(600)).stdout)
 
     return check
 

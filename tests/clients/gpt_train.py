@@ -1,6 +1,6 @@
 """A small GPT trained the way PyTorch programs do it: config, model, batches, schedule, checkpoint, sampling.
 
-Written against torch only. `tests/nn/test_gpt.py` also runs it with `import oneflow as torch`.
+Written against torch only. `test_gpt.py` also runs it with `import oneflow as torch`.
 """
 import inspect
 import math

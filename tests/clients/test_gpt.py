@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 
-SOURCE = pathlib.Path(__file__).parent / "clients" / "gpt_train.py"
+SOURCE = pathlib.Path(__file__).with_name("gpt_train.py")
 
 
 def program(path):
