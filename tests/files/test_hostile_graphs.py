@@ -11,6 +11,7 @@ from hostile_graphs import CALLED, hostile_graphs, legit_graphs, write_folder
 from time_limits import seconds
 
 import oneflow as flow
+from oneflow._graph.saved.package import PackageError
 
 RUNNER = Path(__file__).with_name("hostile_runner.py")
 LARGEST_GROWTH = 300  # MiB, of a file of at most 3 MB
@@ -110,5 +111,5 @@ def test_the_checksum_names_what_to_do_about_an_edit(tmp_path):
     write_folder(tmp_path / "g", legit_graphs()["infer"])
     path = tmp_path / "g" / "program.json"
     path.write_text(path.read_text().replace("two", "six"))
-    with pytest.raises(flow._graph.saved.package.PackageError, match="remove its key 'crc32'"):
+    with pytest.raises(PackageError, match="remove its key 'crc32'"):
         flow.load_graph(tmp_path / "g")
