@@ -13,6 +13,8 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from . import numpy_values, plain_values, torch_values
 from .errors import RefusedError
 
@@ -44,13 +46,6 @@ VALUES = {
     "torch._tensor": "Tensor",
     "torch.nn.parameter": "Parameter",
     "torch.nn.functional": "relu gelu silu tanh elu leaky_relu softmax hardtanh relu6",
-}
-
-# full name: constructor(budget, *arguments)
-CONSTRUCTORS: dict[str, Callable[..., Any]] = {
-    **plain_values.CONSTRUCTORS,
-    **numpy_values.CONSTRUCTORS,
-    **torch_values.CONSTRUCTORS,
 }
 
 
@@ -121,8 +116,6 @@ def is_user_global(target) -> bool:
 
 def user_globals() -> dict:
     """What the user allowed with `torch.serialization.add_safe_globals`: {full name: object}."""
-    import torch
-
     out = {}
     for item in torch.serialization.get_safe_globals():
         obj, full = item if isinstance(item, tuple) else (item, f"{item.__module__}.{item.__qualname__}")
@@ -132,3 +125,52 @@ def user_globals() -> dict:
 
 def _title(target) -> str:
     return getattr(target, "name", None) or getattr(target, "__name__", None) or type(target).__name__
+
+
+# --------------------------------------------------------------------------- tensors of classes the user allowed
+def _from_type(budget, function, cls, arguments, state):
+    """A tensor with attributes, or of a subclass that the user allowed."""
+    tensor = torch_values.check_tensor(call(function, arguments, budget))
+    if cls is not type(tensor):
+        if cls not in (torch.Tensor, torch.nn.Parameter) and not is_user_global(cls):
+            raise RefusedError(
+                f"it holds a tensor of class {getattr(cls, '__name__', cls)!r}, which a safe load does not"
+                " make"
+            )
+        tensor = tensor.as_subclass(cls)
+    if (
+        is_user_global(cls)
+        and hasattr(cls, "__setstate__")
+        and cls.__setstate__ is not torch.Tensor.__setstate__
+    ):
+        tensor.__setstate__(state)
+        return tensor
+    return torch_values.set_attributes(tensor, state)
+
+
+def _wrapper(budget, cls, dtype, size, stride, offset, layout, device, requires_grad):
+    """A subclass that holds no values, if the user allowed it."""
+    if not is_user_global(cls):
+        raise RefusedError(
+            f"it holds a tensor of class {getattr(cls, '__name__', cls)!r}, which a safe load does not make"
+        )
+    return torch._utils._rebuild_wrapper_subclass(
+        cls,
+        dtype,
+        torch_values.integers("size", size),
+        torch_values.integers("stride", stride),
+        offset,
+        layout,
+        device,
+        requires_grad,
+    )
+
+
+# full name: constructor(budget, *arguments)
+CONSTRUCTORS: dict[str, Callable[..., Any]] = {
+    **plain_values.CONSTRUCTORS,
+    **numpy_values.CONSTRUCTORS,
+    **torch_values.CONSTRUCTORS,
+    "torch._tensor._rebuild_from_type_v2": _from_type,
+    "torch._utils._rebuild_wrapper_subclass": _wrapper,
+}

@@ -20,6 +20,7 @@ import weakref
 import torch
 from torch import nn
 
+from . import allow
 from .errors import CheckpointError, RefusedError
 from .numpy_values import Shell
 
@@ -186,8 +187,6 @@ def _is_plain(value, depth=0) -> bool:
     """Whether a value is one that torch's layers keep: plain, a tensor, a layer, an allowed function, or some
     of them.
     """
-    from . import allow
-
     if isinstance(value, (*_PLAIN, torch.Tensor, nn.Module)) or value is torch.Tensor:
         return True
     if depth > 4 or (hasattr(value, "__len__") and len(value) > _ELEMENTS):

@@ -25,7 +25,7 @@ _MOST_DIMENSIONS = 64
 
 
 # --------------------------------------------------------------------------- checks
-def _integers(name, value) -> tuple[int, ...]:
+def integers(name, value) -> tuple[int, ...]:
     """The sizes or strides of a tensor."""
     if (
         not isinstance(value, tuple | list)
@@ -47,7 +47,7 @@ def _count(size) -> int:
 
 def _check_view(storage_bytes: int, item: int, offset, size, stride) -> tuple:
     """(offset, size, stride); RefusedError if some element would be outside of the storage."""
-    size, stride = _integers("size", size), _integers("stride", stride)
+    size, stride = integers("size", size), integers("stride", stride)
     if type(offset) is not int or not 0 <= offset < 1 << 62 or len(size) != len(stride):
         raise RefusedError(
             f"altered: a tensor of size {list(size)} has stride {list(stride)} and offset {offset!r}"
@@ -73,7 +73,7 @@ def _check_hooks(hooks) -> collections.OrderedDict:
     return collections.OrderedDict()
 
 
-def _check_tensor(value) -> torch.Tensor:
+def check_tensor(value) -> torch.Tensor:
     if not isinstance(value, torch.Tensor):
         raise RefusedError(f"altered: a {type(value).__name__} stands where a tensor should be")
     return value
@@ -134,7 +134,7 @@ def _tensor_v3(budget, storage, offset, size, stride, requires_grad, hooks, dtyp
 def _parameter(budget, data, requires_grad, hooks):
     _check_hooks(hooks)
     budget.charge_objects(400, "a parameter")
-    return torch.nn.Parameter(_check_tensor(data), _check_bool(requires_grad))
+    return torch.nn.Parameter(check_tensor(data), _check_bool(requires_grad))
 
 
 def _new_parameter(budget, data=None, requires_grad=True):
@@ -142,10 +142,10 @@ def _new_parameter(budget, data=None, requires_grad=True):
 
 
 def _parameter_with_state(budget, data, requires_grad, hooks, state):
-    return _set_attributes(_parameter(budget, data, requires_grad, hooks), state)
+    return set_attributes(_parameter(budget, data, requires_grad, hooks), state)
 
 
-def _set_attributes(tensor, state):
+def set_attributes(tensor, state):
     """Set a tensor's own attributes: plain values, under names that torch has no use for."""
     dicts = state if isinstance(state, tuple) else (state,)
     if len(dicts) > 2 or any(d is not None and type(d) is not dict for d in dicts):
@@ -169,31 +169,9 @@ def _check_attribute(name, value) -> None:
         )
 
 
-def _from_type(budget, function, cls, arguments, state):
-    """A tensor with attributes, or of a subclass that the user allowed."""
-    from . import allow
-
-    tensor = _check_tensor(allow.call(function, arguments, budget))
-    if cls is not type(tensor):
-        if cls not in (torch.Tensor, torch.nn.Parameter) and not allow.is_user_global(cls):
-            raise RefusedError(
-                f"it holds a tensor of class {getattr(cls, '__name__', cls)!r}, which a safe load does not"
-                " make"
-            )
-        tensor = tensor.as_subclass(cls)
-    if (
-        allow.is_user_global(cls)
-        and hasattr(cls, "__setstate__")
-        and cls.__setstate__ is not torch.Tensor.__setstate__
-    ):
-        tensor.__setstate__(state)
-        return tensor
-    return _set_attributes(tensor, state)
-
-
 def _quantized(budget, storage, offset, size, stride, quantizer, requires_grad, hooks):
     _check_hooks(hooks)
-    storage, size = _check_storage(storage), _integers("size", size)
+    storage, size = _check_storage(storage), integers("size", size)
     dtype = storage.dtype
     offset, size, stride = _check_view(
         storage._untyped_storage.nbytes(), dtype.itemsize, offset, size, stride
@@ -219,7 +197,7 @@ def _per_channel(size, dtype, scheme, scales, zero_points, axis):
     floats = scheme is torch.per_channel_affine_float_qparams
     kinds = (torch.float, torch.float) if floats else (torch.double, torch.long)
     scales, zero_points = (
-        torch.tensor(v, dtype=k) if type(v) is list else _check_tensor(v)
+        torch.tensor(v, dtype=k) if type(v) is list else check_tensor(v)
         for v, k in zip((scales, zero_points), kinds)
     )
     fits = type(axis) is int and 0 <= axis < len(size) and scales.shape == zero_points.shape == (size[axis],)
@@ -237,9 +215,9 @@ def _sparse(budget, layout, data):
     """A sparse tensor. Its indices are compared with its size when all values are there."""
     tensors, size = (data[:2], data[2]) if layout is torch.sparse_coo else (data[:3], data[3])
     for tensor in tensors:
-        if _check_tensor(tensor).layout is not torch.strided:
+        if check_tensor(tensor).layout is not torch.strided:
             raise RefusedError("altered: the indices or values of a sparse tensor are not dense")
-    size = _integers("size", size)
+    size = integers("size", size)
     if layout is torch.sparse_coo:
         coalesced = data[3] if len(data) == 4 else None
         tensor = torch.sparse_coo_tensor(*tensors, size, check_invariants=False, is_coalesced=coalesced)
@@ -260,10 +238,10 @@ def _check_sparse(tensor, tensors, size, layout) -> None:
 
 def _nested(budget, buffer, sizes, strides, offsets):
     for tensor in (sizes, strides, offsets):
-        if _check_tensor(tensor).dtype is not torch.int64 or tensor.layout is not torch.strided:
+        if check_tensor(tensor).dtype is not torch.int64 or tensor.layout is not torch.strided:
             raise RefusedError("altered: the sizes of a nested tensor are no integers")
     if (
-        _check_tensor(buffer).dim() != 1
+        check_tensor(buffer).dim() != 1
         or not buffer.is_contiguous()
         or sizes.shape != strides.shape
         or sizes.dim() != 2
@@ -277,7 +255,7 @@ def _nested(budget, buffer, sizes, strides, offsets):
 
 
 def _meta(budget, dtype, size, stride, requires_grad):
-    size, stride = _integers("size", size), _integers("stride", stride)
+    size, stride = integers("size", size), integers("stride", stride)
     _count(size)
     return torch.empty_strided(
         size, stride, dtype=_check_dtype(dtype), device="meta", requires_grad=_check_bool(requires_grad)
@@ -286,7 +264,7 @@ def _meta(budget, dtype, size, stride, requires_grad):
 
 def _from_cpu(budget, data, dtype, device, requires_grad):
     """A tensor of a device without storages, from its copy on the CPU."""
-    data = _check_tensor(data)
+    data = check_tensor(data)
     if data.layout is not torch.strided:
         raise RefusedError("altered: the copy of a tensor of another device is not dense")
     budget.charge_data(data.numel() * _check_dtype(dtype).itemsize, "a tensor")
@@ -299,26 +277,6 @@ def _from_array(budget, data, dtype, device, requires_grad):
     if type(data) is not np.ndarray or data.dtype.kind not in "biufc":
         raise RefusedError(f"altered: the values of a tensor are a {type(data).__name__}")
     return _from_cpu(budget, torch.from_numpy(data), dtype, device, requires_grad)
-
-
-def _wrapper(budget, cls, dtype, size, stride, offset, layout, device, requires_grad):
-    """A subclass that holds no values, if the user allowed it."""
-    from . import allow
-
-    if not allow.is_user_global(cls):
-        raise RefusedError(
-            f"it holds a tensor of class {getattr(cls, '__name__', cls)!r}, which a safe load does not make"
-        )
-    return torch._utils._rebuild_wrapper_subclass(
-        cls,
-        dtype,
-        _integers("size", size),
-        _integers("stride", stride),
-        offset,
-        layout,
-        device,
-        requires_grad,
-    )
 
 
 # --------------------------------------------------------------------------- values that are no tensors
@@ -393,12 +351,10 @@ CONSTRUCTORS = {
     "torch._utils._rebuild_parameter": _parameter,
     "torch._utils._rebuild_parameter_with_state": _parameter_with_state,
     "torch.nn.parameter.Parameter": _new_parameter,
-    "torch._tensor._rebuild_from_type_v2": _from_type,
     "torch._utils._rebuild_qtensor": _quantized,
     "torch._utils._rebuild_sparse_tensor": _sparse,
     "torch._utils._rebuild_nested_tensor": _nested,
     "torch._utils._rebuild_meta_tensor_no_storage": _meta,
-    "torch._utils._rebuild_wrapper_subclass": _wrapper,
     "torch._utils._rebuild_device_tensor_from_cpu_tensor": _from_cpu,
     "torch._utils._rebuild_device_tensor_from_numpy": _from_array,
     "torch._utils._rebuild_xla_tensor": _from_array,

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from .. import _env
+from . import registration
 
 PATH = Path(__file__).resolve().parents[1] / "_ext.so"
 _FLOATS = frozenset((torch.float32, torch.float64, torch.bfloat16))
@@ -35,9 +36,7 @@ def status() -> str:
         torch.ops.load_library(str(path))
     except OSError as error:
         return f"could not be loaded: {error}"
-    from . import kernels
-
-    kernels.register()
+    registration.register()
     return "loaded"
 
 

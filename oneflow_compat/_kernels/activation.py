@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from . import _check, _ext, kernels
+from . import _check, _ext, kernels, references
 
 __all__ = [
     "bias_add",
@@ -32,17 +32,13 @@ def bias_add(x, bias, axis=1):
     return x + _check.along(bias, axis, x.ndim)
 
 
-def fused_bias_add_gelu_ref(a, b, axis):
-    return F.gelu(a + _check.along(b, axis, a.ndim))
-
-
 @_ext.follows_input
 def fused_bias_add_gelu(a, b, *, axis):
     """gelu(a + b along `axis`), the exact (erf) gelu. a any shape, b 1-d."""
     axis = _check.bias_along("fused_bias_add_gelu", a, b, axis)
     if _ext.use(a, b):
         return kernels.run.bias_gelu(a, b, axis)
-    return fused_bias_add_gelu_ref(a, b, axis)
+    return references.fused_bias_add_gelu_ref(a, b, axis)
 
 
 def fused_bias_add_dropout_ref(a, b, p, axis, generator=None):
@@ -64,10 +60,6 @@ def fast_gelu(x):
     return F.gelu(x, approximate="tanh")
 
 
-def fused_fast_gelu_mul_ref(x, multiplier):
-    return F.gelu(x, approximate="tanh") * multiplier
-
-
 @_ext.follows_input
 def fused_fast_gelu_mul(x, multiplier):
     """fast_gelu(x) * multiplier, same shape and dtype."""
@@ -78,27 +70,19 @@ def fused_fast_gelu_mul(x, multiplier):
         )
     if _ext.use(x, multiplier):
         return kernels.point("fast_gelu_mul", (x, multiplier), 1)[0]
-    return fused_fast_gelu_mul_ref(x, multiplier)
-
-
-def quick_gelu_ref(x):
-    return x * torch.sigmoid(1.702 * x)
+    return references.fused_fast_gelu_mul_ref(x, multiplier)
 
 
 @_ext.follows_input
 def quick_gelu(x):
     """x * sigmoid(1.702 x)."""
-    return kernels.point("quick_gelu", (x,), 1)[0] if _ext.use(x) else quick_gelu_ref(x)
-
-
-def square_relu_ref(x):
-    return torch.relu(x).square()
+    return kernels.point("quick_gelu", (x,), 1)[0] if _ext.use(x) else references.quick_gelu_ref(x)
 
 
 @_ext.follows_input
 def square_relu(x):
     """relu(x) squared."""
-    return kernels.point("square_relu", (x,), 1)[0] if _ext.use(x) else square_relu_ref(x)
+    return kernels.point("square_relu", (x,), 1)[0] if _ext.use(x) else references.square_relu_ref(x)
 
 
 def gelu_with_approximate(x, approximate="none"):

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from . import _check, _ext, kernels
+from . import _check, _ext, kernels, references
 
 __all__ = ["deform_conv2d", "nms", "nms_mask", "raw_deform_conv2d", "roi_align"]
 
@@ -54,50 +54,6 @@ def nms(boxes, scores, iou_threshold):
     return order[nms_mask(boxes[order], iou_threshold).bool()]
 
 
-def _bilinear(planes, y, x, zero_outside):
-    """planes (P, C, H, W) sampled at y, x (P, ...) -> (P, C, ...). Outside [-1, H] x [-1, W] the value is 0.
-
-    zero_outside: neighbours beyond the border count as 0 (deform_conv2d); else the point is moved inside
-    (roi_align).
-    """
-    height, width = planes.shape[-2:]
-    shape = y.shape[1:]
-    if not height or not width:
-        return planes.new_zeros(*planes.shape[:2], *shape) + planes.sum()  # 0, with a gradient of no elements
-    valid = (
-        (y > -1) & (y < height) & (x > -1) & (x < width)
-        if zero_outside
-        else (y >= -1) & (y <= height) & (x >= -1) & (x <= width)
-    )
-    y, x = torch.where(valid, y, 0), torch.where(valid, x, 0)  # infinity times a weight of 0 would be NaN
-    if not zero_outside:
-        y, x = y.clamp_min(0), x.clamp_min(0)
-    y0, x0 = y.floor(), x.floor()
-    if not zero_outside:
-        top, left = y0 >= height - 1, x0 >= width - 1
-        y0, x0 = y0.clamp_max(height - 1), x0.clamp_max(width - 1)
-        y, x = torch.where(top, y0, y), torch.where(left, x0, x)
-    flat = planes.flatten(2)
-
-    def take(row, column):
-        inside = valid & (row >= 0) & (row < height) & (column >= 0) & (column < width)
-        at = row.clamp(0, height - 1).long() * width + column.clamp(0, width - 1).long()
-        value = flat.gather(2, at.flatten(1).unsqueeze(1).expand(-1, planes.shape[1], -1)).unflatten(2, shape)
-        return torch.where(
-            inside.unsqueeze(1), value, 0
-        )  # not a product: the pixel in its place may be infinite
-
-    y1 = y0 + 1 if zero_outside else (y0 + 1).clamp_max(height - 1)
-    x1 = x0 + 1 if zero_outside else (x0 + 1).clamp_max(width - 1)
-    wy, wx = (y - y0).unsqueeze(1), (x - x0).unsqueeze(1)
-    return (
-        take(y0, x0) * ((1 - wy) * (1 - wx))
-        + take(y0, x1) * ((1 - wy) * wx)
-        + take(y1, x0) * (wy * (1 - wx))
-        + take(y1, x1) * (wy * wx)
-    )
-
-
 _MAX_POINTS = 2**31  # as kMaxPoints of csrc/cpu/detection.cpp
 
 
@@ -135,7 +91,7 @@ def roi_align_ref(x, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, al
             width, height = width.clamp_min(1), height.clamp_min(1)
         rows, ys, row_bins = _axis_points(y1, height, pooled_h, sampling_ratio, x.shape[2])
         columns, xs, column_bins = _axis_points(x1, width, pooled_w, sampling_ratio, x.shape[3])
-        value = _bilinear(
+        value = references.bilinear(
             x[int(roi[0])][None],
             ys[None, :, None].expand(1, -1, xs.numel()),
             xs[None, None].expand(1, ys.numel(), -1),
@@ -164,24 +120,6 @@ def roi_align(x, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, aligne
     if _ext.use(x, rois, dtypes=_ext.WIDE) and not _ext.needs_deterministic_gradient(x):
         return kernels.run.roi_align(x, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, aligned)
     return roi_align_ref(x, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, aligned)
-
-
-def deform_columns_ref(input, offset, mask, kernel, stride, padding, dilation, offset_groups):
-    """(N, C, kh * kw, oh, ow): input sampled at the kernel's points moved by offset, times mask."""
-    n, c, height, width = input.shape
-    kh, kw = kernel
-    oh, ow = offset.shape[-2:]
-    like = {"dtype": input.dtype, "device": input.device}
-    ky = (torch.arange(kh, **like) * dilation[0]).repeat_interleave(kw).reshape(-1, 1, 1)
-    kx = (torch.arange(kw, **like) * dilation[1]).repeat(kh).reshape(-1, 1, 1)
-    y = torch.arange(oh, **like).reshape(1, -1, 1) * stride[0] - padding[0] + ky
-    x = torch.arange(ow, **like).reshape(1, 1, -1) * stride[1] - padding[1] + kx
-    offset = offset.reshape(n * offset_groups, kh * kw, 2, oh, ow)
-    planes = input.reshape(n * offset_groups, c // offset_groups, height, width)
-    columns = _bilinear(planes, y + offset[:, :, 0], x + offset[:, :, 1], True)
-    if mask is not None:
-        columns = columns * mask.reshape(n * offset_groups, 1, kh * kw, oh, ow)
-    return columns.reshape(n, c, kh * kw, oh, ow)
 
 
 def _need_geometry(input, weight, steps):
@@ -241,7 +179,7 @@ def raw_deform_conv2d(
     ):
         columns = kernels.run.deform_columns(input, offset, mask, *how)
     else:
-        columns = deform_columns_ref(input, offset, mask, *how)
+        columns = references.deform_columns_ref(input, offset, mask, *how)
     columns = columns.reshape(input.shape[0], groups, weight[0].numel(), oh * ow)
     out = torch.matmul(weight.reshape(groups, out_c // groups, -1), columns).reshape(
         input.shape[0], out_c, oh, ow

@@ -5,25 +5,9 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from . import _check, _ext, kernels
+from . import _check, _ext, kernels, references
 
 __all__ = ["fused_cross_feature_interaction", "fused_dot_feature_interaction"]
-
-
-def fused_dot_feature_interaction_ref(x, output_concat, self_interaction, output_padding):
-    """x (B, F, E): [output_concat | lower triangle of x @ x^T | zeros]."""
-    dots = torch.bmm(x, x.mT)
-    rows, columns = torch.tril_indices(x.shape[1], x.shape[1], 0 if self_interaction else -1, device=x.device)
-    return _joined(dots[:, rows, columns], x, output_concat, output_padding)
-
-
-def _joined(dots, x, output_concat, output_padding):
-    parts = [dots]
-    if output_concat is not None:
-        parts.insert(0, output_concat)
-    if output_padding:
-        parts.append(x.new_zeros(x.shape[0], output_padding))
-    return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
 
 
 def fused_dot_feature_interaction(
@@ -57,8 +41,10 @@ def fused_dot_feature_interaction(
             f"{name}: output_concat must be ({x.shape[0]}, size), found {tuple(output_concat.shape)}"
         )
     if _ext.use(x):
-        return _joined(kernels.run.pair_dots(x, self_interaction), x, output_concat, output_padding)
-    return fused_dot_feature_interaction_ref(x, output_concat, self_interaction, output_padding)
+        return references.join_features(
+            kernels.run.pair_dots(x, self_interaction), x, output_concat, output_padding
+        )
+    return references.fused_dot_feature_interaction_ref(x, output_concat, self_interaction, output_padding)
 
 
 def fused_cross_feature_interaction(x, weight, x_0, bias, interaction_mode):

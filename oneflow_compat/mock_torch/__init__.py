@@ -10,4 +10,5 @@ imported under the mock is imported again by an `import` of it outside, as in On
 
 from .mock_importer import ModuleWrapper, OneflowImporter, disable, enable, is_enabled
 from .messages import error_msg
-from .dummy import DummyModule, DynamicMockModule
+from .dummy import DummyModule
+from .dyn_mock_mod import DynamicMockModule

@@ -12,6 +12,8 @@ import runpy
 import shlex
 import sys
 
+from .mock_importer import enable
+
 
 def main(argv):
     options = {"--lazy": False, "--verbose": False}
@@ -46,8 +48,6 @@ def _is_module(name):
 
 
 def _run(run, target, argv, options, **more):
-    from . import enable
-
     sys.argv = argv
     with enable(lazy=options["--lazy"], verbose=options["--verbose"]):
         run(target, run_name="__main__", **more)

@@ -11,6 +11,7 @@ import sys
 from types import ModuleType
 
 from .. import _env
+from .dummy import DummyModule
 from .messages import error_msg
 
 _REAL_SIDE = {  # importers that mean the module they name
@@ -75,8 +76,6 @@ class ModuleWrapper(ModuleType):
         except AttributeError:
             if name.startswith("__"):
                 raise
-            from .dummy import DummyModule
-
             return DummyModule(f"{self.__name__}.{name}", self._verbose)
         return ModuleWrapper(value, self._verbose) if isinstance(value, ModuleType) else value
 
@@ -118,8 +117,6 @@ def _mocked_import(name, globals=None, locals=None, fromlist=(), level=0):
             raise  # the module is there, something it needs is not
         if not config.lazy:
             raise MissingModule(f"{to}{error_msg} (imported as {name!r})", name=name) from None
-        from .dummy import DummyModule
-
         module = DummyModule(to, config.verbose)
     if config.lazy and not isinstance(module, ModuleWrapper):
         module = ModuleWrapper(module, config.verbose) if not hasattr(module, "_refuse") else module

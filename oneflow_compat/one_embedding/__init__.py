@@ -2,6 +2,9 @@
 snapshots.
 """
 
+import json
+
+from . import snapshot
 from .embedding import Embedding, MultiTableEmbedding, MultiTableMultiColumnEmbedding
 from .optimizer import Optimizer, SmartDecayAdam
 from .options import (
@@ -22,6 +25,7 @@ from .persistent import (
     make_persistent_table_reader,
     make_persistent_table_writer,
 )
+from .store import open_store
 from ..optim.ftrl import Ftrl
 
 __all__ = [
@@ -55,10 +59,6 @@ class OneEmbeddingHandler:
     """
 
     def __init__(self, key_value_store_option_string, local_rank_id=0, rank_id=0, world_size=1):
-        import json
-
-        from .store import open_store
-
         options = json.loads(key_value_store_option_string)
         line = options["storage_dim"]
         if line <= 0:
@@ -66,11 +66,7 @@ class OneEmbeddingHandler:
         self.store = open_store(options, line, rank_id)
 
     def SaveSnapshot(self, snapshot_name):
-        from . import snapshot
-
         snapshot.write(self.store.path, snapshot_name, self.store.chunks(), self.store.line)
 
     def LoadSnapshot(self, snapshot_name):
-        from . import snapshot
-
         self.store.replace(lambda: snapshot.read(self.store.path, snapshot_name)[1])

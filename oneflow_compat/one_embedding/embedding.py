@@ -14,9 +14,11 @@ import numpy as np
 import torch
 
 from .. import _processes
-from . import initial, snapshot
-from .store import open_store
+from .._graph.capture.update import step
+from . import functional, initial, snapshot
 from .registry import LIVE
+from .rules import RULES, rule_for
+from .store import open_store
 
 _next = 1
 
@@ -121,8 +123,6 @@ class Embedding(torch.nn.Module):
         id's table;
         without it the last dimension counts the tables, or there is one.
         """
-        from . import functional
-
         if not isinstance(ids, torch.Tensor) or ids.is_floating_point() or ids.is_complex():
             raise TypeError(
                 f"one_embedding {self.name!r}: ids are a tensor of whole numbers, found"
@@ -184,8 +184,6 @@ class Embedding(torch.nn.Module):
         if self._optimizer is None:
             return ()
         optimizer, group = self._group()
-        from .rules import rule_for
-
         rule = rule_for(optimizer, group, max(1, self._step))
         return rule.initial if isinstance(rule.initial, tuple) else (rule.initial,) * rule.states
 
@@ -194,8 +192,6 @@ class Embedding(torch.nn.Module):
         """Let `optimizer`, which must hold `shadow`, update the rows from now on; in_graph: at the end of a
         graph's step.
         """
-        from .rules import rule_for
-
         rule = rule_for(optimizer, self._group_of(optimizer), 1)
         need = self.embedding_dim * (1 + rule.states) + rule.extra
         if need > self.line:
@@ -206,10 +202,7 @@ class Embedding(torch.nn.Module):
             )
         self._optimizer = weakref.ref(optimizer)
         if in_graph:
-            from .._graph.capture.update import step
-            from .functional import update as update_rows
-
-            step.outside[self.shadow] = functools.partial(update_rows, number=self._number)
+            step.outside[self.shadow] = functools.partial(functional.update, number=self._number)
 
     def _group(self):
         optimizer = self._optimizer() if self._optimizer is not None else None
@@ -259,8 +252,6 @@ class Embedding(torch.nn.Module):
             self._update(keys, tables, grad, rule, lr)
 
     def _update_as(self, kind, param_group, step):
-        from .rules import RULES
-
         self._step = int(step)
         self._take(RULES[kind](param_group, self._step), float(param_group["lr"]))
 
@@ -308,8 +299,6 @@ class Embedding(torch.nn.Module):
 
     def _update(self, unique, tables, grads, rule=None, lr=None):
         if rule is None:
-            from .rules import rule_for
-
             optimizer, group = self._group()
             rule, lr = rule_for(optimizer, group, self._step), float(group["lr"])
         if self.padding_idx is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import torch
 
+from . import functional
 from .registry import LIVE
 
 __all__ = [
@@ -105,8 +106,6 @@ def one_embedding_fused_lookup(
     Differentiable: the rows' gradient goes to the embedding that owns
     them, for its optimizer; that of `shadow`, the embedding's parameter, is zero.
     """
-    from . import functional
-
     owner = _owner("one_embedding_fused_lookup", embedding_name, line_size, embedding_size)
     if padding_idx not in (None, owner.padding_idx):
         raise RuntimeError(

@@ -1,17 +1,30 @@
-"""The embeddings of this process, by the number that their operators carry."""
+"""The live embeddings of this process, by the number that their operators carry."""
 
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from .embedding import Embedding
-
-LIVE: "weakref.WeakValueDictionary[int, Embedding]" = weakref.WeakValueDictionary()
+import numpy as np
+import torch
 
 
-def live(number: int) -> "Embedding":
+class LiveEmbedding(Protocol):
+    """What the operators call on the embedding behind their number."""
+
+    def rows_of(self, keys: np.ndarray, tables: np.ndarray | None) -> np.ndarray: ...
+
+    def collect(self, keys: np.ndarray, tables: np.ndarray | None, grad: torch.Tensor) -> float: ...
+
+    def update(self, norm: float | None = None) -> None: ...
+
+    def drop_gradients(self) -> None: ...
+
+
+LIVE: weakref.WeakValueDictionary[int, LiveEmbedding] = weakref.WeakValueDictionary()
+
+
+def live(number: int) -> LiveEmbedding:
     """Return the embedding behind an operator's number; RuntimeError if it no longer exists."""
     try:
         return LIVE[number]

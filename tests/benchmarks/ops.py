@@ -18,7 +18,7 @@ import torch
 
 import oneflow
 from oneflow._graph.compile.memory import keep_freed_memory
-from oneflow._kernels import activation, boxes, detection, embedding, losses, quantization, recommender, rotary, softmax
+from oneflow._kernels import activation, detection, embedding, losses, quantization, references, rotary, softmax
 from oneflow._kernels import _ext, image as image_ops, optimizer_updates
 
 C = oneflow._C
@@ -32,7 +32,7 @@ def cases(device):
 
     big, wide = rand(4096, 4096), rand(4096)
     scores, mask = rand(8, 12, 512, 512), torch.rand(8, 1, 512, 512, device=device) > 0.3
-    yield "fused_bias_add_gelu", (big, wide), lambda x, b: C.fused_bias_add_gelu(x, b, axis=1), lambda x, b: activation.fused_bias_add_gelu_ref(x, b, 1), True, True
+    yield "fused_bias_add_gelu", (big, wide), lambda x, b: C.fused_bias_add_gelu(x, b, axis=1), lambda x, b: references.fused_bias_add_gelu_ref(x, b, 1), True, True
     yield "fused_bias_add_dropout", (big, wide), lambda x, b: C.fused_bias_add_dropout(x, b, p=0.1, axis=1), lambda x, b: activation.fused_bias_add_dropout_ref(x, b, 0.1, 1), True, True
     yield "fused_scale_mask_softmax", (scores, mask), lambda x, m: C.fused_scale_mask_softmax(x, m, fill_value=-1e4, scale=0.1), lambda x, m: softmax.fused_scale_mask_softmax_ref(x, m, -1e4, 0.1), True, True
 
@@ -52,19 +52,19 @@ def cases(device):
     for mode in ("plane", "interval"):
         yield (f"fused_apply_rotary_emb {mode}", (heads, cos, sin), lambda x, c, s, m=mode: C.fused_apply_rotary_emb(x, cos=c, sin=s, mode=m),
                lambda x, c, s, m=mode: rotary.rotate_ref(x.transpose(1, 2), c[None], s[None], m).transpose(1, 2), True, True)
-    yield "quick_gelu", (big,), activation.quick_gelu, activation.quick_gelu_ref, True, True
-    yield "square_relu", (big,), activation.square_relu, activation.square_relu_ref, True, True
-    yield "fused_fast_gelu_mul", (big, rand(4096, 4096)), C.fused_fast_gelu_mul, activation.fused_fast_gelu_mul_ref, True, True
+    yield "quick_gelu", (big,), activation.quick_gelu, references.quick_gelu_ref, True, True
+    yield "square_relu", (big,), activation.square_relu, references.square_relu_ref, True, True
+    yield "fused_fast_gelu_mul", (big, rand(4096, 4096)), C.fused_fast_gelu_mul, references.fused_fast_gelu_mul_ref, True, True
     features = rand(2048, 27, 128)
-    yield "fused_dot_feature_interaction", (features,), lambda x: C.fused_dot_feature_interaction([x]), lambda x: recommender.fused_dot_feature_interaction_ref(x, None, False, 0), False, True
+    yield "fused_dot_feature_interaction", (features,), lambda x: C.fused_dot_feature_interaction([x]), lambda x: references.fused_dot_feature_interaction_ref(x, None, False, 0), False, True
     eight = tuple(rand(100_000, low=0.1) for _ in range(8))
-    yield "fused_get_boundding_boxes_coord", eight, C.fused_get_boundding_boxes_coord, boxes.coord_ref, True, True
-    yield "fused_get_intersection_area", eight, C.fused_get_intersection_area, boxes.intersection_ref, True, True
-    yield "fused_get_iou", eight[:5], lambda *x: C.fused_get_iou(*x, 1e-7), lambda *x: boxes.iou_ref(*x, 1e-7), True, True
-    yield "fused_get_convex_diagonal_squared", eight, lambda *x: C.fused_get_convex_diagonal_squared(*x, 1e-7), lambda *x: boxes.convex_ref(*x, 1e-7), True, True
-    yield "fused_get_center_dist", eight, C.fused_get_center_dist, boxes.center_dist_ref, True, True
-    yield "fused_get_ciou_diagonal_angle", eight[:4], lambda *x: C.fused_get_ciou_diagonal_angle(*x, 1e-7), lambda *x: boxes.angle_ref(*x, 1e-7), True, True
-    yield "fused_get_ciou_result", eight[:4], lambda *x: C.fused_get_ciou_result(*x, 1e-7)[0], lambda *x: boxes.ciou_ref(*x, 1e-7)[0], True, True
+    yield "fused_get_boundding_boxes_coord", eight, C.fused_get_boundding_boxes_coord, references.coord_ref, True, True
+    yield "fused_get_intersection_area", eight, C.fused_get_intersection_area, references.intersection_ref, True, True
+    yield "fused_get_iou", eight[:5], lambda *x: C.fused_get_iou(*x, 1e-7), lambda *x: references.iou_ref(*x, 1e-7), True, True
+    yield "fused_get_convex_diagonal_squared", eight, lambda *x: C.fused_get_convex_diagonal_squared(*x, 1e-7), lambda *x: references.convex_ref(*x, 1e-7), True, True
+    yield "fused_get_center_dist", eight, C.fused_get_center_dist, references.center_dist_ref, True, True
+    yield "fused_get_ciou_diagonal_angle", eight[:4], lambda *x: C.fused_get_ciou_diagonal_angle(*x, 1e-7), lambda *x: references.angle_ref(*x, 1e-7), True, True
+    yield "fused_get_ciou_result", eight[:4], lambda *x: C.fused_get_ciou_result(*x, 1e-7)[0], lambda *x: references.ciou_ref(*x, 1e-7)[0], True, True
     one, zero = torch.tensor([0.01], device=device), torch.tensor([0.0], device=device)
 
     def plain_fake(x, s, z):
@@ -80,7 +80,7 @@ def cases(device):
     yield "roi_align", (image, regions), lambda x, r: C.roi_align(x, r, 0.125, 7, 7, 2, True), lambda x, r: detection.roi_align_ref(x, r, 0.125, 7, 7, 2, True), False, True
     offset, modulation = rand(2, 18, 50, 50), rand(2, 9, 50, 50)
     how = [3, 3], [1, 1], [1, 1], [1, 1], 1
-    yield "deform_conv2d columns", (image, offset, modulation), lambda x, o, m: torch.ops.oneflow.deform_columns(x, o, m, *how), lambda x, o, m: detection.deform_columns_ref(x, o, m, *how), False, True
+    yield "deform_conv2d columns", (image, offset, modulation), lambda x, o, m: torch.ops.oneflow.deform_columns(x, o, m, *how), lambda x, o, m: references.deform_columns_ref(x, o, m, *how), False, True
     log_probs, lengths = rand(200, 32, 80), torch.full((32,), 180, device=device)
     yield "ctc_greedy_decoder", (log_probs, lengths), C.ctc_greedy_decoder, lambda x, n: losses.ctc_greedy_decoder_ref(x, n, True), False, False
     ids = torch.randint(0, 50_000, (200_000,), device=device)

@@ -32,7 +32,7 @@ from operator_calls import BUILDERS, Call, TensorSpec, draw
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_map_only
 
-from oneflow._kernels import _ext, kernels
+from oneflow._kernels import _ext, gradients
 
 CALLS_A_CHILD = 2000
 MEMORY = 1 << 28  # that a child may allocate besides what it started with
@@ -90,7 +90,7 @@ class Caller:
         except Exception as error:
             return refusal(op, error)
         checks = [_fake_difference if seed % 8 == 0 else _layout_difference]
-        checks += [_gradient_error] if seed % 3 == 0 and call.operator in kernels.AUTOGRAD else []
+        checks += [_gradient_error] if seed % 3 == 0 and call.operator in gradients.AUTOGRAD else []
         for check in checks if copies is not None else []:
             try:
                 difference = check(call, op, arguments, copies, result)

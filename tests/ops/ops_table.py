@@ -8,7 +8,7 @@ from typing import Callable
 import torch
 
 import oneflow
-from oneflow._kernels import activation, boxes, detection, embedding, losses, quantization, recommender, rotary, softmax
+from oneflow._kernels import activation, detection, embedding, losses, quantization, references, rotary, softmax
 
 C = oneflow._C
 
@@ -67,19 +67,19 @@ def _deform_inputs(dtype, n):
 
 
 def _deform_plain(x, weight, offset, mask):
-    columns = detection.deform_columns_ref(x, offset, mask, (3, 3), (1, 1), (1, 1), (1, 1), 2).reshape(x.shape[0], 2, -1, x.shape[2] * x.shape[3])
+    columns = references.deform_columns_ref(x, offset, mask, (3, 3), (1, 1), (1, 1), (1, 1), 2).reshape(x.shape[0], 2, -1, x.shape[2] * x.shape[3])
     return torch.matmul(weight.reshape(2, weight.shape[0] // 2, -1), columns).reshape(x.shape[0], -1, *x.shape[2:])
 
 
 WIDE = (torch.float32, torch.float64)
 OPS = [
     Op("fused_bias_add_gelu", lambda d, n: (rand(n, 2 * n, dtype=d), rand(2 * n, dtype=d)), lambda x, b: C.fused_bias_add_gelu(x, b, axis=1),
-       lambda x, b: activation.fused_bias_add_gelu_ref(x, b, 1)),
+       lambda x, b: references.fused_bias_add_gelu_ref(x, b, 1)),
     Op("fused_bias_add_gelu axis 1 of 3", lambda d, n: (rand(2, n, 7, dtype=d), rand(n, dtype=d)), lambda x, b: C.fused_bias_add_gelu(x, b, axis=1),
-       lambda x, b: activation.fused_bias_add_gelu_ref(x, b, 1)),
-    Op("quick_gelu", lambda d, n: (rand(n, n, dtype=d, low=-4, high=4),), activation.quick_gelu, activation.quick_gelu_ref),
-    Op("square_relu", lambda d, n: (rand(n, n, dtype=d),), activation.square_relu, activation.square_relu_ref),
-    Op("fused_fast_gelu_mul", lambda d, n: (rand(n, n, dtype=d, low=-3, high=3), rand(n, n, dtype=d)), C.fused_fast_gelu_mul, activation.fused_fast_gelu_mul_ref),
+       lambda x, b: references.fused_bias_add_gelu_ref(x, b, 1)),
+    Op("quick_gelu", lambda d, n: (rand(n, n, dtype=d, low=-4, high=4),), activation.quick_gelu, references.quick_gelu_ref),
+    Op("square_relu", lambda d, n: (rand(n, n, dtype=d),), activation.square_relu, references.square_relu_ref),
+    Op("fused_fast_gelu_mul", lambda d, n: (rand(n, n, dtype=d, low=-3, high=3), rand(n, n, dtype=d)), C.fused_fast_gelu_mul, references.fused_fast_gelu_mul_ref),
     Op("fused_scale_mask_softmax", lambda d, n: (rand(2, 3, n, n, dtype=d), _mask(n)),
        lambda x, m: C.fused_scale_mask_softmax(x, m, fill_value=-100.0, scale=1.5), lambda x, m: softmax.fused_scale_mask_softmax_ref(x, m, -100.0, 1.5)),
     Op("fused_scale_tril", lambda d, n: (rand(2, n, n + 1, dtype=d),), lambda x: C.fused_scale_tril(x, 1, -2.0, 0.5),
@@ -92,16 +92,16 @@ OPS = [
     Op("fused_apply_rotary_emb interval", _rotary_inputs, lambda x, c, s: C.fused_apply_rotary_emb(x, cos=c, sin=s, rotary_size=8, mode="interval"),
        lambda x, c, s: _rotary(x, c, s, "interval"), again=False),
     Op("fused_dot_feature_interaction", lambda d, n: (rand(n, 5, 19, dtype=d),), lambda x: C.fused_dot_feature_interaction([x]),
-       lambda x: recommender.fused_dot_feature_interaction_ref(x, None, False, 0)),
+       lambda x: references.fused_dot_feature_interaction_ref(x, None, False, 0)),
     Op("fused_dot_feature_interaction self", lambda d, n: (rand(3, n, 16, dtype=d),), lambda x: C.fused_dot_feature_interaction([x], self_interaction=True),
-       lambda x: recommender.fused_dot_feature_interaction_ref(x, None, True, 0)),
-    Op("fused_get_boundding_boxes_coord", lambda d, n: _sizes(d, n, 8), C.fused_get_boundding_boxes_coord, boxes.coord_ref, again=False),
-    Op("fused_get_intersection_area", _corners, C.fused_get_intersection_area, boxes.intersection_ref),
-    Op("fused_get_iou", lambda d, n: _sizes(d, n, 5), lambda *x: C.fused_get_iou(*x, 1e-7), lambda *x: boxes.iou_ref(*x, 1e-7)),
-    Op("fused_get_convex_diagonal_squared", _corners, lambda *x: C.fused_get_convex_diagonal_squared(*x, 1e-7), lambda *x: boxes.convex_ref(*x, 1e-7)),
-    Op("fused_get_center_dist", _corners, C.fused_get_center_dist, boxes.center_dist_ref),
-    Op("fused_get_ciou_diagonal_angle", lambda d, n: _sizes(d, n, 4), lambda *x: C.fused_get_ciou_diagonal_angle(*x, 1e-7), lambda *x: boxes.angle_ref(*x, 1e-7)),
-    Op("fused_get_ciou_result", lambda d, n: _sizes(d, n, 4), lambda *x: C.fused_get_ciou_result(*x, 1e-7)[0], lambda *x: boxes.ciou_ref(*x, 1e-7)[0],
+       lambda x: references.fused_dot_feature_interaction_ref(x, None, True, 0)),
+    Op("fused_get_boundding_boxes_coord", lambda d, n: _sizes(d, n, 8), C.fused_get_boundding_boxes_coord, references.coord_ref, again=False),
+    Op("fused_get_intersection_area", _corners, C.fused_get_intersection_area, references.intersection_ref),
+    Op("fused_get_iou", lambda d, n: _sizes(d, n, 5), lambda *x: C.fused_get_iou(*x, 1e-7), lambda *x: references.iou_ref(*x, 1e-7)),
+    Op("fused_get_convex_diagonal_squared", _corners, lambda *x: C.fused_get_convex_diagonal_squared(*x, 1e-7), lambda *x: references.convex_ref(*x, 1e-7)),
+    Op("fused_get_center_dist", _corners, C.fused_get_center_dist, references.center_dist_ref),
+    Op("fused_get_ciou_diagonal_angle", lambda d, n: _sizes(d, n, 4), lambda *x: C.fused_get_ciou_diagonal_angle(*x, 1e-7), lambda *x: references.angle_ref(*x, 1e-7)),
+    Op("fused_get_ciou_result", lambda d, n: _sizes(d, n, 4), lambda *x: C.fused_get_ciou_result(*x, 1e-7)[0], lambda *x: references.ciou_ref(*x, 1e-7)[0],
        whole=False),
     Op("fake_quantization", lambda d, n: (rand(n, n, dtype=d), torch.tensor([0.01]), torch.tensor([3.0])),
        lambda x, s, z: C.fake_quantization(x, s, z, "google", 8, "affine"),

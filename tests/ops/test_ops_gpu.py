@@ -16,7 +16,7 @@ from test_ops_kernels import SAMPLES, listed, run, to
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import oneflow
-from oneflow._kernels import _ext, boxes, detection, kernels, losses
+from oneflow._kernels import _ext, gradients, kernels, losses, references, registration
 from time_limits import seconds
 
 C = oneflow._C
@@ -42,7 +42,7 @@ def _as_on_cuda(monkeypatch):
 
 
 def _with_sum(dx, axis):
-    return dx, kernels._bias_sum(dx, axis)[None]
+    return dx, gradients.bias_sum(dx, axis)[None]
 
 
 @compares_devices
@@ -118,7 +118,7 @@ def operator(name):
     return getattr(torch.ops.oneflow, name)
 
 
-@pytest.mark.parametrize("name, plain, scalars", [("intersection", boxes.intersection_ref, []), ("convex", lambda *x: boxes.convex_ref(*x, 1e-7), [1e-7])])
+@pytest.mark.parametrize("name, plain, scalars", [("intersection", references.intersection_ref, []), ("convex", lambda *x: references.convex_ref(*x, 1e-7), [1e-7])])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
 def test_minimum_and_maximum_keep_nan(name, plain, scalars, dtype):
     corners = torch.arange(8.0).repeat(20, 1)
@@ -224,7 +224,7 @@ def test_taps_outside_of_the_image_read_nothing():
 @pytest.mark.parametrize("far", [100.0, INF, NAN])
 def test_the_plain_function_reads_nothing_outside(far):
     x, offset = torch.full((1, 1, 4, 5), INF, requires_grad=True), torch.full((1, 2, 4, 5), far, requires_grad=True)
-    found = detection.deform_columns_ref(x, offset, None, [1, 1], [1, 1], [0, 0], [1, 1], 1)
+    found = references.deform_columns_ref(x, offset, None, [1, 1], [1, 1], [0, 0], [1, 1], 1)
     assert not found.any()
     for grad in torch.autograd.grad(found.sum(), [x, offset]):
         assert not grad.any()
@@ -415,11 +415,11 @@ def test_the_cpu_kernels_raise_no_alert(deterministic):
 
 
 def test_two_kernels_add_by_atomics():
-    """The operator of a third one belongs into kernels.NOT_DETERMINISTIC_ON_CUDA too."""
+    """The operator of a third one belongs into registration.NOT_DETERMINISTIC_ON_CUDA too."""
     sources = [path.read_text() for path in CUDA_SOURCES]
     bodies = {name: body for text in sources for name, body in re.findall(r"__global__ void (\w+)\((.*?)\n\}", text, re.S)}
     assert {name for name, body in bodies.items() if "atomicAdd(" in body} == {"roi_kernel", "deform_backward_kernel"}
-    assert kernels.NOT_DETERMINISTIC_ON_CUDA == ("roi_align_backward", "deform_columns_backward")
+    assert registration.NOT_DETERMINISTIC_ON_CUDA == ("roi_align_backward", "deform_columns_backward")
 
 
 def test_a_gradient_on_cuda_must_be_deterministic(deterministic):
