@@ -19,7 +19,7 @@ def is_captured_state(tensor) -> bool:
     modules of its graph.
     """
     entry = STATE.state.entry(tensor) if capturing() else None
-    return entry is not None and entry[2][0] == "module"
+    return entry is not None and entry.in_module
 
 
 @contextlib.contextmanager

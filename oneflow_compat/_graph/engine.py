@@ -18,6 +18,7 @@ from .compile import compiler_for, compiling as _making, default_backend
 from .call.binding import VALUES, AnotherWay, Binding, Stale
 from .config import Config
 from .errors import CaptureError
+from .program.captured import Captured
 from .program.pytree import tree_flatten
 from .capture.python_reads import tell
 
@@ -152,7 +153,7 @@ class Engine:
         label = entry.watch.changed
         if label is not None:
             entry.watch.changed = None
-            if label == VALUES and entry.of_known_sizes and self.sizes_vary is False:
+            if label == VALUES and entry.guards.fixes_sizes and self.sizes_vary is False:
                 self.sizes_vary = True
                 return
             self._changes[label] += 1
@@ -176,7 +177,8 @@ class Engine:
         config = self._resolved()
         compiler_for(config.backend)  # a missing package is an error before anything is captured
         start = time.perf_counter()
-        capture, program = self._captured(args, kwargs, config)
+        captured = self._captured(args, kwargs, config)
+        program = captured.program
         self._report("capture", start, program)
         program = program.with_(history=(("capture", time.perf_counter() - start, program.count()),))
         if config.check:
@@ -187,13 +189,13 @@ class Engine:
             start = time.perf_counter()
             # a program that serves one call only is not worth compiling
             run, backend = self._compile(
-                program, replace(config, backend="aten") if capture.first_only else config
+                program, replace(config, backend="aten") if captured.guards.serves_one_call else config
             )
         self._report(f"compile {backend}", start, program)
         program = program.with_(
             history=program.history + ((f"compile {backend}", time.perf_counter() - start, program.count()),)
         )
-        entry = Binding(self, key, program, run, capture)
+        entry = Binding(key, captured.with_program(program), run)
         variants = self._entries.setdefault(key, [])
         variants[:] = [v for v in variants if not v.once and not v.dead]
         variants.insert(0, entry)
@@ -204,8 +206,8 @@ class Engine:
         self._last = entry
         return entry
 
-    def _captured(self, args, kwargs, config):
-        """Capture build() and return (capture, program).
+    def _captured(self, args, kwargs, config) -> Captured:
+        """Capture build().
 
         The outcome of a branch on sizes may be a guess. If build() raises after such a branch, the other
         outcome is captured, and the program tests it.
@@ -221,7 +223,7 @@ class Engine:
             capture = Capture(self, args, kwargs, config, outcomes)
             try:
                 with _no_collection():
-                    return capture, capture.run()
+                    return capture.run()
             except MoreNumbers as request:
                 self.live_options.setdefault(request.optimizer, set()).add(request.key)
             except Exception as error:

@@ -9,6 +9,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import oneflow as flow
 from oneflow._graph.program import passes
+from oneflow._graph.program.locations import Argument
 from oneflow._graph.program.writes import silent_writes
 from oneflow._graph.errors import ProgramError
 
@@ -89,7 +90,7 @@ def test_check_finds_a_broken_program():
     with pytest.raises(ProgramError, match="slots"):
         program.with_(slots=()).check()
     with pytest.raises(ProgramError, match="role"):
-        program.with_(slots=(copy.copy(program.slots[0]).__class__("nonsense", "x", ("arg", 0)),)).check()
+        program.with_(slots=(copy.copy(program.slots[0]).__class__("nonsense", "x", Argument(0)),)).check()
 
 
 def test_cast_after_the_capture_makes_a_new_program():

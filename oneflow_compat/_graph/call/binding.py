@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import functools
 import operator
+from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
 from torch._C import _increment_version as increment_version
 
-from ..._global.tensor import OfSeveralRanks, is_global, make_results_global, without_subclasses
+from ..._global.tensor import OfSeveralRanks, make_results_global, without_subclasses
 from ..program.writes import silent_writes, written_before_the_last_check
-from ..program.nested_state import holder, put_at
+from ..program.captured import Captured
+from ..program.locations import Argument, FreeTensor, ModuleTensor, OptimizerParameter
 from .branches import run_or_undo
 from ..program.symbolic import BRANCH_TAKEN_OTHERWISE, is_run_value
 from ..program.pytree import tree_leaves, with_sizes
@@ -39,51 +41,36 @@ class Binding:
     A call reads each slot from its live location, runs the program and writes Python-number state back.
     """
 
-    def __init__(self, engine, key, program, run, capture):
-        self.engine = engine
+    def __init__(self, key: Any, captured: Captured, run):
+        program, effects, guards = captured.program, captured.effects, captured.guards
         self.key = key
-        self.program = program
+        self.program, self.effects, self.guards, self.live = program, effects, guards, captured.live
         self.run = run if not _asks_grad_mode(program) else torch.enable_grad()(run)
         # the key of a program contains autocast, so that it is on around every call of this program
         if torch._C._is_any_autocast_enabled():
             self.run = _without_autocast(self.run)
-        self.free = capture.free
-        self.state = capture.state
-        self.optimizers = [o for o, _ in self.state.optimizers]
-        self.schedulers = [s for _, s in self.state.optimizers if s is not None]
+        self.optimizers = captured.live.optimizers
         self._flat_args = (
             all(child.is_leaf() for child in program.in_spec.children()[0].children())
             if program.in_spec.num_children
             else False
         )
-        self.state_numbers = (
-            [(o, p, k) for o, p, k, _ in capture.update.state_numbers] if capture.update is not None else []
-        )
         self.dead = False  # optimizer state it reads has been replaced
-        self.once, self.used = capture.first_only, False
-        self.of_known_sizes, self.branches = capture.recorder.sizes.known, capture.recorder.sizes.branches
+        self.once, self.used = guards.serves_one_call, False
+        self.branches = guards.branches
         self._kept = written_before_the_last_check(program) if self.branches else ()
-        self._tells_overflow, self._begun = capture.tells_overflow, capture.begun
-        self.guard, self._reads_values = None, bool(capture.recorder.guards)
+        self.guard = None
         if program.guard is not None:
             from ..program.scalar_guards import compile_guard
 
             self.guard = compile_guard(program)
-        self.watch = Watch(capture.read, capture.free_of)
-        self.stores = [(c, k, leaves, with_sizes(spec)) for c, k, leaves, spec in capture.stores]
-        self._tensor_args = [i for i, v in enumerate(capture.args_flat) if isinstance(v, torch.Tensor)]
-        self._spread_args = [_memory(v) for v in capture.args_flat]
+        self.watch = Watch(guards.python_values, guards.free_index)
         self._returned = program.out_spec.num_leaves - len(program.out_constants)
         self._outputs = self._output_maker()
-        marked = any(
-            is_global(t)
-            for t in (*capture.args_flat, *(e[-1] for e in self.state.by_id.values()))
-            if isinstance(t, torch.Tensor)
-        )
-        if marked or capture.global_outputs:
+        if guards.reads_global_tensors or effects.global_results:
             self.run, self._outputs = (
                 without_subclasses(self.run),
-                make_results_global(self._outputs, capture.global_outputs),
+                make_results_global(self._outputs, effects.global_results),
             )
         self._bind()
 
@@ -105,7 +92,7 @@ class Binding:
             )
         self._watch()
         self._options = [
-            _options(g, self.engine.live_options.get(o, ()))
+            _options(g, self.guards.live_options.get(o, ()))
             for o, opt in enumerate(self.optimizers)
             for g in opt.param_groups
         ]
@@ -113,7 +100,6 @@ class Binding:
     def _write_reader(self):
         """Generate `gather`, one function that lists the live values of all slots."""
         scope, items, tensors, lines = {}, [], [], []
-        names = {entry[1]: entry for entry in self.state.by_id.values()}
         containers: dict = {}
 
         def name_of(container):
@@ -123,32 +109,27 @@ class Binding:
                 scope[variable] = container
             return variable
 
-        tensor_args = self._tensor_args
         for slot in self.program.slots:
-            origin = slot.place[0]
-            if origin == "arg":
-                items.append(
-                    f"a[{tensor_args[slot.place[1]]}]{self._spread_args[tensor_args[slot.place[1]]]}"
-                )
-            elif origin in ("module", "optparam"):
-                entry = names[slot.name]
-                tensors.append((len(tensors), entry[3], entry[4], slot))
-                scope[f"e{len(tensors) - 1}"] = entry[3][entry[4]]
-                items.append(f"x{len(tensors) - 1}{_memory(entry[3][entry[4]])}")
-                lines.append(f"    x{len(tensors) - 1} = {name_of(entry[3])}[{entry[4]!r}]\n")
-            elif origin == "optim":
-                _, o, name, *keys = slot.place
-                inner = self.optimizers[o].state.get(names[name][5], {})
-                # KeyError: the state was cleared and created again
-                tensor = functools.reduce(operator.getitem, keys, inner)
-                items.append(name_of(inner) + "".join(f"[{k!r}]" for k in keys) + _memory(tensor))
-            elif origin == "group":
-                _, o, g, *keys = slot.place
-                items.append(name_of(self.optimizers[o].param_groups[g]) + "".join(f"[{k!r}]" for k in keys))
-            else:
-                name = f"free{slot.place[1]}"
-                scope[name] = self.free[slot.place[1]]
+            location = slot.location
+            if isinstance(location, Argument):
+                items.append(f"a[{location.index}]" + ("._local_tensor" if location.is_shard else ""))
+                continue
+            container, keys = location.resolve(self.live)
+            if isinstance(location, FreeTensor):
+                name = f"free{location.index}"
+                scope[name] = location.read(self.live)
                 items.append(name)
+                continue
+            # KeyError: the state was cleared and created again
+            value = location.read(self.live)
+            expression = name_of(container) + "".join(f"[{k!r}]" for k in keys)
+            if isinstance(location, (ModuleTensor, OptimizerParameter)):
+                n = len(tensors)
+                tensors.append((n, container, keys[0], slot))
+                scope[f"e{n}"] = value
+                lines.append(f"    x{n} = {expression}\n")
+                expression = f"x{n}"
+            items.append(expression + ("._local_tensor" if isinstance(value, OfSeveralRanks) else ""))
         self._tensors, self._scope = tensors, scope
         scope["others"], scope["any_requires_grad"] = self._rebind_replaced, torch._C._any_requires_grad
         self._gradient_tests_made = self._gradient_tests(tensors)
@@ -216,21 +197,19 @@ class Binding:
 
     def _rebind(self, index, tensor):
         """Bind another tensor to a free slot."""
-        self.free[index] = self._scope[f"free{index}"] = tensor
+        self.live.free[index] = self._scope[f"free{index}"] = tensor
 
     def _watch(self):
         """Pick a few parameters that stand for all parameters.
 
         Casting or moving a module after the capture replaces them too.
         """
-        params = [i for i, s in enumerate(self.program.slots) if s.place[0] == "module" and s.role == "param"]
-        picked = sorted({params[0], params[len(params) // 2], params[-1]}) if params else []
-        names = {e[1]: e for e in self.state.by_id.values()}
+        params = [s for s in self.program.slots if isinstance(s.location, ModuleTensor) and s.role == "param"]
+        picked = sorted({0, len(params) // 2, len(params) - 1}) if params else []
         self._watched = []
-        for i in picked:
-            slot = self.program.slots[i]
-            entry = names[slot.name]
-            self._watched.append((entry[3], entry[4], slot.dtype, slot.device))
+        for slot in (params[i] for i in picked):
+            container, (key,) = slot.location.resolve(self.live)
+            self._watched.append((container, key, slot.dtype, slot.device))
 
     # -- calling --------------------------------------------------------------------
     def suits(self, args, kwargs) -> bool:
@@ -245,7 +224,7 @@ class Binding:
                 holds = self.guard(*self.gather(self._leaves(args, kwargs)))
             except Stale:
                 return False
-            if not holds and self._reads_values:
+            if not holds and self.guards.reads_values:
                 self.watch.changed = VALUES
             return holds
         return True
@@ -307,11 +286,11 @@ class Binding:
             self.used = True
         if self._written is not None:
             increment_version(self._written(values))
-        if self.state_numbers or self._tells_overflow:
+        if self.effects.state_values or self.effects.reports_overflow:
             out = self._store_numbers(out)
-        if self.stores:
+        if self.effects.attributes:
             out = self._store_attributes(out)
-        if self.schedulers:
+        if self.effects.schedulers:
             self._schedule()
         return self._outputs(out)
 
@@ -328,21 +307,19 @@ class Binding:
 
     def _remove_created_state(self):
         """Remove the optimizer state that the first call created."""
-        for o, param, key in self._begun if self.once else ():
-            state = holder(self.optimizers[o], param)
-            state.pop(key, None)
-            if not state:
-                del self.optimizers[o].state[param]
+        for location in self.effects.created_state if self.once else ():
+            location.remove(self.live)
 
     def _store_numbers(self, out):
-        if self._tells_overflow:
+        locations = self.effects.state_values
+        if self.effects.reports_overflow:
             *out, overflow = out
             if overflow:  # the step was skipped: numbers stay, and state that it created is removed
                 self._remove_created_state()
-                return out[: len(out) - len(self.state_numbers)]
-        split = len(out) - len(self.state_numbers)
-        for (o, owner, path), value in zip(self.state_numbers, out[split:]):
-            put_at(holder(self.optimizers[o], owner), path, value)
+                return out[: len(out) - len(locations)]
+        split = len(out) - len(locations)
+        for location, value in zip(locations, out[split:]):
+            location.write(self.live, value)
         return out[:split]
 
     def _store_attributes(self, out):
@@ -352,8 +329,10 @@ class Binding:
             v.detach() if isinstance(v, torch.Tensor) and v.requires_grad else v
             for v in out[self._returned :]
         )
-        for container, key, leaves, spec in self.stores:
-            new = pytree.tree_unflatten([next(values) if is_run_value(v) else v for v in leaves], spec)
+        for attribute in self.effects.attributes:
+            container, key = attribute.container, attribute.key
+            leaves = [next(values) if is_run_value(v) else v for v in attribute.leaves]
+            new = pytree.tree_unflatten(leaves, attribute.spec)
             if type(container) is list and key >= len(container):
                 container.append(new)
                 continue
@@ -365,7 +344,7 @@ class Binding:
         return out[: self._returned]
 
     def _schedule(self):
-        for scheduler in self.schedulers:
+        for scheduler in self.effects.schedulers:
             optimizer = getattr(scheduler, "optimizer", scheduler)
             optimizer._schedule_of_graph = None
             scheduler.step()
@@ -393,11 +372,6 @@ class Binding:
             return pytree.tree_unflatten(flat, spec)
 
         return make
-
-
-def _memory(value):
-    """Code suffix that reads the ordinary tensor behind an argument."""
-    return "._local_tensor" if isinstance(value, OfSeveralRanks) else ""
 
 
 def _asks_grad_mode(program):

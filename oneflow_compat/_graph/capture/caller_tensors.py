@@ -108,7 +108,7 @@ def _memory(tensor):
 
 def _memories_of_state(capture):
     """Return the memory of every tensor of a module, an optimizer, the graph or its gradient scaler."""
-    pending = [entry[-1] for entry in capture.state.by_id.values()]
+    pending = [entry.tensor for entry in capture.state.by_id.values()]
     pending += [optimizer.state for optimizer, _ in capture.state.optimizers]
     for owner in capture.owners:
         pending += [owner.__dict__, *(getattr(owner, kind, {}) for kind in ("_parameters", "_buffers"))]

@@ -10,12 +10,12 @@ import torch
 
 from ..._global.tensor import OfSeveralRanks, is_global, memory_of
 from ..errors import KEEP_PADDED, CaptureError, GraphTypeError
-from ..program.nested_state import holder, put_at
+from ..program.captured import Captured, Effects, Guards, StoredAttribute
 from ..program.program import Output, Program
 from ..program.symbolic import SYMBOLIC_NUMBERS, is_run_value
-from ..program.slots import slots_of
+from .slots import slots_of
 from .module_state import StateMap, kept_grads, kept_modes, kept_modules, memories, of_their_own, resolve
-from ..program.pytree import paths, tree_flatten
+from ..program.pytree import paths, tree_flatten, with_sizes
 from .unused_backward import backward_is_unused, warn_of_unused_backward
 from .python_reads import Reads
 from ..._active import STATE, capturing
@@ -68,10 +68,7 @@ def leaf_name(spec, index) -> str:
 
 
 class Capture:
-    """One run of build() under capture.
-
-    `live` are the values of the slots' places that are no module state.
-    """
+    """One run of build() under capture; `run` returns what it captured."""
 
     def __init__(self, engine, args, kwargs, config, branches=()):
         from .recorder import Recorder
@@ -82,10 +79,10 @@ class Capture:
         self.recorder = Recorder()
         self.recorder.sizes.vary, self.recorder.sizes.expected = bool(engine.sizes_vary), dict(branches)
         self.new_state: list = []
-        self.global_outputs: dict = {}  # output -> (placement, rules)
+        self.global_results: dict = {}  # result -> (placement, sbp, shape)
         self.update, self.aside = None, ()
 
-    def run(self) -> Program:
+    def run(self) -> Captured:
         from .torch_patches import capture_patches
 
         if capturing():
@@ -111,7 +108,7 @@ class Capture:
             resolve(engine.tensors),
             () if callable(engine.optimizers) else engine.optimizers,
         )
-        self.tensors = leaves = [e[-1] for e in early.by_id.values()]
+        self.tensors = leaves = [e.tensor for e in early.by_id.values()]
         self._no_own_parameter(names, early)
         _no_lazy_parameter(early)
         grads = kept_grads(leaves)
@@ -130,15 +127,15 @@ class Capture:
             ):
                 with recorder, torch.set_grad_enabled(grad_mode):  # inference_mode(False) turned it on
                     flat_out, out_spec = self._record(inputs, early, modules, reads)
-                program = self._close(flat_out, out_spec)
+                captured = self._close(flat_out, out_spec)
         finally:
             STATE.recorder = STATE.state = None
             if self.update is not None:
                 self.update.undo()
                 for optimizer, kept in self.aside:
                     optimizer.state.update(kept)
-        self._install_new_state()
-        return program
+        self._install_new_state(captured.live)
+        return captured
 
     def _no_own_parameter(self, names, state):
         """An argument is a tensor of its own in the program: as one of the trained parameters it would get no
@@ -183,12 +180,13 @@ class Capture:
         rebound = modules.changes()
         modules.fill(v for v in flat_out if isinstance(v, torch.nn.Module))
         taken = memories([*inputs, *flat_out])
-        self.stores = [
-            (c, k, of_their_own(leaves, taken), spec)
-            for c, k, (leaves, spec) in ((c, k, tree_flatten(v)) for c, k, v in modules.stores)
-        ]
+        self.attributes = []
+        for container, key, value in modules.stores:
+            leaves, spec = tree_flatten(value)
+            leaves = tuple(of_their_own(leaves, taken))
+            self.attributes.append(StoredAttribute(container, key, leaves, with_sizes(spec)))
         modules.restore()
-        self.read = reads.finish()
+        self.python_values = tuple(reads.finish())
         self.state = self._late_state(early)
         for old, new in rebound:
             with torch.no_grad():
@@ -264,7 +262,7 @@ class Capture:
             if isinstance(value, torch.Tensor):
                 node = recorder._convert(memory_of(value))[0]
                 if is_global(value):
-                    self.global_outputs[len(outputs)] = value._of_placement, value._of_sbp, value.shape
+                    self.global_results[len(outputs)] = value._of_placement, value._of_sbp, value.shape
                 info = node.meta["tensor"]
                 nodes.append(node)
                 outputs.append(Output(leaf_name(out_spec, i), info.shape, info.dtype, info.device))
@@ -276,17 +274,16 @@ class Capture:
                 outputs.append(Output(leaf_name(out_spec, i)))
             else:
                 constants.append((i, output_value))
-        for _, _, held, _ in self.stores:
-            for value in held:
-                if is_run_value(value):
-                    nodes.append(
-                        recorder._convert(memory_of(value) if isinstance(value, torch.Tensor) else value)[0]
-                    )
-                    outputs.append(Output("attribute"))
-        for _, _, _, node in self.update.state_numbers if self.update else ():
-            nodes.append(node)
+        for value in (leaf for attribute in self.attributes for leaf in attribute.leaves):
+            if is_run_value(value):
+                nodes.append(
+                    recorder._convert(memory_of(value) if isinstance(value, torch.Tensor) else value)[0]
+                )
+                outputs.append(Output("attribute"))
+        for state_value in self.update.state_values if self.update else ():
+            nodes.append(state_value.value)
             outputs.append(Output("state"))
-        if self.tells_overflow:
+        if self._reports_overflow:
             nodes.append(self.update.found)
             outputs.append(Output("overflow"))
         return nodes, outputs, constants
@@ -294,8 +291,8 @@ class Capture:
     def _close(self, flat_out, out_spec):
         recorder = self.recorder
         nodes, outputs, constants = self._results(flat_out, out_spec)
-        for *_, node, real in self.new_state:
-            self._replace_by_input(node, real)
+        for created in self.new_state:
+            self._replace_by_input(created.node, created.tensor)
         guard = None
         guards = recorder.guards + (self.update.trace.guards if self.update is not None else [])
         if guards:
@@ -306,8 +303,8 @@ class Capture:
         self._keep_callers_values(graph)
         if not self.state.optimizers and backward_is_unused(graph):
             warn_of_unused_backward(self.engine)
-        slots, self.free, self.free_of = slots_of(self, graph)
-        return Program(
+        slots, free, free_index = slots_of(self, graph)
+        program = Program(
             name=self.engine.name,
             graph=graph,
             slots=slots,
@@ -325,6 +322,35 @@ class Capture:
             training=self.update is not None,
             config=self.config,
             unknown_sizes=bool(recorder.sizes.nodes),
+        )
+        return Captured(program, self._effects(), self._guards(free_index), self.state.live(free))
+
+    def _effects(self) -> Effects:
+        update = self.update
+        created = (*(update.created if update is not None else ()), *self.new_state)
+        return Effects(
+            attributes=tuple(self.attributes),
+            state_values=tuple(v.location for v in update.state_values) if update is not None else (),
+            reports_overflow=self._reports_overflow,
+            created_state=tuple(c.location for c in created),
+            schedulers=tuple(s for _, s in self.state.optimizers if s is not None),
+            global_results=self.global_results,
+        )
+
+    def _guards(self, free_index) -> Guards:
+        recorder, live_options = self.recorder, self.engine.live_options
+        named = (entry.tensor for entry in self.state.by_id.values())
+        return Guards(
+            python_values=self.python_values,
+            free_index=free_index,
+            live_options={o: frozenset(names) for o, names in live_options.items()},
+            branches=recorder.sizes.branches,
+            fixes_sizes=recorder.sizes.known,
+            reads_values=bool(recorder.guards),
+            serves_one_call=self.update is not None and self.update.first_only,
+            reads_global_tensors=any(
+                isinstance(value, torch.Tensor) and is_global(value) for value in (*self.args_flat, *named)
+            ),
         )
 
     @property
@@ -354,31 +380,20 @@ class Capture:
         self.recorder.graph.erase_node(node)
 
     @property
-    def begun(self):
-        """(optimizer, param, key) of the state tensors the capture created."""
-        return [
-            (o, p, path[0])
-            for o, p, path, *_ in (*(self.update.made if self.update is not None else ()), *self.new_state)
-        ]
-
-    @property
-    def first_only(self):
-        return self.update is not None and self.update.first_only
-
-    @property
-    def tells_overflow(self):
+    def _reports_overflow(self):
         return (
             self.update is not None
             and self.update.found is not None
-            and bool(self.update.state_numbers or self.update.first_only)
+            and bool(self.update.state_values or self.update.first_only)
         )
 
-    def _install_new_state(self):
-        new_tensors = self.update.made if self.update is not None else []
-        for (index, param, key), value in (self.update.structures if self.update is not None else {}).items():
-            self.state.optimizers[index][0].state[param][key] = value
-        for index, param, path, real in new_tensors + [(i, p, k, r) for i, p, k, _, r in self.new_state]:
-            put_at(holder(self.state.optimizers[index][0], param), path, real)
+    def _install_new_state(self, live):
+        if self.update is None:
+            return
+        for location, value in self.update.structures.items():
+            location.write(live, value)
+        for created in (*self.update.created, *self.new_state):
+            created.location.write(live, created.tensor)
 
 
 def _other_state(state):
@@ -408,10 +423,10 @@ def _refuse_other_state(state, aside, missed=()):
 
 
 def _no_lazy_parameter(state):
-    for role, name, *_, tensor in state.by_id.values():
-        if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+    for entry in state.by_id.values():
+        if isinstance(entry.tensor, torch.nn.parameter.UninitializedTensorMixin):
             raise CaptureError(
-                f"{role} {name!r} has no shape yet: its module is a lazy one (nn.Lazy...) that never ran",
+                f"{entry.role} {entry.name!r} has no shape yet: its module is a lazy one (nn.Lazy...) that never ran",
                 "Run the module once in eager mode before the first call of the graph, for example on a batch"
                 " under no_grad().",
             )

@@ -10,6 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from ..._global.tensor import memory_of
 from ..errors import CaptureError
+from ..program.locations import LiveState, ModuleTensor, OptimizerParameter, StateEntry
 from ..program.symbolic import SYMBOLIC_NUMBERS
 from .python_reads import DEPTH
 
@@ -28,14 +29,13 @@ def resolve(value):
 
 
 class StateMap:
-    """Names every tensor the engine knows; `entry(tensor)` gives (role, name, place, container, key)."""
+    """Names every tensor that the engine knows; `entry(tensor)` gives its StateEntry."""
 
     def __init__(self, modules, tensors, optimizers):
         self.modules = dict(modules)
         self.tensors = tensors
         self.optimizers = list(optimizers)
-        self.by_id: dict = {}
-        self.names: dict = {}  # (role, name) -> tensor
+        self.by_id: dict[int, StateEntry] = {}
         for prefix, module in self.modules.items():
             for path, part in module.named_modules(prefix=prefix, remove_duplicate=True):
                 self._add(part._parameters, path, "param")
@@ -43,14 +43,14 @@ class StateMap:
         for name, tensor in tensors.items():
             if tensor is not None:
                 role = "param" if isinstance(tensor, torch.nn.Parameter) or tensor.requires_grad else "buffer"
-                self.by_id.setdefault(id(tensor), (role, name, ("module", name), tensors, name, tensor))
+                entry = StateEntry(role, name, ModuleTensor(name), tensors, name, tensor)
+                self.by_id.setdefault(id(tensor), entry)
         for o, (optimizer, _) in enumerate(self.optimizers):
             for g, group in enumerate(optimizer.param_groups):
                 for i, tensor in enumerate(group["params"]):
-                    place = ("optparam", o, g, i)
-                    entry = self.by_id.setdefault(
-                        id(tensor), ("param", f"optimizer{o}.group{g}.{i}", place, group["params"], i, tensor)
-                    )
+                    name, location = f"optimizer{o}.group{g}.{i}", OptimizerParameter(o, g, i)
+                    entry = StateEntry("param", name, location, group["params"], i, tensor)
+                    entry = self.by_id.setdefault(id(tensor), entry)
                     self.by_id.setdefault(id(memory_of(tensor)), entry)
 
     def _add(self, container, path, role):
@@ -58,15 +58,21 @@ class StateMap:
             if tensor is None:
                 continue
             name = f"{path}.{key}" if path else key
-            entry = self.by_id.setdefault(id(tensor), (role, name, ("module", name), container, key, tensor))
+            entry = StateEntry(role, name, ModuleTensor(name), container, key, tensor)
+            entry = self.by_id.setdefault(id(tensor), entry)
             self.by_id.setdefault(id(memory_of(tensor)), entry)
 
-    def entry(self, tensor):
+    def entry(self, tensor) -> StateEntry | None:
         return self.by_id.get(id(tensor))
 
-    def name_of(self, tensor):
+    def name_of(self, tensor) -> str | None:
         entry = self.by_id.get(id(tensor))
-        return entry[1] if entry else None
+        return entry.name if entry else None
+
+    def live(self, free: list) -> LiveState:
+        """Return the objects that the locations of a program name."""
+        entries = {entry.name: entry for entry in self.by_id.values()}
+        return LiveState(entries, tuple(optimizer for optimizer, _ in self.optimizers), free)
 
     def all_modules(self):
         """(path, module) of every module, once."""

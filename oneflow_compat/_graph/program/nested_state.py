@@ -52,8 +52,3 @@ def symbolic(value, depth=0):
         and not isinstance(value, type)
         and any(symbolic(v, depth + 1) for v in vars(value).values())
     )
-
-
-def holder(optimizer, owner):
-    """The state dict of a parameter, or the group with that index."""
-    return optimizer.param_groups[owner] if type(owner) is int else optimizer.state[owner]

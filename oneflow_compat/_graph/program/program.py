@@ -9,28 +9,18 @@ import torch
 import torch.fx
 
 from ..errors import ProgramError
+from .locations import Location
 
 ROLES = ("arg", "param", "buffer", "optim", "lr", "free")
 
 
 @dataclass(frozen=True)
 class Slot:
-    """One input: its role, readable name, location and metadata (shape is None for a Python number).
-
-    `place` is one of
-
-        ("arg", index)
-        ("module", name)
-        ("optparam", optimizer, group, index)   a parameter that only the optimizer has
-        ("optim", optimizer, name, *keys)
-        ("group", optimizer, group, *keys)
-        ("free", index)
-        ("loaded", index)                       of a saved program
-    """
+    """One input: its role, readable name, location and metadata (shape is None for a Python number)."""
 
     role: str
     name: str
-    place: tuple
+    location: Location
     shape: tuple | None = None
     dtype: object = None
     device: object = None

@@ -14,6 +14,7 @@ from ..program.writes import silent_writes, written_before_the_last_check
 from ..config import Config
 from ..errors import ProgramError
 from ..program.scalar_guards import compile_guard
+from ..program.locations import SavedValue
 from ..program.program import Program
 from .operators import has_unchecked_index
 from ..call.branches import run_or_undo
@@ -47,8 +48,11 @@ def _laid_out(value, stride):
 class LoadedProgram:
     """One program of a loaded graph, compiled at its first run."""
 
-    def __init__(self, program: Program, keys, backend, source):
-        self.program, self.keys, self._run, self._source = program, keys, None, source
+    def __init__(self, program: Program, backend, source):
+        self.program, self._run, self._source = program, None, source
+        self.keys = {
+            i: s.location.key for i, s in enumerate(program.slots) if isinstance(s.location, SavedValue)
+        }
         self.backend = "aten" if has_unchecked_index(program.graph) else backend
         self.args = [i for i, s in enumerate(program.slots) if s.role == "arg"]
         self._written, self._guard = (

@@ -130,16 +130,16 @@ def _graph(document, path, tensors, device, backend):
         read_program(document["name"], record, location, tensors, device, state)
         for record, location in ((primary, f"{path}:"), *others)
     ]
-    rates = {s.name for s in programs[0][0].slots if s.role == "lr"}
+    rates = {s.name for s in programs[0].slots if s.role == "lr"}
     schedules = [
         SavedSchedule(record, rates, f"{path}: schedules[{i}]")
         for i, record in enumerate(document["schedules"] or ())
     ]
     if device is not None and device.type != "meta":
-        for program, _ in programs:
+        for program in programs:
             _check_kernels(program, device, path)
     return LoadedGraph(
-        [LoadedProgram(program, keys, backend, path) for program, keys in programs], state, backend, schedules
+        [LoadedProgram(program, backend, path) for program in programs], state, backend, schedules
     )
 
 

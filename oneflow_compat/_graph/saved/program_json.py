@@ -5,11 +5,13 @@ Every value passes a reader of reader.py before anything is built from it.
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import torch
 import torch.fx
 
+from ..program.locations import Argument, SavedValue
 from ..program.program import ROLES, Output, Program, Slot
 from ..program.tensor_info import TensorInfo, describe
 from ..program.recurrent_layer import CUDNN_MODES, Layer
@@ -113,19 +115,23 @@ PROGRAM_KEYS = (
 
 
 def read_program(name, document, location, tensors, device, state):
-    """Return (Program, {slot index: its key in `state`}). The values that the program reads are added to
-    `state`.
+    """Return the Program, and add the values that it reads to `state`.
 
     `device`: replaces the devices in the file.
     """
     contents = _program(document, location)
     location_of = lambda key: inside(location, key)
-    slots, keys = [], {}
+    slots, fixed = [], {i for i, *_ in contents["in_constants"] or ()}
+    leaves = (i for i in itertools.count() if i not in fixed)
     for index, entry in enumerate(contents["slots"]):
         here = f"{location_of('slots')}[{index}]"
-        slots.append(_made_slot(index, entry, device, here))
-        if slots[-1].role != "arg":
-            keys[index] = _keep_value(slots[-1], entry, tensors, state, device, here)
+        if entry["role"] == "arg":
+            slots.append(_read_slot(entry, Argument(next(leaves)), device, here))
+        else:
+            has_own_tensor = entry["shape"] is None or entry["tensor"] is None
+            location_in_state = SavedValue(entry["name"] if has_own_tensor else entry["tensor"])
+            slots.append(_read_slot(entry, location_in_state, device, here))
+            _keep_value(slots[-1], entry, tensors, state, device, here)
     infos = [None if s.shape is None else TensorInfo(s.shape, s.dtype, s.device, s.stride) for s in slots]
     constants: dict = {}
     layers = [_layer(*values) for values in contents["recurrent"] or ()]
@@ -152,7 +158,7 @@ def read_program(name, document, location, tensors, device, state):
         unknown_sizes=contents["unknown_sizes"] or False,
     )
     _check_call_of(program, location)
-    return program.check(), keys
+    return program.check()
 
 
 def _check_call_of(program, location):
@@ -207,7 +213,7 @@ def _layer(kind, reverse, steps, place, marks, differentiated):
 
 
 # --------------------------------------------------------------------------- slots
-def _made_slot(index, entry, device, location):
+def _read_slot(entry, live_location, device, location):
     shape, stride = (None if entry[k] is None else tuple(entry[k]) for k in ("shape", "stride"))
     dtype, slot_device = (
         _dtype(entry["dtype"], inside(location, "dtype")),
@@ -221,7 +227,7 @@ def _made_slot(index, entry, device, location):
             {k: entry[k] for k in ("shape", "stride", "dtype", "device")},
         )
     return Slot(
-        entry["role"], entry["name"], ("loaded", index), shape, dtype, slot_device, stride, entry["written"]
+        entry["role"], entry["name"], live_location, shape, dtype, slot_device, stride, entry["written"]
     )
 
 
@@ -241,14 +247,14 @@ def _device(value, device, location):
 
 
 def _keep_value(slot, entry, tensors, state, device, location):
-    """Put the value of a slot into `state` and return its key there."""
+    """Put the value of a slot into `state`."""
     if slot.shape is None:
         value = decode(entry["value"], {}, device, inside(location, "value"))
         if type(value) not in (bool, int, float, complex) or isinstance(state.get(slot.name), torch.Tensor):
             raise refuse(inside(location, "value"), f"a number for the slot {slot.name!r}", value)
         state[slot.name] = value
-        return slot.name
-    key = slot.name if entry["tensor"] is None else entry["tensor"]
+        return
+    key = slot.location.key
     value = _tensor(key, tensors, location)
     if tuple(value.shape) != slot.shape or value.dtype != slot.dtype:
         raise PackageError(
@@ -264,7 +270,6 @@ def _keep_value(slot, entry, tensors, state, device, location):
     if key in state and state[key] is not value:
         raise refuse(location, f"another name than {key!r} for a tensor, which is the name of a number", key)
     state[key] = value
-    return key
 
 
 def _tensor(key, tensors, location):

@@ -40,7 +40,7 @@ def save(graph, path):
 
 def _values(entry):
     """Return the values of the slots; None for arguments."""
-    return entry.gather([None] * (1 + max(entry._tensor_args, default=0)))
+    return entry.gather([None] * entry.program.in_spec.num_leaves)
 
 
 def _others(graph, entry):
@@ -52,7 +52,7 @@ def _others(graph, entry):
     return [
         e
         for e in found
-        if not (e.once or e.dead or e.state_numbers or _decided_by_steps(e))
+        if not (e.once or e.dead or e.effects.state_values or _decided_by_steps(e))
         and around(e) == around(entry)
         and e.as_captured()
     ]
@@ -71,16 +71,21 @@ def _schedules(graph):
     """Return records of the graph's schedules, each with the slots of its groups' rates. Warn about a
     schedule that cannot be stored.
     """
+    from ..._graph.program.locations import GroupOption
     from ..._graph.saved import schedules
 
-    records, slots = [], {s.place: s.name for s in graph.program.slots if s.role == "lr" and s.shape is None}
+    records, slots = (
+        [],
+        {s.location: s.name for s in graph.program.slots if s.role == "lr" and s.shape is None},
+    )
     for o, (optimizer, schedule) in enumerate(graph._opts):
         if schedule is None:
             continue
         numbers = not any(isinstance(g["lr"], torch.Tensor) for g in optimizer.param_groups)
         kept = (
             schedules.record(
-                schedule, [slots.get(("group", o, g, "lr")) for g in range(len(optimizer.param_groups))]
+                schedule,
+                [slots.get(GroupOption(o, g, ("lr",))) for g in range(len(optimizer.param_groups))],
             )
             if numbers
             else None
@@ -102,7 +107,7 @@ def _check_steps(graph, entry, what):
     """
     from ..._errors import unsupported
 
-    if _decided_by_steps(entry) or entry.state_numbers:
+    if _decided_by_steps(entry) or entry.effects.state_values:
         raise unsupported(
             f"{what} graph {graph.name}, whose optimizer decides by its step number,",
             "graph-save-guards",
@@ -157,8 +162,7 @@ def export(graph, path, format="pt2"):
         raise RuntimeError(
             "export(format='onnx') needs the packages onnx and onnxscript, which are not installed"
         )
-    leaves = [None] * (1 + max(entry._tensor_args, default=0))
-    module = _Exported(program, entry.gather(leaves))
+    module = _Exported(program, _values(entry))
     examples = tuple(
         torch.empty(s.shape, dtype=s.dtype, device=s.device).zero_() for s in program.slots if s.role == "arg"
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from ...._global.tensor import memory_of
 from ...._active import outside_capture
 from ...errors import CaptureError, UnsupportedInGraph
+from ...program.locations import GroupOption, OptimizerState
 from ...program.nested_state import copied, found_at, leaves, put_at, symbolic
 from ...program.program import is_view
 from .host_scalars import HostScalar
@@ -54,24 +57,47 @@ def _shares(value):
     return not isinstance(value, FakeTensor) or is_view(value._of_node) or value._of_node.op == "placeholder"
 
 
+@dataclass(frozen=True, eq=False)
+class StateValue:
+    """A value that is stored after each run: a number, or the node that computes it."""
+
+    location: GroupOption | OptimizerState
+    value: object
+
+
+@dataclass(frozen=True, eq=False)
+class CreatedState:
+    """State that the capture created: the real tensor, and the node of the fake tensor that it replaces.
+
+    The node is None if the state was created before the step.
+    """
+
+    location: GroupOption | OptimizerState
+    tensor: torch.Tensor
+    node: torch.fx.Node | None = None
+
+
 class StateChanges:
     """The part of Update that inspects the optimizers after their step()."""
 
-    # -- the state the step created --------------------------------------------------
-    def adopt_new_state(self):
-        """Turn the symbolic state that the step created into real tensors, which become inputs.
+    def state_location(self, index, param, path) -> OptimizerState:
+        """Return the location of a value in the state of a parameter."""
+        return OptimizerState(index, self.state.name_of(param), tuple(path))
 
-        Returns [(optimizer, parameter or group, path, node, real tensor)].
+    # -- the state the step created --------------------------------------------------
+    def adopt_new_state(self) -> list[CreatedState]:
+        """Turn the symbolic state that the step created into real tensors, which become inputs.
 
         State created by a factory (zeros_like, ...) starts from the factory's value. State that starts from
         the gradient or from a Python number is stored after the first run; the second call captures the
         program that reads it.
         """
-        adopted = []
+        adopted: list[CreatedState] = []
         for index, (optimizer, _) in enumerate(self.state.optimizers):
             for g, key, value in self.new_options.get(index, ()):
                 with outside_capture():
-                    adopted.append((index, g, (key,), value._of_node, self._evaluate(value._of_node)))
+                    real = self._evaluate(value._of_node)
+                adopted.append(CreatedState(GroupOption(index, g, (key,)), real, value._of_node))
             for param, state in optimizer.state.items():
                 before = self._state_before(index, param)
                 for path, value in leaves(state):
@@ -82,7 +108,9 @@ class StateChanges:
                 self._keep_structures(index, param, state, before)
             # step() may take another branch when it creates its state. torch's optimizers and ours do not
             ours = type(optimizer).__module__.partition(".")[0] in ("torch", __name__.partition(".")[0])
-            self.first_only = self.first_only or not ours and any(a[0] == index for a in adopted)
+            self.first_only = (
+                self.first_only or not ours and any(a.location.optimizer == index for a in adopted)
+            )
         return adopted
 
     def _adopt_tensor(self, index, param, path, value):
@@ -99,9 +127,10 @@ class StateChanges:
                     "Step once in eager mode before the first call of the graph.",
                 ) from None
             self.first_only = True
-            self.state_numbers.append((index, param, path, value._of_node))
+            self.state_values.append(StateValue(self.state_location(index, param, path), value._of_node))
             return []
-        return [(index, param, path, part._of_node, real if part is value else value.around(real, value))]
+        tensor = real if part is value else value.around(real, value)
+        return [CreatedState(self.state_location(index, param, path), tensor, part._of_node)]
 
     def _adopt_number(self, index, param, path, value, before):
         """Adopt a counter, which the runtime stores after each run.
@@ -127,9 +156,8 @@ class StateChanges:
             and (key not in before or type(value) is not bool and type(before[key]) in (int, float))
         ):
             self.first_only = self.first_only or key not in before
-            self.state_numbers.append(
-                (index, param, path, value.node if isinstance(value, HostScalar) else value)
-            )
+            stored = value.node if isinstance(value, HostScalar) else value
+            self.state_values.append(StateValue(self.state_location(index, param, path), stored))
         elif isinstance(value, _FIXED) and value != before[key]:
             raise CaptureError(
                 f"{self._kind(index)} changes its state {key!r} from {before[key]!r} to {value!r}",
@@ -148,7 +176,7 @@ class StateChanges:
                 if any(map(symbolic, others)):
                     self._refuse_object(self.state.optimizers[index][0], f"its state {key!r}", value)
                 if key not in before:
-                    self.structures[index, param, key] = copied(value)
+                    self.structures[self.state_location(index, param, (key,))] = copied(value)
                     self.first_only = self.first_only or bool(others)
 
     def _kind(self, index):
@@ -213,7 +241,7 @@ class StateChanges:
                     and len(path) == 1
                     and (isinstance(old, HostScalar) or key not in before)
                 ):
-                    self.state_numbers.append((index, g, path, value.node))
+                    self.state_values.append(StateValue(GroupOption(index, g, path), value.node))
                     unseen.update({key} - before.keys())
                 elif (
                     type(value) in (int, float)
@@ -221,7 +249,7 @@ class StateChanges:
                     and (isinstance(old, HostScalar) or key not in before)
                 ):
                     self.first_only = self.first_only or key not in before
-                    self.state_numbers.append((index, g, path, value))
+                    self.state_values.append(StateValue(GroupOption(index, g, path), value))
                     unseen.update({key} - before.keys())
                 elif (
                     isinstance(value, (HostScalar, int, float))

@@ -17,8 +17,9 @@ from ...._global.zero import splitting
 from . import sparse_rows
 from ...._active import outside_capture
 from ...errors import CaptureError, UnsupportedInGraph
+from ...program.locations import GroupOption, OptimizerState
 from ...program.nested_state import copied, symbolic
-from .optimizer_state import StateChanges
+from .optimizer_state import CreatedState, StateChanges, StateValue
 from .loss_scaling import begun
 from .host_scalars import ScalarMode, ScalarTrace, traced_math
 
@@ -42,20 +43,18 @@ class Update(StateChanges):
         self.trace = ScalarTrace(recorder.graph)
         recorder.markers, recorder.marker_values = self.trace.markers, self.trace.values
         recorder.number_of = lambda tensor: self.trace.marker(self._item(tensor))
-        # placeholder node of a number -> ("group", optimizer, group, *keys) or ("optim", optimizer,
-        # parameter, *keys)
-        self.numbers: dict = {}
-        # (optimizer, parameter or group, path, node or number): stored there after each run
-        self.state_numbers: list = []
+        # placeholder node of a Python number -> where the number lies
+        self.numbers: dict[torch.fx.Node, GroupOption | OptimizerState] = {}
+        self.state_values: list[StateValue] = []  # stored after each run
         # the step created state that the program cannot begin with: the program serves one call
         self.first_only = False
         self.found = None  # node that is 1 if the gradients overflowed under a dynamic scaler
         self.snapshots: list = []
         self.stepping = "the optimizer"  # the class whose step() is recorded
-        self.made: list = []  # (optimizer, param, path, real tensor) created before the step
+        self.created: list[CreatedState] = []  # before the step
         self.new_options: dict = {}  # optimizer -> [(group, key, tensor)] that the step put into param_groups
-        # (optimizer, param, key) -> list or dict of state tensors that the step created
-        self.structures: dict = {}
+        # lists and dicts of state tensors that the step created
+        self.structures: dict[OptimizerState, object] = {}
 
     # -- entry -----------------------------------------------------------------
     def run(self):
@@ -160,7 +159,7 @@ class Update(StateChanges):
                 }
                 & group.keys()
             ):
-                group[key] = self._live(("group", index, g, key), key, group[key])
+                group[key] = self._live(GroupOption(index, g, (key,)), key, group[key])
             group.update({k: v for k, v in flags.items() if k in group})
         groups_before = [copied(g) for g in groups]
         self._number_states(index, optimizer)
@@ -200,13 +199,14 @@ class Update(StateChanges):
                             with outside_capture():
                                 real = torch.zeros_like(p, requires_grad=False)
                             optimizer.state[p]["momentum_buffer"] = real
-                            self.made.append((index, p, ("momentum_buffer",), real))
+                            location = self.state_location(index, p, ("momentum_buffer",))
+                            self.created.append(CreatedState(location, real))
 
     def _number_states(self, index, optimizer):
         for param, state in optimizer.state.items():
             for key, value in state.items():
                 if type(value) is not tuple:  # a shape
-                    state[key] = self._live(("optim", index, param, key), key, value)
+                    state[key] = self._live(self.state_location(index, param, (key,)), key, value)
 
     def _live(self, location, name, value):
         """A Python number, or each number of a tuple (betas), as an input of the program."""
@@ -215,7 +215,7 @@ class Update(StateChanges):
             self.numbers[node] = location
             return self.trace.scalar(float(value), node)
         if type(value) is tuple and value and all(type(v) in (int, float) for v in value):
-            return tuple(self._live((*location, i), f"{name}{i}", v) for i, v in enumerate(value))
+            return tuple(self._live(location.item(i), f"{name}{i}", v) for i, v in enumerate(value))
         return value
 
     def _item(self, tensor):

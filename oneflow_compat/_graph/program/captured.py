@@ -1,0 +1,85 @@
+"""What a capture hands to the calls of its program: the only thing that crosses from capture/ to call/."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from .locations import GroupOption, LiveState, OptimizerState
+from .program import Program
+
+
+@dataclass(frozen=True, eq=False)
+class StoredAttribute:
+    """A value that build() left in an attribute, a buffer, a list or a dict, bound anew after each run.
+
+    After `self.last = {"loss": loss, "epoch": 3}` in build(), container[key] is graph.__dict__["last"], and
+    the leaves are a tensor of the program and 3. The spec says how they form the dict.
+    """
+
+    container: Any
+    key: Any
+    leaves: tuple
+    spec: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Effects:
+    """What a run of the program does besides computing its results, in the order of its outputs.
+
+    A program returns the results of build(), then a value for each tensor leaf of `attributes`, then a value
+    for each location of `state_values`, then the overflow flag if `reports_overflow` is set.
+    """
+
+    attributes: tuple[StoredAttribute, ...] = ()
+    # Python numbers, and state that starts from the gradient: an optimizer that counts in
+    # state[p]["step"] as an int gives OptimizerState(0, "model.weight", ("step",))
+    state_values: tuple[OptimizerState | GroupOption, ...] = ()
+    # whether the program says that its gradients overflowed; then it changed nothing
+    reports_overflow: bool = False
+    # optimizer state that the capture created with its initial values. It is removed if the first run
+    # changed nothing, so that the next call creates it again
+    created_state: tuple[OptimizerState | GroupOption, ...] = ()
+    schedulers: tuple = ()
+    # result -> (placement, sbp, shape) of the results that are global tensors
+    global_results: Mapping[int, tuple] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Guards:
+    """What the capture assumed: the program serves a call only if all of this still holds.
+
+    `Program.guard` has the conditions on values that the program itself can compute.
+    """
+
+    # (container, key, value, label) of what build() read from Python, see capture/python_reads.py
+    python_values: tuple = ()
+    # id(tensor that build() read) -> its index among the free tensors, or None if it is named state
+    free_index: dict = field(default_factory=dict)
+    # optimizer -> names of options that are inputs of the program; the other options are fixed in it
+    live_options: Mapping[int, frozenset] = field(default_factory=dict)
+    # branch on a size that depends on values -> outcome, in the order of the program
+    branches: Mapping[Any, bool] = field(default_factory=dict)
+    # whether the program assumes sizes that depend on values
+    fixes_sizes: bool = False
+    # whether `Program.guard` tests values that build() read, and not only counters of optimizers
+    reads_values: bool = False
+    # the step created optimizer state that the program cannot begin with
+    serves_one_call: bool = False
+    # whether arguments or named state are global tensors
+    reads_global_tensors: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Captured:
+    """A captured program, what a run does, what must hold, and the objects that its locations name."""
+
+    program: Program
+    effects: Effects
+    guards: Guards
+    live: LiveState
+
+    def with_program(self, program: Program) -> Captured:
+        """Return this capture with a rewritten program."""
+        return replace(self, program=program)
