@@ -1,4 +1,5 @@
 """Running one call on both sides."""
+
 from __future__ import annotations
 
 import functools
@@ -15,41 +16,59 @@ from .printing import SourceWriter
 
 ATOMS = (int, float, bool, str, type(None), complex)
 # The candidate gets the reference's result, because no library promises the values ...
-HANDED_OVER = {"rand", "Tensor", "FloatTensor", "DoubleTensor", "HalfTensor", "IntTensor", "LongTensor", "ByteTensor", "CharTensor", "BoolTensor"}
+HANDED_OVER = {
+    "rand",
+    "Tensor",
+    "FloatTensor",
+    "DoubleTensor",
+    "HalfTensor",
+    "IntTensor",
+    "LongTensor",
+    "ByteTensor",
+    "CharTensor",
+    "BoolTensor",
+}
 # ... or the candidate makes its own result and gets only the values.
 UNINITIALIZED = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"}
 
 
-# Functions that were Python functions in earlier torch versions: (argument names, annotations). OneFlow's tests pass an untyped random() to them.
+# Functions that were Python functions in earlier torch versions: (argument names, annotations). OneFlow's
+# tests pass an untyped random() to them.
 FORMER_SIGNATURES = {
     "hardshrink": (["input", "lambd"], {"lambd": float}),
     "pairwise_distance": (["x1", "x2", "p", "eps", "keepdim"], {"p": float, "eps": float, "keepdim": bool}),
 }
 
 
+# class of a container -> (its elements, the same container with other elements)
+CONTAINERS: dict[type, tuple[Callable, Callable]] = {
+    tuple: (list, lambda _, elements: tuple(elements)),
+    list: (list, lambda _, elements: elements),
+    dict: (lambda x: list(x.values()), lambda x, elements: dict(zip(x, elements))),
+    slice: (lambda x: [x.start, x.stop, x.step], lambda _, elements: slice(*elements)),
+}
+
+
 def split(x: Any) -> tuple[Any, Any, Any]:
     """Return (x with generators sampled, its reference side, its candidate side), through containers."""
-    kind = type(x)
-    if kind in ATOMS:
+    if type(x) in ATOMS:
         return x, x, x
-    if hasattr(kind, "__dual__"):
+    if hasattr(type(x), "__dual__"):
         return x, x._ref, x._cand
     if isinstance(x, generator):
         return split(x.value())
-    if kind is tuple or kind is list:
-        parts = [split(e) for e in x]
-        return kind(p[0] for p in parts), kind(p[1] for p in parts), kind(p[2] for p in parts)
-    if kind is dict:
-        parts = {k: split(v) for k, v in x.items()}
-        return {k: p[0] for k, p in parts.items()}, {k: p[1] for k, p in parts.items()}, {k: p[2] for k, p in parts.items()}
-    if kind is slice:
-        parts = [split(e) for e in (x.start, x.stop, x.step)]
-        return slice(*(p[0] for p in parts)), slice(*(p[1] for p in parts)), slice(*(p[2] for p in parts))
-    return x, x, x
+    if type(x) not in CONTAINERS:
+        return x, x, x
+    elements_of, rebuild = CONTAINERS[type(x)]
+    parts = [split(element) for element in elements_of(x)]
+    sampled, reference, candidate = (rebuild(x, [part[side] for part in parts]) for side in range(3))
+    return sampled, reference, candidate
 
 
 def split_arguments(function: Any, args: tuple, kwargs: dict) -> tuple:
-    """Return the (positional, keyword) arguments resolved, of the reference and of the candidate; `nothing` is dropped."""
+    """Return the (positional, keyword) arguments resolved, of the reference and of the candidate; `nothing`
+    is dropped.
+    """
     if any(isinstance(a, generator) for a in args) or any(isinstance(a, generator) for a in kwargs.values()):
         annotate_generators(function, args, kwargs)
     parts = [split(a) for a in args]
@@ -60,9 +79,7 @@ def split_arguments(function: Any, args: tuple, kwargs: dict) -> tuple:
         part = split(v)
         if not isinstance(part[0], Nothing):
             named[k] = part
-    return tuple(
-        (tuple(p[side] for p in parts), {k: p[side] for k, p in named.items()}) for side in range(3)
-    )
+    return tuple((tuple(p[side] for p in parts), {k: p[side] for k, p in named.items()}) for side in range(3))
 
 
 def annotate_generators(function: Any, args: tuple, kwargs: dict) -> None:
@@ -88,7 +105,11 @@ def _annotations(function):
     elif not inspect.isroutine(function) and not isinstance(function, functools.partial):
         target = getattr(type(function), "forward", None) or type(function).__call__
     try:
-        names = [p.name for p in inspect.signature(target).parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        names = [
+            p.name
+            for p in inspect.signature(target).parameters.values()
+            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        ]
     except (TypeError, ValueError):
         return FORMER_SIGNATURES.get(getattr(target, "__name__", ""), ([], {}))
     if names and (names[0] == "self"):
@@ -114,7 +135,9 @@ def _evaluated(target, hints):
 
 
 def _without_str(hint):
-    """Return a union without its str, because a generator of numbers cannot sample one (padding: Union[str, int, tuple[int, int]])."""
+    """Return a union without its str, because a generator of numbers cannot sample one (padding: Union[str,
+    int, tuple[int, int]]).
+    """
     if typing.get_origin(hint) is typing.Union or isinstance(hint, getattr(types, "UnionType", ())):
         kinds = tuple(a for a in typing.get_args(hint) if a is not str)
         return typing.Union[kinds] if kinds else hint
@@ -132,8 +155,15 @@ def _can_sample(hint):
     return False
 
 
-def call_both(pair: Any, step: Step, reference: Callable, candidate: Callable, reference_arguments: tuple, candidate_arguments: tuple,
-              name: str = "") -> tuple[Any, Any]:
+def call_both(
+    pair: Any,
+    step: Step,
+    reference: Callable,
+    candidate: Callable,
+    reference_arguments: tuple,
+    candidate_arguments: tuple,
+    name: str = "",
+) -> tuple[Any, Any]:
     """Call both sides on the same random stream; return the two results, or raise the difference.
 
     `step` is the call, not recorded yet; an error carries it, so that the report can print it.
@@ -159,14 +189,24 @@ def _call_both(pair, step, reference, candidate, reference_arguments, candidate_
     try:
         c = candidate(*candidate_arguments[0], **candidate_arguments[1])
     except Exception as e:
-        raise Mismatch("one side raised", f"{pair.names[0]} accepts {_text(pair, step)}, {pair.names[1]} raised {type(e).__name__}: {e}") from e
-    if name in UNINITIALIZED and pair.is_reference_tensor(r) and tuple(r.shape) == tuple(c.shape) and hasattr(c, "copy_"):
+        raise Mismatch(
+            "one side raised",
+            f"{pair.names[0]} accepts {_text(pair, step)}, {pair.names[1]} raised {type(e).__name__}: {e}",
+        ) from e
+    if (
+        name in UNINITIALIZED
+        and pair.is_reference_tensor(r)
+        and tuple(r.shape) == tuple(c.shape)
+        and hasattr(c, "copy_")
+    ):
         c.detach().copy_(pair.to_candidate(r, requires_grad=False))
         step.value, step.candidate_called = r.detach().clone(), True
     return r, c
 
 
-def check_refusal(pair: Any, step: Step, error: Exception, candidate: Callable, candidate_arguments: tuple, state: Any) -> typing.NoReturn:
+def check_refusal(
+    pair: Any, step: Step, error: Exception, candidate: Callable, candidate_arguments: tuple, state: Any
+) -> typing.NoReturn:
     """The reference raised `error`: call the candidate, and raise what the comparison says."""
     pair.rewind(state)
     options = getattr(cases.current(), "options", None)
@@ -175,13 +215,18 @@ def check_refusal(pair: Any, step: Step, error: Exception, candidate: Callable, 
     except Exception as e:
         if options is not None and options.check_errors == "class" and not same_class(error, e):
             raise Mismatch(
-                "class of error", f"{_text(pair, step)} raised {type(error).__name__} in {pair.names[0]} and {type(e).__name__} in {pair.names[1]}\n"
-                f"{pair.names[0]}: {error}\n{pair.names[1]}: {e}") from e
+                "class of error",
+                f"{_text(pair, step)} raised {type(error).__name__} in {pair.names[0]} and"
+                f" {type(e).__name__} in {pair.names[1]}\n"
+                f"{pair.names[0]}: {error}\n{pair.names[1]}: {e}",
+            ) from e
         raise BothDoNotSupportError(error, e) from None
     if options is not None and options.check_errors != "no" and not pair.accepts_more:
         raise Mismatch(
             "one side raised",
-            f"{pair.names[0]} raised {type(error).__name__} for {_text(pair, step)}: {error}\n{pair.names[1]} accepts it") from error
+            f"{pair.names[0]} raised {type(error).__name__} for {_text(pair, step)}:"
+            f" {error}\n{pair.names[1]} accepts it",
+        ) from error
     raise PyTorchDoesNotSupportError(error) from error
 
 

@@ -1,50 +1,80 @@
 """The record of one case: what was created, called and returned, in order.
 
-Three readers use the record: the comparison at the end, the graph check that replays it, and the report that prints it as a script.
+Three readers use the record: the comparison at the end, the graph check that replays it, and the report that
+prints it as a script.
 """
+
 from __future__ import annotations
 
-from typing import Any
-
-from .printing import SourceWriter
+from typing import Any, Callable
 
 
 class Step:
     """One action of the program. `out` is the dual object that it made (None for a pure effect).
 
-    kind: "input" (value: the torch tensor as sampled), "call" (the target was called), "op" (a Python operator),
-    "get" (attribute args[0] of the target), "set" (attribute args[0] of the target becomes args[1]), "enter" and "exit" (a context),
-    "expression" (args[0] is Python source with {} for the target; only in a step that failed).
+    action: "input" (value: the torch tensor as sampled), "call" (the target was called), "op" (a Python
+        operator), "get" (attribute args[0] of the target), "set" (attribute args[0] of the target becomes
+        args[1]), "enter" and "exit" (a context), "expression" (args[0] is Python source with {} for the
+        target; only in a step that failed).
     """
 
-    __slots__ = ("kind", "target", "args", "kwargs", "out", "value", "candidate_value", "candidate_called", "number", "random", "requires_grad",
-                 "is_global")
+    __slots__ = (
+        "action",
+        "target",
+        "args",
+        "kwargs",
+        "out",
+        "value",
+        "candidate_value",
+        "candidate_called",
+        "number",
+        "random",
+        "requires_grad",
+        "is_global",
+    )
 
-    def __init__(self, kind: str, target: Any, args: tuple = (), kwargs: dict | None = None, out: Any = None, value: Any = None, random: Any = None):
-        self.kind, self.target, self.args, self.kwargs = kind, target, args, kwargs or {}
+    def __init__(
+        self,
+        action: str,
+        target: Any,
+        args: tuple = (),
+        kwargs: dict | None = None,
+        out: Any = None,
+        value: Any = None,
+        random: Any = None,
+    ):
+        self.action, self.target, self.args, self.kwargs = action, target, args, kwargs or {}
         self.out, self.number = out, -1
-        self.value = value  # of an input, or of a call whose result was handed over: the reference's tensor at that time
+        # the reference's tensor at that time, of an input or of a call whose result was handed over
+        self.value = value
         self.candidate_value = None  # of an input, if the test gave the two sides different values
-        self.candidate_called = False  # with `value`: the candidate made a tensor of its own, and only the values were handed over
+        # with `value`: the candidate made a tensor of its own, and only the values were handed over
+        self.candidate_called = False
         self.random = random  # state of the random stream before the step, if the step draws from it
         self.requires_grad = value is not None and bool(getattr(out._ref, "requires_grad", False))
-        self.is_global = bool(getattr(getattr(out, "_cand", None), "is_global", False)) if kind == "input" else False
+        self.is_global = (
+            bool(getattr(getattr(out, "_cand", None), "is_global", False)) if action == "input" else False
+        )
 
 
 class Case:
     """The running case; `with case:` makes it the current one."""
 
-    def __init__(self, pair: Any, options: Any, seed: int = 0):
-        self.pair, self.options, self.seed = pair, options, seed
+    def __init__(
+        self, pair: Any, options: Any, seed: int = 0, on_step: Callable[[Case, Step], None] | None = None
+    ):
+        self.pair, self.options, self.seed, self.on_step = pair, options, seed, on_step
         self.steps: list[Step] = []
         self.modules: list = []  # dual modules made in this case
         self.module_ids: set[int] = set()  # id() of their candidate sides
         self.created_state: dict[int, dict] = {}  # id of a candidate module: state dict when it was made
         self.global_modules: set[int] = set()
-        self.module_start: dict[int, tuple] = {}  # id of a candidate module: (step, state, training flags) at its first forward
+        # id of a candidate module: (step, state, training flags) at its first forward
+        self.module_start: dict[int, tuple] = {}
         self.outputs: list = []
         self.output_gradients: list = []
-        self.duals_with_gradient: list = []  # whose `.grad` is compared; set when the comparison of gradients starts
+        # duals whose `.grad` is compared; set when the comparison of gradients starts
+        self.duals_with_gradient: list = []
         self.ran_backward = False  # the harness reached its own backward
 
     def add(self, step: Step) -> Step:
@@ -52,8 +82,8 @@ class Case:
         self.steps.append(step)
         if step.out is not None:
             object.__setattr__(step.out, "_step", step)
-        if self.options.verbose:
-            print(f"[autotest] {SourceWriter(self.pair).step(self, step)}", flush=True)
+        if self.on_step is not None:
+            self.on_step(self, step)
         return step
 
     def note_module(self, dual: Any, is_global: bool) -> None:
@@ -65,15 +95,21 @@ class Case:
             self.global_modules.add(id(dual._cand))
 
     def note_forward(self, dual: Any) -> None:
-        """Before the first forward of a module, keep its state for the graph's own copy and for the script."""
+        """Keep the state of a module before its first forward, for the graph's copy and the script."""
         while dual._step is None and dual._owner is not None:
             dual = dual._owner
         module = dual._cand
         if id(module) in self.module_ids and id(module) not in self.module_start:
-            self.module_start[id(module)] = (len(self.steps), _state_of(module), {n: m.training for n, m in module.named_modules()})
+            self.module_start[id(module)] = (
+                len(self.steps),
+                _state_of(module),
+                {n: m.training for n, m in module.named_modules()},
+            )
 
     def first_state_of(self, dual: Any) -> dict:
-        """Return the tensors of a module at its first forward; of a module that never ran, those it was made with."""
+        """Return the tensors of a module at its first forward; of a module that never ran, those it was made
+        with.
+        """
         key = id(dual._cand)
         if key in self.module_start and key not in self.global_modules:
             return self.module_start[key][1]
@@ -88,7 +124,11 @@ class Case:
 
 
 def _state_of(module: Any) -> dict:
-    return {k: v.detach().clone() for k, v in (*module.named_parameters(), *module.named_buffers()) if hasattr(v.detach(), "clone")}
+    return {
+        k: v.detach().clone()
+        for k, v in (*module.named_parameters(), *module.named_buffers())
+        if hasattr(v.detach(), "clone")
+    }
 
 
 _stack: list[Case] = []

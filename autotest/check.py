@@ -1,4 +1,5 @@
 """Checking one case after its program has run: every result, every gradient, every buffer."""
+
 from __future__ import annotations
 
 from typing import Any, Callable
@@ -37,17 +38,24 @@ def tensors_of(x: Any, is_tensor: Callable[[Any], bool]) -> list:
 
 
 def run_backward(case: Case) -> None:
-    """Run backward from every output that requires a gradient, with the same sampled gradients on both sides."""
+    """Run backward from each output that requires a gradient, with equal sampled gradients on both sides."""
     pair = case.pair
     case.ran_backward = True
     refs, cands, gradients = [], [], []
     for out in case.outputs:
-        rs, cs = tensors_of(out._ref, pair.is_reference_tensor), tensors_of(out._cand, pair.is_candidate_tensor)
+        rs, cs = (
+            tensors_of(out._ref, pair.is_reference_tensor),
+            tensors_of(out._cand, pair.is_candidate_tensor),
+        )
         for i, (r, c) in enumerate(zip(rs, cs)):
             if not r.requires_grad:
                 continue
             if not c.requires_grad:
-                raise Mismatch("gradient", f"output {name_of(out)} requires a gradient in {pair.names[0]} and not in {pair.names[1]}")
+                raise Mismatch(
+                    "gradient",
+                    f"output {name_of(out)} requires a gradient in {pair.names[0]} and not in"
+                    f" {pair.names[1]}",
+                )
             if any(r is seen for seen in refs):
                 continue
             refs.append(r)
@@ -66,29 +74,38 @@ def run_backward(case: Case) -> None:
     except Exception as e:
         if refused is not None:
             raise BothDoNotSupportError(refused, e) from None
-        raise Mismatch("one side raised", f"{pair.names[0]} runs backward(), {pair.names[1]} raised {type(e).__name__}: {e}") from e
+        raise Mismatch(
+            "one side raised",
+            f"{pair.names[0]} runs backward(), {pair.names[1]} raised {type(e).__name__}: {e}",
+        ) from e
     if refused is not None:
         if pair.accepts_more:
             raise PyTorchDoesNotSupportError(refused)
-        raise Mismatch("one side raised", f"{pair.names[0]} raised {type(refused).__name__} in backward(): {refused}\n{pair.names[1]} runs it") from refused
+        raise Mismatch(
+            "one side raised",
+            f"{pair.names[0]} raised {type(refused).__name__} in backward(): {refused}\n{pair.names[1]}"
+            " runs it",
+        ) from refused
 
 
 def backward_candidate(pair: Any, cands: list, gradients: list) -> None:
-    """Run the candidate's backward from these outputs, for output gradients given as torch tensors."""
-    given = []
+    """Run the candidate's backward from these outputs, with output gradients given as torch
+    tensors.
+    """
+    candidate_gradients = []
     for g, c in zip(gradients, cands):
         g = pair.to_candidate(g, requires_grad=False)
         if getattr(c, "is_global", False):
             g = g.to_global(placement=c.placement, sbp=[pair.candidate.sbp.broadcast] * len(c.sbp))
         elif hasattr(g, "to"):
             g = g.to(c.device)
-        given.append(g.to(c.dtype))
+        candidate_gradients.append(g.to(c.dtype))
     autograd = getattr(pair.candidate, "autograd", None)
     if len(cands) == 1 or not hasattr(autograd, "backward"):
-        for c, g in zip(cands, given):
+        for c, g in zip(cands, candidate_gradients):
             c.backward(g)
     else:
-        autograd.backward(cands, given)
+        autograd.backward(cands, candidate_gradients)
 
 
 def on_device(gradient: Any, like: Any) -> Any:
@@ -96,7 +113,9 @@ def on_device(gradient: Any, like: Any) -> Any:
 
 
 def output_gradient(case: Any, r: Any, index: int) -> Any:
-    """Return the gradient of output `index`: uniform in [0, 1) by the seed of the case, or ones (simplest case, or the test asks for a plain sum)."""
+    """Return the gradient of output `index`: uniform in [0, 1) by the seed of the case, or ones (simplest
+    case, or the test asks for a plain sum).
+    """
     import torch
 
     shape = tuple(r.shape)
@@ -115,7 +134,7 @@ def check_results(case: Case) -> None:
     values = options.check_allclose
     for step in case.steps:
         out = step.out
-        if out is None or step.kind == "input":
+        if out is None or step.action == "input":
             if out is not None and values:
                 compare_values(pair, out._ref, out._cand, name_of(out), options)
             continue
@@ -134,15 +153,33 @@ def check_outputs(case: Case) -> None:
     """Compare the returned values that hold no tensor: numbers, dtypes and other plain values."""
     for out in case.outputs:
         if not holds_tensor(case.pair, out._ref) or out._step is None:
-            compare_values(case.pair, out._ref, out._cand, name_of(out), case.options, check_values=case.options.check_allclose)
+            compare_values(
+                case.pair,
+                out._ref,
+                out._cand,
+                name_of(out),
+                case.options,
+                check_values=case.options.check_allclose,
+            )
 
 
 def ids_of_manual_gradients(case: Case) -> set[int]:
-    """Return the ids of reference tensors whose gradient the test took by hand, through `x.oneflow` only: it never called a dual backward."""
-    if any(step.kind == "call" and step.target._path.rpartition(".")[2] in ("backward", "grad") for step in case.steps):
+    """Return the ids of reference tensors whose gradient the test took by hand, through `x.oneflow` only: it
+    never called a dual backward.
+    """
+    if any(
+        step.action == "call" and step.target._path.rpartition(".")[2] in ("backward", "grad")
+        for step in case.steps
+    ):
         return set()
-    outs = [step.out for step in case.steps if step.out is not None and case.pair.is_reference_tensor(step.out._ref) and step.out._ref.is_leaf]
-    return {id(out._ref) for out in outs if out._ref.grad is None and getattr(out._cand, "grad", None) is not None}
+    outs = [
+        step.out
+        for step in case.steps
+        if step.out is not None and case.pair.is_reference_tensor(step.out._ref) and step.out._ref.is_leaf
+    ]
+    return {
+        id(out._ref) for out in outs if out._ref.grad is None and getattr(out._cand, "grad", None) is not None
+    }
 
 
 def tensors_with_gradients(case: Case) -> list:
@@ -161,7 +198,9 @@ def check_gradients(case: Case, duals: list) -> None:
     """Compare the gradients of these dual tensors."""
     pair, options = case.pair, case.options
     for dual in duals:
-        compare_gradients(pair, dual._ref, dual._cand, name_of(dual), options, check_values=options.check_allclose)
+        compare_gradients(
+            pair, dual._ref, dual._cand, name_of(dual), options, check_values=options.check_allclose
+        )
 
 
 def check_modules(case: Case) -> None:
@@ -180,7 +219,14 @@ def check_modules(case: Case) -> None:
         for name, r in module._ref.named_buffers():
             if name in theirs:
                 try:
-                    compare_values(pair, r, theirs[name], f"buffer {name} of {name_of(module)}", options, check_values=options.check_allclose)
+                    compare_values(
+                        pair,
+                        r,
+                        theirs[name],
+                        f"buffer {name} of {name_of(module)}",
+                        options,
+                        check_values=options.check_allclose,
+                    )
                 except Mismatch as e:
                     raise Mismatch("buffers", str(e)) from None
 
@@ -189,7 +235,9 @@ def check(case: Case) -> None:
     """Run all checks of the two eager sides, in order."""
     check_results(case)
     check_outputs(case)
-    case.duals_with_gradient = tensors_with_gradients(case)  # before the harness's own backward, after which it cannot tell manual gradients
+    case.duals_with_gradient = tensors_with_gradients(
+        case
+    )  # before the harness's own backward, after which it cannot tell manual gradients
     if case.options.auto_backward:
         run_backward(case)
     check_gradients(case, case.duals_with_gradient)

@@ -1,4 +1,5 @@
 """Comparison of one result or gradient of the two sides; each check has its own message."""
+
 from __future__ import annotations
 
 import numbers
@@ -10,42 +11,75 @@ from .tolerance import of_plain_numbers, tolerance
 SHOWN = 8  # rows of the difference table
 
 
-def compare_values(pair: Any, r: Any, c: Any, what: str, options: Any, names: Any = None, check_values: bool = True) -> None:
+def compare_values(
+    pair: Any, r: Any, c: Any, what: str, options: Any, names: Any = None, check_values: bool = True
+) -> None:
     """Compare one result of the two sides: number and type, shape, dtype, values."""
     names = names or pair.names
-    if pair.is_reference_tensor(r):
-        if not pair.is_candidate_tensor(c):
-            raise Mismatch("number and type of outputs", f"{what} is a tensor in {names[0]} and {type_text(c)} in {names[1]}")
-        return compare_tensors(pair, r, c, what, options, names, check_values)
-    if pair.is_candidate_tensor(c) and not pair.is_reference_tensor(c):
-        raise Mismatch("number and type of outputs", f"{what} is {type_text(r)} in {names[0]} and a tensor in {names[1]}")
-    if isinstance(r, (tuple, list)):
-        if not isinstance(c, (tuple, list)) or len(r) != len(c):
-            raise Mismatch("number and type of outputs", f"{what} is {type_text(r)} in {names[0]} and {type_text(c)} in {names[1]}")
-        for i, (a, b) in enumerate(zip(r, c)):
-            compare_values(pair, a, b, f"{what}[{i}]", options, names, check_values)
-    elif isinstance(r, dict):
-        if not isinstance(c, dict) or r.keys() != c.keys():
-            raise Mismatch("number and type of outputs", f"{what} has the keys {sorted(r)} in {names[0]}, {type_text(c)} in {names[1]}")
-        for key in r:
-            compare_values(pair, r[key], c[key], f"{what}[{key!r}]", options, names, check_values)
+    if pair.is_reference_tensor(r) and pair.is_candidate_tensor(c):
+        compare_tensors(pair, r, c, what, options, names, check_values)
+    elif pair.is_reference_tensor(r) or pair.is_candidate_tensor(c) and not pair.is_reference_tensor(c):
+        raise _different_types(pair, r, c, what, names)
+    elif isinstance(r, (tuple, list, dict)):
+        compare_containers(pair, r, c, what, options, names, check_values)
     elif isinstance(r, (bool, numbers.Number, str)) or r is None:
         compare_plain(r, c, what, options, names, check_values)
     elif (described := description_of(r)) is not None:
         if described != description_of(c):
             raise Mismatch(described[0], f"{what} is {r} in {names[0]} and {c} in {names[1]}")
     elif type(r).__module__ == "numpy" and hasattr(r, "shape"):
-        import numpy as np
+        compare_arrays(r, c, what, options, names, check_values)
 
-        if not hasattr(c, "shape") or r.shape != c.shape:
-            raise Mismatch("shape", f"{what} has shape {r.shape} in {names[0]} and {getattr(c, 'shape', type_text(c))} in {names[1]}")
-        rtol, atol = of_plain_numbers(options.rtol, options.atol)
-        if check_values and r.dtype.kind in "fciub" and not np.allclose(r, c, rtol=rtol, atol=atol, equal_nan=True):
-            raise Mismatch("values", f"{what} differs\n{names[0]}: {r}\n{names[1]}: {c}")
+
+def _different_types(pair: Any, r: Any, c: Any, what: str, names: Any) -> Mismatch:
+    """Return the error for two results of different types."""
+    shown = [
+        "a tensor" if is_tensor(x) else type_text(x)
+        for x, is_tensor in ((r, pair.is_reference_tensor), (c, pair.is_candidate_tensor))
+    ]
+    return Mismatch(
+        "number and type of outputs", f"{what} is {shown[0]} in {names[0]} and {shown[1]} in {names[1]}"
+    )
+
+
+def compare_containers(
+    pair: Any, r: Any, c: Any, what: str, options: Any, names: Any, check_values: bool
+) -> None:
+    """Compare the elements of two tuples, lists or dicts."""
+    if isinstance(r, dict):
+        if not isinstance(c, dict) or r.keys() != c.keys():
+            raise Mismatch(
+                "number and type of outputs",
+                f"{what} has the keys {sorted(r)} in {names[0]}, {type_text(c)} in {names[1]}",
+            )
+        keys = list(r)
+    else:
+        if not isinstance(c, (tuple, list)) or len(r) != len(c):
+            raise _different_types(pair, r, c, what, names)
+        keys = list(range(len(r)))
+    for key in keys:
+        compare_values(pair, r[key], c[key], f"{what}[{key!r}]", options, names, check_values)
+
+
+def compare_arrays(r: Any, c: Any, what: str, options: Any, names: Any, check_values: bool) -> None:
+    """Compare two NumPy arrays: shape and values."""
+    import numpy as np
+
+    if not hasattr(c, "shape") or r.shape != c.shape:
+        raise Mismatch(
+            "shape",
+            f"{what} has shape {r.shape} in {names[0]} and {getattr(c, 'shape', type_text(c))} in {names[1]}",
+        )
+    rtol, atol = of_plain_numbers(options.rtol, options.atol)
+    numeric = check_values and r.dtype.kind in "fciub"
+    if numeric and not np.allclose(r, c, rtol=rtol, atol=atol, equal_nan=True):
+        raise Mismatch("values", f"{what} differs\n{names[0]}: {r}\n{names[1]}: {c}")
 
 
 def description_of(x: Any) -> tuple | None:
-    """Return ("dtype", "float32"), ("device", "cuda", 0) and the like, for either library; None for another kind of object."""
+    """Return ("dtype", "float32"), ("device", "cuda", 0) and the like, for either library; None for another
+    kind of object.
+    """
     class_name = type(x).__name__
     if class_name == "device":
         return class_name, x.type, x.index or 0
@@ -54,8 +88,15 @@ def description_of(x: Any) -> tuple | None:
 
 def compare_plain(r: Any, c: Any, what: str, options: Any, names: Any, check_values: bool) -> None:
     """Compare numbers, strings and None."""
-    if isinstance(r, bool) != isinstance(c, bool) or (r is None) != (c is None) or isinstance(r, str) != isinstance(c, str):
-        raise Mismatch("number and type of outputs", f"{what} is {type_text(r)} in {names[0]} and {type_text(c)} in {names[1]}")
+    if (
+        isinstance(r, bool) != isinstance(c, bool)
+        or (r is None) != (c is None)
+        or isinstance(r, str) != isinstance(c, str)
+    ):
+        raise Mismatch(
+            "number and type of outputs",
+            f"{what} is {type_text(r)} in {names[0]} and {type_text(c)} in {names[1]}",
+        )
     if not check_values or r is None:
         return
     if isinstance(r, (float, complex)) or isinstance(c, (float, complex)):
@@ -67,13 +108,19 @@ def compare_plain(r: Any, c: Any, what: str, options: Any, names: Any, check_val
         raise Mismatch("values", f"{what} is {r!r} in {names[0]} and {c!r} in {names[1]}")
 
 
-def compare_tensors(pair: Any, r: Any, c: Any, what: str, options: Any, names: Any, check_values: bool = True) -> None:
+def compare_tensors(
+    pair: Any, r: Any, c: Any, what: str, options: Any, names: Any, check_values: bool = True
+) -> None:
     """Compare shape, dtype and values."""
     if tuple(r.shape) != tuple(c.shape):
-        raise Mismatch("shape", f"{what} has shape {tuple(r.shape)} in {names[0]} and {tuple(c.shape)} in {names[1]}")
+        raise Mismatch(
+            "shape", f"{what} has shape {tuple(r.shape)} in {names[0]} and {tuple(c.shape)} in {names[1]}"
+        )
     a, b = pair.as_torch(r), pair.as_torch(c)
     if a.dtype != b.dtype and (options.check_dtype or is_exact(a.dtype) or is_exact(b.dtype)):
-        raise Mismatch("dtype", f"{what} has dtype {short(a.dtype)} in {names[0]} and {short(b.dtype)} in {names[1]}")
+        raise Mismatch(
+            "dtype", f"{what} has dtype {short(a.dtype)} in {names[0]} and {short(b.dtype)} in {names[1]}"
+        )
     if check_values:
         compare_numbers(a, b, what, options, names, "values")
 
@@ -93,9 +140,15 @@ def compare_numbers(a: Any, b: Any, what: str, options: Any, names: Any, check: 
     a, b = a.to(dtype), b.to(dtype)
     if dtype.is_floating_point and dtype.itemsize < 4:
         a, b = a.float(), b.float()
-    if torch.allclose(a, b, rtol=rtol, atol=atol, equal_nan=True) if a.dtype != torch.bool else torch.equal(a, b):
+    if (
+        torch.allclose(a, b, rtol=rtol, atol=atol, equal_nan=True)
+        if a.dtype != torch.bool
+        else torch.equal(a, b)
+    ):
         return
-    raise Mismatch(check, f"{what} differs (rtol={rtol:g}, atol={atol:g})\n{difference_table(a, b, names, rtol, atol)}")
+    raise Mismatch(
+        check, f"{what} differs (rtol={rtol:g}, atol={atol:g})\n{difference_table(a, b, names, rtol, atol)}"
+    )
 
 
 def difference_table(a: Any, b: Any, names: Any, rtol: float, atol: float) -> str:
@@ -107,8 +160,11 @@ def difference_table(a: Any, b: Any, names: Any, rtol: float, atol: float) -> st
     gap = (x - y).abs()
     off = ~((gap <= atol + rtol * y.abs()) | (x == y) | (torch.isnan(x) & torch.isnan(y)))
     where = off.nonzero().tolist()
-    known = torch.nan_to_num(gap.real if gap.is_complex() else gap, nan=-1.0, posinf=float("inf"))
-    head = f"  {len(where)} of {a.numel()} elements differ, largest distance {known[off].max().item():.6g}, shape {tuple(a.shape)}, {short(a.dtype)}"
+    finite_gap = torch.nan_to_num(gap.real if gap.is_complex() else gap, nan=-1.0, posinf=float("inf"))
+    head = (
+        f"  {len(where)} of {a.numel()} elements differ, largest distance {finite_gap[off].max().item():.6g},"
+        f" shape {tuple(a.shape)}, {short(a.dtype)}"
+    )
     lines = [head, f"  {'index':<18} {names[0]:>18} {names[1]:>18} {'distance':>12}"]
     for index in where[:SHOWN]:
         at = tuple(index)
@@ -139,7 +195,9 @@ def type_text(x: Any) -> str:
     return f"a {type(x).__name__}"
 
 
-def compare_gradients(pair: Any, r: Any, c: Any, what: str, options: Any, names: Any = None, check_values: bool = True) -> None:
+def compare_gradients(
+    pair: Any, r: Any, c: Any, what: str, options: Any, names: Any = None, check_values: bool = True
+) -> None:
     """Compare the accumulated `.grad`; no gradient and a gradient of zeros are equal."""
     names = names or pair.names
     gr, gc = r.grad, getattr(c, "grad", None)
@@ -148,12 +206,24 @@ def compare_gradients(pair: Any, r: Any, c: Any, what: str, options: Any, names:
     if gr is None or gc is None:
         there, missing = (gc, names[0]) if gr is None else (gr, names[1])
         if pair.as_torch(there).count_nonzero().item():
-            raise Mismatch("gradient", f"{what} has no gradient in {missing}, and one that is not zero in {names[1] if gr is None else names[0]}")
+            raise Mismatch(
+                "gradient",
+                f"{what} has no gradient in {missing}, and one that is not zero in"
+                f" {names[1] if gr is None else names[0]}",
+            )
         return
     if tuple(gr.shape) != tuple(gc.shape):
-        raise Mismatch("gradient", f"the gradient of {what} has shape {tuple(gr.shape)} in {names[0]} and {tuple(gc.shape)} in {names[1]}")
+        raise Mismatch(
+            "gradient",
+            f"the gradient of {what} has shape {tuple(gr.shape)} in {names[0]} and {tuple(gc.shape)} in"
+            f" {names[1]}",
+        )
     a, b = pair.as_torch(gr), pair.as_torch(gc)
     if options.check_dtype and a.dtype != b.dtype:
-        raise Mismatch("gradient", f"the gradient of {what} has dtype {short(a.dtype)} in {names[0]} and {short(b.dtype)} in {names[1]}")
+        raise Mismatch(
+            "gradient",
+            f"the gradient of {what} has dtype {short(a.dtype)} in {names[0]} and {short(b.dtype)} in"
+            f" {names[1]}",
+        )
     if check_values:
         compare_numbers(a, b, f"the gradient of {what}", options, names, "gradient")

@@ -1,4 +1,5 @@
 """Settings of a run: environment variables, and what the pytest plugin sets in their place."""
+
 from __future__ import annotations
 
 import os
@@ -12,12 +13,22 @@ VARIABLES = {
     "ONEFLOW_TEST_SEED": ("", "seed of the sampled cases; empty: fixed in CI, a new one elsewhere"),
     "ONEFLOW_TEST_GRAPH": ("on", "on, off or all: the graph check as the test asks, never, or always"),
     "ONEFLOW_TEST_GRAPH_BACKEND": ("aten", "backend of the graphs: aten, inductor, ..."),
-    "ONEFLOW_TEST_ERRORS": ("class", "class: both sides must raise related classes; any: both must raise; no: a refusal of the reference is enough"),
+    "ONEFLOW_TEST_ERRORS": (
+        "class",
+        "class: both sides must raise related classes; any: both must raise; no: a refusal of the reference"
+        " is enough",
+    ),
     "ONEFLOW_TEST_SHRINK_SECONDS": ("10", "stop shrinking a failure after this time"),
-    "ONEFLOW_TEST_DATABASE": ("", "folder of failing examples; empty: Hypothesis's default, none in CI; none: never"),
+    "ONEFLOW_TEST_DATABASE": (
+        "",
+        "folder of failing examples; empty: Hypothesis's default, none in CI; none: never",
+    ),
     "ONEFLOW_QUIET": ("", "1: no progress lines of parity and fuzz runs"),
     "CI": ("", "set by CI services"),
-    "WORLD_SIZE": ("1", "set by the launcher; with several ranks, all sample the same cases, and a failure is not shrunk"),
+    "WORLD_SIZE": (
+        "1",
+        "set by the launcher; with several ranks, all sample the same cases, and a failure is not shrunk",
+    ),
     "PYTEST_CURRENT_TEST": ("", "set by pytest"),
     "ONEFLOW_PROFILE_WARMUP_NUM": ("10", "calls of a profiled operator before measuring"),
     "ONEFLOW_PROFILE_RUN_NUM": ("1000", "measured calls of a profiled operator"),
@@ -33,18 +44,20 @@ overrides: dict[str, str] = {}  # set by the pytest plugin and by tests
 def get(name: str) -> str:
     value = overrides[name] if name in overrides else os.environ.get(name, VARIABLES[name][0])
     if value not in CHOICES.get(name, (value,)):
-        raise ValueError(f"environment variable {name} must be one of {', '.join(CHOICES[name])}, found {value!r}")
+        raise ValueError(
+            f"environment variable {name} must be one of {', '.join(CHOICES[name])}, found {value!r}"
+        )
     return value
 
 
 def get_int(name: str, default: int | None = None) -> int:
-    text = get(name)
-    if text == "" and default is not None:
+    value = get(name)
+    if value == "" and default is not None:
         return default
     try:
-        return int(text)
+        return int(value)
     except ValueError:
-        raise ValueError(f"environment variable {name} must be a whole number, found {text!r}") from None
+        raise ValueError(f"environment variable {name} must be a whole number, found {value!r}") from None
 
 
 def is_set(name: str) -> bool:

@@ -3,6 +3,7 @@
 Attributes, calls, operators, indexing and assignment act on both sides. `.pytorch` and `.oneflow`
 (or the pair's own names) and `.reference`, `.candidate` hand out the sides.
 """
+
 from __future__ import annotations
 
 import operator
@@ -19,7 +20,9 @@ _set = object.__setattr__
 
 
 class _Length(int):
-    """The result of `dual.__len__()` when a test calls it by that name: it has the two sides, as other results do."""
+    """The result of `dual.__len__()` when a test calls it by that name: it has the two sides, as other
+    results do.
+    """
 
 
 class Dual:
@@ -52,7 +55,10 @@ class Dual:
     def plain(self) -> Any:
         """The value as an ordinary Python value; both sides must agree."""
         if type(self._ref) is not type(self._cand) or self._ref != self._cand:
-            message = f"{self._path or 'value'} is {self._ref!r} in {self._pair.names[0]} and {self._cand!r} in {self._pair.names[1]}"
+            message = (
+                f"{self._path or 'value'} is {self._ref!r} in {self._pair.names[0]} and {self._cand!r} in"
+                f" {self._pair.names[1]}"
+            )
             raise at_step(Mismatch("values", message), _expression(self, "{}"))
         return self._ref
 
@@ -73,7 +79,9 @@ class Dual:
         if ref is None and cand is None:
             return None
         if (ref is None) != (cand is None) and key != "grad":
-            message = f"{path} is {_type_text(ref)} in {pair.names[0]} and {_type_text(cand)} in {pair.names[1]}"
+            message = (
+                f"{path} is {_type_text(ref)} in {pair.names[0]} and {_type_text(cand)} in {pair.names[1]}"
+            )
             raise at_step(Mismatch("number and type of outputs", message), _expression(self, "{}." + key))
         out = Dual(pair, ref, cand, key, owner=self)
         if pair.is_reference_tensor(ref):
@@ -101,7 +109,9 @@ class Dual:
         delattr(self._cand, key)
 
     def __dir__(self):
-        return sorted(set(dir(self._ref)) | {"pytorch", "oneflow", "reference", "candidate", *self._pair.names})
+        return sorted(
+            set(dir(self._ref)) | {"pytorch", "oneflow", "reference", "candidate", *self._pair.names}
+        )
 
     # ------------------------------------------------------------------ calls
     def __call__(self, *args, **kwargs):
@@ -131,7 +141,12 @@ class Dual:
         step = Step("op", Dual(self._pair, next, next, "next"), (self,))
         if (r is end) != (c is end):
             shorter = self._pair.names[0 if r is end else 1]
-            raise at_step(Mismatch("number and type of outputs", f"{self._path or 'the iterator'} ends earlier in {shorter}"), step)
+            raise at_step(
+                Mismatch(
+                    "number and type of outputs", f"{self._path or 'the iterator'} ends earlier in {shorter}"
+                ),
+                step,
+            )
         if r is end:
             raise StopIteration
         return record(step, Dual(self._pair, r, c))
@@ -223,7 +238,9 @@ def _type_text(x):
 
 
 def _namespace_attribute(self, key, path):
-    """Return the attribute of a namespace of the two libraries, a class or a function; such objects need no record."""
+    """Return the attribute of a namespace of the two libraries, a class or a function; such objects need no
+    record.
+    """
     try:
         ref = getattr(self._ref, key)
     except AttributeError as e:
@@ -280,19 +297,35 @@ def _operate(function, name, *operands):
     splits = [split(o) for o in operands]
     dual = next(o for o in operands if hasattr(type(o), "__dual__"))
     step = Step("op", Dual(dual._pair, function, function, name), tuple(s[0] for s in splits))
-    r, c = call_both(dual._pair, step, function, function, ([s[1] for s in splits], {}), ([s[2] for s in splits], {}))
+    r, c = call_both(
+        dual._pair, step, function, function, ([s[1] for s in splits], {}), ([s[2] for s in splits], {})
+    )
     step.random = dual._pair.drawn_from
     return record(step, Dual(dual._pair, r, c))
 
 
 def _method(name, function, swapped=False):
     if swapped:
-        return lambda self, other: _operate(function, name, other, self)
+        return lambda self, left: _operate(function, name, left, self)
     return lambda self, *others: _operate(function, name, self, *others)
 
 
 def _install():
-    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift"):
+    for name in (
+        "add",
+        "sub",
+        "mul",
+        "truediv",
+        "floordiv",
+        "mod",
+        "pow",
+        "matmul",
+        "and",
+        "or",
+        "xor",
+        "lshift",
+        "rshift",
+    ):
         function = getattr(operator, name, None) or getattr(operator, name + "_")
         setattr(Dual, f"__{name}__", _method(name, function))
         setattr(Dual, f"__r{name}__", _method(name, function, swapped=True))

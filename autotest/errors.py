@@ -1,4 +1,5 @@
 """The errors that a comparison raises."""
+
 from __future__ import annotations
 
 
@@ -36,5 +37,7 @@ class OneFlowGraphBuildOrRunError(Mismatch):
     """The program runs eagerly, but not as a graph."""
 
     def __init__(self, exc: Exception):
-        super().__init__("graph raised", f"the program runs eagerly, but its graph raised {type(exc).__name__}: {exc}")
+        super().__init__(
+            "graph raised", f"the program runs eagerly, but its graph raised {type(exc).__name__}: {exc}"
+        )
         self.exc = exc

@@ -4,6 +4,7 @@ A generator is an expression: `random(1, 6).to(int) * 2 | nothing()`. `.value()`
 A dual call samples its generators; the callee's annotation gives the type if nobody called `.to(type)`.
 A `random()` without a type is None.
 """
+
 from __future__ import annotations
 
 import typing
@@ -54,7 +55,9 @@ class generator:
         return self._value
 
     def _calc_value(self):
-        raise NotImplementedError(f"{type(self).__name__} does not define how its value is sampled (_calc_value)")
+        raise NotImplementedError(
+            f"{type(self).__name__} does not define how its value is sampled (_calc_value)"
+        )
 
     def size(self) -> int:
         """Return the number of alternatives that `|` counts this generator for."""
@@ -167,7 +170,10 @@ class oneof(generator):
         super().__init__(self.args)
         if isinstance(possibility, (int, float)):
             if len(args) != 2:
-                raise ValueError(f"oneof(possibility=number) is for two alternatives, found {len(args)}; give a list of chances")
+                raise ValueError(
+                    f"oneof(possibility=number) is for two alternatives, found {len(args)}; give a list of"
+                    " chances"
+                )
             possibility = [possibility, 1 - possibility]
         self.possibility = pack(possibility if possibility is not None else [1 / len(args)] * len(args))
 
@@ -218,15 +224,8 @@ class random(generator):
     def _generate(self, annotation):
         if annotation is None or annotation is NoneType:
             return None
-        if annotation is bool:
-            return bool(self.choose.integer(0, 2))
-        if annotation is int:
-            return self.choose.integer(int(self.low.value()), int(self.high.value()))
-        if annotation is float:
-            return sample_real(self.choose, float(self.low.value()), float(self.high.value()))
-        if annotation is complex:
-            low, high = float(self.low.value()), float(self.high.value())
-            return complex(sample_real(self.choose, low, high), sample_real(self.choose, low, high))
+        if annotation in (bool, int, float, complex):
+            return self._generate_number(annotation)
         origin, args = typing.get_origin(annotation), typing.get_args(annotation)
         if args and (origin is typing.Union or type(annotation).__name__ == "UnionType"):
             return self._generate(args[self.choose.integer(0, len(args))])
@@ -234,7 +233,20 @@ class random(generator):
             if Ellipsis in args or origin is list:
                 return py_tuple(self._generate(args[0]) for _ in range(self.choose.integer(1, 4)))
             return py_tuple(self._generate(a) for a in args)
-        raise NotImplementedError(f"random() cannot sample a value of type {annotation!r}; call .to(int), .to(float) or .to(bool) on it")
+        raise NotImplementedError(
+            f"random() cannot sample a value of type {annotation!r}; call .to(int), .to(float) or .to(bool)"
+            " on it"
+        )
+
+    def _generate_number(self, number_type):
+        if number_type is bool:
+            return bool(self.choose.integer(0, 2))
+        if number_type is int:
+            return self.choose.integer(int(self.low.value()), int(self.high.value()))
+        low, high = float(self.low.value()), float(self.high.value())
+        if number_type is float:
+            return sample_real(self.choose, low, high)
+        return complex(sample_real(self.choose, low, high), sample_real(self.choose, low, high))
 
 
 def sample_real(choose: Any, low: float, high: float) -> float:

@@ -1,9 +1,12 @@
-"""The graph check: run the program of a case as one graph of the candidate (`nn.Graph`) and compare with eager.
+"""The graph check: run the program of a case as one graph of the candidate (`nn.Graph`) and compare with
+eager.
 
-It compares outputs, gradients, in-place effects and buffers. The recorded steps are replayed inside `build()`, on copies of the
-first inputs and modules. A difference counts only if the same replay, run eagerly, gives the results of the test. A test that
-changes one side without the record, or reads other random numbers, cannot be replayed.
+It compares outputs, gradients, in-place effects and buffers. The recorded steps are replayed inside
+`build()`, on copies of the first inputs and modules. A difference counts only if the same replay, run
+eagerly, gives the results of the test. A test that changes one side without the record, or reads other random
+numbers, cannot be replayed.
 """
+
 from __future__ import annotations
 
 import copy
@@ -30,7 +33,7 @@ class Replay:
 
     def __init__(self, case: Case):
         self.case, self.pair = case, case.pair
-        self.inputs = [s for s in case.steps if s.kind == "input"]
+        self.inputs = [s for s in case.steps if s.action == "input"]
         self.made = {id(m._cand): m for m in case.modules}
         self.steps = [s for s in case.steps if self.needs_run(s)]
         self.random = [s for s in self.steps if s.random is not None]
@@ -38,32 +41,43 @@ class Replay:
             raise NotReplayable("several steps draw random numbers")
 
     def needs_run(self, step: Step) -> bool:
-        """Whether the step has to run again. Sizes, types and other plain results keep their recorded values."""
-        if step.kind == "input" or step.kind == "op" and step.target._path in ("iter", "next"):
+        """Whether the step has to run again.
+
+        Sizes, types and other plain results keep their recorded values.
+        """
+        if step.action == "input" or step.action == "op" and step.target._path in ("iter", "next"):
             return False
-        if step.kind in ("enter", "exit"):
+        if step.action in ("enter", "exit"):
             return True
-        if step.kind == "set":
-            if self.is_module(step.target):
-                if step.number < self.case.module_start.get(id(step.target._cand), (float("inf"),))[0]:
-                    return False  # part of the module's state at its first forward
-                raise NotReplayable("a module's attribute is set after its first forward")
-            return True
+        if step.action == "set":
+            return self.assignment_needs_run(step)
         out = step.out._cand
         if isinstance(out, self.pair.candidate_module):
             return step.target._path in ("train", "eval") and self.forwarded_before(step)
-        if tensors_of(out, self.pair.is_candidate_tensor):
-            if step.random is not None and not any(t.requires_grad for t in tensors_of(out, self.pair.is_candidate_tensor)):
-                return False  # its recorded values are used
+        tensors = tensors_of(out, self.pair.is_candidate_tensor)
+        if tensors:
+            # a random result without a gradient keeps its recorded values
+            return step.random is None or any(t.requires_grad for t in tensors)
+        return self.effect_needs_run(step)
+
+    def assignment_needs_run(self, step: Step) -> bool:
+        """Whether an assignment of an attribute has to run again; raise NotReplayable if it cannot."""
+        if not self.is_module(step.target):
             return True
-        if step.kind == "op" and step.target._path in ("setitem", "delitem"):
+        if step.number < self.case.module_start.get(id(step.target._cand), (float("inf"),))[0]:
+            return False  # part of the module's state at its first forward
+        raise NotReplayable("a module's attribute is set after its first forward")
+
+    def effect_needs_run(self, step: Step) -> bool:
+        """Whether a step without a tensor result has an effect that has to run again."""
+        if step.action == "op" and step.target._path in ("setitem", "delitem"):
             return True
-        if step.kind == "call" and out is None:
+        if step.action == "call" and step.out._cand is None:
             if step.target._path == "backward":
                 return True
             if step.target._path.rpartition(".")[2] not in ("train", "eval", "zero_grad", "manual_seed"):
                 raise NotReplayable(f"{step.target._path}() has an effect that is not recorded")
-        if hasattr(out, "param_groups"):
+        if hasattr(step.out._cand, "param_groups"):
             raise NotReplayable("an optimizer is stepped in the test")
         return False
 
@@ -72,14 +86,19 @@ class Replay:
 
     def forwarded_before(self, step: Step) -> bool:
         owner = step.target._owner
-        return owner is not None and step.number > self.case.module_start.get(id(owner._cand), (float("inf"),))[0]
+        return (
+            owner is not None
+            and step.number > self.case.module_start.get(id(owner._cand), (float("inf"),))[0]
+        )
 
     # ------------------------------------------------------------------ fresh state
     def fresh_inputs(self) -> list:
         return [self.pair.to_candidate(s.value, requires_grad=bool(s.requires_grad)) for s in self.inputs]
 
     def fresh_modules(self) -> dict:
-        copies = copy.deepcopy({key: dual._cand for key, dual in self.made.items()})  # in one copy, because modules may share submodules
+        copies = copy.deepcopy(
+            {key: dual._cand for key, dual in self.made.items()}
+        )  # in one copy, because modules may share submodules
         for key, module in copies.items():
             _, state, training = self.case.module_start.get(key, (0, None, None))
             if state is not None:
@@ -106,8 +125,12 @@ class Replay:
                 env[step.number] = result
         outputs = [value(d) for d in self.outputs()]
         self.backward(outputs, value)
-        leaves = [x for x in inputs if x.requires_grad] + [p for m in modules.values() for p in m.parameters()]
-        return [t for o in outputs for t in tensors_of(o, self.pair.is_candidate_tensor)], [p.grad for p in leaves]
+        leaves = [x for x in inputs if x.requires_grad] + [
+            p for m in modules.values() for p in m.parameters()
+        ]
+        return [t for o in outputs for t in tensors_of(o, self.pair.is_candidate_tensor)], [
+            p.grad for p in leaves
+        ]
 
     def outputs(self) -> list:
         """Return the test's results; if it returned none, its last tensor."""
@@ -129,12 +152,12 @@ class Replay:
         backward_candidate(self.pair, differentiable, gradients)
 
     def run(self, step: Step, value: Callable) -> Any:
-        if step.kind == "set":
+        if step.action == "set":
             setattr(value(step.target), step.args[0], self.resolve(step.args[1], value))
-        elif step.kind in ("enter", "exit"):
+        elif step.action in ("enter", "exit"):
             context = value(step.target)
-            return context.__enter__() if step.kind == "enter" else context.__exit__(None, None, None)
-        elif step.kind == "get":
+            return context.__enter__() if step.action == "enter" else context.__exit__(None, None, None)
+        elif step.action == "get":
             return getattr(value(step.target), step.args[0])
         else:
             return value(step.target)(*self.resolve(step.args, value), **self.resolve(step.kwargs, value))
@@ -197,7 +220,9 @@ def check_graph(case: Case) -> None:
 
 def is_refusal(pair: Any, error: Exception) -> bool:
     """Whether the candidate itself says that this program cannot be a graph."""
-    return isinstance(error, NotImplementedError) or any(c.__name__ in pair.graph_refusals for c in type(error).__mro__)
+    return isinstance(error, NotImplementedError) or any(
+        c.__name__ in pair.graph_refusals for c in type(error).__mro__
+    )
 
 
 def reason_not_replayable(case: Case) -> str | None:
@@ -211,7 +236,9 @@ def reason_not_replayable(case: Case) -> str | None:
 
 
 def run_graph(case: Case, replay: Replay, inputs: list, modules: dict) -> tuple[list, list]:
-    """Run the replay as one graph; return outputs and gradients, and leave in `inputs` the inputs that build() wrote."""
+    """Run the replay as one graph; return outputs and gradients, and leave in `inputs` the inputs that
+    build() wrote.
+    """
     Graph = case.pair.candidate.nn.Graph
 
     class ReplayGraph(Graph):
@@ -238,7 +265,9 @@ def run_graph(case: Case, replay: Replay, inputs: list, modules: dict) -> tuple[
 
 
 def run_and_compare(case: Case, replay: Replay, execute: Callable) -> None:
-    """Run the replay through `execute` and compare outputs, gradients, inputs and buffers with the test's eager run."""
+    """Run the replay through `execute` and compare outputs, gradients, inputs and buffers with the test's
+    eager run.
+    """
     pair, options = case.pair, case.options
     inputs, modules = replay.fresh_inputs(), replay.fresh_modules()
     if replay.random:
@@ -252,7 +281,10 @@ def run_and_compare(case: Case, replay: Replay, execute: Callable) -> None:
     values = options.check_allclose
     expected = [t for d in replay.outputs() for t in tensors_of(d._cand, pair.is_candidate_tensor)]
     if len(expected) != len(outputs):
-        raise Mismatch("graph: number and type of outputs", f"{len(expected)} tensors in eager, {len(outputs)} in the graph")
+        raise Mismatch(
+            "graph: number and type of outputs",
+            f"{len(expected)} tensors in eager, {len(outputs)} in the graph",
+        )
     for i, (e, g) in enumerate(zip(expected, outputs)):
         in_graph("", lambda: compare_values(pair, e, g, f"output {i}", options, NAMES, values))
     leaves = [(name_of(s.out), s.out._cand) for s in replay.inputs if s.requires_grad]
@@ -261,11 +293,19 @@ def run_and_compare(case: Case, replay: Replay, execute: Callable) -> None:
     for (name, leaf), g in zip(leaves, gradients):
         in_graph("", lambda: compare_gradient(pair, leaf.grad, g, name, options, values))
     for step, x in zip(replay.inputs, inputs):
-        in_graph("in-place effect, ", lambda: compare_values(pair, step.out._cand, x, name_of(step.out), options, NAMES, values))
+        in_graph(
+            "in-place effect, ",
+            lambda: compare_values(pair, step.out._cand, x, name_of(step.out), options, NAMES, values),
+        )
     for key, dual in replay.made.items():
         theirs = dict(modules[key].named_buffers())
         for name, b in dual._cand.named_buffers():
-            in_graph("buffers, ", lambda: compare_values(pair, b, theirs[name], f"buffer {name} of {name_of(dual)}", options, NAMES, values))
+            in_graph(
+                "buffers, ",
+                lambda: compare_values(
+                    pair, b, theirs[name], f"buffer {name} of {name_of(dual)}", options, NAMES, values
+                ),
+            )
 
 
 def in_graph(what: str, compare: Callable) -> None:
@@ -281,10 +321,18 @@ def compare_gradient(pair: Any, eager: Any, graph: Any, name: str, options: Any,
     if eager is None or graph is None:
         there = graph if eager is None else eager
         if there is not None and pair.as_torch(there).count_nonzero().item():
-            raise Mismatch("gradient", f"{name} has no gradient in {'eager' if eager is None else 'the graph'}, and one that is not zero in the other")
+            raise Mismatch(
+                "gradient",
+                f"{name} has no gradient in {'eager' if eager is None else 'the graph'}, and one that is"
+                " not zero in the other",
+            )
         return
     a, b = pair.as_torch(eager), pair.as_torch(graph)
     if a.shape != b.shape or a.dtype != b.dtype:
-        raise Mismatch("gradient", f"the gradient of {name} is {tuple(a.shape)} {a.dtype} in eager and {tuple(b.shape)} {b.dtype} in the graph")
+        raise Mismatch(
+            "gradient",
+            f"the gradient of {name} is {tuple(a.shape)} {a.dtype} in eager and {tuple(b.shape)} {b.dtype}"
+            " in the graph",
+        )
     if values:
         compare_numbers(a, b, f"the gradient of {name}", options, NAMES, "gradient")

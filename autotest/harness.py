@@ -1,4 +1,5 @@
 """`bind(reference, candidate)`: the whole public API for two libraries."""
+
 from __future__ import annotations
 
 import types
@@ -16,14 +17,39 @@ SIZE_LIMIT = "ONEFLOW_TEST_TENSOR_SIZE_LIMIT_MB"
 
 # What `from ... import *` of OneFlow's harness brings into a test file.
 PUBLIC = (
-    "autotest", "globaltest", "random_tensor", "choice_tensor", "random_dtype", "torch", "profile",
-    "random", "random_bool", "random_or_nothing", "oneof", "constant", "nothing", "random_device", "cpu_device", "gpu_device",
-    "random_pytorch_tensor", "random_pytorch_dtype", "choice_pytorch_tensor",
-    "all_placement", "all_cpu_placement", "all_cuda_placement", "random_placement", "random_cpu_placement", "random_gpu_placement", "all_sbp", "random_sbp",
+    "autotest",
+    "globaltest",
+    "random_tensor",
+    "choice_tensor",
+    "random_dtype",
+    "torch",
+    "profile",
+    "random",
+    "random_bool",
+    "random_or_nothing",
+    "oneof",
+    "constant",
+    "nothing",
+    "random_device",
+    "cpu_device",
+    "gpu_device",
+    "random_pytorch_tensor",
+    "random_pytorch_dtype",
+    "choice_pytorch_tensor",
+    "all_placement",
+    "all_cpu_placement",
+    "all_cuda_placement",
+    "random_placement",
+    "random_cpu_placement",
+    "random_gpu_placement",
+    "all_sbp",
+    "random_sbp",
 )
 
 
-def bind(reference: Any, candidate: Any, names: tuple[str, str] = ("reference", "candidate"), **conversions: Any) -> types.SimpleNamespace:
+def bind(
+    reference: Any, candidate: Any, names: tuple[str, str] = ("reference", "candidate"), **conversions: Any
+) -> types.SimpleNamespace:
     """Return the API of the harness for two libraries, as one namespace object.
 
     `reference` is torch or has torch's tensors; `candidate` is anything with torch's names. `names`
@@ -34,11 +60,24 @@ def bind(reference: Any, candidate: Any, names: tuple[str, str] = ("reference", 
     pair = Pair(reference, candidate, names, **conversions)
     api = types.SimpleNamespace(pair=pair, torch=Dual(pair, reference, candidate))
 
-    def random_tensor(ndim=None, dim0=1, dim1=None, dim2=None, dim3=None, dim4=None, low=None, high=None, dtype=float, requires_grad=True,
-                      pin_memory=False):
-        """A tensor on both sides: sizes not given are drawn from 1 to 7, values from [low, high), by default [0, 1)."""
-        made = random_pytorch_tensor(ndim, dim0, dim1, dim2, dim3, dim4, low, high, dtype, pin_memory)
-        return both_sides(made.value(), requires_grad, pin_memory)
+    def random_tensor(
+        ndim=None,
+        dim0=1,
+        dim1=None,
+        dim2=None,
+        dim3=None,
+        dim4=None,
+        low=None,
+        high=None,
+        dtype=float,
+        requires_grad=True,
+        pin_memory=False,
+    ):
+        """A tensor on both sides: sizes not given are drawn from 1 to 7, values from [low, high), by default
+        [0, 1).
+        """
+        sampler = random_pytorch_tensor(ndim, dim0, dim1, dim2, dim3, dim4, low, high, dtype, pin_memory)
+        return both_sides(sampler.value(), requires_grad, pin_memory)
 
     def choice_tensor(a, size=None, replace=True, p=None, dtype=int, requires_grad=False):
         """A tensor of elements of `a` on both sides, drawn as numpy.random.choice draws them."""
@@ -47,20 +86,27 @@ def bind(reference: Any, candidate: Any, names: tuple[str, str] = ("reference", 
     def both_sides(tensor, requires_grad, pin_memory=False):
         size = tensor.numel() * tensor.element_size() / 2**20
         if size >= config.get_int(SIZE_LIMIT):
-            raise ValueError(f"autotest samples tensors below {config.get_int(SIZE_LIMIT)} MB ({SIZE_LIMIT}), this one has {size:.1f} MB")
+            raise ValueError(
+                f"autotest samples tensors below {config.get_int(SIZE_LIMIT)} MB ({SIZE_LIMIT}), this one"
+                f" has {size:.1f} MB"
+            )
         if isinstance(requires_grad, generator):
             requires_grad = requires_grad.to(bool).value()
         if requires_grad and (tensor.is_floating_point() or tensor.is_complex()) and wants_gradients(pair):
             tensor.requires_grad_(True)
-        other = pair.to_candidate(tensor, pin_memory=bool(pin_memory))
+        candidate_side = pair.to_candidate(tensor, pin_memory=bool(pin_memory))
         if in_global_scope():
-            other = tensor_to_global(pair, other)
-        return _dual_of(pair, "unused", tensor, other)
+            candidate_side = tensor_to_global(pair, candidate_side)
+        return _dual_of(pair, "unused", tensor, candidate_side)
 
     def random_dtype(seq_names):
         """One dtype of the named families, on both sides."""
         dtype = tensors.random_pytorch_dtype(seq_names).value()
-        return None if dtype is None else Dual(pair, dtype, getattr(candidate, str(dtype).rpartition(".")[2]), "dtype")
+        return (
+            None
+            if dtype is None
+            else Dual(pair, dtype, getattr(candidate, str(dtype).rpartition(".")[2]), "dtype")
+        )
 
     def GetDualObject(name, pytorch, oneflow):
         """Return the dual object of two existing values."""
@@ -70,9 +116,28 @@ def bind(reference: Any, candidate: Any, names: tuple[str, str] = ("reference", 
         return dual
 
     random_pytorch_tensor = tensors.random_pytorch_tensor
-    own = {f.__name__: f for f in (random_tensor, choice_tensor, random_dtype, GetDualObject, globaltest, GlobalScope, random_bool, random_or_nothing)}
+    own = {
+        f.__name__: f
+        for f in (
+            random_tensor,
+            choice_tensor,
+            random_dtype,
+            GetDualObject,
+            globaltest,
+            GlobalScope,
+            random_bool,
+            random_or_nothing,
+        )
+    }
     vars(api).update(own)
-    vars(api).update(random=random, constant=constant, nothing=nothing, oneof=oneof, tuple=generators.tuple, is_global=in_global_scope)
+    vars(api).update(
+        random=random,
+        constant=constant,
+        nothing=nothing,
+        oneof=oneof,
+        tuple=generators.tuple,
+        is_global=in_global_scope,
+    )
     vars(api).update({name: getattr(tensors, name) for name in tensors.__all__})
     vars(api).update(placement.make(lambda: candidate))
     api.autotest = make_autotest(pair)
@@ -82,19 +147,25 @@ def bind(reference: Any, candidate: Any, names: tuple[str, str] = ("reference", 
 
 
 def wants_gradients(pair: Pair) -> bool:
-    """Whether a sampled tensor may require a gradient: not if the candidate has none and the test says auto_backward=False."""
+    """Whether a sampled tensor may require a gradient: not if the candidate has none and the test says
+    auto_backward=False.
+    """
     if pair.has_gradients:
         return True
     case = cases.current()
     if case is not None and case.options.auto_backward:
         raise TypeError(
-            f"autotest compares gradients, but {pair.names[1]}'s tensors ({pair.candidate_tensor.__name__}) have no requires_grad_(): "
-            "say @autotest(auto_backward=False)")
+            f"autotest compares gradients, but {pair.names[1]}'s tensors ({pair.candidate_tensor.__name__})"
+            " have no requires_grad_(): "
+            "say @autotest(auto_backward=False)"
+        )
     return False
 
 
 def note_different_values(pair: Pair, dual: Dual) -> None:
-    """Keep the candidate's values of an input too, for the script, if the test gave the two sides different ones."""
+    """Keep the candidate's values of an input too, for the script, if the test gave the two sides different
+    ones.
+    """
     r, c = dual._ref.detach().cpu(), pair.as_torch(dual._cand).cpu()
     if r.shape != c.shape or r.dtype != c.dtype or not reference_equal(r, c):
         dual._step.candidate_value = c.clone()

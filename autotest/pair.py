@@ -1,4 +1,5 @@
-"""Two libraries under comparison: a torch-like reference and a candidate, and how values cross between them."""
+"""Two libraries under comparison, a torch-like reference and a candidate, and how values cross over."""
+
 from __future__ import annotations
 
 from typing import Any, Callable
@@ -10,14 +11,24 @@ class Pair:
     """`reference` makes torch tensors; `candidate` is any namespace with torch's names.
 
     names: the attributes of a dual object that hand out its two sides, besides `.reference` and `.candidate`.
-    to_candidate: makes a candidate tensor from a torch tensor; default `candidate.tensor(array)` or `candidate.asarray(array)`,
+    to_candidate: makes a candidate tensor from a torch tensor; default `candidate.tensor(array)` or
+        `candidate.asarray(array)`,
         and a copy if both libraries share one tensor class.
-    to_numpy: makes an array from a candidate tensor; default `.detach().cpu().numpy()`, of which an array needs none.
-    accepts_more: the candidate may run a call that the reference refuses; such a case does not count. Otherwise it fails.
+    to_numpy: makes an array from a candidate tensor; default `.detach().cpu().numpy()`, of which an array
+        needs none.
+    accepts_more: the candidate may run a call that the reference refuses; such a case does not count.
+        Otherwise it fails.
     """
 
-    def __init__(self, reference: Any, candidate: Any, names: tuple[str, str] = ("pytorch", "oneflow"), to_candidate: Callable | None = None,
-                 to_numpy: Callable | None = None, accepts_more: bool = False):
+    def __init__(
+        self,
+        reference: Any,
+        candidate: Any,
+        names: tuple[str, str] = ("pytorch", "oneflow"),
+        to_candidate: Callable | None = None,
+        to_numpy: Callable | None = None,
+        accepts_more: bool = False,
+    ):
         self.reference, self.candidate, self.names = reference, candidate, tuple(names)
         self.reference_tensor = reference.Tensor
         self.accepts_more = accepts_more
@@ -31,7 +42,9 @@ class Pair:
         self._candidate_scalars = (np.generic,) if issubclass(self.candidate_tensor, np.ndarray) else ()
         self.has_gradients = hasattr(self.candidate_tensor, "requires_grad_")
         self.drawn_from = None  # state of the random stream before the last call, if that drew from it
-        self.graph_refusals = {"CaptureError"}  # names of exceptions by which the candidate says "this cannot be a graph"
+        self.graph_refusals = {
+            "CaptureError"
+        }  # names of exceptions by which the candidate says "this cannot be a graph"
         self.reference_module = reference.nn.Module
         self.candidate_module = getattr(getattr(candidate, "nn", None), "Module", ())
 
@@ -46,10 +59,12 @@ class Pair:
     def to_candidate(self, tensor: Any, requires_grad: bool | None = None, pin_memory: bool = False) -> Any:
         """Return a candidate tensor with the values of the torch tensor; it never shares memory with it."""
         needs = tensor.requires_grad if requires_grad is None else requires_grad
-        made = self._convert(tensor.detach())
-        if pin_memory and hasattr(made, "pin_memory") and tensor.is_pinned():
-            made = made.pin_memory()
-        return made.requires_grad_(True) if needs and self.has_gradients else made
+        tensor_of_candidate = self._convert(tensor.detach())
+        if pin_memory and hasattr(tensor_of_candidate, "pin_memory") and tensor.is_pinned():
+            tensor_of_candidate = tensor_of_candidate.pin_memory()
+        return (
+            tensor_of_candidate.requires_grad_(True) if needs and self.has_gradients else tensor_of_candidate
+        )
 
     def _convert(self, tensor):
         if self.same_tensors:
@@ -58,7 +73,9 @@ class Pair:
         return make(tensor.cpu().numpy().copy())
 
     def as_torch(self, x: Any) -> Any:
-        """Return a tensor of either side as a torch tensor, for comparison; of a global tensor, the full tensor."""
+        """Return a tensor of either side as a torch tensor, for comparison; of a global tensor, the full
+        tensor.
+        """
         if isinstance(x, self.reference_tensor):
             x = x.detach()
             if type(x) is not self.reference_tensor and hasattr(x, "to_local"):
@@ -75,7 +92,9 @@ class Pair:
 
     def copy_state(self, reference: Any, candidate: Any) -> None:
         """Give the candidate module the reference module's parameters and buffers."""
-        state = {k: self._convert(v.detach()) for k, v in reference.state_dict().items() if hasattr(v, "detach")}
+        state = {
+            k: self._convert(v.detach()) for k, v in reference.state_dict().items() if hasattr(v, "detach")
+        }
         if not state:
             return
         if all(hasattr(v, "copy_") for v in state.values()) and self.same_tensors:
@@ -99,7 +118,9 @@ class Pair:
 
     def has_moved(self, state: Any) -> bool:
         """Whether random numbers were taken from the stream since `state`."""
-        return state is not None and not self.reference.equal(state, self.reference.default_generator.get_state())
+        return state is not None and not self.reference.equal(
+            state, self.reference.default_generator.get_state()
+        )
 
     def rewind(self, state: Any) -> None:
         if state is not None:

@@ -2,6 +2,7 @@
 
 The candidate's `placement`, `sbp` and `env` are looked up when a value is sampled, never at import.
 """
+
 from __future__ import annotations
 
 import functools
@@ -54,8 +55,8 @@ def tensor_to_global(pair: Any, tensor: Any) -> Any:
     """Return the tensor as a global leaf tensor."""
     placement, sbp = initial_placement(pair.candidate)
     needs = tensor.requires_grad
-    made = tensor.detach().to_global(placement=placement, sbp=sbp).detach()
-    return made.requires_grad_(True) if needs else made
+    global_tensor = tensor.detach().to_global(placement=placement, sbp=sbp).detach()
+    return global_tensor.requires_grad_(True) if needs else global_tensor
 
 
 def module_to_global(pair: Any, module: Any) -> Any:
@@ -81,7 +82,9 @@ class _Listed(generator):
 
 
 def make(candidate_of: Callable[[], Any]) -> dict[str, type]:
-    """Return {name: class} of the placement and SBP generators of the namespace that `candidate_of()` returns."""
+    """Return {name: class} of the placement and SBP generators of the namespace that `candidate_of()`
+    returns.
+    """
     placements = {c.__name__: c for c in _placement_generators(candidate_of)}
     return placements | {c.__name__: c for c in _sbp_generators(candidate_of, placements["random_placement"])}
 
@@ -102,7 +105,10 @@ def _placement_generators(candidate_of):
             flow = candidate_of()
             world, nodes = flow.env.get_world_size(), flow.env.get_node_size()
             shapes = [(world,), (nodes, world // nodes)]
-            return [flow.placement(d, np.arange(world).reshape(s)) for d, s in product(self._calc_device(), shapes)]
+            return [
+                flow.placement(d, np.arange(world).reshape(s))
+                for d, s in product(self._calc_device(), shapes)
+            ]
 
         def _calc_value(self):
             return self._all()
@@ -132,15 +138,30 @@ def _placement_generators(candidate_of):
         def _calc_device(self):
             return [d for d in devices() if d == "cuda"]
 
-    return all_placement, all_cpu_placement, all_cuda_placement, random_placement, random_cpu_placement, random_gpu_placement
+    return (
+        all_placement,
+        all_cpu_placement,
+        all_cuda_placement,
+        random_placement,
+        random_cpu_placement,
+        random_gpu_placement,
+    )
 
 
 def _sbp_generators(candidate_of, random_placement):
     class all_sbp(_Listed):
         """Every SBP of a tensor of `max_dim` dimensions, with one entry per dimension of the placement."""
 
-        def __init__(self, placement=None, dim=1, max_dim=0, except_split=False, except_broadcast=False, except_partial_sum=False,
-                     valid_split_axis=None):
+        def __init__(
+            self,
+            placement=None,
+            dim=1,
+            max_dim=0,
+            except_split=False,
+            except_broadcast=False,
+            except_partial_sum=False,
+            valid_split_axis=None,
+        ):
             super().__init__([])
             if placement is None:
                 self.dim = dim
@@ -149,17 +170,29 @@ def _sbp_generators(candidate_of, random_placement):
             elif hasattr(placement, "ranks"):
                 self.dim = len(placement.ranks.shape)
             else:
-                raise RuntimeError(f"placement must be a random_placement() or a placement, found {placement!r}")
+                raise RuntimeError(
+                    f"placement must be a random_placement() or a placement, found {placement!r}"
+                )
             self.max_dim, self.except_split = max_dim, except_split
             self.except_broadcast, self.except_partial_sum = except_broadcast, except_partial_sum
-            axes = range(max_dim) if valid_split_axis is None else [valid_split_axis] if isinstance(valid_split_axis, int) else valid_split_axis
+            axes = (
+                range(max_dim)
+                if valid_split_axis is None
+                else [valid_split_axis]
+                if isinstance(valid_split_axis, int)
+                else valid_split_axis
+            )
             self.valid_split_axis = list(axes)
 
         def _all(self):
             sbp = candidate_of().sbp
             if self.max_dim == 0:
                 return [[sbp.broadcast] * self.dim]
-            choices = [] if self.except_split else [sbp.split(i) for i in range(self.max_dim) if i in self.valid_split_axis]
+            choices = (
+                []
+                if self.except_split
+                else [sbp.split(i) for i in range(self.max_dim) if i in self.valid_split_axis]
+            )
             choices += [] if self.except_broadcast else [sbp.broadcast]
             choices += [] if self.except_partial_sum else [sbp.partial_sum]
             return list(product(choices, repeat=self.dim))

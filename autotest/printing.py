@@ -1,18 +1,35 @@
 """Values, calls and steps of a case as Python source text, with `lib` for either library."""
+
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Iterable
+from typing import Any, Iterable
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from .case import Case, Step
-    from .pair import Pair
+from .case import Case, Step
+from .pair import Pair
 
 INFIX_OPERATORS = {
-    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@", "and": "&", "or": "|",
-    "xor": "^", "lshift": "<<", "rshift": ">>", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "truediv": "/",
+    "floordiv": "//",
+    "mod": "%",
+    "pow": "**",
+    "matmul": "@",
+    "and": "&",
+    "or": "|",
+    "xor": "^",
+    "lshift": "<<",
+    "rshift": ">>",
+    "eq": "==",
+    "ne": "!=",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
 }
 PREFIX_OPERATORS = {"neg": "-", "pos": "+", "invert": "~"}
 # OneFlow's own methods: on the reference they return the value unchanged.
@@ -21,11 +38,13 @@ LITERAL_LIMIT = 2000  # elements; a larger tensor is written as packed bytes
 
 
 def name_of(dual: Any) -> str:
-    """Return x0 for an input, m1 for a module, v2 for another result (the digit is the step), otherwise the path or value."""
+    """Return x0 for an input, m1 for a module, v2 for another result (the digit is the step), otherwise the
+    path or value.
+    """
     step = dual._step
     if step is None:
         return dual._path or repr(dual._ref)[:60]
-    if step.kind == "input":
+    if step.action == "input":
         return f"x{step.number}"
     return f"{'m' if isinstance(dual._ref, dual._pair.reference_module) else 'v'}{step.number}"
 
@@ -34,7 +53,8 @@ class SourceWriter:
     """Writes source text.
 
     pair: the two libraries; it decides how the script makes a tensor. Without it, `lib.tensor(...)`.
-    defined: numbers of the steps whose results have a name in the script; None means all. Other results are written as literals.
+    defined: numbers of the steps whose results have a name in the script; None means all. Other results are
+        written as literals.
     """
 
     def __init__(self, pair: Pair | None = None, defined: Iterable[int] | None = None):
@@ -70,9 +90,16 @@ class SourceWriter:
             return f"lib.device({str(x)!r})"
         if class_name.startswith("torch.") and hasattr(x, "detach"):
             return self.tensor(x)
-        libraries = {getattr(getattr(self.pair, "candidate", None), "__name__", ""), type(x).__module__.partition(".")[0]} - {"", "builtins", "torch"}
+        libraries = {
+            getattr(getattr(self.pair, "candidate", None), "__name__", ""),
+            type(x).__module__.partition(".")[0],
+        } - {"", "builtins", "torch"}
         source = _function_text(x) or repr(x)
-        return re.sub(rf"\b({'|'.join(map(re.escape, libraries))})\.(?=\w)", "flow.", source) if libraries and self.pair is not None else source
+        return (
+            re.sub(rf"\b({'|'.join(map(re.escape, libraries))})\.(?=\w)", "flow.", source)
+            if libraries and self.pair is not None
+            else source
+        )
 
     def dual(self, d: Any) -> str:
         """Return the expression by which the script reaches a dual object."""
@@ -82,9 +109,17 @@ class SourceWriter:
             return self.value(d._ref)
         if d._owner is not None:
             return f"{self.dual(d._owner)}.{d._path}"
-        if isinstance(d._ref, (int, float, complex, bool, str, tuple)) and type(d._ref) is type(d._cand) and d._ref != d._cand:
+        if (
+            isinstance(d._ref, (int, float, complex, bool, str, tuple))
+            and type(d._ref) is type(d._cand)
+            and d._ref != d._cand
+        ):
             return f"({self.value(d._ref)} if lib is torch else {self.value(d._cand)})"
-        if isinstance(d._ref, (int, float, complex, bool, str, tuple)) or type(d._ref).__name__ == "dtype" or not d._path:
+        if (
+            isinstance(d._ref, (int, float, complex, bool, str, tuple))
+            or type(d._ref).__name__ == "dtype"
+            or not d._path
+        ):
             return self.value(d._ref) if d._ref is not d._pair.reference else "lib"
         return f"lib.{d._path}"
 
@@ -96,14 +131,21 @@ class SourceWriter:
         dtype = str(t.dtype).rpartition(".")[2]
         lib, candidate = "lib", getattr(self.pair, "candidate", None)
         handed_over = self.pair is not None and not self.pair.same_tensors
-        if handed_over or candidate is not None and not (hasattr(candidate, "tensor") and hasattr(candidate, dtype)):
+        if (
+            handed_over
+            or candidate is not None
+            and not (hasattr(candidate, "tensor") and hasattr(candidate, dtype))
+        ):
             lib = "torch"
         extra = ", requires_grad=True" if requires_grad else ""
         if t.numel() == 0:
             source = f"{lib}.zeros({tuple(t.shape)}, dtype={lib}.{dtype}{extra})"
         elif t.numel() > LITERAL_LIMIT:
             array = t.float().numpy() if dtype == "bfloat16" else t.numpy()
-            source = f"{lib}.tensor(unpack({packed(array)!r}, {str(array.dtype)!r}, {tuple(t.shape)}), dtype={lib}.{dtype}{extra})"
+            source = (
+                f"{lib}.tensor(unpack({packed(array)!r}, {str(array.dtype)!r}, {tuple(t.shape)}),"
+                f" dtype={lib}.{dtype}{extra})"
+            )
         else:
             source = f"{lib}.tensor({_numbers(t.tolist(), dtype)}, dtype={lib}.{dtype}{extra})"
         return f"hand_over(lib, {source})" if handed_over else source
@@ -111,7 +153,13 @@ class SourceWriter:
     # ------------------------------------------------------------------ calls and steps
     def call(self, target: Any, args: tuple, kwargs: dict) -> str:
         operands = [self.value(a) for a in args]
-        if hasattr(type(target), "__dual__") and target._owner is None and target._step is None and not kwargs and "." not in target._path:
+        if (
+            hasattr(type(target), "__dual__")
+            and target._owner is None
+            and target._step is None
+            and not kwargs
+            and "." not in target._path
+        ):
             operator_source = operator_text(target._path, operands)
             if operator_source:
                 return operator_source
@@ -126,18 +174,20 @@ class SourceWriter:
     def step(self, case: Case | None, step: Step) -> str:
         """Return the lines of one step."""
         left = f"{name_of(step.out)} = " if step.out is not None else ""
-        if step.kind == "input":
+        if step.action == "input":
             return left + self.input(step)
-        if step.kind == "get":
+        if step.action == "get":
             return f"{left}{self.dual(step.target)}.{step.args[0]}"
-        if step.kind == "set":
+        if step.action == "set":
             return f"{self.dual(step.target)}.{step.args[0]} = {self.value(step.args[1])}"
-        if step.kind in ("enter", "exit"):
-            return f"{self.dual(step.target)}.__{step.kind}__({'None, None, None' if step.kind == 'exit' else ''})"
-        if step.kind == "op":
+        if step.action in ("enter", "exit"):
+            return f"{self.dual(step.target)}.__{step.action}__({'None, None, None' if step.action == 'exit' else ''})"
+        if step.action == "op":
             return self._operator_step(left, step)
-        if step.kind == "expression":
-            return "last = " + step.args[0].format(self.dual(step.target), *(self.value(a) for a in step.args[1:]))
+        if step.action == "expression":
+            return "last = " + step.args[0].format(
+                self.dual(step.target), *(self.value(a) for a in step.args[1:])
+            )
         lines = [f"{left or 'last = '}{self.call(step.target, step.args, step.kwargs)}"]
         if step.value is not None:
             return self._given_result(left, step, lines[0])
@@ -146,7 +196,9 @@ class SourceWriter:
     def input(self, step: Step) -> str:
         source = self.tensor(step.value, step.requires_grad)
         if step.candidate_value is not None:
-            source = f"({source} if lib is torch else {self.tensor(step.candidate_value, step.requires_grad)})"
+            source = (
+                f"({source} if lib is torch else {self.tensor(step.candidate_value, step.requires_grad)})"
+            )
         return f"everywhere(lib, {source})" if step.is_global else source
 
     def _given_result(self, left: str, step: Step, line: str) -> str:
@@ -211,7 +263,11 @@ def _function_text(x: Any) -> str | None:
     if module == "builtins":
         return name
     root = module.partition(".")[0]
-    return f"{'np' if root == 'numpy' else root}{module[len(root):]}.{name}" if root in ("torch", "numpy") else None
+    return (
+        f"{'np' if root == 'numpy' else root}{module[len(root) :]}.{name}"
+        if root in ("torch", "numpy")
+        else None
+    )
 
 
 def _torch() -> Any:

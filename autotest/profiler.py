@@ -1,6 +1,8 @@
 """`profile`: time one operator on both sides, with and without a GPU, instead of comparing it."""
+
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import Any, Callable
 
@@ -16,9 +18,15 @@ _state = {"hardware": [("cpu", 1), ("cuda", None)], "hook": lambda results: resu
 class ProfResult:
     """The measurement of one side; other attributes come from torch's profiler."""
 
-    def __init__(self, prof, num, kind, device, thread_num, op_name, args_description, additional_description=None):
+    def __init__(
+        self, prof, num, kind, device, thread_num, op_name, args_description, additional_description=None
+    ):
         self.prof, self.num, self.kind, self.device, self.thread_num = prof, num, kind, device, thread_num
-        self.op_name, self.args_description, self.additional_description = op_name, args_description, additional_description
+        self.op_name, self.args_description, self.additional_description = (
+            op_name,
+            args_description,
+            additional_description,
+        )
 
     def __getattr__(self, attr):
         return getattr(self.prof, attr)
@@ -44,8 +52,10 @@ def compose(*functions: Callable) -> Callable:
 
 def make_profile() -> Callable:
     """Return the decorator factory `profile`."""
+
     def profile(op):
         """Measure the calls of the dual function `op` within the decorated function."""
+
         def decorate(f):
             @functools.wraps(f)
             def run(*args, **kwargs):
@@ -63,19 +73,37 @@ def make_profile() -> Callable:
 
 
 def profile_dual_object(op: Any) -> Callable:
-    """Return a function that measures `op` on each side and device; the result is None for a device that is absent."""
+    """Return a function that measures `op` on each side and device; the result is None for a device that is
+    absent.
+    """
     pair = op._pair
 
     def measured(*args, profile_description=None, **kwargs):
         _, ref, cand = split_arguments(op._ref, args, kwargs)
-        described = ", ".join([_described(a) for a in ref[0]] + [f"{k}={_described(v)}" for k, v in ref[1].items()])
+        described = ", ".join(
+            [_described(a) for a in ref[0]] + [f"{k}={_described(v)}" for k, v in ref[1].items()]
+        )
         results = []
-        for kind, name, library, function, (a, k) in (
-            ("OneFlow", "oneflow", pair.candidate, op._cand, cand), ("PyTorch", "pytorch", pair.reference, op._ref, ref),
+        for framework, name, library, function, (a, k) in (
+            ("OneFlow", "oneflow", pair.candidate, op._cand, cand),
+            ("PyTorch", "pytorch", pair.reference, op._ref, ref),
         ):
             for device, threads in _state["hardware"]:
                 if name in profiled_framework and (device == "cpu" or _has_cuda(library)):
-                    results.append(_measure(library, function, a, k, device, threads, kind, op._path, described, profile_description))
+                    results.append(
+                        _measure(
+                            library,
+                            function,
+                            a,
+                            k,
+                            device,
+                            threads,
+                            framework,
+                            op._path,
+                            described,
+                            profile_description,
+                        )
+                    )
                 else:
                     results.append(None)
         return _state["hook"](results)
@@ -96,27 +124,37 @@ def _has_cuda(library):
     return bool(library.cuda.is_available())
 
 
-def _measure(library, function, args, kwargs, device, threads, kind, op_name, described, description):
+def _measure(library, function, args, kwargs, device, threads, framework, op_name, described, description):
     def moved(x):
         return x.to(device) if hasattr(x, "device") and hasattr(x, "to") else x
 
     args, kwargs = [moved(a) for a in args], {k: moved(v) for k, v in kwargs.items()}
-    number = config.get_int("ONEFLOW_PROFILE_RUN_NUM")
-    before = library.get_num_threads() if hasattr(library, "get_num_threads") else None
-    if device == "cpu" and threads:
-        library.set_num_threads(threads)
-    try:
+    calls = config.get_int("ONEFLOW_PROFILE_RUN_NUM")
+    activity = library.profiler.ProfilerActivity
+    with _cpu_threads(library, threads if device == "cpu" else None):
         for _ in range(config.get_int("ONEFLOW_PROFILE_WARMUP_NUM")):
             function(*args, **kwargs)
-        activity = library.profiler.ProfilerActivity
-        with library.profiler.profile(activities=[activity.CPU if device == "cpu" else activity.CUDA]) as prof:
+        activities = [activity.CPU if device == "cpu" else activity.CUDA]
+        with library.profiler.profile(activities=activities) as prof:
             with library.profiler.record_function(END_TO_END):
-                for _ in range(number):
+                for _ in range(calls):
                     function(*args, **kwargs)
-    finally:
-        if before is not None and device == "cpu":
-            library.set_num_threads(before)
     if config.is_set("ONEFLOW_PROFILE_VERBOSE"):
-        print(f"{kind} {op_name}({described}) on {device}")
+        print(f"{framework} {op_name}({described}) on {device}")
         print(prof.key_averages().table(row_limit=10))
-    return ProfResult(prof, number, kind, device, threads, op_name, described, description)
+    return ProfResult(prof, calls, framework, device, threads, op_name, described, description)
+
+
+@contextlib.contextmanager
+def _cpu_threads(library, threads: int | None):
+    """Run with this number of CPU threads; None leaves the number as it is."""
+    if not threads:
+        yield
+        return
+    before = library.get_num_threads() if hasattr(library, "get_num_threads") else None
+    library.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        if before is not None:
+            library.set_num_threads(before)

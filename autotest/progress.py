@@ -1,4 +1,7 @@
-"""Progress of a long run: a line on stderr for every N items, with the elapsed time; none with ONEFLOW_QUIET=1."""
+"""Progress of a long run: a line on stderr for every N items, with the elapsed time; none with
+ONEFLOW_QUIET=1.
+"""
+
 from __future__ import annotations
 
 import sys
@@ -18,7 +21,12 @@ class Progress:
     def add(self, count: int = 1) -> None:
         before, self.done = self.done, self.done + count
         if self.done // self.every > before // self.every and not config.is_set("ONEFLOW_QUIET"):
-            print(f"{self.run}: {self.done} of {self.total} {self.items}, {elapsed(time.monotonic() - self.start)}", file=sys.stderr, flush=True)
+            print(
+                f"{self.run}: {self.done} of {self.total} {self.items},"
+                f" {elapsed(time.monotonic() - self.start)}",
+                file=sys.stderr,
+                flush=True,
+            )
 
 
 def elapsed(seconds: float) -> str:

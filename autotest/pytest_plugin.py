@@ -1,12 +1,14 @@
-"""pytest options for autotest tests; loaded by the installed package, or with `-p oneflow_autotest.pytest_plugin`.
+"""pytest options for autotest tests; loaded by the installed package, or with `-p
+oneflow_autotest.pytest_plugin`.
 
-    --autotest-n N            valid cases per test instead of the test's own n
-    --autotest-seed S         the cases of this seed
-    --autotest-graph MODE     on (as the test asks), off, all
-    --graph-backend NAME      backend of the graph check: aten, inductor, ...
-    --autotest-errors MODE    class, any, no: how refusals of the two sides are compared
-    --autotest-verbose        print each program as it runs
+--autotest-n N            valid cases per test instead of the test's own n
+--autotest-seed S         the cases of this seed
+--autotest-graph MODE     on (as the test asks), off, all
+--graph-backend NAME      backend of the graph check: aten, inductor, ...
+--autotest-errors MODE    class, any, no: how refusals of the two sides are compared
+--autotest-verbose        print each program as it runs
 """
+
 from __future__ import annotations
 
 import unittest
@@ -27,9 +29,13 @@ OPTIONS = {  # option: (variable, help)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("autotest", "oneflow_autotest")
-    for option, (variable, text) in OPTIONS.items():
-        group.addoption(option, choices=config.CHOICES.get(variable), default=None, help=f"{text} ({variable})")
-    group.addoption("--autotest-verbose", action="store_true", help="print each program as it runs (ONEFLOW_TEST_VERBOSE)")
+    for option, (variable, help_text) in OPTIONS.items():
+        group.addoption(
+            option, choices=config.CHOICES.get(variable), default=None, help=f"{help_text} ({variable})"
+        )
+    group.addoption(
+        "--autotest-verbose", action="store_true", help="print each program as it runs (ONEFLOW_TEST_VERBOSE)"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -57,7 +63,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         return
     rate = totals["cases"] / totals["seconds"] if totals["seconds"] else 0
     terminalreporter.write_line(
-        f"autotest: {totals['cases']} cases of {totals['tests']} tests agree ({totals['attempts'] - totals['cases']} refused by both, {totals['graphs']} as graphs, "
-        f"{rate:.0f} cases/s)")
+        f"autotest: {totals['cases']} cases of {totals['tests']} tests agree"
+        f" ({totals['attempts'] - totals['cases']} refused by both, {totals['graphs']} as graphs, "
+        f"{rate:.0f} cases/s)"
+    )
     for reason, count in sorted(summary.graph_refusals.items(), key=lambda item: -item[1])[:10]:
         terminalreporter.write_line(f"autotest: {count} cases without a graph check: {reason}")

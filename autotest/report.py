@@ -1,4 +1,5 @@
-"""The message of a failure: the difference, the smallest case as a script, and the command that repeats it."""
+"""The message of a failure: the difference, the smallest case as a script, the command to repeat it."""
+
 from __future__ import annotations
 
 import sys
@@ -17,7 +18,9 @@ def annotate(error: Any, case: Any, seed: int, test_id: str, attempts: int, flak
         error.args = (f"{error}\n{body}",)
         error.report = body
         return error
-    if len(error.args) == 1 and isinstance(error.args[0], str) and not isinstance(error, KeyError):  # whose text is a repr
+    if (
+        len(error.args) == 1 and isinstance(error.args[0], str) and not isinstance(error, KeyError)
+    ):  # whose text is a repr
         error.args = (f"{error.args[0]}\n{body}",)
     elif hasattr(error, "add_note"):
         error.add_note(body)
@@ -26,7 +29,9 @@ def annotate(error: Any, case: Any, seed: int, test_id: str, attempts: int, flak
     return error
 
 
-def report(error: BaseException, case: Any, seed: int, test_id: str, attempts: int, flaky: bool = False) -> str:
+def report(
+    error: BaseException, case: Any, seed: int, test_id: str, attempts: int, flaky: bool = False
+) -> str:
     """Return the smallest case as a script, and the command that repeats the test."""
     from .script import script
 
@@ -39,11 +44,11 @@ def report(error: BaseException, case: Any, seed: int, test_id: str, attempts: i
         program = f"(the script could not be written: {type(e).__name__}: {e})\n"
     what = f"smallest failing case found ({attempts} cases tried)"
     if flaky:
-        what = "failing case, which did not fail again when it was repeated (something in the test or the library is not deterministic)"
-    return (
-        f"\n{what}, as a script:\n"
-        f"{'-' * 78}\n{program}{'-' * 78}\n{again}"
-    )
+        what = (
+            "failing case, which did not fail again when it was repeated (the test or the library is not"
+            " deterministic)"
+        )
+    return f"\n{what}, as a script:\n{'-' * 78}\n{program}{'-' * 78}\n{again}"
 
 
 def command(seed: int, test_id: str) -> str:
@@ -53,4 +58,8 @@ def command(seed: int, test_id: str) -> str:
         return f'ONEFLOW_TEST_SEED={seed} python -m pytest "{where}"'
     file = getattr(sys.modules.get("__main__"), "__file__", None)
     name = test_id.partition("<locals>.")[2] or test_id.partition(".")[2]
-    return f"ONEFLOW_TEST_SEED={seed} python {file} {name}" if file else f"ONEFLOW_TEST_SEED={seed}, then run {test_id}"
+    return (
+        f"ONEFLOW_TEST_SEED={seed} python {file} {name}"
+        if file
+        else f"ONEFLOW_TEST_SEED={seed}, then run {test_id}"
+    )

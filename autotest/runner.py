@@ -1,4 +1,7 @@
-"""`autotest`: sample cases through Hypothesis, run them on both sides, check them, and report the smallest failure."""
+"""`autotest`: sample cases through Hypothesis, run them on both sides, check them, and report the smallest
+failure.
+"""
+
 from __future__ import annotations
 
 import functools
@@ -12,9 +15,10 @@ from typing import Any, Callable
 import numpy as np
 
 from . import config, source
-from .case import Case
+from .case import Case, Step
 from .check import check, check_results, flatten_outputs
 from .errors import BothDoNotSupportError, Mismatch, PyTorchDoesNotSupportError
+from .printing import SourceWriter
 from .report import annotate
 from .tolerance import DEFAULT_ATOL, DEFAULT_RTOL
 
@@ -48,24 +52,28 @@ class _Run:
     def __init__(self, pair, f, args, kwargs, n, options):
         self.pair, self.f, self.args, self.kwargs, self.n, self.options = pair, f, args, kwargs, n, options
         self.valid = self.attempts = 0
-        self.failed = None  # (case, exception) of the last failing case; Hypothesis runs the smallest one last
+        self.failed = (
+            None  # (case, exception) of the last failing case; Hypothesis runs the smallest one last
+        )
         self.first_failure_at = None
         self.refusal = None
 
     # ------------------------------------------------------------------ one case
     def run_case(self, choices: Any) -> None:
-        # Hypothesis first tries the simplest case, then cases that are simplest from some choice on. Rejecting a second
-        # choice of 0 keeps such cases for shrinking. Nothing else uses this choice.
+        # Hypothesis first tries the simplest case, then cases that are simplest from some choice on.
+        # Rejecting a second choice of 0 keeps such cases for shrinking. Nothing else uses this choice.
         seed, not_simplest = choices.integer(0, SEEDS), choices.integer(0, SEEDS)
         if not_simplest == 0:
             raise _Rejected
-        if self.first_failure_at is not None and time.monotonic() - self.first_failure_at > config.get_int("ONEFLOW_TEST_SHRINK_SECONDS"):
+        if self.first_failure_at is not None and time.monotonic() - self.first_failure_at > config.get_int(
+            "ONEFLOW_TEST_SHRINK_SECONDS"
+        ):
             raise _Stop("shrinking took long enough")
         self.attempts += 1
         if self.valid == 0 and self.attempts > ATTEMPTS_PER_RUN * self.n + 20:
             raise _Stop("no case is accepted")
         self.seed_everything(seed)
-        case = Case(self.pair, self.options, seed)
+        case = Case(self.pair, self.options, seed, on_step=self.print_step if self.options.verbose else None)
         try:
             self.run_and_check(case, choices)
         except PyTorchDoesNotSupportError as e:
@@ -82,6 +90,9 @@ class _Run:
             self.failed = (case, e)
             raise
         self.valid += 1
+
+    def print_step(self, case: Case, step: Step) -> None:
+        print(f"[autotest] {SourceWriter(self.pair).step(case, step)}", flush=True)
 
     def run_and_check(self, case: Case, choices: Any) -> None:
         with source.drawing_from(choices), case:
@@ -123,7 +134,9 @@ class _Run:
         except unittest.SkipTest:
             raise
         except Exception as e:
-            if type(e).__name__ == "Unsatisfiable" and self.failed is None and self.refusal is not None:  # Hypothesis gave up before the limit
+            if (
+                type(e).__name__ == "Unsatisfiable" and self.failed is None and self.refusal is not None
+            ):  # Hypothesis gave up before the limit
                 self.raise_nothing_accepted(test_id)
             self.report(e, seed, test_id)
         from . import summary
@@ -136,8 +149,13 @@ class _Run:
         """Raise a skip if the candidate alone runs the program, otherwise an error."""
         name = self.pair.names[0]
         if self.pair.accepts_more and not isinstance(self.refusal, BothDoNotSupportError):
-            raise unittest.SkipTest(f"{name} refuses every case, so there is nothing to compare with: {self.refusal}") from None
-        raise ValueError(f"autotest: {name} refused all {self.attempts} cases of {test_id}, so nothing was tested; last refusal: {self.refusal}") from None
+            raise unittest.SkipTest(
+                f"{name} refuses every case, so there is nothing to compare with: {self.refusal}"
+            ) from None
+        raise ValueError(
+            f"autotest: {name} refused all {self.attempts} cases of {test_id}, so nothing was tested; last"
+            f" refusal: {self.refusal}"
+        ) from None
 
     def search(self, test_id: str, seed: int) -> None:
         try:
@@ -152,11 +170,11 @@ class _Run:
 
     def search_without_hypothesis(self, seed: int) -> None:
         """Run random cases; a failure is neither shrunk nor kept."""
-        for number in range(ATTEMPTS_PER_RUN * self.n + 20):
+        for attempt in range(ATTEMPTS_PER_RUN * self.n + 20):
             if self.valid == self.n:
                 return
             try:
-                self.run_case(source.SeededSource((seed, number)))
+                self.run_case(source.SeededSource((seed, attempt)))
             except _Rejected:
                 continue
         if self.valid == 0:
@@ -192,8 +210,14 @@ def _settings(n, test_id):
     from hypothesis import HealthCheck, Phase, Verbosity
 
     return hypothesis.settings(
-        max_examples=n, deadline=None, suppress_health_check=list(HealthCheck), report_multiple_bugs=False, print_blob=False,
-        verbosity=Verbosity.quiet, phases=[Phase.generate] if config.several_ranks() else [Phase.reuse, Phase.generate, Phase.shrink], database=database(test_id),
+        max_examples=n,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        report_multiple_bugs=False,
+        print_blob=False,
+        verbosity=Verbosity.quiet,
+        phases=[Phase.generate] if config.several_ranks() else [Phase.reuse, Phase.generate, Phase.shrink],
+        database=database(test_id),
     )
 
 
@@ -209,7 +233,9 @@ def _store(folder):
 
 
 def database(test_id: str) -> Any:
-    """Return the failing examples of this test only; Hypothesis tells tests apart by their source, which ours share."""
+    """Return the failing examples of this test only; Hypothesis tells tests apart by their source, which ours
+    share.
+    """
     folder = config.get("ONEFLOW_TEST_DATABASE")
     if not folder and config.is_set("CI") or config.several_ranks():
         return None
@@ -224,7 +250,10 @@ def _keyed_class():
     class KeyedDatabase(ExampleDatabase):
         def __init__(self, store, test_id):
             super().__init__()
-            self.store, self.prefix = store, zlib.crc32(test_id.encode()).to_bytes(4, "big") + test_id.encode()[-40:]
+            self.store, self.prefix = (
+                store,
+                zlib.crc32(test_id.encode()).to_bytes(4, "big") + test_id.encode()[-40:],
+            )
 
         def fetch(self, key):
             return self.store.fetch(self.prefix + key)
@@ -244,22 +273,41 @@ def _keyed_class():
 def make_autotest(pair: Any) -> Callable:
     """Return the decorator `autotest` for one pair of libraries."""
 
-    def autotest(n=20, auto_backward=True, rtol=DEFAULT_RTOL, atol=DEFAULT_ATOL, check_graph=True, check_allclose=True, check_dtype=False,
-                 check_grad_use_random_data=True, include_complex=False):
+    def autotest(
+        n=20,
+        auto_backward=True,
+        rtol=DEFAULT_RTOL,
+        atol=DEFAULT_ATOL,
+        check_graph=True,
+        check_allclose=True,
+        check_dtype=False,
+        check_grad_use_random_data=True,
+        include_complex=False,
+    ):
         """Run the test on n sampled cases and compare the two libraries.
 
         check_graph: True also runs the program as one graph; False or "ValidatedFalse" does not.
-        auto_backward: run backward from the returned tensors that require a gradient. A library without gradients needs False.
-        A case that both libraries refuse is sampled again.
+        auto_backward: run backward from the returned tensors that require a gradient. A library without
+            gradients needs False. A case that both libraries refuse is sampled again.
         """
+
         def decorate(f):
             @functools.wraps(f)
             def run(*args, **kwargs):
                 mode = config.get("ONEFLOW_TEST_GRAPH")
                 graph = check_graph is True if mode == "on" else mode == "all"
                 options = Options(
-                    auto_backward, None if rtol == DEFAULT_RTOL else rtol, None if atol == DEFAULT_ATOL else atol, graph, check_allclose, check_dtype,
-                    check_grad_use_random_data, include_complex, config.get("ONEFLOW_TEST_ERRORS"), config.is_set("ONEFLOW_TEST_VERBOSE"))
+                    auto_backward,
+                    None if rtol == DEFAULT_RTOL else rtol,
+                    None if atol == DEFAULT_ATOL else atol,
+                    graph,
+                    check_allclose,
+                    check_dtype,
+                    check_grad_use_random_data,
+                    include_complex,
+                    config.get("ONEFLOW_TEST_ERRORS"),
+                    config.is_set("ONEFLOW_TEST_VERBOSE"),
+                )
                 _Run(pair, f, args, kwargs, config.get_int("ONEFLOW_TEST_N", n), options).run()
 
             return run

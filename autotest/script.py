@@ -1,8 +1,9 @@
 """A failing case as a stand-alone script, which fails when it is run as long as the libraries differ.
 
-The script needs neither this package nor pytest. It compares what the harness compares, with the same tolerances,
-and holds only the helper functions that this case uses.
+The script needs neither this package nor pytest. It compares what the harness compares, with the same
+tolerances, and holds only the helper functions that this case uses.
 """
+
 from __future__ import annotations
 
 import inspect
@@ -24,12 +25,14 @@ def script(case: Case, failure: BaseException | None = None) -> str:
     parts = graph_parts(case) if getattr(failure, "leg", "eager") == "graph" else eager_parts(case, failure)
     body = "\n\n".join(part.strip("\n") + "\n" for part in parts)
     helpers = needed_helpers(case, body, failure)
-    text = "\n\n".join([*helpers, body])
-    return f"{comment_of(failure)}{imports(case, text)}\n\n\n{text}"
+    program = "\n\n".join([*helpers, body])
+    return f"{comment_of(failure)}{imports(case, program)}\n\n\n{program}"
 
 
 def comment_of(failure: BaseException | None) -> str:
-    """Return the failure as a comment; one of the test's own code cannot fail in the script, and the comment says so."""
+    """Return the failure as a comment; one of the test's own code cannot fail in the script, and the comment
+    says so.
+    """
     if failure is None:
         return ""
     lines = str(failure).strip().splitlines() or [""]
@@ -39,9 +42,9 @@ def comment_of(failure: BaseException | None) -> str:
     return comment
 
 
-def imports(case: Case, text: str) -> str:
-    lines = ["import operator\n"] if re.search(r"\boperator\.", text) else []
-    if re.search(r"\bnp\.", text):
+def imports(case: Case, source: str) -> str:
+    lines = ["import operator\n"] if re.search(r"\boperator\.", source) else []
+    if re.search(r"\bnp\.", source):
         lines.append("import numpy as np")
     lines.append("import torch")
     lines.append(candidate_import(case.pair))
@@ -52,19 +55,29 @@ def candidate_import(pair: Any) -> str:
     """Return the line that imports the candidate as `flow`."""
     candidate = pair.candidate
     name = getattr(candidate, "__name__", None)
-    if inspect.isclass(candidate) and getattr(sys.modules.get(candidate.__module__), name or "", None) is candidate:
+    if (
+        inspect.isclass(candidate)
+        and getattr(sys.modules.get(candidate.__module__), name or "", None) is candidate
+    ):
         return f"from {candidate.__module__} import {name} as flow"
     return f"import {name or pair.names[1]} as flow"
 
 
 # ---------------------------------------------------------------------- helpers
 def needed_helpers(case: Case, body: str, failure: BaseException | None) -> list[str]:
-    """Return the helper functions that `body` uses, directly or through another helper, in the order of HELPERS."""
+    """Return the helper functions that `body` uses, directly or through another helper, in the order of
+    HELPERS.
+    """
     pair, options = case.pair, case.options
     rtol, atol = of_plain_numbers(options.rtol, options.atol)
     values = {
-        "to_torch": to_torch_source(pair), "hand_over": hand_over_source(pair), "rtol": repr(rtol), "atol": repr(atol),
-        "tolerances": repr(tolerances_of(case)), "tensor_class": tensor_class(pair), "grad": "t.grad" if pair.has_gradients else "getattr(t, 'grad', None)",
+        "to_torch": to_torch_source(pair),
+        "hand_over": hand_over_source(pair),
+        "rtol": repr(rtol),
+        "atol": repr(atol),
+        "tolerances": repr(tolerances_of(case)),
+        "tensor_class": tensor_class(pair),
+        "grad": "t.grad" if pair.has_gradients else "getattr(t, 'grad', None)",
     }
     sources, used = {}, body
     needed = conditions(case) | ({"plain"} if hasattr(failure, "failed_step") else set())
@@ -82,31 +95,42 @@ def fill(template: str, values: dict[str, str]) -> str:
 
 def conditions(case: Case) -> set[str]:
     """Return the conditions under which lines of a helper are needed (see script_parts)."""
-    kinds = {kind for d in compared_duals(case) for kind in kinds_of(case.pair, d._ref)} | {
-        kind for d in compared_duals(case) for kind in kinds_of(case.pair, d._cand)}
+    kinds = {condition for d in compared_duals(case) for condition in kinds_of(case.pair, d._ref)} | {
+        condition for d in compared_duals(case) for condition in kinds_of(case.pair, d._cand)
+    }
     options = case.options
     return kinds | {
-        "values" if options.check_allclose else "form", "check_dtype" if options.check_dtype else "exact_dtype",
+        "values" if options.check_allclose else "form",
+        "check_dtype" if options.check_dtype else "exact_dtype",
         "same_tensors" if case.pair.same_tensors else "other_tensors",
-        f"errors_{options.check_errors}", "" if options.check_errors == "no" else "accepts_more" if case.pair.accepts_more else "same_errors"}
+        f"errors_{options.check_errors}",
+        "" if options.check_errors == "no" else "accepts_more" if case.pair.accepts_more else "same_errors",
+    }
 
 
 def kinds_of(pair: Any, x: Any) -> set[str]:
     if pair.is_reference_tensor(x) or pair.is_candidate_tensor(x):
         return {"tensor"}
     if isinstance(x, dict):
-        return {"dict"} | {kind for e in x.values() for kind in kinds_of(pair, e)}
+        return {"dict"} | {condition for e in x.values() for condition in kinds_of(pair, e)}
     if isinstance(x, (tuple, list)):
-        return {"sequence"} | {kind for e in x for kind in kinds_of(pair, e)}
+        return {"sequence"} | {condition for e in x for condition in kinds_of(pair, e)}
     if type(x).__name__ in ("dtype", "device", "layout", "memory_format"):
         return {"description"}
     return {"array"} if type(x).__module__ == "numpy" and hasattr(x, "shape") else {"plain"}
 
 
 def compared_duals(case: Case) -> list:
-    """Return the dual objects that the harness compares: inputs, results that hold tensors, and returned plain values."""
+    """Return the dual objects that the harness compares: inputs, results that hold tensors, and returned
+    plain values.
+    """
     pair = case.pair
-    duals = [s.out for s in case.steps if s.out is not None and (s.kind == "input" or holds_tensor(pair, s.out._ref) or holds_tensor(pair, s.out._cand))]
+    duals = [
+        s.out
+        for s in case.steps
+        if s.out is not None
+        and (s.action == "input" or holds_tensor(pair, s.out._ref) or holds_tensor(pair, s.out._cand))
+    ]
     return duals + [d for d in case.outputs if d._step is None or not holds_tensor(pair, d._ref)]
 
 
@@ -171,14 +195,22 @@ def eager_parts(case: Case, failure: BaseException | None) -> list[str]:
 
 def returned_values(case: Case, writer: SourceWriter, failed: Step | None) -> dict[str, str]:
     """Return {key: source} of what program() returns; a key that nobody compares is left out."""
-    compared = {**{name_of(d): writer.dual(d) for d in compared_duals(case) if d._step is not None},
-                **{f"output {i}": writer.dual(d) for i, d in enumerate(case.outputs) if d._step is None}}
-    if failed is not None and (failed.kind not in ("set", "enter", "exit") and failed.target._path not in ("setitem", "delitem")):
+    compared = {
+        **{name_of(d): writer.dual(d) for d in compared_duals(case) if d._step is not None},
+        **{f"output {i}": writer.dual(d) for i, d in enumerate(case.outputs) if d._step is None},
+    }
+    if failed is not None and (
+        failed.action not in ("set", "enter", "exit") and failed.target._path not in ("setitem", "delitem")
+    ):
         compared["last"] = "last"
     returned = {"results": "{" + ", ".join(f"{k!r}: {v}" for k, v in compared.items()) + "}"}
     if differentiable_outputs(case):
         returned["outputs"] = "[" + ", ".join(source for source, _ in differentiable_outputs(case)) + "]"
-    leaves = [name_of(d) for d in case.duals_with_gradient if d._ref.requires_grad or getattr(d._cand, "requires_grad", False)]
+    leaves = [
+        name_of(d)
+        for d in case.duals_with_gradient
+        if d._ref.requires_grad or getattr(d._cand, "requires_grad", False)
+    ]
     if leaves:
         returned["leaves"] = "{" + ", ".join(f"{n!r}: {n}" for n in leaves) + "}"
     if case.modules:
@@ -188,13 +220,13 @@ def returned_values(case: Case, writer: SourceWriter, failed: Step | None) -> di
 
 def differentiable_outputs(case: Case) -> list[tuple[str, Any]]:
     """Return (source, reference tensor) of the outputs that the harness's backward starts from."""
-    found: list[tuple[str, Any]] = []
+    outputs: list[tuple[str, Any]] = []
     if case.ran_backward:
         for out in case.outputs:
             for source, r in tensor_paths(SourceWriter(case.pair).dual(out), out._ref, case.pair):
-                if r.requires_grad and not any(r is seen for _, seen in found):
-                    found.append((source, r))
-    return found
+                if r.requires_grad and not any(r is seen for _, seen in outputs):
+                    outputs.append((source, r))
+    return outputs
 
 
 def tensor_paths(source: str, x: Any, pair: Any) -> list[tuple[str, Any]]:
@@ -216,13 +248,22 @@ def backward_source(case: Case, writer: SourceWriter) -> list[str]:
     elif hasattr(getattr(case.pair.candidate, "autograd", None), "backward"):
         run = "lib.autograd.backward(outputs, gradients)"
     else:
-        run = "torch.autograd.backward(outputs, gradients) if lib is torch else [o.backward(g) for o, g in zip(outputs, gradients)]"
-    is_global = any(getattr(t, "is_global", False) for d in case.outputs for t in tensors_of(d._cand, case.pair.is_candidate_tensor))
+        run = (
+            "torch.autograd.backward(outputs, gradients) if lib is torch else [o.backward(g) for o, g in"
+            " zip(outputs, gradients)]"
+        )
+    is_global = any(
+        getattr(t, "is_global", False)
+        for d in case.outputs
+        for t in tensors_of(d._cand, case.pair.is_candidate_tensor)
+    )
     prepare = "everywhere(lib, g).to(o.dtype)" if is_global else "g.to(device=o.device, dtype=o.dtype)"
     if not case.pair.same_tensors:
         prepare = "g.to(o.dtype)"
-    return [f"def backward(lib, outputs):\n    gradients = [{', '.join(gradients)}]\n"
-            f"    gradients = [{prepare} for g, o in zip(gradients, outputs)]\n    {run}\n"]
+    return [
+        f"def backward(lib, outputs):\n    gradients = [{', '.join(gradients)}]\n"
+        f"    gradients = [{prepare} for g, o in zip(gradients, outputs)]\n    {run}\n"
+    ]
 
 
 def main_source(returned: dict[str, str], can_raise: bool) -> list[str]:
@@ -236,38 +277,59 @@ def main_source(returned: dict[str, str], can_raise: bool) -> list[str]:
 
 # ---------------------------------------------------------------------- eager against graph
 def graph_parts(case: Case) -> list[str]:
-    """Return the program as functions of inputs and modules, and the comparison of its eager run with its graph."""
+    """Return the program as functions of inputs and modules, and the comparison of its eager run with its
+    graph.
+    """
     replay = Replay(case)
-    run_again = {s.number for s in replay.steps}
-    modules = {m._step.number for m in case.modules}
-    inputs = {s.number for s in replay.inputs}
-    setup = SourceWriter(case.pair)
-    before = [s for s in case.steps if s.number in modules or s.number not in run_again | inputs and prepares_module(replay, s)]
-    writer = SourceWriter(case.pair, run_again | modules | inputs)
     names = [f"x{s.number}" for s in replay.inputs], [name_of(m) for m in case.modules]
-    seed = [f"torch.manual_seed({case.seed})"] if replay.random else []
-    made = [line for s in replay.inputs for line in setup.step(case, s).split("\n")]
-    made += [line for s in before for line in setup.step(case, s).split("\n")]
-    body = [f"{', '.join(n)}, = {source}" for n, source in zip(names, ("inputs", "modules")) if n]
-    body += [line for s in replay.steps for line in writer.step(case, s).split("\n")]
-    outputs = ", ".join(writer.dual(d) for d in replay.outputs())
-    setup_source = ["def setup(lib):", *seed, *made, f"return [{', '.join(names[0])}], [{', '.join(names[1])}]"]
-    program = ["def program(lib, inputs, modules):", *body, f"outputs = tensors_of([{outputs}])"]
-    program += graph_backward(case, writer, names)
+    leaves = [f"x{s.number}" for s in replay.inputs if s.requires_grad]
+    leaves += [f"{name_of(m)}.{n}" for m in case.modules for n, _ in m._cand.named_parameters()]
+    sources = [
+        "\n    ".join(lines) + "\n"
+        for lines in (setup_lines(case, replay, names), program_lines(case, replay, names))
+    ]
     backend = config.get("ONEFLOW_TEST_GRAPH_BACKEND")
-    leaves = [f"x{s.number}" for s in replay.inputs if s.requires_grad] + [
-        f"{name_of(m)}.{n}" for m in case.modules for n, _ in m._cand.named_parameters()]
-    sources = ["\n    ".join(lines) + "\n" for lines in (setup_source, program)]
     return [*sources, fill(GRAPH, {"backend": repr(backend), "leaves": repr(leaves)})]
+
+
+def setup_lines(case: Case, replay: Replay, names: tuple[list[str], list[str]]) -> list[str]:
+    """Return the lines of setup(lib), which creates the inputs and the modules named here."""
+    modules = {m._step.number for m in case.modules}
+    run_again = {s.number for s in (*replay.steps, *replay.inputs)}
+    prepared = [
+        s
+        for s in case.steps
+        if s.number in modules or s.number not in run_again and prepares_module(replay, s)
+    ]
+    writer = SourceWriter(case.pair)
+    seed = [f"torch.manual_seed({case.seed})"] if replay.random else []
+    lines = [line for s in (*replay.inputs, *prepared) for line in writer.step(case, s).split("\n")]
+    return ["def setup(lib):", *seed, *lines, f"return [{', '.join(names[0])}], [{', '.join(names[1])}]"]
+
+
+def program_lines(case: Case, replay: Replay, names: tuple[list[str], list[str]]) -> list[str]:
+    """Return the lines of program(lib, inputs, modules), which runs forward and backward."""
+    defined = {s.number for s in (*replay.steps, *replay.inputs)} | {m._step.number for m in case.modules}
+    writer = SourceWriter(case.pair, defined)
+    lines = [f"{', '.join(n)}, = {source}" for n, source in zip(names, ("inputs", "modules")) if n]
+    lines += [line for s in replay.steps for line in writer.step(case, s).split("\n")]
+    outputs = ", ".join(writer.dual(d) for d in replay.outputs())
+    lines += [f"outputs = tensors_of([{outputs}])", *graph_backward(case, writer, names)]
+    return ["def program(lib, inputs, modules):", *lines]
 
 
 def prepares_module(replay: Replay, step: Step) -> bool:
     """Whether the step changes a module before its first forward, as m.eval() and m.bias = None do."""
     target = step.target
-    if step.kind == "set":
+    if step.action == "set":
         return replay.is_module(target)
     owner = getattr(target, "_owner", None)
-    return step.kind == "call" and owner is not None and replay.is_module(owner) and (step.out is None or replay.is_module(step.out))
+    return (
+        step.action == "call"
+        and owner is not None
+        and replay.is_module(owner)
+        and (step.out is None or replay.is_module(step.out))
+    )
 
 
 def graph_backward(case: Case, writer: SourceWriter, names: tuple[list[str], list[str]]) -> list[str]:
@@ -276,5 +338,7 @@ def graph_backward(case: Case, writer: SourceWriter, names: tuple[list[str], lis
         gradients = ", ".join(writer.tensor(g) for g in case.output_gradients)
         lines.append(f"gradients = [{gradients}]")
         lines.append("run_backward(lib, outputs, gradients)")
-    lines.append("leaves = [x for x in inputs if x.requires_grad] + [p for m in modules for p in m.parameters()]")
+    lines.append(
+        "leaves = [x for x in inputs if x.requires_grad] + [p for m in modules for p in m.parameters()]"
+    )
     return lines + ["return outputs, [leaf.grad for leaf in leaves]"]

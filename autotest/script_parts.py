@@ -1,21 +1,22 @@
 """The fixed parts of a printed script: helper functions, and the sections of its end.
 
-A line of a helper that starts with `[a|b]` is needed only if one of these conditions holds (see script.conditions).
-<name> is a placeholder that script.fill replaces.
+A line of a helper that starts with `[a|b]` is needed only if one of these conditions holds (see
+script.conditions). <name> is a placeholder that script.fill replaces.
 """
+
 from __future__ import annotations
 
 import re
 
 # A helper comes after the helpers that it uses.
 HELPERS = {
-    "unpack": '''
+    "unpack": """
 def unpack(text, dtype, shape):
     import base64
     import zlib
 
     return np.frombuffer(zlib.decompress(base64.b85decode(text)), dtype=dtype).reshape(shape).copy()
-''',
+""",
     "hand_over": '''
 <hand_over>
 
@@ -36,19 +37,19 @@ def everywhere(lib, x):
         return x.to_global(placement=placement, sbp=[sbp])
     return x.detach().to_global(placement=placement, sbp=sbp).detach().requires_grad_(x.requires_grad)
 ''',
-    "tensors_of": '''
+    "tensors_of": """
 def tensors_of(x):
     if isinstance(x, <tensor_class>):
         return [x]
     x = list(x.values()) if isinstance(x, dict) else x
     return [t for e in x for t in tensors_of(e)] if isinstance(x, (tuple, list)) else []
-''',
-    "run_backward": '''
+""",
+    "run_backward": """
 def run_backward(lib, outputs, gradients):
     outputs = [t for i, t in enumerate(outputs) if t.requires_grad and not any(t is u for u in outputs[:i])]
     gradients = [g.to(device=t.device, dtype=t.dtype) for g, t in zip(gradients, outputs)]
     lib.autograd.backward(outputs, gradients)
-''',
+""",
     "to_torch": '''
 [other_tensors]<to_torch>
 
@@ -59,9 +60,9 @@ def to_torch(t):
         return t.full_tensor() if hasattr(t, "full_tensor") else t
 [other_tensors]    return torch.from_numpy(np.array(to_numpy(t)))
 ''',
-    "TOLERANCES": '''
+    "TOLERANCES": """
 TOLERANCES = <tolerances>  # dtype: (rtol, atol)
-''',
+""",
     "compare_numbers": '''
 def compare_numbers(what, a, b):
     """Assert |a - b| <= atol + rtol * |b| for two torch tensors of one shape."""
@@ -75,7 +76,7 @@ def compare_numbers(what, a, b):
     equal = torch.equal(x, y) if a.dtype == torch.bool else torch.allclose(x, y, rtol=rtol, atol=atol, equal_nan=True)
     assert equal, f"{what} differs (rtol={rtol}, atol={atol})\\n{a}\\n{b}"
 ''',
-    "compare_tensors": '''
+    "compare_tensors": """
 def compare_tensors(what, a, b):
     assert tuple(a.shape) == tuple(b.shape), f"{what}: shape {tuple(a.shape)} and {tuple(b.shape)}"
     a, b = to_torch(a), to_torch(b)
@@ -83,7 +84,7 @@ def compare_tensors(what, a, b):
 [exact_dtype]    inexact = [t.is_floating_point() or t.is_complex() for t in (a, b)]
 [exact_dtype]    assert a.dtype == b.dtype or all(inexact), f"{what}: {a.dtype} and {b.dtype}"
 [values]    compare_numbers(what, a, b)
-''',
+""",
     "compare_descriptions": '''
 def compare_descriptions(what, a, b):
     """Compare dtypes, devices, layouts or memory formats by name."""
@@ -93,7 +94,7 @@ def compare_descriptions(what, a, b):
         equal = type(a).__name__ == type(b).__name__ and str(a).rpartition(".")[2] == str(b).rpartition(".")[2]
     assert equal, f"{what}: {a} and {b}"
 ''',
-    "compare_plain": '''
+    "compare_plain": """
 def compare_plain(what, a, b):
     if not isinstance(a, (bool, int, float, complex, str, type(None))):
         return
@@ -104,7 +105,7 @@ def compare_plain(what, a, b):
 [values]    else:
 [values]        equal = a == b
 [values]    assert equal, f"{what}: {a!r} and {b!r}"
-''',
+""",
     "compare": '''
 def compare(what, a, b):
     """Compare one result of the two libraries."""
@@ -172,44 +173,44 @@ def compare_errors(a, b):
 ''',
 }
 
-TO_NUMPY = '''def to_numpy(t):
+TO_NUMPY = """def to_numpy(t):
     for method in ("detach", "cpu", "numpy"):
         t = getattr(t, method)() if hasattr(t, method) else t
     return t
-'''
+"""
 
 MAIN = {
     "returned": "a, b = program(torch), program(flow)",
-    "raised": '''
+    "raised": """
 (a, error_a), (b, error_b) = attempt(program, torch), attempt(program, flow)
 if compare_errors(error_a, error_b):
     print("no difference: the program is refused")
     raise SystemExit
-''',
-    "results": '''
+""",
+    "results": """
 for name in a["results"]:
     compare(name, a["results"][name], b["results"][name])
-''',
-    "backward": '''
+""",
+    "backward": """
 assert all(t.requires_grad for t in b["outputs"]), "an output does not require a gradient"
 backward(torch, a["outputs"])
 backward(flow, b["outputs"])
-''',
-    "backward_raised": '''
+""",
+    "backward_raised": """
 assert all(t.requires_grad for t in b["outputs"]), "an output does not require a gradient"
 (_, error_a), (_, error_b) = attempt(backward, torch, a["outputs"]), attempt(backward, flow, b["outputs"])
 if compare_errors(error_a, error_b):
     print("no difference: backward() is refused")
     raise SystemExit
-''',
-    "leaves": '''
+""",
+    "leaves": """
 for name in a["leaves"]:
     compare_gradients(f"the gradient of {name}", a["leaves"][name].grad, b["leaves"][name].grad)
-''',
-    "modules": '''
+""",
+    "modules": """
 for name in a["modules"]:
     compare_modules(name, a["modules"][name], b["modules"][name])
-''',
+""",
 }
 
 GRAPH = '''
@@ -262,5 +263,5 @@ def select(template: str, conditions: set[str]) -> str:
         if marker is None:
             lines.append(line)
         elif conditions & set(marker[1].split("|")):
-            lines.append(line[marker.end():])
+            lines.append(line[marker.end() :])
     return "\n".join(lines)

@@ -1,8 +1,10 @@
 """The sources of random choices.
 
-Every choice is one integer from the current source. Inside an `autotest` case the source is Hypothesis, which stores,
-replays and shrinks the choices. Outside a case the source is a NumPy generator. Zero is always the simplest choice.
+Every choice is one integer from the current source. Inside an `autotest` case the source is Hypothesis, which
+stores, replays and shrinks the choices. Outside a case the source is a NumPy generator. Zero is always the
+simplest choice.
 """
+
 from __future__ import annotations
 
 import functools
@@ -52,16 +54,22 @@ class HypothesisSource:
 
     def integer(self, low: int, high: int) -> int:
         if high <= low:
-            raise ValueError(f"random({low}, {high}) is an empty range: the upper bound is exclusive and must be larger")
+            raise ValueError(
+                f"random({low}, {high}) is an empty range: the upper bound is exclusive and must be larger"
+            )
         return self._draw(low, high - 1)
 
     def content_seed(self) -> int:
-        """Return the seed of a tensor's values: below SIMPLE a simple filling, otherwise random values of this seed."""
+        """Return the seed of a tensor's values: below SIMPLE a simple filling, otherwise random values of
+        this seed.
+        """
         return self._draw(0, FINE - 1)
 
 
 def _sampler(data):
-    """Return draw(low, high) of `data`; from its conjecture data if this version has it, which is ten times faster."""
+    """Return draw(low, high) of `data`; from its conjecture data if this version has it, which is ten times
+    faster.
+    """
     quick = getattr(getattr(data, "conjecture_data", None), "draw_integer", None)
     if quick is not None:
         return quick
@@ -108,9 +116,11 @@ class drawing_from:
 
 
 def seed_of(test_id: str) -> int:
-    """Return ONEFLOW_TEST_SEED; without it, a fixed seed in CI and with several ranks, and a new one otherwise."""
-    text = config.get("ONEFLOW_TEST_SEED")
-    if text:
+    """Return ONEFLOW_TEST_SEED; without it, a fixed seed in CI and with several ranks, and a new one
+    otherwise.
+    """
+    requested = config.get("ONEFLOW_TEST_SEED")
+    if requested:
         return config.get_int("ONEFLOW_TEST_SEED")
     if config.is_set("CI") or config.several_ranks():
         return zlib.crc32(test_id.encode())
@@ -118,6 +128,8 @@ def seed_of(test_id: str) -> int:
 
 
 def agree_over_ranks(test_id: str) -> None:
-    """With several ranks, seed the choices outside a case by the test, so that every rank makes the same ones."""
+    """With several ranks, seed the choices outside a case by the test, so that every rank makes the same
+    ones.
+    """
     if config.several_ranks():
         _stack[0].restart(seed_of(test_id))

@@ -1,4 +1,5 @@
 """Counts of the tests and cases of this process, for the pytest plugin and for measurements."""
+
 from __future__ import annotations
 
 totals = {"tests": 0, "cases": 0, "attempts": 0, "seconds": 0.0, "graphs": 0}

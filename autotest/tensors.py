@@ -1,4 +1,7 @@
-"""Sampled tensors: each size is a choice, all values come from one seed, so that cases are cheap to sample and to shrink."""
+"""Sampled tensors: each size is a choice, all values come from one seed, so that cases are cheap to sample
+and to shrink.
+"""
+
 from __future__ import annotations
 
 from typing import Any
@@ -10,10 +13,11 @@ from .generators import generator, pack, py_tuple, random
 
 
 def fill(shape: tuple, low: Any, high: Any, seed: int, dtype: type = float) -> np.ndarray:
-    """Return the array of this shape for a seed: simple fillings for small seeds, otherwise uniform in [low, high).
+    """Return the array of this shape for a seed: simple fillings for small seeds, otherwise uniform in [low,
+    high).
 
-    Seed 0 gives zeros, 1 ones (or the nearest value within the bounds), 2 and 3 other constants, 4 to 7 counting values.
-    Hypothesis shrinks to these.
+    Seed 0 gives zeros, 1 ones (or the nearest value within the bounds), 2 and 3 other constants, 4 to 7
+    counting values. Hypothesis shrinks to these.
     """
     if seed >= source.SIMPLE:
         rng = np.random.default_rng(seed)
@@ -23,40 +27,61 @@ def fill(shape: tuple, low: Any, high: Any, seed: int, dtype: type = float) -> n
     count = int(np.prod(shape, dtype=np.int64))
     if dtype is int:
         low, span = int(low), max(int(high) - int(low), 1)
-        first = (0, 1, 2, span - 1, 0, 1, 0, 1)[seed] - (low if seed < 3 else 0)
-        first = min(max(first, 0), span - 1)
+        start = (0, 1, 2, span - 1, 0, 1, 0, 1)[seed] - (low if seed < 3 else 0)
+        start = min(max(start, 0), span - 1)
         step = (0, 0, 0, 0, 1, 1, 2, 3)[seed]
-        return (low + (first + step * np.arange(count, dtype=np.int64)) % span).reshape(shape)
+        return (low + (start + step * np.arange(count, dtype=np.int64)) % span).reshape(shape)
     if high <= low:
         return np.full(shape, float(low))
     if seed < 4:
         value = (0.0, 1.0, low + 0.9 * (high - low), low + 0.1 * (high - low))[seed]
         return np.full(shape, value if low <= value < high else low + 0.5 * seed * (high - low))
-    parts, first = (4, 4, 8, 8)[seed - 4], (0, 3, 1, 7)[seed - 4]
-    return (low + (high - low) * ((first + np.arange(count)) % parts + 0.5) / parts).reshape(shape)
+    parts, start = (4, 4, 8, 8)[seed - 4], (0, 3, 1, 7)[seed - 4]
+    return (low + (high - low) * ((start + np.arange(count)) % parts + 0.5) / parts).reshape(shape)
 
 
 def torch_dtype_of(dtype: Any) -> tuple[type, Any]:
     """Return (Python type, torch dtype) of float, int, bool, complex, a NumPy or a torch dtype."""
     import torch
 
-    simple = {float: (float, torch.float32), int: (int, torch.int64), bool: (bool, torch.bool), complex: (complex, torch.complex64)}
+    simple = {
+        float: (float, torch.float32),
+        int: (int, torch.int64),
+        bool: (bool, torch.bool),
+        complex: (complex, torch.complex64),
+    }
     if dtype in simple:
         return simple[dtype]
     if not isinstance(dtype, torch.dtype):
         try:
             dtype = torch.from_numpy(np.empty(0, dtype=dtype)).dtype
         except TypeError:
-            raise NotImplementedError(f"random_tensor(dtype={dtype!r}): give float, int, bool, complex or a dtype") from None
+            raise NotImplementedError(
+                f"random_tensor(dtype={dtype!r}): give float, int, bool, complex or a dtype"
+            ) from None
     if dtype == torch.bool:
         return bool, dtype
     return (complex if dtype.is_complex else float if dtype.is_floating_point else int), dtype
 
 
 class random_pytorch_tensor(generator):
-    """A torch tensor; missing sizes are sampled from 1 to 7, `ndim` from 1 to 5, values from [low, high) = [0, 1)."""
+    """A torch tensor; missing sizes are sampled from 1 to 7, `ndim` from 1 to 5, values from [low, high) =
+    [0, 1).
+    """
 
-    def __init__(self, ndim=None, dim0=1, dim1=None, dim2=None, dim3=None, dim4=None, low=None, high=None, dtype=float, pin_memory=False):
+    def __init__(
+        self,
+        ndim=None,
+        dim0=1,
+        dim1=None,
+        dim2=None,
+        dim3=None,
+        dim4=None,
+        low=None,
+        high=None,
+        dtype=float,
+        pin_memory=False,
+    ):
         self.ndim = pack(random(1, 6) if ndim is None else ndim).to(int)
         self.dims = [None if d is None else pack(d).to(int) for d in (dim0, dim1, dim2, dim3, dim4)]
         self.dtype, self.pin_memory = pack(dtype), pack(pin_memory)
@@ -74,23 +99,23 @@ class random_pytorch_tensor(generator):
         import torch
 
         shape = self.shape()
-        kind, dtype = torch_dtype_of(self.dtype.value())
+        python_type, dtype = torch_dtype_of(self.dtype.value())
         low, high = self.low.value(), self.high.value()
         low = 0 if low is None else low
-        high = (2 if kind is bool else low + 1 if low >= 1 else 1) if high is None else high
+        high = (2 if python_type is bool else low + 1 if low >= 1 else 1) if high is None else high
         seed = self.choose.content_seed()
-        if kind in (float, complex) and high < low:
+        if python_type in (float, complex) and high < low:
             raise ValueError(f"random_tensor: values are low <= x < high, found low={low} and high={high}")
-        if kind is complex:
+        if python_type is complex:
             array = fill(shape, low, high, seed) + 1j * fill(shape, low, high, seed ^ 1)
-        elif kind is float:
+        elif python_type is float:
             array = fill(shape, low, high, seed)
         else:
             array = fill(shape, int(low), max(int(high), int(low) + 1), seed, int)
-        made = torch.from_numpy(np.ascontiguousarray(array)).to(dtype)
-        if made.dim() != len(shape):
-            made = made.reshape(shape)
-        return made.pin_memory() if self.pin_memory.value() and torch.cuda.is_available() else made
+        tensor = torch.from_numpy(np.ascontiguousarray(array)).to(dtype)
+        if tensor.dim() != len(shape):
+            tensor = tensor.reshape(shape)
+        return tensor.pin_memory() if self.pin_memory.value() and torch.cuda.is_available() else tensor
 
 
 class choice_pytorch_tensor(generator):
@@ -115,7 +140,7 @@ class choice_pytorch_tensor(generator):
 
 
 class random_device(generator):
-    """"cuda" or "cpu"; only "cpu" without a CUDA device or with ONEFLOW_TEST_CPU_ONLY set."""
+    """ "cuda" or "cpu"; only "cpu" without a CUDA device or with ONEFLOW_TEST_CPU_ONLY set."""
 
     def __init__(self):
         super().__init__([])
@@ -129,7 +154,11 @@ def devices() -> list[str]:
     """Return the device types that a test may use."""
     import torch
 
-    return ["cpu"] if config.is_set("ONEFLOW_TEST_CPU_ONLY") or not torch.cuda.is_available() else ["cpu", "cuda"]
+    return (
+        ["cpu"]
+        if config.is_set("ONEFLOW_TEST_CPU_ONLY") or not torch.cuda.is_available()
+        else ["cpu", "cuda"]
+    )
 
 
 class cpu_device(generator):
@@ -141,7 +170,7 @@ class cpu_device(generator):
 
 
 class gpu_device(generator):
-    """"cuda"; the test is skipped without a CUDA device."""
+    """ "cuda"; the test is skipped without a CUDA device."""
 
     def __init__(self):
         super().__init__([])
@@ -159,10 +188,21 @@ def _dtype_families():
 
     signed, unsigned, floating = [t.int8, t.int32, t.int64], [t.uint8], [t.float32, t.float64]
     return {
-        "None": [None], "bool": [t.bool], "floating": floating, "half": [t.float16], "bfloat16": [t.bfloat16],
-        "complex": [t.complex64, t.complex128], "int": signed, "signed": signed, "signed_int": signed,
-        "unsigned": unsigned, "unsigned_int": unsigned, "image": [t.uint8, t.float32], "index": [t.int32, t.int64],
-        "arithmetic": floating + signed, "pod": floating + signed + unsigned + [t.bool],
+        "None": [None],
+        "bool": [t.bool],
+        "floating": floating,
+        "half": [t.float16],
+        "bfloat16": [t.bfloat16],
+        "complex": [t.complex64, t.complex128],
+        "int": signed,
+        "signed": signed,
+        "signed_int": signed,
+        "unsigned": unsigned,
+        "unsigned_int": unsigned,
+        "image": [t.uint8, t.float32],
+        "index": [t.int32, t.int64],
+        "arithmetic": floating + signed,
+        "pod": floating + signed + unsigned + [t.bool],
         "all": floating + signed + unsigned + [t.bool, t.float16, t.bfloat16],
     }
 
@@ -182,9 +222,21 @@ class random_pytorch_dtype(generator):
     """A torch dtype out of the named families: "arithmetic", "half", "index", "None" ..."""
 
     none_dtype_seq, bool_dtype_seq, floating_dtype_seq = _family("None"), _family("bool"), _family("floating")
-    half_dtype_seq, bfloat16_dtype_seq, complex_dtype_seq = _family("half"), _family("bfloat16"), _family("complex")
-    int_dtype_seq, signed_int_dtype_seq, unsigned_int_dtype_seq = _family("int"), _family("signed_int"), _family("unsigned_int")
-    image_dtype_seq, index_dtype_seq, arithmetic_dtype_seq = _family("image"), _family("index"), _family("arithmetic")
+    half_dtype_seq, bfloat16_dtype_seq, complex_dtype_seq = (
+        _family("half"),
+        _family("bfloat16"),
+        _family("complex"),
+    )
+    int_dtype_seq, signed_int_dtype_seq, unsigned_int_dtype_seq = (
+        _family("int"),
+        _family("signed_int"),
+        _family("unsigned_int"),
+    )
+    image_dtype_seq, index_dtype_seq, arithmetic_dtype_seq = (
+        _family("image"),
+        _family("index"),
+        _family("arithmetic"),
+    )
     pod_dtype_seq, all_dtype_seq, seq_name_to_seq = _family("pod"), _family("all"), _family()
 
     def __init__(self, seq_names):
@@ -200,4 +252,11 @@ class random_pytorch_dtype(generator):
         return self.choices[self.choose.integer(0, len(self.choices))]
 
 
-__all__ = ["random_pytorch_tensor", "choice_pytorch_tensor", "random_pytorch_dtype", "random_device", "cpu_device", "gpu_device"]
+__all__ = [
+    "random_pytorch_tensor",
+    "choice_pytorch_tensor",
+    "random_pytorch_dtype",
+    "random_device",
+    "cpu_device",
+    "gpu_device",
+]

@@ -3,6 +3,7 @@
 Both sides usually run the same kernel and agree to the last bit; the numbers leave room for another
 order of summation or another formula of the same function, a few hundred units in the last place.
 """
+
 from __future__ import annotations
 
 DEFAULT_RTOL, DEFAULT_ATOL = 1e-4, 1e-5
@@ -19,7 +20,9 @@ LOW = (1.3e-1, 1e-1)  # eight-bit floats
 
 
 def tolerance(dtype, rtol=None, atol=None):
-    """(rtol, atol) for a torch dtype; what the test asks for wins where it is wider, or where it is asked for at all in full precision."""
+    """(rtol, atol) for a torch dtype; what the test asks for wins where it is wider, or where it is asked for
+    at all in full precision.
+    """
     if not (dtype.is_floating_point or dtype.is_complex):
         return (0.0, 0.0) if rtol is None and atol is None else (rtol or 0.0, atol or 0.0)
     base_r, base_a = TABLE.get(str(dtype).rpartition(".")[2], LOW)
@@ -30,5 +33,7 @@ def tolerance(dtype, rtol=None, atol=None):
 
 
 def of_plain_numbers(rtol=None, atol=None):
-    """(rtol, atol) for Python's floats, NumPy's arrays and the printed script: what the test asks for, else the default."""
+    """(rtol, atol) for Python's floats, NumPy's arrays and the printed script: what the test asks for, else
+    the default.
+    """
     return DEFAULT_RTOL if rtol is None else float(rtol), DEFAULT_ATOL if atol is None else float(atol)

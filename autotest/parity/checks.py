@@ -1,4 +1,5 @@
 """Filling the cells of one row: both libraries on the same arguments."""
+
 from __future__ import annotations
 
 import copy
@@ -14,7 +15,17 @@ from . import snippets
 from .samples import module_samples, operator_samples, tensors
 from .table import put
 
-FORM_ONLY = ("empty", "empty_like", "new_empty", "empty_strided", "bernoulli_", "bernoulli", "uniform_", "normal_", "normal")  # their values are nobody's promise
+FORM_ONLY = (
+    "empty",
+    "empty_like",
+    "new_empty",
+    "empty_strided",
+    "bernoulli_",
+    "bernoulli",
+    "uniform_",
+    "normal_",
+    "normal",
+)  # their values are nobody's promise
 DTYPES = ("float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool", "complex64")
 
 
@@ -45,25 +56,48 @@ class Checker:
         try:
             applies = check()
         except Failure as e:
-            known = self.explain(row["name"]) if column != "graph" else ""  # a graph gives what eager gives
-            put(row, column, "differs" if known else "fail", f"{known}: {e.detail}" if known else e.detail, e.script)
+            explanation = (
+                self.explain(row["name"]) if column != "graph" else ""
+            )  # a graph gives what eager gives
+            put(
+                row,
+                column,
+                "differs" if explanation else "fail",
+                f"{explanation}: {e.detail}" if explanation else e.detail,
+                e.script,
+            )
         except Refused as e:
             put(row, column, "refused", str(e)[:300])
         except Exception as e:
-            put(row, column, "fail", f"the check itself raised {type(e).__name__}: {e}", traceback.format_exc()[-1500:])
+            put(
+                row,
+                column,
+                "fail",
+                f"the check itself raised {type(e).__name__}: {e}",
+                traceback.format_exc()[-1500:],
+            )
         else:
             if applies is not None:
                 put(row, column, "pass" if applies is True else applies)
 
-    def function(self, row: dict, op: Any, reference: Any, candidate: Any, call: tuple[str | None, str] | None = None) -> None:
+    def function(
+        self, row: dict, op: Any, reference: Any, candidate: Any, call: tuple[str | None, str] | None = None
+    ) -> None:
         """Check a function (or a tensor method called as one) on torch's samples.
 
-        call: source text of the reference's and the candidate's function for the scripts; None as the first if it has no name.
+        call: source text of the reference's and the candidate's function for the scripts; None as the first
+            if it has no name.
         """
         short = row["name"].removeprefix("oneflow.")
         call = call or (f"torch.{short}", f"flow.{short}")
         torch = self.torch
-        f32 = torch.float32 if torch.float32 in op.dtypes else next((d for d in (torch.float64, torch.int64, torch.bool, torch.complex64) if d in op.dtypes), None)
+        f32 = (
+            torch.float32
+            if torch.float32 in op.dtypes
+            else next(
+                (d for d in (torch.float64, torch.int64, torch.bool, torch.complex64) if d in op.dtypes), None
+            )
+        )
         if f32 is None:
             return
         samples = operator_samples(op, f32)
@@ -73,20 +107,44 @@ class Checker:
         row["scripts"]["eager"] = self.script(row, samples[0], call)
         row["scripts"]["graph"] = self.script(row, samples[0], call, "graph")
         run = lambda f, s: f(s[0], *s[1], **s[2])
-        self.cell(row, "eager", lambda: self.agree(row, samples, lambda s: run(reference, s), lambda s: run(candidate, s), call))
+        self.cell(
+            row,
+            "eager",
+            lambda: self.agree(row, samples, lambda s: run(reference, s), lambda s: run(candidate, s), call),
+        )
         if op.supports_autograd and f32 in (torch.float32, torch.float64):
             with_grad = operator_samples(op, f32, requires_grad=True)
             if with_grad:
                 row["scripts"]["gradient"] = self.script(row, with_grad[0], call, "gradient")
-            self.cell(row, "gradient", lambda: self.gradients(row, with_grad, lambda s: run(reference, s), lambda s: run(candidate, s), call))
+            self.cell(
+                row,
+                "gradient",
+                lambda: self.gradients(
+                    row, with_grad, lambda s: run(reference, s), lambda s: run(candidate, s), call
+                ),
+            )
             self.cell(row, "graph", lambda: self.graph(row, with_grad[:2], lambda s: run(candidate, s), call))
         else:
             self.cell(row, "graph", lambda: self.graph(row, samples[:2], lambda s: run(candidate, s), call))
         if getattr(op, "ref", None) is not None:
-            self.cell(row, "reference", lambda: self.against_numpy(row, op, lambda s: run(candidate, s), call))
-        self.cell(row, "dtypes", lambda: self.dtypes(row, op, lambda s: run(reference, s), lambda s: run(candidate, s), call))
-        self.devices(row, lambda device: self.agree(
-            row, operator_samples(op, f32, device=device), lambda s: run(reference, s), lambda s: run(candidate, s), call))
+            self.cell(
+                row, "reference", lambda: self.against_numpy(row, op, lambda s: run(candidate, s), call)
+            )
+        self.cell(
+            row,
+            "dtypes",
+            lambda: self.dtypes(row, op, lambda s: run(reference, s), lambda s: run(candidate, s), call),
+        )
+        self.devices(
+            row,
+            lambda device: self.agree(
+                row,
+                operator_samples(op, f32, device=device),
+                lambda s: run(reference, s),
+                lambda s: run(candidate, s),
+                call,
+            ),
+        )
 
     def devices(self, row: dict, check: Callable) -> None:
         put(row, "cpu", row["cells"].get("eager", {"status": "none"})["status"])
@@ -94,10 +152,14 @@ class Checker:
             self.cell(row, "cuda", lambda: check("cuda"))
 
     def module(self, row: dict, info: Any, reference: Any, candidate: Any) -> None:
-        """Check a module class: forward and gradients with the reference's weights, in training and evaluation mode."""
+        """Check a module class: forward and gradients with the reference's weights, in training and
+        evaluation mode.
+        """
         torch = self.torch
         put(row, "identity", "same" if reference is candidate else "own")
-        samples = [s for training in (True, False) for s in module_samples(info, torch.float32, training=training)]
+        samples = [
+            s for training in (True, False) for s in module_samples(info, torch.float32, training=training)
+        ]
         if not samples:
             return
 
@@ -121,14 +183,18 @@ class Checker:
 
         def eager(device="cpu"):
             for s in samples:
-                r, c, a, b = self.guarded(s, lambda: forward(s, device), row["name"], self.module_script(row, s))
+                r, c, a, b = self.guarded(
+                    s, lambda: forward(s, device), row["name"], self.module_script(row, s)
+                )
                 self.same(a, b, "the output", self.module_script(row, s))
             return True
 
         def gradient():
             some = False
             for s in samples:
-                r, c, a, b = self.guarded(s, lambda: forward(s), row["name"], self.module_script(row, s, "gradient"))
+                r, c, a, b = self.guarded(
+                    s, lambda: forward(s), row["name"], self.module_script(row, s, "gradient")
+                )
                 ga, gb = self.backward(a, list(r.parameters())), self.backward(b, list(c.parameters()))
                 some = some or bool(ga)
                 self.same(ga, gb, "the gradient of a parameter", self.module_script(row, s, "gradient"))
@@ -170,7 +236,10 @@ class Checker:
                 return REFUSED, REFUSED
             raise Failure(f"raised {type(e).__name__}: {str(e)[:300]}", self.script(row, s, call)) from None
         if a is REFUSED:
-            raise Failure(f"accepts what torch refuses with {type(refused).__name__}: {str(refused)[:200]}", self.script(row, s, call))
+            raise Failure(
+                f"accepts what torch refuses with {type(refused).__name__}: {str(refused)[:200]}",
+                self.script(row, s, call),
+            )
         return a, b
 
     def gradients(self, row, samples, reference, candidate, call):
@@ -198,12 +267,14 @@ class Checker:
             if not leaves:
                 continue
             ran = True
-            self.graph_of(row, lambda *a: candidate(refilled(s, a)), leaves, (), self.script(row, s, call, "graph"))
+            self.graph_of(
+                row, lambda *a: candidate(refilled(s, a)), leaves, (), self.script(row, s, call, "graph")
+            )
         return ran
 
     def graph_of(self, row: dict, function: Callable, args: Any, modules: Any, script: str) -> None:
         """Run function(*tensors) eagerly and as a graph of the candidate, with gradients; compare."""
-        torch, checker = self.torch, self
+        torch = self.torch
         eager_args = copied(args)
         states = [copy.deepcopy(m.state_dict()) for m in modules]
         torch.manual_seed(0)
@@ -211,9 +282,30 @@ class Checker:
             out = function(*eager_args)
         except Exception:
             return
-        grads = self.backward(out, wanted(eager_args, modules))
+        eager_gradients = self.backward(out, wanted(eager_args, modules)) or []
         for m, s in zip(modules, states):
             m.load_state_dict(s)
+        graph_args = [
+            a.detach().clone().requires_grad_(a.requires_grad) if isinstance(a, torch.Tensor) else a
+            for a in args
+        ]
+        torch.manual_seed(0)
+        try:
+            outputs, gradients = self.graph_with_gradients(function, modules)(*graph_args)
+        except Exception as e:
+            refusals = self.pair.graph_refusals
+            if isinstance(e, NotImplementedError) or any(c.__name__ in refusals for c in type(e).__mro__):
+                raise Refused(f"{type(e).__name__}: {str(e).splitlines()[0]}") from None
+            raise Failure(f"the graph raised {type(e).__name__}: {str(e)[:300]}", script) from None
+        eager_outputs = tensors_of(out, self.pair.is_candidate_tensor)
+        self.same(eager_outputs, outputs, "the graph's result", script, values=not form_only(row))
+        self.same([g for g in eager_gradients if g is not None], gradients, "the graph's gradient", script)
+
+    def graph_with_gradients(self, function: Callable, modules: Any) -> Any:
+        """Return a graph that runs `function` and its backward, and returns (tensors of the result,
+        gradients).
+        """
+        checker = self
 
         class ParityGraph(self.pair.candidate.nn.Graph):
             def __init__(self):
@@ -223,22 +315,13 @@ class Checker:
                 for i, m in enumerate(modules):
                     setattr(self, f"module{i}", m)
 
-            def build(self, *given):
-                made = function(*given)
-                found = checker.backward(made, wanted(given, modules))
-                flat = [t for t in tensors_of(made, checker.pair.is_candidate_tensor)]
-                return flat, [g for g in found or [] if g is not None]
+            def build(self, *graph_inputs):
+                result = function(*graph_inputs)
+                gradients = checker.backward(result, wanted(graph_inputs, modules))
+                tensors = list(tensors_of(result, checker.pair.is_candidate_tensor))
+                return tensors, [g for g in gradients or [] if g is not None]
 
-        graph_args = [a.detach().clone().requires_grad_(a.requires_grad) if isinstance(a, torch.Tensor) else a for a in args]
-        torch.manual_seed(0)
-        try:
-            flat, found = ParityGraph()(*graph_args)
-        except Exception as e:
-            if isinstance(e, NotImplementedError) or any(c.__name__ in self.pair.graph_refusals for c in type(e).__mro__):
-                raise Refused(f"{type(e).__name__}: {str(e).splitlines()[0]}") from None
-            raise Failure(f"the graph raised {type(e).__name__}: {str(e)[:300]}", script) from None
-        self.same(tensors_of(out, self.pair.is_candidate_tensor), flat, "the graph's result", script, values=not form_only(row))
-        self.same([g for g in grads or [] if g is not None], found, "the graph's gradient", script)
+        return ParityGraph()
 
     def against_numpy(self, row, op, candidate, call):
         """float64 against the NumPy function torch's table names."""
@@ -248,19 +331,28 @@ class Checker:
         ran = None
         for s in operator_samples(op, torch.float64):
             try:
-                expected = op.ref(s[0].numpy(), *[as_numpy(a) for a in s[1]], **{k: as_numpy(v) for k, v in s[2].items()})
+                expected = op.ref(
+                    s[0].numpy(), *[as_numpy(a) for a in s[1]], **{k: as_numpy(v) for k, v in s[2].items()}
+                )
                 expected = torch.as_tensor(expected)
             except Exception:
                 continue  # a form the NumPy function does not have
             try:
-                found = candidate(copied(s))
+                result = candidate(copied(s))
             except Exception:
                 continue  # judged by the eager cell
-            if not isinstance(found, torch.Tensor) or found.shape != expected.shape:
+            if not isinstance(result, torch.Tensor) or result.shape != expected.shape:
                 continue
             ran = True
             try:
-                compare_numbers(expected.to(found.dtype), found.detach(), "the result", Options(rtol=1e-6, atol=1e-8), ("NumPy", "here"), "values")
+                compare_numbers(
+                    expected.to(result.dtype),
+                    result.detach(),
+                    "the result",
+                    Options(rtol=1e-6, atol=1e-8),
+                    ("NumPy", "here"),
+                    "values",
+                )
             except Mismatch as e:
                 raise Failure(str(e), self.script(row, s, call)) from None
         return ran
@@ -325,7 +417,9 @@ def form_only(row):
 
 
 def wanted(args, modules):
-    return [t for t in tensors(args) if t.requires_grad] + [p for m in modules for p in m.parameters() if p.requires_grad]
+    return [t for t in tensors(args) if t.requires_grad] + [
+        p for m in modules for p in m.parameters() if p.requires_grad
+    ]
 
 
 def as_numpy(x):
@@ -350,11 +444,11 @@ def refilled(x, tensors_):
     """x with its tensors replaced by these, in order."""
     import torch
 
-    given = iter(tensors_)
+    replacements = iter(tensors_)
 
     def fill(e):
         if isinstance(e, torch.Tensor):
-            return next(given)
+            return next(replacements)
         if type(e) in (tuple, list):
             return type(e)(fill(i) for i in e)
         if type(e) is dict:

@@ -1,4 +1,5 @@
 """The matrix as JUnit XML: one test case per cell that applies."""
+
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
@@ -25,7 +26,9 @@ def write(rows: list[dict], path: str | Path) -> None:
             tests += 1
             if what == "fail":
                 failures += 1
-                ET.SubElement(case, "failure", message=cell.get("detail", "")[:500]).text = cell.get("script", "")
+                ET.SubElement(case, "failure", message=cell.get("detail", "")[:500]).text = cell.get(
+                    "script", ""
+                )
             elif what in ("differs", "refused"):
                 skipped += 1
                 ET.SubElement(case, "skipped", message=f"{what}: {cell.get('detail', '')[:500]}")

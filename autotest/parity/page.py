@@ -1,12 +1,22 @@
 """The matrix as one self-contained HTML page."""
+
 from __future__ import annotations
 
 from pathlib import Path
 
 from .table import COLUMNS, counts, status
-from .template import PAGE
 
-MARKS = {"pass": "✓", "same": "≡", "own": "own", "fail": "fails", "differs": "differs", "refused": "refused", "none": "·"}
+TEMPLATE = Path(__file__).with_name("page.html.jinja")
+
+MARKS = {
+    "pass": "✓",
+    "same": "≡",
+    "own": "own",
+    "fail": "fails",
+    "differs": "differs",
+    "refused": "refused",
+    "none": "·",
+}
 STATUSES = {
     "pass": "agrees on every sample",
     "fail": "disagrees; the detail says where",
@@ -18,31 +28,77 @@ STATUSES = {
 }
 # column: what is checked, why a cell can be empty, and which script of the row repeats it
 MEANINGS = {
-    "identity": ("Whether the name is torch's own object.", "the name was not compared with torch's", "identity"),
-    "eager": ("The same calls on both libraries: results, shapes, dtypes, errors.", "torch has no counterpart; another column judges this name", "eager"),
-    "gradient": ("The gradients of inputs and parameters on both libraries.", "nothing here requires a gradient", "gradient"),
-    "graph": ("The same call as one nn.Graph against eager mode, with gradients.", "the samples hold no tensor, or backward runs inside the call", "graph"),
-    "reference": ("The result in float64 against NumPy, or an expression of torch that has the same meaning.",
-                  "torch's table of operators has no NumPy function for this name", "eager"),
+    "identity": (
+        "Whether the name is torch's own object.",
+        "the name was not compared with torch's",
+        "identity",
+    ),
+    "eager": (
+        "The same calls on both libraries: results, shapes, dtypes, errors.",
+        "torch has no counterpart; another column judges this name",
+        "eager",
+    ),
+    "gradient": (
+        "The gradients of inputs and parameters on both libraries.",
+        "nothing here requires a gradient",
+        "gradient",
+    ),
+    "graph": (
+        "The same call as one nn.Graph against eager mode, with gradients.",
+        "the samples hold no tensor, or backward runs inside the call",
+        "graph",
+    ),
+    "reference": (
+        "The result in float64 against NumPy, or an expression of torch that has the same meaning.",
+        "torch's table of operators has no NumPy function for this name",
+        "eager",
+    ),
     "golden": ("Calls that were recorded from OneFlow 0.9.0.", "no recorded call uses this name", "eager"),
-    "dtypes": ("The eager check for other dtypes; the number counts them.", "the samples exist for one dtype only", "eager"),
+    "dtypes": (
+        "The eager check for other dtypes; the number counts them.",
+        "the samples exist for one dtype only",
+        "eager",
+    ),
     "cpu": ("The eager check on the CPU.", "the name was not run on the CPU", "eager"),
-    "cuda": ("The eager check on a CUDA device.", "the machine that wrote this page has no CUDA device", "eager"),
+    "cuda": (
+        "The eager check on a CUDA device.",
+        "the machine that wrote this page has no CUDA device",
+        "eager",
+    ),
 }
-FILTERS = (("", "all names"), ("fail", "failing"), ("differs", "documented differences"), ("refused", "refused as a graph"), ("left", "not run"))
+FILTERS = (
+    ("", "all names"),
+    ("fail", "failing"),
+    ("differs", "documented differences"),
+    ("refused", "refused as a graph"),
+    ("left", "not run"),
+)
 
 
 def write(rows: list[dict], path: str | Path, title: str = "parity") -> None:
     """Write the page."""
     import jinja2  # a dependency of torch; the rest of this package does without it
 
-    page = jinja2.Environment(autoescape=True).from_string(PAGE)
+    page = jinja2.Environment(autoescape=True).from_string(TEMPLATE.read_text(encoding="utf-8"))
     columns = {c: dict(zip(("meaning", "none", "script"), MEANINGS[c])) for c in COLUMNS}
-    text = page.render(
-        title=title, rows=[_shown_row(r) for r in rows], columns=columns, statuses=STATUSES, marks=MARKS, sums=_sums(rows), filters=FILTERS,
-        details={r["name"]: {"cells": {c: _with_dtypes(r, c, cell) for c, cell in r["cells"].items()}, "left_out": r["left_out"],
-                             "scripts": r.get("scripts", {})} for r in rows})
-    Path(path).write_text(text, encoding="utf-8")
+    html = page.render(
+        title=title,
+        rows=[_shown_row(r) for r in rows],
+        columns=columns,
+        statuses=STATUSES,
+        marks=MARKS,
+        sums=_sums(rows),
+        filters=FILTERS,
+        details={
+            r["name"]: {
+                "cells": {c: _with_dtypes(r, c, cell) for c, cell in r["cells"].items()},
+                "left_out": r["left_out"],
+                "scripts": r.get("scripts", {}),
+            }
+            for r in rows
+        },
+    )
+    Path(path).write_text(html, encoding="utf-8")
 
 
 def _shown_row(row: dict) -> dict:
@@ -58,7 +114,11 @@ def _mark(row: dict, column: str) -> str:
 
 
 def _with_dtypes(row: dict, column: str, cell: dict) -> dict:
-    return {**cell, "detail": ", ".join(row["dtypes"])} if column == "dtypes" and row.get("dtypes") and cell["status"] == "pass" else cell
+    return (
+        {**cell, "detail": ", ".join(row["dtypes"])}
+        if column == "dtypes" and row.get("dtypes") and cell["status"] == "pass"
+        else cell
+    )
 
 
 def _sums(rows: list[dict]) -> list[tuple[str, str]]:
@@ -66,8 +126,15 @@ def _sums(rows: list[dict]) -> list[tuple[str, str]]:
     sums = [(f"{executed} / {len(rows)}", "names run")]
     for column in COLUMNS:
         count = by_column[column]
-        good, total = count.get("pass", 0) + count.get("same", 0), sum(n for s, n in count.items() if s != "none")
-        labels = ["torch's own object" if column == "identity" else column] + [f"{count[s]} {verb}" for s, verb in (("fail", "fail"), ("differs", "differ"), ("refused", "refused")) if count.get(s)]
+        good, total = (
+            count.get("pass", 0) + count.get("same", 0),
+            sum(n for s, n in count.items() if s != "none"),
+        )
+        labels = ["torch's own object" if column == "identity" else column] + [
+            f"{count[s]} {verb}"
+            for s, verb in (("fail", "fail"), ("differs", "differ"), ("refused", "refused"))
+            if count.get(s)
+        ]
         if total:
             sums.append((f"{good} / {total}", ", ".join(labels)))
     return sums

@@ -1,8 +1,10 @@
-"""Arguments for operators and modules, from the table torch tests itself with (torch.testing._internal, part of every torch).
+"""Arguments for operators and modules, from the table torch tests itself with (torch.testing._internal, part
+of every torch).
 
 The table is private to torch; a version without it, or with another shape of it, gives no samples, and
 the names are then listed as not run.
 """
+
 from __future__ import annotations
 
 import functools
@@ -31,13 +33,13 @@ def _load(module, name):
 @functools.cache
 def operators():
     """{name or alias: OpInfo}; of several variants of one operator the plain one."""
-    found = {}
+    by_name = {}
     for op in _load("common_methods_invocations", "op_db"):
-        found.setdefault(op.name, op)
-    for op in list(found.values()):
+        by_name.setdefault(op.name, op)
+    for op in list(by_name.values()):
         for alias in op.aliases:
-            found.setdefault(alias.name, op)
-    return found
+            by_name.setdefault(alias.name, op)
+    return by_name
 
 
 @functools.cache
@@ -81,10 +83,10 @@ def module_samples(info, dtype, device="cpu", training=True, limit=4):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         out = info.module_inputs_func(info, device=device, dtype=dtype, requires_grad=True, training=training)
-    found = []
+    samples = []
     for m in out:
         c, f = m.constructor_input, m.forward_input
         if f is not None:
-            found.append((tuple(c.args), dict(c.kwargs), tuple(f.args), dict(f.kwargs)))
-    step = max(len(found) // limit, 1)
-    return found[::step][:limit]
+            samples.append((tuple(c.args), dict(c.kwargs), tuple(f.args), dict(f.kwargs)))
+    step = max(len(samples) // limit, 1)
+    return samples[::step][:limit]

@@ -1,4 +1,5 @@
 """Rows and cells of the matrix, as JSON and against a baseline."""
+
 from __future__ import annotations
 
 import json
@@ -33,7 +34,9 @@ def executed(row: dict) -> bool:
 
 
 def save(rows: list[dict], path: str | Path) -> None:
-    Path(path).write_text(json.dumps({"format": 1, "columns": COLUMNS, "rows": sorted(rows, key=lambda r: r["name"])}, indent=1))
+    Path(path).write_text(
+        json.dumps({"format": 1, "columns": COLUMNS, "rows": sorted(rows, key=lambda r: r["name"])}, indent=1)
+    )
 
 
 def load(path: str | Path) -> list[dict]:
@@ -42,7 +45,11 @@ def load(path: str | Path) -> list[dict]:
 
 def baseline_of(rows: list[dict]) -> dict:
     """Return the content of a baseline: {name: {column: status}} of the cells that apply on every machine."""
-    return {r["name"]: {c: status(r, c) for c in COLUMNS if c != "cuda" and status(r, c) != "none"} or {"left out": r["left_out"]} for r in rows}
+    return {
+        r["name"]: {c: status(r, c) for c in COLUMNS if c != "cuda" and status(r, c) != "none"}
+        or {"left out": r["left_out"]}
+        for r in rows
+    }
 
 
 def compare(rows: list[dict], baseline: dict) -> tuple[list[str], list[str]]:
