@@ -35,6 +35,17 @@ VARIABLES = {
             " mode"
         ),
     ),
+    "ONEFLOW_CACHE_DIR": (
+        "",
+        (
+            "folder of compiled programs, which must belong to the user alone; empty: oneflow/programs in"
+            " XDG_CACHE_HOME"
+        ),
+    ),
+    "ONEFLOW_CACHE_SIZE": (
+        "1024",
+        "largest size of that folder in MiB; the programs used longest ago are removed; 0: keep none",
+    ),
     "ONEFLOW_QUIET": ("", "1: no lines on stderr when a graph is compiled"),
     "ONEFLOW_DEBUG_MODE": (
         "",

@@ -277,6 +277,21 @@ HOOKS = {
         "one process compiles a file of inductor's cache",
         "tests/graph/test_inductor.py",
     ),
+    "torch._C._aoti": (
+        "_graph",
+        "handing tensors to the library of a compiled region",
+        "tests/graph/test_program_cache.py",
+    ),
+    "torch._C._dynamo.guards._torchinductor_pyobject_tensor_data_ptr": (
+        "_graph",
+        "the address that the library of a compiled region reads when it is loaded",
+        "tests/graph/test_program_cache.py",
+    ),
+    "torch.utils._config_module": (
+        "_graph",
+        "which of inductor's options the user has changed",
+        "tests/graph/test_program_cache.py",
+    ),
     "torch._guards": ("_graph", "the tracing context inductor expects", "tests/graph/test_auto_backend.py"),
     "torch._decomp": (
         "_graph",

@@ -17,7 +17,7 @@ from ..errors import ProgramError
 from ..program.random_functions import replays_random_numbers
 from . import BACKENDS
 from .call_wrapper import runner
-from .notices import announced
+from .notices import Announcement
 from .inductor.regions import host_program, split
 
 _WARM_UPS = 2
@@ -46,10 +46,11 @@ def compile(program, config, name):
     if name == "inductor":
         from .inductor.compiler import compile_region
 
-        with announced(program, sum(n.op == "call_function" for n in module.graph.nodes)):
-            region = compile_region(module, [n.meta["tensor"] for n in inputs], config.backend_options)
+        with Announcement(program, sum(n.op == "call_function" for n in module.graph.nodes)) as notice:
+            infos = [n.meta["tensor"] for n in inputs]
+            region = compile_region(module, infos, config.backend_options, notice)
     else:
-        region = module.forward
+        region = torch.fx.GraphModule(module, module.graph).forward
     recorded = Recorded(region, copied)
     return runner(lambda: host_program(program, inputs, outputs, late, recorded))
 

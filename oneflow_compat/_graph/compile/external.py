@@ -21,18 +21,19 @@ def compile(program, config, name):
             f"graph backend {name!r} compiles inference graphs only; program {program.name} trains. Use the"
             " backend 'inductor' or 'aten'"
         )
-    module, inputs, outputs, _ = split(program)
+    region, inputs, outputs, _ = split(program)
+    module = torch.fx.GraphModule(region, region.graph)
     position = {node: i for i, node in enumerate(program.placeholders)}
     places = [position[n] for n in inputs]
     infos = [n.meta["tensor"] for n in inputs]
     returned = program.output_node.args[0]
     fixed = [i for i, p in enumerate(places) if program.slots[p].role != "arg"]
-    region = _Recompiled(module, infos, fixed, _COMPILERS[name], config.backend_options)
+    recompiled = _Recompiled(module, infos, fixed, _COMPILERS[name], config.backend_options)
     index = {node: i for i, node in enumerate(outputs)}
 
     def run(*values):
         with torch.no_grad():
-            results = region([values[i] for i in places])
+            results = recompiled([values[i] for i in places])
         return tuple(results[index[n]] if n in index else values[position[n]] for n in returned)
 
     return run

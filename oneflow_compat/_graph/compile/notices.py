@@ -4,7 +4,6 @@ ONEFLOW_QUIET=1.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
 
@@ -17,15 +16,28 @@ def say(text):
         print(f"oneflow: {text}", file=sys.stderr, flush=True)
 
 
-@contextlib.contextmanager
-def announced(program, operators):
-    """Say when inductor begins to compile these operators of a program, when it ends, and how
-    long it took.
+class Announcement:
+    """The lines about one compilation: `begin()` writes the first line, leaving the context the last one.
+
+    Nothing is written if `begin()` is not called, because all regions were in the program cache.
     """
-    begin, outcome = time.perf_counter(), "failed to compile"
-    say(f"graph {program.name}: compiling {operators} operators with inductor; until then the call waits")
-    try:
-        yield
-        outcome = "compiled"
-    finally:
-        say(f"graph {program.name}: {outcome} after {time.perf_counter() - begin:.1f} s")
+
+    def __init__(self, program, operators: int):
+        self.name, self.operators, self.begun = program.name, operators, None
+
+    def begin(self):
+        """Say that inductor begins to compile, at the first region that it compiles."""
+        if self.begun is None:
+            self.begun = time.perf_counter()
+            say(
+                f"graph {self.name}: compiling {self.operators} operators with inductor; until then the call"
+                " waits"
+            )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        if self.begun is not None:
+            outcome = "compiled" if kind is None else "failed to compile"
+            say(f"graph {self.name}: {outcome} after {time.perf_counter() - self.begun:.1f} s")

@@ -9,18 +9,21 @@ again.
 from __future__ import annotations
 
 import operator
+import time
 import warnings
+from pathlib import Path
 
 import torch
 
 from ...program.program import is_view, written_args
 from ...program.random_functions import replays_random_numbers
-from .. import aten
+from ...program.tensor_info import describe
+from .. import aten, program_cache
 from ..update_blocks import in_blocks
 from ..call_wrapper import runner
 from .rewrites import compare_one_result, numbers_as_full, one_copy, read_plainly, sums_of_constants
 from .data_dependent import with_known_shapes
-from ..notices import announced
+from ..notices import Announcement
 from .regions import host_program, split
 from .settings import files_at_once, settings
 from .gru_rnn import merge_steps
@@ -41,8 +44,9 @@ def compile(program, config, name="inductor"):
     sparse = any(n.meta["tensor"].stride is None for n in inputs)  # inductor does not support such an input
     if sparse or not any(n.op == "call_function" for n in module.graph.nodes):
         return aten.compile(program, config)
-    with announced(program, sum(n.op == "call_function" for n in module.graph.nodes)):
-        function = compile_region(module, [n.meta["tensor"] for n in inputs], config.backend_options)
+    with Announcement(program, sum(n.op == "call_function" for n in module.graph.nodes)) as notice:
+        infos = [n.meta["tensor"] for n in inputs]
+        function = compile_region(module, infos, config.backend_options, notice)
     run = runner(lambda: in_blocks(host_program(program, inputs, outputs, late, function), config.skip))
     run.region = function
     return run
@@ -92,10 +96,28 @@ def region_of(program):
     return module, *more
 
 
-def compile_region(module, infos, options=()):
-    """Compile an fx module of ATen operators that may write its inputs in place; takes them positionally."""
-    with_known_shapes(module.graph)
-    module.recompile()
+def compile_region(module, infos, options=(), notice=None):
+    """Return a function over the inputs of a Region, whose operators may write them in place.
+
+    The function comes from the program cache if that has it. Its `layouts` are the infos of its results.
+    `notice`: the Announcement of the compilation.
+    """
+    request = program_cache.request_for(module, infos, options)
+    region = request and program_cache.load(request)
+    if region is None:
+        if notice is not None:
+            notice.begin()
+        begin = time.perf_counter()
+        known_operators = with_known_shapes(module.graph)
+        region = _compiled(module, infos, options)
+        built = request and library_of(region, known_operators)
+        if built:
+            program_cache.keep(request, built, getattr(notice, "name", "graph"), time.perf_counter() - begin)
+    region.request = request
+    return region
+
+
+def _compiled(module, infos, options):
     chosen = settings(module.graph, infos, options)
     try:
         return _compile(module, infos, chosen)
@@ -105,6 +127,23 @@ def compile_region(module, infos, options=()):
         return _compile(
             module, infos, {**chosen, "cpp_wrapper": False}
         )  # operators that can only be called from Python
+
+
+def library_of(region, known_operators) -> program_cache.Built | None:
+    """Return what the program cache keeps of a region, or None if it is not one library of machine code."""
+    call = getattr(region, "call", None)
+    scope = getattr(call, "__globals__", {})
+    module = getattr(scope.get("inductor_entry"), "__self__", None)
+    if module is None or call.__qualname__ != "_wrap_func.<locals>.g":
+        return None
+    source = scope["cpp_wrapper_src"]
+    return program_cache.Built(
+        library=Path(module.__file__),
+        constants=[scope[n] for n in call.__code__.co_names if isinstance(scope.get(n), torch.Tensor)],
+        results=region.layouts,
+        known_operators=known_operators,
+        calls_kernels="oneflow" in source,
+    )
 
 
 def _compile(module, infos, chosen):
@@ -127,7 +166,7 @@ def _compile(module, infos, chosen):
         examples = [torch.empty_strided(i.shape, i.stride, dtype=i.dtype, device=i.device) for i in infos]
 
     def flat(*values):
-        return list(_Functional(module).run(*values))
+        return list(_Functional(module, graph=module.graph).run(*values))
 
     with (
         torch.no_grad(),
@@ -179,7 +218,9 @@ def _compile(module, infos, chosen):
     def region(*values):
         return call(list(values))
 
-    region.graph, region.settings = gm.graph, chosen
+    results = next(n for n in reversed(gm.graph.nodes) if n.op == "output").args[0]
+    region.layouts = [describe(r.meta["val"]) for r in results]
+    region.graph, region.settings, region.call = gm.graph, chosen, call
     return region
 
 

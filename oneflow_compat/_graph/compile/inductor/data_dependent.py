@@ -10,11 +10,11 @@ inductor's C++ wrapper passes such a list as a list of anything, which put each 
 
 from __future__ import annotations
 
-import functools
 import operator
 
 import torch
 
+from ..known_operators import known_operator
 from .shims import no_shim
 
 aten = torch.ops.aten
@@ -37,8 +37,9 @@ DYNAMIC = {
 _MASKS = torch.bool, torch.uint8
 
 
-def with_known_shapes(graph):
-    """Replace such operators in the graph of a region, in place."""
+def with_known_shapes(graph) -> list:
+    """Replace such operators in the graph of a region, in place. Return [(operator, infos of its results)]."""
+    replaced = []
     for node in graph.nodes:
         if (
             node.target in DYNAMIC
@@ -53,7 +54,9 @@ def with_known_shapes(graph):
                 if node.meta["tensor"] is None
                 else node.meta["tensor"]
             )
-            node.target = _known(node.target, results)
+            replaced.append((node.target, results))
+            node.target = known_operator(node.target, results)
+    return replaced
 
 
 def _parts(node):
@@ -68,59 +71,3 @@ def _listed(parts):
 
 def _sparse(node) -> bool:
     return node.meta["tensor"] is not None and node.meta["tensor"].stride is None
-
-
-def _checked(target, results, *args, **kwargs):
-    """Run the operator and check that its results match the record, because the code compiled after it
-    reads that much memory. (A saved program may claim any size.)
-    """
-    outputs = target(*args, **kwargs)
-    for output, info in zip(outputs, results) if type(results) is tuple else ((outputs, results),):
-        if (
-            isinstance(output, torch.Tensor)
-            and info is not None
-            and (tuple(output.shape), output.dtype, output.stride()) != (info.shape, info.dtype, info.stride)
-        ):
-            raise RuntimeError(
-                f"{target} gave {output.dtype}{list(output.shape)} of strides {list(output.stride())}, the"
-                f" program was made for {info.dtype}{list(info.shape)} of {list(info.stride)}"
-            )
-    return outputs
-
-
-@functools.cache
-def _library():
-    return torch.library.Library("oneflow_known", "FRAGMENT")
-
-
-@functools.cache
-def _known(target, results):
-    """Return the operator that declares these results (or this single result). A result that nobody uses
-    (None) is declared empty.
-    """
-    name = f"{target._opname}_{target._overloadname}_{_known.cache_info().misses}"
-    arguments, returns = str(target._schema).split("(", 1)[1].rsplit("->", 1)
-    library = _library()
-    library.define(f"{name}({arguments}->{returns}".replace("SymInt", "int"))
-    library.impl(name, functools.partial(_checked, target, results), "CompositeExplicitAutograd")
-
-    lists = [isinstance(r.type, torch._C.ListType) for r in target._schema.returns]
-
-    def empty(info):
-        if type(info) is tuple:
-            return [empty(i) for i in info]
-        return (
-            torch.empty(0)
-            if info is None
-            else torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device=info.device)
-        )
-
-    def fake(*args, **kwargs):
-        return (
-            tuple(empty(() if info is None and listed else info) for info, listed in zip(results, lists))
-            if type(results) is tuple
-            else empty(results)
-        )
-
-    torch.library.register_fake(f"oneflow_known::{name}", fake, lib=library)
-    return getattr(torch.ops.oneflow_known, name).default

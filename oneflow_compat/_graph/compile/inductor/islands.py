@@ -7,7 +7,6 @@ only the tensors it is given.
 
 from __future__ import annotations
 
-import contextlib
 import operator
 
 import torch
@@ -15,11 +14,11 @@ import torch.fx
 
 from ...program.program import is_view, roots, written_args
 from ...program.random_functions import replays_random_numbers
-from ...program.tensor_info import TensorInfo
 from .. import aten
 from .decompositions import talks
+from .regions import Region
 from .compiler import compile_region, views_out_of_reach
-from ..notices import announced
+from ..notices import Announcement
 from ...program.writes import first_of_update
 
 SHORT = 6  # a run with fewer operators (views not counted) is not worth a separate call
@@ -36,9 +35,9 @@ def compile(program, config):
     }
     compiled = {run[0]: run for run in _runs(program.graph) if _closed(run, program.graph)}
     done = set()
-    with announced(program, sum(map(len, compiled.values()))) if compiled else contextlib.nullcontext():
+    with Announcement(program, sum(map(len, compiled.values()))) as notice:
         for node in program.graph.nodes:
-            if node in compiled and _call(graph, copies, compiled[node], config):
+            if node in compiled and _call(graph, copies, compiled[node], config, notice):
                 done.update(compiled[node])
             if node not in done and node.op == "call_function":
                 copies[node] = graph.node_copy(node, lambda n: copies[n])
@@ -102,7 +101,7 @@ def _made(run):
     return [n for n in run if list(roots([n]))[-1] in within and any(u not in within for u in n.users)]
 
 
-def _call(graph, copies, run, config):
+def _call(graph, copies, run, config, notice):
     """Put a call of the compiled run and its outputs into the graph. Return False if inductor has no form for
     it, or returns another layout than the operators do.
     """
@@ -118,12 +117,12 @@ def _call(graph, copies, run, config):
     if views_out_of_reach(region):
         return False
     function = compile_region(
-        torch.fx.GraphModule(torch.nn.Module(), region),
+        Region(region),
         [n.meta["tensor"] for n in inputs],
         config.backend_options,
+        notice,
     )
-    results = next(iter(function.graph.find_nodes(op="output"))).args[0]
-    if any(_layout(r.meta["val"]) != _layout(n.meta["tensor"]) for r, n in zip(results, outputs)):
+    if any(_layout(r) != _layout(n.meta["tensor"]) for r, n in zip(function.layouts, outputs)):
         return False
     function = _taking(function, [n.meta["tensor"].stride for n in inputs])
     call = graph.call_function(function, tuple(copies[n] for n in inputs))
@@ -154,6 +153,5 @@ def _taking(function, strides):
     return region
 
 
-def _layout(tensor):
-    stride = tensor.stride if isinstance(tensor, TensorInfo) else tensor.stride()
-    return [(size, step) for size, step in zip(tensor.shape, stride) if size > 1]
+def _layout(info):
+    return [(size, step) for size, step in zip(info.shape, info.stride) if size > 1]

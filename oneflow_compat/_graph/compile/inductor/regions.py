@@ -15,8 +15,19 @@ import torch.fx
 from ...program.writes import first_of_update
 
 
+class Region(torch.nn.Module):
+    """The graph of a region, and the constants that it reads as buffers.
+
+    A GraphModule would generate Python code, which a region from the program cache does not need.
+    """
+
+    def __init__(self, graph: torch.fx.Graph):
+        super().__init__()
+        self.graph = graph
+
+
 def split(program):
-    """Return (module of the compiled region, its input placeholders, its output nodes, nodes of the rest)."""
+    """Return (the compiled region, its input placeholders, its output nodes, nodes of the rest)."""
     graph = program.graph
     late = first_of_update(graph)
     # numbers computed from lr before the first tensor operator of the update belong to the update as well,
@@ -39,14 +50,13 @@ def split(program):
             copies[node] = region.placeholder(node.name)
             copies[node].meta.update(node.meta)
             inputs.append(node)
-    constants = torch.nn.Module()
+    module = Region(region)
     for node in early:
         copies[node] = region.node_copy(node, lambda n: copies[n])
         if node.op == "get_attr":
-            constants.register_buffer(node.target, program.constants[node.target])
+            module.register_buffer(node.target, program.constants[node.target])
     outputs = [n for n in early if any(u not in wanted for u in n.users)]
     region.output(tuple(copies[n] for n in outputs))
-    module = torch.fx.GraphModule(constants, region)
     return module, inputs, outputs, late
 
 

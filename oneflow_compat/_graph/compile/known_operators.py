@@ -1,0 +1,67 @@
+"""Operators of torch that declare the results which the capture recorded, in place of symbolic sizes."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+
+import torch
+
+
+def _checked(target, results, *args, **kwargs):
+    """Run the operator and check that its results match the record, because the code compiled after it
+    reads that much memory. (A saved program may claim any size.)
+    """
+    outputs = target(*args, **kwargs)
+    for output, info in zip(outputs, results) if type(results) is tuple else ((outputs, results),):
+        if (
+            isinstance(output, torch.Tensor)
+            and info is not None
+            and (tuple(output.shape), output.dtype, output.stride()) != (info.shape, info.dtype, info.stride)
+        ):
+            raise RuntimeError(
+                f"{target} gave {output.dtype}{list(output.shape)} of strides {list(output.stride())}, the"
+                f" program was made for {info.dtype}{list(info.shape)} of {list(info.stride)}"
+            )
+    return outputs
+
+
+@functools.cache
+def _library():
+    return torch.library.Library("oneflow_known", "FRAGMENT")
+
+
+@functools.cache
+def known_operator(target, results):
+    """Return the operator that declares these results (or this single result). A result that nobody uses
+    (None) is declared empty.
+
+    The name is made from the content, because compiled regions on disk call the operator by its name.
+    """
+    digest = hashlib.sha256(repr((str(target._schema), results)).encode()).hexdigest()[:16]
+    name = f"{target._opname}_{target._overloadname}_{digest}"
+    arguments, returns = str(target._schema).split("(", 1)[1].rsplit("->", 1)
+    library = _library()
+    library.define(f"{name}({arguments}->{returns}".replace("SymInt", "int"))
+    library.impl(name, functools.partial(_checked, target, results), "CompositeExplicitAutograd")
+
+    lists = [isinstance(r.type, torch._C.ListType) for r in target._schema.returns]
+
+    def empty(info):
+        if type(info) is tuple:
+            return [empty(i) for i in info]
+        return (
+            torch.empty(0)
+            if info is None
+            else torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device=info.device)
+        )
+
+    def fake(*args, **kwargs):
+        return (
+            tuple(empty(() if info is None and listed else info) for info, listed in zip(results, lists))
+            if type(results) is tuple
+            else empty(results)
+        )
+
+    torch.library.register_fake(f"oneflow_known::{name}", fake, lib=library)
+    return getattr(torch.ops.oneflow_known, name).default

@@ -1,0 +1,118 @@
+"""What a compiled region depends on besides the region: versions, the processor, and settings."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import sys
+import sysconfig
+from pathlib import Path
+
+import torch
+
+from ...._kernels import _ext
+from ....version import __version__
+from .region_record import NotCacheable
+
+# variables that decide neither the generated code nor the flags of the compiler
+_HARMLESS = ("TORCHINDUCTOR_CACHE_DIR", "TORCHINDUCTOR_COMPILE_THREADS", "TORCHINDUCTOR_WORKER_START")
+_COMPILER = ("CXX", "CXXFLAGS", "CPPFLAGS", "CFLAGS", "ATEN_CPU_CAPABILITY")
+_PARTS = ("model name", "flags", "Features", "CPU implementer", "CPU part")  # lines of /proc/cpuinfo
+
+
+def environment() -> dict:
+    """Return {what: value}. A binary serves a process whose values are the same."""
+    return {
+        **versions(),
+        **processor(),
+        "threads": torch.get_num_threads(),
+        "settings": _torch_settings(),
+        "variables": {k: v for k, v in sorted(os.environ.items()) if _is_setting(k)},
+        "inductor": _changed_options(),
+    }
+
+
+@functools.cache
+def versions() -> dict:
+    return {
+        "oneflow": f"{__version__} {_sources()}",
+        "kernels": _ext.status() == "loaded",
+        "torch": f"{torch.__version__} {torch.version.git_version}",
+        "python": f"{sys.version} {sysconfig.get_config_var('EXT_SUFFIX')}",
+    }
+
+
+@functools.cache
+def processor() -> dict:
+    """Return the processor by its name and a checksum of its instruction sets, because g++ compiles for
+    exactly this one.
+    """
+    try:
+        with open("/proc/cpuinfo") as file:
+            core = file.read(1 << 14).split("\n\n")[0]
+    except OSError:
+        core = platform.processor()
+    lines = [line for line in core.splitlines() if line.split("\t")[0].strip() in _PARTS]
+    named = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "")
+    return {
+        "machine": f"{sys.platform} {platform.machine()}",
+        "processor": f"{named} {hashlib.sha256('/'.join(lines).encode()).hexdigest()[:16]}".strip(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+    }
+
+
+@functools.cache
+def _sources() -> str:
+    """Return a checksum of the code of this package that decides what is compiled."""
+    package, digest = Path(__file__).resolve().parents[3], hashlib.sha256()
+    for folder in ("_graph/compile", "_kernels"):
+        for path in sorted((package / folder).rglob("*.py")):
+            digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _torch_settings() -> list:
+    return [
+        torch.get_default_dtype().__str__(),
+        torch.get_float32_matmul_precision(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.backends.mkldnn.enabled,
+        torch.backends.mkldnn.is_available(),
+        torch.backends.mkl.is_available(),
+    ]
+
+
+def _is_setting(name: str) -> bool:
+    return (
+        name in _COMPILER
+        or name == "ONEFLOW_GRAPH_BLOCKS"
+        or name.startswith("TORCHINDUCTOR_")
+        and name not in _HARMLESS
+    )
+
+
+def _changed_options() -> dict:
+    """Return the options of torch's inductor that the user has changed. Inductor is not imported for it."""
+    config = sys.modules.get("torch._inductor.config")
+    if config is None:
+        return {}
+    from torch.utils._config_module import _UNSET_SENTINEL  # inductor's config has imported it
+
+    changed = {}
+    for name, entry in config._config.items():
+        if entry.user_override.get() is not _UNSET_SENTINEL and entry.alias is None:
+            value = getattr(config, name)
+            if callable(value):
+                raise NotCacheable(f"inductor's option {name} is a function")
+            if value != _unchanged(entry, _UNSET_SENTINEL):
+                changed[name] = repr(value)
+    return changed
+
+
+def _unchanged(entry, unset):
+    """Return the value of an option that nobody assigned: of a variable, which is keyed, or the default."""
+    return next(
+        (v for v in (entry.env_value_force, entry.env_value_default, entry.default) if v is not unset), None
+    )

@@ -1,0 +1,174 @@
+"""A region as JSON: its text is part of the key of the cache, and a child process rebuilds the region from it.
+
+Nodes are numbered, so equal programs of differently named modules have the same record.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import math
+
+import torch
+import torch.fx
+
+from ...program.tensor_info import TensorInfo
+from ..inductor.regions import Region
+
+LARGEST_CONSTANTS = 1 << 24  # bytes; a region with larger constants is not cached
+_NAMESPACES = ("aten", "prims", "oneflow")  # of operators that mean the same in every process
+_PYTHON_MODULES = ("_operator", "math")
+_TORCH_ENUMS = ("dtype", "layout", "memory_format")
+
+
+class NotCacheable(Exception):
+    """A region cannot be written as a record; the message says why."""
+
+
+# --------------------------------------------------------------------------- writing
+def record_of(region: Region, infos, options) -> dict:
+    """Return the record of a region. Raise NotCacheable if its key could not tell it from another one."""
+    numbers = {node: i for i, node in enumerate(region.graph.nodes)}
+    constants = {n.target: getattr(region, n.target) for n in region.graph.nodes if n.op == "get_attr"}
+    if sum(t.numel() * t.element_size() for t in constants.values()) > LARGEST_CONSTANTS:
+        raise NotCacheable("its constants are large")
+    return {
+        "inputs": [encode_info(info) for info in infos],
+        "nodes": [_encode_node(node, numbers, constants) for node in region.graph.nodes],
+        "options": {name: _encode_option(value) for name, value in sorted(dict(options).items())},
+    }
+
+
+def _encode_node(node, numbers, constants):
+    if node.op == "get_attr":
+        target = encode_tensor(constants[node.target])
+    else:
+        target = target_name(node.target) if node.op == "call_function" else None
+    info = node.meta.get("tensor")
+    return [
+        node.op,
+        target,
+        encode(node.args, numbers),
+        {k: encode(v, numbers) for k, v in node.kwargs.items()},
+        info and encode_info(info),
+        bool(node.meta.get("recomputed")),
+    ]
+
+
+def target_name(target) -> str:
+    """Return the name of a function that a region calls."""
+    if isinstance(target, torch._ops.OpOverload):
+        if target.namespace not in _NAMESPACES:
+            raise NotCacheable(f"it calls {target}, whose meaning another process may define otherwise")
+        return f"{target.namespace}::{target._opname}.{target._overloadname}"
+    if getattr(target, "__module__", None) in _PYTHON_MODULES:
+        return f"{target.__module__}.{target.__name__}"
+    raise NotCacheable(f"it calls {target!r}")
+
+
+def encode_info(info) -> list:
+    shape, dtype, device, stride = info
+    if stride is None or any(type(n) is str for n in (*shape, *stride)):
+        raise NotCacheable("it has tensors of unknown sizes or without strides")
+    return [list(shape), str(dtype).removeprefix("torch."), str(device), list(stride)]
+
+
+def encode_tensor(value) -> dict:
+    """Return the record of a constant, its values included."""
+    if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.device.type != "cpu":
+        raise NotCacheable(f"it has a constant of {type(value).__name__} on {value.device}")
+    if value.layout is not torch.strided or value.is_conj() or value.is_neg() or value.is_quantized:
+        raise NotCacheable("it has a constant in a special form")
+    data = value.detach().contiguous().view(-1).view(torch.uint8) if value.numel() else value.new_empty(0)
+    return {
+        "info": encode_info((tuple(value.shape), value.dtype, value.device, value.stride())),
+        "data": base64.b64encode(data.numpy().tobytes()).decode(),
+    }
+
+
+def encode(value, numbers):
+    """Return an argument of a node as JSON."""
+    if isinstance(value, torch.fx.Node):
+        return {"node": numbers[value]}
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [encode(v, numbers) for v in value]
+    if isinstance(value, complex):
+        return {"complex": [value.real, value.imag]}
+    for name in _TORCH_ENUMS:
+        if isinstance(value, getattr(torch, name)):
+            return {name: str(value).removeprefix("torch.")}
+    if isinstance(value, torch.device):
+        return {"device": str(value)}
+    raise NotCacheable(f"it holds a {type(value).__name__}")
+
+
+def _encode_option(value):
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if type(value) in (list, tuple):
+        return [_encode_option(v) for v in value]
+    raise NotCacheable(f"a backend option is a {type(value).__name__}")
+
+
+# --------------------------------------------------------------------------- reading
+def module_of(record: dict):
+    """Return (region, infos of the inputs, options) of a record that this user's own process wrote."""
+    graph, nodes = torch.fx.Graph(), []
+    region = Region(graph)
+    for op, target, args, kwargs, info, recomputed in record["nodes"]:
+        args = tuple(decode(v, nodes) for v in args)
+        if op == "get_attr":
+            name = f"constant{len(nodes)}"
+            region.register_buffer(name, decode_tensor(target))
+            node = graph.get_attr(name)
+        elif op == "placeholder":
+            node = graph.placeholder(f"input{len(nodes)}")
+        elif op == "output":
+            node = graph.output(args[0])
+        else:
+            kwargs = {k: decode(v, nodes) for k, v in kwargs.items()}
+            node = graph.call_function(target_of(target), args, kwargs)
+        node.meta["tensor"] = info and decode_info(info)
+        if recomputed:
+            node.meta["recomputed"] = True
+        nodes.append(node)
+    infos = [decode_info(info) for info in record["inputs"]]
+    return region, infos, record["options"]
+
+
+def target_of(name: str):
+    if "::" not in name:
+        module, _, attribute = name.partition(".")
+        return getattr(importlib.import_module(module), attribute)
+    operator, overload = name.rsplit(".", 1)
+    namespace, base = operator.split("::")
+    return getattr(getattr(getattr(torch.ops, namespace), base), overload)
+
+
+def decode_info(info) -> TensorInfo:
+    shape, dtype, device, stride = info
+    return TensorInfo(tuple(shape), getattr(torch, dtype), torch.device(device), tuple(stride))
+
+
+def decode_tensor(record) -> torch.Tensor:
+    info, data = decode_info(record["info"]), base64.b64decode(record["data"])
+    value = torch.empty_strided(info.shape, info.stride, dtype=info.dtype)
+    if math.prod(info.shape):
+        dense = torch.frombuffer(bytearray(data), dtype=torch.uint8).view(info.dtype).view(info.shape)
+        value.copy_(dense)
+    return value
+
+
+def decode(value, nodes):
+    if isinstance(value, list):
+        return [decode(v, nodes) for v in value]
+    if not isinstance(value, dict):
+        return value
+    ((name, content),) = value.items()
+    if name == "node":
+        return nodes[content]
+    if name == "complex":
+        return complex(*content)
+    return torch.device(content) if name == "device" else getattr(torch, content)
