@@ -18,7 +18,8 @@ from .branches import run_or_undo
 from ..program.symbolic import BRANCH_TAKEN_OTHERWISE, is_run_value
 from ..program.pytree import tree_leaves, with_sizes
 from .python_watch import Watch
-from ..program.python_values import tensor_meta
+from .state_identity import StateIdentity
+from ..program.python_values import get_item, tensor_meta
 
 VALUES = "a tensor that build() branches on or reads with .item()"
 
@@ -77,11 +78,7 @@ class Binding:
     # -- reading slots ---------------------------------------------------------------
     def _bind(self):
         """Find the live values of all slots, and set up the checks that notice when a value was replaced."""
-        self._states = [o.state for o in self.optimizers]
-        self._probes = [
-            (o.state, p, inner) for o in self.optimizers for p, inner in list(o.state.items())[:1]
-        ]
-        self._sizes = [(len(o.state), len(o.param_groups)) for o in self.optimizers]
+        self.identity = StateIdentity(self.live)
         self._write_reader()
         written = silent_writes(self.program)
         # reads the slots whose writes autograd must see, as it sees those of an eager update
@@ -92,7 +89,7 @@ class Binding:
             )
         self._watch()
         self._options = [
-            _options(g, self.guards.live_options.get(o, ()))
+            _options(g, self.guards.live_options.get(o, ()), o in self.guards.options_read)
             for o, opt in enumerate(self.optimizers)
             for g in opt.param_groups
         ]
@@ -133,37 +130,32 @@ class Binding:
         self._tensors, self._scope = tensors, scope
         scope["others"], scope["any_requires_grad"] = self._rebind_replaced, torch._C._any_requires_grad
         self._gradient_tests_made = self._gradient_tests(tensors)
-        tests = [f"x{n} is e{n}" for n, *_ in tensors] + self._gradient_tests_made
+        self._aliases = [
+            (n, *alias)
+            for n, container, key, _ in tensors
+            for tensor, *alias in self.live.aliases
+            if tensor is container[key]
+        ]
+        tests = [f"x{n} is e{n}" for n, *_ in tensors]
+        tests += [f"{name_of(container)}[{key!r}] is x{n}" for n, container, key in self._aliases]
+        tests += self._gradient_tests_made
         check = f"    if not ({' and '.join(tests)}):\n        return others(a)\n" if tests else ""
-        source = (
-            "def gather(a):\n"
-            + "".join(lines)
-            + check
-            + "    return ("
-            + "".join(i + ", " for i in items)
-            + ")\n"
-        )
+        result = "".join(i + ", " for i in items)
+        source = f"def gather(a):\n  try:\n{''.join(lines)}{check}    return ({result})\n"
+        source += "  except KeyError as error:\n    raise Stale(error) from None\n"
+        scope["Stale"] = Stale
         exec(compile(source, f"<{self.program.name} slots>", "exec"), scope)
         self.gather = scope["gather"]
 
     def _gradient_tests(self, tensors):
-        """Conditions on requires_grad: freezing a parameter needs another program.
-
-        Among the trained parameters, the first one of each module stands for the whole module.
-        """
+        """Conditions on requires_grad: freezing a parameter needs another program."""
         if not self.program.training:
             return []
         params = [
-            (n, container, container[key].requires_grad)
-            for n, container, key, slot in tensors
-            if slot.role == "param"
+            (n, container[key].requires_grad) for n, container, key, slot in tensors if slot.role == "param"
         ]
-        representatives: dict = {}
-        for n, container, trained in params:
-            if trained:
-                representatives.setdefault(id(container), n)
-        frozen = [f"x{n}" for n, _, trained in params if not trained]
-        return [f"x{n}.requires_grad" for n in representatives.values()] + (
+        frozen = [f"x{n}" for n, trained in params if not trained]
+        return [f"x{n}.requires_grad" for n, trained in params if trained] + (
             [f"not any_requires_grad({', '.join(frozen)})"] if frozen else []
         )
 
@@ -174,7 +166,7 @@ class Binding:
         """
         scope = self._scope
         for n, container, key, slot in self._tensors:
-            old, now = scope[f"e{n}"], container[key]
+            old, now = scope[f"e{n}"], get_item(container, key)
             if now is old:
                 continue
             trained = self.program.training and slot.role == "param"
@@ -184,6 +176,11 @@ class Binding:
                 or isinstance(now, OfSeveralRanks)
                 or tensor_meta(now) != tensor_meta(old)
             ):
+                self.watch.changed = slot.name
+                raise Stale(slot.name)
+        for n, container, key in self._aliases:
+            _, first_container, first_key, slot = self._tensors[n]
+            if get_item(container, key) is not first_container[first_key]:
                 self.watch.changed = slot.name
                 raise Stale(slot.name)
         for n, container, key, _ in self._tensors:
@@ -231,26 +228,19 @@ class Binding:
 
     def as_captured(self) -> bool:
         """Return False if something other than values and arguments has changed."""
-        for optimizer, state, sizes in zip(self.optimizers, self._states, self._sizes):
-            if optimizer.state is not state:  # load_state_dict
-                try:
-                    self._bind()
-                except KeyError:
-                    self.dead = True
-                    return False
-                break
-            if (len(state), len(optimizer.param_groups)) != sizes:
-                self.dead = True
-        for state, param, inner in self._probes:
-            if state.get(param) is not inner:  # the state was cleared and created again
-                self.dead = True
-        if self.dead:
+        if self.dead or self.once and self.used:
             return False
-        if self.once and self.used or not self.watch.holds(self._rebind):
+        if not self.identity.holds():
+            self.watch.changed = self.identity.changed
+            if not (self.identity.state_replaced and self.identity.same_layout):
+                self.dead = self.identity.state_replaced
+                return False
+            self._bind()  # load_state_dict, for example
+        if not self.watch.holds(self._rebind):
             return False
         for container, key, dtype, device in self._watched:
-            tensor = container[key]
-            if tensor.dtype is not dtype or tensor.device != device:
+            tensor = container.get(key)
+            if tensor is None or tensor.dtype is not dtype or tensor.device != device:
                 return False
         for group, get, expected, _ in self._options:
             if get(group) != expected:
@@ -404,12 +394,17 @@ def _numeric(value):
     )
 
 
-def _options(group, live):
-    """(group, getter, current values, names) of the options that are fixed in a program."""
+def _options(group, live, read):
+    """(group, getter, current values, names) of the options that are fixed in a program.
+
+    If build() read the options, each of them is fixed, although the update takes some as inputs.
+    """
     names = tuple(
         k
         for k, v in group.items()
-        if k not in ("params", "lr", "initial_lr") and k not in live and not isinstance(v, torch.Tensor)
+        if k != "params"
+        and (read or k not in ("lr", "initial_lr") and k not in live)
+        and not isinstance(v, torch.Tensor)
     )
     get = operator.itemgetter(*names) if len(names) > 1 else (lambda g: tuple(g[n] for n in names))
     return group, get, get(group), names

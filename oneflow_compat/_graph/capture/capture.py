@@ -17,6 +17,7 @@ from .slots import slots_of
 from .module_state import StateMap, kept_grads, kept_modes, kept_modules, memories, of_their_own, resolve
 from ..program.pytree import paths, tree_flatten, with_sizes
 from .unused_backward import backward_is_unused, warn_of_unused_backward
+from .option_reads import option_reads
 from .python_reads import Reads
 from ..._active import STATE, capturing
 from ..errors import inside_another
@@ -199,7 +200,11 @@ class Capture:
         from .torch_patches import run_build
         from .random_state import python_draws
 
-        with python_draws(self.engine.name, "build()"):
+        optimizers = [optimizer for optimizer, _ in resolve(self.engine.optimizers)]
+        with (
+            python_draws(self.engine.name, "build()"),
+            option_reads(optimizers, self.recorder) as self.options_read,
+        ):
             return run_build(self, flat)
 
     def _late_state(self, early):
@@ -344,6 +349,7 @@ class Capture:
             python_values=self.python_values,
             free_index=free_index,
             live_options={o: frozenset(names) for o, names in live_options.items()},
+            options_read=frozenset(self.options_read),
             branches=recorder.sizes.branches,
             fixes_sizes=recorder.sizes.known,
             reads_values=bool(recorder.guards),

@@ -36,6 +36,7 @@ class StateMap:
         self.tensors = tensors
         self.optimizers = list(optimizers)
         self.by_id: dict[int, StateEntry] = {}
+        self.aliases: list = []  # (tensor, container, key) of each further name of a tensor
         for prefix, module in self.modules.items():
             for path, part in module.named_modules(prefix=prefix, remove_duplicate=True):
                 self._add(part._parameters, path, "param")
@@ -61,6 +62,8 @@ class StateMap:
             entry = StateEntry(role, name, ModuleTensor(name), container, key, tensor)
             entry = self.by_id.setdefault(id(tensor), entry)
             self.by_id.setdefault(id(memory_of(tensor)), entry)
+            if entry.container is not container or entry.key != key:
+                self.aliases.append((tensor, container, key))
 
     def entry(self, tensor) -> StateEntry | None:
         return self.by_id.get(id(tensor))
@@ -72,7 +75,13 @@ class StateMap:
     def live(self, free: list) -> LiveState:
         """Return the objects that the locations of a program name."""
         entries = {entry.name: entry for entry in self.by_id.values()}
-        return LiveState(entries, tuple(optimizer for optimizer, _ in self.optimizers), free)
+        return LiveState(
+            entries,
+            tuple(optimizer for optimizer, _ in self.optimizers),
+            free,
+            modules=tuple(self.all_modules()),
+            aliases=tuple(self.aliases),
+        )
 
     def all_modules(self):
         """(path, module) of every module, once."""

@@ -1,15 +1,65 @@
-"""Replace an attribute while a block runs, and put it back on any exception."""
+"""Change torch while a block runs, and undo every change on any exception.
+
+A KeyboardInterrupt can arrive between any two bytecodes, also while a change is being undone. So each change
+logs its undo function before it is made, and a capture runs what is left in the log when it ends.
+"""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Iterable
+
+_log: list = []  # undo functions of the changes in force, each safe to run again
+_MISSING = object()
 
 
 @contextlib.contextmanager
-def patched(owner, name, make):
-    original = getattr(owner, name)
-    setattr(owner, name, make(original))
+def undone(undo: Callable[[], None]):
+    """Call `undo` at the end of the block. It must be safe to call twice, and before anything changed."""
+    _log.append(undo)
     try:
         yield
     finally:
-        setattr(owner, name, original)
+        undo()
+        _log.remove(undo)
+
+
+@contextlib.contextmanager
+def everything_undone():
+    """Undo at the end of the block what an interrupt left changed."""
+    try:
+        yield
+    finally:
+        interrupt = None
+        while _log:
+            try:
+                _log[-1]()
+                _log.pop()
+            except KeyboardInterrupt as error:  # the rest is undone first
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
+
+
+@contextlib.contextmanager
+def patched_attributes(changes: Iterable[tuple[object, str, object]]):
+    """Set `name` of `owner` to `value` for each (owner, name, value) while the block runs."""
+    changes = list(changes)
+    before = [(owner, name, vars(owner).get(name, _MISSING)) for owner, name, _ in changes]
+
+    def undo():
+        for owner, name, value in reversed(before):
+            if value is not _MISSING:
+                setattr(owner, name, value)
+            elif name in vars(owner):  # it was inherited
+                delattr(owner, name)
+
+    with undone(undo):
+        for owner, name, value in changes:
+            setattr(owner, name, value)
+        yield
+
+
+def patched(owner, name, make):
+    """Set `name` of `owner` to `make(its value)` while the block runs."""
+    return patched_attributes([(owner, name, make(getattr(owner, name)))])

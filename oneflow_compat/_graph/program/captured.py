@@ -59,6 +59,8 @@ class Guards:
     free_index: dict = field(default_factory=dict)
     # optimizer -> names of options that are inputs of the program; the other options are fixed in it
     live_options: Mapping[int, frozenset] = field(default_factory=dict)
+    # indices of the optimizers whose groups build() read: all of their options are fixed in the program
+    options_read: frozenset = frozenset()
     # branch on a size that depends on values -> outcome, in the order of the program
     branches: Mapping[Any, bool] = field(default_factory=dict)
     # whether the program assumes sizes that depend on values

@@ -47,6 +47,8 @@ class LiveState:
     optimizers: tuple = ()
     free: list = field(default_factory=list)  # tensors of closures and globals; replaced if they are rebound
     saved: dict = field(default_factory=dict)  # values of a graph that was read from disk
+    modules: tuple = ()  # (path, module) of every module of the graph
+    aliases: tuple = ()  # (tensor, container, key) of each further name of a tensor of a module
 
     def state_of(self, optimizer: int, parameter: str) -> dict | None:
         """Return the optimizer's state of a parameter, or None if there is none yet."""
