@@ -21,9 +21,9 @@ def _need(module, value):
 
 
 def _made_of(buffer, cells):
-    made = TensorBuffer(cells, buffer.shape)
-    made.source = getattr(buffer, "source", None)
-    return made
+    result = TensorBuffer(cells, buffer.shape)
+    result.source = getattr(buffer, "source", None)
+    return result
 
 
 def _placed(tensor, buffer):
@@ -104,10 +104,10 @@ class Resize(Stage):
         scale = _placed(
             torch.tensor([[n[0] / o[0], n[1] / o[1]] for _, o, n in done], dtype=torch.float32), input
         )
-        kind = to_numpy_dtype(self.dtype)
+        dtype = to_numpy_dtype(self.dtype)
         if fixed is not None:
-            return _placed(torch.from_numpy(fixed.astype(kind, copy=False)), input), scale, None
-        out = [cell.astype(kind, copy=False) for cell, _, _ in done]
+            return _placed(torch.from_numpy(fixed.astype(dtype, copy=False)), input), scale, None
+        out = [cell.astype(dtype, copy=False) for cell, _, _ in done]
         return (
             _made_of(input, out),
             scale,
@@ -159,8 +159,10 @@ class decode(Stage):
         self.dtype, self.color_space = to_numpy_dtype(dtype), images.check_color_space(color_space)
 
     def forward(self, input):
-        one = lambda cell: images.decode(cell.tobytes(), self.color_space).astype(self.dtype, copy=False)
-        return _made_of(input, images.parallel(one, _need("decode", input).cells))
+        decode_cell = lambda cell: images.decode(cell.tobytes(), self.color_space).astype(
+            self.dtype, copy=False
+        )
+        return _made_of(input, images.parallel(decode_cell, _need("decode", input).cells))
 
 
 class flip(Stage):

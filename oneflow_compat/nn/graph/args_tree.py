@@ -52,13 +52,13 @@ class NamedArg:
             (tuple, "TUPLE"),
             (type(None), "NONE"),
         )
-        kind = next((text for of, text in kinds if isinstance(value, of)), "OPAQUE")
+        type_name = next((name for cls, name in kinds if isinstance(value, cls)), "OPAQUE")
         shown = (
             ""
-            if kind in ("DICT", "LIST", "TUPLE")
-            else f", value: {value_text(value) if kind == 'TENSOR' else value}"
+            if type_name in ("DICT", "LIST", "TUPLE")
+            else f", value: {value_text(value) if type_name == 'TENSOR' else value}"
         )
-        return f"(name: {self._name}, idx: {self._index}, type: {kind}{shown})"
+        return f"(name: {self._name}, idx: {self._index}, type: {type_name}{shown})"
 
 
 class ArgsTree:
@@ -77,7 +77,7 @@ class ArgsTree:
         count = [0]
 
         def node(value, prefix, name):
-            made = NamedArg(prefix, name, count[0], self._tensor_type)
+            named = NamedArg(prefix, name, count[0], self._tensor_type)
             count[0] += 1
             children = _children(value)
             if children is not None:
@@ -88,8 +88,8 @@ class ArgsTree:
                         for i, (k, v) in enumerate(children)
                     ],
                 )
-            made.set_value(value)
-            return made
+            named.set_value(value)
+            return named
 
         self._named = node(self._args, *self._root)
         return self._named

@@ -48,10 +48,12 @@ def _others(graph, entry):
     around = lambda e: (
         e.key[:3] if e.key[:1] == ("autocast",) else None
     )  # a loaded graph does not check the context of its call
-    found = [e for variants in reversed(graph._engine._entries.values()) for e in variants if e is not entry]
+    entries = [
+        e for variants in reversed(graph._engine._entries.values()) for e in variants if e is not entry
+    ]
     return [
         e
-        for e in found
+        for e in entries
         if not (e.once or e.dead or e.effects.state_values or _decided_by_steps(e))
         and around(e) == around(entry)
         and e.as_captured()
@@ -81,13 +83,13 @@ def _schedules(graph):
     for o, (optimizer, schedule) in enumerate(graph._opts):
         if schedule is None:
             continue
-        numbers = not any(isinstance(g["lr"], torch.Tensor) for g in optimizer.param_groups)
+        rates_are_scalars = not any(isinstance(g["lr"], torch.Tensor) for g in optimizer.param_groups)
         kept = (
             schedules.record(
                 schedule,
                 [slots.get(GroupOption(o, g, ("lr",))) for g in range(len(optimizer.param_groups))],
             )
-            if numbers
+            if rates_are_scalars
             else None
         )
         if kept is None:
@@ -264,9 +266,9 @@ def load_runtime_state_dict(graph, state_dict, warmup_with_run=True):
             f" {type(state_dict).__name__}"
         )
     if len(state_dict) == 1 and isinstance(
-        held := next(iter(state_dict.values())), dict
+        only_state := next(iter(state_dict.values())), dict
     ):  # of a graph made with_dynamic_input_shape
-        state_dict = held
+        state_dict = only_state
     _check_files("load_runtime_state_dict", state_dict)
     with tempfile.TemporaryDirectory() as folder:
         for key, name in (("program", "program.json"), ("tensors", "tensors.pt")):
@@ -293,7 +295,7 @@ def runtime_state_dict_to(state_dict, device):
 
     if "program" not in state_dict:
         return type(state_dict)(
-            (name, runtime_state_dict_to(held, device)) for name, held in state_dict.items()
+            (name, runtime_state_dict_to(state, device)) for name, state in state_dict.items()
         )
     _check_files("runtime_state_dict_to", state_dict)
     out = type(state_dict)(state_dict)

@@ -56,9 +56,9 @@ class Graph:
         debug_op_repr_with_py_stack=False,
     ):
         set_ = object.__setattr__
-        kind = type(self).__name__
-        number = Graph._child_init_cnt[kind]
-        Graph._child_init_cnt[kind] += 1
+        class_name = type(self).__name__
+        index = Graph._child_init_cnt[class_name]
+        Graph._child_init_cnt[class_name] += 1
         config = Config(on_stage=on_stage(self))
 
         @functools.wraps(self.build)
@@ -68,7 +68,7 @@ class Graph:
         set_(self, "_blocks", {})
         set_(self, "_opts", [])
         set_(self, "_grad_scaler", None)
-        set_(self, "_name", f"{kind}_{number}")
+        set_(self, "_name", f"{class_name}_{index}")
         set_(self, "config", GraphConfig(config))
         self.config._graph = weakref.ref(self)
         set_(self, "_steps", 0)
@@ -133,14 +133,14 @@ class Graph:
                 " twice it would step twice in each call"
             )
         self._before_first_call("add_optimizer")
-        numbers = {
+        embeddings = {
             getattr(p, "_one_embedding", None) for group in optim.param_groups for p in group["params"]
         } - {None}
-        if numbers:
+        if embeddings:
             from ...one_embedding.registry import live
 
-            for number in numbers:
-                live(number).attach(optim, in_graph=True)
+            for embedding in embeddings:
+                live(embedding).attach(optim, in_graph=True)
         (sparse_rows.lazy.add if is_sparse else sparse_rows.lazy.discard)(optim)
         self._opts.append((optim, lr_sch))
         self.config._train = True
@@ -288,9 +288,9 @@ class Graph:
             block = theirs[name]
             if [n for n, _ in block.named_parameters()] != [n for n, _ in mine[name].named_parameters()]:
                 raise ValueError(f"share_from: module {name!r} has other parameters in the other graph")
-            for (path, module), (_, other) in zip(mine[name].named_modules(), block.named_modules()):
-                module._parameters.update(other._parameters)
-                module._buffers.update(other._buffers)
+            for (path, module), (_, source) in zip(mine[name].named_modules(), block.named_modules()):
+                module._parameters.update(source._parameters)
+                module._buffers.update(source._buffers)
 
     # -- seeing and keeping -----------------------------------------------------------------
     def debug(
@@ -409,8 +409,8 @@ class Graph:
                 origin = module._origin
                 yield from (
                     getattr(module, n)
-                    for held in (origin._parameters, origin._buffers)
-                    for n, t in held.items()
+                    for tensors in (origin._parameters, origin._buffers)
+                    for n, t in tensors.items()
                     if t is not None
                 )
 

@@ -38,23 +38,23 @@ _COMPARISONS = {
 _LOGIC = ("logical_and", "logical_or", "logical_xor")
 
 
-def _softmax(kind, output):
+def _softmax(op_type, output):
     def call(w, node, a):
         return swapped(
-            w, node, a["self"], a["dim"], lambda x: w.user(node, kind, {"in": [x]}, output, {}, w.size(x))
+            w, node, a["self"], a["dim"], lambda x: w.user(node, op_type, {"in": [x]}, output, {}, w.size(x))
         )
 
     return call
 
 
-def _reduced(kind):
+def _reduced(op_type):
     def call(w, node, a):
         if "other" in a:
             return None
         axis = dims(w, a["self"], a.get("dim"))
         return w.user(
             node,
-            kind,
+            op_type,
             {"input_tensor": [a["self"]]},
             "output_tensor",
             {"axis": ints(*axis), "keepdims": flag(a.get("keepdim"))},
@@ -112,20 +112,22 @@ def _arg(negated):
     return call
 
 
-def _largest(kind, negated):
+def _largest(op_type, negated):
     def part(w, node, a, index):
-        return _arg(negated)(w, node, a) if index else _reduced(kind)(w, node, a)
+        return _arg(negated)(w, node, a) if index else _reduced(op_type)(w, node, a)
 
     return part
 
 
-def _compare(kind):
+def _compare(op_type):
     def call(w, node, a):
-        other = a["other"]
-        if isinstance(other, torch.fx.Node):
-            return w.user(node, f"broadcast_{_COMPARISONS[kind]}", {"x": [a["self"]], "y": [other]}, "z", {})
+        operand = a["other"]
+        if isinstance(operand, torch.fx.Node):
+            return w.user(
+                node, f"broadcast_{_COMPARISONS[op_type]}", {"x": [a["self"]], "y": [operand]}, "z", {}
+            )
         return w.user(
-            node, f"scalar_logical_{_COMPARISONS[kind]}", {"in": [a["self"]]}, "out", numbers(other)
+            node, f"scalar_logical_{_COMPARISONS[op_type]}", {"in": [a["self"]]}, "out", numbers(operand)
         )
 
     return call
@@ -189,13 +191,13 @@ def _clamp(w, node, a):
     low, high = a.get("min"), a.get("max")
     if any(isinstance(v, torch.fx.Node) for v in (low, high)) or (low is None and high is None):
         return None
-    settings, kind = {}, "clip_by_scalar" + ("_max" if low is None else "_min" if high is None else "")
+    settings, op_type = {}, "clip_by_scalar" + ("_max" if low is None else "_min" if high is None else "")
     for name, value in (("min", low), ("max", high)):
         if value is not None:
             settings |= typed(
                 w.dtype(a["self"]).is_floating_point, value, (f"floating_{name}", f"integral_{name}")
             )
-    return w.user(node, kind, {"x": [a["self"]]}, "y", settings)
+    return w.user(node, op_type, {"x": [a["self"]]}, "y", settings)
 
 
 def _masked_fill(w, node, a):
@@ -215,7 +217,7 @@ def _cast(w, node, a):
         "cast",
         {"in": [a["self"]]},
         "out",
-        {"dtype": ("at_data_type", w.number(w.dtype(node))), "pin_memory": flag(False)},
+        {"dtype": ("at_data_type", w.data_type_number(w.dtype(node))), "pin_memory": flag(False)},
     )
 
 
@@ -241,8 +243,8 @@ def _constant(value):
     """Write a tensor filled with one value; `value` is that value or the name of ATen's argument."""
 
     def call(w, node, a):
-        number, dtype = a[value] if isinstance(value, str) else value, w.dtype(node)
-        if isinstance(number, (torch.fx.Node, complex)):
+        fill, dtype = a[value] if isinstance(value, str) else value, w.dtype(node)
+        if isinstance(fill, (torch.fx.Node, complex)):
             return None
         floating = dtype.is_floating_point
         return w.user(
@@ -252,8 +254,8 @@ def _constant(value):
             "out",
             {
                 "is_floating_value": flag(floating),
-                **typed(floating, number, ("floating_value", "integer_value")),
-                "dtype": ("at_data_type", w.number(dtype)),
+                **typed(floating, fill, ("floating_value", "integer_value")),
+                "dtype": ("at_data_type", w.data_type_number(dtype)),
                 "shape": ("at_shape", w.result(node)),
             },
         )
@@ -266,7 +268,7 @@ def _arange(w, node, a):
     if not all(isinstance(v, (int, float)) for v in (start, limit, delta)):
         return None
     floating = w.dtype(node).is_floating_point
-    settings = {"dtype": ("at_data_type", w.number(w.dtype(node)))}
+    settings = {"dtype": ("at_data_type", w.data_type_number(w.dtype(node)))}
     for name, value in (("start", start), ("limit", limit), ("delta", delta)):
         settings |= typed(floating, value, (f"float_{name}", f"integer_{name}"))
     return w.user(node, "arange", {}, "out", settings)
@@ -284,7 +286,7 @@ def _var(w, node, a):
             "dim": ints(*dims(w, a["self"], a.get("dim"))),
             "unbiased": flag(a.get("unbiased", a.get("correction") != 0)),
             "keepdim": flag(a.get("keepdim")),
-            "dtype": ("at_data_type", w.number(w.dtype(node))),
+            "dtype": ("at_data_type", w.data_type_number(w.dtype(node))),
         },
     )
 
@@ -340,7 +342,7 @@ def _batch_norm(w, node, a, index):
     )
 
 
-def _upsample(kind, dims):
+def _upsample(op_type, dims):
     """Write an upsampling. OneFlow keeps the given scales, or those that follow from the sizes."""
 
     def call(w, node, a):
@@ -351,10 +353,10 @@ def _upsample(kind, dims):
             a.get(s) or size / old
             for s, size, old in zip(("scales",) if dims == 1 else ("scales_h", "scales_w"), out, x)
         ]
-        given = any(a.get(s) for s in ("scales", "scales_h"))
+        has_scales = any(a.get(s) for s in ("scales", "scales_h"))
         settings = {
             "data_format": ("at_string", "channels_first"),
-            "output_size": longs(*([] if given else out)),
+            "output_size": longs(*([] if has_scales else out)),
         }
         settings |= dict(
             zip(
@@ -364,7 +366,7 @@ def _upsample(kind, dims):
         )
         if "align_corners" in a:
             settings["align_corners"] = flag(a["align_corners"])
-        return w.user(node, kind, {"x": [a["self"]]}, "y", settings)
+        return w.user(node, op_type, {"x": [a["self"]]}, "y", settings)
 
     return call
 
@@ -374,12 +376,12 @@ def _product(w, node, a):
     return w.user(node, "batch_matmul", {"a": [a["self"]], "b": [a["mat2"]]}, "out", settings)
 
 
-def _concat(kind):
+def _concat(op_type):
     def call(w, node, a):
         rank = len(w.result(node))
         return w.user(
             node,
-            kind,
+            op_type,
             {"in": list(a["tensors"])},
             "out",
             {
@@ -391,10 +393,10 @@ def _concat(kind):
     return call
 
 
-def _gathered(kind, names, output, dim):
+def _gathered(op_type, names, output, dim):
     def call(w, node, a):
         setting = {} if dim is None else {dim[0]: (dim[1], dims(w, a["self"], a["dim"])[0])}
-        return w.user(node, kind, {ours: [a[theirs]] for ours, theirs in names.items()}, output, setting)
+        return w.user(node, op_type, {ours: [a[theirs]] for ours, theirs in names.items()}, output, setting)
 
     return call
 
@@ -409,27 +411,27 @@ def _group_norm(w, node, a, index):
     if index:
         return None
     shape, rows = list(w.size(a["input"])), math.prod(w.size(a["input"])) // (a["N"] * a["group"])
-    x, one = reshape(w, node, a["input"], [a["N"], a["group"], rows]), [a["N"], a["group"], 1]
+    x, group_shape = reshape(w, node, a["input"], [a["N"], a["group"], rows]), [a["N"], a["group"], 1]
     kept = {"axis": ints(2), "keepdims": flag(True)}
-    mean = w.user(node, "reduce_sum", {"input_tensor": [x]}, "output_tensor", kept, one)
-    mean = w.user(node, "scalar_mul", {"in": [mean]}, "out", numbers(1.0 / rows), one)
+    mean = w.user(node, "reduce_sum", {"input_tensor": [x]}, "output_tensor", kept, group_shape)
+    mean = w.user(node, "scalar_mul", {"in": [mean]}, "out", numbers(1.0 / rows), group_shape)
     settings = {
         "dim": ints(2),
         "unbiased": flag(False),
         "keepdim": flag(True),
-        "dtype": ("at_data_type", w.number(w.dtype(a["input"]))),
+        "dtype": ("at_data_type", w.data_type_number(w.dtype(a["input"]))),
     }
-    var = w.user(node, "var", {"input": [x]}, "output", settings, one)
+    var = w.user(node, "var", {"input": [x]}, "output", settings, group_shape)
     x = w.user(node, "broadcast_sub", {"x": [x], "y": [mean]}, "z", {}, w.size(x))
-    var = w.user(node, "scalar_add", {"in": [var]}, "out", numbers(float(a["eps"])), one)
-    var = w.user(node, "sqrt", {"x": [var]}, "y", {}, one)
+    var = w.user(node, "scalar_add", {"in": [var]}, "out", numbers(float(a["eps"])), group_shape)
+    var = w.user(node, "sqrt", {"x": [var]}, "y", {}, group_shape)
     x = w.user(node, "broadcast_div", {"x": [x], "y": [var]}, "z", {}, w.size(x))
     if a["weight"] is not None or a["bias"] is not None:
         x = reshape(w, node, x, [a["N"], a["C"], a["HxW"]])
-    for kind, tensor in (("mul", a["weight"]), ("add", a["bias"])):
+    for op_type, tensor in (("mul", a["weight"]), ("add", a["bias"])):
         if tensor is not None:
             y = reshape(w, node, tensor, [1, a["C"], 1])
-            x = w.user(node, f"broadcast_{kind}", {"x": [x], "y": [y]}, "z", {}, w.size(x))
+            x = w.user(node, f"broadcast_{op_type}", {"x": [x], "y": [y]}, "z", {}, w.size(x))
     return reshape(w, node, x, shape)
 
 
@@ -453,10 +455,10 @@ def _sort(w, node, a, index):
     )
 
 
-def _triangle(kind, more):
+def _triangle(op_type, settings):
     def call(w, node, a):
         return w.user(
-            node, kind, {"in": [a["self"]]}, "out", {"diagonal": ("at_int64", a["diagonal"]), **more}
+            node, op_type, {"in": [a["self"]]}, "out", {"diagonal": ("at_int64", a["diagonal"]), **settings}
         )
 
     return call
@@ -519,8 +521,8 @@ CALLS = {
     "argmin": _arg(True),
     "var": _var,
     **VIEWS,
-    **{kind: _compare(kind) for kind in _COMPARISONS},
-    **{kind: _both(f"broadcast_{kind}", f"broadcast_{kind}") for kind in _LOGIC},
+    **{op_type: _compare(op_type) for op_type in _COMPARISONS},
+    **{op_type: _both(f"broadcast_{op_type}", f"broadcast_{op_type}") for op_type in _LOGIC},
     "maximum": _both("elementwise_maximum", "broadcast_maximum"),
     "minimum": _both("elementwise_minimum", "broadcast_minimum"),
     "pow": _both("pow", "broadcast_pow"),

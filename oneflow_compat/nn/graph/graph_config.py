@@ -228,8 +228,8 @@ def _ignored(name):
 def _add_ignored():
     from ..._tables.graph_config import GRAPH_CONFIG
 
-    for name, (kind, why) in GRAPH_CONFIG.items():
-        if kind == "ignored" and not hasattr(GraphConfig, name):
+    for name, (effect, why) in GRAPH_CONFIG.items():
+        if effect == "ignored" and not hasattr(GraphConfig, name):
             setter = _ignored(name)
             setter.__doc__ = f"Kept without effect: {why}."
             setattr(GraphConfig, name, setter)

@@ -58,9 +58,9 @@ class Debug:
     def __bool__(self):
         return self.level >= 0
 
-    def say(self, level, text):
+    def say(self, level, message):
         if self.level >= level:
-            print(text, flush=True)
+            print(message, flush=True)
 
 
 class _Calls:
@@ -77,10 +77,10 @@ class _Calls:
         }
 
     def note(self, tag, label, args, kwargs=None, lazy=True):
-        found = [(n, value_text(v, lazy=lazy)) for n, v in named_leaves(label, args, kwargs)]
-        for n, text in found:
-            self.debug.say(1, f"({tag}:{n}:{text})")
-        return found
+        leaves = [(n, value_text(v, lazy=lazy)) for n, v in named_leaves(label, args, kwargs)]
+        for n, description in leaves:
+            self.debug.say(1, f"({tag}:{n}:{description})")
+        return leaves
 
     def before(self, module, inputs):
         name = self.names.get(id(module))

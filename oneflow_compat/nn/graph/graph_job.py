@@ -114,9 +114,9 @@ def _tell_schedule(decay, schedule):
     if hasattr(schedule, "milestones") and hasattr(schedule, "interval_rescaling"):
         several = decay.sequential_scheduler_conf
         several.SetInParent()
-        for one in schedule.schedulers:
+        for part in schedule.schedulers:
             several.schedulers.append(LearningRateDecay())
-            _tell_schedule(several.schedulers[-1], one)
+            _tell_schedule(several.schedulers[-1], part)
         several.milestones.extend(schedule.milestones)
         several.interval_rescaling.extend(map(int, schedule.interval_rescaling))
         return
@@ -132,9 +132,9 @@ def _tell_schedule(decay, schedule):
 def _fill(message, values):
     """Set the fields that are plain scalars and lists of scalars."""
     for name, value in values.items():
-        kind = type(message.FIELDS[name])
-        if isinstance(value, (bool, int, float)) and kind is not list:
-            setattr(message, name, kind(value))
+        field_class = type(message.FIELDS[name])
+        if isinstance(value, (bool, int, float)) and field_class is not list:
+            setattr(message, name, field_class(value))
         elif isinstance(value, (list, tuple)):
             getattr(message, name).extend(value)
 

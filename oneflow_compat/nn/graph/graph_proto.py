@@ -43,12 +43,12 @@ def operator_lines(program, calls, location=False) -> dict:
         if op.WhichOneof("op_type") != "user_conf":
             continue
         conf = op.user_conf
-        given = ", ".join(writer.value_text(v) for key in conf.input_order for v in conf.input[key].s)
-        made = ", ".join(writer.value_text(v) for key in conf.output_order for v in conf.output[key].s)
-        at = f", location=({op.loc})" if location and op.loc else ""
+        inputs = ", ".join(writer.value_text(v) for key in conf.input_order for v in conf.input[key].s)
+        outputs = ", ".join(writer.value_text(v) for key in conf.output_order for v in conf.output[key].s)
+        location_text = f", location=({op.loc})" if location and op.loc else ""
         lines[writer.modules[op.name]].append(
-            f'(OPERATOR: {op.name}({given}) -> ({made}), placement=(oneflow.placement(type="{op.device_tag}",'
-            f" ranks=[0])){at})"
+            f'(OPERATOR: {op.name}({inputs}) -> ({outputs}), placement=(oneflow.placement(type="{op.device_tag}",'
+            f" ranks=[0])){location_text})"
         )
     return lines
 
@@ -56,15 +56,14 @@ def operator_lines(program, calls, location=False) -> dict:
 class _Writer:
     def __init__(self, program, calls):
         self.job, self.names, self.shapes, self.count = Job(), {}, {}, 0
-        self.values, self.modules, self.turned = (
-            {},
-            {},
-            set(),
-        )  # {name of a value: (shape, dtype)}, {name of an operator: its module}, transposed matrices
-        given, returned = (
-            [n for n, text in leaves if text.startswith("tensor(")] for leaves in calls.get("", ((), ()))
+        self.values = {}  # name of a value -> (shape, dtype)
+        self.modules = {}  # name of an operator -> its module
+        self.turned = set()  # transposes that products take as a setting
+        arguments, returned = (
+            [name for name, description in leaves if description.startswith("tensor(")]
+            for leaves in calls.get("", ((), ()))
         )
-        inputs = iter(given)
+        inputs = iter(arguments)
         for node, slot in zip(program.placeholders, program.slots):
             name = next(inputs, slot.name) if slot.role == "arg" else slot.name
             self.names[node], self.shapes[node] = f"{name}/out", slot.shape
@@ -104,75 +103,74 @@ class _Writer:
         if node.target is operator.getitem:
             self.names[node] = self._part(node, *node.args)
             return
-        kind, in_place = _kind(node)
-        if kind in PARTS and _makes_several(node):
+        op_name, in_place = _opname(node), _is_in_place(node)
+        if op_name in PARTS and _makes_several(node):
             return  # written where one of its results is read
         tensors = [a for a in node.args if isinstance(a, torch.fx.Node)]
-        self.names[node] = out = self._written(node, kind, tensors)
+        self.names[node] = out = self._written(node, op_name, tensors)
         if in_place and tensors:
             self.names[tensors[0]] = out  # later readers of the tensor read the written value
 
     def _part(self, node, source, index):
-        kind, _ = _kind(source)
+        op_name = _opname(source)
         out = (
-            PARTS[kind](self, node, _arguments(source), index)
-            if kind in PARTS and _makes_several(source) and self._sized(source, node)
+            PARTS[op_name](self, node, _arguments(source), index)
+            if op_name in PARTS and _makes_several(source) and self._sized(source, node)
             else None
         )
         if out is not None:
             return out
         if source not in self.names:
             self.names[source] = self._plain(
-                source, kind, [a for a in source.args if isinstance(a, torch.fx.Node)]
+                source, op_name, [a for a in source.args if isinstance(a, torch.fx.Node)]
             )
         return self._value(f"{self.names[source].rpartition('_')[0]}_{index}", node)
 
     def _sized(self, node, result) -> bool:
         """Return True if every input and the result of the operator have static sizes."""
-        known = [self.values.get(self.names.get(n), (None,))[0] for n in node.all_input_nodes] + [
-            self.result(result)
-        ]
-        return all(shape is not None and all(isinstance(d, int) for d in shape) for shape in known)
+        shapes = [self.values.get(self.names.get(n), (None,))[0] for n in node.all_input_nodes]
+        shapes.append(self.result(result))
+        return all(shape is not None and all(isinstance(d, int) for d in shape) for shape in shapes)
 
-    def _written(self, node, kind, tensors):
-        if kind == "convolution":
-            return self._convolution(node)
-        if kind == "mm":
-            return self._matmul(node, *node.args)
-        if kind == "addmm":
-            out = self._matmul(node, *node.args[1:])
-            return self.user(node, "broadcast_add", {"x": [out], "y": [node.args[0]]}, "z", {})
-        if kind == "mean" and all(isinstance(n, int) for n in self.shape_of(node.args[0])):
-            return self._mean(node, *node.args)
-        if kind == "t" and all(_matrix_of(user, node) for user in node.users):
-            self.turned.add(node)  # a setting of the products that read it
-            return self.name_of(node.args[0])
-        if kind in ("t", "transpose"):
-            perm = list(range(len(self.shape_of(tensors[0]))))
-            i, j = node.args[1:] or (0, len(perm) - 1)
-            perm[i], perm[j] = perm[j], perm[i]
-            return self.user(
-                node, "transpose", {"input": tensors}, "output", {"perm": ("at_list_int32", perm)}
-            )
-        if kind in CALLS and hasattr(node.target, "_schema") and self._sized(node, node):
-            if (out := CALLS[kind](self, node, _arguments(node))) is not None:
+    def _written(self, node, op_name, tensors):
+        """Write the operator of a node; return the name of its value."""
+        special = _SPECIAL.get(op_name)
+        if special is not None and (out := special(self, node)) is not None:
+            return out
+        if op_name in CALLS and hasattr(node.target, "_schema") and self._sized(node, node):
+            if (out := CALLS[op_name](self, node, _arguments(node))) is not None:
                 return out
-        if kind in GRAPH_ARITHMETIC and len(node.args) == 2 and not node.kwargs:
-            return self._arithmetic(node, kind)
-        return self._plain(node, kind, tensors)
+        if op_name in GRAPH_ARITHMETIC and len(node.args) == 2 and not node.kwargs:
+            return self._arithmetic(node, op_name)
+        return self._plain(node, op_name, tensors)
 
-    def _plain(self, node, kind, tensors):
+    def _addmm(self, node):
+        bias, a, b = node.args
+        product = self._matmul(node, a, b)
+        return self.user(node, "broadcast_add", {"x": [product], "y": [bias]}, "z", {})
+
+    def _transposed(self, node):
+        """Write a transpose; one that only products read becomes a setting of these products."""
+        if _opname(node) == "t" and all(_matrix_of(user, node) for user in node.users):
+            self.turned.add(node)
+            return self.name_of(node.args[0])
+        perm = list(range(len(self.shape_of(node.args[0]))))
+        i, j = node.args[1:] or (0, len(perm) - 1)
+        perm[i], perm[j] = perm[j], perm[i]
+        settings = {"perm": ("at_list_int32", perm)}
+        return self.user(node, "transpose", {"input": [node.args[0]]}, "output", settings)
+
+    def _plain(self, node, op_name, tensors):
         """Write one operator under the name in the table, or under ATen's name."""
-        if kind not in GRAPH_OPERATORS:
-            return self.user(node, kind, {"in": node.all_input_nodes}, "out", _settings(node))
-        kind, inputs, output, settings = GRAPH_OPERATORS[kind]
+        if op_name not in GRAPH_OPERATORS:
+            return self.user(node, op_name, {"in": node.all_input_nodes}, "out", _settings(node))
+        op_type, inputs, output, settings = GRAPH_OPERATORS[op_name]
         flat = node.args[0] if isinstance(node.args[0], (list, tuple)) else None
-        given = {inputs[0]: flat} if flat is not None else {k: [t] for k, t in zip(inputs, tensors)}
-        return self.user(
-            node, kind, given, output, {k: (how, _argument(node, k, at)) for k, (how, at) in settings.items()}
-        )
+        operands = {inputs[0]: flat} if flat is not None else {k: [t] for k, t in zip(inputs, tensors)}
+        values = {k: (field, _argument(node, k, position)) for k, (field, position) in settings.items()}
+        return self.user(node, op_type, operands, output, values)
 
-    number = staticmethod(data_type_number)
+    data_type_number = staticmethod(data_type_number)
 
     def name_of(self, x) -> str:
         return x if isinstance(x, str) else self.names.get(x, x.name)
@@ -194,7 +192,7 @@ class _Writer:
         return self.shapes.get(node) or node.meta["tensor"][0]
 
     def _convolution(self, node):
-        x, weight, bias, stride, padding, dilation, transposed, more, groups = node.args
+        x, weight, bias, stride, padding, dilation, transposed, output_padding, groups = node.args
         shape = self.shape_of(weight)
         settings = {
             "filters": ("at_int32", shape[1] * groups if transposed else shape[0]),
@@ -206,7 +204,7 @@ class _Writer:
             "data_format": ("at_string", "channels_first"),
         }
         if transposed:
-            settings["output_padding"] = ("at_list_int32", more)
+            settings["output_padding"] = ("at_list_int32", output_padding)
         out = self.user(
             node,
             f"{'de' if transposed else ''}conv{len(stride)}d",
@@ -229,6 +227,8 @@ class _Writer:
         return self.user(node, "matmul", {"a": [a], "b": [b]}, "out", settings)
 
     def _mean(self, node, x, dims=None, keepdim=False):
+        if not all(isinstance(n, int) for n in self.shape_of(x)):
+            return None
         if dims == [-1, -2] and keepdim:  # ATen's form of adaptive_avg_pool2d to one element
             return self.user(
                 node, "adaptive_avg_pool2d", {"x": [x]}, "y", {"output_size": ("at_list_int64", [1, 1])}
@@ -239,27 +239,27 @@ class _Writer:
         total = self.user(node, "reduce_sum", {"input_tensor": [x]}, "output_tensor", settings)
         return self.scalar(node, "mul", total, 1.0 / max(1, math.prod(shape[d] for d in dims)))
 
-    def _arithmetic(self, node, kind):
+    def _arithmetic(self, node, op_name):
         x, y = node.args
         if isinstance(x, torch.fx.Node) and isinstance(y, torch.fx.Node):
-            return self.user(node, f"broadcast_{kind}", {"x": [x], "y": [y]}, "z", {})
-        return self.scalar(node, kind, *((x, y) if isinstance(x, torch.fx.Node) else (y, x)))
+            return self.user(node, f"broadcast_{op_name}", {"x": [x], "y": [y]}, "z", {})
+        return self.scalar(node, op_name, *((x, y) if isinstance(x, torch.fx.Node) else (y, x)))
 
-    def scalar(self, node, kind, tensor, number):
-        return self.user(node, f"scalar_{kind}", {"in": [tensor]}, "out", numbers(number))
+    def scalar(self, node, op_name, tensor, scalar):
+        return self.user(node, f"scalar_{op_name}", {"in": [tensor]}, "out", numbers(scalar))
 
-    def user(self, node, kind, inputs, output, settings, shape=None, dtype=None):
+    def user(self, node, op_name, inputs, output, settings, shape=None, dtype=None):
         """Write one user operator; `inputs` are nodes or names of values.
 
         Return the name of its value, which has the node's shape and dtype unless others are given.
         """
         meta = (node.args[0] if node.target is operator.getitem else node).meta
         module = meta.get("module") or ""
-        name = f"{_RECOMPUTED if meta.get('recomputed') else ''}{module + '-' if module else ''}{kind}-{self.count}"
+        name = f"{_RECOMPUTED if meta.get('recomputed') else ''}{module + '-' if module else ''}{op_name}-{self.count}"
         self.count += 1
         op = self._op(name, _device(node))
         conf = op.user_conf
-        conf.op_type_name = kind
+        conf.op_type_name = op_name
         for key, values in inputs.items():
             conf.input[key] = ListString(s=[self.name_of(v) for v in values])
             conf.input_order.append(key)
@@ -296,10 +296,17 @@ def _is_one(info) -> bool:
     return isinstance(info, tuple) and len(info) > 1 and isinstance(info[0], (tuple, torch.Size))
 
 
-def _kind(node):
-    """Return ATen's name of the operator, and whether it writes in place."""
-    overload = getattr(node.target, "_opname", None) or getattr(node.target, "__name__", str(node.target))
-    return overload.rstrip("_"), overload.endswith("_")
+def _aten_name(node) -> str:
+    return getattr(node.target, "_opname", None) or getattr(node.target, "__name__", str(node.target))
+
+
+def _opname(node) -> str:
+    """Return ATen's name of the operator, without the underscore of in-place operators."""
+    return _aten_name(node).rstrip("_")
+
+
+def _is_in_place(node) -> bool:
+    return _aten_name(node).endswith("_")
 
 
 def _makes_several(node) -> bool:
@@ -321,8 +328,8 @@ def _arguments(node) -> dict:
 
 def _matrix_of(user, node) -> bool:
     """Return True if `node` is a matrix operand of the product `user`."""
-    kind = getattr(user.target, "_opname", None)
-    return kind in ("mm", "addmm") and not (kind == "addmm" and user.args[0] is node)
+    op_name = getattr(user.target, "_opname", None)
+    return op_name in ("mm", "addmm") and not (op_name == "addmm" and user.args[0] is node)
 
 
 def _describe(conf, shape, dtype):
@@ -346,11 +353,12 @@ def _settings(node):
     schema = getattr(node.target, "_schema", None)
     if schema is None:
         return {}
-    given = [*zip((a.name for a in schema.arguments), node.args), *node.kwargs.items()]
-    return {name: (_kind_of(value), value) for name, value in given if _kind_of(value)}
+    arguments = [*zip((a.name for a in schema.arguments), node.args), *node.kwargs.items()]
+    return {name: (_field_of(value), value) for name, value in arguments if _field_of(value)}
 
 
-def _kind_of(value):
+def _field_of(value):
+    """Return the field of AttrValue for a Python value, or None."""
     if isinstance(value, (list, tuple)):
         return "at_list_int64" if value and all(type(v) is int for v in value) else None
     return {bool: "at_bool", int: "at_int64", float: "at_double", str: "at_string"}.get(type(value))
@@ -378,3 +386,14 @@ def _attr(field, value):
 
 def _float32(value) -> float:
     return ctypes.c_float(value).value
+
+
+# ATen operator -> how it is written; a writer returns None where the general form serves
+_SPECIAL = {
+    "convolution": _Writer._convolution,
+    "mm": lambda writer, node: writer._matmul(node, *node.args),
+    "addmm": _Writer._addmm,
+    "mean": lambda writer, node: writer._mean(node, *node.args),
+    "t": _Writer._transposed,
+    "transpose": _Writer._transposed,
+}

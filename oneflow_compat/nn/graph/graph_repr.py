@@ -30,7 +30,7 @@ def named_leaves(prefix, args, kwargs=None):
     def walk(path, key, value):
         nonlocal count
         count += 1
-        number = key if key is not None else count
+        label = key if key is not None else count
         if isinstance(value, dict):
             for i, (k, v) in enumerate(value.items()):
                 walk(f"{path}.{i}", k, v)
@@ -38,7 +38,7 @@ def named_leaves(prefix, args, kwargs=None):
             for i, v in enumerate(value):
                 walk(f"{path}.{i}", None, v)
         else:
-            leaves.append((f"_{prefix}{path}_{number}", value))
+            leaves.append((f"_{prefix}{path}_{label}", value))
 
     for i, value in enumerate(args):
         walk(f".0.{i}", None, value)
@@ -50,9 +50,9 @@ def named_leaves(prefix, args, kwargs=None):
 def module_lines(module, name, calls, operators, indent=0):
     """Return the lines of a module block: inputs, parameters, buffers, children, outputs, operators."""
     pad = "  " * indent
-    text = f"{type(module).__name__}({module.extra_repr()})"
+    description = f"{type(module).__name__}({module.extra_repr()})"
     ins, outs = calls.get(name, ((), ()))
-    lines = [f"{pad}(MODULE:{name}:{text}): ("]
+    lines = [f"{pad}(MODULE:{name}:{description}): ("]
     lines += [f"{pad}  (INPUT:{n}:{t})" for n, t in ins]
     for tag, tensors in (("PARAMETER", module._parameters), ("BUFFER", module._buffers)):
         lines += [

@@ -24,13 +24,13 @@ class Views(contextlib.ExitStack):
     def __enter__(self):
         super().__enter__()
         self.enter_context(scopes.ScopeContext(scopes.Scope(scopes.current_scope(), self._graph.name)))
-        for kind, view, find in (
+        for cls, view, find in (
             (torch.nn.Module, GraphModule, self._module),
             (torch.Tensor, GraphTensor, self._tensor),
         ):
-            original, own = kind.to, "to" in kind.__dict__
-            kind.to = _looking(original, view, find)
-            self.callback(setattr, kind, "to", original) if own else self.callback(delattr, kind, "to")
+            original, own = cls.to, "to" in cls.__dict__
+            cls.to = _looking(original, view, find)
+            self.callback(setattr, cls, "to", original) if own else self.callback(delattr, cls, "to")
         return self
 
     def _proxies(self):
@@ -68,9 +68,9 @@ class Views(contextlib.ExitStack):
 def _looking(original, view, find):
     def to(self, *args, **kwargs):
         if len(args) == 1 and args[0] is view and not kwargs:
-            found = find(self)
-            if found is not None:
-                return found
+            proxy = find(self)
+            if proxy is not None:
+                return proxy
         return original(self, *args, **kwargs)
 
     return to

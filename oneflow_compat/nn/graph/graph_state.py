@@ -11,6 +11,7 @@ from __future__ import annotations
 import warnings
 from collections import OrderedDict, defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 
@@ -51,24 +52,20 @@ def is_global(graph) -> bool:
 
 
 def state_dict(graph, destination=None):
+    """Return the state of the graph's modules, optimizers, schedules and scaler."""
     out = OrderedDict() if destination is None else destination
     for name, block in graph._blocks.items():
         out[name] = block._origin.state_dict()
     names = _named_parameters(graph)
     for o, (optimizer, schedule) in enumerate(graph._opts):
-        other_state: dict = {}
-        for p in (p for group in optimizer.param_groups for p in group["params"]):
-            for slot, value in optimizer.state.get(p, {}).items():
-                if isinstance(value, torch.Tensor):
-                    out[f"{names[id(p)]}-{SLOTS.get(slot, slot)}"] = value.detach()
-                elif value is not None:
-                    other_state[f"{names[id(p)]}-{slot}"] = value
+        tensors, values = _optimizer_state(optimizer, names)
+        out.update(tensors)
         options = [
             {k: v for k, v in group.items() if k != "params" and _plain(v)}
             for group in optimizer.param_groups
         ]
         out[f"optimizer_{o}"] = record(
-            {"param_groups": options, "state": _recordable(graph, f"optimizer {o}", other_state)}
+            {"param_groups": options, "state": _recordable(graph, f"optimizer {o}", values)}
         )
         if schedule is not None:
             out[f"lr_scheduler_{o}"] = record(_recordable(graph, f"schedule {o}", schedule.state_dict()))
@@ -79,6 +76,18 @@ def state_dict(graph, destination=None):
     if graph._opts:
         out[STEP] = torch.tensor([graph._steps], dtype=torch.int64)
     return out
+
+
+def _optimizer_state(optimizer, names):
+    """Return the optimizer's state as (tensors under OneFlow's slot names, other values under torch's)."""
+    tensors, values = {}, {}
+    for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+        for slot, value in optimizer.state.get(parameter, {}).items():
+            if isinstance(value, torch.Tensor):
+                tensors[f"{names[id(parameter)]}-{SLOTS.get(slot, slot)}"] = value.detach()
+            elif value is not None:
+                values[f"{names[id(parameter)]}-{slot}"] = value
+    return tensors, values
 
 
 def _recordable(graph, owner, values):
@@ -111,116 +120,92 @@ def _plain(value):
     )
 
 
+@dataclass
+class _SortedState:
+    """The entries of a state dict by what they belong to."""
+
+    modules: dict = field(default_factory=dict)  # block -> state dict of its module
+    slots: dict = field(default_factory=dict)  # parameter -> {torch's slot name: value}
+    records: dict = field(default_factory=dict)  # "optimizer_0", "lr_scheduler_0", "grad_scaler" -> values
+    steps: int = 0
+    of_no_optimizer: list = field(default_factory=list)  # keys of tensors that belong to no optimizer
+    unknown: list = field(default_factory=list)
+
+
 def load_state_dict(graph, state, strict=True):
     """Load a state dict. Everything is checked before anything is changed.
 
     State of another optimizer, or of one that the graph does not have, is ignored with a warning, unlike in
     OneFlow, which ignores it silently.
     """
-    slots, rest, unknown, of_none = {}, {}, [], []
     by_name = _stepped(graph)
-    for key, value in state.items():
-        base, dash, slot = key.rpartition("-")
-        if dash and base in by_name:
-            slots.setdefault(base, {})[_TORCH_SLOTS.get(slot, slot)] = value
-        elif (
-            key in graph._blocks
-            or key == "grad_scaler"
-            or key.rpartition("_")[0] in ("optimizer", "lr_scheduler")
-            and key.rpartition("_")[2].isdigit()
-        ):
-            if not isinstance(value, Mapping):
-                raise TypeError(
-                    f"load_state_dict of graph {graph.name}: {key} is a {type(value).__name__} {value!r}, no"
-                    " state dict"
-                )
-            rest[key] = _value(graph, key, value)
-        elif key == STEP:
-            rest[key] = value
-        else:
-            (of_none if isinstance(value, torch.Tensor) else unknown).append(key)
-    for o in range(len(graph._opts)):
-        for key, value in rest.get(f"optimizer_{o}", {}).get("state", {}).items():
-            base, _, slot = key.rpartition("-")
-            if base in by_name:
-                slots.setdefault(base, {})[slot] = value
+    entries = _sorted_state(graph, state, by_name)
     missing = [name for name in graph._blocks if name not in state]
-    if strict and (missing or unknown):
+    if strict and (missing or entries.unknown):
         raise RuntimeError(
             f"load_state_dict of graph {graph.name}: missing {missing or 'nothing'}, unknown"
-            f" {unknown or 'nothing'}; strict=False skips both"
+            f" {entries.unknown or 'nothing'}; strict=False skips both"
         )
-    if strict and of_none:
-        _warn(
-            graph,
-            f"no optimizer of the graph has {', '.join(of_none[:3])}{' ...' if len(of_none) > 3 else ''};"
-            " they are left aside",
-        )
-    options = {o: _options(graph, o, rest) for o in range(len(graph._opts))}
-    for o in {o: None for o, _, _ in by_name.values()}:
-        if lacks := _lacks(
-            graph._opts[o][0],
-            options[o],
-            [(g, slots[n]) for n, (of, g, _) in by_name.items() if of == o and n in slots],
-        ):
-            _warn(
-                graph,
-                f"the state is of another optimizer than optimizer {o} ({type(graph._opts[o][0]).__name__}),"
-                f" which needs {', '.join(sorted(lacks))}: this one begins anew, with its own options",
-            )
-            slots = {n: values for n, values in slots.items() if by_name[n][0] != o}
-            options[o] = ()
-    for name, values in slots.items():
-        for slot, value in values.items():
-            if (
-                isinstance(value, torch.Tensor)
-                and value.dim()
-                and value.shape != by_name[name][2].shape
-                and value.numel() != 1
-            ):
-                raise RuntimeError(
-                    f"load_state_dict of graph {graph.name}: {name}-{slot} has the shape"
-                    f" {tuple(value.shape)}, the parameter {tuple(by_name[name][2].shape)}"
-                )
-    for name, block in graph._blocks.items():
-        if name in rest:
-            _check_shapes(graph, name, block._origin, rest[name], strict)
-    for name, block in graph._blocks.items():
-        if name in rest:
-            block._origin.load_state_dict(rest[name], strict=strict)
-    steps = int(rest[STEP].reshape(-1)[0]) if STEP in rest else 0
-    for name, values in slots.items():
-        o, _, p = by_name[name]
-        _put_slots(graph._opts[o][0].state[p], p, values, steps)
-    for o, (optimizer, schedule) in enumerate(graph._opts):
-        for group, saved in zip(optimizer.param_groups, options[o]):
-            group.update(saved)
-        if schedule is not None and f"lr_scheduler_{o}" in rest:
-            schedule.load_state_dict(rest[f"lr_scheduler_{o}"])
-    if "grad_scaler" in rest and hasattr(graph._grad_scaler, "load_state_dict"):
-        graph._grad_scaler.load_state_dict(rest["grad_scaler"])
-    object.__setattr__(graph, "_steps", steps)
+    if strict and entries.of_no_optimizer:
+        keys = entries.of_no_optimizer
+        shown = ", ".join(keys[:3]) + (" ..." if len(keys) > 3 else "")
+        _warn(graph, f"no optimizer of the graph has {shown}; they are left aside")
+    options = _fitting_options(graph, entries, by_name)
+    _check_slot_shapes(graph, entries.slots, by_name)
+    for name, module_state in entries.modules.items():
+        _check_shapes(graph, name, graph._blocks[name]._origin, module_state, strict)
+    _write_state(graph, entries, options, by_name, strict)
 
 
-def _value(graph, key, value):
-    """Return a module's state dict unchanged; decode what state_dict() recorded otherwise, which must have
-    one of the forms of the rest.
-    """
-    if key in graph._blocks:
-        return value
+def _sorted_state(graph, state, by_name):
+    """Sort the entries of a state dict; raise TypeError or ValueError for a damaged one."""
+    entries = _SortedState()
+    for key, value in state.items():
+        parameter, dash, slot = key.rpartition("-")
+        if dash and parameter in by_name:
+            entries.slots.setdefault(parameter, {})[_TORCH_SLOTS.get(slot, slot)] = value
+        elif key in graph._blocks:
+            entries.modules[key] = _mapping(graph, key, value)
+        elif _is_record_key(key):
+            entries.records[key] = _recorded_value(graph, key, _mapping(graph, key, value))
+        elif key == STEP:
+            entries.steps = int(value.reshape(-1)[0])
+        else:
+            (entries.of_no_optimizer if isinstance(value, torch.Tensor) else entries.unknown).append(key)
+    for o in range(len(graph._opts)):
+        for key, value in entries.records.get(f"optimizer_{o}", {}).get("state", {}).items():
+            parameter, _, slot = key.rpartition("-")
+            if parameter in by_name:
+                entries.slots.setdefault(parameter, {})[slot] = value
+    return entries
+
+
+def _is_record_key(key):
+    owner, _, index = key.rpartition("_")
+    return key == "grad_scaler" or owner in ("optimizer", "lr_scheduler") and index.isdigit()
+
+
+def _mapping(graph, key, value):
+    if not isinstance(value, Mapping):
+        raise TypeError(
+            f"load_state_dict of graph {graph.name}: {key} is a {type(value).__name__} {value!r}, no"
+            " state dict"
+        )
+    return value
+
+
+def _recorded_value(graph, key, value):
+    """Decode what state_dict() recorded; raise if it does not have the form that state_dict() gives."""
     try:
         value = value_of(value) if is_record(value) else value
     except ValueError as error:
         raise ValueError(f"load_state_dict of graph {graph.name}: {key}: {error}") from None
-    parts = [
-        value,
-        *([value.get("state", {})] if key.startswith("optimizer_") and isinstance(value, Mapping) else []),
-    ]
-    groups = (
-        value.get("param_groups", []) if isinstance(value, Mapping) and key.startswith("optimizer_") else []
-    )
+    is_optimizer = key.startswith("optimizer_") and isinstance(value, Mapping)
+    groups = value.get("param_groups", []) if is_optimizer else []
     if (
-        not all(isinstance(part, Mapping) for part in parts)
+        not isinstance(value, Mapping)
+        or is_optimizer
+        and not isinstance(value.get("state", {}), Mapping)
         or not isinstance(groups, (list, tuple))
         or not all(isinstance(group, Mapping) for group in groups)
     ):
@@ -229,15 +214,66 @@ def _value(graph, key, value):
             " state_dict() gave"
         )
     if groups:
-        value = {
-            **value,
-            "param_groups": [{k: v for k, v in group.items() if k != "params"} for group in groups],
-        }
+        options = [{k: v for k, v in group.items() if k != "params"} for group in groups]
+        value = {**value, "param_groups": options}
     return value
 
 
-def _warn(graph, text):
-    warnings.warn(f"load_state_dict of graph {graph.name}: {text}", stacklevel=4)
+def _fitting_options(graph, entries, by_name):
+    """Return the saved options of each optimizer's groups.
+
+    If the state is of another optimizer, its slots are dropped from `entries`, and its options are empty.
+    """
+    options = {o: _options(graph, o, entries.records) for o in range(len(graph._opts))}
+    for o in {o: None for o, _, _ in by_name.values()}:
+        optimizer = graph._opts[o][0]
+        saved = [
+            (group, entries.slots[name])
+            for name, (owner, group, _) in by_name.items()
+            if owner == o and name in entries.slots
+        ]
+        if missing := _missing_slots(optimizer, options[o], saved):
+            _warn(
+                graph,
+                f"the state is of another optimizer than optimizer {o} ({type(optimizer).__name__}),"
+                f" which needs {', '.join(sorted(missing))}: this one begins anew, with its own options",
+            )
+            entries.slots = {n: values for n, values in entries.slots.items() if by_name[n][0] != o}
+            options[o] = ()
+    return options
+
+
+def _check_slot_shapes(graph, slots, by_name):
+    for name, values in slots.items():
+        shape = by_name[name][2].shape
+        for slot, value in values.items():
+            is_scalar = not isinstance(value, torch.Tensor) or not value.dim() or value.numel() == 1
+            if not is_scalar and value.shape != shape:
+                raise RuntimeError(
+                    f"load_state_dict of graph {graph.name}: {name}-{slot} has the shape"
+                    f" {tuple(value.shape)}, the parameter {tuple(shape)}"
+                )
+
+
+def _write_state(graph, entries, options, by_name, strict):
+    """Write a checked state into modules, optimizers, schedules and scaler."""
+    for name, module_state in entries.modules.items():
+        graph._blocks[name]._origin.load_state_dict(module_state, strict=strict)
+    for name, values in entries.slots.items():
+        o, _, parameter = by_name[name]
+        _put_slots(graph._opts[o][0].state[parameter], parameter, values, entries.steps)
+    for o, (optimizer, schedule) in enumerate(graph._opts):
+        for group, saved in zip(optimizer.param_groups, options[o]):
+            group.update(saved)
+        if schedule is not None and f"lr_scheduler_{o}" in entries.records:
+            schedule.load_state_dict(entries.records[f"lr_scheduler_{o}"])
+    if "grad_scaler" in entries.records and hasattr(graph._grad_scaler, "load_state_dict"):
+        graph._grad_scaler.load_state_dict(entries.records["grad_scaler"])
+    object.__setattr__(graph, "_steps", entries.steps)
+
+
+def _warn(graph, message):
+    warnings.warn(f"load_state_dict of graph {graph.name}: {message}", stacklevel=5)
 
 
 def _stepped(graph):
@@ -251,9 +287,12 @@ def _stepped(graph):
     }
 
 
-def _options(graph, o, rest):
+def _options(graph, o, records):
     """Return the saved options of an optimizer's groups, or none if the number of groups differs."""
-    options, groups = rest.get(f"optimizer_{o}", {}).get("param_groups", ()), graph._opts[o][0].param_groups
+    options, groups = (
+        records.get(f"optimizer_{o}", {}).get("param_groups", ()),
+        graph._opts[o][0].param_groups,
+    )
     if options and len(options) != len(groups):
         _warn(
             graph,
@@ -264,15 +303,16 @@ def _options(graph, o, rest):
     return options
 
 
-def _lacks(optimizer, options, given):
-    """Return the slots that an optimizer begins with and that the state lacks. `given`: (index of the group,
-    slots of one of its parameters).
+def _missing_slots(optimizer, options, saved):
+    """Return the slots that an optimizer begins with and that the state lacks.
+
+    `saved` lists (index of the group, slots of one of its parameters).
     """
     needed = {
         g: _begins_with(optimizer, {**optimizer.param_groups[g], **(options[g] if options else {})})
-        for g in {g for g, _ in given}
+        for g in {g for g, _ in saved}
     }
-    return {slot for g, values in given for slot in needed[g] - set(values) - {"step"}}
+    return {slot for g, values in saved for slot in needed[g] - set(values) - {"step"}}
 
 
 def _begins_with(optimizer, group):

@@ -23,8 +23,8 @@ def sys_exc_error_msg() -> str:
     """Return the class and text of the exception being handled, with the location of a syntax error; ""
     outside an except block.
     """
-    kind, error, _ = sys.exc_info()
+    error_class, error, _ = sys.exc_info()
     if error is None:
         return ""
-    place = f" in {error.filename} at line {error.lineno}" if isinstance(error, SyntaxError) else ""
-    return f"{kind} {error}{place}"
+    location = f" in {error.filename} at line {error.lineno}" if isinstance(error, SyntaxError) else ""
+    return f"{error_class} {error}{location}"

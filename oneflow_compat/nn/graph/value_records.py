@@ -23,9 +23,9 @@ class NotRecordable(TypeError):
 def record(value) -> dict:
     """Return the dict of tensors for a value."""
     tensors: list = []
-    text = json.dumps(_encode(value, tensors))
+    encoded = json.dumps(_encode(value, tensors))
     return {
-        "json": torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8),
+        "json": torch.frombuffer(bytearray(encoded.encode()), dtype=torch.uint8),
         **{str(i): t for i, t in enumerate(tensors)},
     }
 
@@ -34,15 +34,15 @@ def is_record(entries) -> bool:
     """Return True if a dict of a state dict is a record. States of earlier releases hold the values
     themselves.
     """
-    text = entries.get("json")
-    return getattr(text, "dtype", None) in (torch.uint8, "uint8") and getattr(text, "ndim", None) == 1
+    encoded = entries.get("json")
+    return getattr(encoded, "dtype", None) in (torch.uint8, "uint8") and getattr(encoded, "ndim", None) == 1
 
 
 def value_of(entries):
     """Return the value of a record; raise ValueError if the record is damaged."""
     try:
-        text = bytes(torch.as_tensor(entries["json"]).cpu().tolist()).decode()
-        return _decode(json.loads(text), entries)
+        encoded = bytes(torch.as_tensor(entries["json"]).cpu().tolist()).decode()
+        return _decode(json.loads(encoded), entries)
     except (KeyError, IndexError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise ValueError(
             f"the record cannot be read ({type(error).__name__}: {error}); it is no record that state_dict()"
@@ -75,13 +75,13 @@ def _decode(value, entries):
         return [_decode(v, entries) for v in value]
     if not isinstance(value, dict):
         return value
-    [(kind, content)] = value.items()
-    if kind == "tensor":
+    [(tag, content)] = value.items()
+    if tag == "tensor":
         return torch.as_tensor(entries[content]).clone()
-    if kind == "tuple":
+    if tag == "tuple":
         return tuple(_decode(v, entries) for v in content)
-    if kind in ("dict", "Counter"):
-        return (Counter if kind == "Counter" else dict)(
+    if tag in ("dict", "Counter"):
+        return (Counter if tag == "Counter" else dict)(
             {_decode(k, entries): _decode(v, entries) for k, v in content}
         )
-    raise ValueError(f"unknown kind {kind!r}")
+    raise ValueError(f"unknown kind {tag!r}")

@@ -283,8 +283,13 @@ class OFRecordImageDecoderRandomCrop(_Decoder):
 
     def forward(self, input):
         batch = fields.need_records("OFRecordImageDecoderRandomCrop", input)
-        one = lambda record, drawn: self._crop(_decode_field(record, self.blob_name, self.color_space), drawn)
-        makers = [functools.partial(one, *pair) for pair in zip(batch.cells, self._draw(len(batch.cells)))]
+        decode_and_crop = lambda record, drawn: self._crop(
+            _decode_field(record, self.blob_name, self.color_space), drawn
+        )
+        makers = [
+            functools.partial(decode_and_crop, *pair)
+            for pair in zip(batch.cells, self._draw(len(batch.cells)))
+        ]
         return _from(batch, TensorBuffer.lazy(makers, batch.shape))
 
     def _draw(self, count):
@@ -332,10 +337,10 @@ class OFRecordImageGpuDecoderRandomCropResize(OFRecordImageDecoderRandomCrop):
 
     def forward(self, input):
         out = np.empty((len(input.cells), *reversed(self.size), 3), np.uint8)
-        one = lambda data, drawn, to: images.resize(
+        decode_and_resize = lambda data, drawn, to: images.resize(
             self._crop(images.decode(data.tobytes(), "RGB"), drawn), *self.size, out=to
         )
-        images.parallel(one, input.cells, self._draw(len(input.cells)), out)
+        images.parallel(decode_and_resize, input.cells, self._draw(len(input.cells)), out)
         return self._place(torch.from_numpy(out), input)
 
 

@@ -102,9 +102,9 @@ class _FusedBatchNorm:
             self.num_batches_tracked = None
 
     def _load_from_state_dict(self, state_dict, prefix, *args):
-        given = prefix + "num_batches_tracked" in state_dict
+        is_saved = prefix + "num_batches_tracked" in state_dict
         super()._load_from_state_dict(state_dict, prefix, *args)
-        if not given:  # torch puts it into a dict without version
+        if not is_saved:  # torch puts it into a dict without version
             state_dict.pop(prefix + "num_batches_tracked", None)
             args[-2][:] = [key for key in args[-2] if key != prefix + "num_batches_tracked"]
 

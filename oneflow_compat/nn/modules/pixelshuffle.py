@@ -26,8 +26,8 @@ class PixelShuffle(nn.PixelShuffle, metaclass=SameAsTorch):
 
     def __init__(self, upscale_factor=None, h_upscale_factor=None, w_upscale_factor=None):
         both = h_upscale_factor is not None and w_upscale_factor is not None
-        one = h_upscale_factor is not None or w_upscale_factor is not None
-        if (upscale_factor is None) != both or (upscale_factor is not None and one):
+        either = h_upscale_factor is not None or w_upscale_factor is not None
+        if (upscale_factor is None) != both or (upscale_factor is not None and either):
             raise ValueError(
                 "PixelShuffle needs upscale_factor, or both h_upscale_factor and w_upscale_factor, found "
                 f"{upscale_factor}, {h_upscale_factor} and {w_upscale_factor}"

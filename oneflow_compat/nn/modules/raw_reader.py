@@ -79,17 +79,17 @@ class RawReader(Source):
             if random is not None:
                 random.shuffle(starts)
             for start in starts:
-                for number in range(start, min(start + self._block, total)):
+                for index in range(start, min(start + self._block, total)):
                     if turn % world == rank:
-                        yield number
+                        yield index
                     turn += 1
 
-    def _record(self, number):
-        at = bisect_right(self._ends, number)
+    def _record(self, index):
+        at = bisect_right(self._ends, index)
         count = int(np.prod(self._shape))
-        first = number - (self._ends[at - 1] if at else 0)
+        position = index - (self._ends[at - 1] if at else 0)
         return np.fromfile(
-            self._files[at], self._dtype, count, offset=int(first) * count * self._dtype.itemsize
+            self._files[at], self._dtype, count, offset=int(position) * count * self._dtype.itemsize
         )
 
     def forward(self):
