@@ -184,12 +184,14 @@ class Engine:
         if config.check:
             program.check()
         with torch._C._DisableAutocast():  # the casts are in the program
-            with _no_collection():
-                program = passes.run(program, config, config.on_stage)
+            if not captured.guards.overlaps:  # passes may move a write across a read of the same memory
+                with _no_collection():
+                    program = passes.run(program, config, config.on_stage)
             start = time.perf_counter()
             # a program that serves one call only is not worth compiling
+            operator_by_operator = captured.guards.serves_one_call or captured.guards.overlaps
             run, backend = self._compile(
-                program, replace(config, backend="aten") if captured.guards.serves_one_call else config
+                program, replace(config, backend="aten") if operator_by_operator else config
             )
         self._report(f"compile {backend}", start, program)
         program = program.with_(

@@ -7,6 +7,8 @@ from graph_cases import graph_of
 from torch import nn
 from torch.nn.utils import parametrizations, prune
 
+import oneflow as flow
+
 STEPS = 6
 
 
@@ -279,7 +281,6 @@ def test_tied_weights_are_followed(change):
     assert_follows(change)
 
 
-@pytest.mark.xfail(reason="parameters that share memory under one name are not told apart yet", strict=True)
 def test_untied_memory_is_followed():
     assert_follows(untie_memory, make=TiedMemory)
 
@@ -464,3 +465,78 @@ def register_parameter(model, optimizer):
 ], ids=["hasattr", "getattr", "registry", "named"])  # fmt: skip
 def test_tensor_registered_later_is_followed(ask, change):
     assert_follows(change, make=lambda: Optional(ask))
+
+
+# -- shared memory -------------------------------------------------------------------------------------------
+
+
+class Counting(nn.Module):
+    """Adds to a buffer before and after it reads the argument."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("total", torch.arange(8.0))
+
+    def forward(self, x):
+        self.total.add_(1)
+        y = x * 2
+        self.total.mul_(0.5)
+        return y + x
+
+
+def run_counting(call_graph, backend, pick):
+    module = Counting()
+    run = graph_of(lambda x: module(x), module=module) if call_graph else module
+    if call_graph:
+        run.config.set_backend(backend)
+    results = [run(pick(module, k)).clone() for k in range(5)]
+    return [*results, module.total]
+
+
+@pytest.mark.parametrize("backend", ["aten", "inductor"])
+@pytest.mark.parametrize("view", [
+    lambda total: total, lambda total: total[:8], lambda total: total.view(2, 4).view(8),
+], ids=["buffer", "slice", "view"])  # fmt: skip
+def test_argument_that_is_a_written_buffer(view, backend):
+    def pick(module, step):
+        return view(module.total) if step in (1, 3) else torch.full((8,), float(step))
+
+    expected = run_counting(False, backend, pick)
+    got = run_counting(True, backend, pick)
+    assert all(map(torch.equal, expected, got))
+
+
+@pytest.mark.parametrize("backend", ["aten", "inductor"])
+def test_arguments_that_overlap_are_written_in_order(backend):
+    def build(x, y):
+        x.add_(1)
+        return x * y
+
+    memory = torch.arange(12.0)
+
+    def pairs(memory):
+        return [(memory[:4], memory[4:8]), (memory[:4], memory[:4]), (memory[:4], memory[2:6]), (memory[:4], memory[8:])]
+
+    expected = [build(*pair).clone() for pair in pairs(memory.clone())]
+
+
+    flow.set_dialect("torch")
+    try:
+        graph = graph_of(build)
+        graph.config.set_backend(backend)
+        shared = memory.clone()
+        got = [graph(*pair).clone() for pair in pairs(shared)]
+    finally:
+        flow.set_dialect("oneflow")
+    assert all(map(torch.equal, expected, got))
+    assert torch.equal(shared, torch.tensor([4.0, 5, 6, 7, 4, 5, 6, 7, 8, 9, 10, 11]))
+
+
+def test_separate_arguments_of_one_memory_share_a_program():
+    module = Counting()
+    graph = graph_of(lambda x, y: module(x) + y, module=module)
+    for _ in range(3):
+        batch = torch.randn(2, 8)
+        graph(*batch)
+    graph(torch.randn(8), torch.randn(8))
+    assert len(graph._engine.programs) == 1

@@ -17,6 +17,7 @@ from ..program.locations import Argument, FreeTensor, ModuleTensor, OptimizerPar
 from .branches import run_or_undo
 from ..program.symbolic import BRANCH_TAKEN_OTHERWISE, is_run_value
 from ..program.pytree import tree_leaves, with_sizes
+from .memory_identity import MemoryIdentity
 from .python_watch import Watch
 from .state_identity import StateIdentity
 from ..program.python_values import get_item, tensor_meta
@@ -79,6 +80,7 @@ class Binding:
     def _bind(self):
         """Find the live values of all slots, and set up the checks that notice when a value was replaced."""
         self.identity = StateIdentity(self.live)
+        self.memory = MemoryIdentity(self.program, self.guards)
         self._write_reader()
         written = silent_writes(self.program)
         # reads the slots whose writes autograd must see, as it sees those of an eager update
@@ -165,6 +167,7 @@ class Binding:
         The program accepts a new tensor with the same metadata, unless it is a parameter being trained.
         """
         scope = self._scope
+        self.memory.state_replaced()
         for n, container, key, slot in self._tensors:
             old, now = scope[f"e{n}"], get_item(container, key)
             if now is old:
@@ -194,6 +197,7 @@ class Binding:
 
     def _rebind(self, index, tensor):
         """Bind another tensor to a free slot."""
+        self.memory.state_replaced()
         self.live.free[index] = self._scope[f"free{index}"] = tensor
 
     def _watch(self):
@@ -271,6 +275,9 @@ class Binding:
         if kwargs or not self._flat_args:
             args = tree_leaves((args, kwargs))
         values = self.gather(args)
+        if self.memory.is_needed and not self.memory.holds(values):
+            self.watch.changed = "memory that inputs share"
+            raise Stale("memory")
         out = self.run(*values) if not self.branches else self._run_with_branches(values)
         if self.once:
             self.used = True

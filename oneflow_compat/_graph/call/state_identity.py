@@ -4,8 +4,8 @@ A program reads tensors where they live, so new values need no check. Other fact
 build() and step() do: hooks, registered names, submodules, an instance's own forward, the groups, parameters
 and state holders of an optimizer. They are compared by identity.
 
-The ordinary case costs a few passes in C over tuples of containers. A container whose length changed is
-compared in detail.
+The ordinary case costs a few passes in C over tuples of containers; the facts are compared in detail where a
+length changed. torch numbers the hooks of a process: no hook was added while the next number is the same.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import operator
 
 import torch
 from torch.nn.modules import module as torch_module
+from torch.utils.hooks import RemovableHandle
 
 from ..program.locations import LiveState
 from ..program.nested_state import leaves
@@ -44,36 +45,40 @@ class StateIdentity:
         self.optimizers = [
             _OptimizerIdentity(index, optimizer) for index, optimizer in enumerate(live.optimizers)
         ]
-        self.trained = [p for o in self.optimizers for params in o.params for p in params]
-        self.tensor_hooks = [_contents(_tensor_hooks(p)) for p in self.trained]
-        self.has_tensor_hooks = any(any(hooks) for hooks in self.tensor_hooks)
+        self._trained = [p for o in self.optimizers for params in o.params for p in params]
         self.facts = self._facts()
         self.changed, self.state_replaced, self.same_layout = None, False, False
-        self._split_containers()
+        self._note()
 
-    def _split_containers(self):
-        """Sort the watched containers into empty ones and others, with the lengths of the others."""
-        containers = list(self._hook_dicts())
-        for module in self._objects:
-            containers += (module.__dict__, *(module.__dict__[name] for name in _REGISTRIES))
-        self._empty = tuple(c for c in containers if not len(c))
-        self._filled = tuple(c for c in containers if len(c))
+    def _note(self):
+        """Note the versions and lengths that stand for the facts."""
+        self._hook_count = RemovableHandle.next_id
+        hooks = (h for dicts in self._hook_dicts() for h in dicts if h)
+        self._hooked = [(h, list(h.values())) for h in hooks]
+        registries = [m.__dict__[name] for m in self._objects for name in _REGISTRIES]
+        self._empty = tuple(registry for registry in registries if not registry)
+        self._filled = (
+            *(m.__dict__ for m in self._objects),
+            *(registry for registry in registries if registry),
+        )
         self._lengths = list(map(len, self._filled))
-        self._hooked = [(hooks, list(hooks.values())) for hooks in self._hook_dicts() if hooks]
-        self._types = [type(module) for module in self._objects]
+        self._types = list(map(type, self._objects))
 
     def _hook_dicts(self):
-        yield from _GLOBAL_HOOKS
+        """Yield the dicts of hooks of everything that may have hooks."""
+        yield _GLOBAL_HOOKS
         for module in self._objects:
-            yield from (module.__dict__[name] for name in _HOOKS)
+            yield [module.__dict__[name] for name in _HOOKS]
         for identity in self.optimizers:
-            yield from (getattr(identity.optimizer, name, {}) for name in _OPTIMIZER_HOOKS)
+            yield [getattr(identity.optimizer, name, {}) for name in _OPTIMIZER_HOOKS]
+        yield from map(_tensor_hooks, self._trained)
 
     def holds(self) -> bool:
         """Whether every fact is as at the capture."""
         self.state_replaced = False
         if (
-            any(self._empty)
+            RemovableHandle.next_id != self._hook_count
+            or any(self._empty)
             or [*map(len, self._filled)] != self._lengths
             or [*map(type, self._objects)] != self._types
             or any(list(hooks.values()) != before for hooks, before in self._hooked)
@@ -81,14 +86,10 @@ class StateIdentity:
             self.changed = self._difference()
             if self.changed is not None:
                 return False
-            self._split_containers()
+            self._note()
         for identity in self.optimizers:
             self.changed = identity.difference()
             if self.changed is not None:
-                return False
-        if self.has_tensor_hooks or any(map(any, map(_tensor_hooks, self.trained))):
-            if [_contents(_tensor_hooks(p)) for p in self.trained] != self.tensor_hooks:
-                self.changed = "a hook of a parameter"
                 return False
         return self._holds_state()
 
@@ -102,12 +103,11 @@ class StateIdentity:
 
     def _facts(self):
         """{label: value}: equal if and only if the structure of the modules and the hooks are the same."""
-        facts = {"a hook of all modules": _contents(_GLOBAL_HOOKS)}
+        facts = {"a hook": [_contents(dicts) for dicts in self._hook_dicts()]}
         for path, module in self.modules:
             attributes = module.__dict__
             name = f"{type(module).__name__} {path}".rstrip()
             facts[f"the class of {path or name}"] = type(module)
-            facts[f"a hook of {name}"] = _contents([attributes[hooks] for hooks in _HOOKS])
             facts[f"the forward of {name}"] = attributes.get("forward")
             facts[f"the tensors of {name}"] = [
                 [(key, value is None) for key, value in attributes[registry].items()]
@@ -116,10 +116,6 @@ class StateIdentity:
             facts[f"the submodules of {name}"] = [
                 (key, id(value)) for key, value in attributes["_modules"].items()
             ]
-        for identity in self.optimizers:
-            facts[f"a hook of optimizer {identity.index}"] = _contents(
-                [getattr(identity.optimizer, hooks, None) for hooks in _OPTIMIZER_HOOKS]
-            )
         return facts
 
     def _difference(self):
@@ -141,6 +137,7 @@ class _OptimizerIdentity:
     def __init__(self, index, optimizer):
         self.index, self.optimizer = index, optimizer
         self.state, self.holders = optimizer.state, dict(optimizer.state)
+        self._holders = list(self.holders.values())
         self.groups = list(optimizer.param_groups)
         self.params = [list(group["params"]) for group in self.groups]
         self.step = optimizer.__dict__.get("step")
@@ -160,7 +157,7 @@ class _OptimizerIdentity:
 
     def is_state_replaced(self) -> bool:
         state = self.optimizer.state
-        return state is not self.state or not _same_objects(state.values(), self.holders.values())
+        return state is not self.state or not _same_objects(state.values(), self._holders)
 
     def has_same_layout(self) -> bool:
         """Whether each new holder of state has the layout of the old one."""

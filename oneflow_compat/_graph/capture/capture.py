@@ -13,7 +13,7 @@ from ..errors import KEEP_PADDED, CaptureError, GraphTypeError
 from ..program.captured import Captured, Effects, Guards, StoredAttribute
 from ..program.program import Output, Program
 from ..program.symbolic import SYMBOLIC_NUMBERS, is_run_value
-from .slots import slots_of
+from .slots import shared_memory, slots_of
 from .module_state import StateMap, kept_grads, kept_modes, kept_modules, memories, of_their_own, resolve
 from ..program.pytree import paths, tree_flatten, with_sizes
 from .unused_backward import backward_is_unused, warn_of_unused_backward
@@ -328,7 +328,8 @@ class Capture:
             config=self.config,
             unknown_sizes=bool(recorder.sizes.nodes),
         )
-        return Captured(program, self._effects(), self._guards(free_index), self.state.live(free))
+        guards = self._guards(free_index, *shared_memory(self, program))
+        return Captured(program, self._effects(), guards, self.state.live(free))
 
     def _effects(self) -> Effects:
         update = self.update
@@ -342,13 +343,15 @@ class Capture:
             global_results=self.global_results,
         )
 
-    def _guards(self, free_index) -> Guards:
+    def _guards(self, free_index, overlaps, merged) -> Guards:
         recorder, live_options = self.recorder, self.engine.live_options
         named = (entry.tensor for entry in self.state.by_id.values())
         return Guards(
             python_values=self.python_values,
             free_index=free_index,
             live_options={o: frozenset(names) for o, names in live_options.items()},
+            overlaps=overlaps,
+            merged=merged,
             options_read=frozenset(self.options_read),
             branches=recorder.sizes.branches,
             fixes_sizes=recorder.sizes.known,

@@ -10,6 +10,7 @@ import torch
 from ..._global.tensor import OfSeveralRanks, memory_of
 from ..program.locations import Argument, FreeTensor, GroupOption, OptimizerState
 from ..program.nested_state import leaves
+from ..program.overlaps import overlapping_slots
 from ..program.program import Slot, roots, written_args
 
 _RESERVED = re.compile(r"[cfk]\d+|abs|math|ops|device")  # names that the generated code uses (codegen.py)
@@ -70,6 +71,23 @@ class _Naming:
         index = self.free_index[id(tensor)] = len(self.free)
         self.free.append(tensor)
         return "free", f"free{index}", FreeTensor(index)
+
+
+def shared_memory(capture, program):
+    """Return (overlapping slots, tensors merged into the slot of another tensor) of a captured program."""
+    tensors: dict = {}
+    for tensor, node, _ in capture.recorder.lifted.values():
+        tensors.setdefault(node, []).append(tensor)
+    values, merged = [], []
+    for i, (node, slot) in enumerate(zip(program.placeholders, program.slots)):
+        if isinstance(slot.location, Argument):
+            values.append(capture.args_flat[slot.location.index])
+            continue
+        first, *rest = tensors.get(node, [None])
+        values.append(first)
+        entries = [capture.state.entry(tensor) for tensor in rest]
+        merged += [(i, entry) for entry in entries if entry is not None and entry.tensor is not first]
+    return overlapping_slots(program.slots, values), tuple(merged)
 
 
 def _metadata(node, written):

@@ -61,6 +61,10 @@ class Guards:
     live_options: Mapping[int, frozenset] = field(default_factory=dict)
     # indices of the optimizers whose groups build() read: all of their options are fixed in the program
     options_read: frozenset = frozenset()
+    # pairs of slots that overlap in memory, one of them written; the program runs operator by operator then
+    overlaps: frozenset = frozenset()
+    # (slot, StateEntry) of named tensors that are the same memory as the tensor of the slot
+    merged: tuple = ()
     # branch on a size that depends on values -> outcome, in the order of the program
     branches: Mapping[Any, bool] = field(default_factory=dict)
     # whether the program assumes sizes that depend on values
