@@ -51,7 +51,7 @@ HOOKS = {
         "reading a tensor below __torch_function__",
         "tests/graph/test_semantics.py",
     ),
-    "torch._C._dynamo.guards.compute_overlapping_tensors": (
+    "torch._C._dynamo.guards": (
         "_graph",
         "whether inputs of a program overlap in memory",
         "tests/graph/test_stale_state.py",
