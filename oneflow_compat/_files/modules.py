@@ -13,6 +13,7 @@ import copy
 import functools
 import importlib
 import inspect
+import pickle
 import sys
 import warnings
 import weakref
@@ -273,3 +274,34 @@ def _derive_recurrent(made, state) -> None:
         made._flat_weight_refs = [None if w is None else weakref.ref(w) for w in made._flat_weights]
     if isinstance(made, nn.RNN):
         made.nonlinearity = made.mode[4:].lower()
+
+
+# --------------------------------------------------------------------------- writing
+def reduced_without_local_hooks(module: nn.Module):
+    """Return what `module.__reduce_ex__` gives, less the hooks that cannot be pickled, with a warning.
+
+    The result is None if every hook can be pickled. OneFlow leaves all hooks out, torch raises.
+    """
+    tables = {name: hooks for name, hooks in vars(module).items() if name.endswith("_hooks") and hooks}
+    kept = {
+        name: type(hooks)((number, hook) for number, hook in hooks.items() if _can_be_pickled(hook))
+        for name, hooks in tables.items()
+        if isinstance(hooks, dict)
+    }
+    if all(len(hooks) == len(tables[name]) for name, hooks in kept.items()):
+        return None
+    function, arguments, state, *rest = module.__reduce_ex__(4)
+    warnings.warn(
+        f"save: hooks of a {type(module).__name__} are left out, because they cannot be pickled (lambdas and"
+        " functions inside functions); register them again after load()",
+        stacklevel=2,
+    )
+    return function, arguments, {**state, **kept}, *rest
+
+
+def _can_be_pickled(hook) -> bool:
+    try:
+        pickle.dumps(hook)
+    except Exception:  # whatever a hook's own __reduce__ raises
+        return False
+    return True

@@ -65,6 +65,11 @@ class Pickler(pickle._Pickler):
             self.save(state)
             self.write(pickle.BUILD)
 
+    def reducer_override(self, obj):
+        if isinstance(obj, torch.nn.Module):
+            return modules.reduced_without_local_hooks(obj) or NotImplemented
+        return NotImplemented
+
     def _rewritten(self, obj):
         """(class, constructor arguments, state) of what OneFlow has its own class for, else None."""
         if isinstance(obj, torch.Tensor):

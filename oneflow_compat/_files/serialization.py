@@ -16,7 +16,7 @@ import types
 import torch
 
 from .. import _env, _processes
-from . import atomic, formats, layout, pickles, safetensors, torch_file
+from . import atomic, formats, layout, modules, pickles, safetensors, torch_file
 from .errors import CheckpointError, RefusedError, named_errors
 
 __all__ = ["save", "load", "CheckpointError"]
@@ -220,6 +220,8 @@ class _WholePickler(pickle.Pickler):
             if isinstance(obj, torch.nn.Parameter) or getattr(obj, "_is_param", False):
                 plain = torch.nn.Parameter(plain, obj.requires_grad)
             return plain.__reduce_ex__(2)
+        if isinstance(obj, torch.nn.Module):
+            return modules.reduced_without_local_hooks(obj) or NotImplemented
         return NotImplemented
 
 

@@ -238,6 +238,11 @@ class GlobalDTensor(torch.Tensor, OfSeveralRanks):
     def tolist(self):
         return read(self, "Tensor.tolist").tolist()
 
+    def __format__(self, format_spec):
+        if self.dim():
+            return object.__format__(self, format_spec)
+        return format(read(self, "Tensor.__format__"), format_spec)
+
     def __repr__(self, *, tensor_contents=None):
         extra = f"placement={self._of_placement!r}, sbp={self._of_sbp!r}" + (
             ", requires_grad=True" if self.requires_grad else ""

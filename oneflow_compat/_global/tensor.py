@@ -52,6 +52,11 @@ class GlobalTensor(torch.Tensor):
         memo[id(self)] = copy
         return copy
 
+    def __format__(self, format_spec):
+        if self.dim():
+            return object.__format__(self, format_spec)
+        return format(self.to_local().detach(), format_spec)
+
     def __repr__(self, *, tensor_contents=None):
         values = repr(self.to_local().detach())
         extra = f"placement={self._of_placement!r}, sbp={self._of_sbp!r}" + (

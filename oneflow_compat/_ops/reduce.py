@@ -118,7 +118,7 @@ def _spread(name):
             dim, unbiased = None, dim
         kwargs = {"keepdim": bool(keepdim)} if out is None else {"keepdim": bool(keepdim), "out": out}
         if correction is None:
-            correction = 0 if unbiased is False else 1
+            correction = 1 if unbiased is None or unbiased else 0
         elif unbiased is not None:
             raise TypeError(f"{name}() got both unbiased= and correction=; give one")
         if isinstance(x, torch.Tensor) and not x.is_floating_point() and not x.is_complex() and out is None:

@@ -354,3 +354,16 @@ def test_a_training_graph_shows_what_checkpointing_computes_again():
     assert [n.split("_", 1)[1].rsplit("-", 1)[0] for n in again][-1] == "m.1-relu" and len(again) >= 3
     plain = names(False)
     assert not any("Checkpointing" in n for n in plain) and "optimizer0.m.0.weight.momentum_buffer" in plain
+
+
+def test_results_of_calls_share_no_buffer():
+    class Sum(nn.Graph):
+        def build(self, x):
+            return x + 1
+
+    graph = Sum()
+    graph.config.set_outputs_buffer_size(1)
+    results = [graph(flow.full((2,), float(i))) for i in range(3)]
+    assert [r.tolist() for r in results] == [[1, 1], [2, 2], [3, 3]] and len({r.data_ptr() for r in results}) == 3
+    with pytest.raises(AttributeError, match="_outputs_tensor_tuple_buffer"):
+        graph._outputs_tensor_tuple_buffer

@@ -190,3 +190,12 @@ def test_global_mode_and_containers():
     assert to_global(state, placement=P, sbp=lambda tensor: flow.sbp.split(0))["weight"].sbp == (flow.sbp.split(0),)
     with pytest.raises(ValueError, match="needs both"):
         global_mode(True, placement=P)
+
+
+def test_text_of_one_value_is_the_number():
+    loss = flow.tensor(1.5).to_global(P, B)
+    assert f"{loss}" == format(loss) == "1.5" and f"{loss:.2f}" == "1.50" and "sbp" in str(loss)
+    vector = flow.ones(2, placement=P, sbp=B)
+    assert f"{vector}" == str(vector)
+    with pytest.raises(TypeError):
+        f"{vector:.2f}"

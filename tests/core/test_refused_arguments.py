@@ -33,6 +33,7 @@ REFUSED = {
     "split_like_other_dimensions": (lambda: flow._C.split_like(ones(4), [ones(2), ones(2)], 1), RuntimeError),
     "deform_conv2d_stride": (lambda: deform(stride=(0, 0)), RuntimeError),
     "deform_conv2d_weight": (lambda: deform(weight=ones(2, 3, 3)), RuntimeError),
+    "straighten_mode": (lambda: nn.Graph().config.enable_straighten_algorithm(True), AssertionError),
     "reduction": (lambda: nn.MSELoss(reduction="x"), AssertionError),
     "device_type": (lambda: flow.device("xpu"), RuntimeError),
     "placement_type": (lambda: flow.placement("xpu", [0]), RuntimeError),

@@ -15,6 +15,8 @@ import torch
 sys.path.insert(0, __file__.rsplit("/", 1)[0])
 from files_util import CKPT, same  # noqa: E402
 
+from oneflow._files.modules import reduced_without_local_hooks  # noqa: E402
+
 LAYOUTS = ["torch", "folder", "pickle"]
 shared = torch.arange(3.0)
 OBJECTS = {
@@ -144,3 +146,28 @@ def test_what_oneflows_formats_cannot_hold(tmp_path):
         with pytest.raises(NotImplementedError, match="dense tensors only"):
             flow.save(torch.eye(3).to_sparse(), tmp_path / layout, layout=layout)
     assert list(tmp_path.iterdir()) == []
+
+
+def _print_shape(module, inputs, output):
+    print(output.shape)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_hooks_that_cannot_be_pickled_are_left_out(tmp_path, layout):
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU())
+    model.register_forward_pre_hook(lambda module, inputs: None)
+    with pytest.warns(UserWarning, match="hooks of a Sequential"):
+        flow.save(model, tmp_path / "m", layout=layout)
+    back = flow.load(tmp_path / "m")
+    assert len(model._forward_pre_hooks) == 1 and not back._forward_pre_hooks
+    x = torch.ones(1, 2)
+    assert torch.equal(back(x), model(x))
+
+
+def test_a_hook_that_can_be_pickled_stays_beside_one_that_cannot():
+    model = torch.nn.Linear(1, 1)
+    model.register_forward_hook(_print_shape)
+    model.register_forward_hook(lambda module, inputs, output: None)
+    with pytest.warns(UserWarning, match="hooks of a Linear"):
+        function, arguments, state = reduced_without_local_hooks(model)[:3]
+    assert list(state["_forward_hooks"].values()) == [_print_shape] and len(model._forward_hooks) == 2

@@ -133,3 +133,19 @@ def test_object_in_a_schedule_is_named():
 
     with pytest.warns(UserWarning, match="helper \\(object\\) of schedule 0"):
         Train(schedule=Odd).state_dict()
+
+
+def test_slots_of_adadelta_have_oneflows_names():
+    """OneFlow 0.9.0's graph.state_dict() has layer.weight-square_avgs and layer.weight-acc_deltas."""
+    graph, x = Train(flow.optim.Adadelta), flow.ones(2, 2)
+    graph(x)
+    state = {k: {n: t.clone() for n, t in v.items()} if isinstance(v, dict) else v.clone() for k, v in graph.state_dict().items()}
+    assert {"layer.weight-square_avgs", "layer.weight-acc_deltas"} <= set(state)
+    want = graph(x)
+    other = Train(flow.optim.Adadelta)
+    other.load_state_dict(state)
+    assert torch.equal(other(x), want)
+    older = {k.replace("square_avgs", "mean_square").replace("acc_deltas", "acc_delta"): v for k, v in state.items()}
+    third = Train(flow.optim.Adadelta)
+    third.load_state_dict(older)
+    assert torch.equal(third(x), want)

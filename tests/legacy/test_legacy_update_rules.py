@@ -1,4 +1,7 @@
 """Ten steps of every optimizer of job functions beside the update rules of OneFlow's kernels."""
+import json
+from pathlib import Path
+
 import legacy_update_rules as rules
 import numpy as np
 import pytest
@@ -143,6 +146,21 @@ def test_rules_of_0_4_and_0_5_differ_only_in_decay_and_epsilon():
     np.testing.assert_allclose(newer, expected(rules.adam_0_4(epsilon=1e-12)), rtol=1e-6)
     decayed = expected(rules.adam(epsilon=1e-12, correct=True, decay=0.2))
     assert np.abs(np.subtract(decayed, expected(rules.adam_0_4(epsilon=1e-12, decay=0.2)))).max() > 1e-3
+
+
+RECORDED = json.loads((Path(__file__).parent.parent / "golden" / "legacy_optimizers.json").read_text())["values"]
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_rule_gives_the_ten_steps_of_oneflow_0_9(name):
+    """The rules are float64 formulas written from the kernels; OneFlow 0.9.0 ran its own kernels in float32."""
+    value = expected(RULES[name][1])[-1]
+    np.testing.assert_allclose(value.ravel(), RECORDED[name], rtol=2e-5, atol=2e-6)  # float32 over ten steps
+
+
+def test_only_rules_without_an_optimizer_in_0_9_are_unrecorded():
+    rest = {name for name in RULES if name not in RECORDED}
+    assert rest == {"SGDW", "LARS", "LARS-decay", "CombinedOptimizer", "static-loss-scale", "loss_scale_factor", "clipped"}
 
 
 def test_rules_agree_with_the_values_of_oneflow_0_9():

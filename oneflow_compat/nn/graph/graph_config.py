@@ -157,7 +157,7 @@ class GraphConfig:
         """Kept without effect: the order of operators is the captured one, or the backend's."""
         modes = ("Disable", "SpeedFirst", "MemoryFirst", "OverlapCpuGpu", "CpuFirst", "DelayShortGpu")
         if mode not in modes:
-            raise ValueError(f"enable_straighten_algorithm: mode must be one of {modes}, found {mode!r}")
+            raise RefusedValue(f"enable_straighten_algorithm: mode must be one of {modes}, found {mode!r}")
         self._kept["enable_straighten_algorithm"] = mode
 
     def enable_auto_memory(self, mode="AdaptiveMemory"):
@@ -171,7 +171,7 @@ class GraphConfig:
             "DisableAutoMemory",
         )
         if mode not in modes:
-            raise ValueError(f"enable_auto_memory: mode must be one of {modes}, found {mode!r}")
+            raise RefusedValue(f"enable_auto_memory: mode must be one of {modes}, found {mode!r}")
         self._kept["enable_auto_memory"] = mode
 
     def set_auto_parallel_computation_cost_ratio(self, ratio):

@@ -26,8 +26,18 @@ SLOTS = {  # torch's name of an optimizer slot: OneFlow's
     "square_avg": "mean_square",
     "grad_avg": "mean_gradient",
 }
-_TORCH_SLOTS = {v: k for k, v in SLOTS.items()}
+SLOTS_OF_OPTIMIZERS = {"Adadelta": {"square_avg": "square_avgs", "acc_delta": "acc_deltas"}}
 STEP = "System-Train-TrainStep"
+
+
+def _slot_names(optimizer) -> dict:
+    """Return OneFlow's names of an optimizer's slots by torch's names."""
+    return {**SLOTS, **SLOTS_OF_OPTIMIZERS.get(type(optimizer).__name__, {})}
+
+
+def _torch_slot(optimizer, slot: str) -> str:
+    """Return torch's name of a slot; OneFlow's names for other optimizers are understood too."""
+    return {v: k for names in (SLOTS, _slot_names(optimizer)) for k, v in names.items()}.get(slot, slot)
 
 
 def _named_parameters(graph):
@@ -80,11 +90,11 @@ def state_dict(graph, destination=None):
 
 def _optimizer_state(optimizer, names):
     """Return the optimizer's state as (tensors under OneFlow's slot names, other values under torch's)."""
-    tensors, values = {}, {}
+    tensors, values, slot_names = {}, {}, _slot_names(optimizer)
     for parameter in (p for group in optimizer.param_groups for p in group["params"]):
         for slot, value in optimizer.state.get(parameter, {}).items():
             if isinstance(value, torch.Tensor):
-                tensors[f"{names[id(parameter)]}-{SLOTS.get(slot, slot)}"] = value.detach()
+                tensors[f"{names[id(parameter)]}-{slot_names.get(slot, slot)}"] = value.detach()
             elif value is not None:
                 values[f"{names[id(parameter)]}-{slot}"] = value
     return tensors, values
@@ -163,7 +173,8 @@ def _sorted_state(graph, state, by_name):
     for key, value in state.items():
         parameter, dash, slot = key.rpartition("-")
         if dash and parameter in by_name:
-            entries.slots.setdefault(parameter, {})[_TORCH_SLOTS.get(slot, slot)] = value
+            optimizer, _ = graph._opts[by_name[parameter][0]]
+            entries.slots.setdefault(parameter, {})[_torch_slot(optimizer, slot)] = value
         elif key in graph._blocks:
             entries.modules[key] = _mapping(graph, key, value)
         elif _is_record_key(key):
