@@ -1,14 +1,20 @@
 """The default backend: aten at once, inductor when it pays."""
+import gc
 import json
+import os
 import pathlib
 import shutil
 import statistics
+import subprocess
+import sys
 import threading
+import time
 
 import oneflow.nn as nn
 import pytest
 import torch
 from oneflow._graph.compile import auto, compiling
+from time_limits import seconds
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None and shutil.which("c++") is None, reason="needs a C++ compiler")
 
@@ -48,15 +54,29 @@ def clock(monkeypatch):
 
             return run
 
-        def compile(self, program, config):
+        def start(self, request, name):
+            compilation = Compilation(self.now)
             self.now += self.compiler
             self.compilations += 1
-            return self.after("compiled", lambda x: (x + 100,))
+            return compilation
+
+    class Compilation:
+        """A child process that has ended at the next call."""
+
+        def __init__(self, begin):
+            self.begin = begin
+
+        def is_running(self):
+            return False
+
+        def result(self):
+            return clock.after("compiled", lambda x: (x + 100,))
 
     clock, compile_aten = Clock(), auto.aten.compile
     monkeypatch.setattr(auto, "time", clock)
     monkeypatch.setattr(auto.aten, "compile", lambda *a: clock.after("aten", compile_aten(*a)))
-    monkeypatch.setattr(auto.compiler, "compile", clock.compile)
+    monkeypatch.setattr(auto.background, "start", clock.start)
+    clock.Compilation = Compilation
     return clock
 
 
@@ -91,7 +111,7 @@ def test_costs_and_savings_of_this_process_are_learned(clock):
     clock.compiler, clock.aten, clock.compiled = 199.0, 100.0, 10.0
     for name in ("First", "Second"):
         g = graph(name)
-        for _ in range(12):
+        for _ in range(20):
             g(torch.zeros(1))
     assert auto.experience.saving == pytest.approx((0.3 + 0.9 + 0.9) / 3)
     assert auto.experience.cost == pytest.approx((40 + 199) / 2)  # the first compilation loads the compiler as well
@@ -100,8 +120,8 @@ def test_costs_and_savings_of_this_process_are_learned(clock):
 def test_a_compiled_program_that_is_slower_goes_back_to_aten(clock, capfd):
     clock.aten, clock.compiled = 100.0, 150.0
     g = graph()
-    outs = [g(torch.zeros(1)).item() for _ in range(12)]
-    assert outs == [0.0] * 2 + [100.0, 0.0, 100.0, 0.0, 100.0] + [0.0] * 5 and state_of(g).backend == "aten"
+    outs = [g(torch.zeros(1)).item() for _ in range(16)]
+    assert outs == [0.0] * 2 + [100.0, 0.0] * 4 + [100.0] + [0.0] * 5 and state_of(g).backend == "aten"
     assert "goes back to aten" in capfd.readouterr().err and clock.compilations == 1
 
 
@@ -127,15 +147,26 @@ def test_while_another_thread_compiles_the_call_runs_on_aten(clock):
 
 
 def test_when_inductor_fails_aten_goes_on_with_one_warning_a_graph(clock, monkeypatch, recwarn):
-    def broken(program, config):
+    def broken(self):
         raise RuntimeError("no compiler today")
 
-    monkeypatch.setattr(auto.compiler, "compile", broken)
+    monkeypatch.setattr(clock.Compilation, "result", broken)
     clock.aten, g = 1000.0, graph()
     for size in (1, 2):
         for _ in range(4):
             assert g(torch.zeros(size)).sum().item() == 0.0 and state_of(g).backend == "aten"
     assert [str(w.message).count("no compiler today") for w in recwarn] == [1]
+
+
+def test_what_the_program_cache_cannot_keep_is_compiled_while_the_call_waits(clock, monkeypatch):
+    def compile(program, config):
+        clock.now += clock.compiler
+        return clock.after("compiled", lambda x: (x + 100,))
+
+    monkeypatch.setattr(auto.compiler, "compile", compile)
+    monkeypatch.setattr(auto.compiler.program_cache, "request_for", lambda *a: None)
+    clock.aten = 1000.0
+    assert calls_until_compiled(graph()) == 3 and clock.compilations == 0
 
 
 @needs_compiler
@@ -153,6 +184,16 @@ def test_rows_in_a_random_order_run_on_aten_where_inductor_fails(monkeypatch, re
     assert sum("could not compile" in str(w.message) for w in recwarn) <= 1  # none once inductor can
 
 
+def call_until_switched(g, x, limit=600):
+    """Call the graph until its child process has compiled. Return the results."""
+    end, results = time.monotonic() + seconds(limit), [g(x)]
+    while state_of(g).backend == "aten":
+        results.append(g(x))
+        assert time.monotonic() < end, "the child process compiles too long"
+        time.sleep(0.01)
+    return results
+
+
 @needs_compiler
 @pytest.mark.parametrize("backend", ["auto", "inductor"])
 @pytest.mark.parametrize("quiet", ["", "1"])
@@ -161,23 +202,110 @@ def test_compilation_is_announced_on_stderr(monkeypatch, capfd, backend, quiet):
     monkeypatch.setenv("ONEFLOW_QUIET", quiet)
     g = graph("Announced")
     g.config.set_backend(backend)
-    for _ in range(3):
+    if backend == "auto":
+        call_until_switched(g, torch.ones(3))
+    else:
         g(torch.ones(3))
     lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("oneflow: ")]
     if quiet:
         assert not lines
     else:
         begin, end = lines
-        assert "compiling 2 operators with inductor" in begin and "compiled after" in end and end.endswith(" s") and g.name in begin and g.name in end
+        assert "compiling 2 operators with inductor" in begin and "compiled after" in end and g.name in begin and g.name in end
 
 
 @needs_compiler
 def test_the_switch_keeps_the_numbers(monkeypatch):
     monkeypatch.setattr(auto, "_capture_seconds", lambda program: 0.0)
     g, x = graph(), torch.linspace(0, 1, 64)
-    outs = [g(x) for _ in range(4)]
-    assert state_of(g).backend == "inductor"
-    assert torch.allclose(outs[0], outs[3], rtol=1e-6, atol=1e-7)  # sin of inductor's vector library and of ATen's, one ulp apart
+    outs = call_until_switched(g, x)
+    outs += [g(x) for _ in range(auto.TRIAL + 2)]
+    assert torch.allclose(outs[0], outs[-1], rtol=1e-6, atol=1e-7)  # sin of inductor's vector library and of ATen's, one ulp apart
+    assert torch.equal(outs[-1], outs[-2]), "fixed numbers from the decision on"
+
+
+@needs_compiler
+def test_the_third_call_runs_the_binary_of_the_program_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("ONEFLOW_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("ONEFLOW_CACHE_SIZE", "10")
+    compiled = graph()
+    compiled.config.set_backend("inductor")
+    compiled(torch.ones(3))
+    monkeypatch.setattr(auto.background, "start", None)
+    g = graph()
+    for backend in ("aten", "aten", "inductor"):
+        g(torch.ones(3))
+        assert state_of(g).backend == backend
+
+
+@needs_compiler
+def test_a_child_process_that_fails_gives_one_warning(monkeypatch, recwarn):
+    monkeypatch.setattr(auto, "_capture_seconds", lambda program: 0.0)
+    monkeypatch.setattr(auto.background, "_CODE", "import sys; sys.exit('no room for a child')")
+    g = graph()
+    g(torch.ones(2)), g(torch.ones(2)), g(torch.ones(2))
+    end = time.monotonic() + seconds(60)
+    while state_of(g).compilation is not None and time.monotonic() < end:
+        g(torch.ones(2))
+    assert state_of(g).backend == "aten" and g(torch.zeros(2)).tolist() == [0, 0]
+    assert [str(w.message) for w in recwarn if "no room for a child" in str(w.message)]
+
+
+@needs_compiler
+def test_programs_compile_one_after_the_other(monkeypatch):
+    monkeypatch.setattr(auto, "_capture_seconds", lambda program: 0.0)
+    monkeypatch.setattr(auto.background, "_CODE", "import time; time.sleep(600)")
+    graphs = [graph("First"), graph("Second")]
+    for g in graphs:
+        for _ in range(4):
+            g(torch.ones(2))
+    first, second = map(state_of, graphs)
+    try:
+        assert first.compilation.is_running() and second.compilation is None and second.current == second._timed
+    finally:
+        first.compilation.stop()
+    del graphs[0], first, g
+    gc.collect()
+    graphs[0](torch.ones(2))
+    assert second.compilation.is_running()
+    second.compilation.stop()
+
+
+PROGRAM_THAT_ENDS_WHILE_A_CHILD_COMPILES = """
+import os, sys, torch, oneflow as flow
+from oneflow._graph.compile import auto
+auto._capture_seconds = lambda program: 0.0
+class Double(flow.nn.Graph):
+    def build(self, x):
+        return x * 2
+g = Double()
+g.config.set_backend("auto")
+for _ in range(4):
+    g(torch.ones(2))
+compilation = g._engine._last.run.compilation
+assert compilation.is_running()
+pid = os.fork()
+if not pid:  # a child of the user's
+    for _ in range(3):
+        assert g(torch.ones(2)).tolist() == [2.0, 2.0]
+    sys.exit(0)
+assert os.waitpid(pid, 0)[1] == 0 and compilation.is_running(), "the fork leaves the child process alone"
+print(compilation._process.pid, flush=True)
+if sys.argv[1] == "killed":
+    os.kill(os.getpid(), 9)
+"""
+
+
+@needs_compiler
+@pytest.mark.parametrize("how", ["ends", "killed"])
+def test_the_child_process_ends_with_its_parent(how):
+    command = [sys.executable, "-W", "ignore", "-c", PROGRAM_THAT_ENDS_WHILE_A_CHILD_COMPILES, how]
+    run = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=seconds(120))
+    assert run.returncode == (0 if how == "ends" else -9)
+    end = time.monotonic() + seconds(60)
+    while os.path.exists(f"/proc/{run.stdout.strip()}") and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not os.path.exists(f"/proc/{run.stdout.strip()}")
 
 
 def test_the_first_figures_are_those_recorded():

@@ -1,9 +1,10 @@
 """The default: run the captured operators at once, and compile with inductor when that pays.
 
-A program first runs on the aten backend, so the first result comes without waiting for a compiler. From its
-third call on it is compiled once a compiled program would have saved as much time as the compiler takes, so
-that waiting for the compiler at most doubles what was lost. Both sides are estimates (`Experience`) that
-start from recorded figures and follow what the compilations of this process took and saved:
+A program first runs on the aten backend, so the first result comes without waiting for a compiler. Its third
+call looks into the program cache. If the program is not there, it is compiled once a compiled program would
+have saved as much time as the compiler takes. A child process compiles while aten runs (background.py), and
+the first call after that switches. Both sides are estimates (`Experience`) that start from recorded figures
+and follow what the compilations of this process took and saved:
 
 - the compiler takes a multiple of the time of the capture, which a slow or busy machine stretches alike;
 - a compiled program saves a part of each call.
@@ -14,20 +15,21 @@ switch; set_backend() fixes one backend from the first call.
 
 from __future__ import annotations
 
+import contextlib
 import time
 import warnings
 
 import torch
 
 from ..program.random_functions import replays_random_numbers
-from . import aten, compiling
+from . import aten, background, compiling, program_cache
 from .inductor import compiler
 from .inductor.decompositions import talks
 from .notices import say
 
 WARM_UP = 2  # calls before the first compilation
 MANY = 1000  # smallest operator count for which the share left with time steps as one layer is computed
-TRIAL = 5  # calls after a compilation, compiled and aten in turns, so that both are timed under the same load
+TRIAL = 9  # calls after a compilation, compiled and aten in turns, so that both are timed under the same load
 SLOWER = 1.1  # a compiled program goes back to aten if it takes this many times as long as aten
 CAPTURE_PER_OPERATOR = 1e-3  # seconds; for a loaded program, which was not captured in this process
 
@@ -73,7 +75,9 @@ def compile(program, config, name="auto"):
 
 
 class Tiered:
-    """A callable that runs `current`: timed aten runs, then timed compiled runs, then the faster of both."""
+    """A callable that runs `current`: timed aten runs, aten runs while a child process compiles, calls that
+    try the compiled program, then the faster of both.
+    """
 
     def __init__(self, program, config):
         self.program, self.config = program, config
@@ -83,14 +87,17 @@ class Tiered:
         self.aten = aten.compile(program, config)
         self.capture_seconds = _capture_seconds(program)
         self.on_cuda = any(getattr(s.device, "type", "cpu") != "cpu" for s in program.slots)
+        self.plan = self.compilation = None
         self.current = self._timed
 
     def __call__(self, *values):
         return self.current(*values)
 
     def _timed(self, *values):
-        if self.calls >= WARM_UP and self._pays():
-            return self._switch()(*values)
+        if self.calls >= WARM_UP:
+            with _this_thread_alone() as alone:
+                if alone and self.current == self._timed and self._switches():
+                    return self.current(*values)
         out, seconds = self._measured(self.aten, values, self.calls <= WARM_UP)
         self.calls += 1
         self.least = min(self.least, seconds)
@@ -112,32 +119,90 @@ class Tiered:
         seconds = time.perf_counter() - begin
         return out, seconds if waits or not self.on_cuda else self.least
 
-    def _pays(self):
-        if self.calls == WARM_UP:
-            self.capture_seconds *= _share_left(self.program)
-        return self.spent * experience.saving >= self.capture_seconds * experience.cost
+    def _switches(self):
+        """Choose the next `current`. Return False if the timed runs go on."""
+        if self.plan is None and self._look_up():
+            return True
+        if self.spent * experience.saving < self.capture_seconds * experience.cost:
+            return False
+        if self.plan.request is None or not background.is_available():
+            self._compile()
+            return True
+        return self._start()
 
-    def _switch(self):
-        if not compiling.acquire(blocking=False):  # another thread compiles or captures
-            return self.aten
+    def _look_up(self):
+        """Use the binary of the program cache, if there is one."""
         try:
-            if self.current == self._timed:
-                self._compile()
-            return self.current
-        finally:
-            compiling.release()
+            self.plan = compiler.plan_for(self.program, self.config)
+            function = self.plan and self.plan.request and program_cache.load(self.plan.request)
+        except Exception as error:
+            return self._stay_on_aten(error)
+        if self.plan is None:
+            return self._stay_on_aten()
+        self.capture_seconds *= _share_left(self.program, self.plan)
+        return bool(function) and self._try(function)
+
+    def _start(self):
+        """Start a child process, unless another one compiles for this process."""
+        try:
+            self.compilation = background.start(self.plan.request, self.program.name)
+        except OSError as error:
+            return self._stay_on_aten(error)
+        if self.compilation is None:
+            return False
+        say(
+            f"graph {self.program.name}: compiling {self.plan.operators} operators with inductor in the"
+            " background"
+        )
+        self.current = self._waiting
+        return True
+
+    def _waiting(self, *values):
+        """Run aten until the child process has ended, then switch."""
+        if self.compilation.is_running():
+            return self.aten(*values)
+        with _this_thread_alone() as alone:
+            if alone and self.current == self._waiting:
+                self._finish()
+        return self.aten(*values) if self.current == self._waiting else self.current(*values)
+
+    def _finish(self):
+        seconds = time.perf_counter() - self.compilation.begin
+        try:
+            self._try(self.compilation.result())
+        except RuntimeError as error:
+            self._stay_on_aten(error)
+        else:
+            say(f"graph {self.program.name}: compiled after {seconds:.1f} s; this call switches to it")
+            experience.note_compilation(self.capture_seconds, seconds)
+        self.compilation = None
+        self._report(seconds)
 
     def _compile(self):
+        """Compile in this process, while the call waits, what the program cache cannot keep."""
         begin = time.perf_counter()
         try:
             self.compiled = compiler.compile(self.program, self.config)
             self.backend, self.current = "inductor", self._tried
             experience.note_compilation(self.capture_seconds, time.perf_counter() - begin)
         except Exception as error:
-            self.current = self.aten
+            self._stay_on_aten(error)
+        self._report(time.perf_counter() - begin)
+
+    def _try(self, function):
+        self.compiled = self.plan.program_with(function)
+        self.backend, self.current = "inductor", self._tried
+        return True
+
+    def _stay_on_aten(self, error=None):
+        self.current = self.aten
+        if error is not None:
             _warn_once(self.program.name, error)
+        return True
+
+    def _report(self, seconds):
         if self.config.on_stage is not None:
-            self.config.on_stage(f"compile {self.backend}", time.perf_counter() - begin, self.program)
+            self.config.on_stage(f"compile {self.backend}", seconds, self.program)
 
     def _tried(self, *values):
         """Run the calls that measure how much time the compiled program saves."""
@@ -162,15 +227,26 @@ class Tiered:
             )
 
 
+@contextlib.contextmanager
+def _this_thread_alone():
+    """Give True if no other thread compiles or captures meanwhile, else False at once."""
+    alone = compiling.acquire(blocking=False)
+    try:
+        yield alone
+    finally:
+        if alone:
+            compiling.release()
+
+
 def _capture_seconds(program):
     captured = [seconds for stage, seconds, _ in program.history if stage == "capture"]
     return captured[0] if captured else CAPTURE_PER_OPERATOR * _count(program.graph)
 
 
-def _share_left(program):
+def _share_left(program, plan):
     """Return the share of operators that the compiler gets if a loop over time steps is one layer."""
     operators = _count(program.graph)
-    return _count(compiler.region_of(program)[0].graph) / operators if operators > MANY else 1.0
+    return plan.operators / operators if operators > MANY else 1.0
 
 
 def _warn_once(name, error):

@@ -46,7 +46,7 @@ def compile(program, config, name):
     if name == "inductor":
         from .inductor.compiler import compile_region
 
-        with Announcement(program, sum(n.op == "call_function" for n in module.graph.nodes)) as notice:
+        with Announcement(program.name, sum(n.op == "call_function" for n in module.graph.nodes)) as notice:
             infos = [n.meta["tensor"] for n in inputs]
             region = compile_region(module, infos, config.backend_options, notice)
     else:

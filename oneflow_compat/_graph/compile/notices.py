@@ -22,8 +22,8 @@ class Announcement:
     Nothing is written if `begin()` is not called, because all regions were in the program cache.
     """
 
-    def __init__(self, program, operators: int):
-        self.name, self.operators, self.begun = program.name, operators, None
+    def __init__(self, name: str, operators: int):
+        self.name, self.operators, self.begun = name, operators, None
 
     def begin(self):
         """Say that inductor begins to compile, at the first region that it compiles."""

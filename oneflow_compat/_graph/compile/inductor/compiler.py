@@ -11,11 +11,13 @@ from __future__ import annotations
 import operator
 import time
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from ...program.program import is_view, written_args
+from ...config import Config
+from ...program.program import Program, is_view, written_args
 from ...program.random_functions import replays_random_numbers
 from ...program.tensor_info import describe
 from .. import aten, program_cache
@@ -24,7 +26,7 @@ from ..call_wrapper import runner
 from .rewrites import compare_one_result, numbers_as_full, one_copy, read_plainly, sums_of_constants
 from .data_dependent import with_known_shapes
 from ..notices import Announcement
-from .regions import host_program, split
+from .regions import Region, host_program, split
 from .settings import files_at_once, settings
 from .gru_rnn import merge_steps
 
@@ -37,19 +39,49 @@ def compile(program, config, name="inductor"):
             " one as recomputed dropout does: it runs on the aten backend",
             stacklevel=6,
         )
+    plan = plan_for(program, config)
+    if plan is None:
         return aten.compile(program, config)
-    if views_out_of_reach(program.graph):
-        return aten.compile(program, config)
-    module, inputs, outputs, late = region_of(program)
-    sparse = any(n.meta["tensor"].stride is None for n in inputs)  # inductor does not support such an input
-    if sparse or not any(n.op == "call_function" for n in module.graph.nodes):
-        return aten.compile(program, config)
-    with Announcement(program, sum(n.op == "call_function" for n in module.graph.nodes)) as notice:
-        infos = [n.meta["tensor"] for n in inputs]
-        function = compile_region(module, infos, config.backend_options, notice)
-    run = runner(lambda: in_blocks(host_program(program, inputs, outputs, late, function), config.skip))
-    run.region = function
-    return run
+    with Announcement(program.name, plan.operators) as notice:
+        return plan.program_with(
+            compile_region(plan.region, plan.infos, config.backend_options, notice, plan.request)
+        )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A program split into the region that inductor compiles and the rest, which runs as captured."""
+
+    program: Program
+    config: Config
+    region: Region
+    inputs: list  # placeholders of the program that the region takes
+    outputs: list  # nodes of the program that the region computes
+    late: set  # nodes of the rest
+    request: program_cache.Request | None  # None if the program cache cannot keep the region
+
+    infos = property(lambda self: [n.meta["tensor"] for n in self.inputs])
+    operators = property(lambda self: sum(n.op == "call_function" for n in self.region.graph.nodes))
+
+    def program_with(self, function):
+        """Return the function over the slot values that calls `function` for the region."""
+        parts = self.program, self.inputs, self.outputs, self.late, function
+        run = runner(lambda: in_blocks(host_program(*parts), self.config.skip))
+        run.region = function
+        return run
+
+
+def plan_for(program, config) -> Plan | None:
+    """Return how inductor compiles a program, or None if it runs on aten as a whole."""
+    if replays_random_numbers(program.graph) or views_out_of_reach(program.graph):
+        return None
+    region, inputs, outputs, late = region_of(program)
+    infos = [n.meta["tensor"] for n in inputs]
+    sparse = any(info.stride is None for info in infos)  # inductor does not support such an input
+    if sparse or not any(n.op == "call_function" for n in region.graph.nodes):
+        return None
+    request = program_cache.request_for(region, infos, config.backend_options)
+    return Plan(program, config, region, inputs, outputs, late, request)
 
 
 def views_out_of_reach(graph):
@@ -91,30 +123,31 @@ def views_out_of_reach(graph):
 
 def region_of(program):
     """Return the result of regions.split, with whole layers where a program has them step by step."""
-    module, *more = split(program)
-    merge_steps(module.graph)
-    return module, *more
+    region, *rest = split(program)
+    merge_steps(region.graph)
+    return region, *rest
 
 
-def compile_region(module, infos, options=(), notice=None):
-    """Return a function over the inputs of a Region, whose operators may write them in place.
+def compile_region(region, infos, options=(), notice=None, request=None):
+    """Return a function over the inputs of a region, whose operators may write them in place.
 
     The function comes from the program cache if that has it. Its `layouts` are the infos of its results.
-    `notice`: the Announcement of the compilation.
+    `notice`: the Announcement of the compilation. `request`: that of the region, if it was made before.
     """
-    request = program_cache.request_for(module, infos, options)
-    region = request and program_cache.load(request)
-    if region is None:
+    request = request or program_cache.request_for(region, infos, options)
+    function = request and program_cache.load(request)
+    if function is None:
         if notice is not None:
             notice.begin()
         begin = time.perf_counter()
-        known_operators = with_known_shapes(module.graph)
-        region = _compiled(module, infos, options)
-        built = request and library_of(region, known_operators)
+        known_operators = with_known_shapes(region.graph)
+        function = _compiled(region, infos, options)
+        built = request and library_of(function, known_operators)
         if built:
-            program_cache.keep(request, built, getattr(notice, "name", "graph"), time.perf_counter() - begin)
-    region.request = request
-    return region
+            name = getattr(notice, "name", "graph")
+            program_cache.keep(request, built, name, time.perf_counter() - begin)
+    function.request = request
+    return function
 
 
 def _compiled(module, infos, options):

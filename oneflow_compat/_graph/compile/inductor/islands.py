@@ -35,7 +35,7 @@ def compile(program, config):
     }
     compiled = {run[0]: run for run in _runs(program.graph) if _closed(run, program.graph)}
     done = set()
-    with Announcement(program, sum(map(len, compiled.values()))) as notice:
+    with Announcement(program.name, sum(map(len, compiled.values()))) as notice:
         for node in program.graph.nodes:
             if node in compiled and _call(graph, copies, compiled[node], config, notice):
                 done.update(compiled[node])

@@ -1,0 +1,126 @@
+"""Compiles a region in a child process, which puts the binary into the program cache.
+
+A thread would not do: inductor's lowering is Python, so the training loop would wait for the interpreter's
+lock at each operator, and inductor is not safe to use in several threads at once. The child rebuilds the
+region from its record (program_cache/region_record.py), works at a lower priority, and ends with its parent.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from . import program_cache
+from .program_cache.store import Store, default_store, quota
+
+_CODE = "import sys; sys.path[0:1] = []; from oneflow._graph.compile.worker import main; main()"
+_running: list = []  # the only compilation of this process; the others wait for it
+
+
+def start(request: program_cache.Request, name: str) -> Compilation | None:
+    """Start to compile a region, or return None because another compilation of this process runs."""
+    if any(compilation.is_running() for compilation in _running):
+        return None
+    _running[:] = [Compilation(request, name)]
+    return _running[0]
+
+
+def is_available() -> bool:
+    """Whether a child process can be started: Python knows the path of its interpreter."""
+    return sys.platform == "linux" and bool(sys.executable)
+
+
+class Compilation:
+    """A child process that compiles one region."""
+
+    def __init__(self, request: program_cache.Request, name: str):
+        self.request, self.begin, self._owner = request, time.perf_counter(), os.getpid()
+        self._store, self._folder = default_store(), None
+        if self._store is None:  # the child needs a place for its result
+            self._folder = tempfile.mkdtemp(prefix="oneflow-")
+            self._store = Store(self._folder)
+        self._errors = tempfile.TemporaryFile()
+        self._read_end, self._write_end = os.pipe()  # the child ends when the write end closes
+        try:
+            with tempfile.TemporaryFile() as document:
+                document.write(self._document(name))
+                document.seek(0)
+                self._process = subprocess.Popen(
+                    [sys.executable, "-c", _CODE],
+                    stdin=document,
+                    stdout=subprocess.DEVNULL,
+                    stderr=self._errors,
+                    env=self._environment(),
+                    pass_fds=[self._read_end],
+                    start_new_session=True,
+                )
+        except BaseException:
+            self._close()
+            raise
+        finally:
+            os.close(self._read_end)
+
+    def _document(self, name):
+        request = {"record": self.request.record, "environment": self.request.environment}
+        return json.dumps({**request, "name": name, "parent": self._read_end}).encode()
+
+    def _environment(self):
+        megabytes = 4096 if self._folder is not None else quota() >> 20
+        return {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+            "ONEFLOW_CACHE_DIR": str(self._store.folder),
+            "ONEFLOW_CACHE_SIZE": str(megabytes),
+            "ONEFLOW_QUIET": "1",  # the last line on its stderr is the error
+        }
+
+    def is_running(self) -> bool:
+        """Whether the result is not there yet. In a fork of the process that started it: never."""
+        return os.getpid() == self._owner and self._process.poll() is None
+
+    def result(self):
+        """Return the compiled function. RuntimeError: the compilation failed; the message says why."""
+        if os.getpid() != self._owner:
+            raise RuntimeError("the process was forked while a child of it compiled")
+        try:
+            function = program_cache.load(self.request, self._store)
+            if function is None:
+                raise RuntimeError(self._last_error())
+            return function
+        finally:
+            self._close()
+
+    def _last_error(self):
+        self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(0, self._errors.tell() - 4000))
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else f"its process ended with code {self._process.returncode}"
+
+    def _close(self):
+        with contextlib.suppress(OSError):
+            os.close(self._write_end)
+        self._errors.close()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)  # a loaded library stays mapped
+
+    def stop(self):
+        """End the child and its compilers."""
+        if self.is_running():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._close()
+
+
+@atexit.register
+def _stop_all():
+    for compilation in _running:
+        compilation.stop()

@@ -1,0 +1,69 @@
+"""The child process of background.py: compiles the region that its parent describes on stdin.
+
+The binary goes into the program cache. The exit code is 0 if it is there; otherwise the last line on stderr
+says why not.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import signal
+import sys
+import threading
+
+import torch
+
+from . import program_cache
+from .inductor.compiler import compile_region
+from .notices import Announcement
+from .program_cache.region_record import module_of
+from .program_cache.store import default_store
+
+_NICE = 5  # the training loop goes first
+
+
+def main() -> None:
+    document = json.load(sys.stdin)
+    os.nice(_NICE)
+    threading.Thread(target=_end_with_parent, args=(document["parent"],), daemon=True).start()
+    _apply(document["environment"])
+    region, infos, options = module_of(document["record"])
+    request = program_cache.request_for(region, infos, options)
+    wanted = program_cache.Request(document["record"], document["environment"])
+    if request is None or request.key != wanted.key:
+        sys.exit(f"the child process differs from its parent: {_differences(request, wanted)}")
+    with Announcement(document["name"], 0) as notice:
+        compile_region(region, infos, options, notice, request)
+    store = default_store()
+    if store is None or store.find(request.key) is None:
+        sys.exit("inductor made no library that the program cache can keep")
+
+
+def _end_with_parent(read_end):
+    """Kill this process and its compilers when the parent is gone, whose end of the pipe closes then."""
+    os.read(read_end, 1)
+    os.killpg(0, signal.SIGKILL)
+
+
+def _apply(environment):
+    """Take over the settings of the parent."""
+    dtype, precision, deterministic, mkldnn, *_ = environment["settings"]
+    torch.set_num_threads(environment["threads"])
+    torch.set_default_dtype(getattr(torch, dtype.removeprefix("torch.")))
+    torch.set_float32_matmul_precision(precision)
+    torch.use_deterministic_algorithms(deterministic)
+    torch.backends.mkldnn.enabled = mkldnn
+    if environment["inductor"]:
+        from torch._inductor import config
+
+        for name, value in environment["inductor"].items():
+            setattr(config, name, ast.literal_eval(value))
+
+
+def _differences(request, wanted):
+    if request is None:
+        return "the region cannot be kept"
+    names = [k for k, v in wanted.environment.items() if request.environment.get(k) != v]
+    return ", ".join(names) or "the region"
