@@ -20,6 +20,8 @@ class Config:
         aten).
     fuse_dropout: sample dropout inside one kernel and keep no mask. The random numbers differ from eager
         (RANDOM; backend aten).
+    dynamic: dimensions of arguments that are symbols in a program. None: those that varied between calls;
+        True: all; False: none; {argument: dimensions}: these from the first program on.
     zero: with several ranks, shard optimizer state if its shards have at least this many elements (see
         _global/zero.py). None keeps it replicated.
     skip: names of passes that the runner leaves out, and "in_blocks" (see compile/).
@@ -39,6 +41,7 @@ class Config:
     fuse_compositions: bool = False
     fuse_dropout: bool = False
     compress_memory: bool = False
+    dynamic: object = None
     zero: int | None = None
     cache_size: int = 16
     check: bool = False

@@ -15,14 +15,18 @@ import torch
 from .._errors import OneFlowError
 from .._global.tensor import is_global
 from .compile import compiler_for, compiling as _making, default_backend
+from .argument_sizes import ArgumentSizes
 from .call.binding import VALUES, AnotherWay, Binding, Stale
 from .config import Config
-from .errors import CaptureError
+from .errors import CaptureError, SizesNeeded, first_line, raised_at
+from .explanations import Explanation
 from .program.captured import Captured
-from .program.pytree import tree_flatten
+from .program.pytree import argument_names, tree_flatten
 from .capture.python_reads import tell
 
 _MAX_VARIANTS = 4
+_WITH_SYMBOLS = {"aten"}  # backends that compile programs with symbols
+_MAX_DYNAMIC = 64  # programs that serve many sizes, each of them another set
 _MAX_BRANCHED = 16  # variants of a program with branches on sizes
 _MAX_TRIES = 64  # programs tried for one call, if build() has many branches on sizes
 
@@ -71,6 +75,9 @@ class Engine:
         self.sizes_vary = False
         # branch on sizes -> outcome, of the last call that took another outcome than its program
         self.branches: dict = {}
+        self.argument_sizes = ArgumentSizes()
+        self._has_dynamic = False  # whether some program serves many sizes
+        self.explanations: list = []  # Explanation, of what kept programs from serving more calls
         # label of a watched value -> how often a change of the value needed another program
         self._changes: Counter = Counter()
 
@@ -118,19 +125,28 @@ class Engine:
                 *((torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda")),
                 key,
             )
-        for entry in self._entries.get(key, ()):
-            if entry not in unfit and self._takes_same_branches(entry) and entry.suits(args, kwargs):
-                return entry if entry is self._last else self._move_to_front(key, entry)
+        entry = self._fitting(key, args, kwargs, unfit)
+        if entry is not None:
+            return entry if entry is self._last else self._move_to_front(entry)
         with _making:
+            entry = self._fitting(key, args, kwargs, unfit)  # another thread may have added one meanwhile
+            if entry is not None:
+                return self._move_to_front(entry)
             variants = self._entries.get(key, ())
-            for entry in variants:  # another thread may have added one meanwhile
-                if entry not in unfit and self._takes_same_branches(entry) and entry.suits(args, kwargs):
-                    return self._move_to_front(key, entry)
             if variants:
                 self._note_change(variants[0])
                 for o, names in variants[0].changed_options().items():
                     self.live_options.setdefault(o, set()).update(names)
             return self._make_entry(key, args, kwargs)
+
+    def _fitting(self, key, args, kwargs, unfit):
+        """The program that serves the call: one of these sizes, else one of all sizes; None without one."""
+        keys = (key, self.argument_sizes.key_of(key)) if self._has_dynamic else (key,)
+        for key in keys:
+            for entry in self._entries.get(key, ()):
+                if entry not in unfit and self._takes_same_branches(entry) and entry.suits(args, kwargs):
+                    return entry
+        return None
 
     def _takes_same_branches(self, entry):
         """Whether the program takes the branches on sizes that the last call took."""
@@ -138,11 +154,11 @@ class Engine:
             entry.branches.get(branch, outcome) == outcome for branch, outcome in self.branches.items()
         )
 
-    def _move_to_front(self, key, entry):
+    def _move_to_front(self, entry):
         with _making:
-            variants = self._entries.get(key, ())
+            variants = self._entries.get(entry.key, ())
             if entry in variants:
-                self._entries.move_to_end(key)
+                self._entries.move_to_end(entry.key)
                 variants.remove(entry)
                 variants.insert(0, entry)
             self._last = entry
@@ -177,9 +193,11 @@ class Engine:
         config = self._resolved()
         compiler_for(config.backend)  # a missing package is an error before anything is captured
         start = time.perf_counter()
-        captured = self._captured(args, kwargs, config)
+        captured = self._captured_for_sizes(key, args, kwargs, config)
         program = captured.program
         self._report("capture", start, program)
+        if program.dimensions is not None:
+            key, self._has_dynamic = self.argument_sizes.key_of(key), True
         program = program.with_(history=(("capture", time.perf_counter() - start, program.count()),))
         if config.check:
             program.check()
@@ -201,15 +219,49 @@ class Engine:
         variants = self._entries.setdefault(key, [])
         variants[:] = [v for v in variants if not v.once and not v.dead]
         variants.insert(0, entry)
-        del variants[_MAX_VARIANTS if not entry.branches else _MAX_BRANCHED :]
+        del variants[_most_variants(entry) :]
         self._entries.move_to_end(key)
         while len(self._entries) > max(1, config.cache_size):
             self._entries.popitem(last=False)
         self._last = entry
         return entry
 
-    def _captured(self, args, kwargs, config) -> Captured:
+    def _captured_for_sizes(self, key, args, kwargs, config) -> Captured:
         """Capture build().
+
+        Dimensions that vary between calls are symbols, unless build() needs them as numbers.
+        """
+        sizes, (leaves, spec) = self.argument_sizes, tree_flatten((args, kwargs))
+        names = argument_names(spec, self.arg_names) if isinstance(config.dynamic, dict) else ()
+        wanted = config.dynamic if config.backend in _WITH_SYMBOLS and not config.cudagraph else False
+        failure = None
+        while failure is None and (dims := sizes.symbolic_dims(key, leaves, wanted, names)):
+            try:
+                return self._captured(args, kwargs, config, dims)
+            except SizesNeeded as needed:
+                sizes.fix(key, needed.specializations)
+                self._explain_fixed(needed.specializations)
+            except Exception as error:
+                failure = error
+        captured = self._captured(args, kwargs, config)
+        if failure is not None:  # the symbols were at fault, and not build() itself
+            sizes.keep_static(key)
+            self._explain_static(failure)
+        return captured
+
+    def _explain_static(self, error):
+        location, cause = getattr(error, "location", None) or raised_at(error), error.__cause__ or error
+        reason = f"build() could not be captured with symbols ({type(cause).__name__}: {first_line(cause)})"
+        self.explanations.append(Explanation("each set of sizes has its own program", reason, location))
+
+    def _explain_fixed(self, specialized):
+        for item in specialized:
+            subject = f"dimension {item.dim} of the argument {item.name!r}"
+            reason = "each size has its own program, because build() needs it as a number"
+            self.explanations.append(Explanation(subject, reason, item.location))
+
+    def _captured(self, args, kwargs, config, dims=None) -> Captured:
+        """Capture build(), with these dimensions of arguments as symbols.
 
         The outcome of a branch on sizes may be a guess. If build() raises after such a branch, the other
         outcome is captured, and the program tests it.
@@ -222,12 +274,14 @@ class Engine:
 
         outcomes, turned, errors, varied = self.branches, [], [], self.sizes_vary
         while True:
-            capture = Capture(self, args, kwargs, config, outcomes)
+            capture = Capture(self, args, kwargs, config, outcomes, dims)
             try:
                 with _no_collection():
                     return capture.run()
             except MoreNumbers as request:
                 self.live_options.setdefault(request.optimizer, set()).add(request.key)
+            except SizesNeeded:
+                raise
             except Exception as error:
                 if isinstance(error, CaptureError) and self.sizes_vary:
                     self.sizes_vary = None
@@ -294,6 +348,13 @@ def _no_collection():
     finally:
         if was:
             gc.enable()
+
+
+def _most_variants(entry):
+    """How many programs of one key are kept."""
+    if entry.program.dimensions is not None:
+        return _MAX_DYNAMIC
+    return _MAX_BRANCHED if entry.branches else _MAX_VARIANTS
 
 
 def _positional_names(build):

@@ -81,6 +81,11 @@ def location_text(location) -> str:
     return f'File "{name}", line {line}, in {function}' + (f": {source}" if source else "")
 
 
+def first_line(error) -> str:
+    """The first line of an error's message."""
+    return str(error).split("\n", 1)[0]
+
+
 KEEP_VALUE = (
     "Keep the value in the graph: torch.where(condition, a, b) instead of `if`, tensor arithmetic instead of"
     " .item(), or compute it outside and pass it as an argument."
@@ -115,6 +120,14 @@ class UnsupportedInGraph(CaptureError, UnsupportedError):
 
 class GraphTypeError(CaptureError, TypeError, NotImplementedError):
     """An argument or output of build() has a type that a program cannot take."""
+
+
+class SizesNeeded(Exception):
+    """A capture needs some dimensions as numbers that were to be symbols; it is repeated with the numbers."""
+
+    def __init__(self, specializations):
+        super().__init__("; ".join(map(str, specializations)))
+        self.specializations = specializations
 
 
 class ProgramError(OneFlowError):

@@ -18,6 +18,13 @@ GRAPH_CONFIG = {
             " compiles with inductor when it pays; aten without a C++ compiler"
         ),
     ),
+    "dynamic": (
+        "ours",
+        (
+            "which dimensions of arguments may differ between the calls of one program; by default those that"
+            " differed before: the first program is static, the second one serves all sizes"
+        ),
+    ),
     "enable_cudagraph": ("ours", "the compiled program runs as a CUDA graph"),
     "enable_amp": ("honoured", "build() is captured under autocast with the given dtype"),
     "set_gradient_accumulation_steps": (

@@ -59,7 +59,7 @@ def test_optimizer(name):
 def test_numbers_in_the_state_go_on_in_another_program(name):
     """A batch of another size makes a second program, which starts with what the first one counted."""
     graph = assert_same_training(small_model(), OPTIMIZERS[name], loss_of, [tuple(t[: 6 - k % 3] for t in b) for k, b in enumerate(batches())])
-    assert len(graph._engine.programs) >= 3
+    assert len(graph._engine.programs) >= 2
 
 
 SCHEDULERS = {

@@ -67,6 +67,9 @@ class Binding:
 
             self.guard = compile_guard(program)
         self.watch = Watch(guards.python_values, guards.free_index)
+        self.serves_sizes = None  # a function of the flat arguments, if the program serves many sizes
+        if program.dimensions is not None:
+            self.serves_sizes = program.dimensions.compile()
         self._returned = program.out_spec.num_leaves - len(program.out_constants)
         self._outputs = self._output_maker()
         if guards.reads_global_tensors or effects.global_results:
@@ -218,6 +221,8 @@ class Binding:
 
         Examples are an option of an optimizer and a guarded number.
         """
+        if self.serves_sizes is not None and not self.serves_sizes(self._leaves(args, kwargs)):
+            return False
         if not self.as_captured():
             return False
         if self.guard is not None:

@@ -15,7 +15,7 @@ from ..program.program import Output, Program
 from ..program.symbolic import SYMBOLIC_NUMBERS, is_run_value
 from .slots import shared_memory, slots_of
 from .module_state import StateMap, kept_grads, kept_modes, kept_modules, memories, of_their_own, resolve
-from ..program.pytree import paths, tree_flatten, with_sizes
+from ..program.pytree import argument_names, paths, tree_flatten, with_sizes
 from .unused_backward import backward_is_unused, warn_of_unused_backward
 from .option_reads import option_reads
 from .python_reads import Reads
@@ -71,13 +71,19 @@ def leaf_name(spec, index) -> str:
 class Capture:
     """One run of build() under capture; `run` returns what it captured."""
 
-    def __init__(self, engine, args, kwargs, config, branches=()):
+    def __init__(self, engine, args, kwargs, config, branches=(), dynamic=None):
+        """`dynamic`: {index of a flat argument: its dimensions that are symbols}."""
         from .recorder import Recorder
 
         self.engine = engine
         self.config = config
         self.args_flat, self.in_spec = tree_flatten((args, kwargs))
         self.recorder = Recorder()
+        if dynamic:
+            from .dynamic_dimensions import DynamicDimensions
+
+            positions = [i for i, value in enumerate(self.args_flat) if isinstance(value, torch.Tensor)]
+            self.recorder.dynamic = DynamicDimensions(self.recorder, dynamic, positions)
         self.recorder.sizes.vary, self.recorder.sizes.expected = bool(engine.sizes_vary), dict(branches)
         self.new_state: list = []
         self.global_results: dict = {}  # result -> (placement, sbp, shape)
@@ -161,16 +167,7 @@ class Capture:
         return tensor.__class__.around(twin, tensor) if isinstance(tensor, OfSeveralRanks) else twin
 
     def _argument_names(self):
-        names = []
-        for first, *rest in paths(self.in_spec):
-            parts = [str(k) for k in rest]
-            if first == 0 and parts and self.engine.arg_names:
-                position = int(parts[0])
-                if position < len(self.engine.arg_names):
-                    parts[0] = self.engine.arg_names[position]
-            text = "_".join("".join(c if c.isalnum() else "_" for c in p) for p in parts)
-            names.append(text if text and not text[0].isdigit() else f"arg{text}")
-        return names
+        return [name for _, name in argument_names(self.in_spec, self.engine.arg_names)]
 
     def _record(self, inputs, early, modules, reads):
         """build(), what it left in modules, and the update; returns its flat results and their spec."""
@@ -326,7 +323,8 @@ class Capture:
             constants=recorder.constants,
             training=self.update is not None,
             config=self.config,
-            unknown_sizes=bool(recorder.sizes.nodes),
+            unknown_sizes=recorder.sizes.depend_on_values,
+            dimensions=recorder.dynamic.guards() if recorder.dynamic is not None else None,
         )
         guards = self._guards(free_index, *shared_memory(self, program))
         return Captured(program, self._effects(), guards, self.state.live(free))

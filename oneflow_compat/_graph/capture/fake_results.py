@@ -100,8 +100,7 @@ class Results:
 
     def _of_operator(self, func, args, kwargs):
         if self.mode.shape_env is not None and any(map(_of_unknown_size, (*args, *kwargs.values()))):
-            with self.mode, symbolic_kernels():
-                return of_unknown_sizes(func, args, kwargs, self.mode.shape_env)
+            return self._of_symbols(func, args, kwargs)
         if func in _VIEWS and _is_plain(args[0]):
             with in_kernel_invocation_manager(self.mode):
                 out = func(*args, **kwargs)
@@ -129,6 +128,17 @@ class Results:
             except _NotKept:
                 pass
         return out
+
+    def _of_symbols(self, func, args, kwargs):
+        environment = self.mode.shape_env
+        if environment.unbacked_symint_counter:
+            with self.mode, symbolic_kernels():
+                return of_unknown_sizes(func, args, kwargs, environment)
+        # Guards decide the layouts of frequent operators, which unbacked symbols cannot have. In C++, some
+        # kernels (pad, im2col) need each size as a number; their Python forms do not.
+        with self.mode, symbolic_kernels(), torch._C._EnablePythonDispatcher():
+            out = known_results(func, args, kwargs)
+            return of_unknown_sizes(func, args, kwargs, environment) if out is None else out
 
     @staticmethod
     def _key(func, args, kwargs):

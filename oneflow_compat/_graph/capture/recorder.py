@@ -92,6 +92,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         self.fake_mode = fake_mode or FakeTensorMode(allow_non_fake_inputs=True)
         self.results = Results(self.fake_mode)
         self.sizes = Sizes(self)
+        self.dynamic = None  # DynamicDimensions, if some dimensions of arguments are symbols
         self.lifted: dict = {}
         self.constants: dict = {}  # get_attr target -> real tensor made of python data inside build
         self.markers: dict = {}  # see host_scalars.py
@@ -123,24 +124,34 @@ class Recorder(KnownValues, TorchDispatchMode):
 
     def symbolic(self, tensor, name):
         """A symbolic twin of an argument, with its own placeholder."""
+        layout = self.dynamic.shape_and_stride(tensor, name) if self.dynamic is not None else None
         with torch._C.DisableTorchFunction():
-            twin = (
-                self._twin(tensor)
-                if tensor.is_inference()
-                else self.fake_mode.from_tensor(_plain(tensor), static_shapes=True)
-            )
-            if twin is tensor:
-                raise CaptureError(
-                    "build() was given a tensor of another capture", "Call the graph with ordinary tensors."
-                )
-            twin = of_any_rows(twin.detach() if hasattr(twin, "_of_node") else twin)
+            twin = self._twin_of_argument(tensor, layout)
         twin._of_node = self.placeholder(name, tensor)
-        twin._of_node.meta["tensor"] = describe(tensor)
+        twin._of_node.meta["tensor"] = describe(tensor if layout is None else twin)
+        if layout is not None:
+            self.dynamic.define(twin._of_node, twin)
         if hasattr(tensor, "_of_placement"):
             twin._of_placement, twin._of_sbp = tensor._of_placement, tensor._of_sbp
         if tensor.requires_grad:
             twin.requires_grad_()
         return twin
+
+    def _twin_of_argument(self, tensor, layout):
+        """A symbolic tensor like an argument, of this (shape, strides) if some dimensions are symbols."""
+        if layout is not None:
+            with self.fake_mode:
+                return torch.empty_strided(*layout, dtype=tensor.dtype, device=tensor.device)
+        twin = (
+            self._twin(tensor)
+            if tensor.is_inference()
+            else self.fake_mode.from_tensor(_plain(tensor), static_shapes=True)
+        )
+        if twin is tensor:
+            raise CaptureError(
+                "build() was given a tensor of another capture", "Call the graph with ordinary tensors."
+            )
+        return of_any_rows(twin.detach() if hasattr(twin, "_of_node") else twin)
 
     def lift(self, tensor):
         """(node, twin) of a real tensor met inside the capture."""

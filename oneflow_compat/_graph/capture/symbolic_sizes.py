@@ -56,6 +56,8 @@ class Sizes:
         The branch is on sizes, or on a bool tensor that a node computes.
         `location` is a (file, line, function).
         """
+        if type(condition) is torch.SymBool and self.is_of_arguments(condition):
+            return bool(condition)  # the answer of this call's sizes, which becomes a guard
         location = location or ("", 0, "build")
         branch_key = (*location[:2], sum(p[:2] == location[:2] for p in self.branches))
         direction = self.branches[branch_key] = self.expected.get(branch_key, bool(likely))
@@ -73,6 +75,18 @@ class Sizes:
         )
         return direction
 
+    def is_of_arguments(self, size) -> bool:
+        """Whether a size is computed from dimensions of arguments alone, so that no value decides it."""
+        dynamic = self.recorder.dynamic
+        return dynamic is not None and size.node.expr.free_symbols <= dynamic.symbols()
+
+    @property
+    def depend_on_values(self) -> bool:
+        """Whether some sizes of the program depend on values."""
+        dynamic = self.recorder.dynamic
+        symbols = dynamic.symbols() if dynamic is not None else ()
+        return any(symbol not in symbols for size in self.nodes for symbol in size.free_symbols)
+
     def define(self, node, tensor):
         """Record the sizes that first appear in this result.
 
@@ -81,7 +95,7 @@ class Sizes:
         for dim, size in enumerate(tensor.shape):
             if type(size) is torch.SymInt:
                 times, symbol = size.node._expr.as_coeff_Mul()
-                if symbol.is_Symbol:
+                if symbol.is_Symbol and not self.is_of_arguments(size):
                     size.node.shape_env.size_like.add(symbol)
                 if symbol.is_Symbol and symbol not in self.nodes:
                     size_node = self._made(aten.sym_size.int, (node, dim))
@@ -219,6 +233,8 @@ def builtins_of_sizes():
     from .patching import patched
 
     with (
+        # the text of a symbol ("s0") as a key would be the same for all sizes
+        patched(torch.SymInt, "__repr__", _text_of_number),
         patched(builtins, "len", _length),
         patched(builtins, "min", _extreme(torch.sym_min, operator.lt)),
         patched(builtins, "max", _extreme(torch.sym_max, operator.gt)),
@@ -233,12 +249,31 @@ def _arithmetic():
 
     class Arithmetic(PythonReferenceAnalysis):
         truediv = int_truediv = staticmethod(operator.truediv)
+        floor_to_int = staticmethod(lambda x, dtype: _call(math.floor, x))
+        ceil_to_int = staticmethod(lambda x, dtype: _call(math.ceil, x))
+        trunc_to_int = staticmethod(lambda x, dtype: _call(math.trunc, x))
 
         @staticmethod
         def to_dtype(x, dtype):
             return x / 1  # of a size: the same number as a float
 
     return Arithmetic
+
+
+def _call(function, number):
+    """A call of a function of Python's math on a proxy."""
+    return number.tracer.create_proxy("call_function", function, (number,), {})
+
+
+def _text_of_number(original):
+    """The text of a size in code of the user is that of its number, which the program is then guarded by."""
+
+    def text(size):
+        name = sys._getframe(1).f_code.co_filename
+        of_user = name.startswith("<") or not is_internal(name)
+        return repr(int(size)) if of_user else original(size)
+
+    return text
 
 
 def _length(original):
@@ -280,10 +315,15 @@ def _environment():
         def __init__(self, branch, **options):
             super().__init__(**options)
             self.branch = branch
+            self.asked_at: dict = {}  # symbol of a dimension -> where its number was first needed
 
         def evaluate_sym_node(self, sym_node, size_oblivious=False, fallback_value=None):
+            guards = len(self.guards)
             try:
-                return super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
+                result = super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
+                if len(self.guards) > guards:
+                    self._note_location(self.guards[-1].expr)
+                return result
             except GuardOnDataDependentSymNode:
                 if size_oblivious or sym_node.pytype is not bool:  # of a number torch would take the smallest
                     raise
@@ -309,6 +349,12 @@ def _environment():
                 else (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
             )
             return sympy.true if self.branch(torch.SymBool(sym_node), likely, location) else sympy.false
+
+        def _note_location(self, guard):
+            for symbol in guard.free_symbols:
+                if isinstance(guard, sympy.Eq) and symbol not in self.asked_at:
+                    if self.simplify(symbol).is_number:
+                        self.asked_at[symbol] = user_location()
 
     def _of_a_size(condition, sizes):
         """Return True for a comparison of 0 or 1 with quotients and multiples of sizes.

@@ -31,7 +31,7 @@ class Slot:
         if self.shape is None:
             return f"{self.role} {self.name}: number"
         dtype = str(self.dtype).replace("torch.", "")
-        return f"{self.role} {self.name}: {dtype}{list(self.shape)} {self.device}" + (
+        return f"{self.role} {self.name}: {dtype}[{', '.join(map(str, self.shape))}] {self.device}" + (
             " (updated)" if self.written else ""
         )
 
@@ -69,6 +69,8 @@ class Program:
     config: object = None
     # some tensors have sizes that depend on values; such a dimension is a string in their shapes
     unknown_sizes: bool = False
+    # DimensionGuards: some dimensions of arguments are symbols, which are strings in the shapes of tensors
+    dimensions: object = None
     history: tuple = ()  # (stage name, seconds, nodes after it)
 
     def with_(self, **changes) -> "Program":

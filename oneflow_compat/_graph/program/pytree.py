@@ -188,3 +188,21 @@ def plain_spec(tree_spec):
         if issubclass(cls, dict):
             cls, context = dict, list(keys_of(context))
     return pytree.TreeSpec(cls, context, children)
+
+
+def argument_names(spec, positional):
+    """(name of the argument, name of the leaf) of each leaf of (args, kwargs).
+
+    `positional` are the names of the positional arguments as far as they have any.
+    """
+    names = []
+    for first, *rest in paths(spec):
+        parts = [str(key) for key in rest]
+        if first == 0 and parts and int(parts[0]) < len(positional):
+            parts[0] = positional[int(parts[0])]
+        parts = ["".join(c if c.isalnum() else "_" for c in part) for part in parts]
+        top, full = (
+            text if text and not text[0].isdigit() else f"arg{text}" for text in (parts[0], "_".join(parts))
+        )
+        names.append((top, full))
+    return names

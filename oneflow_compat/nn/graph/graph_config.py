@@ -89,6 +89,15 @@ class GraphConfig:
         self._engine.fuse_compositions = _switch("allow_fuse_compositions", mode)
         self._engine.fuse_dropout = fuse_dropout
 
+    def dynamic(self, dims=None):
+        """Choose the dimensions of arguments that may differ between calls of one program.
+
+        None: dimensions whose size differed in an earlier call (the default). True: all dimensions. False:
+        none, so that each set of sizes gets its own program. {argument: dimension or dimensions}: these from
+        the first program on, others as by default.
+        """
+        self._engine.dynamic = _dimensions(dims)
+
     # -- back ends of other packages ------------------------------------------------------
     def enable_xla_jit(self, value=True):
         """Backend "xla"; needs the package torch_xla."""
@@ -201,6 +210,23 @@ def _switch(name, mode) -> bool:
     if not isinstance(mode, bool):
         raise RefusedKind(f"{name} takes True or False, found {type(mode).__name__} {mode!r}")
     return mode
+
+
+def _dimensions(dims):
+    """The value of config.dynamic, with a tuple of dimensions for each argument."""
+    if dims is None or isinstance(dims, bool):
+        return dims
+    if not isinstance(dims, dict):
+        raise RefusedKind(f"dynamic takes True, False or a dict of argument names, found {dims!r}")
+    checked = {}
+    for name, numbers in dims.items():
+        if not isinstance(name, str):
+            raise RefusedKind(f"dynamic takes the name of an argument of build(), found {name!r}")
+        numbers = (numbers,) if isinstance(numbers, int) else numbers
+        if not isinstance(numbers, (tuple, list, set, frozenset)):
+            raise RefusedKind(f"dynamic takes dimensions (numbers) of {name!r}, found {numbers!r}")
+        checked[name] = tuple(_positive(f"dynamic: a dimension of {name!r}", n, 0) for n in numbers)
+    return checked
 
 
 def _positive(name, value, least=1) -> int:

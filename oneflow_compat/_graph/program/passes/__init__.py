@@ -17,6 +17,7 @@ class Pass:
     kind: str
     option: object = None  # Config -> bool; None: always on
     any_size: bool = False  # does not read shapes
+    symbolic: bool = False  # only compares shapes, which symbols of arguments allow
 
 
 def _passes():
@@ -38,9 +39,9 @@ def _passes():
         return config.fuse_compositions and config.backend == "aten"
 
     return (
-        Pass("drop_aliases", cleanup.drop_aliases, EXACT),
-        Pass("drop_constant_copies", cleanup.drop_constant_copies, EXACT),
-        Pass("merge_views", cleanup.merge_views, EXACT),
+        Pass("drop_aliases", cleanup.drop_aliases, EXACT, symbolic=True),
+        Pass("drop_constant_copies", cleanup.drop_constant_copies, EXACT, symbolic=True),
+        Pass("merge_views", cleanup.merge_views, EXACT, symbolic=True),
         Pass("drop_dead", cleanup.drop_dead, EXACT, any_size=True),
         Pass("fuse_activations", fuse_activations.fuse_activations, ROUNDING, compositions),
         Pass("fuse_bias_gelu", fuse_bias_gelu.fuse_bias_gelu, ROUNDING, compositions),
@@ -96,7 +97,7 @@ def run(program, config, report=None, only_exact=False):
     for item in _passes():
         if item.name in config.skip or (only_exact and item.kind != EXACT):
             continue
-        if item.option is not None and not item.option(config) or program.unknown_sizes and not item.any_size:
+        if item.option is not None and not item.option(config) or not _allows_sizes(item, program):
             continue
         start = time.perf_counter()
         program = item.function(program)
@@ -107,3 +108,10 @@ def run(program, config, report=None, only_exact=False):
         if report is not None:
             report(item.name, seconds, program)
     return program
+
+
+def _allows_sizes(item, program):
+    """Whether a pass may see the program, whose shapes may have symbols."""
+    if program.unknown_sizes:
+        return item.any_size
+    return program.dimensions is None or item.any_size or item.symbolic

@@ -80,6 +80,8 @@ def _same_layout(node):
         )
     ):
         return False
+    if any(type(n) is str and not n.isidentifier() for n in source.shape):
+        return False  # an expression of symbols may be 1 in a run, with the effect below
     if node.target is aten.view.default and 1 in source.shape and source.stride != _row_major(source.shape):
         # A real view gives dimensions of size 1 new strides, and bmm picks its kernel by them. A symbolic
         # view keeps the strides.
@@ -90,6 +92,8 @@ def _same_layout(node):
 def _row_major(shape):
     strides, step = [], 1
     for size in reversed(shape):
+        if type(size) is str:
+            return None
         strides.append(step)
         step *= max(size, 1)
     return tuple(reversed(strides))

@@ -1,0 +1,140 @@
+"""Which dimensions of the arguments become symbols.
+
+The first program of a build function is static. A dimension whose size differs in a later call is a symbol in
+the next program, which then serves all sizes that satisfy its guards. Sizes of 0 and 1 keep programs of their
+own, because torch broadcasts them.
+
+Calls that are alike except for sizes and strides are one *family*: a signature without them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from .._errors import OneFlowError
+from .._global.tensor import is_global, several
+
+VARIES = object()
+_MAX_FAMILIES = 256  # a Python number that differs in each call makes a family each time
+
+
+@dataclass
+class Family:
+    """What is known of the sizes of calls that differ in nothing else."""
+
+    sizes: list  # for each tensor argument {dimension: its size, or VARIES}; None if its sizes are in the key
+    # index of a flat argument -> dimensions that captures needed as numbers
+    fixed: dict = field(default_factory=dict)
+    is_static: bool = False  # symbols could not be captured: each set of sizes gets its own program
+
+
+class ArgumentSizes:
+    """The families of one engine."""
+
+    def __init__(self):
+        self.families: dict = {}  # key -> Family
+
+    def key_of(self, signature):
+        """The key of the family: the signature without sizes and strides."""
+        if signature and signature[0] == "autocast":
+            return (*signature[:-1], self.key_of(signature[-1]))
+        return ("any sizes", *(_without_sizes(entry) for entry in signature))
+
+    def symbolic_dims(self, signature, leaves, wanted, names):
+        """{index of a flat argument: dimensions that the next program has as symbols}, or {} for a static program.
+
+        Notes the sizes of this call. `wanted` is the option config.dynamic; `names` are those of the flat
+        arguments, if that option names some.
+        """
+        shapes = shapes_of(signature)
+        tensors = [(i, leaf) for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+        if wanted is False or several() or any(is_global(leaf) for _, leaf in tensors):
+            return {}
+        family = self._note(self.key_of(signature), shapes)
+        if family.is_static:
+            return {}
+        asked = _asked(wanted, tensors, names)
+        dims = {}
+        for (index, tensor), shape, sizes, (dynamic, fixed) in zip(tensors, shapes, family.sizes, asked):
+            if shape is not None:
+                dynamic |= {dim for dim, size in sizes.items() if size is VARIES}
+                fixed |= family.fixed.get(index, set())
+                plain = not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
+                dims[index] = {dim for dim in dynamic - fixed if plain and shape[dim] > 1}
+        return dims if any(dims.values()) else {}
+
+    def fix(self, signature, specializations):
+        """Note dimensions that a capture needed as numbers."""
+        family = self.families[self.key_of(signature)]
+        for item in specializations:
+            family.fixed.setdefault(item.argument, set()).add(item.dim)
+
+    def keep_static(self, signature):
+        """Note that symbols could not be captured for these calls."""
+        self.families[self.key_of(signature)].is_static = True
+
+    def _note(self, key, shapes):
+        family = self.families.get(key)
+        if family is None:
+            sizes = [None if shape is None else {} for shape in shapes]
+            family = self.families[key] = Family(sizes)
+            if len(self.families) > _MAX_FAMILIES:
+                del self.families[next(iter(self.families))]
+        for sizes, shape in zip(family.sizes, shapes):
+            for dim, size in enumerate(shape or ()):
+                if size > 1 and sizes.setdefault(dim, size) != size:
+                    sizes[dim] = VARIES
+        return family
+
+
+def shapes_of(signature):
+    """The shape of each tensor argument, or None where the key of its family has it."""
+    if signature and signature[0] == "autocast":
+        return shapes_of(signature[-1])
+    return [
+        entry[0] if _is_plain(entry) else None
+        for entry in signature
+        if type(entry) is tuple and entry and isinstance(entry[0], torch.Size)
+    ]
+
+
+def _is_plain(entry):
+    return (
+        type(entry) is tuple and len(entry) == 5 and type(entry[0]) is torch.Size and type(entry[1]) is tuple
+    )
+
+
+def _without_sizes(entry):
+    return (len(entry[0]), *entry[2:]) if _is_plain(entry) else entry
+
+
+def _asked(wanted, tensors, names):
+    """(dimensions that are asked to be symbols, dimensions that are asked to be fixed) of each tensor."""
+    by_name = _checked(wanted, names) if isinstance(wanted, dict) else {}
+    asked = []
+    for index, tensor in tensors:
+        dims = set(range(tensor.dim())) if wanted is True else set(by_name.get(index, ()))
+        marked = (
+            getattr(tensor, "_dynamo_dynamic_indices", ()),
+            getattr(tensor, "_dynamo_weak_dynamic_indices", ()),
+        )
+        fixed = set(getattr(tensor, "_dynamo_static_indices", ()))
+        asked.append(({d for d in dims.union(*marked) if d < tensor.dim()}, fixed))
+    return asked
+
+
+def _checked(wanted, names):
+    """{index of a flat argument: dimensions} of {name: dimensions}."""
+    by_index: dict = {}
+    for name, dims in wanted.items():
+        indices = [i for i, (top, full) in enumerate(names) if name in (top, full)]
+        if not indices:
+            raise OneFlowError(
+                f"config.dynamic names the argument {name!r}; build() was called with"
+                f" {', '.join(dict.fromkeys(repr(top) for top, _ in names)) or 'none'}"
+            )
+        for index in indices:
+            by_index.setdefault(index, set()).update(dims)
+    return by_index

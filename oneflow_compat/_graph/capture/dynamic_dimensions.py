@@ -1,0 +1,176 @@
+"""Dimensions of arguments that are symbols while build() is captured, so that one program serves many sizes.
+
+Such a symbol is *backed*: it has the size of the present call. torch's symbolic shapes answer each question
+about it (is it even, is it larger than 16) from this size, and note the question as a guard. Sizes that depend
+on values have *unbacked* symbols (symbolic_sizes.py).
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import torch
+
+from ..errors import CaptureError, SizesNeeded, location_text
+from ..program.dimension_guards import Dimension, DimensionGuards, Layout, UnsupportedExpression
+
+_UNBOUNDED = 2**62
+
+
+@dataclass(frozen=True)
+class Specialization:
+    """A dimension that was to be symbolic, and that the capture needed as a number."""
+
+    argument: int
+    name: str
+    dim: int
+    size: int
+    location: object  # (file, line, function), or None
+
+    def __str__(self):
+        return f"dimension {self.dim} of the argument {self.name!r}, {location_text(self.location)}"
+
+
+class DynamicDimensions:
+    """The symbols of one capture's arguments."""
+
+    def __init__(self, recorder, dims, positions):
+        self.recorder = recorder
+        # index of a flat argument -> its dimensions that are symbols; an argument that is missing here is
+        # guarded by the signature of the call
+        self.dims = dims
+        self.positions = iter(positions)  # of the tensors among the flat arguments
+        self.dimensions: dict = {}  # sympy symbol -> Dimension
+        self.names: dict = {}  # index of a flat argument -> its name
+        self.layouts: dict = {}  # index of a flat argument -> Layout
+
+    @property
+    def environment(self):
+        return self.recorder.fake_mode.shape_env
+
+    def symbols(self):
+        return self.dimensions.keys()
+
+    def shape_and_stride(self, tensor, name):
+        """The symbolic shape and strides of the next argument, or None if all its sizes are fixed."""
+        index = next(self.positions)
+        self.names[index] = name
+        dims = self.dims.get(index)
+        if not dims:
+            if dims is not None:
+                self.layouts[index] = Layout(tuple(tensor.shape), tensor.stride())
+            return None
+        self.recorder.sizes.begin()
+        shape = [
+            self._symbol(index, name, dim, size) if dim in dims else size
+            for dim, size in enumerate(tensor.shape)
+        ]
+        stride = _strides_of(shape, tensor)
+        self.layouts[index] = Layout(tuple(map(_text, shape)), tuple(map(_text, stride)))
+        return shape, stride
+
+    def _symbol(self, index, name, dim, size):
+        from torch.fx.experimental.symbolic_shapes import DimDynamic
+
+        source = _source_class()(f"{name}.size({dim})")
+        symbol = self.environment.create_symbol(size, source, DimDynamic.DYNAMIC)
+        self.dimensions[symbol] = Dimension(str(symbol), index, dim, size)
+        return self.environment.create_symintnode(symbol, hint=size, source=source)
+
+    def define(self, node, twin):
+        """Record the sizes of an argument as nodes."""
+        for dim, size in enumerate(twin.shape):
+            if type(size) is torch.SymInt:
+                self.recorder.sizes.nodes[size.node._expr] = self.recorder.sizes._made(
+                    torch.ops.aten.sym_size.int, (node, dim)
+                )
+
+    def specializations(self):
+        """The dimensions that the capture needed as numbers."""
+        environment = self.environment
+        return [
+            Specialization(
+                dimension.argument,
+                self.names[dimension.argument],
+                dimension.dim,
+                dimension.example,
+                environment.asked_at.get(symbol),
+            )
+            for symbol, dimension in self.dimensions.items()
+            if environment.simplify(symbol).is_number
+        ]
+
+    def guards(self):
+        """The DimensionGuards of the capture. Raises SizesNeeded if it needed a dimension as a number."""
+        specializations = self.specializations()
+        if specializations:
+            raise SizesNeeded(specializations)
+        try:
+            return DimensionGuards(tuple(self.dimensions.values()), self.layouts, tuple(self._conditions()))
+        except UnsupportedExpression as error:
+            raise CaptureError(
+                f"the sizes of arguments are guarded by an expression without a printed form: {error}",
+                "Each set of sizes gets its own program.",
+            ) from error
+
+    def _conditions(self):
+        environment, printer = self.environment, _printer()
+        conditions: dict = {}  # in order, each one once
+        for symbol in self.dimensions:
+            bounds = environment.var_to_range[symbol]
+            conditions[f"{symbol} >= {max(2, int(bounds.lower))}"] = None
+            if bounds.upper.is_Integer and int(bounds.upper) < _UNBOUNDED:
+                conditions[f"{symbol} <= {int(bounds.upper)}"] = None
+        for guard in environment.guards:
+            if guard.expr.free_symbols <= self.dimensions.keys():
+                conditions[printer.doprint(guard.expr)] = None
+        return conditions
+
+
+def _text(size):
+    return size if type(size) is int else str(_printer().doprint(size.node.expr))
+
+
+def _strides_of(shape, tensor):
+    """Strides as products of the sizes where they are such products, else as numbers."""
+    products, strides = {1: 1}, [0] * len(shape)
+    for dim in sorted(range(len(shape)), key=lambda d: (tensor.stride(d), -d)):
+        step = tensor.stride(dim)
+        strides[dim] = products.get(step, step)
+        if step:  # the stride of an expanded dimension is 0
+            products[step * tensor.shape[dim]] = strides[dim] * shape[dim]
+    return strides
+
+
+@functools.cache
+def _printer():
+    from torch.utils._sympy.printers import PythonPrinter
+
+    class Printer(PythonPrinter):
+        def _print_ToFloat(self, expression):
+            return f"float({self._print(expression.args[0])})"
+
+    return Printer()
+
+
+@functools.cache
+def _source_class():
+    from torch._guards import GuardSource, Source
+
+    class SizeOfArgument(Source):
+        """Where torch reads a symbol: one dimension of an argument."""
+
+        def __init__(self, expression):
+            object.__setattr__(self, "_expression", expression)
+
+        name = property(lambda self: self._expression)
+        guard_source = property(lambda self: GuardSource.LOCAL)
+
+        def __hash__(self):
+            return hash(self._expression)
+
+        def __eq__(self, other):
+            return isinstance(other, SizeOfArgument) and self._expression == other._expression
+
+    return SizeOfArgument

@@ -1,0 +1,135 @@
+"""Guards on the dimensions of arguments: which sizes one program serves.
+
+A dynamic program has symbols ("s0") in the shapes of its arguments. Its guards say what the sizes of a call
+must satisfy: the fixed dimensions, the strides, and the conditions that the capture assumed, such as
+`s0 % 4 == 0`. The conditions are Python expressions of a small grammar, so that they can be saved, read from
+a file of a stranger, and printed.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from dataclasses import dataclass
+
+_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.USub, ast.Not, ast.And, ast.Or)
+_COMPARISONS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+_FUNCTIONS = {"max": max, "min": min, "abs": abs, "float": float, "int": int, "round": round}
+_MATH = {"floor", "ceil", "trunc", "sqrt"}
+_LARGEST_POWER = 8
+_LONGEST = 4000  # characters of one condition
+
+
+class UnsupportedExpression(ValueError):
+    """An expression outside the grammar of guards."""
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """A dimension of an argument that may differ from call to call."""
+
+    symbol: str
+    argument: int  # index of a flat argument, as in the location of a slot
+    dim: int
+    example: int  # the size at the capture
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Shape and strides of one argument: numbers, symbols, and expressions of symbols."""
+
+    shape: tuple
+    stride: tuple
+
+
+@dataclass(frozen=True)
+class DimensionGuards:
+    """The sizes that a program serves.
+
+    In `graph(x, y)` with rows s0 of x and y: dimensions (s0, 0, 0, 5) and (s1, 1, 0, 5), the layouts
+    {0: ((s0, 8), (8, 1)), 1: ((s1,), (1,))} and the conditions s0 >= 2, s1 >= 2, s0 == s1.
+    """
+
+    dimensions: tuple
+    layouts: dict  # index of a flat argument -> Layout
+    conditions: tuple  # expressions of the symbols
+
+    def __post_init__(self):
+        symbols = {d.symbol for d in self.dimensions}
+        for text in (*self.conditions, *self._expressions()):
+            check_expression(text, symbols)
+
+    def _expressions(self):
+        return [
+            n for layout in self.layouts.values() for n in (*layout.shape, *layout.stride) if type(n) is str
+        ]
+
+    def compile(self):
+        """Return a function of the flat arguments: whether the program serves their sizes."""
+        source = self._source()
+        scope = {"math": math}
+        exec(compile(source, "<guards on dimensions>", "exec"), scope)
+        fits = scope["fits"]
+        fits.__source__ = source
+        return fits
+
+    def _source(self):
+        reads, tests = [], []
+        symbols = {(d.argument, d.dim): d.symbol for d in self.dimensions}
+        for index, layout in self.layouts.items():
+            reads.append(f"n{index} = a[{index}].shape")
+            for dim, size in enumerate(layout.shape):
+                symbol = symbols.get((index, dim))
+                if symbol is not None:
+                    reads.append(f"{symbol} = n{index}[{dim}]")
+                else:
+                    tests.append(f"n{index}[{dim}] == {size}")
+            strides = "".join(f"{step}, " for step in layout.stride)
+            tests.append(f"a[{index}].stride() == ({strides})")
+        tests += [f"({condition})" for condition in self.conditions]
+        body = "".join(f"  {read}\n" for read in reads)
+        result = " and ".join(tests) or "True"
+        return (
+            f"def fits(a):\n{body}  try:\n    return {result}\n"
+            "  except ZeroDivisionError:\n    return False\n"
+        )
+
+    def __str__(self):
+        """The sizes in words: s0 is dimension 1 of argument 0; s0 >= 2."""
+        symbols = ", ".join(
+            f"{d.symbol} is dimension {d.dim} of argument {d.argument}" for d in self.dimensions
+        )
+        return "; ".join((symbols, *self.conditions))
+
+
+def check_expression(text, symbols):
+    """Raise UnsupportedExpression unless `text` is arithmetic on these symbols."""
+    if len(text) > _LONGEST:
+        raise UnsupportedExpression(f"a condition of {len(text)} characters; at most {_LONGEST} are allowed")
+    try:
+        tree = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise UnsupportedExpression(f"{text!r} is no expression") from error
+    for node in ast.walk(tree):
+        if not _is_allowed(node, symbols):
+            raise UnsupportedExpression(f"{text!r} has a {type(node).__name__}, which guards do not have")
+
+
+def _is_allowed(node, symbols):
+    if isinstance(node, ast.Name):
+        return node.id in symbols or node.id in _FUNCTIONS or node.id == "math"
+    if isinstance(node, ast.Constant):
+        return type(node.value) in (int, float, bool)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        exponent = node.right.value if isinstance(node.right, ast.Constant) else None
+        return type(exponent) is int and 0 <= exponent <= _LARGEST_POWER
+    if isinstance(node, ast.Call):
+        return not node.keywords and _is_function(node.func)
+    if isinstance(node, ast.Attribute):
+        return isinstance(node.value, ast.Name) and node.value.id == "math" and node.attr in _MATH
+    plain = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Load, ast.Pow, *_OPERATORS, *_COMPARISONS)
+    return isinstance(node, plain)
+
+
+def _is_function(function):
+    return isinstance(function, ast.Attribute) or isinstance(function, ast.Name) and function.id in _FUNCTIONS

@@ -1,0 +1,304 @@
+"""One program for many sizes of the arguments: eager's bits at every size, guards, and what needs a program per size."""
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import oneflow as flow
+from dynamic_cases import CASES, SIZES, squared
+
+
+class Training(flow.nn.Graph):
+    def __init__(self, module, loss, optimizer, **config):
+        super().__init__()
+        self.module, self.loss = module, loss
+        self.add_optimizer(optimizer)
+        self.config.set_backend("aten")
+        for option, value in config.items():
+            getattr(self.config, option)(value)
+
+    def build(self, *batch):
+        loss = self.loss(self.module, *batch)
+        loss.backward()
+        return loss
+
+
+class Inference(flow.nn.Graph):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+        self.config.set_backend("aten")
+
+    def build(self, *args, **kwargs):
+        return self.function(*args, **kwargs)
+
+
+def adamw(parameters):
+    return torch.optim.AdamW(parameters, lr=0.01)
+
+
+def train_both(module, batches, loss, make=adamw, **config):
+    """Train a module and its copy, in eager mode and by a graph; returns (eager's values, the graph's, the graph)."""
+    other = copy.deepcopy(module)
+    optimizer, expected, got = make(module.parameters()), [], []
+    graph = Training(other, loss, make(other.parameters()), **config)
+    for seed, batch in enumerate(batches):
+        torch.manual_seed(seed)
+        optimizer.zero_grad()
+        value = loss(module, *batch)
+        value.backward()
+        optimizer.step()
+        torch.manual_seed(seed)
+        got.append(graph(*batch).detach())
+        expected.append(value.detach())
+    return [*expected, *module.state_dict().values()], [*got, *other.state_dict().values()], graph
+
+
+def equal(expected, got):
+    return all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_program_has_eager_bits_at_every_size(name):
+    case = CASES[name]
+    torch.manual_seed(0)
+    batches = [case.batch(n) for n in (*case.sizes, *case.sizes)]
+    expected, got, graph = train_both(case.module(), batches, case.loss)
+    assert equal(expected, got)
+    assert len(graph._engine.programs) <= case.programs, "\n".join(map(str, graph._engine.explanations))
+
+
+def test_the_smaller_last_batch_costs_one_program():
+    sizes = [32, 32, 32, 20] * 3
+    counts = []
+    module = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
+    graph = Training(module, lambda m, x, y: F.cross_entropy(m(x), y), adamw(module.parameters()))
+    for n in sizes:
+        graph(torch.randn(n, 8), torch.randint(0, 3, (n,)))
+        counts.append(len(graph._engine.programs))
+    assert counts == [1, 1, 1, 2] + [2] * 8
+
+
+def test_sizes_of_zero_and_one_have_programs_of_their_own():
+    graph = Inference(lambda x: x * 2 + x.sum(0, keepdim=True))
+    for n in (4, 7, 5, 1, 0, 9, 1, 0):
+        x = torch.randn(n, 3)
+        assert torch.equal(graph(x), x * 2 + x.sum(0, keepdim=True))
+        assert (graph.program.dimensions is not None) == (n in (7, 5, 9))
+    assert len(graph._engine.programs) == 4
+
+
+def test_a_branch_on_a_size_makes_a_program_for_each_outcome():
+    function = lambda x: x * 2 if x.shape[0] > 20 else x - 1
+    graph = Inference(function)
+    for n in (4, 7, 25, 30, 5, 21, 20):
+        x = torch.randn(n, 3)
+        assert torch.equal(graph(x), function(x))
+    assert len(graph._engine.programs) == 3
+    assert sorted(p.dimensions is None for p in graph._engine.programs) == [False, False, True]
+
+
+def by_steps(x):
+    return sum(x[t] for t in range(x.shape[0]))
+
+
+def named_by_the_size(x):
+    return {f"rows{x.shape[0]}": x * 2}[f"rows{len(x)}"] * len(f"{x.shape[0]}")
+
+
+def kept_by_size(x, cache={}):
+    return x + cache.setdefault(str(x.shape[0]), len(str(x.shape[0])))
+
+
+@pytest.mark.parametrize("function", [by_steps, named_by_the_size, kept_by_size, lambda x: x * int(x.shape[0])])
+def test_a_size_that_python_needs_has_a_program_for_each_value(function):
+    graph = Inference(function)
+    for n in (4, 7, 12, 7, 5, 12):
+        x = torch.randn(n, 3)
+        assert torch.equal(graph(x), function(x)), n
+    assert len(graph._engine.programs) == 4
+    told = graph._engine.explanations
+    assert len(told) == 1 and told[0].subject == "dimension 0 of the argument 'arg0'"
+    assert told[0].location[2] == function.__name__
+
+
+def test_a_program_that_symbols_cannot_capture_is_made_for_each_size_without_an_error():
+    function = lambda x: x * {(3, 3): 1}.get(tuple(x.shape), 2)  # a dict hashes the sizes
+    graph = Inference(function)
+    for n in (4, 3, 7, 3, 4):
+        x = torch.randn(n, 3)
+        assert torch.equal(graph(x), function(x))
+    assert len(graph._engine.programs) == 3
+    assert len(graph._engine.explanations) == 1 and "unhashable" in str(graph._engine.explanations[0])
+
+
+def test_a_size_outside_the_guards_makes_another_program():
+    function = lambda x: x.view(-1, 4).sum(1) if x.shape[0] % 4 == 0 else x.view(-1)
+    graph = Inference(function)
+    for n in (4, 8, 6, 12, 7, 16):
+        x = torch.randn(n)
+        assert torch.equal(graph(x), function(x))
+    assert len(graph._engine.programs) == 3
+
+
+def test_two_arguments_that_share_a_size():
+    graph = Inference(lambda x, y: x + y)
+    for n, m in ((4, 4), (7, 7), (5, 5), (9, 9)):
+        x, y = torch.randn(n, 3), torch.randn(m, 3)
+        assert torch.equal(graph(x, y), x + y)
+    assert len(graph._engine.programs) == 2
+    assert torch.equal(graph(torch.ones(6, 3), torch.ones(1, 3)), torch.full((6, 3), 2.0))
+
+
+def test_a_call_that_fails_leaves_symbols_allowed():
+    graph = Inference(lambda x, y: x + y)
+    graph(torch.ones(4, 3), torch.ones(4, 3))
+    with pytest.raises(RuntimeError, match="broadcast"):
+        graph(torch.ones(6, 3), torch.ones(5, 3))
+    for n in (7, 8, 9):
+        graph(torch.ones(n, 3), torch.ones(n, 3))
+    assert len(graph._engine.programs) == 2 and not graph._engine.explanations
+
+
+def test_numbers_and_flags_beside_sizes():
+    function = lambda x, k, flag=False: x * k - x.mean() if flag else x.repeat_interleave(k, 0)
+    graph = Inference(function)
+    for n, k, flag in ((4, 2, False), (5, 2, False), (6, 2, False), (6, 3, True), (7, 3, True), (8, 3, True), (9, 2, False)):
+        x = torch.randn(n, 3)
+        assert torch.equal(graph(x, k, flag=flag), function(x, k, flag=flag))
+    assert len(graph._engine.programs) == 4
+
+
+def test_sizes_are_returned_and_stored_as_numbers():
+    module = nn.Linear(3, 3)
+    module.length = 0
+
+    def build(x):
+        module.length = x.shape[0] * 2
+        return module(x), x.shape[0], [x.size()]
+
+    graph = Inference(build)
+    graph.module = module
+    for n in (4, 5, 9):
+        out, rows, sizes = graph(torch.randn(n, 3))
+        assert (out.shape[0], rows, sizes, module.length) == (n, n, [torch.Size([n, 3])], 2 * n)
+        assert type(rows) is int and type(module.length) is int
+    assert len(graph._engine.programs) == 2
+
+
+def test_arguments_in_dicts_and_lists():
+    graph = Inference(lambda batch, scale: batch["x"] @ batch["pair"][0] * scale)
+    for n in (4, 5, 9, 6):
+        batch = {"x": torch.randn(2, n), "pair": [torch.randn(n, 3), 1]}
+        assert torch.equal(graph(batch, scale=2.0), batch["x"] @ batch["pair"][0] * 2.0)
+    assert len(graph._engine.programs) == 2
+
+
+@pytest.mark.parametrize("steps", [2, 4])
+def test_gradient_accumulation(steps):
+    torch.manual_seed(0)
+    batches = [(torch.randn(n, 8),) for n in (8, 16, 24, 12, 8, 4)]
+    loss = lambda m, x: squared(m(x))
+    module = nn.Linear(8, 8)
+    other = copy.deepcopy(module)
+    graphs = [
+        Training(m, loss, adamw(m.parameters()), set_gradient_accumulation_steps=steps, dynamic=dynamic)
+        for m, dynamic in ((module, False), (other, None))
+    ]
+    for batch in batches:
+        assert torch.equal(graphs[0](*batch), graphs[1](*batch))
+    assert equal(module.state_dict().values(), other.state_dict().values())
+    assert len(graphs[0]._engine.programs) == 5
+    assert len(graphs[1]._engine.programs) <= 3  # 4 rows in 4 steps have 1 row each
+
+
+def test_mixed_precision():
+    torch.manual_seed(0)
+    loss = lambda m, x: squared(m(x).float())
+    module = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 8))
+    other = copy.deepcopy(module)
+    graphs = [
+        Training(m, loss, adamw(m.parameters()), dynamic=dynamic) for m, dynamic in ((module, False), (other, None))
+    ]
+    for graph in graphs:
+        graph.config.enable_amp(True, dtype=torch.bfloat16)
+    for n in SIZES:
+        x = torch.randn(n, 8)
+        assert torch.equal(graphs[0](x), graphs[1](x))
+    assert equal(module.state_dict().values(), other.state_dict().values())
+    assert [len(g._engine.programs) for g in graphs] == [5, 2]
+
+
+def test_the_option_dynamic_makes_dimensions_symbols_from_the_first_program():
+    graph = Inference(lambda x: x * 2)
+    graph.config.dynamic(True)
+    for n, m in ((4, 3), (5, 3), (6, 7)):
+        assert graph(torch.ones(n, m)).shape == (n, m)
+    assert len(graph._engine.programs) == 1
+
+
+def test_the_option_dynamic_names_dimensions_of_arguments():
+    graph = Inference(lambda x, y: x * y)
+    graph.config.dynamic({"arg0": 0, "arg1": [0]})
+    for n in (4, 5, 6):
+        graph(torch.ones(n, 3), torch.ones(n, 3))
+    assert len(graph._engine.programs) == 1
+    assert [d.dim for d in graph.program.dimensions.dimensions] == [0, 0]
+
+
+def test_the_option_dynamic_false_makes_a_program_for_each_size():
+    graph = Inference(lambda x: x * 2)
+    graph.config.dynamic(False)
+    for n in (4, 5, 6):
+        graph(torch.ones(n, 3))
+    assert len(graph._engine.programs) == 3
+
+
+@pytest.mark.parametrize("value, told", [
+    (1, "True, False or a dict"), ({"x": "0"}, "dimensions"), ({"x": [-1]}, "at least 0"), ({0: 1}, "name"),
+])  # fmt: skip
+def test_the_option_dynamic_refuses_other_values(value, told):
+    graph = Inference(lambda x: x * 2)
+    with pytest.raises((TypeError, ValueError), match=told):
+        graph.config.dynamic(value)
+
+
+def test_an_unknown_argument_of_the_option_dynamic_is_an_error_that_lists_the_arguments():
+    class G(flow.nn.Graph):
+        def build(self, image, scale):
+            return image * scale
+
+    graph = G()
+    graph.config.set_backend("aten")
+    graph.config.dynamic({"picture": 0})
+    with pytest.raises(flow._errors.OneFlowError, match="'picture'.*'image', 'scale'"):
+        graph(torch.ones(3), torch.ones(3))
+
+
+def test_marks_of_torch_are_honored():
+    graph = Inference(lambda x, y: x.sum(0) * y)
+    for n in (4, 5, 6):
+        x, y = torch.ones(n, 3), torch.ones(3)
+        torch._dynamo.mark_dynamic(x, 0)
+        graph(x, y)
+    assert len(graph._engine.programs) == 1
+    static = Inference(lambda x: x * 2)
+    for n in (4, 5, 6):
+        x = torch.ones(n, 3)
+        torch._dynamo.mark_static(x, 0)
+        static(x)
+    assert len(static._engine.programs) == 3
+
+
+def test_many_branches_on_sizes_evict_no_program():
+    function = lambda x: x * (x.shape[0] // 10 > 1) + sum(x.shape[0] > 4 * k for k in range(12))
+    graph = Inference(function)
+    sizes = [4 * k + 3 for k in range(14)]
+    for n in sizes * 2:
+        assert torch.equal(graph(torch.ones(n, 2)), function(torch.ones(n, 2)))
+    programs = graph._engine.programs
+    for n in sizes:
+        graph(torch.ones(n, 2))
+    assert len(graph._engine.programs) == len(programs) > 10
