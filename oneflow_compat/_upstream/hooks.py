@@ -177,6 +177,11 @@ HOOKS = {
         "arithmetic with sizes that depend on values",
         "tests/graph/test_unknown_sizes.py",
     ),
+    "torch.utils._sympy.printers": (
+        "_graph",
+        "guards on the sizes of arguments, as Python",
+        "tests/graph/test_dynamic_dimensions.py",
+    ),
     "torch.utils._sympy.reference": (
         "_graph",
         "arithmetic with sizes that depend on values",
@@ -184,8 +189,8 @@ HOOKS = {
     ),
     "torch._C._EnablePythonDispatcher": (
         "_graph",
-        "sizes that depend on values in formulas of gradients, before torch 2.13",
-        "tests/graph/test_unknown_sizes.py",
+        "shapes of results in symbols; before torch 2.13 also formulas of gradients",
+        "tests/graph/test_dynamic_dimensions.py",
     ),
     "torch._C._DisablePythonDispatcher": (
         "_graph",

@@ -64,16 +64,28 @@ class DimensionGuards:
             n for layout in self.layouts.values() for n in (*layout.shape, *layout.stride) if type(n) is str
         ]
 
-    def compile(self):
-        """Return a function of the flat arguments: whether the program serves their sizes."""
-        source = self._source()
-        scope = {"math": math}
-        exec(compile(source, "<guards on dimensions>", "exec"), scope)
-        fits = scope["fits"]
-        fits.__source__ = source
-        return fits
+    def compile(self, with_strides=True):
+        """Return a function of the flat arguments: whether the program serves their sizes.
 
-    def _source(self):
+        Without strides, the arguments may have any layout.
+        """
+        reads, tests = self._reads_and_tests(with_strides)
+        lines = "".join(f"  {read}\n" for read in reads)
+        return _compiled(
+            "fits",
+            f"def fits(a):\n{lines}  try:\n    return {' and '.join(tests) or 'True'}\n"
+            "  except ZeroDivisionError:\n    return False\n",
+        )
+
+    def compile_strides(self):
+        """Return a function of the flat arguments: {index: strides that the program needs}."""
+        reads, _ = self._reads_and_tests(False)
+        lines = "".join(f"  {read}\n" for read in reads)
+        items = "".join(f"{index}: ({_listed(layout.stride)}), " for index, layout in self.layouts.items())
+        return _compiled("strides", f"def strides(a):\n{lines}  return {{{items}}}\n")
+
+    def _reads_and_tests(self, with_strides):
+        """(statements that read the symbols, conditions)."""
         reads, tests = [], []
         symbols = {(d.argument, d.dim): d.symbol for d in self.dimensions}
         for index, layout in self.layouts.items():
@@ -84,15 +96,9 @@ class DimensionGuards:
                     reads.append(f"{symbol} = n{index}[{dim}]")
                 else:
                     tests.append(f"n{index}[{dim}] == {size}")
-            strides = "".join(f"{step}, " for step in layout.stride)
-            tests.append(f"a[{index}].stride() == ({strides})")
-        tests += [f"({condition})" for condition in self.conditions]
-        body = "".join(f"  {read}\n" for read in reads)
-        result = " and ".join(tests) or "True"
-        return (
-            f"def fits(a):\n{body}  try:\n    return {result}\n"
-            "  except ZeroDivisionError:\n    return False\n"
-        )
+            if with_strides:
+                tests.append(f"a[{index}].stride() == ({_listed(layout.stride)})")
+        return reads, tests + [f"({condition})" for condition in self.conditions]
 
     def __str__(self):
         """The sizes in words: s0 is dimension 1 of argument 0; s0 >= 2."""
@@ -100,6 +106,23 @@ class DimensionGuards:
             f"{d.symbol} is dimension {d.dim} of argument {d.argument}" for d in self.dimensions
         )
         return "; ".join((symbols, *self.conditions))
+
+
+def _listed(values):
+    return "".join(f"{value}, " for value in values)
+
+
+def _compiled(name, source):
+    scope = {"math": math}
+    exec(compile(source, "<guards on dimensions>", "exec"), scope)
+    return scope[name]
+
+
+def example_shape(program, slot) -> tuple:
+    """The shape of an argument at the capture."""
+    dimensions = program.dimensions.dimensions if program.dimensions is not None else ()
+    sizes = {(d.argument, d.dim): d.example for d in dimensions}
+    return tuple(sizes.get((slot.location.index, dim), size) for dim, size in enumerate(slot.shape))
 
 
 def check_expression(text, symbols):

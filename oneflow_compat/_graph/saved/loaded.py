@@ -13,7 +13,9 @@ from ..compile import compiler_for
 from ..program.writes import silent_writes, written_before_the_last_check
 from ..config import Config
 from ..errors import ProgramError
+from ..explanations import list_text
 from ..program.scalar_guards import compile_guard
+from ..program.dimension_guards import example_shape
 from ..program.locations import SavedValue
 from ..program.program import Program
 from .operators import has_unchecked_index
@@ -38,6 +40,13 @@ def _kind(leaf):
     return f"{leaf.dtype}{list(leaf.shape)}" if isinstance(leaf, torch.Tensor) else repr(leaf)
 
 
+def _has_shape(tensor, shape) -> bool:
+    """Whether a tensor has this shape, in which a symbol stands for any size."""
+    return len(shape) == tensor.dim() and all(
+        type(size) is str or size == mine for size, mine in zip(shape, tensor.shape)
+    )
+
+
 def _laid_out(value, stride):
     """Return the tensor with these strides (None: any), in a fresh buffer if its own strides differ."""
     if stride is None or value.layout is not torch.strided or value.stride() == stride:
@@ -55,6 +64,9 @@ class LoadedProgram:
         }
         self.backend = "aten" if has_unchecked_index(program.graph) else backend
         self.args = [i for i, s in enumerate(program.slots) if s.role == "arg"]
+        dimensions = program.dimensions
+        self._serves_sizes = dimensions and dimensions.compile(with_strides=False)
+        self._strides = dimensions and dimensions.compile_strides()
         self._written, self._guard = (
             silent_writes(program),
             compile_guard(program) if program.guard is not None else None,
@@ -66,14 +78,15 @@ class LoadedProgram:
     def form(self):
         """Return the text of the call that the program was saved for."""
         fixed = {i: text for i, _, text in self.program.in_constants}
-        tensors = (f"{s.dtype}{list(s.shape)}" for s in self.program.slots if s.role == "arg")
-        return _form(
+        tensors = (f"{s.dtype}{list_text(s.shape)}" for s in self.program.slots if s.role == "arg")
+        call = _form(
             self.program.in_spec,
             (
                 fixed[i] if i in fixed else next(tensors, "tensor")
                 for i in range(self.program.in_spec.num_leaves)
             ),
         )
+        return call if self.program.dimensions is None else f"{call} where {self.program.dimensions}"
 
     def tensors_of(self, leaves, spec):
         """Return the tensors among the arguments. Raise an error that explains the difference if this is not
@@ -101,12 +114,17 @@ class LoadedProgram:
                     f"argument {slot.name!r} of graph {program.name} must be a tensor, found"
                     f" {type(value).__name__}"
                 )
-            if tuple(value.shape) != slot.shape or value.dtype != slot.dtype:
+            if value.dtype != slot.dtype or not _has_shape(value, slot.shape):
                 raise TypeError(
-                    f"argument {slot.name!r} of graph {program.name} must be {slot.dtype}{list(slot.shape)},"
+                    f"argument {slot.name!r} of graph {program.name} must be {slot.dtype}{list_text(slot.shape)},"
                     f" found {value.dtype}{list(value.shape)}; a saved program holds for one shape, call the"
                     " graph with others before it is saved"
                 )
+        if self._serves_sizes and not self._serves_sizes(leaves):
+            raise TypeError(
+                f"graph {program.name} was saved for the call {self.form()}, found"
+                f" {_form(spec, map(_kind, leaves))}; call the graph with such sizes before it is saved"
+            )
         return tensors
 
     def values(self, state, tensors):
@@ -114,9 +132,12 @@ class LoadedProgram:
         values = [None] * len(self.program.slots)
         for index, key in self.keys.items():
             values[index] = state[key]
-        for index, value in zip(self.args, tensors):
-            slot = self.program.slots[index]
-            values[index] = _laid_out(value.to(slot.device), slot.stride)
+        slots = [self.program.slots[index] for index in self.args]
+        by_argument = {slot.location.index: value for slot, value in zip(slots, tensors)}
+        strides = self._strides(by_argument) if self._strides and by_argument else {}
+        for index, slot, value in zip(self.args, slots, tensors):
+            stride = strides.get(slot.location.index, slot.stride)
+            values[index] = _laid_out(value.to(slot.device), stride)
         return values
 
     def holds(self, values):
@@ -234,11 +255,11 @@ class LoadedGraph:
     def warm_up(self):
         """Run the first program once on zeros."""
         loaded = self.programs[0]
-        given = [
-            torch.zeros(s.shape, dtype=s.dtype, device=s.device)
-            for s in (loaded.program.slots[i] for i in loaded.args)
+        zeros = [
+            torch.zeros(example_shape(loaded.program, slot), dtype=slot.dtype, device=slot.device)
+            for slot in (loaded.program.slots[i] for i in loaded.args)
         ]
-        self._ran(loaded, loaded.values(self._state, given), given)
+        self._ran(loaded, loaded.values(self._state, zeros), zeros)
 
     def take(self, tensors):
         """Replace parameters and buffers read from disk by live ones of the same name, shape and dtype.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 
 import torch
 import torch.fx
@@ -36,6 +37,7 @@ from .reader import (
     shown,
     text,
 )
+from .dimensions import dimensions_record, read_dimensions
 from .structures import read_spec
 from ..program.pytree import keys_of
 
@@ -54,12 +56,11 @@ def _size(value, location):
     return label(value, location) if type(value) is str else integer(0)(value, location)
 
 
-_sizes = listed(integer(0))
 _slot = record(
-    {"tensor": label, "value": anything, "stride": optional(_sizes)},
+    {"tensor": label, "value": anything, "stride": optional(listed(integer(0)))},
     role=choice(*ROLES),
     name=label,
-    shape=optional(_sizes),
+    shape=optional(listed(_size)),
     dtype=anything,
     device=anything,
     written=boolean,
@@ -87,6 +88,7 @@ _node = {
 _program = record(
     {
         "unknown_sizes": boolean,
+        "dimensions": optional(dimensions_record),
         "recurrent": listed(row(choice(*CUDNN_MODES), boolean, integer(0), integer(0), integer(0), boolean)),
         "in_constants": listed(row(integer(0), label, text)),
         "guard": optional(record(inputs=listed(integer(0)), nodes=listed(anything))),
@@ -102,6 +104,7 @@ _program = record(
 PROGRAM_KEYS = (
     "training",
     "unknown_sizes",
+    "dimensions",
     "slots",
     "nodes",
     "recurrent",
@@ -132,6 +135,9 @@ def read_program(name, document, location, tensors, device, state):
             location_in_state = SavedValue(entry["name"] if has_own_tensor else entry["tensor"])
             slots.append(_read_slot(entry, location_in_state, device, here))
             _keep_value(slots[-1], entry, tensors, state, device, here)
+    shapes = {s.location.index: s.shape for s in slots if s.role == "arg"}
+    dimensions = read_dimensions(contents["dimensions"], shapes, location_of("dimensions"))
+    slots = [_with_symbolic_strides(slot, dimensions, location_of("slots")) for slot in slots]
     infos = [None if s.shape is None else TensorInfo(s.shape, s.dtype, s.device, s.stride) for s in slots]
     constants: dict = {}
     layers = [_layer(*values) for values in contents["recurrent"] or ()]
@@ -156,6 +162,7 @@ def read_program(name, document, location, tensors, device, state):
         guard=guard,
         training=contents["training"],
         unknown_sizes=contents["unknown_sizes"] or False,
+        dimensions=dimensions,
     )
     _check_call_of(program, location)
     return program.check()
@@ -229,6 +236,15 @@ def _read_slot(entry, live_location, device, location):
     return Slot(
         entry["role"], entry["name"], live_location, shape, dtype, slot_device, stride, entry["written"]
     )
+
+
+def _with_symbolic_strides(slot, dimensions, location):
+    """An argument with symbols in its shape has strides of these symbols; other shapes are numbers."""
+    if slot.shape is None or all(type(size) is int for size in slot.shape):
+        return slot
+    if slot.role != "arg":
+        raise refuse(location, f"a shape of numbers for {slot.name!r}", slot.shape)
+    return replace(slot, stride=dimensions.layouts[slot.location.index].stride)
 
 
 def _dtype(value, location):

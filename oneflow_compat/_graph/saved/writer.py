@@ -9,6 +9,7 @@ import zlib
 import torch
 import torch.fx
 from .folder import PROGRAM, TENSORS, write_folder
+from .dimensions import has_symbols, record_of
 from .operators import target_name
 from .reader import PackageError, parse, refuse
 from .structures import spec_text
@@ -90,7 +91,7 @@ def _document(program, values, tensors):
             "shape": None if slot.shape is None else list(slot.shape),
             "dtype": slot.dtype and _encode(slot.dtype),
             "device": slot.device and str(slot.device),
-            "stride": None if slot.stride is None else list(slot.stride),
+            "stride": None if slot.stride is None or has_symbols(slot) else list(slot.stride),
             "written": slot.written,
         }
         if slot.role != "arg":
@@ -109,6 +110,7 @@ def _document(program, values, tensors):
     return {
         "training": program.training,
         "unknown_sizes": program.unknown_sizes,
+        "dimensions": record_of(program.dimensions),
         "slots": slots,
         "nodes": _records(program.graph, program.constants, tensors, layers),
         "recurrent": [[getattr(layer, k) for k in _LAYER] for layer in layers],

@@ -8,6 +8,8 @@ import warnings
 
 import torch
 
+from ..._graph.program.dimension_guards import example_shape
+
 
 def _entry(graph, what):
     if graph.program is None:
@@ -165,11 +167,12 @@ def export(graph, path, format="pt2"):
             "export(format='onnx') needs the packages onnx and onnxscript, which are not installed"
         )
     module = _Exported(program, _values(entry))
+    arguments = [s for s in program.slots if s.role == "arg"]
     examples = tuple(
-        torch.empty(s.shape, dtype=s.dtype, device=s.device).zero_() for s in program.slots if s.role == "arg"
+        torch.zeros(example_shape(program, s), dtype=s.dtype, device=s.device) for s in arguments
     )
     with torch.no_grad():
-        exported = torch.export.export(module, examples)
+        exported = torch.export.export(module, examples, dynamic_shapes=_dynamic_shapes(program, arguments))
     os.makedirs(os.path.dirname(os.path.abspath(os.fspath(path))), exist_ok=True)
     if format == "pt2":
         torch.export.save(exported, path)
@@ -189,6 +192,18 @@ def export(graph, path, format="pt2"):
             output_names=results,
             verbose=False,
         )
+
+
+def _dynamic_shapes(program, arguments):
+    """The dimensions that torch.export may leave open, or None for a static program."""
+    if program.dimensions is None:
+        return None
+    return (
+        tuple(
+            {dim: torch.export.Dim.AUTO for dim, size in enumerate(s.shape) if type(size) is str}
+            for s in arguments
+        ),
+    )
 
 
 class _Exported(torch.nn.Module):

@@ -16,6 +16,7 @@ from ..._global.collectives import checking, is_lost, lost
 from ..._global.tensor import OfSeveralRanks, several
 from ..._graph import capturing, Config, Engine, inside_another
 from ..._graph.capture.update import sparse_rows
+from ..._graph.explanations import explained
 from ..._ops.core import get_dialect
 from . import graph_job, graph_proto, graph_state
 from .cache import GraphCache, Variables, checked_size
@@ -377,6 +378,13 @@ class Graph:
         from . import deploy
 
         deploy.export(self, path, format)
+
+    def explain(self) -> str:
+        """Return the programs of this graph with the sizes they serve, and what needed more programs.
+
+        For example, the line of build() that uses a size as a Python number.
+        """
+        return explained(self._name, self._engine.programs, self._engine.explanations)
 
     def __repr__(self):
         return graph_text(self)
