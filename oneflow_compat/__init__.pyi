@@ -177,6 +177,7 @@ from . import autograd as autograd
 from . import autoprof as autoprof
 from . import backends as backends
 from . import boxing as boxing
+from . import cache as cache
 from . import comm as comm
 from . import compatible as compatible
 from . import core as core

@@ -134,6 +134,12 @@ class Graph:
     def export(self, path: Any, format: str = 'pt2') -> Any:
         """Write an inference graph for other runtimes: "pt2" (torch.export), "aoti" (AOTInductor), "onnx"."""
         ...
+    def explain(self) -> str:
+        """Return the programs of this graph with the sizes they serve, and what needed more programs.
+
+        For example, the line of build() that uses a size as a Python number.
+        """
+        ...
     @property
     def program(self) -> Any:
         """The Program last run; None before the first call."""
