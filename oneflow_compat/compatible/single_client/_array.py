@@ -8,12 +8,14 @@ import torch
 import torch.nn.functional as F
 
 from ._orders import takes_older_orders
+from . import _context, _devices
+from .distribute import assert_is_valid_distribute
+from .nn._windows import same_pads
+from ._context import value_dependent
 
 
 def _dtype(dtype):
     """The dtype, or the job's default."""
-    from . import _context
-
     if dtype is not None:
         return dtype
     trace = _context.trace()
@@ -21,8 +23,6 @@ def _dtype(dtype):
 
 
 def _device():
-    from . import _context, _devices
-
     trace = _context.trace()
     return torch.device("cpu") if trace is None else _devices.current(trace.job)
 
@@ -172,8 +172,6 @@ def cast_to_current_logical_view(x):
 
 def parallel_cast(input, name=None, distribute=None, gradient_distribute=None):
     """The blob itself: one device holds all. The distributions are checked."""
-    from .distribute import assert_is_valid_distribute
-
     assert_is_valid_distribute(distribute)
     assert_is_valid_distribute(gradient_distribute)
     return input
@@ -314,8 +312,6 @@ def same_padding(x, padding, data_format, kernel_size, strides, dilation_rate, n
 
     If the padding is odd, "same_lower" puts the extra zero before x.
     """
-    from .nn._windows import same_pads
-
     spatial = _dims(x)[1:-1] if data_format.upper().endswith("C") else _dims(x)[2:]
     pads = [(0, 0)] * x.dim()
     for i, a in enumerate(spatial):
@@ -357,8 +353,6 @@ def ctc_loss(
     name=None,
 ):
     """The lengths are read on the host: the job runs op by op."""
-    from ._context import value_dependent
-
     value_dependent("ctc_loss")
     return F.ctc_loss(
         log_probs,

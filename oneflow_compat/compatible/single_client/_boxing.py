@@ -6,13 +6,13 @@ import contextlib
 
 import torch
 from torch.overrides import TorchFunctionMode
+from ._devices import current
 
 
 def boxing(trace):
     """Return a context for the body of a job; it does nothing on a machine without a GPU."""
     if not torch.cuda.is_available():
         return contextlib.nullcontext()
-    from ._devices import current
 
     return Boxing(lambda: current(trace.job))
 

@@ -6,6 +6,7 @@ import torch
 
 from . import _context
 from ._host import HostBlob
+from ..._errors import unsupported
 
 
 class TensorBuffer:
@@ -207,8 +208,6 @@ def _mark(part, repetition, source, count):
 def _marked(part, what, count):
     entry = _context.require_trace(what).parts.get(id(part))
     if entry is None:
-        from ..._errors import unsupported
-
         raise unsupported(
             f"{what} of anything but what unpack or repeat returned",
             "legacy-time-shape",

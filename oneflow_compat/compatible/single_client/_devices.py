@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ... import _env
+from . import _session
+from ._context import innermost
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,6 @@ class Placement:
 
 
 def may_use_cpu_for_gpu() -> bool:
-    from . import _session
-
     return _env.is_set("ONEFLOW_LEGACY_CPU") or bool(_session.default().settings.get("cpu_for_gpu"))
 
 
@@ -81,7 +81,5 @@ def default(job):
 
 def current(job):
     """The device of the innermost placement scope."""
-    from ._context import innermost
-
     placement = innermost("placement")
     return default(job) if placement is None else torch_device(placement.kind)

@@ -1,6 +1,7 @@
 """Tensors that a job gets from the host in each call: data readers, seeded random values."""
 
 from __future__ import annotations
+from ._update import outside_capture
 
 
 class ShapeChanged(Exception):
@@ -25,8 +26,6 @@ class Feed:
 
 def feed(trace, pull, device):
     """Return this call's value of pull(), a tensor. In a captured job `pull` runs before each call."""
-    from ._update import outside_capture
-
     with outside_capture(trace):
         value = pull().to(device)
     new_feed = Feed(value, pull)

@@ -10,6 +10,11 @@ import contextlib
 from ..._tables.legacy_config import ARGUMENTS, FUNCTION_CONFIG
 from . import _context
 from ._settings import setter
+from ..._graph import Config
+from . import _session
+from ._boxing import boxing
+from ._devices import default
+from .optimizer import _from_conf
 
 
 class _Section:
@@ -93,9 +98,6 @@ class FunctionConfig:
 
     def engine_config(self):
         """The engine's options for this job."""
-        from ..._graph import Config
-
-        from . import _session
 
         config = Config()
         config.fuse_add_to_output = bool(self.values.get("enable_fuse_add_to_output", False))
@@ -108,15 +110,11 @@ class FunctionConfig:
         """The state around the body: default view, autocast, and moving tensors to the scope's device."""
         import torch
 
-        from ._boxing import boxing
-
         with contextlib.ExitStack() as stack:
             view = self.values.get("default_logical_view") or self.values.get("default_distribute_strategy")
             if view is not None:
                 stack.enter_context(_context.scope("view", getattr(view, "value", view)))
             if self.values.get("enable_auto_mixed_precision"):
-                from ._devices import default
-
                 device_type = default(trace.job).type
                 stack.enter_context(
                     torch.autocast(device_type, torch.float16 if device_type == "cuda" else torch.bfloat16)
@@ -131,7 +129,6 @@ class FunctionConfig:
         conf = self.values.get("train.model_update_conf")
         if conf is None:
             return []
-        from .optimizer import _from_conf
 
         if "train.primary_lr" not in self.values:
             raise ValueError(

@@ -9,6 +9,8 @@ import torch
 
 from . import _context
 from ._feeds import feed
+from . import _devices
+from ._update import outside_capture
 
 
 class HostBlob:
@@ -79,8 +81,6 @@ def as_tensor(value):
 
 
 def _device(trace):
-    from . import _devices
-
     return _devices.current(trace.job)
 
 
@@ -94,8 +94,6 @@ def source(what, factory):
     trace.sources += 1
     pipeline = trace.job.pipeline
     if key not in pipeline:
-        from ._update import outside_capture
-
         with outside_capture(trace):
             pipeline[key] = factory()
     reader, pending = pipeline[key], trace.job.pending

@@ -7,6 +7,7 @@ import builtins
 import torch
 
 from . import _context
+from ._math import in_top_k as function
 
 
 def gather(params, indices, validate_indices=None, axis=None, batch_dims=0, name=None):
@@ -162,8 +163,6 @@ def slice_update(x, update, slice_tup_list, name=None):
 
 
 def in_top_k(targets, predictions, k, name=None):
-    from ._math import in_top_k as function
-
     return function(targets, predictions, k)
 
 

@@ -16,6 +16,10 @@ from ._blob import LocalBlob
 from ._feeds import ShapeChanged
 from ._orders import takes_older_orders
 from ._trace import Trace
+from ._function_config import FunctionConfig
+from ._buffers import TensorList
+from ..._graph import Engine
+from . import _devices, _names
 
 
 @takes_older_orders("global_function")
@@ -27,8 +31,6 @@ def api_global_function(type=None, function_config=None):
     The decorated function takes what its annotations (`tp.Numpy.Placeholder(...)`) declare and returns
     what its return annotation says; without one the call returns an object with get() and async_get(handler).
     """
-    from ._function_config import FunctionConfig
-
     if callable(type):  # used without parentheses
         return Job(type, "predict", None)
     if function_config is not None and not isinstance(function_config, FunctionConfig):
@@ -69,8 +71,6 @@ class Job:
     """A decorated job function."""
 
     def __init__(self, function, kind, config):
-        from ._function_config import FunctionConfig
-
         self.function, self.kind, self.name = function, kind, function.__name__
         self.config = config or FunctionConfig()
         self.session = _session.default()
@@ -189,8 +189,6 @@ class Job:
         return compiled
 
     def _capture(self, compiled, values):
-        from ..._graph import Engine
-
         options = self.config.engine_config()
 
         def build(*args):
@@ -231,14 +229,10 @@ class Job:
         self.has_update = bool(trace.updates)
 
     def _device_of_inputs(self):
-        from . import _devices
-
         return _devices.default(self)
 
     def body(self, trace, args):
         """The user's function, then gradients, updates and assignments; returns the flat list of results."""
-        from . import _names
-
         queue = iter(args)
         arguments = [_unflatten(declared, queue) for _, declared in self.inputs]
         with _context.tracing(trace), self.config.scopes(trace), _names.legacy_forms():
@@ -315,8 +309,6 @@ def _flatten_input(where, declared, argument, out):
 
 def _unflatten(declared, queue):
     if isinstance(declared, job_typing._ListListPlaceholder):
-        from ._buffers import TensorList
-
         return TensorList([next(queue) for _ in range(next(queue).shape[0])])
     if isinstance(declared, job_typing._Placeholder):
         return next(queue)

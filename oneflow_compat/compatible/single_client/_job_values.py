@@ -1,13 +1,12 @@
 """Nested results of job functions: flatten, remember the structure, rebuild."""
 
 from __future__ import annotations
+from ._buffers import TensorList
 
 
 def leaves(value, where="the result"):
     """Flat list of the tensors of a job's result; anything else is an error that says what is allowed."""
     import torch
-
-    from ._buffers import TensorList
 
     if isinstance(value, torch.Tensor):
         return [value]
@@ -29,7 +28,6 @@ def rebuild(value, queue, wrap):
     """The structure of `value` with its tensors replaced by what `wrap` makes of the next item of `queue`."""
     if type(value) is int:  # a leaf of structure()
         return wrap(next(queue))
-    from ._buffers import TensorList
 
     if value is None:
         return None

@@ -233,14 +233,6 @@ def fused_scale_tril(x, diagonal, fill_value, scale):
     return tril(x * scale, diagonal, fill_value)
 
 
-def fused_scale_tril_softmax_dropout(x, diagonal, fill_value, scale, rate, noise_shape, seed):
-    from .nn._random import dropout
-
-    return dropout(
-        torch.softmax(fused_scale_tril(x, diagonal, fill_value, scale), -1), rate, noise_shape, seed
-    )
-
-
 def gelu_grad(x, dy):
     """Gradient of gelu (erf form) at x, times dy."""
     normal = 0.5 * (1 + torch.erf(x * 0.7071067811865476))

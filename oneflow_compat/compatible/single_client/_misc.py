@@ -6,6 +6,10 @@ import torch
 
 from . import _session
 from ._operators_by_name import builtin_op  # noqa: F401
+from ..._global.placement import placement as today
+from .scope import namespace, placement as scope_placement
+from .checkpoint import get, save as save_snapshot
+from ._user_ops import run
 
 INVALID_SPLIT_AXIS = -1
 
@@ -49,15 +53,11 @@ def current_machine_id() -> int:
 
 def placement(*args, **kwargs):
     """Today's oneflow.placement."""
-    from ..._global.placement import placement as today
-
     return today(*args, **kwargs)
 
 
 def fixed_placement(*args, **kwargs):
     """Old name of scope.placement."""
-    from .scope import placement as scope_placement
-
     return scope_placement(*args, **kwargs)
 
 
@@ -71,8 +71,6 @@ def is_deprecated(func_or_class):
 
 def name_scope(*args, **kwargs):
     """Old name of scope.namespace."""
-    from .scope import namespace
-
     return namespace(*args, **kwargs)
 
 
@@ -97,8 +95,6 @@ def save(obj, save_dir):
         and all(hasattr(v, "numpy") for v in obj.values())
         and not isinstance(next(iter(obj.values())), torch.Tensor)
     ):
-        from .checkpoint import save as save_snapshot
-
         return save_snapshot(save_dir, obj)
     import importlib
 
@@ -110,8 +106,6 @@ def load(path):
     import os
 
     if os.path.isfile(os.path.join(path, "snapshot_done")):
-        from .checkpoint import get
-
         return get(path)
     import importlib
 
@@ -161,8 +155,6 @@ class _UserOp:
         return self
 
     def InferAndTryRun(self):
-        from ._user_ops import run
-
         result = run(self._type, self._inputs, self._attrs)
         self._results = list(result) if isinstance(result, (list, tuple)) else [result]
         return self

@@ -13,6 +13,7 @@ import types
 
 from ..._tables.legacy import COLLIDING
 from ._orders import bound_arguments
+from ._host import HostBlob
 
 _lock = threading.RLock()
 _depth = 0
@@ -106,8 +107,6 @@ def _is_todays(name, today, args, kwargs):
     if name == "pad":
         return isinstance(second, (list, tuple)) and all(isinstance(p, int) for p in second)
     if isinstance(today, type):  # a layer or loss class: blobs among the arguments mean the function
-        from ._host import HostBlob
-
         import torch
 
         return not any(isinstance(a, (torch.Tensor, HostBlob)) for a in (*args, *kwargs.values()))

@@ -1,6 +1,7 @@
 """Operators by OneFlow's type names."""
 
 from __future__ import annotations
+from ._user_ops import run
 
 __all__ = ["builtin_op", "stateful_op"]
 
@@ -35,8 +36,6 @@ class builtin_op:
         return self
 
     def __call__(self, *tensors, **attrs):
-        from ._user_ops import run
-
         num_inputs = sum(num for _, num in self._inputs)
         if len(tensors) != num_inputs:
             raise ValueError(

@@ -14,6 +14,8 @@ from typing import Any
 import numpy
 
 from ..._tables.legacy_orders import KINDS, ORDERS
+from ._host import HostBlob
+from .distribute import Distribute
 
 _KIND_OF = {parameter: kind for kind, parameters in KINDS.items() for parameter in parameters.split()}
 
@@ -24,8 +26,6 @@ def _is_integer(value) -> bool:
 
 def _is_blob(value, arguments=None) -> bool:
     import torch
-
-    from ._host import HostBlob
 
     return isinstance(value, (torch.Tensor, HostBlob))
 
@@ -45,15 +45,7 @@ def _is_minimum(value, arguments) -> bool:
 
 
 def _is_distribution(value, arguments=None) -> bool:
-    from .distribute import Distribute
-
     return isinstance(value, Distribute)
-
-
-def _is_config(value, arguments=None) -> bool:
-    from ._function_config import FunctionConfig
-
-    return isinstance(value, FunctionConfig)
 
 
 def _is_generator(value, arguments=None) -> bool:
@@ -81,7 +73,7 @@ _PREDICATES: dict[str, Callable[[Any, Mapping[str, Any]], bool]] = {
     "sbp": lambda value, _: not isinstance(value, bool) and not _is_distribution(value),
     "clipping": lambda value, _: hasattr(value, "clip_conf"),
     "loss scaling": lambda value, _: hasattr(value, "SetLossScaleFieldsInTrainConf"),
-    "config": _is_config,
+    "config": lambda value, _: hasattr(value, "describes_training"),
     "generator": _is_generator,
 }
 

@@ -6,6 +6,7 @@ import torch
 
 from . import _context
 from ._update import outside_capture
+from ._feeds import feed
 
 
 def seeded_uniform(shape, device, seed):
@@ -16,7 +17,6 @@ def seeded_uniform(shape, device, seed):
     trace = _context.trace()
     if trace is None:
         return torch.rand(tuple(shape), generator=torch.Generator().manual_seed(seed)).to(device)
-    from ._feeds import feed
 
     generator = generator_of(trace, ("seed", len(trace.feeds), seed), seed)
     return feed(trace, lambda: torch.rand(tuple(shape), generator=generator), device)

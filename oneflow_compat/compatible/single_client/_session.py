@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from . import _initializers
 
 
 class Variable:
@@ -24,8 +25,6 @@ class Variable:
     def initialize(self):
         """Fill the tensor anew from its initializer (zeros without one)."""
         import torch
-
-        from . import _initializers
 
         with torch.no_grad():
             if self.initializer is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from ..._tables.legacy_config import REQUIRED
 
 
 def setter(name, row, argument, record, qualname, method=False):
@@ -10,8 +11,6 @@ def setter(name, row, argument, record, qualname, method=False):
 
     Its docstring says what the value does.
     """
-    from ..._tables.legacy_config import REQUIRED
-
     default, state, why = row
     P = inspect.Parameter
     parameters = [P("self", P.POSITIONAL_ONLY)] if method else []

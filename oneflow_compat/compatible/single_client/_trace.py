@@ -7,6 +7,7 @@ import torch
 from . import _update
 from ._blob import LocalBlob
 from ._job_values import leaves, rebuild, structure
+from .typing import _ListPlaceholder
 
 
 class Trace:
@@ -62,8 +63,6 @@ class Trace:
         return name
 
     def add_inputs(self, declared, tensors):
-        from .typing import _ListPlaceholder
-
         for i, tensor in enumerate(tensors):
             self.set_name(tensor, f"Input_{i}/out")
         for (_, what), tensor in zip(declared, tensors):

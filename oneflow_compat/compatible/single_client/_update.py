@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 
 from . import _session
+from ..._graph import outside_capture as outside
 
 
 def outside_capture(trace):
     """Context in which real tensors are created while a job is captured."""
     if trace is None or not trace.captured:
         return contextlib.nullcontext()
-    from ..._graph import outside_capture as outside
 
     return outside()
 

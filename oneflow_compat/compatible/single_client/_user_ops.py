@@ -10,6 +10,8 @@ import torch.nn.functional as F
 
 from . import _array, _indexing, _math
 from ._no_op import no_op
+from . import math
+from ..._tables.legacy_math import MATH
 
 
 def _row(function, inputs, attrs=""):
@@ -153,8 +155,6 @@ def run(op_type, inputs, attrs):
                 f" {sorted(attrs)}"
             ) from None
     if op_type in _math_names() and not attrs:
-        from . import math
-
         return getattr(math, op_type)(*blobs)
     operator = getattr(torch.ops.oneflow, op_type, None) if hasattr(torch.ops, "oneflow") else None
     if operator is not None:
@@ -163,6 +163,4 @@ def run(op_type, inputs, attrs):
 
 
 def _math_names():
-    from ..._tables.legacy_math import MATH
-
     return MATH

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from . import _context, _session
 from ._orders import takes_older_orders
+from . import _devices, typing as job_typing
+from ._update import outside_capture
 
 
 @takes_older_orders("get_variable")
@@ -67,9 +69,6 @@ def api_get_variable(
 
 def _make(trace, full, shape, dtype, initializer, regularizer, trainable, model_name, seed):
     import torch
-
-    from . import _devices
-    from ._update import outside_capture
 
     if shape is None:
         raise ValueError(f"get_variable: variable {full!r} does not exist yet; give its shape")
@@ -136,8 +135,6 @@ def watch_diff(blob_watched, handler_or_prompt=None):
 
 def _handler(blob, handler):
     import inspect
-
-    from . import typing as job_typing
 
     if callable(handler):
         try:

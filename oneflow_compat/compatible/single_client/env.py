@@ -5,6 +5,8 @@ from __future__ import annotations
 from ..._tables.legacy_config import ENV
 from . import _session
 from ._settings import setter
+from ..._errors import unsupported
+from ..._global.placement import placement
 
 
 def _record(name, value):
@@ -27,8 +29,6 @@ def machine(*val):
     """
     machines = list(val[0]) if len(val) == 1 and isinstance(val[0], (list, tuple)) else list(val)
     if len(machines) > 1:
-        from ..._errors import unsupported
-
         raise unsupported(
             f"flow.env.machine with {len(machines)} machines",
             "legacy-one-device",
@@ -51,6 +51,4 @@ def current_resource():
 
 
 def all_device_placement(device_type):
-    from ...env import all_device_placement as modern
-
-    return modern(device_type)
+    return placement.all(device_type)

@@ -12,6 +12,7 @@ from ._buffers import each, each_with
 from ._feeds import feed
 from ._host import HostBlob
 from ._orders import takes_older_orders
+from . import _devices
 
 _MODES = {
     "nearest_neighbor": "nearest",
@@ -349,7 +350,6 @@ def crop_mirror_normalize(
                 "crop_mirror_normalize: with images of a reader, mirror_blob must come from"
                 " flow.random.coin_flip"
             )
-        from . import _devices
 
         return feed(trace, compute, _devices.current(trace.job))
     flips = [None] * len(input_blob) if mirror_blob is None else mirror_blob

@@ -8,6 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from . import _session, checkpoint
+from .typing import Bundle, Numpy
+from ._job import Job
 
 
 class DataModule:
@@ -32,8 +34,6 @@ class NumpyDataModule(DataModule):
     def infer_oneflow_data_placeholder(self, batch=None, optimizer_idx=0):
         """The placeholders of a batch: one per array, of its shape and dtype."""
         import torch
-
-        from .typing import Numpy
 
         if not isinstance(batch, tuple) or not all(isinstance(a, np.ndarray) for a in batch):
             raise TypeError(
@@ -189,9 +189,6 @@ class Model:
 
     def _job(self, body, name, kind, config, index):
         import inspect
-
-        from ._job import Job
-        from .typing import Bundle, Numpy
 
         declared = config.data.infer_oneflow_data_placeholder(
             _batch(config.data(0, index) if kind == "train" else config.data(0)), index

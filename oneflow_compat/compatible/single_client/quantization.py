@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 
 from ._orders import takes_older_orders
+from . import _context, scope
+from ._initializers import zeros_initializer
+from ._variables import api_get_variable
 
 
 def _check(bit, scheme, formula):
@@ -65,10 +68,6 @@ def moving_average_min_max_observer(
 
     A train job updates the averages in each call.
     """
-    from . import _context, scope
-    from ._initializers import zeros_initializer
-    from ._variables import api_get_variable
-
     _check(quantization_bit, quantization_scheme, quantization_formula)
     trace = _context.require_trace("flow.quantization.moving_average_min_max_observer")
     name = name or trace.unique_name("MovingAverageMinMaxObserver")

@@ -5,6 +5,11 @@ from __future__ import annotations
 import torch
 
 from . import _context
+from ._update import outside_capture
+from ._random_state import generator_of, seeded_uniform
+from . import _devices
+from ._feeds import feed
+from ._host import HostBlob
 
 
 def gen_seed(seed=None):
@@ -14,7 +19,6 @@ def gen_seed(seed=None):
     """
     if seed is not None:
         return int(seed), True
-    from ._update import outside_capture
 
     with outside_capture(_context.trace()):
         return int(torch.randint(0, 2**31 - 1, ()).item()), False
@@ -25,8 +29,6 @@ def bernoulli(x, seed=None, dtype=None, name="Bernoulli"):
     if seed is None:
         out = torch.rand(x.shape, device=x.device)
     else:
-        from ._random_state import seeded_uniform
-
         out = seeded_uniform(x.shape, x.device, seed)
     return (out < x).to(dtype or x.dtype)
 
@@ -41,8 +43,6 @@ def generate_random_batch_permutation_indices(value, seed=None, name=None):
     if seed is None:
         keys = torch.rand(value.shape[0], device=value.device)
     else:
-        from ._random_state import seeded_uniform
-
         keys = seeded_uniform((value.shape[0],), value.device, seed)
     return torch.argsort(keys).to(torch.int32)
 
@@ -52,11 +52,6 @@ def coin_flip(batch_size=1, seed=None, probability=0.5, name="CoinFlip"):
 
     Readers' images are mirrored by it (crop_mirror_normalize).
     """
-    from . import _devices
-    from ._feeds import feed
-    from ._host import HostBlob
-    from ._random_state import generator_of
-
     trace = _context.require_trace("flow.random.coin_flip")
     key = ("coin", trace.sources)
     trace.sources += 1

@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import json
 import os
+from . import _session, checkpoint
+from ._job import _parts
+from .typing import _Placeholder
+from ._trace import Trace
 
 META = "saved_model"
 
@@ -27,8 +31,6 @@ def Lbi2Lbn(lbi):
 
 def GetInterfaceBlobConf(job_name, lbn, blob_conf=None):
     """{"shape": ..., "dtype": ...} of an input of a defined job."""
-    from . import _session
-
     job = _session.default().jobs[job_name]
     job.define()
     index = int(Lbn2Lbi(lbn)[0].removeprefix("Input_"))
@@ -37,9 +39,6 @@ def GetInterfaceBlobConf(job_name, lbn, blob_conf=None):
 
 
 def _placeholders(job):
-    from ._job import _parts
-    from .typing import _Placeholder
-
     def walk(d):
         if isinstance(d, _Placeholder):
             return [d]
@@ -90,8 +89,6 @@ class ModelBuilder:
 
     def Save(self, save_model_before_graph_complete=True):
         """Write everything. An existing version is an error."""
-        from . import checkpoint
-
         folder = os.path.join(self._path, str(self._version))
         if os.path.exists(folder):
             raise FileExistsError(f"ModelBuilder.Save: {folder!r} exists already; give another Version")
@@ -226,8 +223,6 @@ class SignatureBuilder:
 def _export(job, path):
     """The job's forward as a torch.export program whose parameters are the variables."""
     import torch
-
-    from ._trace import Trace
 
     variables = dict(job.session.variables)
 

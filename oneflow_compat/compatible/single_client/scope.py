@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from . import _context
 from ._context import scope as _open
+from ._devices import Placement, torch_device
 
 
 def placement(device_tag, machine_device_ids, hierarchy=None):
@@ -31,8 +32,6 @@ class _Scope:
 
 class _PlacementScope(_Scope):
     def __init__(self, device_tag, machine_device_ids, hierarchy=None):
-        from ._devices import Placement
-
         if isinstance(machine_device_ids, str):
             machine_device_ids = (machine_device_ids,)
         elif isinstance(machine_device_ids, dict):
@@ -49,8 +48,6 @@ class _PlacementScope(_Scope):
 
     def __enter__(self):
         if _context.trace() is not None:
-            from ._devices import torch_device
-
             torch_device(self.value.kind)
         return super().__enter__()
 
@@ -94,8 +91,6 @@ class CurrentScope:
     """The result of `current_scope()`: placement, view, namespaces."""
 
     def __init__(self):
-        from ._devices import Placement
-
         self.device_parallel_desc_symbol = _context.innermost("placement") or Placement("cpu", ("0:0",))
         self.is_mirrored = mirrored_view_enabled()
         self.namespaces = _context.all_open("namespace")

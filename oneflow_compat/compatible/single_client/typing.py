@@ -9,6 +9,7 @@ import math as _math
 import typing as _typing
 
 import numpy as _np
+from ..._errors import unsupported
 
 _T = _typing.TypeVar("_T")
 
@@ -84,8 +85,6 @@ class _ListPlaceholder(_Placeholder):
                 " per device"
             )
         if len(value) != 1:
-            from ..._errors import unsupported
-
             raise unsupported(
                 f"{where}: a list of {len(value)} arrays, one per device,",
                 "legacy-one-device",

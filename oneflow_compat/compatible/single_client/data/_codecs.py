@@ -4,6 +4,7 @@ from __future__ import annotations
 
 
 from . import _readers
+from .. import image, random
 
 
 class ImagePreprocessor:
@@ -75,8 +76,6 @@ class BlobConf:
 
     def decode_blob(self, input_blob, batch_size):
         """The field of every record of a reader."""
-        from .. import image
-
         if isinstance(self.codec, RawCodec):
             return _readers.OFRecordRawDecoder(
                 input_blob,
@@ -93,8 +92,6 @@ class BlobConf:
         norm = next((p for p in self.preprocessors if isinstance(p, NormByChannelPreprocessor)), None)
         mirror = None
         if self.codec.do_mirror():
-            from .. import random
-
             mirror = random.coin_flip(batch_size)
         if norm is None:
             return image.crop_mirror_normalize(

@@ -8,11 +8,13 @@ from .. import _context, _initializers
 from .._feeds import feed
 from .._host import module, need_host, source, today
 from .._orders import takes_older_orders
+from ...._errors import unsupported
+from .. import _devices, image
+from .._update import outside_capture
+from ....nn.modules.dataset import decode_onerec
 
 
 def _unsupported(what, instead):
-    from ...._errors import unsupported
-
     return unsupported(what, "legacy-data-readers", instead)
 
 
@@ -65,8 +67,6 @@ def ofrecord_loader(
 
 
 def _dense(blob, compute):
-    from .. import _devices
-
     trace = blob.trace
     return feed(trace, lambda: torch.as_tensor(compute(blob.value())), _devices.current(trace.job))
 
@@ -147,8 +147,6 @@ def ImageDecoderRandomCropResize(
 
     The result is uint8 (batch, h, w, 3), RGB.
     """
-    from .. import image
-
     buffer = image.decode(need_host(input_blob, "ImageDecoderRandomCropResize"), color_space="RGB")
     crops = image.random_crop(buffer, num_attempts or 10, seed, random_area, random_aspect_ratio)
     return image.resize(crops, target_size=(target_width, target_height))[0]
@@ -197,13 +195,10 @@ def decode_random(shape, dtype, batch_size=1, initializer=None, tick=None, name=
     trace.sources += 1
     pipeline = trace.job.pipeline
     if key not in pipeline:
-        from .._update import outside_capture
-
         with outside_capture(trace):
             pipeline[key] = torch.empty((batch_size, *shape), dtype=dtype)
             _initializers.fill(pipeline[key], initializer)
     value = pipeline[key]
-    from .. import _devices
 
     return feed(trace, lambda: value, _devices.current(trace.job))
 
@@ -301,8 +296,6 @@ def OneRecDecoder(
     input_blob, key, dtype, shape, is_dynamic=False, reshape=None, batch_padding=None, name=None
 ):
     """The field `key` of every message, of shape (batch, *shape)."""
-    from ....nn.modules.dataset import decode_onerec
-
     return _dense(
         need_host(input_blob, "OneRecDecoder"),
         lambda batch: decode_onerec(batch, key, dtype, shape, is_dynamic, reshape, batch_padding),

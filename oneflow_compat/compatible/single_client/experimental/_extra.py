@@ -9,6 +9,8 @@ from .interface_op_read_and_write import FeedValueToInterfaceBlob as set_interfa
 from .interface_op_read_and_write import GetInterfaceBlobValue as get_interface_blob_value
 from .namescope import deprecated_name_scope as name_scope
 from .typing_check import api_enable_typing_check as enable_typing_check
+from .._indexing import slice_update
+from ...._errors import unsupported
 
 __all__ = [
     "custom_op_module",
@@ -49,8 +51,6 @@ def logical_slice(x, slice_tup_list, name=None):
 
 def logical_slice_assign(x, value, slice_tup_list, name=None):
     """Set a part of the variable x when the call ends."""
-    from .._indexing import slice_update
-
     return assign(x, slice_update(x.detach(), value, slice_tup_list))
 
 
@@ -66,8 +66,6 @@ class custom_op_module:
         self.op_module_name, self.module_path = op_module_name, module_path
 
     def _refuse(self):
-        from ...._errors import unsupported
-
         return unsupported(
             f"custom_op_module({self.op_module_name!r})",
             "legacy-custom-ops",

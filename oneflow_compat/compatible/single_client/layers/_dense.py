@@ -9,6 +9,7 @@ from .. import scope
 from .._initializers import constant_initializer
 from .._variables import api_get_variable
 from ..distribute import broadcast
+from .._indexing import categorical_ordinal_encode
 
 
 def dense(
@@ -97,8 +98,6 @@ def categorical_ordinal_encoder(
     input_tensor, capacity, hash_precomputed=True, name="CategoricalOrdinalEncoder"
 ):
     """Numbers from 1 on for the distinct values in the order they are first met, kept in two variables."""
-    from .._indexing import categorical_ordinal_encode
-
     with scope.namespace(name):
         table = api_get_variable(
             "Table",

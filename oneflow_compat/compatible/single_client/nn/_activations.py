@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from .._orders import takes_older_orders
+from .. import _math
 
 
 def relu(x, name=None):
@@ -87,15 +88,11 @@ def fused_bias_add_gelu(value, bias, data_format=None, name=None):
 
 @takes_older_orders("nn.tril")
 def tril(x, diagonal=0, fill_value=0, name=None):
-    from .._math import tril as function
-
-    return function(x, diagonal, fill_value)
+    return _math.tril(x, diagonal, fill_value)
 
 
 def fused_scale_tril(x, diagonal=0, fill_value=0, scale=1, name=None):
-    from .._math import fused_scale_tril as function
-
-    return function(x, diagonal, fill_value, scale)
+    return _math.fused_scale_tril(x, diagonal, fill_value, scale)
 
 
 def PixelShuffle(input, upscale_factor, name=None):

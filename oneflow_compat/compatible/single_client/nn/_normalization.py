@@ -6,12 +6,14 @@ import torch
 import torch.nn.functional as F
 
 from ...._ops.nn_norm import gradient_row_by_row
+from .._math import reduce_mean, reduce_variance
+from .. import _context, scope
+from .._initializers import ones_initializer, zeros_initializer
+from .._variables import api_get_variable
 
 
 def moments(x, axes, keepdims=False, name=None):
     """(mean, population variance) over the axes."""
-    from .._math import reduce_mean, reduce_variance
-
     return reduce_mean(x, axes, keepdims), reduce_variance(x, axes, keepdims)
 
 
@@ -50,9 +52,6 @@ def layer_norm(
 def _affine(name, layer_name, channels, affine):
     if not affine:
         return None, None
-    from .. import _context, scope
-    from .._initializers import ones_initializer, zeros_initializer
-    from .._variables import api_get_variable
 
     name = name or _context.require_trace(layer_name).unique_name(layer_name)
     with scope.namespace(name):

@@ -5,13 +5,16 @@ from __future__ import annotations
 import torch
 
 from .._orders import takes_older_orders
+from .._random_state import seeded_uniform
+from .. import _context
+from ._activations import bias_add
+from .. import _math
 
 
 def _uniform(shape, like, seed):
     """Numbers in [0, 1); a seed makes the sequence of calls repeatable."""
     if seed is None:
         return torch.rand(shape, device=like.device)
-    from .._random_state import seeded_uniform
 
     return seeded_uniform(shape, like.device, seed)
 
@@ -28,8 +31,6 @@ def random_mask_like(like, rate, seed=None, noise_shape=None, name=None):
 @takes_older_orders("nn.dropout")
 def dropout(x, rate, noise_shape=None, seed=None, name=None):
     """x * mask / (1 - rate) in a train job; x itself in a predict job or with rate 0."""
-    from .. import _context
-
     trace = _context.trace()
     if not rate or (trace is not None and trace.job.kind != "train"):
         return x
@@ -39,14 +40,11 @@ def dropout(x, rate, noise_shape=None, seed=None, name=None):
 
 
 def fused_bias_add_dropout(value, bias, data_format=None, rate=0.0, noise_shape=None, seed=None, name=None):
-    from ._activations import bias_add
-
     return dropout(bias_add(value, bias, data_format), rate, noise_shape, seed)
 
 
 def fused_scale_tril_softmax_dropout(
     x, diagonal=0, fill_value=0, scale=1, rate=0.0, noise_shape=None, seed=None, name=None
 ):
-    from .._math import fused_scale_tril_softmax_dropout as function
-
-    return function(x, diagonal, fill_value, scale, rate, noise_shape, seed)
+    probabilities = torch.softmax(_math.fused_scale_tril(x, diagonal, fill_value, scale), -1)
+    return dropout(probabilities, rate, noise_shape, seed)

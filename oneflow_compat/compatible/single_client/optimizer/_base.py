@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 
 from .. import _context
+from ._schedulers import LrScheduler
+from ...._errors import unsupported
+from .loss_scale import static_loss_scale
 
 
 def GetVariablesForCurrentJob():
@@ -37,21 +40,15 @@ class Optimizer:
         loss_scale_policy=None,
         variables=GetVariablesForCurrentJob,
     ):
-        from ._schedulers import LrScheduler
-
         if isinstance(lr_scheduler, (int, float)):
             lr_scheduler = LrScheduler(float(lr_scheduler))
         if train_step_lbn is not None:
-            from ...._errors import unsupported
-
             raise unsupported(
                 "train_step_lbn", "legacy-train-step-lbn", "The job counts its own steps; drop the argument."
             )
         if loss_scale_factor is not None and loss_scale_policy is not None:
             raise ValueError("give loss_scale_factor or loss_scale_policy, not both")
         if loss_scale_factor is not None:
-            from .loss_scale import static_loss_scale
-
             loss_scale_policy = static_loss_scale(loss_scale_factor)
         self.lr_scheduler, self.grad_clipping, self.loss_scale_policy = (
             lr_scheduler,

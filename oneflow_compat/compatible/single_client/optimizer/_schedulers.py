@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from itertools import accumulate
+from . import warmup as warmups
 
 
 class LrScheduler:
@@ -183,8 +184,6 @@ class CustomScheduler(LrScheduler):
 
 def from_conf(base_lr, decay=None, warmup=None):
     """The schedule of an old-style conf: {"cosine_conf": {...}}, {"linear_conf": {...}}."""
-    from . import warmup as warmups
-
     start = None
     if warmup:
         ((conf_name, conf),) = warmup.items()

@@ -1,6 +1,8 @@
 """Loss scaling for low-precision training: fixed, or growing and shrinking with overflow."""
 
 from __future__ import annotations
+from .._update import outside_capture
+from .._session import Variable
 
 
 class static_loss_scale:
@@ -14,8 +16,6 @@ class static_loss_scale:
 
     def current(self, trace):
         import torch
-
-        from .._update import outside_capture
 
         with outside_capture(trace):
             return torch.tensor(self.loss_scale_factor, device=trace.losses[0].device)
@@ -51,9 +51,6 @@ class dynamic_loss_scale:
 
     def _state(self, trace):
         import torch
-
-        from .._session import Variable
-        from .._update import outside_capture
 
         tensors = []
         for name, start in (

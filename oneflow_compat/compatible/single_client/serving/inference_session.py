@@ -1,6 +1,9 @@
 """InferenceSession: load a saved model, run its jobs by name with arrays by name."""
 
 from __future__ import annotations
+from ...._errors import unsupported
+from .. import saved_model
+from ..checkpoint import get
 
 
 class ModelVersionPolicy:
@@ -64,8 +67,6 @@ class InferenceSession:
             else batch_size
         )
         if batch_size != saved:
-            from ...._errors import unsupported
-
             raise unsupported(
                 f"set_job_batch_size({job_name!r}, {batch_size}) of a model saved for {saved}",
                 "legacy-serving-batch",
@@ -87,8 +88,6 @@ class InferenceSession:
 
     def compile(self, op_list):
         """Operator lists of OneFlow's own saved models cannot be compiled here."""
-        from ...._errors import unsupported
-
         raise unsupported(
             "InferenceSession.compile of an operator list",
             "legacy-serving-ops",
@@ -107,8 +106,6 @@ class InferenceSession:
 
         `graph_name` and `signature_name` choose among several.
         """
-        from .. import saved_model
-
         self._need_open()
         version = None if model_version == ModelVersionPolicy.LATEST else model_version
         if saved_model_meta_file_basename != saved_model.META:
@@ -139,8 +136,6 @@ class InferenceSession:
         """Be ready to run; applies the snapshot of set_checkpoint_path."""
         self._need_open()
         if self._checkpoint is not None:
-            from ..checkpoint import get
-
             self._apply(get(self._checkpoint))
         self._running = True
 

@@ -7,6 +7,7 @@ import time
 
 from .. import _context
 from . import _proto
+from ..image import _pillow
 
 _writer = None
 
@@ -131,8 +132,6 @@ def image(value, step=None, tag=None, name=None):
         import io
 
         import numpy as np
-
-        from ..image import _pillow
 
         base = _tag(tag, "image")
         images = value if value.ndim == 4 else value[None]

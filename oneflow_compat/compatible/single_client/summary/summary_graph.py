@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
+from .. import _session
+from ..experimental import get_job_set
 
 
 class Graph:
@@ -19,9 +21,6 @@ class Graph:
     structure_graph_filename = property(lambda self: self._file)
 
     def write_structure_graph(self):
-        from .. import _session
-        from ..experimental import get_job_set
-
         _session.default().start()
         os.makedirs(self._logdir, exist_ok=True)
         self._file = os.path.join(self._logdir, f"structure_graph.{int(time.time())}.json")

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib
 import unittest as _std
+from .._session import clear_default_session
 
 _today = importlib.import_module(__package__.split(".")[0] + ".unittest")
 
@@ -23,8 +24,6 @@ skip_unless_2n4d = _today.skip_unless_2n4d
 
 class _ClearDefaultSession:
     def setUp(self):
-        from .._session import clear_default_session
-
         clear_default_session()
 
 

@@ -1,6 +1,7 @@
 """The environment of tests: today's oneflow.unittest.env."""
 
 import importlib
+from .._session import eager_execution_enabled as enabled
 
 _today = importlib.import_module(__package__.split(".")[0] + ".unittest.env")
 
@@ -19,6 +20,4 @@ has_node_list, has_world_size, typing_check_enabled = (
 
 def eager_execution_enabled() -> bool:
     """After flow.enable_eager_execution(), or with ONEFLOW_TEST_ENABLE_EAGER=1."""
-    from .._session import eager_execution_enabled as enabled
-
     return enabled() or _today.eager_execution_enabled()
