@@ -2,53 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from ..sbp import broadcast
-from .global_mode import OFF, SYMBOLIC, current, stack
+from .global_mode import SYMBOLIC, current, off
+from .marks import OfSeveralRanks, is_global
 
 NAMES = ("new_empty", "new_zeros", "new_ones", "new_full", "new_tensor")
+# makes a full tensor global on a placement, with an SBP
+FromFull = Callable[[torch.Tensor, Any, Any], torch.Tensor]
 _plain: dict = {}  # inside global_mode: the methods that torch.Tensor has outside
 
 
-@contextlib.contextmanager
-def _pushed(mode):
-    stack.append(mode)
-    try:
-        yield
-    finally:
-        stack.pop()
+def methods(make: FromFull) -> tuple[Callable, ...]:
+    """Return the methods `NAMES` of global tensors; `make` makes the full tensor global."""
+    return tuple(_method(name, make) for name in NAMES)
 
 
-def _off():
-    return _pushed(OFF)
-
-
-def symbolic_kernels():
-    """Use torch's own new_empty and its siblings of a global tensor in the block.
-
-    torch's symbolic kernels run in it, which may be inside global_mode.
-    """
-    return _pushed(SYMBOLIC) if stack else contextlib.nullcontext()
-
-
-def outside_mode(function):
-    """Wrap `function` so that it runs outside of global_mode: torch's own code makes ordinary tensors."""
-
-    @functools.wraps(function)
-    def call(*args):
-        if not stack:
-            return function(*args)
-        with _off():
-            return function(*args)
-
-    return call
-
-
-def method(name):
+def _method(name: str, make: FromFull) -> Callable:
     """Return the method `name` of global tensors.
 
     The result has the tensor's placement and sbp. For a local tensor, it has those of the mode.
@@ -56,8 +31,6 @@ def method(name):
 
     @functools.wraps(getattr(torch.Tensor, name))
     def call(self, *args, placement=None, sbp=None, requires_grad=False, **kwargs):
-        from .tensor import OfSeveralRanks, is_global, make_global
-
         own, plain = is_global(self), _plain.get(name) or getattr(torch.Tensor, name)
         if current() is SYMBOLIC:
             return plain(self, *args, requires_grad=requires_grad, **kwargs)
@@ -66,7 +39,7 @@ def method(name):
         )
         if name in ("new_zeros", "new_ones") and not args and "size" not in kwargs:
             args = (self.shape,)
-        with _off():
+        with off():
             out = plain(like, *args, **kwargs)
         if own or current().enabled:
             placement = placement or (self.placement if own else current().placement)
@@ -79,19 +52,17 @@ def method(name):
                 )
             )
         if placement is not None or sbp is not None:
-            out = make_global(out.to_local() if is_global(out) else out, placement, sbp, whole=True)
+            out = make(out.to_local() if is_global(out) else out, placement, sbp)
         return out.requires_grad_() if requires_grad else out
 
     return call
 
 
-def _constructor(original):
+def _constructor(original, make: FromFull):
     def __new__(*args, **kwargs):
-        from .tensor import is_global, make_global
-
         out, mode = original(*args, **kwargs), current()
         return (
-            make_global(out, mode.placement, mode.sbp, whole=True)
+            make(out, mode.placement, mode.sbp)
             if args[0] is torch.Tensor and mode.enabled and not is_global(out)
             else out
         )
@@ -100,17 +71,17 @@ def _constructor(original):
     return staticmethod(__new__)
 
 
-def begin():
+def begin(make: FromFull) -> None:
     """Install the global methods when the outermost global_mode begins."""
     _plain.update(
         {name: getattr(torch.Tensor, name) for name in NAMES}, __new__=torch.Tensor.__dict__["__new__"]
     )
     for name in NAMES:
-        setattr(torch.Tensor, name, method(name))
-    torch.Tensor.__new__ = _constructor(torch.Tensor.__new__)
+        setattr(torch.Tensor, name, _method(name, make))
+    torch.Tensor.__new__ = _constructor(torch.Tensor.__new__, make)
 
 
-def end():
+def end() -> None:
     """Restore torch's methods when the outermost global_mode ends."""
     for name in NAMES:
         setattr(torch.Tensor, name, _plain.pop(name))

@@ -11,7 +11,8 @@ import pickle
 import torch
 
 from .collectives import checking, nested, several, transfer
-from .tensor import OfSeveralRanks, whole as _whole
+from .marks import OfSeveralRanks
+from .tensor import of_several_ranks, whole as _whole
 
 _gatherings: list = []  # the gatherings in progress
 
@@ -30,11 +31,9 @@ def save(obj, write, destination, about):
     tensors = _global_tensors(obj) if several() else []
     if not tensors:
         return write()
-    from . import dtensor
-
     with checking("save", tells=True) as asked:
         asked.same(global_dst_rank=destination, about=about)
-        asked.send([tuple(map(str, dtensor.about(t).values())) for t in tensors])
+        asked.send([tuple(map(str, of_several_ranks().about(t).values())) for t in tensors])
     _check_same(asked.messages)
     gathering = Gathering(tensors)
     if destination is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from typing import NamedTuple
 
 
@@ -18,3 +20,37 @@ SYMBOLIC = Mode(False, "symbolic")  # torch's symbolic kernels run: their tensor
 
 def current() -> Mode:
     return stack[-1] if stack else OFF
+
+
+@contextlib.contextmanager
+def _pushed(mode):
+    stack.append(mode)
+    try:
+        yield
+    finally:
+        stack.pop()
+
+
+def off():
+    return _pushed(OFF)
+
+
+def symbolic_kernels():
+    """Use torch's own new_empty and its siblings of a global tensor in the block.
+
+    torch's symbolic kernels run in it, which may be inside global_mode.
+    """
+    return _pushed(SYMBOLIC) if stack else contextlib.nullcontext()
+
+
+def outside_mode(function):
+    """Wrap `function` so that it runs outside of global_mode: torch's own code makes ordinary tensors."""
+
+    @functools.wraps(function)
+    def call(*args):
+        if not stack:
+            return function(*args)
+        with off():
+            return function(*args)
+
+    return call

@@ -7,12 +7,11 @@ import torch
 from .. import _processes
 from ..sbp import broadcast
 from .collectives import checking, nested, several, transfer
+from .marks import OfSeveralRanks, check_rules, is_global
 from .placement import placement as Placement
 from .tensor import (
-    OfSeveralRanks,
-    check_rules,
-    is_global,
     make_global,
+    of_several_ranks,
     to_global as _tensor_to_global,
     to_local as _tensor_to_local,
 )
@@ -57,9 +56,7 @@ def _check_target(tensor, placement, sbp):
             f"Module.to_global: placement must be an oneflow.placement, found {type(target).__name__}"
         )
     if several():
-        from . import dtensor
-
-        dtensor.check_world(target)
+        of_several_ranks().check_world(target)
     if sbp is not None:
         check_rules(_fitting(sbp, tensor), target, tensor.dim())
 
@@ -73,9 +70,7 @@ def _fitting(sbp, tensor):
 
 
 def _numbers_of(tensor):
-    from . import dtensor
-
-    return dtensor.numbers_of(tensor)
+    return of_several_ranks().describe_shard(tensor)
 
 
 def _agreed_shapes(messages, tensors, placement, sbp) -> dict:
@@ -85,8 +80,6 @@ def _agreed_shapes(messages, tensors, placement, sbp) -> dict:
     """
     if not messages:
         return {}
-    from . import dtensor
-
     for rank, message in enumerate(messages):
         if [entry[:2] for entry in message] != [entry[:2] for entry in messages[0]]:
             names = sorted({entry[:2] for entry in message} ^ {entry[:2] for entry in messages[0]})[:3]
@@ -99,7 +92,9 @@ def _agreed_shapes(messages, tensors, placement, sbp) -> dict:
         told = [message[i][2] for message in messages]
         if not is_global(tensor):
             rules = check_rules(_fitting(sbp, tensor), placement, tensor.dim())
-            _, shapes[name] = dtensor.agreed_shape(told, placement, rules, f"Module.to_global of {name}")
+            _, shapes[name] = of_several_ranks().agreed_shape(
+                told, placement, rules, f"Module.to_global of {name}"
+            )
         elif any(description != told[0] for description in told):
             raise RuntimeError(f"Module.to_global of {name}: the ranks have different shapes or dtypes")
     return shapes

@@ -8,26 +8,34 @@ DTensor of `dtensor.py`.
 from __future__ import annotations
 
 import contextlib
+import functools
+import types
 
 import torch
 
 from .. import _processes
-from ..sbp import broadcast, partial_sum, sbp as Rule
+from ..sbp import broadcast, partial_sum
 from . import creation
 from .collectives import Asked, checking, transfer
+from .marks import (
+    Global,
+    OfSeveralRanks,
+    check_ranks,
+    check_rules,
+    is_global,
+    is_symbolic,
+    mark,
+    several,
+)
 from .placement import placement as Placement
 
 
-class OfSeveralRanks:
-    """Base of the global tensors of several ranks."""
-
-
-class GlobalTensor(torch.Tensor):
+class GlobalTensor(torch.Tensor, Global):
     """A torch tensor with a placement and one rule per dimension of its rank grid."""
 
-    _of_placement: Placement
-    _of_sbp: tuple
-    new_empty, new_zeros, new_ones, new_full, new_tensor = map(creation.method, creation.NAMES)
+    new_empty, new_zeros, new_ones, new_full, new_tensor = creation.methods(
+        lambda full, placement, rules: make_global(full, placement, rules, whole=True)
+    )
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
@@ -63,6 +71,14 @@ class GlobalTensor(torch.Tensor):
             ", requires_grad=True" if self.requires_grad else ""
         )
         return f"{values[:-1]}, {extra})"
+
+
+@functools.cache
+def of_several_ranks() -> types.ModuleType:
+    """Return the module of global tensors of several ranks."""
+    from . import dtensor  # torch.distributed.tensor takes half a second to import
+
+    return dtensor
 
 
 def _plain():
@@ -102,17 +118,7 @@ def part_of_rank(full, placement, rules):
     rules = check_rules(rules, placement, full.dim())
     if not several() or _processes.get_rank() not in placement.ranks:
         return full
-    from . import dtensor
-
-    return dtensor.part_at(full, placement, rules, _processes.get_rank())
-
-
-def is_symbolic(tensor) -> bool:
-    """Whether this is a fake tensor of a graph under capture.
-
-    It cannot change its class, so the attributes alone make it global.
-    """
-    return type(tensor).__name__ == "FakeTensor"
+    return of_several_ranks().shard_of_rank(full, placement, rules, _processes.get_rank())
 
 
 def _first_global(values):
@@ -129,14 +135,14 @@ def _first_global(values):
 def _mark_results(out, source):
     if isinstance(out, GlobalTensor):
         if not hasattr(out, "_of_placement"):
-            _mark(out, source._of_placement, _rules_for(out, source))
+            mark(out, source._of_placement, _rules_for(out, source))
         return out
     if isinstance(out, torch.Tensor):
         if isinstance(out, torch.nn.Parameter) or hasattr(out, "_of_placement"):
             return out
         if is_symbolic(out):
-            return _mark(out, source._of_placement, _rules_for(out, source))
-        return _mark(out.as_subclass(GlobalTensor), source._of_placement, _rules_for(out, source))
+            return mark(out, source._of_placement, _rules_for(out, source))
+        return mark(out.as_subclass(GlobalTensor), source._of_placement, _rules_for(out, source))
     if isinstance(out, tuple) and hasattr(out, "_fields"):
         return type(out)(*(_mark_results(o, source) for o in out))
     if type(out) in (list, tuple):
@@ -178,9 +184,7 @@ def make_results_global(outputs, places: dict):
 
 def _around(local, placement, rules, shape):
     if several():
-        from . import dtensor
-
-        return dtensor.made(local, placement, rules, shape)
+        return of_several_ranks().from_shard(local, placement, rules, shape)
     return make_global(local, placement, rules)
 
 
@@ -192,17 +196,10 @@ def _rules_for(out, source):
     )
 
 
-def _mark(tensor, placement, rules):
-    tensor._of_placement, tensor._of_sbp = placement, rules
-    return tensor
-
-
 def whole(tensor) -> torch.Tensor:
     """Return the full tensor as a plain tensor on every rank."""
     if isinstance(tensor, OfSeveralRanks):
-        from . import dtensor
-
-        return dtensor.whole(tensor)
+        return of_several_ranks().full_tensor(tensor)
     return to_local(tensor)
 
 
@@ -220,11 +217,6 @@ def wrappers() -> tuple:
     return OfSeveralRanks, torch.distributed.tensor.DTensor, AsyncCollectiveTensor
 
 
-def several() -> bool:
-    """Whether there are several ranks."""
-    return _processes.get_world_size() > 1
-
-
 def make_global(
     tensor: torch.Tensor, placement: Placement, rules, whole: bool = False, shape=None
 ) -> torch.Tensor:
@@ -235,22 +227,21 @@ def make_global(
     """
     rules = check_rules(rules, placement, tensor.dim())
     if several():
-        from . import dtensor
-
+        ranks = of_several_ranks()
         if isinstance(tensor, OfSeveralRanks):
-            return dtensor.moved(tensor, placement, rules)
+            return ranks.moved(tensor, placement, rules)
         return (
-            dtensor.from_whole(tensor, placement, rules)
+            ranks.from_full(tensor, placement, rules)
             if whole
-            else dtensor.from_local(tensor, placement, rules, shape)
+            else ranks.from_local(tensor, placement, rules, shape)
         )
     check_ranks(placement)
     with torch._C.DisableTorchFunctionSubclass():
         if tensor.device.type != placement.type:
             tensor = tensor.to(f"{placement.type}:0" if placement.type != "cpu" else "cpu")
         if is_symbolic(tensor):
-            return _mark(torch.ops.aten.alias(tensor), placement, rules)
-        return _mark(torch.Tensor.as_subclass(tensor, GlobalTensor), placement, rules)
+            return mark(torch.ops.aten.alias(tensor), placement, rules)
+        return mark(torch.Tensor.as_subclass(tensor, GlobalTensor), placement, rules)
 
 
 def beside(value: torch.Tensor, like) -> torch.Tensor:
@@ -279,43 +270,11 @@ def placed_as(value, parameter):
     )
 
 
-def check_ranks(placement: Placement):
-    if placement.ranks.size > 1 or placement.ranks.ravel()[0] != 0:
-        raise RuntimeError(
-            f"a global tensor on the ranks {placement.ranks.tolist()}: there is one process, rank 0; "
-            "start several with `python -m oneflow.distributed.launch --nproc_per_node N program.py`"
-        )
-
-
-def check_rules(rules, placement: Placement, ndim: int) -> tuple:
-    if isinstance(rules, Rule):
-        rules = (rules,)
-    if not isinstance(rules, (tuple, list)) or not all(isinstance(r, Rule) for r in rules):
-        raise TypeError(
-            "sbp must be one rule or a list of rules (oneflow.sbp.split(0), broadcast, partial_sum), found"
-            f" {rules!r}"
-        )
-    if len(rules) != len(placement.hierarchy):
-        raise RuntimeError(
-            f"sbp has {len(rules)} rules for a placement of {len(placement.hierarchy)} dimensions; give one"
-            " rule each"
-        )
-    for r in rules:
-        if r._kind == "split" and r._dim >= (ndim if several() else max(ndim, 1)):
-            raise RuntimeError(f"{r!r} of a tensor of {ndim} dimensions: the dimension does not exist")
-    return tuple(rules)
-
-
 def _rebuild(local, placement, rules, requires_grad):
     return make_global(local, placement, rules).requires_grad_(requires_grad)
 
 
 # --------------------------------------------------------------------------- rows of _tables/tensor.py
-def is_global(self) -> bool:
-    """Return True for a tensor with a placement."""
-    return isinstance(self, (GlobalTensor, OfSeveralRanks)) or "_of_placement" in self.__dict__
-
-
 def is_local(self) -> bool:
     """Return True for an ordinary tensor."""
     return not is_global(self)
@@ -363,9 +322,7 @@ def _to_global_of_ranks(self, placement, sbp, grad_sbp, check_meta, copy):
 
     The ranks agree on the arguments before data is sent, unless check_meta is False.
     """
-    from . import dtensor
-
-    moves = isinstance(self, OfSeveralRanks)
+    ranks, moves = of_several_ranks(), isinstance(self, OfSeveralRanks)
     unchecked = check_meta is False or moves and _is_at_home(self, placement, sbp)
     with (
         contextlib.nullcontext(Asked("Tensor.to_global"))
@@ -375,24 +332,24 @@ def _to_global_of_ranks(self, placement, sbp, grad_sbp, check_meta, copy):
         placement, sbp = _target(self, placement, sbp)
         rules = check_rules(sbp, placement, self.dim())
         grad_sbp = grad_sbp and check_rules(grad_sbp, placement, self.dim())
-        dtensor.check_world(placement)
+        ranks.check_world(placement)
         if moves:
             asked.same(
-                tensor="global", placement=placement, sbp=rules, grad_sbp=grad_sbp, source=dtensor.about(self)
+                tensor="global", placement=placement, sbp=rules, grad_sbp=grad_sbp, source=ranks.about(self)
             )
         else:
             asked.same(tensor="local", placement=placement, sbp=rules)
-            asked.tell(*dtensor.numbers_of(self))
+            asked.tell(*ranks.describe_shard(self))
     if moves:
         with transfer("Tensor.to_global"):
-            return dtensor.moved(self.clone() if copy else self, placement, rules, grad_sbp)
+            return ranks.moved(self.clone() if copy else self, placement, rules, grad_sbp)
     local = self.clone() if copy else self
     if check_meta is False:
-        return dtensor.from_local(local, placement, rules, _even_shape(local, placement, rules))
-    dtype, shape = dtensor.agreed_shape(asked.told, placement, rules)
+        return ranks.from_local(local, placement, rules, _even_shape(local, placement, rules))
+    dtype, shape = ranks.agreed_shape(asked.told, placement, rules)
     if _processes.get_rank() not in placement.ranks:
         local = torch.empty(0, dtype=dtype, requires_grad=local.requires_grad)
-    return dtensor.from_local(local, placement, rules, shape)
+    return ranks.from_local(local, placement, rules, shape)
 
 
 def _is_at_home(self, placement, sbp) -> bool:
@@ -434,9 +391,7 @@ def to_local(self, *, copy=False):
     if not is_global(self):
         raise RuntimeError("to_local() needs a global tensor, found a local one; use the tensor as it is")
     if isinstance(self, OfSeveralRanks):
-        from . import dtensor
-
-        local = dtensor.to_local(self)
+        local = of_several_ranks().to_local(self)
         return local.clone() if copy else local
     with torch._C.DisableTorchFunctionSubclass():
         if is_symbolic(self):

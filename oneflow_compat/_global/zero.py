@@ -16,7 +16,7 @@ import torch
 
 from .. import sbp
 from .collectives import nested
-from .tensor import OfSeveralRanks
+from .marks import OfSeveralRanks
 
 aten = torch.ops.aten
 _LIKE = {aten.zeros_like.default, aten.ones_like.default, aten.full_like.default, aten.empty_like.default}

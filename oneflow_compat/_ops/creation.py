@@ -15,6 +15,9 @@ import torch
 from .._errors import RefusedKind
 from .._global import global_mode as _mode
 from .._global import collectives
+from .._global.marks import is_global, several
+from .._global.placement import placement as Placement
+from .._global.tensor import make_global, of_several_ranks
 from ._signature import REFUSED, documented, or_else, parse
 
 __all__ = [
@@ -70,9 +73,6 @@ def make(function: str, target, args: tuple, kwargs: dict):
         placement, sbp = _of_type(_modes[-1].placement, kwargs.pop("device", None)), tuple(_modes[-1].sbp)
     if placement is None and sbp is None:
         return target(*args, **kwargs)
-    from .._global.placement import placement as Placement
-    from .._global.tensor import make_global
-
     if placement is None or sbp is None:
         missing, given = ("placement", "sbp") if placement is None else ("sbp", "placement")
         raise RefusedKind(
@@ -94,8 +94,6 @@ def make(function: str, target, args: tuple, kwargs: dict):
 
 
 def _is_global(like):
-    from .._global.tensor import is_global
-
     return is_global(like)  # the result is like it
 
 
@@ -109,16 +107,12 @@ def _of_type(placement, device):
 
 def _one_draw(function, placement, sbp):
     """With several ranks, all sample the same random values."""
-    from .._global.tensor import several
-
     if function not in _DRAWN or not several():
         return contextlib.nullcontext()
-    from .._global import dtensor
-
     with collectives.checking(function) as asked:
         asked.same(placement=placement, sbp=sbp)
     collectives.start()
-    return dtensor.same_numbers()
+    return of_several_ranks().same_random_values()
 
 
 def creation(

@@ -14,6 +14,8 @@ import sys
 
 import torch
 
+from .._global.marks import OfSeveralRanks
+from .._global.tensor import of_several_ranks
 from ._signature import parse
 
 __all__ = []
@@ -221,12 +223,8 @@ def copy_(original, error, self, other, *args, **kwargs):
                 " agree"
             )
         other = torch.from_numpy(np.ascontiguousarray(other).reshape(other.shape))
-        from .._global.tensor import OfSeveralRanks
-
         if isinstance(self, OfSeveralRanks):
-            from .._global.dtensor import from_whole
-
-            other = from_whole(other, self.placement, self.sbp)
+            other = of_several_ranks().from_full(other, self.placement, self.sbp)
     elif not _is_leaf_error(error):
         return NotImplemented
     with torch.no_grad():

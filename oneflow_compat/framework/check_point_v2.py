@@ -19,7 +19,7 @@ def tensor_getstate(self) -> dict:
 
     NotImplementedError of a global tensor of several ranks.
     """
-    if hasattr(self, "_held"):
+    if hasattr(self, "_dtensor"):
         raise NotImplementedError(
             "tensor_getstate of a global tensor of several ranks; pass tensor.to_local() or"
             " tensor.full_tensor()"

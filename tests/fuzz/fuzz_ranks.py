@@ -29,7 +29,7 @@ import torch.distributed as dist
 import torch.distributed.tensor
 
 import oneflow as flow
-import oneflow._global.rules.operators  # imported before the ranks are forked, as all that a rank would import on its own
+import oneflow._global.dtensor  # imported before the ranks are forked, as all that a rank would import on its own
 import oneflow._graph.capture.capture
 from oneflow import nn
 from oneflow.utils.global_view import global_mode, to_global

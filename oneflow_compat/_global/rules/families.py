@@ -9,8 +9,9 @@ from torch.utils._mode_utils import no_dispatch
 
 from ... import sbp
 from . import partial_results
-from ..dtensor import GlobalDTensor, _map, _mine, _moved, made
-from ..tensor import is_symbolic
+from ..global_dtensor import GlobalDTensor, from_shard, map_tensors, redistribute
+from ..marks import is_symbolic
+from ..mesh import is_member
 
 aten = torch.ops.aten
 # function -> how many leading arguments are data. DTensor takes shards of channels and pixels for samples.
@@ -40,7 +41,7 @@ def cut_once(tensor, dim):
     if rules.count(sbp.split(dim)) < 2:
         return tensor
     axis = rules.index(sbp.split(dim))
-    return _moved(
+    return redistribute(
         tensor,
         tensor._of_placement,
         tuple(sbp.broadcast if r == sbp.split(dim) and i > axis else r for i, r in enumerate(rules)),
@@ -49,7 +50,7 @@ def cut_once(tensor, dim):
 
 def reshaped(func, tensor, *args):
     """Change the shape of a tensor in place: the tensor then wraps the DTensor of the new shape."""
-    tensor._held = getattr(aten, func._opname[:-1])(tensor, *args)._held
+    tensor._dtensor = getattr(aten, func._opname[:-1])(tensor, *args)._dtensor
     with no_dispatch():
         func(tensor, *args)
     return tensor
@@ -79,19 +80,21 @@ def attention(func, args, kwargs):
             else sbp.broadcast
             for r in rules
         )
-        return _moved(tensor, placement, own)._local_tensor
+        return redistribute(tensor, placement, own)._local_tensor
 
-    if _mine(query.device_mesh):
-        out = func(*_map(part, args), **_map(part, kwargs))
+    if is_member(query.device_mesh):
+        out = func(*map_tensors(part, args), **map_tensors(part, kwargs))
     else:
         out = [
             torch.empty((0,) * o.ndim, dtype=o.dtype)
-            for o in func(*_map(partial_results.shape, args), **_map(partial_results.shape, kwargs))
+            for o in func(
+                *map_tensors(partial_results.shape, args), **map_tensors(partial_results.shape, kwargs)
+            )
         ]
     ends = (
         [t.shape[2:] for t in args[1:4]] if ATTENTION[func] else [(*size[2:-1], args[2].shape[-1]), size[2:3]]
     )
-    return tuple(made(o, placement, rules, (*size[:2], *end)) for o, end in zip(out, ends))
+    return tuple(from_shard(o, placement, rules, (*size[:2], *end)) for o, end in zip(out, ends))
 
 
 def masks_the_future(scores, mask) -> bool:
@@ -116,9 +119,9 @@ def strided(tensor, size, stride, offset=None):
     The result is a view of every rank's memory, because its formula in backward() writes through it.
     """
     mesh, replicas = tensor.device_mesh, (sbp.broadcast,) * tensor.device_mesh.ndim
-    local = _moved(tensor, tensor._of_placement, replicas)._local_tensor
-    local = local.as_strided(size, stride, offset) if _mine(mesh) else local.new_empty((0,) * len(size))
-    return made(local, tensor._of_placement, replicas, size)
+    local = redistribute(tensor, tensor._of_placement, replicas)._local_tensor
+    local = local.as_strided(size, stride, offset) if is_member(mesh) else local.new_empty((0,) * len(size))
+    return from_shard(local, tensor._of_placement, replicas, size)
 
 
 def in_rows(tensor):
@@ -130,7 +133,7 @@ def in_rows(tensor):
     return (
         tensor
         if tensor.is_contiguous() and local.is_contiguous()
-        else made(local.contiguous(), tensor._of_placement, tensor._of_sbp, tensor.shape)
+        else from_shard(local.contiguous(), tensor._of_placement, tensor._of_sbp, tensor.shape)
     )
 
 
@@ -152,13 +155,13 @@ def viewed(func, tensor, size):
         else:
             kept[i] = sbp.broadcast
             rules.append(sbp.broadcast)
-    local = _moved(tensor, tensor._of_placement, tuple(kept))._local_tensor
-    if not _mine(tensor.device_mesh):
-        return made(local.new_empty((0,) * len(size)), tensor._of_placement, tuple(rules), size)
+    local = redistribute(tensor, tensor._of_placement, tuple(kept))._local_tensor
+    if not is_member(tensor.device_mesh):
+        return from_shard(local.new_empty((0,) * len(size)), tensor._of_placement, tuple(rules), size)
     for old, new in zip(kept, rules):
         if new._kind == "split":
             local_size[new._dim] = local.shape[old._dim]
-    return made(local.reshape(local_size), tensor._of_placement, tuple(rules), size)
+    return from_shard(local.reshape(local_size), tensor._of_placement, tuple(rules), size)
 
 
 def kept_dims(func, tensor, dims):
@@ -172,7 +175,7 @@ def kept_dims(func, tensor, dims):
 def samples(tensor, data):
     """Return an operand of a convolution: data may be sharded by samples, weights are replicated."""
     rules = tuple(r if data and r == sbp.split(0) else sbp.broadcast for r in tensor._of_sbp)
-    return _moved(tensor, tensor._of_placement, rules)
+    return redistribute(tensor, tensor._of_placement, rules)
 
 
 def convolution(func, args):
@@ -184,20 +187,21 @@ def convolution(func, args):
     data = args[1 if backward else 0]
     placement, rules = data._of_placement, data._of_sbp
     if backward:
-        args = (_moved(args[0], placement, rules), *args[1:])
+        args = (redistribute(args[0], placement, rules), *args[1:])
         sums = tuple(sbp.partial_sum if r == sbp.split(0) else sbp.broadcast for r in rules)
         results = [(rules, data.shape), (sums, args[2].shape), (sums, args[3])]
     else:
-        results = [(rules, func(*_map(partial_results.shape, args)).shape)]
-    local = _map(lambda t: t._local_tensor, args)
-    if _mine(data.device_mesh):
+        results = [(rules, func(*map_tensors(partial_results.shape, args)).shape)]
+    local = map_tensors(lambda t: t._local_tensor, args)
+    if is_member(data.device_mesh):
         out = func(*local)
         own = list(out) if backward else [out]
     else:
         own = [local[0].new_empty((0,) * len(size)) for _, size in results]
     mask = args[-1] if backward else [True]
     whole_of = tuple(
-        made(part, placement, *result) if needed else None for part, result, needed in zip(own, results, mask)
+        from_shard(part, placement, *result) if needed else None
+        for part, result, needed in zip(own, results, mask)
     )
     return whole_of if backward else whole_of[0]
 

@@ -12,7 +12,8 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
 
 from ... import sbp
-from ..dtensor import GlobalDTensor, _copies, _map, _mine, _moved, _summed, made
+from ..global_dtensor import GlobalDTensor, from_shard, map_tensors, redistribute, replicate
+from ..mesh import is_member, summed
 
 aten = torch.ops.aten
 _MEAN, _SUM = 1, 2
@@ -63,14 +64,14 @@ def call(func, args, kwargs):
             *args[at + 1 :],
             **kwargs,
         )
-    if func is aten.native_batch_norm.default and _cut(args[0], 2):
+    if func is aten.native_batch_norm.default and shard_at(args[0], 2):
         return _batch_norm(*args)
-    if func is aten.native_batch_norm_backward.default and _cut(args[1], 2):
+    if func is aten.native_batch_norm_backward.default and shard_at(args[1], 2):
         return _batch_norm_backward(*args)
-    if func is aten.native_group_norm_backward.default and _cut(args[1], 1):
+    if func is aten.native_group_norm_backward.default and shard_at(args[1], 1):
         return _group_norm_backward(func, *args)
     if func in _ROWS or func in _IMAGES and args[0].ndim == _IMAGES[func]:
-        split = next((t for t in args if _cut(t, 1)), None)
+        split = next((t for t in args if shard_at(t, 1)), None)
         if split is not None:
             return _rows(func, split, args, kwargs)
     return NotImplemented
@@ -85,7 +86,7 @@ def unscale(func, grads, found_inf, scale):
     found_inf.copy_(funcol.wait_tensor(funcol.all_reduce(found_inf, "max", dist.group.WORLD)))
 
 
-def _cut(tensor, dims) -> bool:
+def shard_at(tensor, dims) -> bool:
     """Whether a tensor is sharded, and only along its first `dims` dimensions."""
     return (
         isinstance(tensor, GlobalDTensor)
@@ -97,7 +98,7 @@ def _cut(tensor, dims) -> bool:
 
 def _sum(tensor, dims):
     out = tensor.sum(dims)
-    return _moved(out, out._of_placement, _summed(out._of_sbp))
+    return redistribute(out, out._of_placement, summed(out._of_sbp))
 
 
 def _channels(x):
@@ -117,12 +118,12 @@ def _batch_norm(x, weight, bias, running_mean, running_var, training, momentum, 
         for running, value in ((running_mean, mean), (running_var, var * (count / max(count - 1, 1)))):
             if running is not None:
                 running.mul_(1 - momentum).add_(
-                    _moved(value, running._of_placement, running._of_sbp) * momentum
+                    redistribute(value, running._of_placement, running._of_sbp) * momentum
                 )
         kept = mean, torch.rsqrt(var + eps)
     else:
         mean, var = running_mean, running_var
-        kept = (_copies(torch.empty(0, dtype=mean.dtype), x.device_mesh),) * 2
+        kept = (replicate(torch.empty(0, dtype=mean.dtype), x.device_mesh),) * 2
     scale = torch.rsqrt(var + eps) * (1 if weight is None else weight)
     out = (x - beside(mean)) * beside(scale)
     return (out if bias is None else out + beside(bias)), *kept
@@ -142,17 +143,19 @@ def _batch_norm_backward(grad, x, weight, running_mean, running_var, mean, invst
 
 def _group_norm_backward(func, grad, x, mean, rstd, weight, n, channels, size, groups, mask):
     placement, rules = x._of_placement, x._of_sbp
-    part = [_moved(t, placement, rules)._local_tensor for t in (grad, x, mean, rstd)]
+    part = [redistribute(t, placement, rules)._local_tensor for t in (grad, x, mean, rstd)]
     whole = (
-        weight if weight is None else _moved(weight, placement, (sbp.broadcast,) * len(rules))._local_tensor
+        weight
+        if weight is None
+        else redistribute(weight, placement, (sbp.broadcast,) * len(rules))._local_tensor
     )
-    if not _mine(x.device_mesh):
+    if not is_member(x.device_mesh):
         local = [torch.empty(0, dtype=x.dtype) for _ in mask]
     else:
         local = func(*part, whole, part[1].shape[0], channels, size, groups, mask)
     summed = [sbp.partial_sum if r._kind == "split" else r for r in rules]
     return tuple(
-        made(o, placement, r, s) if asked else None
+        from_shard(o, placement, r, s) if asked else None
         for o, r, s, asked in zip(local, (rules, summed, summed), (x.shape, (channels,), (channels,)), mask)
     )
 
@@ -164,19 +167,19 @@ def lstm(func, args):
     rank.
     """
     x, (argument_roles, result_roles) = args[0], LSTM[func]
-    placement, mine, even = x._of_placement, _mine(x.device_mesh), x.shape[1] % x.device_mesh.size() == 0
+    placement, mine, even = x._of_placement, is_member(x.device_mesh), x.shape[1] % x.device_mesh.size() == 0
     rules_of = {
         role: tuple(rule if even and r == sbp.split(1) else sbp.broadcast for r in x._of_sbp)
         for role, rule in zip("dskw", (sbp.split(1), sbp.split(0), sbp.broadcast, sbp.partial_sum))
     }
     local = [
-        _moved(a, placement, rules_of[role])._local_tensor if isinstance(a, GlobalDTensor) else a
+        redistribute(a, placement, rules_of[role])._local_tensor if isinstance(a, GlobalDTensor) else a
         for a, role in zip_longest(args, argument_roles, fillvalue="k")
     ]
-    shapes = func(*_map(shape, args))
+    shapes = func(*map_tensors(shape, args))
     out = func(*local) if mine else [torch.empty((0,) * o.ndim, dtype=o.dtype) for o in shapes]
     return tuple(
-        made(o, placement, rules_of[role], o.shape if role == "k" else s.shape)
+        from_shard(o, placement, rules_of[role], o.shape if role == "k" else s.shape)
         for o, s, role in zip(out, shapes, result_roles)
     )
 
@@ -190,16 +193,18 @@ def _rows(func, like, args, kwargs):
     placement, rules, n = like._of_placement, like._of_sbp, like.shape[0]
 
     def part(tensor):
-        return _moved(
+        return redistribute(
             tensor,
             placement,
             rules if tensor.ndim and tensor.shape[0] == n else (sbp.broadcast,) * len(rules),
         )._local_tensor
 
     def around(out):
-        return made(out if mine else torch.empty(0, dtype=out.dtype), placement, rules, (n, *out.shape[1:]))
+        return from_shard(
+            out if mine else torch.empty(0, dtype=out.dtype), placement, rules, (n, *out.shape[1:])
+        )
 
-    mine = _mine(like.device_mesh)
-    args, kwargs = _map(part if mine else shape, (args, kwargs))
+    mine = is_member(like.device_mesh)
+    args, kwargs = map_tensors(part if mine else shape, (args, kwargs))
     out = func(*args, **kwargs)
     return tuple(map(around, out)) if isinstance(out, tuple) else around(out)

@@ -10,13 +10,14 @@ from typing import NamedTuple
 
 import torch
 
-from ..dtensor import GlobalDTensor, _mine, _part
+from ..marks import OfSeveralRanks
+from ..mesh import is_member, shard_of
 
 
 class Origin(NamedTuple):
     """The base of a copied view, the function that makes the view, and autograd's count of writes then."""
 
-    base: GlobalDTensor
+    base: OfSeveralRanks
     view: object
     version: int
 
@@ -24,7 +25,7 @@ class Origin(NamedTuple):
 def remember(func, args, kwargs, out):
     """Record the base in those results of a view function that are copies."""
     base = args[0]
-    if not isinstance(base, GlobalDTensor) or not _mine(base.device_mesh) or base.is_inference():
+    if not isinstance(base, OfSeveralRanks) or not is_member(base.device_mesh) or base.is_inference():
         return
     several = isinstance(out, (list, tuple))
     for i, copy in enumerate(out if several else [out]):
@@ -61,10 +62,10 @@ def refresh(copy):
 
 
 def _all_of(base):
-    full = base._held.full_tensor()
+    full = base._dtensor.full_tensor()
     return full.contiguous() if base.is_contiguous() else full
 
 
 def _fill(tensor, full):
     own = tensor._own
-    own._local_tensor.copy_(_part(full, own.device_mesh, own.placements))
+    own._local_tensor.copy_(shard_of(full, own.device_mesh, own.placements))

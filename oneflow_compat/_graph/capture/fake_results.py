@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manager
 
-from ..._global.creation import symbolic_kernels
+from ..._global.global_mode import symbolic_kernels
 from . import sparse_results
 from .frequent_results import known_results
 from .symbolic_sizes import of_unknown_sizes

@@ -19,6 +19,10 @@ from ..._ops.creation import make
 _module = torch.nn.modules.module
 
 
+def _from_full(full, placement, sbp):
+    return make_global(full, placement, sbp, whole=True)
+
+
 class global_mode:
     """Give creation functions and modules a default placement and sbp.
 
@@ -45,7 +49,7 @@ class global_mode:
 
     def __enter__(self):
         if not _mode.stack:
-            creation.begin()
+            creation.begin(_from_full)
         _mode.stack.append(self._mode)
         self._in_torchs_dialect = [
             name for name in ("tensor", "as_tensor") if getattr(oneflow, name) is getattr(torch, name)

@@ -1,0 +1,427 @@
+"""The class of global tensors of several ranks: a wrapper of torch's DTensor.
+
+It adds to DTensor what OneFlow's global tensors have:
+
+- Every operator works; an operator that DTensor cannot shard runs on the full tensor.
+- A value read from a tensor is that of the full tensor on every rank.
+- Tensors move between placements.
+
+Every rank of the world makes the same calls, as in OneFlow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DeviceMesh, DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor.placement_types import Placement as TorchPlacement
+from torch.utils import _pytree as pytree
+
+from .. import sbp
+from .._active import capturing
+from . import creation, zero
+from .collectives import checking, transfer
+from .global_mode import outside_mode
+from .marks import OfSeveralRanks, check_rules
+from .mesh import (
+    broadcast_from,
+    first_rank,
+    group_of_mesh,
+    is_member,
+    mesh_of,
+    placement_of_mesh,
+    rules_of,
+    shard_of,
+    summed,
+    to_torch,
+)
+from .placement import placement as Placement
+from .rules import views
+
+SBP = Sequence[sbp.sbp]
+
+
+# --------------------------------------------------------------------------- the tensor
+class GlobalDTensor(torch.Tensor, OfSeveralRanks):
+    """A wrapper of a DTensor that every operator accepts and whose values are those of the full tensor.
+
+    It is not a subclass of DTensor, because torch 2.11 calls DTensor's C++ code for subclasses and skips
+    __torch_dispatch__.
+    """
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+    new_empty, new_zeros, new_ones, new_full, new_tensor = creation.methods(
+        lambda full, placement, rules: from_full(full, placement, check_rules(rules, placement, full.dim()))
+    )
+    # computes an operator on global tensors: rules.operators.call, which dtensor.py sets
+    run_operator: ClassVar[Callable[[Any, tuple, dict], Any]]
+
+    @staticmethod
+    def __new__(cls, dtensor: DTensor, requires_grad: bool = False):
+        tensor = torch.Tensor._make_wrapper_subclass(
+            cls,
+            dtensor.shape,
+            strides=dtensor.stride(),
+            dtype=dtensor.dtype,
+            device=dtensor.device,
+            requires_grad=requires_grad,
+        )
+        tensor._dtensor = dtensor
+        return tensor
+
+    @property
+    def _dtensor(self):
+        """The DTensor."""
+        if self._origin is not None:
+            views.refresh(self)
+        return self._own
+
+    @_dtensor.setter
+    def _dtensor(self, dtensor):
+        self._own, self._origin = dtensor, None
+
+    device_mesh = property(lambda self: self._own.device_mesh)
+    placements = property(lambda self: self._own.placements, doc="torch's placements")
+    _local_tensor = property(lambda self: self._dtensor._local_tensor)
+    _of_placement = property(lambda self: placement_of_mesh[self.device_mesh])
+    _of_sbp = property(lambda self: rules_of(self.placements))
+
+    @classmethod
+    def around(cls, local: torch.Tensor, like: GlobalDTensor) -> GlobalDTensor:
+        """Return a tensor with the spec of `like` whose shard on this rank is `local`."""
+        return cls(DTensor(local, like._dtensor._spec, requires_grad=False), like.requires_grad)
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        return cls.run_operator(func, args, kwargs or {})
+
+    def __setitem__(self, index, value):
+        if isinstance(value, GlobalDTensor):
+            value = to_local(moved(value, self._of_placement, (sbp.broadcast,) * self.device_mesh.ndim))
+        self._write(lambda local: local.__setitem__(map_tensors(full_tensor, index), value))
+
+    def fill_diagonal_(self, value, wrap=False):
+        self._write(lambda local: local.fill_diagonal_(value, wrap))
+        return self
+
+    def _write(self, write):
+        """Apply writes through views to the full tensor; DTensor would drop them."""
+        replicated = moved(self, self._of_placement, (sbp.broadcast,) * self.device_mesh.ndim)
+        local = to_local(replicated).clone()
+        if is_member(self.device_mesh):
+            write(local)
+        self.copy_(from_local_of_shape(local, self._of_placement, replicated._of_sbp, tuple(self.shape)))
+
+    @property
+    def data(self):
+        """Tensor.data; an assignment replaces the wrapped DTensor."""
+        return torch.Tensor.data.__get__(self)
+
+    @data.setter
+    def data(self, value):
+        torch.Tensor.data.__set__(self, value)
+        if not capturing():  # under capture, the values are copied
+            self._dtensor = value._dtensor
+
+    @property
+    def grad(self):
+        """The gradient, with the tensor's own sbp."""
+        grad = torch.Tensor.grad.__get__(self)
+        if grad is not None and not isinstance(grad, GlobalDTensor):  # zeros that a formula made
+            grad = replicate(grad, self.device_mesh)
+            torch.Tensor.grad.__set__(self, grad)
+        if isinstance(grad, GlobalDTensor) and grad._of_sbp != zero.rules(self) and not grad.requires_grad:
+            grad = redistribute(grad, self._of_placement, zero.rules(self))
+            torch.Tensor.grad.__set__(self, grad)
+        return grad
+
+    @grad.setter
+    def grad(self, value):
+        torch.Tensor.grad.__set__(self, value)
+
+    @grad.deleter
+    def grad(self):
+        torch.Tensor.grad.__delete__(self)
+
+    def full_tensor(self):
+        """Return the full tensor as an ordinary tensor, as DTensor.full_tensor does."""
+        return read(self, "Tensor.full_tensor")
+
+    def numpy(self, *args, **kwargs):
+        return read(self, "Tensor.numpy").numpy(*args, **kwargs)
+
+    def __array__(self, *args, **kwargs):
+        return read(self, "Tensor.numpy").__array__(*args, **kwargs)
+
+    def tolist(self):
+        return read(self, "Tensor.tolist").tolist()
+
+    def __format__(self, format_spec):
+        if self.dim():
+            return object.__format__(self, format_spec)
+        return format(read(self, "Tensor.__format__"), format_spec)
+
+    def __repr__(self, *, tensor_contents=None):
+        extra = f"placement={self._of_placement!r}, sbp={self._of_sbp!r}" + (
+            ", requires_grad=True" if self.requires_grad else ""
+        )
+        return f"{repr(read(self, 'the text of a tensor'))[:-1]}, {extra})"
+
+    def __reduce_ex__(self, protocol):
+        return _rebuild, (
+            self._local_tensor,
+            tuple(self.shape),
+            self._of_placement,
+            self._of_sbp,
+            self.requires_grad,
+        )
+
+    def __deepcopy__(self, memo):
+        copy = wrap_shard(
+            self._local_tensor.clone(), self.device_mesh, self.placements, self.shape
+        ).requires_grad_(self.requires_grad)
+        if getattr(self, "_is_param", False):
+            copy._is_param = True
+        memo[id(self)] = copy
+        return copy
+
+
+def map_tensors(function: Callable[[GlobalDTensor], Any], tree: Any) -> Any:
+    """Apply a function to the global tensors of a nested structure."""
+    return pytree.tree_map_only(GlobalDTensor, function, tree)
+
+
+@outside_mode
+def wrap_shard(
+    local: torch.Tensor, mesh: DeviceMesh, targets: Sequence[TorchPlacement], shape: Sequence[int]
+) -> GlobalDTensor:
+    """Return the global tensor with this shard, with strides in the memory order of the shard.
+
+    The order is row-major if the shard is not dense. Autograd decides by strides whether it can view a
+    gradient.
+    """
+    local, order = local.resolve_conj().resolve_neg(), list(range(len(shape)))
+    if not local.is_contiguous():
+        of_shard = sorted(order, key=local.stride, reverse=True)
+        order = of_shard if local.permute(of_shard).is_contiguous() else order
+    stride, step = [0] * len(shape), 1
+    for d in reversed(order):
+        stride[d] = step
+        step *= max(shape[d], 1)
+    with torch.no_grad():
+        return GlobalDTensor(local_as_dtensor(local, mesh, targets, torch.Size(shape), tuple(stride)))
+
+
+def local_as_dtensor(
+    local: torch.Tensor,
+    mesh: DeviceMesh,
+    targets: Sequence[TorchPlacement],
+    shape: torch.Size,
+    stride: tuple[int, ...],
+) -> DTensor:
+    """Return the DTensor with this shard."""
+    if not shape and local.dim():
+        # DTensor.from_local takes the local tensor's shape for (); a rank outside the mesh has an empty local
+        # tensor.
+        local = local.new_zeros(())
+    return DTensor.from_local(local, mesh, targets, run_check=False, shape=shape, stride=stride)
+
+
+def from_shard(local: torch.Tensor, placement: Placement, rules: SBP, shape: Sequence[int]) -> GlobalDTensor:
+    """Return the global tensor whose shard on this rank is `local`, without communication."""
+    return wrap_shard(local, mesh_of(placement), to_torch(rules), shape)
+
+
+# --------------------------------------------------------------------------- values
+@outside_mode
+def full_tensor(tensor: GlobalDTensor) -> torch.Tensor:
+    """Return the full tensor as a plain tensor on every rank of the world."""
+    mesh = tensor.device_mesh
+    with torch.no_grad():
+        if is_member(mesh):
+            full = tensor._dtensor.full_tensor()
+        else:
+            full = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor._local_tensor.device)
+        if group_of_mesh[mesh] is not dist.group.WORLD:
+            full = broadcast_from(full, first_rank(mesh), dist.group.WORLD)
+    return full
+
+
+def read(tensor: GlobalDTensor, call: str) -> torch.Tensor:
+    """Return the full tensor for a read by the program. The ranks agree first that all of them read it."""
+    with checking(call) as asked:
+        asked.same(**about(tensor))
+    with transfer(call):
+        return full_tensor(tensor)
+
+
+def about(tensor: GlobalDTensor) -> dict[str, Any]:
+    """Return the attributes of a global tensor that must be the same on every rank."""
+    return {
+        "shape": tuple(tensor.shape),
+        "dtype": tensor.dtype,
+        "placement": tensor._of_placement,
+        "sbp": tensor._of_sbp,
+    }
+
+
+def from_full(full: torch.Tensor, placement: Placement, rules: SBP) -> GlobalDTensor:
+    """Return the global tensor with the values of a tensor that every rank has."""
+    mesh, targets = mesh_of(placement), to_torch(rules)
+    return wrap_shard(shard_of(full.detach(), mesh, targets), mesh, targets, full.shape)
+
+
+def replicate(tensor: torch.Tensor, mesh: DeviceMesh) -> GlobalDTensor:
+    """Return the replicated global tensor of a tensor that every rank has."""
+    replicas = [Replicate()] * mesh.ndim
+    return wrap_shard(shard_of(tensor, mesh, replicas), mesh, replicas, tensor.shape)
+
+
+# --------------------------------------------------------------------------- moving
+@outside_mode
+def redistribute(tensor: GlobalDTensor, placement: Placement, rules: SBP) -> GlobalDTensor:
+    """Return the tensor on another placement or with another SBP, outside of autograd."""
+    mesh, targets = mesh_of(placement), to_torch(rules)
+    if tensor.device_mesh != mesh:
+        return from_full(full_tensor(tensor), placement, rules)
+    if list(tensor.placements) == targets:
+        return GlobalDTensor(tensor._dtensor)
+    new_partial = [
+        i
+        for i, (old, new) in enumerate(zip(tensor.placements, targets))
+        if isinstance(new, Partial) and not isinstance(old, Partial)
+    ]
+    coordinate = mesh.get_coordinate()
+    if len(new_partial) == 1 and _becomes_summands(tensor, targets, new_partial[0]):
+        local = tensor._local_tensor
+        if coordinate is not None:
+            local = _padded_shard(tensor, new_partial[0], coordinate)
+        return wrap_shard(local, mesh, targets, tensor.shape)
+    reachable = [Replicate() if i in new_partial else t for i, t in enumerate(targets)]
+    local = tensor._dtensor.redistribute(placements=reachable)._local_tensor
+    if coordinate is not None and any(coordinate[i] for i in new_partial):
+        local = torch.zeros_like(local)
+    return wrap_shard(local, mesh, targets, tensor.shape)
+
+
+def _becomes_summands(tensor: GlobalDTensor, targets: Sequence[TorchPlacement], axis: int) -> bool:
+    """Whether only a shard along one mesh dimension becomes partial.
+
+    The shards, padded with zeros, are then the summands of the partial tensor, in OneFlow's form.
+    """
+    old = tensor.placements
+    return (
+        isinstance(old[axis], Shard)
+        and all(p == t for i, (p, t) in enumerate(zip(old, targets)) if i != axis)
+        and sum(isinstance(p, Shard) and p.dim == old[axis].dim for p in old) == 1
+    )
+
+
+def _padded_shard(tensor: GlobalDTensor, axis: int, coordinate: Sequence[int]) -> torch.Tensor:
+    """Return a rank's shard along a mesh dimension in a full tensor of zeros."""
+    shard, dim = tensor._local_tensor, tensor.placements[axis].dim
+    step = -(-tensor.shape[dim] // tensor.device_mesh.shape[axis])
+    out = shard.new_zeros((*shard.shape[:dim], tensor.shape[dim], *shard.shape[dim + 1 :]))
+    out.narrow(dim, min(coordinate[axis] * step, tensor.shape[dim]), shard.shape[dim]).copy_(shard)
+    return out
+
+
+class _Move(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, tensor, placement, rules, grad_rules):
+        ctx.source, ctx.grad = (
+            (tensor._of_placement, summed(tensor._of_sbp)),
+            grad_rules and (placement, grad_rules),
+        )
+        return redistribute(tensor, placement, rules)
+
+    @staticmethod
+    def backward(ctx, grad):
+        with transfer("the gradient of to_global"):
+            if ctx.grad:
+                grad = redistribute(grad, *ctx.grad)
+            return redistribute(grad, *ctx.source), None, None, None
+
+
+def moved(
+    tensor: GlobalDTensor, placement: Placement, rules: SBP, grad_rules: SBP | None = None
+) -> GlobalDTensor:
+    """Move a global tensor to another placement or sbp; its gradient takes the sbp `grad_rules` first."""
+    return _Move.apply(tensor, placement, tuple(rules), grad_rules and tuple(grad_rules))
+
+
+class _FromLocal(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, local, placement, rules, shape):
+        mesh, targets = mesh_of(placement), to_torch(rules)
+        coordinate = mesh.get_coordinate()
+        ctx.target, ctx.shape = (placement, summed(rules)), local.shape
+        ctx.copies = coordinate is not None and any(
+            index and r._kind == "broadcast" for index, r in zip(coordinate, rules)
+        )
+        if coordinate is None:
+            local = torch.empty((0,) * len(shape), dtype=local.dtype, device=local.device)
+        else:
+            local = local.detach().contiguous()
+            replicated = [i for i, r in enumerate(rules) if r._kind == "broadcast" and mesh.shape[i] > 1]
+            for i in replicated:  # the first rank's values become those of all ranks
+                group = mesh.get_group(i)
+                local = broadcast_from(local, dist.get_global_rank(group, 0), group)
+        return wrap_shard(local, mesh, targets, shape)
+
+    @staticmethod
+    def backward(ctx, grad):
+        if not is_member(grad.device_mesh):
+            return torch.zeros(ctx.shape, dtype=grad.dtype), None, None, None
+        with transfer("the gradient of to_global"):
+            local = redistribute(grad, *ctx.target)._local_tensor
+        return torch.zeros_like(local) if ctx.copies else local, None, None, None
+
+
+def from_local_of_shape(
+    local: torch.Tensor, placement: Placement, rules: SBP, shape: Sequence[int]
+) -> GlobalDTensor:
+    """Return the global tensor of a known shape whose shard on this rank is `local`; autograd passes through."""
+    mesh_of(placement)
+    if local.device.type != placement.type:
+        local = local.to(placement.type)
+    with transfer("to_global"):
+        return _FromLocal.apply(local, placement, tuple(rules), tuple(shape))
+
+
+class _ToLocal(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, tensor):
+        ctx.source, ctx.shape = (tensor.device_mesh, tensor.placements), tensor.shape
+        local = tensor._local_tensor
+        if is_member(tensor.device_mesh):
+            return local.view_as(local)
+        return local.new_zeros((0,) * len(ctx.shape))
+
+    @staticmethod
+    def backward(ctx, grad):
+        mesh, placements = ctx.source
+        grad = grad if is_member(mesh) else grad.new_empty(0)
+        swapped = [
+            Partial() if isinstance(p, Replicate) else Replicate() if isinstance(p, Partial) else p
+            for p in placements
+        ]
+        return wrap_shard(grad.contiguous(), mesh, swapped, ctx.shape)
+
+
+def to_local(tensor: GlobalDTensor) -> torch.Tensor:
+    """Return this rank's shard; under broadcast, the gradients of the ranks add up.
+
+    On a rank without data, all sizes are 0; a tensor without dimensions is 0.0.
+    """
+    return _ToLocal.apply(tensor)
+
+
+def _rebuild(local, shape, placement, rules, requires_grad):
+    return from_shard(local, placement, rules, shape).requires_grad_(requires_grad)
+
+
+_rebuild.__module__ = "oneflow._global.dtensor"  # a pickle names the module that also loads the operators

@@ -1,0 +1,73 @@
+"""The marks of global tensors: their base classes, their placement and SBP, and the checks of both."""
+
+from __future__ import annotations
+
+import torch
+
+from .. import _processes
+from ..sbp import sbp as Rule
+from .placement import placement as Placement
+
+
+class Global:
+    """Base of the classes of global tensors."""
+
+    _of_placement: Placement
+    _of_sbp: tuple[Rule, ...]
+
+
+class OfSeveralRanks(Global):
+    """Base of the global tensors of several ranks."""
+
+
+def mark(tensor: torch.Tensor, placement: Placement, rules: tuple[Rule, ...]) -> torch.Tensor:
+    """Set the placement and the SBP of a tensor, and return the tensor."""
+    tensor._of_placement, tensor._of_sbp = placement, rules  # type: ignore[attr-defined]
+    return tensor
+
+
+def is_global(self: torch.Tensor) -> bool:
+    """Return True for a tensor with a placement."""
+    return isinstance(self, Global) or "_of_placement" in self.__dict__
+
+
+def is_symbolic(tensor: torch.Tensor) -> bool:
+    """Whether this is a fake tensor of a graph under capture.
+
+    It cannot change its class, so the attributes alone make it global.
+    """
+    return type(tensor).__name__ == "FakeTensor"
+
+
+def several() -> bool:
+    """Whether there are several ranks."""
+    return _processes.get_world_size() > 1
+
+
+def check_ranks(placement: Placement) -> None:
+    """Raise RuntimeError if a placement needs more ranks than the only one."""
+    if placement.ranks.size > 1 or placement.ranks.ravel()[0] != 0:
+        raise RuntimeError(
+            f"a global tensor on the ranks {placement.ranks.tolist()}: there is one process, rank 0; "
+            "start several with `python -m oneflow.distributed.launch --nproc_per_node N program.py`"
+        )
+
+
+def check_rules(rules, placement: Placement, ndim: int) -> tuple[Rule, ...]:
+    """Return the SBP as a tuple. Raise an error if it does not fit the placement and the dimensions."""
+    if isinstance(rules, Rule):
+        rules = (rules,)
+    if not isinstance(rules, (tuple, list)) or not all(isinstance(r, Rule) for r in rules):
+        raise TypeError(
+            "sbp must be one rule or a list of rules (oneflow.sbp.split(0), broadcast, partial_sum), found"
+            f" {rules!r}"
+        )
+    if len(rules) != len(placement.hierarchy):
+        raise RuntimeError(
+            f"sbp has {len(rules)} rules for a placement of {len(placement.hierarchy)} dimensions; give one"
+            " rule each"
+        )
+    for r in rules:
+        if r._kind == "split" and r._dim >= (ndim if several() else max(ndim, 1)):
+            raise RuntimeError(f"{r!r} of a tensor of {ndim} dimensions: the dimension does not exist")
+    return tuple(rules)

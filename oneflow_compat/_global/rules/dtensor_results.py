@@ -1,0 +1,108 @@
+"""DTensor's results as global tensors, and the full tensors where DTensor has no result."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import warnings
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DeviceMesh, DTensor, Shard
+from torch.utils import _pytree as pytree
+
+from .. import collectives
+from ..global_dtensor import GlobalDTensor, map_tensors
+from ..mesh import first_rank, group_of_mesh, is_member, same_random_values
+from . import ranks_without_data
+from .full_tensors import on_full_tensors
+from .layouts import has_even_shards, is_mean_of_shards, partial_dims, with_supported_placements
+from .operator_facts import EXTREMA, VALUE_ERRORS
+
+
+def divides_integers(func, args: tuple) -> bool:
+    """Whether DTensor would divide integers.
+
+    Next to a partial operand, DTensor makes a replicated one partial by division, which gives floating-point
+    values.
+    """
+    tensors = [t for t in pytree.tree_leaves(args) if isinstance(t, GlobalDTensor)]
+    return (
+        not func._schema.is_mutable
+        and not all(t.dtype.is_floating_point for t in tensors)
+        and len(set(map(partial_dims, tensors))) > 1
+    )
+
+
+def by_dtensor(func, args: tuple, kwargs: dict, mesh: DeviceMesh) -> Any:
+    """Return DTensor's result as a global tensor, or the result on the full tensors if DTensor has none."""
+    holders: dict = {}  # id of a DTensor -> the global tensor that wraps it
+
+    def unwrap(tensor):
+        holders[id(tensor._dtensor)] = tensor
+        return tensor._dtensor
+
+    plain = map_tensors(unwrap, (args, kwargs))
+    refuses = func in EXTREMA or any(a.name == "output_mask" for a in func._schema.arguments)
+    computed = (
+        functools.partial(ranks_without_data.results, func) if refuses and not is_member(mesh) else func
+    )
+    try:
+        with _random_values(func, mesh, args), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="DTensor random operators")
+            out = computed(*plain[0], **plain[1])
+            if is_mean_of_shards(out) and not all(
+                has_even_shards(t) for t in pytree.tree_leaves(args) if isinstance(t, GlobalDTensor)
+            ):
+                out = on_full_tensors(func, args, kwargs, mesh)
+    except (NotImplementedError, RuntimeError) as error:
+        if isinstance(error, collectives.CollectiveError) or collectives.is_lost(error):
+            raise
+        if "mixed torch.Tensor and DTensor" in str(error):
+            raise RuntimeError(
+                f"{func}: some tensors are global and some are local; make them all the same first"
+                " (to_global, to_local)"
+            ) from None
+        if "Sharding propagation failed" not in str(error) and any(
+            message in str(error) for message in VALUE_ERRORS
+        ):
+            raise  # the other ranks may not get this error; they would wait in another call
+        out = on_full_tensors(func, args, kwargs, mesh)
+    return pytree.tree_map_only(
+        DTensor, lambda t: holders[id(t)] if id(t) in holders else with_supported_placements(t), out
+    )
+
+
+@functools.lru_cache(maxsize=None)
+def has_dtensor_strategy(func) -> bool:
+    """Whether DTensor has a strategy for this function.
+
+    A strategy that it derives from a decomposition depends, for partial tensors, on each rank's hash seed.
+    """
+    propagator = DTensor._op_dispatcher.sharding_propagator
+    return any(
+        func in getattr(propagator, table, ())
+        for table in ("op_to_rules", "op_strategy_funcs", "op_single_dim_strategy_funcs")
+    )
+
+
+def has_long_search(args: tuple) -> bool:
+    """Whether DTensor would try too many placements.
+
+    It tries all combinations through a decomposition, which takes many seconds for index_add.
+    """
+    shapes = [t.shape for t in pytree.tree_leaves(args) if isinstance(t, GlobalDTensor) and t.ndim]
+    return len(shapes) > 2 and len(set(shapes)) > 1
+
+
+def _random_values(func, mesh, args):
+    """Let ranks that hold the same shard sample the same values, and others their own.
+
+    On a GPU, DTensor does so.
+    """
+    if torch.Tag.nondeterministic_seeded not in func.tags or mesh.device_type != "cpu" or not is_member(mesh):
+        return contextlib.nullcontext()
+    sample, offset = next(t for t in pytree.tree_leaves(args) if isinstance(t, GlobalDTensor)), 0
+    for target, size, coordinate in zip(sample.placements, mesh.shape, mesh.get_coordinate()):
+        offset = offset * size + (coordinate if isinstance(target, Shard) else 0)
+    return same_random_values(group_of_mesh[mesh], first_rank(mesh), offset)

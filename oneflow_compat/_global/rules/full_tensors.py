@@ -1,0 +1,85 @@
+"""Operators computed on the full tensors, on every rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DeviceMesh
+from torch.utils import _pytree as pytree
+from torch.utils._mode_utils import no_dispatch
+
+from .. import collectives
+from ..global_dtensor import GlobalDTensor, about, full_tensor, map_tensors, replicate
+from ..mesh import group_of_mesh, is_member, shard_of
+from .operator_facts import UNDECLARED_WRITES
+
+aten = torch.ops.aten
+
+
+def on_full_tensors(func, args: tuple, kwargs: dict, mesh: DeviceMesh) -> Any:
+    """Run an operator on the full tensors, on every rank, and write the shards of the tensors it writes."""
+    full_tensors: dict = {}
+
+    def full(t):
+        if id(t) not in full_tensors:
+            full_tensors[id(t)] = (t, full_tensor(t))
+        return full_tensors[id(t)][1]
+
+    out = func(*map_tensors(full, args), **map_tensors(full, kwargs))
+    if is_member(mesh):
+        for t in (
+            written_tensors(func, args, kwargs)
+            if func not in UNDECLARED_WRITES
+            else [t for t in args[3:5] if t is not None]
+        ):
+            t._local_tensor.copy_(shard_of(full(t), mesh, t.placements))
+    same = {id(value): t for t, value in full_tensors.values()}
+    return pytree.tree_map_only(
+        torch.Tensor, lambda o: same[id(o)] if id(o) in same else replicate(o, mesh), out
+    )
+
+
+def compute_read(func, args: tuple, kwargs: dict) -> Any:
+    """Compute item(), bool() and equal(). The ranks agree first if the read communicates."""
+    tensors = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, GlobalDTensor)]
+    if any(
+        group_of_mesh[t.device_mesh] is not dist.group.WORLD
+        or any(not p.is_replicate() for p in t.placements)
+        for t in tensors
+    ):
+        call_name = "Tensor.item" if func is aten._local_scalar_dense.default else func._opname
+        with collectives.checking(call_name) as asked:
+            asked.same(tensors=[about(t) for t in tensors])
+    return func(*map_tensors(full_tensor, args), **map_tensors(full_tensor, kwargs))
+
+
+def on_no_elements(func, args: tuple, kwargs: dict) -> Any:
+    """Run a kernel on tensors without elements.
+
+    A kernel refuses dtypes only on ranks that run it. Ranks without data have to raise as well, because a
+    program may catch the error and continue.
+    """
+
+    def nothing(tensor):
+        return torch.ones((0,) * tensor.ndim, dtype=tensor.dtype)
+
+    with no_dispatch():
+        return func(
+            *pytree.tree_map_only(torch.Tensor, nothing, args),
+            **pytree.tree_map_only(torch.Tensor, nothing, kwargs),
+        )
+
+
+def written_tensors(func, args: tuple, kwargs: dict) -> list[GlobalDTensor]:
+    """Return the global tensors among the arguments that a function writes."""
+    if not func._schema.is_mutable:
+        return []
+    arguments = {**dict(zip((a.name for a in func._schema.arguments), args)), **kwargs}
+    written = [
+        arguments.get(a.name)
+        for a in func._schema.arguments
+        if a.alias_info is not None and a.alias_info.is_write
+    ]
+    return [t for t in pytree.tree_leaves(written) if isinstance(t, GlobalDTensor)]
