@@ -12,14 +12,14 @@ if __name__ != "oneflow":
 
 import torch as _torch
 
-from . import _bind, _installation
+from . import _bind, _import_hook, _installation, _torch_attributes
 from ._upstream import clients
 from .version import __git_commit__, __version__
 
 _installation.warn_about_conflicts()
-_bind.install_import_hook()
+_import_hook.install_import_hook()
 clients.install()
-_bind.add_tensor_and_module_attributes()
+_torch_attributes.add_tensor_and_module_attributes()
 
 Tensor = _torch.Tensor
 

@@ -170,7 +170,6 @@ class _Tensor(torch.Tensor):
     def is_dynamic(self) -> _bool:
         """True inside a job for an input declared with ListNumpy (its first dimension may vary)."""
         ...
-from . import F as F
 from . import amp as amp
 from . import asyncs as asyncs
 from . import autograd as autograd
@@ -180,7 +179,6 @@ from . import boxing as boxing
 from . import cache as cache
 from . import comm as comm
 from . import compatible as compatible
-from . import core as core
 from . import cuda as cuda
 from . import distributed as distributed
 from . import distributions as distributions
@@ -220,10 +218,13 @@ from . import sysconfig as sysconfig
 from . import test_utils as test_utils
 from . import testing as testing
 from . import types as types
-from . import typing as typing
 from . import unittest as unittest
 from . import utils as utils
 from . import version as version
+from oneflow import _C as F
+from . import core as core
+from oneflow.compatible.single_client import experimental as experimental
+from oneflow.compatible.single_client import typing as typing
 
 class BFloat16Tensor:
     """Constructor of cpu tensors of dtype bfloat16; isinstance() asks for dtype and device."""
@@ -1322,8 +1323,6 @@ empty_initializer: Any
 enable_eager_execution: Any
 
 expand_dims: Any
-
-experimental: Any
 
 find_or_create_module: Any
 

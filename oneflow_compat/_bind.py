@@ -12,57 +12,31 @@ and from then on `module.NAME` is looked up in this order, once, and kept in the
 4. torch's own object of that name, the very same one;
 5. for the top level only, a name of the job-function API (`_tables/legacy.py`).
 
-`import oneflow.a.b` of a path we do not ship hands out the module `torch.a.b` (`_TorchFinder`).
 Names are resolved at first use, so a table may be long and `import oneflow` stays quick.
 """
 
 from __future__ import annotations
 
+import ast
+import difflib
 import functools
 import importlib
-import importlib.abc
-import importlib.machinery
-import importlib.util
 import inspect
 import sys
-import types
 from types import ModuleType
-from typing import Any
 
-from ._tables.deep_paths import DEEP_PATHS
+from . import _env
+from ._import_hook import ROOT, TableError, import_target, is_ours, is_row, with_torch_fx_taught
+from ._tables.dialect import DIALECT, EXTENDED
+from ._tables.functions import FUNCTIONS
+from ._tables.renames import RENAMES
 
-ROOT = __package__  # "oneflow"
 _MISSING = object()
-
-
-class TableError(ImportError):
-    """A row of a table is wrong: unknown target, a name bound twice, a changed signature."""
-
-
-# --------------------------------------------------------------------------- targets
-def import_target(path: str):
-    """The object at "module:name" (ours, relative to the package) or "torch.a.b"."""
-    obj: Any
-    if ":" in path:
-        module, name = path.split(":")
-        obj = importlib.import_module("." + module, ROOT)
-    else:
-        *parents, name = path.split(".")
-        obj = importlib.import_module(parents[0])
-        for i, part in enumerate(parents[1:], 2):
-            inner = getattr(obj, part, _MISSING)
-            obj = importlib.import_module(".".join(parents[:i])) if inner is _MISSING else inner
-    try:
-        return getattr(obj, name)
-    except AttributeError:
-        raise TableError(f"table row names {path!r}, which does not exist") from None
 
 
 @functools.cache
 def function_rows(namespace: str) -> dict[str, str]:
     """{public name: "module:name"} of our own functions and classes in one public namespace."""
-    from ._tables.functions import FUNCTIONS
-
     rows: dict[str, str] = {}
     for module, names in FUNCTIONS.get(namespace, {}).items():
         for name in names.split():
@@ -75,8 +49,6 @@ def function_rows(namespace: str) -> dict[str, str]:
 
 @functools.cache
 def rename_rows(namespace: str) -> dict[str, tuple]:
-    from ._tables.renames import RENAMES
-
     rows = RENAMES.get(namespace, {})
     twice = set(rows) & set(function_rows(namespace))
     if twice:
@@ -86,8 +58,6 @@ def rename_rows(namespace: str) -> dict[str, tuple]:
 
 @functools.cache
 def _extended(namespace: str) -> frozenset[str]:
-    from ._tables.dialect import EXTENDED
-
     return frozenset(EXTENDED.get(namespace, "").split())
 
 
@@ -150,8 +120,6 @@ def rename(function: str, kwargs: dict, pairs: dict) -> dict:
 
 def _signature(parameters, target):
     """OneFlow's parameters, then torch's remaining keywords."""
-    import ast
-
     P = inspect.Parameter
     try:
         theirs = {p.name: p for p in inspect.signature(target).parameters.values()}
@@ -226,12 +194,12 @@ def _resolve(name, torch_name, also, attr):
         value = _of_row(name, attr)
         if value is not _MISSING:
             return value
-    if _is_ours(f"{name}.{attr}") or f"{name}.{attr}" in DEEP_PATHS:
+    if is_ours(f"{name}.{attr}") or is_row(f"{name}.{attr}"):
         return importlib.import_module(f"{name}.{attr}")
     if torch_name is not None:
         value = getattr(_torch_module(torch_name), attr, _MISSING)
         if value is not _MISSING:
-            return _taught(value)
+            return with_torch_fx_taught(value)
         if not attr.startswith("_"):
             try:
                 return importlib.import_module(f"{torch_name}.{attr}")
@@ -274,8 +242,6 @@ def close_name(name: str, names) -> str | None:
 
     One or two letters must be part of the longer name: nearly every short name is one letter away.
     """
-    import difflib
-
     public = sorted({n for n in names if n.startswith("_") == name.startswith("_")})
     by_case = [n for n in public if n.lower() == name.lower()]
     if by_case:
@@ -301,171 +267,13 @@ def _is_one_slip(typed: str, meant: str) -> bool:
     )
 
 
-def _taught(value):
-    """Return `value`; if it is torch.fx, first teach it to record our functions."""
-    if isinstance(value, ModuleType) and value.__name__ == "torch.fx":
-        importlib.import_module("._fx", ROOT).teach()
-    return value
-
-
-# --------------------------------------------------------------------------- imports
-def _is_ours(fullname: str) -> bool:
-    """Whether this package ships a module of this name."""
-    if fullname in sys.modules:
-        return getattr(sys.modules[fullname], "__name__", "") == fullname
-    parent, _, last = fullname.rpartition(".")
-    module = sys.modules.get(parent)
-    if module is None or getattr(module, "__name__", "") != parent or not hasattr(module, "__path__"):
-        return False
-    return importlib.machinery.PathFinder.find_spec(fullname, module.__path__) is not None
-
-
-def _homes(parent: str) -> list[str]:
-    """Packages whose modules `import parent.name` means: ours under its own name, those it names as
-    `_modules_of`, torch's.
-    """
-    module = sys.modules.get(parent)
-    name = getattr(module, "__name__", "")
-    if name.split(".")[0] != ROOT:
-        return [name] if name else []
-    return [
-        *([name] if name != parent else ()),
-        *getattr(module, "_modules_of", ()),
-        "torch" + name[len(ROOT) :],
-    ]
-
-
-def _findable(name: str) -> bool:
-    try:  # torch.ops and some others are objects without a spec of their own
-        return name in sys.modules or importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):
-        return False
-
-
-class _TorchFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """`import oneflow.a.b` where only torch has `a.b`: the module torch.a.b itself, never a copy; and the
-    modules of `_tables/deep_paths.py`.
-    """
-
-    def find_spec(self, fullname, path=None, target=None):
-        if not fullname.startswith(ROOT + ".") or _is_ours(fullname):
-            return None
-        if fullname in DEEP_PATHS:
-            return importlib.machinery.ModuleSpec(fullname, self, origin=DEEP_PATHS[fullname])
-        parent, _, last = fullname.rpartition(".")
-        target_name = next((f"{home}.{last}" for home in _homes(parent) if _findable(f"{home}.{last}")), None)
-        if target_name is None:
-            return None
-        spec = importlib.machinery.ModuleSpec(fullname, self, origin=target_name)
-        spec.loader_state = target_name
-        return spec
-
-    def create_module(self, spec):
-        if spec.name in DEEP_PATHS:
-            return None
-        module = _taught(importlib.import_module(spec.loader_state))
-        spec.loader_state = (module, module.__spec__)
-        return module
-
-    def exec_module(self, module):
-        for name, _, path in (pair.partition("=") for pair in DEEP_PATHS.get(module.__name__, "").split()):
-            setattr(module, name, functools.reduce(getattr, (path or name).split("."), sys.modules[ROOT]))
-        spec = module.__spec__
-        if isinstance(spec.loader_state, tuple):
-            module.__spec__ = spec.loader_state[1]
-
-
-def install_import_hook():
-    if not any(isinstance(f, _TorchFinder) for f in sys.meta_path):
-        sys.meta_path.insert(0, _TorchFinder())
-
-
-# --------------------------------------------------------------------------- classes of torch
-def add_attributes(cls, rows: dict):
-    """Put the rows {name: (kind, "module:function", why)} on torch's class.
-
-    kind "method", "builtin" and "property" refuse a name that torch has; "replace" wraps a method of
-    torch's (the function gets the original as `original=` once, and returns the new one).
-    A "builtin" is a method that `inspect` takes for one written in C.
-    """
-    for name, (row_type, target, _why) in rows.items():
-        there = getattr(cls, name, _MISSING)
-        if row_type == "replace":
-            if there is _MISSING:
-                raise TableError(f"{cls.__name__}.{name} cannot be replaced: torch has no such attribute")
-            if not hasattr(there, "__oneflow_original__"):
-                replacement = import_target(target)(there)
-                replacement.__oneflow_original__ = there
-                # torch.compile knows a C method only while the class holds it under some name
-                setattr(cls, f"_torch_{name}", there)
-                setattr(cls, name, replacement)
-            continue
-        if there is not _MISSING and not _is_our_function(
-            there.fget if isinstance(there, property) else there
-        ):
-            raise TableError(f"{cls.__name__}.{name} is torch's own; a row must not replace it silently")
-        function = import_target(target)
-        make = {"property": property, "builtin": BuiltinMethod}.get(row_type)
-        setattr(cls, name, make(function) if make else _method(function, cls, name))
-
-
-class BuiltinMethod:
-    """A method without a module that is neither a function nor, bound to an object, a Python method.
-
-    OneFlow's test harness repeats user functions in a graph; a method of this class it only calls.
-    """
-
-    def __init__(self, function):
-        self._function = function
-        self.__name__, self.__doc__, self.__module__ = function.__name__, function.__doc__, None
-        self.__qualname__ = f"Tensor.{self.__name__}"
-        self.__signature__ = inspect.signature(function)
-
-    def __get__(self, tensor, cls=None):
-        if tensor is None:
-            return self
-        bound = functools.partial(self._function, tensor)
-        bound.__name__, bound.__qualname__, bound.__doc__, bound.__module__ = (
-            self.__name__,
-            self.__qualname__,
-            self.__doc__,
-            None,
-        )  # type: ignore[attr-defined]
-        return bound
-
-    def __call__(self, *args, **kwargs):
-        return self._function(*args, **kwargs)
-
-
-def _is_our_function(function) -> bool:
-    function = getattr(function, "_function", function)
-    return getattr(function, "__globals__", {}).get("__name__", "").startswith(ROOT)
-
-
-def _method(function, cls, name):
-    """A copy of `function` under the public name of the method: error messages and OneFlow's test harness
-    print it.
-    """
-    method = types.FunctionType(
-        function.__code__, function.__globals__, name, function.__defaults__, function.__closure__
-    )
-    method.__kwdefaults__, method.__doc__, method.__annotations__ = (
-        function.__kwdefaults__,
-        function.__doc__,
-        function.__annotations__,
-    )
-    method.__qualname__, method.__module__ = f"{cls.__name__}.{name}", ROOT
-    return method
-
-
+# --------------------------------------------------------------------------- dialects
 _torchs_own = False  # whether the names of EXTENDED are bound to torch's objects now
 
 
 def apply_dialect(dialect: str):
     """Bind every row of `_tables/dialect.py` to torch's object ("torch") or to ours ("oneflow")."""
     global _torchs_own
-    from ._tables.dialect import DIALECT, EXTENDED
-
     if _torchs_own != (dialect == "torch"):
         _torchs_own = dialect == "torch"
         for space in EXTENDED.keys() & sys.modules.keys():
@@ -491,19 +299,4 @@ def ours(module_name: str, name: str):
 
 
 def dialect_at_start() -> str:
-    from . import _env
-
     return _env.get("ONEFLOW_DIALECT")
-
-
-def add_tensor_and_module_attributes():
-    """The tables of additions to torch.Tensor, torch.nn.Module and the context of autograd functions."""
-    import torch
-
-    from ._tables.autograd import CONTEXT
-    from ._tables.module import MODULE
-    from ._tables.tensor import TENSOR
-
-    add_attributes(torch.Tensor, TENSOR)
-    add_attributes(torch.nn.Module, MODULE)
-    add_attributes(torch.autograd.function.FunctionCtx, CONTEXT)

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import importlib
 
+import torch
+
+from .._import_hook import import_target
+from .._tables.exact import FUNCTIONS, TENSOR
+
 _kept: list[tuple[object, str, object]] = []
 _ABSENT = object()
 
 
 def switch(on: bool) -> None:
     """Bind the rows of `_tables/exact.py`, or put back what they replaced."""
-    from .. import _bind
-
     if on == bool(_kept):
         return
     if not on:
@@ -24,17 +27,13 @@ def switch(on: bool) -> None:
             owner, name, value = _kept.pop()
             delattr(owner, name) if value is _ABSENT else setattr(owner, name, value)
         return
-    import torch
-
-    from .._tables.exact import FUNCTIONS, TENSOR
-
     for name, target in TENSOR.items():
         there = getattr(torch.Tensor, name)
-        _keep(torch.Tensor, name, _bind.import_target(target)(there))
+        _keep(torch.Tensor, name, import_target(target)(there))
     for public, target in FUNCTIONS.items():
         space, _, name = public.rpartition(".")
         owner = importlib.import_module(space)
-        _keep(owner, name, _bind.import_target(target)(getattr(owner, name)))
+        _keep(owner, name, import_target(target)(getattr(owner, name)))
 
 
 def _keep(owner, name, new):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from .. import _env
+from .._bind import apply_dialect
+from .._exact import switch
 from .._global.placement import require_device_type
 
 __all__ = ["Generator", "device", "set_dialect", "get_dialect", "is_tensor"]
@@ -60,8 +63,6 @@ _dialect = None
 
 def get_dialect() -> str:
     """ "oneflow", "torch" or "oneflow-0.9": whose meaning holds for the rows of `_tables/dialect.py`."""
-    from .. import _env
-
     return _dialect or _env.get("ONEFLOW_DIALECT")
 
 
@@ -79,9 +80,6 @@ def set_dialect(name: str) -> None:
         raise ValueError(
             f"set_dialect: asked for {name!r}; the dialects are 'oneflow', 'torch' and 'oneflow-0.9'"
         )
-    from .._bind import apply_dialect
-    from .._exact import switch
-
     switch(False)
     apply_dialect("torch" if name == "torch" else "oneflow")
     switch(name == "oneflow-0.9")

@@ -1,6 +1,6 @@
 """What the context of OneFlow's autograd.Function has and torch's lacks.
 
-CONTEXT[name] = (kind, "module:function", why); kind as in `_bind.add_attributes`.
+CONTEXT[name] = (kind, "module:function", why); kind as in `_torch_attributes.add_attributes`.
 """
 
 CONTEXT = {

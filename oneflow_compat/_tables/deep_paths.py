@@ -1,9 +1,82 @@
-"""Modules of OneFlow that only hold functions which have a public name elsewhere.
+"""Modules of OneFlow that no file of this package holds: deep import paths, which only re-export.
 
-DEEP_PATHS[module] = "name=path name ...", the path from `oneflow`; a name alone is the same there.
+Paths are full names. A target is a path from `oneflow`, "module:name" of this package, or a name of torch, of
+`oneflow_autotest` or of `builtins`.
 """
 
-_MODULES = {
+# path: the module of this package that it is, the very same one
+SAME_MODULES = {
+    f"oneflow.{path}": module
+    for path, module in {
+        "F": "_C",
+        "_oneflow_internal._C": "_C",
+        "_oneflow_internal.lazy_mode": "_lazy_mode",
+        "core.common.data_type_pb2": "_tables.data_type_numbers",
+        "core.job.job_conf_pb2": "nn.graph.job_message.job_conf",
+        "core.operator.op_conf_pb2": "nn.graph.job_message.op_conf",
+        "core.record.record_pb2": "_data.record_messages",
+        "experimental": "compatible.single_client.experimental",
+        "framework.args_tree": "nn.graph.args_tree",
+        "framework.attr_util": "_graph.nested_attributes",
+        "framework.config_util": "_graph.runtime_knobs",
+        "framework.multi_client_session": "_graph.multi_client_session",
+        "framework.scope_util": "_graph.scopes",
+        "framework.session_context": "_graph.sessions",
+        "framework.sysconfig": "sysconfig",
+        "special.special_ops": "special",
+        "typing": "compatible.single_client.typing",
+        "utils.tensor.from_or_to_torch_tensor": "utils.tensor",
+        "utils.torch": "utils.tensor",
+    }.items()
+}
+
+# package without a file: its docstring
+PACKAGES = {
+    "oneflow.core": "oneflow.core: the protobuf messages that clients import by their deep paths.",
+    "oneflow.core.common": "oneflow.core.common: the numbers of element types (data_type_pb2).",
+    "oneflow.core.job": "oneflow.core.job: the configuration of jobs (job_conf_pb2).",
+    "oneflow.core.operator": "oneflow.core.operator: the configuration of operators (op_conf_pb2).",
+    "oneflow.core.record": "oneflow.core.record: OFRecord messages (record_pb2).",
+    "oneflow.framework.docstr": "oneflow.framework.docstr: functions that set documentation.",
+}
+
+_HELPERS = "framework._helpers:"
+_FRAMEWORK = {
+    "balanced_splitter": f"BalancedRanges={_HELPERS}BalancedRanges",
+    "c_api_util": (
+        "CurJobBuildAndInferCtx_SetJobConf=_oneflow_internal.jobs:CurJobBuildAndInferCtx_SetJobConf"
+        " JobBuildAndInferCtx_Open=_oneflow_internal.jobs:JobBuildAndInferCtx_Open"
+    ),
+    "distribute": "split_sbp=sbp.split",
+    "docstr.utils": f"add_docstr={_HELPERS}add_docstr reset_docstr={_HELPERS}reset_docstr",
+    "env_util": f"HasAllMultiClientEnvVars={_HELPERS}HasAllMultiClientEnvVars",
+    "function_util": "FunctionConfig oneflow_function_config=function_config",
+    "generator": (
+        "create_generator=_ops.core:Generator default_generator=torch.default_generator"
+        " get_rng_state=torch.get_rng_state initial_seed=torch.initial_seed manual_seed=torch.manual_seed"
+        " seed=torch.seed set_rng_state=torch.set_rng_state"
+    ),
+    "graph_build_util": f"lazy_mode=_oneflow_internal.lazy_mode scope_to_proto={_HELPERS}scope_to_proto",
+    "id_util": f"UniqueStr={_HELPERS}UniqueStr",
+    "tensor": (
+        f"Tensor=torch.Tensor TensorTuple=builtins.list register_tensor_op={_HELPERS}register_tensor_op"
+    ),
+    "tensor_tuple_util": f"convert_to_tensor_tuple={_HELPERS}convert_to_tensor_tuple",
+}
+_INTERNAL = {
+    # The exception classes of OneFlow's C++ module: classes of Python and torch that stand for them.
+    "exception": (
+        "CheckFailedException=_errors:OneFlowError Exception=builtins.Exception IndexError=builtins.IndexError"
+        " NotImplementedError=builtins.NotImplementedError RuntimeError=builtins.RuntimeError"
+        " TypeError=builtins.TypeError"
+    ),
+    # The build flags.
+    "flags": (
+        "cmake_build_type=sysconfig:cmake_build_type cuda_version=sysconfig:get_cuda_version"
+        " with_cuda=sysconfig:with_cuda with_mlir=sysconfig:with_mlir with_rdma=sysconfig:with_rdma"
+    ),
+}
+_NN_MODULES = {
     "affine_grid": "affine_grid=nn.functional.affine_grid",
     "arange": "arange_op=arange",
     "argsort": "argsort_op=argsort",
@@ -48,4 +121,20 @@ _MODULES = {
     "unique": "unique_op=unique",
     "where": "where_op=where",
 }
-DEEP_PATHS = {f"oneflow.nn.modules.{name}": row for name, row in _MODULES.items()}
+# module of names: "name=target name ..."; a name alone is the name of `oneflow`
+NAMES = {
+    **{f"oneflow.framework.{name}": row for name, row in _FRAMEWORK.items()},
+    **{f"oneflow._oneflow_internal.{name}": row for name, row in _INTERNAL.items()},
+    **{f"oneflow.nn.modules.{name}": row for name, row in _NN_MODULES.items()},
+    "oneflow.profiler.util": "format_time=profiler.events:format_time",
+    "oneflow.test_utils.automated_test_util.global_scope": (
+        "GlobalScope=oneflow_autotest.placement.GlobalScope is_global=oneflow_autotest.placement.is_global"
+    ),
+    "oneflow.unittest.dataset": "dataset_dir=unittest.cases:dataset_dir",
+    "oneflow.unittest.mlir": "MLIRTestCase=unittest.cases:MLIRTestCase",
+    "oneflow.utils.data.decorator": (
+        "functional_datapipe=torch.utils.data.functional_datapipe"
+        " guaranteed_datapipes_determinism=torch.utils.data.guaranteed_datapipes_determinism"
+        " non_deterministic=torch.utils.data.non_deterministic"
+    ),
+}

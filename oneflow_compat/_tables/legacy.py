@@ -147,11 +147,11 @@ def all_names():
 # A module that is not listed hands on to the top level.
 PYTHON_HOMES = {
     "experimental": "experimental",
-    "_graph.runtime_knobs": "config",
+    "framework.config_util": "config",
     "framework.distribute": "distribute",
     "framework.env_util": "env",
     "framework.id_util": "util",
-    "_graph.scopes": "scope",
+    "framework.scope_util": "scope",
     "framework.typing": "typing",
     "framework.unittest": "unittest",
     "lib.core": "util",

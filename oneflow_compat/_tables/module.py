@@ -1,6 +1,6 @@
 """What OneFlow's nn.Module has and torch's lacks.
 
-MODULE[name] = (kind, "module:function", why); kind as in `_bind.add_attributes`.
+MODULE[name] = (kind, "module:function", why); kind as in `_torch_attributes.add_attributes`.
 """
 
 MODULE = {

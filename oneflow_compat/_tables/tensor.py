@@ -1,6 +1,6 @@
 """What OneFlow's Tensor has and torch's lacks or refuses: the whole difference of torch.Tensor.
 
-TENSOR[name] = (kind, "module:function", why); kind as in `_bind.add_attributes`. A row only turns
+TENSOR[name] = (kind, "module:function", why); kind as in `_torch_attributes.add_attributes`. A row only turns
 an error into a result; it never changes what correct torch code gets (one exception: "__init__").
 """
 

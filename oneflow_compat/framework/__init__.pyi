@@ -14,26 +14,26 @@ import torch.utils.data
 import torch.autograd
 import torch.profiler
 from oneflow import _placement, _sbp, _Tensor
-from . import args_tree as args_tree
-from . import attr_util as attr_util
-from . import balanced_splitter as balanced_splitter
-from . import c_api_util as c_api_util
 from . import check_point_v2 as check_point_v2
-from . import config_util as config_util
-from . import distribute as distribute
-from . import docstr as docstr
 from . import dtype as dtype
-from . import env_util as env_util
-from . import function_util as function_util
-from . import generator as generator
-from . import graph_build_util as graph_build_util
-from . import id_util as id_util
 from . import infer_compiler as infer_compiler
-from . import multi_client_session as multi_client_session
-from . import scope_util as scope_util
-from . import session_context as session_context
-from . import sysconfig as sysconfig
-from . import tensor as tensor
-from . import tensor_tuple_util as tensor_tuple_util
 from . import unittest as unittest
+from oneflow.nn.graph import args_tree as args_tree
+from oneflow._graph import nested_attributes as attr_util
+balanced_splitter: Any
+c_api_util: Any
+from oneflow._graph import runtime_knobs as config_util
+distribute: Any
+docstr: Any
+env_util: Any
+function_util: Any
+generator: Any
+graph_build_util: Any
+id_util: Any
+from oneflow._graph import multi_client_session as multi_client_session
+from oneflow._graph import scopes as scope_util
+from oneflow._graph import sessions as session_context
+from oneflow import sysconfig as sysconfig
+tensor: Any
+tensor_tuple_util: Any
 

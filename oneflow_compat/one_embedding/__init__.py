@@ -4,7 +4,7 @@ snapshots.
 
 import json
 
-from . import snapshot
+from . import snapshot, store
 from .embedding import Embedding, MultiTableEmbedding, MultiTableMultiColumnEmbedding
 from .optimizer import Optimizer, SmartDecayAdam
 from .options import (
@@ -25,7 +25,7 @@ from .persistent import (
     make_persistent_table_reader,
     make_persistent_table_writer,
 )
-from .store import open_store
+
 from ..optim.ftrl import Ftrl
 
 __all__ = [
@@ -63,7 +63,7 @@ class OneEmbeddingHandler:
         line = options["storage_dim"]
         if line <= 0:
             raise ValueError("OneEmbeddingHandler: the options need storage_dim, the numbers of a row")
-        self.store = open_store(options, line, rank_id)
+        self.store = store.open_store(options, line, rank_id)
 
     def SaveSnapshot(self, snapshot_name):
         snapshot.write(self.store.path, snapshot_name, self.store.chunks(), self.store.line)

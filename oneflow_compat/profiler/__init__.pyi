@@ -17,7 +17,7 @@ from torch.profiler import *
 from oneflow import _placement, _sbp, _Tensor
 from . import averages as averages
 from . import events as events
-from . import util as util
+util: Any
 
 class profile(torch.profiler.profile):
     """torch.profiler.profile; `record_attrs` and `record_bandwidth_for_cuda` are accepted and add nothing.

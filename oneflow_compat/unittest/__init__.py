@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import unittest as _std
 
-from . import dataset, env, mlir  # noqa: F401
+from . import env  # noqa: F401
 from .cases import (  # noqa: F401
+    MLIRTestCase,
     TestCase,
+    dataset_dir,
     num_nodes_required,
     register_test_cases,
     skip_unless,
@@ -20,8 +22,6 @@ from .cases import (  # noqa: F401
     skip_unless_2n2d,
     skip_unless_2n4d,
 )
-from .dataset import dataset_dir
-from .mlir import MLIRTestCase
 
 __all__ = [
     "TestCase",

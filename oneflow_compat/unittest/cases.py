@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import unittest
 
+from .. import _env
 from .env import device_num, eager_execution_enabled, node_size
 
 
@@ -88,3 +90,21 @@ def register_test_cases(scope, directory, filter_by_num_nodes, base_class=unitte
             and filter_by_num_nodes(getattr(f, "__oneflow_test_case_num_nodes_required__", 1))
         }
         scope[file.stem] = type(file.stem, (base_class,), tests)
+
+
+class MLIRTestCase(TestCase):
+    """A TestCase for programs OneFlow compiles through MLIR; nn.Graph compiles every program here, so nothing
+    is switched on.
+    """
+
+    def setUp(self):
+        pass
+
+    def tearDown(self):
+        pass
+
+
+def dataset_dir(sub_dir=None) -> str:
+    """The folder of the test data sets (ONEFLOW_TEST_DATASET_DIR), or a sub-folder of it."""
+    root = _env.get("ONEFLOW_TEST_DATASET_DIR")
+    return root if sub_dir is None else os.path.join(root, sub_dir)

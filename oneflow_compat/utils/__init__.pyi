@@ -20,8 +20,8 @@ from . import data as data
 from . import global_view as global_view
 from . import model_zoo as model_zoo
 from . import tensor as tensor
-from . import torch as torch
 from . import vision as vision
+from oneflow.utils import tensor as torch
 
 def from_torch(torch_tensor: Tensor) -> _Tensor:
     """The tensor as OneFlow's: the same storage, without autograd history.

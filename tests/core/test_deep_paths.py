@@ -1,6 +1,8 @@
 """Names that OneFlow's own tests and clients reach by deep paths: `oneflow._C` argument lists, framework, profiler, graph helpers."""
 import importlib
+import importlib.util
 import json
+import pickle
 import subprocess
 import sys
 
@@ -8,7 +10,7 @@ import numpy as np
 import oneflow as flow
 import pytest
 import torch
-from oneflow._tables.deep_paths import DEEP_PATHS
+from oneflow._tables.deep_paths import NAMES, PACKAGES, SAME_MODULES
 
 C = flow._C
 
@@ -437,9 +439,41 @@ def test_modules_of_one_function():
     assert grid_sample.grid_sample is flow.nn.functional.grid_sample and FunctionConfig is flow.FunctionConfig
     assert flow.nn.modules.constant.new_ones_op is flow.new_ones and flow.nn.modules.arange.arange_op is flow.arange  # without an import, as onefx has it
     assert flow.nn.modules.where is sys.modules["oneflow.nn.modules.where"] and oneflow.nn.modules.where.where_op is flow.where
-    for module, row in DEEP_PATHS.items():
+    for module, row in NAMES.items():
         assert sorted(n for n in vars(importlib.import_module(module)) if n[0] != "_") == sorted(pair.split("=")[0] for pair in row.split())
     assert Thread is flow.asyncs.Thread and isinstance(flow.asyncs.thread, type) and split_sbp(1) == flow.sbp.split(1)
+
+
+@pytest.mark.parametrize("path", [*NAMES, *PACKAGES, *SAME_MODULES])
+def test_a_module_without_a_file_is_imported_like_one_with_a_file(path):
+    spec = importlib.util.find_spec(path)
+    module = importlib.import_module(path)
+    parent, _, name = path.rpartition(".")
+    assert spec is not None and importlib.util.find_spec(path) is not None
+    assert sys.modules[path] is module is getattr(sys.modules[parent], name)
+    assert path not in SAME_MODULES or module is importlib.import_module(f"oneflow.{SAME_MODULES[path]}")
+
+
+def test_a_path_without_a_row_is_missing():
+    assert importlib.util.find_spec("oneflow.core.no_such_module") is None
+    with pytest.raises(AttributeError, match="'oneflow.core' has no attribute 'no_such_module'"):
+        flow.core.no_such_module
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("oneflow.core.no_such_module")
+
+
+def test_classes_of_deep_paths_are_pickled():
+    from oneflow.core.record import record_pb2
+
+    assert pickle.loads(pickle.dumps(record_pb2.OFRecord)) is record_pb2.OFRecord
+    old_pickle = b"coneflow.core.record.record_pb2\nOFRecord\n."  # written when the path had a file
+    assert pickle.loads(old_pickle) is record_pb2.OFRecord
+
+
+@pytest.mark.parametrize("path, expected", [("framework.tensor", ""), ("utils.torch", ""), ("distributed.run", "usage: torch.distributed.run")])
+def test_modules_without_a_file_run_as_programs(path, expected):
+    run = subprocess.run([sys.executable, "-W", "ignore", "-m", f"oneflow.{path}", "--help"], capture_output=True, text=True)
+    assert run.returncode == 0 and run.stdout.startswith(expected), run.stderr
 
 
 def test_interpolation_as_a_module():

@@ -9,7 +9,7 @@ import textwrap
 import oneflow as flow
 import pytest
 import torch
-from oneflow import _bind
+from oneflow import _bind, _torch_attributes
 
 
 def run(code):
@@ -113,9 +113,9 @@ def test_the_binder_refuses_bad_rows():
     class Fake:
         taken = 1
     with pytest.raises(_bind.TableError, match="torch's own"):
-        _bind.add_attributes(Fake, {"taken": ("method", "_ops.core:get_dialect", "")})
+        _torch_attributes.add_attributes(Fake, {"taken": ("method", "_ops.core:get_dialect", "")})
     with pytest.raises(_bind.TableError, match="no such attribute"):
-        _bind.add_attributes(Fake, {"missing": ("replace", "_ops.core:get_dialect", "")})
+        _torch_attributes.add_attributes(Fake, {"missing": ("replace", "_ops.core:get_dialect", "")})
 
 
 def test_device():

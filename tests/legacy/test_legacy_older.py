@@ -134,7 +134,8 @@ def test_settings_and_names_up_to_0_4():
 @pytest.mark.parametrize("path, name, home", [
     ("ops.layers", "conv2d", "layers.conv2d"), ("ops.optimizer", "AdamW", "optimizer.AdamW"), ("ops.math_ops", "relu", "math.relu"),
     ("framework.distribute", "split", "distribute.split"), ("framework.function_util", "FunctionConfig", "FunctionConfig"),
-    ("ops.array_ops", "reshape", "reshape"), ("framework.typing", "Numpy", "typing.Numpy"), ("framework.dtype", "float32", "float32")])
+    ("ops.array_ops", "reshape", "reshape"), ("framework.typing", "Numpy", "typing.Numpy"), ("framework.dtype", "float32", "float32"),
+    ("framework.config_util", "cpu_device_num", "config.cpu_device_num"), ("framework.scope_util", "mirrored_view_enabled", "scope.mirrored_view_enabled")])
 def test_modules_of_oneflow_python_have_the_names_of_the_api(path, name, home):
     module = importlib.import_module(f"oneflow.python.{path}")
     value = flow

@@ -26,6 +26,7 @@ from pathlib import Path
 import oneflow
 import torch
 from oneflow._bind import function_rows, rename_rows
+from oneflow._tables.deep_paths import NAMES, PACKAGES, SAME_MODULES
 from oneflow._tables import legacy
 from oneflow._tables.knobs import KNOBS
 from oneflow._tables.tensor import TENSOR
@@ -330,7 +331,7 @@ def stub(space: str, torch_module: str | None) -> str:
             body.append(f"{name}: Any\n")
     body += [f"def {name}{signature}: ...\n" for name, signature in UNTYPED_IN_TORCH.get(space, {}).items()]
     if space == "oneflow":
-        plain = {*KNOBS, *legacy.MODULES, *legacy.all_names()} - set(own_names(module, space)) - set(submodules(space, module))
+        plain = {*KNOBS, *legacy.MODULES, *legacy.all_names()} - set(own_names(module, space)) - set(submodules(space, module)) - {path.removeprefix("oneflow.") for path in SAME_MODULES}
         body += [f"{name}: Any\n" for name in sorted(plain) if name.isidentifier() and not hasattr(torch, name)]
     return HEADER + imports(space, torch_module, module) + "\n" + "\n".join(filter(None, body))
 
@@ -348,6 +349,7 @@ def imports(space: str, torch_module: str | None, module) -> str:
     else:
         lines.append("from oneflow import _placement, _sbp, _Tensor")
     lines += [f"from . import {name} as {name}" for name in submodules(space, module)]
+    lines += row_modules(space)
     return "\n".join(lines) + "\n"
 
 
@@ -358,6 +360,23 @@ def submodules(space: str, module) -> list[str]:
     ours = [info.name for info in pkgutil.iter_modules(module.__path__) if not info.name.startswith("_") and info.name != "experimental"]
     theirs = [name for name in TORCHS if space == "oneflow"]
     return sorted({*ours, *theirs} - set(function_rows(space)) - {"placement"})
+
+
+def row_modules(space: str) -> list[str]:
+    """Lines for the modules of a package that are rows of `_tables/deep_paths.py`: another module, or names without types."""
+    lines = []
+    for path in sorted({*SAME_MODULES, *PACKAGES, *NAMES}):
+        parent, _, name = path.rpartition(".")
+        if parent != space or space == "oneflow.nn.modules":
+            continue
+        home, _, target = f"oneflow.{SAME_MODULES.get(path, '')}".rpartition(".")
+        if path in SAME_MODULES:
+            lines.append(f"from {home} import {target} as {name}")
+        elif name in OURS:
+            lines.append(f"from . import {name} as {name}")
+        else:
+            lines.append(f"{name}: Any")
+    return lines
 
 
 def importable(module: str) -> bool:

@@ -16,9 +16,9 @@ import torch.profiler
 from torch.utils.data import *
 from oneflow import _placement, _sbp, _Tensor
 from . import dataloader as dataloader
-from . import decorator as decorator
 from . import distributed as distributed
 from . import sampler as sampler
+decorator: Any
 
 class CorruptRecord:
     """A record cannot be read; the text names the file and the offset of the record."""

@@ -13,9 +13,7 @@ import torch.nn.parallel
 import torch.utils.data
 import torch.autograd
 import torch.profiler
+from torch.special import *
 from oneflow import _placement, _sbp, _Tensor
-from . import common as common
-from . import job as job
-from . import operator as operator
-from . import record as record
+from oneflow import special as special_ops
 

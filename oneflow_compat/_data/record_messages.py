@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 
-from ..._data import wire
+from . import wire
 
 __all__ = ["OFRecord", "Feature", "BytesList", "FloatList", "DoubleList", "Int32List", "Int64List"]
 

@@ -13,7 +13,9 @@ import torch.nn.parallel
 import torch.utils.data
 import torch.autograd
 import torch.profiler
-from torch.special import *
 from oneflow import _placement, _sbp, _Tensor
-from . import special_ops as special_ops
+common: Any
+job: Any
+operator: Any
+record: Any
 

@@ -1,6 +1,8 @@
-"""from_torch and to_torch."""
+"""oneflow.utils.tensor: between torch tensors and OneFlow tensors, which are the same objects here."""
 
 import torch
+
+__path__: list = []  # a package: `import oneflow.utils.tensor.from_or_to_torch_tensor`
 
 
 def print_error_msg():

@@ -1,1 +1,0 @@
-"""oneflow.framework.docstr: what sets documentation."""
