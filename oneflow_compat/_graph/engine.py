@@ -270,6 +270,7 @@ class Engine:
         values in every call. Then each set of sizes gets its own program.
         """
         from .capture.capture import Capture
+        from .capture.survivors import settle_failed, settle_survivors
         from .capture.update.optimizer_state import MoreNumbers
 
         outcomes, turned, errors, varied = self.branches, [], [], self.sizes_vary
@@ -277,12 +278,17 @@ class Engine:
             capture = Capture(self, args, kwargs, config, outcomes, dims)
             try:
                 with _no_collection():
-                    return capture.run()
+                    captured = capture.run()
+                fakes = capture.recorder.fakes
+                del capture  # it holds fake tensors, too
+                return settle_survivors(fakes, self.name, captured)
             except MoreNumbers as request:
+                settle_failed(capture.recorder)
                 self.live_options.setdefault(request.optimizer, set()).add(request.key)
             except SizesNeeded:
                 raise
             except Exception as error:
+                settle_failed(capture.recorder)
                 if isinstance(error, CaptureError) and self.sizes_vary:
                     self.sizes_vary = None
                     continue

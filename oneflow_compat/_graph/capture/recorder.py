@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
+import weakref
 
 import torch
 import torch.fx
@@ -108,6 +109,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         self.guards: list = []
         self.recurrent: list = []  # see recurrent.py
         self.on_lift = None  # called with each real tensor lifted
+        self.fakes: list = []  # weak references to the results of operators, see survivors.py
         self._first = None  # placeholders go before this node
         self.unfolds = wrappers()  # classes of tensors that call operators of their own, which are recorded
 
@@ -128,6 +130,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         with torch._C.DisableTorchFunction():
             twin = self._twin_of_argument(tensor, layout)
         twin._of_node = self.placeholder(name, tensor)
+        self.fakes.append(weakref.ref(twin))
         twin._of_node.meta["tensor"] = describe(tensor if layout is None else twin)
         if layout is not None:
             self.dynamic.define(twin._of_node, twin)
@@ -372,6 +375,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         if getattr(out, "_of_node", None) is not None:  # the operator gave back its argument
             return out
         out._of_node = node
+        self.fakes.append(weakref.ref(out))
         return out
 
     def _convert_all(self, args):
@@ -428,6 +432,7 @@ class Recorder(KnownValues, TorchDispatchMode):
                 tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device=tensor.device
             )
         out._of_node = node
+        self.fakes.append(weakref.ref(out))
         out._value = tensor.detach().clone()
         self.valued[out.untyped_storage()._cdata] = out
         return out

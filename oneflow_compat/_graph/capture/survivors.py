@@ -1,0 +1,172 @@
+"""Fake tensors that outlive their capture: build() put them into a cache, a global list or another object.
+
+Eager code and other graphs would then meet tensors without values. A survivor that is computed from constants
+only, such as a table of positions, becomes a real tensor in place, so that each holder sees the value that
+eager would have left. Any other survivor is announced, and raises a readable error as soon as it is used.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import sys
+import types
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+import torch.utils._pytree as pytree
+from torch._subclasses.fake_tensor import FakeTensor
+
+from ..._errors import OneFlowError
+from ..errors import location_text
+from ..program.captured import Captured
+from ..program.program import roots, written_args
+from ..program.python_values import get_item
+from .constant_folding import constant_value
+
+
+class LostTensor(FakeTensor):
+    """A tensor that build() computed and left somewhere, and that has no values outside of the program."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        lost = next(x for x in pytree.tree_leaves((args, kwargs or {})) if isinstance(x, LostTensor))
+        raise OneFlowError(lost._loss)
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        return cls.__torch_function__(function, types, args, kwargs)
+
+    def __repr__(self):
+        return f"<{self._loss}>"
+
+
+def settle_survivors(references: Sequence, name: str, captured: Captured) -> Captured:
+    """Give the survivors of a capture their values, or announce them.
+
+    `references` are weak references to the fake tensors of the capture. If a survivor is written in place,
+    the next call needs another program, which starts from what this call leaves in it.
+    """
+    expected = _stored(captured)
+    if not _alive(references, expected):
+        return captured
+    gc.collect()
+    survivors = _alive(references, expected)
+    nodes = [tensor._of_node for tensor in survivors]
+    lost = _give_values(survivors, captured.program)
+    for tensor in lost:
+        _announce(tensor, name, (survivors, lost))
+    if not any(_is_written(captured.program.graph, node) for node in nodes):
+        return captured
+    return replace(captured, guards=replace(captured.guards, serves_one_call=True))
+
+
+def settle_failed(recorder) -> None:
+    """Give the survivors of a capture that failed their values, if they are computed from constants only."""
+    _give_values(_alive(recorder.fakes, ()), recorder)
+
+
+def _give_values(survivors, program):
+    """Turn survivors into real tensors; return those whose value depends on a call."""
+    fixed: set = set()  # nodes that depend on no input
+    for node in program.graph.nodes:
+        if node.op == "get_attr" or node.op == "call_function" and fixed.issuperset(node.all_input_nodes):
+            fixed.add(node)
+    lost = []
+    for tensor in survivors:
+        node = tensor._of_node
+        value = constant_value(program, node) if node in fixed else None
+        if value is None:
+            lost.append(tensor)
+        else:
+            _become(tensor, value)
+    return lost
+
+
+def _alive(references, expected):
+    tensors = [tensor for reference in references if (tensor := reference()) is not None]
+    return [
+        tensor
+        for tensor in {id(tensor): tensor for tensor in tensors}.values()
+        if type(tensor) is FakeTensor and id(tensor) not in expected and "_of_node" in vars(tensor)
+    ]
+
+
+def _stored(captured):
+    """The ids of the fake tensors that each run replaces by its own results."""
+    values = []
+    for attribute in captured.effects.attributes:
+        values += [attribute.leaves, get_item(attribute.container, attribute.key)]
+    return {id(leaf) for leaf in pytree.tree_leaves(values) if isinstance(leaf, FakeTensor)}
+
+
+def _is_written(graph, node):
+    """Whether the program writes the memory of a node."""
+    memory = set(roots([node]))
+    calls = (n for n in graph.nodes if n.op == "call_function")
+    return any(not memory.isdisjoint(roots(written_args(call))) for call in calls)
+
+
+def _become(tensor, value):
+    """Turn a fake tensor into a real one with this value, for everyone who holds it."""
+    real = value.detach().clone().requires_grad_(tensor.requires_grad)
+    is_parameter = isinstance(tensor, torch.nn.Parameter)
+    tensor.__class__ = torch.nn.Parameter if is_parameter else torch.Tensor
+    vars(tensor).clear()
+    torch._C._swap_tensor_impl(tensor, real)
+
+
+def _announce(tensor, name, own_lists):
+    shape, location = tuple(tensor.shape), location_text(tensor._of_node.meta.get("location"))
+    loss = (
+        f"graph {name}: a tensor of shape {shape} that build() computed was kept in {_holder(tensor, own_lists)}, and has"
+        f" no values there\n  {location}\n  A graph fills in what build() returns and what it keeps in"
+        " attributes of modules or of the graph: return it, or keep it there."
+    )
+    tensor.__class__, tensor._loss = LostTensor, loss
+    warnings.warn(loss, stacklevel=2)
+
+
+def _holder(tensor, own_lists):
+    """A readable name of the object that holds the tensor, apart from the lists of this module."""
+    own = set(map(id, own_lists))
+    for holder in gc.get_referrers(tensor):
+        if id(holder) in own:
+            continue
+        if isinstance(holder, functools._lru_cache_wrapper):
+            return f"the cache of {holder.__wrapped__.__qualname__}()"
+        if isinstance(holder, dict):
+            return _name_of_dict(holder, _key_of(tensor, holder))
+        if isinstance(holder, (list, tuple, set)):
+            return f"a {type(holder).__name__}" + _name_of_container(holder)
+        if isinstance(holder, types.CellType):
+            return "a variable of an enclosing function"
+    return "an object outside of the graph"
+
+
+def _key_of(tensor, holder):
+    for key, value in holder.items():  # a generator expression would be a holder itself
+        if value is tensor:
+            return key
+
+
+def _name_of_dict(holder, key):
+    for module_name, module in list(sys.modules.items()):
+        if isinstance(module, types.ModuleType) and vars(module) is holder:
+            return f"the global name {module_name}.{key}"
+    owner = next((o for o in gc.get_referrers(holder) if getattr(o, "__dict__", None) is holder), None)
+    if owner is not None:
+        return f"the attribute {key!r} of a {type(owner).__name__}"
+    return f"a dict under the key {key!r}" + _name_of_container(holder)
+
+
+def _name_of_container(container):
+    """The global name of a container, in brackets."""
+    for scope in gc.get_referrers(container):
+        if isinstance(scope, dict) and "__name__" in scope:
+            names = [k for k, v in scope.items() if v is container]
+            if names:
+                return f" ({scope['__name__']}.{names[0]})"
+    return ""

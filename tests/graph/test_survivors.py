@@ -1,0 +1,142 @@
+"""Tensors that build() leaves in caches and other objects: outside of the program they have eager's values, or say why not."""
+import functools
+import gc
+import warnings
+
+import pytest
+import torch
+from graph_cases import graph_of
+from torch import nn
+
+import oneflow as flow
+from oneflow._errors import OneFlowError
+
+
+@functools.lru_cache
+def rotary(length, size):
+    frequency = 1.0 / 10000 ** (torch.arange(0, size, 2).float() / size)
+    return torch.cat([torch.outer(torch.arange(length).float(), frequency)] * 2, -1).cos()
+
+
+MASKS: dict = {}
+COUNTS: dict = {}
+SEEN: list = []
+
+
+def mask(length):
+    if length not in MASKS:
+        MASKS[length] = torch.full((length, length), float("-inf")).triu_(1)
+    return MASKS[length]
+
+
+@pytest.fixture(autouse=True)
+def empty_caches():
+    rotary.cache_clear()
+    for cache in (MASKS, COUNTS, SEEN):
+        cache.clear()
+    yield
+    for cache in (MASKS, COUNTS, SEEN):
+        cache.clear()
+    rotary.cache_clear()
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x):
+        y = self.linear(x) * rotary(x.shape[0], 8)
+        return torch.softmax(y @ y.T + mask(x.shape[0]), -1) @ y
+
+
+def test_cached_tables_have_eager_values():
+    module, x = Attention(), torch.randn(5, 8)
+    graph = graph_of(module, module=module)
+    result = graph(x)
+    assert type(MASKS[5]) is torch.Tensor
+    assert torch.equal(MASKS[5], torch.full((5, 5), float("-inf")).triu(1))
+    assert type(rotary(5, 8)) is torch.Tensor
+    assert torch.equal(rotary(5, 8), rotary.__wrapped__(5, 8))
+    assert torch.equal(module(x), result)
+    assert torch.equal(graph_of(module, module=module)(x), result)
+    assert torch.equal(graph(x), result)
+
+
+def test_cached_tensor_that_build_writes_is_followed():
+    def build(x):
+        if "n" not in COUNTS:
+            COUNTS["n"] = torch.zeros(4)
+        COUNTS["n"].add_(1)
+        return x * COUNTS["n"]
+
+    x = torch.ones(4)
+    with flow_dialect("torch"):
+        graph = graph_of(build)
+        results = [graph(x).clone() for _ in range(4)]
+    got = COUNTS.pop("n")
+    expected = [build(x).clone() for _ in range(4)]
+    assert all(map(torch.equal, expected, results))
+    assert torch.equal(got, COUNTS["n"])
+
+
+class flow_dialect:
+    def __init__(self, name):
+        self.name = name
+
+    def __enter__(self):
+        flow.set_dialect(self.name)
+
+    def __exit__(self, *exc):
+        flow.set_dialect("oneflow")
+
+
+@pytest.mark.parametrize("keep, holder", [
+    (lambda y: SEEN.append(y.detach() * 2), r"a list \(.*SEEN\)"),
+    (lambda y: COUNTS.update(last=y.detach() * 2), r"a dict under the key 'last' \(.*COUNTS\)"),
+    (lambda y: globals().update(LAST=y.detach() * 2), r"the global name .*LAST"),
+], ids=["list", "dict", "global"])  # fmt: skip
+def test_tensor_without_values_is_announced_and_raises_when_used(keep, holder):
+    def build(x):
+        y = x * 3
+        keep(y)
+        return y
+
+    graph = graph_of(build)
+    with pytest.warns(UserWarning, match=rf"shape \(4,\) that build\(\) computed was kept in {holder}"):
+        result = graph(torch.ones(4))
+    assert torch.equal(result, torch.full((4,), 3.0))
+    left = SEEN[0] if SEEN else COUNTS.get("last", globals().get("LAST"))
+    globals().pop("LAST", None)
+    with pytest.raises(OneFlowError, match="has no values there"):
+        left + 1
+    assert "test_survivors.py" in repr(left)
+
+
+def test_ordinary_programs_leave_nothing():
+    module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.1), nn.Linear(4, 4))
+
+    def build(x):
+        loss = module(x).square().mean()
+        loss.backward()
+        return loss
+
+    graph = graph_of(build, torch.optim.Adam(module.parameters()), module=module)
+    gc.disable()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            graph(torch.randn(3, 4))
+    finally:
+        gc.enable()
+
+
+def test_table_of_a_failed_capture_has_eager_values():
+    def build(x):
+        y = x * rotary(4, 8)
+        raise ValueError("stop")
+        return y
+
+    with pytest.raises(ValueError, match="stop"):
+        graph_of(build)(torch.ones(4, 8))
+    assert torch.equal(rotary(4, 8), rotary.__wrapped__(4, 8))
