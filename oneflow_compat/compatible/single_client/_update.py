@@ -107,8 +107,6 @@ def apply(trace):
 
     Returns the gradients that `watch_diff` asked for; None where no gradient flows.
     """
-    import torch
-
     losses = trace.losses
     if not losses:
         if trace.diffs:
@@ -118,45 +116,59 @@ def apply(trace):
             )
         return []
     optimizers = trace.optimizers or trace.job.config.optimizers()
+    _check_losses(trace, losses, optimizers)
+    plan = _plan(trace, optimizers)
+    policy = next((o.loss_scale_policy for o in optimizers if o.loss_scale_policy is not None), None)
+    scale = policy.current(trace) if policy is not None else None
+    parameters = [v.tensor for _, variables in plan for v in variables]
+    watched = [t for t, _ in trace.diffs if t.requires_grad]
+    differentiable = [loss for loss in losses if loss.requires_grad]  # a loss of integers is not
+    gradients, factor = _gradients(differentiable, parameters + watched, scale)
+    watched_gradients = iter(gradients[len(parameters) :])
+    diffs = [next(watched_gradients) if t.requires_grad else None for t, _ in trace.diffs]
+    diffs = [None if d is None else d.detach().clone() for d in diffs]
+    if trace.probe:
+        _make_all_slots(trace, plan)
+        return []
+    _update_all(trace, plan, gradients[: len(parameters)], factor, policy, scale)
+    return diffs
+
+
+def _check_losses(trace, losses, optimizers):
     if not optimizers:
         raise ValueError(
             f"job {trace.job.name} has a loss but no optimizer: call flow.optimizer.X(...).minimize(loss), "
             "or set function_config.train.primary_lr(...) and train.model_update_conf(...)"
         )
-    plan = _plan(trace, optimizers)
-    targets = [(update, v) for update, variables in plan for v in variables]
-    parameters = [v.tensor for _, v in targets]
-    watched = [t if t.requires_grad else None for t, _ in trace.diffs]
-    inputs = parameters + [t for t in watched if t is not None]
     for i, loss in enumerate(losses):
         if loss.is_floating_point() and not loss.requires_grad:
             raise ValueError(f"minimize: loss {i} of job {trace.job.name} depends on no trainable variable")
-    policy = next((o.loss_scale_policy for o in optimizers if o.loss_scale_policy is not None), None)
-    scale = policy.current(trace) if policy is not None else None
-    grads, factor = _gradients(
-        [loss for loss in losses if loss.requires_grad], inputs, scale
-    )  # integers have none
+
+
+def _make_all_slots(trace, plan):
+    """Create the slots of all optimizers without an update."""
+    import torch
+
     with torch.no_grad():
-        grads_of = grads[: len(parameters)]
-        rest = iter(grads[len(parameters) :])
-        diffs = [None if t is None else next(rest) for t in watched]
-        diffs = [d if d is None else d.detach().clone() for d in diffs]
-        if trace.probe:
-            for update, variables in plan:
-                for v in variables:
-                    update.optimizer.make_slots(update, v)
-                trace.updates.append(update)
-            return []
-        finite = policy.check(trace, grads_of, scale) if policy is not None else None
-        position = 0
         for update, variables in plan:
-            chunk = grads_of[position : position + len(variables)]
-            position += len(variables)
-            _update_group(trace, update, variables, chunk, factor, scale, finite)
+            for v in variables:
+                update.optimizer.make_slots(update, v)
+            trace.updates.append(update)
+
+
+def _update_all(trace, plan, gradients, factor, policy, scale):
+    """Append the update of each optimizer; with a loss scale policy, only finite gradients update."""
+    import torch
+
+    with torch.no_grad():
+        finite = policy.check(trace, gradients, scale) if policy is not None else None
+        remaining = iter(gradients)
+        for update, variables in plan:
+            own_gradients = [next(remaining) for _ in variables]
+            _update_group(trace, update, variables, own_gradients, factor, scale, finite)
             trace.updates.append(update)
         if policy is not None:
             policy.advance(trace, finite)
-    return diffs
 
 
 def _plan(trace, optimizers):
@@ -186,37 +198,51 @@ def _plan(trace, optimizers):
 
 
 def _update_group(trace, update, variables, grads, factor, scale, finite):
-    import torch
-
+    """Append the update of the variables of one optimizer; those without a gradient stay."""
     optimizer = update.optimizer
     present = [(v, g) for v, g in zip(variables, grads) if g is not None]
     if not present:
         return
-    ready = []
-    for v, g in present:
-        p = v.tensor
-        g = g.detach()
-        if scale is not None:
-            g = g / scale.to(g.dtype)
-        if factor != 1.0:
-            g = g * factor
-        if v.regularizer is not None:
-            g = v.regularizer.add_to(g, p)
-        ready.append(g)
+    ready = [_final_gradient(v, g.detach(), factor, scale) for v, g in present]
     if optimizer.grad_clipping is not None:
         ready = optimizer.grad_clipping.clip(ready)
-    lazy = trace.job.config.sparse_rows()
+    sparse = trace.job.config.sparse_rows()
     for (v, _), g in zip(present, ready):
-        p = v.tensor
-        slots = optimizer.make_slots(update, v)
-        rows = optimizer.lazy or v.name in lazy
-        old = [t.clone() for t in (p, *slots)] if rows or finite is not None else None
-        optimizer.update(p, g, slots, update.scalars_for(p), optimizer.decay_of(v.name))
-        if rows and p.dim():
-            touched = (g != 0).reshape(g.shape[0], -1).any(1).reshape(-1, *[1] * (g.dim() - 1))
-            for t, before in zip((p, *slots), old):
-                if t.shape == p.shape:
-                    t.copy_(torch.where(touched, t, before))
-        if finite is not None:
-            for t, before in zip((p, *slots), old):
-                t.copy_(torch.where(finite, t, before))
+        by_rows = optimizer.lazy or v.name in sparse
+        _update_variable(update, v, g, by_rows, finite)
+
+
+def _final_gradient(variable, gradient, factor, scale):
+    """Return the gradient without the loss scale, times `factor`, with the regularizer's part."""
+    if scale is not None:
+        gradient = gradient / scale.to(gradient.dtype)
+    if factor != 1.0:
+        gradient = gradient * factor
+    if variable.regularizer is not None:
+        gradient = variable.regularizer.add_to(gradient, variable.tensor)
+    return gradient
+
+
+def _update_variable(update, variable, gradient, by_rows, finite):
+    """Append the update of one variable.
+
+    by_rows: rows whose gradient is zero keep their value and state.
+    finite: a tensor; where it is false, nothing changes. None: always update.
+    """
+    import torch
+
+    optimizer, parameter = update.optimizer, variable.tensor
+    slots = optimizer.make_slots(update, variable)
+    written = (parameter, *slots)
+    before = [t.clone() for t in written] if by_rows or finite is not None else None
+    scalars = update.scalars_for(parameter)
+    optimizer.update(parameter, gradient, slots, scalars, optimizer.decay_of(variable.name))
+    if by_rows and parameter.dim():
+        touched = (gradient != 0).reshape(gradient.shape[0], -1).any(1)
+        touched = touched.reshape(-1, *[1] * (gradient.dim() - 1))
+        for t, old in zip(written, before):
+            if t.shape == parameter.shape:
+                t.copy_(torch.where(touched, t, old))
+    if finite is not None:
+        for t, old in zip(written, before):
+            t.copy_(torch.where(finite, t, old))

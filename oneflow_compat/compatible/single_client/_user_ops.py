@@ -145,7 +145,7 @@ def run(op_type, inputs, attrs):
     `torch.ops.oneflow.<type>` (a loaded library) serves the types not listed here.
     """
     function = OPS.get(op_type)
-    blobs = [b for given in inputs.values() for b in given]
+    blobs = [b for blobs_of_input in inputs.values() for b in blobs_of_input]
     if function is not None:
         try:
             return function(inputs, attrs)

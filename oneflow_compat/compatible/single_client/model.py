@@ -187,11 +187,11 @@ class Model:
             lambda *batch: self.validation_step(batch), f"EvalJob_{type(self).__name__}", "predict", config, 0
         )
 
-    def _job(self, body, name, kind, config, index):
+    def _job(self, body, name, job_type, config, index):
         import inspect
 
         declared = config.data.infer_oneflow_data_placeholder(
-            _batch(config.data(0, index) if kind == "train" else config.data(0)), index
+            _batch(config.data(0, index) if job_type == "train" else config.data(0)), index
         )
 
         def function(*batch):
@@ -203,7 +203,7 @@ class Model:
             return_annotation=Bundle[Numpy],
         )
         function.__name__ = name
-        return Job(function, kind, config.exe_cfg)
+        return Job(function, job_type, config.exe_cfg)
 
 
 def _batch(value):

@@ -223,46 +223,71 @@ def check_return_annotation(annotation, function: str):
 
 
 def convert(value, annotation, function: str):
-    """Job results (nested LocalBlobs) as the return annotation says."""
+    """Return job results (nested LocalBlobs) as the return annotation says."""
     origin, args = _typing.get_origin(annotation), _typing.get_args(annotation)
-    if annotation in (None, type(None)):
-        if value is not None:
-            raise TypeError(
-                f"job function {function} is annotated to return None, it returned {type(value).__name__}"
-            )
-        return None
-    if annotation is Numpy:
-        return _leaf(value, annotation, function).numpy()
-    if annotation is ListNumpy:
-        return _leaf(value, annotation, function).numpy_list()
-    if annotation is ListListNumpy:
-        if hasattr(value, "numpy_lists"):
-            return value.numpy_lists()
-        return [_leaf(value, annotation, function).numpy_list()]
-    if annotation is Bundle or origin is Bundle:
-        inner = args[0] if args else Numpy
-        return _map(value, lambda leaf: convert(leaf, inner, function))
-    if annotation is Callback or origin is Callback:
-        inner = args[0] if args else Bundle
-        return lambda handler: handler(convert(value, inner, function))
-    if origin is tuple:
-        items = _sequence(value, function, annotation)
-        kinds = [args[0]] * len(items) if len(args) == 2 and args[1] is Ellipsis else args
-        if len(kinds) != len(items):
-            raise TypeError(
-                f"job function {function}: annotated {len(kinds)} results, it returned {len(items)}"
-            )
-        return tuple(convert(v, a, function) for v, a in zip(items, kinds))
-    if origin is list:
-        return [convert(v, args[0], function) for v in _sequence(value, function, annotation)]
-    if origin is dict:
-        if not isinstance(value, dict):
-            raise TypeError(
-                f"job function {function}: annotated {annotation}, it returned {type(value).__name__}"
-            )
-        return {k: convert(v, args[1], function) for k, v in value.items()}
+    by_annotation = _CONVERSIONS.get(annotation if origin is None else origin)
+    if by_annotation is not None:
+        return by_annotation(value, annotation, args, function)
     check_return_annotation(annotation, function)
     return value
+
+
+def _to_none(value, annotation, args, function):
+    if value is not None:
+        raise TypeError(
+            f"job function {function} is annotated to return None, it returned {type(value).__name__}"
+        )
+
+
+def _to_list_list_numpy(value, annotation, args, function):
+    if hasattr(value, "numpy_lists"):
+        return value.numpy_lists()
+    return [_leaf(value, annotation, function).numpy_list()]
+
+
+def _to_bundle(value, annotation, args, function):
+    inner = args[0] if args else Numpy
+    return _map(value, lambda leaf: convert(leaf, inner, function))
+
+
+def _to_callback(value, annotation, args, function):
+    inner = args[0] if args else Bundle
+    return lambda handler: handler(convert(value, inner, function))
+
+
+def _to_tuple(value, annotation, args, function):
+    items = _sequence(value, function, annotation)
+    annotations = [args[0]] * len(items) if len(args) == 2 and args[1] is Ellipsis else args
+    if len(annotations) != len(items):
+        raise TypeError(
+            f"job function {function}: annotated {len(annotations)} results, it returned {len(items)}"
+        )
+    return tuple(convert(v, a, function) for v, a in zip(items, annotations))
+
+
+def _to_dict(value, annotation, args, function):
+    if not isinstance(value, dict):
+        raise TypeError(
+            f"job function {function}: annotated {annotation}, it returned {type(value).__name__}"
+        )
+    return {k: convert(v, args[1], function) for k, v in value.items()}
+
+
+# annotation, or the generic that it is made of -> conversion
+_CONVERSIONS = {
+    None: _to_none,
+    type(None): _to_none,
+    Numpy: lambda value, annotation, args, function: _leaf(value, annotation, function).numpy(),
+    ListNumpy: lambda value, annotation, args, function: _leaf(value, annotation, function).numpy_list(),
+    ListListNumpy: _to_list_list_numpy,
+    Bundle: _to_bundle,
+    Callback: _to_callback,
+    tuple: _to_tuple,
+    list: lambda value, annotation, args, function: [
+        convert(v, args[0], function) for v in _sequence(value, function, annotation)
+    ],
+    dict: _to_dict,
+}
 
 
 def _leaf(value, annotation, function):

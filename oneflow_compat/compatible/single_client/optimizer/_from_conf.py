@@ -12,43 +12,50 @@ from ._schedulers import from_conf
 _COMMON = ("learning_rate_decay", "warmup_conf", "clip_conf", "weight_decay_conf")
 
 
-def optimizer(conf: dict, lr: float, loss_scale=None):
-    """Return the optimizer of a conf.
+def _momentum(schedule, own, decay, common, momentum):
+    if decay:
+        return SGDW(schedule, momentum=momentum, **decay, **common)
+    return SGD(schedule, momentum=momentum, **common)
 
-    The conf has one of naive_conf, momentum_conf, adam_conf, lazy_adam_conf, rmsprop_conf, lars_conf and
-    lamb_conf.
-    """
-    kinds = [k for k in conf if k not in _COMMON]
-    if len(kinds) != 1:
+
+# rule of a conf -> optimizer of (schedule, options of the rule, weight decay, other options)
+_RULES = {
+    "naive_conf": lambda schedule, own, decay, common: _momentum(schedule, own, decay, common, 0.0),
+    "momentum_conf": lambda schedule, own, decay, common: _momentum(
+        schedule, own, decay, common, own.get("beta", 0.9)
+    ),
+    "adam_conf": lambda schedule, own, decay, common: (
+        AdamW(schedule, **own, **decay, **common) if decay else Adam(schedule, **own, **common)
+    ),
+    "lazy_adam_conf": lambda schedule, own, decay, common: LazyAdam(schedule, **own, **common),
+    "rmsprop_conf": lambda schedule, own, decay, common: RMSProp(schedule, **own, **common),
+    "lars_conf": lambda schedule, own, decay, common: LARS(schedule, **own, **decay, **common),
+    "lamb_conf": lambda schedule, own, decay, common: LAMB(schedule, **own, **decay, **common),
+}
+
+
+def optimizer(conf: dict, lr: float, loss_scale=None):
+    """Return the optimizer of a conf that names one of the rules above."""
+    rules = [k for k in conf if k not in _COMMON]
+    if len(rules) != 1:
         raise ValueError(f"model_update_conf must name one rule, found {sorted(conf)}")
-    rule, own = kinds[0], dict(conf[kinds[0]] or {})
+    [rule] = rules
+    if rule not in _RULES:
+        raise ValueError(f"model_update_conf: unknown rule {rule!r}")
     schedule = from_conf(lr, conf.get("learning_rate_decay"), conf.get("warmup_conf"))
     common = {"loss_scale_factor": loss_scale}
     clip = conf.get("clip_conf")
     if clip:
         common["grad_clipping"] = grad_clipping.by_global_norm(clip["clip_by_global_norm"]["clip_norm"])
-    decay = conf.get("weight_decay_conf") or {}
-    rate = {}
-    if decay:
-        rate = {"weight_decay": decay["weight_decay_rate"]}
-        for key in ("includes", "excludes"):
-            if key in decay:
-                rate[f"weight_decay_{key}"] = list(decay[key]["pattern"])
-    if rule in ("naive_conf", "momentum_conf"):
-        momentum = own.get("beta", 0.9) if rule == "momentum_conf" else 0.0
-        return (
-            SGDW(schedule, momentum=momentum, **rate, **common)
-            if rate
-            else SGD(schedule, momentum=momentum, **common)
-        )
-    if rule == "adam_conf":
-        return AdamW(schedule, **own, **rate, **common) if rate else Adam(schedule, **own, **common)
-    if rule == "lazy_adam_conf":
-        return LazyAdam(schedule, **own, **common)
-    if rule == "rmsprop_conf":
-        return RMSProp(schedule, **own, **common)
-    if rule == "lars_conf":
-        return LARS(schedule, **own, **rate, **common)
-    if rule == "lamb_conf":
-        return LAMB(schedule, **own, **rate, **common)
-    raise ValueError(f"model_update_conf: unknown rule {rule!r}")
+    return _RULES[rule](schedule, dict(conf[rule] or {}), _weight_decay(conf), common)
+
+
+def _weight_decay(conf: dict) -> dict:
+    decay = conf.get("weight_decay_conf")
+    if not decay:
+        return {}
+    options = {"weight_decay": decay["weight_decay_rate"]}
+    for key in ("includes", "excludes"):
+        if key in decay:
+            options[f"weight_decay_{key}"] = list(decay[key]["pattern"])
+    return options
