@@ -9,9 +9,8 @@ from __future__ import annotations
 import torch
 
 from . import references
-from .kernels import POINT, point, run
+from .kernels import POINT, POINT_NAMES, point, run
 
-_NAME = {i: name for name, i in POINT.items()}
 _DIFFERENTIABLE = frozenset(name for name in POINT if name + "_backward" in POINT)
 
 
@@ -52,7 +51,7 @@ def _plain(name, scalars):
 
 def point_setup(ctx, inputs, output):
     op, tensors, _, ctx.scalars = inputs
-    ctx.name = _NAME[op]
+    ctx.name = POINT_NAMES[op]
     if ctx.name == "boxes_coord":
         tensors = tensors[:1]
     ctx.save_for_backward(*tensors, *(output[1:] if ctx.name == "ciou" else ()))

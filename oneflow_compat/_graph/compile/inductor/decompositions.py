@@ -60,9 +60,9 @@ _POINT = {
 
 
 def _plain(op):
-    from ...._kernels.kernels import _NAME
+    from ...._kernels.kernels import POINT_NAMES
 
-    return _POINT.get(_NAME[op])
+    return _POINT.get(POINT_NAMES[op])
 
 
 def _pointwise(op, inputs, outputs, scalars):
