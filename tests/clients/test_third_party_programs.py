@@ -31,3 +31,10 @@ def test_a_program_with_other_losses_in_a_graph_fails(monkeypatch):
 def test_a_library_that_is_not_installed_is_listed():
     program = third_party.Program("none", "no-such-library-anywhere", lambda: None)
     assert third_party.row(program, "aten")["result"] == "missing: pip install no-such-library-anywhere"
+
+
+def test_a_module_that_a_library_lacks_is_listed():
+    def make():
+        import no_such_module_anywhere  # noqa: F401
+
+    assert third_party.row(third_party.Program("lacks", "torch", make), "aten")["result"] == "missing: pip install no_such_module_anywhere"

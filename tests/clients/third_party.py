@@ -1,7 +1,9 @@
 """Train models of public libraries eager and in nn.Graph, and print a table: python tests/clients/third_party.py [NAME ...]
 
 Each program takes a few steps on random data with the same seed in both modes. A program passes if both modes give
-equal losses (to 1e-5, relative) and the losses are finite. Libraries that are not installed are listed as missing.
+equal losses (to 1e-5, relative) and the losses are finite. Libraries that are not installed are listed as missing,
+with the command that installs them; so are modules that a library imports. All but libai (whose installation needs
+pybind11 and --no-build-isolation): pip install flowvision einops vit-pytorch transformers safetensors
 Exit status 1 if a program fails. `--backend` chooses the backend of nn.Graph.
 """
 from __future__ import annotations
@@ -124,6 +126,35 @@ def einops_functions():
     return Training(Mixer(), pictures(32), classified)
 
 
+# --------------------------------------------------------------------------- libai
+@contextlib.contextmanager
+def names_of_numpy_1():
+    """libai 0.1.1 is written for NumPy before 1.24, which had these names."""
+    import numpy
+
+    old = {name: kind for name, kind in (("float", float), ("int", int)) if not hasattr(numpy, name)}
+    vars(numpy).update(old)
+    try:
+        yield
+    finally:
+        for name in old:
+            delattr(numpy, name)
+
+
+def libai_gpt():
+    """libai's GPT of parallel layers, on a placement of one rank; batches are global tensors."""
+    with names_of_numpy_1():
+        from libai.models.gpt_model import GPTLoss, GPTModel
+        from libai.utils import distributed
+
+    placement = distributed.get_layer_placement(0)
+    sbp = distributed.get_nd_sbp([flow.sbp.split(0), flow.sbp.broadcast])
+    model, criterion = GPTModel(2, 32, 16, 32, 2, max_seq_length=12), GPTLoss()
+    tokens = [[flow.randint(0, 32, (4, 12)).to_global(placement, sbp) for _ in range(2)] for _ in range(STEPS)]
+    return Training(model, tokens, lambda model, ids, labels: next(iter(criterion(model(ids), labels).values())),
+                    lambda parameters: flow.optim.AdamW(parameters, lr=1e-2, weight_decay=0.1))
+
+
 # --------------------------------------------------------------------------- libraries for PyTorch
 def under_mock(module: str):
     """A library for PyTorch imported with `import torch` redirected to oneflow.
@@ -177,6 +208,7 @@ PROGRAMS = (
     Program("flowvision label smoothing", "flowvision", flowvision_smoothing),
     Program("einops layers", "einops", einops_layers),
     Program("einops functions", "einops", einops_functions),
+    Program("libai GPT", "libai", libai_gpt),
     Program("vit-pytorch ViT", "vit-pytorch", vit_pytorch_model("vit", "ViT", image_size=32, patch_size=8, dim=32, depth=2, heads=2, mlp_dim=64)),
     Program("vit-pytorch SimpleViT", "vit-pytorch", vit_pytorch_model("simple_vit", "SimpleViT", image_size=32, patch_size=8, dim=32, depth=2, heads=2, mlp_dim=64)),
     Program("vit-pytorch CaiT", "vit-pytorch", vit_pytorch_model("cait", "CaiT", image_size=32, patch_size=8, dim=32, depth=2, cls_depth=1, heads=2, mlp_dim=64)),
@@ -247,6 +279,8 @@ def row(program: Program, backend: str) -> dict:
         middle = time.perf_counter()
         graph = losses(program, True, backend)
         end = time.perf_counter()
+    except ModuleNotFoundError as error:
+        return {**cells, "result": f"missing: pip install {error.name}"}
     except Exception as error:  # a row of the table; the programs after it run
         return {**cells, "result": f"FAILED: {type(error).__name__}: {' '.join(str(error).split())[:200]}"}
     apart = max(abs(a - b) / max(1.0, abs(a)) for a, b in zip(eager, graph))
