@@ -713,12 +713,15 @@ def load(path: Any = None, global_src_rank: Any = None, map_location: Any = None
     """
     ...
 
-def load_graph(path: Any, map_location: Any = None, backend: Any = None) -> Any:
+def load_graph(path: Any, map_location: Any = None, backend: Any = None, trust_binaries: _bool = False) -> Any:
     """The graph saved in the folder `path`, without its Python class: call it as the graph was called.
 
     Inference and training graphs; weights and optimizer state are its own copies. Nothing in the files is
     executed; a damaged or foreign file is an error that names it. `map_location`: a device. `backend`: as of
     config.set_backend(); without one "aten" where the graph was set to it, else the default ("auto").
+
+    `trust_binaries`: run the machine code of save(compiled=True) if it fits this machine, also where there is
+    no compiler. It is a program of whoever wrote the folder, so say so only if you trust them.
     """
     ...
 

@@ -573,9 +573,10 @@ class Graph:
     def enable_save_runtime_state_dict(self, mode: _bool = True) -> Any:
         """Accepted: runtime_state_dict() is always possible."""
         ...
-    def save(self, path: Any) -> Any:
+    def save(self, path: Any, compiled: _bool = False) -> Any:
         """Write the program last run with its weights and optimizer state into a folder;
-        `oneflow.load_graph(path)` runs it without this class.
+        `oneflow.load_graph(path)` runs it without this class. `compiled`: write the machine code as well, for
+        `load_graph(path, trust_binaries=True)`.
         """
         ...
     def export(self, path: Any, format: str = 'pt2') -> Any:

@@ -57,8 +57,8 @@ def _laid_out(value, stride):
 class LoadedProgram:
     """One program of a loaded graph, compiled at its first run."""
 
-    def __init__(self, program: Program, backend, source):
-        self.program, self._run, self._source = program, None, source
+    def __init__(self, program: Program, backend, source, binaries=None):
+        self.program, self._run, self._source, self._binaries = program, None, source, binaries
         self.keys = {
             i: s.location.key for i, s in enumerate(program.slots) if isinstance(s.location, SavedValue)
         }
@@ -171,6 +171,10 @@ class LoadedProgram:
 
     def _compiled(self):
         try:
+            if self._binaries is not None and not has_unchecked_index(self.program.graph):
+                run = self._binaries.function_for(self.program, self.backend)
+                if run is not None:
+                    return run
             return compiler_for(self.backend)(self.program, Config(backend=self.backend))
         except (
             AttributeError,
@@ -336,8 +340,8 @@ class LoadedGraph:
         for schedule in self._schedules:
             schedule.rates = [None if name in names else name for name in schedule.rates]
 
-    def save(self, folder):
-        """Write the graph with its current state."""
+    def save(self, folder, compiled=False):
+        """Write the graph with its current state; with `compiled`, also the machine code of its programs."""
         from .writer import save
 
         save(
@@ -345,6 +349,7 @@ class LoadedGraph:
             folder,
             self.backend,
             [s.record() for s in self._schedules],
+            compiled,
         )
 
     def __repr__(self):

@@ -16,6 +16,8 @@ import torch
 import torch.fx
 
 from ..compile import BACKENDS, check_name, default_backend
+from ..compile.notices import say
+from .binaries import FOLDER as BINARIES, SavedBinaries
 from .loaded import LoadedGraph, LoadedProgram
 from .folder import PROGRAM, TENSORS, TENSORS_NAME, opened
 from .program_json import PROGRAM_KEYS, read_program
@@ -51,17 +53,21 @@ _head = record(
 )
 
 
-def load(folder: str, map_location=None, backend=None) -> LoadedGraph:
-    """Return the graph in `folder`, ready to call. `backend`: as in graph.config.set_backend()."""
+def load(folder: str, map_location=None, backend=None, trust_binaries=False) -> LoadedGraph:
+    """Return the graph in `folder`, ready to call. `backend`: as in graph.config.set_backend().
+
+    `trust_binaries`: run the machine code that graph.save(compiled=True) left in the folder.
+    """
     if backend is not None:
         check_name(backend)
     map_location, folder = _there(map_location), os.fspath(folder)
     path = os.path.join(folder, PROGRAM)
     document, checksum, tensors = _read_files(folder, path, map_location)
     device = torch.device(map_location) if isinstance(map_location, (str, torch.device)) else None
+    binaries = _binaries(document, backend, folder, trust_binaries)
     backend = _backend(document, backend, path)
     try:
-        graph = _graph(document, path, tensors, device, backend)
+        graph = _graph(document, path, tensors, device, backend, binaries)
     except PackageError:
         raise
     except Exception as error:
@@ -122,7 +128,19 @@ def _backend(document, backend, path):
     return backend or ("aten" if document["format"] < FORMAT else document["backend"]) or default_backend()
 
 
-def _graph(document, path, tensors, device, backend):
+def _binaries(document, backend, folder, trusted) -> SavedBinaries | None:
+    """Return the binaries in the folder if they may be run and are not overridden by the backend aten."""
+    if not os.path.isdir(os.path.join(folder, BINARIES)):
+        return None
+    if not trusted:
+        say(
+            f"graph {document['name']}: the machine code in {os.path.join(folder, BINARIES)} is not used; if you"
+            " trust it, pass trust_binaries=True"
+        )
+    return SavedBinaries(folder) if trusted and (backend or document["backend"]) != "aten" else None
+
+
+def _graph(document, path, tensors, device, backend, binaries):
     state: dict = {}
     primary = {k: document[k] for k in PROGRAM_KEYS if document[k] is not None}
     others = [(other, f"{path}: others[{i}]") for i, other in enumerate(document["others"] or ())]
@@ -139,7 +157,7 @@ def _graph(document, path, tensors, device, backend):
         for program in programs:
             _check_kernels(program, device, path)
     return LoadedGraph(
-        [LoadedProgram(program, backend, path) for program in programs], state, backend, schedules
+        [LoadedProgram(program, backend, path, binaries) for program in programs], state, backend, schedules
     )
 
 

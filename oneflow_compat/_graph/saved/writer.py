@@ -8,6 +8,7 @@ import math
 import zlib
 import torch
 import torch.fx
+from .binaries import remove_binaries, save_binaries
 from .folder import PROGRAM, TENSORS, write_folder
 from .dimensions import has_symbols, record_of
 from .operators import target_name
@@ -20,11 +21,12 @@ FORMAT = 3  # of program.json
 _LAYER = "kind", "reverse", "steps", "at", "marks", "differentiated"
 
 
-def save(programs, folder: str, backend=None, schedules=()) -> None:
+def save(programs, folder: str, backend=None, schedules=(), compiled=False) -> None:
     """Write programs of one graph. The folder holds the old graph or the new one at any moment.
 
     `programs`: pairs of a Program and the values of its slots in order (ignored for arguments). `backend`:
     the backend of a loaded graph if load() gets none. `schedules`: records of schedules.py.
+    `compiled`: write the machine code of the programs as well.
     """
     tensors: dict = {}
     primary, *others = [_document(program, values, tensors) for program, values in programs]
@@ -41,6 +43,10 @@ def save(programs, folder: str, backend=None, schedules=()) -> None:
         lambda file: write_tensors(tensors, file),
         lambda name: _text(sealed(document if name == TENSORS else {**document, "tensors": name})),
     )
+    if compiled:
+        save_binaries([program for program, _ in programs], folder)
+    else:
+        remove_binaries(folder)
 
 
 def sealed(document):

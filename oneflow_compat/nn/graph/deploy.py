@@ -20,9 +20,9 @@ def _entry(graph, what):
     return graph._engine._last
 
 
-def save(graph, path):
+def save(graph, path, compiled=False):
     """Write the graph's programs, with weights and optimizer state, into the folder `path`; load_graph reads
-    it back.
+    it back. `compiled`: write their machine code as well; see load_graph(trust_binaries=True).
 
     All programs that the graph has made for other shapes, Python arguments and values are kept besides the
     one last run.
@@ -36,8 +36,14 @@ def save(graph, path):
             f"save: the first call of graph {graph.name} also began the optimizer's state, as later ones do"
             " not; call it once more before saving"
         )
+    backend = "aten" if graph._engine.config.backend == "aten" else None
+    if compiled and backend is not None:
+        raise ValueError(
+            f"save: compiled=True of graph {graph.name}, which is set to the backend 'aten'; set_backend('auto')"
+            " or 'inductor' before its first call"
+        )
     programs = [(e.program, _values(e)) for e in (entry, *_others(graph, entry))]
-    writer.save(programs, path, "aten" if graph._engine.config.backend == "aten" else None, _schedules(graph))
+    writer.save(programs, path, backend, _schedules(graph), compiled)
 
 
 def _values(entry):
@@ -134,16 +140,19 @@ def _check_values(graph, entry, what):
         )
 
 
-def load_graph(path, map_location=None, backend=None):
+def load_graph(path, map_location=None, backend=None, trust_binaries=False):
     """The graph saved in the folder `path`, without its Python class: call it as the graph was called.
 
     Inference and training graphs; weights and optimizer state are its own copies. Nothing in the files is
     executed; a damaged or foreign file is an error that names it. `map_location`: a device. `backend`: as of
     config.set_backend(); without one "aten" where the graph was set to it, else the default ("auto").
+
+    `trust_binaries`: run the machine code of save(compiled=True) if it fits this machine, also where there is
+    no compiler. It is a program of whoever wrote the folder, so say so only if you trust them.
     """
     from ..._graph.saved import package
 
-    return package.load(path, map_location, backend)
+    return package.load(path, map_location, backend, trust_binaries)
 
 
 def export(graph, path, format="pt2"):

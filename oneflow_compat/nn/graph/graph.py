@@ -363,13 +363,14 @@ class Graph:
     def enable_save_runtime_state_dict(self, mode=True):
         """Accepted: runtime_state_dict() is always possible."""
 
-    def save(self, path):
+    def save(self, path, compiled=False):
         """Write the program last run with its weights and optimizer state into a folder;
-        `oneflow.load_graph(path)` runs it without this class.
+        `oneflow.load_graph(path)` runs it without this class. `compiled`: write the machine code as well, for
+        `load_graph(path, trust_binaries=True)`.
         """
         from . import deploy
 
-        deploy.save(self, path)
+        deploy.save(self, path, compiled)
 
     __oneflow_save__ = save  # oneflow.save(graph, path)
 

@@ -128,14 +128,15 @@ def region_of(program):
     return region, *rest
 
 
-def compile_region(region, infos, options=(), notice=None, request=None):
+def compile_region(region, infos, options=(), notice=None, request=None, store=None):
     """Return a function over the inputs of a region, whose operators may write them in place.
 
     The function comes from the program cache if that has it. Its `layouts` are the infos of its results.
     `notice`: the Announcement of the compilation. `request`: that of the region, if it was made before.
+    `store`: where the binary is kept, if not in the user's cache.
     """
     request = request or program_cache.request_for(region, infos, options)
-    function = request and program_cache.load(request)
+    function = request and program_cache.load(request, store)
     if function is None:
         if notice is not None:
             notice.begin()
@@ -145,7 +146,7 @@ def compile_region(region, infos, options=(), notice=None, request=None):
         built = request and library_of(function, known_operators)
         if built:
             name = getattr(notice, "name", "graph")
-            program_cache.keep(request, built, name, time.perf_counter() - begin)
+            program_cache.keep(request, built, name, time.perf_counter() - begin, store)
     function.request = request
     return function
 

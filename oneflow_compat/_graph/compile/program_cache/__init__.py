@@ -68,7 +68,12 @@ def request_for(module, infos, options) -> Request | None:
 def load(request: Request, store=None):
     """Return the function of the region if the cache has its binary, else None."""
     store = store or default_store()
-    entry = store and store.find(request.key)
+    return store and load_entry(store, request.key)
+
+
+def load_entry(store, key: str):
+    """Return the function of an entry of a store, or None. An entry that cannot be loaded is removed."""
+    entry = store.find(key)
     if entry is None:
         return None
     try:
@@ -92,9 +97,19 @@ def function_of(binary: Binary):
     return function
 
 
-def keep(request: Request, built: "Built", name: str, seconds: float) -> None:
-    """Write the binary of a region that was compiled in this process. A full disk only costs the entry."""
+def copy(request: Request, target) -> bool:
+    """Copy the binary of a region from the user's cache into another store. Return False if there is none."""
     store = default_store()
+    entry = store and store.find(request.key)
+    if entry is None:
+        return False
+    target.put(entry.key, entry.record, entry.library.read_bytes())
+    return True
+
+
+def keep(request: Request, built: "Built", name: str, seconds: float, store=None) -> None:
+    """Write the binary of a region that was compiled in this process. A full disk only costs the entry."""
+    store = store or default_store()
     if store is None:
         return
     try:

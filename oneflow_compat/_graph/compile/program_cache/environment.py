@@ -19,7 +19,7 @@ from .region_record import NotCacheable
 # variables that decide neither the generated code nor the flags of the compiler
 _HARMLESS = ("TORCHINDUCTOR_CACHE_DIR", "TORCHINDUCTOR_COMPILE_THREADS", "TORCHINDUCTOR_WORKER_START")
 _COMPILER = ("CXX", "CXXFLAGS", "CPPFLAGS", "CFLAGS", "ATEN_CPU_CAPABILITY")
-_PARTS = ("model name", "flags", "Features", "CPU implementer", "CPU part")  # lines of /proc/cpuinfo
+_NAMES = ("vendor_id", "model name", "CPU implementer", "CPU part")  # lines of /proc/cpuinfo
 
 
 def environment() -> dict:
@@ -40,26 +40,26 @@ def versions() -> dict:
         "oneflow": f"{__version__} {_sources()}",
         "kernels": _ext.status() == "loaded",
         "torch": f"{torch.__version__} {torch.version.git_version}",
-        "python": f"{sys.version} {sysconfig.get_config_var('EXT_SUFFIX')}",
+        "python": sysconfig.get_config_var("EXT_SUFFIX"),
     }
 
 
 @functools.cache
 def processor() -> dict:
-    """Return the processor by its name and a checksum of its instruction sets, because g++ compiles for
-    exactly this one.
-    """
+    """Return the processor's name, and its instruction sets, because g++ compiles for exactly these."""
     try:
         with open("/proc/cpuinfo") as file:
             core = file.read(1 << 14).split("\n\n")[0]
     except OSError:
-        core = platform.processor()
-    lines = [line for line in core.splitlines() if line.split("\t")[0].strip() in _PARTS]
-    named = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "")
+        core = ""
+    lines = dict(line.split(":", 1) for line in core.splitlines() if ":" in line)
+    lines = {name.strip(): value.strip() for name, value in lines.items()}
+    sets = "/".join(lines.get(name, "") for name in ("flags", "Features"))
+    digest = hashlib.sha256(sets.encode()).hexdigest()[:16]
     return {
         "machine": f"{sys.platform} {platform.machine()}",
-        "processor": f"{named} {hashlib.sha256('/'.join(lines).encode()).hexdigest()[:16]}".strip(),
-        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "processor": "/".join(filter(None, map(lines.get, _NAMES))) or platform.processor(),
+        "instructions": f"{torch.backends.cpu.get_cpu_capability()} {digest}",
     }
 
 

@@ -70,21 +70,26 @@ def default_store() -> Store | None:
 
 
 class Store:
-    """The entries in one folder, which is created if it is missing."""
+    """The entries in one folder, which is created if it is missing.
 
-    def __init__(self, folder, create=True):
-        self.folder = Path(os.path.realpath(folder))
+    `private`: nobody else may write there, and the oldest entries are removed. The folder of a saved graph
+    that the user trusts is not private.
+    """
+
+    def __init__(self, folder, create=True, private=True):
+        self.folder, self.private = Path(os.path.realpath(folder)), private
         if create:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        check_private(self.folder)
+            self.folder.mkdir(mode=0o700 if private else 0o777, parents=True, exist_ok=True)
+        if private:
+            check_private(self.folder)
 
     def find(self, key: str) -> Entry | None:
         """Return the entry of a key if it is whole. Remove what is damaged."""
         path = self.folder / f"{key}.json"
         try:
-            record = json.loads(_read(path))
+            record = json.loads(self._read(path))
             entry = Entry(key, record, self.folder / f"{_checked(record, key)['library']}.so")
-            content = _read(entry.library)
+            content = self._read(entry.library)
         except FileNotFoundError:
             path.unlink(missing_ok=True)  # the library was evicted
             return None
@@ -107,12 +112,23 @@ class Store:
         record = {"format": FORMAT, "key": key, **record, "library": digest, "bytes": len(library)}
         self._write(f"{digest}.so", library)
         self._write(f"{key}.json", json.dumps(record).encode())
-        self._evict(quota())
+        if self.private:
+            self._evict(quota())
+
+    def _read(self, path: Path) -> bytes:
+        """Return the content of a regular file, which only this user may write if the folder is private."""
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise Unsafe(f"{path} is no regular file; remove it")
+            if self.private:
+                _check_own(path, status)
+            return file.read()
 
     def _write(self, name, content):
-        temporary = self.folder / f".{secrets.token_hex(8)}.tmp"
+        temporary, mode = self.folder / f".{secrets.token_hex(8)}.tmp", 0o600 if self.private else 0o666
         try:
-            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
                 file.flush()
@@ -127,7 +143,7 @@ class Store:
         entries = []
         for path in self.folder.glob("*.json"):
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError, Unsafe):
-                record = _checked(json.loads(_read(path)), path.stem)
+                record = _checked(json.loads(self._read(path)), path.stem)
                 library = self.folder / f"{record['library']}.so"
                 entries.append(Entry(path.stem, record, library, path.stat().st_mtime))
         return sorted(entries, key=lambda entry: -entry.last_use)
@@ -201,16 +217,6 @@ def _check_own(path, status):
         raise Unsafe(
             f"{path} has the mode {stat.S_IMODE(status.st_mode):o}, so others may write it; run chmod go-w {path}"
         )
-
-
-def _read(path: Path) -> bytes:
-    """Return the content of a regular file that only this user may write."""
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise Unsafe(f"{path} is no regular file; remove it")
-        _check_own(path, status)
-        return file.read()
 
 
 def _checked(record, key):

@@ -1,0 +1,87 @@
+"""The folder `compiled` of a saved graph: the machine code of its programs, beside program.json.
+
+Machine code from a file runs with the user's rights, so a loaded graph reads this folder only if load_graph
+was told to trust it. A binary fits if it was compiled from the same region, for the same instruction set, and
+with the same versions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import warnings
+
+from ..compile import program_cache
+from ..compile.inductor.compiler import compile_region, plan_for
+from ..compile.notices import Announcement
+from ..compile.program_cache.store import Store
+from ..config import Config
+from ..program.program import Program
+
+FOLDER = "compiled"
+# what must be equal; a binary for another number of threads or other settings computes the same results
+_MUST_FIT = ("oneflow", "kernels", "torch", "python", "machine", "instructions")
+
+
+def save_binaries(programs: list[Program], folder) -> None:
+    """Write the binary of each program that has one. Programs that are not compiled yet are compiled."""
+    store, keys = Store(os.path.join(folder, FOLDER), private=False), set()
+    for program in programs:
+        plan = plan_for(program, Config()) if not program.unknown_sizes else None
+        if plan is None or plan.request is None:
+            warnings.warn(
+                f"save: a program of graph {program.name} has no binary that can be saved (it is for a GPU, has"
+                " sizes that depend on values, or calls operators of your own); it is compiled where it is"
+                " loaded",
+                stacklevel=5,
+            )
+            continue
+        keys.add(plan.request.key)
+        if store.find(plan.request.key) is None and not program_cache.copy(plan.request, store):
+            with Announcement(program.name, plan.operators) as notice:
+                compile_region(plan.region, plan.infos, (), notice, plan.request, store)
+    for entry in store.entries():
+        if entry.key not in keys:
+            store.remove(entry)
+
+
+def remove_binaries(folder) -> None:
+    """Remove the binaries of an older save."""
+    if os.path.isdir(os.path.join(folder, FOLDER)):
+        Store(os.path.join(folder, FOLDER), private=False).clear()
+        with contextlib.suppress(OSError):  # there are files of the user
+            os.rmdir(os.path.join(folder, FOLDER))
+
+
+class SavedBinaries:
+    """The binaries of a saved graph from a source that the user trusts."""
+
+    def __init__(self, folder):
+        self.store = Store(os.path.join(folder, FOLDER), create=False, private=False)
+
+    def function_for(self, program: Program, backend: str):
+        """Return the function over the slot values, or None if no binary fits. A warning says why none does.
+
+        `backend`: what runs the program then.
+        """
+        plan = plan_for(program, Config()) if not program.unknown_sizes else None
+        if plan is None or plan.request is None:
+            return None
+        unfit = []
+        for entry in self.store.entries():
+            if entry.record["region"] == plan.request.region_key:
+                differences = _differences(entry.record["environment"], plan.request.environment)
+                function = None if differences else program_cache.load_entry(self.store, entry.key)
+                if function is not None:
+                    return plan.program_with(function)
+                unfit += differences or ["its library is damaged or could not be loaded"]
+        warnings.warn(
+            f"graph {program.name}: no binary in {self.store.folder} fits"
+            f" ({'; '.join(dict.fromkeys(unfit)) or 'none is of this program'}); the {backend} backend runs it",
+            stacklevel=5,
+        )
+        return None
+
+
+def _differences(saved, here):
+    return [f"{k}: saved with {saved[k]}, here {here[k]}" for k in _MUST_FIT if saved.get(k) != here[k]]
