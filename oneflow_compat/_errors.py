@@ -45,6 +45,11 @@ def asserted(error):
     return error if kind is None else kind(*error.args).with_traceback(error.__traceback__)
 
 
+def difference_hint(row: str) -> str:
+    """Return the command that prints a row of the table of differences, in parentheses, for an error message."""
+    return f"(`python -m oneflow --difference {row}` says why)"
+
+
 def unsupported(what: str, difference: str, instead: str) -> UnsupportedError:
-    """An error that says what was asked, which row of docs/differences.md explains it, and what to do."""
-    return UnsupportedError(f"{what} is not supported here (docs/differences.md: {difference}). {instead}")
+    """Return an error that says what was asked, which row of the differences explains it, and what to do."""
+    return UnsupportedError(f"{what} is not supported here {difference_hint(difference)}. {instead}")

@@ -27,7 +27,7 @@ def parse_size(size) -> int:
 
 
 def set_budget(budget: str):
-    """Check and remember the memory budget; no tensor is evicted (docs/differences.md: knobs)."""
+    """Check and remember the memory budget; no tensor is evicted (difference row knobs)."""
     parse_size(budget)
     _knobs.knob("remat.set_budget")(str(budget))
 

@@ -12,6 +12,7 @@ import weakref
 
 import torch
 
+from .._errors import difference_hint
 from .._global.tensor import make_global, memory_of
 from .buffers import _Batch
 
@@ -119,8 +120,8 @@ def call_in_graph(stage, args, kwargs):
             if found is None:
                 raise NotImplementedError(
                     f"{type(stage).__name__} inside nn.Graph.build(): it takes what a reader, decoder or"
-                    " CoinFlip gave, unchanged; found another tensor (docs/differences.md: reader-in-graph)."
-                    " Call it in the training loop instead."
+                    " CoinFlip gave, unchanged; found another tensor"
+                    f" {difference_hint('reader-in-graph')}. Call it in the training loop instead."
                 )
             return found
         return value

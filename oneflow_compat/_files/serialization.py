@@ -2,7 +2,7 @@
 
 Differs from torch: OneFlow's folder layout is written and read, parents are created, saving is
 atomic, global tensors are saved whole. Differs from OneFlow: the single file is torch's format, and
-loading is safe by default (docs/differences.md: save-layout).
+loading is safe by default (difference row save-layout).
 """
 
 from __future__ import annotations

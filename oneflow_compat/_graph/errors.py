@@ -6,7 +6,7 @@ import linecache
 import os
 import sys
 
-from .._errors import OneFlowError, UnsupportedError
+from .._errors import OneFlowError, UnsupportedError, difference_hint
 
 _STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -115,7 +115,7 @@ class UnsupportedInGraph(CaptureError, UnsupportedError):
     """Something that works in eager mode but not in a program; the message names the difference row."""
 
     def __init__(self, what: str, difference: str, instead: str):
-        super().__init__(f"{what} (docs/differences.md: {difference})", instead, user_location(2))
+        super().__init__(f"{what} {difference_hint(difference)}", instead, user_location(2))
 
 
 class GraphTypeError(CaptureError, TypeError, NotImplementedError):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import torch
 
+from .._errors import difference_hint
 from . import _ext, kernels
 
 __all__ = [
@@ -82,8 +83,8 @@ def _one_rank(name):
     dist = torch.distributed
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         raise NotImplementedError(
-            f"{name} runs on one rank here, found {dist.get_world_size()} (docs/differences.md:"
-            " ops-one-embedding-shuffle)"
+            f"{name} runs on one rank here {difference_hint('ops-one-embedding-shuffle')}; found"
+            f" {dist.get_world_size()} ranks"
         )
 
 

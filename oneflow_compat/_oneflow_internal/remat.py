@@ -1,6 +1,6 @@
 """oneflow._oneflow_internal.remat: the counters of OneFlow's rematerialisation.
 
-Nothing is evicted here (docs/differences.md: remat-runtime).
+Nothing is evicted here (difference row remat-runtime).
 
 The counters are what happened: zero. A request to evict raises.
 """

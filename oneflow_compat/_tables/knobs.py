@@ -1,7 +1,7 @@
 """Runtime knobs of OneFlow that steer machinery torch does not have or steers itself.
 
 KNOBS[public name] = (default, type, why nothing follows from it). A call checks and stores the
-value, so it can be read back; docs/differences.md lists every row as ignored.
+value, so it can be read back; the table of differences lists every row as ignored.
 """
 
 _NCCL = (

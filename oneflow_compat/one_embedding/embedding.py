@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from .. import _processes
+from .._errors import difference_hint
 from .._graph.capture.update import step
 from . import functional, initial, snapshot
 from .registry import LIVE
@@ -52,8 +53,8 @@ class Embedding(torch.nn.Module):
         global _next
         if _processes.get_world_size() > 1:
             raise NotImplementedError(
-                f"one_embedding runs on one rank here, found {_processes.get_world_size()}"
-                " (docs/differences.md: one-embedding-shuffle)"
+                f"one_embedding runs on one rank here {difference_hint('one-embedding-shuffle')}; found"
+                f" {_processes.get_world_size()} ranks"
             )
         if dtype not in (torch.float32, torch.float16, torch.bfloat16):
             raise TypeError(

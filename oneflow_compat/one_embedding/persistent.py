@@ -7,6 +7,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from .._errors import difference_hint
 from . import snapshot
 
 
@@ -15,7 +16,8 @@ def _path(paths, function):
         return paths
     if len(paths) != 1:
         raise NotImplementedError(
-            f"{function}: one path, one rank (docs/differences.md: one-embedding-shuffle); found {len(paths)}"
+            f"{function} takes one path, for one rank {difference_hint('one-embedding-shuffle')}; found"
+            f" {len(paths)} paths"
         )
     return paths[0]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import torch
 
+from .._errors import difference_hint
 from .._kernels import embedding as ops
 
 
@@ -22,8 +23,8 @@ class Rule:
 def _sgd(group, step):
     if group.get("nesterov") or group.get("dampening"):
         raise NotImplementedError(
-            "one_embedding: SGD on rows knows momentum, not nesterov or dampening (docs/differences.md:"
-            " one-embedding-optimizers)"
+            "one_embedding: SGD on rows supports momentum, not nesterov or dampening"
+            f" {difference_hint('one-embedding-optimizers')}"
         )
     momentum = group.get("momentum", 0.0)
 
@@ -46,7 +47,7 @@ def _sgd(group, step):
 def _adam(group, step, smart=False):
     if group.get("amsgrad"):
         raise NotImplementedError(
-            "one_embedding: Adam on rows has no amsgrad (docs/differences.md: one-embedding-optimizers)"
+            f"one_embedding: Adam on rows has no amsgrad {difference_hint('one-embedding-optimizers')}"
         )
     beta1, beta2 = group["betas"]
     correct = group.get("do_bias_correction", True)
@@ -125,7 +126,7 @@ def rule_for(optimizer, group, step: int) -> Rule:
             return RULES[cls.__name__](group, step)
     raise NotImplementedError(
         f"one_embedding: {type(optimizer).__name__} cannot update rows; SGD, Adam, AdamW, Adagrad, Ftrl and"
-        " SmartDecayAdam can (docs/differences.md: one-embedding-optimizers)"
+        f" SmartDecayAdam can {difference_hint('one-embedding-optimizers')}"
     )
 
 

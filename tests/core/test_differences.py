@@ -56,8 +56,9 @@ def test_every_id_an_error_names_is_a_row():
     named = {}
     for file in SOURCE.rglob("*.py"):
         text = file.read_text()
-        for match in re.finditer(r"docs/differences\.md: ([a-z0-9]+(?:-[a-z0-9]+)+)", text):
+        for match in re.finditer(r"(?:difference_hint\(['\"]|difference row )([a-z0-9]+(?:-[a-z0-9]+)*)", text):
             named.setdefault(match[1], file.name)
+        assert "differences.md" not in text, f"{file.name} names a file that an installed package does not have"
         for match in re.finditer(r"unsupported\((?:[^()]|\([^()]*\))*?\"([a-z0-9]+(?:-[a-z0-9]+)+)\"", text):
             named.setdefault(match[1], file.name)
     missing = {i: f for i, f in named.items() if i not in DIFFERENCES and i not in PENDING}
@@ -72,3 +73,15 @@ def test_dialect_rows_are_differences():
 
 def test_every_measured_difference_has_a_row():
     assert len(MEASURED) == 96 and not [i for i in MEASURED if i not in DIFFERENCES]
+
+
+def test_error_names_the_command_that_prints_its_row():
+    import shlex
+
+    from oneflow import __main__ as command
+    from oneflow._errors import unsupported
+
+    text = str(unsupported("embeddings over ranks", "one-embedding-shuffle", "Use one rank."))
+    words = shlex.split(re.search(r"`(.*?)`", text)[1])
+    assert words[:3] == ["python", "-m", "oneflow"]
+    assert command.main(words[3:]) == 0

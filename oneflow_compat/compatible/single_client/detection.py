@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from ..._errors import difference_hint
 from ._buffers import each_with
 
 
@@ -88,7 +89,7 @@ def _left_right(what, flip_code):
     if not isinstance(flip_code, int):
         raise NotImplementedError(
             f"{what}: flip_code must be the number 1 (left-right); a blob of codes is not supported"
-            " (docs/differences.md: legacy-bbox-flip)"
+            f" {difference_hint('legacy-bbox-flip')}"
         )
     if flip_code != 1:
         raise ValueError(f"{what}: only flip_code 1 (left-right) is defined, found {flip_code}")

@@ -1,7 +1,7 @@
 """oneflow.framework.infer_compiler: a torch module whose calls run as an nn.Graph.
 
 Modules and tensors are torch's, so nothing is translated; `register` may still swap classes
-(docs/differences.md: infer-compiler).
+(difference row infer-compiler).
 """
 
 from .convert import register

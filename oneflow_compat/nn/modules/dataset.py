@@ -257,7 +257,7 @@ class OFRecordImageDecoderRandomCrop(_Decoder):
     """An image field, each image cropped to a random window: a share `random_area` of its area, width/height
     in `random_aspect_ratio`.
 
-    The windows are not real OneFlow's for the same random_seed (docs/differences.md: random-crop-stream).
+    The windows are not those of OneFlow for the same random_seed (difference row random-crop-stream).
     """
 
     def __init__(
@@ -434,7 +434,7 @@ class CoinFlip(Source):
 
     With `placement` and `sbp`, batch_size counts the flips of all ranks together.
 
-    The flips are not real OneFlow's for the same random_seed (docs/differences.md: random-crop-stream).
+    The flips are not those of OneFlow for the same random_seed (difference row random-crop-stream).
     """
 
     def __init__(

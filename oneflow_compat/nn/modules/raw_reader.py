@@ -20,11 +20,9 @@ class RawReader(Source):
     """Tensors (batch_size, *shape) of `dtype` from records that lie one after the other in `files`, without
     end.
 
-    random_shuffle reorders blocks of about shuffle_block_size bytes each epoch (0: single records); the order
-    for
-    a random_seed is not real OneFlow's (docs/differences.md: raw-reader-order). A file that does not hold
-    whole records
-    is a ValueError. Under a launcher each rank reads every world_size-th record.
+    random_shuffle reorders blocks of about shuffle_block_size bytes each epoch (0: single records). The order
+    for a random_seed is not that of OneFlow (difference row raw-reader-order). A file that does not hold whole
+    records is a ValueError. Under a launcher each rank reads every world_size-th record.
     """
 
     def __init__(
