@@ -181,7 +181,7 @@ class CoinFlip(torch.nn.Module):
 
     With `placement` and `sbp`, batch_size counts the flips of all ranks together.
 
-    The flips are not real OneFlow's for the same random_seed (docs/differences.md: random-crop-stream).
+    The flips are not those of OneFlow for the same random_seed (difference row random-crop-stream).
     """
     batch_size: Any
     device: Any
@@ -793,7 +793,7 @@ class OFRecordImageDecoderRandomCrop(torch.nn.Module):
     """An image field, each image cropped to a random window: a share `random_area` of its area, width/height
     in `random_aspect_ratio`.
 
-    The windows are not real OneFlow's for the same random_seed (docs/differences.md: random-crop-stream).
+    The windows are not those of OneFlow for the same random_seed (difference row random-crop-stream).
     """
     blob_name: Any
     device: Any
@@ -1141,11 +1141,9 @@ class RawReader(torch.nn.Module):
     """Tensors (batch_size, *shape) of `dtype` from records that lie one after the other in `files`, without
     end.
 
-    random_shuffle reorders blocks of about shuffle_block_size bytes each epoch (0: single records); the order
-    for
-    a random_seed is not real OneFlow's (docs/differences.md: raw-reader-order). A file that does not hold
-    whole records
-    is a ValueError. Under a launcher each rank reads every world_size-th record.
+    random_shuffle reorders blocks of about shuffle_block_size bytes each epoch (0: single records). The order
+    for a random_seed is not that of OneFlow (difference row raw-reader-order). A file that does not hold whole
+    records is a ValueError. Under a launcher each rank reads every world_size-th record.
     """
     batch_size: Any
     device: Any

@@ -17,6 +17,13 @@ from oneflow._bind import function_rows
 from time_limits import seconds
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "docs"))
+
+from markdown_blocks import python_blocks  # noqa: E402
+
+# A stub cannot add methods to torch's Module, so `model.to_global(...)` and `model = graph.model.to(...)` are errors to Pyright.
+# python-state.md assigns a tensor to an attribute that held a float.
+PAGES_WITH_TYPE_ERRORS = {"global.md", "distributed.md", "from-oneflow.md", "save-load-export.md", "python-state.md"}
 
 
 @pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="the committed stubs repeat types of torch 2.13")
@@ -66,6 +73,19 @@ def test_pyright_accepts_the_examples(pyright):
     # Job functions annotate their arguments with calls, Numpy.Placeholder((2, 3)), which no type checker accepts.
     errors = [f"{d['file']}: {d['message']}" for d in report["generalDiagnostics"] if d["severity"] == "error" and "legacy" not in d["file"]]
     assert errors == []
+
+
+@pytest.mark.network
+def test_pyright_accepts_the_programs_of_the_documentation(pyright, tmp_path):
+    folder = tmp_path / "pages"
+    folder.mkdir()
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs").glob("*/*.md")):
+        blocks = [block for block in python_blocks(page.read_text(encoding="utf-8")) if not block.reason]
+        if blocks and page.parent.name != "api" and page.name not in PAGES_WITH_TYPE_ERRORS:
+            (folder / f"{page.parent.name}_{page.stem}.py").write_text("\n".join(block.source for block in blocks), encoding="utf-8")
+    report = pyright(folder)
+    assert report["summary"]["filesAnalyzed"] > 15
+    assert [f"{d['file']}: {d['message']}" for d in report["generalDiagnostics"] if d["severity"] == "error"] == []
 
 
 @pytest.mark.network

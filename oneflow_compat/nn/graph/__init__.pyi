@@ -36,7 +36,7 @@ from . import value_records as value_records
 
 class Block:
     """Base of the proxies: `to(GraphModule)` gives the settings, `to(nn.Module)` the module itself."""
-    def to(self, *args: Any, **kwargs: Any) -> _Tensor: ...
+    def to(self, *args: Any, **kwargs: Any) -> Any: ...
 
 class Graph:
     """Subclass it: assign modules and call add_optimizer in __init__, write the step in build(), call the
@@ -237,4 +237,4 @@ class GraphTensor:
 
 class Proxy:
     """Base of the proxies: `to(GraphModule)` gives the settings, `to(nn.Module)` the module itself."""
-    def to(self, *args: Any, **kwargs: Any) -> _Tensor: ...
+    def to(self, *args: Any, **kwargs: Any) -> Any: ...
