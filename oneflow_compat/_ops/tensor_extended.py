@@ -68,6 +68,7 @@ SIGNATURES = {
     "index_add_": "self, dim, index, source, alpha=1",
     "nonzero": "self, as_tuple=False",
     "swapaxes": "self, dim0, dim1, **torch_keywords",
+    "type_as": "self, target, **torch_keywords",
     "clamp_max_": "self, min, **torch_keywords",
     "broadcast_to": "self, shape, **torch_keywords",
     "unflatten": "self, dim, shape, **torch_keywords",
@@ -446,6 +447,7 @@ gather = _respelled("dim index | sparse_grad")
 index_add = index_add_ = _respelled("dim index source | alpha")
 nonzero = _respelled("| as_tuple")
 swapaxes = _respelled("dim0=axis0 dim1=axis1")
+type_as = _respelled("target=other")
 
 
 @replacing

@@ -181,6 +181,7 @@ TENSOR = {
     "index_add": ("replace", _X + "index_add", "alpha by position"),
     "index_add_": ("replace", _X + "index_add_", "alpha by position"),
     "nonzero": ("replace", _X + "nonzero", "as_tuple by position"),
+    "type_as": ("replace", _X + "type_as", "target="),
     "swapaxes": ("replace", _X + "swapaxes", "dim0=, dim1="),
     "clamp_max_": ("replace", _I + "clamped", "min=; truncated bounds of an integer tensor"),
     "broadcast_to": ("replace", _X + "broadcast_to", "shape="),

@@ -149,6 +149,7 @@ ROWS = {
     "index_add": (lambda: torch.zeros(2).index_add(0, T([1]), T([1.0]), 2), [0.0, 2.0]),
     "index_add_": (lambda: torch.zeros(2).index_add_(0, T([1]), T([1.0]), 2), [0.0, 2.0]),
     "nonzero": (lambda: t().nonzero(True)[0], [0, 1, 2]),
+    "type_as": (lambda: m().type_as(target=T([1])), [[0, 1, 2], [3, 4, 5]]),
     "swapaxes": (lambda: m().swapaxes(dim0=0, dim1=1), [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]]),
     "clamp_max_": (lambda: t().clamp_max_(min=1), [1.0, 1.0, -3.0]),
     "unflatten": (lambda: t().unflatten(0, shape=(3, -1)), [[1.0], [2.0], [-3.0]]),
